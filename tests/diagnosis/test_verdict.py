@@ -18,7 +18,6 @@ from epoch0.diagnosis.verdict import (
     best_run,
     cumulative_gain,
     estimate_phase,
-    gain_status,
     judge,
     level,
     outcome,
@@ -28,6 +27,7 @@ from epoch0.diagnosis.verdict import (
     suggested_rate,
     trial_numbers,
 )
+from epoch0.measure.gain import gain_status
 
 GAINS = st.lists(st.floats(1e-6, 1e6), min_size=1, max_size=50)
 FLAT = CumulativeGain(0.0, 5)

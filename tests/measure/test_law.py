@@ -373,8 +373,8 @@ def test_the_order_of_examples_does_not_matter(order: list[int]) -> None:
 def test_agreement_in_words(
     chi_predicted: float, error: float, width: float, directions: int, layers: int, ratio: float
 ) -> None:
-    law = Law(chi_predicted, width * chi_predicted, "", ())
-    said = agreement(ratio * chi_predicted, (error * chi_predicted, 0.0), directions, law, layers)
+    law = chi_predicted, width * chi_predicted
+    said = agreement(ratio * chi_predicted, (error * chi_predicted, 0.0), directions, *law, layers)
     far = abs(ratio - 1)
     if far <= max(0.01, 3 * math.hypot(error, width)) * (1 - 1e-9):
         assert said == "as predicted"
@@ -383,15 +383,14 @@ def test_agreement_in_words(
         assert said == f"{word} than predicted (×{ratio * chi_predicted / chi_predicted:.3g})"
     # more directions, fewer layers, smaller errors: what was a disagreement stays one
     if said != "as predicted":
-        sharper = agreement(ratio * chi_predicted, (error * chi_predicted / 2, 0.0), directions + 5, law, 1)
+        sharper = agreement(ratio * chi_predicted, (error * chi_predicted / 2, 0.0), directions + 5, *law, 1)
         assert sharper == said
 
 
 def test_agreement_without_numbers() -> None:
-    assert agreement(1.0, (0.1, 0.1), 8, Law(None, math.nan, "max pool", ()), 3) == "no law: max pool"
-    assert agreement(math.inf, (0.1, 0.1), 8, Law(1.0, 0.1, "", ()), 3) == "no comparison: numbers overflow"
-    assert agreement(1.0, (0.0, 0.0), 8, Law(0.0, 0.0, "", ()), 3) == "higher than predicted"
-    assert agreement(0.0, (0.0, 0.0), 8, Law(0.5, 0.01, "", ()), 3) == "lower than predicted (×0)"
+    assert agreement(math.inf, (0.1, 0.1), 8, 1.0, 0.1, 3) == "no comparison: numbers overflow"
+    assert agreement(1.0, (0.0, 0.0), 8, 0.0, 0.0, 3) == "higher than predicted"
+    assert agreement(0.0, (0.0, 0.0), 8, 0.5, 0.01, 3) == "lower than predicted (×0)"
 
 
 def test_what_theory_takes_for_granted_is_named_where_it_fails() -> None:

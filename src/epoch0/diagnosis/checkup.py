@@ -38,7 +38,6 @@ from epoch0.diagnosis.verdict import (
     Signs,
     judge,
     judge_program,
-    no_recipe,
     sentence,
 )
 from epoch0.diagnosis.wording import several
@@ -189,7 +188,8 @@ def checkup(
     why_no_regions = "not asked for"
     try:
         with tape(fewer, batch_norm=batch_norm, still=True) as record:
-            rows = Rows(measured(record, directions or _directions(first), seed))
+            usual = next((many for limit, many in DIRECTIONS.items() if first["adam"].seconds <= limit), 2)
+            rows = Rows(measured(record, directions or usual, seed))
             if regions:
                 counted, why_no_regions = count_regions(record, seed)
         if noise is not None:
@@ -202,7 +202,7 @@ def checkup(
     pruning_forecast = None
     if sparsity is not None:
         pruning_forecast = forecast_pruning(call.model, call.batch, targets, loss, sparsity, batch_norm, seed)
-    length, why_not = _trial_length(call, first, trial, batches)
+    length, why_not = _trial_length(call, first, trial)
     done = None
     if length is not None:
         say("trial", 0.0)
@@ -242,7 +242,7 @@ def checkup(
         subject=inputs or subject(call),
         recipes=recipes,
         blame=None if trains or rows is None else to_blame(table, worst.cause, signs),
-        phase_reading=PhaseEstimate("unknown", math.nan, math.nan, math.nan, 0) if rows is None else rows.phase,
+        phase_reading=PhaseEstimate() if rows is None else rows.phase,
         backward=signs.backward,
         forward=signs.forward,
         input_gradient=math.nan if rows is None else rows.gains.input_gradient,
@@ -291,14 +291,17 @@ def _streamed(
     return Checkup(
         model=name or type(call.model).__name__,
         subject=inputs or subject(call),
-        recipes={}, blame=None, phase_reading=rows.phase, backward=rows.signs.backward, forward=rows.signs.forward,
-        input_gradient=rows.gains.input_gradient, layers=table, advice=(), remedies=(),
+        recipes={},
+        phase_reading=rows.phase,
+        backward=rows.signs.backward,
+        forward=rows.signs.forward,
+        input_gradient=rows.gains.input_gradient,
+        layers=table,
         notes=tuple(how(rows.gains, table, given, [*said, "Blocks were measured one after another."])),
         trial_reason="it needs the whole network in memory",
-        regions_reason="not asked for",
         not_examined=LAYERS_ONLY,
         seconds=(time.process_time() - started, 0.0),
-    )  # fmt: skip
+    )
 
 
 NOTHING = Found((), ("Faults of the program: pass its optimizer=, and data= or step= if you have them.",), 0)
@@ -308,22 +311,17 @@ def _unmeasured(
     name: str, call: Call, inputs: str | None, found: Found, problem: InputError, said: list[str], program: Evidence
 ) -> Checkup:
     """The checkup of a program whose first step cannot be measured: its faults."""
-    recipes: dict[str, Recipe] = {optimizer: no_recipe(optimizer, str(problem)) for optimizer in OPTIMIZERS}
-    recipes |= judge_program(found, program.optimizers)
-    nothing = PhaseEstimate("unknown", math.nan, math.nan, math.nan, 0)
-    gone = CumulativeGain(math.nan, 0)
+    recipes = {kind: Recipe(kind, False, 0.01, 0.0, 0.0, str(problem), "step 0", "fault") for kind in OPTIMIZERS}
     return Checkup(
         model=name,
         subject=inputs or subject(call),
-        recipes=recipes,
-        blame=None, phase_reading=nothing, backward=gone, forward=gone, input_gradient=math.nan, layers=(),
-        advice=(), remedies=(), notes=(*said, f"The layers could not be measured: {problem}"),
+        recipes=recipes | judge_program(found, program.optimizers),
+        notes=(*said, f"The layers could not be measured: {problem}"),
         trial_reason="the first step could not be measured",
-        regions_reason="not asked for",
         faults=found.faults,
         not_examined=found.not_examined,
         program=found.mending,
-    )  # fmt: skip
+    )
 
 
 def _unknown(call: Call) -> Signs:
@@ -338,24 +336,15 @@ def _fewer(call: Call, first: dict[Optimizer, Step]) -> Call:
     return call.rows(slice(0, count)) if long else call
 
 
-def _directions(first: dict[Optimizer, Step]) -> int:
-    return next((many for limit, many in DIRECTIONS.items() if first["adam"].seconds <= limit), 2)
-
-
-def _trial_length(
-    call: Call, first: dict[Optimizer, Step], wanted: bool | None, batches: Iterable[Any] | None
-) -> tuple[int | None, str]:
+def _trial_length(call: Call, first: dict[Optimizer, Step], wanted: bool | None) -> tuple[int | None, str]:
     """How many steps a trial has, or why there is none."""
     if wanted is False:
         return None, "left out, as asked"
     one = first["adam"]
-    seconds = one.seconds * max(1.0, min(64, call.examples) / max(one.examples, 1)) * 1.2
-    length = affordable(seconds)
-    if length is None and wanted:
-        return 30, ""
-    if length is None:
+    length = affordable(one.seconds * max(1.0, min(64, call.examples) / max(one.examples, 1)) * 1.2)
+    if length is None and not wanted:
         return None, f"left out: it would take more than {SECONDS:.0f} CPU seconds; trial=True makes it all the same"
-    return length, ""
+    return length or LENGTHS[-1], ""
 
 
 def _with_targets(call: Call, seed: int) -> tuple[Call, str]:
@@ -370,7 +359,8 @@ def _with_targets(call: Call, seed: int) -> tuple[Call, str]:
 def made_up(batch: Any, output: Tensor, seed: int) -> tuple[Tensor, str]:
     """Targets for these outputs, and what was made up."""
     source = generator(seed, 0x7461)
-    given = next((t for t in _floats(batch) if t.dim() > 1 and len(t) == len(output)), None)
+    floats = (tensor for _, tensor in parts(batch) if tensor.is_floating_point())
+    given = next((t for t in floats if t.dim() > 1 and len(t) == len(output)), None)
     if output.dim() == 2 and output.shape[1] > 1 and given is not None:
         flat = given.detach().flatten(1).double().cpu()
         flat = (flat - flat.mean(0)) / flat.std(0).clamp_min(1e-12) if len(flat) > 1 else flat
@@ -453,9 +443,3 @@ def _same(call: Call) -> str:
     if call.splits and call.examples > 1 and given and all(bool((t == t[:1]).all()) for t in given):
         return "all examples have the same inputs, so there is nothing to tell them apart by"
     return "all targets are the same, so there is nothing to tell apart" if alike(call) else ""
-
-
-def _floats(batch: Any) -> list[Tensor]:
-    values = batch.values() if hasattr(batch, "values") and not isinstance(batch, Tensor) else batch
-    parts = [batch] if isinstance(batch, Tensor) else list(values) if isinstance(values, Iterable) else []
-    return [part for part in parts if isinstance(part, Tensor) and part.is_floating_point()]

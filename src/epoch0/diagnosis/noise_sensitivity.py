@@ -25,7 +25,6 @@ from torch.nn.modules.batchnorm import _NormBase
 from torch.nn.utils.parametrize import is_parametrized
 
 from epoch0.diagnosis.wording import percent, several
-from epoch0.errors import InputError
 from epoch0.prune.masks.places import plain_name
 from epoch0.results import finite
 from epoch0.seeds import generator
@@ -130,18 +129,6 @@ def _told(rows: Sequence[LayerNoiseSensitivity]) -> str:
 def _range(values: Sequence[float]) -> str:
     low, high = percent(min(values)), percent(max(values))
     return low if low == high else f"{low.removesuffix(' %')} to {high}"
-
-
-def check_noise(noise: float) -> None:
-    """Refuse a size of noise that says nothing.
-
-    Raises:
-        InputError: if it is not a finite number > 0.
-    """
-    if isinstance(noise, bool) or not isinstance(noise, int | float) or not (math.isfinite(noise) and noise > 0):
-        raise InputError(
-            f"noise={noise!r}; give a part of the size of the weights, such as 0.1 for 10 %, or None to leave it out."
-        )
 
 
 def noise_sensitivity(call: Call, noise: float, batch_norm: str = "train", seed: int = 0) -> NoiseSensitivity:

@@ -9,7 +9,6 @@ from torch import Tensor, nn
 from epoch0 import prune
 from epoch0.diagnosis.wording import several
 from epoch0.errors import InputError
-from epoch0.prune.masks.keep import check_sparsity
 from epoch0.results import finite
 from epoch0.seeds import generator
 from epoch0.tracing.loss import Loss
@@ -87,7 +86,6 @@ def forecast_pruning(
     Raises:
         InputError: if the sparsity is no fraction, or the model cannot be scored.
     """
-    check_sparsity(sparsity)
     drawn = targets is None
     if targets is None:
         targets = _classes(net, x, seed)

@@ -1,5 +1,6 @@
 """What a checkup found: one row a layer, the judgement over the depth, as table, JSON, page or text."""
 
+import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, is_dataclass
@@ -214,21 +215,23 @@ class Checkup(Result):
     #: sure that is, with which rate, and why
     recipes: Mapping[str, Recipe]
     #: the layer that does most harm, with the reason; None where it trains or no single layer does
-    blame: tuple[str, str] | None
-    phase_reading: PhaseEstimate  #: ordered, critical or chaotic, with the mean local gain a layer and its interval
+    blame: tuple[str, str] | None = None
+    #: ordered, critical or chaotic, with the mean local gain a layer and its interval
+    phase_reading: PhaseEstimate = field(default_factory=PhaseEstimate)
     #: what the depth does to gradients carried from the last layer's input to the first one's output
-    backward: CumulativeGain
-    forward: CumulativeGain  #: what it does to tangents carried the other way
-    input_gradient: float  #: norm of the gradient at the input
-    layers: tuple[LayerCheckup, ...]  #: one row a layer
-    advice: tuple[str, ...]  #: what to do, one sentence each; no change that was not measured to help
-    remedies: tuple[Remedy, ...]  #: the changes that were tried
-    notes: tuple[str, ...]  #: how it was measured, one sentence each
+    backward: CumulativeGain = field(default_factory=CumulativeGain)
+    #: what it does to tangents carried the other way
+    forward: CumulativeGain = field(default_factory=CumulativeGain)
+    input_gradient: float = math.nan  #: norm of the gradient at the input
+    layers: tuple[LayerCheckup, ...] = ()  #: one row a layer
+    advice: tuple[str, ...] = ()  #: what to do, one sentence each; no change that was not measured to help
+    remedies: tuple[Remedy, ...] = ()  #: the changes that were tried
+    notes: tuple[str, ...] = ()  #: how it was measured, one sentence each
     trial: Trial | None = None  #: the short trainings, None without
     trial_reason: str = ""  #: why there was no trial
     #: linear regions on segments between examples and on a plane through three, None if there are none
     regions: Regions | None = None
-    regions_reason: str = ""  #: why there are none, such as "not asked for"; else empty
+    regions_reason: str = "not asked for"  #: why there are none; else empty
     #: what pruning to the sparsity asked for would leave, None if none was asked for
     pruning_forecast: PruningForecast | None = None
     #: what noise in the weights of one layer at a time does to the outputs, None if left out

@@ -17,9 +17,8 @@ from epoch0.diagnosis.verdict import (
     Signs,
     cumulative_gain,
     estimate_phase,
-    gain_status,
 )
-from epoch0.measure.gain import Carried, Gain, LayerGain, joined_gains, measure_gains
+from epoch0.measure.gain import Gain, LayerGain, gain_status, joined_gains, measure_gains
 from epoch0.measure.passes import Signals, Travel, signals
 from epoch0.seeds import generator
 from epoch0.tracing.graph import Op
@@ -44,12 +43,11 @@ def judged(row: LayerGain, pool: float) -> tuple[float, float]:
 
 @dataclass(frozen=True)
 class Part:
-    """What was measured at one place within a layer."""
+    """What was measured at one place within a layer, but for the size of a step."""
 
-    place: Place
-    shape: tuple[int, ...]
-    carried: Carried
-    alone: float | None
+    row: PartCheckup
+    node: int
+    weights: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -91,15 +89,29 @@ def measured(
     places = [place for within in inside for place in within]
     ops = {op.outputs[0]: op for op in record.ops if op.outputs}
     ops = {place.node: ops[place.node] for place in places if place.node in ops}
-    stations = [Carried(p.node, ops[p.node].weights if p.node in ops else ()) for p in places]
     few = 1 if directions == 2 else None  # examples and units are averaged over all the same
     alone, look = _alone(list(ops.values()), generator(seed, 0x616C) if source is None else source)
     states, passing = signals(record, found)
     gains, carried = measure_gains(
-        record, found, directions, seed, stations, carried_directions=few, looks=together(passing, look),
-        travel=travel, gradients=gradients,
+        record, found, directions, seed, [p.node for p in places],
+        carried_directions=few, looks=together(passing, look), travel=travel, gradients=gradients,
     )  # fmt: skip
-    at, seen, pools = {one.output: one for one in carried}, states(), average_pools(record)
+    seen, pools = states(), average_pools(record)
+
+    def part(place: Place) -> Part:
+        tangent, gradient, square = carried[place.node]
+        row = PartCheckup(
+            name=place.name,
+            kind=place.kind,
+            shape_out=tuple(record.nodes[place.node].shape[1:]),
+            norm_out=math.sqrt(square) if square >= 0 else math.nan,
+            gain=alone.get(place.node),
+            tangent=math.sqrt(tangent) if tangent >= 0 else math.nan,
+            gradient=gradient,
+            update=None,
+        )
+        return Part(row, place.node, ops[place.node].weights if place.node in ops else ())
+
     rows = [
         Row(
             weights=layer.weights,
@@ -110,7 +122,7 @@ def measured(
             output=layer.output,
             shape=tuple(record.nodes[layer.output].shape[1:]),
             after=after,
-            parts=tuple(Part(p, tuple(record.nodes[p.node].shape[1:]), at[p.node], alone.get(p.node)) for p in within),
+            parts=tuple(map(part, within)),
         )
         for layer, within, after in zip(found, inside, seen[1:], strict=True)
     ]
@@ -186,8 +198,7 @@ class Rows:
 
     def _row(self, i: int, row: LayerGain, updates: Mapping[str, float], rate: float) -> LayerCheckup:
         before, after = self.states[i : i + 2]
-        inside = self.rows[i].parts
-        parts = [_part(part, updates, rate) for part in inside] if len(inside) > 1 else []
+        parts = [replace(part.row, update=_update(part.weights, updates, rate)) for part in self.rows[i].parts]
         return LayerCheckup(
             name=row.name,
             kind=self.rows[i].kind,
@@ -211,7 +222,7 @@ class Rows:
             dead_units=after.dead,
             saturated=None if math.isnan(after.saturated) else after.saturated,
             status=self.statuses[i],
-            parts=tuple(parts),
+            parts=tuple(parts) if len(parts) > 1 else (),
         )
 
     def correlated(self) -> list[str]:
@@ -258,20 +269,6 @@ def to_blame(rows: Sequence[LayerCheckup], cause: str, signs: Signs) -> tuple[st
     if abs(size) < STEEP * abs(sum(step for step, _ in wanted)):
         return None
     return name, f"{what} change by a factor of {math.exp(size):.2g} in it, more than in all others together"
-
-
-def _part(part: Part, updates: Mapping[str, float], rate: float) -> PartCheckup:
-    carried = part.carried
-    return PartCheckup(
-        name=part.place.name,
-        kind=part.place.kind,
-        shape_out=part.shape,
-        norm_out=math.sqrt(carried.square) if carried.square >= 0 else math.nan,
-        gain=part.alone,
-        tangent=math.sqrt(carried.tangent) if carried.tangent >= 0 else math.nan,
-        gradient=carried.gradient,
-        update=_update(carried.weights, updates, rate),
-    )
 
 
 def _update(names: Sequence[str], updates: Mapping[str, float], rate: float) -> float | None:

@@ -22,16 +22,17 @@ from torch import Tensor, nn
 
 from epoch0 import __version__
 from epoch0.data.catalogue import cache_folder
+from epoch0.diagnosis.result import PartCheckup
 from epoch0.diagnosis.rows import Part, Piece, Row, joined, measured
 from epoch0.errors import InputError, suggest
 from epoch0.files import write_atomic
 from epoch0.initialization.files import read_tensors
-from epoch0.measure.gain import Carried, Gain, LayerGain
+from epoch0.measure.gain import Gain, LayerGain
 from epoch0.measure.passes import Signals, Travel, passes
 from epoch0.seeds import generator
 from epoch0.tracing.call import LABELS, Call
 from epoch0.tracing.guard import noise_kept, noise_sources
-from epoch0.tracing.layers import Place, layers
+from epoch0.tracing.layers import layers
 from epoch0.tracing.operations import tensors_in
 from epoch0.tracing.tape import tape
 
@@ -175,21 +176,16 @@ class Weights:
     def put_away(self) -> Iterator[None]:
         """Leave the model without weights meanwhile."""
         try:
-            for path in self.modules:
-                self._put(path, self.empty)
+            self._put(self.empty)
             yield
         finally:
-            self._put_all({})
+            self._put({})
 
-    def _put_all(self, by: Mapping[int, Tensor]) -> None:
-        for path in self.modules:
-            self._put(path, by)
-
-    def _put(self, path: str, by: Mapping[int, Any]) -> None:
-        module = self.modules[path]
-        for own, there in zip(self.own[path], (module._parameters, module._buffers), strict=True):
-            for name, tensor in own.items():
-                there[name] = None if tensor is None else by.get(id(tensor), tensor)
+    def _put(self, by: Mapping[int, Any]) -> None:
+        for path, module in self.modules.items():
+            for own, there in zip(self.own[path], (module._parameters, module._buffers), strict=True):
+                for name, tensor in own.items():
+                    there[name] = None if tensor is None else by.get(id(tensor), tensor)
 
     @contextmanager
     def lent(self, paths: Sequence[str]) -> Iterator[None]:
@@ -203,12 +199,10 @@ class Weights:
         else:
             by.update({id(t): t for p in wanted for part in self.own[p] for t in part.values() if t is not None})
         try:
-            for path in self.modules:
-                self._put(path, by)
+            self._put(by)
             yield
         finally:
-            for path in self.modules:
-                self._put(path, self.empty)
+            self._put(self.empty)
 
     def _made(self, paths: Sequence[str]) -> dict[int, Any]:
         """Fresh tensors for the modules: children before what they are in, as transformers initializes."""
@@ -220,8 +214,7 @@ class Weights:
                         dtype = torch.float32 if t.is_floating_point() else t.dtype
                         room = torch.full(t.shape, math.nan if t.is_floating_point() else 0, dtype=dtype)
                         by[id(t)] = nn.Parameter(room, t.requires_grad) if isinstance(t, nn.Parameter) else room
-        for path in self.modules:
-            self._put(path, {**self.empty, **by})
+        self._put({**self.empty, **by})
         with noise_kept(), torch.no_grad():
             for path in sorted(paths, key=lambda p: -p.count(".")):
                 if all(t is None or id(t) in self.stored for part in self.own[path] for t in part.values()):
@@ -422,7 +415,7 @@ class _Kept:
     Only plain numbers, tensors and the records of this package are read from it.
     """
 
-    RECORDS = (Piece, Gain, LayerGain, Row, Signals, Part, Place, Carried)
+    RECORDS = (Piece, Gain, LayerGain, Row, Signals, Part, PartCheckup)
 
     def __init__(self, key: str) -> None:
         self.key, self.path, self.last = key, cache_folder() / "streaming.pt", time.monotonic()
@@ -585,9 +578,8 @@ def _check_path(blocks: Blocks, index: int, made: Tensor) -> None:
 
 def _back(record: Any, piece: Piece, travel: Travel) -> Piece:
     """The piece with the gradients that come from behind it."""
-    nodes = sorted({part.place.node for row in piece.rows for part in row.parts} | {row.output for row in piece.rows})
+    nodes = sorted({part.node for row in piece.rows for part in row.parts} | {row.output for row in piece.rows})
     names = {name for row in piece.rows for name in row.weights}
-    names |= {name for row in piece.rows for part in row.parts for name in part.carried.weights}
     back = Travel(0, 0, 0)
     back.gradient = travel.gradient
     found = passes(record, (), 0, 0, nodes=nodes, names=names, travel=back).gradients
@@ -597,10 +589,7 @@ def _back(record: Any, piece: Piece, travel: Travel) -> Piece:
         for gain, row in zip(piece.gains.layers, piece.rows, strict=True)
     ]
     rows = [
-        replace(
-            row,
-            parts=tuple(replace(p, carried=replace(p.carried, gradient=found[p.place.node])) for p in row.parts),
-        )
+        replace(row, parts=tuple(replace(p, row=replace(p.row, gradient=found[p.node])) for p in row.parts))
         for row in piece.rows
     ]
     return replace(piece, gains=replace(piece.gains, layers=tuple(gains), input_gradient=found[0]), rows=tuple(rows))

@@ -59,11 +59,11 @@ class PhaseEstimate:
 
     #: 'ordered' (chi < 1), 'critical' (1 lies inside the interval), 'chaotic' (chi > 1), or 'unknown' when no layer has
     #: a positive gain
-    phase: Phase
-    chi: float  #: geometric mean of the layers' gains
-    low: float  #: lower end of the 95 % interval of chi
-    high: float  #: upper end
-    layers: int  #: how many layers went in
+    phase: Phase = "unknown"
+    chi: float = math.nan  #: geometric mean of the layers' gains
+    low: float = math.nan  #: lower end of the 95 % interval of chi
+    high: float = math.nan  #: upper end
+    layers: int = 0  #: how many layers went in
 
     def __str__(self) -> str:
         if self.phase == "unknown":
@@ -84,15 +84,11 @@ def estimate_phase(gains: Sequence[float], errors: Sequence[float]) -> PhaseEsti
     """
     pairs = [(g, e) for g, e in zip(gains, errors, strict=True) if g > 0 and math.isfinite(g)]
     if not pairs:
-        return PhaseEstimate("unknown", math.nan, math.nan, math.nan, 0)
-    logs = np.log([g for g, _ in pairs])
-    noise = np.array([e / g if math.isfinite(e) else 0.0 for g, e in pairs])
-    count = len(pairs)
-    mean = float(logs.mean())
-    half = NORMAL * float(np.sqrt((noise**2).sum())) / count
-    if count > 1:
-        spread = float(logs.std(ddof=1)) / math.sqrt(count)
-        half = max(half, NORMAL * spread)
+        return PhaseEstimate()
+    logs, count = np.log([g for g, _ in pairs]), len(pairs)
+    noise = math.hypot(*(e / g for g, e in pairs if math.isfinite(e))) / count
+    spread = float(logs.std(ddof=1)) / math.sqrt(count) if count > 1 else 0.0
+    mean, half = float(logs.mean()), NORMAL * max(noise, spread)
     low, high = mean - half, mean + half
     phase: Phase = "critical" if low <= 0 <= high else "ordered" if mean < 0 else "chaotic"
     return PhaseEstimate(phase, math.exp(mean), math.exp(low), math.exp(high), count)
@@ -102,8 +98,9 @@ def estimate_phase(gains: Sequence[float], errors: Sequence[float]) -> PhaseEsti
 class CumulativeGain:
     """What the depth does to a norm, carried from end to end."""
 
-    log_gain: float  #: S, twice the natural logarithm of the change of the norm; NaN where there is nothing to compare
-    layers: int  #: number of layers that were crossed
+    #: S, twice the natural logarithm of the change of the norm; NaN where there is nothing to compare
+    log_gain: float = math.nan
+    layers: int = 0  #: number of layers that were crossed
 
     @property
     def factor(self) -> float:
@@ -222,10 +219,7 @@ def trial_numbers(trained: Sequence[Run], optimizer: Optimizer) -> dict[str, flo
 
     Of Adam's it is read beside SGD, too, whether the examples can be told apart: SGD is slower at it.
     """
-    runs, adam = (
-        [run for run in trained if run.optimizer == optimizer],
-        [run for run in trained if run.optimizer == "adam"],
-    )
+    runs, adam = ([run for run in trained if run.optimizer == kind] for kind in (optimizer, "adam"))
     known = [run.known for run in runs if run.known is not None]
     seen = [run.known_seen for run in runs if run.known_seen is not None]
     return {
@@ -294,8 +288,8 @@ def judge_program(found: Found, optimizers: Sequence[Any]) -> dict[str, Recipe]:
     rate = max(float(group["lr"]) for group in optimizers[0].param_groups)
     told = "" if own is None else f"in {own.steps} steps of its own {own.told()}"
     if found.faults:
-        chance, cause = 1 - found.faults[0].certainty, "fault"
         first = found.faults[0]
+        chance, cause = 1 - first.certainty, "fault"
         how = "learns less than it could" if found.mending and found.mending.sound else "does not learn as it is"
         reason = f"{how} ({first.kind}): {first.message} {first.fix}".rstrip(".")
     elif found.mending is not None and found.mending.sound:
@@ -306,11 +300,6 @@ def judge_program(found: Found, optimizers: Sequence[Any]) -> dict[str, Recipe]:
         reason = f"does not learn in time: {told}, and {tried}; it may need many more steps, or other data"
     kind: Evidence = "step 0" if own is None else "trial"
     return {"yours": Recipe("yours", chance >= 0.5, chance, rate, math.nan, reason, kind, cause)}
-
-
-def no_recipe(optimizer: Optimizer, problem: str) -> Recipe:
-    """That of a program whose first step cannot be measured."""
-    return Recipe(optimizer, False, 0.01, 0.0, 0.0, problem, "step 0", "fault")
 
 
 def suggested_rate(step: Step, runs: Sequence[Run]) -> float:
@@ -454,19 +443,3 @@ def outcome(recipes: Mapping[str, Recipe]) -> str:
     if trains:
         return f"needs {trains[0]}"
     return max(recipes.values(), key=lambda recipe: recipe.probability).cause
-
-
-def gain_status(gain: float, error: float, depth: int) -> str:
-    """What a layer of this gain would do if all of the depth had it, in the words of :func:`epoch0.gain`.
-
-    >>> gain_status(1.01, 0.001, 10), gain_status(0.5, 0.01, 10), gain_status(1.1, 0.2, 10)
-    ('keeps', 'shrinks', 'unclear')
-    """
-    if not math.isfinite(gain):
-        return "overflows"
-    if gain <= 0:
-        return "dead"
-    room, log, noise = 2 * math.log(2) / depth, math.log(gain), 2 * error / gain
-    if abs(log) < room:
-        return "keeps" if abs(log) + noise < 2 * room else "unclear"
-    return "unclear" if abs(log) < noise else "grows" if log > 0 else "shrinks"

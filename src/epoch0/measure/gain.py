@@ -212,34 +212,23 @@ def gain(
         return measure_gains(record, layers(record), directions, seed)[0]
 
 
-@dataclass(frozen=True)
-class Carried:
-    """What has become of a signal and of a gradient at one place of the model."""
-
-    output: int  # the node of the record that is looked at
-    weights: tuple[str, ...] = ()  # whose gradients are measured there
-    # mean square a unit of a tangent carried from the input to there, relative to the input's
-    tangent: float = math.nan
-    gradient: float = math.nan  # norm of the gradient there
-    square: float = math.nan  # mean square of a unit
-
-
 def measure_gains(
     record: Tape,
     found: Sequence[Layer],
     directions: int,
     seed: int,
-    places: Sequence[Carried] = (),
+    places: Sequence[int] = (),
     *,
     carried_directions: int | None = None,
     looks: Mapping[int, Change] | None = None,
     travel: Travel | None = None,
     gradients: bool = True,
-) -> tuple[Gain, list[Carried]]:
-    """The gains of a recorded model, and what is carried to other places beside its layers.
+) -> tuple[Gain, dict[int, tuple[float, float, float]]]:
+    """The gains of a recorded model, and what is carried to the nodes of other places beside its layers.
 
-    ``looks`` are made in a run that is needed anyway. Of a piece of a model, ``travel`` is what came from the one
-    before it; without gradients theirs are NaN.
+    By node: mean square a unit of a tangent carried from the input, relative to the input's; norm of the gradient; mean
+    square of a unit. ``looks`` are made in a run that is needed anyway. Of a piece of a model, ``travel`` is what came
+    from the one before it; without gradients theirs are NaN.
     """
     call, values = record.call, list[float]()
 
@@ -248,10 +237,8 @@ def measure_gains(
         values.append(float(value.detach()))
         return value
 
-    nodes = sorted({layer.output for layer in found} | {place.output for place in places})
-    names = {
-        name for weights in (*(one.weights for one in found), *(one.weights for one in places)) for name in weights
-    }
+    nodes = sorted({layer.output for layer in found} | {*places})
+    names = {name for layer in found for name in layer.weights}
     # a network may leave the range of floats: that is a finding, not a warning
     with np.errstate(over="ignore", invalid="ignore"):
         walk = Walk(record, found)
@@ -263,57 +250,41 @@ def measure_gains(
             travel=travel, gradients=gradients,
         )  # fmt: skip
         at = {node: index for index, node in enumerate(nodes)}
-        rows = tuple(_row(layer, i, walk.found, seen, at[layer.output], squares) for i, layer in enumerate(found))
-        carried = [
-            replace(
-                place,
-                tangent=float(seen.carried.total[:, at[place.output]].mean()),
-                gradient=seen.gradients.get(place.output, math.nan),
-                square=float(squares[place.output].mean()),
+        rows = [_row(layer, i, walk.found[i], seen, at[layer.output], squares) for i, layer in enumerate(found)]
+        rows = [_judged(row, directions, len(rows)) for row in rows]
+        carried = {
+            node: (
+                float(seen.carried.total[:, at[node]].mean()),
+                seen.gradients.get(node, math.nan),
+                float(squares[node].mean()),
             )
-            for place in places
-        ]
+            for node in places
+        }
     mode = record.batch_norm if record.has_batch_norm else None
     loss = values[0] if values else None
     measured = Gain(
-        rows, call.examples, directions, seed, mode, record.has_dropout, seen.gradients.get(0, math.nan), loss
+        tuple(rows), call.examples, directions, seed, mode, record.has_dropout, seen.gradients.get(0, math.nan), loss
     )
     return measured, carried
 
 
 def joined_gains(pieces: Sequence[Gain], names: Sequence[str]) -> Gain:
     """The gains of a model that was measured piece by piece; with the number of layers limits of agreement change."""
-    every = [row for piece in pieces for row in piece.layers]
-    rows = []
-    for name, row in zip(names, every, strict=True):
-        measured = (row.forward + row.backward) / 2
-        said, law = row.agreement, Law(row.predicted, row.predicted_error, "", ())
-        if row.predicted is not None:
-            errors = (row.forward_error / 2, row.backward_error / 2)
-            said = agreement(measured, errors, pieces[0].directions, law, len(every))
-        error = math.hypot(
-            np.fmax(row.forward_error, row.forward_example_error),
-            np.fmax(row.backward_error, row.backward_example_error),
-        )
-        verdict = _verdict(measured, error / 2, len(every), row.square_out)
-        rows.append(replace(row, name=name, agreement=said, verdict=verdict))
-    first, mode = pieces[0], next((piece.batch_norm for piece in pieces if piece.batch_norm), None)
+    first, every = pieces[0], [row for piece in pieces for row in piece.layers]
+    named = (replace(row, name=name) for name, row in zip(names, every, strict=True))
     return replace(
-        first, layers=tuple(rows), batch_norm=mode, dropout=any(piece.dropout for piece in pieces), loss=pieces[-1].loss
+        first,
+        layers=tuple(_judged(row, first.directions, len(every)) for row in named),
+        batch_norm=next((piece.batch_norm for piece in pieces if piece.batch_norm), None),
+        dropout=any(piece.dropout for piece in pieces),
+        loss=pieces[-1].loss,
     )
 
 
-def _row(
-    layer: Layer, place: int, laws: Sequence[Law], seen: Passes, node: int, squares: dict[int, Array]
-) -> LayerGain:
+def _row(layer: Layer, place: int, law: Law, seen: Passes, node: int, squares: dict[int, Array]) -> LayerGain:
     chi_forward, forward_error, forward_example_error = _estimate(seen.forward, place)
     chi_backward, backward_error, backward_example_error = _estimate(seen.backward, place)
     tangent, tangent_error, _ = _estimate(seen.carried, node)
-    # fmax: the error over examples may be unknown
-    error = math.hypot(np.fmax(forward_error, forward_example_error), np.fmax(backward_error, backward_example_error))
-    law, errors = laws[place], (forward_error / 2, backward_error / 2)
-    before = np.array([math.nan]) if layer.pre_activation is None else squares[layer.pre_activation]
-    square_in, square_out = float(squares[layer.input].mean()), float(squares[layer.output].mean())
     return LayerGain(
         name=layer.name,
         kind=layer.kind,
@@ -325,19 +296,34 @@ def _row(
         backward_example_error=backward_example_error,
         predicted=law.predicted,
         predicted_error=law.error,
-        agreement=agreement((chi_forward + chi_backward) / 2, errors, len(seen.forward.total), law, len(laws)),
+        agreement=f"no law: {law.reason}",
         cause=law.cause,
-        pre_activation=float(before.mean()),
-        square_in=square_in,
-        square_out=square_out,
+        pre_activation=math.nan if layer.pre_activation is None else float(squares[layer.pre_activation].mean()),
+        square_in=float(squares[layer.input].mean()),
+        square_out=float(squares[layer.output].mean()),
         tangent=tangent,
         tangent_error=tangent_error,
         gradient=seen.gradients.get(layer.output, math.nan),
         weight_gradients={name: seen.gradients[name] for name in layer.weights if name in seen.gradients},
         weighted=layer.weighted,
         has_norm=layer.has_norm,
-        verdict=_verdict((chi_forward + chi_backward) / 2, error / 2, len(laws), square_out),
+        verdict="",
     )
+
+
+def _judged(row: LayerGain, directions: int, layers: int) -> LayerGain:
+    """The row with its agreement and its verdict, which depend on the number of layers."""
+    measured = (row.forward + row.backward) / 2
+    said = row.agreement
+    if row.predicted is not None:
+        errors = (row.forward_error / 2, row.backward_error / 2)
+        said = agreement(measured, errors, directions, row.predicted, row.predicted_error, layers)
+    # fmax: the error over examples may be unknown
+    error = math.hypot(
+        np.fmax(row.forward_error, row.forward_example_error), np.fmax(row.backward_error, row.backward_example_error)
+    )
+    verdict = gain_status(measured, error / 2, layers) if math.isfinite(row.square_out) else "overflows"
+    return replace(row, agreement=said, verdict=verdict)
 
 
 def _estimate(squares: Squares, place: int) -> tuple[float, float, float]:
@@ -349,34 +335,39 @@ def _estimate(squares: Squares, place: int) -> tuple[float, float, float]:
     return float(total.mean()), float(total.std(ddof=1) / math.sqrt(len(total))), float(over_examples)
 
 
-def agreement(measured: float, errors: Sequence[float], directions: int, law: Law, layers: int) -> str:
+def agreement(
+    measured: float, errors: Sequence[float], directions: int, predicted: float, finite_width: float, layers: int
+) -> str:
     """What measured and predicted gain say to each other, in words.
 
     They agree within three standard errors, those of the measurement and of the law at finite width together, or within
     one percent. With few directions errors are uncertain themselves, and with many layers one is off by chance:
     Student's law and the number of layers widen the three, so that 3 of 1000 tables hold a disagreement by chance.
     """
-    if law.predicted is None:
-        return f"no law: {law.reason}"
     if not math.isfinite(measured):
         return "no comparison: numbers overflow"
     parts = [error**2 for error in errors if math.isfinite(error)]
-    variance = sum(parts) + law.error**2
+    variance = sum(parts) + finite_width**2
     sampled = sum(part**2 for part in parts) / (directions - 1)
     freedom = min(variance**2 / sampled, MANY) if sampled > 0 else MANY
     limit = -float(special.stdtrit(freedom, special.ndtr(-SURE) / layers))
-    if abs(measured - law.predicted) <= max(limit * math.sqrt(variance), NEAR * law.predicted):
+    if abs(measured - predicted) <= max(limit * math.sqrt(variance), NEAR * predicted):
         return "as predicted"
-    if law.predicted == 0:
+    if predicted == 0:
         return "higher than predicted"
-    ratio = measured / law.predicted
+    ratio = measured / predicted
     return f"{'higher' if ratio > 1 else 'lower'} than predicted (×{ratio:.3g})"
 
 
-def _verdict(measured: float, error: float, depth: int, square_out: float) -> str:
-    if not (math.isfinite(measured) and math.isfinite(square_out)):
+def gain_status(measured: float, error: float, depth: int) -> str:
+    """What a layer of this gain would do if all of the depth had it, in the words of :func:`gain`.
+
+    >>> gain_status(1.01, 0.001, 10), gain_status(0.5, 0.01, 10), gain_status(1.1, 0.2, 10)
+    ('keeps', 'shrinks', 'unclear')
+    """
+    if not math.isfinite(measured):
         return "overflows"
-    if measured == 0:
+    if measured <= 0:
         return "dead"
     room = 2 * math.log(2) / depth  # of log chi, in which the whole depth changes norms less than twofold
     low, high = max(measured - 2 * error, 0.0), measured + 2 * error
