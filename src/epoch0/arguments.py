@@ -144,6 +144,10 @@ class Kind:
         """The value, numpy's numbers as Python's."""
         if not self.fits(value):
             raise refuse(name, value, self.wanted)
+        return self.made(name, value)
+
+    def made(self, name: str, value: Any) -> Any:
+        """What a value that looks right is made into; it may still be refused."""
         return value
 
 
@@ -154,10 +158,8 @@ class _Number(Kind):
         sort = "an integer" if whole else "a number" if "1" in str(within) else "a finite number"
         super().__init__(f"{sort} {within or ''}".rstrip(), lambda v: isinstance(v, self.kinds) and type(v) is not bool)
 
-    def take(self, name: str, value: Any) -> Any:
+    def made(self, name: str, value: Any) -> Any:
         sort = type(value)
-        if sort is bool or not isinstance(value, self.kinds):
-            raise refuse(name, value, self.wanted)
         if sort is not int and sort is not float:
             value = int(value) if isinstance(value, int | np.integer) else float(value)
         if self.within is None:
@@ -191,9 +193,7 @@ class _Numbers(Kind):
             isinstance(value, Sequence | numbers.Real) and not isinstance(value, str | bytes)
         )
 
-    def take(self, name: str, value: Any) -> Any:
-        if not self._fits(value):
-            raise refuse(name, value, self.wanted)
+    def made(self, name: str, value: Any) -> Any:
         array = value
         if hasattr(value, "is_sparse"):
             if not self.finite:
@@ -244,9 +244,7 @@ class _Each(Kind):
         super().__init__(f"{wanted}{', each ' + each[0] if len(each) == 1 else ''}", fits)
         self.values, self.sort = values, sort
 
-    def take(self, name: str, value: Any) -> Any:
-        if not self.fits(value):
-            raise refuse(name, value, self.wanted)
+    def made(self, name: str, value: Any) -> Any:
         if self.sort == "mapping":
             keys, entries = self.values
             for key, entry in value.items():
@@ -306,9 +304,7 @@ class _Function(Kind):
         super().__init__(f"{wanted}{f' of {len(takes)} arguments' if takes else ''}", callable)
         self.takes = takes
 
-    def take(self, name: str, value: Any) -> Any:
-        if not callable(value):
-            raise refuse(name, value, self.wanted)
+    def made(self, name: str, value: Any) -> Any:
         try:
             inspect.signature(getattr(value, "forward", value)).bind(*self.takes) if self.takes else None
         except TypeError as error:
@@ -319,9 +315,7 @@ class _Function(Kind):
 
 
 class _Path(Kind):
-    def take(self, name: str, value: Any) -> Any:
-        if not self.fits(value):
-            raise refuse(name, value, self.wanted)
+    def made(self, name: str, value: Any) -> Any:
         text = os.fspath(value)
         if not text:
             raise refuse(name, value, self.wanted)
@@ -331,9 +325,7 @@ class _Path(Kind):
 
 
 class _Device(Kind):
-    def take(self, name: str, value: Any) -> Any:
-        if not self.fits(value):
-            raise refuse(name, value, self.wanted)
+    def made(self, name: str, value: Any) -> Any:
         check_device(value)
         return value
 
@@ -439,6 +431,7 @@ def _union(parts: Sequence[Any], more: tuple[Any, ...] = ()) -> Kind | None:
     return _Any([kind for kind in kinds if kind is not None])
 
 
+@functools.cache
 def _kinds(function: Callable[..., Any]) -> tuple[list[str], dict[str, Kind], Kind | None, Kind | None]:
     """Names of the positional parameters, kinds by name, and those of ``*args`` and ``**named``."""
     by_name: dict[str, Kind] = {}
@@ -468,10 +461,6 @@ def checked(function: F) -> F:
             function.__init__ = checked(function.__init__)  # type: ignore[misc]
         methods_checked(function)
         return function
-    order: list[str] = []
-    kinds: dict[str, Kind] | None = None
-    more: Kind | None = None
-    named_more: Kind | None = None
     makes = function.__name__ == "__init__"
     alone: AbstractContextManager[Any] = (
         nullcontext() if function.__module__.startswith("epoch0.train") else ONE_AT_A_TIME
@@ -479,9 +468,7 @@ def checked(function: F) -> F:
 
     @functools.wraps(function)
     def call(*args: Any, **named: Any) -> Any:
-        nonlocal order, kinds, more, named_more
-        if kinds is None:
-            order, kinds, more, named_more = _kinds(function)
+        order, kinds, more, named_more = _kinds(function)
         name, kind = "", None
         try:
             for place, value in enumerate(args):

@@ -40,9 +40,9 @@ from epoch0.diagnosis.verdict import (
     judge_program,
     sentence,
 )
-from epoch0.diagnosis.wording import several
 from epoch0.errors import InputError
 from epoch0.initialization.initialize import initialize
+from epoch0.results import first_names
 from epoch0.seeds import generator
 from epoch0.tracing.call import Call, Forward, described, parts
 from epoch0.tracing.guard import ChangesItself, unchanged
@@ -155,8 +155,11 @@ def checkup(
     call = Call.of(model, batch, targets, loss=loss, forward=forward)
     said = [*notes, *call.notes]
     if not call.has_loss:
-        call, made = _with_targets(call, seed)
-        said.append(made)
+        with unchanged(call.model), torch.no_grad():
+            call.model.eval()
+            made, how_made = made_up(call.batch, call.output(call.run()), seed)
+        call = dataclasses.replace(call, targets=made)
+        said.append(how_made)
     same = _same(call)
     said += [f"{same[:1].upper()}{same[1:]}: give about 100 different examples."] if same else []
     program: Evidence | None = None
@@ -234,8 +237,8 @@ def checkup(
         said = how(rows.gains, table, targets is not None, said)
         if correlated := rows.correlated():
             said.append(
-                f"What is carried through {several(correlated, 3)} changes otherwise than fresh random directions do: "
-                "the layers before have left their mark on it, so local gains do not multiply to the whole."
+                f"What is carried through {first_names(correlated, 3)} changes otherwise than fresh random directions "
+                "do: the layers before have left their mark on it, so local gains do not multiply to the whole."
             )
     return Checkup(
         model=name or type(call.model).__name__,
@@ -345,15 +348,6 @@ def _trial_length(call: Call, first: dict[Optimizer, Step], wanted: bool | None)
     if length is None and not wanted:
         return None, f"left out: it would take more than {SECONDS:.0f} CPU seconds; trial=True makes it all the same"
     return length or LENGTHS[-1], ""
-
-
-def _with_targets(call: Call, seed: int) -> tuple[Call, str]:
-    """The call with targets that can be learned from its inputs: the model knows none, and none were given."""
-    with unchanged(call.model), torch.no_grad():
-        call.model.eval()
-        output = call.output(call.run())
-    made, said = made_up(call.batch, output, seed)
-    return dataclasses.replace(call, targets=made), said
 
 
 def made_up(batch: Any, output: Tensor, seed: int) -> tuple[Tensor, str]:

@@ -24,9 +24,9 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
 from torch.nn.utils.parametrize import is_parametrized
 
-from epoch0.diagnosis.wording import percent, several
+from epoch0.diagnosis.wording import percent
 from epoch0.prune.masks.places import plain_name
-from epoch0.results import finite
+from epoch0.results import finite, first_names
 from epoch0.seeds import generator
 from epoch0.tracing.call import Call, as_written
 from epoch0.tracing.guard import same_noise, unchanged
@@ -268,4 +268,4 @@ def about(found: NoiseSensitivity | None) -> list[str]:
         f"Noise was put into the weights of {which} {found.draws} times ({measured * found.draws} forward passes); "
         "predictions are of first order, from passes back."
     )
-    return [said + (f" It changes nothing in {several(found.skipped)}." if found.skipped else "")]
+    return [said + (f" It changes nothing in {first_names(found.skipped)}." if found.skipped else "")]

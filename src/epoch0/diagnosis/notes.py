@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 from epoch0.diagnosis.result import LayerCheckup
 from epoch0.diagnosis.verdict import SATURATED
-from epoch0.diagnosis.wording import several
 from epoch0.measure.gain import Gain
+from epoch0.results import first_names
 from epoch0.tracing.layers import Layer
 from epoch0.tracing.tape import Tape
 
@@ -101,7 +101,7 @@ def _predictions(measured: Gain) -> list[str]:
         return [f"Measured gains are as predicted from the weights in {which}, within three standard errors."]
     said = []
     for cause in dict.fromkeys(layer.cause for layer in off):
-        which = several([f"{layer.name} ({_in_short(layer.agreement)})" for layer in off if layer.cause == cause])
+        which = first_names([f"{layer.name} ({_in_short(layer.agreement)})" for layer in off if layer.cause == cause])
         said.append(f"The measured gain is not the predicted one in {which}: {cause or UNKNOWN}.")
     return said
 

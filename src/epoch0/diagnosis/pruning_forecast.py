@@ -7,9 +7,8 @@ import torch
 from torch import Tensor, nn
 
 from epoch0 import prune
-from epoch0.diagnosis.wording import several
 from epoch0.errors import InputError
-from epoch0.results import finite
+from epoch0.results import finite, first_names
 from epoch0.seeds import generator
 from epoch0.tracing.loss import Loss
 
@@ -61,9 +60,9 @@ class PruningForecast:
         """The forecast in a sentence."""
         said = f"Pruned by SNIP to sparsity {self.sparsity:g}: "
         if self.dying:
-            said += f"{several(self.dying)} would be emptied"
+            said += f"{first_names(self.dying)} would be emptied"
         else:
-            said += "no layer would be emptied" + (f", but {several(self.at_risk)} may" if self.at_risk else "")
+            said += "no layer would be emptied" + (f", but {first_names(self.at_risk)} may" if self.at_risk else "")
         return (
             f"{said}; the first to vanish is {self.first}, at {self.critical_sparsity:.4g} "
             f"(expected {self.expected:.3g} ± {self.expected_sd:.1g})."

@@ -12,25 +12,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from epoch0 import __version__
+from epoch0.diagnosis import wording
 from epoch0.diagnosis.charts import Marker, Series, log_chart
 from epoch0.diagnosis.terminal import ROWS
 from epoch0.diagnosis.verdict import NAMES
-from epoch0.diagnosis.wording import (
-    SIGNS,
-    brief,
-    chance,
-    evidence,
-    number,
-    percent,
-    rate,
-    regions_line,
-    shape,
-    times,
-    tone,
-    update,
-    with_error,
-    within,
-)
+from epoch0.diagnosis.wording import SIGNS, percent, rate
 
 if TYPE_CHECKING:
     import jinja2
@@ -47,9 +33,10 @@ def environment() -> "jinja2.Environment":
 
     found = jinja2.Environment(loader=jinja2.PackageLoader("epoch0"), autoescape=True, undefined=jinja2.StrictUndefined)
     found.trim_blocks = found.lstrip_blocks = True
-    found.filters |= {f.__name__: f for f in (times, shape, chance, rate, update, brief, within)}
-    found.filters |= {"num": number, "pm": with_error, "regions": regions_line, "pc": percent}
-    found.globals |= {"version": __version__, "tone": tone, "names": NAMES, "evidence": evidence}
+    same = ("times", "shape", "chance", "rate", "update", "brief", "within")
+    found.filters |= {name: getattr(wording, name) for name in same} | {"num": wording.number, "pc": percent}
+    found.filters |= {"pm": wording.with_error, "regions": wording.regions_line}
+    found.globals |= {"version": __version__, "tone": wording.tone, "names": NAMES, "evidence": wording.evidence}
     found.globals["sign"] = lambda word: SIGNS.get(word, "·")
     found.globals["folded"] = lambda checkup: sum(1 + len(layer["parts"]) for layer in checkup["layers"]) > ROWS
     return found

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 import torch.autograd.forward_ad as forward_ad
@@ -284,17 +285,14 @@ def _alone(ops: Sequence[Op], source: torch.Generator) -> tuple[dict[int, float]
             by_input.setdefault(op.inputs[0], []).append(op)
     found: dict[int, float] = {}
 
-    def look(node: int) -> Change:
-        def change(tensor: Tensor) -> None:
-            v = torch.randn(tensor.shape, generator=source, dtype=tensor.dtype).to(tensor.device)
-            for op in by_input[node]:
-                stretched = _stretch(op, node, tensor.detach(), v)
-                if stretched is not None:
-                    found[op.outputs[0]] = stretched
+    def look(node: int, tensor: Tensor) -> None:
+        v = torch.randn(tensor.shape, generator=source, dtype=tensor.dtype).to(tensor.device)
+        for op in by_input[node]:
+            stretched = _stretch(op, node, tensor.detach(), v)
+            if stretched is not None:
+                found[op.outputs[0]] = stretched
 
-        return change
-
-    return found, {node: look(node) for node in by_input}
+    return found, {node: partial(look, node) for node in by_input}
 
 
 def _stretch(op: Op, node: int, at: Tensor, v: Tensor) -> float | None:

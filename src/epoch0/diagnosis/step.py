@@ -22,10 +22,10 @@ from epoch0.errors import InputError
 from epoch0.seeds import generator
 from epoch0.tracing.call import Call, as_written, described
 from epoch0.tracing.failures import explain_first_run
-from epoch0.tracing.forward_derivatives import prepare_forward_derivatives
 from epoch0.tracing.guard import refuse_changed, same_noise, unchanged
 from epoch0.tracing.loss import NotFinite
 from epoch0.tracing.sizes import sum_of_squares
+from epoch0.tracing.tape import prepare_forward_derivatives
 
 Optimizer = Literal["adam", "sgd"]
 OPTIMIZERS: tuple[Optimizer, Optimizer] = ("adam", "sgd")
@@ -248,14 +248,9 @@ def steps(call: Call, seed: int = 0, quick: bool | None = None) -> dict[Optimize
     >>> round(found["adam"].held, 2), found["sgd"].largest
     (0.44, 1.0)
 
-    Args:
-        call: a model, a batch and a loss; the model is given back unchanged to the bit.
-        seed: which half of the examples is held back, and dropout.
-        quick: whether to take derivatives from differences and to look once where that may do; by default where a pass
-            takes more than 0.05 CPU seconds.
-
-    Raises:
-        InputError: if no weight of the model can be trained.
+    The model is given back unchanged to the bit. The seed says which half of the examples is held back, and is that of
+    dropout; ``quick`` takes derivatives from differences and looks once where that may do, by default where a pass
+    takes more than 0.05 CPU seconds. An InputError if no weight can be trained.
     """
     model = call.model
     weights = {name: p for name, p in model.named_parameters() if p.requires_grad and p.is_floating_point()}
@@ -343,11 +338,12 @@ def _gradient(
 
 def _one_step(probe: _Probe, start: Weights, first: _Gradient, optimizer: Optimizer) -> Step:
     direction = first.gradient
-    sizes = {name: _Size.of(d, optimizer) for name, d in direction.items()}
-    reached = sum(size.moved for size in sizes.values()) / sum(d.numel() for d in direction.values())
-    updates = {n: math.sqrt(size.squares / probe.squares[n]) for n, size in sizes.items() if probe.squares[n] > 0}
+    sizes = {name: _size(d, optimizer) for name, d in direction.items()}
+    reached = sum(moved for moved, _ in sizes.values()) / sum(d.numel() for d in direction.values())
+    own = probe.squares
+    updates = {n: math.sqrt(sum_of_squares(d) / own[n]) for n, d in direction.items() if own[n] > 0}
     least = 1e-3 if optimizer == "adam" else 0.0
-    still = tuple(name for name, size in sizes.items() if size.largest <= least)
+    still = tuple(name for name, (_, largest) in sizes.items() if largest <= least)
     blank = (0.0, None, 0.0, None, 0.0, 0.0, 0.0, 0.0)
     nothing = Step(optimizer, first.loss, reached, *blank, updates, still, still, False)
     if not first.finite:
@@ -392,21 +388,13 @@ def _parts(tensor: Tensor) -> Iterable[Tensor]:
     return tensor.view(-1).split(PART) if tensor.is_contiguous() and tensor.numel() > PART else (tensor,)
 
 
-@dataclass(frozen=True)
-class _Size:
-    """Of one weight's step: the share that moves times the weights, the largest, and the sum of squares."""
-
-    moved: float
-    largest: float
-    squares: float
-
-    @classmethod
-    def of(cls, step: Tensor, optimizer: Optimizer) -> "_Size":
-        moved = largest = 0.0
-        for size in (part.abs() for part in _parts(step)):
-            moved += float(size.sum()) if optimizer == "adam" else int(size.count_nonzero())
-            largest = max(largest, float(size.max())) if size.numel() else largest
-        return cls(moved, largest, sum_of_squares(step))
+def _size(step: Tensor, optimizer: Optimizer) -> tuple[float, float]:
+    """Of one weight's step the share that moves times the weights, and the largest."""
+    moved = largest = 0.0
+    for size in (part.abs() for part in _parts(step)):
+        moved += float(size.sum()) if optimizer == "adam" else int(size.count_nonzero())
+        largest = max(largest, float(size.max())) if size.numel() else largest
+    return moved, largest
 
 
 def _response(probe: _Probe, at: Weights, found: _Gradient, optimizer: Optimizer) -> tuple[float, float | None, float]:

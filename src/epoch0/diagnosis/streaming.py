@@ -363,10 +363,19 @@ class _Run:
                     part = replace(part, targets=self.targets(part.output(part.run())))
             part = _Ending(**vars(part)) if last else replace(part, targets=None)
             with tape(part, batch_norm=self.batch_norm) as record:
-                _check_start(record, index, self.stack)
+                name = self.stack.blocks[index][0]
+                first = next((op for op in record.ops if op.outputs and record.nodes[op.outputs[0]].depends), None)
+                if not layers(record) or first is None:
+                    raise InputError(f"the model cannot be streamed: nothing passes through '{name}'.")
                 with torch.no_grad():
                     made = record.run(record.x).detach().clone()
-                _check_path(blocks, index, made)
+                # numbers that the blocks before did not give must not be met: NaN stand in their place
+                bad = made.isnan() if last else ~made.isfinite()
+                if index and bool(bad.any()) and bool(blocks.inputs[index - 1].isfinite().all()):
+                    raise InputError(
+                        f"the model cannot be streamed: after '{name}' numbers are not finite; they overflow, or "
+                        "another path leads there from an earlier block."
+                    )
                 if not last:
                     blocks.inputs.append(made)
                 return measured(record, self.directions, self.seed, self.travel, self.source, gradients=last)
@@ -452,20 +461,9 @@ def stream(
     """Measure the layers of a model block by block, forward and back.
 
     Of a model on the meta device what is known is kept in the user's cache folder twice a minute until the end; killed
-    and called again, it goes on at the block where it was.
-
-    Args:
-        call: the model, on real or on the meta device, and the batch.
-        directions: random directions a layer.
-        seed: of the directions, and of fresh weights.
-        batch_norm: as of :func:`epoch0.tracing.tape.tape`.
-        targets: makes targets up from the outputs, where there are none.
-        tell: is told the block that runs and the share that is done.
-        weights: a folder of safetensors, or one file, with the weights of a model on the meta device.
-        notes: are kept too, and told where it went on.
-
-    Raises:
-        InputError: naming what is in the way of streaming.
+    and called again, it goes on at the block where it was, which the notes say. ``targets`` makes them up from the
+    outputs where there are none; ``weights`` is a folder of safetensors, or one file. An InputError names what is in
+    the way.
     """
     run, notes = _Run(call, directions, seed, batch_norm, targets, weights), [] if notes is None else notes
     count, names, pieces = run.count, [group[0] for group in run.stack.blocks], list[Piece]()
@@ -512,13 +510,7 @@ class Plan:
 def plan(call: Call, targets: Targets, directions: int = 2, seed: int = 0, weights: Path | None = None) -> Plan:
     """Memory and time of :func:`stream`, from measuring the first and the last block.
 
-    >>> plan(call, targets).blocks                                                     # doctest: +SKIP
-    32
-
-    The time takes all blocks but the last to be like the first. Arguments as of :func:`stream`.
-
-    Raises:
-        InputError: as :func:`stream`.
+    The time takes all blocks but the last to be like the first.
     """
     run = _Run(call, directions, seed, "train", targets, weights)
     last, clock = run.count - 1, [time.perf_counter()]
@@ -558,22 +550,6 @@ class _Ending(Call):
 def _has_loss(call: Call) -> bool:
     given = isinstance(call.batch, Mapping) and any(call.batch.get(key) is not None for key in LABELS)
     return call.targets is not None or given
-
-
-def _check_start(record: Any, index: int, found: Stack) -> None:
-    first = next((op for op in record.ops if op.outputs and record.nodes[op.outputs[0]].depends), None)
-    if not layers(record) or first is None:
-        raise InputError(f"the model cannot be streamed: nothing passes through '{found.blocks[index][0]}'.")
-
-
-def _check_path(blocks: Blocks, index: int, made: Tensor) -> None:
-    """Numbers that the blocks before did not give must not be met: NaN stand in their place."""
-    bad = made.isnan() if blocks.last(index) else ~made.isfinite()
-    if index and bool(bad.any()) and bool(blocks.inputs[index - 1].isfinite().all()):
-        raise InputError(
-            f"the model cannot be streamed: after '{blocks.stack.blocks[index][0]}' numbers are not finite; they "
-            "overflow, or another path leads there from an earlier block."
-        )
 
 
 def _back(record: Any, piece: Piece, travel: Travel) -> Piece:

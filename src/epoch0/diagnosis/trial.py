@@ -97,16 +97,8 @@ def trial(
     >>> [(run.optimizer, run.rate) for run in done.runs], done.runs[-1].known > 0.9
     ([('adam', 0.0003), ('adam', 0.001), ('adam', 0.003), ('sgd', 0.01), ('sgd', 0.1)], True)
 
-    Args:
-        call: a model, a batch and a loss; the model itself is not touched.
-        steps: of each training.
-        batches: an iterable of (inputs, targets) to train on instead, such as a DataLoader, which is begun again when
-            it ends; the call's batch is then held out whole.
-        seed: of the order of the examples and dropout.
-        tell: is told the share that is done.
-
-    Raises:
-        InputError: if the model cannot be copied.
+    The model itself is not touched. ``batches``, pairs (inputs, targets) such as a DataLoader, are trained on instead
+    and begun again when they end; the call's batch is then held out whole. An InputError if the model cannot be copied.
     """
     started, constant = time.process_time(), constant_loss(call)
     runs = runs_at(call, (steps,), batches=batches, constant=constant, seed=seed, tell=tell)[steps]
@@ -133,10 +125,13 @@ def runs_at(
             model = _copied(call.model)
             same_noise(seed + 7)
             stream = _own_batches(seen, seed) if batches is None else _streamed(call, batches)
-            training = _Training(model, stream, optimizer, rate)
+            trained, losses = [p for p in model.parameters() if p.requires_grad], list[float]()
+            update: torch.optim.Optimizer = torch.optim.Adam(trained, rate, fused=True)
+            if optimizer == "sgd":
+                update = torch.optim.SGD(trained, rate, momentum=MOMENTUM, fused=True)
             for mark in marks:
-                losses = training.until(mark)
-                found[mark].append(_read(model, optimizer, rate, losses, seen, held, constant, seed))
+                _train(model, stream, update, losses, mark)
+                found[mark].append(_read(model, optimizer, rate, tuple(losses), seen, held, constant, seed))
             tell((place + 1) / len(todo))
     return found
 
@@ -196,36 +191,25 @@ def _copied(model: nn.Module) -> nn.Module:
     return copied
 
 
-class _Training:
-    """One copy being trained."""
-
-    def __init__(self, model: nn.Module, stream: Iterator[Call], optimizer: Optimizer, rate: float) -> None:
-        self.model, self.stream, self.losses = model, stream, list[float]()
-        trained = [p for p in model.parameters() if p.requires_grad]
-        self.update = (
-            torch.optim.Adam(trained, rate, fused=True)
-            if optimizer == "adam"
-            else torch.optim.SGD(trained, rate, momentum=MOMENTUM, fused=True)
-        )
-
-    def until(self, steps: int) -> tuple[float, ...]:
-        """Train until so many steps were made, or the loss is no longer finite; the losses so far."""
-        self.model.train()
-        while len(self.losses) < steps and (not self.losses or math.isfinite(self.losses[-1])):
-            one = next(self.stream)
-            with torch.enable_grad():
-                try:
-                    loss = one.loss(one.run(self.model))
-                except NotFinite:
-                    self.losses.append(math.nan)
-                    break
-                self.losses.append(float(loss.detach()))
-                if not math.isfinite(self.losses[-1]):
-                    break
-                self.update.zero_grad()
-                loss.backward()
-            self.update.step()
-        return tuple(self.losses)
+def _train(
+    model: nn.Module, stream: Iterator[Call], update: torch.optim.Optimizer, losses: list[float], steps: int
+) -> None:
+    """Go on until so many steps were made, or the loss is no longer finite."""
+    model.train()
+    while len(losses) < steps and (not losses or math.isfinite(losses[-1])):
+        one = next(stream)
+        with torch.enable_grad():
+            try:
+                loss = one.loss(one.run(model))
+            except NotFinite:
+                losses.append(math.nan)
+                break
+            losses.append(float(loss.detach()))
+            if not math.isfinite(losses[-1]):
+                break
+            update.zero_grad()
+            loss.backward()
+        update.step()
 
 
 def _read(

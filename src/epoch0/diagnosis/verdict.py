@@ -18,6 +18,7 @@ from epoch0.diagnosis.faults import Found
 from epoch0.diagnosis.step import LADDER, USUAL, Optimizer, Step
 from epoch0.diagnosis.trial import LENGTHS, RATES, Run, Trial
 from epoch0.diagnosis.wording import number
+from epoch0.results import first_names
 
 Phase = Literal["ordered", "critical", "chaotic", "unknown"]
 Evidence = Literal["step 0", "trial"]
@@ -140,12 +141,9 @@ class Signs:
     overflowing: tuple[str, ...] = ()  #: layers whose numbers are not finite
     collapsed: tuple[str, ...] = ()  #: layers after which all examples point the same way
     saturated: tuple[str, ...] = ()  #: layers most of whose values are saturated
-    zero: tuple[str, ...] = ()  #: names of weights that are zero, and so meant to start there
     #: of the best answer that is the same for all examples; None where it is not known
     constant_loss: float | None = None
     same: str = ""  #: why nothing can be told apart in the batch, in a clause; empty where something can
-    #: the layer that changes a carried norm most, with that factor; None without layers
-    steepest: tuple[str, float] | None = None
 
 
 @dataclass(frozen=True)
@@ -364,7 +362,7 @@ def _failure(step: Step, signs: Signs, runs: Sequence[Run], trial: Trial | None)
     if signs.same:
         return "blind", f"{signs.same}{seen}"
     if signs.dead:
-        return "no gradient", f"nothing passes through {_some(signs.dead)}{seen}"
+        return "no gradient", f"nothing passes through {first_names(signs.dead, 1)}{seen}"
     constant = signs.constant_loss
     if constant is not None and constant > 0 and step.loss > 20 * constant:
         return "size", (
@@ -388,17 +386,13 @@ def _failure(step: Step, signs: Signs, runs: Sequence[Run], trial: Trial | None)
         rate = step.largest * 3 or LADDER[step.optimizer][0]
         return "rough", f"already a rate of {number(rate, 1)} makes the first step raise the loss{seen}"
     if signs.saturated:
-        return "saturated", f"most values are saturated after {_some(signs.saturated)}{seen}"
+        return "saturated", f"most values are saturated after {first_names(signs.saturated, 1)}{seen}"
     if max(step.alignment, step.second) < 0.3:
         return "blind", (
             f"a step moves the outputs of all examples alike (cosine {max(step.alignment, step.second):.2f} "
             f"with what the loss wants){seen}"
         )
     return "slow", f"it learns too slowly or not what holds for other examples{seen}"
-
-
-def _some(names: Sequence[str]) -> str:
-    return names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"
 
 
 def sentence(recipes: Mapping[str, Recipe]) -> str:

@@ -55,15 +55,6 @@ def percent(value: float | None) -> str:
     return f"{size:.3g} %" if 10 <= size < 1000 else f"{size:.0f} %" if 1000 <= size < 1e5 else f"{number(size, 2)} %"
 
 
-def several(names: Sequence[str], most: int = 4) -> str:
-    """The first names of a list, and how many more there are.
-
-    >>> several(["a", "b", "c"], 2), several(["a"])
-    ('a, b and 1 more', 'a')
-    """
-    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
-
-
 def times(value: float | None) -> str:
     """A change of a norm in words.
 

@@ -13,7 +13,7 @@ and makes gradients of batch norm explode, is gone, and with V orthogonal no dir
 import math
 import zlib
 from collections.abc import Mapping
-from functools import lru_cache
+from functools import lru_cache, partial
 
 import numpy as np
 import torch
@@ -224,20 +224,17 @@ def _on_noise(tape: Tape, able: Mapping[int, Step], inputs: set[int], swap: bool
     """What goes into the steps when the outputs of those before are noise, or the same with halves exchanged."""
     got: dict[int, Tensor] = {}
 
-    def put(node: int, step: Step) -> Change:
-        def change(tensor: Tensor) -> Tensor:
-            source = generator(0, _NOISE, node)
-            noise = torch.randn(tensor.shape, generator=source, dtype=tensor.dtype).to(tensor.device)
-            return swapped(noise, step.site.op.kind) if swap else noise
+    def put(node: int, step: Step, tensor: Tensor) -> Tensor:
+        source = generator(0, _NOISE, node)
+        noise = torch.randn(tensor.shape, generator=source, dtype=tensor.dtype).to(tensor.device)
+        return swapped(noise, step.site.op.kind) if swap else noise
 
-        return change
+    def look(node: int, tensor: Tensor) -> None:
+        got[node] = tensor.clone()
 
-    def look(node: int) -> Change:
-        return lambda tensor: got.update({node: tensor.clone()})
-
-    looks: dict[int, Change] = {node: look(node) for node in inputs if node not in able}
+    looks: dict[int, Change] = {node: partial(look, node) for node in inputs if node not in able}
     with torch.no_grad():
-        tape.run(tape.x, looks | {node: put(node, step) for node, step in able.items()})
+        tape.run(tape.x, looks | {node: partial(put, node, step) for node, step in able.items()})
     return got
 
 

@@ -10,6 +10,7 @@ import itertools
 import math
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 
 import torch
 import torch.nn.functional as F
@@ -24,7 +25,7 @@ from epoch0.seeds import generator
 from epoch0.theory.mean_field import chi
 from epoch0.tracing.graph import Op
 from epoch0.tracing.layers import Branch, Layer, branch, events_of
-from epoch0.tracing.tape import Change, Tape
+from epoch0.tracing.tape import Tape
 
 
 def make_plan(
@@ -253,20 +254,17 @@ def _sizes(tape: Tape, scores: bool, nodes: list[int]) -> tuple[dict[int, float]
     sizes, spread, sharp = dict[int, float](), dict[int, float](), dict[int, float]()
     attentions = {op.inputs[0]: op for op in tape.ops if scores and op.kind == "attention"}
 
-    def look(node: int) -> Change:
-        def change(tensor: Tensor) -> None:
-            values = tensor.double()
-            sizes[node] = float(values.square().mean())
-            spread[node] = float((values - values.mean(0)).square().mean()) if len(values) > 1 else sizes[node]
-            op = attentions.get(node)
-            if op is not None and (weight := in_projection(op)) is not None:
-                q, k, _ = F.linear(values, weight.double()).chunk(3, -1)
-                sharp[op.index] = float((q.square().mean() * k.square().mean()).sqrt())
-
-        return change
+    def look(node: int, tensor: Tensor) -> None:
+        values = tensor.double()
+        sizes[node] = float(values.square().mean())
+        spread[node] = float((values - values.mean(0)).square().mean()) if len(values) > 1 else sizes[node]
+        op = attentions.get(node)
+        if op is not None and (weight := in_projection(op)) is not None:
+            q, k, _ = F.linear(values, weight.double()).chunk(3, -1)
+            sharp[op.index] = float((q.square().mean() * k.square().mean()).sqrt())
 
     with torch.no_grad():
-        tape.run(tape.x, {node: look(node) for node in (*nodes, *attentions)})
+        tape.run(tape.x, {node: partial(look, node) for node in (*nodes, *attentions)})
     return sizes, spread, sharp
 
 

@@ -1,13 +1,13 @@
 """What an initialization did: one row for each weighted operation, what was left alone and why (THEORY section 3)."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from torch import Tensor
 
 from epoch0.initialization.sites import Plan, Step
-from epoch0.results import Result, aligned
+from epoch0.results import Result, aligned, first_names
 from epoch0.tracing.tape import Tape, how_it_ran
 
 
@@ -93,15 +93,6 @@ def left_alone(untouched: Mapping[str, str], most: int = 5) -> list[str]:
         shown = [first_names(names, most)] if len(names) > most else names
         lines += [f"left alone: {name} ({reason})" for name in shown]
     return lines
-
-
-def first_names(names: Sequence[str], most: int = 5) -> str:
-    """The first few, and how many more.
-
-    >>> first_names(["a", "b", "c"], 2)
-    'a, b and 1 more'
-    """
-    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
 _HEAD = ("weights", "activation", "fan in", "density", "weight std", "now", "bias std", "q", "target", "chi", "status")

@@ -16,6 +16,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 import torch
@@ -34,7 +35,7 @@ from epoch0.seeds import generator, numpy_generator
 from epoch0.theory.mean_field import chi
 from epoch0.tracing.failures import NoForwardDerivative
 from epoch0.tracing.layers import Layer
-from epoch0.tracing.tape import Change, Tape
+from epoch0.tracing.tape import Tape
 
 Array = NDArray[np.float64]
 
@@ -190,24 +191,21 @@ class Pass:
         self.stops = {step.layer.output for step in steps if step.layer.kind == "residual block"} | ends
         nodes = {*self.at, *self.left, *self.norms, *self.starts, *self.stops}
         with torch.no_grad(), forward_ad.dual_level():
-            self.tape.run(self.tape.x, {node: self._visit(node) for node in nodes})
+            self.tape.run(self.tape.x, {node: partial(self._visit, node) for node in nodes})
 
-    def _visit(self, node: int) -> Change:
-        def change(tensor: Tensor) -> Tensor | None:
-            before = tensor
-            for place, step in self.at.get(node, ()):
-                tensor = self._set(place, step, tensor)
-            if node in self.norms:
-                tensor = self._set_norm(*self.norms[node], tensor)
-            if node in self.starts:
-                tensor = self._start(node, tensor)
-            elif node in self.stops and self.starts:
-                tensor = forward_ad.unpack_dual(tensor).primal
-            if self.left[node]:
-                self.arrived[node] = tensor
-            return None if tensor is before else tensor
-
-        return change
+    def _visit(self, node: int, tensor: Tensor) -> Tensor | None:
+        before = tensor
+        for place, step in self.at.get(node, ()):
+            tensor = self._set(place, step, tensor)
+        if node in self.norms:
+            tensor = self._set_norm(*self.norms[node], tensor)
+        if node in self.starts:
+            tensor = self._start(node, tensor)
+        elif node in self.stops and self.starts:
+            tensor = forward_ad.unpack_dual(tensor).primal
+        if self.left[node]:
+            self.arrived[node] = tensor
+        return None if tensor is before else tensor
 
     def _start(self, node: int, tensor: Tensor) -> Tensor:
         primal = forward_ad.unpack_dual(tensor).primal
@@ -305,7 +303,7 @@ class Pass:
 
     def _seen(self, step: Step, output: Tensor) -> Places:
         """Variances over the units of each example, of the pre-activations themselves."""
-        h = self._without_bias(step, forward_ad.unpack_dual(output).primal)
+        h = self._without_bias(step, output)
         rows = h.shape[0] if h.shape[:1] == self.tape.x.shape[:1] else 1
         square = np.asarray(h.double().reshape(rows, -1).square().mean(1).cpu())
         share = np.full_like(square, step.site.density)
@@ -314,7 +312,8 @@ class Pass:
             return Places(square, share, np.ones(1), np.zeros(1))
         return places(square[None], share[None], _flat(fixed.factor), _flat(fixed.offset))
 
-    def _without_bias(self, step: Step, h: Tensor) -> Tensor:
+    def _without_bias(self, step: Step, output: Tensor) -> Tensor:
+        h: Tensor = forward_ad.unpack_dual(output).primal
         bias = self._bias_inside(step, h)
         return h if bias is None else h - bias
 
@@ -325,7 +324,7 @@ class Pass:
 
     def _by_batch(self, place: int, step: Step, x: Tensor, output: Tensor, target: float) -> float:
         site, activation = step.site, step.law
-        h = self._without_bias(step, forward_ad.unpack_dual(output).primal)
+        h = self._without_bias(step, output)
         gains = site.responses(torch.ones_like(x[:1]), site.used().square()).expand_as(h)
         bias = self.biases.get(site.bias)
         offsets = torch.zeros_like(h[:1]) if bias is None else _beside(bias, site.op.kind, h.dim())

@@ -8,6 +8,7 @@ the measured statistics. What has no law says so.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -63,24 +64,22 @@ class Walk:
 
     def changes(self) -> dict[int, Change]:
         """What to do at each tensor of the run, without gradients; nothing is replaced."""
-        return {node: self._at(node) for node in (0, *self.made_by)}
+        return {0: partial(self._start, 0), **{node: partial(self._arrive, node) for node in self.made_by}}
 
-    def _at(self, node: int) -> Change:
-        def arrive(tensor: Tensor) -> None:
-            if node == 0:
-                self._start(0, tensor)
-                return
-            event = self.made_by[node]
-            if node not in self.flows:
-                self._pass(event)
-            if node in self.ends:
-                self._finish(node)
-                self._start(node, tensor)
-            else:
-                self.values[node] = tensor.clone() if node in self.tape.overwritten else tensor
-            self._forget(self.place[id(event)])
-
-        return arrive
+    def _arrive(self, node: int, tensor: Tensor) -> None:
+        event = self.made_by[node]
+        if node not in self.flows:
+            self._pass(event)
+        if node in self.ends:
+            self._finish(node)
+            self._start(node, tensor)
+        else:
+            self.values[node] = tensor.clone() if node in self.tape.overwritten else tensor
+        place = self.place[id(event)]
+        for used in [n for n in self.values if self.last_use.get(n, -1) <= place]:
+            del self.values[used]
+            if used not in self.ends:
+                self.flows[used] = ""
 
     def _start(self, node: int, tensor: Tensor) -> None:
         self.flows.clear()
@@ -98,12 +97,6 @@ class Walk:
             self.found.append(Law(predicted, predicted * math.sqrt(flow.variance), "", tuple(self.shapes)))
         except NoLaw as reason:
             self.found.append(Law(None, math.nan, str(reason), ()))
-
-    def _forget(self, place: int) -> None:
-        for node in [n for n in self.values if self.last_use.get(n, -1) <= place]:
-            del self.values[node]
-            if node not in self.ends:
-                self.flows[node] = ""
 
     def _pass(self, event: Op) -> None:
         """Carry everything through one operation, or note why that cannot be done."""

@@ -13,7 +13,7 @@ from epoch0.arguments import Seed, Size, checked
 from epoch0.curves import Curve
 from epoch0.errors import InputError
 from epoch0.measure.many import check_one_architecture, ensemble_pieces, grid_offset, one_by_one
-from epoch0.measure.pieces import Array, Asked, Pieces, in_dtype, lengths_and_growth, mean_known
+from epoch0.measure.pieces import Array, Asked, in_dtype, lengths_and_growth, mean_known
 from epoch0.networks.ensemble import Ensemble
 from epoch0.results import Result
 from epoch0.tracing.call import Forward
@@ -178,7 +178,10 @@ def trajectory_length(
 
     Source: Raghu et al. 2017, section 2.3; Price & Tanner, section 4.
     """
-    _check(curve, layers, method, dtype)
+    if isinstance(layers, str) or (layers is not None and not layers):
+        raise InputError(f"layers={layers!r}; give a list of layer names, or leave it out for all nonlinearities.")
+    if dtype not in (None, torch.float32, torch.float64):
+        raise InputError(f"dtype {dtype} is not supported; use torch.float32 or torch.float64.")
     if points is None:
         points = 10_000 if method == "chords" else 64
     asked = Asked(curve, points, layers, method, batch_norm, forward, dtype, seed)
@@ -192,18 +195,6 @@ def trajectory_length(
         offsets = [grid_offset(seed, index) if method == "tangents" else 0.0 for index in range(len(model))]
         # of an ensemble only one network exists at a time
         pieces = one_by_one((in_dtype(model[i], dtype) for i in range(len(model))), asked, offsets)
-    _check_overflow(pieces)
-    return TrajectoryLength(pieces.layers, *lengths_and_growth(pieces), method, points)
-
-
-def _check(curve: Curve, layers: Sequence[str] | None, method: str, dtype: torch.dtype | None) -> None:
-    if isinstance(layers, str) or (layers is not None and not layers):
-        raise InputError(f"layers={layers!r}; give a list of layer names, or leave it out for all nonlinearities.")
-    if dtype not in (None, torch.float32, torch.float64):
-        raise InputError(f"dtype {dtype} is not supported; use torch.float32 or torch.float64.")
-
-
-def _check_overflow(pieces: Pieces) -> None:
     bad = ~np.isfinite(pieces.norms).all(axis=(0, 1))
     if bad.any():
         where = ("input", *pieces.layers)[int(np.argmax(bad))]
@@ -211,3 +202,4 @@ def _check_overflow(pieces: Pieces) -> None:
             f"the length overflows at layer '{where}' in {pieces.dtype}"
             + ("; measure fewer layers." if pieces.dtype == torch.float64 else "; measure with dtype=torch.float64.")
         )
+    return TrajectoryLength(pieces.layers, *lengths_and_growth(pieces), method, points)

@@ -16,7 +16,7 @@ from epoch0.errors import InputError, suggest
 from epoch0.measure.pieces import Array, Asked, Pieces, module_pieces
 from epoch0.networks.ensemble import Ensemble
 from epoch0.seeds import numpy_generator
-from epoch0.tracing.forward_derivatives import prepare_forward_derivatives
+from epoch0.tracing.tape import prepare_forward_derivatives
 
 _BUDGET = 16_000_000  # numbers held at once: weights, and points with tangents, of some networks (64 MB in float32)
 

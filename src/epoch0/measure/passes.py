@@ -12,7 +12,7 @@ mean-field theory (Hayou B.1: c -> c* with depth).
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -66,14 +66,11 @@ def mean_squares(tape: Tape, nodes: Sequence[int]) -> tuple[dict[int, Array], di
     """
     found: dict[int, Array] = {}
 
-    def look(node: int) -> Change:
-        def change(tensor: Tensor) -> None:
-            rows = len(tape.x) if tensor.shape[:1] == tape.x.shape[:1] else 1
-            found[node] = squares_by_row(tensor.reshape(rows, -1)) * rows / tensor.numel()
+    def look(node: int, tensor: Tensor) -> None:
+        rows = len(tape.x) if tensor.shape[:1] == tape.x.shape[:1] else 1
+        found[node] = squares_by_row(tensor.reshape(rows, -1)) * rows / tensor.numel()
 
-        return change
-
-    return found, {node: look(node) for node in nodes}
+    return found, {node: partial(look, node) for node in nodes}
 
 
 class _Jacobian:
@@ -87,10 +84,10 @@ class _Jacobian:
     def _back(self) -> Tensor | None:
         return self._derivative(self.ends, self.start, self.zeros, create_graph=True)[0]
 
-    def _derivative(self, of: Any, to: Any, along: Any, **options: bool) -> Sequence[Tensor | None]:
+    def _derivative(self, of: Any, to: Any, along: Any, **more: bool) -> Sequence[Tensor | None]:
         with self.tape.backward():
             found: Sequence[Tensor | None] = torch.autograd.grad(
-                of, to, along, retain_graph=True, allow_unused=True, **options
+                of, to, along, retain_graph=True, allow_unused=True, **more
             )
         return found
 
@@ -149,42 +146,30 @@ def passes(
 ) -> Passes:  # fmt: skip
     """One run with its graph: each layer's own Jacobian both ways, what is carried to nodes, and gradients.
 
-    Args:
-        tape: the record.
-        layers: its layers.
-        directions: how many random directions a layer.
-        seed: of the directions.
-        nodes: where tangents from the input and gradients are measured, in order; without any, only each layer's
-            own way back is measured.
-        carried: how many random tangents start at the input.
-        names: the weights whose gradients are measured.
-        loss: of what the model returns; without it gradients start from random cotangents at the output.
-        looks: what else to look at in this run; it sees tensors without their graph.
-        travel: what came from the piece of the model before this one, or from that behind it.
-        gradients: whether they are measured.
+    ``carried`` tangents start at the input and are measured at the nodes, in order, as are gradients there and of the
+    named weights; without nodes only each layer's own way back is measured. Without a loss gradients start from random
+    cotangents at the output. ``looks`` see tensors without their graph; ``travel`` is what came from the piece of the
+    model before this one, or from that behind it.
     """
     travel = Travel(directions, carried, seed) if travel is None else travel
     seen: dict[int | str, Tensor] = {}
     kept, looks = {0, *nodes, *(layer.output for layer in layers)}, looks or {}
 
-    def at(node: int) -> Change:
-        def change(tensor: Tensor) -> Tensor | None:
-            if node in looks:
-                with torch.no_grad():
-                    looks[node](tensor.detach())
-            if node not in kept:
-                return None
-            seen[node] = tensor.requires_grad_() if node == 0 else tensor
-            return tensor.clone() if node == 0 or node in tape.overwritten else None
-
-        return change
+    def at(node: int, tensor: Tensor) -> Tensor | None:
+        if node in looks:
+            with torch.no_grad():
+                looks[node](tensor.detach())
+        if node not in kept:
+            return None
+        seen[node] = tensor.requires_grad_() if node == 0 else tensor
+        return tensor.clone() if node == 0 or node in tape.overwritten else None
 
     weights = {name: p for name, p in tape.model.named_parameters() if name in names and p.is_floating_point()}
     for weight in weights.values():
         weight.requires_grad_(True)
     try:
         with torch.enable_grad():
-            raw, output = tape.outputs(tape.x, {node: at(node) for node in kept | looks.keys()})
+            raw, output = tape.outputs(tape.x, {node: partial(at, node) for node in kept | looks.keys()})
             end = output if loss is None else loss(raw)
             del raw, output
             found = _stretches(tape, layers, seen, nodes, directions, travel)
@@ -265,19 +250,20 @@ def signals(tape: Tape, layers: Sequence[Layer]) -> tuple[Callable[[], list[Sign
     seen: dict[int, Signals] = {}
     shares: dict[int, float] = {}
 
-    def look(node: int) -> Change:
-        return lambda tensor: seen.update({node: _look(tensor)})
+    def look(node: int, tensor: Tensor) -> None:
+        seen[node] = _look(tensor)
 
-    def share(node: int, low: float, high: float) -> Change:
-        return lambda tensor: shares.update({node: _saturated(tensor, low, high)})
+    def share(node: int, low: float, high: float, tensor: Tensor) -> None:
+        middle, half = (low + high) / 2, (high - low) / 2
+        shares[node] = float(((tensor - middle).abs() >= SATURATION * half).double().mean())
 
     def found() -> list[Signals]:
         inside = [[shares[node] for node in ranges if layer.input < node <= layer.output] for layer in layers]
         means = [math.nan, *(sum(some) / len(some) if some else math.nan for some in inside)]
         return [replace(seen[node], saturated=mean) for node, mean in zip(nodes, means, strict=True)]
 
-    places = {node: look(node) for node in nodes}
-    return found, together(places, {node: share(node, *ends) for node, ends in ranges.items()})
+    places = {node: partial(look, node) for node in nodes}
+    return found, together(places, {node: partial(share, node, *ends) for node, ends in ranges.items()})
 
 
 def _look(values: Tensor) -> Signals:
@@ -296,8 +282,3 @@ def _unlikeness(flat: Tensor) -> float:
     # written as a spread around the mean direction, so that nearly equal directions lose no digits
     mean = flat.mean(dim=0)
     return float((flat - mean).square().sum() / (count - 1))
-
-
-def _saturated(values: Tensor, low: float, high: float) -> float:
-    middle, half = (low + high) / 2, (high - low) / 2
-    return float(((values - middle).abs() >= SATURATION * half).double().mean())

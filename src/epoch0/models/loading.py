@@ -61,7 +61,9 @@ def load_program(spec: str, weights: str | Path | None = None, *, seed: Seed = 0
     if str(spec).lower().endswith(PICKLED):
         raise InputError(_pickle_refused(Path(spec), "the model as 'path/file.py:callable'"))
     if weights is not None:
-        _check_weights_path(Path(weights))
+        if Path(weights).suffix.lower() in PICKLED:
+            raise InputError(_pickle_refused(Path(weights), "the architecture as the model"))
+        to_read(weights, "weights")
     source, _, name = str(spec).partition(":")
     made: Any
     if name and source in PACKAGES:
@@ -158,12 +160,6 @@ def _pickle_refused(path: Path, instead: str) -> str:
         f"{str(path)!r} is a pickled file, and opening one runs whatever code is inside, so it is never read. "
         f"Give {instead}, with the weights as safetensors: {CONVERT.format(name=path.name, stem=path.stem)}"
     )
-
-
-def _check_weights_path(path: Path) -> None:
-    if path.suffix.lower() in PICKLED:
-        raise InputError(_pickle_refused(path, "the architecture as the model"))
-    to_read(path, "weights")
 
 
 def _load_weights(model: nn.Module, path: Path) -> None:

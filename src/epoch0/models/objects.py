@@ -46,9 +46,14 @@ def named_object(spec: str, what: str, *, seed: int = 0) -> Iterator[tuple[Any, 
     is_file = source.endswith(".py") or "/" in source or "\\" in source
     with explained(source, what, "read"):
         folder = str(Path(source).resolve().parent if is_file else Path.cwd())
-    with _importing_from(folder), seeded(seed):
-        module = _import_file(Path(source), what) if is_file else _import_package(source, what)
-        yield _attribute(module, source, attribute), Path(source).name if is_file else source
+    sys.path.insert(0, folder)
+    try:
+        with seeded(seed):
+            module = _import_file(Path(source), what) if is_file else _import_package(source, what)
+            yield _attribute(module, source, attribute), Path(source).name if is_file else source
+    finally:
+        with contextlib.suppress(ValueError):
+            sys.path.remove(folder)
 
 
 @contextlib.contextmanager
@@ -58,17 +63,6 @@ def seeded(seed: int) -> Iterator[None]:
     with noise_kept(), contextlib.redirect_stdout(sys.stderr):
         draw_anew(start)
         yield
-
-
-@contextlib.contextmanager
-def _importing_from(folder: str) -> Iterator[None]:
-    """Let the user's file import its neighbours while it is being loaded, and only then."""
-    sys.path.insert(0, folder)
-    try:
-        yield
-    finally:
-        with contextlib.suppress(ValueError):
-            sys.path.remove(folder)
 
 
 def _import_file(path: Path, what: str) -> ModuleType:

@@ -83,13 +83,8 @@ class Call:
         if hooked := [repr(n) for n, m in model.named_modules() if m._backward_hooks or m._backward_pre_hooks]:
             notes += (f"Backward hooks of {', '.join(hooked)} do not act on the gains, only on steps and trials.",)
         parameter = next((p for p in model.parameters() if p.is_floating_point()), None)
-        device = (
-            torch.device("cpu")
-            if empty
-            else parameter.device
-            if parameter is not None
-            else next(model.parameters()).device
-        )
+        home = parameter if parameter is not None else next(model.parameters())
+        device = torch.device("cpu") if empty else home.device
 
         def moved(tensor: Tensor) -> Tensor:
             floating = parameter is not None and tensor.is_floating_point()
@@ -157,7 +152,7 @@ class Call:
         elif self._stepped and isinstance(model, nn.Module):
             result = self._step(model, batch)
         else:
-            args, kwargs = self._arguments(batch)
+            args, kwargs = arguments(self.model, batch)
             result = model(*args, **kwargs)
         self._seen[:] = [_own_loss(result) is not None]
         return result
@@ -257,7 +252,7 @@ class Call:
             for handle in handles:
                 handle.remove()
         if not seen:  # the step calls parts of the model, not the model
-            args, kwargs = self._arguments(batch)
+            args, kwargs = arguments(self.model, batch)
             seen.append(model(*args, **kwargs))
         loss = result.get("loss") if isinstance(result, Mapping) else result
         if not isinstance(loss, Tensor):
@@ -266,9 +261,6 @@ class Call:
                 "default one is not meant."
             )
         return Step(loss, seen[0 if whole else -1])
-
-    def _arguments(self, batch: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        return arguments(self.model, batch)
 
 
 class _Called(nn.Module):

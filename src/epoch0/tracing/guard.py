@@ -305,7 +305,8 @@ def refuse_closed(model: nn.Module, *, run_only: bool = False) -> None:
         what = f"the module '{path}'" if path else "the model"
         if isinstance(module, torch.jit.ScriptModule) and not (run_only and hasattr(module, "training")):
             raise InputError(f"{what} is scripted and cannot be looked into; pass the nn.Module it was scripted from.")
-        if isinstance(module, torch.fx.GraphModule) and _exported(module):
+        nodes = module.graph.nodes if isinstance(module, torch.fx.GraphModule) else ()
+        if any(isinstance(node.target, torch._ops.OpOverload) for node in nodes):
             raise InputError(f"{what} is exported and has lost its layers; pass the nn.Module it was exported from.")
 
 
@@ -315,7 +316,3 @@ def all_finite(tensor: Tensor) -> bool:
         return True
     low, high = tensor.detach().aminmax()
     return bool(low.isfinite() & high.isfinite())
-
-
-def _exported(module: torch.fx.GraphModule) -> bool:
-    return any(isinstance(node.target, torch._ops.OpOverload) for node in module.graph.nodes)

@@ -8,6 +8,7 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import takewhile
 
 import torch
 from torch import nn
@@ -146,12 +147,8 @@ def _layer(name: str, group: list[tuple[int, int, list[Op]]]) -> Layer:
     weighted = [op for op in ops if op.kind]
     nonlinear = [op for op in ops if op.meaning.kind in NONLINEAR]
     one = nonlinear[0] if len(nonlinear) == 1 and nonlinear[0].elementwise else None
-    joined = any(
-        op.meaning.kind == "sum" and len(op.inputs) > 1
-        for _, _, piece in group
-        for op in piece
-        if any(o.kind for o in piece)
-    )
+    around = [op for _, _, piece in group if any(op.kind for op in piece) for op in piece]
+    joined = any(op.meaning.kind == "sum" and len(op.inputs) > 1 for op in around)
     return Layer(
         name=name,
         kind="residual block" if joined else weighted[0].kind if len(weighted) == 1 else "block",
@@ -181,7 +178,8 @@ def layer_names(places: Sequence[Sequence[str]], model: str) -> list[str]:
         if not own:
             names.append(model)
             continue
-        shared = _shared(own)
+        steps = zip(*(path.split(".") for path in own), strict=False)
+        shared = ".".join(step[0] for step in takewhile(lambda step: len(set(step)) == 1, steps))
         others = [place for other, paths in enumerate(places) if other != index for place in paths]
         if len(own) > 1 and (not shared or any(place == shared or place.startswith(shared + ".") for place in others)):
             names.append(f"{own[0]} … {own[-1]}")
@@ -192,13 +190,6 @@ def layer_names(places: Sequence[Sequence[str]], model: str) -> list[str]:
         seen[name] = seen.get(name, 0) + 1
         names[index] = use(name, seen[name])
     return names
-
-
-def _shared(paths: Sequence[str]) -> str:
-    parts = [path.split(".") for path in paths]
-    common = [step[0] for step in zip(*parts, strict=False) if len(set(step)) == 1]
-    length = next((i for i, step in enumerate(zip(*parts, strict=False)) if len(set(step)) > 1), len(common))
-    return ".".join(parts[0][:length])
 
 
 def require_nonlinearity(tape: Tape) -> None:

@@ -5,10 +5,13 @@ twice. Dropout is the identity and batch norm uses the statistics asked for; the
 unchanged.
 """
 
+import importlib
+import sys
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import torch
@@ -20,7 +23,6 @@ from epoch0.errors import InputError, suggest
 from epoch0.tracing import operations
 from epoch0.tracing.call import Call, Forward, as_written, mapped, starts
 from epoch0.tracing.failures import explain_replay
-from epoch0.tracing.forward_derivatives import prepare_forward_derivatives
 from epoch0.tracing.graph import Node, Op, Tap
 from epoch0.tracing.guard import same_noise, unchanged
 from epoch0.tracing.recorder import Recorder
@@ -138,13 +140,10 @@ class Tape:
         """
         seen: dict[int, Tensor] = {}
 
-        def keep(node: int) -> Change:
-            def change(tensor: Tensor) -> None:
-                seen[node] = tensor.clone() if node in self.overwritten else tensor
+        def keep(node: int, tensor: Tensor) -> None:
+            seen[node] = tensor.clone() if node in self.overwritten else tensor
 
-            return change
-
-        self.run(x, {node: keep(node) for node in nodes}, call)
+        self.run(x, {node: partial(keep, node) for node in nodes}, call)
         return [seen[node] for node in nodes]
 
     def tangents(self, nodes: Sequence[int], x: Tensor, dx: Tensor) -> list[Tensor]:
@@ -177,6 +176,21 @@ class Tape:
                 raise explained from error
 
 
+_MODULE = "torch._decomp.decompositions_for_jvp"
+
+
+def prepare_forward_derivatives() -> None:
+    """Import what torch imports on the first dual number or jvp, with a deprecation warning about its own code.
+
+    Only that import is quiet, and only the first time: warnings of the user's model are the user's.
+    """
+    if _MODULE not in sys.modules:
+        with warnings.catch_warnings():
+            for kind in (DeprecationWarning, FutureWarning):  # which of them depends on the version of torch
+                warnings.simplefilter("ignore", kind)
+            importlib.import_module(_MODULE)
+
+
 def how_it_ran(batch_norm: str | None, dropout: bool) -> list[str]:
     """How batch norm, ``"train"``, ``"eval"`` or None, and dropout were treated, in words."""
     statistics = {"train": "statistics of this batch, as in training", "eval": "running statistics"}
@@ -187,16 +201,12 @@ def how_it_ran(batch_norm: str | None, dropout: bool) -> list[str]:
 def together(*looks: Mapping[int, Change]) -> dict[int, Change]:
     """Several looks at the tensors of one run; none of them replaces anything."""
 
-    def at(node: int) -> Change:
-        here = [look[node] for look in looks if node in look]
+    def at(node: int, tensor: Tensor) -> None:
+        for look in looks:
+            if node in look:
+                look[node](tensor)
 
-        def change(tensor: Tensor) -> None:
-            for one in here:
-                one(tensor)
-
-        return change
-
-    return {node: at(node) for node in dict.fromkeys(node for look in looks for node in look)}
+    return {node: partial(at, node) for node in dict.fromkeys(node for look in looks for node in look)}
 
 
 @contextmanager

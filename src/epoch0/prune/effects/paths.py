@@ -11,15 +11,14 @@ from torch.func import functional_call
 
 from epoch0.arguments import checked
 from epoch0.errors import InputError
-from epoch0.initialization.result import first_names
 from epoch0.prune.effects.reach import Reach
 from epoch0.prune.masks.apply import check_masks
 from epoch0.prune.masks.masks import Masks
 from epoch0.prune.masks.places import places
-from epoch0.results import Result, aligned
-from epoch0.tracing.forward_derivatives import prepare_forward_derivatives
+from epoch0.results import Result, aligned, first_names
 from epoch0.tracing.guard import bare, unchanged
 from epoch0.tracing.operations import tensors_in
+from epoch0.tracing.tape import prepare_forward_derivatives
 
 
 @checked
