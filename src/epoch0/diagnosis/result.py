@@ -197,6 +197,8 @@ class Remedy:
 class VerdictError(InputError):
     """A network is not expected to train; the message is the report."""
 
+    __str__ = ValueError.__str__  # with its lines, which other errors do not have
+
 
 @dataclass(frozen=True)
 class Checkup(Result):
