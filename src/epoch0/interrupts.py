@@ -45,8 +45,8 @@ def interrupts_wait() -> Iterator[None]:
         listens(number, frame)
 
     wait.waits = True  # type: ignore[attr-defined]
-    signal.signal(signal.SIGINT, wait)
     try:
+        signal.signal(signal.SIGINT, wait)
         yield
     finally:
         signal.signal(signal.SIGINT, before)

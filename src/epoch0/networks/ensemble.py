@@ -3,7 +3,7 @@
 import operator
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import overload
+from typing import Any, overload
 
 import torch
 from torch import Tensor, nn
@@ -43,7 +43,7 @@ class Ensemble:
     def __getitem__(self, which: int) -> nn.Sequential: ...
     @overload
     def __getitem__(self, which: slice) -> "Ensemble": ...
-    def __getitem__(self, which: int | slice) -> "nn.Sequential | Ensemble":
+    def __getitem__(self, which: Any) -> "nn.Sequential | Ensemble":
         if isinstance(which, slice):
             return Ensemble(self.spec, self.seed, self.indices[which])
         try:

@@ -98,8 +98,8 @@ def chain_claims(found: Found) -> Claims:
     bounded, climbs = (bool((np.diff(values[width >= 3]) > 0).all()) for values in (bounds, built))
     return {
         f"the chain: the bound rises if {parts} are in more layers, down to width 3": by(exact, bounded, upper),
-        order: by(exact, least >= 1 and most <= 1, f"{told} patterns"),
-        follows: by(exact, climbs, f"{told} patterns"),
+        order: by(exact, bool(least >= 1 and most <= 1), f"{told} patterns"),
+        follows: by(exact, bool(climbs), f"{told} patterns"),
         f"beyond the paper: random networks follow the chain: {parts} in more layers have more patterns": rows.claim(
             increasing, "patterns", names="{layers} layers of {width}"
         ),

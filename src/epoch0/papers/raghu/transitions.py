@@ -248,7 +248,7 @@ def saturated_table(found: Found) -> Table:
     return found.rows(measured, law)
 
 
-def saturated_growth(width: int, biased: float) -> float:
+def saturated_growth(width: float, biased: float) -> float:
     """Transitions of a layer for each of the layer before, if all units are -1 or 1 and flip one at a time.
 
     >>> round(saturated_growth(64, 0.0), 3)                     # Theorem 4 has sqrt(64)
