@@ -111,7 +111,7 @@ stage("catalogue")
 
 import torch
 net, x = e0.networks.mlp([4, 8, 8, 2]), torch.randn(8, 4)
-assert e0.checkup(net, x, regions=True, trial=False, remedies=False).regions.plane is not None
+assert e0.checkup(net, x, trial=False, remedies=False).layers
 stage("checkup")
 json.dump(found, sys.stdout)
 """

@@ -498,7 +498,7 @@ def test_a_network_with_everything_comes_back(x: Tensor) -> None:
     net = given_away(everything())
     before = state(net)
     images = torch.randn(16, 3, 8, 8, generator=generator(0))
-    checkup(net, images, torch.arange(16) % 4, directions=2, sparsity=0.5, noise=0.1)
+    checkup(net, images, torch.arange(16) % 4, directions=2, sparsity=0.5)
     assert state(net) == before
 
 
@@ -585,7 +585,6 @@ def test_a_model_that_returns_nothing_to_measure(
         ({"batch_norm": "both"}, "batch_norm='both'"),
         ({"directions": 1}, "directions=1"),
         ({"seed": -1}, "seed=-1"),
-        ({"noise": -1.0}, "noise=-1.0"),
         ({"sparsity": 2.0}, "sparsity=2.0"),
         ({"trial": "yes"}, "trial='yes'"),
         ({"tell": 3}, "tell=3"),

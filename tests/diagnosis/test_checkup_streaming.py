@@ -105,8 +105,8 @@ def test_what_is_no_stack_of_blocks_is_refused(net: nn.Module, said: str) -> Non
 
 
 def test_what_needs_all_weights_is_refused() -> None:
-    with pytest.raises(InputError, match="noise= needs the whole network"):
-        e0.checkup(network(), *batch(), stream=True, noise=0.1)
+    with pytest.raises(InputError, match="sparsity= needs the whole network"):
+        e0.checkup(network(), *batch(), stream=True, sparsity=0.1)
 
 
 def test_the_command_refuses_what_cannot_be_streamed() -> None:

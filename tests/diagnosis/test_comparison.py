@@ -11,7 +11,7 @@ import epoch0 as e0
 from epoch0.diagnosis import Checkup, checkup
 from epoch0.diagnosis.result import BY_LAYER, Comparison
 from epoch0.diagnosis.verdict import NAMES
-from epoch0.diagnosis.wording import chance, number, regions_line
+from epoch0.diagnosis.wording import chance, number
 from epoch0.errors import InputError
 from pages import Page, assert_self_contained
 
@@ -95,40 +95,6 @@ def test_the_page_is_one_file_with_both_checkups(
         assert f"<title>{index}: after {other.tangent:.4g}</title>" in text
     assert text == found.to_html(tmp_path / "again.html").read_text(encoding="utf-8")
     assert_self_contained(before.to_html(tmp_path / "one.html").read_text(encoding="utf-8"))
-
-
-def test_regions_stand_beside_each_other() -> None:
-    x = torch.randn(32, 16, generator=torch.Generator().manual_seed(1))
-    found = look_at("relu", x).compare(look_at("relu", x, 2.0))
-    plain = json.loads(json.dumps(found.to_dict(), allow_nan=False))
-    for word, one in (("before", found.before), ("after", found.after)):
-        assert regions_line(one) in str(found) and plain[word]["regions"] == one["regions"]
-
-
-def test_the_page_shows_the_regions_of_both(tmp_path: Path) -> None:
-    x = torch.randn(32, 16, generator=torch.Generator().manual_seed(1))
-    one, other = look_at("relu", x), look_at("relu", x, 2.0)
-    text = one.to_html(tmp_path / "both.html", after=other).read_text(encoding="utf-8")
-    for word, each in (("Before", one), ("After", other)):
-        plane = each.regions.plane  # type: ignore[union-attr]
-        assert plane.share < 1  # type: ignore[union-attr]
-        assert f"<b>{word}:</b> {plane.count:,} activation regions in the middle of the square" in text  # type: ignore[union-attr]
-        assert f"{plane.share:.2g} of its width" in text  # type: ignore[union-attr]
-    assert regions_line(one.to_dict()) in text and regions_line(other.to_dict()) in text
-    layers = zip(one.regions.layers, other.regions.layers, strict=True)  # type: ignore[union-attr]
-    for index, pair in enumerate(layers, start=1):
-        for word, layer in zip(("before", "after"), pair, strict=True):
-            assert f"<title>{index}: {word} {layer.breaks / layer.neurons:.4g}</title>" in text
-    smooth = look_at("tanh", x)
-    for first, second, pictures in ((smooth, smooth, 0), (one, look_at("relu", x[:2]), 1)):
-        text = first.to_html(tmp_path / "both.html", after=second).read_text(encoding="utf-8")
-        assert Page(text).tags.count("img") == pictures
-    assert smooth.compare(smooth).to_dict()["after"]["regions_reason"].startswith("smooth: no linear regions")
-
-
-def look_at(activation: str, x: torch.Tensor, std: float = 1.0) -> Checkup:
-    net = e0.networks.mlp([16, 24, 24, 4], activation, weights=e0.Gaussian(std), biases=e0.Gaussian(0.3), seed=2)
-    return checkup(net, x, directions=2, regions=True, trial=False, remedies=False)
 
 
 def test_hostile_changes_stay_text(found: Comparison, tmp_path: Path) -> None:

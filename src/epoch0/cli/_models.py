@@ -75,10 +75,6 @@ def checkup(
         float | None,
         typer.Option(help="Also say what pruning this fraction of the weights would leave, and when a layer dies."),
     ] = None,
-    noise: Annotated[
-        float, typer.Option(help="Relative noise in one layer's weights at a time, to find the most fragile, as 0.1.")
-    ] = 0.0,
-    regions: Annotated[bool, typer.Option("--regions", help="Also count linear regions between examples.")] = False,
     stream: Annotated[
         bool, typer.Option("--stream", help="Build hf:config.json without memory and measure it one block at a time.")
     ] = False,
@@ -113,8 +109,8 @@ def checkup(
     for path, what, endings in ((fix, "weights", [".safetensors"]), (html, "page", [])):
         if path is not None:
             to_write(path, what, endings)
-    if stream and (not model.startswith("hf:") or fix or fail_on != "never" or noise):
-        raise InputError("--stream takes hf:config.json, and no --fix, --fail-on or --noise.")
+    if stream and (not model.startswith("hf:") or fix or fail_on != "never"):
+        raise InputError("--stream takes hf:config.json, and no --fix or --fail-on.")
     if dry_run and not stream:
         raise InputError("--dry-run says what --stream would take; give both.")
     with _empty(stream):
@@ -132,7 +128,7 @@ def checkup(
         batch_norm=batch_norm, trial=trial, remedies=None if fix is None else False, seed=seed, name=model
     )
     settings |= {**program, "seconds": seconds}
-    settings |= {"directions": directions, "sparsity": sparsity, "noise": noise or None, "regions": regions}
+    settings |= {"directions": directions, "sparsity": sparsity}
     settings["stream"] = weights if stream and weights else stream
     if dry_run:
         from epoch0.diagnosis.checkup import made_up

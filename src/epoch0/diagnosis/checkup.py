@@ -16,11 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from epoch0.arguments import BatchNorm, Directions, Positive, Seed, Sparsity, checked
-from epoch0.diagnosis.expressivity import about as about_regions
-from epoch0.diagnosis.expressivity import count_regions
 from epoch0.diagnosis.faults import Evidence, Fault, Found, conclude, evidence, suspects
-from epoch0.diagnosis.noise_sensitivity import about as about_noise
-from epoch0.diagnosis.noise_sensitivity import noise_sensitivity
 from epoch0.diagnosis.notes import notes as how
 from epoch0.diagnosis.pruning_forecast import about as about_pruning
 from epoch0.diagnosis.pruning_forecast import forecast_pruning
@@ -83,8 +79,6 @@ def checkup(
     batch_norm: BatchNorm = "train",
     directions: Directions | None = None,
     sparsity: Sparsity | None = None,
-    noise: Positive | None = None,
-    regions: bool = False,
     stream: bool | str | Path = False,
     remedies: bool | None = None,
     seed: Seed = 0,
@@ -121,16 +115,13 @@ def checkup(
         directions: random directions a layer, >= 2; errors fall with the square root. By default 8, and 4 or 2 where
             a pass takes long.
         sparsity: also say what pruning this fraction of the weights by SNIP would leave of each layer.
-        noise: also put so much noise into one layer's weights at a time, relative to their root mean square, and see
-            what the outputs make of it.
-        regions: also count linear regions on segments between examples and on a plane through three.
         stream: measure one block after another, so that only one has its weights in memory: a model on torch's ``meta``
             device gets each block's from its own initialization, made anew for the way back, or from the folder of
             safetensors given here. No step is measured, so nothing is judged but the layers; docs/checkup.md says of
             which models.
         remedies: whether changes are tried on a copy where the network is not expected to train. None: with a trial,
             and without one where a pass takes less than 5 ms, as trying takes longer than the rest of the checkup.
-        seed: of directions, held-out examples, dropout and noise.
+        seed: of directions, held-out examples and dropout.
         name: what to call the model; its class by default.
         inputs: what the batch is, in words; its shapes by default.
         notes: sentences to add to the notes.
@@ -145,8 +136,7 @@ def checkup(
     started = time.process_time()
     if stream:
         others = {"optimizer": optimizer, "data": data, "step": step, "batches": batches, "forward": forward}
-        others |= {"sparsity": sparsity, "noise": noise, "trial": trial or None, "regions": regions or None}
-        others["remedies"] = remedies or None
+        others |= {"sparsity": sparsity, "trial": trial or None, "remedies": remedies or None}
         if asked := [key for key, value in others.items() if value is not None]:
             raise InputError(f"{asked[0]}= needs the whole network in memory; leave it out with stream=True.")
         whole = Call.of(model, batch, targets, loss=loss, empty=True)
@@ -187,19 +177,14 @@ def checkup(
     fewer = _fewer(call, first)
     if fewer is not call:
         said.append(f"Gains were measured on {fewer.examples} of the {call.examples} examples, as a pass takes long.")
-    rows = counted = noisy = None
-    why_no_regions = "not asked for"
+    rows = None
     try:
         with tape(fewer, batch_norm=batch_norm, still=True) as record:
             usual = next((many for limit, many in DIRECTIONS.items() if first["adam"].seconds <= limit), 2)
             rows = Rows(measured(record, directions or usual, seed))
-            if regions:
-                counted, why_no_regions = count_regions(record, seed)
-        if noise is not None:
-            noisy = noise_sensitivity(fewer, noise, batch_norm, seed)
+    except ChangesItself:
+        raise
     except InputError as problem:  # a verdict needs the layers for the reason only
-        if noise is not None or regions or isinstance(problem, ChangesItself):  # what was asked for cannot be had
-            raise
         said.append(f"The layers could not be measured: {problem}")
     signs = dataclasses.replace(rows.signs if rows is not None else _unknown(call), same=same)
     pruning_forecast = None
@@ -252,18 +237,10 @@ def checkup(
         layers=table,
         advice=tuple(advice(recipes, tried)) if "yours" not in recipes else (),
         remedies=tuple(tried),
-        notes=(
-            *said,
-            *(about_regions(counted, why_no_regions) if regions else []),
-            *about_noise(noisy),
-            *about_pruning(pruning_forecast, call.examples),
-        ),
+        notes=(*said, *about_pruning(pruning_forecast, call.examples)),
         trial=done,
         trial_reason=why_not,
-        regions=counted,
-        regions_reason=why_no_regions,
         pruning_forecast=pruning_forecast,
-        noise_sensitivity=noisy,
         faults=search.faults,
         not_examined=search.not_examined,
         program=search.mending,

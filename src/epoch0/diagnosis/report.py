@@ -21,11 +21,6 @@ from epoch0.diagnosis.wording import SIGNS, percent, rate
 if TYPE_CHECKING:
     import jinja2
 
-    from epoch0.diagnosis.expressivity import PlaneView
-
-
-TOLD = 40  # so many letters name the layers under a chart; where it takes more, their numbers
-
 
 def environment() -> "jinja2.Environment":
     """The templates with the filters and small tables they use."""
@@ -35,7 +30,7 @@ def environment() -> "jinja2.Environment":
     found.trim_blocks = found.lstrip_blocks = True
     same = ("times", "shape", "chance", "rate", "update", "brief", "within")
     found.filters |= {name: getattr(wording, name) for name in same} | {"num": wording.number, "pc": percent}
-    found.filters |= {"pm": wording.with_error, "regions": wording.regions_line}
+    found.filters["pm"] = wording.with_error
     found.globals |= {"version": __version__, "tone": wording.tone, "names": NAMES, "evidence": wording.evidence}
     found.globals["sign"] = lambda word: SIGNS.get(word, "·")
     found.globals["folded"] = lambda checkup: sum(1 + len(layer["parts"]) for layer in checkup["layers"]) > ROWS
@@ -46,8 +41,8 @@ def pictures(checkup: Mapping[str, Any]) -> dict[str, Any]:
     """The charts of a checkup: losses of the trial, norms through the depth, the gain of every layer, and more.
 
     Returns:
-        ``norms``, ``gains``, ``program``, ``regions``, ``pruning`` and ``noise_sensitivity`` (empty without them) as
-        SVG text; ``trials``, one dictionary an optimizer; ``predicted``: whether any layer has a law.
+        ``norms``, ``gains``, ``program`` and ``pruning`` (empty without them) as SVG text; ``trials``, one dictionary
+        an optimizer; ``predicted``: whether any layer has a law.
     """
     layers = checkup["layers"]
     norms = [
@@ -68,9 +63,7 @@ def pictures(checkup: Mapping[str, Any]) -> dict[str, Any]:
         "predicted": has_law,
         "program": "" if checkup["program"] is None else _program(checkup["program"]),
         "trials": [] if checkup["trial"] is None else _trials(checkup["trial"]),
-        "regions": _folds(checkup),
         "pruning": _densities(checkup),
-        "noise_sensitivity": _changes(checkup["noise_sensitivity"]),
     }
 
 
@@ -78,7 +71,7 @@ def changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, st
     """Charts of two checkups of one model.
 
     Returns:
-        ``tangent``, ``gradient``, ``gains``, ``regions`` and ``pruning`` (empty where one has none) as SVG text.
+        ``tangent``, ``gradient``, ``gains`` and ``pruning`` (empty where one has none) as SVG text.
     """
     found = {}
     for key in ("tangent", "gradient"):
@@ -89,8 +82,7 @@ def changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, st
         _points(word, one["layers"], "forward_gain", "forward_error", *_STYLES[word])
         for word, one in _named(before, after)
     ]
-    both = {"regions": _folds(before, after), "pruning": _densities(before, after)}
-    return {**found, "gains": _gains(gains, " before and after the change"), **both}
+    return {**found, "gains": _gains(gains, " before and after the change"), "pruning": _densities(before, after)}
 
 
 _STYLES: dict[str, tuple[str, Marker, float]] = {
@@ -197,56 +189,12 @@ def _densities(*checkups: Mapping[str, Any]) -> str:
     return log_chart(series, numbers, title, where, "fraction kept", reference=1 - sparsity, decades=1.0)
 
 
-def _changes(found: Mapping[str, Any] | None) -> str:
-    """What noise in each layer's weights does to the outputs; empty where it was not measured."""
-    if found is None or not any(row["change"] for row in found["layers"]):
-        return ""
-    keys, rows = ("change", "predicted", "error"), found["layers"]
-    shares = [{key: None if row[key] is None else 100 * row[key] for key in keys} for row in rows]
-    series = [_points("measured", shares, "change", "error", "forward", aside=-4)]
-    if any(row["predicted"] is not None for row in rows):
-        series.append(_points("predicted", shares, "predicted", "", "predicted", "diamond", 4))
-    named = sum(len(row["name"]) + 1 for row in rows) <= TOLD
-    layers = [row["name"] for row in rows] if named else _numbers(len(rows))
-    title = f"Change of the outputs in %, with {percent(found['noise'])} noise in one layer's weights"
-    where = f"noise in the weights{' of' if named else ', in the order of the model'}"
-    return log_chart(series, layers, title, where, "change of outputs, %", decades=1.0)
-
-
-def _folds(*checkups: Mapping[str, Any]) -> str:
-    """Break points a neuron on a segment, layer by layer; empty without regions or where other layers fold."""
-    found = [one["regions"] for one in checkups]
-    if not all(found) or len({tuple((row["name"], row["neurons"]) for row in one["layers"]) for one in found}) > 1:
-        return ""
-    series = []
-    for word, one in _named(*found):
-        keys, rows = ("breaks", "error", "expected"), one["layers"]
-        shares = [{k: None if row[k] is None else row[k] / max(1, row["neurons"]) for k in keys} for row in rows]
-        series.append(_points(word, shares, "breaks", "error", *_STYLES[word]))
-        if one["expected"] is not None:
-            law = Series(
-                f"expected{'' if len(found) == 1 else f', {word}'}",
-                "before" if word == "before" else "predicted",
-                [row["expected"] for row in shares],
-                marker="none",
-            )
-            series.insert(0, law)
-    when = " before and after" if len(found) > 1 else ""
-    title = f"Break points a neuron on a segment between two examples in every layer that folds{when}"
-    numbers = _numbers(len(found[0]["layers"]))
-    return log_chart(series, numbers, title, "layer that folds", "break points a neuron", decades=1.0)
-
-
-def page(
-    checkup: Mapping[str, Any], after: Mapping[str, Any] | None = None, changed: Sequence[str] = (), *,
-    planes: "Sequence[PlaneView | None]" = (),
-) -> str:  # fmt: skip
+def page(checkup: Mapping[str, Any], after: Mapping[str, Any] | None = None, changed: Sequence[str] = ()) -> str:
     """The checkup as one HTML page that loads nothing; with a second one, of the changed model, both side by side."""
-    plane, after_plane = (*planes, None, None)[:2]
-    shown = {"c": checkup, "data": embedded_json(checkup), "plane": plane}
+    shown = {"c": checkup, "data": embedded_json(checkup)}
     if after is None:
         return environment().get_template("checkup.html.j2").render(**shown, pictures=pictures(checkup))
-    both = {"a": after, "after_data": embedded_json(after), "after_plane": after_plane, "changed": changed}
+    both = {"a": after, "after_data": embedded_json(after), "changed": changed}
     drawn = changes(checkup, after)
     return environment().get_template("comparison.html.j2").render(**shown, **both, pictures=drawn)
 

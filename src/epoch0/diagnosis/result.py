@@ -11,9 +11,7 @@ from rich.console import Console
 
 from epoch0.arguments import Size, Whole
 from epoch0.diagnosis import report
-from epoch0.diagnosis.expressivity import PlaneView, Regions
 from epoch0.diagnosis.faults import Fault, Mending
-from epoch0.diagnosis.noise_sensitivity import NoiseSensitivity
 from epoch0.diagnosis.pruning_forecast import PruningForecast
 from epoch0.diagnosis.terminal import WIDTH, plain, side_by_side, terminal
 from epoch0.diagnosis.trial import Trial
@@ -26,7 +24,7 @@ from epoch0.results import Result, finite
 # what is compared of the whole depth, and of each layer
 WHOLE = [
     *("verdict", "outcome", "trains", "recipes", "blame", "phase", "chi", "chi_low", "chi_high", "backward", "forward"),
-    *("input_gradient", "regions", "regions_reason", "pruning_forecast", "noise_sensitivity"),
+    *("input_gradient", "pruning_forecast"),
 ]
 BY_LAYER = [
     *("forward_gain", "forward_error", "backward_gain", "backward_error", "predicted", "agreement", "norm_out"),
@@ -52,8 +50,6 @@ class Comparison(Result):
     before: Mapping[str, Any]  #: ``Checkup.to_dict()`` of the model as it was
     after: Mapping[str, Any]  #: the same of the changed one
     changes: tuple[str, ...] = ()  #: what was changed, one sentence each
-    #: the linear regions on a plane before and after, for the page; None where there are none
-    planes: tuple[PlaneView | None, PlaneView | None] = field(default=(None, None), repr=False, compare=False)
 
     def __post_init__(self) -> None:
         one, other = ([layer["name"] for layer in each["layers"]] for each in (self.before, self.after))
@@ -126,7 +122,7 @@ class Comparison(Result):
         Raises:
             InputError: if the file cannot be written.
         """
-        text = report.page(self.before, self.after, self.changes, planes=self.planes)
+        text = report.page(self.before, self.after, self.changes)
         return write_atomic(path, text.encode(), "page")
 
 
@@ -231,13 +227,8 @@ class Checkup(Result):
     notes: tuple[str, ...] = ()  #: how it was measured, one sentence each
     trial: Trial | None = None  #: the short trainings, None without
     trial_reason: str = ""  #: why there was no trial
-    #: linear regions on segments between examples and on a plane through three, None if there are none
-    regions: Regions | None = None
-    regions_reason: str = "not asked for"  #: why there are none; else empty
     #: what pruning to the sparsity asked for would leave, None if none was asked for
     pruning_forecast: PruningForecast | None = None
-    #: what noise in the weights of one layer at a time does to the outputs, None if left out
-    noise_sensitivity: NoiseSensitivity | None = None
     faults: tuple[Fault, ...] = ()  #: what keeps the program from learning, most certain first; empty for a sound one
     not_examined: tuple[str, ...] = ()  #: what was not looked at, and what to pass so that it would be
     program: Mending | None = None  #: the trial of the program that was given, and the changes tried on copies
@@ -346,8 +337,7 @@ class Checkup(Result):
         Raises:
             InputError: if the two have different layers.
         """
-        planes = [None if one.regions is None else one.regions.plane for one in (self, after)]
-        return Comparison(self.to_dict(), after.to_dict(), tuple(changes), (planes[0], planes[1]))
+        return Comparison(self.to_dict(), after.to_dict(), tuple(changes))
 
     def to_html(
         self, path: str | os.PathLike[str], after: "Checkup | None" = None, changes: Sequence[str] = ()
@@ -364,8 +354,7 @@ class Checkup(Result):
         """
         if after is not None:
             return self.compare(after, changes).to_html(path)
-        plane = None if self.regions is None else self.regions.plane
-        return write_atomic(path, report.page(self.to_dict(), planes=[plane]).encode(), "page")
+        return write_atomic(path, report.page(self.to_dict()).encode(), "page")
 
 
 def _plain(value: Any) -> Any:

@@ -17,9 +17,7 @@ from epoch0.diagnosis.wording import (
     chance,
     evidence,
     number,
-    percent,
     rate,
-    regions_line,
     shape,
     times,
     tone,
@@ -32,7 +30,7 @@ COLOURS = {"good": "green", "bad": "red", "mild": "yellow"}  # tone to terminal 
 SPARED = ("what it is", "shape", "norm", "±", "law", "step", "local χ", "tangent")
 """Columns that a narrow terminal does without, in this order; ± are the errors beside local χ."""
 
-WORDS = ("layer", "trains", "noise in", "weights of", "change", "what it is", "evidence", "status")
+WORDS = ("layer", "trains", "weights of", "change", "what it is", "evidence", "status")
 """Headings of columns of words, which are set flush left."""
 
 WIDTH = 160  # columns of a table that is printed as text
@@ -67,13 +65,8 @@ def terminal(checkup: Found, width: int, depth: int | None = None) -> Renderable
         lines += [*_section("What was tried on a copy"), _remedies(checkup["remedies"])]
     if checkup["layers"]:
         lines += [Text(""), Text(_passages(checkup)), Text(""), _blocks(checkup, width, depth), Text(LEGEND, "dim")]
-    if checkup["regions"] is not None:
-        lines += [Text(""), Text(regions_line(checkup))]
     if (forecast := checkup["pruning_forecast"]) is not None:
         lines += [*_section("What pruning would leave", forecast["sentence"]), _pruning(forecast)]
-    if (noisy := checkup["noise_sensitivity"]) is not None:
-        lines += _section("Which layer is most fragile", noisy["sentence"])
-        lines += [_noise(noisy)] if len(noisy["layers"]) > 1 else []
     lines += _listed("Not looked at", checkup["not_examined"])
     return Group(*lines, *_listed("How it was measured", checkup["notes"]))
 
@@ -83,9 +76,8 @@ def side_by_side(before: Found, after: Found, changes: Sequence[str], width: int
     lines = _head(before)[:1]
     for word, one in (("before", before), ("after", after)):
         lines.append(Text.assemble(f"{word:<8}", _verdict(one)))
-        told = [_passages(one), *([] if one["regions"] is None else [regions_line(one)])]
-        more = (one[key] for key in ("pruning_forecast", "noise_sensitivity"))
-        told += [found["sentence"] for found in more if found is not None]
+        forecast = one["pruning_forecast"]
+        told = [_passages(one), *([] if forecast is None else [forecast["sentence"]])]
         lines += [Padding(Text(sentence), (0, 0, 0, 8)) for sentence in told]
     lines += [*_listed("What was changed", changes), Text(""), _recipes(before, after), Text("")]
     rows: list[Mapping[str, str | Text]] = []
@@ -274,19 +266,6 @@ def _wanted(columns: Mapping[str, Cells]) -> int:
     widths = {heading: max(len(text) for text in (heading, *cells)) for heading, cells in columns.items()}
     widths |= {"layer": min(widths["layer"], LEAST_NAME)} if "layer" in widths else {}
     return sum(widths.values()) + GAP * (len(widths) - 1)
-
-
-def _noise(found: Found) -> Table:
-    """One row a module that noise was put into, and accuracy where classes were given."""
-    rows = [row for row in found["layers"] if row["change"] is not None]
-    columns: dict[str, Cells] = {
-        "noise in": [Text(row["name"], "bold" * (row["name"] == found["most_fragile"])) for row in rows],
-        "outputs": [f"{with_error(100 * row['change'], 100 * (row['error'] or 0))} %" for row in rows],
-        "predicted": [percent(row["predicted"]) for row in rows],
-    }
-    if found["accuracy"] is not None:
-        columns["accuracy"] = [with_error(row["accuracy"], row["accuracy_error"]) for row in rows]
-    return _table(columns)
 
 
 def _pruning(forecast: Found) -> Table:

@@ -157,23 +157,3 @@ def with_error(value: float | None, error: float | None) -> str:
     first_digit = math.floor(math.log10(float(f"{error:.0e}")))  # of the rounded error: 0.00096 is 0.001
     decimals = min(max(-first_digit, 0), 5)
     return f"{value:.{decimals}f} ± {error:.{decimals}f}"
-
-
-def regions_line(checkup: Mapping[str, Any]) -> str:
-    """Regions on segments and on the plane in a sentence, or why there are none.
-
-    >>> regions_line(e0.checkup(net, x, regions=True).to_dict())     # x of shape (100, 64)
-    'Linear regions: 0.33 ± 0.02 a neuron on 6 segments between examples, 0.347 expected; 366 in a square ...'
-    """
-    found = checkup.get("regions")
-    if found is None:
-        return f"Linear regions: none counted ({checkup.get('regions_reason') or 'not asked for'})."
-    said = f"Linear regions: {with_error(found['per_neuron'], found['error_per_neuron'])} a neuron on "
-    said += f"{found['lines']} segments" if found["lines"] > 1 else "one segment"
-    said += " between examples"
-    if found["expected"] is not None:
-        said += f", {number(found['expected_per_neuron'])} expected"
-    if found["plane"] is not None:
-        part = "" if found["plane"]["share"] >= 1 else f", {found['plane']['share']:.2g} of its width"
-        said += f"; {found['plane']['count']:,} in a square through three{part}"
-    return f"{said}."
