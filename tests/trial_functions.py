@@ -3,6 +3,7 @@
 import os
 import resource
 import signal
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -31,8 +32,9 @@ def draw(spec: dict[str, Any], seed: int) -> dict[str, Any]:
 
 
 def sleep(spec: dict[str, Any], seed: int) -> dict[str, Any]:
-    """Take some seconds; leave a mark at the beginning and one at the end."""
+    """Take some seconds; leave a mark at the beginning and one at the end, and a process that goes on."""
     if "marks" in spec:
+        (Path(spec["marks"]) / f"child{seed}").write_text(str(subprocess.Popen(["sleep", "60"]).pid))
         (Path(spec["marks"]) / f"begun{seed}").write_text(str(os.getpid()))
     time.sleep(spec["seconds"])
     _note(spec, seed)
@@ -64,6 +66,37 @@ def die(spec: dict[str, Any], seed: int) -> dict[str, Any]:
         if not (spec.get("once") and mark.exists()):
             mark.touch()
             os.kill(os.getpid(), spec.get("how", signal.SIGKILL))
+    return {"seed": seed}
+
+
+class Odd(BaseException):
+    """No Exception, and it cannot be shown."""
+
+    def __str__(self) -> str:
+        raise RuntimeError
+
+
+def misbehave(spec: dict[str, Any], seed: int) -> dict[str, Any]:
+    """What the spec says for this seed is done to the process that the trial runs in."""
+    match spec["how"].get(str(seed)):
+        case "exit":
+            os._exit(0)
+        case "odd":
+            raise Odd
+        case "interrupt":
+            raise KeyboardInterrupt
+        case "memory":
+            bytearray(1 << 60)
+        case "long":
+            raise ValueError("two\nlines, " + "x" * 10**6)
+        case "mute":
+            sys.stdout.close()
+        case "fork":
+            (Path(spec["marks"]) / "child").write_text(str(os.fork()))
+        case "babble":
+            for number in range(3, 64):
+                if os.path.exists(f"/proc/self/fd/{number}") and "socket" in os.readlink(f"/proc/self/fd/{number}"):
+                    os.write(number, b"\x80\x04garbage....")
     return {"seed": seed}
 
 

@@ -252,6 +252,28 @@ def test_trials_that_crash_at_once_are_reported_by_their_keys_and_all_others_fin
     assert str(again) == str(caught.value) and vars(again) == vars(caught.value) and type(again) is TrialError
 
 
+def test_whatever_a_trial_does_to_its_process_the_others_finish(tmp_path):
+    how = dict(enumerate(["exit", "odd", "interrupt", "memory", "long", "babble", "mute", "fork"]))
+    wanted = trials("misbehave", 14, how={str(seed): what for seed, what in how.items()}, marks=str(tmp_path))
+    others = {*psutil.Process().children()}
+    with Store(tmp_path / "r.sqlite") as store:
+        with pytest.raises(TrialError, match="6 of 14 trials failed") as caught:
+            run(wanted, store, workers=2)
+        assert store.keys() == {trial.key for trial in wanted[6:]}
+    causes = [caught.value.causes[trial.key] for trial in wanted[:6]]
+    told = (
+        "(exit status 0: ",
+        "Odd, which cannot",
+        "KeyboardInterrupt",
+        "MemoryError",
+        "ValueError: two",
+        "-9 (SIGKILL)",
+    )
+    assert all(words in cause for words, cause in zip(told, causes, strict=True))
+    assert "\n" not in str(caught.value) and len(str(caught.value)) < 3000
+    assert {*psutil.Process().children()} == others and not alive(int((tmp_path / "child").read_text()))
+
+
 def test_a_full_disk_stops_the_run_with_one_error(tmp_path):
     with Store(tmp_path / "r.sqlite") as store:
         store._execute("PRAGMA max_page_count=6")
@@ -316,14 +338,16 @@ def test_a_stopped_driver_keeps_what_finished(tmp_path, how):
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     driver = subprocess.Popen(command, start_new_session=True, **pipes)
     until(lambda: len(executions(marks)) >= 3)
-    workers = {int(mark.read_text()) for mark in marks.glob("begun*") if mark.read_text()}
-    assert len(workers) == 2
+    workers, children = (
+        {int(mark.read_text()) for mark in marks.glob(f"{name}*") if mark.read_text()} for name in ("begun", "child")
+    )
+    assert len(workers) == 2 and all(map(alive, children))
     if how is signal.SIGINT:
         os.killpg(driver.pid, how)  # as a terminal does it: to the driver and its workers
     else:
         driver.send_signal(how)
     out, err = driver.communicate(timeout=30)
-    until(lambda: not any(map(alive, workers)), seconds=10)
+    until(lambda: not any(map(alive, workers | children)), seconds=10)
     if how is signal.SIGINT:
         assert (driver.returncode, out, err.strip()) == (1, "", "interrupted")
     finished = executions(marks)

@@ -16,7 +16,7 @@ import threading
 import time
 import traceback
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
@@ -207,7 +207,7 @@ class _Processes:
                 try:
                     _send(stream, group.asked)
                     group.answer = pickle.load(stream)
-                except (OSError, EOFError, pickle.UnpicklingError):
+                except Exception:  # unpickling what a broken process says can raise anything
                     group.answer = Died(1, self._ended(process, stream))
                     process = None
                 self.finished.put(group)
@@ -237,7 +237,7 @@ class _Processes:
             try:
                 pickle.load(stream)
                 return process, stream
-            except (OSError, EOFError, pickle.UnpicklingError):
+            except Exception:
                 status = self._ended(process, stream)
         raise InputError(f"{_STARTS} ended before they were ready, the last with {exit_status(status)}")
 
@@ -245,7 +245,8 @@ class _Processes:
         """The exit status of a process that is dead or has no more work."""
         with suppress(OSError):  # to a dead process what is still in the buffer cannot be sent
             stream.close()
-        process.kill()
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)  # and what its trials have started
         with self._lock:
             self._running.discard(process)
         return process.wait()
@@ -355,14 +356,15 @@ def serve(number: int) -> None:
             while True:
                 asked.put(pickle.load(stream))
         finally:
-            os._exit(1)  # whatever a trial is doing
+            os.killpg(0, signal.SIGKILL)  # whatever a trial is doing, or has started
 
     threading.Thread(target=hear, daemon=True).start()
     try:
         _send(stream, "ready")
         while True:
             answer = run_group(*asked.get())
-            sys.stdout.flush()
+            with suppress(Exception):  # a trial may have closed it
+                sys.stdout.flush()
             _send(stream, answer)
     except ConnectionError:
         os._exit(1)
@@ -421,7 +423,7 @@ def one_thread() -> Iterator[None]:
     """
     with _counting:
         if not _inside:
-            _outside["environment"] = {name: os.environ.get(name) for name in _ONE_THREAD}
+            _outside["environment"] = {name: os.environ[name] for name in _ONE_THREAD if name in os.environ}
             os.environ.update(_ONE_THREAD)
         _inside.append(threading.get_ident())
         set_threads = getattr(sys.modules.get("torch"), "set_num_threads", None)
@@ -434,7 +436,9 @@ def one_thread() -> Iterator[None]:
         with _counting:
             _inside.pop()
             if not _inside:
-                _restore_environment(_outside.pop("environment"))
+                for name in _ONE_THREAD:
+                    os.environ.pop(name, None)
+                os.environ.update(_outside.pop("environment"))
                 if "threads" in _outside:
                     sys.modules["torch"].set_num_threads(_outside.pop("threads"))
 
@@ -446,16 +450,11 @@ def _attempt(function: str, canonical: str, seed: int) -> Outcome:
             call = resolve(function)
             with one_thread():  # again, for torch may have been loaded just now
                 result = encode(call(read_canonical(canonical), seed))
-    except (Exception, SystemExit) as error:
-        failure = Failure(f"{type(error).__name__}: {error}", traceback.format_exc(), isinstance(error, InputError))
+    except BaseException as error:
+        try:
+            cause = f"{type(error).__name__}: {error}"
+        except Exception:
+            cause = f"{type(error).__name__}, which cannot be shown"
+        failure = Failure(cause, traceback.format_exc(), isinstance(error, InputError))
         return Outcome(None, failure, time.perf_counter() - begun)
     return Outcome(result, None, time.perf_counter() - begun)
-
-
-def _restore_environment(before: Mapping[str, str | None]) -> None:
-    """Put back environment variables; None means it was not set."""
-    for name, value in before.items():
-        if value is None:
-            os.environ.pop(name, None)
-        else:
-            os.environ[name] = value

@@ -10,6 +10,7 @@ from collections import Counter, deque
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from textwrap import shorten
 from typing import Any
 
 from epoch0.arguments import Count, checked
@@ -24,6 +25,7 @@ _LARGEST_GROUP = 512
 _SHORT_SECONDS = 1.0  # a worker that runs shorter trials has its next group at hand: an errand to it takes 10 to 30 ms
 _DEATHS = 3  # a trial whose worker dies this often is given up
 _NAMED = 9  # failures that an error names besides the first
+_LONGEST = 2000  # characters of the first, of 100 of the others
 
 
 class TrialError(RuntimeError):
@@ -258,9 +260,9 @@ class _Run:
         (trial, failure), *others = failures
         failed, total = len(failures), len(self.order)
         rest = f" (the other {total - failed} are finished and stored)" if total > failed else ""
-        message = f"{failed} of {total} trials failed{rest}. The first, {trial}: {failure.cause}"
+        message = f"{failed} of {total} trials failed{rest}. The first, {trial}: {shorten(failure.cause, _LONGEST)}"
         if others:
-            named = [f"{other.key[:12]} ({' '.join(why.cause.split())[:100]})" for other, why in others[:_NAMED]]
+            named = [f"{other.key[:12]} ({shorten(why.cause, 100)})" for other, why in others[:_NAMED]]
             message += (
                 f". By their keys {trial.key[:12]} (the first), {', '.join(named)}{', ...' * (len(others) > _NAMED)}"
             )
