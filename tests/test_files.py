@@ -207,6 +207,65 @@ def test_headers_that_say_what_cannot_be_are_refused(tmp_path: Path, what: str) 
             read_or_refused(what, path)
 
 
+def changed(value: object, draw: random.Random) -> object:
+    """What JSON holds, with one of its parts missing, doubled or exchanged."""
+    if isinstance(value, dict | list) and value and draw.random() < 0.85:
+        parts: list[tuple[object, object]] = [*value.items()] if isinstance(value, dict) else [*enumerate(value)]
+        place = draw.randrange(len(parts))
+        name, part = parts[place]
+        parts[place : place + 1] = draw.choice(
+            [[], [(name, changed(part, draw))], [(name, changed(part, draw))], [(f"{name}x", part), (name, part)]]
+        )
+        return {str(one): other for one, other in parts} if isinstance(value, dict) else [other for _, other in parts]
+    return draw.choice(HOSTILE)
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
+def test_checkpoints_that_say_what_cannot_be_change_nothing(tmp_path: Path, optimizer: str) -> None:
+    """With a checksum that is right: the run is resumed, or refused in one line and the model is as it was."""
+    path, draw = tmp_path / "c.safetensors", random.Random(1)
+    pair = (torch.randn(16, 3, generator=torch.Generator().manual_seed(0)), torch.arange(16) % 2)
+    momentum = (lambda parameters, lr: torch.optim.SGD(parameters, lr, momentum=0.9)) if optimizer == "sgd" else "adam"
+
+    def train(model: torch.nn.Module, steps: int) -> None:
+        e0.train.train(model, pair, steps=steps, batch_size=8, optimizer=momentum, checkpoint=path)
+
+    train(nets(), 2)
+    mapped, header = read_tensors(path, "checkpoint")
+    whole, numbers = {name: tensor.clone() for name, tensor in mapped.items()}, json.loads(header["numbers"])
+    del header["sha256"]
+    refused = 0
+    for number in range(120):
+        tensors, words = dict(whole), dict(header)
+        if number % 2:
+            words["numbers"] = json.dumps(changed(numbers, draw))
+        else:
+            name = draw.choice([name for name in whole if name.startswith("optimizer")])
+            tensor = tensors.pop(name)
+            new = [
+                tensor.flatten()[:1],
+                tensor[None],
+                tensor.flatten().repeat(2),
+                torch.zeros(0),
+                tensor.to(torch.cfloat),
+            ]
+            if number % 4:
+                tensors[draw.choice(["optimizer.99.step", "optimizer.x.step", "optimizer.0", f"{name}x"])] = tensor
+            elif draw.random() < 0.8:
+                tensors[name] = draw.choice(new)
+            words["order"] = json.dumps([*tensors])
+        words["sha256"] = digest(json.dumps(words, sort_keys=True), tensors)
+        path.write_bytes(packed(tensors, words))
+        model, before = nets(), nets().state_dict()
+        try:
+            train(model, 4)
+        except InputError as problem:
+            refused += 1
+            assert str(path) in str(problem) and "\n" not in str(problem)
+            assert all(torch.equal(before[name], tensor) for name, tensor in model.state_dict().items())
+    assert 60 < refused < 120
+
+
 @pytest.mark.parametrize("what", ["masks", "scores"])
 def test_files_whose_own_header_is_made_up_are_refused(tmp_path: Path, what: str) -> None:
     """The format's entries: type, shape and place of each tensor, wrong, negative, huge, twice, or missing."""

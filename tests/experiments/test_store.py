@@ -1,5 +1,7 @@
 """The results file: exact round trips, one writer, and a clear error for every way a file can be wrong."""
 
+import contextlib
+import hashlib
 import json
 import math
 import os
@@ -328,6 +330,29 @@ def test_missing_or_damaged_array_files_are_noticed(tmp_path):
         with pytest.raises(InputError, match="changed or damaged"):
             store.get(trial(1).key)
         assert store.get(trial(2).key) is not None
+
+
+@pytest.mark.parametrize("text", ["", "[" * 5000, '{"a":{"$file":"9"}}', '{"$array":[1],"dtype":"x","shape":[1]}',
+                                  '{"$array":[1],"dtype":"float64","shape":[7]}', b"{}", 3.5])  # fmt: skip
+@pytest.mark.parametrize("arrays", [None, "../r.sqlite", b"a\0", "own", "spoilt"])
+def test_rows_that_nobody_here_wrote_are_one_error(tmp_path, text, arrays):
+    """With a checksum that is right."""
+    path = filled(tmp_path / "r.sqlite", [1], large=True)
+    content, file = b"", tmp_path / "r.sqlite.arrays" / f"{trial(1).key}.safetensors"
+    if arrays in ("own", "spoilt"):
+        content = file.read_bytes() if arrays == "own" else b"\x02" + bytes(7) + b"{}" * 9
+        file.write_bytes(content)
+        arrays = file.name
+    told = text if isinstance(text, bytes) else str(text).encode()
+    with sqlite3.connect(path) as database:
+        values = text, arrays, hashlib.sha256(told + content).hexdigest()
+        database.execute("UPDATE results SET result=?, arrays=?, digest=?", values)
+    database.close()
+    with Store(path) as store, pytest.raises(InputError, match="damaged") as caught:
+        store.get(trial(1).key)
+    assert str(path) in str(caught.value) and "\n" not in str(caught.value)
+    with contextlib.suppress(InputError):
+        merge(path, tmp_path / "all.sqlite")
 
 
 def test_places_that_cannot_be_written(tmp_path):

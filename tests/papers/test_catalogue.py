@@ -275,3 +275,7 @@ def test_a_gallery_shows_pictures_and_verdicts_of_two_quick_artifacts(tmp_path, 
         copy = tmp_path / "docs" / "gallery" / f"price-tanner-{name}.png"
         assert f"(gallery/{copy.name})" in (tmp_path / "docs" / "gallery.md").read_text()
         assert 0 < copy.stat().st_size < (tmp_path / "price-tanner" / f"{name}.png").stat().st_size / 2
+    for content in (b"", b"\xff", b"[]", b"{}", b"[" * 5000, b'{"claims": 1}', b'{"claims": [{"verdict": []}]}'):
+        (tmp_path / "price-tanner" / "fig4a.json").write_bytes(content)
+        with pytest.raises(InputError, match=r"fig4a\.json is not what a reproduction wrote"):
+            reproduce.gallery(tmp_path)

@@ -94,7 +94,12 @@ class Store:
         """The result of the trial with this key, or None; an InputError if it was damaged since it was written."""
         with self._explained("read"):
             row = self._execute("SELECT result, arrays, digest FROM results WHERE key = ?", (key,)).fetchone()
-            return None if row is None else decode(self._checked(key, *row))
+            try:
+                return None if row is None else decode(self._checked(key, *row))
+            except (InputError, OSError, sqlite3.Error):
+                raise
+            except Exception as error:  # a right checksum of what nobody here wrote
+                raise sqlite3.DatabaseError(f"trial {key[:12]}...: {error}") from error
 
     def put(self, trial: Trial, result: Mapping[str, Any] | Encoded) -> None:
         """Keep a finished trial: when this returns, a kill of the process cannot lose it.
@@ -213,6 +218,8 @@ class Store:
     def _checked(self, key: str, text: str, arrays: str | None, digest: str) -> Encoded:
         """A row and its array file, exactly as they were written."""
         content = None
+        if not str(text).startswith("{") or arrays not in (None, f"{key}.safetensors"):
+            raise sqlite3.DatabaseError(f"trial {key[:12]}... is not as it was written")
         if arrays is not None:
             file = self.arrays / arrays
             if not file.is_file():
@@ -234,7 +241,7 @@ class Store:
             yield
         except (sqlite3.Error, OSError) as error:
             number = error.errno if isinstance(error, OSError) else None
-            full = number in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG) or "full" in str(error)
+            full = number in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG) or "is full" in str(error)
             damaged = type(error) is sqlite3.DatabaseError
             if full:
                 hint = "the disk is full; make room and run again: what is finished is kept and not run again"

@@ -15,12 +15,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from epoch0 import data
 from epoch0.arguments import Count, checked
+from epoch0.errors import InputError
 from epoch0.experiments.claims import VERDICTS, Claim
 from epoch0.experiments.engine import Engine
 from epoch0.experiments.experiment import Trial, canonical_json
 from epoch0.experiments.run import Progress, run
 from epoch0.experiments.store import Store
-from epoch0.files import StrPath, made, to_write, write_atomic
+from epoch0.files import StrPath, made, to_read, to_write, write_atomic
 from epoch0.papers.catalogue import Artifact, catalogue, find
 from epoch0.papers.sweep import Results, Sweep
 from epoch0.results import Grid, Result, finite, markdown
@@ -127,11 +128,16 @@ def gallery(folder: StrPath) -> str:
     parts = ["# Gallery", "Made by `epoch0 reproduce --gallery --out FOLDER` of what was reproduced into a folder."]
     for id in catalogue():
         if (path := Path(folder) / f"{id}.json").exists():
-            told = json.loads(path.read_text("utf-8"))
-            counts = Counter(claim["verdict"] for claim in told["claims"])
-            words = ", ".join(f"{count} {word}" for word, count in counts.items())
-            parts += [f"## {id}: {told['title']}", f"{told['preset']}: {told['about']}", f"paper: {told['paper']}"]
-            parts += [f"![{id}]({id}.png)", f"**{words}**"]
+            try:
+                told = json.loads(to_read(path).read_text("utf-8"))
+                counts = Counter(claim["verdict"] for claim in told["claims"])
+                words = ", ".join(f"{count} {word}" for word, count in counts.items())
+                parts += [f"## {id}: {told['title']}", f"{told['preset']}: {told['about']}", f"paper: {told['paper']}"]
+                parts += [f"![{id}]({id}.png)", f"**{words}**"]
+            except (ValueError, LookupError, TypeError, RecursionError) as problem:
+                if isinstance(problem, InputError):
+                    raise
+                raise InputError(f"{path} is not what a reproduction wrote; reproduce {id} again.") from problem
     return "\n\n".join(parts) + "\n"
 
 

@@ -4,6 +4,7 @@ Nothing is pickled, so reading a checkpoint runs no code. A file that was cut, a
 by name.
 """
 
+import copy
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -39,9 +40,12 @@ def save(path: Path, model: nn.Module, optimizer: torch.optim.Optimizer, numbers
 
 def restore(
     path: Path, numbers: Mapping[str, Any], tensors: Mapping[str, torch.Tensor], model: nn.Module,
-    optimizer: torch.optim.Optimizer, run: Mapping[str, Any],
+    optimizer: torch.optim.Optimizer, probe: torch.optim.Optimizer, run: Mapping[str, Any],
 ) -> None:  # fmt: skip
-    """Put what :func:`read` gave back into a model and its optimizer, after checking that it belongs to this run."""
+    """Put what :func:`read` gave back into a model and its optimizer, after checking that it belongs to this run.
+
+    ``probe`` is the same optimizer of a copy of the parameters: it takes a step first, from what is in the file.
+    """
     given = {name.removeprefix("model."): value for name, value in tensors.items() if name.startswith("model.")}
     _check_model(path, bare(model).state_dict(), given)
     stored: dict[str, Any] = numbers["run"]
@@ -52,12 +56,21 @@ def restore(
             f"the checkpoint {str(path)!r} was made by a run with {', '.join(changed)}; "
             "repeat that run's arguments to resume it, or name another path to start anew."
         )
-    bare(model).load_state_dict(given)
     state: dict[int, dict[str, torch.Tensor]] = {}
-    for name, value in tensors.items():
-        if name.startswith("optimizer."):
+    try:
+        for name in tensors.keys() - {f"model.{name}" for name in given}:
             _, index, key = name.split(".", 2)
-            state.setdefault(int(index), {})[key] = value
+            state.setdefault(int(index), {})[key] = tensors[name]
+        probe.load_state_dict({"state": copy.deepcopy(state), "param_groups": probe.state_dict()["param_groups"]})
+        for parameter in (one for group in probe.param_groups for one in group["params"]):
+            parameter.grad = torch.zeros_like(parameter)
+        probe.step()
+    except Exception as problem:  # whatever the optimizer does with what it never wrote
+        raise InputError(
+            f"the checkpoint {str(path)!r} cannot be resumed: it holds no state of {type(optimizer).__name__} for this "
+            "model. Delete it, or name another path, to start anew."
+        ) from problem
+    bare(model).load_state_dict(given)
     optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})
 
 

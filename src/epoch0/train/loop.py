@@ -129,7 +129,12 @@ def train(
     if path is not None:
         run["data"] = getattr(source, "fingerprint", f"{per_epoch} batches")
     numbers, tensors = checkpoints.read(path) if path is not None and os.path.lexists(path) else ({}, {})
-    state = Progress(**numbers.get("progress", {}))
+    try:
+        state = Progress(**numbers.get("progress", {}))
+    except (TypeError, InputError) as problem:
+        raise InputError(
+            f"the checkpoint {str(path)!r} cannot be resumed: {problem} Delete it, or name another path, to start anew."
+        ) from problem
     if state.step > total:
         raise InputError(
             f"the checkpoint {str(path)!r} already has {state.step} steps and {total} were asked for; "
@@ -140,7 +145,9 @@ def train(
     scheduler = None if schedule is None else _scheduler(schedule, torchs, total, state.step)
     if path is not None and numbers:
         # the rate of the next step tells other schedules, which are functions
-        checkpoints.restore(path, numbers, tensors, model, torchs, {**run, RATE: torchs.param_groups[0]["lr"]})
+        copied = [nn.Parameter(p.detach().clone()) for p in model.parameters() if p.requires_grad]
+        probe, rate = _build(optimizer, copied, learning_rate), torchs.param_groups[0]["lr"]
+        checkpoints.restore(path, numbers, tensors, model, torchs, probe, {**run, RATE: rate})
     if checkpoint_every is None and checkpoint_minutes is None:
         checkpoint_every = evaluate_every or per_epoch
     doing = _Run(
@@ -183,13 +190,14 @@ def _in_train_mode(model: nn.Module, torchs: Optimizer, channels_last: bool) -> 
             module.training = mode
 
 
+@checked
 @dataclass
 class Progress:
     """What a checkpoint holds beside tensors."""
 
-    step: int = 0
+    step: Whole = 0
     losses: float = 0.0
-    counted: int = 0
+    counted: Whole = 0
     history: list[Row] = field(default_factory=list)
     stopped: Literal["steps", "until", "diverged"] | None = None
 
