@@ -5,8 +5,8 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from epoch0 import plots
-from epoch0.papers.catalogue import Artifact
 from epoch0.papers.reproduce import decided
+from epoch0.papers.sweep import Artifact
 
 ROOM = 0.02
 """Inches by which a box may stick out: letters do not fill their boxes."""

@@ -7,8 +7,8 @@ import numpy as np
 
 from epoch0 import plots
 from epoch0.experiments.claims import between
-from epoch0.papers.catalogue import Artifact
-from epoch0.papers.sweep import Sweep, Table, by
+from epoch0.papers.sweep import Artifact, Sweep
+from epoch0.papers.tables import Table, by
 
 
 @dataclass(frozen=True)

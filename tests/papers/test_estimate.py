@@ -168,16 +168,6 @@ def test_an_artifact_without_costs_has_its_trials_counted(shown) -> None:
     assert alone == "together: 7 runs, 0 of them done or shared; the time of 7 runs is not known."
 
 
-def test_trials_that_need_absent_data_are_told_and_stop_nothing(shown) -> None:
-    class Blind(Toy):
-        def trials(self, setting):
-            raise InputError("data set mnist was not found")
-
-    done = estimate.estimate(shown(Blind("toy/a", (), ()), artifact("b", [cost("net", [0])])), "paper")
-    assert "trials unknown: data set mnist was not found" in str(done) and done.hours > 0
-    assert [line.runs for line in done.lines] == [0, 1]
-
-
 def test_every_artifact_can_be_estimated_from_its_presets() -> None:
     one = toy_artifact.artifact("log")
     assert list(one.costs(one.setting("paper"))) == []

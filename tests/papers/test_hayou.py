@@ -1,7 +1,6 @@
 """Hayou et al.'s figures and tables: measured as plain code measures, and claims that come out each way."""
 
 import math
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -15,6 +14,7 @@ from epoch0.experiments.experiment import resolve
 from epoch0.networks import mlp, residual_chain, resnet
 from epoch0.papers import catalogue
 from epoch0.papers.hayou import chains, kept, ordered, residual, tickets
+from epoch0.papers.sweep import Spec
 from epoch0.papers.trials import gaussian, images
 from epoch0.seeds import generator, numpy_generator
 from epoch0.theory.mean_field import chi, correlation_map, q_star
@@ -57,7 +57,7 @@ def tiny(figure):
         return setting.but(depth=5, width=20, runs=3)
     small = tickets.sweep(2, 40, 6, 2, 2, data="digits", steps=5, tested=30).but(factor=(1.5, 2.0))
     trained = small.also["trained"]
-    ticket = replace(trained.spec.ticket, depth=2, width=16)
+    ticket = trained.spec.ticket.but(depth=2, width=16)
     return small.but(also={"trained": trained.but(ticket=ticket)})
 
 
@@ -159,7 +159,9 @@ def plain_scores(net, inputs, labels):
 
 
 def test_what_is_kept_is_the_top_of_plain_scores() -> None:
-    spec = kept.KeptSpec("digits", 6, 15, "tanh", 1.3, 0.2, 0.7, 30)
+    spec = Spec(
+        data="digits", depth=6, width=15, activation="tanh", weight_std=1.3, bias_std=0.2, sparsity=0.7, examples=30
+    )
     found = kept.kept(spec, seed=4)
     inputs, labels = images("digits", 30, 4, flatten=True, dtype=torch.float64)
     net = mlp([64, *[15] * 5, 10], "tanh", weights=e0.Gaussian(1.3), biases=e0.Gaussian(0.2), seed=4,
@@ -177,7 +179,7 @@ def test_what_is_kept_is_the_top_of_plain_scores() -> None:
 
 
 def test_the_critical_sparsity_is_where_a_layer_dies() -> None:
-    spec = ordered.CriticalSpec(5, 12, "tanh", 0.6, 0.3, 8)
+    spec = Spec(depth=5, width=12, activation="tanh", weight_std=0.6, bias_std=0.3, examples=8)
     found = ordered.critical(spec, seed=3)
     inputs, labels = gaussian(12, 12, 8, 3)
     net = mlp([12] * 6, "tanh", weights=e0.Gaussian(0.6), biases=e0.Gaussian(0.3), seed=3, dtype=torch.float64)
@@ -191,7 +193,16 @@ def test_the_critical_sparsity_is_where_a_layer_dies() -> None:
 
 
 def test_densities_of_residual_networks() -> None:
-    spec = residual.ResidualSpec("digits", 14, 1, True, "tanh", "eval", 20, (0.5, 0.9))
+    spec = Spec(
+        data="digits",
+        depth=14,
+        width=1,
+        stable=True,
+        activation="tanh",
+        batch_norm="eval",
+        examples=20,
+        sparsities=(0.5, 0.9),
+    )
     found = residual.densities(spec, seed=2)
     inputs, labels = images("digits", 20, 2, flatten=False, dtype=torch.float32)
     net = resnet(14, 1, True, 10, "tanh", inputs=(1, 8, 8), seed=2).eval()
@@ -207,7 +218,7 @@ def test_densities_of_residual_networks() -> None:
 
 def test_correlations_along_a_chain() -> None:
     """Twin: the same chain by hand with its masks multiplied in, and cosines."""
-    spec = chains.ChainSpec(4, 9, "gaussian", 6, 3, (0.0, 0.6))
+    spec = Spec(blocks=4, width=9, data="gaussian", examples=6, pairs=3, sparsities=(0.0, 0.6))
     found = chains.correlations(spec, seed=1)
     assert found["snip"].shape == found["random"].shape == (2, 5)
     assert found["snip"][0] == pytest.approx(found["random"][0])
@@ -229,7 +240,7 @@ def test_correlations_along_a_chain() -> None:
 @pytest.mark.parametrize("stable", [False, True])
 def test_second_moments_of_scores_are_those_of_the_chain_rule(stable: bool) -> None:
     """Two blocks by hand: y + s W relu(y), and a gradient g at the end."""
-    spec = chains.MomentSpec(2, 6, (4,), 3.0, stable, networks=2)
+    spec = Spec(blocks=2, width=6, inputs=(4,), variance=3.0, stable=stable, networks=2)
     found, scale = chains.moments(spec, 5)["moments"], 2**-0.5 if stable else 1.0
     for row, source in zip(found, numpy_generator(5, 2).spawn(2), strict=True):
         x, g = (source.standard_normal((1, size))[0] for size in (4, 6))
@@ -245,7 +256,7 @@ def test_second_moments_of_scores_are_those_of_the_chain_rule(stable: bool) -> N
 
 
 def test_magnitudes_of_unequal_layers() -> None:
-    found = ordered.unequal_critical(ordered.UnequalSpec(4, 10, 5.0), seed=7)["critical"]
+    found = ordered.unequal_critical(Spec(depth=4, width=10, gamma=5.0), seed=7)["critical"]
     source = generator(7)
     layers = [torch.randn(100, generator=source, dtype=torch.float64).abs() for _ in range(4)]
     layers[0] = layers[0] / math.sqrt(5)
@@ -255,13 +266,14 @@ def test_magnitudes_of_unequal_layers() -> None:
 
 
 def test_tickets_are_measured_and_masked_at_the_right_density() -> None:
-    spec = tickets.TicketSpec("dense", "relu", 6, 200, 0.0, 1.5)
+    spec = Spec(kind="dense", activation="relu", depth=6, width=200, bias_std=0.0, factor=1.5)
     found = tickets.measure(spec, seed=0)
     assert found["before"] == pytest.approx(1.5**2, rel=0.1) and found["after"] == pytest.approx(1, abs=0.1)
-    tanh = tickets.TicketSpec("dense", "tanh", 6, 200, 0.2, 2.0)
-    assert tanh.weight_std == pytest.approx(2 * tanh.edge)
-    assert tanh.edge**2 == pytest.approx(1.700796, abs=1e-5)
-    assert tanh.edge**2 * tanh.square + 0.04 == pytest.approx(0.512078, abs=1e-5)  # q* from the first layer on
+    tanh = Spec(kind="dense", activation="tanh", depth=6, width=200, bias_std=0.2, factor=2.0)
+    edge, std = tickets.stds(tanh)
+    assert std == pytest.approx(2 * edge)
+    assert edge**2 == pytest.approx(1.700796, abs=1e-5)
+    assert edge**2 * tickets.square(tanh) + 0.04 == pytest.approx(0.512078, abs=1e-5)  # q* from the first layer on
     assert tickets.measure(tanh, seed=0)["after"] == pytest.approx(1, abs=0.1)
 
 

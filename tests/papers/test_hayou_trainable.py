@@ -2,7 +2,6 @@
 
 import copy
 import re
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,8 +11,8 @@ from torch.nn import functional as F
 
 from epoch0.data import load
 from epoch0.papers.hayou import trainable
-from epoch0.papers.hayou.trainable import ARTIFACTS, INITS, DepthSpec, network, presets, runs_of, trained
-from epoch0.papers.sweep import Sweep
+from epoch0.papers.hayou.trainable import ARTIFACTS, INITS, network, presets, runs_of, trained
+from epoch0.papers.sweep import Spec, Sweep
 from epoch0.papers.trials import images
 from epoch0.prune import apply, keep, snip
 from epoch0.prune.effects.rescale import rescale
@@ -22,9 +21,9 @@ from epoch0.train.loop import train
 from pictures import whole_picture
 
 FIGURE_3, FIGURE_5 = ARTIFACTS[:3], ARTIFACTS[3:]
-TINY = DepthSpec(
-    "digits", "tanh", 3, 16, (1.0, 0.0), (1.0, 0.3), (0.2, 0.6), 40, "measured", steps=25, batch_size=32,
-    learning_rate=0.05, tested=100,
+TINY = Spec(
+    data="digits", activation="tanh", depth=3, width=16, edge=(1.0, 0.0), ordered=(1.0, 0.3), sparsities=(0.2, 0.6),
+    examples=40, rescaling="measured", steps=25, batch_size=32, learning_rate=0.05, tested=100,
 )  # fmt: skip
 
 
@@ -65,7 +64,7 @@ def test_a_network_with_a_dead_layer_is_left_as_it_is(monkeypatch: pytest.Monkey
         return type(keep(scores, sparsity))(masks)
 
     monkeypatch.setattr(trainable, "keep", harsh)
-    found = trained(replace(TINY, steps=2), seed=0)
+    found = trained(TINY.but(steps=2), seed=0)
     assert found["dead"].tolist() == [[0, 1]] * 3
     assert found["unscaled"].tolist() == [[False, True], [False, False], [False, False]]
 
@@ -124,7 +123,7 @@ def made_up(setting: Sweep, trains) -> list[dict]:
     return found
 
 
-SETTING = Sweep(trained, replace(TINY, sparsities=(0.1, 0.5, 0.9)), {"depth": (100, 60, 20, 2)}, runs=3)
+SETTING = Sweep(trained, TINY.but(sparsities=(0.1, 0.5, 0.9)), {"depth": (100, 60, 20, 2)}, runs=3)
 
 
 def as_in_the_paper(init: str, depth: int, sparsity: float) -> bool:
@@ -178,7 +177,7 @@ def test_pictures_and_words() -> None:
         assert sum(text.isdigit() for text in texts) == 12
         assert not any(re.match("0(.0)? dead", text) for text in texts), "what is there is not rounded away"
         assert "margin" not in artifact.caption(SETTING) and "sigma_w" in artifact.caption(SETTING)
-    assert "(measured)" in FIGURE_3[0].caption(SETTING) and "measured" not in FIGURE_3[1].caption(SETTING)
+    assert "rescaling: measured" in FIGURE_3[0].caption(SETTING)
 
 
 def test_costs_count_every_network() -> None:
@@ -195,7 +194,7 @@ def test_costs_count_every_network() -> None:
 @pytest.mark.parametrize("depth", [20])
 def test_scores_of_the_library_are_those_of_the_trial(depth: int) -> None:
     """SNIP of the library against the plain formula, on the deepest network that is quick."""
-    spec = replace(TINY, depth=depth)
+    spec = TINY.but(depth=depth)
     net = network(spec, "ordered", 0, 64, 10).double()
     batch = images("digits", 40, 0, flatten=True, dtype=torch.float64)
     scores = snip(net, [batch])

@@ -236,7 +236,7 @@ def test_each_entry_is_judged_by_its_own_runs() -> None:
         # three runs within 20 points of 55 do not decide against 30; six do: 2.5 and 5 standard errors or more
         found = verdicts(setting(more=runs), accuracies, spread=20.0)
         assert next(v for text, v in found.items() if text.startswith("depth 100: EOC + rescaling")) == verdict
-    assert "3 runs (6 at depth 10 and of EOC + rescaling at 100)" in TABLE_4.caption(setting())
+    assert "runs: 6, 3" in TABLE_4.caption(setting())
 
 
 def test_ties_are_marked() -> None:

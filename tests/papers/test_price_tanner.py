@@ -2,7 +2,6 @@
 
 import itertools
 import math
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,11 +11,10 @@ from epoch0.data import load
 from epoch0.errors import InputError
 from epoch0.experiments.claims import VERDICTS
 from epoch0.experiments.experiment import resolve
-from epoch0.papers import catalogue, means
+from epoch0.papers import catalogue, tables
 from epoch0.papers.price_tanner import circle, growth, subvectors
-from epoch0.papers.price_tanner.growth import BlockSpec
-from epoch0.papers.price_tanner.subvectors import SubvectorSpec
 from epoch0.papers.reproduce import planned
+from epoch0.papers.sweep import Spec
 from epoch0.papers.trials import CurveSpec
 from epoch0.seeds import numpy_generator
 from epoch0.theory import growth as theory
@@ -107,7 +105,8 @@ def test_laws_have_equal_variance_and_the_papers_sets() -> None:
 
 
 def spec_of(**changes):
-    return replace(BlockSpec(CurveSpec("random", size=20), "gaussian", 2.0, 0.5, 20, 3, 0, 4, 2000), **changes)
+    fields = {"law": "gaussian", "std": 2.0, "density": 0.5, "width": 20, "depth": 3, "tangents": 2000}
+    return Spec(**{"curve": CurveSpec("random", size=20), **fields, "first": 0, "networks": 4, **changes})
 
 
 @pytest.mark.parametrize("shape", ["line", "arcs", "circle"])
@@ -115,7 +114,7 @@ def test_a_block_measures_what_many_chords_do(shape: str) -> None:
     spec = spec_of(curve=CurveSpec("random", shape, size=20, planes=3))
     found = growth.block(spec, seed=5)
     curve = spec.curve.curve()
-    for index, net in enumerate(spec.ensemble(5)):
+    for index, net in enumerate(growth.networks(spec, 5)):
         value = curve.point(torch.linspace(0, 1, 20_001, dtype=torch.float64)).double()
         lengths = [value.diff(dim=0).norm(dim=1).sum().item()]
         for layer in net.double():
@@ -135,7 +134,7 @@ def test_a_network_is_the_same_in_whatever_block() -> None:
     spec = spec_of(networks=5, tangents=16)
     whole = growth.block(spec, seed=2)
     for first, count in ((0, 2), (2, 2), (4, 1)):
-        part = growth.block(replace(spec, first=first, networks=count), seed=2)
+        part = growth.block(spec.but(first=first, networks=count), seed=2)
         for name in ("lengths", "growth"):
             np.testing.assert_array_equal(part[name], whole[name][first : first + count])
 
@@ -158,10 +157,10 @@ def test_the_circle_is_a_unit_circle_about_the_origin() -> None:
 
 def test_mean_growth_is_the_plain_mean_and_its_error_is_over_networks() -> None:
     values = np.random.default_rng(0).normal(1.0, 0.1, (50, 10))
-    mean, error, networks = means.mean_growth(values)
+    mean, error, networks = tables.mean_growth(values)
     assert (mean, networks) == (pytest.approx(values.mean()), 50)
     assert error == pytest.approx(values.mean(1).std(ddof=1) / math.sqrt(50))
-    assert math.isnan(means.mean_growth(values[:1])[1])
+    assert math.isnan(tables.mean_growth(values[:1])[1])
 
 
 def test_a_dead_network_does_not_pull_the_mean_down() -> None:
@@ -170,14 +169,14 @@ def test_a_dead_network_does_not_pull_the_mean_down() -> None:
     kills = source.random((4000, 10)) < 0.25
     values = np.where(kills, 0.0, 2.0)
     values[np.cumsum(np.cumsum(kills, 1), 1) > 1] = np.nan
-    mean, error, _ = means.mean_growth(values)
+    mean, error, _ = tables.mean_growth(values)
     assert abs(mean - 1.5) < 4 * error  # a fair coin fails this once in 16,000
     assert 0.0 < error < 0.02 and np.nanmean(values, axis=1).mean() < 1.4
 
 
 def test_mean_and_error() -> None:
-    assert means.mean_and_error(np.array([1.0, 2.0, 3.0])) == (2.0, pytest.approx(3**-0.5))
-    mean, error = means.mean_and_error(np.ones((1, 4)))
+    assert tables.mean_and_error(np.array([1.0, 2.0, 3.0])) == (2.0, pytest.approx(3**-0.5))
+    mean, error = tables.mean_and_error(np.ones((1, 4)))
     assert mean.shape == error.shape == (4,) and np.isnan(error).all()
 
 
@@ -279,7 +278,7 @@ def test_claims_about_the_depth_come_out_each_way() -> None:
 
 
 def test_norms_of_subvectors_match_the_mean_over_all_subsets() -> None:
-    spec = SubvectorSpec("sphere", 6, (0.3, 0.7, 1.0), vectors=3, draws=40_000)
+    spec = Spec(direction="sphere", size=6, densities=(0.3, 0.7, 1.0), vectors=3, draws=40_000)
     found = subvectors.norms(spec, seed=4)["norms"]
     for vector in range(3):
         u = numpy_generator(4, vector).standard_normal(6)
@@ -295,14 +294,14 @@ def test_norms_of_subvectors_match_the_mean_over_all_subsets() -> None:
 
 
 def test_one_entry_is_kept_as_often_as_the_density_says() -> None:
-    spec = SubvectorSpec("one-hot", 9, (0.2, 1.0), vectors=2, draws=20_000)
+    spec = Spec(direction="one-hot", size=9, densities=(0.2, 1.0), vectors=2, draws=20_000)
     found = subvectors.norms(spec, seed=0)["norms"]
     assert np.abs(found[:, 0] - 0.2).max() < 0.0142  # five standard errors
     np.testing.assert_array_equal(found[:, 1], 1)
 
 
 def test_large_vectors_are_drawn_in_pieces_with_the_same_numbers(monkeypatch) -> None:
-    spec = SubvectorSpec("sphere", 10, (0.5,), vectors=2, draws=1000)
+    spec = Spec(direction="sphere", size=10, densities=(0.5,), vectors=2, draws=1000)
     whole = subvectors.norms(spec, seed=0)["norms"]
     monkeypatch.setattr(subvectors, "_AT_ONCE", 70)
     np.testing.assert_allclose(subvectors.norms(spec, seed=0)["norms"], whole, rtol=1e-12)

@@ -15,6 +15,7 @@ from epoch0.networks import ensemble
 from epoch0.papers.catalogue import find
 from epoch0.papers.raghu import statements
 from epoch0.papers.raghu.transitions import saturated_growth, wide_limit
+from epoch0.papers.sweep import Spec
 from epoch0.theory.mean_field import chi, q_star
 from pictures import whole_picture
 
@@ -106,7 +107,7 @@ def test_networks_of_signs_flip_as_often_as_the_law_says() -> None:
 
 
 def test_a_change_of_weights_is_that_of_a_difference() -> None:
-    spec = statements.ShakenSpec(4.0, 12, 3, networks=1)
+    spec = Spec(variance=4.0, width=12, depth=3, networks=1)
     ((net, x, other),) = list(statements._nets(spec, 1))
     found = statements.shaken(spec, 1)["change"][0]
     with torch.no_grad():
@@ -120,13 +121,13 @@ def test_a_change_of_weights_is_that_of_a_difference() -> None:
 
 def test_the_expected_change_is_that_of_a_wide_network() -> None:
     """Width 600, a linear range so wide that only some units saturate; five networks."""
-    spec = statements.ShakenSpec(4.0, 600, 3, networks=5)
+    spec = Spec(variance=4.0, width=600, depth=3, networks=5)
     found, law = statements.shaken(spec, 2)["change"].mean(0), statements.expected_change(spec)
     assert found == pytest.approx(law, rel=0.1)
     assert law[0] > law[1] > law[2] > 1
 
 
 def test_patterns_are_counted_and_the_construction_has_as_many_as_it_should() -> None:
-    found = statements.chain(statements.ChainSpec(2, 6, 4), 0)
+    found = statements.chain(Spec(layers=2, neurons=6, networks=4), 0)
     assert found["folded"] == 3**2 + 1 and found["repeated"] == 0  # nine pieces, and x < 0
     assert (found["random"] <= 16).all() and ((found["back"] >= 0) & (found["back"] < 1)).all()

@@ -6,8 +6,8 @@ import pytest
 from epoch0.experiments.claims import VERDICTS
 from epoch0.experiments.experiment import resolve
 from epoch0.papers.catalogue import find
-from epoch0.papers.raghu.plane import CircleSpec, block
-from epoch0.papers.sweep import Sweep
+from epoch0.papers.raghu.plane import block
+from epoch0.papers.sweep import Spec, Sweep
 from pictures import whole_picture
 
 # the first forward derivative loads a part of torch that uses its own deprecated script compiler
@@ -22,7 +22,7 @@ def run(setting: Sweep) -> list[dict]:
 
 def test_images_are_principal_components_and_lengths_those_of_chords() -> None:
     """With all coordinates shown (width 2) the drawn polygon's own length is the length of the image."""
-    found = block(CircleSpec(4.0, 2, 3, tangents=512, shown=20001), 0)
+    found = block(Spec(variance=4.0, width=2, depth=3, tangents=512, shown=20001, first=0, networks=1), 0)
     chords = np.linalg.norm(np.diff(found["images"], axis=1), axis=2).sum(axis=1)
     assert found["shares"] == pytest.approx(1.0)
     assert found["lengths"][0] == pytest.approx(chords, rel=2e-3)

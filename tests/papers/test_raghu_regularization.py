@@ -15,15 +15,15 @@ from epoch0.data import load
 from epoch0.experiments.claims import VERDICTS
 from epoch0.papers.catalogue import find
 from epoch0.papers.raghu.convnet import ConvNet
-from epoch0.papers.raghu.regularization import KINDS, RegularizedSpec, kinds, regularized
+from epoch0.papers.raghu.regularization import KINDS, kinds, regularized
 from epoch0.papers.reproduce import reproduce
-from epoch0.papers.sweep import Sweep
+from epoch0.papers.sweep import Spec, Sweep
 from epoch0.seeds import numpy_generator
 
-SMALL = RegularizedSpec(
-    "digits",
-    ConvNet((4,) * 5, (8, 8), colours=1, size=8),
-    (0, 4, 10),
+SMALL = Spec(
+    data="digits",
+    network=ConvNet((4,) * 5, (8, 8), colours=1, size=8),
+    at=(0, 4, 10),
     batch_size=16,
     learning_rate=0.01,
     tested=60,
@@ -31,8 +31,8 @@ SMALL = RegularizedSpec(
 )
 
 
-def spec(norm: str, **other: Any) -> RegularizedSpec:
-    return replace(SMALL, network=replace(SMALL.network, norm=norm), **other)
+def spec(norm: str, **other: Any) -> Spec:
+    return SMALL.but(network=replace(SMALL.network, norm=norm), **other)
 
 
 @pytest.fixture(scope="module")
@@ -90,9 +90,7 @@ def test_an_interrupted_trial_leaves_nothing_behind(tmp_path: Path, monkeypatch:
 
 
 FIGURE = find("raghu/fig11")
-SETTING = Sweep(
-    regularized, replace(SMALL, at=(0, 100, 200)), {"network": kinds(SMALL.network, 0.1, 0.01, 0.01)}, runs=10
-)
+SETTING = Sweep(regularized, SMALL.but(at=(0, 100, 200)), {"network": kinds(SMALL.network, 0.1, 0.01, 0.01)}, runs=10)
 
 
 def made_up(final: dict[str, float], spread: float = 0.003, seed: int = 0) -> list[dict[str, Any]]:
@@ -146,8 +144,8 @@ def test_table_and_picture() -> None:
     own = found.one(network=KINDS["none"])["accuracy"][:, 2]
     assert rows[8]["accuracy"] == pytest.approx(own.mean())
     assert rows[8]["accuracy_error"] == pytest.approx(own.std(ddof=1) / 10**0.5) and rows[8]["diverged"] == 1
-    axes, late = FIGURE.draw(found).axes
-    assert all(len(line.get_xdata()) == 2 for line in late.lines if line.get_marker() in plots.MARKERS)
+    (axes,) = FIGURE.draw(found).axes
+    assert all(len(line.get_xdata()) == 3 for line in axes.lines if line.get_marker() in plots.MARKERS)
     labels = axes.get_legend_handles_labels()[1]
     assert labels == ["chance", "batch norm", "trajectory regularization", "neither (1 of 10 diverged)"]
     assert (axes.get_xlabel(), axes.get_ylabel()) == ("training step", "test accuracy")

@@ -1,6 +1,5 @@
 """Raghu Figures 7 and 17: trials against the library's own training, claims on made results, cost and picture."""
 
-from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -11,21 +10,24 @@ from epoch0.data import load
 from epoch0.experiments.claims import VERDICTS
 from epoch0.experiments.experiment import resolve
 from epoch0.papers.catalogue import find
-from epoch0.papers.raghu.single_layer import LayerSpec, network, scattered, trained
-from epoch0.papers.sweep import Sweep
+from epoch0.papers.raghu.single_layer import network, scattered, trained
+from epoch0.papers.sweep import Spec, Sweep
 from epoch0.train.loop import train
 from pictures import whole_picture
 
-SPEC = LayerSpec("digits", 0, 12, 3, 1.0, 1, 2, 128, 0.1, 0.9, 10_000)
+SPEC = Spec(
+    data="digits", side=0, width=12, hidden=3, variance=1.0, layer=1, epochs=2, batch_size=128, learning_rate=0.1,
+    momentum=0.9, judged=10_000,
+)  # fmt: skip
 
 
 def small(side: int = 0) -> Sweep:
-    return Sweep(trained, replace(SPEC, side=side), {"layer": (1, 2)}, runs=2)
+    return Sweep(trained, SPEC.but(side=side), {"layer": (1, 2)}, runs=2)
 
 
 def made(rows: list[list[float]], runs: int = 6) -> tuple[Sweep, list[dict]]:
     """Results whose final accuracies are given, (train, test) a layer, with a spread of 0.002 over runs."""
-    setting = Sweep(trained, replace(SPEC, hidden=len(rows) + 1), {"layer": tuple(range(1, len(rows) + 1))}, runs=runs)
+    setting = Sweep(trained, SPEC.but(hidden=len(rows) + 1), {"layer": tuple(range(1, len(rows) + 1))}, runs=runs)
     noise = np.random.default_rng(0).normal(0, 0.002, (len(rows), runs))
     return setting, [
         {
@@ -39,7 +41,7 @@ def made(rows: list[list[float]], runs: int = 6) -> tuple[Sweep, list[dict]]:
 
 def test_a_trial_trains_that_layer_as_the_library_does() -> None:
     """Twin: the same network, everything else frozen by hand, through the plain loop."""
-    spec = replace(SPEC, layer=2)
+    spec = SPEC.but(layer=2)
     found = trained(spec, 3)
     data, test = load("digits", "train"), load("digits", "test")
     x, y = torch.as_tensor(data.inputs("standard")), torch.as_tensor(data.labels)
@@ -60,7 +62,7 @@ def test_a_trial_trains_that_layer_as_the_library_does() -> None:
 def test_one_network_for_all_layers() -> None:
     trials = find("raghu/fig7").trials(small())
     assert [(trial.spec.layer, trial.seed) for trial in trials] == [(1, 0), (1, 1), (2, 0), (2, 1)]
-    starts = [resolve(trial.function)(replace(trial.spec, epochs=1), trial.seed)["test"][0] for trial in trials]
+    starts = [resolve(trial.function)(trial.spec.but(epochs=1), trial.seed)["test"][0] for trial in trials]
     assert starts[0] == starts[2] and starts[1] == starts[3]
 
 

@@ -16,8 +16,8 @@ from epoch0.measure.length import trajectory_length
 from epoch0.papers.catalogue import find
 from epoch0.papers.raghu import trained as trained_module
 from epoch0.papers.raghu.convnet import LABELS, LAYERS, ConvNet, by_variance
-from epoch0.papers.raghu.trained import DenseNet, TrainedSpec, accurate, named, scale, trained
-from epoch0.papers.sweep import Sweep
+from epoch0.papers.raghu.trained import DenseNet, accurate, named, scale, trained
+from epoch0.papers.sweep import Spec, Sweep
 from epoch0.seeds import numpy_generator
 from pictures import whole_picture
 
@@ -26,7 +26,10 @@ pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated
 
 FIGURES = ("fig6", "fig8", "fig9", "fig10", "fig18")
 NET = ConvNet((4,) * 5, (16, 8), colours=1, size=8)
-SPEC = TrainedSpec("digits", NET, (0, 1, 2), 16, 0.01, 2, 4, (0.25, 1.0), (0.25, 1.0), 2, tested=50, examples=64)
+SPEC = Spec(
+    data="digits", network=NET, at=(0, 1, 2), batch_size=16, learning_rate=0.01, arcs=2, points=4, absolute=(0.25, 1.0),
+    relative=(0.25, 1.0), draws=2, tested=50, examples=64,
+)  # fmt: skip
 
 
 def small(name: str) -> tuple[Any, Sweep]:
@@ -36,7 +39,7 @@ def small(name: str) -> tuple[Any, Sweep]:
     if isinstance(networks[0], ConvNet):
         return artifact, named(SPEC, [replace(NET, norm=net.norm) for net in networks], 2)
     tiny = [DenseNet((64, 8, 8, 8, 10), net.variance) for net in networks]
-    return artifact, named(replace(SPEC, network=tiny[0], absolute=(), relative=(), draws=0), tiny, 2)
+    return artifact, named(SPEC.but(network=tiny[0], absolute=(), relative=(), draws=0), tiny, 2)
 
 
 @pytest.fixture(scope="module")
@@ -102,7 +105,7 @@ def test_a_trial_measures_what_the_library_measures() -> None:
 
 def test_what_a_batch_norm_does_at_step_0() -> None:
     """By running statistics nothing, to eps; by those of the arc it makes every channel's spread 1."""
-    found = trained(replace(SPEC, network=replace(NET, norm="batch"), absolute=(), relative=()), seed=0)
+    found = trained(SPEC.but(network=replace(NET, norm="batch"), absolute=(), relative=()), seed=0)
     norms = [place for place, kind in enumerate(found["kinds"]) if kind == "batch norm"]
     assert len(norms) == 7
     growth = found["lengths"][0, 1:] / found["lengths"][0, :-1]
@@ -132,8 +135,8 @@ def test_an_interrupted_trial_goes_on(tmp_path: Any, monkeypatch: pytest.MonkeyP
 
 
 def test_networks_that_diverge_are_left_out_and_counted() -> None:
-    wild = replace(SPEC, learning_rate=1e8, absolute=(), relative=())
-    bad, good = trained(wild, seed=0), trained(replace(SPEC, absolute=(), relative=()), seed=0)
+    wild = SPEC.but(learning_rate=1e8, absolute=(), relative=())
+    bad, good = trained(wild, seed=0), trained(SPEC.but(absolute=(), relative=()), seed=0)
     assert bad["diverged"] and bad["lengths"].shape == good["lengths"].shape
     setting = named(wild, [NET], 2)
     found = setting.gather([bad, good])
@@ -153,7 +156,7 @@ def test_scale_is_sigma_w_squared() -> None:
 # ---- claims on made results: each can fail
 
 
-def made(runs: int, spec: TrainedSpec, gained: float, first_worse: float, normed: float = 1.0) -> list[dict[str, Any]]:
+def made(runs: int, spec: Spec, gained: float, first_worse: float, normed: float = 1.0) -> list[dict[str, Any]]:
     """Results of one kind with known answers.
 
     Args:

@@ -17,8 +17,8 @@ from torch import nn
 from epoch0.experiments.cost import Cost
 from epoch0.experiments.experiment import canonical_json, resolve
 from epoch0.papers import sweep as module
-from epoch0.papers.catalogue import Artifact
-from epoch0.papers.sweep import Found, Mean, Sweep, Table, mean_and_error
+from epoch0.papers.sweep import Artifact, Found, Sweep
+from epoch0.papers.tables import Mean, Table, mean_and_error
 
 
 @dataclass(frozen=True)

@@ -14,17 +14,19 @@ from epoch0.networks import ensemble
 from epoch0.papers.price_tanner.trained import (
     ARTIFACTS,
     PRESETS,
-    StackSpec,
     exact_random,
     line_pairs,
     train_and_measure,
     weight_std,
 )
-from epoch0.papers.sweep import Sweep
+from epoch0.papers.sweep import Spec, Sweep
 from epoch0.train.stacked import Stacked
 from pictures import whole_picture
 
-TINY = StackSpec("digits", (64, 16, 16, 16, 16, 10), 1.5, 3, 4, 3, 0, 8, 0.8, 20, 64, 0.01)
+TINY = Spec(
+    data="digits", sizes=(64, 16, 16, 16, 16, 10), weight_std=1.5, networks=3, random_networks=4, lines=3, lines_seed=0,
+    points=8, accuracy=0.8, epochs=20, batch_size=64, learning_rate=0.01,
+)  # fmt: skip
 
 
 def test_lines_join_what_they_say() -> None:
@@ -160,7 +162,7 @@ def test_artifacts_run_through_on_a_tiny_setting() -> None:
         assert len(found) == claims and all(claim.verdict in VERDICTS for claim in found)
         picture = whole_picture(artifact, setting, results)
         assert picture.axes[0].get_legend() is not None and not picture.axes[0].get_title(loc="left")
-        assert "3 networks trained to more than 80 % test" in artifact.caption(setting)
+        assert "networks: 3" in artifact.caption(setting) and "accuracy: 0.8" in artifact.caption(setting)
 
 
 @pytest.mark.slow

@@ -73,8 +73,9 @@ class Engine:
     """Worker processes, started when first needed, good for several runs.
 
     >>> from epoch0.experiments.run import run
-    >>> from epoch0.papers.hanin_rolnick.sawtooth import SawtoothSpec
-    >>> trials = [Trial("epoch0.papers.hanin_rolnick.sawtooth:pieces", SawtoothSpec(n, 0.0, 1), 0) for n in (2, 3, 4)]
+    >>> from epoch0.experiments.experiment import Spec
+    >>> specs = [Spec(depth=depth, noise=0.0, networks=1) for depth in (2, 3, 4)]
+    >>> trials = [Trial("epoch0.papers.hanin_rolnick.sawtooth:pieces", spec, 0) for spec in specs]
     >>> with Engine(workers=1) as engine:
     ...     [int(run([trial], engine=engine)[0]["count"][0]) for trial in trials]      # pieces of a sawtooth
     [4, 8, 16]

@@ -24,6 +24,36 @@ TrialFunction = Callable[[Any, int], dict[str, Any]]
 """``f(spec, seed) -> result``: module-level, pure, its result a dict of numbers, strings, lists and numpy arrays."""
 
 
+class Spec:
+    """A frozen spec whose fields need no class of their own.
+
+    >>> Spec(width=4, widths=(4, 8)).widths, Spec(width=4).but(depth=2)
+    ((4, 8), Spec(width=4, depth=2))
+    """
+
+    def __init__(self, **fields: Any) -> None:
+        vars(self).update(fields)
+
+    def but(self, **fields: Any) -> "Spec":
+        """The same with other values of some fields, or with more fields."""
+        return Spec(**{**vars(self), **fields})
+
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(f"the spec has no field {name!r}; it has {', '.join(vars(self))}")
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        raise AttributeError(f"a spec is frozen; spec.but({name}=...) gives another")
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Spec) and vars(self) == vars(other)
+
+    def __hash__(self) -> int:
+        return hash(frozenset(vars(self).items()))
+
+    def __repr__(self) -> str:
+        return f"Spec({', '.join(f'{name}={value!r}' for name, value in vars(self).items())})"
+
+
 @checked
 @dataclass(frozen=True)
 class Trial:
@@ -128,8 +158,8 @@ def _imported(name: str, what: str) -> Any:
     return getattr(module, attribute)
 
 
-def _is_frozen(dataclass_type: Any) -> bool:
-    return bool(dataclass_type.__dataclass_params__.frozen)
+def _is_frozen(kind: Any) -> bool:
+    return kind is Spec or bool(getattr(getattr(kind, "__dataclass_params__", None), "frozen", False))
 
 
 def _plain(value: Any, place: str) -> Any:
@@ -149,11 +179,12 @@ def _plain(value: Any, place: str) -> Any:
         return {name: _plain(item, f"{place}[{name!r}]") for name, item in value.items()}
     if isinstance(value, list | tuple):
         return [_plain(item, f"{place}[{index}]") for index, item in enumerate(value)]
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+    if isinstance(value, Spec) or (dataclasses.is_dataclass(value) and not isinstance(value, type)):
         kind = type(value)
         if not _is_frozen(kind) or "." in kind.__qualname__:
             raise InputError(f"{place} is a {kind.__name__}; a dataclass in a spec is frozen and defined in a module.")
-        named = {part.name: getattr(value, part.name) for part in dataclasses.fields(value) if part.init}
+        own = vars(value) if isinstance(value, Spec) else [part.name for part in dataclasses.fields(value) if part.init]
+        named = {name: getattr(value, name) for name in own}
         fields = {name: _plain(item, f"{place}.{name}") for name, item in named.items()}
         return {_CLASS: f"{kind.__module__}:{kind.__qualname__}", **fields}
     raise InputError(
@@ -172,7 +203,7 @@ def _rebuilt(value: Any, inside_dataclass: bool) -> Any:
     if _CLASS not in value:
         return {name: _rebuilt(item, inside_dataclass) for name, item in value.items()}
     kind = _imported(value[_CLASS], "spec class")
-    if not (isinstance(kind, type) and dataclasses.is_dataclass(kind) and _is_frozen(kind)):
+    if not (isinstance(kind, type) and _is_frozen(kind)):
         raise InputError(f"spec class {value[_CLASS]!r} is not a frozen dataclass.")
     fields = {name: _rebuilt(item, True) for name, item in value.items() if name != _CLASS}
     try:

@@ -110,8 +110,9 @@ def run(
 ) -> list[dict[str, Any]]:
     """The results of all trials, in their order; those in the store already are not run again.
 
-    >>> from epoch0.papers.hanin_rolnick.sawtooth import SawtoothSpec
-    >>> trials = [Trial("epoch0.papers.hanin_rolnick.sawtooth:pieces", SawtoothSpec(n, 0.0, 1), 0) for n in (2, 3, 4)]
+    >>> from epoch0.experiments.experiment import Spec
+    >>> specs = [Spec(depth=depth, noise=0.0, networks=1) for depth in (2, 3, 4)]
+    >>> trials = [Trial("epoch0.papers.hanin_rolnick.sawtooth:pieces", spec, 0) for spec in specs]
     >>> with Store("results.sqlite") as store:
     ...     results = run(trials, store, workers=1)
     >>> [int(result["count"][0]) for result in results]         # pieces of a sawtooth of n layers

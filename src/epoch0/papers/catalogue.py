@@ -5,122 +5,14 @@ import importlib
 import pkgutil
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 from epoch0.arguments import checked
 from epoch0.errors import InputError, suggest
-from epoch0.experiments.claims import Claim
-from epoch0.experiments.experiment import Trial
-from epoch0.papers.sweep import Claims, Found, Results, Sweep, Table
-from epoch0.results import Grid, markdown
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-    from epoch0.experiments.cost import Cost
-
-_AUTHORS = {
-    "price-tanner": "Price & Tanner",
-    "raghu": "Raghu et al.",
-    "arpit-bengio": "Arpit & Bengio",
-    "hanin-rolnick": "Hanin & Rolnick",
-    "hayou": "Hayou et al.",
-}  # the packages of the papers are named alike; their modules declare figures and tables in ``ARTIFACTS``
-_KINDS = {
-    "fig": "Figure", "tab": "Table", "th": "Theorem", "prop": "Proposition", "cor": "Corollary", "lemma": "Lemma",
-}  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Artifact:
-    """One figure or table of a paper, declared: docs/reproduce.md shows a whole one.
-
-    ``about`` is the line of the heading that says what was measured: a text with names of axes and fields in braces,
-    such as ``"{runs} networks of width {width}"``, or a function of the sweep.
-    """
-
-    id: str  #: paper and figure, such as ``"price-tanner/fig3b"``
-    title: str | Callable[[Sweep], str]  #: what it shows, in a few words; of a sweep, if that depends on the preset
-    place: str  #: where else in the paper it is told of, such as ``"section 4"``; the rest comes from the id
-    presets: Mapping[str, Sweep]  #: ``"quick"`` and ``"paper"`` -> what is run
-    table: Callable[[Found], Table]  #: measurements -> tidy rows, later in ``found.table``
-    claims: Callable[[Found], Claims]  #: measurements -> the paper's statements, each with what decides it
-    draw: Callable[[Found], "Figure"]  #: the same -> a matplotlib figure laid out like the paper's, without heading
-    about: str | Callable[[Sweep], str] = ""
-    cost: "Callable[[Any], Cost] | None" = None  #: spec -> what one trial costs; None for what trains nothing
-    tables: Callable[[Found], Sequence[Grid]] | None = None  #: what is read as tables, as the paper prints them
-
-    @property
-    def source(self) -> str:
-        """Where it stands: authors, number and place."""
-        paper, _, name = self.id.partition("/")
-        kind, number = re.fullmatch(r"([a-z]*)(.*)", name).groups()  # type: ignore[union-attr]
-        numbered = f"{_KINDS[kind]} {number}" if kind in _KINDS else ""
-        return ", ".join(part for part in (_AUTHORS.get(paper, ""), numbered, self.place) if part)
-
-    @checked
-    def setting(self, preset: str) -> Sweep:
-        """What that preset runs.
-
-        Raises:
-            InputError: if there is no such preset.
-        """
-        if preset not in self.presets:
-            known = ", ".join(self.presets)
-            raise InputError(f"{self.id} has no preset {preset!r}; there are {known}.{suggest(preset, self.presets)}")
-        return self.presets[preset]
-
-    def trials(self, setting: Sweep) -> list[Trial]:
-        """The trials to run."""
-        return setting.trials()
-
-    def read(self, setting: Sweep, results: Results) -> Found:
-        """The results of the trials in their order, with the table."""
-        found = setting.gather(results)
-        found.table = self.table(found)
-        return found
-
-    def decided(
-        self, setting: Sweep, results: Results
-    ) -> "tuple[Table, list[Claim], Callable[[], Figure], tuple[Grid, ...]]":
-        """Table, claims, what draws the picture, and tables to read."""
-        found = self.read(setting, results)
-        claims = [decide(text) for text, decide in self.claims(found).items()]
-        return found.table, claims, lambda: self.draw(found), tuple(self.tables(found) if self.tables else ())
-
-    def titled(self, setting: Sweep) -> str:
-        """What it shows under that setting."""
-        return self.title if isinstance(self.title, str) else self.title(setting)
-
-    def caption(self, setting: Sweep) -> str:
-        """What was measured: ``about``, and what that leaves out of data, axes and runs that differ by preset."""
-        told = setting.told(self.about) if isinstance(self.about, str) else self.about(setting)
-        parts = [told] if told else []
-        if setting.data and setting.data not in told.lower():
-            parts.append(f"data: {setting.data}")
-        if not setting.also:
-            for name in dict.fromkeys([name for key in setting.axes for name in key.split()] + ["runs"]):
-                values = setting.ranged(name)
-                varies = len({preset.ranged(name) for preset in self.presets.values()}) > 1
-                if (
-                    varies
-                    and not (name == "runs" and re.search(r"\d (runs|networks)", told))
-                    and not re.search(rf"(?<![\w.]){re.escape(values)}(?![\w.])", told)
-                ):
-                    parts.append(f"{name.replace('_', ' ')}: {values}")
-        return "; ".join(parts)
-
-    def of_paper(self, setting: Sweep) -> str:
-        """The paper's own, as far as that setting differs from it: the parts of its caption that are not the same."""
-        own, paper = (self.caption(one).split("; ") for one in (setting, self.presets["paper"]))
-        return "; ".join(part for part in paper if part not in own) or "the same"
-
-    def costs(self, setting: Sweep) -> "list[Cost]":
-        """What its runs cost, one a configuration, for a dry run."""
-        return setting.costs(self.cost) if self.cost else []
+from epoch0.papers.sweep import AUTHORS, KINDS, Artifact
+from epoch0.results import markdown
 
 
 def catalogue() -> dict[str, Artifact]:
@@ -130,7 +22,7 @@ def catalogue() -> dict[str, Artifact]:
     'arpit-bengio/fig1a'
     """
     found: dict[str, Artifact] = {}
-    for paper in _AUTHORS:
+    for paper in AUTHORS:
         found |= _of(paper)
     return found
 
@@ -155,11 +47,11 @@ def find(name: str) -> Artifact:
         InputError: if there is none; the message names the nearest.
     """
     paper = name.partition("/")[0]
-    known = _of(paper) if paper in _AUTHORS else {}  # the other papers stay unread
+    known = _of(paper) if paper in AUTHORS else {}  # the other papers stay unread
     if name not in known:
         known = catalogue()
         raise InputError(
-            f"there is no artifact {name!r}.{suggest(name, [*known, *_AUTHORS])} "
+            f"there is no artifact {name!r}.{suggest(name, [*known, *AUTHORS])} "
             "`epoch0 reproduce --list` shows all of them."
         )
     return known[name]
@@ -178,7 +70,7 @@ def expand(name: str) -> list[str]:
     known = catalogue()
     if name == "all":
         return list(known)
-    if name in _AUTHORS:
+    if name in AUTHORS:
         return [key for key in known if key.startswith(f"{name}/")]
     return [find(name).id]
 
@@ -207,7 +99,7 @@ class Statement:
 def statements() -> tuple[Statement, ...]:
     """All that is numbered in the papers, from statements.txt; what has an id of its own runs under it."""
     known, found, paper = catalogue(), [], ""
-    short = {name: kind for kind, name in _KINDS.items()}
+    short = {name: kind for kind, name in KINDS.items()}
     for line in Path(__file__).with_name("statements.txt").read_text("utf-8").splitlines():
         if line.startswith("# "):
             paper = line[2:]
@@ -246,7 +138,7 @@ def page() -> str:
         'about it. "Older rule": by the rule before that page, by which a claim also held that now holds on the whole.',
         "A check tests the software and is true for every network.",
     ]
-    for paper, authors in _AUTHORS.items():
+    for paper, authors in AUTHORS.items():
         rows = [one.row() for one in statements() if one.paper == paper]
         lines += [f"\n## {authors}: {paper}\n", markdown([list(rows[0]), *(list(row.values()) for row in rows)])]
     return "\n".join(lines)

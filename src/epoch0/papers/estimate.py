@@ -1,7 +1,6 @@
 """The dry run: what reproducing figures and tables would take on this device: runs, steps, measured seconds a step."""
 
 import math
-import os
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
@@ -10,16 +9,15 @@ from typing import Any
 
 import torch
 
-from epoch0.errors import InputError
+from epoch0.arguments import Count, Positive, checked
 from epoch0.experiments.cost import Cost
 from epoch0.experiments.engine import cores
 from epoch0.experiments.store import Store
+from epoch0.files import StrPath
 from epoch0.meter import format_duration
 from epoch0.papers.catalogue import find
 from epoch0.results import Result, aligned
 from epoch0.train.device import chosen_device
-
-StrPath = str | os.PathLike[str] | None
 
 
 @dataclass(frozen=True)
@@ -90,8 +88,13 @@ def recorded(preset: str) -> dict[str, float]:
     return {id: float(seconds) for id, name, seconds in lines if name == preset}
 
 
+@checked
 def estimate(
-    ids: Sequence[str], preset: str = "paper", seconds: float = 20.0, store: StrPath = None, workers: int | None = None
+    ids: Sequence[str],
+    preset: str = "paper",
+    seconds: Positive = 20.0,
+    store: StrPath | None = None,
+    workers: Count | None = None,
 ) -> Estimate:
     """Runs, steps and hours of artifacts, without running them and without their data.
 
@@ -100,10 +103,6 @@ def estimate(
     ``seconds`` of measurement are divided among the configurations that differ, one step of each at least; runs in the
     results file ``store`` are done, one that is missing counts as empty.
     """
-    if isinstance(seconds, bool) or not 0 < seconds < math.inf:
-        raise InputError(f"seconds={seconds!r}; give a finite number > 0, such as 20.")
-    if workers is not None and (isinstance(workers, bool) or not isinstance(workers, int) or workers < 1):
-        raise InputError(f"workers is {workers!r}; give the number of worker processes, 1 or more.")
     plans = [(artifact, artifact.setting(preset)) for artifact in map(find, dict.fromkeys(ids))]
     seen = set[str]()
     if store is not None and Path(store).exists():
@@ -116,12 +115,8 @@ def estimate(
             keys = {trial.key for trial in cost.trials}
             rows.append((artifact.id, cost.name, len(keys), len(keys & seen), cost))
             named, seen = named | keys, seen | keys
-        try:
-            name, rest = "other trials" if named else "trials", {each.key for each in artifact.trials(setting)} - named
-        except InputError as problem:  # a few choose their trials by looking at the data, which may not be here
-            name, rest = f"trials unknown: {problem}", set()
-        if rest or "unknown" in name:
-            rows.append((artifact.id, name, len(rest), len(rest & seen), None))
+        if rest := {each.key for each in artifact.trials(setting)} - named:
+            rows.append((artifact.id, "other trials" if named else "trials", len(rest), len(rest & seen), None))
         seen |= rest
     different = {cost.name: cost for _, _, runs, done, cost in rows if cost is not None and runs > done}
     times, end = dict[str, float](), time.perf_counter() + seconds

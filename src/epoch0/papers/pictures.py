@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from epoch0 import plots
-from epoch0.papers.sweep import Table
+from epoch0.papers.tables import Table
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes as Axes

@@ -22,8 +22,8 @@ from epoch0.experiments.experiment import Trial, canonical_json
 from epoch0.experiments.run import Progress, run
 from epoch0.experiments.store import Store
 from epoch0.files import StrPath, made, to_read, to_write, write_atomic
-from epoch0.papers.catalogue import Artifact, catalogue, find
-from epoch0.papers.sweep import Results, Sweep
+from epoch0.papers.catalogue import catalogue, find
+from epoch0.papers.sweep import Artifact, Results, Sweep
 from epoch0.results import Grid, Result, finite, markdown
 
 if TYPE_CHECKING:

@@ -1,6 +1,6 @@
 """A figure as data: what one trial needs, which of its fields vary over which values, and how many runs there are.
 
->>> from epoch0.papers.arpit_bengio.norms import NormsSpec, shallow     # the spec of a trial, and the trial
+>>> from epoch0.papers.arpit_bengio.norms import NormsSpec, shallow     # what a trial is given, and the trial
 >>> sweep = Sweep(shallow, NormsSpec((50,), "he", inputs=100), {"init": ("he", "glorot")}, runs=20, block=10)
 >>> len(sweep.trials()), sweep.told("{runs} networks, {inputs} inputs, {init}")
 (4, '20 networks, 100 inputs, he, glorot')
@@ -16,70 +16,39 @@
 
 import hashlib
 import itertools
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, is_dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from epoch0.experiments.claims import Claim, equal_within_error
-from epoch0.experiments.cost import Cost
+from epoch0.arguments import checked
+from epoch0.errors import InputError, suggest
+from epoch0.experiments.claims import Claim
+from epoch0.experiments.experiment import Spec as Spec
 from epoch0.experiments.experiment import Trial
-from epoch0.papers.means import Array, Mean, mean_and_error, means
+from epoch0.papers.tables import Array, Claims, Mean, Table, mean_and_error
+from epoch0.results import Grid
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from epoch0.experiments.cost import Cost
+
+AUTHORS = {
+    "price-tanner": "Price & Tanner",
+    "raghu": "Raghu et al.",
+    "arpit-bengio": "Arpit & Bengio",
+    "hanin-rolnick": "Hanin & Rolnick",
+    "hayou": "Hayou et al.",
+}  # the packages of the papers are named alike; their modules declare figures and tables in ``ARTIFACTS``
+KINDS = {
+    "fig": "Figure", "tab": "Table", "th": "Theorem", "prop": "Proposition", "cor": "Corollary", "lemma": "Lemma",
+}  # fmt: skip
 
 Results = Sequence[Mapping[str, Any]]
 Axis = Sequence[Any] | Mapping[Any, Any]
-Decision = Callable[[str], Claim]  # the text of a claim -> the claim, decided
-Claims = Mapping[str, Decision]  # what a paper says -> what decides it
-
-
-class Table(list[dict[str, Any]]):
-    """Rows, and what claims and pictures ask of them."""
-
-    def where(self, **values: Any) -> "Table":
-        """The rows with these values in these columns; a tuple or list stands for any of its values."""
-        sets = {name: value if isinstance(value, tuple | list) else (value,) for name, value in values.items()}
-        return Table(row for row in self if all(row[name] in allowed for name, allowed in sets.items()))
-
-    def by(self, column: str) -> Iterator[tuple[Any, "Table"]]:
-        """Each value of a column, in the order in which they come, with its rows."""
-        for value in dict.fromkeys(row[column] for row in self):
-            yield value, self.where(**{column: value})
-
-    def column(self, name: str) -> Array:
-        """One column; what is None is NaN."""
-        values = np.array([row[name] for row in self])
-        return values.astype(float) if values.dtype == object else values
-
-    def of(self, *names: str) -> Any:
-        """Several columns, each an array."""
-        return tuple(self.column(name) for name in names)
-
-    def told(self, template: str) -> list[str]:
-        """One text a row, such as ``"width {width}, layer {layer}"``: the settings in the evidence of a claim."""
-        return [template.format_map(row) for row in self]
-
-    def claim(self, decide: Callable[..., Claim], column: str, *bounds: Any, names: str, **more: Any) -> Decision:
-        """What decides a claim about a column of means, row by row; bounds are names of columns, numbers or arrays.
-
-        >>> from epoch0.experiments.claims import at_most
-        >>> rows = Table([{"width": 4, "loss": 0.5, "loss_error": 0.01, "runs": 9, "bound": 0.7}])
-        >>> rows.claim(at_most, "loss", "bound", names="width {width}")("the loss is below its bound").verdict
-        'holds'
-        """
-        given = [self.column(one) if isinstance(one, str) else one for one in bounds]
-        means, errors, runs = self.of(column, f"{column}_error", "runs")
-        return by(decide, means, errors, *given, runs, self.told(names), **more)
-
-    def alike(self, column: str, group: str, groups: str, settings: str, **more: Any) -> Decision:
-        """What decides that groups of rows have equal means in a column, in every setting that other columns make.
-
-        ``group`` is the column that tells groups apart; ``groups`` and ``settings`` are texts with names of columns.
-        """
-        parts = [rows for _, rows in self.by(group)]
-        values = (np.stack([rows.column(name) for rows in parts], 1) for name in (column, f"{column}_error", "runs"))
-        names = [rows.told(groups)[0] for rows in parts]
-        return by(equal_within_error, *values, settings=parts[0].told(settings), groups=names, **more)
 
 
 @dataclass(frozen=True, eq=False)
@@ -161,30 +130,37 @@ class Found:
 class Sweep:
     """A function, the spec of one trial, and which fields of it take which values.
 
-    ``axes`` are field -> its values; or its labels, each with its value or with the values of several fields by name;
-    ``"depth width"`` are two fields that take pairs of values. ``seed`` is that of run 0, the others follow; or a
+    The spec is a :class:`Spec` without the fields that axes give, or a frozen dataclass. ``axes`` are field -> its
+    values; or its labels, each with its value or with the values of several fields by name; ``"depth width"`` are two
+    fields that take pairs of values. ``seed`` is that of run 0, the others follow; or a
     function of the cell's spec and the run; or a text with names of fields in braces, and perhaps ``{run}``, for a seed
-    that only the filled text has. ``block`` is for a function whose spec has ``first`` and ``networks`` and whose
-    arrays begin with the networks; 0 is one run a trial. Blocks have the seed of run 0, or of their ``first``.
+    that only the filled text has. ``block`` is for a function that measures the ``networks`` from the ``first`` on, as
+    its spec has them, and whose arrays begin with the networks; 0 is one run a trial. Blocks have the seed of run 0, or
+    of their ``first``.
     """
 
     function: Callable[[Any, int], dict[str, Any]]  #: a trial, a module-level function of (spec, seed)
-    spec: Any  #: a frozen dataclass; a field ``data``, its own or of a part, names the data set that the trials load
+    spec: Any  #: a field ``data``, its own or of a part, names the data set that the trials load
     axes: Mapping[str, Axis] = field(default_factory=dict)
     runs: int | Mapping[str, Sequence[int]] = 1  #: of each combination; or axis -> one number for each of its values
     seed: int | str | Callable[[Any, int], int] = 0
     stride: int = field(default=0, kw_only=True)  #: how much further the seeds of the next cell begin
     block: int | Callable[[Any], int] = 0  #: runs a trial, or spec -> runs a trial
     also: Mapping[str, "Sweep"] = field(default_factory=dict)  #: further sweeps of the same figure by name
+    converged: bool = False  #: whether runs whose result says ``diverged`` are left out of what is gathered
 
     def but(self, **changes: Any) -> "Sweep":
         """The sweep with other values of named axes, other fields of the spec, or other attributes."""
         own = {name: changes.pop(name) for name in list(changes) if name in Sweep.__dataclass_fields__}
         axes = {name: changes.pop(name, values) for name, values in self.axes.items()}
-        return replace(self, **{"axes": axes, "spec": replace(self.spec, **changes), **own})
+        if unknown := changes.keys() - vars(self.spec).keys():
+            raise TypeError(f"the sweep has no axis or field {', '.join(unknown)}")
+        return replace(self, **{"axes": axes, "spec": with_fields(self.spec, changes), **own})
 
     def __getitem__(self, name: str) -> Any:
         """The values of an axis, or a field of the spec, or the runs."""
+        if name in self.also:
+            return self.also[name]
         if name == "runs":
             return self.runs if isinstance(self.runs, int) else _Listed(*self.runs.values())
         for key, values in self.axes.items():
@@ -203,11 +179,7 @@ class Sweep:
         values = _Listed(dict.fromkeys(self[name])) if isinstance(self[name], tuple) else self[name]
         many = isinstance(values, tuple) and len(values) > 6 and all(isinstance(one, int | float) for one in values)
         return (
-            f"{values[0]:g} to {values[-1]:g}"
-            if many
-            else f"{values}"
-            if not isinstance(values, tuple)
-            else f"{values:s}"
+            f"{values[0]:g} to {values[-1]:g}" if many else f"{values:g}" if isinstance(values, float) else f"{values}"
         )
 
     def cells(self) -> list[tuple[dict[str, Any], Any, int]]:
@@ -225,7 +197,7 @@ class Sweep:
                 fields |= value if isinstance(value, Mapping) else zip(names, own, strict=True)
                 if not isinstance(self.runs, int) and key in self.runs:
                     runs = self.runs[key][index]
-            made.append((at, replace(self.spec, **fields), runs))
+            made.append((at, with_fields(self.spec, fields), runs))
         return made
 
     def trials_of(self, spec: Any, runs: int, place: int = 0) -> list[Trial]:
@@ -242,7 +214,8 @@ class Sweep:
 
         if not block:
             return [Trial(self._name, spec, seed(run)) for run in range(runs)]
-        parts = [replace(spec, first=run, networks=min(block, runs - run)) for run in range(0, runs, block)]
+        some = ({"first": run, "networks": min(block, runs - run)} for run in range(0, runs, block))
+        parts = [with_fields(spec, one) for one in some]
         return [Trial(self._name, part, seed(part.first)) for part in parts]
 
     @property
@@ -257,15 +230,18 @@ class Sweep:
 
     def gather(self, results: Results) -> Found:
         """The results of :meth:`trials`, in their order, cell by cell."""
-        left = iter(results)
-        cells = [
-            Cell(at, spec, runs, list(itertools.islice(left, len(self.trials_of(spec, runs)))), bool(self.block))
-            for at, spec, runs in self.cells()
-        ]
+        left, cells = iter(results), []
+        for at, spec, runs in self.cells():
+            own = list(itertools.islice(left, len(self.trials_of(spec, runs))))
+            kept = [one for one in own if not (self.converged and one["diverged"])]
+            if not kept:
+                what = " ".join(map(str, at.values()))
+                raise InputError(f"all {runs} networks {what} diverged; a lower learning rate would help.")
+            cells.append(Cell(at, spec, len(kept) if self.converged else runs, kept, bool(self.block)))
         further = {name: list(itertools.islice(left, len(sweep.trials()))) for name, sweep in self.also.items()}
         return Found(self, cells, {name: self.also[name].gather(own) for name, own in further.items()})
 
-    def costs(self, cost: Callable[[Any], Cost]) -> list[Cost]:
+    def costs(self, cost: "Callable[[Any], Cost]") -> "list[Cost]":
         """What the trials cost, those of one name together; ``cost`` tells it of one spec, without trials."""
         found: dict[str, tuple[Cost, list[Trial]]] = {}
         for trial in self.trials():
@@ -289,9 +265,114 @@ class Sweep:
         return {**told, "axes": axes, "runs": self.runs, **{name: one.to_dict() for name, one in self.also.items()}}
 
 
+@dataclass(frozen=True)
+class Artifact:
+    """One figure or table of a paper, declared: docs/reproduce.md shows a whole one.
+
+    ``about`` is the line of the heading that says what was measured: a text with names of axes and fields in braces,
+    such as ``"{runs} networks of width {width}"``, or a function of the sweep.
+    """
+
+    id: str  #: paper and figure, such as ``"price-tanner/fig3b"``
+    title: str | Callable[[Sweep], str]  #: what it shows, in a few words; of a sweep, if that depends on the preset
+    place: str  #: where else in the paper it is told of, such as ``"section 4"``; the rest comes from the id
+    presets: Mapping[str, Sweep]  #: ``"quick"`` and ``"paper"`` -> what is run
+    table: Callable[[Found], Table]  #: measurements -> tidy rows, later in ``found.table``
+    claims: Callable[[Found], Claims]  #: measurements -> the paper's statements, each with what decides it
+    draw: Callable[[Found], "Figure"]  #: the same -> a matplotlib figure laid out like the paper's, without heading
+    about: str | Callable[[Sweep], str] = ""
+    cost: "Callable[[Any], Cost] | None" = None  #: spec -> what one trial costs; None for what trains nothing
+    tables: Callable[[Found], Sequence[Grid]] | None = None  #: what is read as tables, as the paper prints them
+
+    @property
+    def source(self) -> str:
+        """Where it stands: authors, number and place."""
+        paper, _, name = self.id.partition("/")
+        kind, number = re.fullmatch(r"([a-z]*)(.*)", name).groups()  # type: ignore[union-attr]
+        numbered = f"{KINDS[kind]} {number}" if kind in KINDS else ""
+        return ", ".join(part for part in (AUTHORS.get(paper, ""), numbered, self.place) if part)
+
+    @checked
+    def setting(self, preset: str) -> Sweep:
+        """What that preset runs.
+
+        Raises:
+            InputError: if there is no such preset.
+        """
+        if preset not in self.presets:
+            known = ", ".join(self.presets)
+            raise InputError(f"{self.id} has no preset {preset!r}; there are {known}.{suggest(preset, self.presets)}")
+        return self.presets[preset]
+
+    def trials(self, setting: Sweep) -> list[Trial]:
+        """The trials to run."""
+        return setting.trials()
+
+    def read(self, setting: Sweep, results: Results) -> Found:
+        """The results of the trials in their order, with the table."""
+        found = setting.gather(results)
+        found.table = self.table(found)
+        return found
+
+    def decided(
+        self, setting: Sweep, results: Results
+    ) -> "tuple[Table, list[Claim], Callable[[], Figure], tuple[Grid, ...]]":
+        """Table, claims, what draws the picture, and tables to read."""
+        found = self.read(setting, results)
+        claims = [decide(text) for text, decide in self.claims(found).items()]
+        return found.table, claims, lambda: self.draw(found), tuple(self.tables(found) if self.tables else ())
+
+    def titled(self, setting: Sweep) -> str:
+        """What it shows under that setting."""
+        return self.title if isinstance(self.title, str) else self.title(setting)
+
+    def caption(self, setting: Sweep) -> str:
+        """What was measured: ``about``, and data, axes and runs that differ by preset and that it leaves out.
+
+        An ``about`` without names in braces has all fields of the spec added.
+        """
+        told = setting.told(self.about) if isinstance(self.about, str) else self.about(setting)
+        parts = [told] if told else []
+        if setting.data and setting.data not in told.lower():
+            parts.append(f"data: {setting.data}")
+        axes = [name for key in setting.axes for name in key.split()]
+        own = [name for name, value in vars(setting.spec).items() if _is_plain(value) and name != "data"]
+        every = isinstance(self.about, str) and "{" not in self.about
+        for name in dict.fromkeys([*axes, *(own if every else []), "runs"]):
+            values = setting.ranged(name)
+            varies = not setting.also and len({preset.ranged(name) for preset in self.presets.values()}) > 1
+            if (
+                (every or varies)
+                and values
+                and not (name == "runs" and re.search(r"\d (runs|networks)", told))
+                and not re.search(rf"(?<![\w.]){re.escape(values)}(?![\w.])", told)
+            ):
+                parts.append(f"{name.replace('_', ' ')}: {values}")
+        return "; ".join(parts)
+
+    def of_paper(self, setting: Sweep) -> str:
+        """The paper's own, as far as that setting differs from it: the parts of its caption that are not the same."""
+        own, paper = (self.caption(one).split("; ") for one in (setting, self.presets["paper"]))
+        return "; ".join(part for part in paper if part not in own) or "the same"
+
+    def costs(self, setting: Sweep) -> "list[Cost]":
+        """What its runs cost, one a configuration, for a dry run."""
+        return setting.costs(self.cost) if self.cost else []
+
+
+def with_fields(spec: Any, fields: Mapping[str, Any]) -> Any:
+    """The spec with other values of some fields, or with more fields."""
+    return spec.but(**fields) if isinstance(spec, Spec) else replace(spec, **fields)
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether a field is a number or text that a caption can show, or several."""
+    return isinstance(value, str | int | float | tuple) and not isinstance(value, bool)
+
+
 def _data_of(spec: Any) -> str | None:
     """The field ``data`` of a spec, or of one inside it."""
-    inner = (_data_of(one) for one in vars(spec).values() if is_dataclass(one))
+    inner = (_data_of(one) for one in vars(spec).values() if is_dataclass(one) or isinstance(one, Spec))
     return getattr(spec, "data", None) or next(filter(None, inner), None)
 
 
@@ -300,61 +381,3 @@ class _Listed(tuple[Any, ...]):
 
     def __format__(self, template: str) -> str:
         return ", ".join(f"{one:g}" if isinstance(one, float) else str(one) for one in self)
-
-
-def by(decide: Callable[..., Claim], *arguments: Any, **more: Any) -> Decision:
-    """What decides a claim, given all but its text.
-
-    >>> from epoch0.experiments.claims import exact
-    >>> by(exact, 2**3 == 8, "8 teeth")("there are 2^3 teeth").verdict
-    'holds'
-    """
-    return lambda text: decide(text, *arguments, **more)
-
-
-def more(decide: Decision, before: str = "", after: str = "", **numbers: float) -> Decision:
-    """The same with more evidence, in front or behind, and more numbers."""
-
-    def told(text: str) -> Claim:
-        claim = decide(text)
-        evidence = "; ".join(part for part in (before, claim.evidence, after) if part)
-        return replace(claim, evidence=evidence, numbers={**claim.numbers, **numbers})
-
-    return told
-
-
-def over_runs(decide: Callable[..., Claim], values: Any, *bounds: Any, names: Sequence[str]) -> Decision:
-    """The same for means over runs, the first axis, at one setting or several: shape (runs,) or (runs, settings).
-
-    A list has one array (runs,) for each setting, which may have different runs.
-
-    >>> from epoch0.experiments.claims import at_least
-    >>> over_runs(at_least, np.array([1.2, 1.21, 1.22, 1.2]), 1.0, names=["growth"])("it grows").verdict
-    'holds'
-    """
-    if isinstance(values, list):
-        return by(decide, *means(values), *bounds, [len(one) for one in values], names)
-    return by(decide, *mean_and_error(np.reshape(values, (len(values), -1))), *bounds, len(values), names)
-
-
-def agrees(
-    text: str,
-    measured: Any,
-    errors: Any,
-    exact: Any,
-    samples: Any,
-    settings: Sequence[str],
-    resolution: float,
-    groups: tuple[str, str] = ("measured", "exact"),
-    alike: bool = True,
-) -> Claim:
-    """Measured means are the exact values: they differ by less than ``resolution``, relatively; or in no setting.
-
-    >>> agrees("the mean is 1", [1.001, 0.999], [0.002, 0.002], 1.0, 50, ["a", "b"], resolution=0.05).verdict
-    'holds'
-    """
-    means = np.stack(np.broadcast_arrays(np.asarray(measured), exact), 1)
-    spread = np.stack([np.broadcast_to(errors, means.shape[:1]), np.zeros(len(means))], 1)
-    count = np.stack([np.broadcast_to(samples, means.shape[:1])] * 2, 1)
-    how: dict[str, Any] = {"settings": settings, "groups": groups, "alike": alike}
-    return equal_within_error(text, means, spread, count, resolution=resolution, **how)

@@ -22,8 +22,6 @@ from epoch0.train.record import Training
 _POINTS = 10**6  # stream of a curve's seed, away from those of networks
 _INPUTS, _LABELS, _CHOICE = range(3)  # streams of a seed
 
-TITLES = {"digits": "digits, 8 x 8", "mnist": "MNIST"}  # data set -> what captions call it
-
 # data set -> shape of an input, classes, training images, test images: the sets need not be there
 EXTENTS: dict[str, tuple[tuple[int, ...], int, int, int]] = {
     "digits": ((1, 8, 8), 10, 1437, 360),

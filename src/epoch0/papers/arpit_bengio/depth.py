@@ -9,10 +9,9 @@ import numpy as np
 from epoch0 import plots
 from epoch0.experiments.claims import at_most, increasing
 from epoch0.papers import pictures
-from epoch0.papers.arpit_bengio.norms import INITS, NormsSpec, band, deep, weight_stds
-from epoch0.papers.catalogue import Artifact
-from epoch0.papers.means import Array, mean_and_error, means
-from epoch0.papers.sweep import Cell, Claims, Decision, Found, Sweep, Table, agrees, by
+from epoch0.papers.arpit_bengio.norms import INITS, NormsSpec, band, deep, of_widths, weight_stds
+from epoch0.papers.sweep import Artifact, Cell, Found, Sweep
+from epoch0.papers.tables import Array, Claims, Decision, Table, agrees, by, mean_and_error, means
 
 DEPTH = 10
 RESOLUTION = 0.05  # a mean ratio is the exact one if they differ by less than 5 %
@@ -21,7 +20,6 @@ NAMES = {"activation": "activation norm ratio", "gradient": "gradient norm ratio
 LABELS = {"activation": r"$\|h^l\|\,/\,\|x\|$", "gradient": r"$\|\partial W^l\|_F\,/\,(\|\delta\|\,\|x\|)$"}
 # the backward pass is taken as independent of the forward pass, as the paper does
 LAWS = {"activation": "exact law", "gradient": "law under independence"}
-_SHOWN = 40  # networks that are drawn one by one
 _UNITS = 2000  # A trial has so many networks that their widths add up to about this
 
 
@@ -128,33 +126,8 @@ def _widths(cells: Sequence[Cell]) -> list[str]:
 
 
 def draw(quantity: str, found: Found) -> pictures.Figure:
-    """Above, as in the paper, every width under both initializations; below, He's at each width apart."""
-    he, depth = found.table.where(init="he"), len(found.sweep["widths"])
-    small = _widths(found.where(init="he"))
-    mosaic = [["all"] * len(small), small]
-    picture, panels = plots.figure(7.6, 6.2, mosaic=mosaic, height_ratios=[1.5, 1.0])
-    _overview(panels["all"], quantity, found)
-    edge = 1.05 * max(abs(he.column(name) - 1).max() for name in ("exact_low", "exact_high"))
-    for index, (name, (width, rows)) in enumerate(zip(small, he.by("width"), strict=True)):
-        axes, layers = panels[name], rows.column("layer")
-        pictures.band(axes, rows, "layer", "exact_low", "exact_high", f"{LAWS[quantity]}: 95 % of inputs and networks")
-        for network in found.one(init="he", width=width)[quantity][:_SHOWN]:
-            axes.plot(layers, network, color=plots.COLOURS[index], alpha=0.25, linewidth=0.5, zorder=1.2)
-        axes.plot([], [], color="#777777", linewidth=0.7, label="a network, mean over its inputs")
-        mean = f"mean of the {LAWS[quantity]}"
-        axes.plot(layers, rows.column("exact_mean"), "k--", linewidth=1.0, zorder=1.6, label=mean)
-        pictures.points(axes, rows, "layer", "ratio", index, "", markersize=4.0)
-        axes.set(title=f"He, {name}", ylim=(1 - edge, 1 + edge), xlabel="layer $l$")
-        axes.set(xticks=range(1, depth + 1, 3 if depth > 6 else 1), ylabel=LABELS[quantity] if index == 0 else "")
-        if index:
-            axes.tick_params(labelleft=False)
-    entries = panels[small[0]].get_legend_handles_labels()
-    plots.legend_below(picture, *entries, columns=3 if quantity == "activation" else 2)
-    return picture
-
-
-def _overview(axes: pictures.Axes, quantity: str, found: Found) -> None:
-    """Both initializations on a log scale."""
+    """Every width under both initializations on a log scale, with the mean of the exact law, and 95 % of He's."""
+    picture, axes = plots.figure(7.2, 5.2)
     for init, dashes, fill in (("he", "-", None), ("glorot", "--", "none")):
         for index, (width, rows) in enumerate(found.table.where(init=init).by("width")):
             pictures.curve(axes, rows, "layer", "exact_mean", index, linestyle=dashes, linewidth=0.9)
@@ -166,26 +139,19 @@ def _overview(axes: pictures.Axes, quantity: str, found: Found) -> None:
     axes.set(xlabel="layer $l$", ylabel=LABELS[quantity], xticks=range(1, len(found.sweep["widths"]) + 1))
     handles, labels = axes.get_legend_handles_labels()
     points_first = sorted(zip(handles, labels, strict=True), key=lambda one: "mean" in one[1])  # and then the lines
-    if quantity == "activation":
-        axes.set_ylim(bottom=0.5 * axes.get_ylim()[0])  # room for the legend
-    place = "lower left" if quantity == "activation" else "center"
-    axes.legend(*zip(*points_first, strict=True), loc=place, ncols=2)
-
-
-def of_widths(*widths: int, depth: int = DEPTH) -> dict[int, Any]:
-    """An axis of the width of all layers."""
-    return {width: {"widths": (width,) * depth} for width in widths}
+    plots.legend_below(picture, *zip(*points_first, strict=True), columns=3)
+    return picture
 
 
 _PAPER = Sweep(
     deep,
     NormsSpec((1,) * DEPTH, "he", inputs=2000),
-    {"init": INITS, "width": of_widths(100, 500, 2000, 4060)},
+    {"init": INITS, "width": of_widths(100, 500, 2000, 4060, depth=DEPTH)},
     runs={"width": (240, 120, 30, 10)},
     seed=lambda spec, network: 2 * spec.widths[0] + INITS.index(spec.init),
     block=lambda spec: max(1, _UNITS // spec.widths[0]),
 )
-_QUICK = _PAPER.but(width=of_widths(100, 300, 1000), inputs=200, runs={"width": (240, 120, 40)})
+_QUICK = _PAPER.but(width=of_widths(100, 300, 1000, depth=DEPTH), inputs=200, runs={"width": (240, 120, 40)})
 _PRESETS = {"quick": _QUICK, "paper": _PAPER}  # narrow networks differ more, and cost less, so there are more of them
 _ABOUT = (
     "10 layers of width {width}; {runs} networks, {inputs} inputs in R^500 each; bars: two standard errors over "

@@ -14,10 +14,9 @@ import numpy as np
 from epoch0 import plots
 from epoch0.experiments.claims import at_most, exact, increasing
 from epoch0.papers import pictures
-from epoch0.papers.arpit_bengio.norms import NormsSpec, PlaneSpec, plane, shallow, worst
-from epoch0.papers.catalogue import Artifact
-from epoch0.papers.means import Mean, mean_and_error
-from epoch0.papers.sweep import Cell, Claims, Decision, Found, Sweep, Table, agrees, by
+from epoch0.papers.arpit_bengio.norms import NormsSpec, of_widths, plane, shallow, worst
+from epoch0.papers.sweep import Artifact, Cell, Found, Spec, Sweep
+from epoch0.papers.tables import Claims, Decision, Mean, Table, agrees, by, mean_and_error
 from epoch0.theory import norms
 from epoch0.theory.norms.failure import subspace_width
 
@@ -120,13 +119,9 @@ def draw(direction: str, found: Found) -> pictures.Figure:
     return picture
 
 
-def _widths(*widths: int) -> dict[int, Any]:
-    return {width: {"widths": (width,)} for width in widths}
-
-
 _SPEC, _SEED = NormsSpec((500,), "he", inputs=2000), lambda spec, network: spec.widths[0]
-_PAPER = Sweep(shallow, _SPEC, {"width": _widths(*range(500, 4001, 500))}, runs=100, seed=_SEED, block=10)
-_QUICK = _PAPER.but(width=_widths(500, 1000, 2000, 4000), inputs=200, runs=200)
+_PAPER = Sweep(shallow, _SPEC, {"width": of_widths(*range(500, 4001, 500))}, runs=100, seed=_SEED, block=10)
+_QUICK = _PAPER.but(width=of_widths(500, 1000, 2000, 4000), inputs=200, runs=200)
 
 _PRESETS = {"quick": _QUICK, "paper": _PAPER}
 _ABOUT = "{runs} networks a width, {inputs} inputs in R^500 each, delta = 0.05; bars: two standard errors over networks"
@@ -275,7 +270,8 @@ FEW = 0.03  # shares of networks below are of a few networks
 _DEEP = Sweep(worst, NormsSpec((200,) * 5, "he", 1, size=200), {"inputs": (1, 20)}, 20_000, 1, stride=1, block=200)
 _FAILURES = {"quick": _DEEP.but(runs=2000), "paper": _DEEP}
 _SAMPLES = "5 layers of width 200, inputs in R^{size}; {runs} networks each; bars: two standard errors"
-_PLANES = Sweep(plane, PlaneSpec(0, 1, 2000), {"width": (1200, 2400, 4800, 9600)}, 1000, 11, stride=1, block=20)
+_OF_PLANES, _WIDTHS = Spec(depth=1, directions=2000, ranked=False), {"width": (1200, 2400, 4800, 9600)}
+_PLANES = Sweep(plane, _OF_PLANES, _WIDTHS, 1000, 11, stride=1, block=20)
 _ONE = {"quick": _PLANES.but(runs=200), "paper": _PLANES}
 _SIZES = {50: {"width": 50, "ranked": True}, 200: {"width": 200, "ranked": True}, 1802: {"width": 1802}}
 _ALL = _PLANES.but(axes={"width": _SIZES}, depth=4, directions=1000, runs={"width": (50, 20, 400)}, block=5)

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from epoch0.distributions import Gaussian
+from epoch0.papers.sweep import Spec
 from epoch0.seeds import generator
 from epoch0.theory.norms import NormRatio
 
@@ -38,6 +39,11 @@ class NormsSpec:
     classes: int = 20
     first: int = 0
     networks: int = 1
+
+
+def of_widths(*widths: int, depth: int = 1) -> dict[int, Any]:
+    """An axis of the width of all layers."""
+    return {width: {"widths": (width,) * depth} for width in widths}
 
 
 def weight_stds(spec: NormsSpec) -> tuple[float, ...]:
@@ -111,23 +117,12 @@ def worst(spec: NormsSpec, seed: int) -> dict[str, Any]:
     return {name: np.array(values) for name, values in found.items()}
 
 
-@dataclass(frozen=True)
-class PlaneSpec:
-    """Networks of one width on all vectors of a plane: so many directions of it."""
-
-    width: int
-    depth: int
-    directions: int
-    ranked: bool = False
-    first: int = 0
-    networks: int = 1
-
-
-def plane(spec: PlaneSpec, seed: int) -> dict[str, Any]:
+def plane(spec: Spec, seed: int) -> dict[str, Any]:
     """Over a whole plane, the least eps that is enough at each layer, (networks, layers), and ranks of its images.
 
-    ``square`` for squared norms, ``norm`` for norms; at layer l the l-th root of the ratio counts. A Gaussian matrix on
-    a plane is one of two columns. Ranks are computed if wanted, of as many directions.
+    ``square`` for squared norms, ``norm`` for norms; at layer l the l-th root of the ratio counts. Networks have a
+    ``width`` and ``depth``; a Gaussian matrix on a plane is one of two columns. The plane is so many ``directions`` of
+    it; ranks are computed of as many if ``ranked``.
     """
     turns = torch.linspace(0, 2 * math.pi, spec.directions + 1, dtype=torch.float64)[:-1, None]
     found: dict[str, list[Any]] = {"square": [], "norm": [], "rank": []}

@@ -5,7 +5,6 @@ its expected square by n_l / n_(l+1). So the squared gradient ratio at layer l i
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,42 +13,30 @@ from epoch0 import plots
 from epoch0.experiments.claims import increasing
 from epoch0.papers import pictures
 from epoch0.papers.arpit_bengio.norms import NormsSpec, band, deep, mean
-from epoch0.papers.catalogue import Artifact
-from epoch0.papers.means import Array, means
-from epoch0.papers.sweep import Cell, Claims, Found, Sweep, Table, agrees, by
+from epoch0.papers.sweep import Artifact, Cell, Found, Spec, Sweep
+from epoch0.papers.tables import Array, Claims, Table, agrees, by, means
 from epoch0.seeds import numpy_generator
 
 RESOLUTION = 0.1  # the squared ratio follows the widths if it differs from theirs by less than 10 %
 _SHOWN = 30  # networks that are drawn for each variation
 
 
-@dataclass(frozen=True)
-class UnevenSpec:
-    """Networks whose widths are drawn: each layer's from the integers width - variation to width + variation."""
-
-    width: int
-    variation: int
-    depth: int
-    inputs: int
-    first: int = 0
-    networks: int = 1
-
-    def network(self, index: int) -> NormsSpec:
-        """One of them."""
-        low, high = self.width - self.variation, self.width + self.variation
-        widths = numpy_generator(self.variation, index).integers(low, high, size=self.depth, endpoint=True)
-        return NormsSpec(tuple(widths.tolist()), "he", self.inputs, first=index)
+def network(spec: Spec, index: int) -> NormsSpec:
+    """One of the networks: each layer's width is one of the integers width - variation to width + variation."""
+    low, high = spec.width - spec.variation, spec.width + spec.variation
+    widths = numpy_generator(spec.variation, index).integers(low, high, size=spec.depth, endpoint=True)
+    return NormsSpec(tuple(widths.tolist()), "he", spec.inputs, first=index)
 
 
-def uneven(spec: UnevenSpec, seed: int) -> dict[str, Any]:
+def uneven(spec: Spec, seed: int) -> dict[str, Any]:
     """What :func:`deep` measures, shape (networks, layers)."""
-    found = [deep(spec.network(index), seed) for index in range(spec.first, spec.first + spec.networks)]
+    found = [deep(network(spec, index), seed) for index in range(spec.first, spec.first + spec.networks)]
     return {name: np.concatenate([one[name] for one in found]) for name in found[0]}
 
 
 def widths_of(cell: Cell) -> Array:
     """The widths that were drawn, (networks, layers)."""
-    return np.array([cell.spec.network(index).widths for index in range(cell.runs)])
+    return np.array([network(cell.spec, index).widths for index in range(cell.runs)])
 
 
 def over_inputs(cell: Cell) -> Array:
@@ -73,18 +60,18 @@ def table(found: Found) -> Table:
     rows = Table()
     for cell in found:
         widths, ratio, square, spread = widths_of(cell), cell["gradient"], cell["gradient_square"], over_inputs(cell)
-        for (network, place), width in np.ndenumerate(widths):
-            row = {**cell.at, "network": network, "layer": place + 1, "width": int(width)}
+        for (index, place), width in np.ndenumerate(widths):
+            row = {**cell.at, "network": index, "layer": place + 1, "width": int(width)}
             for name, values in (("ratio", ratio), ("std_over_inputs", spread), ("mean_square", square)):
-                row[name] = float(values[network, place])
-            row["exact_mean"] = mean(cell.spec.network(network), "gradient", place + 1)
-            rows.append({**row, "exact_mean_square": float(width / widths[network, -1])})
+                row[name] = float(values[index, place])
+            row["exact_mean"] = mean(network(cell.spec, index), "gradient", place + 1)
+            rows.append({**row, "exact_mean_square": float(width / widths[index, -1])})
     return rows
 
 
 def first_band(cell: Cell) -> Table:
     """The exact law of the first network, a row a layer."""
-    net = cell.spec.network(0)
+    net = network(cell.spec, 0)
     return Table({"layer": at, **band(net, "gradient", at)._asdict()} for at in range(1, cell.spec.depth + 1))
 
 
@@ -110,9 +97,9 @@ def claims(found: Found) -> Claims:
 
 
 def draw(found: Found) -> pictures.Figure:
-    """One panel a variation: the first network's ratio at each layer in its exact band; right: the spread."""
+    """One panel a variation: the first network's ratio at each layer in its exact band."""
     names = [f"v = {cell.at['variation']}" for cell in found]
-    picture, panels = plots.figure(10.0, 4.2, mosaic=[[*names, "spread"]], width_ratios=[*[1.25] * len(names), 1.0])
+    picture, panels = plots.figure(9.0, 4.2, mosaic=[names])
     depth, top = found.sweep["depth"], 0.0
     layers = list(range(1, depth + 1))
     for index, (cell, name) in enumerate(zip(found, names, strict=True)):
@@ -132,24 +119,17 @@ def draw(found: Found) -> pictures.Figure:
     for index, name in enumerate(names):
         panels[name].set_ylim(0, 1.05 * top)
         panels[name].tick_params(labelleft=index == 0)
-    axes, variations = panels["spread"], found.sweep["variation"]
-    spreads = {"from 1 (rms)": lambda cell: np.sqrt(off_one(cell)), **SPREADS}
-    for index, (label, of) in enumerate(spreads.items(), start=3):
-        plots.points(axes, variations, *means(map(of, found)), index, label, linestyle=":", linewidth=0.8)
-    axes.set(title="spread of the ratio", xlabel="width variation $v$", xticks=variations)
-    axes.set_ylim(0, 1.5 * axes.get_ylim()[1])
-    axes.legend(loc="upper left")
     plots.legend_below(picture, *panels[names[0]].get_legend_handles_labels(), columns=4)
     return picture
 
 
-_SPEC, _SEED = UnevenSpec(1000, 1, depth=20, inputs=1000), lambda spec, network: spec.variation
+_SPEC, _SEED = Spec(width=1000, depth=20, inputs=1000), lambda spec, network: spec.variation
 _PAPER = Sweep(uneven, _SPEC, {"variation": (1, 200, 500)}, runs=40, seed=_SEED, block=1)
 _QUICK = _PAPER.but(width=400, variation=(1, 80, 200), inputs=100, runs=100)
 _PRESETS = {"quick": _QUICK, "paper": _PAPER}
 _ABOUT = (
     "{runs} networks of {depth} layers for each v, widths U({width} - v, {width} + v), {inputs} inputs each; bars: "
-    "std over inputs, right: two standard errors"
+    "std over inputs"
 )
 _TITLE = "Norm of the gradients at each layer when the widths vary"
 ARTIFACTS = (Artifact("arpit-bengio/fig3", _TITLE, "section 4.3", _PRESETS, table, claims, draw, _ABOUT),)

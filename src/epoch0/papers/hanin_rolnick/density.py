@@ -6,7 +6,6 @@ activation regions cross. Counts and integral are taken of the same networks (in
 in question are integrated out): what the draw of the weights adds to both drops out of their difference.
 """
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,9 +15,8 @@ from epoch0 import plots, regions
 from epoch0.distributions import Gaussian
 from epoch0.networks import ensemble
 from epoch0.papers import pictures
-from epoch0.papers.catalogue import Artifact
-from epoch0.papers.means import columns_of
-from epoch0.papers.sweep import Claims, Found, Sweep, Table, agrees, by
+from epoch0.papers.sweep import Artifact, Found, Spec, Sweep
+from epoch0.papers.tables import Claims, Table, agrees, by, columns_of
 from epoch0.regions import PlanePartition
 from epoch0.regions.boundary_density import boundary_density
 from epoch0.seeds import numpy_generator
@@ -32,26 +30,12 @@ QUANTITIES = {"linear break points on a line": _LINEAR, "activation break points
 QUANTITIES["crossings in a square"] = "k = 2: and the mean number of crossings in a square"
 
 
-@dataclass(frozen=True)
-class DensitySpec:
-    """One architecture: networks on a line, others in a square of twice ``half``.
-
-    In many dimensions a small square sees few crossings.
-    """
-
-    inputs: int
-    depth: int
-    width: int
-    bias_std: float
-    networks: int
-    planes: int
-    half: float
-
-
-def compare(spec: DensitySpec, seed: int) -> dict[str, Any]:
+def compare(spec: Spec, seed: int) -> dict[str, Any]:
     """Count exactly, and integrate: ``counts_q`` and ``integral_q`` for each of ``QUANTITIES``, a number a network.
 
-    The line joins two points, and the square is around a point; all Gaussian with variance 1 an entry.
+    So many ``networks`` are on a line that joins two points, others, as many as ``planes``, in a square of twice
+    ``half`` around a point, as in many dimensions a small square sees few crossings; points are Gaussian, with variance
+    1 an entry.
     """
     torch.set_num_threads(1)
     sizes = [spec.inputs, *[spec.width] * spec.depth, 1]
@@ -117,7 +101,7 @@ def draw(found: Found) -> pictures.Figure:
     return picture
 
 
-_SPEC = DensitySpec(784, 0, 0, 0.1, networks=400, planes=200, half=14.0)
+_SPEC = Spec(inputs=784, bias_std=0.1, networks=400, planes=200, half=14.0)
 _PAPER = Sweep(compare, _SPEC, {"depth width": ((1, 64), (2, 64), (3, 64), (4, 16), (8, 4))}, stride=1)
 _SMALL = {"depth width": ((1, 32), (2, 16), (3, 16), (3, 32), (6, 4))}
 _PRESETS = {"quick": _PAPER.but(inputs=16, networks=150, planes=100, half=1.0, **_SMALL), "paper": _PAPER}

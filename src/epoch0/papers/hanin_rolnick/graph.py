@@ -1,6 +1,5 @@
 """Hanin-Rolnick Figure 4 (section 2.1): the graph of a network from R to R at initialization, with its break points."""
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -8,12 +7,12 @@ import torch
 
 from epoch0 import plots, regions
 from epoch0.distributions import Gaussian
-from epoch0.experiments.claims import at_most, between, exact, fitted_exponent
+from epoch0.experiments.claims import at_most, exact
 from epoch0.networks import ensemble
 from epoch0.papers import pictures
-from epoch0.papers.catalogue import Artifact
 from epoch0.papers.hanin_rolnick.runs import BIAS_STD
-from epoch0.papers.sweep import Cell, Claims, Found, Sweep, Table, by
+from epoch0.papers.sweep import Artifact, Cell, Found, Spec, Sweep
+from epoch0.papers.tables import Claims, Table, by, power
 
 EXPONENT = 0.05  # pieces are proportional to neurons if the fitted exponent is this near to 1
 PER_NEURON = 1.5  # pieces a neuron that are still "proportional to the number of neurons"
@@ -23,17 +22,8 @@ DRAWN = {"depth": 3, "width": 32}
 _LINEAR = 10  # networks whose linear regions are counted beside the activation regions
 
 
-@dataclass(frozen=True)
-class GraphSpec:
-    """Networks from R to R."""
-
-    depth: int
-    width: int
-    networks: int
-
-
-def pieces(spec: GraphSpec, seed: int) -> dict[str, Any]:
-    """Count the pieces of the networks on the real line (``linear`` ones of the first few), and graph the first.
+def pieces(spec: Spec, seed: int) -> dict[str, Any]:
+    """Count the pieces of networks on the real line (``linear`` ones of the first few), and graph the first.
 
     ``t`` are its break points, ``layer`` which hidden layer made each; ``knots`` and ``values`` reach beyond them.
     """
@@ -72,16 +62,15 @@ def claims(found: Found) -> Claims:
     rows = found.table
     neurons, mean, error, depth, count = rows.of("neurons", "pieces", "pieces_error", "depth", "runs")
     # a single hidden layer has exactly one break point a neuron: no error, and no information for a fit with errors
-    deep, names = depth > 1, ["networks of two layers and more"]
-    power = [[value] for value in fitted_exponent(neurons[deep], mean[deep], error[deep])]
+    deep = depth > 1
     same = "break points a neuron, all pieces but one, do not depend on the depth"
     worst = max(rows, key=lambda row: row["most_pieces"] / row["neurons"])
     numbers = {name: float(worst[name]) for name in ("most_pieces", "neurons")}
     few = worst["most_pieces"] <= MOST * worst["neurons"]
     told = "most at depth {depth}, width {width}: {most_pieces} pieces of {neurons} neurons, which could be 2^{neurons}"
     return {
-        "with two layers and more the mean number of pieces is proportional to the number of neurons (exponent)": by(
-            between, *power, [1 - EXPONENT], [1 + EXPONENT], int(count[deep].sum()), names
+        "with two layers and more the mean number of pieces is proportional to the number of neurons (exponent)": power(
+            neurons[deep], mean[deep], error[deep], count[deep], 1.0, EXPONENT, "networks of two layers and more"
         ),
         f"there are at most {PER_NEURON:g} pieces a neuron": by(
             at_most, mean / neurons, error / neurons, PER_NEURON, count, rows.told("depth {depth}, width {width}")
@@ -94,19 +83,12 @@ def claims(found: Found) -> Claims:
 
 
 def draw(found: Found) -> pictures.Figure:
-    """The graph of one network, its middle enlarged, and the number of pieces against neurons."""
-    picture, panels = plots.figure(11.0, 4.2, mosaic=[["all", "middle", "count"]])
-    drawn = (found.where(**DRAWN) or found.cells)[-1]
-    t = drawn["t"][0]
-    inner = float(np.quantile(np.abs(t), 0.8)) * 1.1
-    for name in ("all", "middle"):
-        _graph(panels[name], drawn, inner if name == "middle" else None)
+    """The graph of one network, where most of its break points are, and the number of pieces against neurons."""
+    picture, (left, axes) = plots.figure(9.0, 4.2, columns=2)
+    drawn, depths = (found.where(**DRAWN) or found.cells)[-1], found.sweep["depth"]
+    _graph(left, drawn)
     what = "one network, depth {depth}, width {width}".format_map(drawn.at)
-    panels["all"].set_title(f"{what}: {len(t) + 1} pieces", fontsize=9.5)
-    panels["middle"].set_title("the same, its middle", fontsize=9.5)
-    panels["all"].set_ylabel("output")
-    panels["all"].legend(fontsize=7.5)
-    axes, depths = panels["count"], found.sweep["depth"]
+    left.set_title(f"{what}: {len(drawn['t'][0]) + 1} pieces", fontsize=9.5)
     for index, (depth, rows) in enumerate(found.table.by("depth")):
         hollow: dict[str, Any] = {
             "markersize": 4.0 + 2.5 * (len(depths) - 1 - index),
@@ -123,24 +105,22 @@ def draw(found: Found) -> pictures.Figure:
     return picture
 
 
-def _graph(axes: pictures.Axes, drawn: Cell, limit: float | None) -> None:
-    """The graph with its break points, coloured by the layer that makes them."""
+def _graph(axes: pictures.Axes, drawn: Cell) -> None:
+    """The middle of the graph with its break points, coloured by the layer that makes them."""
     knots, values, t, layer = (drawn[name][0] for name in ("knots", "values", "t", "layer"))
+    limit = 1.1 * float(np.quantile(np.abs(t), 0.8))
     axes.plot(knots, values, color="black", linewidth=1.0, zorder=1.5)
     for index in range(drawn.spec.depth):
         own, marker, colour = t[layer == index + 1], plots.MARKERS[index], plots.COLOURS[index]
         label = f"made by layer {index + 1} ({len(own)})"
         axes.plot(own, np.interp(own, knots, values), marker, color=colour, markersize=3.2, label=label)
-    axes.ticklabel_format(style="sci", scilimits=(-2, 2), useMathText=True)
-    axes.set_xlabel("input")
-    if limit is not None:
-        inside = np.abs(knots) <= limit
-        shown = np.concatenate([values[inside], np.interp([-limit, limit], knots, values)])
-        margin = 0.06 * np.ptp(shown)
-        axes.set(xlim=(-limit, limit), ylim=(shown.min() - margin, shown.max() + margin))
+    shown = np.concatenate([values[np.abs(knots) <= limit], np.interp([-limit, limit], knots, values)])
+    margin = 0.06 * np.ptp(shown)
+    axes.set(xlim=(-limit, limit), ylim=(shown.min() - margin, shown.max() + margin), xlabel="input", ylabel="output")
+    axes.legend(fontsize=7.5)
 
 
-_PAPER = Sweep(pieces, GraphSpec(0, 0, 400), {"depth": (1, 2, 3, 5), "width": (8, 16, 32, 64)}, stride=1)
+_PAPER = Sweep(pieces, Spec(networks=400), {"depth": (1, 2, 3, 5), "width": (8, 16, 32, 64)}, stride=1)
 _PRESETS = {"quick": _PAPER.but(width=(8, 16, 32), networks=60), "paper": _PAPER}
 _ABOUT = f"He's weights, biases of standard deviation {BIAS_STD:g}; bars: two standard errors"
 _TITLE = "The graph of a network from R to R at initialization"

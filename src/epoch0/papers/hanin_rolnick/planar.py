@@ -6,7 +6,6 @@ Every network of a trial is put to the tests of how its regions are made; the fi
 import itertools
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -19,9 +18,8 @@ from epoch0.distributions import Gaussian
 from epoch0.experiments.claims import at_most, check
 from epoch0.networks import ensemble
 from epoch0.papers import pictures
-from epoch0.papers.catalogue import Artifact
-from epoch0.papers.means import Array
-from epoch0.papers.sweep import Cell, Claims, Found, Sweep, Table, by, over_runs
+from epoch0.papers.sweep import Artifact, Cell, Found, Spec, Sweep
+from epoch0.papers.tables import Array, Claims, Table, by, over_runs
 from epoch0.regions import PlanePartition, pattern_colours
 from epoch0.theory.regions import arrangement_regions, upper_bound
 
@@ -30,23 +28,8 @@ STRAIGHT = 1e-9  # angle in radians, beyond the rounding of short edges, up to w
 _ROUNDING = 1e-13  # of a coordinate in a window of size 1
 
 
-@dataclass(frozen=True)
-class PlanarSpec:
-    """Networks from R^2, sigma_w before the division by sqrt(fan-in), and the square [-half, half]^2.
-
-    All networks are tested, the first is drawn.
-    """
-
-    width: int
-    depth: int
-    weight_std: float
-    bias_std: float
-    half: float
-    networks: int
-
-
-def partitions(spec: PlanarSpec, seed: int) -> dict[str, Any]:
-    """Partition the square by every network, layer by layer.
+def partitions(spec: Spec, seed: int) -> dict[str, Any]:
+    """Partition the square [-half, half]^2 by every network, layer by layer.
 
     ``cells`` are activation regions after each layer, (networks, depth); ``parents``, distinct patterns of the first l
     layers over all final cells, are equal to them if every cell comes from one cell of each layer before; ``moved`` is
@@ -70,7 +53,7 @@ def partitions(spec: PlanarSpec, seed: int) -> dict[str, Any]:
     return {**result, **drawing}
 
 
-def _tested(spec: PlanarSpec, whole: PlanePartition, layers: list[PlanePartition]) -> dict[str, Any]:
+def _tested(spec: Spec, whole: PlanePartition, layers: list[PlanePartition]) -> dict[str, Any]:
     bits = np.unpackbits(whole.patterns, axis=1)[:, : spec.width * spec.depth]
     parents = [len(np.unique(bits[:, : spec.width * (layer + 1)], axis=0)) for layer in range(spec.depth)]
     lengths = _lengths(whole)
@@ -153,7 +136,7 @@ def table(found: Found) -> Table:
     return rows
 
 
-def _most(spec: PlanarSpec, layer: int) -> int:
+def _most(spec: Spec, layer: int) -> int:
     return upper_bound([spec.width] * (layer + 1), inputs=2)
 
 
@@ -247,11 +230,16 @@ def draw(found: Found) -> pictures.Figure:
     return picture
 
 
+def square(width: int, networks: int) -> Spec:
+    """Networks from R^2, all of them tested and the first drawn, in the square of side 2 around 0."""
+    return Spec(width=width, depth=3, weight_std=math.sqrt(2.0), bias_std=0.3, half=1.0, networks=networks)
+
+
 ABOUT = (
     "2 inputs, {depth} hidden layers of {width}, 1 output; He's weights, bias std {bias_std:g}; the first of "
     "{networks} networks, all of them tested; exact, no error bars"
 )
 _TITLE = "Regions of a network with two inputs, layer by layer"
-_QUICK = Sweep(partitions, PlanarSpec(8, 3, math.sqrt(2.0), 0.3, 1.0, networks=30))
+_QUICK = Sweep(partitions, square(8, networks=30))
 _PRESETS = {"quick": _QUICK, "paper": _QUICK.but(width=16, networks=200)}
 ARTIFACTS = (Artifact("hanin-rolnick/fig2", _TITLE, "", _PRESETS, table, claims, draw, ABOUT),)

@@ -5,7 +5,6 @@ and random points are drawn once for each network and stay the same through its 
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from math import gcd
 from typing import Any
 
@@ -18,7 +17,8 @@ from epoch0 import regions
 from epoch0.data import DataSet, load
 from epoch0.distributions import Gaussian
 from epoch0.networks import ensemble, mlp
-from epoch0.papers.means import Array
+from epoch0.papers.sweep import Spec
+from epoch0.papers.tables import Array
 from epoch0.papers.trials import fit
 from epoch0.regions.distance import distance
 from epoch0.seeds import numpy_generator
@@ -30,28 +30,11 @@ BIAS_STD = 1e-3  # standard deviation of the biases at initialization (section 3
 _WEIGHTS, _BATCHES, _LINES, _POINTS = range(4)  # streams of a trial's seed
 
 
-@dataclass(frozen=True)
-class RunSpec:
-    """Networks trained by Adam as one program, measured at the epochs ``at``: increasing, from 0 to the last.
+def run(spec: Spec, seed: int) -> dict[str, Any]:
+    """Train networks by Adam as one program, and measure them at the epochs ``at``: increasing, from 0 to the last.
 
     Each has its own weights, lines and points, and the same batches. Activation regions are counted on ``lines``
     through the origin and a training example, linear regions on the first ``linear_lines``; distances from ``points``.
-    """
-
-    data: str
-    depth: int
-    width: int
-    at: tuple[float, ...]
-    batch_size: int
-    learning_rate: float
-    lines: int
-    linear_lines: int
-    points: int
-    networks: int = 1
-
-
-def run(spec: RunSpec, seed: int) -> dict[str, Any]:
-    """Train networks and count their regions on lines, and measure distances to boundaries, at some epochs.
 
     ``epoch`` (epochs,) is the nearest whole number of steps; ``accuracy`` on the test set is (networks, epochs), and
     ``counts``, ``linear`` and ``distance`` are (networks, epochs, lines, linear lines or points).
@@ -72,7 +55,7 @@ def run(spec: RunSpec, seed: int) -> dict[str, Any]:
     return through_training(spec, nets, (inputs, targets), batches, look)
 
 
-def _measured(spec: RunSpec, model: nn.Module, through: Tensor, points: Tensor) -> dict[str, Array]:
+def _measured(spec: Spec, model: nn.Module, through: Tensor, points: Tensor) -> dict[str, Array]:
     """Regions on every line and distance from every point."""
     found: Any = regions.on_line(model, torch.zeros_like(through), through, kind="line")
     linear = [found[index].linear_count for index in range(spec.linear_lines)]
@@ -105,20 +88,8 @@ def through_training(
     return {"epoch": np.array(epochs), **found}
 
 
-@dataclass(frozen=True)
-class UntrainedSpec:
-    """Networks before training, many of them, for what is said about initialization alone."""
-
-    data: str
-    depth: int
-    width: int
-    networks: int
-    lines: int
-    points: int
-
-
-def untrained(spec: UntrainedSpec, seed: int) -> dict[str, Any]:
-    """Mean ``counts`` of regions a line and mean ``distance`` to the nearest boundary, (networks,).
+def untrained(spec: Spec, seed: int) -> dict[str, Any]:
+    """The same before training alone: mean ``counts`` of regions a line and mean ``distance``, (networks,).
 
     Each network has lines and points of its own.
     """
@@ -137,7 +108,7 @@ def untrained(spec: UntrainedSpec, seed: int) -> dict[str, Any]:
     return {"counts": np.array(counts), "distance": np.array(away)}
 
 
-def networks(spec: RunSpec, inputs: int, classes: int, seed: int) -> list[nn.Sequential]:
+def networks(spec: Spec, inputs: int, classes: int, seed: int) -> list[nn.Sequential]:
     """The networks of a trial before training: He's weights, biases of standard deviation 1e-3."""
     sizes = [inputs, *[spec.width] * spec.depth, classes]
     seeds = _source(spec, seed, _WEIGHTS).integers(2**31, size=spec.networks)
@@ -165,7 +136,7 @@ def tensors(data: DataSet) -> tuple[Tensor, Tensor]:
     return torch.from_numpy(data.inputs("unit")), torch.from_numpy(data.labels)
 
 
-def _source(spec: RunSpec, seed: int, stream: int) -> np.random.Generator:
+def _source(spec: Spec, seed: int, stream: int) -> np.random.Generator:
     """Architectures of one seed are independent too."""
     return numpy_generator(seed, spec.depth, spec.width, stream)
 

@@ -4,7 +4,6 @@ The paper does not print its noise: here Gaussian noise of one standard deviatio
 weights of the sawtooth are 2 and 4 in size, its biases 1.
 """
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,9 +14,8 @@ from epoch0 import plots, regions
 from epoch0.experiments.claims import at_most, check, increasing
 from epoch0.networks.constructions import sawtooth
 from epoch0.papers import pictures
-from epoch0.papers.catalogue import Artifact
-from epoch0.papers.means import Mean, mean_and_error
-from epoch0.papers.sweep import Cell, Claims, Decision, Found, Sweep, Table, by
+from epoch0.papers.sweep import Artifact, Cell, Found, Spec, Sweep
+from epoch0.papers.tables import Claims, Decision, Mean, Table, by, mean_and_error
 from epoch0.seeds import generator
 
 # standard deviations after which "most" pieces should be gone, and that are drawn: a twentieth of the smallest weight,
@@ -26,16 +24,7 @@ NOISES = (0.1, 0.3)
 MOST = 0.5  # noise destroys most of the pieces if it leaves at most this share of them
 
 
-@dataclass(frozen=True)
-class SawtoothSpec:
-    """Disturbed sawtooths of so many layers of two neurons; one network without noise."""
-
-    depth: int
-    noise: float
-    networks: int
-
-
-def pieces(spec: SawtoothSpec, seed: int) -> dict[str, Any]:
+def pieces(spec: Spec, seed: int) -> dict[str, Any]:
     """``linear`` and activation regions (``count``) on [0, 1], (networks,); ``knots`` and ``values`` of the first."""
     torch.set_num_threads(1)
     ends = torch.tensor([[0.0], [1.0]], dtype=torch.float64)
@@ -48,7 +37,7 @@ def pieces(spec: SawtoothSpec, seed: int) -> dict[str, Any]:
     return {"linear": linear, "count": count, "knots": knots, "values": values}
 
 
-def disturbed(spec: SawtoothSpec, seed: int, network: int) -> nn.Module:
+def disturbed(spec: Spec, seed: int, network: int) -> nn.Module:
     """The sawtooth in float64 with noise on every weight and bias; the same draw for every size of the noise."""
     net = sawtooth(spec.depth, dtype=torch.float64)
     source = generator(seed, network)
@@ -124,15 +113,14 @@ def draw(found: Found) -> pictures.Figure:
 def sawtooths(depths: tuple[int, ...], networks: int) -> Sweep:
     """The sawtooths as they are; and the largest with noise of several sizes."""
     noises = {"noise": (0.0001, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0)}
-    noisy = Sweep(pieces, SawtoothSpec(depths[-1], 0.0, networks), noises, stride=1)
-    return Sweep(pieces, SawtoothSpec(0, 0.0, 1), {"depth": depths}, also={"noisy": noisy})
+    noisy = Sweep(pieces, Spec(depth=depths[-1], networks=networks), noises, stride=1)
+    return Sweep(pieces, Spec(noise=0.0, networks=1), {"depth": depths}, also={"noisy": noisy})
 
 
-def _about(sweep: Sweep) -> str:
-    told = "Telgarsky's construction, Gaussian noise on every weight and bias; {networks} networks for each; bars: "
-    return sweep.also["noisy"].told(told) + "two standard errors"
-
-
+_ABOUT = (
+    "Telgarsky's construction, Gaussian noise on every weight and bias; {noisy[networks]} networks for each; bars: two "
+    "standard errors"
+)
 _TITLE = "A sawtooth of exponentially many pieces, and noise"
 _PRESETS = {"quick": sawtooths((1, 2, 3, 4, 5, 6), 40), "paper": sawtooths((1, 2, 3, 4, 5, 6, 7, 8), 200)}
-ARTIFACTS = (Artifact("hanin-rolnick/fig3", _TITLE, "", _PRESETS, table, claims, draw, _about),)
+ARTIFACTS = (Artifact("hanin-rolnick/fig3", _TITLE, "", _PRESETS, table, claims, draw, _ABOUT),)

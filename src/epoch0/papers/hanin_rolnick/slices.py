@@ -5,7 +5,6 @@ classes the paper takes is lost in its text; here 0, 1 and 2. Figure 1 does not 
 it is not.
 """
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,15 +14,13 @@ from torch import Tensor, nn
 from epoch0 import plots, regions
 from epoch0.data import load
 from epoch0.distributions import Gaussian
-from epoch0.experiments.claims import at_least, at_most, between, check, fitted_exponent
+from epoch0.experiments.claims import at_least, at_most, between, check
 from epoch0.networks import ensemble
 from epoch0.papers import pictures
-from epoch0.papers.catalogue import Artifact
 from epoch0.papers.hanin_rolnick.planar import checks
 from epoch0.papers.hanin_rolnick.runs import BIAS_STD, tensors, through_training, turn
-from epoch0.papers.means import Array
-from epoch0.papers.sweep import Cell, Claims, Found, Sweep, Table, by, over_runs
-from epoch0.papers.trials import TITLES
+from epoch0.papers.sweep import Artifact, Cell, Found, Spec, Sweep
+from epoch0.papers.tables import Array, Claims, Table, by, over_runs, power
 from epoch0.regions import PlanePartition, pattern_colours
 from epoch0.seeds import numpy_generator
 from epoch0.theory.regions import arrangement_regions
@@ -35,37 +32,11 @@ ORDER = 10.0  # of the order of the number of neurons squared: within this facto
 _WEIGHTS, _BATCHES, _EXAMPLES = range(3)  # streams of a seed
 
 
-@dataclass(frozen=True)
-class RandomSpec:
-    """Networks before training, and planes of each; the first plane of the width ``drawn`` is kept for a picture."""
+def random_slices(spec: Spec, seed: int) -> dict[str, Any]:
+    """Regions of networks before training in planes: ``counts``, ``euler``, ``area_error``, (networks, planes).
 
-    data: str
-    depth: int
-    width: int
-    networks: int
-    planes: int
-    drawn: int
-
-
-@dataclass(frozen=True)
-class TrainedSpec:
-    """One network through training, in the same planes at the epochs ``at``; ``drawn`` ones are kept for a picture."""
-
-    data: str
-    depth: int
-    width: int
-    at: tuple[float, ...]
-    batch_size: int
-    learning_rate: float
-    planes: int
-    drawn: tuple[float, ...]
-
-
-def random_slices(spec: RandomSpec, seed: int) -> dict[str, Any]:
-    """Regions of random networks in planes: ``counts``, ``euler``, ``area_error``, (networks, planes).
-
-    Of the plane that is drawn ``linear``, its linear regions, ``distinct``, whether all its patterns differ, and the
-    arrays of :func:`drawing` as ``0``.
+    Of the first plane of the width ``drawn`` also ``linear``, its linear regions, ``distinct``, whether all its
+    patterns differ, and the arrays of :func:`drawing` as ``0``.
     """
     torch.set_num_threads(1)
     examples = load(spec.data, "train")
@@ -85,8 +56,8 @@ def random_slices(spec: RandomSpec, seed: int) -> dict[str, Any]:
     return {**{name: np.array([row[name] for row in rows]) for name in rows[0]}, **kept}
 
 
-def trained_slices(spec: TrainedSpec, seed: int) -> dict[str, Any]:
-    """The same through training, (epochs, planes), with ``epoch`` and ``accuracy``, (epochs,).
+def trained_slices(spec: Spec, seed: int) -> dict[str, Any]:
+    """The same of one network at the epochs ``at``, (epochs, planes), with ``epoch`` and ``accuracy``, (epochs,).
 
     For each of the ``drawn`` epochs the arrays of :func:`drawing` under its number in ``drawn``.
     """
@@ -161,11 +132,10 @@ def claims(found: Found) -> Claims:
     """Section 3.3: as many regions as neurons squared, in order of magnitude; and the free checks."""
     rows, drawn, names = found.table, _drawn(found), "{neurons} neurons"
     neurons, mean, error, count = rows.of("neurons", "regions", "regions_error", "runs")
-    power = [[value] for value in fitted_exponent(neurons, mean, error)]
     told = f"{int(drawn['counts'][0, 0, 0])} regions, {int(drawn['linear'][0])} of them linear regions"
     return {
-        "the number of regions grows as the number of neurons squared (exponent)": by(
-            between, *power, [2 - EXPONENT], [2 + EXPONENT], int(count.sum()), ["all widths"]
+        "the number of regions grows as the number of neurons squared (exponent)": power(
+            neurons, mean, error, count, 2.0, EXPONENT, "all widths"
         ),
         f"it is within a factor {ORDER:g} of the number of neurons squared": by(
             between, mean / neurons**2, error / neurons**2, 1 / ORDER, ORDER, count, rows.told(names)
@@ -271,24 +241,27 @@ def training_draw(found: Found) -> pictures.Figure:
 
 
 _EARLY = (0.0, 0.2, 0.5, 1.0, 2.0, 4.0, 7.0, 10.0)
-_SLICES = Sweep(random_slices, RandomSpec("mnist", 3, 0, networks=40, planes=5, drawn=64), {"width": (16, 32, 64, 128)})
-_MNIST = TrainedSpec("mnist", 3, 64, (*_EARLY, 15.0, 20.0), 128, 1e-3, planes=10, drawn=(0.0, 1.0, 10.0, 20.0))
-_DIGITS = TrainedSpec("digits", 3, 64, (*_EARLY, 20.0, 40.0, 60.0), 32, 1e-3, planes=5, drawn=(0.0, 1.0, 10.0, 60.0))
+_SPEC = Spec(data="mnist", depth=3, networks=40, planes=5, drawn=64)
+_SLICES = Sweep(random_slices, _SPEC, {"width": (16, 32, 64, 128)})
+_HOW = {"depth": 3, "width": 64, "at": (*_EARLY, 15.0, 20.0), "batch_size": 128, "learning_rate": 1e-3}
+_THROUGH = Sweep(trained_slices, Spec(data="mnist", **_HOW, planes=10, drawn=(0.0, 1.0, 10.0, 20.0)), runs=5)
+_LESS: dict[str, Any] = {"at": (*_EARLY, 20.0, 40.0, 60.0), "drawn": (0.0, 1.0, 10.0, 60.0)}
 _PRESETS = {"quick": _SLICES.but(data="digits", width=(16, 32, 64, 96), planes=2), "paper": _SLICES}
-_TRAINED = {name: Sweep(trained_slices, spec, runs=5) for name, spec in (("quick", _DIGITS), ("paper", _MNIST))}
+_TRAINED = {"quick": _THROUGH.but(data="digits", batch_size=32, planes=5, **_LESS), "paper": _THROUGH}
 
 
-def _about(sweep: Sweep) -> str:
-    told = "{networks} networks before training for each width, {planes} planes each, through one example of 0, 1 and 2"
-    if "width" not in sweep.axes:
-        told = "{runs} networks of {depth} hidden layers of {width}, Adam {learning_rate:g}, batches of {batch_size}; "
-        told += "planes through one example of 0, 1 and 2 (dots)"
-    return f"{TITLES[sweep['data']]}; {sweep.told(told)}; bars: two standard errors"
-
-
+_BARS = "planes through one example of 0, 1 and 2 (dots); bars: two standard errors"
 _TITLE = "Regions in a plane through three examples"
-_THROUGH = f"{_TITLE}, through training", "section 3.3", _TRAINED
 ARTIFACTS = (
-    Artifact("hanin-rolnick/fig1", _TITLE, "", _PRESETS, table, claims, draw, _about),
-    Artifact("hanin-rolnick/fig8", *_THROUGH, training_table, training_claims, training_draw, _about),
+    Artifact("hanin-rolnick/fig1", _TITLE, "", _PRESETS, table, claims, draw, f"before training; {_BARS}"),
+    Artifact(
+        "hanin-rolnick/fig8",
+        f"{_TITLE}, through training",
+        "section 3.3",
+        _TRAINED,
+        training_table,
+        training_claims,
+        training_draw,
+        f"one network a run, by Adam; {_BARS}",
+    ),
 )

@@ -9,13 +9,11 @@ from typing import Any
 import numpy as np
 
 from epoch0 import plots
-from epoch0.experiments.claims import at_least, at_most, between, equal_within_error, exact, fitted_exponent
+from epoch0.experiments.claims import at_least, at_most, between, equal_within_error, exact
 from epoch0.papers import pictures
-from epoch0.papers.catalogue import Artifact
-from epoch0.papers.hanin_rolnick.runs import RunSpec, UntrainedSpec, run, turn, untrained
-from epoch0.papers.means import Array, mean_and_error, means
-from epoch0.papers.sweep import Cell, Claims, Found, Sweep, Table, by, over_runs
-from epoch0.papers.trials import TITLES
+from epoch0.papers.hanin_rolnick.runs import run, turn, untrained
+from epoch0.papers.sweep import Artifact, Cell, Found, Spec, Sweep
+from epoch0.papers.tables import Array, Claims, Table, by, mean_and_error, means, over_runs, power
 from epoch0.theory.regions import upper_bound
 
 RESOLUTION = 0.05  # architectures agree if they differ by less than this, relatively
@@ -82,7 +80,6 @@ def claims_5(found: Found) -> Claims:
     (start, error), networks = means(starts), len(starts[0])
     neurons = np.array([float(one.neurons) for one in each])
     breaks = start - 1 / neurons  # a line has one region without any neuron: 3 % of those of 32 neurons
-    power = [[value] for value in fitted_exponent(neurons, start * neurons, error * neurons)]
     worst = max(each, key=lambda one: one["counts"].max() / one.neurons)
     most = int(worst["counts"].max())
     told = f"{worst.name}: {most} regions, {worst.neurons} neurons, of {worst.most:,} that are possible"
@@ -91,8 +88,8 @@ def claims_5(found: Found) -> Claims:
         "before training all architectures have the same number of break points (regions but one) a neuron": by(
             equal_within_error, breaks[None], error[None], networks, **same
         ),
-        "before training the number of regions grows in proportion to the number of neurons (exponent)": by(
-            between, *power, [1 - EXPONENT], [1 + EXPONENT], networks * len(each), ["all architectures"]
+        "before training the number of regions grows in proportion to the number of neurons (exponent)": power(
+            neurons, start * neurons, error * neurons, networks * len(each), 1.0, EXPONENT, "all architectures"
         ),
         "before training there is about one region a neuron": over_runs(between, starts, 1 / CLOSE, CLOSE, names=names),
         **_turns(each, "regions", "the number of regions falls in the initial part of training"),
@@ -119,12 +116,11 @@ def _turns(each: list[Runs], of: str, there: str) -> Claims:
 
 
 def draw_5(found: Found) -> pictures.Figure:
-    """Left: regions a neuron against epochs; right: before training, all lines."""
-    picture, (left, right) = plots.figure(9.6, 4.4, columns=2)
-    _through(left, found, "regions", "regions on a line / neurons")
-    left.axhline(1.0, color=plots.BOUND, linestyle=":", linewidth=0.9)
-    plots.legend_below(picture, *left.get_legend_handles_labels(), columns=5)
-    _start(right, found.sweep, gather(found))
+    """Regions a neuron against epochs."""
+    picture, axes = plots.figure(7.0, 4.6)
+    _through(axes, found, "regions", "regions on a line / neurons")
+    axes.axhline(1.0, color=plots.BOUND, linestyle=":", linewidth=0.9)
+    plots.legend_below(picture, *axes.get_legend_handles_labels(), columns=4)
     return picture
 
 
@@ -140,25 +136,6 @@ def _through(axes: pictures.Axes, found: Found, of: str, label: str) -> None:
     axes.set(ylabel=label)
 
 
-def _start(axes: pictures.Axes, sweep: Sweep, each: list[Runs]) -> None:
-    """Regions before training against neurons, with the line y = x and what depth could give."""
-    for index, depth in enumerate(sweep["depth"]):
-        mine = [one for one in each if one.spec.depth == depth]
-        x = [one.neurons for one in mine]
-        values, told = means(one.start_regions * one.neurons for one in mine), f"measured, depth {depth}"
-        plots.points(axes, x, *values, index, told, color="black", markerfacecolor="none")
-        told, dashes = f"possible, depth {depth}", plots.LINES[index]  # dashes as at the left
-        plots.curve(axes, x, [one.most for one in mine], index, told, linestyle=dashes, color="black")
-    ticks = sorted({one.neurons for one in each})
-    ends = ticks[0], ticks[-1]
-    axes.plot(ends, ends, color=plots.BOUND, linestyle=":", label="one a neuron (wide limit)")
-    axes.set(xscale="log", yscale="log", xlabel="neurons", ylabel="regions on a line", title="before training")
-    axes.set_xticks(ticks, [str(tick) for tick in ticks], rotation=60)
-    axes.minorticks_off()
-    axes.set_ylim(None, axes.get_ylim()[1] * 1e5)  # room for the legend
-    axes.legend(fontsize=7.5, loc="upper left")
-
-
 _EXPAND = ("product", "neurons x distance first rises in training")
 
 
@@ -170,10 +147,9 @@ def claims_a(found: Found) -> Claims:
     starts, ends = [one.start_product for one in each], [one.product[:, -1] for one in each]
     for when, values in (("before training", starts), ("after training", ends)):
         distances = means(one / n for one, n in zip(values, neurons, strict=True))
-        power = [[value] for value in fitted_exponent(neurons, *distances)]
         text = f"{when} the mean distance is inversely proportional to the number of neurons (exponent)"
-        count, names = sum(len(one) for one in values), ["all architectures"]
-        decided[text] = by(between, *power, [-1 - EXPONENT], [-1 + EXPONENT], count, names)
+        count = [len(one) for one in values]
+        decided[text] = power(neurons, *distances, count, -1.0, EXPONENT, "all architectures")
     text = f"neurons x distance stays between {ORDER_ONE[0]:g} and {ORDER_ONE[1]:g} throughout training"
     decided[text] = found.table.claim(between, "neurons_times_distance", *ORDER_ONE, names=_PLACE)
     return {**decided, **_turns(each, *_EXPAND)}
@@ -340,15 +316,17 @@ _EPOCHS = (0.0, 0.1, 0.2, 0.4, 0.7, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 10.0, 12.
 _SHAPES = {"depth": (2, 3, 4), "width": (16, 32, 64)}
 
 
-def sweep_of(spec: RunSpec, programs: int, **further: int) -> Sweep:
+def sweep_of(spec: Spec, programs: int, **further: int) -> Sweep:
     """Runs of every architecture, so many programs each; and further networks that are only measured at first."""
-    more = Sweep(untrained, UntrainedSpec(spec.data, 0, 0, **further), _SHAPES, seed=programs * spec.networks)
+    more = Sweep(untrained, Spec(data=spec.data, **further), _SHAPES, seed=programs * spec.networks)
     return Sweep(run, spec, _SHAPES, programs, also={"untrained": more})
 
 
 _AT = (0.0, 0.1, 0.2, 0.5, 1.0, 2.0, 4.0, 7.0, 10.0, 20.0, 40.0, 60.0)
-_DIGITS = RunSpec("digits", 0, 0, _AT, 32, 1e-3, 25, 1, 250, networks=20)
-_MNIST = RunSpec("mnist", 0, 0, _EPOCHS, 128, 1e-3, 100, 10, 1000)
+_HOW = {"learning_rate": 1e-3, "lines": 100, "linear_lines": 10, "points": 1000, "networks": 1}
+_MNIST = Spec(data="mnist", at=_EPOCHS, batch_size=128, **_HOW)
+_FEW = {"lines": 25, "linear_lines": 1, "points": 250, "networks": 20}
+_DIGITS = Spec(data="digits", at=_AT, batch_size=32, **{**_HOW, **_FEW})
 LINES = {
     "quick": sweep_of(_DIGITS, 1, networks=120, lines=20, points=200),
     "paper": sweep_of(_MNIST, 5, networks=60, lines=50, points=500),
@@ -356,18 +334,10 @@ LINES = {
 HISTOGRAM = {name: one.but(depth=(4,), width=(16,), also={}) for name, one in LINES.items()}
 
 
-def _about(sweep: Sweep) -> str:
-    together, more = sweep["networks"], sweep.also.get("untrained")
-    same = f" ({together} at a time on the same batches)" if together > 1 else ""
-    told = "Adam {learning_rate:g}, batches of {batch_size}; {lines} lines, {points} points; bands, bars: two standard "
-    further = f" and {more['networks']} untrained networks" if more else ""
-    name, runs = TITLES[sweep["data"]], sweep["runs"] * together
-    return f"{name}; {runs} runs{same}{further} of each architecture; {sweep.told(told)}errors"
-
-
+_ABOUT = "by Adam, the networks of a run at a time on the same batches; bands, bars: two standard errors"
 _LINES, _DISTANCE = "Regions on a line through training", "Distance to the nearest boundary"
 _EVERY = "Distances to the nearest boundary, all of them"
-_artifact = partial(Artifact, place="section 3.2", presets=LINES, table=table, about=_about)
+_artifact = partial(Artifact, place="section 3.2", presets=LINES, table=table, about=_ABOUT)
 ARTIFACTS = (
     _artifact("hanin-rolnick/fig5", _LINES, place="section 3.1", claims=claims_5, draw=draw_5),
     _artifact("hanin-rolnick/fig6a", f"{_DISTANCE}, and the number of neurons", claims=claims_a, draw=draw_a),

@@ -17,9 +17,9 @@ from epoch0.experiments.claims import at_least, at_most, exact
 from epoch0.experiments.cost import Cost
 from epoch0.papers.hayou.protocol import METHODS, Recipe, build, run, shape_for, with_method
 from epoch0.papers.hayou.published import COMPETITION, PUBLISHED, Entry, Printed, block
-from epoch0.papers.means import Array, mean_and_error
 from epoch0.papers.pictures import Figure
-from epoch0.papers.sweep import Cell, Claims, Decision, Found, Sweep, Table, by, over_runs
+from epoch0.papers.sweep import Cell, Found, Sweep
+from epoch0.papers.tables import Array, Claims, Decision, Table, by, mean_and_error, over_runs
 from epoch0.papers.trials import EXTENTS
 from epoch0.results import Grid
 

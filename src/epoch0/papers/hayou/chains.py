@@ -1,7 +1,6 @@
 """Hayou's Proposition 3, Theorem 2 and Proposition 2: residual networks and pruning (section 3, appendix D)."""
 
 import math
-from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 from typing import Any
@@ -12,13 +11,13 @@ from torch import Tensor, nn
 
 from epoch0 import plots
 from epoch0.distributions import Gaussian
-from epoch0.experiments.claims import between, fitted_exponent, linear
+from epoch0.experiments.claims import between, linear
 from epoch0.networks import residual_chain
 from epoch0.networks.residual import Rung
-from epoch0.papers.catalogue import Artifact
-from epoch0.papers.means import Array, Mean, mean_and_error, ratio_of_sums
+from epoch0.papers import tables
 from epoch0.papers.pictures import Figure
-from epoch0.papers.sweep import Cell, Claims, Decision, Found, Sweep, Table, by, over_runs
+from epoch0.papers.sweep import Artifact, Cell, Found, Spec, Sweep
+from epoch0.papers.tables import Array, Claims, Decision, Mean, Table, by, mean_and_error, over_runs
 from epoch0.papers.trials import gaussian, images
 from epoch0.prune import apply, keep, random, snip
 from epoch0.seeds import numpy_generator
@@ -32,23 +31,12 @@ RATE = 0.25  # relative difference from the mean field's growth that is allowed
 Key = tuple[str, float]  # how a network was pruned, ``"unpruned"`` too, and the fraction removed
 
 
-@dataclass(frozen=True)
-class ChainSpec:
-    """Fully connected residual networks, y + W relu(y), with He's weights.
+def correlations(spec: Spec, seed: int) -> dict[str, Any]:
+    """Mean over pairs of 1 - c_l behind each block, for SNIP and random masks: shape (sparsities, blocks + 1).
 
-    SNIP sees so many ``examples`` of the data, or ``"gaussian"`` ones; the correlation of ``pairs`` is followed.
+    Of fully connected residual networks y + W relu(y) with He's weights; SNIP sees so many ``examples`` of the data, or
+    ``"gaussian"`` ones.
     """
-
-    blocks: int
-    width: int
-    data: str
-    examples: int
-    pairs: int
-    sparsities: tuple[float, ...]
-
-
-def correlations(spec: ChainSpec, seed: int) -> dict[str, Any]:
-    """Mean over pairs of 1 - c_l behind each block, for SNIP and random masks: shape (sparsities, blocks + 1)."""
     double = torch.float64
     if spec.data == "gaussian":
         inputs, labels = gaussian(spec.width, 10, spec.examples, seed)
@@ -172,47 +160,24 @@ def claims(found: Found) -> Claims:
 
 
 def draw(found: Found) -> Figure:
-    """1 - c against the block, log-log; and its inverse root, which is a straight line on the edge of chaos."""
-    picture, axes = plots.figure(8.8, 4.8, 1, 2)
-    last = found.one().spec.blocks
-    blocks = range(1, last + 1)
-    shown = np.unique(np.geomspace(1, last, 10).round().astype(int))
-    even = np.unique(np.linspace(1, last, 10).round().astype(int))
-    each = {key: expected(apart, key[1]) ** -0.5 for key, apart in measured(found).items() if key[0] != "snip"}
-    top = 1.35 * max(float(theory[-1]) for theory in each.values())
+    """1 - c against the block, log-log."""
+    picture, axes = plots.figure(6.8, 5.0)
+    shown = np.unique(np.geomspace(1, found.one().spec.blocks, 10).round().astype(int))
     for index, (key, apart) in enumerate(measured(found).items()):
-        mean, error = log_mean(apart)
-        for place, where, sign in ((0, shown, 1.0), (1, even, -0.5)):
-            values, spread = np.exp(sign * mean[where]), 2 * abs(sign) * error[where]
-            bars = [values * -np.expm1(-spread), values * np.expm1(spread)]
-            colour, marker, thin = plots.COLOURS[index], plots.MARKERS[index], {"capsize": 2.5, "elinewidth": 1.0}
-            inside = values < (
-                top if place else np.inf
-            )  # a series that leaves the axes ends in an arrow, and says how far
-            axes[place].errorbar(
-                where[inside],
-                values[inside],
-                [one[inside] for one in bars],
-                color=colour,
-                fmt=marker,
-                label=_name(*key),
-                **thin,
-            )
-            if not inside.all():
-                told, at = f"{values[-1]:.2g} at $l$ = {where[-1]}", (where[inside][-1], values[inside][-1])
-                arrow = {"arrowstyle": "<-", "color": colour}
-                axes[1].annotate(told, at, (at[0] + 0.04 * last, 0.97 * top), color=colour, va="top", arrowprops=arrow)
-        if key in each:
-            plots.curve(axes[0], blocks, each[key][1:] ** -2, index)
-            plots.curve(axes[1], blocks, each[key][1:], index)
-    axes[0].plot([], [], color="#333333", label="mean field, random masks")
-    axes[0].set(xscale="log", yscale="log", xlabel="block $l$", ylabel="$1-c_l$ (geometric mean)")
-    axes[1].set(xlabel="block $l$", ylabel=r"$1/\sqrt{1-c_l}$", ylim=(0, top), title="straight on the edge of chaos")
-    plots.legend_below(picture, *axes[0].get_legend_handles_labels(), columns=3)
+        mean, error = (each[shown] for each in log_mean(apart))
+        bars = [np.exp(mean) * sign * np.expm1(sign * 2 * error) for sign in (-1, 1)]
+        look = {"color": plots.COLOURS[index], "fmt": plots.MARKERS[index], "capsize": 2.5, "elinewidth": 1.0}
+        axes.errorbar(shown, np.exp(mean), bars, label=_name(*key), **look)
+        if key[0] != "snip":
+            plots.curve(axes, range(1, apart.shape[1]), expected(apart, key[1])[1:], index)
+    axes.plot([], [], color="#333333", label="mean field, random masks")
+    axes.set(xscale="log", yscale="log", xlabel="block $l$", ylabel="$1-c_l$ (geometric mean)")
+    plots.legend_below(picture, columns=3)
     return picture
 
 
-_PAPER = Sweep(correlations, ChainSpec(80, 400, "mnist", 100, 50, (0.0, 0.5, 0.9, 0.98)), runs=8)
+_SPEC = Spec(blocks=80, width=400, data="mnist", examples=100, pairs=50, sparsities=(0.0, 0.5, 0.9, 0.98))
+_PAPER = Sweep(correlations, _SPEC, runs=8)
 _QUICK = _PAPER.but(width=200, data="digits", examples=50, pairs=20, sparsities=(0.0, 0.5, 0.9))
 
 _TITLE = "Correlation of two inputs in residual networks, pruned and not"
@@ -228,20 +193,11 @@ SAME = 2.0  # all blocks have one second moment if they differ by less
 CLOSE = 0.05  # how near, relatively, the growth a block must be to 1 + sigma_w^2/2
 
 
-@dataclass(frozen=True)
-class MomentSpec:
-    """ReLU chains without a last layer, ``variance`` is sigma_w^2; one Gaussian input and a Gaussian gradient each."""
+def moments(spec: Spec, seed: int) -> dict[str, Any]:
+    """Mean square of W dL/dW over the weights of each block: ``moments``, (networks, blocks).
 
-    blocks: int
-    width: int
-    inputs: tuple[int, ...]
-    variance: float
-    stable: bool
-    networks: int
-
-
-def moments(spec: MomentSpec, seed: int) -> dict[str, Any]:
-    """Mean square of W dL/dW over the weights of each block: ``moments``, (networks, blocks)."""
+    Of ReLU chains without a last layer, one Gaussian input and a Gaussian gradient each; ``variance`` is sigma_w^2.
+    """
     rows = []
     for source in numpy_generator(seed, spec.blocks).spawn(spec.networks):
         x, g = (
@@ -263,7 +219,7 @@ def moment_table(found: Found) -> Table:
 
     def measured(cell: Cell) -> dict[str, Any]:
         each = cell["moments"][0]
-        ratios = sorted(ratio_of_sums(one, each[:, -1]) for one in each[:, :-1].T)
+        ratios = sorted(tables.ratio_of_sums(one, each[:, -1]) for one in each[:, :-1].T)
         return {"moment": each.mean(1), "least": ratios[0], "most": ratios[-1]}
 
     return found.rows(measured)
@@ -279,9 +235,8 @@ def moment_claims(stable: bool, found: Found) -> Claims:
             decided[text] = rows.claim(between, what, 1 / SAME, SAME, names="{blocks} blocks")
         mean, error, runs = rows.of("moment", "moment_error", "runs")
         if stable:
-            power = [[value] for value in fitted_exponent(blocks, mean, error)]
             text = f"{kind}: m_l falls like 1 / blocks (exponent -1, within 0.15)"
-            decided[text] = by(between, *power, -1.15, -0.85, int(runs.sum()), ["exponent"])
+            decided[text] = rows.power("blocks", "moment", -1.0, 0.15, "exponent")
             continue
         steps, wanted = np.diff(blocks), 1 + variance / 2
         growth = (mean[1:] / mean[:-1]) ** (1 / steps)
@@ -321,7 +276,8 @@ _KINDS = {
     "dense, sigma_w^2 = 2": {},
     "convolutions, sigma_w^2 = 2": {"width": 32, "inputs": (3, 8)},
 }
-_DEPTHS = Sweep(moments, MomentSpec(0, 100, (100,), 2.0, False, 2000), {"kind": _KINDS, "blocks": (4, 8, 16)})
+_DENSE = Spec(width=100, inputs=(100,), variance=2.0, stable=False, networks=2000)
+_DEPTHS = Sweep(moments, _DENSE, {"kind": _KINDS, "blocks": (4, 8, 16)})
 _MOMENTS = {"quick": _DEPTHS.but(networks=300), "paper": _DEPTHS}
 _FALLING = {name: sweep.but(stable=True, blocks=(8, 16, 32)) for name, sweep in _MOMENTS.items()}
 _OF_SCORES = "Second moments of W dL/dW in {} by the number of blocks"

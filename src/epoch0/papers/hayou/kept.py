@@ -2,8 +2,6 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,9 +13,8 @@ from epoch0.distributions import Gaussian
 from epoch0.experiments.claims import at_least, at_most, between, exact
 from epoch0.networks import mlp
 from epoch0.papers import pictures
-from epoch0.papers.catalogue import Artifact
-from epoch0.papers.means import mean_and_error
-from epoch0.papers.sweep import Claims, Found, Sweep, Table, by, over_runs
+from epoch0.papers.sweep import Artifact, Found, Spec, Sweep
+from epoch0.papers.tables import Claims, Table, by, mean_and_error, over_runs
 from epoch0.papers.trials import EXTENTS, images
 from epoch0.prune import critical_sparsity, keep, snip
 from epoch0.theory.mean_field import phase
@@ -28,21 +25,7 @@ CLOSE = 0.1  # how near a predicted density must be to the measured one, absolut
 EDGE, CHAOS = 1.30415, 2.0  # sigma_w for tanh at sigma_b = 0.2: on the edge of chaos, and beyond it
 
 
-@dataclass(frozen=True)
-class KeptSpec:
-    """A dense network, ``depth`` weight layers with the last one, and how SNIP prunes it on so many examples."""
-
-    data: str
-    depth: int
-    width: int
-    activation: str
-    weight_std: float
-    bias_std: float
-    sparsity: float
-    examples: int
-
-
-def kept(spec: KeptSpec, seed: int) -> dict[str, Any]:
+def kept(spec: Spec, seed: int) -> dict[str, Any]:
     """What SNIP keeps of the weights into each hidden unit (``rows``) and of each layer; how many layers keep nothing.
 
     Scores are in float64: gradients of 100 layers outside the edge of chaos leave the range of float32. ``correlation``
@@ -145,20 +128,11 @@ def draw(found: Found) -> pictures.Figure:
     return picture
 
 
-def _about(where: str, sweep: Sweep) -> str:
-    spec = sweep.spec
-    gain = phase(spec.activation, spec.weight_std, spec.bias_std).chi
-    return sweep.told(
-        f"{{activation}}, {where}: sigma_w {{weight_std:.4g}}, sigma_b {{bias_std:g}}, chi {gain:.3g}; "
-        f"depth {{depth}}, width {{width}}, {100 * sweep['sparsity']:g} % pruned by SNIP on {{examples}} images of "
-        "{data}, {runs} networks; bars: two standard errors"
-    )
-
-
 def _figure(letter: str, phase: str, weight_std: float, claims: Callable[[Found], Claims]) -> Artifact:
-    paper = Sweep(kept, KeptSpec("mnist", 100, 100, "tanh", weight_std, 0.2, 0.7, 100), runs=10)
+    network = {"depth": 100, "width": 100, "activation": "tanh", "weight_std": weight_std, "bias_std": 0.2}
+    paper = Sweep(kept, Spec(data="mnist", examples=100, sparsity=0.7, **network), runs=10)
     presets = {"quick": paper.but(data="digits", runs=40 if letter == "a" else 5), "paper": paper}
-    told = partial(_about, phase.removeprefix("in the "))
+    told = f"{phase}; pruned by SNIP on so many examples; bars: two standard errors"
     title = f"Weights that SNIP keeps of each neuron, {phase}"
     return Artifact(f"hayou/fig1{letter}", title, "", presets, table, claims, draw, told)
 

@@ -3,7 +3,6 @@ prediction (section 2.2), and of magnitude pruning where one layer is weaker (Ta
 """
 
 import math
-from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Any
 
@@ -15,19 +14,13 @@ from epoch0.distributions import Gaussian
 from epoch0.experiments.claims import at_least, at_most, between, exact, increasing
 from epoch0.networks import mlp
 from epoch0.papers import pictures
-from epoch0.papers.catalogue import Artifact
-from epoch0.papers.sweep import Cell, Claims, Decision, Found, Sweep, Table, agrees, by
+from epoch0.papers.sweep import Artifact, Cell, Found, Spec, Sweep
+from epoch0.papers.tables import Claims, Decision, Table, agrees, by
 from epoch0.papers.trials import gaussian
 from epoch0.prune import critical_sparsity, snip
 from epoch0.seeds import generator
+from epoch0.theory import pruning as law
 from epoch0.theory.mean_field import chi, q_star
-from epoch0.theory.pruning import (
-    magnitude_bound,
-    magnitude_density,
-    magnitude_limit,
-    ordered_bound,
-    predicted_density,
-)
 
 PAPER_KAPPA, PAPER_BOUND, PAPER_MEASURED = 0.2, 0.27, 0.22  # what the text below Theorem 1 prints for L = N = 100
 NEAR = 0.25  # relative difference up to which the sharper prediction counts as right
@@ -36,22 +29,11 @@ _EXAMPLE = math.exp(-8 * PAPER_KAPPA), math.exp(-2 * PAPER_KAPPA)  # its gain, a
 BIAS_STD = 0.3
 
 
-@dataclass(frozen=True)
-class CriticalSpec:
-    """Dense networks of constant width, inputs and outputs included; Gaussian examples with random labels."""
-
-    depth: int
-    width: int
-    activation: str
-    weight_std: float
-    bias_std: float
-    examples: int
-
-
-def critical(spec: CriticalSpec, seed: int) -> dict[str, Any]:
+def critical(spec: Spec, seed: int) -> dict[str, Any]:
     """The smallest sparsity at which SNIP prunes some layer in full, and which layer it is (1 is the first).
 
-    Computed in float64: in float32 at chi = 0.1 a fifth of the scores is 0.
+    Widths are constant, inputs and outputs included; examples are Gaussian with random labels. Computed in float64: in
+    float32 at chi = 0.1 a fifth of the scores is 0.
     """
     inputs, labels = gaussian(spec.width, spec.width, spec.examples, seed)
     laws = Gaussian(spec.weight_std), Gaussian(spec.bias_std)
@@ -75,7 +57,7 @@ def weight_std(gain: float, bias_std: float) -> float:
 def sharper(gain: float, bias_std: float, depth: int, width: int, examples: int) -> tuple[float, float]:
     """Mean-field prediction of E[s_cr] and of its standard deviation over networks."""
     sizes = [width] * (depth + 1)
-    found = predicted_density("tanh", weight_std(gain, bias_std), bias_std, sizes, 0.5, examples=examples)
+    found = law.predicted_density("tanh", weight_std(gain, bias_std), bias_std, sizes, 0.5, examples=examples)
     return found.critical_sparsity, found.critical_sparsity_sd
 
 
@@ -87,8 +69,8 @@ def table(found: Found) -> Table:
         expected, spread = sharper(gain, spec.bias_std, spec.depth, spec.width, spec.examples)
         row = {"kappa": abs(math.log(gain)) / 8, "weight_std": weight_std(gain, spec.bias_std)}
         row["sd_over_networks"] = float(cell["critical"].std(ddof=1)) if cell.runs > 1 else math.nan
-        row |= {"predicted": expected, "predicted_sd": spread, "bound": ordered_bound(gain, spec.depth, spec.width)}
-        return {**row, "bound_log10": ordered_bound(gain, spec.depth, spec.width, paper=True)}
+        row |= {"predicted": expected, "predicted_sd": spread, "bound": law.ordered_bound(gain, spec.depth, spec.width)}
+        return {**row, "bound_log10": law.ordered_bound(gain, spec.depth, spec.width, paper=True)}
 
     return found.rows(lambda cell: {"critical_sparsity": cell["critical"]}, computed)
 
@@ -123,7 +105,7 @@ def claims(found: Found) -> Claims:
 def _example(sweep: Sweep, rows: Table) -> Claims:
     """The text below the theorem: kappa = 0.2, L = N = 100."""
     size = sweep["depth"], sweep["width"]
-    value, decimal = (ordered_bound(_EXAMPLE[0], *size, paper=paper) for paper in (False, True))
+    value, decimal = (law.ordered_bound(_EXAMPLE[0], *size, paper=paper) for paper in (False, True))
     example = f"the example below Theorem 1: at kappa = {PAPER_KAPPA:g} the bound is {100 * PAPER_BOUND:g} % "
     example += sweep.told("(here L = {depth}, N = {width})")
     told = f"the formula gives {value:.3g}; with log base 10 in place of the natural logarithm {decimal:.3g}"
@@ -152,7 +134,7 @@ def draw(found: Found) -> pictures.Figure:
     fine = np.linspace(min(0.01, *gains), 0.999, 400)
     theorem = ("--", "Theorem 1 (natural logarithm)"), (":", "... with log base 10, as in the paper's example")
     for paper, (line, label) in zip((False, True), theorem, strict=True):
-        values = np.array([ordered_bound(float(x), depth, width, paper=paper) for x in fine])
+        values = np.array([law.ordered_bound(float(x), depth, width, paper=paper) for x in fine])
         inside = values <= 1
         axes.plot(fine[inside], values[inside], color=plots.BOUND, linestyle=line, label=label, zorder=1.4)
     label = rf"measured, $\sigma_b={BIAS_STD:g}$"
@@ -180,7 +162,7 @@ WEIGHT_STD = {
     0.8: 1.111109971, 0.85: 1.173490172, 0.9: 1.241508525, 0.95: 1.315596678, 0.99: 1.379143825,
 }  # fmt: skip
 _AXIS = gains(tuple(WEIGHT_STD), (_EXAMPLE[0], 0.5, 0.8, 0.95))
-_SPEC = CriticalSpec(100, 100, "tanh", 1.0, BIAS_STD, 100)
+_SPEC = Spec(depth=100, width=100, activation="tanh", examples=100)
 _PAPER = Sweep(critical, _SPEC, {"chi bias_std": _AXIS}, runs=10, stride=1000)
 _QUICK = _PAPER.but(axes={"chi bias_std": gains((*_EXAMPLE, 0.8, 0.95), (_EXAMPLE[0], 0.8))}, runs=6)
 _PRESETS, _TITLE = {"quick": _QUICK, "paper": _PAPER}, "Critical sparsity of SNIP in the ordered phase"
@@ -196,17 +178,11 @@ TIGHT = 0.02  # how far below a bound a measurement may be for the bound to coun
 _DECIMALS = 0.006  # what printing two decimals leaves open
 
 
-@dataclass(frozen=True)
-class UnequalSpec:
-    """Normal weights of a dense network; the first layer has 1/gamma of the variance, alpha_1 of the paper."""
+def unequal_critical(spec: Spec, seed: int) -> dict[str, Any]:
+    """The sparsity from which on magnitude pruning removes the first layer in full.
 
-    depth: int
-    width: int
-    gamma: float
-
-
-def unequal_critical(spec: UnequalSpec, seed: int) -> dict[str, Any]:
-    """The sparsity from which on magnitude pruning removes the first layer in full."""
+    Its weights have 1/gamma of the variance of the others, alpha_1 of the paper.
+    """
     source, size = generator(seed), spec.width**2
     layers = (torch.randn(size, generator=source, dtype=torch.float64).abs() for _ in range(spec.depth))
     scores = {str(layer): scores * (1.0 if layer else spec.gamma**-0.5) for layer, scores in enumerate(layers)}
@@ -224,15 +200,15 @@ def unequal_table(found: Found) -> Table:
 
 
 @lru_cache(maxsize=64)
-def computed(spec: UnequalSpec) -> dict[str, float]:
+def computed(spec: Spec) -> dict[str, float]:
     """Proposition 4 as printed and corrected, its limit of infinite depth, and the expected value at this depth."""
     size = spec.width**2
     stds = [spec.gamma**-0.5, *[1.0] * (spec.depth - 1)]
     return {
-        "bound_as_printed": magnitude_bound(spec.gamma, size, paper=True),
-        "bound_corrected": magnitude_bound(spec.gamma, size),
-        "infinite_depth": magnitude_limit(spec.gamma, size),
-        "predicted": magnitude_density(stds, [size] * spec.depth, 0.5).critical_sparsity,
+        "bound_as_printed": law.magnitude_bound(spec.gamma, size, paper=True),
+        "bound_corrected": law.magnitude_bound(spec.gamma, size),
+        "infinite_depth": law.magnitude_limit(spec.gamma, size),
+        "predicted": law.magnitude_density(stds, [size] * spec.depth, 0.5).critical_sparsity,
     }
 
 
@@ -280,7 +256,7 @@ def unequal_draw(found: Found) -> pictures.Figure:
     gammas = rows.column("gamma").tolist()
     picture, axes = plots.figure(7.2, 5.0)
     grid = np.geomspace(1.05 if min(gammas) > 1.2 else 1.02, 1.15 * max(gammas), 60)
-    values = [computed(UnequalSpec(sweep["depth"], sweep["width"], float(gamma))) for gamma in grid]
+    values = [computed(sweep.spec.but(gamma=float(gamma))) for gamma in grid]
     bound = {"color": plots.BOUND, "zorder": 1.4}
     for name, label, style in (
         ("bound_corrected", "Proposition 4, corrected", {**bound, "linestyle": "--"}),
@@ -301,8 +277,8 @@ def unequal_draw(found: Found) -> pictures.Figure:
     return picture
 
 
-_UNEQUAL = Sweep(unequal_critical, UnequalSpec(100, 100, 2.0), {"gamma": (2.0, 5.0, 10.0, 15.0)}, runs=300, stride=1000)
-
+_LAYERS = Spec(depth=100, width=100)
+_UNEQUAL = Sweep(unequal_critical, _LAYERS, {"gamma": (2.0, 5.0, 10.0, 15.0)}, runs=300, stride=1000)
 _BOTH = {"quick": _UNEQUAL.but(runs=200), "paper": _UNEQUAL}
 _WEAKER = "Critical sparsity of magnitude pruning when one layer is weaker"
 _NORMAL = (

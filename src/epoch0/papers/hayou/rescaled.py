@@ -5,7 +5,6 @@ units that are active, so a ReLU passes on more than the variance of its weights
 """
 
 import math
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -19,15 +18,14 @@ from epoch0.distributions import Gaussian
 from epoch0.experiments.claims import at_most, between
 from epoch0.networks import mlp
 from epoch0.papers import pictures
-from epoch0.papers.catalogue import Artifact
-from epoch0.papers.sweep import Cell, Claims, Decision, Found, Sweep, Table
+from epoch0.papers.sweep import Artifact, Cell, Found, Spec, Sweep
+from epoch0.papers.tables import Claims, Decision, Table
 from epoch0.papers.trials import EXTENTS, images
 from epoch0.prune import apply, keep, random, rescale, snip
 from epoch0.theory.mean_field import edge_of_chaos
 
-FACTOR = (
-    10.0  # as good as unpruned: over the whole depth its squared gradient changes by less than this beside the other's
-)
+# as good as unpruned: over the whole depth its squared gradient changes by less than this beside the other's
+FACTOR = 10.0
 METHODS = {  # what is done to what is left -> how texts call it
     "none": "not rescaled",
     "row": "one factor a row, as Algorithm 1 is printed",
@@ -36,21 +34,11 @@ METHODS = {  # what is done to what is left -> how texts call it
 }
 
 
-@dataclass(frozen=True)
-class RescaledSpec:
-    """Dense networks on the edge of chaos without biases, pruned by SNIP or at random, as many ``examples`` of data."""
+def gains(spec: Spec, seed: int) -> dict[str, Any]:
+    """Of networks on the edge of chaos, pruned by ``masks`` of "SNIP" or "random", as many ``examples``:
 
-    data: str
-    depth: int
-    width: int
-    activation: str
-    masks: str
-    examples: int
-    sparsities: tuple[float, ...]
-
-
-def gains(spec: RescaledSpec, seed: int) -> dict[str, Any]:
-    """Log of the growth of the squared gradient, from the last hidden layer back to the first, a layer."""
+    log of the growth of the squared gradient, from the last hidden layer back to the first, a layer.
+    """
     batch = images(spec.data, spec.examples, seed, flatten=True, dtype=torch.float64)
     sizes = [batch[0].shape[1], *[spec.width] * spec.depth, EXTENTS[spec.data][1]]
     weights = Gaussian(float(edge_of_chaos(spec.activation, bias_std=0.0).weight_std))
@@ -126,7 +114,7 @@ def draw(found: Found) -> pictures.Figure:
     return picture
 
 
-_SPEC = RescaledSpec("mnist", 100, 100, "relu", "SNIP", 100, (0.5, 0.8, 0.9))
+_SPEC = Spec(data="mnist", depth=100, width=100, examples=100, sparsities=(0.5, 0.8, 0.9))
 _PAPER = Sweep(gains, _SPEC, {"masks": ("SNIP", "random"), "activation": ("relu", "tanh")}, runs=20)
 _QUICK = _PAPER.but(data="digits", depth=30, runs=32)
 _TITLE = "Gradient through pruned networks, rescaled in three ways and not"

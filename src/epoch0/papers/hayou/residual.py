@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -13,36 +12,19 @@ from epoch0 import plots
 from epoch0.experiments.claims import at_least, at_most
 from epoch0.networks import resnet
 from epoch0.papers import pictures
-from epoch0.papers.catalogue import Artifact
-from epoch0.papers.means import Array, mean_and_error
-from epoch0.papers.sweep import Cell, Claims, Decision, Found, Sweep, Table, over_runs
+from epoch0.papers.sweep import Artifact, Cell, Found, Spec, Sweep
+from epoch0.papers.tables import Array, Claims, Decision, Table, mean_and_error, over_runs
 from epoch0.papers.trials import images
 from epoch0.prune import critical_sparsity, keep, snip
 
 _LINEAR = 0.1  # percent, below which the axis is linear, so that 0 has a place
 
 
-@dataclass(frozen=True)
-class ResidualSpec:
-    """A residual network with He's weights, plain or stable, and how SNIP scores it.
-
-    ``batch_norm`` is the mode while scoring: ``"train"``, statistics of the batch, or ``"eval"``, here the identity.
-    """
-
-    data: str
-    depth: int
-    width: int
-    stable: bool
-    activation: str
-    batch_norm: str
-    examples: int
-    sparsities: tuple[float, ...]
-
-
-def densities(spec: ResidualSpec, seed: int) -> dict[str, Any]:
+def densities(spec: Spec, seed: int) -> dict[str, Any]:
     """Share of each layer's weights that SNIP keeps (sparsities, layers), and when the first layer is fully pruned.
 
-    Plain and stable networks of a seed have the same weights and the same images.
+    Weights are He's. Plain and stable networks of a seed have the same weights and the same images. ``batch_norm`` is
+    the mode while scoring: ``"train"``, statistics of the batch, or ``"eval"``, here the identity.
     """
     inputs, labels = images(spec.data, spec.examples, seed, flatten=False, dtype=torch.float32)
     shape = tuple(inputs.shape[1:])
@@ -149,21 +131,16 @@ def draw(places: tuple[int, ...], found: Found) -> pictures.Figure:
     return picture
 
 
-def _about(sweep: Sweep) -> str:
-    modes = " and ".join(sweep.axes["batch_norm"])
-    return sweep.told(
-        "ResNet-{depth}, channels times {width}, He's weights; SNIP on {examples} images of {data}, batch norm in "
-        f"{modes} mode; {{runs}} networks; bars: two standard errors"
-    )
+_ABOUT = "ResNets with He's weights, scored by SNIP on so many examples; bars: two standard errors"
 
 
 def _figure(name: str, title: str, place: str, shown: tuple[int, ...], **axes: tuple[str, ...]) -> Artifact:
-    spec = ResidualSpec("cifar10", 32, 2, False, "relu", "train", 128, (0.9, 0.98, 0.995))
+    spec = Spec(data="cifar10", depth=32, width=2, examples=128, sparsities=(0.9, 0.98, 0.995))
     networks = {"plain": {"stable": False}, "stable": {"stable": True}}
     paper = Sweep(densities, spec, {**axes, "network": networks}, runs=6)
     presets = {"quick": paper.but(data="digits", width=1, runs=8), "paper": paper}
     title = f"Weights that SNIP keeps of each layer, {title}"
-    return Artifact(f"hayou/{name}", title, place, presets, table, claims, partial(draw, shown), _about)
+    return Artifact(f"hayou/{name}", title, place, presets, table, claims, partial(draw, shown), _ABOUT)
 
 
 _MODES = {"activation": ("relu",), "batch_norm": ("train", "eval")}

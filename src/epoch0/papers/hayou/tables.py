@@ -23,14 +23,13 @@ import numpy as np
 
 from epoch0 import plots
 from epoch0.experiments.claims import equal_within_error, exact
-from epoch0.papers.catalogue import Artifact
 from epoch0.papers.hayou import accuracy
 from epoch0.papers.hayou.accuracy import REFERENCES, Winner, compared, joined, panel, panels_of, percent, winner
 from epoch0.papers.hayou.protocol import METHODS, Network, Recipe
 from epoch0.papers.hayou.published import COMPETITION, WINNERS, Printed, block
-from epoch0.papers.means import mean_and_error
 from epoch0.papers.pictures import Figure
-from epoch0.papers.sweep import Claims, Found, Sweep, Table, by
+from epoch0.papers.sweep import Artifact, Found, Sweep
+from epoch0.papers.tables import Claims, Table, by, mean_and_error
 from epoch0.results import Grid
 
 FOUR = ("snip", "grasp", "synflow", "sbp-sr")
@@ -245,15 +244,6 @@ def of_the_print() -> Claims:
     }
 
 
-_OURS = {"sbp-sr", "eoc-rescaling"}
-_FILLS = {  # whether a method of the paper is among the best, and whether there is a tie
-    (True, False): (plots.COLOURS[0] + "80", "the paper's method alone"),
-    (True, True): (plots.COLOURS[0] + "24", "tie with the paper's method"),
-    (False, True): (plots.COLOURS[4] + "29", "tie without it"),
-    (False, False): (plots.COLOURS[4] + "8c", "another alone"),
-}
-
-
 def _shown(found: Found) -> list[tuple[str, Grid6]]:
     """What was measured, and what the printed tables give."""
     measured: Grid6 = {each.name: {s: (each.winner(s), "") for s in each.sparsities} for each in panels_of(found)}
@@ -285,20 +275,12 @@ def _best(entry: tuple[Winner, str] | None) -> str:
 
 
 def draw_6(found: Found) -> Figure:
-    """Two tables, coloured by whether the paper's methods are among the best."""
-    from matplotlib.patches import Patch
-
-    shown, grids = [rows for _, rows in _shown(found)], tables_6(found)
+    """Two tables."""
+    grids = tables_6(found)
     heights = [len(grid.rows) + 1 for grid in grids]
     picture, axes = plots.figure(9.6, 0.52 * sum(heights) + 1.6, 2, 1, height_ratios=heights)
-    for pane, rows, grid in zip(axes, shown, grids, strict=True):
-        fills = {}
-        for (y, row), (x, column) in product(enumerate(rows.values()), enumerate(grid.columns)):
-            for best in (own for s, (own, _) in row.items() if percent(s) == column):
-                fills[y, x] = _FILLS[bool({best.best, *best.tied} & _OURS), bool(best.tied)][0]
-        plots.table(pane, grid, fills)
-    handles = [Patch(facecolor=colour, label=label) for colour, label in _FILLS.values()]
-    plots.legend_below(picture, handles=handles, columns=4)
+    for pane, grid in zip(axes, grids, strict=True):
+        plots.table(pane, grid, {})
     return picture
 
 

@@ -1,7 +1,6 @@
 """Hayou's Theorem 3, the weak lottery ticket: random masks bring networks to the edge of chaos (appendix H)."""
 
 import math
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -15,9 +14,8 @@ from epoch0.experiments.claims import at_least, between
 from epoch0.measure.gain import gain
 from epoch0.networks import mlp, vanilla_cnn
 from epoch0.papers import pictures
-from epoch0.papers.catalogue import Artifact
-from epoch0.papers.means import columns_of
-from epoch0.papers.sweep import Cell, Claims, Found, Sweep, Table, over_runs
+from epoch0.papers.sweep import Artifact, Cell, Found, Spec, Sweep
+from epoch0.papers.tables import Claims, Table, columns_of, over_runs
 from epoch0.papers.trials import fit, standard
 from epoch0.prune import apply, keep, random
 from epoch0.seeds import generator
@@ -28,60 +26,29 @@ CLOSE = 0.05  # how near to 1 the measured gain must be
 _INPUTS = 3  # stream of a seed
 
 
-@dataclass(frozen=True)
-class TicketSpec:
-    """Networks with weights beyond the edge of chaos, whose sigma_w is ``factor`` times that on the edge.
-
-    ``kind``: ``"dense"``, or ``"cnn"`` for circular convolutions with a kernel of 3. ``depth``: layers in front of the
-    last one; ``width``: units, or channels.
-    """
-
-    kind: str
-    activation: str
-    depth: int
-    width: int
-    bias_std: float
-    factor: float
-
-    @property
-    def edge(self) -> float:
-        """sigma_w on the edge of chaos for these biases."""
-        return round(float(_edge(self.activation, self.bias_std).weight_std), 9)
-
-    @property
-    def weight_std(self) -> float:
-        """sigma_w of every layer."""
-        return round(float(_edge(self.activation, self.bias_std).weight_std) * self.factor, 9)
-
-    @property
-    def square(self) -> float:
-        """Mean square of a Gaussian input coordinate that makes q the fixed point from the first layer on."""
-        point = _edge(self.activation, self.bias_std)  # for a ReLU any q is a fixed point
-        return 1.0 if point.q is None else (float(point.q) - self.bias_std**2) / float(point.weight_std) ** 2
-
-
 @lru_cache
 def _edge(activation: str, bias_std: float) -> EdgeOfChaos:
     return edge_of_chaos(activation, bias_std=bias_std)
 
 
-@dataclass(frozen=True)
-class TrainedSpec:
-    """A dense one to be trained by plain SGD."""
-
-    ticket: TicketSpec
-    data: str
-    steps: int
-    batch_size: int
-    learning_rate: float
-    tested: int
+def stds(spec: Spec) -> tuple[float, float]:
+    """sigma_w on the edge of chaos for these biases, and of every layer."""
+    edge = float(_edge(spec.activation, spec.bias_std).weight_std)
+    return round(edge, 9), round(edge * spec.factor, 9)
 
 
-def measure(spec: TicketSpec, seed: int) -> dict[str, Any]:
+def square(spec: Spec) -> float:
+    """Mean square of a Gaussian input coordinate that makes q the fixed point from the first layer on."""
+    point = _edge(spec.activation, spec.bias_std)  # for a ReLU any q is a fixed point
+    return 1.0 if point.q is None else (float(point.q) - spec.bias_std**2) / float(point.weight_std) ** 2
+
+
+def measure(spec: Spec, seed: int) -> dict[str, Any]:
     """Gain of one network, as it came and with random masks of density edge^2 / weight_std^2.
 
-    Means over layers of the forward and the backward gain, without the first layer and the last, which no activation
-    follows.
+    Its sigma_w is ``factor`` times that on the edge; ``kind``: ``"dense"``, or ``"cnn"`` for circular convolutions with
+    a kernel of 3. Means over layers of the forward and the backward gain, without the first layer and the last, which
+    no activation follows.
     """
     net, shape = _network(spec, seed)
     inputs = torch.randn(16 if spec.kind == "cnn" else 64, *shape, generator=generator(seed, _INPUTS))
@@ -89,15 +56,15 @@ def measure(spec: TicketSpec, seed: int) -> dict[str, Any]:
     for name in ("before", "after"):
         if name == "after":
             _mask(net, spec, seed)
-        found = gain(net, inputs * spec.square**0.5, directions=4, seed=seed)
+        found = gain(net, inputs * square(spec) ** 0.5, directions=4, seed=seed)
         gains[name] = float(np.mean((found.chi_forward + found.chi_backward)[1:-1] / 2))
     return gains
 
 
-def learn(spec: TrainedSpec, seed: int) -> dict[str, Any]:
+def learn(spec: Spec, seed: int) -> dict[str, Any]:
     """Test accuracy of the network as it came (``dense``), and masked, after the same training."""
     (x, y), (test, labels) = standard(spec.data, spec.tested)
-    scale, found = spec.ticket.square**0.5, {}
+    scale, found = square(spec.ticket) ** 0.5, {}
     accuracy = Accuracy(test * scale, labels)
     for name in ("dense", "masked"):
         net, _ = _network(spec.ticket, seed, x.shape[1], 10)
@@ -108,8 +75,8 @@ def learn(spec: TrainedSpec, seed: int) -> dict[str, Any]:
     return found
 
 
-def _network(spec: TicketSpec, seed: int, inputs: int | None = None, classes: int = 10) -> tuple[nn.Module, list[int]]:
-    drawn: dict[str, Any] = {"weights": Gaussian(spec.weight_std), "biases": Gaussian(spec.bias_std), "seed": seed}
+def _network(spec: Spec, seed: int, inputs: int | None = None, classes: int = 10) -> tuple[nn.Module, list[int]]:
+    drawn: dict[str, Any] = {"weights": Gaussian(stds(spec)[1]), "biases": Gaussian(spec.bias_std), "seed": seed}
     if spec.kind == "cnn":
         shape, drawn["activation"] = [spec.width, 8, 8], spec.activation
         return vanilla_cnn(spec.depth, spec.width, inputs=shape, classes=classes, **drawn), shape
@@ -117,8 +84,9 @@ def _network(spec: TicketSpec, seed: int, inputs: int | None = None, classes: in
     return mlp([size, *[spec.width] * spec.depth, classes], spec.activation, **drawn), [size]
 
 
-def _mask(net: nn.Module, spec: TicketSpec, seed: int) -> None:
-    sparsity = 1 - (spec.edge / spec.weight_std) ** 2
+def _mask(net: nn.Module, spec: Spec, seed: int) -> None:
+    edge, std = stds(spec)
+    sparsity = 1 - (edge / std) ** 2
     apply(net, keep(random(net, seed=seed), sparsity, scope="layer"))
 
 
@@ -126,16 +94,16 @@ def table(found: Found) -> Table:
     """One row a kind and factor; then the two that were trained."""
 
     def others(cell: Cell) -> dict[str, float]:
-        spec = cell.spec
-        factor = spec.weight_std / spec.edge
-        q = 1.0 if spec.activation == "relu" else q_star(spec.activation, spec.weight_std, spec.bias_std)
-        predicted = float(chi(spec.activation, spec.weight_std, q))
+        spec, (edge, std) = cell.spec, stds(cell.spec)
+        q = 1.0 if spec.activation == "relu" else q_star(spec.activation, std, spec.bias_std)
+        factor, predicted = std / edge, float(chi(spec.activation, std, q))
         unknown = dict.fromkeys(("accuracy", "accuracy_error"), math.nan)
         return {"factor": factor, "density": 1 / factor**2, "chi_before_predicted": predicted, **unknown}
 
     rows = found.rows(lambda cell: {"chi_before": cell["before"], "chi_after": cell["after"]}, others)
     trained, empty = found.also["trained"].one(), dict.fromkeys(rows[0], math.nan)
-    factor = trained.spec.ticket.weight_std / trained.spec.ticket.edge
+    edge, std = stds(trained.spec.ticket)
+    factor = std / edge
     for name, result, density in (("trained as it came", "dense", 1.0), ("trained, masked", "masked", 1 / factor**2)):
         row = {**empty, "kind": name, "factor": factor, "density": density, "runs": trained.runs}
         rows.append({**row, **columns_of(accuracy=trained[result])})
@@ -146,7 +114,7 @@ def claims(found: Found) -> Claims:
     """Theorem 3, and that the masked networks train."""
     rows, trained = Table(found.table[:-2]), found.also["trained"].one()
     spec, names = trained.spec.ticket, "{kind}, {factor:.3g} times the edge"
-    what = [f"{spec.activation}, depth {spec.depth}, {spec.weight_std / spec.edge:g} times the edge"]
+    what = [f"{spec.activation}, depth {spec.depth}, {spec.factor:g} times the edge"]
     more = over_runs(at_least, trained["masked"] - trained["dense"], 0.0, names=what)
     return {
         "as they come the networks are chaotic: chi is above 1.1": rows.claim(at_least, "chi_before", 1.1, names=names),
@@ -181,37 +149,32 @@ def draw(found: Found) -> pictures.Figure:
     right.set_xticks([0, 1], labels)
     spec = found.also["trained"].one().spec.ticket
     right.set(xlim=(-0.5, 1.5), ylim=(0, 100), ylabel="test accuracy (%)")
-    right.set_title(f"{spec.activation}, {spec.depth} layers, {spec.weight_std / spec.edge:g} times the edge")
+    right.set_title(f"{spec.activation}, {spec.depth} layers, {spec.factor:g} times the edge")
     right.legend(loc="center right")
     return picture
 
 
-def _about(sweep: Sweep) -> str:
-    trained, channels = sweep.also["trained"], min(spec.width for _, spec, _ in sweep.cells())
-    measured = sweep.told("{depth} layers of width {width} ") + f"({channels} channels), {sweep.runs} networks each; "
-    return measured + trained.told(
-        "trained on {data}: width {ticket.width}, {steps} steps of SGD at {learning_rate:g}, {runs} runs; bars: two "
-        "standard errors"
-    )
-
-
 def sweep(depth: int, width: int, channels: int, networks: int, runs: int, **trained: Any) -> Sweep:
     """Three kinds of networks at three factors; and networks to be trained, thirty layers at twice the edge."""
+    tanh: dict[str, Any] = {"kind": "dense", "activation": "tanh", "bias_std": 0.2}
     kinds = {
-        "tanh dense": {"kind": "dense", "activation": "tanh", "bias_std": 0.2},
+        "tanh dense": tanh,
         "relu dense": {"kind": "dense", "activation": "relu", "bias_std": 0.0},
         "relu V-CNN": {"kind": "cnn", "activation": "relu", "bias_std": 0.0, "width": channels},
     }
-    learnt = TrainedSpec(TicketSpec("dense", "tanh", 30, 100, 0.2, 2.0), batch_size=64, learning_rate=0.02, **trained)
-    spec = TicketSpec("dense", "tanh", depth, width, 0.2, 1.0)
+    learnt = Spec(ticket=Spec(**tanh, depth=30, width=100, factor=2.0), batch_size=64, learning_rate=0.02, **trained)
     axes: dict[str, Any] = {"kind": kinds, "factor": (1.2, 1.6, 2.2)}
     also = {"trained": Sweep(learn, learnt, runs=runs)}
-    return Sweep(measure, spec, axes, runs=networks, stride=1000, also=also)
+    return Sweep(measure, Spec(depth=depth, width=width), axes, runs=networks, stride=1000, also=also)
 
 
 _PRESETS = {
     "quick": sweep(8, 250, 48, 8, 4, data="digits", steps=1500, tested=360),
     "paper": sweep(12, 400, 64, 4, 3, data="mnist", steps=2000, tested=10000),
 }
+_ABOUT = (
+    "trained on {trained[data]}: width {trained[ticket].width}, {trained[steps]} steps of SGD, {trained[runs]} runs; "
+    "bars: two standard errors"
+)
 _TITLE, _PLACE = "Random masks bring networks to the edge of chaos", "Theorem 3, appendix H"
-ARTIFACTS = (Artifact("hayou/wlth", _TITLE, _PLACE, _PRESETS, table, claims, draw, _about),)
+ARTIFACTS = (Artifact("hayou/wlth", _TITLE, _PLACE, _PRESETS, table, claims, draw, _ABOUT),)

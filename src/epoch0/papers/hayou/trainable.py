@@ -1,7 +1,6 @@
 """Hayou Figures 3 and 5: which pruned networks train, over depth and sparsity, for three initializations (4.1, G)."""
 
 import math
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -16,13 +15,11 @@ from epoch0.errors import InputError
 from epoch0.experiments.claims import at_least, at_most, exact
 from epoch0.experiments.cost import Cost
 from epoch0.networks import mlp
-from epoch0.papers.catalogue import Artifact
-from epoch0.papers.means import Array
 from epoch0.papers.pictures import Figure
-from epoch0.papers.sweep import Cell, Claims, Decision, Found, Sweep, Table, by, more, over_runs
+from epoch0.papers.sweep import Artifact, Cell, Found, Spec, Sweep
+from epoch0.papers.tables import Array, Claims, Decision, Table, by, more, over_runs
 from epoch0.papers.trials import EXTENTS, checkpoint_of, fit, images, standard
 from epoch0.prune import apply, keep, random, rescale, snip
-from epoch0.theory.mean_field import phase
 from epoch0.train.device import chosen_device
 from epoch0.train.evaluation import Accuracy
 from epoch0.train.stacked import Stacked
@@ -38,35 +35,14 @@ EDGE, ORDERED = (1.0, 0.0), (1.0, 0.3)  # sigma_w, sigma_b; the edge of tanh and
 ONE_MORE = 0.5  # more cells train if the difference is nearer to one than to none
 
 
-@dataclass(frozen=True)
-class DepthSpec:
-    """The networks of one depth (weight layers with the last one), pruned by SNIP and trained by plain SGD.
+def trained(spec: Spec, seed: int) -> dict[str, Any]:
+    """Prune by SNIP, rescale, train by plain SGD and test every network of one depth; all see the same batches.
 
-    ``edge`` and ``ordered`` are sigma_w and sigma_b on the edge of chaos and in the ordered phase. SNIP scores on so
-    many ``examples``; ``rescaling`` is that of :func:`epoch0.prune.rescale`.
-    """
-
-    data: str
-    activation: str
-    depth: int
-    width: int
-    edge: tuple[float, float]
-    ordered: tuple[float, float]
-    sparsities: tuple[float, ...]
-    examples: int
-    rescaling: str
-    steps: int
-    batch_size: int
-    learning_rate: float
-    tested: int
-
-
-def trained(spec: DepthSpec, seed: int) -> dict[str, Any]:
-    """Prune, rescale, train and test every network of one depth; all see the same batches.
-
-    The network on the edge of chaos and its rescaled twin have the same weights and masks. Scores are in float64. If
-    ``EPOCH0_CHECKPOINTS`` names a folder, a trial that was killed goes on from there. Arrays are (initializations,
-    sparsities); ``dead`` counts layers that keep nothing; ``unscaled`` could not be rescaled, since a layer is dead.
+    ``depth`` is that of weight layers with the last one; ``edge`` and ``ordered`` are sigma_w and sigma_b on the edge
+    of chaos and in the ordered phase; ``rescaling`` is that of :func:`epoch0.prune.rescale`. The network on the edge of
+    chaos and its rescaled twin have the same weights and masks. Scores are in float64. If ``EPOCH0_CHECKPOINTS`` names
+    a folder, a trial that was killed goes on from there. Arrays are (initializations, sparsities); ``dead`` counts
+    layers that keep nothing; ``unscaled`` could not be rescaled, since a layer is dead.
     """
     (x, y), (held, labels) = standard(spec.data, spec.tested)
     pixels, classes = x.shape[1], EXTENTS[spec.data][1]
@@ -97,14 +73,14 @@ def trained(spec: DepthSpec, seed: int) -> dict[str, Any]:
     return {**arrays, "chance": chance, "device": device.type}
 
 
-def network(spec: DepthSpec, init: str, seed: int, inputs: int, classes: int) -> nn.Sequential:
+def network(spec: Spec, init: str, seed: int, inputs: int, classes: int) -> nn.Sequential:
     """One network before it is pruned."""
     weight_std, bias_std = spec.ordered if init == "ordered" else spec.edge
     sizes, biases = [inputs, *[spec.width] * (spec.depth - 1), classes], Gaussian(bias_std) if bias_std > 0 else None
     return mlp(sizes, spec.activation, weights=Gaussian(weight_std), biases=biases, seed=seed)
 
 
-def cost(spec: DepthSpec) -> Cost:
+def cost(spec: Spec) -> Cost:
     """Of all networks of one depth as one program."""
     shape, classes, *_ = EXTENTS[spec.data]
     inputs, count = math.prod(shape), len(INITS) * len(spec.sparsities)
@@ -238,27 +214,21 @@ def draw(init: str, found: Found) -> Figure:
     return picture
 
 
-def _about(init: str, sweep: Sweep) -> str:
-    activation, (weight_std, bias_std) = sweep["activation"], sweep["ordered" if init == "ordered" else "edge"]
-    gain = phase(activation, weight_std, bias_std).chi
-    told = f"{activation}, sigma_w {weight_std:.4g}, sigma_b {bias_std:g} (chi {gain:.3g})"
-    told += ", rescaled ({rescaling})" if init == "rescaled" else ""
-    told += "; width {width}; SNIP on {examples} images; {data}, {steps} steps of SGD at {learning_rate:g}, batch "
-    return sweep.told(
-        f"{told}{{batch_size}}, {{runs}} runs; means (no bars); trainable: {100 * MARGIN:g} % above chance"
-    )
-
-
 def presets(activation: str) -> dict[str, Sweep]:
     """The paper does not say which point of the edge of chaos, nor which ordered one; see docs/hayou-accuracy."""
     sparsities = tuple(s / 10 for s in range(1, 10))
     long: dict[str, Any] = {"steps": 10_000, "batch_size": 100, "learning_rate": 1e-3, "tested": 10_000}
-    spec = DepthSpec("mnist", activation, 2, 100, EDGE, ORDERED, sparsities, 100, "layer", **long)
+    scales = {"activation": activation, "width": 100, "edge": EDGE, "ordered": ORDERED}
+    spec = Spec(data="mnist", sparsities=sparsities, examples=100, rescaling="layer", **scales, **long)
     paper = Sweep(trained, spec, {"depth": (100, 80, 60, 40, 20, 2)}, runs=3)  # those that take longest first
     less = {"steps": 400, "batch_size": 64, "learning_rate": 0.004, "tested": 360, "sparsities": (0.1, 0.5, 0.9)}
     return {"quick": paper.but(data="digits", depth=(80, 60, 20, 2), runs=5, seed=100, **less), "paper": paper}
 
 
+_ABOUT = (
+    f"pruned by SNIP on so many examples, then plain SGD; sigma_w, sigma_b as edge and ordered have them; means (no "
+    f"bars); trainable: {100 * MARGIN:g} % above chance"
+)
 _TITLES = {"rescaled": "edge of chaos with rescaling", "edge": "edge of chaos", "ordered": "ordered phase"}
 _PRESETS = {activation: presets(activation) for activation in ("tanh", "elu")}
 
@@ -266,7 +236,7 @@ _PRESETS = {activation: presets(activation) for activation in ("tanh", "elu")}
 def _panel(name: str, activation: str, init: str) -> Artifact:
     named = f"hayou/fig{name}", f"Accuracy over depth and sparsity: {_TITLES[init]}", "section 4.1"
     rows, decide, picture = partial(table, init), partial(claims, init), partial(draw, init)
-    return Artifact(*named, _PRESETS[activation], rows, decide, picture, partial(_about, init), cost)
+    return Artifact(*named, _PRESETS[activation], rows, decide, picture, _ABOUT, cost)
 
 
 _FIGURES = {"3abc": "tanh", "5abc": "elu", "5def": "tanh"}

@@ -8,13 +8,13 @@ from typing import Any
 from epoch0 import plots
 from epoch0.distributions import Gaussian
 from epoch0.experiments.claims import at_least, at_most
-from epoch0.papers.catalogue import Artifact
 from epoch0.papers.hayou import accuracy
 from epoch0.papers.hayou.accuracy import NEAR_CHANCE, above_chance, chance, dead, sd, winner
 from epoch0.papers.hayou.protocol import Network, Recipe, run
 from epoch0.papers.hayou.published import Entry
 from epoch0.papers.pictures import Figure
-from epoch0.papers.sweep import Cell, Claims, Decision, Found, Sweep, Table, over_runs
+from epoch0.papers.sweep import Artifact, Cell, Found, Sweep
+from epoch0.papers.tables import Claims, Decision, Table, over_runs
 from epoch0.results import Grid
 
 SPARSITY = 0.5
@@ -128,18 +128,11 @@ def draw(found: Found) -> Figure:
     return plots.tables(tables(found))
 
 
-def _about(sweep: Sweep) -> str:
-    depths, counts = sweep["depth"], [runs for *_, runs in sweep.cells()]
-    most, runs = max(counts), min(counts)
-    more = f" ({most} at depth {depths[0]} and of {RESCALED.label} at {depths[-1]})" if most > runs else ""
-    data = "{data}" if sweep["examples"] is None else "the first {examples} {data}"
-    points = (f"{start.weight_std:g}, {start.bias_std:g}" for start in (ORDERED, EDGE))
-    return sweep.told(
-        "{network.activation}, {network.width:g} channels, 3x3 kernels, "
-        f"{SPARSITY:.0%} pruned by SNIP; {data}, {{epochs}} epochs of SGD at {{learning_rate:g}} with momentum "
-        f"{{momentum:g}}, batches of {{batch_size}}; ordered: sigma_w, sigma_b = {', EOC: '.join(points)}; "
-        f"{runs} runs{more}, no bars"
-    )
+_ABOUT = (
+    f"{{network.activation}}, {{network.width:g}} channels, 3x3 kernels, {SPARSITY:.0%} pruned by SNIP; {{data}}, "
+    "{epochs} epochs of SGD at {learning_rate:g}, momentum {momentum:g}, batches of {batch_size}; ordered: sigma_w, "
+    f"sigma_b = {ORDERED.weight_std:g}, {ORDERED.bias_std:g}, EOC: {EDGE.weight_std:g}, {EDGE.bias_std:g}; no bars"
+)
 
 
 def presets() -> dict[str, Sweep]:
@@ -159,4 +152,4 @@ def presets() -> dict[str, Sweep]:
 
 
 _TITLE, _COST = "Accuracy of pruned V-CNNs of three depths", accuracy.cost
-ARTIFACTS = (Artifact("hayou/tab4", _TITLE, "section 4.3", presets(), table, claims, draw, _about, _COST, tables),)
+ARTIFACTS = (Artifact("hayou/tab4", _TITLE, "section 4.3", presets(), table, claims, draw, _ABOUT, _COST, tables),)

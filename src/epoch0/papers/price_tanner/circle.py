@@ -1,7 +1,7 @@
 """Price-Tanner Figure 1: a circle carried through a ReLU network, drawn in two dimensions at several layers."""
 
 import math
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -13,46 +13,41 @@ from epoch0.distributions import Gaussian
 from epoch0.experiments.claims import at_least, at_most
 from epoch0.measure.length import trajectory_length
 from epoch0.papers import pictures
-from epoch0.papers.catalogue import Artifact
-from epoch0.papers.means import Array, mean_and_error
-from epoch0.papers.price_tanner.growth import BlockSpec, block
-from epoch0.papers.sweep import Cell, Claims, Found, Sweep, Table, agrees
+from epoch0.papers.price_tanner.growth import block, networks
+from epoch0.papers.sweep import Artifact, Cell, Found, Spec, Sweep
+from epoch0.papers.tables import Array, Claims, Table, agrees, mean_and_error
 from epoch0.papers.trials import CurveSpec
 from epoch0.theory import growth as theory
 
 COVERED = 0.99  # probability of the band in which a single network's length lies
 
 
-@dataclass(frozen=True)
-class DrawingSpec:
-    """The network that is drawn, a block of one; its layers, counted from 1; and how many points of the circle."""
+def drawing(spec: Spec, seed: int) -> dict[str, Any]:
+    """The pre-activations of a ``network``, a block of one, along the curve, in the plane in which they vary most.
 
-    network: BlockSpec
-    shown: tuple[int, ...]
-    points: int = 2000
-
-
-def drawing(spec: DrawingSpec, seed: int) -> dict[str, Any]:
-    """The pre-activations of one network along the curve, in the plane in which they vary most.
-
-    ``paths`` (shown, points, 2) are coordinates along the first two principal components of each layer (the paper does
-    not say how it projects), ``shares`` the part of the variance that the plane holds, ``lengths`` those of the curve
-    in all dimensions.
+    ``shown`` are its layers, counted from 1; ``paths`` (shown, points, 2) are coordinates along the first two principal
+    components of each layer (the paper does not say how it projects), ``shares`` the part of the variance that the
+    plane holds, ``lengths`` those of the curve in all dimensions.
     """
-    (net,) = list(spec.network.ensemble(seed))
+    (net,) = list(networks(spec.network, seed))
     curve = spec.network.curve.curve()
     linear = [name for name, part in net.named_children() if isinstance(part, nn.Linear)]
     chosen = [linear[layer - 1] for layer in spec.shown]
-    images = []
-    with torch.no_grad():
-        value = curve.point(torch.linspace(0, 1, spec.points, dtype=torch.float64))
-        for name, part in net.named_children():
-            value = part(value)
-            if name in chosen:
-                images.append(projected(value.double().numpy()))
+    images = images_in(net, curve.point(torch.linspace(0, 1, spec.points, dtype=torch.float64)), chosen)
     lengths = trajectory_length(net, curve, layers=chosen, points=1000, seed=seed).network_lengths[0, 1:]
     paths, shares = (np.array(each) for each in zip(*images, strict=True))
     return {"paths": paths, "shares": shares, "lengths": np.asarray(lengths)}
+
+
+def images_in(net: nn.Module, points: torch.Tensor, layers: Sequence[str]) -> list[tuple[Array, float]]:
+    """The images of points behind some modules of a network, each in the plane of its two principal components."""
+    images = []
+    with torch.no_grad():
+        for name, part in net.named_children():
+            points = part(points)
+            if name in layers:
+                images.append(projected(points.double().numpy()))
+    return images
 
 
 def projected(points: Array) -> tuple[Array, float]:
@@ -151,11 +146,12 @@ def _lengths(axes: pictures.Axes, rows: Table) -> None:
 
 def circles(width: int, networks: int, block_size: int, **more: Any) -> Sweep:
     """Networks whose lengths are averaged; the first of them is drawn."""
-    shown = {name: more.pop(name) for name in ("shown", "points") if name in more}
-    fields = {"depth": 10, "tangents": 64, **more}
-    spec = BlockSpec(CurveSpec("random", "circle", size=width), "gaussian", 2.0, 1.0, width, **fields)
-    also = {"drawing": Sweep(drawing, DrawingSpec(spec, **{"shown": (1, 2, 4, 7, 10), **shown}))}
-    return Sweep(block, spec, runs=networks, block=block_size, also=also)
+    shown = {"points": 2000, "shown": (1, 2, 4, 7, 10)}
+    shown |= {name: more.pop(name) for name in shown if name in more}
+    law = {"law": "gaussian", "std": 2.0, "density": 1.0}
+    fields = {**law, "curve": CurveSpec("random", "circle", width), "width": width, "depth": 10, "tangents": 64, **more}
+    also = {"drawing": Sweep(drawing, Spec(network=Spec(**fields, first=0, networks=1), **shown))}
+    return Sweep(block, Spec(**fields), runs=networks, block=block_size, also=also)
 
 
 _PRESETS = {"quick": circles(64, 400, 100), "paper": circles(784, 100, 10)}  # no width is printed; others have 784

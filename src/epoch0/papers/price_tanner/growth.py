@@ -3,7 +3,6 @@
 import functools
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -17,9 +16,8 @@ from epoch0.measure.length import trajectory_length
 from epoch0.networks import ensemble
 from epoch0.networks.ensemble import Ensemble
 from epoch0.papers import pictures
-from epoch0.papers.catalogue import Artifact
-from epoch0.papers.means import Mean, mean_growth, slopes
-from epoch0.papers.sweep import Cell, Claims, Decision, Found, Sweep, Table, agrees, by, more, over_runs
+from epoch0.papers.sweep import Artifact, Cell, Found, Spec, Sweep
+from epoch0.papers.tables import Claims, Decision, Mean, Table, agrees, by, mean_growth, more, over_runs, slopes
 from epoch0.papers.trials import CurveSpec
 from epoch0.theory import growth as theory
 
@@ -33,33 +31,19 @@ _GROWTH = "growth", "growth_error", "runs"
 _NAME = "{law}, std {std:.3g}, density {density:.3g}"
 
 
-@dataclass(frozen=True)
-class BlockSpec:
-    """Networks of one kind, a curve, and at how many points of it lengths are measured."""
-
-    curve: CurveSpec
-    law: str
-    std: float
-    density: float
-    width: int
-    depth: int
-    first: int = 0
-    networks: int = 1
-    tangents: int = 16
-
-    def ensemble(self, seed: int) -> Ensemble:
-        """The networks: number ``first`` and those after it of the ensemble with that seed."""
-        sizes, weights = [self.width] * (self.depth + 1), weight_law(self.law, self.std, self.density)
-        laws, count = (weights, BIASES[self.law]), self.first + self.networks
-        return ensemble(count, sizes, "relu", *laws, linear_output=False, seed=seed)[self.first :]
+def networks(spec: Spec, seed: int) -> Ensemble:
+    """The networks of a block: number ``first`` and those after it of the ensemble with that seed."""
+    sizes, weights = [spec.width] * (spec.depth + 1), weight_law(spec.law, spec.std, spec.density)
+    laws, count = (weights, BIASES[spec.law]), spec.first + spec.networks
+    return ensemble(count, sizes, "relu", *laws, linear_output=False, seed=seed)[spec.first :]
 
 
-def block(spec: BlockSpec, seed: int) -> dict[str, Any]:
-    """Measure one block: ``lengths`` (networks, depth + 1) and ``growth`` (networks, depth), float64.
+def block(spec: Spec, seed: int) -> dict[str, Any]:
+    """Carry a curve, measured at so many ``tangents``, through one block of networks: ``lengths`` and ``growth``.
 
-    A network is the same whatever the block it is measured in.
+    Shapes are (networks, depth + 1) and (networks, depth). A network is the same whatever the block it is measured in.
     """
-    measured = trajectory_length(spec.ensemble(seed), spec.curve.curve(), points=spec.tangents, seed=seed)
+    measured = trajectory_length(networks(spec, seed), spec.curve.curve(), points=spec.tangents, seed=seed)
     return {"lengths": np.asarray(measured.network_lengths), "growth": np.asarray(measured.network_growth)}
 
 
@@ -111,7 +95,7 @@ BOUNDS: dict[str, Callable[[Law, int], Any]] = {
 
 
 @functools.cache
-def predicted(spec: BlockSpec) -> dict[str, float | None]:
+def predicted(spec: Spec) -> dict[str, float | None]:
     """Bounds on the growth factor of one layer, and its exact extremes where they are known (Gaussian weights)."""
     entry = weight_law(spec.law, spec.std, spec.density).scaled(spec.width**-0.5)
     unknown = () if spec.law == "gaussian" else ("minimum", "maximum")
@@ -248,8 +232,9 @@ def draw(swept: str, shown: str | None, found: Found) -> pictures.Figure:
 def _theory(axes: pictures.Axes, sweep: Sweep, rows: Table, swept: str) -> None:
     """The second-moment bound, and the exact range over directions for Gaussian weights."""
     fine = np.linspace(rows.column(swept).min(), rows.column(swept).max(), 40)
-    spec = replace(sweep.spec, law="gaussian", std=sweep["std"][0], density=sweep["density"][0])
-    each = Table({swept: value, **predicted(replace(spec, **{swept: value}))} for value in fine.tolist())
+    given = {"law": "gaussian", "std": sweep["std"][0], "density": sweep["density"][0]}
+    spec = sweep.spec.but(**given)
+    each = Table({swept: value, **predicted(spec.but(**{swept: value}))} for value in fine.tolist())
     upper, exact = "upper bound (second moment)", "gaussian: exact range"
     axes.plot(*each.of(swept, "upper"), color=plots.BOUND, linestyle=":", zorder=1.2, label=upper)
     look = {"color": "#bbbbbb", "edgecolor": "#999999", "linewidth": 0.8, "zorder": 1.1}
@@ -293,7 +278,7 @@ def _presets(images: bool, **swept: Any) -> dict[str, Sweep]:
     curves, width = (_MNIST, 784) if images else (_random(500), 500)
     axes = {"curve": curves, "law": tuple(BIASES), "std": (2.0,), "density": (0.5,), **swept}
     seed = "{curve.shape} {law} {std!r} {density!r}"  # curves of another shape get other networks
-    paper = Sweep(block, BlockSpec(CurveSpec("random"), "", 0.0, 1.0, width, 10), axes, 100, seed, 10)
+    paper = Sweep(block, Spec(width=width, depth=10, tangents=16), axes, 100, seed, 10)
     quick = paper.but(curve=_DIGITS if images else _random(64), width=64, runs=400 if images else 200, block=100)
     return {"quick": quick, "paper": paper}
 

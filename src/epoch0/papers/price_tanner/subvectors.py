@@ -5,7 +5,6 @@ upper bound sqrt(alpha).
 """
 
 import math
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,8 +12,8 @@ import numpy as np
 from epoch0 import plots
 from epoch0.experiments.claims import at_least, at_most, better_fit, increasing
 from epoch0.papers import pictures
-from epoch0.papers.catalogue import Artifact
-from epoch0.papers.sweep import Cell, Claims, Found, Sweep, Table, agrees, by, over_runs
+from epoch0.papers.sweep import Artifact, Cell, Found, Spec, Sweep
+from epoch0.papers.tables import Claims, Table, agrees, by, over_runs
 from epoch0.seeds import numpy_generator
 from epoch0.theory import growth as theory
 
@@ -23,21 +22,11 @@ TIGHT = 0.99  # at the widths of networks the upper bound is called tight if the
 MODERATE = 10  # "for even moderately large k" the norm behaves like sqrt(alpha): from here on
 
 
-@dataclass(frozen=True)
-class SubvectorSpec:
-    """Unit vectors of so many entries, ``"sphere"`` or ``"one-hot"``, each with so many sub-vectors a density."""
+def norms(spec: Spec, seed: int) -> dict[str, Any]:
+    """Mean norm of so many ``draws`` of sub-vectors of several unit vectors, (vectors, densities).
 
-    direction: str
-    size: int
-    densities: tuple[float, ...]
-    vectors: int
-    draws: int
-
-
-def norms(spec: SubvectorSpec, seed: int) -> dict[str, Any]:
-    """Mean norm of the sub-vectors of several unit vectors, (vectors, densities).
-
-    All densities share the random numbers: entry i is kept at density alpha if its number is below alpha.
+    A ``direction`` is one of the ``"sphere"``, or ``"one-hot"``. All densities share the random numbers: entry i is
+    kept at density alpha if its number is below alpha.
     """
     size, draws = spec.size, spec.draws
     found = np.empty((spec.vectors, len(spec.densities)))
@@ -123,7 +112,8 @@ def draw(found: Found) -> pictures.Figure:
 
 def _artifact(letter: str, direction: str, kind: str, title: str) -> Artifact:
     """The paper prints no sizes; 784 is the width of its networks."""
-    spec = SubvectorSpec(direction, 0, tuple(tenth / 10 for tenth in range(1, 11)), vectors=100, draws=10_000)
+    densities = tuple(tenth / 10 for tenth in range(1, 11))
+    spec = Spec(direction=direction, densities=densities, vectors=100, draws=10_000)
     paper = Sweep(norms, spec, {"size": (3, 10, 100, 784)}, seed=lambda spec, run: spec.size)
     presets, name = {"quick": paper.but(draws=1000), "paper": paper}, f"price-tanner/fig4{letter}"
     about = f"{{vectors}} unit vectors {kind}, {{draws:,}} sub-vectors each; bars: two standard errors"

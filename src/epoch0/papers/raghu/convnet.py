@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn.utils import skip_init
 
 from epoch0 import plots
 from epoch0.curves import Arc
@@ -26,9 +27,8 @@ from epoch0.distributions import Gaussian
 from epoch0.experiments.claims import Claim, at_least, at_most
 from epoch0.measure.length import trajectory_length
 from epoch0.papers import pictures
-from epoch0.papers.catalogue import Artifact
-from epoch0.papers.means import Array, mean_and_error
-from epoch0.papers.sweep import Cell, Claims, Decision, Found, Sweep, Table, by, over_runs
+from epoch0.papers.sweep import Artifact, Cell, Found, Spec, Sweep
+from epoch0.papers.tables import Array, Claims, Decision, Table, by, mean_and_error, over_runs
 from epoch0.seeds import generator, numpy_generator
 from epoch0.train.trajectory_regularization import TrajectoryRegularization
 
@@ -91,10 +91,14 @@ class ConvNet:
             if label == "fc1":
                 parts["flatten"], before = nn.Flatten(), before * (self.size // 4) ** 2
             after, bias, image = next(widths), self.norm != "batch" or label == "output", kind == "convolution"
-            layer: nn.Conv2d | nn.Linear = nn.Linear(before, after, bias, device="meta")
-            if image:
-                layer = nn.Conv2d(before, after, 3, padding=1, bias=bias, device="meta")
-            parts[label] = self._drawn(layer, source)
+            kept = {"padding": 1, "bias": bias} if image else {"bias": bias}
+            layer: Any = skip_init(nn.Conv2d if image else nn.Linear, before, after, *([3] if image else []), **kept)
+            with torch.no_grad():
+                law = Gaussian(math.sqrt(self.variance / layer.weight[0].numel()))
+                law.sample(layer.weight.shape, source, out=layer.weight)
+                if layer.bias is not None:
+                    layer.bias.zero_()
+            parts[label] = layer
             if output != label:
                 if self.norm == "batch":
                     parts[f"norm{output[4:]}"] = nn.BatchNorm2d(after) if image else nn.BatchNorm1d(after)
@@ -103,15 +107,6 @@ class ConvNet:
                 parts[output] = nn.ReLU()
             before = after
         return nn.Sequential(parts)
-
-    def _drawn(self, layer: nn.Conv2d | nn.Linear, source: torch.Generator) -> nn.Module:
-        layer.to_empty(device="cpu")
-        with torch.no_grad():
-            law = Gaussian(math.sqrt(self.variance / layer.weight[0].numel()))
-            law.sample(layer.weight.shape, source, out=layer.weight)
-            if layer.bias is not None:
-                layer.bias.zero_()
-        return layer
 
 
 def examples(data: str, split: str, shape: tuple[int, ...]) -> tuple[Tensor, Tensor]:
@@ -129,20 +124,8 @@ KEEPING = ("conv2", "conv3", "conv4", "conv5", "fc1")
 POOLS = ("pool1", "pool2")
 
 
-@dataclass(frozen=True)
-class ConvArcSpec:
-    """Conv nets, and the arc between two test images, given by their places, that goes through all of them."""
-
-    data: str
-    network: ConvNet
-    ends: tuple[int, int]
-    points: int = 64
-    first: int = 0
-    networks: int = 1
-
-
-def block(spec: ConvArcSpec, seed: int) -> dict[str, Any]:
-    """``lengths``, shape (networks, layers + 1), those of the arc itself first.
+def block(spec: Spec, seed: int) -> dict[str, Any]:
+    """``lengths``, shape (networks, layers + 1), of the arc between two test images, those of the arc itself first.
 
     A network is the same whatever the block it is measured in. Source: Raghu et al. 2017, section 2.2, Figure 4.
     """
@@ -232,13 +215,14 @@ def by_variance(network: ConvNet, *variances: float) -> dict[float, dict[str, An
     return {variance: {"network": replace(network, variance=variance)} for variance in variances}
 
 
-def _preset(spec: ConvArcSpec, block_size: int) -> Sweep:
-    axes = {"variance": by_variance(spec.network, 2.0, 4.0, 8.0, 16.0)}
+def _preset(data: str, network: ConvNet, ends: tuple[int, int], block_size: int) -> Sweep:
+    axes = {"variance": by_variance(network, 2.0, 4.0, 8.0, 16.0)}
+    spec = Spec(data=data, network=network, ends=ends, points=64)
     return Sweep(block, spec, axes, runs=100, seed="conv {network.variance!r}", block=block_size)
 
 
-_DIGITS, _CIFAR = ConvArcSpec("digits", SMALL, (100, 300)), ConvArcSpec("cifar10", ConvNet(), (100, 1000))
-_PRESETS = {"quick": _preset(_DIGITS, 25), "paper": _preset(_CIFAR, 10)}
+_CIFAR = _preset("cifar10", ConvNet(), (100, 1000), 10)
+_PRESETS = {"quick": _preset("digits", SMALL, (100, 300), 25), "paper": _CIFAR}
 _TITLE = "Trajectory length through a conv net before training"
 _ABOUT = (
     "{data}, an arc between test images {ends[0]} and {ends[1]}; ReLU, {network.channels[0]} channels, fully connected "

@@ -1,7 +1,6 @@
 """Raghu Figures 14a, 14b, 15, 16 (appendix B.3): dichotomies of s inputs while one layer's weights turn."""
 
 import math
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -14,37 +13,21 @@ from epoch0.distributions import Gaussian
 from epoch0.experiments.claims import check, increasing
 from epoch0.networks import ensemble
 from epoch0.papers import pictures
-from epoch0.papers.catalogue import Artifact
-from epoch0.papers.means import Mean
 from epoch0.papers.raghu.transitions import a_doubling, exponential
-from epoch0.papers.sweep import Cell, Claims, Found, Sweep, Table, by
+from epoch0.papers.sweep import Artifact, Cell, Found, Spec, Sweep
+from epoch0.papers.tables import Claims, Mean, Table, by
 from epoch0.seeds import generator
 
 ALIKE = 0.15  # means are called equal if they differ by less than this, relatively
 _INPUTS = 10**6  # stream of the inputs' seed, away from those of networks
 
 
-@dataclass(frozen=True)
-class TurnSpec:
-    """Hard-tanh networks with so many hidden layers and one output, without biases; the weights of one layer turn.
-
-    ``variance`` is sigma_w^2, ``layer`` counts from 0, ``inputs`` is s, random inputs of norm sqrt(size).
-    """
-
-    variance: float
-    width: int = 0
-    depth: int = 0
-    layer: int = 0
-    size: int = 100
-    inputs: int = 15
-    first: int = 0
-    networks: int = 1
-
-
-def swept(spec: TurnSpec, seed: int) -> dict[str, Any]:
+def swept(spec: Spec, seed: int) -> dict[str, Any]:
     """``counts`` and ``flips`` (networks,), int64, and ``unresolved``, steps that could not be told apart.
 
-    The seed is that of the networks, the inputs and the weights a quarter turn away.
+    Networks have so many hidden layers and one output, without biases; ``variance`` is sigma_w^2, the weights of
+    ``layer``, counted from 0, turn; ``inputs`` is s, random inputs of norm sqrt(size). The seed is that of the
+    networks, the inputs and the weights a quarter turn away.
     """
     sizes = [spec.size] + [spec.width] * spec.depth + [1]
     nets = ensemble(spec.networks, sizes, "hardtanh", Gaussian(math.sqrt(spec.variance)), seed=seed)
@@ -174,17 +157,17 @@ ABOUT = (
     "random inputs in R^{size}; {runs} networks a point; bars: two standard errors"
 )
 
-
+_SPEC = Spec(variance=8.0, size=100, inputs=15)
 _SEED = "{variance!r} {width} {depth} {layer} {run}"  # every block has a seed, so inputs, of its own
 
 
 def _sweep(width: tuple[int, ...], depth: tuple[int, ...], runs: int, block: int) -> Sweep:
-    return Sweep(swept, TurnSpec(8.0), {"width": width, "depth": depth, "layer": (0,)}, runs, _SEED, block=block)
+    return Sweep(swept, _SPEC, {"width": width, "depth": depth, "layer": (0,)}, runs, _SEED, block=block)
 
 
 def _by_remaining(width: int, depths: tuple[int, ...], runs: int, block: int) -> Sweep:
     pairs = tuple((depth, layer) for depth in depths for layer in range(1, depth))
-    return Sweep(swept, TurnSpec(8.0), {"width": (width,), "depth layer": pairs}, runs, _SEED, block=block)
+    return Sweep(swept, _SPEC, {"width": (width,), "depth layer": pairs}, runs, _SEED, block=block)
 
 
 _FOURTEEN_A = {

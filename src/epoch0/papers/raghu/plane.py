@@ -8,7 +8,6 @@ which that image of the circle varies most (its principal components), with the 
 """
 
 import math
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -21,12 +20,11 @@ from epoch0.experiments.claims import at_least, between, check, increasing
 from epoch0.measure.length import trajectory_length
 from epoch0.networks import ensemble
 from epoch0.papers import pictures
-from epoch0.papers.catalogue import Artifact
 from epoch0.papers.hanin_rolnick import planar
-from epoch0.papers.means import Array
-from epoch0.papers.price_tanner.circle import closed_curve, projected
+from epoch0.papers.price_tanner.circle import closed_curve, images_in, projected
 from epoch0.papers.raghu.transitions import wide_limit
-from epoch0.papers.sweep import Claims, Found, Sweep, Table, by
+from epoch0.papers.sweep import Artifact, Found, Spec, Sweep
+from epoch0.papers.tables import Array, Claims, Table, by
 from epoch0.seeds import generator
 
 # ---- Figure 1
@@ -74,7 +72,7 @@ def draw_boundaries(found: Found) -> pictures.Figure:
     return picture
 
 
-_BOUNDARIES = Sweep(planar.partitions, planar.PlanarSpec(4, 3, math.sqrt(2.0), 0.3, 1.0, networks=50))
+_BOUNDARIES = Sweep(planar.partitions, planar.square(4, networks=50))
 
 
 # ---- Figure 3
@@ -83,24 +81,8 @@ CLOSE = 0.05  # growth follows sqrt(chi) of wide networks if it is that near, re
 _PLANE = 0  # stream of the plane of a network's circle
 
 
-@dataclass(frozen=True)
-class CircleSpec:
-    """Networks of a kind, ``variance`` is sigma_w^2; so many points of a circle are measured and ``shown``."""
-
-    variance: float
-    width: int
-    depth: int
-    tangents: int = 256
-    shown: int = 6000
-    first: int = 0
-    networks: int = 1
-
-
-def block(spec: CircleSpec, seed: int) -> dict[str, Any]:
-    """Measure some networks, each with a circle of its own; draw the first of all.
-
-    >>> block(CircleSpec(4.0, 100, 6, networks=5), seed=0)["lengths"].shape                # (networks, depth + 1)
-    (5, 7)
+def block(spec: Spec, seed: int) -> dict[str, Any]:
+    """Measure some networks, each with a circle of its own: ``lengths``, (networks, depth + 1); draw the first of all.
 
     From the block of network 0 come also ``images``, (depth + 1, shown, 2), and ``shares`` of the variance in them.
     """
@@ -114,20 +96,11 @@ def block(spec: CircleSpec, seed: int) -> dict[str, Any]:
         circle = GreatCircle(basis[:, 0], basis[:, 1])
         lengths.append(trajectory_length(every[index], circle, points=spec.tangents, seed=seed).lengths)
         if index == 0:
-            found = _projected(every[0], circle.point(np.linspace(0.0, 1.0, spec.shown)))
+            net, points = every[0], circle.point(np.linspace(0.0, 1.0, spec.shown))
+            ends = [name for name, part in net.named_children() if next(part.parameters(), None) is None]  # the tanhs
+            paths, shares = zip(projected(points.numpy()), *images_in(net, points, ends), strict=True)
+            found = {"images": np.stack(paths), "shares": np.array(shares)}
     return {"lengths": np.asarray(lengths, dtype=np.float64), **found}
-
-
-def _projected(net: Any, points: torch.Tensor) -> dict[str, Any]:
-    """Each layer's image of some points in the plane of its first two principal components."""
-    images = [projected(points.numpy())]
-    with torch.no_grad():
-        for part in net:
-            points = part(points)
-            if next(part.parameters(), None) is None:  # a layer ends with its tanh
-                images.append(projected(points.numpy()))
-    paths, shares = zip(*images, strict=True)
-    return {"images": np.stack(paths), "shares": np.array(shares)}
 
 
 def _relative(found: Found) -> Array:
@@ -185,7 +158,7 @@ def draw(found: Found) -> pictures.Figure:
     return picture
 
 
-_QUICK = Sweep(block, CircleSpec(16.0, 100, 6), runs=50, seed=3, block=25)
+_QUICK = Sweep(block, Spec(variance=16.0, width=100, depth=6, tangents=256, shown=6000), runs=50, seed=3, block=25)
 
 _CIRCLES = {"quick": _QUICK, "paper": _QUICK.but(runs=1000, block=50)}  # widths and depths are the paper's in both
 _PLANES = {"quick": _BOUNDARIES, "paper": _BOUNDARIES.but(networks=1000)}

@@ -9,7 +9,7 @@ one number a layer, begins at 1, and the penalty is scaled by 0.01; the original
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -21,10 +21,10 @@ from epoch0 import plots
 from epoch0.experiments.claims import Claim, at_least, at_most, between
 from epoch0.experiments.cost import Cost
 from epoch0.papers import pictures
-from epoch0.papers.catalogue import Artifact
 from epoch0.papers.raghu.convnet import SMALL, ConvNet, examples
 from epoch0.papers.raghu.trained import history, training
-from epoch0.papers.sweep import Cell, Claims, Decision, Found, Sweep, Table, over_runs
+from epoch0.papers.sweep import Artifact, Cell, Found, Spec, Sweep
+from epoch0.papers.tables import Claims, Decision, Table, over_runs
 from epoch0.train.evaluation import Accuracy
 from epoch0.train.trajectory_regularization import TrajectoryRegularization
 
@@ -32,24 +32,10 @@ KINDS = {"batch": "batch norm", "trajectory": "trajectory regularization", "none
 COMPARABLE = 0.02  # accuracies perform "comparably" if they differ by less
 
 
-@dataclass(frozen=True)
-class RegularizedSpec:
-    """What one trial trains by Adam, and the steps ``at`` which it is tested, on so many test images.
+def regularized(spec: Spec, seed: int) -> dict[str, Any]:
+    """Train one network by Adam and test it ``at`` some steps, on so many test images.
 
-    ``examples`` None are all images.
-    """
-
-    data: str
-    network: ConvNet
-    at: tuple[int, ...]
-    batch_size: int
-    learning_rate: float
-    tested: int
-    examples: int | None = None
-
-
-def regularized(spec: RegularizedSpec, seed: int) -> dict[str, Any]:
-    """Train one network and test it at some steps. A seed has the same weights and batches in every kind of network.
+    A seed has the same weights and batches in every kind of network.
 
     Returns:
         ``steps``, (steps,); ``accuracy`` on test images, (steps,), that of a guess from where a run diverged on;
@@ -73,7 +59,7 @@ def _layers(model: nn.Module) -> dict[str, list[float]]:
     return {"multipliers": [layer.multiplier.item() for layer in layers], "ratios": ratios}
 
 
-def cost(spec: RegularizedSpec) -> Cost:
+def cost(spec: Spec) -> Cost:
     """Of one network."""
     net = spec.network
     name, images = f"conv net, {KINDS[net.norm]}, {spec.data}", spec.at[-1] * spec.batch_size
@@ -121,33 +107,19 @@ def claims(found: Found) -> Claims:
 
 
 def draw(found: Found) -> pictures.Figure:
-    """Test accuracy against training step, one line a kind; beside it the second half, enlarged."""
-    picture, (whole, late) = plots.figure(8.6, 4.2, 1, 2, width_ratios=(3, 2))
+    """Test accuracy against training step, one line a kind."""
+    picture, axes = plots.figure(6.4, 4.4)
     last = found.sweep["at"][-1]
-    for axes in (whole, late):
-        for place, (name, rows) in enumerate(found.table.by("network")):
-            kept = Table(row for row in rows if row["step"] >= (last / 2 if axes is late else 0))
-            label = name + (rows.told(" ({diverged} of {runs} diverged)")[0] if rows[0]["diverged"] else "")
-            beside = kept.column("step") + (place - 1) * 0.004 * last  # so that bars do not hide each other
-            pictures.points(axes, kept, beside, "accuracy", place, label, linestyle="-")
-        axes.set(xlabel="training step")
-    chance = 1 / found.sweep.spec.network.classes
-    whole.axhline(chance, color=plots.BOUND, linestyle=":", linewidth=1.2, label="chance")
-    whole.set(ylabel="test accuracy")
-    whole.legend(loc="lower right")
-    late.set_title("the second half, enlarged", loc="left")
-    return picture
-
-
-def _about(sweep: Sweep) -> str:
-    network = sweep.spec.network
-    channels = " to ".join(str(count) for count in sorted({network.channels[0], network.channels[-1]}))
-    rates = ", ".join(f"{spec.learning_rate:g} ({at['network']})" for at, spec, _ in sweep.cells())
-    return sweep.told(
-        f"{{data}}, conv net, {channels} channels, sigma_w^2 = {network.variance:g}; "
-        f"Adam, batch {{batch_size}}, learning rates {rates}; {{runs}} networks of each "
-        "kind; bars: two standard errors"
+    for place, (name, rows) in enumerate(found.table.by("network")):
+        label = name + (rows.told(" ({diverged} of {runs} diverged)")[0] if rows[0]["diverged"] else "")
+        beside = rows.column("step") + (place - 1) * 0.004 * last  # so that bars do not hide each other
+        pictures.points(axes, rows, beside, "accuracy", place, label, linestyle="-")
+    axes.axhline(
+        1 / found.cells[0].spec.network.classes, color=plots.BOUND, linestyle=":", linewidth=1.2, label="chance"
     )
+    axes.set(xlabel="training step", ylabel="test accuracy")
+    axes.legend(loc="lower right")
+    return picture
 
 
 def kinds(network: ConvNet, *rates: float) -> dict[str, dict[str, Any]]:
@@ -160,11 +132,12 @@ def kinds(network: ConvNet, *rates: float) -> dict[str, dict[str, Any]]:
 
 _AT = (0, 25, 50, 100, 150, 200, 300, 400, 500, 600)
 _LONG = (0, 500, 1000, 2000, 4000, 6000, 8000, 12_000, 16_000, 20_000)  # 51 epochs
-_DIGITS = RegularizedSpec("digits", SMALL, _AT, 32, 0.0, tested=360)
-_CIFAR = RegularizedSpec("cifar10", ConvNet(), _LONG, 128, 0.0, tested=10_000)
+_DIGITS = Spec(data="digits", at=_AT, batch_size=32, tested=360, examples=None)
+_CIFAR = Spec(data="cifar10", at=_LONG, batch_size=128, tested=10_000, examples=None)
 _PRESETS = {
     "quick": Sweep(regularized, _DIGITS, {"network": kinds(SMALL, 0.01, 0.01, 0.003)}, runs=12),
     "paper": Sweep(regularized, _CIFAR, {"network": kinds(ConvNet(), 0.001, 0.001, 0.001)}, runs=4),
 }
+_ABOUT = "conv net; Adam, learning rates tuned for each kind in quick, 0.001 in paper; bars: two standard errors"
 _TITLE = "Test accuracy with batch norm, trajectory regularization and neither"
-ARTIFACTS = (Artifact("raghu/fig11", _TITLE, "section 3.3", _PRESETS, table, claims, draw, _about, cost),)
+ARTIFACTS = (Artifact("raghu/fig11", _TITLE, "section 3.3", _PRESETS, table, claims, draw, _ABOUT, cost),)

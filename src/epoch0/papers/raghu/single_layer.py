@@ -9,7 +9,6 @@ and hardly generalise on.
 """
 
 import math
-from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 from typing import Any
@@ -25,9 +24,8 @@ from epoch0.experiments.claims import at_least, at_most
 from epoch0.experiments.cost import Cost
 from epoch0.networks import mlp
 from epoch0.papers import pictures
-from epoch0.papers.catalogue import Artifact
-from epoch0.papers.means import Array, slopes
-from epoch0.papers.sweep import Cell, Claims, Found, Sweep, Table, over_runs
+from epoch0.papers.sweep import Artifact, Cell, Found, Spec, Sweep
+from epoch0.papers.tables import Array, Claims, Table, over_runs, slopes
 from epoch0.papers.trials import EXTENTS
 from epoch0.seeds import numpy_generator
 from epoch0.train.device import chosen_device
@@ -39,35 +37,19 @@ LOW = 0.6  # test accuracy is low below this; dense networks that are trained wh
 GAP = 0.1  # ... and generalisation is poor if it is so far below training accuracy
 
 
-@dataclass(frozen=True)
-class LayerSpec:
-    """A hard-tanh network without biases at first, ``variance`` is sigma_w^2, and the layer of it that is trained.
-
-    ``layer`` 1 makes the second hidden layer. Images are put at a random place of a black square of that ``side``; 0
-    leaves them as they are. At most ``judged`` training images are used for the training accuracy.
-    """
-
-    data: str
-    side: int
-    width: int
-    hidden: int
-    variance: float
-    layer: int
-    epochs: int
-    batch_size: int
-    learning_rate: float
-    momentum: float
-    judged: int
-
-
-def network(spec: LayerSpec, inputs: int, classes: int, seed: int) -> nn.Sequential:
+def network(spec: Spec, inputs: int, classes: int, seed: int) -> nn.Sequential:
     """The network before training, the same whichever layer is trained."""
     sizes = [inputs, *[spec.width] * spec.hidden, classes]
     return mlp(sizes, "hardtanh", weights=Gaussian(math.sqrt(spec.variance)), seed=seed)
 
 
-def trained(spec: LayerSpec, seed: int) -> dict[str, Any]:
-    """Train the layer: ``train`` and ``test`` accuracy, before training and after every epoch; ``diverged``."""
+def trained(spec: Spec, seed: int) -> dict[str, Any]:
+    """Train one layer: ``train`` and ``test`` accuracy, before training and after every epoch; ``diverged``.
+
+    The network is one of hard tanh without biases at first, ``variance`` is sigma_w^2; ``layer`` 1 makes the second
+    hidden layer. Images are put at a random place of a black square of that ``side``; 0 leaves them as they are. At
+    most ``judged`` training images are used for the training accuracy.
+    """
     train, test = load(spec.data, "train"), load(spec.data, "test")
     x, held = _inputs(spec, train, test)
     y, labels = torch.as_tensor(train.labels), torch.as_tensor(test.labels)
@@ -87,7 +69,7 @@ def trained(spec: LayerSpec, seed: int) -> dict[str, Any]:
     return {**found, "diverged": done.diverged}
 
 
-def _inputs(spec: LayerSpec, train: DataSet, test: DataSet) -> tuple[Tensor, Tensor]:
+def _inputs(spec: Spec, train: DataSet, test: DataSet) -> tuple[Tensor, Tensor]:
     """Training and test images, flat, with the mean and variance of the training ones taken out."""
     if not spec.side:
         return torch.as_tensor(train.inputs("standard")), torch.as_tensor(test.inputs("standard", like=train))
@@ -108,7 +90,7 @@ def scattered(images: np.ndarray, side: int, stream: int) -> np.ndarray:
     return found.reshape(count, -1)
 
 
-def cost(spec: LayerSpec) -> Cost:
+def cost(spec: Spec) -> Cost:
     """What is below the trained layer needs no gradient."""
     shape, classes, train, test = EXTENTS[spec.data]
     inputs = spec.side**2 if spec.side else int(np.prod(shape))
@@ -176,26 +158,18 @@ def draw(found: Found) -> pictures.Figure:
     return picture
 
 
-def _about(sweep: Sweep) -> str:
-    placed = " at random places of {side} x {side}" if sweep["side"] else ""
-    return sweep.told(
-        f"hard-tanh, {{hidden}} hidden layers of width {{width}}, $\\sigma_w^2$ = {{variance:g}}; {{data}}{placed}; "
-        "SGD, rate {learning_rate:g}, momentum {momentum:g}, batch {batch_size}; {runs} networks; error bars as bands: "
-        "two standard errors"
-    )
-
-
 # a network has the same weights, and the same batches, whichever layer is trained
-_DIGITS = Sweep(
-    trained, LayerSpec("digits", 0, 100, 8, 1.0, 1, 30, 64, 0.3, 0.9, 10_000), {"layer": tuple(range(1, 8))}, runs=10
-)
+_HOW = {"epochs": 30, "batch_size": 64, "learning_rate": 0.3, "momentum": 0.9, "judged": 10_000}
+_SPEC = Spec(data="digits", side=0, width=100, hidden=8, variance=1.0, **_HOW)
+_DIGITS = Sweep(trained, _SPEC, {"layer": tuple(range(1, 8))}, runs=10)
 _MNIST = _DIGITS.but(data="mnist", epochs=20, runs=5)
 _PRESETS = {"quick": _DIGITS, "paper": _MNIST}
 _CIFAR = _MNIST.but(data="cifar10", width=200, epochs=40)
 _HARDER = {"quick": _DIGITS.but(side=14, width=200, runs=5), "paper": _CIFAR}
+_ABOUT = "hard tanh, variance: sigma_w^2; SGD; error bars as bands: two standard errors"
 _TITLE, _PLACE = "Accuracy with exactly one hidden layer trained", "section 3.1"
 _HARD = f"{_TITLE}, harder images", _PLACE, _HARDER
 ARTIFACTS = (
-    Artifact("raghu/fig7", _TITLE, _PLACE, _PRESETS, table, partial(claims, False), draw, _about, cost),
-    Artifact("raghu/fig17", *_HARD, table, partial(claims, True), draw, _about, cost),
+    Artifact("raghu/fig7", _TITLE, _PLACE, _PRESETS, table, partial(claims, False), draw, _ABOUT, cost),
+    Artifact("raghu/fig17", *_HARD, table, partial(claims, True), draw, _ABOUT, cost),
 )

@@ -23,15 +23,13 @@ from epoch0 import plots
 from epoch0.activity.robustness import robustness
 from epoch0.curves import Arc
 from epoch0.distributions import Gaussian
-from epoch0.errors import InputError
 from epoch0.experiments.claims import at_least, at_most, between
 from epoch0.experiments.cost import Cost
 from epoch0.networks import mlp
 from epoch0.papers import pictures
-from epoch0.papers.catalogue import Artifact
-from epoch0.papers.means import Array, mean_and_error, slopes
 from epoch0.papers.raghu.convnet import KEEPING, LAYERS, SMALL, ConvNet, examples, mark_pools
-from epoch0.papers.sweep import Cell, Claims, Found, Results, Sweep, Table, by, more, over_runs
+from epoch0.papers.sweep import Artifact, Cell, Found, Spec, Sweep
+from epoch0.papers.tables import Array, Claims, Table, by, mean_and_error, more, over_runs, slopes
 from epoch0.papers.trials import checkpoint_of, fit
 from epoch0.seeds import numpy_generator
 from epoch0.train.device import chosen_device
@@ -68,29 +66,6 @@ class DenseNet:
         return mlp(self.sizes, weights=Gaussian(math.sqrt(self.variance)), seed=seed)
 
 
-@dataclass(frozen=True)
-class TrainedSpec:
-    """What one trial trains, and the steps ``at`` which it is measured, from 0 to the last of the training.
-
-    Lengths are means over so many ``arcs`` of so many ``points``; ``absolute`` and ``relative`` are sizes of noise,
-    with so many ``draws`` for each layer and size; accuracies are over ``tested`` images of the test
-    set; ``examples`` of training are all where it is None.
-    """
-
-    data: str
-    network: ConvNet | DenseNet
-    at: tuple[int, ...]
-    batch_size: int
-    learning_rate: float
-    arcs: int
-    points: int
-    absolute: tuple[float, ...]
-    relative: tuple[float, ...]
-    draws: int
-    tested: int
-    examples: int | None = None
-
-
 Looks = Callable[[int, nn.Module], dict[str, Any]]
 
 
@@ -116,8 +91,12 @@ def training(
         )
 
 
-def trained(spec: TrainedSpec, seed: int) -> dict[str, Any]:
+def trained(spec: Spec, seed: int) -> dict[str, Any]:
     """Train one network and measure it at some steps: lengths, weight scale, accuracy; noise in its layers at the end.
+
+    Lengths are means over so many ``arcs`` of so many ``points``; ``absolute`` and ``relative`` are sizes of noise,
+    with so many ``draws`` for each layer and size; accuracies are over ``tested`` images of the test set; ``examples``
+    of training are all where it is None.
 
     Returns:
         ``steps``, (steps,); ``accuracy`` on test images and the ``loss`` since the last measurement, (steps,), the
@@ -185,32 +164,19 @@ def scale(weight: Tensor) -> float:
     return float(weight.detach().double().square().mean()) * weight[0].numel()
 
 
-class TrainedSweep(Sweep):
-    """Networks by their names; runs that diverged are left out of what is gathered."""
-
-    def gather(self, results: Results) -> Found:
-        """The results cell by cell, if not every network of a kind diverged."""
-        found = super().gather(results)
-        for place, cell in enumerate(found.cells):
-            kept = [one for one in cell.results if not one["diverged"]]
-            if not kept:
-                what = f"{cell.runs} networks {cell.at['networks']}"
-                raise InputError(f"all {what} diverged; a lower learning rate would help.")
-            found.cells[place] = replace(cell, results=kept, runs=len(kept))
-        return found
+_HOW = {"batch_size": 32, "learning_rate": 0.01, "arcs": 4, "points": 32, "draws": 5, "tested": 360, "examples": None}
+_NOISY = {"absolute": (0.05, 0.1, 0.25, 0.5, 1.0), "relative": (0.1, 0.25, 0.5, 1.0, 2.0)}
+_DIGITS = Spec(data="digits", at=(0, 10, 30, 100, 300, 1000), **_HOW, **_NOISY)
+_LONG: dict[str, Any] = {"at": (0, 100, 300, 1000, 3000, 10_000), "batch_size": 128}
+_CIFAR = _DIGITS.but(data="cifar10", tested=2000, **_LONG)
+_DENSE_DIGITS = _DIGITS.but(learning_rate=0.02, absolute=(), relative=(), draws=0)
+_DENSE_MNIST = _DENSE_DIGITS.but(data="mnist", tested=10_000, **_LONG)
 
 
-_NOISES = (0.05, 0.1, 0.25, 0.5, 1.0), (0.1, 0.25, 0.5, 1.0, 2.0)
-_DIGITS = TrainedSpec("digits", SMALL, (0, 10, 30, 100, 300, 1000), 32, 0.01, 4, 32, *_NOISES, draws=5, tested=360)
-_CIFAR = replace(_DIGITS, data="cifar10", at=(0, 100, 300, 1000, 3000, 10_000), batch_size=128, tested=2000)
-_DENSE_DIGITS = replace(_DIGITS, learning_rate=0.02, absolute=(), relative=(), draws=0)
-_DENSE_MNIST = replace(_DENSE_DIGITS, data="mnist", at=_CIFAR.at, batch_size=128, tested=10_000)
-
-
-def named(spec: TrainedSpec, networks: Sequence[ConvNet | DenseNet], runs: int) -> TrainedSweep:
+def named(spec: Spec, networks: Sequence[ConvNet | DenseNet], runs: int) -> Sweep:
     """Networks of some kinds, each under its name; run i has the same seed in all, so the same batches and arcs."""
     axes = {"networks": {name_of(net): {"network": net} for net in networks}}
-    return TrainedSweep(trained, replace(spec, network=networks[0]), axes, runs)
+    return Sweep(trained, spec.but(network=networks[0]), axes, runs, converged=True)
 
 
 def name_of(network: ConvNet | DenseNet) -> str:
@@ -247,19 +213,7 @@ def accurate(found: Found, cells: Sequence[Cell] | None = None) -> Claims:
     return decided
 
 
-def _about(more: str, sweep: Sweep) -> str:
-    what = "conv net, {network.channels[0]} channels, fully connected {network.hidden[0]} and {network.hidden[1]}, "
-    what += "sigma_w^2 = {network.variance:g}"
-    if isinstance(sweep.spec.network, DenseNet):
-        sizes = sweep.spec.network.sizes
-        what = f"fully connected ReLU networks, {len(sizes) - 2} hidden layers of width {sizes[1]}"
-    return sweep.told(
-        f"{{data}}, {what}; {sweep['at'][-1]:,} steps of SGD at {{learning_rate:g}} (momentum {MOMENTUM:g}), batch "
-        f"{{batch_size}}; {{runs}} networks{more}; bars: two standard errors"
-    )
-
-
-def cost(spec: TrainedSpec) -> Cost:
+def cost(spec: Spec) -> Cost:
     """Of one network, with its noise."""
     net = spec.network
     count = len(net.sizes) - 1 if isinstance(net, DenseNet) else sum(layer.kind != "pooling" for layer in LAYERS)
@@ -478,12 +432,10 @@ def draw_noise(found: Found) -> pictures.Figure:
     return picture
 
 
-_BETWEEN = ", {arcs} arcs between test images in each; "
 _BOTH, _PLAIN = conv_nets("none", "batch"), conv_nets("none")
-_NOISE_IN = partial(_about, " of each kind, {draws} draws of noise, {tested} test images")
-_SCALE = partial(_about, "; scale: fan-in times the mean square of the weights")
-_OF_EACH = partial(_about, " of each sigma_w^2, {arcs} arcs between test images in each")
-_GREY, _DOTTED = (partial(_about, f"{_BETWEEN}{one}grey: pooling layers") for one in ("", "dotted: into batch norm; "))
+_SGD = f"by SGD with momentum {MOMENTUM:g}; bars: two standard errors"
+_CONV, _WIDE = f"conv net, sigma_w^2 = 2, {_SGD}", f"fully connected, 8 hidden layers of width 100, {_SGD}"
+_SCALE, _GREY = f"scale: fan-in times the mean square of the weights; {_CONV}", f"grey: pooling layers; {_CONV}"
 _DENSE, _artifact = dense_nets(1.0, 2.0), partial(Artifact, cost=cost)
 _LENGTHS = partial(draw_steps, "networks", "length", "length of the arc after the layer")
 _BY_MODE = partial(draw_steps, "statistics", "length", "length of the arc after the layer")
@@ -492,9 +444,9 @@ _SIXTH, _NINTH = "Accuracy against noise in one layer's weights", "Weight scale 
 _EIGHTH, _TITLE = "Trajectory length of each layer through training", "Trajectory length through training"
 _TENTH, _EIGHTEENTH, _AT = f"{_TITLE} with batch norm", f"{_TITLE}, fully connected", "section 3.2"
 ARTIFACTS = (
-    _artifact("raghu/fig6", _SIXTH, "section 3.1", _BOTH, noise_table, noise_claims, draw_noise, _NOISE_IN),
+    _artifact("raghu/fig6", _SIXTH, "section 3.1", _BOTH, noise_table, noise_claims, draw_noise, _CONV),
     _artifact("raghu/fig8", _EIGHTH, _AT, _PLAIN, length_table, conv_claims, _LENGTHS, _GREY),
     _artifact("raghu/fig9", _NINTH, _AT, _PLAIN, scale_table, scale_claims, _SCALES, _SCALE),
-    _artifact("raghu/fig10", _TENTH, _AT, _BOTH, norm_table, norm_claims, _BY_MODE, _DOTTED),
-    _artifact("raghu/fig18", _EIGHTEENTH, _AT, _DENSE, length_table, dense_claims, _LENGTHS, _OF_EACH),
+    _artifact("raghu/fig10", _TENTH, _AT, _BOTH, norm_table, norm_claims, _BY_MODE, f"dotted: into norms; {_GREY}"),
+    _artifact("raghu/fig18", _EIGHTEENTH, _AT, _DENSE, length_table, dense_claims, _LENGTHS, _WIDE),
 )

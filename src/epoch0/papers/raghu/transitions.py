@@ -2,7 +2,6 @@
 
 import functools
 import math
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -12,13 +11,12 @@ from epoch0 import plots
 from epoch0.activity import transitions
 from epoch0.curves import Arc
 from epoch0.distributions import Gaussian
-from epoch0.experiments.claims import at_least, at_most, between, fitted_exponent, increasing, linear
+from epoch0.experiments.claims import at_least, at_most, between, increasing, linear
 from epoch0.measure.length import trajectory_length
 from epoch0.networks import ensemble
-from epoch0.papers import pictures
-from epoch0.papers.catalogue import Artifact
-from epoch0.papers.means import Mean, mean_and_error, mean_growth, ratio_of_sums, slopes
-from epoch0.papers.sweep import Cell, Claims, Decision, Found, Sweep, Table, agrees, by, over_runs
+from epoch0.papers import pictures, tables
+from epoch0.papers.sweep import Artifact, Cell, Found, Spec, Sweep
+from epoch0.papers.tables import Claims, Decision, Mean, Table, agrees, by, mean_and_error, over_runs, slopes
 from epoch0.papers.trials import CurveSpec
 from epoch0.theory import growth as growth_theory
 from epoch0.theory.growth import raghu_lower_bound, raghu_upper_bound
@@ -31,29 +29,12 @@ SIGMA = r"$\sigma_w^2$ = {:g}"
 _NAME = "width {width}, sigma_w^2 = {variance:g}"
 
 
-@dataclass(frozen=True)
-class ArcSpec:
-    """Networks of one kind, and an arc between two points scaled to norm sqrt(size).
-
-    ``variance`` is sigma_w^2, ``biased`` is sigma_b^2 / sigma_w^2.
-    """
-
-    activation: str
-    ends: CurveSpec
-    depth: int
-    counted: bool = False
-    width: int = 0
-    variance: float = 0.0
-    biased: float = 0.0
-    tangents: int = 64
-    first: int = 0
-    networks: int = 1
-
-
-def block(spec: ArcSpec, seed: int) -> dict[str, Any]:
+def block(spec: Spec, seed: int) -> dict[str, Any]:
     """``lengths`` (networks, depth + 1), ``growth`` (networks, depth); if counted, ``transitions`` (networks, depth).
 
-    A network is the same whatever the block it is measured in. Source: Raghu et al. 2017, sections 2.1 and 2.2.
+    Of an arc between two points scaled to norm sqrt(size), in networks of which ``variance`` is sigma_w^2 and
+    ``biased`` sigma_b^2 / sigma_w^2. A network is the same whatever the block it is measured in. Source: Raghu et al.
+    2017, sections 2.1 and 2.2.
     """
     arc = Arc(*(math.sqrt(spec.ends.size) * end for end in spec.ends.points()))
     sizes = [spec.ends.size] + [spec.width] * spec.depth
@@ -70,7 +51,7 @@ def table(found: Found) -> Table:
     """One row for each combination and layer: length, growth and transitions."""
 
     def measured(cell: Cell) -> dict[str, Any]:
-        growth = np.array([mean_growth(cell["growth"][:, i : i + 1])[:2] for i in range(cell.spec.depth)])
+        growth = np.array([tables.mean_growth(cell["growth"][:, i : i + 1])[:2] for i in range(cell.spec.depth)])
         counts = {"transitions": cell["transitions"]} if cell.spec.counted else {}
         return {"length": cell["lengths"][:, 1:], "growth": Mean(*growth.T), **counts}
 
@@ -88,7 +69,7 @@ def growth_table(found: Found) -> Table:
     """
 
     def settled(cell: Cell) -> tuple[float, float, int]:
-        return mean_growth(cell["growth"][:, SETTLED - 1 :])
+        return tables.mean_growth(cell["growth"][:, SETTLED - 1 :])
 
     def exact(cell: Cell) -> dict[str, Any]:
         spec = cell.spec
@@ -99,7 +80,7 @@ def growth_table(found: Found) -> Table:
 
 
 @functools.cache
-def predicted(spec: ArcSpec) -> dict[str, float]:
+def predicted(spec: Spec) -> dict[str, float]:
     """Bounds on the growth of one layer (Theorem 3), and for ReLU the exact growth."""
     stds = math.sqrt(spec.variance), math.sqrt(spec.biased * spec.variance)
     found = {"lower": raghu_lower_bound(*stds, spec.width, spec.activation)}
@@ -239,7 +220,7 @@ def saturated_table(found: Found) -> Table:
 
     def measured(cell: Cell) -> dict[str, Any]:
         counts = cell["transitions"]
-        return {"growth": ratio_of_sums(counts[:, 1:].sum(1), counts[:, :-1].sum(1))}
+        return {"growth": tables.ratio_of_sums(counts[:, 1:].sum(1), counts[:, :-1].sum(1))}
 
     def law(cell: Cell) -> dict[str, Any]:
         width, biased = cell.spec.width, cell.spec.biased
@@ -273,9 +254,8 @@ def saturated_claims(found: Found) -> Claims:
         ),
     }
     for biased, some in rows.by("biased"):
-        power = [[value] for value in fitted_exponent(*some.of("width", "growth", "growth_error"))]
         text = f"the factor grows like the root of the width (exponent within 0.05; sigma_b^2 = {biased:g} sigma_w^2)"
-        decided[text] = by(between, *power, 0.45, 0.55, int(some.column("runs").sum()), ["exponent"])
+        decided[text] = some.power("width", "growth", 0.5, 0.05, "exponent")
     for width, some in found.table.where(biased=0.0).by("width"):
         text = f"at smaller scales it is less, the more so the smaller (width {width})"
         decided[text] = some.claim(increasing, "growth", names="sigma_w^2 = {variance:g}")
@@ -401,35 +381,33 @@ def growth_over(swept: str, found: Found) -> pictures.Figure:
     return picture
 
 
-def _about(sweep: Sweep, bars: str = "bars: two standard errors") -> str:
-    ends = f"two images of {sweep['ends'].data}" if sweep["ends"].data else "two random vectors in R^100"
-    biases = {0.0: "no biases, ", 1.0: "sigma_b = sigma_w, "}.get(sweep["biased"], "biases as told, ")
-    scaled = f"{biases}an arc between {ends} scaled to norm sqrt(inputs)"
-    return sweep.told(f"{{activation}}, {scaled}; {{runs}} networks a point, depth {{depth}}; {bars}")
-
-
 _DIGITS = CurveSpec("digits", size=64, first=100, second=300)
 _MNIST = CurveSpec("mnist", size=784, first=100, second=1000)
 _RANDOM = CurveSpec("random", size=100)
 
 
-def _sweep(spec: ArcSpec, width: tuple[int, ...], variance: tuple[float, ...], runs: int, block_size: int) -> Sweep:
+def arc(activation: str, ends: CurveSpec, depth: int, counted: bool = False) -> Spec:
+    """What a trial is given, but for widths and variances; ``counted`` with transitions, which takes long."""
+    return Spec(activation=activation, ends=ends, depth=depth, counted=counted, biased=0.0, tangents=64)
+
+
+def _sweep(spec: Spec, width: tuple[int, ...], variance: tuple[float, ...], runs: int, block_size: int) -> Sweep:
     seed = "{activation} {width} {variance!r}"  # each combination has an ensemble of its own
     return Sweep(block, spec, {"width": width, "variance": variance}, runs, seed, block=block_size)
 
 
 _COUNTED = {
-    "quick": _sweep(ArcSpec("hardtanh", _DIGITS, 8, True), (16, 32, 64), (2.0, 4.0, 8.0), 40, 10),
-    "paper": _sweep(ArcSpec("hardtanh", _MNIST, 10, True), (16, 32, 64, 128), (1.0, 2.0, 4.0, 8.0), 20, 2),
+    "quick": _sweep(arc("hardtanh", _DIGITS, 8, True), (16, 32, 64), (2.0, 4.0, 8.0), 40, 10),
+    "paper": _sweep(arc("hardtanh", _MNIST, 10, True), (16, 32, 64, 128), (1.0, 2.0, 4.0, 8.0), 20, 2),
 }
 _RELU = {
-    "quick": _sweep(ArcSpec("relu", _DIGITS, 8), (16, 64), (1.0, 2.0, 4.0), 200, 100),
-    "paper": _sweep(ArcSpec("relu", _MNIST, 10), (16, 64, 256), (1.0, 2.0, 4.0, 8.0), 200, 25),
+    "quick": _sweep(arc("relu", _DIGITS, 8), (16, 64), (1.0, 2.0, 4.0), 200, 100),
+    "paper": _sweep(arc("relu", _MNIST, 10), (16, 64, 256), (1.0, 2.0, 4.0, 8.0), 200, 25),
 }
 _WIDTHS, _VARIANCES = (4, 8, 16, 32, 64, 128, 256, 512), (1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
 _GRID = {
-    "quick": _sweep(ArcSpec("hardtanh", _RANDOM, 10), (4, 16, 64, 128), _VARIANCES[:-1], 20, 20),
-    "paper": _sweep(ArcSpec("hardtanh", _RANDOM, 10), _WIDTHS, _VARIANCES, 50, 50),
+    "quick": _sweep(arc("hardtanh", _RANDOM, 10), (4, 16, 64, 128), _VARIANCES[:-1], 20, 20),
+    "paper": _sweep(arc("hardtanh", _RANDOM, 10), _WIDTHS, _VARIANCES, 50, 50),
 }
 
 _BIASED = {name: sweep.but(biased=1.0) for name, sweep in _GRID.items()}
@@ -437,15 +415,16 @@ _SCALES: dict[str, Any] = {
     "width": (16, 64, 144),
     "biased variance": ((0.0, 1e2), (0.0, 1e4), (0.0, 1e6), (0.0, 1e8), (1.0, 1e8), (4.0, 1e8)),
 }
-_SIGNS = Sweep(block, ArcSpec("hardtanh", _RANDOM, 3, True), _SCALES, 2000, "{width} {biased!r} {variance!r}", block=50)
+_SIGNS = Sweep(block, arc("hardtanh", _RANDOM, 3, True), _SCALES, 2000, "{width} {biased!r} {variance!r}", block=50)
 _SATURATED = {"quick": _SIGNS.but(runs=400), "paper": _SIGNS}
 _WIDTH_ALONE = {name: sweep.but(variance=(4.0,)) for name, sweep in _GRID.items()}
 _VARIANCE_ALONE = {name: sweep.but(width=sweep["width"][-1:]) for name, sweep in _GRID.items()}
 _FOUR = "Growth of transitions in a layer where all neurons are saturated, hard tanh"
 _LENGTH, _GROWTH = "Length at each layer", "Growth of length in a layer against"
 _TWO, _FIVE = "Transitions against depth and against width", "Transitions against trajectory length"
-_NO_BARS = partial(_about, bars="means over the networks, no bars")
-_artifact = partial(Artifact, table=table, draw=lengths, about=_about)
+_ENDS = "an arc between two images, or random vectors, scaled to norm sqrt(inputs)"
+_ABOUT, _NO_BARS = f"{_ENDS}; bars: two standard errors", f"{_ENDS}; means over the networks, no bars"
+_artifact = partial(Artifact, table=table, draw=lengths, about=_ABOUT)
 _by_layer = partial(_artifact, place="", claims=hard_tanh_length_claims)
 _bounded = partial(
     _artifact,

@@ -1,0 +1,193 @@
+"""Tables of what a figure measured, means with their errors, and what decides the claims about them."""
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from epoch0.experiments.claims import Claim, between, equal_within_error, fitted_exponent
+
+Array = NDArray[Any]
+Decision = Callable[[str], Claim]  # the text of a claim -> the claim, decided
+Claims = Mapping[str, Decision]  # what a paper says -> what decides it
+
+
+class Mean(NamedTuple):
+    """A mean and its standard error, numbers or arrays of one shape."""
+
+    mean: Any
+    error: Any
+
+
+def mean_and_error(values: Any) -> Mean:
+    """Mean over the first axis and its standard error, which is NaN for a single value.
+
+    >>> mean_and_error(np.array([1.0, 2.0, 3.0]))               # shape (runs, ...) gives (...)
+    Mean(mean=2.0, error=0.5773502691896258)
+    """
+    values = np.asarray(values, dtype=np.float64)
+    mean = values.mean(axis=0)
+    error = values.std(axis=0, ddof=1) / math.sqrt(len(values)) if len(values) > 1 else np.full_like(mean, math.nan)
+    return Mean(float(mean), float(error)) if np.ndim(mean) == 0 else Mean(mean, error)
+
+
+def means(values: Iterable[Any]) -> Mean:
+    """Mean and error of each of several settings, (runs,) each: two arrays (settings,)."""
+    return Mean(*np.transpose([mean_and_error(one) for one in values]))
+
+
+def slopes(values: Array) -> Array:
+    """Least-squares slope of values along the last axis, a step apart, shape (...) of (..., places)."""
+    places = np.arange(values.shape[-1]) - (values.shape[-1] - 1) / 2
+    return np.asarray(values @ places / (places @ places))
+
+
+def columns_of(**values: Array) -> dict[str, float]:
+    """Two columns of a row for each name: the mean over the first axis, and its standard error as ``name_error``."""
+    each = {name: mean_and_error(one) for name, one in values.items()}
+    return {f"{name}{part}": one[i] for name, one in each.items() for i, part in enumerate(("", "_error"))}
+
+
+def mean_growth(growth: Array) -> tuple[float, float, int]:
+    """Mean over all layers of all networks, its standard error over networks, and the networks that count.
+
+    A layer that nothing reaches has no growth factor. The others count alike: a mean of each network's own mean would
+    give the layers before a death more weight, among them the one that killed, and understate.
+
+    Args:
+        growth: shape (networks, layers), NaN where nothing reached the layer.
+    """
+    alive = ~np.isnan(growth)
+    kept = alive.any(axis=1)
+    total, count = np.where(alive, growth, 0.0)[kept].sum(axis=1), alive[kept].sum(axis=1)
+    return (*ratio_of_sums(total, count), len(total))
+
+
+def ratio_of_sums(above: Array, below: Array) -> Mean:
+    """The sum of some numbers over that of others, of the same independent runs, and its standard error."""
+    runs, mean = len(above), above.sum() / below.sum()
+    if runs < 2:
+        return Mean(float(mean), math.nan)
+    spread = math.sqrt(float(((above - mean * below) ** 2).sum()) / (runs - 1))
+    return Mean(float(mean), spread / float(below.mean()) / math.sqrt(runs))
+
+
+class Table(list[dict[str, Any]]):
+    """Rows, and what claims and pictures ask of them."""
+
+    def where(self, **values: Any) -> "Table":
+        """The rows with these values in these columns; a tuple or list stands for any of its values."""
+        sets = {name: value if isinstance(value, tuple | list) else (value,) for name, value in values.items()}
+        return Table(row for row in self if all(row[name] in allowed for name, allowed in sets.items()))
+
+    def by(self, column: str) -> Iterator[tuple[Any, "Table"]]:
+        """Each value of a column, in the order in which they come, with its rows."""
+        for value in dict.fromkeys(row[column] for row in self):
+            yield value, self.where(**{column: value})
+
+    def column(self, name: str) -> Array:
+        """One column; what is None is NaN."""
+        values = np.array([row[name] for row in self])
+        return values.astype(float) if values.dtype == object else values
+
+    def of(self, *names: str) -> Any:
+        """Several columns, each an array."""
+        return tuple(self.column(name) for name in names)
+
+    def told(self, template: str) -> list[str]:
+        """One text a row, such as ``"width {width}, layer {layer}"``: the settings in the evidence of a claim."""
+        return [template.format_map(row) for row in self]
+
+    def claim(self, decide: Callable[..., Claim], column: str, *bounds: Any, names: str, **more: Any) -> Decision:
+        """What decides a claim about a column of means, row by row; bounds are names of columns, numbers or arrays.
+
+        >>> from epoch0.experiments.claims import at_most
+        >>> rows = Table([{"width": 4, "loss": 0.5, "loss_error": 0.01, "runs": 9, "bound": 0.7}])
+        >>> rows.claim(at_most, "loss", "bound", names="width {width}")("the loss is below its bound").verdict
+        'holds'
+        """
+        given = [self.column(one) if isinstance(one, str) else one for one in bounds]
+        means, errors, runs = self.of(column, f"{column}_error", "runs")
+        return by(decide, means, errors, *given, runs, self.told(names), **more)
+
+    def power(self, x: str, column: str, exponent: float, within: float, name: str) -> Decision:
+        """What decides that a column of means goes like a power of another column, see :func:`power`."""
+        means, errors, runs = self.of(column, f"{column}_error", "runs")
+        return power(self.column(x), means, errors, runs, exponent, within, name)
+
+    def alike(self, column: str, group: str, groups: str, settings: str, **more: Any) -> Decision:
+        """What decides that groups of rows have equal means in a column, in every setting that other columns make.
+
+        ``group`` is the column that tells groups apart; ``groups`` and ``settings`` are texts with names of columns.
+        """
+        parts = [rows for _, rows in self.by(group)]
+        values = (np.stack([rows.column(name) for rows in parts], 1) for name in (column, f"{column}_error", "runs"))
+        names = [rows.told(groups)[0] for rows in parts]
+        return by(equal_within_error, *values, settings=parts[0].told(settings), groups=names, **more)
+
+
+def by(decide: Callable[..., Claim], *arguments: Any, **more: Any) -> Decision:
+    """What decides a claim, given all but its text.
+
+    >>> from epoch0.experiments.claims import exact
+    >>> by(exact, 2**3 == 8, "8 teeth")("there are 2^3 teeth").verdict
+    'holds'
+    """
+    return lambda text: decide(text, *arguments, **more)
+
+
+def more(decide: Decision, before: str = "", after: str = "", **numbers: float) -> Decision:
+    """The same with more evidence, in front or behind, and more numbers."""
+
+    def told(text: str) -> Claim:
+        claim = decide(text)
+        evidence = "; ".join(part for part in (before, claim.evidence, after) if part)
+        return replace(claim, evidence=evidence, numbers={**claim.numbers, **numbers})
+
+    return told
+
+
+def over_runs(decide: Callable[..., Claim], values: Any, *bounds: Any, names: Sequence[str]) -> Decision:
+    """The same for means over runs, the first axis, at one setting or several: shape (runs,) or (runs, settings).
+
+    A list has one array (runs,) for each setting, which may have different runs.
+
+    >>> from epoch0.experiments.claims import at_least
+    >>> over_runs(at_least, np.array([1.2, 1.21, 1.22, 1.2]), 1.0, names=["growth"])("it grows").verdict
+    'holds'
+    """
+    if isinstance(values, list):
+        return by(decide, *means(values), *bounds, [len(one) for one in values], names)
+    return by(decide, *mean_and_error(np.reshape(values, (len(values), -1))), *bounds, len(values), names)
+
+
+def power(x: Any, means: Array, errors: Array, runs: Any, exponent: float, within: float, name: str) -> Decision:
+    """What decides that a mean goes like a power of x, its exponent within so much of another."""
+    value = [[one] for one in fitted_exponent(x, means, errors)]
+    return by(between, *value, exponent - within, exponent + within, int(np.sum(runs)), [name])
+
+
+def agrees(
+    text: str,
+    measured: Any,
+    errors: Any,
+    exact: Any,
+    samples: Any,
+    settings: Sequence[str],
+    resolution: float,
+    groups: tuple[str, str] = ("measured", "exact"),
+    alike: bool = True,
+) -> Claim:
+    """Measured means are the exact values: they differ by less than ``resolution``, relatively; or in no setting.
+
+    >>> agrees("the mean is 1", [1.001, 0.999], [0.002, 0.002], 1.0, 50, ["a", "b"], resolution=0.05).verdict
+    'holds'
+    """
+    means = np.stack(np.broadcast_arrays(np.asarray(measured), exact), 1)
+    spread = np.stack([np.broadcast_to(errors, means.shape[:1]), np.zeros(len(means))], 1)
+    count = np.stack([np.broadcast_to(samples, means.shape[:1])] * 2, 1)
+    how: dict[str, Any] = {"settings": settings, "groups": groups, "alike": alike}
+    return equal_within_error(text, means, spread, count, resolution=resolution, **how)
