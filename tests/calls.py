@@ -341,7 +341,6 @@ CALLS: dict[str, Callable[[], dict[str, Any]]] = {
     "theory.mean_field.q_star": lambda: {**_SCALES, "density": 0.9},
     "theory.mean_field.variance_map": lambda: {**_SCALES, "q": 1.0, "density": 0.9},
     "theory.norms.NormRatio": lambda: {"widths": (4, 5), "scales": (1.0, 1.0)},
-    "theory.norms.at_width": lambda: {"width": 20, **_NORM},
     "theory.norms.chernoff_rate": lambda: {"eps": 0.1, "tail": "upper"},
     "theory.norms.failure_probability": lambda: {
         "eps": 0.2, "widths": [20, 30], "samples": 2, "method": "exact", "direction": "forward", "layers": 2
@@ -412,12 +411,9 @@ METHODS: dict[str, tuple[Callable[[], Any], Callable[[], dict[str, Any]]]] = {
     "Scores.save": (scores, lambda: {"path": folder() / "s.safetensors"}),
     "CriticalSparsity.dead": (lambda: e0.prune.critical_sparsity(scores()), lambda: {"sparsity": 0.5}),
     "GrowthLaw.cdf": (lambda: e0.theory.growth.GrowthLaw((3,), (1.0,)), lambda: {"x": 0.5}),
-    "GrowthLaw.pdf": (lambda: e0.theory.growth.GrowthLaw((3,), (1.0,)), lambda: {"x": 0.5}),
     "GrowthLaw.quantile": (lambda: e0.theory.growth.GrowthLaw((3,), (1.0,)), lambda: {"p": 0.5}),
-    "GrowthLaw.sample": (lambda: e0.theory.growth.GrowthLaw((3,), (1.0,)), lambda: {"n": 3, "seed": 1}),
     "NormRatio.interval": (lambda: e0.theory.norms.NormRatio((30,)), lambda: {"level": 0.9, "samples": 2}),
     "NormRatio.quantile": (lambda: e0.theory.norms.NormRatio((30,)), lambda: {"p": 0.5}),
-    "NormRatio.sample": (lambda: e0.theory.norms.NormRatio((30,)), lambda: {"n": 3, "seed": 1}),
     "Checkup.to_html": (lambda: report(), lambda: {"path": folder() / "page.html", "changes": ["a"]}),
     "Checkup.compare": (lambda: report(), lambda: {"after": report(), "changes": ["a"]}),
     "Checkup.print": (lambda: report(), lambda: {"width": 80, "depth": 1}),
@@ -492,7 +488,7 @@ NEVER_CALLED = {
     "theory.growth.LayerGrowth", "theory.mean_field.DepthScale", "theory.mean_field.EdgeCurve",
     "theory.mean_field.EdgeOfChaos", "theory.mean_field.Kernel", "theory.mean_field.Phase",
     "theory.mean_field.PhaseDiagram", "theory.mean_field.Propagation", "theory.norms.NormSummary",
-    "theory.norms.NormsAtWidth", "theory.pruning.LayerDensity", "theory.pruning.PredictedDensity", "train.Folder", 
+    "theory.pruning.LayerDensity", "theory.pruning.PredictedDensity", "train.Folder", 
     "train.Images",
     "train.Stacked", "train.Training", "train.chosen_device", "train.joined",
 }  # fmt: skip

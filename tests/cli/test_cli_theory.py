@@ -49,11 +49,9 @@ def test_kernel(tmp_path: Path) -> None:
     assert code == 0 and kernels["nngp"].shape == kernels["ntk"].shape == (30, 30) and str(file) in out
 
 
-def test_width_and_norms() -> None:
+def test_width() -> None:
     code, out, _ = epoch0("theory", "width", "--eps", 0.1, "--delta", 0.05, "--json")
     assert code == 0 and json.loads(out)["widths"] == {"paper": 4152, "chernoff": 3698, "exact": 1919}
-    code, out, _ = epoch0("theory", "norms", "--width", 500, "--layers", 10, "--json")
-    assert code == 0 and json.loads(out)["mean"] == pytest.approx(1)
 
 
 @pytest.mark.parametrize(
@@ -68,7 +66,6 @@ def test_width_and_norms() -> None:
         (("phase-diagram", "tanh", "--out", "picture.doc", "--points", 3), ".doc"),
         (("kernel", "relu", "--weight-std", "1e9", "--depth", 100), "overflow"),
         (("width", "--eps", 1.5), "eps=1.5"),
-        (("norms", "--width", 0), "0"),
     ],
 )
 def test_bad_input_is_one_line(

@@ -13,7 +13,7 @@ from PIL import Image
 
 from epoch0.data import load_npz, read_idx, write_idx
 from epoch0.data.decoding import read_images
-from epoch0.data.readers import content, encode_idx, parse_cifar, parse_idx
+from epoch0.data.readers import encode_idx, parse_cifar, parse_idx
 from epoch0.errors import InputError
 
 DTYPES = [np.uint8, np.int8, np.int16, np.int32, np.float32, np.float64]
@@ -128,9 +128,8 @@ def test_every_flipped_byte_of_a_gzip_body_is_refused(tmp_path: Path) -> None:
 
 def test_rubbish_after_gzip_content_is_refused(tmp_path: Path) -> None:
     (tmp_path / "tail.gz").write_bytes(gzip.compress(encode_idx(np.arange(3, dtype=np.uint8))) + b"more")
-    with pytest.raises(InputError, match="4 bytes after the end"):
+    with pytest.raises(InputError, match=r"tail\.gz is a damaged gzip file"):
         read_idx(tmp_path / "tail.gz")
-    assert content(tmp_path / "tail.gz")[0] == encode_idx(np.arange(3, dtype=np.uint8))
 
 
 def test_truncation_names_file_and_bytes(tmp_path: Path) -> None:

@@ -291,7 +291,9 @@ def test_glorots_activations_decay_by_the_root_of_two_and_its_gradients_do_not_d
 
 def test_the_mean_distortion_is_that_of_drawn_ratios() -> None:
     for width in (20, 500):
-        drawn = np.abs(1 - NormRatio((width,)).norm.sample(200_000, seed=4))
+        source = np.random.default_rng(4)
+        squares = source.standard_gamma(source.binomial(width, 0.5, size=200_000) / 2) * 4 / width
+        drawn = np.abs(1 - np.sqrt(squares))
         error = drawn.std() / math.sqrt(len(drawn))
         assert abs(drawn.mean() - distortion.expected_distortion(width)) < 4.5 * error  # one in 150,000
 

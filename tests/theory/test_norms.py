@@ -99,8 +99,6 @@ class TestTables:
             "chernoff  19592      1.17   0.0500",
             "exact     16767      1.00   0.0500",
         ]
-        text = str(norms.at_width(100, layers=100, samples=1000))
-        assert text.splitlines()[-1].split() == ["exact", "1.0000", "-"]  # no tolerance below 1 is kept
 
 
 class TestTwins:
@@ -178,29 +176,25 @@ class TestTwins:
         assert outside == pytest.approx(layer_failure(width, eps), abs=1e-12)
 
     @pytest.mark.parametrize("width", [1, 2, 7, 100])
-    def test_density_is_a_mixture_of_chi_squares(self, width: int) -> None:
+    def test_one_layer_is_a_mixture_of_chi_squares(self, width: int) -> None:
         x = np.array([0.01, 0.3, 1.0, 1.7, 4.0])
         on = np.arange(1, width + 1)
         mass = stats.binom.pmf(on, width, 0.5)
-        twin = [mass @ stats.chi2.pdf(width * value / 2, on) * width / 2 for value in x]
-        np.testing.assert_allclose(norms.NormRatio((width,)).pdf(x) * x, twin * x, atol=1e-11)
+        twin = [0.5**width + mass @ stats.chi2.cdf(width * value / 2, on) for value in x]
+        np.testing.assert_allclose(norms.NormRatio((width,)).cdf(x), twin, atol=1e-11)
 
     @pytest.mark.parametrize(("widths", "scales"), [((3, 4), ()), ((5, 20, 9), (0.5, 2.0, 1.3)), ((50,) * 8, ())])
-    def test_density_integrates_to_the_law(self, widths: tuple[int, ...], scales: tuple[float, ...]) -> None:
+    def test_moments_are_integrals_of_the_law(self, widths: tuple[int, ...], scales: tuple[float, ...]) -> None:
         law = norms.NormRatio(widths, scales)
-        # in y = log x the density is smooth; panels of Gauss points
-        nodes, weights = np.polynomial.legendre.leggauss(20)
-        ends = np.linspace(2 * math.log(law.norm.support[0]), 2 * math.log(law.norm.support[1]), 400)
-        half = np.diff(ends)[:, None] / 2
-        x = np.exp((ends[1:] + ends[:-1])[:, None] / 2 + half * nodes)
-        mass = half * weights * x * law.pdf(x)
+        # in y = log x the law is smooth; pieces so small that their middles tell
+        ends = np.exp(np.linspace(*(2 * math.log(end) for end in law.norm.support), 40_001))
+        mass, x = np.diff(law.cdf(ends)), np.sqrt(ends[1:] * ends[:-1])
         assert mass.sum() + law.zero_probability == pytest.approx(1.0, abs=1e-10)
-        assert (mass * x).sum() == pytest.approx(law.mean, rel=1e-8)
-        assert (mass * x * x).sum() - law.mean**2 == pytest.approx(law.variance, rel=1e-6)
+        assert (mass * x).sum() == pytest.approx(law.mean, rel=1e-6)
+        assert (mass * x * x).sum() - law.mean**2 == pytest.approx(law.variance, rel=1e-5)
         assert (mass * np.abs(1 - np.sqrt(x))).sum() + law.zero_probability == pytest.approx(
             law.mean_distortion, rel=1e-4
         )
-        assert mass[x < 1.2].sum() + law.zero_probability == pytest.approx(law.cdf(1.2), abs=0.03)
 
     @pytest.mark.parametrize("width", [1, 5, 60])
     @pytest.mark.parametrize("scale", [0.3, 2.5])
@@ -355,7 +349,6 @@ class TestBadInput:
             lambda: norms.required_width(bad, 0.05),
             lambda: norms.required_width_subspace(bad, 0.05, 2),
             lambda: norms.summary(bad, 0.05),
-            lambda: norms.at_width(100, eps=bad),
             lambda: norms.paper_rate(bad),
             lambda: norms.chernoff_rate(bad),
         ):
@@ -365,7 +358,6 @@ class TestBadInput:
             lambda: norms.required_width(0.1, bad),
             lambda: norms.required_width_subspace(0.1, bad, 2),
             lambda: norms.summary(0.1, bad),
-            lambda: norms.at_width(100, delta=bad),
             lambda: norms.tolerance(100, bad),
         ):
             with pytest.raises(InputError, match=r"delta=.* strictly between 0 and 1"):
@@ -383,7 +375,6 @@ class TestBadInput:
             (lambda: norms.required_width(0.1, 0.1, layers=0), "layers=0"),
             (lambda: norms.required_width_subspace(0.1, 0.1, 0), "dimension=0"),
             (lambda: norms.tolerance(0, 0.1), "width=0"),
-            (lambda: norms.at_width(100, layers=0), "layers=0"),
             (lambda: norms.NormRatio(()), "no layer"),
             (lambda: norms.NormRatio((10, 0)), r"widths\[1\]=0"),
             (lambda: norms.NormRatio((10, 10), (1.0,)), "2 widths and 1 scales"),
@@ -428,12 +419,6 @@ class TestBadInput:
 def test_results_as_dictionaries() -> None:
     width = json.loads(json.dumps(norms.summary(0.1, 0.05, 3, 2, "gradient").to_dict()))
     assert width["direction"] == "gradient" and set(width["widths"]) == set(METHODS) == set(width["failures"])
-    found = norms.at_width(300, layers=2, eps=0.2)
-    read = json.loads(json.dumps(found.to_dict()))
-    law = norms.NormRatio((300, 300))
-    assert read["interval"] == list(law.interval(0.95)) and read["mean_distortion"] == law.mean_distortion
-    assert read["failures"]["exact"] == norms.failure_probability(0.2, 300, layers=2)
-    assert read["tolerances"]["paper"] == norms.tolerance(300, 0.05, layers=2, method="paper")
 
 
 def test_great_widths_are_found_fast() -> None:

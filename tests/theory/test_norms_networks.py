@@ -81,12 +81,6 @@ def test_several_layers(sizes: list[int], networks: int, init: str) -> None:
         assert follows(found[:, layers - 1], norms.NormRatio.forward(sizes[: layers + 1], init))
 
 
-def test_drawn_ratios_are_the_law() -> None:
-    law = norms.NormRatio((5, 20), (0.5, 3.0))
-    assert follows(law.sample(20_000, seed=4), law)
-    np.testing.assert_array_equal(law.sample(10, seed=4), law.sample(10, seed=4))
-
-
 @pytest.mark.parametrize(("width", "layers", "eps"), [(5, 3, 0.8), (20, 4, 0.5), (100, 3, 0.25)])
 def test_chance_that_some_layer_fails(width: int, layers: int, eps: float) -> None:
     """Exactly 1 - (1 - p)^L for one sample: layers are independent."""

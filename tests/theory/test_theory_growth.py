@@ -307,22 +307,6 @@ class TestLawOverDepth:
         x = law.quantile(np.linspace(0.001, 0.999, 200))
         assert (np.diff(x) >= 0).all() and (np.diff(law.cdf(x)) > -1e-13).all()
 
-    @pytest.mark.parametrize("widths", [(4, 9), (100,) * 3, (10, 1000)])
-    def test_sample(self, widths: tuple[int, ...]) -> None:
-        law = growth.law_over_depth(Gaussian(0.4), widths)
-        n = 8000
-        x = law.sample(n, seed=8)
-        assert abs(x.mean() - law.mean) < SIGMAS * law.std / math.sqrt(n)
-        assert x.std() == pytest.approx(law.std, rel=0.1)
-        logs = np.log(x[x > 0])
-        assert abs(logs.mean() - law.log_mean) < SIGMAS * law.log_std / math.sqrt(len(logs))
-        assert logs.std() == pytest.approx(law.log_std, rel=0.1)
-        # Kolmogorov's statistic: 2.6/sqrt(n) is passed with probability 3e-6
-        points = np.sort(x[x > 0])
-        empirical = 1 - np.arange(len(points), 0, -1) / n
-        assert np.abs(law.cdf(points) - empirical).max() < 2.6 / math.sqrt(n) + 1 / n
-        assert (law.sample(5, seed=8) == law.sample(5, seed=8)).all()
-
     def test_against_networks(self) -> None:
         """Three layers of full matrices without biases, tangent parallel to the point: the quantiles agree."""
         generator = np.random.default_rng(9)

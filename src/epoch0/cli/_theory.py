@@ -1,4 +1,4 @@
-"""Commands that need no network: bounds, exact laws, mean-field theory, norm laws."""
+"""Commands that need no network: bounds, exact laws, mean-field theory, the width that norms need."""
 
 import math
 from pathlib import Path
@@ -29,7 +29,7 @@ Direction = Literal["forward", "gradient"]
 def register(app: typer.Typer) -> None:
     """Put the commands on the app."""
     theory = typer.Typer(no_args_is_help=True, help="Predictions that need no network: bounds and exact laws.")
-    for function in (growth, eoc, phase_diagram, kernel, width, norms):
+    for function in (growth, eoc, phase_diagram, kernel, width):
         command(theory, name=function.__name__.replace("_", "-"))(function)
     app.add_typer(theory, name="theory")
 
@@ -193,14 +193,3 @@ def width(
     from epoch0.theory.norms import summary
 
     print_result(summary(eps, delta, samples, layers, direction), as_json)
-
-
-def norms(
-    width: Annotated[int, typer.Option(help="Width of every layer.")] = 500,
-    layers: Layers = 10, eps: Eps = 0.1, delta: Delta = 0.05, samples: Samples = 1, direction: Direction = "forward",
-    as_json: Json = False,
-) -> None:  # fmt: skip
-    """Law of the norms in a ReLU network of He's weights: mean, spread, quantiles, chance that a layer fails."""
-    from epoch0.theory.norms import at_width
-
-    print_result(at_width(width, layers, eps, delta, samples, direction), as_json)

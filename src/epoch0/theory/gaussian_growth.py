@@ -17,9 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from epoch0 import special
-from epoch0.arguments import Positive, Seed, Size, checked
+from epoch0.arguments import Positive, Size, checked
 from epoch0.errors import InputError
-from epoch0.seeds import numpy_generator
 from epoch0.theory.checks import Number, like
 
 Array = NDArray[np.float64]
@@ -182,21 +181,6 @@ class GrowthLaw:
         below = np.where(growths < 0, 0.0, zero + (1 - zero) * self._log_cdf(np.asarray(logs)))
         return like(below, x)
 
-    def pdf(self, x: Number) -> Number:
-        """Density of the growth at x > 0, times x to about 1e-13; the chance of exactly 0 is no part of it.
-
-        >>> GrowthLaw((1,), (1.0,)).pdf(np.array([0.0, 1.0])).round(6)      # half the density of |N(0, 1)|
-        array([0.      , 0.241971])
-        """
-        growths = np.asarray(x, dtype=np.float64)
-        safe = np.where(growths > 0, growths, 1.0)
-        logs = np.asarray(np.log(safe))
-        start, length, values = self._series
-        density = np.maximum((1 + self._waves(logs, 2 * values)) / length, 0.0)
-        inside = (growths > 0) & (logs > start) & (logs < start + length)
-        found = np.where(inside, (1 - self.zero_probability) * density / safe, 0.0)
-        return like(found, x)
-
     @property
     def support(self) -> tuple[float, float]:
         """The range that holds every growth but 0 and two tails of less than 1e-18 each."""
@@ -218,15 +202,6 @@ class GrowthLaw:
             low, high = np.where(below, middle, low), np.where(below, high, middle)
         values = np.where(chances <= zero, 0.0, np.exp(high))
         return like(values, p)
-
-    def sample(self, n: Size, seed: Seed = 0) -> Array:
-        """Independent growths, one a network; shape (n,)."""
-        generator = numpy_generator(seed)
-        squares = np.full(n, 1.0)
-        for width, std in zip(self.widths, self.stds, strict=True):
-            on = generator.binomial(width, 0.5, size=n)
-            squares *= 2 * std**2 * generator.standard_gamma(on / 2)
-        return np.asarray(np.sqrt(squares))
 
     @functools.cached_property
     def _series(self) -> tuple[float, float, NDArray[np.complex128]]:

@@ -21,7 +21,7 @@ from epoch0.theory.norms.failure import (
     tolerance,
 )
 from epoch0.theory.norms.ratio import NormRatio
-from epoch0.theory.norms.tables import NormsAtWidth, NormSummary, at_width, summary
+from epoch0.theory.norms.tables import NormSummary, summary
 
-__all__ = ["NormRatio", "NormSummary", "NormsAtWidth", "at_width", "chernoff_rate", "failure_probability", "paper_rate"]
-__all__ += ["required_width", "required_width_subspace", "summary", "tolerance"]
+__all__ = ["NormRatio", "NormSummary", "chernoff_rate", "failure_probability", "paper_rate", "required_width"]
+__all__ += ["required_width_subspace", "summary", "tolerance"]

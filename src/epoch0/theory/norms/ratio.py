@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from epoch0 import special
-from epoch0.arguments import Count, Inside, Positive, Seed, Size, checked
+from epoch0.arguments import Count, Inside, Positive, Size, checked
 from epoch0.errors import InputError
 from epoch0.theory.checks import Number, like
 from epoch0.theory.gaussian_growth import GrowthLaw, binomial, chi_mean
@@ -137,13 +137,6 @@ class NormRatio:
         found = self.norm.cdf(np.where(ratios < 0, -1.0, np.sqrt(np.maximum(ratios, 0.0))))
         return like(found, x)
 
-    def pdf(self, x: Number) -> Number:
-        """Density of the ratio at x > 0, times x to about 1e-13; the chance of exactly 0 is no part of it."""
-        ratios = np.asarray(x, dtype=np.float64)
-        roots = np.sqrt(np.maximum(ratios, 0.0))
-        found = np.asarray(self.norm.pdf(roots)) / np.where(roots > 0, 2 * roots, 1.0)
-        return like(found, x)
-
     def quantile(self, p: Number) -> Number:
         """The ratio below which a fraction p, in (0, 1), of the networks lies; 0 for p <= :attr:`zero_probability`."""
         return like(np.asarray(self.norm.quantile(p)) ** 2, p)
@@ -192,10 +185,6 @@ class NormRatio:
             middle = (low + high) / 2 if low < 1 else math.sqrt(low) * math.sqrt(high)
             low, high = (middle, high) if below(middle) < p else (low, middle)
         return high
-
-    def sample(self, n: Size, seed: Seed = 0) -> Array:
-        """Independent ratios, one a network; shape (n,)."""
-        return np.asarray(self.norm.sample(n, seed) ** 2)
 
 
 def _variances(sizes: Sequence[int], init: str) -> list[float]:
