@@ -4,7 +4,8 @@ import json
 import os
 import random
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
@@ -18,11 +19,12 @@ from command_line import epoch0
 from epoch0 import plots
 from epoch0.errors import InputError
 from epoch0.experiments.experiment import Trial
-from epoch0.experiments.store import Store, merge
+from epoch0.experiments.store import Store, merge, on_network
 from epoch0.files import made, to_read, write_atomic
 from epoch0.initialization.files import _packed as packed
 from epoch0.initialization.files import digest, load_tensors, read_tensors, save, save_tensors
-from epoch0.papers.reproduce import Reproduction
+from epoch0.models import load_model
+from epoch0.papers.reproduce import Reproduction, gallery
 from epoch0.prune import Masks, Scores
 from epoch0.prune.masks.masks import LAYOUT
 
@@ -159,6 +161,83 @@ def test_devices_pipes_and_folders_cannot_be_read(tmp_path: Path) -> None:
             with pytest.raises(InputError) as caught:
                 act(tmp_path / path)
             assert "\n" not in str(caught.value) and len(str(caught.value)) < 1500
+
+
+@contextmanager
+def as_nobody(*folders: Path) -> Iterator[None]:
+    """A user who may not do everything, and for whom these folders are locked; root becomes one."""
+    root, group = os.geteuid(), os.getegid()
+    for each in folders:
+        each.chmod(0)
+    if root == 0:
+        os.setegid(65534)
+        os.seteuid(65534)
+    try:
+        yield
+    finally:
+        os.seteuid(root)
+        os.setegid(group)
+        for each in folders:
+            each.chmod(0o700)
+
+
+def test_every_path_that_is_read_is_one_line_where_it_cannot_be(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Folders that may not be looked into, loops, names too long, bytes that are no name, no home."""
+    monkeypatch.delenv("EPOCH0_DATA", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    readers: dict[str, Callable[[str], object]] = {
+        "masks": Masks.load,
+        "idx": e0.data.read_idx,
+        "npz": e0.data.load_npz,
+        "model": lambda path: load_model(f"{path}/model.py:build"),
+        "weights": lambda path: load_model("torch.nn:Identity", path),
+        "store": lambda path: Store(path, read_only=True),
+        "digits": lambda path: e0.data.load("mnist", data_dir=path),
+        "fetch": lambda path: e0.data.fetch("mnist", data_dir=path),
+        "tree": lambda path: e0.data.image_files("tiny-imagenet", data_dir=path),
+        "folder": lambda path: e0.data.image_files(f"folder:{path}"),
+        "gallery": gallery,
+        "on_network": on_network,
+        "list": lambda path: command("data", "list", "--data-dir", path),
+        "prune": lambda path: command(
+            "prune", "torch.nn:Identity", "--sparsity", "0.5", "--out", f"{path}.safetensors"
+        ),
+    }
+    served = ("list", "gallery", "on_network")  # they say what else there is
+    locked, classes, file = tmp_path / "locked", tmp_path / "tree" / "train" / "class", tmp_path / "file"
+    (locked / "inside").mkdir(parents=True)
+    classes.mkdir(parents=True)
+    file.write_text("no folder")
+    (tmp_path / "loop").symlink_to("loop")
+    for each in (tmp_path, *list(tmp_path.parents)[:2]):  # pytest closes its own to other users
+        each.chmod(0o755)
+    paths = [*map(str, [locked, locked / "inside", tmp_path / "loop" / "x", tmp_path / ("n" * 300), tmp_path / "tree"])]
+    paths += [f"{tmp_path}/a\ud800b", f"{tmp_path}/a\0b", "~nobody_has_this_name/x", "/proc/self/mem"]
+
+    def refused_everywhere(path: str) -> None:
+        for name, read in readers.items():
+            try:
+                read(path)
+            except InputError as problem:
+                assert "\n" not in str(problem), (name, path)
+            else:
+                assert name in served, (name, path)
+
+    refused_everywhere(str(file / "x"))  # imports what root may have kept to itself
+    before = tree(tmp_path)
+    with as_nobody(locked, classes):
+        for path in paths:
+            refused_everywhere(path)
+        with pytest.raises(InputError, match=r"tree.*Permission denied.*class"):
+            e0.data.image_files(f"folder:{tmp_path / 'tree'}")
+    assert tree(tmp_path) == before
+
+
+def test_a_name_that_is_no_text_is_said_all_the_same(tmp_path: Path) -> None:
+    code, said, _ = epoch0("theory", "phase-diagram", "relu", "--points", "3", "--out", f"{tmp_path}/a\udc80.png")
+    assert code == 0 and "a\\udc80.png" in said and len(list(tmp_path.iterdir())) == 1
 
 
 def kept() -> dict[str, Masks | Scores]:

@@ -1,6 +1,8 @@
 """Ctrl-C at drawn instants leaves nothing behind, and threads wait for one another."""
 
+import collections
 import copy
+import functools
 import json
 import random
 import signal
@@ -9,15 +11,18 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.autograd import forward_ad
 from torch.nn import functional as F
 
 import epoch0 as e0
+from calls import CALLS, METHODS, public
 from epoch0.tracing.guard import draw_anew, noise_kept
 from photograph import Photograph
 
@@ -51,23 +56,33 @@ WRITES: dict[str, Callable[[nn.Module], Any]] = {
 
 
 @pytest.fixture
-def interrupt() -> Iterator[Callable[[Callable[[], Any], float], bool]]:
-    """Runs a call and presses Ctrl-C after some seconds; whether it came through."""
+def interrupt() -> Iterator[Callable[[Callable[[], Any], float], str]]:
+    """Runs a call and presses Ctrl-C after some seconds; "cut" if it ended the call, "after" if it had to wait."""
     listens, alarm = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGALRM)
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    signal.signal(signal.SIGALRM, lambda *_: signal.raise_signal(signal.SIGINT))
+    pressed: list[int] = []
 
-    def run(call: Callable[[], Any], after: float) -> bool:
+    def press(number: int, frame: FrameType | None) -> None:
+        pressed.append(number)
+        signal.raise_signal(signal.SIGINT)
+
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGALRM, press)
+
+    def run(call: Callable[[], Any], after: float) -> str:
+        pressed.clear()
+        ended = False
         try:
             signal.setitimer(signal.ITIMER_REAL, after)
             call()
-            for _ in range(500):  # it came where it had to wait, or is still to come; a signal waits for a sleep's end
+            ended = True
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            for _ in range(500 if pressed else 0):  # it came where it had to wait; a signal waits for a sleep's end
                 time.sleep(0.01)
         except KeyboardInterrupt:
-            return True
+            return "after" if ended else "cut"
         finally:
             signal.setitimer(signal.ITIMER_REAL, 0)
-        return False
+        return ""
 
     yield run
     signal.signal(signal.SIGALRM, alarm)
@@ -180,8 +195,79 @@ def test_a_ctrl_c_that_has_to_wait_comes_through_afterwards(interrupt: Any) -> N
                 return self.inner(x)
 
     start = time.perf_counter()
-    assert interrupt(lambda: e0.gain(Model(), X), 0.03)
+    assert interrupt(lambda: e0.gain(Model(), X), 0.03) == "cut"
     assert slow.left and time.perf_counter() - start < 4.0
+
+
+#: what a call may leave behind of its model besides what it found: all of what it writes, or what was trained so far
+WRITE = ("initialize", "prune.apply", "prune.bake", "prune.rescale", "replace_batch_norm", "train.scale_penalty")
+TRAIN = ("train_one_layer", "train.train")
+
+
+def touching() -> dict[str, Callable[[], tuple[Callable[[], Any], list[nn.Module]]]]:
+    """Every public call that is given a model, made anew, and the models it is given."""
+
+    def of(name: str, make: Callable[[], dict[str, Any]]) -> tuple[Callable[[], Any], list[nn.Module]]:
+        torch.manual_seed(0)
+        named = make()
+        method = name.rpartition(".")[2]
+        call = getattr(METHODS[name][0](), method) if name in METHODS else functions[name]
+        return functools.partial(call, **named), [value for value in named.values() if isinstance(value, nn.Module)]
+
+    functions = dict(public())
+    makes = {**CALLS, **{name: make for name, (_, make) in METHODS.items()}}
+    found = {name: functools.partial(of, name, make) for name, make in makes.items()}
+    return {name: each for name, each in found.items() if each()[1]}
+
+
+def left(model: nn.Module) -> tuple[object, ...]:
+    """Modules with modes and hooks, and all tensors to the bit."""
+    named = [*model.named_parameters(), *model.named_buffers()]
+    return (
+        [
+            (name, type(m).__name__, m.training, [*m._forward_hooks], [*m._forward_pre_hooks])
+            for name, m in model.named_modules()
+        ],
+        [(name, t.requires_grad, t.numpy(force=True).tobytes()) for name, t in named],
+    )
+
+
+@pytest.mark.parametrize("wanted", [25, pytest.param(1000, marks=pytest.mark.slow)])
+def test_every_call_that_ctrl_c_cuts_leaves_nothing(
+    wanted: int, interrupt: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Instants are drawn over the whole of the time that the call takes; only those that ended it are counted."""
+    monkeypatch.chdir(tmp_path)
+    draw, calls, done, lasts = random.Random(wanted), touching(), dict[str, object](), dict[str, float]()
+    for name, make in calls.items():
+        for _ in range(2):  # the first imports
+            call, models = make()
+            start = time.perf_counter()
+            call()
+            lasts[name] = time.perf_counter() - start
+        done[name] = [left(model) for model in models]
+    cuts, waited, names = collections.Counter[str](), 0, sorted(calls)
+    while cuts.total() < wanted:
+        for name in draw.sample(names, len(names)) if wanted > len(names) else draw.choices(names):
+            call, models = calls[name]()
+            before, photographs = [left(model) for model in models], [Photograph(model) for model in models]
+            how = interrupt(call, max(1e-5, draw.uniform(0, lasts[name])))
+            cuts[name] += how == "cut"
+            waited += how == "after"
+            if name in TRAIN:
+                assert [part for part, _ in map(left, models)] == [part for part, _ in before], name
+                assert torch.equal(photographs[0].torch, torch.get_rng_state()), name
+            elif name in WRITE:
+                assert [left(model) for model in models] in (before, done[name]), name
+                assert torch.equal(photographs[0].torch, torch.get_rng_state()), name
+            else:
+                for photograph in photographs:
+                    photograph.check()
+            assert torch.is_grad_enabled() and not torch.is_inference_mode_enabled(), name
+            assert not torch.overrides._get_current_function_mode_stack() and forward_ad._current_level == -1, name
+            assert signal.getsignal(signal.SIGINT) is signal.default_int_handler, name
+    print(f"{cuts.total()} calls were cut, {waited} were let come to their end: {dict(cuts)}")
+    assert waited + cuts.total() < 10 * wanted
 
 
 def report(model: nn.Module) -> str:

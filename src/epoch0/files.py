@@ -12,6 +12,7 @@ from pathlib import Path
 from epoch0.errors import InputError, suggest
 
 StrPath = str | os.PathLike[str]
+_NO_PATH = ("null", "surrogates", "Symlink loop", "home directory")  # what Python says of a text that is no path
 _PARTIAL = ".epoch0-{}.partial"  # while it is not whole, where a file must have a name; nobody can guess it
 
 
@@ -26,11 +27,14 @@ def explained(path: StrPath, what: str, doing: str) -> Iterator[None]:
     """
     try:
         yield
-    except (OSError, ValueError) as problem:
-        if isinstance(problem, InputError) or (isinstance(problem, ValueError) and "null" not in str(problem)):
+    except (OSError, ValueError, RuntimeError) as problem:
+        told = isinstance(problem, OSError) or any(words in str(problem) for words in _NO_PATH)
+        if isinstance(problem, InputError) or not told:
             raise
         full = isinstance(problem, OSError) and problem.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
         reason = f"{getattr(problem, 'strerror', None) or problem}{', the disk is full; make room' if full else ''}."
+        if (at := getattr(problem, "filename", None)) and str(at) != str(path):
+            reason = f"{reason[:-1]}: {str(at)!r}."
         with suppress(OSError, ValueError):
             if doing == "read" and isinstance(problem, FileNotFoundError):
                 near = [each.name for each in Path(path).parent.iterdir() if each.suffix == Path(path).suffix]
@@ -164,5 +168,5 @@ def made(folder: Path) -> Iterator[Path]:
         yield folder
     finally:
         for each in missing:
-            with suppress(OSError):
+            with suppress(OSError, ValueError):
                 each.rmdir()

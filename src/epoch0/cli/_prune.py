@@ -1,6 +1,7 @@
 """The command that prunes at initialization: score, keep, say what dies, rescale, save (Hayou et al. 2021)."""
 
 import functools
+import os
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -68,7 +69,7 @@ def prune(
     from epoch0.prune.scores.scores import TABLE
 
     files = {"masks": out, "weights": out_weights}
-    written = [path.resolve() for path in files.values() if path is not None]
+    written = [os.path.abspath(path) for path in files.values() if path is not None]
     if len(set(written)) < len(written):
         raise InputError(f"{str(written[0])!r} cannot hold two things; --out and --out-weights need own files.")
     for what, path in files.items():

@@ -3,6 +3,7 @@
 import functools
 import io
 import json
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
@@ -24,6 +25,9 @@ def command(group: typer.Typer, **options: Any) -> Callable[[Callable[..., None]
     def register(function: Callable[..., None]) -> Callable[..., None]:
         @functools.wraps(function)
         def guarded(*args: Any, **kwargs: Any) -> None:
+            for stream in (sys.stdout, sys.stderr):
+                if isinstance(stream, io.TextIOWrapper):
+                    stream.reconfigure(errors="backslashreplace")  # the name of a file may be no text
             try:
                 function(*args, **kwargs)
             except (InputError, RuntimeError, OSError) as problem:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from epoch0.errors import InputError, suggest
+from epoch0.files import explained
 
 SPLITS = ("train", "test")
 ENVIRONMENT = "EPOCH0_DATA"
@@ -215,20 +216,23 @@ def cache_folder() -> Path:
 
 def places(data_dir: str | os.PathLike[str] | None) -> list[tuple[str, Path]]:
     """The folders that are searched, in order, each with the reason it is."""
-    found = [] if data_dir is None else [("data_dir", Path(data_dir).expanduser())]
-    if os.environ.get(ENVIRONMENT):
-        found.append((ENVIRONMENT, Path(os.environ[ENVIRONMENT]).expanduser()))
+    found = []
+    for reason, folder in (("data_dir", data_dir), (ENVIRONMENT, os.environ.get(ENVIRONMENT))):
+        if folder is not None and (folder or reason == "data_dir"):
+            with explained(folder, "data folder", "read"):
+                found.append((reason, Path(folder).expanduser()))
     return [*found, ("cache", cache_folder())]
 
 
 def present(known: KnownSet, split: str | None, folder: Path) -> dict[KnownFile, Path]:
     """Those files of a set that lie in this very folder, under any of the names they go by."""
     found: dict[KnownFile, Path] = {}
-    for file in known.files(split):
-        for spelling in _spellings(known, file):
-            if (folder / spelling).is_file():
-                found[file] = folder / spelling
-                break
+    with explained(folder, "data folder", "read"):
+        for file in known.files(split):
+            for spelling in _spellings(known, file):
+                if (folder / spelling).is_file():
+                    found[file] = folder / spelling
+                    break
     return found
 
 
@@ -257,8 +261,9 @@ def tree(known: KnownSet, split: str | None, data_dir: str | os.PathLike[str] | 
     parts = {"train": ("train",), "test": ("val",), None: ("train", "val")}[split]
     for _, root in places(data_dir):
         for folder in known.folders:
-            if all((root / folder / part).is_dir() for part in parts):
-                return root / folder
+            with explained(root / folder, "data folder", "read"):
+                if all((root / folder / part).is_dir() for part in parts):
+                    return root / folder
     return None
 
 

@@ -49,7 +49,7 @@ def fetch(
         return EMBEDDED
     if known.tree:
         return folder_of(name, data_dir)
-    root = Path(data_dir).expanduser() if data_dir is not None else cache_folder()
+    root = cache_folder() if data_dir is None else catalogue.places(data_dir)[0][1]
     target = root / known.folders[0]
     found = find(known, None, data_dir)
     files = found if found is not None else present(known, None, target)

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from epoch0.arguments import checked
 from epoch0.data.catalogue import SPLITS, KnownSet, absent, known_set, tree
 from epoch0.errors import InputError
+from epoch0.files import explained
 
 FOLDER = "folder:"
 IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg")
@@ -70,15 +71,16 @@ def image_files(
         InputError: if the set is unknown, found nowhere or no tree of image files; if a class has no folder or no
             image; if an annotation names an unknown class or file, or a file has none.
     """
-    if name.startswith(FOLDER):
-        return _plain_tree(name, Path(name.removeprefix(FOLDER)).expanduser(), split)
-    known = known_set(name)
-    if not known.tree:
-        raise InputError(f"{name} does not come as image files; read it whole with epoch0.data.load({name!r}).")
-    root = tree(known, split, data_dir)
-    if root is None:
-        raise absent(known, split, data_dir)
-    return (_tiny_imagenet if name == "tiny-imagenet" else _imagenet)(known, root, split)
+    with explained(name, "data set", "read"):
+        if name.startswith(FOLDER):
+            return _plain_tree(name, Path(name.removeprefix(FOLDER)).expanduser(), split)
+        known = known_set(name)
+        if not known.tree:
+            raise InputError(f"{name} does not come as image files; read it whole with epoch0.data.load({name!r}).")
+        root = tree(known, split, data_dir)
+        if root is None:
+            raise absent(known, split, data_dir)
+        return (_tiny_imagenet if name == "tiny-imagenet" else _imagenet)(known, root, split)
 
 
 def _tiny_imagenet(known: KnownSet, root: Path, split: str) -> ImageFiles:
@@ -153,6 +155,8 @@ def _plain_tree(name: str, root: Path, split: str) -> ImageFiles:
     names, labels = [], []
     for label, one in enumerate(classes):
         folder = root / f"{prefix}{one}"
+        if folder.is_dir():
+            _subfolders(folder)  # an error where it may not be read, which the next line passes over
         members = sorted(member for member in folder.rglob("*") if member.suffix.lower() in IMAGE_SUFFIXES)
         names += [member.relative_to(root).as_posix() for member in members]
         labels += [label] * len(members)

@@ -17,7 +17,7 @@ import numpy as np
 
 from epoch0.arguments import checked
 from epoch0.errors import InputError, check_finite
-from epoch0.files import to_read, write_atomic
+from epoch0.files import explained, to_read, write_atomic
 
 # Source: Y. LeCun, "The MNIST database", section "The IDX file format"; all numbers are big-endian.
 IDX_TYPES = {0x08: ">u1", 0x09: ">i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
@@ -31,7 +31,8 @@ def content(path: Path) -> tuple[bytes, str]:
     Gzip is told by its first two bytes, not by the file's name. No more is decompressed than an IDX header asks for,
     and of anything else a gigabyte.
     """
-    raw = to_read(path).read_bytes()
+    with explained(path, "file", "read"):
+        raw = to_read(path).read_bytes()
     if raw[:2] != b"\x1f\x8b":
         return raw, ""
     found = bytearray()

@@ -21,7 +21,7 @@ from epoch0.arguments import checked
 from epoch0.errors import InputError
 from epoch0.experiments.encoding import Encoded, decode, encode
 from epoch0.experiments.experiment import Trial
-from epoch0.files import made, sweep, to_read, write_atomic
+from epoch0.files import explained, made, sweep, to_read, write_atomic
 
 STORE_VERSION = 1
 """The layout of the file; another one is refused."""
@@ -311,7 +311,8 @@ def on_network(folder: str | os.PathLike[str], mounts: str = "/proc/mounts") -> 
         lines = Path(mounts).read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
         return True
-    here = Path(folder).resolve()
+    with explained(folder, "folder", "read"):
+        here = Path(folder).resolve()
     best, kind = -1, ""
     for line in lines:
         parts = line.split()

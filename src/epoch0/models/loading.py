@@ -266,7 +266,7 @@ def _settings(path: Path) -> dict[str, Any]:
     path = to_read(path / "config.json" if os.path.isdir(path) else path, what)
     try:
         found = json.loads(path.read_text())
-    except (ValueError, RecursionError) as problem:
+    except (OSError, ValueError, RecursionError) as problem:
         raise InputError(f"the configuration {str(path)!r} cannot be read as JSON: {problem}") from problem
     if not isinstance(found, dict):
         raise InputError(f"the configuration {str(path)!r} holds a {type(found).__name__}; it must hold settings.")

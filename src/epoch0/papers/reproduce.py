@@ -21,7 +21,7 @@ from epoch0.experiments.engine import Engine
 from epoch0.experiments.experiment import Trial, canonical_json
 from epoch0.experiments.run import Progress, run
 from epoch0.experiments.store import Store
-from epoch0.files import StrPath, made, to_read, to_write, write_atomic
+from epoch0.files import StrPath, explained, made, to_read, to_write, write_atomic
 from epoch0.papers.catalogue import catalogue, find
 from epoch0.papers.sweep import Artifact, Results, Sweep
 from epoch0.results import Grid, Result, finite, markdown
@@ -127,7 +127,10 @@ def gallery(folder: StrPath) -> str:
     """A page of Markdown: the pictures of a folder of results with headings and verdicts, in the papers' order."""
     parts = ["# Gallery", "Made by `epoch0 reproduce --gallery --out FOLDER` of what was reproduced into a folder."]
     for id in catalogue():
-        if (path := Path(folder) / f"{id}.json").exists():
+        path = Path(folder) / f"{id}.json"
+        with explained(folder, "folder", "read"):
+            there = path.exists()
+        if there:
             try:
                 told = json.loads(to_read(path).read_text("utf-8"))
                 counts = Counter(claim["verdict"] for claim in told["claims"])
