@@ -8,16 +8,20 @@ import pytest
 import torch
 from torch import nn
 
-from epoch0 import regions
+from epoch0 import activations, regions
+from epoch0.distributions import Gaussian
 from epoch0.experiments.claims import VERDICTS
 from epoch0.experiments.experiment import resolve
+from epoch0.networks import ensemble
 from epoch0.papers import catalogue
 from epoch0.papers.hanin_rolnick import density, graph, planar, runs, sawtooth, slices, trained
 from epoch0.papers.hanin_rolnick.runs import turn
 from epoch0.papers.sweep import Spec
 from pictures import whole_picture
 
-FIGURES = ("fig1", "fig2", "fig3", "fig4", "fig5", "fig6a", "fig6b", "fig6c", "fig7", "fig8", "th3")
+FIGURES = (
+    "cor5", "fig1", "fig2", "fig3", "fig4", "fig5", "fig6a", "fig6b", "fig6c", "fig7", "fig8", "th1", "th2", "th3",
+)  # fmt: skip
 NAMES = (*(f"hanin-rolnick/{figure}" for figure in FIGURES), "raghu/fig1")
 TRAINED = {"runs": 2, "networks": 2, "at": (0.0, 0.1, 0.2), "lines": 3, "linear_lines": 2, "points": 10}
 
@@ -39,6 +43,8 @@ def tiny(name):
         return setting.but(width=(4, 6, 8), networks=3, planes=1, drawn=6)
     if name == "hanin-rolnick/fig8":
         return setting.but(depth=2, width=6, at=(0.0, 0.1, 0.2), planes=2, drawn=(0.0, 0.2), runs=2)
+    if name.endswith(("th1", "th2", "cor5")):
+        return setting.but(neurons=(4, 8), depth=(1, 2), inputs=3, networks=4, points=5)
     if name == "hanin-rolnick/th3":
         return setting.but(**{"depth width": ((1, 6), (2, 4))}, inputs=4, networks=6, planes=3)
     shapes = {"depth": (2,), "width": (4,)} if name == "hanin-rolnick/fig7" else {"depth": (1, 2), "width": (4, 6)}
@@ -308,6 +314,34 @@ def test_theorem_3_is_refused_where_it_is_not_so() -> None:
         assert [claim.verdict for claim in claims] == [verdict] * 3
 
 
+def test_bounds_of_the_boundary_by_hand_and_refused_where_they_are_not_so() -> None:
+    """One neuron relu(3 x - b) of one input: gradients of 3, break points where a line meets b / 3."""
+    spec = Spec(breakpoints=1, law="±1", neurons=1, depth=1, inputs=1, bias_std=0.5, networks=300, points=2)
+    found = density.boundaries(spec, 0)
+    assert np.allclose(found["norm"], 2**0.5) and np.allclose(found["along"], 2**0.5)  # He's variance of one input
+    setting = artifact_of("hanin-rolnick/th1").setting("quick")
+    setting = setting.but(breakpoints=(1,), neurons=(1,), depth=(1,), inputs=1, networks=300)
+    (row,) = artifact_of("hanin-rolnick/th1").read(setting, [found]).table
+    assert np.isclose(row["bound_each"], 2**0.5 / (2 * np.pi) ** 0.5 / 0.5)  # T N rho E|z'|
+    assert np.isclose(row["volume"], found["breaks"].mean())  # Crofton's factor is 1 in one dimension
+    chance = np.mean([abs(z) for z in found["breaks"]])
+    assert 0 < chance < row["bound_each"]
+    for factor, holds in ((1.0, True), (20.0, False)):
+        read = artifact_of("hanin-rolnick/th2").read(setting, [{**found, "breaks": factor * found["breaks"]}])
+        text, decide = next(iter(density.boundary_claims(read).items()))
+        assert (decide(text).verdict == "holds") is holds
+
+
+@pytest.mark.parametrize("breakpoints", density.NONLINEARITIES)
+def test_carried_gradients_are_those_of_autograd(breakpoints: int) -> None:
+    kind, x = density.NONLINEARITIES[breakpoints], torch.randn(7, 4, dtype=torch.float64)
+    (net,) = ensemble(1, [4, 6, 6, 1], kind, Gaussian(1.0), Gaussian(0.5), seed=0, dtype=torch.float64)
+    carried = density._gradients(net, x, activations.get(kind).derivative)
+    for place, point in enumerate(x):
+        twin = torch.autograd.functional.jacobian(net[:3], point)
+        np.testing.assert_allclose(carried[1, place], twin, atol=1e-14)
+
+
 def test_inner_vertices_are_where_two_lines_cross() -> None:
     net = nn.Sequential(nn.Linear(2, 2), nn.ReLU(), nn.Linear(2, 1)).double()
     with torch.no_grad():
@@ -350,7 +384,10 @@ EXPECTED = {
     "hanin-rolnick/fig6c": {"falls until": _NOT_SHOWN},
     "hanin-rolnick/fig7": {"moves by at most": _NOT_SHOWN},
     "hanin-rolnick/fig8": {"within a factor": {"fails"}},
+    "hanin-rolnick/th1": {"more break points": _WHOLE, "nor do they": {"fails"}, "ReLU": {"undecided"}},
+    "hanin-rolnick/th2": {"ReLU": {"fails"}},
     "hanin-rolnick/th3": {"k = 2": _WHOLE},
+    "hanin-rolnick/cor5": {"does not depend on the arrangement": {"fails"}},
 }
 
 

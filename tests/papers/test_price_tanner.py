@@ -34,6 +34,10 @@ def tiny(figure):
         return circle.circles(12, 5, 2, shown=(1, 3), depth=3, points=200, tangents=8)
     if figure in ("fig4a", "fig4b"):
         return setting.but(size=(3, 12, 40), vectors=6, draws=60)
+    if figure == "th2":
+        return setting.but(networks=3)
+    if figure == "lemma10":
+        return setting.but(blocks=3, draws=20)
     return setting.but(depth=3, runs=5, block=2)
 
 
@@ -44,7 +48,7 @@ def results_of(artifact, setting):
 # ---- every figure, small
 
 
-@pytest.mark.parametrize("figure", ["fig1", *SWEEPS, "fig4a", "fig4b"])
+@pytest.mark.parametrize("figure", ["fig1", *SWEEPS, "fig4a", "fig4b", "lemma10", "th2"])
 def test_a_figure_runs_small_through_the_same_code(figure: str) -> None:
     artifact, setting = catalogue.find(f"price-tanner/{figure}"), tiny(figure)
     results = results_of(artifact, setting)
@@ -57,7 +61,8 @@ def test_a_figure_runs_small_through_the_same_code(figure: str) -> None:
     assert measured and all(axes.get_ylabel() for axes in measured)
     assert any(axes.containers for axes in measured), "no error bars"
     assert picture.legends or any(axes.get_legend() for axes in picture.axes)
-    assert f"{setting['vectors' if figure.startswith('fig4') else 'runs']} " in artifact.caption(setting)
+    counted = {"fig4a": "vectors", "fig4b": "vectors", "th2": "networks", "lemma10": "blocks"}.get(figure, "runs")
+    assert f"{setting[counted]} " in artifact.caption(setting)
 
 
 def test_the_paper_preset_is_the_papers_setting() -> None:
@@ -369,13 +374,31 @@ def test_claims_about_the_circle_come_out_each_way(factor: float, expected: tupl
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("figure", ["fig1", *SWEEPS, "fig4a", "fig4b"])
+def test_theorem_2_multiplies_what_each_layer_has_and_is_refused_where_it_is_not_so() -> None:
+    """Three layers by hand: alpha M sqrt(k) / 2 with M = std sqrt(2/pi), E abs(w) / sqrt 2, the same."""
+    artifact, setting = catalogue.find("price-tanner/th2"), setting_of("th2").but(networks=4)
+    results = results_of(artifact, setting)
+    row = artifact.read(setting, results).table.where(
+        shape="narrowing", weights="densities 1, .5, .2, .8", biases="with biases", layer=3
+    )[0]
+    one = 2 / 200**0.5 * (2 / np.pi) ** 0.5 * 200**0.5 / 2
+    two = 0.5 * 2 * 3**0.5 / 2 / 200**0.5 / 2**0.5 * 100**0.5 / 2  # E abs(w) of a uniform law is half of its end
+    three = 0.2 * 2 * (12 / 7) / 4**0.5 / 100**0.5 / 2**0.5 * 50**0.5 / 2  # -3 to 3: E abs(w) is 12/7, the variance 4
+    assert np.isclose(row["lower"] / row["start"], one * two * three)
+    for factor in (1.0, 1e-4):
+        scaled = [{"lengths": one["lengths"] * np.array([1.0, *[factor] * 4])} for one in results]
+        claims = artifact.decided(setting, scaled)[1]
+        assert (claims[0].verdict == "fails") is (factor < 1)
+
+
+@pytest.mark.parametrize("figure", ["fig1", *SWEEPS, "fig4a", "fig4b", "lemma10", "th2"])
 def test_the_quick_preset_decides_every_claim(figure: str, tmp_path) -> None:
     import epoch0 as e0
 
     done = e0.reproduce(f"price-tanner/{figure}", out=tmp_path, workers=2)
     bound, laws, sizes = "second-moment", "three laws", "depend on k"
     parts = {"fig2": bound, "fig3b": laws, "fig5b": laws, "fig5d": laws, "fig4a": "at most sqrt", "fig4b": sizes}
+    parts["th2"] = "second moments"
     whole = [claim.text for claim in done.claims if claim.verdict == "holds on the whole"]
     assert [figure in parts and parts[figure] in text for text in whole] == [True] * (figure in parts)
     failed = [claim.text for claim in done.claims if not claim.verdict.startswith("holds")]

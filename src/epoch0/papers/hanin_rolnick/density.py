@@ -1,21 +1,33 @@
-"""Hanin-Rolnick Theorem 3 (section 5) put to the test: its integral by Monte Carlo, against exact counts.
+"""Hanin-Rolnick's theorems: the boundary of random networks, against the integral of Theorem 3 and what bounds it.
 
-Along a line (k = 1) the theorem gives the expected number of break points between linear regions; in a square (k = 2)
-its integrand, without the condition on ways to the output, gives the expected number of points at which boundaries of
-activation regions cross. Counts and integral are taken of the same networks (in the integral the biases of the neurons
-in question are integrated out): what the draw of the weights adds to both drops out of their difference.
+Theorem 3 (section 5) by Monte Carlo, against exact counts. Along a line (k = 1) the theorem gives the expected number
+of break points between linear regions; in a square (k = 2) its integrand, without the condition on ways to the output,
+gives the expected number of points at which boundaries of activation regions cross. Counts and integral are taken of
+the same networks (in the integral the biases of the neurons in question are integrated out): what the draw of the
+weights adds to both drops out of their difference.
+
+Theorems 1 and 2 and Corollary 5: with T break points of the nonlinearity and biases of density at most rho, a line has
+at most ``T rho sum_z E|d_u z|`` break points a unit length, a unit volume at most ``T rho sum_z E||grad z||`` of
+boundary, and, with N neurons and G the largest of these mean gradients, the mean distance to the boundary is at least
+``1 / (4 T N rho G)``: the chance that it is below e is at most ``2 e T N rho G``. The volume is that of lines, too, by
+Crofton's formula.
 """
 
+import math
+from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
 
-from epoch0 import plots, regions
-from epoch0.distributions import Gaussian
+from epoch0 import activations, plots, regions
+from epoch0.distributions import Discrete, Gaussian, Law, Uniform
+from epoch0.experiments.claims import at_least
 from epoch0.networks import ensemble
 from epoch0.papers import pictures
-from epoch0.papers.sweep import Artifact, Found, Spec, Sweep
+from epoch0.papers.sweep import Artifact, Cell, Found, Spec, Sweep
 from epoch0.papers.tables import Claims, Table, agrees, by, columns_of
 from epoch0.regions import PlanePartition
 from epoch0.regions.boundary_density import boundary_density
@@ -101,6 +113,156 @@ def draw(found: Found) -> pictures.Figure:
     return picture
 
 
+# ---- Theorems 1 and 2, Corollary 5
+
+
+def _zigzag(h: Tensor) -> Tensor:
+    """Slopes 1 and -1 in turn, with five break points drawn once: gradients keep their size exactly."""
+    bends = [(-1) ** i * 2 * F.relu(h - at) for i, at in enumerate((-1.4, -0.5, 0.2, 0.7, 1.5), start=1)]
+    return sum(bends, h)
+
+
+NONLINEARITIES: dict[int, Any] = {1: "relu", 2: "hardtanh", 5: activations.custom(_zigzag)}  # by number of break points
+GAINS = {1: 2.0, 2: 1.0, 5: 1.0}  # fan-in times variance of the weights, for gradients of bounded size
+LAWS: dict[str, Law] = {"Gaussian": Gaussian(1.0), "uniform": Uniform(3**0.5), "±1": Discrete((-1.0, 1.0))}
+EQUAL = 0.1  # arrangements of as many neurons are alike if they differ by less than this, relatively
+
+
+def boundaries(spec: Spec, seed: int) -> dict[str, Any]:
+    """Of each network its ``breaks`` on a line of length 1 in a random direction, the mean ``distance`` of points to
+    the nearest boundary, and the mean size of the gradient of each layer's neurons, ``norm`` and ``along`` the line.
+
+    Networks have ``neurons`` in ``depth`` equal layers; points are Gaussian, with variance 1 an entry.
+    """
+    torch.set_num_threads(1)
+    sizes = [spec.inputs, *[spec.neurons // spec.depth] * spec.depth, 1]
+    weights, biases = LAWS[spec.law].scaled(GAINS[spec.breakpoints] ** 0.5), Gaussian(spec.bias_std)
+    nets = ensemble(
+        spec.networks, sizes, NONLINEARITIES[spec.breakpoints], weights, biases, seed=seed, dtype=torch.float64
+    )
+    source = numpy_generator(seed, spec.breakpoints, spec.depth)
+    found: dict[str, list[Any]] = {name: [] for name in ("breaks", "distance", "norm", "along")}
+    for net in nets:
+        x, u = (torch.from_numpy(source.standard_normal(shape)) for shape in ((spec.points, spec.inputs), spec.inputs))
+        u /= u.norm()
+        gradients = _gradients(net, x, activations.get(NONLINEARITIES[spec.breakpoints]).derivative)
+        found["breaks"].append(float(regions.on_line(net, x[0], x[0] + u).count - 1))
+        found["distance"].append(regions.distance(net, x).mean)
+        found["norm"].append(gradients.norm(dim=-1).mean((1, 2)).numpy())
+        found["along"].append((gradients @ u).abs().mean((1, 2)).numpy())
+    return {name: np.array(values) for name, values in found.items()}
+
+
+def _gradients(net: nn.Module, x: Tensor, slope: Any) -> Tensor:
+    """Of what goes into a dense network's nonlinearities, layer by layer, by inputs: (depth, points, k, inputs)."""
+    seen, along = [], torch.eye(x.shape[1], dtype=x.dtype)
+    with torch.no_grad():
+        for layer in list(net.children())[:-1]:
+            if isinstance(layer, nn.Linear):
+                along = layer.weight @ along
+                seen.append(along.expand(len(x), *along.shape[-2:]))
+            else:
+                along = torch.from_numpy(slope(x.numpy()))[..., None] * along
+            x = layer(x)
+    return torch.stack(seen)
+
+
+def boundary_table(found: Found) -> Table:
+    """One row an architecture: counts, distances, and what bounds them by the gradients of the same networks."""
+
+    def measured(cell: Cell) -> dict[str, Any]:
+        spec, (breaks, distance, norm, along) = cell.spec, (cell[n][0] for n in ("breaks", "distance", "norm", "along"))
+        places = spec.breakpoints * spec.neurons
+        dense = places / (math.sqrt(2 * math.pi) * spec.bias_std)  # T N rho
+        n = spec.inputs
+        volume = breaks * math.sqrt(math.pi) * math.exp(math.lgamma((n + 1) / 2) - math.lgamma(n / 2))
+        bound, area, least = dense * along.mean(1), dense * norm.mean(1), 1 / (4 * dense * norm.max(1))
+        return {
+            "breaks": breaks, "room": bound - breaks, "breaks_each": breaks / places, "bound_each": bound / places,
+            "volume": volume, "volume_bound": area, "volume_room": area - volume, "distance": distance,
+            "above": distance - least, "distance_each": distance * places, "least_each": least * places,
+        }  # fmt: skip
+
+    return found.rows(measured)
+
+
+_SAME = "T = {breakpoints}, {neurons} neurons"
+_ONE = _SAME + ", depth {depth}"
+
+
+def _arrangements(rows: Table, column: str) -> Any:
+    """What decides that networks of as many neurons do not differ by their depth."""
+    return rows.alike(column, "depth", "depth {depth}", _SAME, resolution=EQUAL)
+
+
+def line_claims(found: Found) -> Claims:
+    """Theorem 1."""
+    rows = found.table
+    parts = [part for _, part in rows.by("breakpoints")]
+    means, errors = (np.stack([part.column(name) for part in parts]) for name in ("breaks", "breaks_error"))
+    steps = [name for part in parts[1:] for name in part.told(_ONE)]
+    more = np.diff(means, axis=0).ravel(), np.hypot(errors[1:], errors[:-1]).ravel(), 0.0, rows[0]["runs"], steps
+    return {
+        "break points on a line are at most T times neurons, times density of biases and mean gradient": (
+            rows.claim(at_least, "room", 0.0, names=_ONE)
+        ),
+        "a nonlinearity of more break points makes more regions (break points more than of the one before)": (
+            by(at_least, *more)
+        ),
+        "ReLU: they do not depend on the arrangement of as many neurons": _arrangements(parts[0], "breaks"),
+        "hard-tanh and a zigzag of five break points: nor do they": (
+            _arrangements(rows.where(breakpoints=tuple(NONLINEARITIES)[1:]), "breaks")
+        ),
+    }
+
+
+def boundary_claims(found: Found) -> Claims:
+    """Theorem 2."""
+    rows = found.table
+    return {
+        "the volume of the boundary is at most T times neurons, times density of biases and mean gradient": (
+            rows.claim(at_least, "volume_room", 0.0, names=_ONE)
+        ),
+        "the mean distance to the boundary is at least a quarter of its inverse": (
+            rows.claim(at_least, "above", 0.0, names=_ONE)
+        ),
+        "ReLU: it does not depend on the arrangement of as many neurons": (
+            _arrangements(rows.where(breakpoints=1), "distance")
+        ),
+    }
+
+
+def distance_claims(found: Found) -> Claims:
+    """Corollary 5."""
+    rows = found.table
+    return {
+        "the mean distance to the boundary times neurons is at least a constant of the law of the weights": (
+            rows.claim(at_least, "above", 0.0, names=_ONE)
+        ),
+        "it does not depend on the arrangement of as many neurons": _arrangements(rows, "distance"),
+        "beyond the paper: nor does it depend on the law of the weights": (
+            rows.alike("distance", "law", "{law}", "{neurons} neurons, depth {depth}", resolution=EQUAL)
+        ),
+    }
+
+
+def _draw(found: Found, column: str, bound: str, label: str, name: str, title: str) -> pictures.Figure:
+    """One panel a value of ``name``: a line for each depth against neurons, and the mean of what bounds it, dashed."""
+    picture, panels = plots.figure(11.0, 4.2, columns=3, sharey=True)
+    for axes, (value, rows) in zip(panels, found.table.by(name), strict=True):
+        for index, (depth, part) in enumerate(rows.by("depth")):
+            pictures.points(axes, part, "neurons", column, index, f"depth {depth}", linestyle="-", linewidth=1.0)
+            pictures.curve(axes, part, "neurons", bound, index, linestyle="--", marker="")
+        axes.set(title=title.format(value), xlabel="neurons")
+        pictures.ticks(axes, sorted(set(rows.column("neurons"))), scale="log")
+    panels[0].set(ylabel=label, ylim=(0, None))
+    plots.legend_below(picture, *panels[0].get_legend_handles_labels(), columns=4)
+    return picture
+
+
+# ---- declarations
+
+
 _SPEC = Spec(inputs=784, bias_std=0.1, networks=400, planes=200, half=14.0)
 _PAPER = Sweep(compare, _SPEC, {"depth width": ((1, 64), (2, 64), (3, 64), (4, 16), (8, 4))}, stride=1)
 _SMALL = {"depth width": ((1, 32), (2, 16), (3, 16), (3, 32), (6, 4))}
@@ -109,6 +271,33 @@ _ABOUT = (
     "{inputs} inputs, He's weights, bias std {bias_std:g}; {networks} networks on a line, {planes} in a square; "
     "bars: two standard errors over networks, the same for counts and integral"
 )
-ARTIFACTS = (
-    Artifact("hanin-rolnick/th3", "Theorem 3 against exact counts", "section 5", _PRESETS, table, claims, draw, _ABOUT),
+_BOUNDARY = Spec(law="Gaussian", inputs=16, bias_std=0.5, networks=400, points=100)
+_AXES = {"breakpoints": (1, 2, 5), "neurons": (48, 96, 192), "depth": (1, 2, 4)}
+_ANY = Sweep(boundaries, _BOUNDARY, _AXES, stride=1)
+_LAWS = _ANY.but(axes={"law": tuple(LAWS), **_AXES, "breakpoints": (1,)})
+_FEW = {"neurons": (48, 96), "networks": 80, "points": 30}
+_OF = (
+    "{inputs} inputs, {networks} networks, weights of variance 2 (ReLU) or 1 over the fan-in, bias std {bias_std:g}; "
+    "dashed: the bound, by the gradients measured; bars: two standard errors over networks"
 )
+ARTIFACTS = (
+    Artifact(
+        "hanin-rolnick/th1", "Break points on a line by T, those of the nonlinearity", "section 2.1",
+        {"quick": _ANY.but(**_FEW), "paper": _ANY}, boundary_table, line_claims,
+        partial(_draw, column="breaks_each", bound="bound_each", label="break points a length / (T × neurons)",
+                name="breakpoints", title="T = {}"), _OF,
+    ),
+    Artifact(
+        "hanin-rolnick/th2", "Volume of the boundary, and the distance to it", "section 2.2",
+        {"quick": _ANY.but(**_FEW), "paper": _ANY}, boundary_table, boundary_claims,
+        partial(_draw, column="distance_each", bound="least_each", label="distance to the boundary × T × neurons",
+                name="breakpoints", title="T = {}"), _OF,
+    ),
+    Artifact("hanin-rolnick/th3", "Theorem 3 against exact counts", "section 5", _PRESETS, table, claims, draw, _ABOUT),
+    Artifact(
+        "hanin-rolnick/cor5", "The distance to the boundary, by the law of the weights", "section 5",
+        {"quick": _LAWS.but(**_FEW), "paper": _LAWS}, boundary_table, distance_claims,
+        partial(_draw, column="distance_each", bound="least_each", label="distance to the boundary × T × neurons",
+                name="law", title="{} weights"), _OF,
+    ),
+)  # fmt: skip
