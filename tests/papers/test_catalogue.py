@@ -14,7 +14,22 @@ from epoch0.experiments.experiment import canonical_json, resolve
 from epoch0.experiments.store import Store, merge
 from epoch0.papers import catalogue, reproduce
 
-FIGURES = ("fig1", "fig2", "fig3a", "fig3b", "fig4a", "fig4b", "fig5a", "fig5b", "fig5c", "fig5d", "fig6a", "fig6b")
+FIGURES = (
+    "fig1",
+    "fig2",
+    "fig3a",
+    "fig3b",
+    "fig4a",
+    "fig4b",
+    "fig5a",
+    "fig5b",
+    "fig5c",
+    "fig5d",
+    "fig6a",
+    "fig6b",
+    "lemma10",
+    "th2",
+)
 
 
 @pytest.fixture
