@@ -201,6 +201,7 @@ CALLS: dict[str, Callable[[], dict[str, Any]]] = {
     },
     "experiments.claims.linear": lambda: {**_measured(), "x": [1.0, 2.0, 3.0], "least_r2": 0.9},
     "experiments.claims.fitted_exponent": lambda: {"x": [1.0, 2, 3], "measured": [1.0, 4, 9], "errors": [0.1] * 3},
+    "experiments.experiment.Spec": dict,
     "experiments.experiment.Trial": lambda: {"function": "math:sqrt", "spec": {"a": 1}, "seed": 1},
     "experiments.experiment.canonical_json": lambda: {"value": {"a": [1, 2.0, None]}},
     "experiments.experiment.read_canonical": lambda: {"text": '{"a":1}'},

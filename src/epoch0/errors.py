@@ -45,8 +45,7 @@ def check_dense(name: str, tensor: Any) -> None:
                 tensor.detach().reshape(-1)[:1].isfinite().tolist()
             return
     except Exception as problem:
-        said = (str(problem) or type(problem).__name__).splitlines()[0][:200]
-        why = f"a {type(tensor).__name__} whose values cannot be read ({said})"
+        why = f"a {type(tensor).__name__} whose values cannot be read ({first_line(problem)[:200]})"
     raise InputError(f"{name} is {why}.")
 
 
@@ -93,3 +92,12 @@ def check_choice(name: str, value: object, known: Iterable[str]) -> None:
         raise InputError(
             f"{name}={value!r} is not known; use {', '.join(others)} or {last}.{suggest(str(value), words)}"
         )
+
+
+def first_line(problem: BaseException) -> str:
+    """What an error says first, or its type where it says nothing.
+
+    >>> first_line(AssertionError())
+    'AssertionError'
+    """
+    return (str(problem).strip() or type(problem).__name__).splitlines()[0]

@@ -112,3 +112,16 @@ def test_bad_input(change: dict, message: str) -> None:
     arguments = {"data": (torch.zeros(3, 20), torch.zeros(3, dtype=torch.int64)), "noise": [0.1], **change}
     with pytest.raises(InputError, match=message):
         robustness(model, **arguments)
+
+
+@pytest.mark.parametrize("problem", [AssertionError(), StopIteration(), ValueError("two\nlines")])
+def test_an_error_of_the_model_that_says_nothing_is_one_line(problem: Exception) -> None:
+    def fail(*_: object) -> None:
+        raise problem
+
+    model = mlp([20, 30, 5], seed=1)
+    model.register_forward_pre_hook(fail)
+    with pytest.raises(InputError) as caught:
+        robustness(model, (torch.zeros(3, 20), torch.zeros(3, dtype=torch.int64)), [0.1])
+    said = (str(problem) or type(problem).__name__).splitlines()[0]
+    assert "\n" not in str(caught.value) and said in str(caught.value)

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from epoch0.activity.weight_circle import layer_names, named_layer, own_weight
 from epoch0.arguments import Count, Seed, Size, checked
-from epoch0.errors import InputError, check_finite
+from epoch0.errors import InputError, check_finite, first_line
 from epoch0.results import Result, aligned
 from epoch0.seeds import generator
 from epoch0.tracing.call import Call, Forward, described
@@ -172,7 +172,7 @@ def _accuracy(changed: dict[str, Tensor], batches: Sequence[Call]) -> float:
             if changed or isinstance(error, InputError | torch.OutOfMemoryError):
                 raise
             given = described(call.batch).replace("an input", "inputs")
-            raise InputError(f"the model does not take {given}: {str(error).splitlines()[0]}") from error
+            raise InputError(f"the model does not take {given}: {first_line(error)}") from error
         scores = call.output(raw)
         if scores.dim() < 2 or scores.shape[:-1] != y.shape or scores.shape[-1] < 2:
             raise InputError(

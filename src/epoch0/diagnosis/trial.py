@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from epoch0.diagnosis.step import OPTIMIZERS, Optimizer
-from epoch0.errors import InputError
+from epoch0.errors import InputError, first_line
 from epoch0.seeds import generator
 from epoch0.tracing.call import Call, as_written, described, mapped
 from epoch0.tracing.guard import same_noise, unchanged
@@ -183,7 +183,7 @@ def _copied(model: nn.Module) -> nn.Module:
         copied = copy.deepcopy(model)
     except (RuntimeError, TypeError) as error:
         raise NotCopied(
-            f"the model {type(model).__name__} cannot be copied for a trial ({str(error).splitlines()[0]}); "
+            f"the model {type(model).__name__} cannot be copied for a trial ({first_line(error)}); "
             "leave it out with trial=False."
         ) from error
     for parameter in copied.parameters():

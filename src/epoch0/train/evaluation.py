@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from epoch0.arguments import Count, checked, refuse
-from epoch0.errors import InputError
+from epoch0.errors import InputError, first_line
 from epoch0.tracing.guard import refuse_closed
 from epoch0.train.augmentation import CropResizeFlip
 from epoch0.train.data import Pair, batches, check_classes
@@ -114,7 +114,7 @@ def _explained(examples: Tensor) -> Iterator[None]:
     except (InputError, torch.OutOfMemoryError):
         raise
     except Exception as problem:
-        said = (str(problem).strip() or type(problem).__name__).splitlines()[0]
+        said = first_line(problem)
         raise InputError(f"model and loss cannot take these {len(examples)} examples: {said[:300]}") from problem
 
 
