@@ -199,6 +199,13 @@ def evaluating(model: nn.Module, optimizer: torch.optim.Optimizer, loss: Any, x:
     usual(model, optimizer, loss, x, y)
 
 
+def clipping(model: nn.Module, optimizer: torch.optim.Optimizer, loss: Any, x: Tensor, y: Tensor) -> None:
+    optimizer.zero_grad()
+    loss(model(x), y).backward()
+    nn.utils.clip_grad_norm_(model.parameters(), 1e-4)
+    optimizer.step()
+
+
 def gathering(model: nn.Module, optimizer: torch.optim.Optimizer, loss: Any, x: Tensor, y: Tensor) -> None:
     """Gradients of two batches are added on purpose."""
     waiting = any(p.grad is not None for p in model.parameters())
@@ -223,6 +230,7 @@ def usual(model: nn.Module, optimizer: torch.optim.Optimizer, loss: Any, x: Tens
         (late, "between optimizer.zero_grad"),
         (adding, "zero_grad"),
         (evaluating, "train()"),
+        (clipping, "Clip gradients"),
         (usual, None),
         (gathering, None),
     ],
@@ -293,6 +301,19 @@ def test_a_table_is_learned_by_heart_or_not() -> None:
         model = nn.Sequential(nn.Linear(2, 8), *inner, nn.Linear(8, 1))
         looked = find_faults(model, x, y, loss=F.mse_loss, optimizer=adam(model, 0.02), data=(x, y), seconds=6)
         assert [fault.kind for fault in looked.faults[:1]] == kinds
+
+
+def test_a_layer_of_one_unit_is_made_wide() -> None:
+    """32 columns that are to come out again, through a single unit."""
+    torch.manual_seed(0)
+    x = torch.randn(400, 32)
+    model = nn.Sequential(nn.Linear(32, 1), nn.BatchNorm1d(1), nn.ReLU(), nn.Linear(1, 32))
+    looked = find_faults(model, x[:100], x[:100], loss=F.mse_loss, optimizer=adam(model, 0.01), data=(x, x), seconds=20)
+    assert looked.mending is not None
+    wide = next(one for one in looked.mending.tried if one.changes[0].name == "wider")
+    assert wide.mends and wide.trained.known > looked.mending.own.known + 0.2
+    assert any(fault.kind == "architecture" and "32 units" in fault.fix for fault in looked.faults)
+    assert model[0].out_features == 1
 
 
 def test_what_nothing_mends_is_said() -> None:

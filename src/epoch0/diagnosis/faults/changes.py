@@ -7,6 +7,7 @@ where there is nothing to change. A new one is one entry of ``CHANGES``.
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import pairwise
 
 import torch
 import torch.nn.functional as F
@@ -23,6 +24,8 @@ ENDS: dict[type[nn.Module], str] = {
     nn.Hardsigmoid: "Hardsigmoid", nn.Softmax2d: "Softmax",
 }  # fmt: skip
 FLAT = (nn.Sigmoid, nn.Tanh, nn.Softmax, nn.Hardtanh, nn.Hardsigmoid, nn.Softsign, nn.ReLU6)
+WIDE = 32
+"""So many units make a narrow hidden layer wide."""
 
 
 @dataclass(frozen=True)
@@ -94,18 +97,14 @@ def _fitting_loss(program: Program, seen: Evidence) -> str:
     )
     binary = targets.shape == out.shape and bool(((targets == 0) | (targets == 1)).all())
     if (not targets.is_floating_point() and targets.dim() == out.dim() - 1 and wide) or hot:
-        log = {"Softmax": torch.log, "Sigmoid": torch.log}.get(old)
-        floor = torch.finfo(out.dtype).tiny
-        if log is not None:
-            program.loss = lambda o, t: F.cross_entropy(log(o.clamp_min(floor)), t)
+        if old in ("Softmax", "Sigmoid"):
+            program.loss = lambda o, t: F.cross_entropy(o.clamp_min(torch.finfo(o.dtype).tiny).log(), t)
         else:
             program.loss = lambda o, t: F.cross_entropy(o, t)
         return "Use the cross-entropy" + (" of logits." if not old else f", without the {old} where it takes logits.")
     if binary:
-        if old == "Sigmoid":
-            program.loss = lambda o, t: F.binary_cross_entropy(o, t.to(o.dtype))
-        else:
-            program.loss = lambda o, t: F.binary_cross_entropy_with_logits(o, t.to(o.dtype))
+        plain = F.binary_cross_entropy if old == "Sigmoid" else F.binary_cross_entropy_with_logits
+        program.loss = lambda o, t: plain(o, t.to(o.dtype))
         return "Use the binary cross-entropy" + ("." if old == "Sigmoid" else " with logits.")
     if targets.is_floating_point() and targets.numel() == out.numel() // len(out) * len(targets):
         program.loss = lambda o, t: F.huber_loss(o, t.reshape(o.shape))
@@ -113,21 +112,13 @@ def _fitting_loss(program: Program, seen: Evidence) -> str:
     return ""
 
 
-def _mean(program: Program, seen: Evidence) -> str:
-    if seen.reach is None or not seen.reach.sums:
+def _scaled(program: Program, seen: Evidence, mean: bool) -> str:
+    """The mean of a loss that adds up; the negative of one that falls below zero."""
+    found, plain = seen.reach, program.loss
+    if found is None or not (found.sums if mean else found.free < 0):
         return ""
-    plain = program.loss
-    program.loss = lambda outputs, targets: plain(outputs, targets) / len(targets)
-    return "Take the mean over the batch instead of the sum."
-
-
-def _negative(program: Program, seen: Evidence) -> str:
-    found = seen.reach
-    if found is None or found.free >= 0:  # a loss that cannot fall below zero has its sign right
-        return ""
-    plain = program.loss
-    program.loss = lambda outputs, targets: -plain(outputs, targets)
-    return "Minimize the negative of the loss."
+    program.loss = lambda outputs, targets: plain(outputs, targets) / (len(targets) if mean else -1)
+    return "Take the mean over the batch instead of the sum." if mean else "Minimize the negative of the loss."
 
 
 def _rate(program: Program, seen: Evidence, factor: float) -> str:
@@ -137,24 +128,28 @@ def _rate(program: Program, seen: Evidence, factor: float) -> str:
     return f"Set the learning rate to {rate:.1g}."
 
 
-def _adam(program: Program, seen: Evidence) -> str:
+def _adam(program: Program, seen: Evidence, rate: float) -> str:
     if isinstance(program.optimizer, torch.optim.Adam | torch.optim.AdamW):
         return ""
-    program.optimizer = torch.optim.Adam([p for g in program.optimizer.param_groups for p in g["params"]], 1e-3)
-    return "Use Adam at a rate of 0.001."
+    program.optimizer = torch.optim.Adam([p for g in program.optimizer.param_groups for p in g["params"]], rate)
+    return f"Use Adam at a rate of {rate}."
+
+
+def _made_anew(program: Program) -> torch.optim.Optimizer:
+    """The same optimizer over all parameters of the model as it is now."""
+    rest = {k: v for k, v in program.optimizer.param_groups[0].items() if k in program.optimizer.defaults}
+    rest["lr"] = max(float(g["lr"]) for g in program.optimizer.param_groups)
+    return type(program.optimizer)([p for p in program.call.model.parameters() if p.requires_grad], **rest)
 
 
 def _anew(program: Program, seen: Evidence) -> str:
     """The same optimizer over all parameters, in the usual loop."""
-    rest = {k: v for k, v in program.optimizer.param_groups[0].items() if k in program.optimizer.defaults}
-    rest["lr"] = max(float(g["lr"]) for g in program.optimizer.param_groups)
-    params = [p for p in program.call.model.parameters() if p.requires_grad]
-    held = {id(p) for g in program.optimizer.param_groups for p in g["params"]}
-    same = {id(p) for p in params} == held
-    if same and program.step is None:
+    new = _made_anew(program)
+    one, two = ({id(p) for g in o.param_groups for p in g["params"]} for o in (new, program.optimizer))
+    if one == two and program.step is None:
         return ""
-    program.optimizer, program.step = type(program.optimizer)(params, **rest), None
-    if same:
+    program.optimizer, program.step = new, None
+    if one == two:
         return "Write the usual loop: zero_grad, loss.backward(), optimizer.step(), one optimizer for all steps."
     return "Make the optimizer last, of this model's parameters()."
 
@@ -235,6 +230,27 @@ def _between(program: Program, seen: Evidence) -> str:
     return f"Put a nonlinearity between the layers: without one the {len(layers)} of them are a single linear map."
 
 
+def _wider(program: Program, seen: Evidence) -> str:
+    """Hidden layers of few units made wide, and the batch norms behind them."""
+    model, least = program.call.model, WIDE
+    ran = [(n, m) for n, m, _ in seen.first.ran if isinstance(m, nn.Linear | nn.BatchNorm1d)]
+    layers = [n for n, m in ran if isinstance(m, nn.Linear)]
+    if len(set(layers)) < len(layers):
+        return ""
+    for name, after in pairwise(layers):
+        one, two = model.get_submodule(name), model.get_submodule(after)
+        assert isinstance(one, nn.Linear) and isinstance(two, nn.Linear)
+        if one.out_features < WIDE and one.out_features == two.in_features:
+            least = min(least, one.out_features)
+            _put(model, name, nn.Linear(one.in_features, WIDE, one.bias is not None).to(one.weight))
+            _put(model, after, nn.Linear(WIDE, two.out_features, two.bias is not None).to(two.weight))
+            place = [n for n, _ in ran].index(name)
+            if isinstance(ran[place + 1][1], nn.BatchNorm1d):
+                _put(model, ran[place + 1][0], nn.BatchNorm1d(WIDE).to(one.weight))
+    program.optimizer = _made_anew(program)
+    return f"Give the hidden layers {WIDE} units: one has {least}, which can tell little apart." if least < WIDE else ""
+
+
 def _normed(program: Program, seen: Evidence) -> str:
     """Batch norm behind every weighted layer but the last."""
     model = program.call.model
@@ -298,10 +314,12 @@ CHANGES: tuple[Change, ...] = (
     Change("rate*100", "learning rate", "optimizer", partial(_rate, factor=100.0)),
     Change("anew", "update", "optimizer", _anew),
     Change("draw", "initialization", "model", _drawn),
+    Change("wider", "architecture", "model", _wider),
     Change("loss", "loss", "loss", _fitting_loss),
-    Change("mean", "loss", "loss", _mean),
-    Change("sign", "loss", "loss", _negative),
-    Change("adam", "optimizer", "optimizer", _adam),
+    Change("mean", "loss", "loss", partial(_scaled, mean=True)),
+    Change("sign", "loss", "loss", partial(_scaled, mean=False)),
+    Change("adam", "optimizer", "optimizer", partial(_adam, rate=0.001)),
+    Change("adam*10", "optimizer", "optimizer", partial(_adam, rate=0.01)),
     Change("hidden", "hidden activation", "model", _hidden),
     Change("free", "regularization", "model", _free),
     Change("batch_first", "shapes", "model", _batch_first),

@@ -27,12 +27,8 @@ def first_not_finite(seen: Evidence) -> Iterator[Fault]:
         fix = "Bound what goes into its logarithm, or use a loss of logits; see that the outputs are in its range."
         yield Fault("loss", "loss", message, fix, certainty=0.95)
         out = first.output
-        if (
-            out is not None
-            and out.is_floating_point()
-            and (float(out.detach().min()) < 0 or float(out.detach().max()) > 1)
-        ):
-            low, high = float(out.detach().min()), float(out.detach().max())
+        low, high = (0.0, 1.0) if out is None else (float(v) for v in out.detach().double().aminmax())
+        if low < 0 or high > 1:
             message = f"The loss is no number for outputs between {low:.2g} and {high:.2g}."
             yield Fault("output activation", "outputs", message, "End with a sigmoid or a softmax.", certainty=0.94)
     else:
@@ -40,7 +36,10 @@ def first_not_finite(seen: Evidence) -> Iterator[Fault]:
         if bad is not None:
             message = f"The gradient of {bad} is not finite though the loss is."
             fix = "Look for a root or norm at 0, or a masked NaN."
-            yield Fault("gradient flow", bad, message, fix, certainty=0.9)
+            ends = (first.loss, first.output)
+            here = torch.autograd.grad(*ends, retain_graph=True, allow_unused=True)[0]  # type: ignore[arg-type]
+            mine = here is not None and not bool(here.isfinite().all())  # before it has come to the model
+            yield Fault("loss" if mine else "gradient flow", "loss" if mine else bad, message, fix, certainty=0.9)
 
 
 def perfect_answer(seen: Evidence) -> Iterator[Fault]:
@@ -94,6 +93,8 @@ def cut_off(seen: Evidence) -> Iterator[Fault]:
         kind, fix = "regularization", f"Dropout '{gone}' leaves nothing: p is the share that is dropped, not kept."
     elif seen.first.sunk:
         kind, fix = "initialization", f"Begin the biases of {seen.first.sunk[0]} at 0: they shut all of its units."
+    elif seen.reach is not None and seen.reach.last is not None and not bool(seen.reach.output.any()):
+        kind, fix = "output activation", "Leave the activation at the end out: it is shut for all examples."
     elif zero is not None and (
         seen.after is not None or all(not bool(seen.model.get_parameter(n).any()) for n in stuck)
     ):
@@ -112,11 +113,10 @@ def norm_of_one(seen: Evidence) -> Iterator[Fault]:
     if name is not None:
         message = f"'{name}' is a layer norm over one number, which it makes a constant."
         last = next((n for n, m, _ in reversed(seen.first.ran) if not list(m.children())), "")
+        kind, fix = "architecture", "Give each place more features: an embedding first."
         if name == last:
-            yield Fault("normalization", name, message, "Leave it out.", certainty=CERTAIN)
-            return
-        fix = "Give each place more features: an embedding first."
-        yield Fault("architecture", name, message, fix, certainty=CERTAIN)
+            kind, fix = "normalization", "Leave it out."
+        yield Fault(kind, name, message, fix, certainty=CERTAIN)
 
 
 def one_linear_map(seen: Evidence) -> Iterator[Fault]:
@@ -189,14 +189,10 @@ def saturated(seen: Evidence) -> Iterator[Fault]:
     entered = seen.first.entered
     large = entered is not None and not seen.first.normed and float(entered[2].abs().mean()) > 3
     message = f"{found[1]:.0%} of what '{found[0]}' returns is at the ends of its range, where it has no slope."
+    kind, where, fix = "initialization", found[0], "Draw smaller weights: epoch0.initialize(model, x=x)."
     if large:
-        yield Fault(
-            "input scale", "inputs", message, "Standardize each input over the training examples.", certainty=0.7
-        )
-    else:
-        yield Fault(
-            "initialization", found[0], message, "Draw smaller weights: epoch0.initialize(model, x=x).", certainty=0.7
-        )
+        kind, where, fix = "input scale", "inputs", "Standardize each input over the training examples."
+    yield Fault(kind, where, message, fix, certainty=0.7)
 
 
 def examples_mix(seen: Evidence) -> Iterator[Fault]:

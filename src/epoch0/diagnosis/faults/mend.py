@@ -203,7 +203,8 @@ def _settled(done: Tried, suspects: Sequence[Fault]) -> bool:
 def _order(suspects: Sequence[Fault], tried: Sequence[Tried], only: bool) -> Iterator[tuple[Change, ...]]:
     """What is suspected, alone and in pairs; the other single changes; pairs of those that helped most.
 
-    Pairs are made only as long as no single change mended it. ``tried`` grows meanwhile.
+    Pairs are made only as long as no single change mended it. ``tried`` grows meanwhile. Where nothing was seen, Adam
+    at a high rate would only show that the program is slow.
     """
     kinds = list(dict.fromkeys(fault.kind for fault in suspects))
 
@@ -221,7 +222,7 @@ def _order(suspects: Sequence[Fault], tried: Sequence[Tried], only: bool) -> Ite
     certain = {fault.kind for fault in suspects if fault.certainty >= SURE}
     if only or any(one.mends and one.kinds[0] in certain for one in tried):
         return  # what was not suspected is then hardly ever the cause
-    yield from ((change,) for change in CHANGES if change.kind not in kinds)
+    yield from ((change,) for change in CHANGES if change.kind not in kinds and (kinds or change.name != "adam*10"))
     singles = sorted((one for one in tried if len(one.changes) == 1), key=_worth, reverse=True)
     yield from unmended(combinations([one.changes[0] for one in singles[:4]], 2))
 
@@ -283,7 +284,7 @@ def ranked(suspects: Sequence[Fault], done: Mending | None) -> tuple[Fault, ...]
     if own.held is not None and own.others >= BY_HEART[2] and own.known >= BY_HEART[0] and own.held < BY_HEART[1]:
         said = {fault.kind for fault in found}
         found += [fault for fault in _learned_by_heart(own.known, own.held) if fault.kind not in said]
-    if not (found or best or done.sound or done.stopped) and done.tried:
+    if not (found or best or done.sound) and done.tried and (not done.stopped or own.steps > STEPS):
         found += _unexplained(done)
     return tuple(sorted(found, key=lambda fault: -fault.certainty))
 

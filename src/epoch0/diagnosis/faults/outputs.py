@@ -78,17 +78,18 @@ def one_answer_is_best(seen: Evidence) -> Iterator[Fault]:
     if len(found.targets) < 4:
         return
     near = found.constant - found.free <= ALIKE * (found.now - found.free)  # next to what there is to learn at first
-    if _gain(found) > (10 * ALIKE if near else ALIKE):
+    if (found.constant - found.free) / max(abs(found.constant), 1e-12) > (10 * ALIKE if near else ALIKE):
         return
     numbers = f"One answer for all examples has a loss of {found.constant:.3g}, the best of all {found.free:.3g}"
     if seen.first.tables:
         return  # said already
     varied = bool((found.targets != found.targets[:1]).any())
+    classes = not found.targets.is_floating_point() or _one_hot(found.targets)
     if varied and found.output.shape != found.targets.shape and found.output.numel() == found.targets.numel():
         shapes = f"outputs {_shape(found.output)} with targets {_shape(found.targets)}"
         fix = "Give both the same shape: targets[:, None], or outputs.squeeze(1)."
         yield Fault("shapes", "loss", f"{numbers}: the loss broadcasts {shapes}.", fix, certainty=0.97)
-    elif varied and found.last is None and _classes(found.targets) and found.flat < 1:
+    elif varied and found.last is None and classes and found.flat < 1:
         fix = "The loss expects probabilities: end the model with a softmax, or use a loss of logits."
         yield Fault(
             "output activation", "outputs", f"{numbers}: the loss accepts any large output.", fix, "step 0", 0.9
@@ -108,16 +109,8 @@ def _of_values(seen: Evidence) -> Reach | None:
     return found if same else None
 
 
-def _classes(targets: Tensor) -> bool:
-    return not targets.is_floating_point() or _one_hot(targets)
-
-
 def _shape(tensor: Tensor) -> str:
     return f"(n{', ' if tensor.dim() > 1 else ','}{', '.join(str(s) for s in tensor.shape[1:])})"
-
-
-def _gain(found: Reach) -> float:
-    return (found.constant - found.free) / max(abs(found.constant), 1e-12)
 
 
 def loss_without_floor(seen: Evidence) -> Iterator[Fault]:
@@ -242,7 +235,8 @@ def no_slope_at_outputs(seen: Evidence) -> Iterator[Fault]:
         if found.flat < 0.7:
             return  # some confident outputs are no fault
         fix = "Make what goes into the last activation smaller: scale the inputs, or the initial weights."
-        kind = "input scale" if _large(seen) else "initialization"
+        entered = seen.first.entered
+        kind = "input scale" if entered is not None and float(entered[2].abs().mean()) > 5 else "initialization"
         yield Fault(kind, "outputs", f"{share} The last activation is saturated.", fix, certainty=0.87)
     elif found.last is not None:
         fix = "Leave the ReLU out: it has no slope where it is shut."
@@ -253,11 +247,6 @@ def no_slope_at_outputs(seen: Evidence) -> Iterator[Fault]:
     else:
         fix = "Use a loss that has a slope everywhere: the Huber loss bounds the gradient, not the error."
         yield Fault("loss", "loss", share, fix, certainty=0.85)
-
-
-def _large(seen: Evidence) -> bool:
-    entered = seen.first.entered
-    return entered is not None and float(entered[2].abs().mean()) > 5
 
 
 def outputs_shut(seen: Evidence) -> Iterator[Fault]:

@@ -2,7 +2,8 @@
 
 import math
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -11,6 +12,9 @@ from epoch0.diagnosis.faults.evidence import CERTAIN, Evidence, Fault, Loop
 
 LARGE, SMALL = 0.12, 1e-4
 """Sizes of a step relative to its weights, the median over the weights, beyond which a rate is too high or too low."""
+
+CLIPPED = 0.01
+"""The length of a gradient that the owner's loop body leaves, over its own, from where it is clipped to nothing."""
 
 RISE = 1.3
 """The loss after five steps over the larger of before and of one answer for all, from where the rate is too high."""
@@ -56,10 +60,9 @@ def uphill(seen: Evidence) -> Iterator[Fault]:
     after = seen.after
     if after is None or math.isnan(after.towards) or after.towards < 0.05:
         return
-    yield Fault(
-        "update", "step", f"The first step goes up the gradient (cosine {after.towards:.2f}).",
-        "Look at the sign of the update: a gradient negated, or maximize=True.", certainty=0.97,
-    )  # fmt: skip
+    message = f"The first step goes up the gradient (cosine {after.towards:.2f})."
+    fix = "Look at the sign of the update: a gradient negated, or maximize=True."
+    yield Fault("update", "step", message, fix, certainty=0.97)
 
 
 def too_far(seen: Evidence) -> Iterator[Fault]:
@@ -110,7 +113,7 @@ def _died(seen: Evidence) -> str:
 
 
 def too_short(seen: Evidence) -> Iterator[Fault]:
-    """Steps so small that nothing happens: rate, targets that are far away, or an eps above the gradients."""
+    """Steps so small that nothing happens: the rate, or targets that are far away."""
     after = seen.after
     if after is None or not math.isfinite(after.after) or not after.sizes:
         return
@@ -131,10 +134,6 @@ def too_short(seen: Evidence) -> Iterator[Fault]:
             )  # fmt: skip
             return
     if middle < SMALL and top < 3 * SMALL:
-        eps = max(float(g.get("eps", 0.0)) for g in seen.optimizers[0].param_groups)
-        if eps > 1e-4:
-            message = f"Adam's eps of {eps:.2g} is above the gradients: a step changes the weights by {middle:.1e}."
-            yield Fault("optimizer", "optimizer", message, "Use the default eps.", certainty=0.8)
         message = f"At a rate of {rate:.2g} a step changes the weights by only {middle:.1e} of their size."
         yield Fault("learning rate", "optimizer", message, f"Try a rate of {rate * 10:.1g}.", certainty=0.7)
 
@@ -163,32 +162,23 @@ def decay(seen: Evidence) -> Iterator[Fault]:
     yield Fault("regularization", "optimizer", message, "Divide the weight decay by 1,000.", certainty=0.85)
 
 
-def much_dropped(seen: Evidence) -> Iterator[Fault]:
-    """Dropout that leaves less than a tenth: it is often the share that was meant to be kept."""
-    found = next(
-        ((n, m.p) for n, m, _ in seen.first.ran if isinstance(m, nn.modules.dropout._DropoutNd) and m.p > 0.9), None
-    )
-    if found is not None:
-        message = f"Dropout '{found[0]}' drops {found[1]:.0%}."
-        fix = f"p is the share that is dropped: {1 - found[1]:.2g} keeps {found[1]:.0%}."
-        yield Fault("regularization", found[0], message, fix, certainty=0.85)
+def settings(seen: Evidence) -> Iterator[Fault]:
+    """Dropout of nearly all, batch norm whose averages never move, or that gets one example at a time."""
 
+    def first(kind: type, wrong: Callable[[Any], bool]) -> tuple[str, Any]:
+        return next(((n, m) for n, m, _ in seen.first.ran if isinstance(m, kind) and wrong(m)), ("", None))
 
-def still_averages(seen: Evidence) -> Iterator[Fault]:
-    """Batch norm whose running averages never move, and are used in evaluation mode."""
-    norm = next(
-        (n for n, m, _ in seen.first.ran if isinstance(m, nn.modules.batchnorm._BatchNorm) and m.momentum == 0.0), None
-    )
+    name, dropout = first(nn.modules.dropout._DropoutNd, lambda m: m.p > 0.9)  # often what was meant to be kept
+    if dropout is not None:
+        fix = f"p is the share that is dropped: {1 - dropout.p:.2g} keeps {dropout.p:.0%}."
+        yield Fault("regularization", name, f"Dropout '{name}' drops {dropout.p:.0%}.", fix, certainty=0.85)
+    name, still = first(nn.modules.batchnorm._BatchNorm, lambda m: m.momentum == 0.0)
+    if still is not None:
+        message = f"{name} has a momentum of 0: its running averages stay where they began, and evaluation uses them."
+        yield Fault("normalization", name, message, "Use the default momentum of 0.1.", certainty=0.9)
+    name, norm = first(nn.BatchNorm1d, lambda m: seen.batch_size == 1)
     if norm is not None:
-        message = f"{norm} has a momentum of 0: its running averages stay where they began, and evaluation uses them."
-        yield Fault("normalization", norm, message, "Use the default momentum of 0.1.", certainty=0.9)
-
-
-def one_at_a_time(seen: Evidence) -> Iterator[Fault]:
-    """Batch norm on batches of one example: every unit is its own mean."""
-    norm = next((n for n, m, _ in seen.first.ran if isinstance(m, nn.BatchNorm1d)), None)
-    if seen.batch_size == 1 and norm is not None:
-        message = f"Batches hold one example, and {norm} subtracts its mean."
+        message = f"Batches hold one example, and {name} subtracts its mean."
         yield Fault("batch size", "data", message, "Take larger batches.", certainty=0.8)
 
 
@@ -213,6 +203,12 @@ def loop_body(seen: Evidence) -> Iterator[Fault]:
     both = [n for n in second.wanted if n in first.left and n in second.left]
     if not both:
         return
+    size = [math.sqrt(sum(float(g[n].double().square().sum()) for n in both)) for g in (first.wanted, first.left)]
+    share = max(size[1], 1e-300) / max(size[0], 1e-300)
+    along = _apart(first.wanted, {n: g / share for n, g in first.left.items()}, both)
+    if first.moved and share < CLIPPED and along < 0.05:
+        message = f"The loop body leaves {share:.1e} of the gradient's length, {size[1]:.1e}."
+        yield Fault("update", "step", message, "Clip gradients to a norm of about 1, not to nothing.", certainty=0.8)
     total = _apart(second.left, {n: first.left[n] + second.wanted[n] for n in both}, both)
     alone = _apart(second.left, second.wanted, both)
     if not any(one.moved for one in loop) and alone < 0.05:
@@ -284,5 +280,5 @@ def _apart(one: Mapping[str, Tensor], other: Mapping[str, Tensor], names: Sequen
 
 
 CHECKS = (
-    coverage, uphill, loop_body, not_moved, too_far, too_short, decay, much_dropped, still_averages, one_at_a_time,
+    coverage, uphill, loop_body, not_moved, too_far, too_short, decay, settings,
 )  # fmt: skip
