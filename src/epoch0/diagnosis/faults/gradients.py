@@ -231,7 +231,7 @@ def inputs_ignored(seen: Evidence) -> Iterator[Fault]:
     fix = "Look for units that are all shut, an input that is not passed on, or a zero in between."
     if tokens and seen.first.open:  # nothing is shut, and yet the words do not matter
         fix = "See that the mask is True where it should be: only padding may be masked."
-    yield Fault("architecture", "outputs", message, fix, certainty=0.97 if tokens and seen.first.open else 0.6)
+    yield Fault("architecture", "outputs", message, fix, certainty=0.97 if tokens and seen.first.open else 0.35)
 
 
 def future_seen(seen: Evidence) -> Iterator[Fault]:

@@ -203,8 +203,7 @@ def _settled(done: Tried, suspects: Sequence[Fault]) -> bool:
 def _order(suspects: Sequence[Fault], tried: Sequence[Tried], only: bool) -> Iterator[tuple[Change, ...]]:
     """What is suspected, alone and in pairs; the other single changes; pairs of those that helped most.
 
-    Pairs are made only as long as no single change mended it. ``tried`` grows meanwhile. Where nothing was seen, Adam
-    at a high rate would only show that the program is slow.
+    Pairs are made only as long as no single change mended it. ``tried`` grows meanwhile.
     """
     kinds = list(dict.fromkeys(fault.kind for fault in suspects))
 
@@ -222,7 +221,7 @@ def _order(suspects: Sequence[Fault], tried: Sequence[Tried], only: bool) -> Ite
     certain = {fault.kind for fault in suspects if fault.certainty >= SURE}
     if only or any(one.mends and one.kinds[0] in certain for one in tried):
         return  # what was not suspected is then hardly ever the cause
-    yield from ((change,) for change in CHANGES if change.kind not in kinds and (kinds or change.name != "adam*10"))
+    yield from ((change,) for change in CHANGES if change.kind not in kinds)
     singles = sorted((one for one in tried if len(one.changes) == 1), key=_worth, reverse=True)
     yield from unmended(combinations([one.changes[0] for one in singles[:4]], 2))
 
@@ -282,8 +281,11 @@ def ranked(suspects: Sequence[Fault], done: Mending | None) -> tuple[Fault, ...]
         found.append(Fault("learning rate", "step", message, fix, certainty=0.9))
     own = done.own
     if own.held is not None and own.others >= BY_HEART[2] and own.known >= BY_HEART[0] and own.held < BY_HEART[1]:
-        said = {fault.kind for fault in found}
-        found += [fault for fault in _learned_by_heart(own.known, own.held) if fault.kind not in said]
+        heart = {fault.kind: fault for fault in _learned_by_heart(own.known, own.held)}
+        said = [fault for fault in found if fault.kind in heart]  # it agrees with what was seen before
+        found = [fault for fault in found if fault not in said]
+        found += [replace(fault, certainty=max(fault.certainty, 0.6)) for fault in said]
+        found += [fault for kind, fault in heart.items() if kind not in {fault.kind for fault in said}]
     if not (found or best or done.sound) and done.tried and (not done.stopped or own.steps > STEPS):
         found += _unexplained(done)
     return tuple(sorted(found, key=lambda fault: -fault.certainty))
