@@ -7,7 +7,7 @@ author = "The epoch0 authors"
 copyright = "2026, the epoch0 authors"
 release = epoch0.__version__
 
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.mathjax", "sphinx.ext.viewcode"]
+extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.mathjax", "sphinx.ext.viewcode"]
 myst_enable_extensions = ["dollarmath", "colon_fence", "deflist"]
 myst_heading_anchors = 3
 
@@ -24,4 +24,10 @@ python_maximum_signature_line_length = 100
 html_theme = "furo"
 html_title = "epoch0"
 html_static_path: list[str] = []
-exclude_patterns = ["_build"]
+exclude_patterns = ["_build", "jupyter_execute"]
+
+# The how-tos are notebooks without outputs; the build runs them, and a cell that raises fails it.
+nb_execution_mode = "force"
+nb_execution_raise_on_error = True
+nb_execution_timeout = 300  # seconds for a cell
+nb_output_stderr = "remove"  # progress
