@@ -2,7 +2,7 @@
 
 import io
 import textwrap
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -14,8 +14,11 @@ from epoch0.results import Grid
 if TYPE_CHECKING:
     from matplotlib.axes import Axes as Axes
     from matplotlib.figure import Figure as Figure
+else:  # matplotlib is loaded when something is drawn
+    Axes = Figure = Any
 
 Numbers = Sequence[float] | NDArray[Any]
+Rows = Any  # a table: ``column(name)`` is an array, ``by(name)`` gives each value of a column with its rows
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#7A5195")
 """Okabe and Ito's colours for all kinds of colour vision, those with enough contrast on white first."""
@@ -85,14 +88,14 @@ def figure(
     return picture, axes
 
 
-def points(axes: "Axes", x: Numbers, y: Numbers, error: Numbers, index: int, label: str, **more: Any) -> None:
+def points(axes: Axes, x: Numbers, y: Numbers, error: Numbers, index: int, label: str, **more: Any) -> None:
     """Measured points with error bars of two standard errors, in the colour and marker of that index."""
     look = {"color": COLOURS[index % len(COLOURS)], "marker": MARKERS[index % len(MARKERS)], "linestyle": "none"}
     bars: dict[str, Any] = {"capsize": 2.5, "elinewidth": 1.0, "label": label}
     axes.errorbar(x, y, yerr=2 * np.asarray(error), **(bars | look | more))
 
 
-def curve(axes: "Axes", x: Numbers, y: Numbers, index: int, label: str = "", **more: Any) -> None:
+def curve(axes: Axes, x: Numbers, y: Numbers, index: int, label: str = "", **more: Any) -> None:
     """What is computed and not measured: a line without markers in the colour and dashes of that index.
 
     Measured points of the same index go on top of it.
@@ -101,14 +104,55 @@ def curve(axes: "Axes", x: Numbers, y: Numbers, index: int, label: str = "", **m
     axes.plot(x, y, **options)
 
 
-def heading(picture: "Figure", *texts: str) -> None:
+def means(
+    axes: Axes, table: Rows, x: str | Numbers, y: str, index: int, label: str, scale: float = 1.0, **more: Any
+) -> None:
+    """Means of a column, times ``scale``, with error bars of two standard errors; ``x`` is a column, or places."""
+    places = table.column(x) if isinstance(x, str) else x
+    points(axes, places, scale * table.column(y), scale * table.column(f"{y}_error"), index, label, **more)
+
+
+def column(axes: Axes, table: Rows, x: str, y: str, index: int, label: str = "", **more: Any) -> None:
+    """A computed column as a line."""
+    curve(axes, table.column(x), table.column(y), index, label, **more)
+
+
+def band(axes: Axes, table: Rows, x: str, low: str, high: str, label: str, **more: Any) -> None:
+    """What lies between two computed columns, in grey."""
+    options: dict[str, Any] = {"color": "#cccccc", "edgecolor": "#aaaaaa", "linewidth": 0.6, "zorder": 1.0, **more}
+    axes.fill_between(*(table.column(name) for name in (x, low, high)), label=label, **options)
+
+
+def lines(axes: Axes, table: Rows, x: str, y: str, by: str, label: str | Callable[[Any], str], **more: Any) -> None:
+    """One line of means with error bars for each value of a column."""
+    for index, (value, rows) in enumerate(table.by(by)):
+        told = label.format(value) if isinstance(label, str) else label(value)
+        means(axes, rows, x, y, index, told, **{"linestyle": "-", "linewidth": 1.0, **more})
+
+
+def ticks(axes: Axes, values: Sequence[Any], axis: str = "x", scale: str | None = None) -> None:
+    """Exactly these ticks, perhaps on a logarithmic axis."""
+    if scale:
+        axes.set(**{f"{axis}scale": scale})
+    getattr(axes, f"set_{axis}ticks")(list(values), [f"{one:g}" for one in values])
+    axes.minorticks_off()
+
+
+def epochs(axes: Axes, last: float) -> None:
+    """Epochs from 0 on, logarithmic from 1 on."""
+    axes.set_xscale("symlog", linthresh=1.0)
+    ticks(axes, [0, 1, *[tick for tick in (2, 5, 10, 20, 50) if tick < last], last])
+    axes.set(xlabel="epoch (logarithmic from 1 on)", xlim=(-0.05, None))
+
+
+def heading(picture: Figure, *texts: str) -> None:
     """What is shown and under which setting, above all panels; the layout makes room, long lines are broken."""
     letters = int(picture.get_figwidth() * 14)
     lines = [line for text in texts for line in textwrap.wrap(text, letters)]
     picture.suptitle("\n".join(lines), x=0.01, ha="left", fontsize=9.5, linespacing=1.3)
 
 
-def table(axes: "Axes", grid: Grid, fills: Mapping[tuple[int, int], str], letters: int = 30) -> None:
+def table(axes: Axes, grid: Grid, fills: Mapping[tuple[int, int], str], letters: int = 30) -> None:
     """A table in the place of axes; ``fills`` colours cells by row and column. Brackets go to a line of their own."""
     from matplotlib.transforms import Bbox
 
@@ -130,7 +174,7 @@ def table(axes: "Axes", grid: Grid, fills: Mapping[tuple[int, int], str], letter
     axes.figure.get_layout_engine().set(w_pad=0.12)  # type: ignore[union-attr, call-arg]
 
 
-def tables(grids: Sequence[Grid], apart: Collection[str] = ()) -> "Figure":
+def tables(grids: Sequence[Grid], apart: Collection[str] = ()) -> Figure:
     """Tables beside and below each other; the highest number of a column is shaded, rows ``apart`` left aside."""
     wide = max(len(grid.columns) for grid in grids)
     across = min(3 if wide < 5 else 2, len(grids), max(2, -(-len(grids) // 2)))
@@ -147,7 +191,7 @@ def tables(grids: Sequence[Grid], apart: Collection[str] = ()) -> "Figure":
     return picture
 
 
-def legend_below(picture: "Figure", *entries: Any, columns: int, **more: Any) -> None:
+def legend_below(picture: Figure, *entries: Any, columns: int, **more: Any) -> None:
     """One legend for all panels, below them, in as many columns as there is room for.
 
     ``entries`` are what matplotlib's ``Figure.legend`` takes: nothing, or handles and labels.
@@ -160,7 +204,7 @@ def legend_below(picture: "Figure", *entries: Any, columns: int, **more: Any) ->
         legend.remove()
 
 
-def png(picture: "Figure", dpi: int = 150) -> bytes:
+def png(picture: Figure, dpi: int = 150) -> bytes:
     """The picture as a PNG file's bytes; the same picture gives the same bytes."""
     content = io.BytesIO()
     with style():

@@ -8,7 +8,6 @@ import numpy as np
 
 from epoch0 import plots
 from epoch0.experiments.claims import at_most, increasing
-from epoch0.papers import pictures
 from epoch0.papers.arpit_bengio.norms import INITS, NormsSpec, band, deep, of_widths, weight_stds
 from epoch0.papers.sweep import Artifact, Cell, Found, Sweep
 from epoch0.papers.tables import Array, Claims, Decision, Table, agrees, by, mean_and_error, means
@@ -31,7 +30,7 @@ def table(quantity: str, found: Found) -> Table:
         return {"ratio": ratio, "std_over_inputs": np.sqrt(np.maximum(square - ratio**2, 0)), "mean_square": square}
 
     layers = range(1, len(found.sweep["widths"]) + 1)
-    return found.rows(measured, lambda cell, layer: band(cell.spec, quantity, layer)._asdict(), layer=layers)
+    return found.rows(measured, lambda cell, layer: band(cell.spec, quantity, layer), layer=layers)
 
 
 def step_spread(cell: Cell) -> Array:
@@ -125,14 +124,14 @@ def _widths(cells: Sequence[Cell]) -> list[str]:
     return [f"width {cell.at['width']}" for cell in cells]
 
 
-def draw(quantity: str, found: Found) -> pictures.Figure:
+def draw(quantity: str, found: Found) -> plots.Figure:
     """Every width under both initializations on a log scale, with the mean of the exact law, and 95 % of He's."""
     picture, axes = plots.figure(7.2, 5.2)
     for init, dashes, fill in (("he", "-", None), ("glorot", "--", "none")):
         for index, (width, rows) in enumerate(found.table.where(init=init).by("width")):
-            pictures.curve(axes, rows, "layer", "exact_mean", index, linestyle=dashes, linewidth=0.9)
+            plots.column(axes, rows, "layer", "exact_mean", index, linestyle=dashes, linewidth=0.9)
             label = f"{init.title()}, width {width}"
-            pictures.points(axes, rows, "layer", "ratio", index, label, markerfacecolor=fill, markersize=4.0)
+            plots.means(axes, rows, "layer", "ratio", index, label, markerfacecolor=fill, markersize=4.0)
     for init, dashes in (("He", "-"), ("Glorot", "--")):
         axes.plot([], [], dashes, color="#333333", linewidth=0.9, label=f"{LAWS[quantity]}, {init} (mean)")
     axes.set_yscale("log")

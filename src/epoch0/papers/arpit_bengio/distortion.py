@@ -13,7 +13,6 @@ import numpy as np
 
 from epoch0 import plots
 from epoch0.experiments.claims import at_most, exact, increasing
-from epoch0.papers import pictures
 from epoch0.papers.arpit_bengio.norms import NormsSpec, of_widths, plane, shallow, worst
 from epoch0.papers.sweep import Artifact, Cell, Found, Spec, Sweep
 from epoch0.papers.tables import Claims, Decision, Mean, Table, agrees, by, mean_and_error
@@ -96,7 +95,7 @@ def _overestimates(rows: Table) -> Decision:
     return by(exact, holds, told, {"largest_factor": factors[0], "smallest_factor": factors[-1]})
 
 
-def draw(direction: str, found: Found) -> pictures.Figure:
+def draw(direction: str, found: Found) -> plots.Figure:
     """Distortion against width: the lemma's eps, the best Chernoff bound's, the exact one, and what was measured."""
     rows = found.table
     picture, axes = plots.figure(6.8, 4.8)
@@ -110,8 +109,8 @@ def draw(direction: str, found: Found) -> pictures.Figure:
     ):
         eps = [tolerance(width, method) for width in fine]
         plots.curve(axes, fine, eps, 0, label, color=colour, linestyle=dashes, linewidth=1.2)
-    pictures.points(axes, rows, "width", "quantile", 0, rf"measured: {inside} of $|1-r^2|$ are below")
-    pictures.points(axes, rows, "width", "mean", 1, "measured: mean of $|1-r|$, as the paper draws it")
+    plots.means(axes, rows, "width", "quantile", 0, rf"measured: {inside} of $|1-r^2|$ are below")
+    plots.means(axes, rows, "width", "mean", 1, "measured: mean of $|1-r|$, as the paper draws it")
     plots.curve(axes, fine, [expected_distortion(width) for width in fine], 1, "exact: mean of $|1-r|$", linewidth=1.2)
     axes.set(xlabel="width of the hidden layer", ylabel=rf"distortion $\epsilon$, with $r={RATIO[direction]}$")
     axes.set_ylim(0, 1.05 * max(row["paper_eps"] for row in rows))
@@ -170,17 +169,17 @@ def failure_claims(backward: bool, found: Found) -> Claims:
     return decided
 
 
-def draw_failures(backward: bool, found: Found) -> pictures.Figure:
+def draw_failures(backward: bool, found: Found) -> plots.Figure:
     """Shares of networks against eps, a panel a number of samples."""
     picture, panels = plots.figure(9.6, 4.4, columns=len(found.cells), sharey=True)
     way, what = ("gradient_", "gradient") if backward else ("", "norm")
     for axes, (inputs, rows) in zip(panels, found.table.by("inputs"), strict=True):
-        pictures.curve(axes, rows, "eps", f"{way}paper", 0, "the paper's bound", color=plots.BOUND, linestyle="--")
-        pictures.curve(axes, rows, "eps", f"{way}exact", 1, "exact chances, added over samples")
+        plots.column(axes, rows, "eps", f"{way}paper", 0, "the paper's bound", color=plots.BOUND, linestyle="--")
+        plots.column(axes, rows, "eps", f"{way}exact", 1, "exact chances, added over samples")
         if not backward:
-            pictures.points(axes, rows, "eps", "step", 1, "measured: some layer changes some norm by more")
+            plots.means(axes, rows, "eps", "step", 1, "measured: some layer changes some norm by more")
         label = f"measured: {'some gradient' if backward else 'norm of some layer'} is off by more than the power"
-        pictures.points(axes, rows, "eps", what, 2, label)
+        plots.means(axes, rows, "eps", what, 2, label)
         axes.set(yscale="log", ylim=(0.3 / found.cells[0].runs, 1.5), xlabel=r"$\epsilon$")
         axes.set_title(f"{inputs} sample{'s' * (inputs > 1)}")
     panels[0].set_ylabel("share of networks in which it fails")
@@ -234,33 +233,33 @@ def plane_claims(found: Found) -> Claims:
     return decided
 
 
-def draw_planes(found: Found) -> pictures.Figure:
+def draw_planes(found: Found) -> plots.Figure:
     """Lemma 3: eps against width. Theorem 2: on the left ranks, on the right eps, against the layer."""
     deep = found.sweep["depth"] > 1
     picture, panels = plots.figure(9.6 if deep else 6.4, 4.4, columns=1 + deep, squeeze=False)
     rows, axes, x = Table(row for row in found.table if row["asked"] < 1), panels[0, -1], "layer" if deep else "width"
-    pictures.curve(axes, rows, x, "asked", 0, "asked for in the paper", color=plots.BOUND, linestyle="--")
+    plots.column(axes, rows, x, "asked", 0, "asked for in the paper", color=plots.BOUND, linestyle="--")
     for index, (name, told) in enumerate((("square", "squared norms"), ("norm", "norms"))):
         label = f"measured, whole plane, {told} (mean)" if not deep else f"{told} (mean)"
-        pictures.points(axes, rows, x, name, index, label, linestyle="-", linewidth=0.8)
+        plots.means(axes, rows, x, name, index, label, linestyle="-", linewidth=0.8)
     axes.set(
         yscale="log", ylabel=r"$\epsilon$ that is enough on the whole plane", xlabel="layer $l$" if deep else "width"
     )
     if deep:
         axes.set_title(f"width {rows[0]['width']}, the paper's for eps = {rows[0]['asked']:.2g}")
         first, ranked = panels[0, 0], Table(row for row in found.table if row["rank"] == row["rank"])
-        pictures.lines(first, ranked, "layer", "rank", "width", "width {}")
+        plots.lines(first, ranked, "layer", "rank", "width", "width {}")
         first.axhline(2, color=plots.BOUND, linestyle="--", label="as the proof has it")
         first.set(yscale="log", xlabel="layer $l$", ylabel="rank of the image of a plane")
-        pictures.ticks(first, [2, 5, 10, 20, 50, 100, 200], "y")
+        plots.ticks(first, [2, 5, 10, 20, 50, 100, 200], "y")
         for each in panels[0]:
             each.set_xticks(range(1, found.sweep["depth"] + 1))
-        pictures.ticks(axes, [0.02, 0.05, 0.1, 0.2, 0.5, 1.0], "y")
+        plots.ticks(axes, [0.02, 0.05, 0.1, 0.2, 0.5, 1.0], "y")
         first.legend(loc="center right")
     else:
-        pictures.curve(axes, rows, x, "one_vector", 2, "exact, one vector, squared norm", linestyle=":")
-        pictures.ticks(axes, found.sweep["width"], scale="log")
-        pictures.ticks(axes, [0.02, 0.05, 0.1, 0.2, 0.5, 1.0], "y")
+        plots.column(axes, rows, x, "one_vector", 2, "exact, one vector, squared norm", linestyle=":")
+        plots.ticks(axes, found.sweep["width"], scale="log")
+        plots.ticks(axes, [0.02, 0.05, 0.1, 0.2, 0.5, 1.0], "y")
     axes.legend(loc="upper right", bbox_to_anchor=(1.0, 0.9))
     return picture
 

@@ -2,9 +2,9 @@
 
 import functools
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -65,19 +65,19 @@ def deep(spec: NormsSpec, seed: int) -> dict[str, Any]:
     squares. ``alignment`` (networks,) is the mean of cos^2 of the angle between delta and h^L, times half the last
     width, which is 1 for a delta that knows nothing of h^L. A network is the same in whatever block.
     """
-    rows: dict[str, list[Any]] = {}
-    for network in range(spec.first, spec.first + spec.networks):
-        found = _joined(spec, seed, network)
+
+    def one(found: dict[str, NDArray[np.float64]]) -> dict[str, Any]:
         activation = found["hidden"] / found["input"]
         before = np.concatenate([found["input"][None], found["hidden"][:-1]])
         gradient = found["delta"] * before / (found["delta"][-1] * found["input"])
         step = (found["hidden"] / before) ** 2
         cosine = found["product"] / (found["delta"][-1] * found["hidden"][-1])
+        row: dict[str, Any] = {"alignment": (cosine**2).mean() * spec.widths[-1] / 2}
         for name, ratio in (("activation", activation), ("gradient", gradient), ("step", step)):
-            rows.setdefault(name, []).append(ratio.mean(1))
-            rows.setdefault(f"{name}_square", []).append((ratio**2).mean(1))
-        rows.setdefault("alignment", []).append((cosine**2).mean() * spec.widths[-1] / 2)
-    return {name: np.array(values) for name, values in rows.items()}
+            row |= {name: ratio.mean(1), f"{name}_square": (ratio**2).mean(1)}
+        return row
+
+    return _each(spec, seed, one)
 
 
 def shallow(spec: NormsSpec, seed: int) -> dict[str, Any]:
@@ -86,12 +86,12 @@ def shallow(spec: NormsSpec, seed: int) -> dict[str, Any]:
     ``forward`` is ``||h|| / ||x||``; ``backward`` is ``||dloss/dW||_F / (||delta|| ||x||)`` with delta the error at the
     output, which Lemma 5 is about.
     """
-    forward, backward = [], []
-    for network in range(spec.first, spec.first + spec.networks):
-        found = _joined(spec, seed, network)
-        forward.append(found["hidden"][0] / found["input"])
-        backward.append(found["delta"][0] / found["error"])  # ||x|| is on both sides
-    return {"forward": np.asarray(forward, dtype=np.float32), "backward": np.asarray(backward, dtype=np.float32)}
+
+    def one(found: dict[str, NDArray[np.float64]]) -> dict[str, Any]:
+        ratios = {"forward": found["hidden"][0] / found["input"], "backward": found["delta"][0] / found["error"]}
+        return {name: ratio.astype(np.float32) for name, ratio in ratios.items()}  # ||x|| is on both sides
+
+    return _each(spec, seed, one)
 
 
 def worst(spec: NormsSpec, seed: int) -> dict[str, Any]:
@@ -101,20 +101,16 @@ def worst(spec: NormsSpec, seed: int) -> dict[str, Any]:
     up; ``norm`` and ``gradient``: what Theorems 1 and 3 conclude, ``(1 - eps)^L <= ratio <= (1 + eps)^L``, where
     Theorem 1 has l for L at layer l.
     """
-    found: dict[str, list[float]] = {"step": [], "norm": [], "gradient": []}
-    for network in range(spec.first, spec.first + spec.networks):
-        each, depth = _joined(spec, seed, network), len(spec.widths)
+
+    def one(each: dict[str, NDArray[np.float64]]) -> dict[str, Any]:
+        depth = len(spec.widths)
         before = np.concatenate([each["input"][None], each["hidden"][:-1]])
         gradient = each["delta"] * before / (each["delta"][-1] * each["input"])
         layers = np.arange(1, depth + 1)[:, None]
-        roots = (
-            (each["hidden"] / before) ** 2,
-            (each["hidden"] / each["input"]) ** (2 / layers),
-            gradient ** (2 / depth),
-        )
-        for own, ratio in zip(found.values(), roots, strict=True):
-            own.append(float(np.abs(ratio - 1).max()))
-    return {name: np.array(values) for name, values in found.items()}
+        roots = {"step": (each["hidden"] / before) ** 2, "norm": (each["hidden"] / each["input"]) ** (2 / layers)}
+        return {n: np.abs(ratio - 1).max() for n, ratio in {**roots, "gradient": gradient ** (2 / depth)}.items()}
+
+    return _each(spec, seed, one)
 
 
 def plane(spec: Spec, seed: int) -> dict[str, Any]:
@@ -139,6 +135,12 @@ def plane(spec: Spec, seed: int) -> dict[str, Any]:
         for name, row in rows.items():
             found[name].append(row)
     return {name: np.array(values) for name, values in found.items()}
+
+
+def _each(spec: NormsSpec, seed: int, of: Callable[[dict[str, NDArray[np.float64]]], dict[str, Any]]) -> dict[str, Any]:
+    """Some numbers of each network, side by side."""
+    found = [of(_joined(spec, seed, network)) for network in range(spec.first, spec.first + spec.networks)]
+    return {name: np.array([one[name] for one in found]) for name in found[0]}
 
 
 def _joined(spec: NormsSpec, seed: int, network: int) -> dict[str, NDArray[np.float64]]:
@@ -187,16 +189,11 @@ def _norm(rows: Tensor) -> Tensor:
     return norms
 
 
-class Band(NamedTuple):
-    """The law of a norm ratio: its mean, and where LEVEL of it is."""
+def band(spec: NormsSpec, quantity: str, layer: int) -> dict[str, float]:
+    """The law of the ratio ``"activation"`` or ``"gradient"``: its mean, and where LEVEL of it is.
 
-    exact_mean: float
-    exact_low: float
-    exact_high: float
-
-
-def band(spec: NormsSpec, quantity: str, layer: int) -> Band:
-    """The law of the ratio ``"activation"`` or ``"gradient"``; for gradients under Theorem 3's independence."""
+    For gradients it is that under Theorem 3's independence.
+    """
     law = _law(spec, quantity, layer)
     return _band(law.widths, law.scales)
 
@@ -214,6 +211,7 @@ def _law(spec: NormsSpec, quantity: str, layer: int) -> NormRatio:
 
 
 @functools.lru_cache(maxsize=1024)
-def _band(widths: tuple[int, ...], scales: tuple[float, ...]) -> Band:
+def _band(widths: tuple[int, ...], scales: tuple[float, ...]) -> dict[str, float]:
     law = NormRatio(widths, scales).norm
-    return Band(law.mean, law.quantile((1 - LEVEL) / 2), law.quantile((1 + LEVEL) / 2))
+    low, high = (law.quantile(p) for p in ((1 - LEVEL) / 2, (1 + LEVEL) / 2))
+    return {"exact_mean": law.mean, "exact_low": low, "exact_high": high}

@@ -11,7 +11,6 @@ import numpy as np
 
 from epoch0 import plots
 from epoch0.experiments.claims import increasing
-from epoch0.papers import pictures
 from epoch0.papers.arpit_bengio.norms import NormsSpec, band, deep, mean
 from epoch0.papers.sweep import Artifact, Cell, Found, Spec, Sweep
 from epoch0.papers.tables import Array, Claims, Table, agrees, by, means
@@ -72,7 +71,7 @@ def table(found: Found) -> Table:
 def first_band(cell: Cell) -> Table:
     """The exact law of the first network, a row a layer."""
     net = network(cell.spec, 0)
-    return Table({"layer": at, **band(net, "gradient", at)._asdict()} for at in range(1, cell.spec.depth + 1))
+    return Table({"layer": at, **band(net, "gradient", at)} for at in range(1, cell.spec.depth + 1))
 
 
 def claims(found: Found) -> Claims:
@@ -96,7 +95,7 @@ def claims(found: Found) -> Claims:
     }
 
 
-def draw(found: Found) -> pictures.Figure:
+def draw(found: Found) -> plots.Figure:
     """One panel a variation: the first network's ratio at each layer in its exact band."""
     names = [f"v = {cell.at['variation']}" for cell in found]
     picture, panels = plots.figure(9.0, 4.2, mosaic=[names])
@@ -105,7 +104,7 @@ def draw(found: Found) -> pictures.Figure:
     for index, (cell, name) in enumerate(zip(found, names, strict=True)):
         axes, exact, ratio = panels[name], first_band(cell), cell["gradient"]
         told = "law under independence for its widths: 95 % band"
-        pictures.band(axes, exact, "layer", "exact_low", "exact_high", told)
+        plots.band(axes, exact, "layer", "exact_low", "exact_high", told)
         for one in ratio[1:_SHOWN]:
             axes.plot(layers, one, color=plots.COLOURS[index], alpha=0.25, linewidth=0.5, zorder=1.2)
         axes.plot(layers, exact.column("exact_mean"), "k--", linewidth=1.0, zorder=1.6, label="mean of that law")

@@ -26,7 +26,6 @@ from epoch0 import activations, plots, regions
 from epoch0.distributions import Discrete, Gaussian, Law, Uniform
 from epoch0.experiments.claims import at_least
 from epoch0.networks import ensemble
-from epoch0.papers import pictures
 from epoch0.papers.sweep import Artifact, Cell, Found, Spec, Sweep
 from epoch0.papers.tables import Claims, Table, agrees, by, columns_of
 from epoch0.regions import PlanePartition
@@ -99,13 +98,13 @@ def claims(found: Found) -> Claims:
     return decided
 
 
-def draw(found: Found) -> pictures.Figure:
+def draw(found: Found) -> plots.Figure:
     """Counts and integrals side by side: one panel a quantity."""
     picture, panels = plots.figure(11.0, 4.3, columns=3)
     for axes, (quantity, rows) in zip(panels, found.table.by("quantity"), strict=True):
         places = np.arange(len(rows), dtype=float)
         for index, (name, label) in enumerate((("counted", "exact counts"), ("integral", "Theorem 3, Monte Carlo"))):
-            pictures.points(axes, rows, places + 0.16 * (index - 0.5), name, index, label)
+            plots.means(axes, rows, places + 0.16 * (index - 0.5), name, index, label)
         axes.set_xticks(places, rows.told("{depth} × {width}"))
         axes.set(title=quantity, xlabel="depth × width", ylim=(0, None))
     panels[0].set_ylabel("mean number")
@@ -246,15 +245,15 @@ def distance_claims(found: Found) -> Claims:
     }
 
 
-def _draw(found: Found, column: str, bound: str, label: str, name: str, title: str) -> pictures.Figure:
+def _draw(found: Found, column: str, bound: str, label: str, name: str, title: str) -> plots.Figure:
     """One panel a value of ``name``: a line for each depth against neurons, and the mean of what bounds it, dashed."""
     picture, panels = plots.figure(11.0, 4.2, columns=3, sharey=True)
     for axes, (value, rows) in zip(panels, found.table.by(name), strict=True):
         for index, (depth, part) in enumerate(rows.by("depth")):
-            pictures.points(axes, part, "neurons", column, index, f"depth {depth}", linestyle="-", linewidth=1.0)
-            pictures.curve(axes, part, "neurons", bound, index, linestyle="--", marker="")
+            plots.means(axes, part, "neurons", column, index, f"depth {depth}", linestyle="-", linewidth=1.0)
+            plots.column(axes, part, "neurons", bound, index, linestyle="--", marker="")
         axes.set(title=title.format(value), xlabel="neurons")
-        pictures.ticks(axes, sorted(set(rows.column("neurons"))), scale="log")
+        plots.ticks(axes, sorted(set(rows.column("neurons"))), scale="log")
     panels[0].set(ylabel=label, ylim=(0, None))
     plots.legend_below(picture, *panels[0].get_legend_handles_labels(), columns=4)
     return picture

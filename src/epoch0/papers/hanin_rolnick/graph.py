@@ -9,7 +9,6 @@ from epoch0 import plots, regions
 from epoch0.distributions import Gaussian
 from epoch0.experiments.claims import at_most, exact
 from epoch0.networks import ensemble
-from epoch0.papers import pictures
 from epoch0.papers.hanin_rolnick.runs import BIAS_STD
 from epoch0.papers.sweep import Artifact, Cell, Found, Spec, Sweep
 from epoch0.papers.tables import Claims, Table, by, power
@@ -82,7 +81,7 @@ def claims(found: Found) -> Claims:
     }
 
 
-def draw(found: Found) -> pictures.Figure:
+def draw(found: Found) -> plots.Figure:
     """The graph of one network, where most of its break points are, and the number of pieces against neurons."""
     picture, (left, axes) = plots.figure(9.0, 4.2, columns=2)
     drawn, depths = (found.where(**DRAWN) or found.cells)[-1], found.sweep["depth"]
@@ -94,7 +93,7 @@ def draw(found: Found) -> pictures.Figure:
             "markersize": 4.0 + 2.5 * (len(depths) - 1 - index),
             "markerfacecolor": "none",
         }  # around each other
-        pictures.points(axes, rows, "neurons", "pieces", index, f"depth {depth}", **hollow)
+        plots.means(axes, rows, "neurons", "pieces", index, f"depth {depth}", **hollow)
     neurons = sorted({row["neurons"] for row in found.table})
     axes.plot(neurons, neurons, ":", color=plots.BOUND, label="one a neuron")
     few = np.linspace(min(neurons), 12, 50)
@@ -105,7 +104,7 @@ def draw(found: Found) -> pictures.Figure:
     return picture
 
 
-def _graph(axes: pictures.Axes, drawn: Cell) -> None:
+def _graph(axes: plots.Axes, drawn: Cell) -> None:
     """The middle of the graph with its break points, coloured by the layer that makes them."""
     knots, values, t, layer = (drawn[name][0] for name in ("knots", "values", "t", "layer"))
     limit = 1.1 * float(np.quantile(np.abs(t), 0.8))

@@ -17,7 +17,6 @@ from epoch0 import plots, regions
 from epoch0.distributions import Gaussian
 from epoch0.experiments.claims import at_most, check
 from epoch0.networks import ensemble
-from epoch0.papers import pictures
 from epoch0.papers.sweep import Artifact, Cell, Found, Spec, Sweep
 from epoch0.papers.tables import Array, Claims, Table, by, over_runs
 from epoch0.regions import PlanePartition, pattern_colours
@@ -187,7 +186,7 @@ def claims(found: Found) -> Claims:
     }
 
 
-def draw(found: Found) -> pictures.Figure:
+def draw(found: Found) -> plots.Figure:
     """The first network: its cells after each layer, coloured by pattern, and its graph over the final cells."""
     from matplotlib.collections import LineCollection, PolyCollection
     from mpl_toolkits.mplot3d.art3d import Poly3DCollection  # type: ignore[import-untyped]
@@ -213,7 +212,7 @@ def draw(found: Found) -> pictures.Figure:
         axes.grid(False)
         ticks = [part * half for part in (-1.0, -0.5, 0.0, 0.5, 1.0)]
         for axis in "xy":
-            pictures.ticks(axes, ticks, axis)  # "1.0 -1.0" of two panels touch
+            plots.ticks(axes, ticks, axis)  # "1.0 -1.0" of two panels touch
         axes.tick_params(labelleft=index == 1)
     panels[names[0]].set_ylabel("second input")
     for layer in range(depth):

@@ -13,7 +13,6 @@ from torch import nn
 from epoch0 import plots, regions
 from epoch0.experiments.claims import at_most, check, increasing
 from epoch0.networks.constructions import sawtooth
-from epoch0.papers import pictures
 from epoch0.papers.sweep import Artifact, Cell, Found, Spec, Sweep
 from epoch0.papers.tables import Claims, Decision, Mean, Table, by, mean_and_error
 from epoch0.seeds import generator
@@ -83,7 +82,7 @@ def claims(found: Found) -> Claims:
     return {**decided, "the larger the noise the more pieces are lost": by(increasing, *lost)}
 
 
-def draw(found: Found) -> pictures.Figure:
+def draw(found: Found) -> plots.Figure:
     """The sawtooth, two disturbed ones, and the number of pieces against the noise."""
     noisy, whole = found.also["noisy"], found.cells[-1]
     cells = {"0": whole, **{f"{noise:g}": noisy.one(noise=noise) for noise in NOISES}}
@@ -101,11 +100,11 @@ def draw(found: Found) -> pictures.Figure:
     axes.axhline(total, color=plots.BOUND, linestyle="--", label=f"without noise: {total}")
     axes.axhline(2 * whole.spec.depth + 1, color=plots.BOUND, linestyle=":", label="neurons + 1")
     label = f"mean of {rows[0]['runs']} networks"
-    pictures.points(axes, rows, "noise", "pieces", 0, label, linestyle="-", linewidth=0.8)
+    plots.means(axes, rows, "noise", "pieces", 0, label, linestyle="-", linewidth=0.8)
     axes.set(xscale="log", yscale="log", ylabel="linear pieces on [0, 1]")
     axes.set_xlabel("standard deviation of the noise on weights and biases")
     least, most = rows.column("pieces").min(), rows.column("pieces").max()
-    pictures.ticks(axes, [y for y in (1, 2, 5, 10, 20, 50, 100, 200, 500) if least / 2 < y < 2 * most], "y")
+    plots.ticks(axes, [y for y in (1, 2, 5, 10, 20, 50, 100, 200, 500) if least / 2 < y < 2 * most], "y")
     axes.legend(loc="lower left")
     return picture
 

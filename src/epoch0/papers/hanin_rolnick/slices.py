@@ -16,7 +16,6 @@ from epoch0.data import load
 from epoch0.distributions import Gaussian
 from epoch0.experiments.claims import at_least, at_most, between, check
 from epoch0.networks import ensemble
-from epoch0.papers import pictures
 from epoch0.papers.hanin_rolnick.planar import checks
 from epoch0.papers.hanin_rolnick.runs import BIAS_STD, tensors, through_training, turn
 from epoch0.papers.sweep import Artifact, Cell, Found, Spec, Sweep
@@ -152,7 +151,7 @@ def _drawn(found: Found) -> Cell:
     return found.one(width=found.sweep["drawn"])
 
 
-def draw(found: Found) -> pictures.Figure:
+def draw(found: Found) -> plots.Figure:
     """The regions of one network, large, and how their number grows with the neurons."""
     picture, panels = plots.figure(11.0, 6.2, mosaic=[["plane", "count"]], width_ratios=[1.45, 1.0])
     drawn, rows = _drawn(found), found.table
@@ -160,17 +159,17 @@ def draw(found: Found) -> pictures.Figure:
     cells, what = len(drawn["cell_ends_0"][0]) - 1, found.sweep.told("{depth} hidden layers of {drawn}")
     panels["plane"].set_title(f"{what}: {cells:,} regions in this square")
     axes, x = panels["count"], rows.column("neurons")
-    pictures.points(axes, rows, "neurons", "regions", 0, "measured, mean")
-    pictures.curve(axes, rows, "neurons", "lines_in_general_position", 1, "lines in general position", linestyle="--")
+    plots.means(axes, rows, "neurons", "regions", 0, "measured, mean")
+    plots.column(axes, rows, "neurons", "lines_in_general_position", 1, "lines in general position", linestyle="--")
     square = rows[0]["regions"] / x[0] ** 2 * x.astype(float) ** 2
     axes.plot(x, square, color=plots.BOUND, linestyle=":", label="in proportion to neurons squared")
     axes.set(xscale="log", yscale="log", xlabel="neurons", ylabel="regions in the square")
-    pictures.ticks(axes, x.tolist())
+    plots.ticks(axes, x.tolist())
     axes.legend()
     return picture
 
 
-def plane(axes: pictures.Axes, cell: Cell, name: str) -> None:
+def plane(axes: plots.Axes, cell: Cell, name: str) -> None:
     """Cells in the colours of their patterns, with thin edges, and the three examples."""
     from matplotlib.collections import PolyCollection
 
@@ -213,7 +212,7 @@ def training_claims(found: Found) -> Claims:
     }
 
 
-def training_draw(found: Found) -> pictures.Figure:
+def training_draw(found: Found) -> plots.Figure:
     """One plane at several epochs, a cell in one colour as long as its pattern survives; below, all counts."""
     cell = found.one()
     spec, rows = cell.spec, found.table
@@ -232,9 +231,9 @@ def training_draw(found: Found) -> pictures.Figure:
     for each in cell["counts"].mean(2):
         axes.plot(epoch, each, color=plots.COLOURS[0], linewidth=0.5, alpha=0.5)
     label = f"mean over {cell.runs} networks of {spec.planes} planes each"
-    pictures.points(axes, rows, "epoch", "regions", 0, label, linestyle="-")
+    plots.means(axes, rows, "epoch", "regions", 0, label, linestyle="-")
     axes.axhline(_neurons(cell) ** 2 / ORDER, color=plots.BOUND, linestyle=":", label=f"neurons squared / {ORDER:g}")
-    pictures.epochs(axes, epoch[-1])
+    plots.epochs(axes, epoch[-1])
     axes.set(ylabel="regions in the square")
     axes.legend()
     return picture

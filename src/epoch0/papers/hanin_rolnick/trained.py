@@ -10,7 +10,6 @@ import numpy as np
 
 from epoch0 import plots
 from epoch0.experiments.claims import at_least, at_most, between, equal_within_error, exact
-from epoch0.papers import pictures
 from epoch0.papers.hanin_rolnick.runs import run, turn, untrained
 from epoch0.papers.sweep import Artifact, Cell, Found, Spec, Sweep
 from epoch0.papers.tables import Array, Claims, Table, by, mean_and_error, means, over_runs, power
@@ -115,7 +114,7 @@ def _turns(each: list[Runs], of: str, there: str) -> Claims:
     }
 
 
-def draw_5(found: Found) -> pictures.Figure:
+def draw_5(found: Found) -> plots.Figure:
     """Regions a neuron against epochs."""
     picture, axes = plots.figure(7.0, 4.6)
     _through(axes, found, "regions", "regions on a line / neurons")
@@ -124,7 +123,7 @@ def draw_5(found: Found) -> pictures.Figure:
     return picture
 
 
-def _through(axes: pictures.Axes, found: Found, of: str, label: str) -> None:
+def _through(axes: plots.Axes, found: Found, of: str, label: str) -> None:
     """Mean over runs against epochs with a band of two standard errors; colour tells the width, dashes the depth."""
     for one in gather(found):
         mean, error = mean_and_error(getattr(one, of))
@@ -132,7 +131,7 @@ def _through(axes: pictures.Axes, found: Found, of: str, label: str) -> None:
         style = plots.LINES[found.sweep["depth"].index(one.spec.depth)]
         axes.plot(one.epoch, mean, color=colour, linestyle=style, linewidth=1.2, label=one.name)
         axes.fill_between(one.epoch, mean - 2 * error, mean + 2 * error, color=colour, alpha=0.09, linewidth=0)
-    pictures.epochs(axes, found.sweep["at"][-1])
+    plots.epochs(axes, found.sweep["at"][-1])
     axes.set(ylabel=label)
 
 
@@ -185,28 +184,28 @@ def claims_c(found: Found) -> Claims:
     }
 
 
-def draw_a(found: Found) -> pictures.Figure:
+def draw_a(found: Found) -> plots.Figure:
     """Mean distance against neurons, at several epochs, with the constants between which it lies."""
     picture, axes = plots.figure(6.4, 5.4)
     epochs = np.unique(found.table.column("epoch"))
     shown = tuple(epochs[np.unique(np.linspace(0, len(epochs) - 1, 4).astype(int))].tolist())
     for index, (epoch, rows) in enumerate(found.table.where(epoch=shown).by("epoch")):
         x = 1.025 ** (index - 2) * rows.column("neurons")  # beside each other, not on top
-        pictures.points(axes, rows, x, "distance", index, f"epoch {epoch:.2g}" if epoch else "before training")
+        plots.means(axes, rows, x, "distance", index, f"epoch {epoch:.2g}" if epoch else "before training")
     ends, every = np.unique(found.table.column("neurons")), found.table.column("neurons_times_distance")
     for bound, which, dashes in ((every.min(), "smallest", ":"), (every.max(), "largest", "--")):
         label = f"{bound:.2g} / neurons ({which} of all means)"
         axes.plot(ends, bound / ends, color=plots.BOUND, linestyle=dashes, label=label, zorder=1.4)
     axes.set(xscale="log", yscale="log", xlabel="neurons", ylabel="mean distance to the nearest boundary")
-    pictures.ticks(axes, ends.tolist())
+    plots.ticks(axes, ends.tolist())
     low, high = axes.get_ylim()
     ticks = [tick for tick in (0.001, 0.002, 0.003, 0.005, 0.01, 0.02, 0.03, 0.05, 0.1, 0.2) if low < tick < high]
-    pictures.ticks(axes, ticks, "y")
+    plots.ticks(axes, ticks, "y")
     plots.legend_below(picture, *axes.get_legend_handles_labels(), columns=2)
     return picture
 
 
-def draw_b(found: Found) -> pictures.Figure:
+def draw_b(found: Found) -> plots.Figure:
     """Neurons times distance against epochs."""
     picture, axes = plots.figure(7.0, 4.6)
     _through(axes, found, "product", "neurons × mean distance")
@@ -214,7 +213,7 @@ def draw_b(found: Found) -> pictures.Figure:
     return picture
 
 
-def draw_c(found: Found) -> pictures.Figure:
+def draw_c(found: Found) -> plots.Figure:
     """Neurons times distance against test accuracy; training runs from left to right."""
     each = gather(found)
     picture, axes = plots.figure(7.0, 5.4)
@@ -290,7 +289,7 @@ def claims_7(found: Found) -> Claims:
     }
 
 
-def draw_7(found: Found) -> pictures.Figure:
+def draw_7(found: Found) -> plots.Figure:
     """Histograms of log10 distance before, during and after training, bars of two standard errors over runs."""
     one, places = stages(found)
     picture, axes = plots.figure(7.0, 4.4)

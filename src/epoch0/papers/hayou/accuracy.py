@@ -17,7 +17,6 @@ from epoch0.experiments.claims import at_least, at_most, exact
 from epoch0.experiments.cost import Cost
 from epoch0.papers.hayou.protocol import METHODS, Recipe, build, run, shape_for, with_method
 from epoch0.papers.hayou.published import COMPETITION, PUBLISHED, Entry, Printed, block
-from epoch0.papers.pictures import Figure
 from epoch0.papers.sweep import Cell, Found, Sweep
 from epoch0.papers.tables import Array, Claims, Decision, Table, by, mean_and_error, over_runs
 from epoch0.papers.trials import EXTENTS
@@ -346,6 +345,6 @@ def _entry(panel: Panel | None, there: Printed | None, method: str, sparsity: fl
     return f"{mean:.1f} ± {error:.1f}" + (f" ({told})" if told else "")
 
 
-def draw(name: str, found: Found) -> Figure:
+def draw(name: str, found: Found) -> plots.Figure:
     """Laid out as the paper has it: tables; the best of those that prune at initialization is shaded."""
     return plots.tables(tables(name, found), [METHODS[method].label for method in REFERENCES])

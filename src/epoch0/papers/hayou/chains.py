@@ -15,7 +15,6 @@ from epoch0.experiments.claims import between, linear
 from epoch0.networks import residual_chain
 from epoch0.networks.residual import Rung
 from epoch0.papers import tables
-from epoch0.papers.pictures import Figure
 from epoch0.papers.sweep import Artifact, Cell, Found, Spec, Sweep
 from epoch0.papers.tables import Array, Claims, Decision, Mean, Table, by, mean_and_error, over_runs
 from epoch0.papers.trials import gaussian, images
@@ -159,7 +158,7 @@ def claims(found: Found) -> Claims:
     return {**decided, f"{text}{100 * RATE:g} %": over_runs(between, steps, *near, names=names)}
 
 
-def draw(found: Found) -> Figure:
+def draw(found: Found) -> plots.Figure:
     """1 - c against the block, log-log."""
     picture, axes = plots.figure(6.8, 5.0)
     shown = np.unique(np.geomspace(1, found.one().spec.blocks, 10).round().astype(int))
@@ -248,7 +247,7 @@ def moment_claims(stable: bool, found: Found) -> Claims:
     return decided
 
 
-def draw_moments(stable: bool, found: Found) -> Figure:
+def draw_moments(stable: bool, found: Found) -> plots.Figure:
     """Second moments against the number of blocks, relative to the first; and how far blocks are apart."""
     picture, (left, right) = plots.figure(9.6, 4.4, columns=2)
     for index, (kind, rows) in enumerate(found.table.by("kind")):

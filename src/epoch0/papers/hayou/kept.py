@@ -12,7 +12,6 @@ from epoch0.data import load
 from epoch0.distributions import Gaussian
 from epoch0.experiments.claims import at_least, at_most, between, exact
 from epoch0.networks import mlp
-from epoch0.papers import pictures
 from epoch0.papers.sweep import Artifact, Found, Spec, Sweep
 from epoch0.papers.tables import Claims, Table, by, mean_and_error, over_runs
 from epoch0.papers.trials import EXTENTS, images
@@ -102,7 +101,7 @@ def chaotic_claims(found: Found) -> Claims:
     }
 
 
-def draw(found: Found) -> pictures.Figure:
+def draw(found: Found) -> plots.Figure:
     """On the left the paper's picture, one network; on the right all networks, layer by layer, with the prediction."""
     picture, axes = plots.figure(8.6, 4.8, mosaic=[["map", "layers"]], width_ratios=[1.15, 1.0])
     # the paper's axes: a pixel (i, j) is neuron j of layer i
@@ -118,7 +117,7 @@ def draw(found: Found) -> pictures.Figure:
         label = "one network" if index == 0 else None
         right.plot(layers, 100 * density, color="#999999", linewidth=0.5, alpha=0.6, label=label)
     style = {"markersize": 2.5, "elinewidth": 0.6, "capsize": 0}
-    pictures.points(right, table, "layer", "density", 0, f"mean of {cell.runs} networks", 100, **style)
+    plots.means(right, table, "layer", "density", 0, f"mean of {cell.runs} networks", 100, **style)
     plots.curve(right, layers, 100 * expected, 1, "mean-field prediction", zorder=3)
     share = 100 * (1 - cell.spec.sparsity)
     right.axhline(share, color=plots.BOUND, linestyle=":", label="share of all weights kept")

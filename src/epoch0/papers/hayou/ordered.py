@@ -13,7 +13,6 @@ from epoch0 import plots
 from epoch0.distributions import Gaussian
 from epoch0.experiments.claims import at_least, at_most, between, exact, increasing
 from epoch0.networks import mlp
-from epoch0.papers import pictures
 from epoch0.papers.sweep import Artifact, Cell, Found, Spec, Sweep
 from epoch0.papers.tables import Claims, Decision, Table, agrees, by
 from epoch0.papers.trials import gaussian
@@ -120,7 +119,7 @@ def _example(sweep: Sweep, rows: Table) -> Claims:
     return decided
 
 
-def draw(found: Found) -> pictures.Figure:
+def draw(found: Found) -> plots.Figure:
     """Measured with error bars; the prediction with its spread over networks; the bound where it says something."""
     sweep, biased = found.sweep, found.table.where(bias_std=BIAS_STD)
     depth, width, gains = sweep["depth"], sweep["width"], biased.column("chi")
@@ -138,13 +137,13 @@ def draw(found: Found) -> pictures.Figure:
         inside = values <= 1
         axes.plot(fine[inside], values[inside], color=plots.BOUND, linestyle=line, label=label, zorder=1.4)
     label = rf"measured, $\sigma_b={BIAS_STD:g}$"
-    pictures.points(axes, biased, "chi", "critical_sparsity", 0, label, markerfacecolor=None)
+    plots.means(axes, biased, "chi", "critical_sparsity", 0, label, markerfacecolor=None)
     label = r"measured, $\sigma_b=0$: nothing collapses"
-    pictures.points(axes, found.table.where(bias_std=0.0), "chi", "critical_sparsity", 1, label, markerfacecolor="none")
+    plots.means(axes, found.table.where(bias_std=0.0), "chi", "critical_sparsity", 1, label, markerfacecolor="none")
     for value, marker, size, what in ((PAPER_MEASURED, "x", 8, "measured"), (PAPER_BOUND, "+", 10, "bound")):
         label = rf"printed for $\kappa=0.2$: {what} {100 * value:g} %"
         axes.plot([_EXAMPLE[0]], [value], marker, color="black", markersize=size, linestyle="none", label=label)
-    pictures.ticks(axes, [0.02, 0.05, 0.1, 0.2, 0.5, 1.0], "y", "log")
+    plots.ticks(axes, [0.02, 0.05, 0.1, 0.2, 0.5, 1.0], "y", "log")
     axes.set(xlabel=r"gain of a layer, $\chi$", ylabel=r"critical sparsity $s_{cr}$", xlim=(0, 1.01), ylim=(0.02, 1.35))
     axes.legend(loc="lower right", fontsize=8)
     return picture
@@ -250,7 +249,7 @@ def unequal_claims(found: Found) -> Claims:
     }
 
 
-def unequal_draw(found: Found) -> pictures.Figure:
+def unequal_draw(found: Found) -> plots.Figure:
     """Table 7 as a picture: critical sparsity against gamma."""
     rows, sweep = found.table, found.sweep
     gammas = rows.column("gamma").tolist()
@@ -264,13 +263,13 @@ def unequal_draw(found: Found) -> pictures.Figure:
         ("bound_as_printed", "Proposition 4, as printed", {**bound, "linestyle": ":"}),
     ):
         plots.curve(axes, grid, [each[name] for each in values], 0, label, **style)
-    pictures.points(axes, rows, "gamma", "critical_sparsity", 0, f"measured, {sweep['runs']} networks")
+    plots.means(axes, rows, "gamma", "critical_sparsity", 0, f"measured, {sweep['runs']} networks")
     inside = Table(row for row in rows if row["table_bound"] <= 1.05)
     black = {"color": "black", "linestyle": "none"}
     label = "Table 7, bound (at gamma = 2: 5.77)"
     axes.plot(*inside.of("gamma", "table_bound"), "+", markersize=10, label=label, **black)
     axes.plot(*rows.of("gamma", "table_empirical"), "x", markersize=7, label="Table 7, empirical", **black)
-    pictures.ticks(axes, [2, 3, 5, 10, 15], scale="log")
+    plots.ticks(axes, [2, 3, 5, 10, 15], scale="log")
     axes.set(xlabel=r"ratio of the variances, $\gamma$", ylabel=r"critical sparsity $s_{cr}$")
     axes.set(ylim=(0.25, 1.05), xlim=(1.5, 1.1 * max(gammas)))
     axes.legend(loc="lower left")

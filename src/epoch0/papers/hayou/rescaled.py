@@ -17,7 +17,6 @@ from epoch0 import plots
 from epoch0.distributions import Gaussian
 from epoch0.experiments.claims import at_most, between
 from epoch0.networks import mlp
-from epoch0.papers import pictures
 from epoch0.papers.sweep import Artifact, Cell, Found, Spec, Sweep
 from epoch0.papers.tables import Claims, Decision, Table
 from epoch0.papers.trials import EXTENTS, images
@@ -98,7 +97,7 @@ def claims(found: Found) -> Claims:
     return decided
 
 
-def draw(found: Found) -> pictures.Figure:
+def draw(found: Found) -> plots.Figure:
     """A panel for each mask and activation: growth a layer against sparsity, one line a method."""
     picture, grid = plots.figure(8.4, 6.2, 2, 2, sharex=True, sharey=True)
     spare = FACTOR ** (1 / (found.sweep["depth"] - 1))
@@ -106,10 +105,10 @@ def draw(found: Found) -> pictures.Figure:
     for place, (cell, axes) in enumerate(zip(found, grid.flat, strict=True)):
         dense = math.exp(float(cell["dense"].mean()))
         axes.axhspan(dense / spare, dense * spare, **look)
-        pictures.lines(axes, found.table.where(**cell.at), "sparsity", "gain", "method", METHODS.__getitem__)
+        plots.lines(axes, found.table.where(**cell.at), "sparsity", "gain", "method", METHODS.__getitem__)
         axes.set(title=f"{cell.at['activation']}, {cell.at['masks']} masks", yscale="log")
         axes.set(xlabel="share of weights removed" * (place > 1), ylabel="gradient squared, a layer" * (place % 2 == 0))
-        pictures.ticks(axes, [0.1, 0.2, 0.5, 1, 2, 5], "y")
+        plots.ticks(axes, [0.1, 0.2, 0.5, 1, 2, 5], "y")
     plots.legend_below(picture, *grid.flat[0].get_legend_handles_labels(), columns=2)
     return picture
 

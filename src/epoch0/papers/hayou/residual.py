@@ -11,7 +11,6 @@ import torch
 from epoch0 import plots
 from epoch0.experiments.claims import at_least, at_most
 from epoch0.networks import resnet
-from epoch0.papers import pictures
 from epoch0.papers.sweep import Artifact, Cell, Found, Spec, Sweep
 from epoch0.papers.tables import Array, Claims, Decision, Table, mean_and_error, over_runs
 from epoch0.papers.trials import images
@@ -101,7 +100,7 @@ def claims(found: Found) -> Claims:
     return decided
 
 
-def draw(places: tuple[int, ...], found: Found) -> pictures.Figure:
+def draw(places: tuple[int, ...], found: Found) -> plots.Figure:
     """A row for each activation and batch-norm mode, a column for each sparsity of these places."""
     both, size = list(pairs(found)), (3.5 * len(places) + 2.0, 2.9 * len(list(pairs(found))) + 0.6)
     picture, grid = plots.figure(*size, len(both), len(places), sharey=True, sharex=True, squeeze=False)
@@ -124,7 +123,7 @@ def draw(places: tuple[int, ...], found: Found) -> pictures.Figure:
             axes.set_title(f"{mode}, {100 * spec.sparsities[place]:g} % pruned", fontsize=9)
             axes.set_yscale("symlog", linthresh=_LINEAR, linscale=0.4)
             axes.set_ylim(-0.02, 130)
-            pictures.ticks(axes, [0, 0.1, 1, 10, 100], "y")
+            plots.ticks(axes, [0, 0.1, 1, 10, 100], "y")
     for axes in grid[-1]:
         axes.set_xlabel("layer, in order of execution")
     plots.legend_below(picture, *grid.flat[0].get_legend_handles_labels(), columns=4)

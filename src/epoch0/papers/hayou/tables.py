@@ -27,7 +27,6 @@ from epoch0.papers.hayou import accuracy
 from epoch0.papers.hayou.accuracy import REFERENCES, Winner, compared, joined, panel, panels_of, percent, winner
 from epoch0.papers.hayou.protocol import METHODS, Network, Recipe
 from epoch0.papers.hayou.published import COMPETITION, WINNERS, Printed, block
-from epoch0.papers.pictures import Figure
 from epoch0.papers.sweep import Artifact, Found, Sweep
 from epoch0.papers.tables import Claims, Table, by, mean_and_error
 from epoch0.results import Grid
@@ -274,7 +273,7 @@ def _best(entry: tuple[Winner, str] | None) -> str:
     return best.label + (f" (Table 6: {_named(word)})" if word and word != best.as_printed else "")
 
 
-def draw_6(found: Found) -> Figure:
+def draw_6(found: Found) -> plots.Figure:
     """Two tables."""
     grids = tables_6(found)
     heights = [len(grid.rows) + 1 for grid in grids]

@@ -13,7 +13,6 @@ from epoch0.distributions import Gaussian
 from epoch0.experiments.claims import at_least, between
 from epoch0.measure.gain import gain
 from epoch0.networks import mlp, vanilla_cnn
-from epoch0.papers import pictures
 from epoch0.papers.sweep import Artifact, Cell, Found, Spec, Sweep
 from epoch0.papers.tables import Claims, Table, columns_of, over_runs
 from epoch0.papers.trials import fit, standard
@@ -128,23 +127,23 @@ def claims(found: Found) -> Claims:
     }
 
 
-def draw(found: Found) -> pictures.Figure:
+def draw(found: Found) -> plots.Figure:
     """Gain before and after against sigma_w; accuracies of the networks that were trained."""
     picture, axes = plots.figure(8.4, 4.4, mosaic=[["chi", "accuracy"]], width_ratios=[2.0, 1.0])
     left, right = axes["chi"], axes["accuracy"]
     for index, (kind, rows) in enumerate(Table(found.table[:-2]).by("kind")):
         x = rows.column("factor") * (1 + 0.012 * (index - 1))  # beside each other, not on top
-        pictures.points(left, rows, x, "chi_before", index, f"{kind}, as it came", markerfacecolor="none")
-        pictures.points(left, rows, x, "chi_after", index, f"{kind}, masked")
+        plots.means(left, rows, x, "chi_before", index, f"{kind}, as it came", markerfacecolor="none")
+        plots.means(left, rows, x, "chi_after", index, f"{kind}, masked")
         plots.curve(left, x, rows.column("chi_before_predicted"), index)
     left.plot([], [], color="#333333", label="mean field")
     left.axhline(1, color=plots.BOUND, linestyle=":", zorder=1)
     left.set(xlabel=r"$\sigma_w\,/\,\sigma_{w,\mathrm{EOC}}$", ylabel=r"mean gain of the layers, $\chi$")
-    pictures.ticks(left, [1, 2, 3, 5, 10], "y", "log")
+    plots.ticks(left, [1, 2, 3, 5, 10], "y", "log")
     left.legend()
     labels = ("as it came", "masked")
     for index, (row, label) in enumerate(zip(found.table[-2:], labels, strict=True)):
-        pictures.points(right, Table([row]), [index], "accuracy", index, label, 100)
+        plots.means(right, Table([row]), [index], "accuracy", index, label, 100)
     right.axhline(10, color=plots.BOUND, linestyle=":", label="chance", zorder=1)
     right.set_xticks([0, 1], labels)
     spec = found.also["trained"].one().spec.ticket

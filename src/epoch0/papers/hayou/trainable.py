@@ -15,7 +15,6 @@ from epoch0.errors import InputError
 from epoch0.experiments.claims import at_least, at_most, exact
 from epoch0.experiments.cost import Cost
 from epoch0.networks import mlp
-from epoch0.papers.pictures import Figure
 from epoch0.papers.sweep import Artifact, Cell, Found, Spec, Sweep
 from epoch0.papers.tables import Array, Claims, Decision, Table, by, more, over_runs
 from epoch0.papers.trials import EXTENTS, checkpoint_of, fit, images, standard
@@ -182,7 +181,7 @@ def _more(found: Found, larger: str, smaller: str) -> tuple[str, Decision]:
     return text, more(claim, both, extra)
 
 
-def draw(init: str, found: Found) -> Figure:
+def draw(init: str, found: Found) -> plots.Figure:
     """One panel, 0 to 100 %; crosses where less than half of the networks train; dead layers are counted."""
     from matplotlib.lines import Line2D
 

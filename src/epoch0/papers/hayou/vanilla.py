@@ -12,7 +12,6 @@ from epoch0.papers.hayou import accuracy
 from epoch0.papers.hayou.accuracy import NEAR_CHANCE, above_chance, chance, dead, sd, winner
 from epoch0.papers.hayou.protocol import Network, Recipe, run
 from epoch0.papers.hayou.published import Entry
-from epoch0.papers.pictures import Figure
 from epoch0.papers.sweep import Artifact, Cell, Found, Sweep
 from epoch0.papers.tables import Claims, Decision, Table, over_runs
 from epoch0.results import Grid
@@ -123,7 +122,7 @@ def tables(found: Found) -> list[Grid]:
     return grids if own else [*grids, Grid(titles[1], tuple(f"depth {d}" for d in EDGE.printed), made[False])]
 
 
-def draw(found: Found) -> Figure:
+def draw(found: Found) -> plots.Figure:
     """The table; the best of each depth is shaded."""
     return plots.tables(tables(found))
 

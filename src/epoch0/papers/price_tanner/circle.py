@@ -12,7 +12,6 @@ from epoch0 import plots
 from epoch0.distributions import Gaussian
 from epoch0.experiments.claims import at_least, at_most
 from epoch0.measure.length import trajectory_length
-from epoch0.papers import pictures
 from epoch0.papers.price_tanner.growth import block, networks
 from epoch0.papers.sweep import Artifact, Cell, Found, Spec, Sweep
 from epoch0.papers.tables import Array, Claims, Table, agrees, mean_and_error
@@ -93,7 +92,7 @@ def claims(found: Found) -> Claims:
     return {**claims, "growth in each layer is the exact one of dense Gaussian weights": exact}
 
 
-def draw(found: Found) -> pictures.Figure:
+def draw(found: Found) -> plots.Figure:
     """The circle at several layers, and beside them its length at every layer."""
     rows, shown = found.table, found.also["drawing"].one()
     names = ["input", *(f"layer {layer}" for layer in shown.spec.shown)]
@@ -113,7 +112,7 @@ def draw(found: Found) -> pictures.Figure:
     return picture
 
 
-def closed_curve(axes: pictures.Axes, path: Array, title: str) -> None:
+def closed_curve(axes: plots.Axes, path: Array, title: str) -> None:
     """One closed curve in equal units both ways: it starts at the dot, and its colour tells the direction."""
     from matplotlib import colormaps
     from matplotlib.collections import LineCollection
@@ -128,15 +127,15 @@ def closed_curve(axes: pictures.Axes, path: Array, title: str) -> None:
     axes.tick_params(labelsize=7)
 
 
-def _lengths(axes: pictures.Axes, rows: Table) -> None:
+def _lengths(axes: plots.Axes, rows: Table) -> None:
     """Length against layer on a log scale."""
     layer, upper, exact, lower, drawn = rows.of("layer", "upper", "exact", "paper_lower", "drawn_length")
     told, grey = f"{COVERED:.0%} of networks (exact law)", {"color": "#bbbbbb", "edgecolor": "#bbbbbb", "zorder": None}
-    pictures.band(axes, rows, "layer", "network_low", "network_high", told, alpha=0.5, linewidth=0, **grey)
+    plots.band(axes, rows, "layer", "network_low", "network_high", told, alpha=0.5, linewidth=0, **grey)
     axes.plot(layer, upper, ":", color=plots.BOUND, label="upper bound (second moment)")
     axes.plot(layer, exact, "-", color=plots.COLOURS[0], linewidth=1.0, label="exact mean")
     axes.plot(layer, lower, "--", color=plots.BOUND, label="lower bound (Cor. 1)")
-    pictures.points(axes, rows, "layer", "length", 0, f"mean of {rows[0]['runs']} networks")
+    plots.means(axes, rows, "layer", "length", 0, f"mean of {rows[0]['runs']} networks")
     axes.plot(layer, drawn, linestyle="none", marker="x", color=plots.COLOURS[1], label="network drawn")
     axes.set_yscale("log")
     axes.set(xlabel="layer $d$", ylabel=r"length after the ReLU, $\ell(z^{(d)})$")

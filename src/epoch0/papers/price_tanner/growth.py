@@ -15,7 +15,6 @@ from epoch0.experiments.claims import at_least, at_most, between
 from epoch0.measure.length import trajectory_length
 from epoch0.networks import ensemble
 from epoch0.networks.ensemble import Ensemble
-from epoch0.papers import pictures
 from epoch0.papers.sweep import Artifact, Cell, Found, Spec, Sweep
 from epoch0.papers.tables import Claims, Decision, Mean, Table, agrees, by, mean_growth, more, over_runs, slopes
 from epoch0.papers.trials import CurveSpec
@@ -208,16 +207,16 @@ _LABELS = {
 }
 
 
-def draw(swept: str, shown: str | None, found: Found) -> pictures.Figure:
+def draw(swept: str, shown: str | None, found: Found) -> plots.Figure:
     """Growth factor against std or density: bounds dashed, exact extremes as a band."""
     rows = _shown(shown, found)
     picture, axes = plots.figure(6.4, 5.4)
     _theory(axes, found.sweep, rows, swept)
     for index, ((law, mine), size, dashes) in enumerate(zip(rows.by("law"), _SIZES, _DASHES, strict=False)):
         bound, told, fill = f"{law}: the paper's lower bound", f"{law}: measured", "none" if index < 2 else None
-        pictures.curve(axes, mine, swept, "paper_lower", index, bound, linestyle=dashes, linewidth=1.2)
+        plots.column(axes, mine, swept, "paper_lower", index, bound, linestyle=dashes, linewidth=1.2)
         look = {"markersize": size, "capsize": size / 2}
-        pictures.points(axes, mine, swept, "growth", index, told, markerfacecolor=fill, **look)
+        plots.means(axes, mine, swept, "growth", index, told, markerfacecolor=fill, **look)
     low, high = rows.column(swept).min(), rows.column(swept).max()
     axes.axhline(1.0, color="#333333", linewidth=0.7, zorder=1)
     axes.set(xlabel=_LABELS[swept], ylabel=r"growth factor $E\,\|dz^{(d+1)}\|\,/\,\|dz^{(d)}\|$")
@@ -229,7 +228,7 @@ def draw(swept: str, shown: str | None, found: Found) -> pictures.Figure:
     return picture
 
 
-def _theory(axes: pictures.Axes, sweep: Sweep, rows: Table, swept: str) -> None:
+def _theory(axes: plots.Axes, sweep: Sweep, rows: Table, swept: str) -> None:
     """The second-moment bound, and the exact range over directions for Gaussian weights."""
     fine = np.linspace(rows.column(swept).min(), rows.column(swept).max(), 40)
     given = {"law": "gaussian", "std": sweep["std"][0], "density": sweep["density"][0]}
@@ -238,10 +237,10 @@ def _theory(axes: pictures.Axes, sweep: Sweep, rows: Table, swept: str) -> None:
     upper, exact = "upper bound (second moment)", "gaussian: exact range"
     axes.plot(*each.of(swept, "upper"), color=plots.BOUND, linestyle=":", zorder=1.2, label=upper)
     look = {"color": "#bbbbbb", "edgecolor": "#999999", "linewidth": 0.8, "zorder": 1.1}
-    pictures.band(axes, each, swept, "minimum", "maximum", exact, **look)
+    plots.band(axes, each, swept, "minimum", "maximum", exact, **look)
 
 
-def over_depth(found: Found) -> pictures.Figure:
+def over_depth(found: Found) -> plots.Figure:
     """Figure 2: mean length at each layer on a log scale, one line a density."""
     from matplotlib import colormaps
 
@@ -250,9 +249,9 @@ def over_depth(found: Found) -> pictures.Figure:
     shades = colormaps["viridis"](np.linspace(0.0, 0.85, len(densities)))  # ordered, and without its palest end
     for index, (density, shade) in enumerate(zip(densities, shades, strict=True)):
         rows = found.table.where(density=density)
-        pictures.curve(axes, rows, "layer", "paper_lower", index, linestyle="--", linewidth=0.8, color=shade)
+        plots.column(axes, rows, "layer", "paper_lower", index, linestyle="--", linewidth=0.8, color=shade)
         look = {"color": shade, "linestyle": "-", "linewidth": 1.1, "markersize": 4.5}
-        pictures.points(axes, rows, "layer", "length", index, f"{density:g}", **look)
+        plots.means(axes, rows, "layer", "length", index, f"{density:g}", **look)
     axes.plot([], [], "--", color="#333333", linewidth=0.8, label="lower bound\n(Corollary 1)\nof that density")
     axes.set_yscale("log")
     axes.set(xlabel="layer $d$", ylabel=r"mean length of the trajectory, $E\,\ell(z^{(d)})$")

@@ -16,7 +16,6 @@ from epoch0.distributions import Discrete, Law, Uniform, integers
 from epoch0.experiments.claims import at_least, at_most
 from epoch0.measure.length import trajectory_length
 from epoch0.networks import mlp
-from epoch0.papers import pictures
 from epoch0.papers.price_tanner.growth import BIASES, weight_law
 from epoch0.papers.sweep import Artifact, Cell, Found, Spec, Sweep
 from epoch0.papers.tables import Claims, Table, agrees
@@ -82,17 +81,17 @@ def layers_claims(found: Found) -> Claims:
     return {**decided, text: last.claim(at_most, "length", 0.01 * start, names=names)}
 
 
-def draw_layers(found: Found) -> pictures.Figure:
+def draw_layers(found: Found) -> plots.Figure:
     """One panel a shape: the length behind each layer over that of the curve, and its bounds, dashed and dotted."""
     picture, panels = plots.figure(11.0, 4.4, columns=3, sharey=True)
     rows = found.table.where(biases="with biases")
     for axes, (shape, part) in zip(panels, rows.by("shape"), strict=True):
         for index, (weights, own) in enumerate(part.by("weights")):
-            pictures.points(axes, own, "layer", "length", index, weights, linestyle="-", linewidth=1.0)
-            pictures.curve(axes, own, "layer", "lower", index, linestyle="--", marker="")
-            pictures.curve(axes, own, "layer", "upper", index, linestyle=":", marker="")
+            plots.means(axes, own, "layer", "length", index, weights, linestyle="-", linewidth=1.0)
+            plots.column(axes, own, "layer", "lower", index, linestyle="--", marker="")
+            plots.column(axes, own, "layer", "upper", index, linestyle=":", marker="")
         axes.set(title=f"{shape}: {', '.join(map(str, SHAPES[shape]))}", xlabel="layer", ylabel="length", yscale="log")
-        pictures.ticks(axes, range(len(SHAPES[shape]) + 1))
+        plots.ticks(axes, range(len(SHAPES[shape]) + 1))
     plots.legend_below(picture, *panels[0].get_legend_handles_labels(), columns=3)
     return picture
 
@@ -138,14 +137,14 @@ def average_claims(found: Found) -> Claims:
     }
 
 
-def draw_average(found: Found) -> pictures.Figure:
+def draw_average(found: Found) -> plots.Figure:
     """E abs(u . w) over the constant, one group of markers a vector."""
     picture, axes = plots.figure(6.6, 4.4)
     rows = found.table
     for index, (law, part) in enumerate(rows.by("law")):
         places = np.arange(len(part)) + 0.12 * (index - 1)
         scale = 1 / part[0]["constant"]
-        pictures.points(axes, part, places, "average", index, f"{law} weights", scale)
+        plots.means(axes, part, places, "average", index, f"{law} weights", scale)
     axes.axhline(1.0, color=plots.BOUND, linestyle="--", label="Lemmas 10 and 11")
     axes.set_xticks(range(len(VECTORS)), list(VECTORS))
     axes.set(ylabel=r"$E\,|u \cdot w|\,/\,(M\,\|u\|)$", xlabel="vector u", ylim=(0.9, None))

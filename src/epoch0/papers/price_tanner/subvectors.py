@@ -11,7 +11,6 @@ import numpy as np
 
 from epoch0 import plots
 from epoch0.experiments.claims import at_least, at_most, better_fit, increasing
-from epoch0.papers import pictures
 from epoch0.papers.sweep import Artifact, Cell, Found, Spec, Sweep
 from epoch0.papers.tables import Claims, Table, agrees, by, over_runs
 from epoch0.seeds import numpy_generator
@@ -91,7 +90,7 @@ def _tightness(found: Found) -> Claims:
     }
 
 
-def draw(found: Found) -> pictures.Figure:
+def draw(found: Found) -> plots.Figure:
     """The norm against the density, one hollow marker a size, so that none hides another, between its two bounds."""
     direction = found.sweep["direction"]
     picture, axes = plots.figure(6.0, 4.4)
@@ -103,7 +102,7 @@ def draw(found: Found) -> pictures.Figure:
             exact = [theory.expected_subvector_norm(direction, float(density), size) for density in fine]
             plots.curve(axes, fine.tolist(), exact, index, linewidth=1.0)
         hollow: dict[str, Any] = {"markerfacecolor": "none", "markersize": 3.0 + 2.5 * index}
-        pictures.points(axes, rows, "density", "norm", index, f"k = {size}", **hollow)
+        plots.means(axes, rows, "density", "norm", index, f"k = {size}", **hollow)
     axes.set(xlabel=r"density $\alpha$ (probability that an entry is kept)", ylabel=r"$E\,\|u_J\|\,/\,\|u\|$")
     axes.set(xlim=(0, 1.03), ylim=(0, 1.05))
     axes.legend(loc="lower right")

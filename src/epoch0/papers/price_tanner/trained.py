@@ -24,7 +24,6 @@ from epoch0.distributions import Gaussian
 from epoch0.experiments.claims import Claim, at_least, equal_within_error, linear
 from epoch0.measure.length import trajectory_length
 from epoch0.networks import ensemble
-from epoch0.papers import pictures
 from epoch0.papers.sweep import Artifact, Cell, Found, Spec, Sweep
 from epoch0.papers.tables import Array, Claims, Decision, Mean, Table, agrees, by, mean_and_error, means, more
 from epoch0.papers.trials import fit
@@ -251,7 +250,7 @@ def _too_few(found: Found) -> Decision:
 BLACK = 6  # place of black among the colours; the random networks have it, as in the paper
 
 
-def draw_a(found: Found) -> pictures.Figure:
+def draw_a(found: Found) -> plots.Figure:
     """Figure 6a: growth factor against sigma_w, averaged over the lines of each kind."""
     picture, axes = plots.figure(7.0, 4.6)
     rows = found.table
@@ -269,7 +268,7 @@ def draw_a(found: Found) -> pictures.Figure:
     return picture
 
 
-def draw_b(found: Found) -> pictures.Figure:
+def draw_b(found: Found) -> plots.Figure:
     """Figure 6b: the same for each line, in colour for trained networks and black for random ones."""
     picture, axes = plots.figure(7.0, 4.6)
     thin: dict[str, Any] = {"linestyle": "-", "linewidth": 0.6, "markersize": 2.2, "marker": "o", "capsize": 0}
@@ -285,13 +284,13 @@ def draw_b(found: Found) -> pictures.Figure:
     return picture
 
 
-def _points(axes: pictures.Axes, rows: Table, index: int, label: str, **more: Any) -> None:
+def _points(axes: plots.Axes, rows: Table, index: int, label: str, **more: Any) -> None:
     """Means with error bars of two standard errors both ways; settings without enough networks are left out."""
     kept = Table(row for row in rows if np.isfinite(row["growth_error"]))
-    pictures.points(axes, kept, "weight_std", "growth", index, label, xerr=2 * kept.column("weight_std_error"), **more)
+    plots.means(axes, kept, "weight_std", "growth", index, label, xerr=2 * kept.column("weight_std_error"), **more)
 
 
-def _finish(axes: pictures.Axes, found: Found) -> None:
+def _finish(axes: plots.Axes, found: Found) -> None:
     """Labels, and how many networks are not shown."""
     axes.set(xlabel=r"$\sigma_w$ of the hidden layers (trained: after training)", ylabel="growth factor a layer")
     if missed := int((~found["reached"]).sum()):

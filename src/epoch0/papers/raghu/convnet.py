@@ -26,7 +26,6 @@ from epoch0.data import load
 from epoch0.distributions import Gaussian
 from epoch0.experiments.claims import Claim, at_least, at_most
 from epoch0.measure.length import trajectory_length
-from epoch0.papers import pictures
 from epoch0.papers.sweep import Artifact, Cell, Found, Spec, Sweep
 from epoch0.papers.tables import Array, Claims, Decision, Table, by, mean_and_error, over_runs
 from epoch0.seeds import generator, numpy_generator
@@ -189,18 +188,18 @@ def claims(found: Found) -> Claims:
     }
 
 
-def draw(found: Found) -> pictures.Figure:
+def draw(found: Found) -> plots.Figure:
     """Length against layer, one line a variance, pooling layers marked."""
     picture, axes = plots.figure(6.4, 4.6)
     axes.set_xticks(range(1, len(LABELS) + 1), LABELS, rotation=35, ha="right")
     mark_pools(axes, [layer.kind for layer in LAYERS])
-    pictures.lines(axes, found.table, "layer", "length", "variance", r"$\sigma_w^2$ = {:g}", linewidth=1.2)
+    plots.lines(axes, found.table, "layer", "length", "variance", r"$\sigma_w^2$ = {:g}", linewidth=1.2)
     axes.set(yscale="log", xlabel="layer", ylabel="mean length of the arc after the layer")
     axes.legend(loc="upper left")
     return picture
 
 
-def mark_pools(axes: pictures.Axes, kinds: Sequence[str]) -> None:
+def mark_pools(axes: plots.Axes, kinds: Sequence[str]) -> None:
     """Grey bands behind the pools."""
     for number, kind in enumerate(kinds, start=1):
         if kind == "pooling":

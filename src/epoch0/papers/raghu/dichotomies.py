@@ -12,7 +12,6 @@ from epoch0.activity import dichotomies, random_walk
 from epoch0.distributions import Gaussian
 from epoch0.experiments.claims import check, increasing
 from epoch0.networks import ensemble
-from epoch0.papers import pictures
 from epoch0.papers.raghu.transitions import a_doubling, exponential
 from epoch0.papers.sweep import Artifact, Cell, Found, Spec, Sweep
 from epoch0.papers.tables import Claims, Mean, Table, by
@@ -109,7 +108,7 @@ def of_walk(found: Found) -> Claims:
     return {**decided, **_bounded(found)}
 
 
-def _axes(found: Found, axes: pictures.Axes, axis: str) -> None:
+def _axes(found: Found, axes: plots.Axes, axis: str) -> None:
     inputs = found.sweep["inputs"]
     axes.axhline(2**inputs, linestyle="--", color=plots.COLOURS[0], linewidth=1.0)
     place: dict[str, Any] = {"xycoords": ("axes fraction", "data"), "xytext": (2, -10), "textcoords": "offset points"}
@@ -118,20 +117,20 @@ def _axes(found: Found, axes: pictures.Axes, axis: str) -> None:
     axes.set_ylim(top=2.0 ** (inputs + 0.7))
 
 
-def draw(along: str, by: str, label: str, axis: str, found: Found) -> pictures.Figure:
+def draw(along: str, by: str, label: str, axis: str, found: Found) -> plots.Figure:
     """Figures 14 and 15: dichotomies against depth, width or remaining depth."""
     rows = Table(sorted(found.table, key=lambda row: (row[by], row[along])))
     picture, axes = plots.figure(6.4, 4.8)
-    pictures.lines(axes, rows, along, "dichotomies", by, label)
+    plots.lines(axes, rows, along, "dichotomies", by, label)
     _axes(found, axes, axis)
     if along == "width":
         axes.set_xscale("log", base=2)
-    pictures.ticks(axes, sorted(set(rows.column(along).tolist())))
+    plots.ticks(axes, sorted(set(rows.column(along).tolist())))
     axes.legend(loc="best")
     return picture
 
 
-def draw_walk(found: Found) -> pictures.Figure:
+def draw_walk(found: Found) -> plots.Figure:
     """Figure 16: dichotomies against flips, every network a point, and the random walk."""
     picture, axes = plots.figure(6.4, 4.8)
     for cell, marker, colour in zip(found, plots.MARKERS, plots.COLOURS, strict=False):
@@ -146,7 +145,7 @@ def draw_walk(found: Found) -> pictures.Figure:
     axes.set_xscale("log")
     marks = (digit * 10**decade for decade in range(7) for digit in (1, 2, 5))
     ticks = [mark for mark in marks if least / 2 <= mark <= most * 2]
-    pictures.ticks(axes, ticks)
+    plots.ticks(axes, ticks)
     axes.set_xlim(least / 1.3, most * 1.3)
     axes.legend(loc="upper left", bbox_to_anchor=(0.0, 0.88))
     return picture

@@ -19,7 +19,6 @@ from epoch0.distributions import Gaussian
 from epoch0.experiments.claims import at_least, between, check, increasing
 from epoch0.measure.length import trajectory_length
 from epoch0.networks import ensemble
-from epoch0.papers import pictures
 from epoch0.papers.hanin_rolnick import planar
 from epoch0.papers.price_tanner.circle import closed_curve, images_in, projected
 from epoch0.papers.raghu.transitions import wide_limit
@@ -49,7 +48,7 @@ def boundary_claims(found: Found) -> Claims:
     }
 
 
-def draw_boundaries(found: Found) -> pictures.Figure:
+def draw_boundaries(found: Found) -> plots.Figure:
     """The boundaries of the first network: of layer 1, of layers 1 and 2, of all; the newest in full strength."""
     from matplotlib.collections import LineCollection
 
@@ -134,7 +133,7 @@ def claims(found: Found) -> Claims:
     }
 
 
-def draw(found: Found) -> pictures.Figure:
+def draw(found: Found) -> plots.Figure:
     """Panes from left to right: the circle, then its image after each layer; below them the lengths."""
     rows, ratio = found.table, _relative(found)[0]
     panes = [f"pane {i}" for i in range(len(ratio))]
@@ -147,13 +146,13 @@ def draw(found: Found) -> pictures.Figure:
         axes[name].set(xticks=[], yticks=[])
     below, x = axes["lengths"], list(range(len(ratio)))
     whole = Table([{"layer": 0, "length": 1.0, "length_error": 0.0, "wide": 1.0}, *rows])
-    pictures.points(below, whole, "layer", "length", 0, f"mean of {found.sweep['runs']} networks")
+    plots.means(below, whole, "layer", "length", 0, f"mean of {found.sweep['runs']} networks")
     wide = np.cumprod(whole.column("wide")).tolist()
     plots.curve(below, x, wide, 6, r"wide limit, product of $\sqrt{\chi}$", linestyle=":")
     below.plot(x, ratio, "x", color=plots.COLOURS[1], label="the network drawn above")
     below.set(yscale="log", xlabel="layer $d$ (0: the circle)", ylabel="length / length of the circle", xticks=x)
     top = 1.3 * max(*whole.column("length"), *ratio)
-    pictures.ticks(below, [tick for tick in (1, 2, 3, 5, 10, 20, 30, 50, 100, 200, 500, 1000) if tick <= top], "y")
+    plots.ticks(below, [tick for tick in (1, 2, 3, 5, 10, 20, 30, 50, 100, 200, 500, 1000) if tick <= top], "y")
     below.legend(loc="upper left")
     return picture
 

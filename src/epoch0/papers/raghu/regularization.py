@@ -20,7 +20,6 @@ from torch import nn
 from epoch0 import plots
 from epoch0.experiments.claims import Claim, at_least, at_most, between
 from epoch0.experiments.cost import Cost
-from epoch0.papers import pictures
 from epoch0.papers.raghu.convnet import SMALL, ConvNet, examples
 from epoch0.papers.raghu.trained import history, training
 from epoch0.papers.sweep import Artifact, Cell, Found, Spec, Sweep
@@ -106,14 +105,14 @@ def claims(found: Found) -> Claims:
     return {**decided, text: difference(every, trajectory, batch, at_most, 0.0)}
 
 
-def draw(found: Found) -> pictures.Figure:
+def draw(found: Found) -> plots.Figure:
     """Test accuracy against training step, one line a kind."""
     picture, axes = plots.figure(6.4, 4.4)
     last = found.sweep["at"][-1]
     for place, (name, rows) in enumerate(found.table.by("network")):
         label = name + (rows.told(" ({diverged} of {runs} diverged)")[0] if rows[0]["diverged"] else "")
         beside = rows.column("step") + (place - 1) * 0.004 * last  # so that bars do not hide each other
-        pictures.points(axes, rows, beside, "accuracy", place, label, linestyle="-")
+        plots.means(axes, rows, beside, "accuracy", place, label, linestyle="-")
     axes.axhline(
         1 / found.cells[0].spec.network.classes, color=plots.BOUND, linestyle=":", linewidth=1.2, label="chance"
     )

@@ -23,7 +23,6 @@ from epoch0.distributions import Gaussian
 from epoch0.experiments.claims import at_least, at_most
 from epoch0.experiments.cost import Cost
 from epoch0.networks import mlp
-from epoch0.papers import pictures
 from epoch0.papers.sweep import Artifact, Cell, Found, Spec, Sweep
 from epoch0.papers.tables import Array, Claims, Table, over_runs, slopes
 from epoch0.papers.trials import EXTENTS
@@ -137,7 +136,7 @@ def claims(low: bool, found: Found) -> Claims:
     return decided
 
 
-def draw(found: Found) -> pictures.Figure:
+def draw(found: Found) -> plots.Figure:
     """Accuracy against epochs in two panels; colours from dark to bright as the trained layer moves up."""
     from matplotlib import colormaps
 

@@ -18,7 +18,6 @@ from epoch0.distributions import Gaussian
 from epoch0.experiments.claims import at_least, check, equal_within_error, exact, increasing
 from epoch0.networks import ensemble
 from epoch0.networks.constructions import folding
-from epoch0.papers import pictures
 from epoch0.papers.raghu.transitions import exponential
 from epoch0.papers.sweep import Artifact, Cell, Found, Spec, Sweep
 from epoch0.papers.tables import Array, Claims, Mean, Table, agrees, by, mean_and_error
@@ -101,16 +100,16 @@ def chain_claims(found: Found) -> Claims:
     }
 
 
-def draw_chain(found: Found) -> pictures.Figure:
+def draw_chain(found: Found) -> plots.Figure:
     """Patterns against the number of layers at equal neurons: the bound, the construction, random networks."""
     picture, axes = plots.figure(6.6, 4.6)
     rows, neurons = found.table, found.sweep["neurons"]
-    pictures.curve(axes, rows, "layers", "bound", 1, "Theorem 1: $(k+1)^n$", linestyle="--", marker=".")
-    pictures.curve(axes, rows, "layers", "construction", 2, "construction of Montufar et al.", marker="s", markersize=4)
-    pictures.points(axes, rows, "layers", "patterns", 0, f"random, mean of {rows[0]['runs']} networks")
+    plots.column(axes, rows, "layers", "bound", 1, "Theorem 1: $(k+1)^n$", linestyle="--", marker=".")
+    plots.column(axes, rows, "layers", "construction", 2, "construction of Montufar et al.", marker="s", markersize=4)
+    plots.means(axes, rows, "layers", "patterns", 0, f"random, mean of {rows[0]['runs']} networks")
     axes.axhline(neurons + 1, color=plots.BOUND, linestyle=":", label="neurons + 1")
     axes.set(yscale="log", ylabel="activation patterns on the line", xlabel=f"hidden layers, {neurons} neurons in all")
-    pictures.ticks(axes, rows.column("layers").tolist())
+    plots.ticks(axes, rows.column("layers").tolist())
     plots.legend_below(picture, columns=2)
     return picture
 
@@ -206,18 +205,18 @@ def shaken_claims(found: Found) -> Claims:
     return decided
 
 
-def draw_shaken(found: Found) -> pictures.Figure:
+def draw_shaken(found: Found) -> plots.Figure:
     """Left: the change against the depth behind the layer; right: flips along the two circles."""
     picture, (left, right) = plots.figure(9.6, 4.6, columns=2)
     rows, circles = (found.table.where(kind=kind) for kind in ("weights", "circles"))
-    pictures.lines(left, rows, "behind", "change", "variance", r"$\sigma_w^2$ = {:g}", linestyle="none")
+    plots.lines(left, rows, "behind", "change", "variance", r"$\sigma_w^2$ = {:g}", linestyle="none")
     for index, (_, some) in enumerate(rows.by("variance")):
         plots.curve(left, some.column("behind"), np.sqrt(some.column("expected")), index)
     left.plot([], [], color="#333333", label="wide networks")
     left.set(yscale="log", xlabel="layers behind the layer that changes", ylabel="relative change of the last layer")
     for index, (name, told) in enumerate((("inputs", "a circle of inputs"), ("weights", "... of first-layer weights"))):
-        pictures.points(right, circles, circles.column("depth") + 0.1 * index, name, index, told)
-    pictures.ticks(right, found.also["dual"].sweep["depth"])
+        plots.means(right, circles, circles.column("depth") + 0.1 * index, name, index, told)
+    plots.ticks(right, found.also["dual"].sweep["depth"])
     right.set(xlabel="hidden layers", ylabel="flips of signs in the last layer", ylim=(0, None))
     for axes in (left, right):
         axes.legend()

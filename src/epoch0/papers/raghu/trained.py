@@ -26,7 +26,6 @@ from epoch0.distributions import Gaussian
 from epoch0.experiments.claims import at_least, at_most, between
 from epoch0.experiments.cost import Cost
 from epoch0.networks import mlp
-from epoch0.papers import pictures
 from epoch0.papers.raghu.convnet import KEEPING, LAYERS, SMALL, ConvNet, examples, mark_pools
 from epoch0.papers.sweep import Artifact, Cell, Found, Spec, Sweep
 from epoch0.papers.tables import Array, Claims, Table, by, mean_and_error, more, over_runs, slopes
@@ -303,7 +302,7 @@ def scale_claims(found: Found) -> Claims:
     return {**accurate(found), text: over_runs(at_least, gained, 0.0, names=_layers(cell, "weighted"))}
 
 
-def draw_steps(by: str, column: str, label: str, found: Found) -> pictures.Figure:
+def draw_steps(by: str, column: str, label: str, found: Found) -> plots.Figure:
     """A column against layer, a panel for each value of ``by``, one line a step from dark to light.
 
     Pools have grey bands, and lines into batch norms are dotted as in Figure 10.
@@ -320,7 +319,7 @@ def draw_steps(by: str, column: str, label: str, found: Found) -> pictures.Figur
             mean = some.column(column)
             beside = 0.06 * (place - (len(steps) - 1) / 2)  # so that bars do not hide each other
             look = {"color": colours[place], "linestyle": "none" if normed else "-", "markersize": 3.6, "capsize": 1.5}
-            pictures.points(axes, some, x + beside, column, place, f"{step:,}", linewidth=1.2, **look)
+            plots.means(axes, some, x + beside, column, place, f"{step:,}", linewidth=1.2, **look)
             for end in range(1, len(names) if normed else 0):
                 part, dots = slice(end - 1, end + 1), (":", 1.6) if end in normed else ("-", 1.0)
                 axes.plot(x[part], mean[part], dots[0], color=colours[place], linewidth=dots[1])
@@ -410,7 +409,7 @@ def _printed(cell: Cell, unit: str) -> Claims:
     }
 
 
-def draw_noise(found: Found) -> pictures.Figure:
+def draw_noise(found: Found) -> plots.Figure:
     """Accuracy against noise, one line a layer; a row of panels for each kind of network, a column for each unit."""
     count = len(found.cells)
     picture, grid = plots.figure(9.2, 3.3 * count + 1.4, count, len(UNITS), squeeze=False, sharey=True)
@@ -421,10 +420,10 @@ def draw_noise(found: Found) -> pictures.Figure:
             for place, (layer, some) in enumerate(layers):
                 beside = 1.0 + 0.02 * (place - (len(layers) - 1) / 2)  # so that bars do not hide each other
                 x, label = beside * some.column("size"), f"noise in {layer}"
-                pictures.points(axes, some, x, "accuracy", place, label, linestyle="-", linewidth=1.0)
+                plots.means(axes, some, x, "accuracy", place, label, linestyle="-", linewidth=1.0)
             axes.axhline(cell["clean"].mean(), color=plots.BOUND, linestyle="--", linewidth=1.0, label="without noise")
             axes.set(title=f"{cell.at['networks']}, {unit} noise", ylim=(0, 1.03))
-            pictures.ticks(axes, found.sweep[unit], scale="log")
+            plots.ticks(axes, found.sweep[unit], scale="log")
         row[0].set_ylabel("test accuracy")
     for axes, unit in zip(grid[-1], ("in units of the weights", "relative to the layer's weights"), strict=True):
         axes.set_xlabel(f"noise (standard deviation), {unit}")

@@ -14,7 +14,7 @@ from epoch0.distributions import Gaussian
 from epoch0.experiments.claims import at_least, at_most, between, increasing, linear
 from epoch0.measure.length import trajectory_length
 from epoch0.networks import ensemble
-from epoch0.papers import pictures, tables
+from epoch0.papers import tables
 from epoch0.papers.sweep import Artifact, Cell, Found, Spec, Sweep
 from epoch0.papers.tables import Claims, Decision, Mean, Table, agrees, by, mean_and_error, over_runs, slopes
 from epoch0.papers.trials import CurveSpec
@@ -262,24 +262,24 @@ def saturated_claims(found: Found) -> Claims:
     return decided
 
 
-def draw_saturated(found: Found) -> pictures.Figure:
+def draw_saturated(found: Found) -> plots.Figure:
     """The factor against the width at the largest scale, and against the scale without biases; the law beside both."""
     picture, (left, right) = plots.figure(10.0, 4.8, columns=2, sharey=True)
     widths, ratios = found.sweep["width"], found.sweep["biased"]
     rows, wide = found.table.where(variance=max(found.sweep["variance"])), np.geomspace(widths[0], widths[-1], 50)
     for index, (ratio, some) in enumerate(rows.by("biased")):
         label = rf"$\sigma_b^2 = {ratio:g}\;\sigma_w^2$" if ratio else "no biases"
-        pictures.points(left, some, "width", "growth", index, label)
+        plots.means(left, some, "width", "growth", index, label)
         plots.curve(left, wide, [saturated_growth(k, ratio) for k in wide], index)
         left.plot(wide, np.sqrt(wide / (1 + ratio)), ":", color=plots.COLOURS[index], linewidth=1.2, zorder=3)
     for told, dashes in (("exact law of networks of signs", "-"), ("Theorem 4 with the constant 1", ":")):
         left.plot([], [], dashes, color="#333333", linewidth=1.0, label=told)
-    pictures.lines(right, found.table.where(biased=ratios[0]), "variance", "growth", "width", "no biases, width {}")
+    plots.lines(right, found.table.where(biased=ratios[0]), "variance", "growth", "width", "no biases, width {}")
     for index, width in enumerate(widths):
         right.axhline(saturated_growth(width, ratios[0]), color=plots.COLOURS[index], linewidth=0.8, linestyle="--")
     right.plot([], [], "--", color="#333333", linewidth=0.8, label="networks of signs")
-    pictures.ticks(left, widths, scale="log")
-    pictures.ticks(left, [1, 2, 3, 5, 8, 12], "y", "log")
+    plots.ticks(left, widths, scale="log")
+    plots.ticks(left, [1, 2, 3, 5, 8, 12], "y", "log")
     left.set(xlabel="width $k$", ylabel="transitions for each of the layer before")
     right.set(xlabel=r"variance of the weights, $\sigma_w^2$", xscale="log")
     for axes in (left, right):
@@ -287,7 +287,7 @@ def draw_saturated(found: Found) -> pictures.Figure:
     return picture
 
 
-def depth_and_width(found: Found) -> pictures.Figure:
+def depth_and_width(found: Found) -> plots.Figure:
     """Figure 2: transitions against depth, and against width."""
     rows, widths = found.table, found.sweep["width"]
     variance, depth = found.sweep["variance"][-1], found.sweep["depth"]
@@ -295,20 +295,20 @@ def depth_and_width(found: Found) -> pictures.Figure:
     shown = [cell for width in (widths[len(widths) // 2], widths[-1]) for cell in found.where(width=width)]
     for index, cell in enumerate(shown):
         some = rows.where(**cell.at)
-        pictures.points(left, some, "layer", "transitions", index, _told(cell), linestyle="-", linewidth=1.0)
+        plots.means(left, some, "layer", "transitions", index, _told(cell), linestyle="-", linewidth=1.0)
     left.set(xlabel="layer $d$", ylabel="transitions of the neurons of layer $d$", yscale="log")
     some = rows.where(variance=variance, layer=(2, depth // 2, depth))
-    pictures.lines(right, some, "width", "transitions", "layer", f"layer {{}}, {SIGMA.format(variance)}")
+    plots.lines(right, some, "width", "transitions", "layer", f"layer {{}}, {SIGMA.format(variance)}")
     proportional = some[0]["transitions"] * np.array(widths) / widths[0]
     right.plot(widths, proportional, ":", color=plots.BOUND, label="proportional to width")
     right.set(xlabel="width $k$")
-    pictures.ticks(right, widths, scale="log")
+    plots.ticks(right, widths, scale="log")
     for axes in (left, right):
         axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.14), ncols=2)
     return picture
 
 
-def against_length(found: Found) -> pictures.Figure:
+def against_length(found: Found) -> plots.Figure:
     """Figure 5: transitions of each layer against the trajectory's length there."""
     picture, axes = plots.figure(6.4, 5.6)
     widths, variances = found.sweep["width"], found.sweep["variance"]
@@ -332,7 +332,7 @@ def _told(cell: Cell, *varied: str) -> str:
     return ", ".join(part for name, part in parts.items() if not varied or name in varied)
 
 
-def lengths(found: Found) -> pictures.Figure:
+def lengths(found: Found) -> plots.Figure:
     """Figures 12, 13a and 13b: length against layer on a log scale."""
     picture, axes = plots.figure(6.4, 5.2)
     widths, variances, depth = found.sweep["width"], found.sweep["variance"], found.sweep["depth"]
@@ -342,7 +342,7 @@ def lengths(found: Found) -> pictures.Figure:
         some, index = found.table.where(**cell.at), widths.index(cell.spec.width)
         colour = plots.COLOURS[variances.index(cell.spec.variance) if len(variances) > 1 else index]
         told = _told(cell, *varied)
-        pictures.points(axes, some, "layer", "length", index, told, color=colour, linestyle="-", linewidth=1.0)
+        plots.means(axes, some, "layer", "length", index, told, color=colour, linestyle="-", linewidth=1.0)
         if relu or cell.spec.width == max(widths):
             ratios = np.cumprod([1.0, *some.column("exact" if relu else "wide")[1:]])
             axes.plot(some.column("layer"), some[0]["length"] * ratios, ":", color=colour, linewidth=1.0)
@@ -354,14 +354,14 @@ def lengths(found: Found) -> pictures.Figure:
     return picture
 
 
-def growth_over(swept: str, found: Found) -> pictures.Figure:
+def growth_over(swept: str, found: Found) -> plots.Figure:
     """Figures 13c and 13d: growth ratio against width or variance, one colour a value of the other."""
     other, label, axis = {
         "width": ("variance", SIGMA, "width $k$"),
         "variance": ("width", "width {:g}", r"variance of the weights, $\sigma_w^2$"),
     }[swept]
     picture, axes = plots.figure(6.4, 5.4)
-    pictures.lines(axes, found.table, swept, "growth", other, label)
+    plots.lines(axes, found.table, swept, "growth", other, label)
     for index, (value, some) in enumerate(found.table.by(other)):
         x, colour = some.column(swept), plots.COLOURS[index]
         for bound, dashes in zip(some.of("lower", "upper"), ("--", "-."), strict=True):
@@ -373,9 +373,9 @@ def growth_over(swept: str, found: Found) -> pictures.Figure:
     axes.plot([], [], ":", color="#000000", linewidth=1.3, label=r"wide limit $\sqrt{\chi}$")
     axes.axhline(1.0, color="#333333", linewidth=0.7, zorder=1)
     axes.set(xlabel=axis, ylabel=r"growth a layer, $\|dz^{(d+1)}\|/\|dz^{(d)}\|$")
-    pictures.ticks(axes, found.sweep[swept], scale="log")
+    plots.ticks(axes, found.sweep[swept], scale="log")
     top = 1.2 * found.table.column("upper").max()
-    pictures.ticks(axes, [v for v in (0.25, 0.5, 1, 2, 4, 8) if v <= top], "y", "log")
+    plots.ticks(axes, [v for v in (0.25, 0.5, 1, 2, 4, 8) if v <= top], "y", "log")
     axes.set_ylim(0.2, top)
     plots.legend_below(picture, columns=3)
     return picture
