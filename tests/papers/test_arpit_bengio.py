@@ -1,7 +1,6 @@
 """Arpit & Bengio's figures: measured as plain code measures, with the exact laws, and claims that come out each way."""
 
 import math
-from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -15,7 +14,7 @@ from epoch0.experiments.claims import VERDICTS
 from epoch0.experiments.experiment import resolve
 from epoch0.papers import catalogue
 from epoch0.papers.arpit_bengio import depth, distortion, norms, uneven
-from epoch0.papers.arpit_bengio.norms import NormsSpec
+from epoch0.papers.arpit_bengio.norms import relu
 from epoch0.papers.sweep import Cell, Spec
 from epoch0.seeds import generator
 from epoch0.theory.norms import NormRatio
@@ -109,7 +108,7 @@ def test_no_two_networks_share_their_random_numbers(figure: str) -> None:
 
 
 def test_the_worst_eps_is_that_of_a_plain_network() -> None:
-    spec = NormsSpec((7, 7, 7), "he", 4, size=5, classes=3)
+    spec = relu((7, 7, 7), "he", 4, size=5, classes=3)
     net, inputs, _ = as_module(spec, 3, 0)
     hidden, norm = [inputs], lambda x: x.norm(dim=1)
     with torch.no_grad():
@@ -168,7 +167,7 @@ def as_module(spec, seed, network):
 
 @pytest.mark.parametrize("init", norms.INITS)
 def test_ratios_are_those_of_backpropagated_weight_gradients(init: str) -> None:
-    spec = NormsSpec((15, 22, 18), init, inputs=6, size=10, classes=4, first=2, networks=1)
+    spec = relu((15, 22, 18), init, inputs=6, size=10, classes=4, first=2, networks=1)
     found = norms.deep(spec, seed=3)
     net, inputs, labels = as_module(spec, 3, 2)
     activation, gradient, alignment = np.empty((3, 6)), np.empty((3, 6)), np.empty(6)
@@ -196,7 +195,7 @@ def test_ratios_are_those_of_backpropagated_weight_gradients(init: str) -> None:
 
 
 def test_one_layer_has_the_ratio_at_the_output_error() -> None:
-    spec = NormsSpec((25,), "he", inputs=5, size=10, classes=4)
+    spec = relu((25,), "he", inputs=5, size=10, classes=4)
     found = norms.shallow(spec, seed=1)
     net, inputs, labels = as_module(spec, 1, 0)
     for place, (x, label) in enumerate(zip(inputs, labels, strict=True)):
@@ -210,10 +209,10 @@ def test_one_layer_has_the_ratio_at_the_output_error() -> None:
 
 
 def test_a_network_is_the_same_in_whatever_block_and_however_many_inputs_go_at_once(monkeypatch) -> None:
-    spec = NormsSpec((9, 9), "he", inputs=8, size=6, classes=3, networks=5)
+    spec = relu((9, 9), "he", inputs=8, size=6, classes=3, networks=5)
     whole = norms.deep(spec, seed=2)
     for first, count in ((0, 2), (2, 2), (4, 1)):
-        part = norms.deep(replace(spec, first=first, networks=count), seed=2)
+        part = norms.deep(spec.but(first=first, networks=count), seed=2)
         for name in whole:
             np.testing.assert_array_equal(part[name], whole[name][first : first + count])
     monkeypatch.setattr(norms, "_AT_ONCE", 3)
@@ -225,19 +224,19 @@ def test_a_network_is_the_same_in_whatever_block_and_however_many_inputs_go_at_o
 def test_a_trial_leaves_torch_as_it_was() -> None:
     state = torch.random.get_rng_state()
     with torch.no_grad():
-        norms.deep(NormsSpec((5, 5), "he", inputs=2, size=4, classes=3), seed=0)
+        norms.deep(relu((5, 5), "he", inputs=2, size=4, classes=3), seed=0)
         assert not torch.is_grad_enabled()
     assert torch.equal(torch.random.get_rng_state(), state)
 
 
 def test_weights_have_the_variances_of_torchs_initializations() -> None:
-    spec = NormsSpec((300, 500), "he", inputs=1)
+    spec = relu((300, 500), "he", inputs=1)
     source = torch.Generator().manual_seed(0)
     for init, own in (
         ("he", lambda w: nn.init.kaiming_normal_(w, mode="fan_out", generator=source)),
         ("glorot", lambda w: nn.init.xavier_normal_(w, generator=source)),
     ):
-        stds = norms.weight_stds(replace(spec, init=init))
+        stds = norms.weight_stds(spec.but(init=init))
         for std, shape in zip(stds[:2], ((300, 500), (500, 300)), strict=True):
             # a standard deviation of 150,000 numbers: 0.2 %; five of them
             assert own(torch.empty(shape)).std().item() == pytest.approx(std, rel=0.01)
@@ -249,14 +248,14 @@ def test_weights_have_the_variances_of_torchs_initializations() -> None:
 
 def alone(spec, count, seed):
     """Many networks with one input each, so that the ratios are independent: the squares, shape (networks, layers)."""
-    found = norms.deep(replace(spec, inputs=1, networks=count), seed)
+    found = norms.deep(spec.but(inputs=1, networks=count), seed)
     return found["activation_square"], found["gradient_square"]
 
 
 @pytest.mark.parametrize("init", norms.INITS)
 def test_the_ratios_follow_their_laws(init: str) -> None:
     # small inputs leave the softmax flat, so that the error does not depend on the activations (Theorem 3 assumes it)
-    spec = NormsSpec((40, 90, 60), init, inputs=1, size=2, classes=20)
+    spec = relu((40, 90, 60), init, inputs=1, size=2, classes=20)
     activation, gradient = alone(spec, 500, seed=11)
     for layer in (1, 2, 3):
         for found, law in (
@@ -268,19 +267,19 @@ def test_the_ratios_follow_their_laws(init: str) -> None:
 
 
 def test_a_band_is_the_laws_mean_and_quantiles_of_the_norm() -> None:
-    spec = NormsSpec((30, 50), "glorot", inputs=1, size=20)
+    spec = relu((30, 50), "glorot", inputs=1, size=20)
     for quantity, law in (
         ("activation", NormRatio.forward((20, 30, 50), "glorot")),
         ("gradient", NormRatio.gradient((20, 30, 50), 2, "glorot")),
     ):
-        mean, low, high = norms.band(spec, quantity, 2)
+        mean, low, high = norms.band(spec, quantity, 2).values()
         assert mean == pytest.approx(law.norm.mean) == pytest.approx(norms.mean(spec, quantity, 2))
         assert law.cdf(high**2) - law.cdf(low**2) == pytest.approx(0.95, abs=1e-9)
         assert law.cdf(low**2) == pytest.approx(0.025, abs=1e-9)
 
 
 def test_glorots_activations_decay_by_the_root_of_two_and_its_gradients_do_not_depend_on_the_layer() -> None:
-    spec = NormsSpec((400,) * 10, "glorot", inputs=1)
+    spec = relu((400,) * 10, "glorot", inputs=1)
     forward = [norms.mean(spec, "activation", layer) for layer in range(1, 11)]
     # a layer's mean norm is that of its chi: below the root of the mean square by 5/8 of 1/width
     np.testing.assert_allclose(np.divide(forward[1:], forward[:-1]), math.sqrt(0.5), rtol=2e-3)
@@ -299,7 +298,7 @@ def test_the_mean_distortion_is_that_of_drawn_ratios() -> None:
 
 
 def test_gradients_are_larger_where_the_error_knows_the_activations() -> None:
-    spec = NormsSpec((60,) * 6, "he", inputs=40, networks=200)
+    spec = relu((60,) * 6, "he", inputs=40, networks=200)
     measured, predicted, error = depth.first_layer(Cell({}, spec, 200, [norms.deep(spec, seed=6)], joined=True))
     # the prediction is of first order: what it leaves out is of the order of (5 layers x 2 / 60)^2 = 0.03
     assert abs(measured - predicted) < 4 * error + 0.03  # four standard errors: one in 16,000

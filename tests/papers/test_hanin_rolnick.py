@@ -14,8 +14,8 @@ from epoch0.experiments.claims import VERDICTS
 from epoch0.experiments.experiment import resolve
 from epoch0.networks import ensemble
 from epoch0.papers import catalogue
-from epoch0.papers.hanin_rolnick import density, graph, planar, runs, sawtooth, slices, trained
-from epoch0.papers.hanin_rolnick.runs import turn
+from epoch0.papers.hanin_rolnick import density, graph, planar, sawtooth, slices, trained
+from epoch0.papers.hanin_rolnick.trained import turn
 from epoch0.papers.sweep import Spec
 from pictures import whole_picture
 
@@ -104,7 +104,7 @@ def test_figures_of_trained_networks_share_their_trials() -> None:
 def test_the_paper_preset_is_the_papers_setting() -> None:
     setting = trained.LINES["paper"]
     assert (setting["data"], setting["at"][-1], setting["lines"], setting["runs"]) == ("mnist", 20.0, 100, 5)
-    assert (setting["learning_rate"], runs.BIAS_STD) == (1e-3, 1e-3)
+    assert (setting["learning_rate"], trained.BIAS_STD) == (1e-3, 1e-3)
     assert (trained.HISTOGRAM["paper"]["depth"], trained.HISTOGRAM["paper"]["width"]) == ((4,), (16,))
     one = artifact_of("raghu/fig1").setting("paper")
     assert (one["width"], one["depth"]) == (4, 3)
@@ -121,19 +121,19 @@ def spec_of(at, **fields):
 def test_a_run_measures_what_its_networks_are_at_each_epoch(count: int, monkeypatch) -> None:
     spec = spec_of((0.0, 0.2, 0.4), depth=2, width=5, lines=4, linear_lines=2, points=6, networks=count)
     seen: list[tuple] = []
-    original = runs._measured
+    original = trained._measured
 
     def spy(spec, model, through, points):
         state = {name: value.clone() for name, value in model.state_dict().items()}
         seen.append((copy.deepcopy(model), through, points, state))
         return original(spec, model, through, points)
 
-    monkeypatch.setattr(runs, "_measured", spy)
-    result = runs.run(spec, seed=3)
+    monkeypatch.setattr(trained, "_measured", spy)
+    result = trained.run(spec, seed=3)
     shapes = [result[name].shape for name in ("accuracy", "counts", "linear", "distance")]
     assert shapes == [(count, 3), (count, 3, 4), (count, 3, 2), (count, 3, 6)] and len(seen) == 3 * count
     np.testing.assert_allclose(result["epoch"], [0, 9 / 45, 18 / 45])
-    first = runs.networks(spec, 64, 10, 3)
+    first = trained.networks(spec, 64, 10, 3)
     for place, (model, through, points, state) in enumerate(seen):
         epoch, network = divmod(place, count)
         model.double()
@@ -150,7 +150,7 @@ def test_a_run_measures_what_its_networks_are_at_each_epoch(count: int, monkeypa
 def test_networks_trained_together_are_what_they_are_alone(monkeypatch) -> None:
     """The first of three, trained alone by the plain loop: the same weights up to rounding."""
     spec = spec_of((0.0, 1.0), depth=2, width=6, lines=3, linear_lines=1, points=4, networks=3)
-    together, alone = runs.run(spec, 2), runs.run(spec.but(networks=1), 2)
+    together, alone = trained.run(spec, 2), trained.run(spec.but(networks=1), 2)
     np.testing.assert_allclose(together["distance"][0], alone["distance"][0], rtol=1e-2)
     np.testing.assert_array_equal(together["counts"][0, 0], alone["counts"][0, 0])
     assert not np.allclose(together["distance"][1], alone["distance"][0], rtol=0.1)
@@ -191,7 +191,7 @@ def _distance(model, point) -> float:
 
 def test_random_points_have_the_mean_and_variance_of_the_examples() -> None:
     inputs = torch.rand(50, 6) * torch.arange(6)
-    points = runs.random_points(*runs.mean_and_std(inputs), 200_000, np.random.Generator(np.random.PCG64(0)))
+    points = trained.random_points(*trained.mean_and_std(inputs), 200_000, np.random.Generator(np.random.PCG64(0)))
     np.testing.assert_allclose(points.mean(0), inputs.mean(0), atol=0.03)
     np.testing.assert_allclose(points.std(0), inputs.std(0, correction=0), rtol=0.01, atol=1e-12)
 

@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 from epoch0.experiments.claims import VERDICTS
 from epoch0.papers import catalogue
 from epoch0.papers.hayou import accuracy
-from epoch0.papers.hayou.accuracy import Winner, joined, panel, winner
+from epoch0.papers.hayou.accuracy import COMPETITION, PUBLISHED, WINNERS, Entry, Winner, block, joined, panel, winner
 from epoch0.papers.hayou.protocol import METHODS, Network, Recipe, run
-from epoch0.papers.hayou.published import COMPETITION, PUBLISHED, WINNERS, Entry, block
 from epoch0.papers.hayou.tables import of_the_print, printed_winners
 from epoch0.papers.trials import EXTENTS
 from pictures import whole_picture

@@ -1,7 +1,7 @@
 """A figure as data: what one trial needs, which of its fields vary over which values, and how many runs there are.
 
->>> from epoch0.papers.arpit_bengio.norms import NormsSpec, shallow     # what a trial is given, and the trial
->>> sweep = Sweep(shallow, NormsSpec((50,), "he", inputs=100), {"init": ("he", "glorot")}, runs=20, block=10)
+>>> from epoch0.papers.arpit_bengio.norms import relu, shallow          # what a trial is given, and the trial
+>>> sweep = Sweep(shallow, relu((50,), "he", inputs=100), {"init": ("he", "glorot")}, runs=20, block=10)
 >>> len(sweep.trials()), sweep.told("{runs} networks, {inputs} inputs, {init}")
 (4, '20 networks, 100 inputs, he, glorot')
 >>> found = sweep.gather([shallow(trial.spec, trial.seed) for trial in sweep.trials()])

@@ -8,7 +8,7 @@ import numpy as np
 
 from epoch0 import plots
 from epoch0.experiments.claims import at_most, increasing
-from epoch0.papers.arpit_bengio.norms import INITS, NormsSpec, band, deep, of_widths, weight_stds
+from epoch0.papers.arpit_bengio.norms import INITS, band, deep, of_widths, relu, weight_stds
 from epoch0.papers.sweep import Artifact, Cell, Found, Sweep
 from epoch0.papers.tables import Array, Claims, Decision, Table, agrees, by, mean_and_error, means
 
@@ -136,15 +136,13 @@ def draw(quantity: str, found: Found) -> plots.Figure:
         axes.plot([], [], dashes, color="#333333", linewidth=0.9, label=f"{LAWS[quantity]}, {init} (mean)")
     axes.set_yscale("log")
     axes.set(xlabel="layer $l$", ylabel=LABELS[quantity], xticks=range(1, len(found.sweep["widths"]) + 1))
-    handles, labels = axes.get_legend_handles_labels()
-    points_first = sorted(zip(handles, labels, strict=True), key=lambda one: "mean" in one[1])  # and then the lines
-    plots.legend_below(picture, *zip(*points_first, strict=True), columns=3)
+    plots.legend_below(picture, columns=3)
     return picture
 
 
 _PAPER = Sweep(
     deep,
-    NormsSpec((1,) * DEPTH, "he", inputs=2000),
+    relu((1,) * DEPTH, "he", inputs=2000),
     {"init": INITS, "width": of_widths(100, 500, 2000, 4060, depth=DEPTH)},
     runs={"width": (240, 120, 30, 10)},
     seed=lambda spec, network: 2 * spec.widths[0] + INITS.index(spec.init),

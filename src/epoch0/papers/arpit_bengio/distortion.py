@@ -13,7 +13,7 @@ import numpy as np
 
 from epoch0 import plots
 from epoch0.experiments.claims import at_most, exact, increasing
-from epoch0.papers.arpit_bengio.norms import NormsSpec, of_widths, plane, shallow, worst
+from epoch0.papers.arpit_bengio.norms import of_widths, plane, relu, shallow, worst
 from epoch0.papers.sweep import Artifact, Cell, Found, Spec, Sweep
 from epoch0.papers.tables import Claims, Decision, Mean, Table, agrees, by, mean_and_error
 from epoch0.theory import norms
@@ -118,7 +118,7 @@ def draw(direction: str, found: Found) -> plots.Figure:
     return picture
 
 
-_SPEC, _SEED = NormsSpec((500,), "he", inputs=2000), lambda spec, network: spec.widths[0]
+_SPEC, _SEED = relu((500,), "he", inputs=2000), lambda spec, network: spec.widths[0]
 _PAPER = Sweep(shallow, _SPEC, {"width": of_widths(*range(500, 4001, 500))}, runs=100, seed=_SEED, block=10)
 _QUICK = _PAPER.but(width=of_widths(500, 1000, 2000, 4000), inputs=200, runs=200)
 
@@ -266,7 +266,7 @@ def draw_planes(found: Found) -> plots.Figure:
 
 EPS = (0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8)
 FEW = 0.03  # shares of networks below are of a few networks
-_DEEP = Sweep(worst, NormsSpec((200,) * 5, "he", 1, size=200), {"inputs": (1, 20)}, 20_000, 1, stride=1, block=200)
+_DEEP = Sweep(worst, relu((200,) * 5, "he", 1, size=200), {"inputs": (1, 20)}, 20_000, 1, stride=1, block=200)
 _FAILURES = {"quick": _DEEP.but(runs=2000), "paper": _DEEP}
 _SAMPLES = "5 layers of width 200, inputs in R^{size}; {runs} networks each; bars: two standard errors"
 _OF_PLANES, _WIDTHS = Spec(depth=1, directions=2000, ranked=False), {"width": (1200, 2400, 4800, 9600)}

@@ -3,7 +3,6 @@
 import functools
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -24,21 +23,14 @@ _AT_ONCE = 500  # inputs carried through at once, so that the widest network nee
 LEVEL = 0.95  # of the bands: the ratio of one input of one network is inside with this probability
 
 
-@dataclass(frozen=True)
-class NormsSpec:
+def relu(widths: tuple[int, ...], init: str, inputs: int, size: int = 500, classes: int = 20, **some: int) -> Spec:
     """Random ReLU networks without biases, with a linear layer, softmax and cross-entropy on top.
 
     ``init`` is ``"he"``, variance 2/fan-out as in the paper, or ``"glorot"``, 2/(fan-in + fan-out). Each network has
     inputs of its own, of ``size`` coordinates N(0, 1), each with a random class.
     """
-
-    widths: tuple[int, ...]
-    init: str
-    inputs: int
-    size: int = 500
-    classes: int = 20
-    first: int = 0
-    networks: int = 1
+    some = {"first": 0, "networks": 1, **some}
+    return Spec(widths=widths, init=init, inputs=inputs, size=size, classes=classes, **some)
 
 
 def of_widths(*widths: int, depth: int = 1) -> dict[int, Any]:
@@ -46,7 +38,7 @@ def of_widths(*widths: int, depth: int = 1) -> dict[int, Any]:
     return {width: {"widths": (width,) * depth} for width in widths}
 
 
-def weight_stds(spec: NormsSpec) -> tuple[float, ...]:
+def weight_stds(spec: Spec) -> tuple[float, ...]:
     """Standard deviation of a weight of each hidden layer and of the linear layer on top.
 
     The linear layer is part of the backward pass only, so that He's variance for the backward pass, 2/fan-in, is taken.
@@ -57,7 +49,7 @@ def weight_stds(spec: NormsSpec) -> tuple[float, ...]:
     return (*(math.sqrt(2 / width) for width in spec.widths), math.sqrt(2 / spec.widths[-1]))
 
 
-def deep(spec: NormsSpec, seed: int) -> dict[str, Any]:
+def deep(spec: Spec, seed: int) -> dict[str, Any]:
     """Norm ratios at every layer (networks, layers), averaged over the inputs of each network; equations 17 and 19.
 
     ``activation`` is ``||h^l|| / ||x||``; ``gradient`` is ``||dloss/dW^l||_F / (||delta|| ||x||)``, where delta is the
@@ -80,7 +72,7 @@ def deep(spec: NormsSpec, seed: int) -> dict[str, Any]:
     return _each(spec, seed, one)
 
 
-def shallow(spec: NormsSpec, seed: int) -> dict[str, Any]:
+def shallow(spec: Spec, seed: int) -> dict[str, Any]:
     """Norm ratios of one hidden layer for every input, (networks, inputs), float32; equations 25 and 26.
 
     ``forward`` is ``||h|| / ||x||``; ``backward`` is ``||dloss/dW||_F / (||delta|| ||x||)`` with delta the error at the
@@ -94,7 +86,7 @@ def shallow(spec: NormsSpec, seed: int) -> dict[str, Any]:
     return _each(spec, seed, one)
 
 
-def worst(spec: NormsSpec, seed: int) -> dict[str, Any]:
+def worst(spec: Spec, seed: int) -> dict[str, Any]:
     """The least eps that is enough for all inputs and layers of each network at once, (networks,).
 
     ``step``: every layer changes every squared norm by at most a share eps, the event whose probability Theorem 1 adds
@@ -137,19 +129,19 @@ def plane(spec: Spec, seed: int) -> dict[str, Any]:
     return {name: np.array(values) for name, values in found.items()}
 
 
-def _each(spec: NormsSpec, seed: int, of: Callable[[dict[str, NDArray[np.float64]]], dict[str, Any]]) -> dict[str, Any]:
+def _each(spec: Spec, seed: int, of: Callable[[dict[str, NDArray[np.float64]]], dict[str, Any]]) -> dict[str, Any]:
     """Some numbers of each network, side by side."""
     found = [of(_joined(spec, seed, network)) for network in range(spec.first, spec.first + spec.networks)]
     return {name: np.array([one[name] for one in found]) for name in found[0]}
 
 
-def _joined(spec: NormsSpec, seed: int, network: int) -> dict[str, NDArray[np.float64]]:
+def _joined(spec: Spec, seed: int, network: int) -> dict[str, NDArray[np.float64]]:
     """What :func:`_norms` gives, for all inputs of one network; the inputs are the last axis."""
     parts = list(_norms(spec, seed, network))
     return {name: torch.cat([part[name] for part in parts], dim=-1).numpy() for name in parts[0]}
 
 
-def _norms(spec: NormsSpec, seed: int, network: int) -> Iterator[dict[str, Tensor]]:
+def _norms(spec: Spec, seed: int, network: int) -> Iterator[dict[str, Tensor]]:
     """Norms in one network, some inputs at a time: computed in float32, summed in float64."""
     stds, sizes = weight_stds(spec), (spec.size, *spec.widths, spec.classes)
     weights = [
@@ -189,7 +181,7 @@ def _norm(rows: Tensor) -> Tensor:
     return norms
 
 
-def band(spec: NormsSpec, quantity: str, layer: int) -> dict[str, float]:
+def band(spec: Spec, quantity: str, layer: int) -> dict[str, float]:
     """The law of the ratio ``"activation"`` or ``"gradient"``: its mean, and where LEVEL of it is.
 
     For gradients it is that under Theorem 3's independence.
@@ -198,12 +190,12 @@ def band(spec: NormsSpec, quantity: str, layer: int) -> dict[str, float]:
     return _band(law.widths, law.scales)
 
 
-def mean(spec: NormsSpec, quantity: str, layer: int) -> float:
+def mean(spec: Spec, quantity: str, layer: int) -> float:
     """The mean alone, which costs far less than the band."""
     return _law(spec, quantity, layer).norm.mean
 
 
-def _law(spec: NormsSpec, quantity: str, layer: int) -> NormRatio:
+def _law(spec: Spec, quantity: str, layer: int) -> NormRatio:
     sizes = (spec.size, *spec.widths)
     if quantity == "activation":
         return NormRatio.forward(sizes[: layer + 1], spec.init)

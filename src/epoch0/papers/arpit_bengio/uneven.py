@@ -11,7 +11,7 @@ import numpy as np
 
 from epoch0 import plots
 from epoch0.experiments.claims import increasing
-from epoch0.papers.arpit_bengio.norms import NormsSpec, band, deep, mean
+from epoch0.papers.arpit_bengio.norms import band, deep, mean, relu
 from epoch0.papers.sweep import Artifact, Cell, Found, Spec, Sweep
 from epoch0.papers.tables import Array, Claims, Table, agrees, by, means
 from epoch0.seeds import numpy_generator
@@ -20,11 +20,11 @@ RESOLUTION = 0.1  # the squared ratio follows the widths if it differs from thei
 _SHOWN = 30  # networks that are drawn for each variation
 
 
-def network(spec: Spec, index: int) -> NormsSpec:
+def network(spec: Spec, index: int) -> Spec:
     """One of the networks: each layer's width is one of the integers width - variation to width + variation."""
     low, high = spec.width - spec.variation, spec.width + spec.variation
     widths = numpy_generator(spec.variation, index).integers(low, high, size=spec.depth, endpoint=True)
-    return NormsSpec(tuple(widths.tolist()), "he", spec.inputs, first=index)
+    return relu(tuple(widths.tolist()), "he", spec.inputs, first=index)
 
 
 def uneven(spec: Spec, seed: int) -> dict[str, Any]:

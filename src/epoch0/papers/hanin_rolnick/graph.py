@@ -9,7 +9,7 @@ from epoch0 import plots, regions
 from epoch0.distributions import Gaussian
 from epoch0.experiments.claims import at_most, exact
 from epoch0.networks import ensemble
-from epoch0.papers.hanin_rolnick.runs import BIAS_STD
+from epoch0.papers.hanin_rolnick.trained import BIAS_STD
 from epoch0.papers.sweep import Artifact, Cell, Found, Spec, Sweep
 from epoch0.papers.tables import Claims, Table, by, power
 

@@ -17,7 +17,7 @@ from epoch0.distributions import Gaussian
 from epoch0.experiments.claims import at_least, at_most, between, check
 from epoch0.networks import ensemble
 from epoch0.papers.hanin_rolnick.planar import checks
-from epoch0.papers.hanin_rolnick.runs import BIAS_STD, tensors, through_training, turn
+from epoch0.papers.hanin_rolnick.trained import BIAS_STD, tensors, through_training, turn
 from epoch0.papers.sweep import Artifact, Cell, Found, Spec, Sweep
 from epoch0.papers.tables import Array, Claims, Table, by, over_runs, power
 from epoch0.regions import PlanePartition, pattern_colours
@@ -129,7 +129,7 @@ def _neurons(cell: Cell) -> int:
 
 def claims(found: Found) -> Claims:
     """Section 3.3: as many regions as neurons squared, in order of magnitude; and the free checks."""
-    rows, drawn, names = found.table, _drawn(found), "{neurons} neurons"
+    rows, drawn, names = found.table, found.one(width=found.sweep["drawn"]), "{neurons} neurons"
     neurons, mean, error, count = rows.of("neurons", "regions", "regions_error", "runs")
     told = f"{int(drawn['counts'][0, 0, 0])} regions, {int(drawn['linear'][0])} of them linear regions"
     return {
@@ -147,14 +147,10 @@ def claims(found: Found) -> Claims:
     }
 
 
-def _drawn(found: Found) -> Cell:
-    return found.one(width=found.sweep["drawn"])
-
-
 def draw(found: Found) -> plots.Figure:
     """The regions of one network, large, and how their number grows with the neurons."""
     picture, panels = plots.figure(11.0, 6.2, mosaic=[["plane", "count"]], width_ratios=[1.45, 1.0])
-    drawn, rows = _drawn(found), found.table
+    drawn, rows = found.one(width=found.sweep["drawn"]), found.table
     plane(panels["plane"], drawn, "0")
     cells, what = len(drawn["cell_ends_0"][0]) - 1, found.sweep.told("{depth} hidden layers of {drawn}")
     panels["plane"].set_title(f"{what}: {cells:,} regions in this square")
@@ -228,8 +224,6 @@ def training_draw(found: Found) -> plots.Figure:
         panels[name].tick_params(labelsize=7)
         panels[name].set_xlabel("in the plane of three examples", fontsize=8)
     axes, epoch = panels["count"], rows.column("epoch")
-    for each in cell["counts"].mean(2):
-        axes.plot(epoch, each, color=plots.COLOURS[0], linewidth=0.5, alpha=0.5)
     label = f"mean over {cell.runs} networks of {spec.planes} planes each"
     plots.means(axes, rows, "epoch", "regions", 0, label, linestyle="-")
     axes.axhline(_neurons(cell) ** 2 / ORDER, color=plots.BOUND, linestyle=":", label=f"neurons squared / {ORDER:g}")

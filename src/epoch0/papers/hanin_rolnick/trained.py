@@ -1,19 +1,169 @@
 """Hanin-Rolnick Figures 5 to 7 (sections 3.1, 3.2): regions on lines and distances to boundaries, through training.
 
 They share their runs. The paper prints depths and widths in a legend that is lost; 4 x 16 and 3 x 64 are in its text.
+
+What the paper leaves open: pixels are in [0, 1]; lines through the origin and a training example have no ends; examples
+and random points are drawn once for each network and stay the same through its training.
 """
 
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from math import gcd
 from typing import Any
 
 import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
 
-from epoch0 import plots
+from epoch0 import plots, regions
+from epoch0.data import DataSet, load
+from epoch0.distributions import Gaussian
 from epoch0.experiments.claims import at_least, at_most, between, equal_within_error, exact
-from epoch0.papers.hanin_rolnick.runs import run, turn, untrained
+from epoch0.networks import ensemble, mlp
 from epoch0.papers.sweep import Artifact, Cell, Found, Spec, Sweep
 from epoch0.papers.tables import Array, Claims, Table, by, mean_and_error, means, over_runs, power
+from epoch0.papers.trials import fit
+from epoch0.regions.distance import distance
+from epoch0.seeds import numpy_generator
 from epoch0.theory.regions import upper_bound
+from epoch0.train.evaluation import Accuracy
+from epoch0.train.record import Every
+from epoch0.train.stacked import Stacked
+
+BIAS_STD = 1e-3  # standard deviation of the biases at initialization (section 3: variance 1e-6)
+_WEIGHTS, _BATCHES, _LINES, _POINTS = range(4)  # streams of a trial's seed
+
+
+def run(spec: Spec, seed: int) -> dict[str, Any]:
+    """Train networks by Adam as one program, and measure them at the epochs ``at``: increasing, from 0 to the last.
+
+    Each has its own weights, lines and points, and the same batches. Activation regions are counted on ``lines``
+    through the origin and a training example, linear regions on the first ``linear_lines``; distances from ``points``.
+
+    ``epoch`` (epochs,) is the nearest whole number of steps; ``accuracy`` on the test set is (networks, epochs), and
+    ``counts``, ``linear`` and ``distance`` are (networks, epochs, lines, linear lines or points).
+    """
+    torch.set_num_threads(1)
+    examples = load(spec.data, "train")
+    inputs, targets = tensors(examples)
+    accuracy = Accuracy(*tensors(load(spec.data, "test")))
+    nets = networks(spec, inputs.shape[1], len(examples.classes), seed)
+    lines, points = (_source(spec, seed, stream) for stream in (_LINES, _POINTS))
+    spread = mean_and_std(inputs)
+    places = [(some(inputs, spec.lines, lines), random_points(*spread, spec.points, points)) for _ in nets]
+
+    def look(model: nn.Module, index: int) -> dict[str, Any]:
+        return {**accuracy(model), **_measured(spec, model, *places[index])}
+
+    batches = int(_source(spec, seed, _BATCHES).integers(2**31))
+    return through_training(spec, nets, (inputs, targets), batches, look)
+
+
+def _measured(spec: Spec, model: nn.Module, through: Tensor, points: Tensor) -> dict[str, Array]:
+    """Regions on every line and distance from every point."""
+    found: Any = regions.on_line(model, torch.zeros_like(through), through, kind="line")
+    linear = [found[index].linear_count for index in range(spec.linear_lines)]
+    each = {"counts": found.counts, "linear": linear, "distance": distance(model, points).distance}
+    return {name: np.asarray(values, dtype=np.float64) for name, values in each.items()}
+
+
+def through_training(
+    spec: Any, nets: Sequence[nn.Module], examples: tuple[Tensor, Tensor], seed: int, look: Callable[..., Any]
+) -> dict[str, Array]:
+    """Train networks by Adam as one program, and look at each, with its number, at the epochs of the spec.
+
+    ``epoch`` is (epochs,), what ``look`` returns by name (networks, epochs, ...).
+    """
+    steps = [round(epoch * -(-len(examples[0]) // spec.batch_size)) for epoch in spec.at]
+    epochs: list[float] = []
+    seen: list[list[dict[str, Any]]] = []
+
+    def watch(step: int, model: nn.Module, metrics: Mapping[str, Any]) -> None:
+        if step in steps:
+            each = [model.unstack(i) for i in range(len(nets))] if isinstance(model, Stacked) else [model]
+            epochs.append(metrics["epoch"])
+            seen.append([look(one, index) for index, one in enumerate(each)])
+
+    together = Stacked.of(nets) if len(nets) > 1 else nets[0]
+    loss = together.loss(F.cross_entropy) if isinstance(together, Stacked) else F.cross_entropy
+    how = {"steps": steps[-1], "loss": loss, "seed": seed, "callbacks": [Every(gcd(*steps), watch)]}
+    fit(spec, together, examples, optimizer="adam", **how)
+    found = {name: np.array([[one[name] for one in row] for row in seen]).swapaxes(0, 1) for name in seen[0][0]}
+    return {"epoch": np.array(epochs), **found}
+
+
+def untrained(spec: Spec, seed: int) -> dict[str, Any]:
+    """The same before training alone: mean ``counts`` of regions a line and mean ``distance``, (networks,).
+
+    Each network has lines and points of its own.
+    """
+    torch.set_num_threads(1)
+    examples = load(spec.data, "train")
+    inputs, _ = tensors(examples)
+    mean, std = mean_and_std(inputs)
+    sizes = [inputs.shape[1], *[spec.width] * spec.depth, len(examples.classes)]
+    source = numpy_generator(seed, spec.depth, spec.width)
+    counts, away = [], []
+    for net in ensemble(spec.networks, sizes, biases=Gaussian(BIAS_STD), seed=int(source.integers(2**31))):
+        through = some(inputs, spec.lines, source)
+        found: Any = regions.on_line(net, torch.zeros_like(through), through, kind="line")
+        counts.append(found.counts.mean())
+        away.append(distance(net, random_points(mean, std, spec.points, source)).distance.mean())
+    return {"counts": np.array(counts), "distance": np.array(away)}
+
+
+def networks(spec: Spec, inputs: int, classes: int, seed: int) -> list[nn.Sequential]:
+    """The networks of a trial before training: He's weights, biases of standard deviation 1e-3."""
+    sizes = [inputs, *[spec.width] * spec.depth, classes]
+    seeds = _source(spec, seed, _WEIGHTS).integers(2**31, size=spec.networks)
+    return [mlp(sizes, biases=Gaussian(BIAS_STD), seed=int(one)) for one in seeds]
+
+
+def mean_and_std(inputs: Tensor) -> tuple[Array, Array]:
+    """Of the examples, component by component, float64."""
+    mean, std = inputs.double().mean(0), inputs.double().std(0, correction=0)
+    return mean.numpy(), std.numpy()
+
+
+def random_points(mean: Array, std: Array, points: int, source: np.random.Generator) -> Tensor:
+    """Gaussian points with the mean and the variance of the examples, component by component, float64."""
+    return torch.from_numpy(mean + std * source.standard_normal((points, len(mean))))
+
+
+def some(inputs: Tensor, count: int, source: np.random.Generator) -> Tensor:
+    """So many of the examples, float64."""
+    return inputs[torch.from_numpy(source.choice(len(inputs), size=count, replace=False))].double()
+
+
+def tensors(data: DataSet) -> tuple[Tensor, Tensor]:
+    """Pixels in [0, 1] and labels."""
+    return torch.from_numpy(data.inputs("unit")), torch.from_numpy(data.labels)
+
+
+def _source(spec: Spec, seed: int, stream: int) -> np.random.Generator:
+    """Architectures of one seed are independent too."""
+    return numpy_generator(seed, spec.depth, spec.width, stream)
+
+
+def turn(curves: Array, *, lowest: bool) -> tuple[Array, Array, list[int]]:
+    """How far each run (runs, epochs) goes to the turning point of its kind and back to the end, and where that is.
+
+    >>> turn(np.array([[1.0, 0.5, 0.8], [1.0, 0.4, 0.7]]), lowest=True)
+    (array([0.5, 0.6]), array([0.3, 0.3]), [1, 1])
+
+    The turning point of a run is where the mean of the other runs has its extremum, so that what is measured there is
+    independent of where it is: noise alone would give zero on average. It is neither the first nor the last epoch: a
+    curve that only rises or only falls makes a change of the wrong sign.
+    """
+    sign = -1.0 if lowest else 1.0
+    mean = (curves.sum(0) - curves) / (len(curves) - 1)
+    places = [1 + int(place) for place in np.argmax(sign * mean[:, 1:-1], axis=1)]
+    at = curves[np.arange(len(curves)), places]
+    return sign * (at - curves[:, 0]), sign * (at - curves[:, -1]), places
+
+
+# ---- Figures
 
 RESOLUTION = 0.05  # architectures agree if they differ by less than this, relatively
 EXPONENT = 0.1  # regions go as neurons, and distances as 1/neurons, if the fitted exponent is this near to 1, or to -1
@@ -114,17 +264,9 @@ def _turns(each: list[Runs], of: str, there: str) -> Claims:
     }
 
 
-def draw_5(found: Found) -> plots.Figure:
-    """Regions a neuron against epochs."""
-    picture, axes = plots.figure(7.0, 4.6)
-    _through(axes, found, "regions", "regions on a line / neurons")
-    axes.axhline(1.0, color=plots.BOUND, linestyle=":", linewidth=0.9)
-    plots.legend_below(picture, *axes.get_legend_handles_labels(), columns=4)
-    return picture
-
-
-def _through(axes: plots.Axes, found: Found, of: str, label: str) -> None:
+def through(of: str, label: str, found: Found) -> plots.Figure:
     """Mean over runs against epochs with a band of two standard errors; colour tells the width, dashes the depth."""
+    picture, axes = plots.figure(7.0, 4.6)
     for one in gather(found):
         mean, error = mean_and_error(getattr(one, of))
         colour = plots.COLOURS[found.sweep["width"].index(one.spec.width)]
@@ -133,6 +275,8 @@ def _through(axes: plots.Axes, found: Found, of: str, label: str) -> None:
         axes.fill_between(one.epoch, mean - 2 * error, mean + 2 * error, color=colour, alpha=0.09, linewidth=0)
     plots.epochs(axes, found.sweep["at"][-1])
     axes.set(ylabel=label)
+    plots.legend_below(picture, *axes.get_legend_handles_labels(), columns=4)
+    return picture
 
 
 _EXPAND = ("product", "neurons x distance first rises in training")
@@ -198,18 +342,7 @@ def draw_a(found: Found) -> plots.Figure:
         axes.plot(ends, bound / ends, color=plots.BOUND, linestyle=dashes, label=label, zorder=1.4)
     axes.set(xscale="log", yscale="log", xlabel="neurons", ylabel="mean distance to the nearest boundary")
     plots.ticks(axes, ends.tolist())
-    low, high = axes.get_ylim()
-    ticks = [tick for tick in (0.001, 0.002, 0.003, 0.005, 0.01, 0.02, 0.03, 0.05, 0.1, 0.2) if low < tick < high]
-    plots.ticks(axes, ticks, "y")
     plots.legend_below(picture, *axes.get_legend_handles_labels(), columns=2)
-    return picture
-
-
-def draw_b(found: Found) -> plots.Figure:
-    """Neurons times distance against epochs."""
-    picture, axes = plots.figure(7.0, 4.6)
-    _through(axes, found, "product", "neurons × mean distance")
-    plots.legend_below(picture, *axes.get_legend_handles_labels(), columns=4)
     return picture
 
 
@@ -222,19 +355,11 @@ def draw_c(found: Found) -> plots.Figure:
         product, error = mean_and_error(one.product)
         width = found.sweep["width"].index(one.spec.width)
         style = plots.LINES[found.sweep["depth"].index(one.spec.depth)]
-        # errors of shares are drawn inside (0, 1), as the axis has no room for more
-        low, high = (np.clip(accuracy + sign * 2 * accuracy_error, 1e-3, 1 - 1e-4) for sign in (-1, 1))
         look = {"linestyle": style, "markersize": 2.8, "linewidth": 1.0, "elinewidth": 0.4, "capsize": None}
-        bars = [accuracy - low, high - accuracy]
-        plots.points(axes, accuracy, product, error, width, one.name, xerr=bars, **look)
+        plots.points(axes, accuracy, product, error, width, one.name, xerr=2 * accuracy_error, **look)
         axes.plot(accuracy[-1], product[-1], marker="x", color="black", markersize=6, zorder=4)
     axes.plot([], [], "kx", label="end of training")
-    axes.set_xscale("logit")
-    axes.set_xticks([0.1, 0.2, 0.5, 0.8, 0.9, 0.95, 0.98, 0.99], ["10", "20", "50", "80", "90", "95", "98", "99"])
-    axes.minorticks_off()
-    axes.set(xlabel="test accuracy (%, stretched towards its ends)", ylabel="neurons × mean distance")
-    axes.set_xlim(0.06, max(0.992, 1 - 0.5 * (1 - max(float(one["accuracy"].mean(0).max()) for one in each))))
-    axes.set_ylim(0, None)
+    axes.set(xlabel="test accuracy", ylabel="neurons × mean distance", xlim=(0, 1), ylim=(0, None))
     plots.legend_below(picture, *axes.get_legend_handles_labels(), columns=4)
     return picture
 
@@ -294,19 +419,15 @@ def draw_7(found: Found) -> plots.Figure:
     one, places = stages(found)
     picture, axes = plots.figure(7.0, 4.4)
     middle = 0.5 * (BINS[1:] + BINS[:-1])
-    first, last = len(middle), 0
     for index, (stage, place) in enumerate(zip(STAGES, places, strict=True)):
         shares, errors = _shares(one, place)
         label, colour = f"{stage} (epoch {one.epoch[place]:.2g})" if index else stage, plots.COLOURS[index]
         axes.stairs(shares, BINS, color=colour, linewidth=1.3, label=label)
         axes.errorbar(middle, shares, 2 * errors, linestyle="none", color=colour, elinewidth=0.8, alpha=0.7)
         axes.axvline(logs(one, place).mean(), color=colour, linestyle=":", linewidth=1.0)
-        filled = np.flatnonzero(shares)
-        first, last = min(first, int(filled[0])), max(last, int(filled[-1]))
     axes.plot([], [], color=plots.BOUND, linestyle=":", linewidth=1.0, label="means")
-    axes.set_xlim(BINS[max(first - 1, 0)], BINS[min(last + 2, len(BINS) - 1)])
-    axes.set(xlabel="log₁₀ of the distance to the nearest boundary", ylabel="share of the points")
-    axes.set_ylim(0, None)
+    label = "log₁₀ of the distance to the nearest boundary"
+    axes.set(xlabel=label, ylabel="share of the points", xlim=(-6.5, 0.5), ylim=(0, None))
     axes.legend(loc="upper left")
     return picture
 
@@ -334,13 +455,15 @@ HISTOGRAM = {name: one.but(depth=(4,), width=(16,), also={}) for name, one in LI
 
 
 _ABOUT = "by Adam, the networks of a run at a time on the same batches; bands, bars: two standard errors"
-_LINES, _DISTANCE = "Regions on a line through training", "Distance to the nearest boundary"
+_ON_LINES, _DISTANCE = "Regions on a line through training", "Distance to the nearest boundary"
 _EVERY = "Distances to the nearest boundary, all of them"
+_REGIONS = partial(through, "regions", "regions on a line / neurons")
+_AWAY = partial(through, "product", "neurons × mean distance")
 _artifact = partial(Artifact, place="section 3.2", presets=LINES, table=table, about=_ABOUT)
 ARTIFACTS = (
-    _artifact("hanin-rolnick/fig5", _LINES, place="section 3.1", claims=claims_5, draw=draw_5),
+    _artifact("hanin-rolnick/fig5", _ON_LINES, place="section 3.1", claims=claims_5, draw=_REGIONS),
     _artifact("hanin-rolnick/fig6a", f"{_DISTANCE}, and the number of neurons", claims=claims_a, draw=draw_a),
-    _artifact("hanin-rolnick/fig6b", f"{_DISTANCE} through training", claims=claims_b, draw=draw_b),
+    _artifact("hanin-rolnick/fig6b", f"{_DISTANCE} through training", claims=claims_b, draw=_AWAY),
     _artifact("hanin-rolnick/fig6c", f"{_DISTANCE}, and accuracy", claims=claims_c, draw=draw_c),
     _artifact("hanin-rolnick/fig7", _EVERY, presets=HISTOGRAM, table=histogram, claims=claims_7, draw=draw_7),
 )

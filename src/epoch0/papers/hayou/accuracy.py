@@ -1,6 +1,9 @@
 """Hayou's accuracy tables: which runs they are made of, and their rows, claims, pictures and costs (section 4, F, G).
 
 A panel is a network on a data set, a sweep over pairs of methods and sparsities; a table is one panel or several.
+Beside what is measured stands what is printed: percent of the test images, mean ± standard deviation of 3 runs, from
+published.txt: one head a block (table, data, network, nonlinearity, sparsities), then its rows, one a method. Slips of
+the print are kept (docs/hayou-accuracy).
 """
 
 import math
@@ -8,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import product
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,11 +20,98 @@ from epoch0 import plots
 from epoch0.experiments.claims import at_least, at_most, exact
 from epoch0.experiments.cost import Cost
 from epoch0.papers.hayou.protocol import METHODS, Recipe, build, run, shape_for, with_method
-from epoch0.papers.hayou.published import COMPETITION, PUBLISHED, Entry, Printed, block
 from epoch0.papers.sweep import Cell, Found, Sweep
 from epoch0.papers.tables import Array, Claims, Decision, Table, by, mean_and_error, over_runs
 from epoch0.papers.trials import EXTENTS
 from epoch0.results import Grid
+
+COMPETITION = "C"  # what Table 6 prints where it sees no clear winner
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One printed accuracy in percent; ``sd`` is None if nothing stands behind it, or nothing that is a number."""
+
+    value: float
+    sd: float | None
+
+
+@dataclass(frozen=True)
+class Printed:
+    """One block of a printed table: a network on a data set; ``rows``: method -> one entry for each sparsity."""
+
+    data: str
+    network: str
+    activation: str
+    sparsities: tuple[float, ...]
+    rows: Mapping[str, tuple[Entry, ...]]
+
+    def entry(self, method: str, sparsity: float) -> Entry | None:
+        """What is printed for a method at a sparsity, ``"none"`` at 0; None if nothing is."""
+        row = self.rows.get(method)
+        if row is None or (method == "none") != (sparsity == 0):
+            return None
+        if method == "none":
+            return row[0]
+        return row[self.sparsities.index(sparsity)] if sparsity in self.sparsities else None
+
+
+def _read_entry(text: str) -> Entry:
+    value, _, sd = text.partition("±")
+    return Entry(float(value), float(sd) if sd.count(".") == 1 else None)
+
+
+def _read(text: str) -> dict[str, tuple[Printed, ...]]:
+    found: dict[str, list[Printed]] = {}
+    rows: dict[str, tuple[Entry, ...]] = {}
+    for line in text.strip().splitlines():
+        if ":" in line:
+            head, _, sparsities = line.partition(":")
+            name, data, network, activation = head.split()
+            rows = {}
+            there = Printed(data, network, activation, tuple(map(float, sparsities.split())), rows)
+            found.setdefault(name, []).append(there)
+        else:
+            for row in line.split("|"):
+                method, *entries = row.split()
+                rows[method] = tuple(map(_read_entry, entries))
+    return {name: tuple(blocks) for name, blocks in found.items()}
+
+
+PUBLISHED = _read(Path(__file__).with_name("published.txt").read_text("utf-8"))
+"""Table -> its blocks. Table 10 prints Table 9 once more, to the digit, under the caption "vanilla-CNN"."""
+PUBLISHED["tab10"] = PUBLISHED["tab9"]
+
+_COLUMNS = (0.85, 0.9, 0.95, 0.98)
+
+WINNERS: dict[tuple[str, str], dict[float, str]] = {
+    key: {s: word for s, word in zip(_COLUMNS, words.split(), strict=True) if word != "-"}
+    for key, words in {
+        ("cifar10", "ResNet-32"): "- C C grasp",
+        ("cifar10", "ResNet-50"): "- C sbp-sr grasp",
+        ("cifar10", "ResNet-104"): "- sbp-sr sbp-sr sbp-sr",
+        ("cifar10", "VGG16"): "C C C -",
+        ("cifar10", "3xVGG16"): "eoc-rescaling eoc-rescaling eoc-rescaling -",
+        ("cifar100", "ResNet-32"): "- sbp-sr sbp-sr sbp-sr",
+        ("cifar100", "ResNet-50"): "- sbp-sr sbp-sr sbp-sr",
+        ("cifar100", "ResNet-104"): "- sbp-sr sbp-sr sbp-sr",
+        ("tiny-imagenet", "ResNet-32"): "C C synflow -",
+        ("tiny-imagenet", "ResNet-50"): "sbp-sr C sbp-sr -",
+        ("tiny-imagenet", "ResNet-104"): "sbp-sr sbp-sr sbp-sr -",
+    }.items()
+}
+"""Table 6: (data, network) -> sparsity -> method, or :data:`COMPETITION`; what has a dash is left out."""
+
+
+def block(name: str, data: str, network: str, activation: str = "relu") -> Printed | None:
+    """The block of a table for a network on a data set; None if the table has none."""
+    for each in PUBLISHED.get(name, ()):
+        if (each.data, each.network, each.activation) == (data, network, activation):
+            return each
+    return None
+
+
+# ---- Panels
 
 NEAR_CHANCE = 5.0  # percent points above a constant's that still count as chance; one run in three that learns is above
 REFERENCES = ("none", "obd")  # methods that do not prune at initialization

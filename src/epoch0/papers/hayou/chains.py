@@ -248,25 +248,17 @@ def moment_claims(stable: bool, found: Found) -> Claims:
 
 
 def draw_moments(stable: bool, found: Found) -> plots.Figure:
-    """Second moments against the number of blocks, relative to the first; and how far blocks are apart."""
-    picture, (left, right) = plots.figure(9.6, 4.4, columns=2)
+    """Second moments against the number of blocks, relative to the first."""
+    picture, axes = plots.figure(6.4, 4.4)
     for index, (kind, rows) in enumerate(found.table.by("kind")):
         blocks, mean, error = rows.of("blocks", "moment", "moment_error")
-        plots.points(left, blocks, mean / mean[0], error / mean[0], index, kind)
+        plots.points(axes, blocks, mean / mean[0], error / mean[0], index, kind)
         rate = 1 + found.one(kind=kind, blocks=rows[0]["blocks"]).spec.variance / 2
-        law = blocks[0] / blocks if stable else rate ** (blocks - blocks[0])
-        plots.curve(left, blocks, law, index)
-        for name, fill in (("least", "none"), ("most", None)):
-            value, spread = rows.of(name, f"{name}_error")
-            plots.points(right, blocks, value, spread, index, "", markerfacecolor=fill)
-    left.plot([], [], color="#333333", label="1 / blocks" if stable else r"$1 + \sigma_w^2/2$ a block")
-    right.plot([], [], "o", color="#333333", label="largest")
-    right.plot([], [], "o", color="#333333", markerfacecolor="none", label="smallest")
-    left.set(yscale="log", xlabel="blocks", ylabel="$m_l$, mean over blocks, relative to the first")
-    left.set_xscale("log" if stable else "linear")
-    right.set(ylim=(1 / SAME, SAME), ylabel="$m_l$ of a block over the last one's", xlabel="blocks")
-    for axes in (left, right):
-        axes.legend()
+        plots.curve(axes, blocks, blocks[0] / blocks if stable else rate ** (blocks - blocks[0]), index)
+    axes.plot([], [], color="#333333", label="1 / blocks" if stable else r"$1 + \sigma_w^2/2$ a block")
+    axes.set(yscale="log", xlabel="blocks", ylabel="$m_l$, mean over blocks, relative to the first")
+    axes.set_xscale("log" if stable else "linear")
+    axes.legend()
     return picture
 
 

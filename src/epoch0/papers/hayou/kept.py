@@ -113,9 +113,6 @@ def draw(found: Found) -> plots.Figure:
     picture.colorbar(image, ax=axes["map"], format="{x:.0f}%", pad=0.02)
     cell, table, right = found.one(), found.table, axes["layers"]
     layers, expected = table.of("layer", "predicted")
-    for index, density in enumerate(cell["density"]):
-        label = "one network" if index == 0 else None
-        right.plot(layers, 100 * density, color="#999999", linewidth=0.5, alpha=0.6, label=label)
     style = {"markersize": 2.5, "elinewidth": 0.6, "capsize": 0}
     plots.means(right, table, "layer", "density", 0, f"mean of {cell.runs} networks", 100, **style)
     plots.curve(right, layers, 100 * expected, 1, "mean-field prediction", zorder=3)

@@ -140,9 +140,6 @@ def draw(found: Found) -> plots.Figure:
     plots.means(axes, biased, "chi", "critical_sparsity", 0, label, markerfacecolor=None)
     label = r"measured, $\sigma_b=0$: nothing collapses"
     plots.means(axes, found.table.where(bias_std=0.0), "chi", "critical_sparsity", 1, label, markerfacecolor="none")
-    for value, marker, size, what in ((PAPER_MEASURED, "x", 8, "measured"), (PAPER_BOUND, "+", 10, "bound")):
-        label = rf"printed for $\kappa=0.2$: {what} {100 * value:g} %"
-        axes.plot([_EXAMPLE[0]], [value], marker, color="black", markersize=size, linestyle="none", label=label)
     plots.ticks(axes, [0.02, 0.05, 0.1, 0.2, 0.5, 1.0], "y", "log")
     axes.set(xlabel=r"gain of a layer, $\chi$", ylabel=r"critical sparsity $s_{cr}$", xlim=(0, 1.01), ylim=(0.02, 1.35))
     axes.legend(loc="lower right", fontsize=8)

@@ -26,7 +26,6 @@ from epoch0.experiments.claims import equal_within_error, exact
 from epoch0.papers.hayou import accuracy
 from epoch0.papers.hayou.accuracy import REFERENCES, Winner, compared, joined, panel, panels_of, percent, winner
 from epoch0.papers.hayou.protocol import METHODS, Network, Recipe
-from epoch0.papers.hayou.published import COMPETITION, WINNERS, Printed, block
 from epoch0.papers.sweep import Artifact, Found, Sweep
 from epoch0.papers.tables import Claims, Table, by, mean_and_error
 from epoch0.results import Grid
@@ -142,17 +141,6 @@ def table_5(found: Found) -> Table:
     return Table({**row, "best": marks.get((row["network"], row["sparsity"], row["method"]), "")} for row in rows)
 
 
-def about_5(sweep: Sweep) -> str:
-    """The setting in one line."""
-    names = " and ".join(one.spec.network.name for one in (sweep, *sweep.also.values()))
-    enlarged = ", every pixel 2x2" if sweep.spec.data == "digits" else ""
-    return sweep.told(
-        f"{names}, filters times {{network.width:g}}, circular padding, on {{data}}{enlarged}; "
-        "{epochs} epochs of SGD at {learning_rate:g}, batches of {batch_size}; EOC + rescaling is scored and rescaled "
-        "without batch norm, the others with it in {batch_norm} mode; {runs} runs, no bars"
-    )
-
-
 def _panels(data: str, depth: int, width: float, runs: int, sparsities: Sequence[float], **more: Any) -> list[Sweep]:
     networks = [Network("vgg", depth, width, repeat=repeat, padding="circular") for repeat in (1, 3)]
     bases = [Recipe(each, data, "snip", 0.5, norm_after=True, **more) for each in networks]
@@ -176,21 +164,21 @@ Grid6 = dict[str, dict[float, tuple[Winner, str]]]  # row -> sparsity -> winner,
 def printed_winners() -> dict[tuple[str, str, float], tuple[str, Winner]]:
     """(data, network, sparsity) -> what Table 6 prints, and what Tables 2, 3 and 5 as printed give."""
 
-    def entries(there: Printed, sparsity: float) -> dict[str, tuple[float, float]]:
+    def entries(there: accuracy.Printed, sparsity: float) -> dict[str, tuple[float, float]]:
         each = {method: there.entry(method, sparsity) for method in there.rows if method not in REFERENCES}
         return {name: (one.value, math.nan if one.sd is None else one.sd) for name, one in each.items() if one}
 
     return {
         (data, network, sparsity): (word, winner(entries(there, sparsity)))
-        for (data, network), row in WINNERS.items()
+        for (data, network), row in accuracy.WINNERS.items()
         for sparsity, word in row.items()
-        for there in (block(name, data, network) for name in SOURCES)
+        for there in (accuracy.block(name, data, network) for name in SOURCES)
         if there
     }
 
 
 def _named(word: str) -> str:
-    return "no clear winner" if word == COMPETITION else METHODS[word].label
+    return "no clear winner" if word == accuracy.COMPETITION else METHODS[word].label
 
 
 def table_6(found: Found) -> Table:
@@ -205,7 +193,7 @@ def table_6(found: Found) -> Table:
     for each in panels_of(found):
         key = each.recipe.data, each.network
         for s in each.sparsities:
-            rows.append(row("measured", *key, s, each.winner(s), WINNERS.get(key, {}).get(s, ""), each.runs))
+            rows.append(row("measured", *key, s, each.winner(s), accuracy.WINNERS.get(key, {}).get(s, ""), each.runs))
     return Table([*rows, *(row("as printed", *key, best, word, 3) for key, (word, best) in printed_winners().items())])
 
 
@@ -231,7 +219,7 @@ def of_the_print() -> Claims:
         place = f"{network} {data} {percent(sparsity)}"
         if word != best.as_printed:
             wrong.append(f"{place}: {_named(word)} printed, {best.label}")
-        if word not in (COMPETITION, best.best):
+        if word not in (accuracy.COMPETITION, best.best):
             other.append(place)
     follows = f"{len(wrong)} of {len(both)} entries do not: {'; '.join(wrong)}"
     highest = f"{len(other)} of {len(both)} have not: {', '.join(other)}"
@@ -283,14 +271,6 @@ def draw_6(found: Found) -> plots.Figure:
     return picture
 
 
-def about_6(sweep: Sweep) -> str:
-    """The setting in one line."""
-    each = [sweep, *sweep.also.values()]
-    runs = accuracy.either(one["runs"] for one in each)
-    networks = accuracy.titled("measured:", f", {runs} runs of each", sweep)
-    return f"means that differ by no more than the larger of their sds are tied (no bars); {networks}"
-
-
 _artifact = partial(Artifact, about=accuracy.about, cost=accuracy.cost)
 
 
@@ -319,8 +299,8 @@ ARTIFACTS = (
     _table("tab1", "SNIP and SBP-SR: accuracy of pruned", "section 1", *_FIRST, chance=True),
     _table("tab2", "Nine methods: accuracy of pruned", "section 4.2", *SECOND.values()),
     _table("tab3", _PRUNED, "section 4.2", _THIRD, THIRD),
-    _artifact("hayou/tab5", _FIVE, "section 4.3", _VGG, table_5, claims_5, _DRAW_5, about=about_5, tables=_READ_5),
-    _artifact("hayou/tab6", _SIX, "section 4.3", _SUM, table_6, claims_6, draw_6, about=about_6, tables=tables_6),
+    _artifact("hayou/tab5", _FIVE, "section 4.3", _VGG, table_5, claims_5, _DRAW_5, tables=_READ_5),
+    _artifact("hayou/tab6", _SIX, "section 4.3", _SUM, table_6, claims_6, draw_6, tables=tables_6),
     _table("tab8", _PRUNED, "appendix F", *_EIGHTH),
     _table("tab9", f"{_PRUNED} ReLU and tanh", "appendix G", *_NINTH.values(), chance=True),
     _table("tab10", _PRUNED, "appendix G", *_NINTH.values(), chance=True, more=_TENTH),

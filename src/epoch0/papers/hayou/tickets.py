@@ -128,28 +128,18 @@ def claims(found: Found) -> Claims:
 
 
 def draw(found: Found) -> plots.Figure:
-    """Gain before and after against sigma_w; accuracies of the networks that were trained."""
-    picture, axes = plots.figure(8.4, 4.4, mosaic=[["chi", "accuracy"]], width_ratios=[2.0, 1.0])
-    left, right = axes["chi"], axes["accuracy"]
+    """Gain before and after against sigma_w."""
+    picture, axes = plots.figure(6.4, 4.4)
     for index, (kind, rows) in enumerate(Table(found.table[:-2]).by("kind")):
         x = rows.column("factor") * (1 + 0.012 * (index - 1))  # beside each other, not on top
-        plots.means(left, rows, x, "chi_before", index, f"{kind}, as it came", markerfacecolor="none")
-        plots.means(left, rows, x, "chi_after", index, f"{kind}, masked")
-        plots.curve(left, x, rows.column("chi_before_predicted"), index)
-    left.plot([], [], color="#333333", label="mean field")
-    left.axhline(1, color=plots.BOUND, linestyle=":", zorder=1)
-    left.set(xlabel=r"$\sigma_w\,/\,\sigma_{w,\mathrm{EOC}}$", ylabel=r"mean gain of the layers, $\chi$")
-    plots.ticks(left, [1, 2, 3, 5, 10], "y", "log")
-    left.legend()
-    labels = ("as it came", "masked")
-    for index, (row, label) in enumerate(zip(found.table[-2:], labels, strict=True)):
-        plots.means(right, Table([row]), [index], "accuracy", index, label, 100)
-    right.axhline(10, color=plots.BOUND, linestyle=":", label="chance", zorder=1)
-    right.set_xticks([0, 1], labels)
-    spec = found.also["trained"].one().spec.ticket
-    right.set(xlim=(-0.5, 1.5), ylim=(0, 100), ylabel="test accuracy (%)")
-    right.set_title(f"{spec.activation}, {spec.depth} layers, {spec.factor:g} times the edge")
-    right.legend(loc="center right")
+        plots.means(axes, rows, x, "chi_before", index, f"{kind}, as it came", markerfacecolor="none")
+        plots.means(axes, rows, x, "chi_after", index, f"{kind}, masked")
+        plots.curve(axes, x, rows.column("chi_before_predicted"), index)
+    axes.plot([], [], color="#333333", label="mean field")
+    axes.axhline(1, color=plots.BOUND, linestyle=":", zorder=1)
+    axes.set(xlabel=r"$\sigma_w\,/\,\sigma_{w,\mathrm{EOC}}$", ylabel=r"mean gain of the layers, $\chi$")
+    plots.ticks(axes, [1, 2, 3, 5, 10], "y", "log")
+    axes.legend()
     return picture
 
 

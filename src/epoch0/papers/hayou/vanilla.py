@@ -9,9 +9,8 @@ from epoch0 import plots
 from epoch0.distributions import Gaussian
 from epoch0.experiments.claims import at_least, at_most
 from epoch0.papers.hayou import accuracy
-from epoch0.papers.hayou.accuracy import NEAR_CHANCE, above_chance, chance, dead, sd, winner
+from epoch0.papers.hayou.accuracy import NEAR_CHANCE, Entry, above_chance, chance, dead, sd, winner
 from epoch0.papers.hayou.protocol import Network, Recipe, run
-from epoch0.papers.hayou.published import Entry
 from epoch0.papers.sweep import Artifact, Cell, Found, Sweep
 from epoch0.papers.tables import Claims, Decision, Table, over_runs
 from epoch0.results import Grid

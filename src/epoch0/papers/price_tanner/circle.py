@@ -18,8 +18,6 @@ from epoch0.papers.tables import Array, Claims, Table, agrees, mean_and_error
 from epoch0.papers.trials import CurveSpec
 from epoch0.theory import growth as theory
 
-COVERED = 0.99  # probability of the band in which a single network's length lies
-
 
 def drawing(spec: Spec, seed: int) -> dict[str, Any]:
     """The pre-activations of a ``network``, a block of one, along the curve, in the plane in which they vary most.
@@ -64,15 +62,11 @@ def table(found: Found) -> Table:
     bounds |= {"exact": theory.exact, "upper": theory.upper_bound}
 
     def beside(cell: Cell, layer: int) -> dict[str, Any]:
-        width, start, low, high = cell.spec.width, 2 * math.pi, 1.0, 1.0
-        if layer:
-            law = theory.law_over_depth(entry, [width] * layer)
-            low, high = (float(law.quantile(p)) for p in ((1 - COVERED) / 2, (1 + COVERED) / 2))
+        width, start = cell.spec.width, 2 * math.pi
         growth, error = mean_and_error(cell["growth"][:, layer - 1]) if layer else (None, None)
         length, share = told.get(layer, (None, None))
         row = {"growth": growth, "growth_error": error}
         row |= {name: start * bound(entry, width) ** layer for name, bound in bounds.items()}
-        row |= {"network_low": start * low, "network_high": start * high}
         row["drawn_length"] = float(cell["lengths"][0, layer])
         return {**row, "drawn_pre_activation_length": length, "drawn_variance_shown": share}
 
@@ -130,8 +124,6 @@ def closed_curve(axes: plots.Axes, path: Array, title: str) -> None:
 def _lengths(axes: plots.Axes, rows: Table) -> None:
     """Length against layer on a log scale."""
     layer, upper, exact, lower, drawn = rows.of("layer", "upper", "exact", "paper_lower", "drawn_length")
-    told, grey = f"{COVERED:.0%} of networks (exact law)", {"color": "#bbbbbb", "edgecolor": "#bbbbbb", "zorder": None}
-    plots.band(axes, rows, "layer", "network_low", "network_high", told, alpha=0.5, linewidth=0, **grey)
     axes.plot(layer, upper, ":", color=plots.BOUND, label="upper bound (second moment)")
     axes.plot(layer, exact, "-", color=plots.COLOURS[0], linewidth=1.0, label="exact mean")
     axes.plot(layer, lower, "--", color=plots.BOUND, label="lower bound (Cor. 1)")

@@ -222,8 +222,6 @@ def draw(swept: str, shown: str | None, found: Found) -> plots.Figure:
     axes.set(xlabel=_LABELS[swept], ylabel=r"growth factor $E\,\|dz^{(d+1)}\|\,/\,\|dz^{(d)}\|$")
     axes.set_ylim(0, 1.06 * rows.column("upper").max())
     axes.set_xlim(low - 0.05 * (high - low), high + 0.03 * (high - low))
-    place = {"xycoords": ("axes fraction", "data"), "xytext": (-4, 3), "textcoords": "offset points"}
-    axes.annotate("above: lengths grow with depth", (1, 1), fontsize=7.5, color="#333333", ha="right", **place)
     plots.legend_below(picture, columns=2)
     return picture
 
@@ -256,9 +254,7 @@ def over_depth(found: Found) -> plots.Figure:
     axes.set_yscale("log")
     axes.set(xlabel="layer $d$", ylabel=r"mean length of the trajectory, $E\,\ell(z^{(d)})$")
     axes.set_xticks(range(found.sweep["depth"] + 1))
-    measured_first = sorted(zip(*axes.get_legend_handles_labels(), strict=True), key=lambda one: "bound" in one[1])
-    handles, labels = zip(*measured_first, strict=True)
-    axes.legend(handles, labels, loc="upper left", bbox_to_anchor=(1.0, 1.0), title=r"density $\alpha$")
+    axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), title=r"density $\alpha$")
     return picture
 
 

@@ -143,10 +143,6 @@ def draw_walk(found: Found) -> plots.Figure:
     axes.plot(at, walk, "-", color="#000000", linewidth=1.0, label="random walk: one label flips at random")
     _axes(found, axes, "transitions: flips of a label, once round")
     axes.set_xscale("log")
-    marks = (digit * 10**decade for decade in range(7) for digit in (1, 2, 5))
-    ticks = [mark for mark in marks if least / 2 <= mark <= most * 2]
-    plots.ticks(axes, ticks)
-    axes.set_xlim(least / 1.3, most * 1.3)
     axes.legend(loc="upper left", bbox_to_anchor=(0.0, 0.88))
     return picture
 

@@ -134,26 +134,14 @@ def claims(found: Found) -> Claims:
 
 
 def draw(found: Found) -> plots.Figure:
-    """Panes from left to right: the circle, then its image after each layer; below them the lengths."""
-    rows, ratio = found.table, _relative(found)[0]
-    panes = [f"pane {i}" for i in range(len(ratio))]
-    grid = [panes, ["lengths"] * len(panes)]
-    picture, axes = plots.figure(1.75 * len(panes), 5.2, mosaic=grid, height_ratios=[1.0, 1.25])
-    images, shares = (np.asarray(found.one().results[0][name]) for name in ("images", "shares"))
-    for layer, name in enumerate(panes):
-        title = f"layer {layer}: × {ratio[layer]:.3g},\n{shares[layer]:.0%} of variance" if layer else "the circle"
-        closed_curve(axes[name], images[layer], title)
-        axes[name].set(xticks=[], yticks=[])
-    below, x = axes["lengths"], list(range(len(ratio)))
-    whole = Table([{"layer": 0, "length": 1.0, "length_error": 0.0, "wide": 1.0}, *rows])
-    plots.means(below, whole, "layer", "length", 0, f"mean of {found.sweep['runs']} networks")
-    wide = np.cumprod(whole.column("wide")).tolist()
-    plots.curve(below, x, wide, 6, r"wide limit, product of $\sqrt{\chi}$", linestyle=":")
-    below.plot(x, ratio, "x", color=plots.COLOURS[1], label="the network drawn above")
-    below.set(yscale="log", xlabel="layer $d$ (0: the circle)", ylabel="length / length of the circle", xticks=x)
-    top = 1.3 * max(*whole.column("length"), *ratio)
-    plots.ticks(below, [tick for tick in (1, 2, 3, 5, 10, 20, 30, 50, 100, 200, 500, 1000) if tick <= top], "y")
-    below.legend(loc="upper left")
+    """Panes: the circle, then its image after each layer."""
+    ratio, (result,) = _relative(found)[0], found.one().results[:1]
+    picture, panes = plots.figure(1.75 * len(ratio), 2.4, 1, len(ratio))
+    for layer, axes in enumerate(panes):
+        share = float(np.asarray(result["shares"])[layer])
+        title = f"layer {layer}: × {ratio[layer]:.3g},\n{share:.0%} of variance" if layer else "the circle"
+        closed_curve(axes, np.asarray(result["images"])[layer], title)
+        axes.set(xticks=[], yticks=[])
     return picture
 
 
@@ -163,7 +151,7 @@ _CIRCLES = {"quick": _QUICK, "paper": _QUICK.but(runs=1000, block=50)}  # widths
 _PLANES = {"quick": _BOUNDARIES, "paper": _BOUNDARIES.but(networks=1000)}
 _ABOUT = (
     "tanh, width {width}, $\\sigma_w^2$ = {variance:g}, no biases; panes: one network, the first two principal "
-    "components of each image, and how many times longer than the circle it is; bars: two standard errors over networks"
+    "components of each image, and how many times longer than the circle it is; no bars"
 )
 _TITLE, _FIRST = "Boundaries in the plane of two inputs, layer by layer", (boundary_claims, draw_boundaries)
 _THIRD = "A circle through the layers of a tanh network"

@@ -151,8 +151,7 @@ def draw(found: Found) -> plots.Figure:
             if found.sweep["runs"] > 1:
                 axes.fill_between(epochs, mean - 2 * error, mean + 2 * error, alpha=0.2, linewidth=0, **look)
         axes.set(xlabel="epoch", title=title)
-    ends = np.concatenate([found[split][:, :, 1:].ravel() for split in SPLITS])
-    panels[0].set(ylabel="accuracy", ylim=(max(0.0, float(np.quantile(ends, 0.02)) - 0.05), 1.01))
+    panels[0].set(ylabel="accuracy", ylim=(0, 1.01))
     picture.legend(*panels[0].get_legend_handles_labels(), loc="outside right center", title="trained alone")
     return picture
 

@@ -305,7 +305,7 @@ def scale_claims(found: Found) -> Claims:
 def draw_steps(by: str, column: str, label: str, found: Found) -> plots.Figure:
     """A column against layer, a panel for each value of ``by``, one line a step from dark to light.
 
-    Pools have grey bands, and lines into batch norms are dotted as in Figure 10.
+    Pools have grey bands.
     """
     from matplotlib import colormaps, ticker
 
@@ -314,15 +314,11 @@ def draw_steps(by: str, column: str, label: str, found: Found) -> plots.Figure:
     colours = colormaps["viridis"](np.linspace(0.02, 0.85, len(steps)))  # its lightest cannot be seen on white
     for axes, (name, rows) in zip(panels, parts, strict=True):
         names, kinds = ([row[what] for row in rows.where(step=0)] for what in ("layer", "kind"))
-        x, normed = np.arange(1.0, len(names) + 1), [place for place, kind in enumerate(kinds) if kind == "batch norm"]
+        x = np.arange(1.0, len(names) + 1)
         for place, (step, some) in enumerate(rows.by("step")):
-            mean = some.column(column)
             beside = 0.06 * (place - (len(steps) - 1) / 2)  # so that bars do not hide each other
-            look = {"color": colours[place], "linestyle": "none" if normed else "-", "markersize": 3.6, "capsize": 1.5}
-            plots.means(axes, some, x + beside, column, place, f"{step:,}", linewidth=1.2, **look)
-            for end in range(1, len(names) if normed else 0):
-                part, dots = slice(end - 1, end + 1), (":", 1.6) if end in normed else ("-", 1.0)
-                axes.plot(x[part], mean[part], dots[0], color=colours[place], linewidth=dots[1])
+            look = {"color": colours[place], "linestyle": "-", "markersize": 3.6, "capsize": 1.5, "linewidth": 1.2}
+            plots.means(axes, some, x + beside, column, place, f"{step:,}", **look)
         mark_pools(axes, kinds)
         axes.set_xticks(x, names, rotation=40, ha="right")
         axes.set(xlabel="layer", title=name, yscale="log")
@@ -446,6 +442,6 @@ ARTIFACTS = (
     _artifact("raghu/fig6", _SIXTH, "section 3.1", _BOTH, noise_table, noise_claims, draw_noise, _CONV),
     _artifact("raghu/fig8", _EIGHTH, _AT, _PLAIN, length_table, conv_claims, _LENGTHS, _GREY),
     _artifact("raghu/fig9", _NINTH, _AT, _PLAIN, scale_table, scale_claims, _SCALES, _SCALE),
-    _artifact("raghu/fig10", _TENTH, _AT, _BOTH, norm_table, norm_claims, _BY_MODE, f"dotted: into norms; {_GREY}"),
+    _artifact("raghu/fig10", _TENTH, _AT, _BOTH, norm_table, norm_claims, _BY_MODE, _GREY),
     _artifact("raghu/fig18", _EIGHTEENTH, _AT, _DENSE, length_table, dense_claims, _LENGTHS, _WIDE),
 )

@@ -263,27 +263,21 @@ def saturated_claims(found: Found) -> Claims:
 
 
 def draw_saturated(found: Found) -> plots.Figure:
-    """The factor against the width at the largest scale, and against the scale without biases; the law beside both."""
-    picture, (left, right) = plots.figure(10.0, 4.8, columns=2, sharey=True)
-    widths, ratios = found.sweep["width"], found.sweep["biased"]
+    """The factor against the width at the largest scale, the law beside it."""
+    picture, axes = plots.figure(6.4, 5.0)
+    widths = found.sweep["width"]
     rows, wide = found.table.where(variance=max(found.sweep["variance"])), np.geomspace(widths[0], widths[-1], 50)
     for index, (ratio, some) in enumerate(rows.by("biased")):
         label = rf"$\sigma_b^2 = {ratio:g}\;\sigma_w^2$" if ratio else "no biases"
-        plots.means(left, some, "width", "growth", index, label)
-        plots.curve(left, wide, [saturated_growth(k, ratio) for k in wide], index)
-        left.plot(wide, np.sqrt(wide / (1 + ratio)), ":", color=plots.COLOURS[index], linewidth=1.2, zorder=3)
+        plots.means(axes, some, "width", "growth", index, label)
+        plots.curve(axes, wide, [saturated_growth(k, ratio) for k in wide], index)
+        axes.plot(wide, np.sqrt(wide / (1 + ratio)), ":", color=plots.COLOURS[index], linewidth=1.2, zorder=3)
     for told, dashes in (("exact law of networks of signs", "-"), ("Theorem 4 with the constant 1", ":")):
-        left.plot([], [], dashes, color="#333333", linewidth=1.0, label=told)
-    plots.lines(right, found.table.where(biased=ratios[0]), "variance", "growth", "width", "no biases, width {}")
-    for index, width in enumerate(widths):
-        right.axhline(saturated_growth(width, ratios[0]), color=plots.COLOURS[index], linewidth=0.8, linestyle="--")
-    right.plot([], [], "--", color="#333333", linewidth=0.8, label="networks of signs")
-    plots.ticks(left, widths, scale="log")
-    plots.ticks(left, [1, 2, 3, 5, 8, 12], "y", "log")
-    left.set(xlabel="width $k$", ylabel="transitions for each of the layer before")
-    right.set(xlabel=r"variance of the weights, $\sigma_w^2$", xscale="log")
-    for axes in (left, right):
-        axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.14), ncols=2)
+        axes.plot([], [], dashes, color="#333333", linewidth=1.0, label=told)
+    plots.ticks(axes, widths, scale="log")
+    plots.ticks(axes, [1, 2, 3, 5, 8, 12], "y", "log")
+    axes.set(xlabel="width $k$", ylabel="transitions for each of the layer before")
+    plots.legend_below(picture, columns=2)
     return picture
 
 
