@@ -53,7 +53,7 @@ lint: .venv/.lint
 	$(BIN)/mypy
 
 docs: .venv/.docs
-	$(BIN)/sphinx-build -W --keep-going -q -b html docs docs/_build/html
+	$(RUN) $(BIN)/sphinx-build -W --keep-going -q -b html docs docs/_build/html
 	@echo "docs/_build/html/index.html"
 
 dist: .venv/.core

@@ -7,8 +7,10 @@ epoch0, and what a reader would have at hand: see `at_hand`. `net` and everythin
 import doctest
 import functools
 import importlib
+import inspect
 import pkgutil
 import random
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
@@ -85,4 +87,58 @@ def test_examples(room: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
                 for seed in (random.seed, np.random.seed, torch.manual_seed):
                     seed(0)
                 runner.run(examples, out=failures.append)
+    assert not failures, "\n".join(failures)
+
+
+API = (Path(__file__).parent.parent / "docs/api.md").read_text()
+PAGES = re.findall(r"automodule:: (\S+)(\n   :imported-members:)?", API)
+OFFERING = ["epoch0", *(name for name, _ in PAGES if hasattr(importlib.import_module(name), "__all__"))]
+
+
+def examples(text: str, name: str) -> doctest.DocTest:
+    return doctest.DocTestParser().get_doctest(text, {}, name, None, 0)
+
+
+def undocumented(page: str, described: list[tuple[str, str]], offering: list[str]) -> set[str]:
+    """Public names that the page does not describe, or that have no example in their docstring or on the page."""
+    found = set()
+    shown = "".join(one.source for one in examples(page, "page").examples)
+    rooms = {name: importlib.import_module(name) for name, _ in described}
+    for room in offering:
+        for name in importlib.import_module(room).__all__:
+            value = getattr(importlib.import_module(room), name)
+            if inspect.ismodule(value):
+                there = any(one == value.__name__ or one.startswith(f"{value.__name__}.") for one in rooms)
+                example = there
+            else:
+                home = getattr(value, "__module__", room)
+                lists = [rooms[one].__all__ for one, more in described if more]
+                there = home in rooms or any(name in each for each in lists)
+                # a value has no docstring of its own, so the page has to show it
+                own = inspect.isclass(value) or inspect.isfunction(value)
+                written = own and any(one.examples for one in doctest.DocTestFinder().find(value, name))
+                example = bool(written or re.search(rf"\b{name}\b", shown))
+            if not (there or re.search(rf"\b{name}\b", shown)) or not example:
+                found.add(f"{room}.{name}")
+    return found
+
+
+def test_the_api_page_has_every_public_name_with_an_example() -> None:
+    assert len(OFFERING) > 10
+    assert not undocumented(API, PAGES, OFFERING)
+    less = [page for page in PAGES if page[0] != "epoch0.prune"]
+    assert {"epoch0.prune", "epoch0.prune.keep"} <= undocumented(API, less, [*OFFERING, "epoch0.prune"])
+    assert "epoch0.prune.MaskSummary" in undocumented(API.replace("MaskSummary", ""), PAGES, OFFERING)
+
+
+@pytest.mark.usefixtures("in_this_process")
+def test_examples_of_the_api_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    failures: list[str] = []
+    for number, block in enumerate(re.findall(r"```pycon\n(.*?)```", API, flags=re.DOTALL)):
+        for seed in (random.seed, np.random.seed, torch.manual_seed):
+            seed(0)
+        given = examples(block, f"api.md, block {number}")
+        given.globs = at_hand()
+        doctest.DocTestRunner(verbose=False, optionflags=doctest.ELLIPSIS).run(given, out=failures.append)
     assert not failures, "\n".join(failures)
