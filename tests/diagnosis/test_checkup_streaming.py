@@ -67,6 +67,50 @@ def test_meta_gets_the_same_fresh_weights_each_time_and_stays_empty() -> None:
     assert one["layers"][0]["predicted"] == pytest.approx(1 / 3, rel=0.6)  # torch's own: 1 / (3 fan_in), times 1 / 2 q
 
 
+class Residual(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm, self.up, self.down = nn.LayerNorm(32), nn.Linear(32, 64), nn.Linear(64, 32)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + self.down(self.up(self.norm(x)).relu())
+
+
+class Stack(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.blocks, self.head = nn.ModuleList(Residual() for _ in range(8)), nn.Linear(32, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for block in self.blocks:
+            x = block(x)
+        return self.head(x)
+
+
+def test_borders_of_half_precision_are_kept_in_bfloat16_and_say_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    kept: list[torch.dtype] = []
+    forward = streaming._Run.forward
+
+    def looked_at(run: Any, index: int) -> Any:
+        kept.extend(border.dtype for border in run.blocks.inputs)
+        return forward(run, index)
+
+    monkeypatch.setattr(streaming._Run, "forward", looked_at)
+    reports, dtypes = [], (torch.float32, torch.bfloat16, torch.float16)
+    for dtype in dtypes:
+        kept.clear()
+        with torch.device("meta"):
+            net = Stack().to(dtype)
+        reports.append(e0.checkup(net, *batch(), stream=True).to_dict())
+        assert set(kept) == {torch.float32 if dtype is torch.float32 else torch.bfloat16}
+    exact, *coarse = reports
+    for report in coarse:
+        assert report["layers"] != exact["layers"]  # it was rounded
+        for one, other in zip(exact["layers"], report["layers"], strict=True):
+            for key in ("norm_out", "tangent", "gradient", "forward_gain", "backward_gain", "dissimilarity"):
+                assert other[key] == pytest.approx(one[key], rel=0.005), (one["name"], key)
+
+
 class Odd(nn.Module):
     def __init__(self) -> None:
         super().__init__()

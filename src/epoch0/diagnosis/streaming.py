@@ -1,7 +1,8 @@
 """The checkup of a network larger than the memory: one block at a time, forward and back (THEORY section 0).
 
 A block is given its weights, measured and emptied again; on the way back it is given the same once more. Between
-blocks only the activations at their borders stay, and the tangents and the gradient that are carried.
+blocks only the activations at their borders stay, in bfloat16 where an empty model is of half precision, and the
+tangents and the gradient that are carried.
 """
 
 import hashlib
@@ -31,7 +32,7 @@ from epoch0.measure.gain import Gain, LayerGain
 from epoch0.measure.passes import Signals, Travel, passes
 from epoch0.seeds import generator
 from epoch0.tracing.call import LABELS, Call
-from epoch0.tracing.guard import noise_kept, noise_sources
+from epoch0.tracing.guard import HALF, noise_kept, noise_sources
 from epoch0.tracing.layers import layers
 from epoch0.tracing.operations import tensors_in
 from epoch0.tracing.tape import tape
@@ -140,11 +141,8 @@ class Weights:
             id(t): nn.Parameter(t.detach().to("meta"), t.requires_grad) if isinstance(t, nn.Parameter) else t.to("meta")
             for t in tensors
         }
-        self.home: dict[int, str] = {}  # tensor -> the first module that has it
-        for path, state in self.own.items():
-            for t in state[0].values():
-                if t is not None:
-                    self.home.setdefault(id(t), path)
+        # tensor -> the first module that has it
+        self.home = {id(t): p for p, s in reversed(self.own.items()) for t in s[0].values() if t is not None}
         self.stored: dict[int, Tensor] = {}
         if folder is not None:
             self._store(folder)
@@ -268,6 +266,7 @@ class Blocks:
     def part(self, index: int) -> Call:
         """The call of one block, on what the block before it gave."""
         batch = self.call.batch if index == 0 else self.inputs[index - 1]
+        batch = batch.float() if index and batch.dtype is torch.bfloat16 else batch  # all is computed in float32
 
         def forward(model: nn.Module, batch: Any) -> Any:
             return self._run(index, batch)
@@ -353,6 +352,7 @@ class _Run:
         self.blocks = Blocks(call, self.stack, self.weights)
         self.travel = Travel(directions, 1 if directions == 2 else directions, seed)
         self.source = generator(seed, 0x616C)
+        self.coarse = any(p.dtype in HALF for p in call.model.parameters())
 
     def forward(self, index: int) -> Piece:
         blocks, last = self.blocks, self.blocks.last(index)
@@ -377,7 +377,7 @@ class _Run:
                         "another path leads there from an earlier block."
                     )
                 if not last:
-                    blocks.inputs.append(made)
+                    blocks.inputs.append(made.bfloat16() if self.coarse else made)
                 return measured(record, self.directions, self.seed, self.travel, self.source, gradients=last)
 
     @property
