@@ -344,7 +344,7 @@ class Artifact:
             if (
                 (every or varies)
                 and values
-                and not (name == "runs" and re.search(r"\d (runs|networks)", told))
+                and not (name == "runs" and (values == "1" or re.search(r"\d (runs|networks)", told)))
                 and not re.search(rf"(?<![\w.]){re.escape(values)}(?![\w.])", told)
             ):
                 parts.append(f"{name.replace('_', ' ')}: {values}")
