@@ -61,3 +61,11 @@ def test_suggest() -> None:
     assert "fig3b" in suggest("price-tanner/fig3", ["price-tanner/fig3b", "raghu/fig1"])
     assert "'Linear'" in suggest("Linaer", ["Bilinear", "Linear"])
     assert suggest("zzz", ["relu"]) == ""
+
+
+def test_an_alias_for_arrays_with_a_name_of_its_own_takes_no_other_union(monkeypatch: pytest.MonkeyPatch) -> None:
+    """From numpy 2.5 on ``ArrayLike`` has no parts; then ``bool | None`` is still True, False or None."""
+    from epoch0 import arguments
+
+    monkeypatch.setattr(arguments, "ArrayLike", type("Named", (), {}))
+    assert arguments._union((bool, type(None))).take("trial", False) is False

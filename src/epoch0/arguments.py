@@ -421,7 +421,7 @@ def _sequence(value: Any) -> bool:
 
 def _union(parts: Sequence[Any], more: tuple[Any, ...] = ()) -> Kind | None:
     whole = typing.get_args(ArrayLike)
-    if set(whole) <= set(parts):  # ``ArrayLike | None`` comes as one flat union
+    if whole and set(whole) <= set(parts):  # ``ArrayLike | None`` is one flat union, or its name from numpy 2.5 on
         parts = [ArrayLike, *(part for part in parts if part not in whole)]
     kinds = [_kind(part, more) for part in parts]
     if any(kind is None for kind in kinds):
