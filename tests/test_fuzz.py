@@ -24,7 +24,7 @@ import pytest
 import torch
 from torch import nn
 
-from calls import CALLS, METHODS, NEVER_CALLED, folder, net, nothing, public, x
+from calls import CALLS, METHODS, NEVER_CALLED, folder, net, nothing, public, x, y
 from epoch0.errors import InputError
 
 SECONDS = 20
@@ -237,7 +237,9 @@ def test_every_public_name_has_a_call() -> None:
 @pytest.mark.parametrize("name", CALLS)
 def test_the_calls_work(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    PUBLIC[name](**CALLS[name]())
+    arguments, around = CALLS[name](), streams()
+    PUBLIC[name](**arguments)
+    assert streams() == around  # builders of networks and constructions too
 
 
 def safe(value: Any) -> str:
@@ -261,7 +263,9 @@ def fuzz(seed: int, calls: int) -> list[str]:
 def test_the_methods_work(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     made, give = METHODS[name]
-    getattr(made(), name.split(".")[1])(**give())
+    method, arguments, around = getattr(made(), name.split(".")[1]), give(), streams()
+    method(**arguments)
+    assert streams() == around
 
 
 @pytest.mark.usefixtures("in_this_process")
@@ -287,15 +291,42 @@ FOUND: dict[str, Callable[[], Any]] = {
     "peak": lambda: PUBLIC["data.DataSet"](**{**CALLS["data.DataSet"](), "peak": -5}),
     "one integer": lambda: PUBLIC["prune.on_paths"](**{**CALLS["prune.on_paths"](), "x": torch.tensor(3)}),
     "number of a network": lambda: PUBLIC["networks.ensemble"](**CALLS["networks.ensemble"]())["seven"],
+    "samples without end": lambda: PUBLIC["experiments.claims.at_most"](
+        **{**CALLS["experiments.claims.at_most"](), "samples": math.inf}
+    ),
+    "no name": lambda: PUBLIC["activations.known_function"](Closed()),
+    "one number for a segment": lambda: PUBLIC["regions.boundary_density"](
+        **{**CALLS["regions.boundary_density"](), "where": torch.tensor(0.5)}
+    ),
+    "lazy weights in a file": lambda: PUBLIC["initialization.save"](nn.LazyLinear(3), "a.safetensors"),
+    "lazy weights to train": lambda: PUBLIC["train.train"](**{**CALLS["train.train"](), "model": nn.LazyLinear(3)}),
+    "lazy evaluation": lambda: PUBLIC["train.Evaluation"]((x(), y()))(nn.LazyLinear(3)),
+    "lazy accuracy": lambda: PUBLIC["train.Accuracy"](x(), y())(nn.LazyLinear(3)),
+    "accuracy without values": lambda: PUBLIC["train.Accuracy"](x(), y())(nn.Linear(6, 3, device="meta")),
+    "closed inputs": lambda: PUBLIC["gain"](**{**CALLS["gain"](), "x": Closed()}),
+    "closed targets": lambda: PUBLIC["gain"](**{**CALLS["gain"](), "targets": Closed()}),
     "lines of an array": lambda: PUBLIC["theory.growth.GrowthLaw"]((3,), (1.0,)).quantile(np.full((9, 5), 2.0)),
 }
 
 
 @pytest.mark.parametrize("name", FOUND)
-def test_what_a_third_fuzzer_found_is_one_line(name: str) -> None:
+def test_what_later_fuzzers_found_is_one_line(name: str) -> None:
     with limited(SECONDS), pytest.raises(InputError) as caught:
         FOUND[name]()
     assert "\n" not in str(caught.value)
+
+
+TOUCHED: list[tuple[str, str, Callable[[], Any]]] = [
+    *((f"{kind}.__call__", "model", lambda: nn.LazyLinear(3)) for kind in ("Accuracy", "Evaluation")),
+    *((name, "data", lambda: torch.utils.data.DataLoader([1, 2])) for name in ("train.train", "train_one_layer")),
+    *((f"prune.{name}", "batches", lambda: torch.utils.data.DataLoader([1, 2])) for name in ("snip", "force", "obd")),
+]
+
+
+@pytest.mark.parametrize(("name", "place", "make"), TOUCHED)
+def test_neither_lazy_weights_nor_the_draws_of_a_loader_change(name: str, place: str, make: Callable[[], Any]) -> None:
+    give = METHODS[name][1] if name in METHODS else CALLS[name]
+    assert judged(name, {**give(), place: make()}, never=True) == "fine"
 
 
 if __name__ == "__main__":  # python tests/test_fuzz.py SEED CALLS

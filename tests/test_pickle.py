@@ -77,9 +77,3 @@ def test_other_activations() -> None:
     for one in (activations.leaky_relu(0.3), activations.elu(2.0), made, activations.custom(torch.sin)):
         again = pickle.loads(pickle.dumps(one))
         assert again == one and np.array_equal(again.function(h), one.function(h))
-
-
-def test_constructions_leave_the_random_numbers_alone() -> None:
-    before = torch.get_rng_state()
-    e0.networks.sawtooth(3), e0.networks.folding(2, [2, 2])
-    assert torch.equal(torch.get_rng_state(), before)

@@ -524,6 +524,7 @@ def _said(error: Exception) -> Exception:
     theirs = [frame for frame in frames[ours + 1 :] if not _library(frame.filename)]
     called = any(frame.name == "_call_impl" for frame in frames[ours + 1 :])
     inside = any(f"{os.sep}train{os.sep}" in frame.filename for frame in frames[: ours + 1])
+    inside &= frames[ours].name != "_outputs"  # where training calls the model: the rest are callbacks
     if isinstance(error, InputError) or inside or not (called or (theirs and frames[ours].name == "raw")):
         return error
     at, what = (theirs or frames)[-1], (str(error).strip() or "no message").splitlines()[0]

@@ -334,3 +334,26 @@ def test_digits_are_learnt() -> None:
     done = train(net, (x, y), epochs=20, optimizer="adam", learning_rate=0.01, evaluate=test)
     assert done.history[0]["accuracy"] < 0.5 and done.best("accuracy")["accuracy"] > 0.9
     assert len(done.to_pandas()) == len(done.history) == 21
+
+
+@pytest.mark.parametrize("kind", [KeyError, StopIteration, ValueError])
+@pytest.mark.parametrize("place", [1, 2])
+def test_an_error_of_the_model_is_one_line_in_any_step(kind: type[Exception], place: int) -> None:
+    net, calls = small_net(), list[int]()
+
+    def forward(x: torch.Tensor) -> torch.Tensor:
+        calls.append(1)
+        if len(calls) == place:
+            raise kind("of its own")
+        return net(x)
+
+    class Failing(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.net = net
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return forward(x)
+
+    with pytest.raises(InputError, match="of its own"):
+        train(Failing(), toy_data(), steps=3)

@@ -296,7 +296,7 @@ def known_module(module: object) -> Activation | None:
 
 
 @checked
-def known_function(function: Any) -> Activation | None:
+def known_function(function: Callable[..., Any]) -> Activation | None:
     """The known activation that a function of torch, numpy or scipy computes with its default arguments, or None."""
     name = getattr(function, "__name__", "").removeprefix("special_")
     libraries = ("torch", "torch.nn.functional", "torch.special", "numpy", "scipy.special")

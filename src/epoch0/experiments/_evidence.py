@@ -52,6 +52,8 @@ class Settings:
 def settings_of(measured: Numbers, errors: Numbers, samples: Numbers | None, names: Sequence[str] | None) -> Settings:
     """Check and align what was measured."""
     check_finite("measured", measured)
+    if samples is not None:
+        check_finite("samples", samples)
     values = np.atleast_1d(np.asarray(measured, dtype=np.float64))
     if values.size == 0:
         raise InputError("measured is empty; a claim is about one setting or more.")
@@ -63,7 +65,7 @@ def settings_of(measured: Numbers, errors: Numbers, samples: Numbers | None, nam
         raise InputError(f"errors or samples do not fit measured, which has shape {values.shape}: {error}.") from error
     if (spread < 0).any() or np.isinf(spread).any():
         raise InputError(f"errors are {spread.tolist()}; a standard error is finite and not negative.")
-    if np.isnan(number).any() or ((number < 2) & (spread > 0)).any() or (number < 1).any():
+    if ((number < 2) & (spread > 0)).any() or (number < 1).any():
         raise InputError(
             f"samples are {number.tolist()}; a standard error needs 2 samples or more (None: the errors are exact)."
         )

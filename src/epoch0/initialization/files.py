@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
 from epoch0.arguments import checked
 from epoch0.errors import InputError
@@ -133,8 +134,9 @@ def save(model: nn.Module, path: StrPath) -> Path:
     target, state = check_path(path), bare(model).state_dict()
     own: dict[Any, str] = {}
     for name, tensor in state.items():
-        if not isinstance(tensor, Tensor):
-            raise InputError(f"'{name}' of the model's state is a {type(tensor).__name__}; only tensors can be stored.")
+        if not isinstance(tensor, Tensor) or is_lazy(tensor):
+            kind = type(tensor).__name__
+            raise InputError(f"'{name}' of the model's state is a {kind}; only tensors with values can be stored.")
         same = (tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype)
         own.setdefault(same if tensor.numel() else name, name)
     return write_atomic(target, _packed({name: state[name] for name in own.values()}), "weights")

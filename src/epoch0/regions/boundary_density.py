@@ -158,7 +158,7 @@ class _Place:
 def _place(where: Any, inputs: int) -> _Place:
     if isinstance(where, Line):
         where = (where.x0, where.x1)
-    if isinstance(where, Tensor) and len(where) == 2:
+    if isinstance(where, Tensor) and where.dim() and len(where) == 2:
         where = (where[0], where[1])
     if isinstance(where, tuple | list):
         if len(where) != 2 or not all(isinstance(end, Tensor) for end in where):

@@ -480,7 +480,10 @@ def _attributes(value: Any) -> dict[str, Any]:
 
 
 def _is_graph(value: Any) -> bool:
-    return not isinstance(value, Mapping) and hasattr(value, "x") and hasattr(value, "edge_index")
+    try:
+        return not isinstance(value, Mapping) and hasattr(value, "x") and hasattr(value, "edge_index")
+    except Exception:  # of an object's own __getattr__
+        return False
 
 
 def _own_loss(raw: Any) -> Tensor | None:

@@ -273,9 +273,8 @@ def check_model(model: Any) -> None:
             hint = "; pass the nn.Module it was exported from"
         raise InputError(f"a torch.nn.Module is needed, not {kind}{hint}.")
     refuse_closed(model)
+    refuse_lazy(model)
     for name, tensor in [*model.named_parameters(), *model.named_buffers()]:
-        if is_lazy(tensor):
-            raise InputError(f"'{name}' is lazy and has no values yet; call the model once on a batch first.")
         if tensor.device.type == "meta":
             raise InputError(
                 f"'{name}' is on the meta device and has no values; move the model with .to_empty and load it."
@@ -308,6 +307,17 @@ def refuse_closed(model: nn.Module, *, run_only: bool = False) -> None:
         nodes = module.graph.nodes if isinstance(module, torch.fx.GraphModule) else ()
         if any(isinstance(node.target, torch._ops.OpOverload) for node in nodes):
             raise InputError(f"{what} is exported and has lost its layers; pass the nn.Module it was exported from.")
+
+
+def refuse_lazy(model: nn.Module) -> None:
+    """Refuse a model with parameters or buffers that its first batch would make.
+
+    Raises:
+        InputError: with the name of the first.
+    """
+    for name, tensor in chain(model.named_parameters(), model.named_buffers()):
+        if is_lazy(tensor):
+            raise InputError(f"'{name}' is lazy and has no values yet; call the model once on a batch first.")
 
 
 def all_finite(tensor: Tensor) -> bool:

@@ -201,7 +201,7 @@ def require_nonlinearity(tape: Tape) -> None:
     if tape.nonlinearities or any(op.meaning.kind in NONLINEAR for op in needed(tape)):
         return
     with torch.no_grad():
-        zero, one, two = (tape.run(tape.x * factor).double() for factor in (0.0, 1.0, 2.0))
+        zero, one, two = [tape.run(tape.x * factor).double() for factor in (0.0, 1.0, 2.0)]
     if float((two - 2 * one + zero).norm()) <= 1e-4 * float((one - zero).norm()):
         raise InputError(
             f"the model {type(tape.model).__name__} has no nonlinearity: it is one affine map whatever its depth. "

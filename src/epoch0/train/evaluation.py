@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from epoch0.arguments import Count, checked, refuse
 from epoch0.errors import InputError, first_line
-from epoch0.tracing.guard import refuse_closed
+from epoch0.tracing.guard import refuse_closed, refuse_lazy
 from epoch0.train.augmentation import CropResizeFlip
 from epoch0.train.data import Pair, batches, check_classes
 from epoch0.train.device import Precision, autocast
@@ -43,7 +43,7 @@ class Accuracy:
         with _put_back(model), _explained(self.inputs):
             for x, y in zip(self.inputs.split(self.batch_size), self.targets.split(self.batch_size), strict=True):
                 right = right + (model(x.to(device)).argmax(-1) == y.to(device)).sum(-1)
-        return {self.name: (torch.as_tensor(right).double() / len(self.targets)).tolist()}
+            return {self.name: (torch.as_tensor(right).double() / len(self.targets)).tolist()}
 
 
 @checked
@@ -122,6 +122,7 @@ def _explained(examples: Tensor) -> Iterator[None]:
 def _put_back(model: nn.Module) -> Iterator[None]:
     """Every module gets the mode back that it had, and every buffer its values."""
     refuse_closed(model, run_only=True)
+    refuse_lazy(model)
     modes = {module: module.training for module in model.modules()}
     buffers = [(buffer, buffer.clone()) for buffer in model.buffers()]
     try:

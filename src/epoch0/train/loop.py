@@ -26,7 +26,7 @@ from torch.optim.lr_scheduler import LRScheduler
 from epoch0.arguments import Count, Positive, Seed, Whole, check_device, checked
 from epoch0.errors import InputError, suggest
 from epoch0.seeds import generator
-from epoch0.tracing.guard import draw_anew, noise_kept, refuse_closed
+from epoch0.tracing.guard import draw_anew, noise_kept, refuse_closed, refuse_lazy
 from epoch0.train import checkpoint as checkpoints
 from epoch0.train.data import Pair, batches, check_classes
 from epoch0.train.device import Group, autocast, current, precision_for
@@ -119,6 +119,7 @@ def train(
         raise InputError(f"steps is {steps} and epochs is {epochs}; give exactly one of them.")
     total = steps if steps is not None else (epochs or 0) * per_epoch
     refuse_closed(model, run_only=True)
+    refuse_lazy(model)
     model.to(group.device)
     torchs = _build(optimizer, [p for p in model.parameters() if p.requires_grad], learning_rate)
     run: Row = {"seed": seed, "batch_size": batch_size, "learning_rate": learning_rate, "precision": used, "clip": clip}
@@ -424,7 +425,8 @@ def _per_epoch(data: Any, batch_size: int) -> int:
         count = len(data)
         if hasattr(data, "batch"):
             return -(-count // batch_size)
-        iter(data)
+        if not (hasattr(data, "__iter__") or hasattr(data, "__getitem__")):  # a loader's iterator would draw
+            raise TypeError
     except TypeError as problem:
         raise InputError(
             f"data is a {type(data).__name__}; give a tuple (inputs, targets) of tensors, a DataLoader, or a list of "

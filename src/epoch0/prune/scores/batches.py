@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from epoch0.errors import InputError, check_dense, check_finite
 from epoch0.tracing.call import LABELS, check_tensors, examples_in, mapped, parts
-from epoch0.tracing.guard import check_model
+from epoch0.tracing.guard import check_model, noise_kept
 from epoch0.tracing.loss import Loss, check_targets
 
 
@@ -20,8 +20,11 @@ class Batch(NamedTuple):
     examples: int
 
 
+@noise_kept()
 def taken(batches: Iterable[Any], loss: Loss | None) -> list[Batch]:
     """The batches as pairs (inputs, targets); one bare pair of tensors is a list of one batch.
+
+    What a loader draws from torch's global stream on the way is given back.
 
     >>> len(taken([(torch.zeros(8, 3), torch.zeros(8, dtype=torch.long))] * 5, None))
     5
