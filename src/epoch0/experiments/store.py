@@ -215,8 +215,8 @@ class Store:
         self.arrays.mkdir(exist_ok=True)
         return write_atomic(self.arrays / f"{key}.safetensors", encoded.arrays, "array file").name
 
-    def _checked(self, key: str, text: str, arrays: str | None, digest: str) -> Encoded:
-        """A row and its array file, exactly as they were written."""
+    def _checked(self, key: str, text: Any, arrays: Any, digest: Any) -> Encoded:
+        """A row and its array file, exactly as they were written; of a file from elsewhere they may be anything."""
         content = None
         if not str(text).startswith("{") or arrays not in (None, f"{key}.safetensors"):
             raise sqlite3.DatabaseError(f"trial {key[:12]}... is not as it was written")
