@@ -315,12 +315,12 @@ def test_theorem_3_is_refused_where_it_is_not_so() -> None:
 
 
 def test_bounds_of_the_boundary_by_hand_and_refused_where_they_are_not_so() -> None:
-    """One neuron relu(3 x - b) of one input: gradients of 3, break points where a line meets b / 3."""
-    spec = Spec(breakpoints=1, law="±1", neurons=1, depth=1, inputs=1, bias_std=0.5, networks=300, points=2)
+    """One neuron of one input, relu(w x + b), with w of +-sqrt 2: gradients and the bound in closed form."""
+    spec = Spec(breakpoints=1, law="±1", neurons=1, depth=1, inputs=1, bias_std=0.5, networks=100, points=2)
     found = density.boundaries(spec, 0)
     assert np.allclose(found["norm"], 2**0.5) and np.allclose(found["along"], 2**0.5)  # He's variance of one input
     setting = artifact_of("hanin-rolnick/th1").setting("quick")
-    setting = setting.but(breakpoints=(1,), neurons=(1,), depth=(1,), inputs=1, networks=300)
+    setting = setting.but(breakpoints=(1,), neurons=(1,), depth=(1,), inputs=1, networks=100)
     (row,) = artifact_of("hanin-rolnick/th1").read(setting, [found]).table
     assert np.isclose(row["bound_each"], 2**0.5 / (2 * np.pi) ** 0.5 / 0.5)  # T N rho E|z'|
     assert np.isclose(row["volume"], found["breaks"].mean())  # Crofton's factor is 1 in one dimension

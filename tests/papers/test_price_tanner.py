@@ -373,7 +373,6 @@ def test_claims_about_the_circle_come_out_each_way(factor: float, expected: tupl
 # ---- whole presets
 
 
-@pytest.mark.slow
 def test_theorem_2_multiplies_what_each_layer_has_and_is_refused_where_it_is_not_so() -> None:
     """Three layers by hand: alpha M sqrt(k) / 2 with M = std sqrt(2/pi), E abs(w) / sqrt 2, the same."""
     artifact, setting = catalogue.find("price-tanner/th2"), setting_of("th2").but(networks=4)
@@ -391,6 +390,7 @@ def test_theorem_2_multiplies_what_each_layer_has_and_is_refused_where_it_is_not
         assert (claims[0].verdict == "fails") is (factor < 1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("figure", ["fig1", *SWEEPS, "fig4a", "fig4b", "lemma10", "th2"])
 def test_the_quick_preset_decides_every_claim(figure: str, tmp_path) -> None:
     import epoch0 as e0
