@@ -57,6 +57,23 @@ class Arrayless:
         raise ValueError("no array")
 
 
+class Failing:
+    """A data set whose examples cannot be read."""
+
+    def __len__(self) -> int:
+        return 3
+
+    def __getitem__(self, index: int) -> Any:
+        raise OSError("gone")
+
+
+class Shut(type):
+    """A class of which nothing can be read, not even its own."""
+
+    def __getattribute__(cls, name: str) -> Any:
+        raise RuntimeError(f"no {name}")
+
+
 class Odd(nn.Module):
     """A model whose forward does anything."""
 
@@ -131,6 +148,7 @@ FREE = {
     ("activations.known_call", "args"), ("activations.known_call", "kwargs"), ("activations.Activation", "source"),
     ("experiments.experiment.canonical_json", "value"),
     *((name, "errors") for name in CALLS if ".claims." in name),  # NaN: not measured
+    *(("experiments.claims.better_fit", shape) for shape in ("better", "worse")),  # one number: it is constant
     ("experiments.experiment.Trial", "spec"),
     ("theory.pruning.magnitude_density", "weight_std"), ("LinePartition.point", "t"),  # one number for all
 }  # fmt: skip
@@ -196,18 +214,20 @@ def judged(name: str, arguments: dict[str, Any], never: bool) -> str:
     """One word for what a call did: fine, raw, nonsense, hung or touched; with the reason."""
     function = getattr(METHODS[name][0](), name.split(".")[1]) if name in METHODS else PUBLIC[name]
     around, before = streams(), repr(state(arguments))
-    word = "nonsense" if never else "fine"
+    word, failed = "nonsense" if never else "fine", True
     try:
         with limited(SECONDS), warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
             warnings.simplefilter("ignore")
             function(**arguments)
+        failed = False
     except InputError:
-        word = "fine" if repr(state(arguments)) == before else "touched"
+        word = "fine"
     except TimeoutError:
         word = "hung"
     except Exception as error:
         word = f"raw {type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
-    return word if streams() == around else "touched"
+    touched = streams() != around or (failed and repr(state(arguments)) != before)
+    return "touched" if touched else word
 
 
 def drawn(seed: int, calls: int) -> Iterator[tuple[str, dict[str, Any], dict[str, Any], bool]]:
@@ -305,6 +325,25 @@ FOUND: dict[str, Callable[[], Any]] = {
     "accuracy without values": lambda: PUBLIC["train.Accuracy"](x(), y())(nn.Linear(6, 3, device="meta")),
     "closed inputs": lambda: PUBLIC["gain"](**{**CALLS["gain"](), "x": Closed()}),
     "closed targets": lambda: PUBLIC["gain"](**{**CALLS["gain"](), "targets": Closed()}),
+    "a time for a count": lambda: PUBLIC["networks.folding"](
+        **{**CALLS["networks.folding"](), "inputs": np.timedelta64(3)}
+    ),
+    "targets without values": lambda: PUBLIC["prune.predicted_density"](
+        **{**CALLS["prune.predicted_density"](), "targets": torch.empty(12, device="meta")}
+    ),
+    "an array for an output": lambda: PUBLIC["dichotomies"](
+        **{**CALLS["dichotomies"](), "model": Odd(lambda y: y.numpy())}
+    ),
+    "a loader that fails": lambda: PUBLIC["prune.snip"](net(), torch.utils.data.DataLoader(Failing())),
+    "training on a loader that fails": lambda: PUBLIC["train.train"](
+        net(), torch.utils.data.DataLoader(Failing()), steps=1
+    ),
+    "batches that fail": lambda: PUBLIC["prune.snip"](net(), (1 / 0 for _ in range(3))),
+    "a class that shows nothing": lambda: PUBLIC["experiments.experiment.Trial"]("math:sqrt", Shut("Shut", (), {}), 0),
+    "a number that float32 lacks": lambda: PUBLIC["train.scale_penalty"](
+        **{**CALLS["train.scale_penalty"](), "share": 1e300}
+    ),
+    "many values": lambda: PUBLIC["theory.growth.GrowthLaw"]((3,), (1.0,)).quantile(np.zeros((30, 30))),
     "lines of an array": lambda: PUBLIC["theory.growth.GrowthLaw"]((3,), (1.0,)).quantile(np.full((9, 5), 2.0)),
 }
 
@@ -313,11 +352,28 @@ FOUND: dict[str, Callable[[], Any]] = {
 def test_what_later_fuzzers_found_is_one_line(name: str) -> None:
     with limited(SECONDS), pytest.raises(InputError) as caught:
         FOUND[name]()
-    assert "\n" not in str(caught.value)
+    assert "\n" not in str(caught.value) and len(str(caught.value)) < 1600
+
+
+def test_negated_tensors_are_numbers() -> None:
+    given = {**CALLS["experiments.claims.fitted_exponent"](), "measured": torch._neg_view(-torch.tensor([1.0, 4, 9]))}
+    assert PUBLIC["experiments.claims.fitted_exponent"](**given)[0] == pytest.approx(2.0)
+
+
+@pytest.mark.parametrize("kind", ["Accuracy", "Evaluation"])
+def test_an_evaluation_gives_back_what_the_model_draws(kind: str) -> None:
+    def noisy(outputs: torch.Tensor) -> torch.Tensor:
+        return outputs + torch.rand(3) + np.random.rand() + random.random()  # noqa: NPY002
+
+    assert judged(f"{kind}.__call__", {"model": Odd(noisy)}, never=False) == "fine"
 
 
 TOUCHED: list[tuple[str, str, Callable[[], Any]]] = [
     *((f"{kind}.__call__", "model", lambda: nn.LazyLinear(3)) for kind in ("Accuracy", "Evaluation")),
+    ("theory.mean_field.gaussian_mean", "f", lambda: nn.LazyLinear(3)),
+    ("activations.custom", "derivative", lambda: nn.LazyLinear(3)),
+    ("train.train", "evaluate", lambda: nn.LazyLinear(3)),
+    ("experiments.store.merge", "sources", lambda: torch.utils.data.DataLoader([1, 2])),
     *((name, "data", lambda: torch.utils.data.DataLoader([1, 2])) for name in ("train.train", "train_one_layer")),
     *((f"prune.{name}", "batches", lambda: torch.utils.data.DataLoader([1, 2])) for name in ("snip", "force", "obd")),
 ]

@@ -22,7 +22,7 @@ import sysconfig
 import traceback
 import types
 import typing
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Annotated, Any, TypeVar
@@ -156,7 +156,10 @@ class _Number(Kind):
         self.whole, self.within = whole, within
         self.kinds = (int, np.integer) if whole else (int, float, np.integer, np.floating, numbers.Real)
         sort = "an integer" if whole else "a number" if "1" in str(within) else "a finite number"
-        super().__init__(f"{sort} {within or ''}".rstrip(), lambda v: isinstance(v, self.kinds) and type(v) is not bool)
+        super().__init__(
+            f"{sort} {within or ''}".rstrip(),
+            lambda v: isinstance(v, self.kinds) and not isinstance(v, bool | np.timedelta64),
+        )
 
     def made(self, name: str, value: Any) -> Any:
         sort = type(value)
@@ -201,7 +204,7 @@ class _Numbers(Kind):
             if value.is_complex():
                 raise InputError(f"{name} is complex ({value.dtype}): give real numbers.")
             if self.sort is None:
-                array = value = value.detach()
+                array = value = value.detach().resolve_neg() if value.is_neg() else value.detach()
                 if str(value.dtype) == "torch.bool":
                     raise refuse(name, value, self.wanted)
         elif self.sort is None:
@@ -305,6 +308,8 @@ class _Function(Kind):
         self.takes = takes
 
     def made(self, name: str, value: Any) -> Any:
+        if _is_model(value):
+            refuse_lazy(value)
         try:
             inspect.signature(getattr(value, "forward", value)).bind(*self.takes) if self.takes else None
         except TypeError as error:
@@ -312,6 +317,17 @@ class _Function(Kind):
         except ValueError:  # one of C's, which does not tell what it takes
             pass
         return value
+
+
+class _Through(Kind):
+    """What is gone through once, each value checked: not a loader, which draws and may start processes."""
+
+    def __init__(self, each: Kind) -> None:
+        super().__init__(f"a list, each {each.wanted}", lambda v: isinstance(v, Collection | Iterator) and _iterable(v))
+        self.each = each
+
+    def made(self, name: str, value: Any) -> Any:
+        return [self.each.take(f"{name}[{place}]", v) for place, v in enumerate(itertools.islice(value, MANY))]
 
 
 class _Path(Kind):
@@ -396,8 +412,7 @@ def _kind(hint: Any, more: tuple[Any, ...] = ()) -> Kind | None:
     if sort in (collections.abc.Mapping, dict):
         return _Each("a mapping", lambda v: isinstance(v, Mapping), inner or [None, None], "mapping")
     if sort is collections.abc.Iterable:
-        through = Kind("a list", _iterable)
-        return _Any([_Each("a list", _sequence, inner or [None], "sequence"), through])
+        return _Through(inner[0]) if inner and inner[0] else Kind("a list", _iterable)
     if issubclass(sort, os.PathLike):
         return _Path("a path", lambda v: isinstance(v, str | os.PathLike))
     if sort.__module__ == "torch" and sort.__name__ == "device":
@@ -514,22 +529,44 @@ def checked(function: F) -> F:
 
 def _is_model(value: Any) -> bool:
     torch = sys.modules.get("torch")
-    return torch is not None and isinstance(value, torch.nn.Module)
+    return torch is not None and issubclass(type(value), torch.nn.Module)
+
+
+def refuse_lazy(model: Any) -> None:
+    """Refuse a model with parameters or buffers that its first batch would make.
+
+    Raises:
+        InputError: with the name of the first.
+    """
+    from torch.nn.parameter import is_lazy
+
+    for name, tensor in itertools.chain(model.named_parameters(), model.named_buffers()):
+        if is_lazy(tensor):
+            raise InputError(f"'{name}' is lazy and has no values yet; call the model once on a batch first.")
 
 
 def _said(error: Exception) -> Exception:
-    """An error of a model's own forward, with its place; others as they are."""
-    frames = traceback.extract_tb(error.__traceback__)
-    ours = max((place for place, frame in enumerate(frames) if frame.filename.startswith(_OURS)), default=0)
-    theirs = [frame for frame in frames[ours + 1 :] if not _library(frame.filename)]
-    called = any(frame.name == "_call_impl" for frame in frames[ours + 1 :])
-    inside = any(f"{os.sep}train{os.sep}" in frame.filename for frame in frames[: ours + 1])
-    inside &= frames[ours].name != "_outputs"  # where training calls the model: the rest are callbacks
-    if isinstance(error, InputError) or inside or not (called or (theirs and frames[ours].name == "raw")):
+    """An error of a model's own forward, or of what is read of a caller's object, with its place; others as they are.
+
+    What is read: special methods, such as those of a data set, and generators. A callback's error is its caller's.
+    """
+    frames = [(frame.f_code, line) for frame, line in traceback.walk_tb(error.__traceback__)]
+    ours = max((place for place, (code, _) in enumerate(frames) if code.co_filename.startswith(_OURS)), default=0)
+    beyond = frames[ours + 1 :]
+    theirs = [each for each in beyond if not _library(each[0].co_filename)]
+    first = theirs[0][0] if theirs else None
+    read = first is not None and (
+        (first.co_name.startswith("__") and first.co_name != "__call__") or first.co_flags & inspect.CO_GENERATOR
+    )
+    here = frames[ours][0].co_name
+    called = any(code.co_name == "_call_impl" for code, _ in beyond) or (theirs and here == "raw")
+    if here != "_outputs":  # where training calls the model: the rest are callbacks
+        called = called and not any(f"{os.sep}train{os.sep}" in code.co_filename for code, _ in frames[: ours + 1])
+    if isinstance(error, InputError) or not (read or called):
         return error
-    at, what = (theirs or frames)[-1], (str(error).strip() or "no message").splitlines()[0]
+    (at, line), what = (theirs or frames)[-1], (str(error).strip() or "no message").splitlines()[0]
     return InputError(
-        f"{at.name} in {os.path.basename(at.filename)}, line {at.lineno}, raises {type(error).__name__}: {what}"
+        f"{at.co_name} in {os.path.basename(at.co_filename)}, line {line}, raises {type(error).__name__}: {what}"
     )
 
 
@@ -558,4 +595,4 @@ def _library(file: str) -> bool:
     return file.startswith(("<", _OURS, _STANDARD))
 
 
-_TOO_LARGE = ("allocate memory", "Storage size calculation overflowed", "numel: integer multiplication overflow")
+_TOO_LARGE = ("allocate memory", "calculation overflowed", "multiplication overflow", "without overflow")

@@ -4,6 +4,8 @@ import difflib
 from collections.abc import Iterable
 from typing import Any
 
+LONGEST = 1500  # characters of a message; what is longer loses its middle
+
 
 class InputError(ValueError):
     """Something the caller passed cannot be used; the message says what it was and what would work.
@@ -12,7 +14,8 @@ class InputError(ValueError):
     """
 
     def __str__(self) -> str:
-        return " ".join(super().__str__().split("\n"))  # arrays that it repeats take several lines
+        said = " ".join(super().__str__().split("\n"))  # arrays that it repeats take several lines
+        return said if len(said) <= LONGEST else f"{said[: LONGEST - 500]} ... {said[-400:]}"
 
 
 def suggest(name: str, known: Iterable[str]) -> str:

@@ -10,6 +10,7 @@ from torch.func import functional_call
 from torch.nn.utils.parametrize import is_parametrized
 
 from epoch0.activity.patterns import in_float64
+from epoch0.arguments import shown
 from epoch0.errors import InputError, suggest
 from epoch0.regions.network.steps import Affine, Program
 from epoch0.regions.network.trace import trace
@@ -144,8 +145,8 @@ def _by_hooks(model: nn.Module, inputs: Tensor, layer: str, other: Tensor) -> Sw
             result = functional_call(model, {**weights, key: weight}, (x,))
         if len(made) != 1:
             raise InputError(f"the layer '{layer}' runs {len(made)} times; its weights cannot be swept.")
-        if result.dim() == 0 or len(result) != len(x):
-            raise InputError(f"the output has shape {tuple(result.shape)}; {len(x)} rows are needed.")
+        if not isinstance(result, Tensor) or result.dim() == 0 or len(result) != len(x):
+            raise InputError(f"the output{shown(result)}; a tensor with {len(x)} rows is needed.")
         return made[0], result.reshape(len(x), -1)
 
     at, first = run(inputs, weights[key], None)

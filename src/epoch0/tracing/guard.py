@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from epoch0.arguments import refuse_lazy
 from epoch0.errors import InputError
 from epoch0.interrupts import ONE_AT_A_TIME
 
@@ -123,7 +124,7 @@ def unchanged(model: nn.Module, *, weights: bool = True, still: bool = False) ->
     Raises:
         ChangesItself: if ``still`` and the model has changed its own parameters.
     """
-    with ONE_AT_A_TIME, noise_kept(), _restored(model, weights) as written:
+    with ONE_AT_A_TIME, streams_kept(), _restored(model, weights) as written:
         yield
     if still and written:
         refuse_changed(written[0])
@@ -148,7 +149,6 @@ def refuse_changed(name: str) -> NoReturn:
 @contextmanager
 def _restored(model: nn.Module, weights: bool) -> Iterator[list[str]]:
     """Restores it in the end; names of the parameters that were other ones then, or held other values."""
-    python, legacy = random.getstate(), np.random.get_state()  # noqa: NPY002 - the user's state is kept, not used
     modules = [_ModuleState(module) for module in model.modules()]
     tensors = {id(t): t for module in model.modules() for t in _tensors(module)}
     states = [_TensorState(t) for t in tensors.values() if weights or not isinstance(t, nn.Parameter)]
@@ -160,8 +160,18 @@ def _restored(model: nn.Module, weights: bool) -> Iterator[list[str]]:
         for module in modules:
             module.restore()
         written += [names[id(s.tensor)] for s in states if s.restore() and id(s.tensor) in names]
-        np.random.set_state(legacy)  # noqa: NPY002
-        random.setstate(python)
+
+
+@contextmanager
+def streams_kept() -> Iterator[None]:
+    """Give the random streams of torch, numpy and python back as they were."""
+    python, legacy = random.getstate(), np.random.get_state()  # noqa: NPY002 - the user's state is kept, not used
+    with noise_kept():
+        try:
+            yield
+        finally:
+            np.random.set_state(legacy)  # noqa: NPY002
+            random.setstate(python)
 
 
 class _OwnNoise(TorchDispatchMode):
@@ -307,17 +317,6 @@ def refuse_closed(model: nn.Module, *, run_only: bool = False) -> None:
         nodes = module.graph.nodes if isinstance(module, torch.fx.GraphModule) else ()
         if any(isinstance(node.target, torch._ops.OpOverload) for node in nodes):
             raise InputError(f"{what} is exported and has lost its layers; pass the nn.Module it was exported from.")
-
-
-def refuse_lazy(model: nn.Module) -> None:
-    """Refuse a model with parameters or buffers that its first batch would make.
-
-    Raises:
-        InputError: with the name of the first.
-    """
-    for name, tensor in chain(model.named_parameters(), model.named_buffers()):
-        if is_lazy(tensor):
-            raise InputError(f"'{name}' is lazy and has no values yet; call the model once on a batch first.")
 
 
 def all_finite(tensor: Tensor) -> bool:

@@ -6,7 +6,7 @@ from typing import Any
 import torch.nn.functional as F
 from torch import Tensor
 
-from epoch0.errors import InputError
+from epoch0.errors import InputError, check_dense
 
 Loss = Callable[[Any, Any], Tensor]
 
@@ -88,13 +88,15 @@ def _cross_entropy(output: Tensor, targets: Tensor) -> Tensor:
 
 
 def check_targets(examples: int | None, targets: Any, loss: Loss | None) -> None:
-    """Refuse targets of another length than the batch, and a loss without targets, before anything is run.
+    """Refuse targets of another length than the batch or without values, and a loss without targets, before any run.
 
     Raises:
         InputError: with both lengths.
     """
     if targets is None and loss is not None:
         raise InputError("a loss was given but no targets; loss(outputs, targets) needs both.")
+    if isinstance(targets, Tensor):
+        check_dense("the targets", targets)
     if examples is not None and isinstance(targets, Tensor) and (targets.dim() == 0 or len(targets) != examples):
         found = "one number" if targets.dim() == 0 else f"{len(targets)} targets"
         raise InputError(f"{found} for {examples} examples; give one target an example.")

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from epoch0.arguments import Count, checked, refuse
+from epoch0.arguments import Count, checked, refuse, refuse_lazy
 from epoch0.errors import InputError, first_line
-from epoch0.tracing.guard import refuse_closed, refuse_lazy
+from epoch0.tracing.guard import refuse_closed, streams_kept
 from epoch0.train.augmentation import CropResizeFlip
 from epoch0.train.data import Pair, batches, check_classes
 from epoch0.train.device import Precision, autocast
@@ -120,13 +120,14 @@ def _explained(examples: Tensor) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _put_back(model: nn.Module) -> Iterator[None]:
-    """Every module gets the mode back that it had, and every buffer its values."""
+    """Every module gets the mode back that it had, every buffer its values, and the random streams their states."""
     refuse_closed(model, run_only=True)
     refuse_lazy(model)
     modes = {module: module.training for module in model.modules()}
     buffers = [(buffer, buffer.clone()) for buffer in model.buffers()]
     try:
-        yield
+        with streams_kept():
+            yield
     finally:
         for module, mode in modes.items():
             module.training = mode

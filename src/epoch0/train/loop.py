@@ -23,10 +23,10 @@ from torch.nn import functional as F
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
-from epoch0.arguments import Count, Positive, Seed, Whole, check_device, checked
+from epoch0.arguments import Count, Positive, Seed, Whole, check_device, checked, refuse_lazy
 from epoch0.errors import InputError, suggest
 from epoch0.seeds import generator
-from epoch0.tracing.guard import draw_anew, noise_kept, refuse_closed, refuse_lazy
+from epoch0.tracing.guard import draw_anew, noise_kept, refuse_closed
 from epoch0.train import checkpoint as checkpoints
 from epoch0.train.data import Pair, batches, check_classes
 from epoch0.train.device import Group, autocast, current, precision_for
@@ -240,10 +240,10 @@ class _Run:
     def go(self) -> None:
         """Do the steps that are left."""
         progress = self.progress
-        if not progress.history:
-            self._measure(final=self.total == 0)
-        if progress.stopped is None and progress.step < self.total:
-            with noise_kept():
+        with noise_kept():
+            if not progress.history:
+                self._measure(final=self.total == 0)
+            if progress.stopped is None and progress.step < self.total:
                 self._steps()
         if progress.stopped != "diverged" and not _finite(self.model):
             progress.stopped = "diverged"
