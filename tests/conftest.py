@@ -4,6 +4,7 @@ import gc
 import os
 import queue
 import signal
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -27,7 +28,18 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # so shells start what ru
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+@pytest.hookimpl(tryfirst=True)  # before -m "not slow" is obeyed
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    cases: dict[tuple[Path, str], list[pytest.Item]] = {}
+    for item in items:
+        if item.get_closest_marker("sample") and not item.get_closest_marker("slow"):
+            cases.setdefault((item.path, item.nodeid.split("[")[0]), []).append(item)
+    for of_one in cases.values():
+        few = min(of_one[0].get_closest_marker("sample").args[0], len(of_one))
+        kept = {len(of_one) * (2 * number + 1) // (2 * few) for number in range(few)}
+        for number, item in enumerate(of_one):
+            if number not in kept:
+                item.add_marker(pytest.mark.slow)
     items.sort(key=lambda item: item.path.name != "test_readme.py")  # the longest test: it would be alone at the end
 
 

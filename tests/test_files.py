@@ -131,6 +131,7 @@ def test_a_planted_link_is_replaced_and_what_it_leads_to_is_left_alone(tmp_path:
     assert not [each for each in os.listdir(work) if "partial" in each]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("in_this_process")
 def test_no_writer_writes_where_no_file_can_be(tmp_path: Path) -> None:
     """Names the system refuses, a file for a folder, folders that not even root may write to, devices, pipes."""
@@ -272,6 +273,7 @@ def spoilt(text: str, draw: random.Random) -> str:
     return "".join(letters)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("what", ["masks", "scores"])
 def test_headers_that_say_what_cannot_be_are_refused(tmp_path: Path, what: str) -> None:
     """With a checksum that is right, whatever one entry says, also where it is missing."""
@@ -302,6 +304,7 @@ def changed(value: object, draw: random.Random) -> object:
     return draw.choice(HOSTILE)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("optimizer", ["sgd", "adam"])
 def test_checkpoints_that_say_what_cannot_be_change_nothing(tmp_path: Path, optimizer: str) -> None:
     """With a checksum that is right: the run is resumed, or refused in one line and the model is as it was."""

@@ -89,6 +89,7 @@ def test_lightning_gets_numbers_and_page_and_its_module_back(loader: Any, tmp_pa
         assert isinstance(twin, e0.lightning.Checkup) and twin.settings == callback.settings
 
 
+@pytest.mark.sample(1)
 @pytest.mark.usefixtures("libraries")
 @pytest.mark.parametrize("fail_on", ["never", "hard"])
 def test_lightning_does_not_start_what_will_not_train(loader: Any, tmp_path: Path, fail_on: str) -> None:

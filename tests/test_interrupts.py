@@ -276,6 +276,7 @@ def report(model: nn.Module) -> str:
     return json.dumps(found, default=str)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("dropout", [0.0, 0.3])
 @pytest.mark.parametrize("shared", [False, True])
 def test_two_threads_get_two_right_reports(shared: bool, dropout: float) -> None:

@@ -37,6 +37,7 @@ def test_the_bits_are_numpys_own_mersenne_twister() -> None:
     assert [word % 2**20 for word in expected] == drawn.tolist()
 
 
+@pytest.mark.slow
 def test_many_streams_are_all_different() -> None:
     # with 32-bit seeds this would fail with probability 1 - exp(-20000^2 / 2^33) = 5 %, and at 10^5 streams with 69 %
     first = {tuple(torch.randint(2**62, (2,), generator=generator(1, i)).tolist()) for i in range(20_000)}

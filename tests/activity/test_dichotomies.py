@@ -39,6 +39,7 @@ def swept(model: nn.Sequential, x: torch.Tensor, place: int, other: torch.Tensor
     return (z[:, :, 0] > 0).numpy()
 
 
+@pytest.mark.sample(6)
 @pytest.mark.parametrize("activation", ["relu", "hardtanh", "tanh"])
 @pytest.mark.parametrize("layer", [0, 1, 2])
 def test_a_fine_sweep(activation: str, layer: int) -> None:
@@ -105,6 +106,7 @@ def test_exact_and_refined_agree_within_bounds(seed: int) -> None:
         assert exact.counts.max() <= 8 and (exact.counts <= exact.bounds).all()
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(("activation", "biases", "linear"), [
     ("hardtanh", Gaussian(0.3), False), ("tanh", Gaussian(0.3), True),
     *(pytest.param(name, None, True, marks=pytest.mark.slow) for name in ("hardtanh", "gelu")),

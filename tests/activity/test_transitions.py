@@ -54,6 +54,7 @@ CURVES = {
 FACES = {"relu": (0.0,), "hardtanh": (-1.0, 1.0), "leaky_relu": (0.0,), "relu6": (0.0, 6.0), "abs": (0.0,)}
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("shape", CURVES)
 @pytest.mark.parametrize("activation", ["relu", "hardtanh"])
 def test_both_methods_are_the_plain_loop(shape: str, activation: str) -> None:
@@ -186,6 +187,7 @@ def test_hard_tanh_of_small_weights_is_linear() -> None:
     assert transitions(mlp([8, 20, 20, 1], "hardtanh", Gaussian(0.01)), Arc(*points(0, 8))).count == 0
 
 
+@pytest.mark.slow
 @settings(max_examples=8)
 @given(st.integers(0, 10_000), st.sampled_from(["relu", "hardtanh"]))
 def test_laws(seed: int, activation: str) -> None:

@@ -45,6 +45,7 @@ def models(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("how", ["theory", "measured"])
 def test_the_written_weights_train(models: Path, tmp_path: Path, how: str) -> None:
     out = tmp_path / "w.safetensors"
@@ -57,6 +58,7 @@ def test_the_written_weights_train(models: Path, tmp_path: Path, how: str) -> No
     assert len(load_file(out)) == 24
 
 
+@pytest.mark.slow
 def test_a_gain_of_ones_own(models: Path, tmp_path: Path) -> None:
     out = tmp_path / "w.safetensors"
     arguments = (

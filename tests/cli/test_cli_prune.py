@@ -64,6 +64,7 @@ def test_snip_is_the_library_s(models: str, tmp_path: Path) -> None:
     assert code == 0 and e0.prune.Masks.load(masks) == e0.prune.keep(scores, 0.95)
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("score", ["snip", "grasp", "synflow", "force", "obd", "magnitude", "random"])
 def test_every_score_removes_exactly_as_many(models: str, score: str) -> None:
     code, out, _ = epoch0(

@@ -9,6 +9,7 @@ from safetensors.numpy import load_file
 from command_line import epoch0
 
 
+@pytest.mark.slow
 def test_edge_of_chaos_of_all() -> None:
     code, out, _ = epoch0("theory", "eoc", "--json")
     rows = {row["activation"]: row for row in json.loads(out)}

@@ -88,6 +88,7 @@ def test_a_deep_network_does_not_and_the_remedy_that_was_tried_is_said(x: Tensor
     assert not without.remedies and not any("e0.initialize" in line for line in without.advice)
 
 
+@pytest.mark.slow
 def test_without_a_trial_remedies_are_tried_where_that_is_quick(
     monkeypatch: pytest.MonkeyPatch, x: Tensor, y: Tensor
 ) -> None:
@@ -195,6 +196,7 @@ def plain(found: Checkup) -> dict[str, Any]:
     return told
 
 
+@pytest.mark.slow
 def test_mode_of_the_model_does_not_matter_and_notes_say_what_was_measured() -> None:
     images, labels = torch.randn(16, 3, 8, 8, generator=generator(0)), torch.arange(16) % 4
     net = everything()
@@ -361,6 +363,7 @@ CALLS: dict[str, tuple[Callable[[], nn.Module], tuple[Any, ...], dict[str, Any]]
 }  # fmt: skip
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("name", CALLS)
 def test_any_model_is_called_as_its_owner_calls_it(name: str) -> None:
     build, given, settings = CALLS[name]

@@ -98,6 +98,7 @@ def test_no_fraction_is_refused_and_the_model_stays(sparsity: float) -> None:
     assert all(p.grad is None for p in net.parameters())
 
 
+@pytest.mark.slow
 def test_page_terminal_and_comparison_show_it(tmp_path, capsys: pytest.CaptureFixture[str]) -> None:
     before, after = (checked(network(std), *batch(), sparsity=0.7) for std in (0.5, 1.3))
     page = before.to_html(tmp_path / "one.html").read_text()

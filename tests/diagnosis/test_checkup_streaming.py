@@ -87,6 +87,7 @@ class Stack(nn.Module):
         return self.head(x)
 
 
+@pytest.mark.slow
 def test_borders_of_half_precision_are_kept_in_bfloat16_and_say_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     kept: list[torch.dtype] = []
     forward = streaming._Run.forward

@@ -242,6 +242,7 @@ def look(name: str, mended: bool, seconds: float = 0.0) -> Found:
 LATER = ("so_48221692_parabola", "so_48934338_steep", "so_46577203_four_points", "skorch_317_copy")
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("name", [pytest.param(n, marks=[pytest.mark.slow] * (n in LATER)) for n in PROGRAMS])
 def test_a_true_cause_is_seen_before_training(name: str) -> None:
     assert PROGRAMS[name][0] & {fault.kind for fault in look(name, mended=False).faults[:3]}

@@ -28,6 +28,7 @@ def found(program: Program, seconds: float = 0.0, **more: Any) -> tuple[Fault, .
     return looked.faults
 
 
+@pytest.mark.sample(41)
 @pytest.mark.parametrize("name", SOUND)
 def test_sound_programs_have_no_fault(name: str) -> None:
     torch.manual_seed(0)
@@ -57,6 +58,7 @@ class Gated(nn.Module):
 POOLED = (nn.Unflatten(1, (4, 8)), nn.MaxPool1d(2), nn.Flatten())
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(("between", "slow"), [((), True), (POOLED, True), ((nn.BatchNorm1d(32),), False)])
 def test_a_softmax_inside_stands_where_a_copy_without_learns_much_sooner(between: Any, slow: bool) -> None:
     """Though the program learns as it is."""
@@ -73,6 +75,7 @@ def test_a_softmax_that_weights_is_none() -> None:
     assert not found(with_(Gated(), X, Y), 10.0)
 
 
+@pytest.mark.sample(14)
 @pytest.mark.parametrize("name", BROKEN)
 def test_broken_programs_have_theirs_first(name: str) -> None:
     torch.manual_seed(0)
@@ -114,6 +117,7 @@ def turned_targets(model, optimizer, loss, x, y):
     optimizer.step()
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     ("step", "kind"),
     [(lasso, "regularization"), (renumbered, "labels"), (new_tensor, "gradient flow"), (little_lasso, None),
@@ -142,6 +146,7 @@ def test_a_loss_that_only_the_loop_body_can_compute_is_no_exception() -> None:
     assert any("The loss could not be computed" in line for line in looked.not_examined)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("shuffled", [True, False])
 def test_what_is_learned_by_heart_only_is_said(shuffled) -> None:
     """800 inputs with the labels of others: the outputs come to know those in training, and no others."""
@@ -224,6 +229,7 @@ def usual(model: nn.Module, optimizer: torch.optim.Optimizer, loss: Any, x: Tens
     return float(value.detach())
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     ("step", "said"),
     [
@@ -279,6 +285,7 @@ def test_what_mends_it_is_tried() -> None:
     assert "Tried on a copy: after" in faults[0].fix and faults[0].certainty > 0.2
 
 
+@pytest.mark.slow
 def test_a_schedule_that_ends_within_the_trial() -> None:
     torch.manual_seed(0)
     held: dict[str, Any] = {}
@@ -293,6 +300,7 @@ def test_a_schedule_that_ends_within_the_trial() -> None:
     assert any("scheduler.step()" in fault.fix and fault.kind == "learning rate" for fault in faults)
 
 
+@pytest.mark.slow
 def test_a_table_is_learned_by_heart_or_not() -> None:
     """XOR without a nonlinearity is not, with one it is."""
     x, y = torch.tensor([[0.0, 0], [0, 1], [1, 0], [1, 1]]), torch.tensor([[0.0], [1], [1], [0]])
@@ -303,6 +311,7 @@ def test_a_table_is_learned_by_heart_or_not() -> None:
         assert [fault.kind for fault in looked.faults[:1]] == kinds
 
 
+@pytest.mark.slow
 def test_a_layer_of_one_unit_is_made_wide() -> None:
     """32 columns that are to come out again, through a single unit."""
     torch.manual_seed(0)
@@ -316,6 +325,7 @@ def test_a_layer_of_one_unit_is_made_wide() -> None:
     assert model[0].out_features == 1
 
 
+@pytest.mark.slow
 def test_what_nothing_mends_is_said() -> None:
     """Two inputs that say nothing of the targets, and too few weights to learn these by heart."""
     torch.manual_seed(0)
@@ -326,6 +336,7 @@ def test_what_nothing_mends_is_said() -> None:
     assert "none of the" in looked.faults[0].message
 
 
+@pytest.mark.slow
 def test_a_fault_that_was_seen_is_mended() -> None:
     torch.manual_seed(0)
     net = mlp(nn.Softmax(1))
@@ -381,6 +392,7 @@ class Lightning(nn.Module):
         return {"optimizer": torch.optim.Adam(self.parameters(), self.rate)}
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(("rate", "kind"), [(1e-3, None), (1e-6, "learning rate")])
 def test_a_lightning_module_brings_its_own(rate: float, kind: str | None) -> None:
     torch.manual_seed(0)

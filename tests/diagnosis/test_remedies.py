@@ -56,6 +56,7 @@ def test_the_copy_is_judged_as_the_model_would_be_after_the_call() -> None:
     assert tried[0].helps and len(tried) == 1  # what helps ends the search
 
 
+@pytest.mark.slow
 def test_with_a_trial_the_copies_have_one_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys.modules["epoch0.diagnosis.trial"], "OTHERS", 3)
     net, (x, y) = deep(), batch()

@@ -103,6 +103,7 @@ def carried(walk: Callable[[Tensor], list[Tensor]], start: Tensor) -> list[float
     return torch.stack(squares).mean(0).sqrt().tolist()
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("case", CASES)
 def test_carried_through_layers_as_plain_autograd_carries_it(case: str) -> None:
     net, x, y, walk = built(case)

@@ -120,6 +120,7 @@ def test_many_small_trials_travel_together(two):
     assert time.perf_counter() - begun < 15  # 5 ms a trial; measured: 0.3 ms, and 1.5 ms for one dask task a trial
 
 
+@pytest.mark.slow
 def test_a_worker_has_one_thread_and_this_process_keeps_its_own(tmp_path, monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "3")
     before, main, threads = dict(os.environ), dict(sys.modules["__main__"].__dict__), torch.get_num_threads()
@@ -132,6 +133,7 @@ def test_a_worker_has_one_thread_and_this_process_keeps_its_own(tmp_path, monkey
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="a setting of glibc")
 def test_a_worker_keeps_memory_for_the_next_step(monkeypatch):
     spec = {"steps": 11, "numbers": 500_000, "pieces": 10}
@@ -143,6 +145,7 @@ def test_a_worker_keeps_memory_for_the_next_step(monkeypatch):
     assert seen["kept"] == "65536" and seen["faults"] > 0.5 * pages
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="a setting of glibc")
 def test_a_process_keeps_memory_for_the_next_step_when_it_is_told():
     script = (
@@ -221,6 +224,7 @@ def test_a_trial_that_refuses_its_input(two):
     assert isinstance(caught.value, TrialInputError) and "\n" not in str(caught.value)
 
 
+@pytest.mark.slow
 def test_a_worker_killed_by_its_trial_is_replaced(two, tmp_path, capfd):
     wanted = trials("die", 40, bad=[7, 8], once=True, marks=str(tmp_path))
     assert [result["seed"] for result in run(wanted, engine=two)] == list(range(40))
@@ -238,6 +242,7 @@ def test_a_trial_that_always_kills_its_worker_is_named(two, tmp_path):
     assert executions(tmp_path)[4] in (3, 4)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("workers", [1, 2])
 def test_trials_that_crash_at_once_are_reported_by_their_keys_and_all_others_finish(tmp_path, workers):
     wanted = trials("die", 30, bad=[0, 13, 29], how=signal.SIGSEGV, marks=str(tmp_path))
@@ -304,6 +309,7 @@ def test_kill_9_of_a_worker_loses_nothing(two, tmp_path):
     assert executions(tmp_path) == dict.fromkeys(range(8), 1)
 
 
+@pytest.mark.slow
 def test_workers_that_are_killed_while_they_start(monkeypatch):
     others = {*psutil.Process().children()}
     with Engine(workers=2) as engine:
@@ -538,6 +544,7 @@ def visible(engine: Engine) -> set[str]:
     return set().union(*by_process.values())
 
 
+@pytest.mark.slow
 def test_processes_share_accelerators(two) -> None:
     """Those that took the place of killed ones too."""
     assert visible(two) == {"5", "7"}

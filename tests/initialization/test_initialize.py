@@ -18,6 +18,7 @@ FAST = ("mlp tanh", "vgg, averages, tanh", "resnet, batch norm", "layer norm", "
 """Cases measured every time; the others are like one of them."""
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     "case", [c if c in FAST else pytest.param(c, marks=pytest.mark.slow) for c in (*CASES, "vgg, max pools")]
 )
@@ -73,6 +74,7 @@ def test_relu_is_he_and_zero_bias() -> None:
     assert done.layers[-1].weight_std == pytest.approx(1) and done.layers[-1].activation == "none"
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("target", [0.6, 1.0, 1.5])
 @pytest.mark.parametrize("how", ["theory", "measured"])
 def test_any_target(target: float, how: str) -> None:
@@ -82,6 +84,7 @@ def test_any_target(target: float, how: str) -> None:
     assert gain(net, x).chi_forward == pytest.approx(np.full(3, target), rel=0.1 if how == "theory" else 0.05)
 
 
+@pytest.mark.slow
 def test_residual_branches_share_the_target() -> None:
     net, x = residual_mlp(10, 256), vectors(16)
     done = initialize(net, x=x)
@@ -146,6 +149,7 @@ def test_tied_transpose() -> None:
     assert float(net.weight.detach().square().mean().sqrt()) * 10 == pytest.approx(done.layers[0].weight_std, rel=1e-5)
 
 
+@pytest.mark.slow
 def test_every_named_activation_has_an_edge() -> None:
     x = vectors(8)
     for name in e0.activations.KNOWN:

@@ -206,6 +206,7 @@ def test_running_statistics_are_a_fixed_map_in_theory() -> None:
     assert np.mean(chis, axis=0) == pytest.approx(np.array(TARGETS), rel=0.12)
 
 
+@pytest.mark.slow
 def test_running_statistics_measured() -> None:
     net, x = trained(normed()), images(8)
     done = initialize(net, x=x, batch_norm="eval", method="measured")

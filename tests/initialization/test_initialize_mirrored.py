@@ -55,6 +55,7 @@ def test_odd_and_even_activations_need_no_pairs(name: str) -> None:
     assert odd_half(get(name)) is None
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("act", [nn.ReLU, nn.GELU, nn.SiLU, nn.Softplus])
 def test_a_deep_network_starts_as_an_isometry(act: type[nn.Module]) -> None:
     net, x = deep(act, 30), vectors(8)
@@ -68,6 +69,7 @@ def test_a_deep_network_starts_as_an_isometry(act: type[nn.Module]) -> None:
     assert torch.allclose(net(x[:1] + x[1:2]), one + two, atol=1e-3)  # a straight line, though it is 30 layers deep
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("how", ["theory", "measured"])
 @pytest.mark.parametrize("act", [nn.LeakyReLU, nn.ELU, nn.Sigmoid, nn.GELU, nn.SELU])
 def test_the_gain_that_pairs_hand_on_is_the_target(act: type[nn.Module], how: str) -> None:
@@ -152,6 +154,7 @@ def test_no_pairs_where_another_path_uses_them_or_a_mask_is() -> None:
     assert not any("in pairs" in row.status for row in done.layers)
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("scale", [1e-3, 0.03, 1.0, 30.0, 1e3])
 @pytest.mark.parametrize("act", [nn.ReLU, nn.Tanh])
 def test_inputs_and_outputs_of_any_size_come_to_unit_size(act: type[nn.Module], scale: float) -> None:
@@ -284,6 +287,7 @@ def test_zeros_that_are_meant_stay() -> None:
     assert all(bool(layer.weight.any()) for layer in head if isinstance(layer, nn.Linear))
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("case", [pytest.param("batch norm", marks=pytest.mark.slow), "layer norm", "relu", "sigmoid"])
 def test_it_trains_what_does_not_train(case: str) -> None:
     """In torch's default weights the loss of a batch hardly falls in 40 steps; after the remedy it falls to a fifth."""

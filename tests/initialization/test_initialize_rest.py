@@ -282,6 +282,7 @@ def test_seeds_name_the_draw_by_the_parameter() -> None:
     assert torch.equal(longer[0].weight, one[0].weight)
 
 
+@pytest.mark.slow
 @given(
     density=st.floats(0.05, 1.0), chi=st.floats(0.3, 2.0), bias_std=st.floats(0.0, 0.6), scale=st.floats(0.1, 5.0),
     activation=st.sampled_from(["relu", "tanh", "gelu", "erf", "elu", "hardtanh", "silu", "softsign"]),

@@ -88,6 +88,7 @@ def compare(case: str, draws: int) -> tuple[np.ndarray, np.ndarray]:
     return np.maximum(np.abs(mean) - allowances[0], 0), error
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("case", [c if c in FAST else pytest.param(c, marks=pytest.mark.slow) for c in CASES])
 def test_the_mean_over_draws_is_the_target(case: str) -> None:
     off, error = compare(case, DRAWS)

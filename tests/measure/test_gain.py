@@ -33,6 +33,7 @@ def jacobian_gain(function: object, h: Tensor) -> float:
     return float(jacobian.double().square().sum() / outputs)
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_gains_are_those_of_the_explicit_jacobians(case: Case) -> None:
     g = gain(case.model, case.x, directions=DIRECTIONS)
@@ -53,6 +54,7 @@ def test_gains_are_those_of_the_explicit_jacobians(case: Case) -> None:
             assert layer.square_out == pytest.approx(float(h.double().square().mean()), rel=1e-5)
 
 
+@pytest.mark.sample(10)
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_gradient_norms_are_those_of_one_training_step(case: Case) -> None:
     stations = [case.x.clone().requires_grad_()]
@@ -144,6 +146,7 @@ ZOO: dict[str, tuple[nn.Module, tuple[int, ...], list[str]]] = {
 }  # fmt: skip
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("name", ZOO)
 def test_both_ways_estimate_one_number_on_any_model(name: str) -> None:
     model, shape, names = ZOO[name]
@@ -179,6 +182,7 @@ def test_the_table_of_a_network_that_leaves_the_range_of_floats() -> None:
     assert "times 10^3" in text and "grows" in text
 
 
+@pytest.mark.slow
 def test_relu_with_batch_norm_explodes_going_back() -> None:
     """Yang et al. 2019: pi / (pi - 1) a layer; width and batch leave about (1/width + 1/batch) of bias."""
     torch.manual_seed(0)
@@ -250,6 +254,7 @@ def test_same_seed_same_bits_and_global_streams_untouched() -> None:
     assert torch.equal(state, torch.get_rng_state())
 
 
+@pytest.mark.slow
 def test_errors_are_honest() -> None:
     """Over 60 seeds the spread of the estimates agrees with the stated standard errors (chi2, 59 df: 1e-4 outside)."""
     torch.manual_seed(1)

@@ -69,6 +69,7 @@ LINEAR: dict[str, tuple[nn.Module, tuple[int, ...]]] = {
 }
 
 
+@pytest.mark.sample(12)
 @pytest.mark.parametrize("name", LINEAR)
 def test_linear_layers_have_exactly_their_jacobian(name: str) -> None:
     net, shape = LINEAR[name]
@@ -152,6 +153,7 @@ def dense_norm(activation: Callable[[], nn.Module]) -> nn.Module:
     )
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     ("build", "shape"), [(dense_norm, (8, 40)), (conv_norm, (3, 6, 4, 4))], ids=["dense", "convolution"]
 )
@@ -174,6 +176,7 @@ def test_batch_norm_in_the_mean_over_networks(
     assert (error < 0.025).all()
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("name", ZOO)
 def test_every_kind_of_layer_has_the_gain_of_its_law(name: str) -> None:
     """One table each; a table holds a disagreement by chance in 3 of 1000 cases, so 19 of them in 6 %; seeds fixed."""
@@ -200,6 +203,7 @@ def test_disagreements_by_chance_are_rare(name: str) -> None:
     assert len({seed for seed, *_ in wrong}) < 2, wrong
 
 
+@pytest.mark.slow
 def test_wide_networks_leave_little_room() -> None:
     """At width 1000 the allowed error is 2 %, and measurement stays within it: a wrong law would be seen."""
     torch.manual_seed(0)

@@ -25,6 +25,7 @@ def exact_growth(width: int, std: float) -> float:
     return std / math.sqrt(width) * float((np.exp(log_pmf) * mean_chi).sum())
 
 
+@pytest.mark.slow
 def test_dense_gaussian_growth_is_the_exact_law() -> None:
     # 4 layers x 2 widths, |z| < 4: false-alarm rate 5e-4; seeds fixed
     for width, networks in ((10, 3000), (100, 200)):

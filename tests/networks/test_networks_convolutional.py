@@ -82,6 +82,7 @@ def mean_squares(nets: list[nn.Module], x: Tensor) -> Tensor:
         return torch.stack([net(x).double().square().mean() / x.square().mean() for net in nets])
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("inputs", [(2, 9), (1, 5, 4)])
 @pytest.mark.parametrize("law", [e0.Gaussian(math.sqrt(2)), e0.Sparse(e0.Uniform(math.sqrt(12)), 0.5)], ids=repr)
 def test_he_keeps_the_mean_square_of_a_relu_v_cnn(law: e0.Law, inputs: tuple[int, ...]) -> None:
@@ -118,6 +119,7 @@ def test_v_cnn_stays_on_the_edge_of_chaos(activation: str) -> None:
         assert abs(values.mean() - 1) < 5 * values.std(ddof=1) / math.sqrt(40) + 1 / 100
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("stable", [False, True])
 @pytest.mark.parametrize(("activation", "share", "inputs"), [("identity", 1.0, (6,)), ("relu", 0.5, (6,)),
                                                              ("relu", 0.5, (2, 4))])  # fmt: skip
@@ -206,6 +208,7 @@ def test_backward_reaches_every_weight(name: str) -> None:
     assert all(bool(p.grad.isfinite().all()) and bool(p.grad.any()) for p in net.parameters() if p.dim() >= 2)
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("name", SMALL)
 def test_regions_on_a_line(name: str) -> None:
     net, shape = build(name, biases=e0.Gaussian(0.1))

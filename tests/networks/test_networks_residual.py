@@ -36,6 +36,7 @@ def test_parameters_on_cifar(depth: int, published: int) -> None:
     assert parameters(resnet(depth)) == published
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     ("depth", "published"),
     [(18, 11_689_512), (34, 21_797_672), (50, 25_557_032), (101, 44_549_160), (152, 60_192_808)],
@@ -187,6 +188,7 @@ def test_any_activation(activation: str | e0.activations.Activation) -> None:
     assert net(torch.ones(2, 3, 8, 8, dtype=torch.float64)).shape == (2, 10)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("name", LARGE_ARE_SLOW)
 def test_regions_on_a_line(name: str) -> None:
     net = resnet(**SMALL[name])
@@ -240,6 +242,7 @@ def stage_squares(stable: bool, seeds: range) -> Tensor:
     return torch.tensor(rows).double()
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("stable", [False, True])
 def test_a_block_adds_its_branch_in_the_mean(stable: bool) -> None:
     """With He's law and circular padding E|sum|^2 = (1 + 2 scale^2) E|x|^2 exactly, at any width.

@@ -60,6 +60,7 @@ def test_the_figures_are_there_in_the_papers_order() -> None:
     assert catalogue.expand("arpit-bengio") == [f"arpit-bengio/{figure}" for figure in FIGURES + THEOREMS]
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("figure", FIGURES + THEOREMS)
 def test_a_figure_runs_small_through_the_same_code(figure: str) -> None:
     artifact, setting = artifact_of(figure), tiny(figure)
@@ -252,6 +253,7 @@ def alone(spec, count, seed):
     return found["activation_square"], found["gradient_square"]
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("init", norms.INITS)
 def test_the_ratios_follow_their_laws(init: str) -> None:
     # small inputs leave the softmax flat, so that the error does not depend on the activations (Theorem 3 assumes it)
@@ -343,6 +345,7 @@ def many(figure):
     return setting.but(runs={"width": [24 * count for count in setting["runs"]]})
 
 
+@pytest.mark.slow
 def test_all_claims_of_figure_1_hold_where_the_theory_does() -> None:
     for figure, count in (("fig1a", 5), ("fig1b", 6)):
         setting = many(figure)
@@ -377,6 +380,7 @@ DEPTH_CASES = [
 ]
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(("figure", "changes", "expected"), DEPTH_CASES)
 def test_claims_of_figure_1_come_out_each_way(figure, changes, expected) -> None:
     setting = many(figure)
@@ -462,6 +466,7 @@ UNEVEN_CASES = [
 ]
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(("changes", "expected"), UNEVEN_CASES)
 def test_claims_of_figure_3_come_out_each_way(changes, expected) -> None:
     setting = setting_of("fig3")
@@ -471,6 +476,7 @@ def test_claims_of_figure_3_come_out_each_way(changes, expected) -> None:
         assert wanted in {value for text, value in told.items() if part in text}, (part, told)
 
 
+@pytest.mark.slow
 def test_widths_that_vary_less_where_v_is_larger_contradict_the_growth() -> None:
     setting = setting_of("fig3")
     results = made_up_uneven(setting)

@@ -79,6 +79,7 @@ def test_the_figures_are_there_in_the_papers_order() -> None:
     assert catalogue.expand("raghu")[0] == "raghu/fig1"  # the others have tests of their own
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("name", NAMES)
 def test_a_figure_runs_small_through_the_same_code(name: str, results_of) -> None:
     artifact, setting = artifact_of(name), tiny(name)
@@ -117,6 +118,7 @@ def spec_of(at, **fields):
     return Spec(data="digits", at=at, batch_size=32, learning_rate=1e-3, **fields)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("count", [1, 2])
 def test_a_run_measures_what_its_networks_are_at_each_epoch(count: int, monkeypatch) -> None:
     spec = spec_of((0.0, 0.2, 0.4), depth=2, width=5, lines=4, linear_lines=2, points=6, networks=count)
@@ -314,6 +316,7 @@ def test_theorem_3_is_refused_where_it_is_not_so() -> None:
         assert [claim.verdict for claim in claims] == [verdict] * 3
 
 
+@pytest.mark.slow
 def test_bounds_of_the_boundary_by_hand_and_refused_where_they_are_not_so() -> None:
     """One neuron of one input, relu(w x + b), with w of +-sqrt 2: gradients and the bound in closed form."""
     spec = Spec(breakpoints=1, law="±1", neurons=1, depth=1, inputs=1, bias_std=0.5, networks=100, points=2)

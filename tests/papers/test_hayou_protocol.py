@@ -119,6 +119,7 @@ def test_without_pruning_nothing_is_masked(trained) -> None:
         masks_of(trained[0])
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("method", PRUNING)
 def test_every_method_leaves_exactly_the_sparsity_and_zeros_to_the_end(trained, method: str) -> None:
     found = run(replace(TINY, method=method), 1)
@@ -174,6 +175,7 @@ def test_the_batch_norm_mode_of_scores_is_obeyed() -> None:
 # ---- the reference
 
 
+@pytest.mark.slow
 def test_the_reference_prunes_trained_networks_by_obd_in_rounds(monkeypatch) -> None:
     recipe = replace(TINY, method="obd", sparsity=0.75, obd_rounds=2)
     seen = []
@@ -249,6 +251,7 @@ class Killed(Exception):
 
 
 # each training tests itself before the first epoch and after each: sbp-sr 3 times, OBD 3 + 3 + 3 times
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     ("method", "tests"), [("sbp-sr", 2), pytest.param("obd", 3, marks=pytest.mark.slow), ("obd", 6)]
 )

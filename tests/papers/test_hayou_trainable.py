@@ -163,6 +163,7 @@ def test_claims_hold_for_the_papers_picture_and_fail_for_others() -> None:
     assert worse["b"][1] == "fails"
 
 
+@pytest.mark.slow
 def test_pictures_and_words() -> None:
     results = made_up(SETTING, as_in_the_paper)
     few = copy.deepcopy(results)

@@ -48,6 +48,7 @@ def results_of(artifact, setting):
 # ---- every figure, small
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("figure", ["fig1", *SWEEPS, "fig4a", "fig4b", "lemma10", "th2"])
 def test_a_figure_runs_small_through_the_same_code(figure: str) -> None:
     artifact, setting = catalogue.find(f"price-tanner/{figure}"), tiny(figure)
@@ -373,6 +374,7 @@ def test_claims_about_the_circle_come_out_each_way(factor: float, expected: tupl
 # ---- whole presets
 
 
+@pytest.mark.slow
 def test_theorem_2_multiplies_what_each_layer_has_and_is_refused_where_it_is_not_so() -> None:
     """Three layers by hand: alpha M sqrt(k) / 2 with M = std sqrt(2/pi), E abs(w) / sqrt 2, the same."""
     artifact, setting = catalogue.find("price-tanner/th2"), setting_of("th2").but(networks=4)

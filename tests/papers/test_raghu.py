@@ -50,6 +50,7 @@ def run(artifact, setting) -> list[dict]:
     return [resolve(trial.function)(trial.spec, trial.seed) for trial in artifact.trials(setting)]
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("name", CURVES + SWEEPS + STATEMENTS)
 def test_from_trial_to_picture(name: str) -> None:
     artifact, setting = small(name)

@@ -154,6 +154,7 @@ def test_behind_dead_neurons_nothing_switches(method: str) -> None:
     assert found.points < 2000
 
 
+@pytest.mark.slow
 def test_an_output_that_rests() -> None:
     """Narrow ReLU networks whose outputs are 0 for whole stretches of the sweep: both methods end, and agree."""
     nets = e0.networks.ensemble(20, [6, 2, 2, 2, 1], "relu", seed=0)
@@ -161,6 +162,7 @@ def test_an_output_that_rests() -> None:
     assert exact.flips.tolist() == refined.flips.tolist() and (exact.flips == 0).any() and (exact.flips > 0).any()
 
 
+@pytest.mark.slow
 def test_convolutions_pools_and_residual_sums_are_swept() -> None:
     torch.manual_seed(1)
     model = nn.Sequential(
@@ -182,6 +184,7 @@ def test_convolutions_pools_and_residual_sums_are_swept() -> None:
         assert found.flips[0] == int(changes.sum()) and found.layer == str(place)
 
 
+@pytest.mark.slow
 def test_warnings_as_errors() -> None:
     """A first run in a fresh process, where torch imports code that warns about itself."""
     program = (

@@ -115,6 +115,7 @@ def test_costs_count_every_run_and_train_one_layer(name: str, preset: str) -> No
     assert free == ["14.weight", "14.bias"] and costs[-1].inputs == (inputs,)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("name", ["fig7", "fig17"])
 def test_from_trial_to_picture(name: str) -> None:
     artifact, setting = find(f"raghu/{name}"), small(10 if name == "fig17" else 0)

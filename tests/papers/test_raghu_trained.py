@@ -56,6 +56,7 @@ def results_of(artifact: Any, setting: Any, ran: dict[str, dict[str, Any]]) -> l
     return [ran[trial.key] for trial in trials]
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("name", FIGURES)
 def test_from_trial_to_picture(name: str, ran: dict[str, dict[str, Any]]) -> None:
     artifact, setting = small(name)

@@ -149,6 +149,7 @@ def test_networks_that_missed_the_accuracy_are_named_and_left_out() -> None:
             assert f"{5 * missed} networks that missed the accuracy left out" in title
 
 
+@pytest.mark.slow
 def test_artifacts_run_through_on_a_tiny_setting() -> None:
     setting = PRESETS["quick"].but(spec=TINY, weight_std=(1.2, 1.6, 2.0))
     made = setting.trials()

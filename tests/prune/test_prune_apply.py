@@ -73,6 +73,7 @@ OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
 }
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("name", OPTIMIZERS)
 @pytest.mark.parametrize("half", [False, True])
 def test_pruned_weights_stay_zero(name: str, half: bool) -> None:

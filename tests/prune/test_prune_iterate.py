@@ -57,6 +57,7 @@ def test_synaptic_flow_by_hand(steps: int) -> None:
     assert masks.kept == total - round(0.97 * total)
 
 
+@pytest.mark.slow
 def test_rounds_keep_alive_what_one_round_empties() -> None:
     model = mlp([50, *[40] * 12, 5], "relu")
     with torch.no_grad():
@@ -66,6 +67,7 @@ def test_rounds_keep_alive_what_one_round_empties() -> None:
     assert len(often.dead) == 0 and once.kept == often.kept and once != often
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("schedule", ["exponential", "linear"])
 @pytest.mark.parametrize("already", [False, True])
 def test_the_quick_rounds_of_synaptic_flow(schedule: str, already: bool) -> None:

@@ -198,6 +198,7 @@ def test_a_realistic_block_dead_channel_by_dead_channel() -> None:
     assert model.training and model.norm.num_batches_tracked == 0
 
 
+@pytest.mark.slow
 def test_deep_networks_neither_overflow_nor_vanish() -> None:
     model = mlp([30] * 120, "tanh")
     full = keep(magnitude(model), 0.0)

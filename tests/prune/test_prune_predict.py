@@ -118,6 +118,7 @@ def worst(scores: dict[str, Tensor], sparsity: float) -> float:
     return max(abs(predicted[name] - float(masks[name].double().mean())) for name in scores)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("weight_std", [1.3956, pytest.param(1.3156, marks=pytest.mark.slow), 1.0, 1.6])
 def test_measured_moments_of_a_50_layer_tanh_network(weight_std: float) -> None:
     scores = snip(tanh_net(50, 100, weight_std, 0.3, 3), [batch(100)])

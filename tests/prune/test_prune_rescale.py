@@ -190,6 +190,7 @@ def test_measured_gives_the_variance_of_theory_after_each_layer() -> None:
 # ---- gains, measured
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     "sparsity", [*(pytest.param(each, marks=pytest.mark.slow) for each in (0.5, 0.7, 0.8, 0.95)), 0.9]
 )
@@ -363,6 +364,7 @@ def test_the_result_reads_well() -> None:
     assert done.to_dict()["layers"][0]["name"] == "0.weight"
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("method", ["layer", "row"])
 def test_a_note_says_where_the_masks_know_the_signals(method: str) -> None:
     """Twin: the mean square of what plain modules return, layer by layer. Masks of SNIP with ReLU, and random ones."""

@@ -64,6 +64,7 @@ def test_break_points_of_many_networks(sizes: list[int], activation: str, bias_s
     assert break_points(sizes, activation, bias_std, 240, output=output)
 
 
+@pytest.mark.slow
 def test_narrow_layers_close_ways() -> None:
     """Behind layers of two neurons many folds cannot be seen in the output; far more than errors apart."""
     random = nets(300, [3, 3, 2, 3, 1], "relu", 0.5)
@@ -87,6 +88,7 @@ def edges_and_vertices(sizes: list[int], activation: str, bias_std: float, netwo
     return exact.shape == (networks // 3, 4)
 
 
+@pytest.mark.slow
 def test_edges_and_vertices_in_a_window() -> None:
     assert edges_and_vertices([3, 4, 3, 4, 1], "relu", 0.5, 30)
 
@@ -125,6 +127,7 @@ def test_first_layer_in_closed_form() -> None:
     assert abs(found.expected - expected) < 4 * found.expected_error < 1.5
 
 
+@pytest.mark.slow
 def test_uniform_biases_and_other_windows() -> None:
     random = ensemble(80, [2, 6, 5, 1], biases=Uniform(0.8), seed=3, dtype=torch.float64)
     triangle = torch.tensor([[0.0, 0.0], [1.5, 0.2], [0.3, 1.0]])

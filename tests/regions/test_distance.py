@@ -67,6 +67,7 @@ def test_twin_by_autograd(name: str) -> None:
         assert finite == pytest.approx(other[np.isfinite(other)], rel=1e-7)
 
 
+@pytest.mark.sample(6)
 @pytest.mark.parametrize("name", NETWORKS)
 def test_pattern_holds_up_to_the_distance_and_changes_there(name: str) -> None:
     model, shape = deepcopy(NETWORKS[name])
@@ -99,6 +100,7 @@ def exits(record: Recorder, x: Tensor, directions: Tensor, reach: float) -> np.n
     return high.numpy()
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("name", ["skip", "convolutional", "max pool", "overlapping pool", "batch norm", "maxout"])
 def test_no_direction_of_a_circle_leaves_sooner(name: str) -> None:
     """Networks of every kind behind two inputs: 1,500 directions around each point, then finer around the best ten."""

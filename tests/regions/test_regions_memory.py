@@ -14,6 +14,7 @@ NETWORKS = networks()
 SQUARE = torch.tensor([[-1.0, -1.0], [1.0, -1.0], [1.0, 1.0], [-1.0, 1.0]], dtype=torch.float64)
 
 
+@pytest.mark.sample(7)
 @pytest.mark.parametrize("name", NETWORKS)
 @pytest.mark.parametrize("kind", ["segment", "line"])
 def test_split_lines_are_the_same(name: str, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -29,6 +30,7 @@ def test_split_lines_are_the_same(name: str, kind: str, monkeypatch: pytest.Monk
         assert other.certificate.holds and one.certificate.zeros == other.certificate.zeros
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("name", NETWORKS)
 def test_split_planes_are_the_same(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     model, shape = NETWORKS[name]
@@ -98,6 +100,7 @@ def test_too_many_break_points_for_the_memory_are_refused() -> None:
         regions.count(net, (x0, x1), memory=1e5)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("activation", ["relu", "hardtanh"])
 @pytest.mark.parametrize("kind", ["segment", "line"])
 def test_ensembles_are_their_networks(activation: str, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -77,6 +77,7 @@ def test_zero_biases_meet_in_the_apex(centre) -> None:
     assert (p.edges[inner] == np.flatnonzero(apex)[0]).any(axis=1).all()  # every boundary is a ray from the apex
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", NETWORKS)
 def test_twin_by_clipping(name: str, seed: int) -> None:
@@ -148,6 +149,7 @@ def test_duplicated_dead_and_parallel_neurons() -> None:
     check(grid)
 
 
+@pytest.mark.slow
 def test_pooling_what_is_zero_everywhere_makes_no_regions() -> None:
     """ReLU and max pooling commute: the linear regions are the same, though many windows hold nothing but zeros."""
     torch.manual_seed(0)

@@ -48,6 +48,7 @@ def described(polygons: list[np.ndarray]) -> np.ndarray:
     return np.array(sorted(rows))
 
 
+@pytest.mark.slow
 @settings(max_examples=10)
 @given(channels=st.sampled_from([[1], [2], [1, 2]]), hidden=st.integers(2, 5), seed=st.integers(0, 500))
 def test_every_vertex_is_needed_and_polygons_are_those_of_clipping(channels, hidden, seed) -> None:

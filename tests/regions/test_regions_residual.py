@@ -43,6 +43,7 @@ def signs(record: Recorder, points: Tensor) -> np.ndarray:
     return torch.cat([z.flatten(1) > 0 for _, z in record(points)], 1).numpy()
 
 
+@pytest.mark.slow
 def test_every_sign_at_every_sample_follows_from_the_break_points(resnet: nn.Module) -> None:
     record = Recorder(resnet)
     x0, x1 = ends()
@@ -77,6 +78,7 @@ def test_break_points_are_zeros_of_their_owner_where_its_sign_changes(resnet: nn
         assert float(before[layer][i, neuron]) * float(after[layer][i, neuron]) < 0
 
 
+@pytest.mark.slow
 def test_pieces_of_a_residual_line_are_the_whole(resnet: nn.Module, monkeypatch: pytest.MonkeyPatch) -> None:
     x0, x1 = ends()
     whole = regions.on_line(resnet, x0, x1)

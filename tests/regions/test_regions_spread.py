@@ -22,6 +22,7 @@ def same_bits(one: regions.PlanePartition, other: regions.PlanePartition) -> boo
     return same and one.per_layer == other.per_layer and one.certificate == other.certificate
 
 
+@pytest.mark.slow
 @settings(max_examples=4)
 @given(name=st.sampled_from(sorted(NETWORKS)), seed=st.integers(0, 99), block=st.sampled_from([8_000, 40_000]))
 def test_threads_change_nothing(name: str, seed: int, block: int) -> None:
@@ -49,6 +50,7 @@ def test_progress_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
         assert "layer" in told[5][1] and "cells" in told[-1][1]
 
 
+@pytest.mark.slow
 def test_a_failing_strip_stops_all(monkeypatch: pytest.MonkeyPatch) -> None:
     net = recipe([2, 48, 48, 48, 1], 0.1)
     monkeypatch.setattr("epoch0.regions.walk.BLOCK", 50_000)

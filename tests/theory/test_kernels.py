@@ -42,6 +42,7 @@ def off_the_twin(name: str, b: float, architecture: str) -> float:
     return max(float(np.abs(one - two).max() / np.abs(two).max()) for one, two in pairs)
 
 
+@pytest.mark.sample(7)
 @pytest.mark.parametrize(
     ("name", "b", "architecture"),
     [
@@ -59,6 +60,7 @@ def test_against_the_slow_twin(name: str, b: float, architecture: str) -> None:
     assert off_the_twin(name, b, architecture) < 1e-10
 
 
+@pytest.mark.slow
 def test_kink_without_closed_form() -> None:
     """elu, inputs of their own lengths."""
     x = np.random.default_rng(3).normal(size=(4, 4))
@@ -74,6 +76,7 @@ def test_against_the_slow_twin_at_leisure(name: str) -> None:
     assert off_the_twin(name, 0.3, "dense") < 1e-10
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     ("name", "w", "b"), [("tanh", 1.3, 0.2), ("tanh", 2.0, 0.1), ("relu", 1.4, 0.0), ("erf", 1.0, 0.3)]
 )
@@ -111,6 +114,7 @@ def test_nothing_comes_in(name: str) -> None:
             np.testing.assert_allclose(found.ntk, b**2, atol=1e-300)
 
 
+@pytest.mark.slow
 def test_kinks_away_from_zero_tell_their_error() -> None:
     """hardswish is exact at one length; a table of several variances measures its error."""
     x = np.array([[1.0, 0.5], [0.4, -1.0]])
@@ -144,6 +148,7 @@ def test_arc_cosine_and_arcsine() -> None:
     np.testing.assert_allclose(kernel(x, activation="erf", weight_std=1.0, depth=1).nngp, arcsine, atol=1e-13)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("count", [2, 8, 512])
 def test_float32_inputs_in_the_chaotic_phase(count: int) -> None:
     """erf, weight_std^2 = 2, no biases, depth 100: every diagonal entry is the fixed point."""

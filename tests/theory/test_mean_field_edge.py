@@ -22,6 +22,7 @@ HAVE_AN_EDGE = [
 ]  # fmt: skip
 
 
+@pytest.mark.sample(11)
 @pytest.mark.parametrize(("name", "bias_std"), HAVE_AN_EDGE)
 def test_on_the_edge_chi_is_one_at_an_attracting_fixed_point(name: str, bias_std: float) -> None:
     point, rule = edge_of_chaos(name, bias_std=bias_std), activations.get(name)
@@ -226,6 +227,7 @@ def test_bad_input(make, says: str) -> None:
         make()
 
 
+@pytest.mark.slow
 def test_the_table_of_the_page_is_true() -> None:
     page = (Path(__file__).parents[2] / "docs" / "mean-field.md").read_text()
     lines = [line.strip().strip("|").split("|") for line in page.splitlines() if "|" in line]

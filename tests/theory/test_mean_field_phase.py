@@ -54,6 +54,7 @@ def test_correlation_map_is_convex_with_slope_chi_at_one(case: tuple[str, float,
     assert slope == pytest.approx(chi(name, weight_std, q), rel=1e-3)
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     ("name", "weight_std", "bias_std"),
     [
@@ -136,6 +137,7 @@ def test_density_enters_as_fewer_weights() -> None:
     assert "density=0.36" in str(sparse)
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("name", ["tanh", "relu", "gelu", "elu", "sigmoid", "sin"])
 def test_phase_diagram_is_the_phases(name: str) -> None:
     widest = 20.0 if name == "sigmoid" else 2.5

@@ -99,6 +99,7 @@ def width_300() -> tuple[list[Setting], Seen]:
     return some, dense(some, 300, 10, 50)
 
 
+@pytest.mark.slow
 def test_networks_of_width_300_are_in_the_band(width_300: tuple[list[Setting], Seen]) -> None:
     wrong, spread = outside(*width_300, 300, 1e-12)
     assert not wrong and not spread, "\n".join(wrong + spread)
@@ -117,6 +118,7 @@ def test_networks_of_width_2000_and_depth_50_are_in_the_band() -> None:
     assert not wrong and not spread, "\n".join(wrong + spread)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("activation", POINTS)
 def test_maps_are_those_of_the_quadrature_twin(activation: str) -> None:
     """The twin's error is below 2e-7 here (against twice as fine panels); chi by a separate one-dimensional sum."""

@@ -183,6 +183,7 @@ class TestTwins:
         twin = [0.5**width + mass @ stats.chi2.cdf(width * value / 2, on) for value in x]
         np.testing.assert_allclose(norms.NormRatio((width,)).cdf(x), twin, atol=1e-11)
 
+    @pytest.mark.sample(1)
     @pytest.mark.parametrize(("widths", "scales"), [((3, 4), ()), ((5, 20, 9), (0.5, 2.0, 1.3)), ((50,) * 8, ())])
     def test_moments_are_integrals_of_the_law(self, widths: tuple[int, ...], scales: tuple[float, ...]) -> None:
         law = norms.NormRatio(widths, scales)
@@ -196,6 +197,7 @@ class TestTwins:
             law.mean_distortion, rel=1e-4
         )
 
+    @pytest.mark.sample(2)
     @pytest.mark.parametrize("width", [1, 5, 60])
     @pytest.mark.parametrize("scale", [0.3, 2.5])
     def test_mean_distortion_by_quadrature(self, width: int, scale: float) -> None:
@@ -273,6 +275,7 @@ class TestLaws:
             if found > 0:  # what is missing is of the order of the logarithm of the width: Cramer's theorem
                 assert -math.log(found) <= width * rate + 0.5 * math.log(width) + 8
 
+    @pytest.mark.slow
     @settings(max_examples=6)
     @given(st.lists(st.tuples(st.integers(1, 300), st.floats(0.1, 10)), min_size=1, max_size=3), st.floats(0.01, 0.99))
     def test_scales_only_scale(self, layers: list[tuple[int, float]], p: float) -> None:

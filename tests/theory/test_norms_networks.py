@@ -51,6 +51,7 @@ def often(events: np.ndarray, chance: float) -> bool:
     return bool(abs(events.mean() - chance) < SDS * math.sqrt(chance * (1 - chance) / len(events)) + 1e-12)
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     ("inputs", "width", "networks"), [(1, 5, 10_000), (4, 20, 10_000), (1, 100, 10_000), (4, 500, 4_000)]
 )
@@ -65,6 +66,7 @@ def test_one_layer(width: int, networks: int, inputs: int) -> None:
     assert often(off <= law.distortion_quantile(0.95), 0.95)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     ("init", "sizes", "networks"),
     [
@@ -138,6 +140,7 @@ def gradients(
     return ratios, np.nan_to_num(steps)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     ("init", "sizes", "networks"),
     [
@@ -153,6 +156,7 @@ def test_gradient_law_under_the_papers_assumption(sizes: list[int], networks: in
         assert follows(ratios[:, layer - 1], norms.NormRatio.gradient(sizes, layer, init))
 
 
+@pytest.mark.slow
 def test_gradient_law_of_networks() -> None:
     """The way back through the network's own weights: the assumption is wrong by something of order 1/width only."""
     sizes = [20, 100, 60, 100, 40]

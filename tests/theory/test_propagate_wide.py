@@ -72,6 +72,7 @@ def test_residual_networks(activation: str, word: str, scale: float) -> None:
         assert (np.abs(theory[: len(seen)] - seen.numpy()) < LIMIT * error.numpy()).all(), (name, theory, seen, error)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("weight_std", [1.0, math.sqrt(2)])
 def test_residual_relu_in_closed_form(weight_std: float) -> None:
     """q = (1 + sigma_w^2/2)^l and 1 - c ~ kappa / l^2, kappa = (9 pi^2/2) (1 + 2/sigma_w^2)^2.

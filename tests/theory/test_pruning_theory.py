@@ -24,6 +24,7 @@ def weight_std_of(chi: float, bias_std: float = 0.3) -> float:
     return float(brentq(miss, 0.01, 1.39))
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     "chi", [*(pytest.param(each, marks=pytest.mark.slow) for each in (0.95, 0.8, 0.7, 0.5)), 0.9, 0.202]
 )
@@ -40,6 +41,7 @@ def test_critical_sparsity_of_ordered_networks(chi: float) -> None:
     assert set(found.at_risk) >= {"1", "2", "3"} if chi < 0.85 else True
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     ("activation", "weight_std", "bias_std", "widths", "sparsity"),
     [
@@ -68,6 +70,7 @@ def test_mean_densities(
     assert kept / sum(row.weights for row in found.layers) == pytest.approx(1 - sparsity, abs=2e-3)
 
 
+@pytest.mark.slow
 def test_vanishing_layers_in_number() -> None:
     """The expected number of empty layers of 60, ordered phase: 6.4 (sd 3.4) over 60 networks, predicted 6.2; the mean
     of 12 has a standard error of 1 and misses the bound with a chance of 0.5 %."""
@@ -112,6 +115,7 @@ def test_layers_of_their_own_scales_and_bad_luck_named() -> None:
     assert asdict(found.layers[0])["layer"] == "layer0"
 
 
+@pytest.mark.slow
 def test_reproducible_and_close_between_seeds() -> None:
     arguments = ("tanh", 1.2415, 0.3, [100] * 41, 0.5)
     first, again, other = (predicted_density(*arguments, seed=seed) for seed in (0, 0, 1))

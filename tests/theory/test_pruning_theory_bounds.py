@@ -63,6 +63,7 @@ def brute_bound(ratio: float, weights: int, points: int, many_eps: int) -> float
     return best
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(("gamma", "corrected", "printed"), [(2, 0.996, 0.961), (5, 0.935, 0.598), (10, 0.812, 0.327)])
 def test_proposition_4_against_its_definition(gamma: int, corrected: float, printed: float) -> None:
     found, paper = magnitude_bound(gamma, 10_000), magnitude_bound(gamma, 10_000, paper=True)
@@ -82,6 +83,7 @@ def test_the_condition_of_proposition_4_grows_with_x() -> None:
         assert (np.diff(power) > 0).all() and ratio < power[0] and power[-1] < ratio**2
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(("gamma", "measured"), [(2, 0.995), (5, 0.928), (10, 0.800)])
 def test_magnitude_pruning_of_a_weak_layer(gamma: int, measured: float) -> None:
     """L = N = 100, one layer's variance gamma times smaller, 48 drawings: their spread is 0.003, 0.02, 0.034, so the

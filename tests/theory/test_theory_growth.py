@@ -297,6 +297,7 @@ class TestLawOverDepth:
         assert both.zero_probability == pytest.approx(1 - (1 - 1 / 8) * (1 - 1 / 16))
         assert both.mean == pytest.approx(first.mean * second.mean)
 
+    @pytest.mark.sample(3)
     @pytest.mark.parametrize(
         "widths", [(1,), (2, 3), (100,) * 5, (784,) * 10, (10**6, 10**6), (3, 50, 2000), (1,) * 10]
     )
@@ -368,6 +369,7 @@ class TestLaws:
             if getattr(one, name) is not None:
                 assert getattr(other, name) == pytest.approx(factor * getattr(one, name), rel=1e-9)
 
+    @pytest.mark.slow
     @given(st.floats(0.05, 0.99), st.integers(1, 40), st.integers(1, 40))
     def test_more_inputs_widen_the_interval(self, density: float, width: int, fan_in: int) -> None:
         law = Sparse(Gaussian(1.0), density)

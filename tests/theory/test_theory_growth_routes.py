@@ -164,6 +164,7 @@ CASES = [
 ]
 
 
+@pytest.mark.sample(11)
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_one_layer_of_real_matrices(case: Case) -> None:
     fan_in, width = case.sizes

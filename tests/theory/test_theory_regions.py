@@ -37,6 +37,7 @@ def test_random_lines_reach_the_number_of_an_arrangement() -> None:
     assert regions.count(net, window) == arrangement_regions(9, 2) == 46
 
 
+@pytest.mark.slow
 def test_bounds_of_small_networks_written_out() -> None:
     assert upper_bound([3, 3], 1) == 4 * 4
     assert upper_bound([3, 3], 2, faces=2) == (1 + 6 + 15) ** 2
@@ -88,6 +89,7 @@ def test_first_layer_breaks_are_exact_at_any_width() -> None:
     assert both.shape == (2, 1) and both[0] == pytest.approx(both[1])
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("bias_std", [0.0, 0.5])
 def test_deep_layers_of_wide_networks(bias_std: float) -> None:
     """25 networks of width 128: layers agree within 4.5 standard errors and a share of 2 / width."""

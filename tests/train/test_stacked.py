@@ -34,6 +34,7 @@ def largest_difference(one: nn.Module, other: nn.Module) -> float:
 HOW = [partial(torch.optim.SGD, momentum=0.9, weight_decay=1e-3), torch.optim.Adam]
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("how", HOW, ids=["sgd", "adam"])
 def test_equals_training_one_by_one(how: object) -> None:
     """float32, 100 steps, every parameter of every network to 1e-6."""
@@ -93,6 +94,7 @@ def test_dropout_differs_between_networks_and_is_seeded() -> None:
     assert torch.equal(one(x), one(x)), "eval mode reaches the stacked architecture"
 
 
+@pytest.mark.slow
 def test_a_frozen_network_is_what_it_would_be_had_it_stopped_alone(tmp_path) -> None:
     data, nets = toy_data(), ensemble(6, [6, 16, 3], seed=1)
     held_out = toy_data(60)

@@ -66,6 +66,7 @@ def close(one: dict[str, Any], other: dict[str, Any]) -> None:
 
 
 # batches of 7: 23 examples leave one of 2 (one a rank), 22 one of 1 (nothing for rank 1), 26 one of 5 (3 and 2)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("examples", [22, 23, 26])
 def test_two_processes_are_one_with_the_joint_batch(tmp_path: Path, examples: int) -> None:
     options = ["--examples", str(examples), "--augment", "--steps", "20"]
@@ -95,6 +96,7 @@ class InParts(nn.Module):
         return torch.cat(outputs)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("examples", [22, 23])
 def test_batch_norm_normalizes_the_part_that_its_process_has(
     tmp_path: Path, examples: int, monkeypatch: pytest.MonkeyPatch
@@ -113,6 +115,7 @@ def test_batch_norm_normalizes_the_part_that_its_process_has(
         assert float((one - two).abs().max()) > 1e-3, "by the joint batch it would have been another network"
 
 
+@pytest.mark.slow
 def test_their_checkpoint_has_the_names_of_a_plain_one_and_resumes_to_the_bit(tmp_path: Path) -> None:
     options = ["--norm", "--augment", "--dropout", "0.3"]
     whole, _, _ = together(tmp_path / "whole", *options, "--steps", "24")

@@ -200,6 +200,7 @@ class Shards(torch.utils.data.Dataset):
         return X[index] + torch.rand(()) / 100, Y[index]
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("workers", [0, 1])
 def test_a_loader_is_trained_on_and_resumed_to_the_bit(tmp_path, workers: int) -> None:
     """Its order, its noise and dropout follow from the seed, through an interruption in the middle of an epoch."""
@@ -351,6 +352,7 @@ def test_the_chosen_device(monkeypatch: pytest.MonkeyPatch) -> None:
     assert precision_for("auto", torch.device("cpu")) == "float32"
 
 
+@pytest.mark.slow
 def test_a_residual_network_learns_in_bfloat16() -> None:
     """A few images learnt by heart, with everything at once."""
     x, y = torch.randn(16, 3, 32, 32, generator=generator(3)), torch.arange(16) % 4

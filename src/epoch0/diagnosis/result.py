@@ -325,9 +325,10 @@ class Checkup(Result):
         """This checkup and that of the same model after something was changed, side by side.
 
         >>> mended = epoch0.networks.mlp([64, 32, 32, 10], weights=epoch0.Gaussian(2.0), seed=0)
-        >>> print(checkup(net, x, y).compare(checkup(mended, x, y), ["All weights times 1.41."]))
+        >>> before, after = (checkup(one, x, y, trial=False) for one in (net, mended))
+        >>> print(before.compare(after, ["All weights times 1.41."]))
         Sequential  shape (100, 64)
-        before  ✓ trains  Trains with either, Adam at a rate of about 0.003 or SGD at 0.1.
+        before  ✓ trains  Trains with either, Adam at a rate of about 0.003 or SGD at 0.01.
                 Phase ...
 
         Args:

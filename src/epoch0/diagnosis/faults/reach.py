@@ -13,8 +13,8 @@ from torch.nn import functional as F
 ROWS = 64
 """With so many examples' targets is asked what the loss can reach."""
 
-STEPS = 400
-"""Steps of Adam with which a loss is minimized over outputs."""
+ROUNDS, STEPS = 4, 80
+"""A loss is minimized over outputs in rounds of so many steps of Adam, until a round gains little."""
 
 SHAPE_ONLY = ("View", "UnsafeView", "Squeeze", "Unsqueeze", "Reshape", "Alias", "Clone")
 ELEMENTWISE: dict[str, Callable[[Tensor], Tensor]] = {
@@ -164,16 +164,22 @@ def reach(output: Tensor, targets: Any, loss: Callable[[Any, Any], Tensor]) -> R
 
 def _least(score: Callable[[Tensor], Tensor], start: Tensor, size: float) -> tuple[float, Tensor]:
     """The least loss that Adam finds from there and where; minus infinity where it falls without bound."""
-    z = start.detach().clone().requires_grad_()
-    value, where = math.inf, z.detach().clone()
-    mean, square = torch.zeros_like(where), torch.zeros_like(where)
+    value, where, first, before = math.inf, start.detach().clone(), math.inf, math.inf
     with torch.enable_grad():
-        for step in range(STEPS):
+        for step in range(ROUNDS * STEPS):
+            at = step % STEPS
+            if at == 0:
+                if step and before - value <= 0.005 * (first - value):
+                    break
+                before, z = value, where.clone().requires_grad_()
+                mean, square = torch.zeros_like(where), torch.zeros_like(where)
             loss = _tried(score, z)
             if loss is None or not bool(loss.isfinite()):
                 break
-            if float(loss.detach()) < value:
-                value, where = float(loss.detach()), z.detach().clone()
+            now = float(loss.detach())
+            first = now if step == 0 else first
+            if now < value:
+                value, where = now, z.detach().clone()
             if not loss.requires_grad:
                 break
             (slope,) = torch.autograd.grad(loss, [z], allow_unused=True)
@@ -182,9 +188,9 @@ def _least(score: Callable[[Tensor], Tensor], start: Tensor, size: float) -> tup
             # Adam written out: torch's own takes as long as all the rest for so few numbers
             mean.lerp_(slope, 0.1)
             square.mul_(0.999).addcmul_(slope, slope, value=0.001)
-            scale = (square.sqrt() / math.sqrt(1 - 0.999 ** (step + 1))).add_(1e-8)
-            rate = 0.1 * size * (1 - step / STEPS) ** 1.5
-            z.detach().addcdiv_(mean, scale, value=-rate / (1 - 0.9 ** (step + 1)))
+            scale = (square.sqrt() / math.sqrt(1 - 0.999 ** (at + 1))).add_(1e-8)
+            rate = 0.3 * size * (1 - at / STEPS) ** 1.5
+            z.detach().addcdiv_(mean, scale, value=-rate / (1 - 0.9 ** (at + 1)))
     with torch.no_grad():
         further = [_tried(score, start + k * (where - start)) for k in (10, 1000)]
         far = [math.inf if one is None else float(one) for one in further]
