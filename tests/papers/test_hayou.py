@@ -17,16 +17,16 @@ from epoch0.papers.hayou import chains, kept, ordered, residual, tickets
 from epoch0.papers.sweep import Spec
 from epoch0.papers.trials import gaussian, images
 from epoch0.seeds import generator, numpy_generator
-from epoch0.theory.mean_field import chi, correlation_map, q_star
+from epoch0.theory.mean_field import chi, correlation_map, depth_scale, q_star
 from pictures import whole_picture
 
-FIGURES = ("fig1a", "fig1b", "th1", "th2", "fig2", "prop1", "prop2", "prop3", "tab7", "fig4", "wlth")
+FIGURES = ("fig1a", "fig1b", "lemma1", "th1", "th2", "fig2", "prop1", "prop2", "prop3", "tab7", "fig4", "wlth")
 """Those without long training; test_hayou_tables.py and others have the rest."""
 
 ORDER = (
     "fig1a", "fig1b", "fig2", "fig3a", "fig3b", "fig3c", "fig4", "fig5a", "fig5b", "fig5c", "fig5d", "fig5e", "fig5f",
-    "prop1", "prop2", "prop3", "tab1", "tab2", "tab3", "tab4", "tab5", "tab6", "tab7", "tab8", "tab9", "tab10",
-    "th1", "th2", "wlth",
+    "lemma1", "prop1", "prop2", "prop3", "tab1", "tab2", "tab3", "tab4", "tab5", "tab6", "tab7", "tab8", "tab9",
+    "tab10", "th1", "th2", "wlth",
 )  # fmt: skip
 
 
@@ -44,7 +44,10 @@ def tiny(figure):
     if figure in ("fig1a", "fig1b"):
         return setting.but(depth=8, width=20, examples=20, runs=2)
     if figure == "th1":
-        return setting.but(depth=6, width=20, examples=10, runs=2)
+        phases = setting.also["phases"].but(networks=3, blocks=(2, 3))
+        return setting.but(depth=6, width=20, examples=10, runs=2, also={"phases": phases})
+    if figure == "lemma1":
+        return setting.but(blocks=4, networks=2, width=8, runs=3)
     if figure in ("fig2", "fig4"):
         return setting.but(depth=14, examples=8, runs=2)
     if figure == "prop1":
@@ -103,7 +106,9 @@ def test_the_quick_preset(figure: str) -> None:
     known = {
         "fig1a": [("no layer is fully pruned", "holds")],
         "fig1b": [("whole layers are pruned", "holds"), ("gradients explode", "holds")],
-        "th1": [("Theorem 1 with biases", "holds"), ("the bound is 27 %", "fails"), ("as stated", "fails"),
+        "lemma1": [("Lemma 1, ordered", "holds"), ("Lemma 2", "holds")],
+        "th1": [("well-conditioned", "holds"), ("ill-conditioned", "holds"), ("Theorem 1 with biases", "holds"),
+                ("the bound is 27 %", "fails"), ("as stated", "fails"),
                 ("sharper prediction", "holds on the whole"), ("nothing collapses", "holds")],
         "fig2": [("train mode: within each section", "holds"), ("eval mode: its critical sparsity", "fails")],
         "prop1": [("relu, SNIP masks, one factor a row", "fails"), ("relu, SNIP masks, one factor a layer", "fails"),
@@ -129,7 +134,7 @@ def test_the_paper_preset_is_the_papers_setting() -> None:
     assert (two["gamma"], two["depth"], two["width"]) == ((2.0, 5.0, 10.0, 15.0), 100, 100) and two["runs"] >= 10
     needed = {figure: setting_of(figure, "paper").data for figure in FIGURES}
     assert needed == {
-        "fig1a": "mnist", "fig1b": "mnist", "th1": None, "th2": None, "prop2": None, "fig2": "cifar10",
+        "fig1a": "mnist", "fig1b": "mnist", "lemma1": None, "th1": None, "th2": None, "prop2": None, "fig2": "cifar10",
         "prop1": "mnist", "prop3": "mnist",
         "tab7": None, "fig4": "cifar10", "wlth": "mnist",
     }  # fmt: skip
@@ -142,7 +147,7 @@ def test_figures_2_and_4_share_their_trials() -> None:
         assert len(two & four) == len(two) / 2 == len(four) / 2
 
 
-@pytest.mark.parametrize("figure", ["th1", "tab7", "wlth"])
+@pytest.mark.parametrize("figure", ["lemma1", "th1", "tab7", "wlth"])
 def test_no_two_networks_share_their_random_numbers(figure: str) -> None:
     trials = artifact_of(figure).trials(setting_of(figure, "paper"))
     named = [(trial.function, trial.seed) for trial in trials]
@@ -254,6 +259,41 @@ def test_second_moments_of_scores_are_those_of_the_chain_rule(stable: bool) -> N
         last = (third * scale * np.outer(g, np.maximum(after, 0))) ** 2
         before = (second * scale * np.outer(back, np.maximum(y, 0))) ** 2
         assert row == pytest.approx([before.mean(), last.mean()], rel=1e-10)
+
+
+def test_second_moments_without_shortcuts_are_those_of_the_chain_rule() -> None:
+    """Two tanh layers by hand, with an input whose variance is at its fixed point."""
+    spec = Spec(blocks=2, width=6, inputs=(4,), variance=2.0, bias_std=0.4, networks=1)
+    (row,), (source,) = chains.moments(spec, 5)["moments"], numpy_generator(5, 2).spawn(1)
+    x, g = (source.standard_normal((1, size))[0] for size in (4, 6))
+    laws = Gaussian(2.0**0.5), Gaussian(0.4)
+    net = mlp([4, 6, 6], "tanh", *laws, seed=int(source.integers(2**31)), dtype=torch.float64)
+    first, bias, second, _ = (p.detach().numpy() for p in net.parameters())
+    x = x * ((q_star("tanh", 2.0**0.5, 0.4) - 0.16) / 2) ** 0.5
+    h = np.tanh(first @ x + bias)
+    back = (1 - h**2) * (second.T @ g)
+    wanted = [((first * np.outer(back, x)) ** 2).mean(), ((second * np.outer(g, h)) ** 2).mean()]
+    assert row == pytest.approx(wanted, rel=1e-10)
+
+
+def test_places_become_alike_at_the_rates_of_the_theory() -> None:
+    """The second eigenvalue of the average over neighbours; the slope of the correlation map at its fixed point."""
+    cells = {at["kind"]: spec.but(blocks=90) for at, spec, _ in setting_of("lemma1").cells()}
+    for kind, spec in cells.items():
+        last = chains.expected_unlike(spec)[-20:]
+        if kind == "residual networks":
+            rate = (1 + (1 + 2 * math.cos(2 * math.pi / 8)) / 3) / 2
+        else:
+            std = spec.variance**0.5
+            rate = math.exp(-1 / depth_scale("tanh", std, spec.bias_std).xi_c)
+        assert last[1] / last[0] == pytest.approx(rate, rel=1e-3), kind
+    narrow = cells["ordered phase"].but(blocks=2, width=5, networks=1)
+    products = chains.places(narrow, 3)["products"]
+    net = chains.network(narrow, int(numpy_generator(3, 2).spawn(1)[0].integers(2**31)))
+    with torch.no_grad():
+        y = net[0](torch.from_numpy(chains.two_inputs(narrow))).numpy()
+    assert products.shape == (2, 16, 16)
+    assert products[0, 2, 8 + 5] == pytest.approx((y[0, :, 2] * y[1, :, 5]).mean())
 
 
 def test_magnitudes_of_unequal_layers() -> None:

@@ -1,7 +1,10 @@
-"""Hayou's Proposition 3, Theorem 2 and Proposition 2: residual networks and pruning (section 3, appendix D)."""
+"""Hayou's Proposition 3, Theorem 2, Proposition 2 and Appendix Lemmas 1 and 2: residual networks and convolutions.
+
+Second moments of scores are measured here for Theorem 1, too, in networks without shortcuts.
+"""
 
 import math
-from functools import partial
+from functools import lru_cache, partial
 from itertools import pairwise
 from typing import Any
 
@@ -12,15 +15,15 @@ from torch import Tensor, nn
 from epoch0 import plots
 from epoch0.distributions import Gaussian
 from epoch0.experiments.claims import between, linear
-from epoch0.networks import residual_chain
+from epoch0.networks import mlp, residual_chain, vanilla_cnn
 from epoch0.networks.residual import Rung
 from epoch0.papers import tables
 from epoch0.papers.sweep import Artifact, Cell, Found, Spec, Sweep
-from epoch0.papers.tables import Array, Claims, Decision, Mean, Table, by, mean_and_error, over_runs
+from epoch0.papers.tables import Array, Claims, Decision, Mean, Table, by, columns_of, mean_and_error, over_runs
 from epoch0.papers.trials import gaussian, images
 from epoch0.prune import apply, keep, random, snip
 from epoch0.seeds import numpy_generator
-from epoch0.theory.mean_field import propagate
+from epoch0.theory.mean_field import c_star, correlation_map, propagate, q_star
 
 METHODS = ("snip", "random")
 
@@ -195,7 +198,8 @@ CLOSE = 0.05  # how near, relatively, the growth a block must be to 1 + sigma_w^
 def moments(spec: Spec, seed: int) -> dict[str, Any]:
     """Mean square of W dL/dW over the weights of each block: ``moments``, (networks, blocks).
 
-    Of ReLU chains without a last layer, one Gaussian input and a Gaussian gradient each; ``variance`` is sigma_w^2.
+    Of networks without a last layer, one Gaussian input and a Gaussian gradient each; ``variance`` is sigma_w^2. They
+    are ReLU chains, or, if there is a ``bias_std``, tanh networks without shortcuts whose variance does not change.
     """
     rows = []
     for source in numpy_generator(seed, spec.blocks).spawn(spec.networks):
@@ -203,23 +207,45 @@ def moments(spec: Spec, seed: int) -> dict[str, Any]:
             torch.from_numpy(source.standard_normal((1, size, *spec.inputs[1:])))
             for size in (spec.inputs[0], spec.width)
         )
-        drawn: dict[str, Any] = {"weights": Gaussian(math.sqrt(spec.variance)), "seed": int(source.integers(2**31))}
-        chain = residual_chain(
-            spec.blocks, spec.width, spec.inputs, spec.stable, classes=None, dtype=torch.float64, **drawn
-        )
-        weights: list[Any] = [part.layer.weight for part in chain if isinstance(part, Rung)]
-        slopes = torch.autograd.grad((chain(x) * g).sum(), weights)
+        net = network(spec, int(source.integers(2**31)))
+        weights = [part.weight for part in net.modules() if isinstance(part, nn.Linear | nn.Conv1d)]
+        weights = weights if "bias_std" in vars(spec) else weights[1:]  # not the layer before the first block
+        slopes = torch.autograd.grad((net(x * input_square(spec) ** 0.5) * g).sum(), weights)
         rows.append([float((w.detach() * d).square().mean()) for w, d in zip(weights, slopes, strict=True)])
     return {"moments": np.array(rows)}
 
 
+def network(spec: Spec, seed: int) -> nn.Sequential:
+    """A network of so many blocks or layers, dense or with convolutions over one dimension, float64."""
+    how: dict[str, Any] = {"weights": Gaussian(math.sqrt(spec.variance)), "seed": seed, "dtype": torch.float64}
+    if "bias_std" not in vars(spec):
+        return residual_chain(spec.blocks, spec.width, spec.inputs, spec.stable, classes=None, **how)
+    how |= {"activation": "tanh", "biases": Gaussian(spec.bias_std)}
+    if len(spec.inputs) > 1:
+        return vanilla_cnn(spec.blocks, spec.width, inputs=spec.inputs, classes=None, **how)
+    return mlp([*spec.inputs, *[spec.width] * spec.blocks], **how)
+
+
+@lru_cache
+def input_square(spec: Spec) -> float:
+    """Mean square of an input with which the variance is at its fixed point from the first layer on."""
+    if "bias_std" not in vars(spec):
+        return 1.0
+    return float((q_star("tanh", math.sqrt(spec.variance), spec.bias_std) - spec.bias_std**2) / spec.variance)
+
+
 def moment_table(found: Found) -> Table:
-    """One row a kind of network and number of blocks: the mean of m_l, and its extremes over that of the last block."""
+    """One row a kind of network and number of blocks: the mean of m_l; its extremes over that of the last block.
+
+    ``growth`` is that of m_l a block on the way back from the last one.
+    """
 
     def measured(cell: Cell) -> dict[str, Any]:
         each = cell["moments"][0]
-        ratios = sorted(tables.ratio_of_sums(one, each[:, -1]) for one in each[:, :-1].T)
-        return {"moment": each.mean(1), "least": ratios[0], "most": ratios[-1]}
+        ratios = [tables.ratio_of_sums(one, each[:, -1]) for one in each[:, :-1].T]
+        (first, error), back = ratios[0], len(ratios)
+        growth = Mean(first ** (1 / back), first ** (1 / back) * error / first / back)
+        return {"moment": each.mean(1), "least": min(ratios), "most": max(ratios), "growth": growth}
 
     return found.rows(measured)
 
@@ -229,9 +255,7 @@ def moment_claims(stable: bool, found: Found) -> Claims:
     decided: dict[str, Decision] = {}
     for kind, rows in found.table.by("kind"):
         variance, blocks = found.one(kind=kind, blocks=rows[0]["blocks"]).spec.variance, rows.column("blocks")
-        for what in ("least", "most"):
-            text = f"{kind}: well-conditioned, the {what} m_l is that of the last block within {SAME:g} times"
-            decided[text] = rows.claim(between, what, 1 / SAME, SAME, names="{blocks} blocks")
+        decided |= well_conditioned(kind, rows)
         mean, error, runs = rows.of("moment", "moment_error", "runs")
         if stable:
             text = f"{kind}: m_l falls like 1 / blocks (exponent -1, within 0.15)"
@@ -245,6 +269,15 @@ def moment_claims(stable: bool, found: Found) -> Claims:
         names = [f"{a:g} to {b:g} blocks" for a, b in pairwise(blocks)]
         decided[text] = by(between, growth, spread, (1 - CLOSE) * wanted, (1 + CLOSE) * wanted, runs[1:], names)
     return decided
+
+
+def well_conditioned(kind: str, rows: Table) -> Claims:
+    """Definition 1 for one kind of network."""
+    text = f"{kind}: well-conditioned, the {{}} m_l is that of the last block within {SAME:g} times"
+    return {
+        text.format(what): rows.claim(between, what, 1 / SAME, SAME, names="{blocks} blocks")
+        for what in ("least", "most")
+    }
 
 
 def draw_moments(stable: bool, found: Found) -> plots.Figure:
@@ -262,6 +295,121 @@ def draw_moments(stable: bool, found: Found) -> plots.Figure:
     return picture
 
 
+# ---- Appendix Lemmas 1 and 2
+
+SEEN = 0.05  # differences between places that are expected to be smaller than this drown in those of finite networks
+ORDERED, CHAOTIC = "ordered phase", "chaotic phase"
+
+
+def places(spec: Spec, seed: int) -> dict[str, Any]:
+    """``products``, mean over channels and networks of what two inputs have at two places, behind each layer.
+
+    Shape (layers, 2 n, 2 n) for n places: those of the first input, then those of the second.
+    """
+    x, found = torch.from_numpy(two_inputs(spec)), 0.0
+    for source in numpy_generator(seed, spec.blocks).spawn(spec.networks):
+        rows, y = [], x
+        with torch.no_grad():
+            for part in network(spec, int(source.integers(2**31))):
+                y = part(y)
+                if isinstance(part, nn.Conv1d | Rung):
+                    rows.append(y.movedim(1, 0).flatten(1))
+        found = found + (torch.stack(rows).mT @ torch.stack(rows)).numpy() / spec.width / spec.networks
+    return {"products": found}
+
+
+def two_inputs(spec: Spec) -> Array:
+    """The same of all networks: (2, channels, places), of one size at every place, or nothing but at the first one."""
+    x = numpy_generator(0).standard_normal((2, *spec.inputs))
+    x /= np.sqrt(np.square(x).mean(1, keepdims=True))
+    return np.asarray(x * input_square(spec) ** 0.5 if "bias_std" in vars(spec) else x * np.eye(1, spec.inputs[-1]))
+
+
+def unlike(spec: Spec, products: Array) -> Array:
+    """How far places are from being alike, (..., layers).
+
+    The largest distance of a correlation between the inputs from c*; in residual networks that of a variance from the
+    mean over the places, relatively.
+    """
+    size, variances = spec.inputs[-1], products.diagonal(axis1=-2, axis2=-1)
+    if "bias_std" not in vars(spec):
+        first = variances[..., :size]
+        return np.asarray(first.max(-1) / first.mean(-1) - 1)
+    scale = np.sqrt(variances[..., :size, None] * variances[..., None, size:])
+    return np.asarray(abs(products[..., :size, size:] / scale - limit(spec)).max((-1, -2)))
+
+
+@lru_cache
+def limit(spec: Spec) -> float:
+    """The fixed point c* of correlations."""
+    return c_star("tanh", math.sqrt(spec.variance), spec.bias_std)
+
+
+@lru_cache
+def expected_unlike(spec: Spec) -> tuple[float, ...]:
+    """The same of infinitely many channels: averages over neighbours, layer by layer (appendices B.2 and D)."""
+
+    def averaged(values: Array) -> Array:
+        axes = tuple(range(values.ndim))
+        return np.asarray(sum(np.roll(values, [shift] * values.ndim, axes) for shift in (-1, 0, 1)) / 3)
+
+    x, rows = two_inputs(spec), []
+    if "bias_std" not in vars(spec):
+        now = spec.variance * averaged(np.square(x[0]).mean(0))
+        for _ in range(spec.blocks + 1):
+            rows.append(now.max() / now.mean() - 1)
+            now = now + spec.variance / 2 * averaged(now)
+        return tuple(rows)
+    law = math.sqrt(spec.variance), spec.bias_std
+    square = input_square(spec)
+    now = averaged(spec.variance * x[0].T @ x[1] / len(x[0]) + law[1] ** 2) / (spec.variance * square + law[1] ** 2)
+    for _ in range(spec.blocks):
+        rows.append(abs(now - limit(spec)).max())
+        now = averaged(correlation_map("tanh", *law, now))
+    return tuple(rows)
+
+
+def place_table(found: Found) -> Table:
+    """One row a kind of network and layer."""
+    rows = Table()
+    for cell in found:
+        values, expected = unlike(cell.spec, cell["products"]), expected_unlike(cell.spec)
+        for layer, (each, wide) in enumerate(zip(values.T, expected, strict=True), start=1):
+            rows.append({**cell.at, "layer": layer, "runs": cell.runs, **columns_of(unlike=each), "expected": wide})
+    return rows
+
+
+def place_claims(found: Found) -> Claims:
+    """Both lemmas, and that what converges is the average over neighbours."""
+    lemma = {
+        ORDERED: "Lemma 1, ordered phase: correlations of two inputs between all places converge to 1 exponentially",
+        CHAOTIC: "Lemma 1, chaotic phase: they converge to one c below 1 exponentially",
+    }
+    decided: dict[str, Decision] = {}
+    for kind, rows in found.table.by("kind"):
+        told = lemma.get(kind, "Lemma 2, residual networks: variances of all places become alike exponentially")
+        seen = Table(row for row in rows if row["expected"] > SEEN)
+        layer, mean, error, runs = seen.of("layer", "unlike", "unlike_error", "runs")
+        decided[told] = by(linear, layer, -np.log(mean), error / mean, runs[0], least_r2=0.97, rising=True)
+        same = f"... as averages over neighbours do, in infinitely many channels: within {SEEN:g} of it ({kind})"
+        wide = rows.column("expected")
+        decided[same] = rows.claim(between, "unlike", wide - SEEN, wide + SEEN, names="layer {layer}")
+    return decided
+
+
+def draw_places(found: Found) -> plots.Figure:
+    """Largest differences between places against the layer."""
+    picture, axes = plots.figure(6.4, 4.4)
+    for index, (kind, rows) in enumerate(found.table.by("kind")):
+        plots.means(axes, rows, "layer", "unlike", index, kind)
+        plots.curve(axes, rows.column("layer"), rows.column("expected"), index)
+    axes.axhline(SEEN, color=plots.BOUND, linestyle=":", label="claims are about what is expected above")
+    axes.plot([], [], color="#333333", label="infinitely many channels")
+    axes.set(yscale="log", xlabel="layer or block", ylabel="largest difference between places")
+    plots.legend_below(picture, columns=2)
+    return picture
+
+
 _KINDS = {
     "dense, sigma_w^2 = 1": {"variance": 1.0},
     "dense, sigma_w^2 = 2": {},
@@ -272,8 +420,36 @@ _DEPTHS = Sweep(moments, _DENSE, {"kind": _KINDS, "blocks": (4, 8, 16)})
 _MOMENTS = {"quick": _DEPTHS.but(networks=300), "paper": _DEPTHS}
 _FALLING = {name: sweep.but(stable=True, blocks=(8, 16, 32)) for name, sweep in _MOMENTS.items()}
 _OF_SCORES = "Second moments of W dL/dW in {} by the number of blocks"
+# Theorem 1 and Definition 1, in ordered.py: three phases, dense and with convolutions, all of whose layers are alike
+_PLAIN: dict[str, Any] = {"dense": {"width": 100, "inputs": (100,)}, "convolutions": {"width": 48, "inputs": (48, 8)}}
+_SCALES = {"ordered phase": (1.111109971, 0.3), "edge of chaos": (1.30415, 0.2), "chaotic phase": (1.6, 0.2)}
+_EACH = {
+    f"{phase}, {kind}": {**shape, "variance": std**2, "bias_std": bias}
+    for phase, (std, bias) in _SCALES.items()
+    for kind, shape in _PLAIN.items()
+}
+PHASES = Sweep(moments, Spec(networks=2000), {"kind": _EACH, "blocks": (8, 16, 32)}, stride=1)
+
+_TANH: dict[str, Any] = {"width": 64, "inputs": (16, 8)}
+_PLACED = Sweep(
+    places,
+    Spec(**_TANH, variance=2.0, stable=False, blocks=12, networks=400),
+    {"kind": {
+        ORDERED: {"variance": 1.111109971**2, "bias_std": 0.3}, CHAOTIC: {"variance": 4.0, "bias_std": 0.5},
+        "residual networks": {},
+    }}, runs=20, stride=1000,
+)  # fmt: skip
+_PLACES = {"quick": _PLACED.but(networks=200, runs=8), "paper": _PLACED}
+_BETWEEN = "What two inputs have in common at two places of a convolutional network, layer by layer"
+_WHERE = (
+    "1-D convolutions of 3 places, {width} channels, circular; tanh with sigma_w, sigma_b = 1.111, 0.3 and 2, 0.5; "
+    "residual: ReLU, sigma_w^2 = 2; {runs} x {networks} networks; bars: two standard errors"
+)
 _KEPT = "y + W relu(y), width {width}, {networks} networks each; bars: two standard errors"
 ARTIFACTS = (
+    Artifact(
+        "hayou/lemma1", _BETWEEN, "and 2, appendix B.2", _PLACES, place_table, place_claims, draw_places, _WHERE,
+    ),
     Artifact("hayou/prop3", _TITLE, "", {"quick": _QUICK, "paper": _PAPER}, table, claims, draw, _ABOUT),
     *(
         Artifact(

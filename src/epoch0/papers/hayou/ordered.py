@@ -13,15 +13,17 @@ from epoch0 import plots
 from epoch0.distributions import Gaussian
 from epoch0.experiments.claims import at_least, at_most, between, exact, increasing
 from epoch0.networks import mlp
+from epoch0.papers.hayou.chains import PHASES, moment_table, well_conditioned
 from epoch0.papers.sweep import Artifact, Cell, Found, Spec, Sweep
 from epoch0.papers.tables import Claims, Decision, Table, agrees, by
 from epoch0.papers.trials import gaussian
 from epoch0.prune import critical_sparsity, snip
 from epoch0.seeds import generator
 from epoch0.theory import pruning as law
-from epoch0.theory.mean_field import chi, q_star
+from epoch0.theory.mean_field import chi, phase, q_star
 
 PAPER_KAPPA, PAPER_BOUND, PAPER_MEASURED = 0.2, 0.27, 0.22  # what the text below Theorem 1 prints for L = N = 100
+FACTOR = 0.05  # how near, relatively, second moments must follow chi, layer by layer; the edge is as near to 1
 NEAR = 0.25  # relative difference up to which the sharper prediction counts as right
 
 _EXAMPLE = math.exp(-8 * PAPER_KAPPA), math.exp(-2 * PAPER_KAPPA)  # its gain, and if kappa is |log chi|/2
@@ -71,7 +73,13 @@ def table(found: Found) -> Table:
         row |= {"predicted": expected, "predicted_sd": spread, "bound": law.ordered_bound(gain, spec.depth, spec.width)}
         return {**row, "bound_log10": law.ordered_bound(gain, spec.depth, spec.width, paper=True)}
 
-    return found.rows(lambda cell: {"critical_sparsity": cell["critical"]}, computed)
+    rows, phases = found.rows(lambda cell: {"critical_sparsity": cell["critical"]}, computed), found.also["phases"]
+    more = moment_table(phases)
+    for row in more:
+        spec = phases.one(kind=row["kind"], blocks=row["blocks"]).spec
+        row["gain"] = phase("tanh", math.sqrt(spec.variance), spec.bias_std).chi
+    empty = {**dict.fromkeys([*rows[0], *more[0]], math.nan), "kind": ""}
+    return Table({**empty, **row} for row in (*rows, *more))
 
 
 def claims(found: Found) -> Claims:
@@ -98,6 +106,18 @@ def claims(found: Found) -> Claims:
         bounds = np.minimum(1, bare.column("bound"))
         decided["Theorem 1 as stated holds without biases too"] = of_bare(at_most, "critical_sparsity", bounds)
         decided[nothing] = of_bare(at_least, "critical_sparsity", 0.95)
+    return {**decided, **_conditioned(found.table)}
+
+
+def _conditioned(table: Table) -> Claims:
+    """Well-conditioned on the edge of chaos, in neither phase beside it."""
+    decided: Claims = {}
+    for kind, rows in Table(row for row in table if row["kind"]).by("kind"):
+        gain = rows[0]["gain"]
+        text = f"{kind}: ill-conditioned, m_1 is chi^(L-1) = {gain:.3g}^(L-1) times m_L, chi within {FACTOR:.0%}"
+        near = (1 - FACTOR) * gain, (1 + FACTOR) * gain
+        beside = {text: rows.claim(between, "growth", *near, names="{blocks} layers")}
+        decided = {**decided, **(beside if abs(math.log(gain)) > FACTOR else well_conditioned(kind, rows))}
     return decided
 
 
@@ -123,7 +143,7 @@ def draw(found: Found) -> plots.Figure:
     """Measured with error bars; the prediction with its spread over networks; the bound where it says something."""
     sweep, biased = found.sweep, found.table.where(bias_std=BIAS_STD)
     depth, width, gains = sweep["depth"], sweep["width"], biased.column("chi")
-    picture, axes = plots.figure(7.2, 5.0)
+    picture, (axes, right) = plots.figure(11.0, 5.0, columns=2)
     grid = np.unique(np.concatenate([np.linspace(gains.min(), gains.max(), 14), gains]))
     mean, spread = np.transpose([sharper(float(x), BIAS_STD, depth, width, sweep["examples"]) for x in grid])
     low, high = np.maximum(mean - 2 * spread, 1e-3), np.minimum(mean + 2 * spread, 1.0)
@@ -143,6 +163,13 @@ def draw(found: Found) -> plots.Figure:
     plots.ticks(axes, [0.02, 0.05, 0.1, 0.2, 0.5, 1.0], "y", "log")
     axes.set(xlabel=r"gain of a layer, $\chi$", ylabel=r"critical sparsity $s_{cr}$", xlim=(0, 1.01), ylim=(0.02, 1.35))
     axes.legend(loc="lower right", fontsize=8)
+    for index, (kind, rows) in enumerate(Table(row for row in found.table if row["kind"]).by("kind")):
+        layers, growth, error, gain = rows.of("blocks", "growth", "growth_error", "gain")
+        plots.points(right, layers, growth ** (layers - 1), (layers - 1) * growth ** (layers - 2) * error, index, kind)
+        plots.curve(right, layers, gain ** (layers - 1), index)
+    right.plot([], [], color="#333333", label=r"$\chi^{L-1}$")
+    right.set(yscale="log", xlabel="layers $L$", ylabel="$m_1/m_L$, second moments of $W\\,dL/dW$")
+    right.legend(loc="lower left", fontsize=8)
     return picture
 
 
@@ -159,12 +186,14 @@ WEIGHT_STD = {
 }  # fmt: skip
 _AXIS = gains(tuple(WEIGHT_STD), (_EXAMPLE[0], 0.5, 0.8, 0.95))
 _SPEC = Spec(depth=100, width=100, activation="tanh", examples=100)
-_PAPER = Sweep(critical, _SPEC, {"chi bias_std": _AXIS}, runs=10, stride=1000)
-_QUICK = _PAPER.but(axes={"chi bias_std": gains((*_EXAMPLE, 0.8, 0.95), (_EXAMPLE[0], 0.8))}, runs=6)
+_PAPER = Sweep(critical, _SPEC, {"chi bias_std": _AXIS}, runs=10, stride=1000, also={"phases": PHASES})
+_FEW = {"chi bias_std": gains((*_EXAMPLE, 0.8, 0.95), (_EXAMPLE[0], 0.8))}
+_QUICK = _PAPER.but(axes=_FEW, runs=6, also={"phases": PHASES.but(networks=300)})
 _PRESETS, _TITLE = {"quick": _QUICK, "paper": _PAPER}, "Critical sparsity of SNIP in the ordered phase"
 _ABOUT = (
     f"tanh, L = {{depth}}, N = {{width}}, sigma_b = {BIAS_STD:g} (and 0); {{runs}} networks a gain, {{examples}} "
-    "Gaussian inputs with random labels; bars: two standard errors"
+    "Gaussian inputs with random labels; on the right tanh networks of width 100 and 48 channels, "
+    "{phases[networks]} each; bars: two standard errors"
 )
 # ---- Proposition 4 and Table 7
 
