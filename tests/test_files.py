@@ -131,6 +131,37 @@ def test_a_planted_link_is_replaced_and_what_it_leads_to_is_left_alone(tmp_path:
     assert not [each for each in os.listdir(work) if "partial" in each]
 
 
+def test_no_link_is_followed_in_folders_of_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor in what SQLite or a writer that was killed leaves there; of links that are named only those of others."""
+    work, victim = tmp_path / "work", tmp_path / "victim"
+    work.mkdir()
+    victim.mkdir()
+    with Store(victim / "one.sqlite") as store:
+        store.put(Trial("math:sqrt", {"a": 1}, 0), {"b": 2.0})
+    before = {each: each.read_bytes() for each in victim.rglob("*")}
+    figure = ("price-tanner/fig4b", work)
+    plants = {"price-tanner": victim, "checkpoints": victim, "results.sqlite": victim / "one.sqlite"}
+    plants |= {f"results.sqlite{ending}": victim / "one.sqlite" for ending in ("-wal", "-shm", "-journal")}
+    for name, target in {**plants, "results.sqlite.arrays": victim, "results.sqlite-journal ": None}.items():
+        place = work / name.strip()
+        os.mkfifo(place) if target is None else place.symlink_to(target)
+        refused(name, lambda _: e0.reproduce(figure[0], out=work, workers=1), place, work)
+        place.unlink()
+    os.mkfifo(work / ".epoch0-0.partial")
+    assert write_atomic(work / "any.txt", b"own").read_bytes() == b"own"  # and does not wait for the pipe
+    shared = tmp_path / "shared"
+    if os.geteuid() != 0:
+        monkeypatch.setattr(os, "geteuid", lambda: -1)
+    writes: list[Callable[[Path], object]] = [FOLDERS["shown"], lambda path: merge(victim / "one.sqlite", path)]
+    for target, write in zip((victim, victim / "one.sqlite"), writes, strict=True):
+        shared.symlink_to(target)
+        if os.geteuid() == 0:
+            os.lchown(shared, 65534, 65534)
+        refused("shared", write, shared, tmp_path)
+        shared.unlink()
+    assert {each: each.read_bytes() for each in victim.rglob("*")} == before
+
+
 @pytest.mark.slow
 @pytest.mark.usefixtures("in_this_process")
 def test_no_writer_writes_where_no_file_can_be(tmp_path: Path) -> None:

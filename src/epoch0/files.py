@@ -13,6 +13,7 @@ from epoch0.errors import InputError, suggest
 
 StrPath = str | os.PathLike[str]
 _NO_PATH = ("null", "surrogates", "Symlink loop", "home directory")  # what Python says of a text that is no path
+_ASIS = os.O_NOFOLLOW | os.O_NONBLOCK  # a link is no file of ours, and neither is a pipe, which would be waited for
 _PARTIAL = ".epoch0-{}.partial"  # while it is not whole, where a file must have a name; nobody can guess it
 
 
@@ -146,14 +147,29 @@ def _lock(handle: int) -> bool:
 def sweep(folder: Path) -> None:
     """Remove what writers that were killed have left in a folder."""
     for stale in folder.glob(_PARTIAL.format("*")):
-        with suppress(OSError), open(stale, opener=lambda name, flags: os.open(name, flags | os.O_NOFOLLOW)) as file:
+        with suppress(OSError), open(stale, opener=lambda name, flags: os.open(name, flags | _ASIS)) as file:
             if _lock(file.fileno()):
                 stale.unlink()
+
+
+def unlinked(path: StrPath, what: str = "folder", *, own: bool = False) -> Path:
+    """A path inside a folder of ours, if no link is there: we make none, so somebody else says where it leads.
+
+    >>> unlinked("results/checkpoints")
+    PosixPath('results/checkpoints')
+
+    With ``own``, links that this user or root has made are followed: where the user says a name.
+    """
+    if os.path.islink(path) and not (own and os.lstat(path).st_uid in (0, os.geteuid())):
+        raise InputError(f"the {what} {str(path)!r} is a link, which is not followed here; remove it.")
+    return Path(path)
 
 
 @contextmanager
 def made(folder: Path) -> Iterator[Path]:
     """A folder, made if it is missing; what was made for it and holds nothing in the end is removed again.
+
+    A link to it that another user has made is refused.
 
     >>> with made(Path("results/today")) as folder:
     ...     pass
@@ -161,7 +177,7 @@ def made(folder: Path) -> Iterator[Path]:
     False
     """
     with explained(folder, "folder", "made"):
-        missing = [each for each in (folder, *folder.parents) if not each.exists()]
+        missing = [each for each in (unlinked(folder, own=True), *folder.parents) if not each.exists()]
     try:
         with explained(folder, "folder", "made"):
             folder.mkdir(parents=True, exist_ok=True)

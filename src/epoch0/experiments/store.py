@@ -11,6 +11,7 @@ import fcntl
 import os
 import re
 import sqlite3
+import stat
 import struct
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager, suppress
@@ -21,7 +22,7 @@ from epoch0.arguments import checked
 from epoch0.errors import InputError
 from epoch0.experiments.encoding import Encoded, decode, encode
 from epoch0.experiments.experiment import Trial
-from epoch0.files import explained, made, sweep, to_read, write_atomic
+from epoch0.files import explained, made, sweep, to_read, unlinked, write_atomic
 
 STORE_VERSION = 1
 """The layout of the file; another one is refused."""
@@ -72,6 +73,7 @@ class Store:
         self._database: sqlite3.Connection | None = None
         try:
             with self._explained("opened"):
+                _check_beside(self.path)
                 if read_only:
                     _check_header(self.path)
                     self._database = _connect(f"{self.path.resolve().as_uri()}?mode=ro", uri=True)
@@ -83,7 +85,7 @@ class Store:
                 journal = "delete" if on_network(self.path.parent) else "wal"
                 granted = self._execute(f"PRAGMA journal_mode={journal}").fetchone()[0]
                 self._execute(f"PRAGMA synchronous={'NORMAL' if granted == 'wal' else 'FULL'}")
-                if self.arrays.is_dir():
+                if unlinked(self.arrays).is_dir():
                     sweep(self.arrays)
                 self._writes = True
         except BaseException as error:
@@ -135,9 +137,10 @@ class Store:
 
     def __exit__(self, error: object, *rest: object) -> None:
         """Close it; a file that was made here and holds nothing when something went wrong is removed."""
-        if error is not None and self._made and self._database is not None and not len(self):
-            self._close_database()
-            self.path.unlink(missing_ok=True)
+        with suppress(sqlite3.Error):  # it cannot even be read
+            if error is not None and self._made and self._database is not None and not len(self):
+                self._close_database()
+                self.path.unlink(missing_ok=True)
         self.close()
 
     def close(self) -> None:
@@ -174,7 +177,7 @@ class Store:
         else.
         """
         while self._lock is None:
-            if not self.path.exists():
+            if not unlinked(self.path, "results file", own=True).exists():
                 self._folder.enter_context(made(self.path.parent))
                 write_atomic(self.path, _empty(), "results file", new=True)
                 self._made = True
@@ -212,7 +215,7 @@ class Store:
         """Put the array file in place whole and on the disk, before any row names it."""
         if encoded.arrays is None:
             return None
-        self.arrays.mkdir(exist_ok=True)
+        unlinked(self.arrays).mkdir(exist_ok=True)
         return write_atomic(self.arrays / f"{key}.safetensors", encoded.arrays, "array file").name
 
     def _checked(self, key: str, text: Any, arrays: Any, digest: Any) -> Encoded:
@@ -335,6 +338,14 @@ def _empty() -> bytes:
 def _connect(name: str, uri: bool = False) -> sqlite3.Connection:
     """A connection that commits every statement by itself; readers wait for a writer's commit."""
     return sqlite3.connect(name, timeout=10.0, isolation_level=None, uri=uri)
+
+
+def _check_beside(path: Path) -> None:
+    """SQLite's own files beside it are files: it waits for a pipe for ever."""
+    for ending in ("-journal", "-wal", "-shm"):
+        with suppress(FileNotFoundError, NotADirectoryError):  # they come and go
+            if not stat.S_ISREG(os.lstat(beside := f"{os.path.realpath(path)}{ending}").st_mode):
+                raise InputError(f"{beside} is no file, so the results file beside it cannot be opened; remove it.")
 
 
 def _check_header(path: Path) -> None:

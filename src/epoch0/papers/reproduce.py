@@ -21,7 +21,7 @@ from epoch0.experiments.engine import Engine
 from epoch0.experiments.experiment import Trial, canonical_json
 from epoch0.experiments.run import Progress, run
 from epoch0.experiments.store import Store
-from epoch0.files import StrPath, explained, made, to_read, to_write, write_atomic
+from epoch0.files import StrPath, explained, made, to_read, to_write, unlinked, write_atomic
 from epoch0.papers.catalogue import catalogue, find
 from epoch0.papers.sweep import Artifact, Results, Sweep
 from epoch0.results import Grid, Result, finite, markdown
@@ -117,7 +117,7 @@ class Reproduction(Result):
         text = json.dumps(told, indent=2, allow_nan=False) + "\n"
         texts = {".csv": table.getvalue(), ".json": text, ".md": self.markdown()}
         contents = {**{ending: one.encode() for ending, one in texts.items()}, ".png": png(self.figure)}
-        with made(base.parent):
+        with made(unlinked(base.parent)):
             paths = [to_write(base.with_name(base.name + ending)) for ending in contents]
             return [write_atomic(path, content) for path, content in zip(paths, contents.values(), strict=True)]
 
@@ -234,7 +234,11 @@ def reproduce_all(
             path = store
             if path is None:
                 name = "results.sqlite" if shard is None else f"results-{shard.replace('/', '-of-')}.sqlite"
-                path = Path(out or stack.enter_context(tempfile.TemporaryDirectory(prefix="epoch0-"))) / name
+                home = Path(out or stack.enter_context(tempfile.TemporaryDirectory(prefix="epoch0-")))
+                path = unlinked(home / name, "results file")
+            papers = {plan.artifact.id.partition("/")[0] for plan in plans}
+            for folder in () if out is None else (Path(out) / name for name in ("checkpoints", *papers)):
+                unlinked(folder)
             kept = stack.enter_context(Store(path))
             # a long training goes on from here when it was interrupted in its middle
             stack.enter_context(environment("EPOCH0_CHECKPOINTS", None if out is None else Path(out) / "checkpoints"))
