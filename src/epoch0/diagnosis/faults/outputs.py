@@ -57,6 +57,11 @@ def last_activation_hides(seen: Evidence) -> Iterator[Fault]:
         )
 
 
+def _shares(outputs: Tensor) -> bool:
+    """Whether each row is shares of a whole already, as a softmax of one's own makes them."""
+    return outputs.dim() > 1 and float(outputs.min()) >= 0 and bool(((outputs.sum(1) - 1).abs() < 1e-4).all())
+
+
 def _one_hot(targets: Tensor) -> bool:
     return targets.dim() > 1 and bool(((targets.double().sum(1) - 1).abs() < 1e-3).all())
 
@@ -81,10 +86,10 @@ def one_answer_is_best(seen: Evidence) -> Iterator[Fault]:
     if (found.constant - found.free) / max(abs(found.constant), 1e-12) > (10 * ALIKE if near else ALIKE):
         return
     numbers = f"One answer for all examples has a loss of {found.constant:.3g}, the best of all {found.free:.3g}"
-    if seen.first.tables:
-        return  # said already
     varied = bool((found.targets != found.targets[:1]).any())
     classes = not found.targets.is_floating_point() or _one_hot(found.targets)
+    if seen.first.tables or (varied and classes and _shares(found.output)):
+        return  # said already; and the logarithm of shares has its bound in the model, which free outputs do not have
     if varied and found.output.shape != found.targets.shape and found.output.numel() == found.targets.numel():
         shapes = f"outputs {_shape(found.output)} with targets {_shape(found.targets)}"
         fix = "Give both the same shape: targets[:, None], or outputs.squeeze(1)."
