@@ -408,6 +408,28 @@ def test_merge(tmp_path):
                 assert same(store.get(trial(seed).key), {"value": seed / 7, "array": LARGE + seed})
 
 
+@pytest.mark.parametrize("large", [False, True])
+def test_results_that_say_the_same_merge(tmp_path, large):
+    """In another order, with another NaN and with -0.0; what differs in a bit, a type or a shape does not."""
+    numbers = LARGE.ravel() if large else np.arange(4.0)
+
+    def held(name, result):
+        with Store(tmp_path / name) as store:
+            store.put(trial(0), result)
+        return tmp_path / name
+
+    first = held("1.sqlite", {"a": np.r_[numbers, math.nan, 0.0], "b": {"c": math.nan, "d": [1, 0.0]}})
+    same = {"b": {"d": [1, -0.0], "c": -math.nan}, "a": np.r_[numbers, -math.nan, -0.0]}
+    assert merge([first, held("2.sqlite", same)], tmp_path / "all.sqlite") == 1
+    more, array = np.nextafter(numbers, np.inf), same["a"]
+    others = [{"a": np.r_[more, math.nan, 0.0]}, {"a": array[None]}, {"a": array.astype(np.float32)}, {"b": {}}]
+    for number, change in enumerate([*others, {"b": {"c": 0.0, "d": [1, 0.0]}}, {"b": {"c": math.nan, "d": [1, 0]}}]):
+        other = held(f"other{number}.sqlite", {**same, **change})
+        with pytest.raises(InputError, match="different results"):
+            merge([first, other], tmp_path / "none" / "all.sqlite")
+        assert not (tmp_path / "none").exists()
+
+
 def test_merge_refuses_contradictions_and_adds_nothing_then(tmp_path):
     first = filled(tmp_path / "1.sqlite", range(5))
     second = filled(tmp_path / "2.sqlite", range(10, 20))

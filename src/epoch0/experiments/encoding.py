@@ -71,6 +71,23 @@ def decode(encoded: Encoded) -> dict[str, Any]:
     return result
 
 
+def equal(one: Any, other: Any) -> bool:
+    """Whether two results say the same: equal numbers of one kind, NaN and NaN, whatever the order of the names.
+
+    >>> equal({"a": np.nan, "b": np.zeros(2)}, {"b": -np.zeros(2), "a": np.nan})
+    True
+    """
+    if type(one) is not type(other):
+        return False
+    if isinstance(one, dict):
+        return one.keys() == other.keys() and all(equal(value, other[name]) for name, value in one.items())
+    if isinstance(one, list):
+        return len(one) == len(other) and all(map(equal, one, other))
+    if isinstance(one, np.ndarray):
+        return one.dtype == other.dtype and np.array_equal(one, other, equal_nan=True)
+    return bool(one == other or (one != one and other != other))
+
+
 def _plain(value: Any, place: str, large: dict[str, NDArray[Any]]) -> Any:
     """The value in JSON's own types; arrays too large for a row are collected in `large`."""
     if isinstance(value, np.generic):

@@ -20,7 +20,7 @@ from typing import Any
 
 from epoch0.arguments import checked
 from epoch0.errors import InputError
-from epoch0.experiments.encoding import Encoded, decode, encode
+from epoch0.experiments.encoding import Encoded, decode, encode, equal
 from epoch0.experiments.experiment import Trial
 from epoch0.files import explained, made, sweep, to_read, unlinked, write_atomic
 
@@ -248,6 +248,8 @@ class Store:
             damaged = type(error) is sqlite3.DatabaseError
             if full:
                 hint = "the disk is full; make room and run again: what is finished is kept and not run again"
+            elif "readonly" in str(error):
+                hint = "a run that was killed has left it half written; run again, or open it once to write"
             elif damaged:
                 hint = f"it is truncated or damaged ({error}); restore it from a copy, or move it away and run again"
             else:
@@ -289,7 +291,9 @@ def merge(sources: Iterable[str | os.PathLike[str]] | str | os.PathLike[str], in
                                 files.append(target.arrays / name)
                             target._execute("INSERT INTO results VALUES (?,?,?,?,?,?,?)", row)
                             added += 1
-                        elif held[0] != digest:
+                        elif held[0] != digest and not equal(
+                            target.get(key), decode(part._checked(key, text, arrays, digest))
+                        ):
                             raise InputError(
                                 f"{part.path} and {target.path} (or a file merged before) hold different results for "
                                 f"the trial {row[1]} seed={row[2]} spec={row[3][:200]}: they come from different code "
