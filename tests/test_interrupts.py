@@ -89,6 +89,28 @@ def interrupt() -> Iterator[Callable[[Callable[[], Any], float], str]]:
     signal.signal(signal.SIGINT, listens)
 
 
+def instants(times: int, call: Callable[[], Any]) -> Iterator[tuple[Callable[[str, float], None], float]]:
+    """Drawn instants of a call, until half of so many have cut it short; what is yielded is told how each went.
+
+    A call that ended first says how long it takes at most, so that a measurement that a busy machine made too long is
+    corrected.
+    """
+    draw, cuts, lasts, begun = random.Random(times), 0, 0.0, time.perf_counter()
+    call()
+    lasts = time.perf_counter() - begun
+
+    def told(how: str, seconds: float) -> None:
+        nonlocal cuts, lasts
+        cuts += how == "cut"
+        lasts = lasts if how == "cut" else min(lasts, seconds)
+
+    for number in range(4 * times):
+        if number >= times and cuts >= times // 2:
+            break
+        yield told, max(1e-5, draw.uniform(0, lasts))
+    assert cuts >= times // 2
+
+
 def clean(model: nn.Module, photograph: Photograph, grad: bool) -> None:
     photograph.check()
     assert torch.is_grad_enabled() is grad and not torch.is_inference_mode_enabled()
@@ -98,14 +120,11 @@ def clean(model: nn.Module, photograph: Photograph, grad: bool) -> None:
 @pytest.mark.parametrize("times", [12, pytest.param(200, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", READS)
 def test_ctrl_c_at_any_instant_leaves_the_model_as_it_was(name: str, times: int, interrupt: Any) -> None:
-    model, draw = net(), random.Random(times)
+    model = net()
     READS[name](model)
-    start = time.perf_counter()
-    READS[name](model)
-    lasts = time.perf_counter() - start
-    for _ in range(times):
-        photograph = Photograph(model)
-        interrupt(lambda: READS[name](model), max(1e-5, draw.uniform(0, lasts)))
+    for told, after in instants(times, lambda: READS[name](model)):
+        photograph, start = Photograph(model), time.perf_counter()
+        told(interrupt(lambda: READS[name](model), after), time.perf_counter() - start)
         clean(model, photograph, True)
 
 
@@ -132,7 +151,7 @@ def test_ctrl_c_while_training_leaves_modes_flags_and_streams(times: int, interr
             sys.settrace(None)
         return seen
 
-    lines = trained(net())
+    lines, cuts = trained(net()), times
     for number in range(times):
         model, low = net(), (0.0, 0.9, 0.0)[number % 3]
         model[0].eval()
@@ -141,12 +160,14 @@ def test_ctrl_c_while_training_leaves_modes_flags_and_streams(times: int, interr
         others, streams = {n: v.clone() for n, v in model.state_dict().items() if n[0] != "3"}, torch.get_rng_state()
         with suppress(KeyboardInterrupt):
             trained(model, 1 + int(lines * draw.uniform(low, low + 0.1 if number % 3 else 1.0)))
+            cuts -= 1
             time.sleep(1.0)  # it came where it had to wait
         assert modes == [m.training for m in model.modules()] and flags == [p.requires_grad for p in model.parameters()]
         assert not any(m._forward_pre_hooks or m._forward_hooks for m in model.modules())
         assert all(torch.equal(value, model.state_dict()[name]) for name, value in others.items())
         assert torch.is_grad_enabled() and torch.equal(streams, torch.get_rng_state())
         assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    assert cuts >= times // 3  # in its beginning nearly all do
 
 
 def photo(model: nn.Module) -> dict[str, Tensor]:
@@ -156,14 +177,11 @@ def photo(model: nn.Module) -> dict[str, Tensor]:
 @pytest.mark.parametrize("times", [12, pytest.param(200, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", WRITES)
 def test_ctrl_c_at_any_instant_leaves_all_or_nothing_written(name: str, times: int, interrupt: Any) -> None:
-    draw, before, done = random.Random(times), photo(net()), net()
+    before, done = photo(net()), net()
     WRITES[name](done)
-    start = time.perf_counter()
-    WRITES[name](net())
-    lasts = time.perf_counter() - start
-    for _ in range(times):
-        model = net()
-        interrupt(lambda model=model: WRITES[name](model), max(1e-5, draw.uniform(0, lasts)))
+    for told, after in instants(times, lambda: WRITES[name](net())):
+        model, start = net(), time.perf_counter()
+        told(interrupt(lambda model=model: WRITES[name](model), after), time.perf_counter() - start)
         left = photo(model)
         same = [
             list(left) == list(wanted) and all(torch.equal(left[k], wanted[k]) for k in left)
