@@ -13,7 +13,7 @@ from epoch0.distributions import Gaussian
 from epoch0.experiments.claims import VERDICTS
 from epoch0.experiments.experiment import resolve
 from epoch0.papers import catalogue
-from epoch0.papers.arpit_bengio import depth, distortion, norms, uneven
+from epoch0.papers.arpit_bengio import depth, distortion, norms
 from epoch0.papers.arpit_bengio.norms import relu
 from epoch0.papers.sweep import Cell, Spec
 from epoch0.seeds import generator
@@ -84,7 +84,7 @@ def test_the_paper_preset_is_the_papers_setting() -> None:
     for figure in FIGURES:
         for preset in ("quick", "paper"):
             trials = artifact_of(figure).trials(setting_of(figure, preset))
-            nets = [uneven.network(trial.spec, 0) if figure == "fig3" else trial.spec for trial in trials]
+            nets = [depth.network(trial.spec, 0) if figure == "fig3" else trial.spec for trial in trials]
             assert {(net.size, net.classes) for net in nets} == {(500, 20)}
 
 
@@ -449,7 +449,7 @@ def test_the_table_of_figure_2_has_the_known_tolerances_and_widths() -> None:
 def made_up_uneven(setting, level=np.sqrt, noise=0.05):
     source, results = np.random.default_rng(100), []
     for trial in setting.trials():
-        widths = np.array(uneven.network(trial.spec, trial.spec.first).widths, dtype=float)
+        widths = np.array(depth.network(trial.spec, trial.spec.first).widths, dtype=float)
         drawn = 1 + noise * source.standard_normal(len(widths))
         root = (level(widths / widths[-1]) * drawn / math.sqrt(1 + noise**2))[None]
         # inputs differ by a tenth, more in networks of uneven widths
@@ -488,7 +488,7 @@ def test_widths_that_vary_less_where_v_is_larger_contradict_the_growth() -> None
 
 def test_drawn_widths_are_uniform_whole_numbers_about_the_mean() -> None:
     for _, spec, _ in setting_of("fig3", "paper").cells():
-        variation, drawn = spec.variation, np.array([uneven.network(spec, index).widths for index in range(200)])
+        variation, drawn = spec.variation, np.array([depth.network(spec, index).widths for index in range(200)])
         assert drawn.min() >= 1000 - variation and drawn.max() <= 1000 + variation
         if variation == 1:
             counts = np.unique_counts(drawn).counts

@@ -14,7 +14,7 @@ from epoch0.experiments.claims import VERDICTS
 from epoch0.experiments.experiment import resolve
 from epoch0.networks import ensemble
 from epoch0.papers import catalogue
-from epoch0.papers.hanin_rolnick import density, graph, planar, sawtooth, slices, trained
+from epoch0.papers.hanin_rolnick import density, graph, planar, trained
 from epoch0.papers.hanin_rolnick.trained import turn
 from epoch0.papers.sweep import Spec
 from pictures import whole_picture
@@ -34,7 +34,7 @@ def tiny(name):
     """The figure's own quick setting with few and small networks."""
     setting = artifact_of(name).setting("quick")
     if name == "hanin-rolnick/fig3":
-        return sawtooth.sawtooths((1, 3), 3)
+        return graph.sawtooths((1, 3), 3)
     if name == "hanin-rolnick/fig4":
         return setting.but(depth=(1, 2, 3), width=(4, 8), networks=4)
     if name in ("hanin-rolnick/fig2", "raghu/fig1"):
@@ -48,7 +48,11 @@ def tiny(name):
     if name == "hanin-rolnick/th3":
         return setting.but(**{"depth width": ((1, 6), (2, 4))}, inputs=4, networks=6, planes=3)
     shapes = {"depth": (2,), "width": (4,)} if name == "hanin-rolnick/fig7" else {"depth": (1, 2), "width": (4, 6)}
-    also = {name: one.but(**shapes, networks=3, lines=2, points=20, seed=4) for name, one in setting.also.items()}
+    few, first = (
+        {**shapes, "networks": 3, "lines": 2, "points": 20, "seed": 4},
+        {"depth": (1,), "width": (4,), **TRAINED},
+    )
+    also = {key: one.but(**(few if key == "untrained" else first)) for key, one in setting.also.items()}
     return setting.but(**shapes, **TRAINED, also=also)
 
 
@@ -149,6 +153,16 @@ def test_a_run_measures_what_its_networks_are_at_each_epoch(count: int, monkeypa
         assert network == 0 or not torch.equal(through, seen[0][1])
 
 
+def test_distances_are_from_examples_where_the_spec_says(monkeypatch) -> None:
+    monkeypatch.setattr(trained, "_measured", lambda spec, model, through, points: {"distance": points.numpy()})
+    spec = spec_of((0.0, 0.1), depth=1, width=4, lines=1, linear_lines=1, points=5, networks=1)
+    for where, split in (("training", "train"), ("test", "test")):
+        points = trained.run(spec.but(where=where), seed=1)["distance"][0, 0]
+        every = trained.load("digits", split).inputs("unit")
+        assert all((np.abs(every - point).max(1) < 1e-6).any() for point in points), where
+    assert not np.allclose(trained.run(spec, seed=1)["distance"][0, 0], points)
+
+
 def test_networks_trained_together_are_what_they_are_alone(monkeypatch) -> None:
     """The first of three, trained alone by the plain loop: the same weights up to rounding."""
     spec = spec_of((0.0, 1.0), depth=2, width=6, lines=3, linear_lines=1, points=4, networks=3)
@@ -213,7 +227,10 @@ def test_turning_points_of_noise_are_no_turns() -> None:
 
 def test_claims_on_training_can_hold_and_fail(results_of) -> None:
     setting = tiny("hanin-rolnick/fig5").but(width=(40, 60), runs=3)
-    setting = setting.but(also={name: one.but(width=(40, 60)) for name, one in setting.also.items()})
+    also = {
+        name: one.but(width=(40, 60)) if name == "untrained" else one.but(runs=3) for name, one in setting.also.items()
+    }
+    setting = setting.but(also=also)
     source = np.random.Generator(np.random.PCG64(0))
 
     def made(shape, distance):
@@ -241,7 +258,9 @@ def test_claims_on_training_can_hold_and_fail(results_of) -> None:
         assert {v for text, v in told.items() if "quarter" not in text} == {"holds"}, told
         told = verdicts(artifact.decided(setting, opposite)[1])
         begins = ("... and then", "neurons x distance first", "the number of regions falls")
-        assert [verdict for text, verdict in told.items() if text.startswith(begins)] == ["fails"] * 2, told
+        assert [verdict for text, verdict in told.items() if text.startswith(begins)] == ["fails"] * (
+            6 if figure == "fig6b" else 2
+        ), told
     told = verdicts(artifact_of("hanin-rolnick/fig5").decided(setting, opposite)[1])
     assert told["before training there is about one region a neuron"] == "fails"
 
@@ -260,9 +279,9 @@ def test_pieces_of_networks_from_r_to_r_agree_with_their_slopes() -> None:
 
 
 def test_a_sawtooth_has_its_pieces_and_noise_is_the_same_draw_at_every_size() -> None:
-    found = sawtooth.pieces(Spec(depth=4, noise=0.0, networks=1), 0)
+    found = graph.sawtooth_pieces(Spec(depth=4, noise=0.0, networks=1), 0)
     assert found["linear"][0] == 16 and set(np.round(found["values"], 12)) == {0.0, 1.0}
-    plain, small, large = (sawtooth.disturbed(Spec(depth=3, noise=noise), 5, 2) for noise in (0.0, 0.1, 0.2))
+    plain, small, large = (graph.disturbed(Spec(depth=3, noise=noise), 5, 2) for noise in (0.0, 0.1, 0.2))
     for a, b, c in zip(plain.parameters(), small.parameters(), large.parameters(), strict=True):
         torch.testing.assert_close(2 * (b - a), c - a)
         assert float((b - a).detach().abs().max()) > 0
@@ -288,7 +307,7 @@ def test_a_plane_of_hand_made_lines_is_told_apart() -> None:
 
 def test_planes_go_through_one_example_of_each_class_and_keep_them_in_training() -> None:
     spec = tiny("hanin-rolnick/fig8").spec.but(drawn=(0.0, 0.1, 0.2))
-    found = slices.trained_slices(spec, 0)
+    found = planar.trained_slices(spec, 0)
     assert found["counts"].shape == (3, 2) and (found["euler"] == 1).all()
     for name in "012":
         np.testing.assert_allclose(found[f"examples_{name}"], found["examples_0"])
@@ -296,7 +315,7 @@ def test_planes_go_through_one_example_of_each_class_and_keep_them_in_training()
         np.testing.assert_allclose(np.linalg.norm(found[f"examples_{name}"], axis=1), corner)
         assert len(found[f"cell_ends_{name}"]) - 1 == found["counts"][int(name), 0] == len(found[f"colours_{name}"])
     inputs, labels = torch.arange(12.0).reshape(6, 2), torch.tensor([2, 0, 1, 1, 0, 2])
-    chosen = slices.three(inputs, labels, np.random.Generator(np.random.PCG64(0)))
+    chosen = planar.three(inputs, labels, np.random.Generator(np.random.PCG64(0)))
     assert [int(labels[(inputs == one).all(1)][0]) for one in chosen] == [0, 1, 2]
 
 

@@ -13,7 +13,7 @@ from epoch0.experiments.claims import VERDICTS
 from epoch0.experiments.experiment import resolve
 from epoch0.networks import mlp, residual_chain, resnet
 from epoch0.papers import catalogue
-from epoch0.papers.hayou import chains, kept, ordered, residual, tickets
+from epoch0.papers.hayou import chains, kept, ordered, rescaled
 from epoch0.papers.sweep import Spec
 from epoch0.papers.trials import gaussian, images
 from epoch0.seeds import generator, numpy_generator
@@ -58,7 +58,7 @@ def tiny(figure):
         return setting.but(width=8, inputs=(5,), networks=4, blocks=(2, 3, 5))
     if figure == "tab7":
         return setting.but(depth=5, width=20, runs=3)
-    small = tickets.sweep(2, 40, 6, 2, 2, data="digits", steps=5, tested=30).but(factor=(1.5, 2.0))
+    small = rescaled.sweep(2, 40, 6, 2, 2, data="digits", steps=5, tested=30).but(factor=(1.5, 2.0))
     trained = small.also["trained"]
     ticket = trained.spec.ticket.but(depth=2, width=16)
     return small.but(also={"trained": trained.but(ticket=ticket)})
@@ -209,7 +209,7 @@ def test_densities_of_residual_networks() -> None:
         examples=20,
         sparsities=(0.5, 0.9),
     )
-    found = residual.densities(spec, seed=2)
+    found = kept.densities(spec, seed=2)
     inputs, labels = images("digits", 20, 2, flatten=False, dtype=torch.float32)
     net = resnet(14, 1, True, 10, "tanh", inputs=(1, 8, 8), seed=2).eval()
     scores = plain_scores(net, inputs, labels)
@@ -308,14 +308,14 @@ def test_magnitudes_of_unequal_layers() -> None:
 
 def test_tickets_are_measured_and_masked_at_the_right_density() -> None:
     spec = Spec(kind="dense", activation="relu", depth=6, width=200, bias_std=0.0, factor=1.5)
-    found = tickets.measure(spec, seed=0)
+    found = rescaled.measure(spec, seed=0)
     assert found["before"] == pytest.approx(1.5**2, rel=0.1) and found["after"] == pytest.approx(1, abs=0.1)
     tanh = Spec(kind="dense", activation="tanh", depth=6, width=200, bias_std=0.2, factor=2.0)
-    edge, std = tickets.stds(tanh)
+    edge, std = rescaled.stds(tanh)
     assert std == pytest.approx(2 * edge)
     assert edge**2 == pytest.approx(1.700796, abs=1e-5)
-    assert edge**2 * tickets.square(tanh) + 0.04 == pytest.approx(0.512078, abs=1e-5)  # q* from the first layer on
-    assert tickets.measure(tanh, seed=0)["after"] == pytest.approx(1, abs=0.1)
+    assert edge**2 * rescaled.square(tanh) + 0.04 == pytest.approx(0.512078, abs=1e-5)  # q* from the first layer on
+    assert rescaled.measure(tanh, seed=0)["after"] == pytest.approx(1, abs=0.1)
 
 
 # ---- what is computed beside the measurements
@@ -358,9 +358,9 @@ def test_exponents_of_exact_powers() -> None:
 def test_unevenness() -> None:
     names = ["conv1", "layer1.0.conv1", "layer1.0.conv2", "layer1.0.downsample.0", "layer2.0.conv1", "layer2.0.conv2"]
     density = np.array([[0.9, 0.2, 0.2, 0.5, 0.1, 0.3], [0.9, 0.1, 0.3, 0.5, 0.0, 0.0]])
-    assert residual.sections(names) == {"layer1": [1, 2], "layer2": [4, 5]}
+    assert kept.sections(names) == {"layer1": [1, 2], "layer2": [4, 5]}
     # a section of which nothing is left is as uneven as one that keeps a single layer
-    assert residual.unevenness(density, names) == pytest.approx(np.array([(0 + 0.5) / 2, (0.5 + 1) / 2]))
+    assert kept.unevenness(density, names) == pytest.approx(np.array([(0 + 0.5) / 2, (0.5 + 1) / 2]))
 
 
 def made(setting, density, dead):

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from epoch0.data import load
 from epoch0.papers.hayou import trainable
-from epoch0.papers.hayou.trainable import ARTIFACTS, INITS, network, presets, runs_of, trained
+from epoch0.papers.hayou.trainable import ARTIFACTS, INITS, WAYS, network, presets, runs_of, trained
 from epoch0.papers.sweep import Spec, Sweep
 from epoch0.papers.trials import images
 from epoch0.prune import apply, keep, snip
@@ -164,6 +164,24 @@ def test_claims_hold_for_the_papers_picture_and_fail_for_others() -> None:
 
 
 @pytest.mark.slow
+def test_other_ways_to_rescale_are_judged_alike_and_shown() -> None:
+    ways = {way: SETTING.but(spec=TINY.but(sparsities=(0.1, 0.5, 0.9), inits=INITS[:1]), depth=(60,)) for way in WAYS}
+    both = SETTING.but(also=ways)
+    results = made_up(SETTING, as_in_the_paper)
+    for fine in (True, False):
+        for one in ways.values():
+            results += [{**each, **{n: each[n][:1] for n in ("accuracy", "dead", "diverged")}}
+                        for each in made_up(one, lambda init, d, s, fine=fine: fine or s < 0.9)]  # fmt: skip
+        told = {c.text: c.verdict for c in FIGURE_3[0].decided(both, results)[1]}
+        named = [verdict for text, verdict in told.items() if any(way in text for way in WAYS.values())]
+        assert named == ["holds", "holds" if fine else "fails"] * 2
+        texts = [text.get_text() for text in whole_picture(FIGURE_3[0], both, results).axes[0].get_yticklabels()]
+        assert texts[-2:] == ["60, row", "60, measured"]
+        del results[-6:]
+    tiny = trained(TINY.but(steps=2, inits=INITS[:1], rescaling="row"), seed=0)
+    assert tiny["accuracy"].shape == (1, 2)
+
+
 def test_pictures_and_words() -> None:
     results = made_up(SETTING, as_in_the_paper)
     few = copy.deepcopy(results)
@@ -185,7 +203,7 @@ def test_costs_count_every_network() -> None:
     """And one of them is really timed."""
     setting = FIGURE_3[0].setting("paper")
     costs = FIGURE_3[0].costs(setting)
-    assert [len(cost.trials) for cost in costs] == [3] * 6 and costs[0].images == 10_000 * 100
+    assert [len(cost.trials) for cost in costs] == [3] * 6 + [6] * 6 and costs[0].images == 10_000 * 100
     assert sum(len(cost.trials) for cost in costs) == len(FIGURE_3[0].trials(setting))
     tiny = FIGURE_3[0].costs(SETTING)[-1]  # the shallowest
     assert len(tiny.model()) == 3 * len(SETTING["sparsities"])

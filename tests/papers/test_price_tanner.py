@@ -12,7 +12,7 @@ from epoch0.errors import InputError
 from epoch0.experiments.claims import VERDICTS
 from epoch0.experiments.experiment import resolve
 from epoch0.papers import catalogue, tables
-from epoch0.papers.price_tanner import circle, growth, subvectors
+from epoch0.papers.price_tanner import growth, statements
 from epoch0.papers.reproduce import planned
 from epoch0.papers.sweep import Spec
 from epoch0.papers.trials import CurveSpec
@@ -31,7 +31,7 @@ def tiny(figure):
     """The figure's own quick setting with few and shallow networks."""
     setting = setting_of(figure)
     if figure == "fig1":
-        return circle.circles(12, 5, 2, shown=(1, 3), depth=3, points=200, tangents=8)
+        return growth.circles(12, 5, 2, shown=(1, 3), depth=3, points=200, tangents=8)
     if figure in ("fig4a", "fig4b"):
         return setting.but(size=(3, 12, 40), vectors=6, draws=60)
     if figure == "th2":
@@ -285,7 +285,7 @@ def test_claims_about_the_depth_come_out_each_way() -> None:
 
 def test_norms_of_subvectors_match_the_mean_over_all_subsets() -> None:
     spec = Spec(direction="sphere", size=6, densities=(0.3, 0.7, 1.0), vectors=3, draws=40_000)
-    found = subvectors.norms(spec, seed=4)["norms"]
+    found = statements.norms(spec, seed=4)["norms"]
     for vector in range(3):
         u = numpy_generator(4, vector).standard_normal(6)
         u /= np.linalg.norm(u)
@@ -301,16 +301,16 @@ def test_norms_of_subvectors_match_the_mean_over_all_subsets() -> None:
 
 def test_one_entry_is_kept_as_often_as_the_density_says() -> None:
     spec = Spec(direction="one-hot", size=9, densities=(0.2, 1.0), vectors=2, draws=20_000)
-    found = subvectors.norms(spec, seed=0)["norms"]
+    found = statements.norms(spec, seed=0)["norms"]
     assert np.abs(found[:, 0] - 0.2).max() < 0.0142  # five standard errors
     np.testing.assert_array_equal(found[:, 1], 1)
 
 
 def test_large_vectors_are_drawn_in_pieces_with_the_same_numbers(monkeypatch) -> None:
     spec = Spec(direction="sphere", size=10, densities=(0.5,), vectors=2, draws=1000)
-    whole = subvectors.norms(spec, seed=0)["norms"]
-    monkeypatch.setattr(subvectors, "_AT_ONCE", 70)
-    np.testing.assert_allclose(subvectors.norms(spec, seed=0)["norms"], whole, rtol=1e-12)
+    whole = statements.norms(spec, seed=0)["norms"]
+    monkeypatch.setattr(statements, "_AT_ONCE", 70)
+    np.testing.assert_allclose(statements.norms(spec, seed=0)["norms"], whole, rtol=1e-12)
 
 
 SHAPES = [
@@ -342,7 +342,7 @@ def test_claims_about_subvectors_come_out_each_way(figure, norm_of, expected) ->
 
 def test_the_projection_is_onto_the_two_directions_of_largest_variance() -> None:
     points = np.random.default_rng(0).standard_normal((400, 7)) * np.arange(7, 0, -1)
-    path, share = circle.projected(points)
+    path, share = growth.projected(points)
     values = np.sort(np.linalg.eigvalsh(np.cov(points.T)))[::-1]
     np.testing.assert_allclose(path.var(axis=0, ddof=1), values[:2], rtol=1e-10)
     assert share == pytest.approx(values[:2].sum() / values.sum())

@@ -75,7 +75,7 @@ class Engine:
     >>> from epoch0.experiments.run import run
     >>> from epoch0.experiments.experiment import Spec
     >>> specs = [Spec(depth=depth, noise=0.0, networks=1) for depth in (2, 3, 4)]
-    >>> trials = [Trial("epoch0.papers.hanin_rolnick.sawtooth:pieces", spec, 0) for spec in specs]
+    >>> trials = [Trial("epoch0.papers.hanin_rolnick.graph:sawtooth_pieces", spec, 0) for spec in specs]
     >>> with Engine(workers=1) as engine:
     ...     [int(run([trial], engine=engine)[0]["count"][0]) for trial in trials]      # pieces of a sawtooth
     [4, 8, 16]

@@ -112,7 +112,7 @@ def run(
 
     >>> from epoch0.experiments.experiment import Spec
     >>> specs = [Spec(depth=depth, noise=0.0, networks=1) for depth in (2, 3, 4)]
-    >>> trials = [Trial("epoch0.papers.hanin_rolnick.sawtooth:pieces", spec, 0) for spec in specs]
+    >>> trials = [Trial("epoch0.papers.hanin_rolnick.graph:sawtooth_pieces", spec, 0) for spec in specs]
     >>> with Store("results.sqlite") as store:
     ...     results = run(trials, store, workers=1)
     >>> [int(result["count"][0]) for result in results]         # pieces of a sawtooth of n layers

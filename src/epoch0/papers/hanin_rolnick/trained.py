@@ -6,9 +6,9 @@ What the paper leaves open: pixels are in [0, 1]; lines through the origin and a
 and random points are drawn once for each network and stay the same through its training.
 """
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from math import gcd
 from typing import Any
 
 import numpy as np
@@ -39,7 +39,8 @@ def run(spec: Spec, seed: int) -> dict[str, Any]:
     """Train networks by Adam as one program, and measure them at the epochs ``at``: increasing, from 0 to the last.
 
     Each has its own weights, lines and points, and the same batches. Activation regions are counted on ``lines``
-    through the origin and a training example, linear regions on the first ``linear_lines``; distances from ``points``.
+    through the origin and a training example, linear regions on the first ``linear_lines``; distances from ``points``,
+    random ones, or ``where`` the spec says: examples of the ``"training"`` set or of the ``"test"`` set.
 
     ``epoch`` (epochs,) is the nearest whole number of steps; ``accuracy`` on the test set is (networks, epochs), and
     ``counts``, ``linear`` and ``distance`` are (networks, epochs, lines, linear lines or points).
@@ -47,11 +48,13 @@ def run(spec: Spec, seed: int) -> dict[str, Any]:
     torch.set_num_threads(1)
     examples = load(spec.data, "train")
     inputs, targets = tensors(examples)
-    accuracy = Accuracy(*tensors(load(spec.data, "test")))
+    held, labels = tensors(load(spec.data, "test"))
+    accuracy, given = Accuracy(held, labels), {"training": inputs, "test": held}.get(vars(spec).get("where", ""))
     nets = networks(spec, inputs.shape[1], len(examples.classes), seed)
     lines, points = (_source(spec, seed, stream) for stream in (_LINES, _POINTS))
     spread = mean_and_std(inputs)
-    places = [(some(inputs, spec.lines, lines), random_points(*spread, spec.points, points)) for _ in nets]
+    draw = partial(random_points, *spread) if given is None else partial(some, given)
+    places = [(some(inputs, spec.lines, lines), draw(spec.points, points)) for _ in nets]
 
     def look(model: nn.Module, index: int) -> dict[str, Any]:
         return {**accuracy(model), **_measured(spec, model, *places[index])}
@@ -87,7 +90,7 @@ def through_training(
 
     together = Stacked.of(nets) if len(nets) > 1 else nets[0]
     loss = together.loss(F.cross_entropy) if isinstance(together, Stacked) else F.cross_entropy
-    how = {"steps": steps[-1], "loss": loss, "seed": seed, "callbacks": [Every(gcd(*steps), watch)]}
+    how = {"steps": steps[-1], "loss": loss, "seed": seed, "callbacks": [Every(math.gcd(*steps), watch)]}
     fit(spec, together, examples, optimizer="adam", **how)
     found = {name: np.array([[one[name] for one in row] for row in seen]).swapaxes(0, 1) for name in seen[0][0]}
     return {"epoch": np.array(epochs), **found}
@@ -172,6 +175,8 @@ PER_NEURON = 2.0  # regions a neuron that are still "linear in the number of neu
 ORDER_ONE = (0.1, 10.0)  # what "a constant of order 1" allows
 STAGES = ("before training", "during training", "after training")
 DECADES = 2.0  # "many orders of magnitude": from the first to the 99th percentile at least so many powers of ten
+SPREAD = 0.1  # variance across runs is "not significant" if their sd is at most this part of the mean
+PLACES = {"training": "training examples", "test": "test examples"}  # of section 3.2, in place of random points
 SHIFT = 0.5  # the distribution changes little if the mean of log10 moves by at most this part of its standard deviation
 BINS = np.linspace(-8, 1, 91)  # of log10 of the distance
 _PLACE = "depth {depth}, width {width}, epoch {epoch:.2g}"
@@ -248,7 +253,17 @@ def claims_5(found: Found) -> Claims:
         f"no line ever has more than {PER_NEURON:g} regions a neuron, where (width + 1)^depth are possible": by(
             exact, most <= PER_NEURON * worst.neurons, told, {"most": most}
         ),
+        **_spread(each, "regions"),
     }
+
+
+def _spread(each: list[Runs], of: str) -> Claims:
+    """How much runs differ, at all epochs together: the sd of a run's mean, with the error that it has if normal."""
+    curves = [getattr(one, of) for one in each]
+    shares = [float((one.std(0, ddof=1) / one.mean(0)).mean()) for one in curves]
+    errors = [share / math.sqrt(2 * (len(one) - 1)) for share, one in zip(shares, curves, strict=True)]
+    text = f"variance across runs is not significant: their sd is at most {SPREAD:.0%} of the mean"
+    return {text: by(at_most, shares, errors, SPREAD, len(curves[0]), [one.name for one in each])}
 
 
 def _turns(each: list[Runs], of: str, there: str) -> Claims:
@@ -273,6 +288,10 @@ def through(of: str, label: str, found: Found) -> plots.Figure:
         style = plots.LINES[found.sweep["depth"].index(one.spec.depth)]
         axes.plot(one.epoch, mean, color=colour, linestyle=style, linewidth=1.2, label=one.name)
         axes.fill_between(one.epoch, mean - 2 * error, mean + 2 * error, color=colour, alpha=0.09, linewidth=0)
+    for name, marker in zip(PLACES if of == "product" else (), "x+", strict=False):
+        (one,) = gather(found.also[name])
+        mean, error = mean_and_error(one.product)
+        plots.points(axes, one.epoch, mean, error, 6, f"{one.name}, {PLACES[name]}", marker=marker)
     plots.epochs(axes, found.sweep["at"][-1])
     axes.set(ylabel=label)
     plots.legend_below(picture, *axes.get_legend_handles_labels(), columns=4)
@@ -308,6 +327,12 @@ def claims_b(found: Found) -> Claims:
             equal_within_error, start[None], error[None], len(each[0].start_product), **same
         ),
         **_turns(each, *_EXPAND),
+        **{
+            f"{text} ({PLACES[name]})": decide
+            for name in PLACES
+            for text, decide in _turns(gather(found.also[name]), *_EXPAND).items()
+        },
+        **_spread(each, "product"),
     }
 
 
@@ -439,7 +464,9 @@ _SHAPES = {"depth": (2, 3, 4), "width": (16, 32, 64)}
 def sweep_of(spec: Spec, programs: int, **further: int) -> Sweep:
     """Runs of every architecture, so many programs each; and further networks that are only measured at first."""
     more = Sweep(untrained, Spec(data=spec.data, **further), _SHAPES, seed=programs * spec.networks)
-    return Sweep(run, spec, _SHAPES, programs, also={"untrained": more})
+    few: dict[str, Any] = {"depth": (3,), "width": (32,), "lines": 1, "linear_lines": 1}
+    there = {name: Sweep(run, spec.but(where=name), _SHAPES, programs).but(**few) for name in PLACES}
+    return Sweep(run, spec, _SHAPES, programs, also={"untrained": more, **there})
 
 
 _AT = (0.0, 0.1, 0.2, 0.5, 1.0, 2.0, 4.0, 7.0, 10.0, 20.0, 40.0, 60.0)

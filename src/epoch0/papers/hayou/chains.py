@@ -27,8 +27,8 @@ from epoch0.theory.mean_field import c_star, correlation_map, propagate, q_star
 
 METHODS = ("snip", "random")
 
-EXPONENT = 0.5  # how near to -2 the fitted exponent must be
-RATE = 0.25  # relative difference from the mean field's growth that is allowed
+EXPONENT = 0.5  # how near to -2 the fitted exponent must be: half of the way to -1, that of smooth nonlinearities
+RATE = 0.25  # allowed relative difference from the mean field's growth: half of the way from 50 % pruned to unpruned
 
 Key = tuple[str, float]  # how a network was pruned, ``"unpruned"`` too, and the fraction removed
 

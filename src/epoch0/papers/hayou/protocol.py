@@ -36,7 +36,7 @@ class Method:
     label: str
     score: str | None
     stable: bool = False  # on a Stable ResNet
-    rescaled: bool = False  # kept weights, by one factor a layer
+    rescaled: str | None = None  # kept weights, in one of the ways of :func:`epoch0.prune.rescale`
 
 
 # By the names that recipes use. "obd" is the reference that trains, prunes and trains again; all others prune at
@@ -51,7 +51,9 @@ METHODS: dict[str, Method] = {
     "grasp-sr": Method("GraSP-SR", "grasp", stable=True),
     "synflow": Method("SynFlow", "synflow"),
     "sbp-sr": Method("SBP-SR", "snip", stable=True),
-    "eoc-rescaling": Method("EOC + rescaling", "snip", rescaled=True),
+    "eoc-rescaling": Method("EOC + rescaling", "snip", rescaled="layer"),
+    "eoc-row": Method("EOC + row (Algorithm 1)", "snip", rescaled="row"),
+    "eoc-measured": Method("EOC + measured", "snip", rescaled="measured"),
 }
 
 
@@ -132,7 +134,7 @@ class Recipe:
 
 def with_method(recipe: Recipe, method: str, sparsity: float) -> Recipe:
     """The recipe for another method and sparsity, which is 0 without pruning; only who rescales has norms later."""
-    late = recipe.norm_after and METHODS[method].rescaled
+    late = recipe.norm_after and METHODS[method].rescaled is not None
     return replace(recipe, method=method, sparsity=0.0 if method == "none" else sparsity, norm_after=late)
 
 
@@ -286,7 +288,7 @@ def run(recipe: Recipe, seed: int) -> dict[str, Any]:
             scored = built(replace(recipe.network, norm=None)) if recipe.norm_after else net
             apply(scored, masks_at_initialization(scored, recipe, batches, sets.shape, seed))
             if method.rescaled:
-                rescale(scored, "layer", x=batches[0][0].to(device), seed=seed)
+                rescale(scored, method.rescaled, x=batches[0][0].to(device), seed=seed)
             if recipe.norm_after:
                 hand_over(scored, net)
         done = None if diverged else fit(checkpoint=path, seed=seed)

@@ -5,7 +5,7 @@ units that are active, so a ReLU passes on more than the variance of its weights
 """
 
 import math
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -15,13 +15,16 @@ from torch.nn import functional as F
 
 from epoch0 import plots
 from epoch0.distributions import Gaussian
-from epoch0.experiments.claims import at_most, between
-from epoch0.networks import mlp
+from epoch0.experiments.claims import at_least, at_most, between
+from epoch0.measure.gain import gain
+from epoch0.networks import mlp, vanilla_cnn
 from epoch0.papers.sweep import Artifact, Cell, Found, Spec, Sweep
-from epoch0.papers.tables import Claims, Decision, Table
-from epoch0.papers.trials import EXTENTS, images
+from epoch0.papers.tables import Claims, Decision, Table, columns_of, over_runs
+from epoch0.papers.trials import EXTENTS, fit, images, standard
 from epoch0.prune import apply, keep, random, rescale, snip
-from epoch0.theory.mean_field import edge_of_chaos
+from epoch0.seeds import generator
+from epoch0.theory.mean_field import EdgeOfChaos, chi, edge_of_chaos, q_star
+from epoch0.train.evaluation import Accuracy
 
 # as good as unpruned: over the whole depth its squared gradient changes by less than this beside the other's
 FACTOR = 10.0
@@ -121,4 +124,158 @@ _ABOUT = (
     "{depth} hidden layers of width {width}, weights on the edge of chaos, no biases, {examples} images of {data}, "
     "{runs} networks; bars: two standard errors"
 )
-ARTIFACTS = (Artifact("hayou/prop1", _TITLE, "", {"quick": _QUICK, "paper": _PAPER}, table, claims, draw, _ABOUT),)
+ARTIFACTS: tuple[Artifact, ...] = (
+    Artifact("hayou/prop1", _TITLE, "", {"quick": _QUICK, "paper": _PAPER}, table, claims, draw, _ABOUT),
+)
+
+
+# ---- Theorem 3, the weak lottery ticket: random masks bring networks to the edge of chaos (appendix H)
+
+CLOSE = 0.05  # how near to 1 the measured gain must be
+_INPUTS = 3  # stream of a seed
+
+
+@lru_cache
+def _edge(activation: str, bias_std: float) -> EdgeOfChaos:
+    return edge_of_chaos(activation, bias_std=bias_std)
+
+
+def stds(spec: Spec) -> tuple[float, float]:
+    """sigma_w on the edge of chaos for these biases, and of every layer."""
+    edge = float(_edge(spec.activation, spec.bias_std).weight_std)
+    return round(edge, 9), round(edge * spec.factor, 9)
+
+
+def square(spec: Spec) -> float:
+    """Mean square of a Gaussian input coordinate that makes q the fixed point from the first layer on."""
+    point = _edge(spec.activation, spec.bias_std)  # for a ReLU any q is a fixed point
+    return 1.0 if point.q is None else (float(point.q) - spec.bias_std**2) / float(point.weight_std) ** 2
+
+
+def measure(spec: Spec, seed: int) -> dict[str, Any]:
+    """Gain of one network, as it came and with random masks of density edge^2 / weight_std^2.
+
+    Its sigma_w is ``factor`` times that on the edge; ``kind``: ``"dense"``, or ``"cnn"`` for circular convolutions with
+    a kernel of 3. Means over layers of the forward and the backward gain, without the first layer and the last, which
+    no activation follows.
+    """
+    net, shape = _network(spec, seed)
+    inputs = torch.randn(16 if spec.kind == "cnn" else 64, *shape, generator=generator(seed, _INPUTS))
+    gains = {}
+    for name in ("before", "after"):
+        if name == "after":
+            _mask(net, spec, seed)
+        found = gain(net, inputs * square(spec) ** 0.5, directions=4, seed=seed)
+        gains[name] = float(np.mean((found.chi_forward + found.chi_backward)[1:-1] / 2))
+    return gains
+
+
+def learn(spec: Spec, seed: int) -> dict[str, Any]:
+    """Test accuracy of the network as it came (``dense``), and masked, after the same training."""
+    (x, y), (test, labels) = standard(spec.data, spec.tested)
+    scale, found = square(spec.ticket) ** 0.5, {}
+    accuracy = Accuracy(test * scale, labels)
+    for name in ("dense", "masked"):
+        net, _ = _network(spec.ticket, seed, x.shape[1], 10)
+        if name == "masked":
+            _mask(net, spec.ticket, seed)
+        fit(spec, net, (x * scale, y), steps=spec.steps, seed=seed)
+        found[name] = float(accuracy(net.eval())["accuracy"])  # also of a run that diverged
+    return found
+
+
+def _network(spec: Spec, seed: int, inputs: int | None = None, classes: int = 10) -> tuple[nn.Module, list[int]]:
+    drawn: dict[str, Any] = {"weights": Gaussian(stds(spec)[1]), "biases": Gaussian(spec.bias_std), "seed": seed}
+    if spec.kind == "cnn":
+        shape, drawn["activation"] = [spec.width, 8, 8], spec.activation
+        return vanilla_cnn(spec.depth, spec.width, inputs=shape, classes=classes, **drawn), shape
+    size = spec.width if inputs is None else inputs
+    return mlp([size, *[spec.width] * spec.depth, classes], spec.activation, **drawn), [size]
+
+
+def _mask(net: nn.Module, spec: Spec, seed: int) -> None:
+    edge, std = stds(spec)
+    sparsity = 1 - (edge / std) ** 2
+    apply(net, keep(random(net, seed=seed), sparsity, scope="layer"))
+
+
+def ticket_table(found: Found) -> Table:
+    """One row a kind and factor; then the two that were trained."""
+
+    def others(cell: Cell) -> dict[str, float]:
+        spec, (edge, std) = cell.spec, stds(cell.spec)
+        q = 1.0 if spec.activation == "relu" else q_star(spec.activation, std, spec.bias_std)
+        factor, predicted = std / edge, float(chi(spec.activation, std, q))
+        unknown = dict.fromkeys(("accuracy", "accuracy_error"), math.nan)
+        return {"factor": factor, "density": 1 / factor**2, "chi_before_predicted": predicted, **unknown}
+
+    rows = found.rows(lambda cell: {"chi_before": cell["before"], "chi_after": cell["after"]}, others)
+    trained, empty = found.also["trained"].one(), dict.fromkeys(rows[0], math.nan)
+    edge, std = stds(trained.spec.ticket)
+    factor = std / edge
+    for name, result, density in (("trained as it came", "dense", 1.0), ("trained, masked", "masked", 1 / factor**2)):
+        row = {**empty, "kind": name, "factor": factor, "density": density, "runs": trained.runs}
+        rows.append({**row, **columns_of(accuracy=trained[result])})
+    return rows
+
+
+def ticket_claims(found: Found) -> Claims:
+    """Theorem 3, and that the masked networks train."""
+    rows, trained = Table(found.table[:-2]), found.also["trained"].one()
+    spec, names = trained.spec.ticket, "{kind}, {factor:.3g} times the edge"
+    what = [f"{spec.activation}, depth {spec.depth}, {spec.factor:g} times the edge"]
+    more = over_runs(at_least, trained["masked"] - trained["dense"], 0.0, names=what)
+    return {
+        "as they come the networks are chaotic: chi is above 1.1": rows.claim(at_least, "chi_before", 1.1, names=names),
+        f"Theorem 3: random masks of density sigma_EOC^2/sigma_w^2 bring chi to 1, within {CLOSE:g}": rows.claim(
+            between, "chi_after", 1 - CLOSE, 1 + CLOSE, names=names
+        ),
+        "a masked network trains: test accuracy above one half": over_runs(
+            at_least, trained["masked"], 0.5, names=what
+        ),
+        "... and further than the same network without the mask": more,
+    }
+
+
+def ticket_draw(found: Found) -> plots.Figure:
+    """Gain before and after against sigma_w."""
+    picture, axes = plots.figure(6.4, 4.4)
+    for index, (kind, rows) in enumerate(Table(found.table[:-2]).by("kind")):
+        x = rows.column("factor") * (1 + 0.012 * (index - 1))  # beside each other, not on top
+        plots.means(axes, rows, x, "chi_before", index, f"{kind}, as it came", markerfacecolor="none")
+        plots.means(axes, rows, x, "chi_after", index, f"{kind}, masked")
+        plots.curve(axes, x, rows.column("chi_before_predicted"), index)
+    axes.plot([], [], color="#333333", label="mean field")
+    axes.axhline(1, color=plots.BOUND, linestyle=":", zorder=1)
+    axes.set(xlabel=r"$\sigma_w\,/\,\sigma_{w,\mathrm{EOC}}$", ylabel=r"mean gain of the layers, $\chi$")
+    plots.ticks(axes, [1, 2, 3, 5, 10], "y", "log")
+    axes.legend()
+    return picture
+
+
+def sweep(depth: int, width: int, channels: int, networks: int, runs: int, **trained: Any) -> Sweep:
+    """Three kinds of networks at three factors; and networks to be trained, thirty layers at twice the edge."""
+    tanh: dict[str, Any] = {"kind": "dense", "activation": "tanh", "bias_std": 0.2}
+    kinds = {
+        "tanh dense": tanh,
+        "relu dense": {"kind": "dense", "activation": "relu", "bias_std": 0.0},
+        "relu V-CNN": {"kind": "cnn", "activation": "relu", "bias_std": 0.0, "width": channels},
+    }
+    learnt = Spec(ticket=Spec(**tanh, depth=30, width=100, factor=2.0), batch_size=64, learning_rate=0.02, **trained)
+    axes: dict[str, Any] = {"kind": kinds, "factor": (1.2, 1.6, 2.2)}
+    also = {"trained": Sweep(learn, learnt, runs=runs)}
+    return Sweep(measure, Spec(depth=depth, width=width), axes, runs=networks, stride=1000, also=also)
+
+
+_PRESETS = {
+    "quick": sweep(8, 250, 48, 8, 4, data="digits", steps=1500, tested=360),
+    "paper": sweep(12, 400, 64, 4, 3, data="mnist", steps=2000, tested=10000),
+}
+_TICKET_ABOUT = (
+    "trained on {trained[data]}: width {trained[ticket].width}, {trained[steps]} steps of SGD, {trained[runs]} runs; "
+    "bars: two standard errors"
+)
+_TICKET_TITLE, _PLACE = "Random masks bring networks to the edge of chaos", "Theorem 3, appendix H"
+ARTIFACTS += (
+    Artifact("hayou/wlth", _TICKET_TITLE, _PLACE, _PRESETS, ticket_table, ticket_claims, ticket_draw, _TICKET_ABOUT),
+)

@@ -26,6 +26,7 @@ from epoch0.train.stacked import Stacked
 # edge of chaos with rescaling, edge of chaos, ordered phase: the panels of the figures, in their order
 INITS = ("rescaled", "edge", "ordered")
 NAMES = {"rescaled": "EOC + rescaling", "edge": "EOC", "ordered": "ordered phase"}
+WAYS = {"row": "rescaling by row (Algorithm 1)", "measured": "measured rescaling (beyond the paper)"}  # not by layer
 MARGIN = 0.1  # a network is trainable if its test accuracy is that much above the share of the most frequent class
 DEEP, SPARSE = 60, 0.4  # above both the paper calls the ordered phase untrainable
 # Not in the paper: sigma_b of the point on the edge of chaos (sigma_w = 1 for tanh and ELU); sigma_w, sigma_b in the
@@ -40,14 +41,15 @@ def trained(spec: Spec, seed: int) -> dict[str, Any]:
     ``depth`` is that of weight layers with the last one; ``edge`` and ``ordered`` are sigma_w and sigma_b on the edge
     of chaos and in the ordered phase; ``rescaling`` is that of :func:`epoch0.prune.rescale`. The network on the edge of
     chaos and its rescaled twin have the same weights and masks. Scores are in float64. If ``EPOCH0_CHECKPOINTS`` names
-    a folder, a trial that was killed goes on from there. Arrays are (initializations, sparsities); ``dead`` counts
-    layers that keep nothing; ``unscaled`` could not be rescaled, since a layer is dead.
+    a folder, a trial that was killed goes on from there. Arrays are (initializations, sparsities), only those of
+    ``inits`` if the spec has it; ``dead`` counts layers that keep nothing; ``unscaled`` could not be rescaled, since a
+    layer is dead.
     """
     (x, y), (held, labels) = standard(spec.data, spec.tested)
     pixels, classes = x.shape[1], EXTENTS[spec.data][1]
     nets, dead, unscaled = [], [], []
     batch = images(spec.data, spec.examples, seed, flatten=True, dtype=torch.float64)
-    for init in INITS:
+    for init in inits_of(spec):
         scores = snip(network(spec, init, seed, pixels, classes).double(), [batch])
         for masks in (keep(scores, sparsity) for sparsity in spec.sparsities):
             net = apply(network(spec, init, seed, pixels, classes), masks)
@@ -67,9 +69,14 @@ def trained(spec: Spec, seed: int) -> dict[str, Any]:
         done = fit(spec, stack, (x, y), steps=spec.steps, checkpoint=path, **seen, **how)
     found = {"accuracy": done.history[-1]["accuracy"], "dead": dead, "unscaled": unscaled}
     found["diverged"] = stack.diverged.cpu().numpy()
-    shape, chance = (len(INITS), len(spec.sparsities)), float(np.bincount(labels.numpy()).max() / len(labels))
+    shape, chance = (-1, len(spec.sparsities)), float(np.bincount(labels.numpy()).max() / len(labels))
     arrays = {name: np.array(values).reshape(shape) for name, values in found.items()}
     return {**arrays, "chance": chance, "device": device.type}
+
+
+def inits_of(spec: Spec) -> tuple[str, ...]:
+    """The initializations of a trial: the first is always the rescaled one."""
+    return tuple(vars(spec).get("inits", INITS))
 
 
 def network(spec: Spec, init: str, seed: int, inputs: int, classes: int) -> nn.Sequential:
@@ -82,11 +89,12 @@ def network(spec: Spec, init: str, seed: int, inputs: int, classes: int) -> nn.S
 def cost(spec: Spec) -> Cost:
     """Of all networks of one depth as one program."""
     shape, classes, *_ = EXTENTS[spec.data]
-    inputs, count = math.prod(shape), len(INITS) * len(spec.sparsities)
+    inputs, inits = math.prod(shape), inits_of(spec)
+    count = len(inits) * len(spec.sparsities)
 
     def untrained() -> Stacked:
-        nets = [network(spec, init, 0, inputs, classes) for init in INITS for _ in spec.sparsities]
-        masks = [keep(random(net), s) for net, s in zip(nets, spec.sparsities * len(INITS), strict=True)]
+        nets = [network(spec, init, 0, inputs, classes) for init in inits for _ in spec.sparsities]
+        masks = [keep(random(net), s) for net, s in zip(nets, spec.sparsities * len(inits), strict=True)]
         return Stacked.of(nets, masks)
 
     name, images = f"{spec.activation} depth {spec.depth}, {spec.data}", spec.steps * spec.batch_size
@@ -100,15 +108,17 @@ def threshold(cell: Cell) -> float:
 
 
 def table(init: str, found: Found) -> Table:
-    """One row a depth and sparsity, of all three initializations; those of this panel first."""
+    """One row a depth and sparsity, of all three initializations and ways to rescale; those of this panel first."""
 
     def measured(cell: Cell) -> dict[str, Array]:
         found = {"accuracy": cell["accuracy"], "trainable": cell["accuracy"] >= threshold(cell)}
         return {**found, "dead_layers": cell["dead"], "diverged": cell["diverged"]}
 
-    names = list(NAMES.values())
-    rows = found.rows(measured, initialization=names, sparsity=found.sweep["sparsities"])
-    names.sort(key=lambda name: name != NAMES[init])
+    names, inner = list(NAMES.values()), {"sparsity": found.sweep["sparsities"]}
+    rows = found.rows(measured, initialization=names, **inner)
+    for way, one in found.also.items():
+        rows += one.rows(measured, initialization=[WAYS[way]], **inner)
+    names = sorted([*names, *WAYS.values()], key=lambda name: name != NAMES[init])
     return Table(sorted(rows, key=lambda row: (names.index(row["initialization"]), row["depth"])))
 
 
@@ -125,27 +135,34 @@ def _grid(found: Found) -> tuple[Array, Array]:
 
 def claims(init: str, found: Found) -> Claims:
     """What section 4.1 says of that panel, and how it compares with the one before."""
-    own = _rescaled(found) if init == "rescaled" else _untrained(init, found)
+    own = _rescaled(found, "rescaling") if init == "rescaled" else _untrained(init, found)
     # the first of a pair is said to train where the second does, and in more cells
     pairs = {"rescaled": (INITS[:2],), "edge": (INITS[1:], INITS[:2]), "ordered": (INITS[1:],)}
     return {**own, **dict(_more(found, *pair) for pair in pairs[init])}
 
 
-def _rescaled(found: Found) -> Claims:
+def _rescaled(found: Found, way: str) -> Claims:
+    """Deep networks train with rescaling; by layer, and in the other ways, whose networks are fewer."""
     depth, sparsity = _grid(found)
     deep, limit = depth >= DEEP, threshold(found.cells[0])
     # of each run the mean over some cells: what they have in common shows with fewer runs than each by itself
-    each, plain = (runs_of(found, "accuracy", init) for init in INITS[:2])
+    each = runs_of(found, "accuracy", INITS[0])
     low, high = (each[:, deep & part].mean(1) for part in (sparsity <= 0.5, sparsity > 0.5))
-    both = deep & (sparsity >= 0.5)
-    gain = each[:, both].mean(1) - plain[:, both].mean(1)
-    adds = f"rescaling adds {100 * MARGIN:g} % and more from depth {DEEP} and 50 % sparsity on: mean over the cells"
-    train = f"with rescaling networks of depth {DEEP} and more train up to 50 % sparsity, on average"
-    return {
-        train: over_runs(at_least, low, limit, names=["mean"]),
-        "... and above 50 %": over_runs(at_least, high, limit, names=["mean"]),
-        adds: over_runs(at_least, gain, MARGIN, names=["difference"]),
+    decided = {
+        f"with {way} networks of depth {DEEP} and more train up to 50 % sparsity, on average": (
+            over_runs(at_least, low, limit, names=["mean"])
+        ),
+        f"... and above 50 % ({way})" if way in WAYS.values() else "... and above 50 %": (
+            over_runs(at_least, high, limit, names=["mean"])
+        ),
     }
+    if len(inits_of(found.sweep.spec)) > 1:
+        both, plain = deep & (sparsity >= 0.5), runs_of(found, "accuracy", INITS[1])
+        gain = each[:, both].mean(1) - plain[:, both].mean(1)
+        adds = f"rescaling adds {100 * MARGIN:g} % and more from depth {DEEP} and 50 % sparsity on: mean over the cells"
+        decided[adds] = over_runs(at_least, gain, MARGIN, names=["difference"])
+    others = (_rescaled(one, WAYS[other]) for other, one in found.also.items())
+    return {**decided, **{text: decide for own in others for text, decide in own.items()}}
 
 
 def _untrained(init: str, found: Found) -> Claims:
@@ -182,18 +199,26 @@ def _more(found: Found, larger: str, smaller: str) -> tuple[str, Decision]:
 
 
 def draw(init: str, found: Found) -> plots.Figure:
-    """One panel, 0 to 100 %; crosses where less than half of the networks train; dead layers are counted."""
+    """One panel, 0 to 100 %; crosses where less than half of the networks train; dead layers are counted.
+
+    Networks that are rescaled in other ways lie above.
+    """
     from matplotlib.lines import Line2D
 
-    depths, sparsities = sorted(found.sweep["depth"]), found.sweep["sparsities"]
-    runs, limit = runs_of(found, "accuracy", init), threshold(found.cells[0])
-    accuracy, trainable, dead = runs.mean(0), (runs >= limit).mean(0), runs_of(found, "dead", init).mean(0)
+    sparsities, limit = found.sweep["sparsities"], threshold(found.cells[0])
+    shown = {"": found, **(found.also if init == "rescaled" else {})}
+    depths = [
+        f"{depth:g}, {way}" if way else f"{depth:g}" for way, one in shown.items() for depth in _grid(one)[0][:, 0]
+    ]
+    each = [[runs_of(one, name, init) for one in shown.values()] for name in ("accuracy", "dead")]
+    accuracy, dead = (np.concatenate([one.mean(0) for one in ones]) for ones in each)
+    trainable = np.concatenate([(one >= limit).mean(0) for one in each[0]])
     picture, axes = plots.figure(max(6.2, 1.9 + 0.62 * len(sparsities)), 1.3 + 0.5 * len(depths))
     image = axes.imshow(100 * accuracy, origin="lower", aspect="auto", cmap="cividis", vmin=0, vmax=100)
     axes.grid(visible=False)
     axes.set_xticks(range(len(sparsities)), [f"{100 * s:g}" for s in sparsities])
-    axes.set_yticks(range(len(depths)), [str(depth) for depth in depths])
-    axes.set(xlabel="weights pruned (%)", ylabel="depth")
+    axes.set_yticks(range(len(depths)), depths)
+    axes.set(xlabel="weights pruned (%)", ylabel="depth; rescaled by layer" if len(shown) > 1 else "depth")
     for (i, j), mean in np.ndenumerate(accuracy):
         colour = "black" if mean > 0.55 else "white"  # black on light, white on dark
         middle = {"ha": "center", "va": "center", "color": colour}
@@ -220,8 +245,11 @@ def presets(activation: str) -> dict[str, Sweep]:
     scales = {"activation": activation, "width": 100, "edge": EDGE, "ordered": ORDERED}
     spec = Spec(data="mnist", sparsities=sparsities, examples=100, rescaling="layer", **scales, **long)
     paper = Sweep(trained, spec, {"depth": (100, 80, 60, 40, 20, 2)}, runs=3)  # those that take longest first
+    others = {way: paper.but(spec=spec.but(rescaling=way, inits=INITS[:1])) for way in WAYS}
     less = {"steps": 400, "batch_size": 64, "learning_rate": 0.004, "tested": 360, "sparsities": (0.1, 0.5, 0.9)}
-    return {"quick": paper.but(data="digits", depth=(80, 60, 20, 2), runs=5, seed=100, **less), "paper": paper}
+    quick = paper.but(data="digits", depth=(80, 60, 20, 2), runs=5, seed=100, **less)
+    few = {way: one.but(data="digits", depth=(60,), seed=100, **less) for way, one in others.items()}
+    return {"quick": quick.but(also=few), "paper": paper.but(also=others)}
 
 
 _ABOUT = (
@@ -235,7 +263,8 @@ _PRESETS = {activation: presets(activation) for activation in ("tanh", "elu")}
 def _panel(name: str, activation: str, init: str) -> Artifact:
     named = f"hayou/fig{name}", f"Accuracy over depth and sparsity: {_TITLES[init]}", "section 4.1"
     rows, decide, picture = partial(table, init), partial(claims, init), partial(draw, init)
-    return Artifact(*named, _PRESETS[activation], rows, decide, picture, _ABOUT, cost)
+    about = _ABOUT + "; rows that name a way to rescale: so, in fewer networks" * (init == INITS[0])
+    return Artifact(*named, _PRESETS[activation], rows, decide, picture, about, cost)
 
 
 _FIGURES = {"3abc": "tanh", "5abc": "elu", "5def": "tanh"}

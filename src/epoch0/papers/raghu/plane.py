@@ -20,7 +20,7 @@ from epoch0.experiments.claims import at_least, between, check, increasing
 from epoch0.measure.length import trajectory_length
 from epoch0.networks import ensemble
 from epoch0.papers.hanin_rolnick import planar
-from epoch0.papers.price_tanner.circle import closed_curve, images_in, projected
+from epoch0.papers.price_tanner.growth import closed_curve, images_in, projected
 from epoch0.papers.raghu.transitions import wide_limit
 from epoch0.papers.sweep import Artifact, Found, Spec, Sweep
 from epoch0.papers.tables import Array, Claims, Table, by
