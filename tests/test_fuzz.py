@@ -9,6 +9,7 @@ import contextlib
 import decimal
 import inspect
 import io
+import itertools
 import math
 import os
 import random
@@ -343,6 +344,9 @@ FOUND: dict[str, Callable[[], Any]] = {
     "a number that float32 lacks": lambda: PUBLIC["train.scale_penalty"](
         **{**CALLS["train.scale_penalty"](), "share": 1e300}
     ),
+    "one number for a window": lambda: PUBLIC["regions.count"](net(), torch.tensor(0.5)),
+    "weights without values": lambda: PUBLIC["initialization.save"](nn.Linear(6, 3, device="meta"), "a.safetensors"),
+    "batches without end": lambda: PUBLIC["prune.snip"](net(), itertools.repeat((x(), y()))),
     "many values": lambda: PUBLIC["theory.growth.GrowthLaw"]((3,), (1.0,)).quantile(np.zeros((30, 30))),
     "lines of an array": lambda: PUBLIC["theory.growth.GrowthLaw"]((3,), (1.0,)).quantile(np.full((9, 5), 2.0)),
 }

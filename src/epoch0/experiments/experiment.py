@@ -147,7 +147,7 @@ def resolve(function: str) -> TrialFunction:
 def _imported(name: str, what: str) -> Any:
     """The object ``module:name`` stands for."""
     module_name, _, attribute = name.partition(":")
-    if not module_name:
+    if not module_name or module_name.startswith("."):
         raise InputError(f"{what} {name!r} is not of the form 'package.module:name'.")
     try:
         module = importlib.import_module(module_name)

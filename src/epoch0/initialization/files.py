@@ -134,7 +134,7 @@ def save(model: nn.Module, path: StrPath) -> Path:
     target, state = check_path(path), bare(model).state_dict()
     own: dict[Any, str] = {}
     for name, tensor in state.items():
-        if not isinstance(tensor, Tensor) or is_lazy(tensor):
+        if not isinstance(tensor, Tensor) or is_lazy(tensor) or tensor.device.type == "meta":
             kind = type(tensor).__name__
             raise InputError(f"'{name}' of the model's state is a {kind}; only tensors with values can be stored.")
         same = (tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype)

@@ -58,6 +58,8 @@ def taken(batches: Iterable[Any], loss: Loss | None) -> list[Batch]:
         if targets is None and not _labelled(x):
             raise InputError(f"batch {place} has no targets; the loss needs them.")
         check_targets(len(x) if isinstance(x, Tensor) else None, targets, loss)
+        if place == MOST:
+            raise InputError(f"there are more than {MOST:,} batches, and all are kept meanwhile; give fewer.")
         found.append(Batch(mapped(x, _usable), mapped(targets, _usable), examples_in(x, targets, tensors)))
     if not found:
         raise InputError("there are no batches: the iterable is empty (or was used up by an earlier loop).")
@@ -86,6 +88,7 @@ def described(batches: Sequence[Batch], batch_norm: str) -> str:
     return f"{count}, batch norm {batch_norm}, {{dtype}}"
 
 
+MOST = 10**4  # batches: an iterable may have no end
 DTYPES = (torch.float32, torch.float64)
 
 Progress = Callable[[float, str], None]

@@ -297,7 +297,7 @@ def count(
         if isinstance(model, Ensemble):
             raise InputError("curves are counted for one network at a time: regions.count(nets[i], curve).")
         return on_curve(model, where, memory=memory, workers=workers, progress=progress).count
-    if isinstance(where, Tensor) and len(where) == 2:
+    if isinstance(where, Tensor) and where.shape[:1] == (2,):
         where = (where[0], where[1])
     if isinstance(where, tuple | list):
         if len(where) != 2:
