@@ -528,6 +528,7 @@ def test_progress_on_a_terminal(two):
     assert "fig3b" in screen.getvalue() and "20/20" in screen.getvalue()
 
 
+@pytest.mark.slow
 def test_the_largest_array_is_still_exact_through_a_worker(two, tmp_path):
     with Store(tmp_path / "r.sqlite") as store:
         (result,) = run(trials("surroundings", 1, size=100_000), store, engine=two)

@@ -75,7 +75,7 @@ def test_the_figures_are_there_in_their_order() -> None:
     assert catalogue.expand("hayou") == [f"hayou/{figure}" for figure in ORDER]
 
 
-@pytest.mark.sample(1)
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("figure", FIGURES)
 def test_a_figure_runs_small_through_the_same_code(figure: str) -> None:
     artifact, setting = artifact_of(figure), tiny(figure)
@@ -276,6 +276,7 @@ def test_second_moments_without_shortcuts_are_those_of_the_chain_rule() -> None:
     assert row == pytest.approx(wanted, rel=1e-10)
 
 
+@pytest.mark.slow
 def test_places_become_alike_at_the_rates_of_the_theory() -> None:
     """The second eigenvalue of the average over neighbours; the slope of the correlation map at its fixed point."""
     cells = {at["kind"]: spec.but(blocks=90) for at, spec, _ in setting_of("lemma1").cells()}

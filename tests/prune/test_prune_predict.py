@@ -126,6 +126,7 @@ def test_measured_moments_of_a_50_layer_tanh_network(weight_std: float) -> None:
     assert max(errors) < 0.045
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("batch_norm", ["train", pytest.param("eval", marks=pytest.mark.slow)])
 def test_measured_moments_of_resnet_32(batch_norm: str) -> None:
     """White noise as images, the hardest case: smooth images come out closer."""

@@ -97,6 +97,7 @@ def off(
     return result
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("setting", "architecture", "density"),
     [

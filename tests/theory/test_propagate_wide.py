@@ -33,6 +33,7 @@ def test_propagation_is_that_of_the_quadrature_twin(setting: Setting) -> None:
         np.testing.assert_allclose(values[:12], law.values[name], rtol=0, atol=3e-7, err_msg=name)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "setting",
     [Setting("tanh", 2.0, 0.2), pytest.param(Setting("hardtanh", 1.07, 0.2), marks=pytest.mark.slow)],
@@ -47,6 +48,7 @@ def test_gradients_going_back(setting: Setting) -> None:
     assert (off < LIMIT).all(), (found.gradient, seen, error)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("activation", "word", "scale"),
     [
