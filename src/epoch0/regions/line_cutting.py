@@ -76,17 +76,13 @@ class Lines:
     def _flips(self, positive: Tensor, zero: Tensor | None) -> tuple[Tensor, Tensor]:
         """Places in the order after which a column changes its sign, and the columns."""
         along = positive.index_select(0, self.order)
-        rows, width = len(along) - 1, along.shape[1]
-        flips = along.new_zeros((rows * width + 7) // 8 * 8)
-        flip = torch.logical_xor(along[1:], along[:-1], out=flips[: rows * width].view(rows, width))
+        flip = along[1:] ^ along[:-1]
         flip[(self.line[1:] != self.line[:-1]).nonzero()[:, 0]] = False
         if zero is not None:
             still = zero.index_select(0, self.order)
             flip &= ~(still[1:] | still[:-1])
-        eights = flips.view(torch.int64).nonzero()[:, 0]  # eight at a time, as few change
-        eight, one = flips.view(-1, 8)[eights].nonzero().unbind(1)
-        found = 8 * eights[eight] + one
-        return found // width, found % width
+        found = flip.nonzero()
+        return found[:, 0], found[:, 1]
 
     def _adopt(
         self, positive: Tensor, zero: Tensor, rows: Tensor, columns: Tensor, step: int, width: int, face: int | None
@@ -118,12 +114,15 @@ class Lines:
             key = torch.where(back, -a, b)
         by_key = torch.argsort(key, stable=True)
         order = by_key[torch.argsort(places[by_key], stable=True)]
-        places, columns, u, v, a, b, at_u, at_v = (one[order] for one in (places, columns, u, v, a, b, at_u, at_v))
+        places, columns, u, v, a, b = (one[order] for one in (places, columns, u, v, a, b))
         # break points closer than the tolerance are one: the value of either column at the other's point is zero
         fresh = torch.ones(len(places), dtype=torch.bool, device=places.device)
-        of_second, of_first = a[:-1] * at_u[1:] + b[:-1] * at_v[1:], a[1:] * at_u[:-1] + b[1:] * at_v[:-1]
-        limit = tolerance[self.group[u], columns]
-        same = (of_second.abs() <= limit[1:]) | (of_first.abs() <= limit[:-1])
+        first, second = columns[:-1], columns[1:]
+        left, right = u[1:], v[1:]
+        of_second = a[:-1] * values[left, second] + b[:-1] * values[right, second]
+        of_first = a[1:] * values[left, first] + b[1:] * values[right, first]
+        owner = self.group[left]
+        same = (of_second.abs() <= tolerance[owner, second]) | (of_first.abs() <= tolerance[owner, first])
         fresh[1:] = ~(same & (places[1:] == places[:-1]))
         number = torch.cumsum(fresh, 0) - 1
         lead = fresh.nonzero()[:, 0]

@@ -20,21 +20,16 @@ class Signs:
 def read(values: np.ndarray, limit: np.ndarray, decisions: Decisions) -> Signs:
     """Signs of values (rows, columns) by a limit for every column; the closest decision goes to ``decisions``."""
     rows, columns = values.shape
-    positive, zero = np.empty(values.shape, dtype=bool), None
+    positive, zero = values > 0.0, None
     some, scale = max(1, _BLOCK // max(1, columns)), 1.0 / np.maximum(limit, 1e-300)
-    ratios = np.empty((min(some, rows), columns))
     for start in range(0, rows, some):
-        here = values[start : start + some]
-        np.greater(here, 0.0, out=positive[start : start + some])
-        ratio = np.multiply(here, scale, out=ratios[: len(here)])
-        least = float(np.abs(ratio, out=ratio).min(initial=np.inf))
-        if least <= 1.0:
+        ratio = np.abs(values[start : start + some]) * scale
+        if float(ratio.min(initial=np.inf)) <= 1.0:
             zero = np.zeros_like(positive) if zero is None else zero
-            zero[start : start + some] = none = ratio <= 1.0
-            decisions.zeros += int(none.sum())
-            ratio[none] = np.inf
-            least = float(ratio.min(initial=np.inf))
-        decisions.smallest = min(decisions.smallest, least * decisions.relative)
+            zero[start : start + some] = here = ratio <= 1.0
+            decisions.zeros += int(here.sum())
+            ratio[here] = np.inf
+        decisions.smallest = min(decisions.smallest, float(ratio.min(initial=np.inf)) * decisions.relative)
     return Signs(positive if zero is None else positive & ~zero, zero)
 
 
