@@ -280,6 +280,7 @@ def fuzz(seed: int, calls: int) -> list[str]:
     return wrong
 
 
+@pytest.mark.sample(21)
 @pytest.mark.parametrize("name", METHODS)
 def test_the_methods_work(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
@@ -352,6 +353,7 @@ FOUND: dict[str, Callable[[], Any]] = {
 }
 
 
+@pytest.mark.sample(6)
 @pytest.mark.parametrize("name", FOUND)
 def test_what_later_fuzzers_found_is_one_line(name: str) -> None:
     with limited(SECONDS), pytest.raises(InputError) as caught:

@@ -117,6 +117,7 @@ def clean(model: nn.Module, photograph: Photograph, grad: bool) -> None:
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("times", [12, pytest.param(200, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", READS)
 def test_ctrl_c_at_any_instant_leaves_the_model_as_it_was(name: str, times: int, interrupt: Any) -> None:

@@ -54,7 +54,7 @@ CURVES = {
 FACES = {"relu": (0.0,), "hardtanh": (-1.0, 1.0), "leaky_relu": (0.0,), "relu6": (0.0, 6.0), "abs": (0.0,)}
 
 
-@pytest.mark.sample(4)
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("shape", CURVES)
 @pytest.mark.parametrize("activation", ["relu", "hardtanh"])
 def test_both_methods_are_the_plain_loop(shape: str, activation: str) -> None:

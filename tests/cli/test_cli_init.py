@@ -104,6 +104,7 @@ def test_what_is_not_understood_is_named(models: Path, tmp_path: Path) -> None:
     assert code == 0 and "first.weight" in text and "left alone: mix.in_proj_weight" in text
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [

@@ -161,6 +161,7 @@ def real_or_made(tmp_path: Path, name: str) -> tuple[Path, bool]:
     return tmp_path / "made", False
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("name", ["mnist", "fashion-mnist"])
 def test_idx_sets_have_the_official_content_where_they_are_official(tmp_path: Path, name: str) -> None:
     folder, official = real_or_made(tmp_path, name)

@@ -216,6 +216,7 @@ def test_a_plan_says_what_streaming_takes() -> None:
     assert all(p.device.type == "meta" for p in net.parameters())
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("targets", [True, False])
 def test_killed_and_called_again_it_goes_on_where_it_was(
     targets: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

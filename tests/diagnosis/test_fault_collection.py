@@ -249,6 +249,7 @@ def test_a_true_cause_is_seen_before_training(name: str) -> None:
     assert not look(name, mended=True).faults
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("name", ["so_48221692_parabola", "deep_q_rl_46_clipped"])
 def test_what_mends_it_is_tried(name: str) -> None:
     first = look(name, mended=False, seconds=20).faults[0]

@@ -200,6 +200,7 @@ def chain(depth: int, gain: float, *more: Callable[[], nn.Module]) -> nn.Module:
     return nn.Sequential(*layers, nn.Linear(32, 4))
 
 
+@pytest.mark.sample(7)
 @pytest.mark.parametrize(
     ("name", "net", "close"),
     [

@@ -63,6 +63,7 @@ def undisturbed(tmp_path_factory):
     return (rows, files, names), took
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("seed", [0, 1, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(2, 100))])
 def test_a_kill_changes_nothing(undisturbed, tmp_path, seed):
     whole, took = undisturbed

@@ -295,6 +295,7 @@ DAMAGES = {
 }
 
 
+@pytest.mark.sample(11)
 @pytest.mark.parametrize("name", DAMAGES)
 @pytest.mark.parametrize("read_only", [False, True])
 def test_a_wrong_file_is_one_clear_error_and_stays_as_it_is(tmp_path, name, read_only):
@@ -332,6 +333,7 @@ def test_missing_or_damaged_array_files_are_noticed(tmp_path):
         assert store.get(trial(2).key) is not None
 
 
+@pytest.mark.sample(20)
 @pytest.mark.parametrize("text", ["", "[" * 5000, '{"a":{"$file":"9"}}', '{"$array":[1],"dtype":"x","shape":[1]}',
                                   '{"$array":[1],"dtype":"float64","shape":[7]}', b"{}", 3.5])  # fmt: skip
 @pytest.mark.parametrize("arrays", [None, "../r.sqlite", b"a\0", "own", "spoilt"])
@@ -363,6 +365,7 @@ def test_places_that_cannot_be_written(tmp_path):
         Store(tmp_path / "r.sqlite", read_only=True)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(("large", "network"), [(False, False), (False, True), (True, False)])
 def test_a_full_disk_is_one_error_and_loses_nothing(tmp_path, large, network):
     """A limit on the size of files stands for the full disk: writing fails in the middle, as it does there."""

@@ -18,7 +18,7 @@ FAST = ("mlp tanh", "vgg, averages, tanh", "resnet, batch norm", "layer norm", "
 """Cases measured every time; the others are like one of them."""
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     "case", [c if c in FAST else pytest.param(c, marks=pytest.mark.slow) for c in (*CASES, "vgg, max pools")]
 )
@@ -74,7 +74,7 @@ def test_relu_is_he_and_zero_bias() -> None:
     assert done.layers[-1].weight_std == pytest.approx(1) and done.layers[-1].activation == "none"
 
 
-@pytest.mark.sample(4)
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("target", [0.6, 1.0, 1.5])
 @pytest.mark.parametrize("how", ["theory", "measured"])
 def test_any_target(target: float, how: str) -> None:

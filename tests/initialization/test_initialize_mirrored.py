@@ -55,7 +55,7 @@ def test_odd_and_even_activations_need_no_pairs(name: str) -> None:
     assert odd_half(get(name)) is None
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("act", [nn.ReLU, nn.GELU, nn.SiLU, nn.Softplus])
 def test_a_deep_network_starts_as_an_isometry(act: type[nn.Module]) -> None:
     net, x = deep(act, 30), vectors(8)
@@ -230,6 +230,7 @@ SOUND: dict[str, tuple[Callable[[], nn.Module], Tensor]] = {
 }
 
 
+@pytest.mark.sample(6)
 @pytest.mark.parametrize("case", SOUND)
 @pytest.mark.parametrize("how", ["theory", "measured"])
 def test_sound_blocks_with_norms_stay_to_the_bit(case: str, how: str) -> None:

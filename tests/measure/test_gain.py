@@ -54,7 +54,7 @@ def test_gains_are_those_of_the_explicit_jacobians(case: Case) -> None:
             assert layer.square_out == pytest.approx(float(h.double().square().mean()), rel=1e-5)
 
 
-@pytest.mark.sample(10)
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_gradient_norms_are_those_of_one_training_step(case: Case) -> None:
     stations = [case.x.clone().requires_grad_()]
@@ -146,7 +146,7 @@ ZOO: dict[str, tuple[nn.Module, tuple[int, ...], list[str]]] = {
 }  # fmt: skip
 
 
-@pytest.mark.sample(5)
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("name", ZOO)
 def test_both_ways_estimate_one_number_on_any_model(name: str) -> None:
     model, shape, names = ZOO[name]

@@ -69,7 +69,7 @@ LINEAR: dict[str, tuple[nn.Module, tuple[int, ...]]] = {
 }
 
 
-@pytest.mark.sample(12)
+@pytest.mark.sample(7)
 @pytest.mark.parametrize("name", LINEAR)
 def test_linear_layers_have_exactly_their_jacobian(name: str) -> None:
     net, shape = LINEAR[name]
@@ -215,6 +215,7 @@ def test_wide_networks_leave_little_room() -> None:
     assert g.layers[-1].predicted == pytest.approx(math.pi / (math.pi - 1), rel=0.02)
 
 
+@pytest.mark.sample(9)
 @pytest.mark.parametrize(
     ("function", "mean"),
     [
@@ -318,6 +319,7 @@ def test_what_has_no_law_says_why(function: Callable[[Tensor], Tensor], reason: 
     assert first.predicted is None and math.isnan(first.error) and reason in first.reason, first.reason
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize(
     "function",
     [

@@ -82,7 +82,7 @@ def mean_squares(nets: list[nn.Module], x: Tensor) -> Tensor:
         return torch.stack([net(x).double().square().mean() / x.square().mean() for net in nets])
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("inputs", [(2, 9), (1, 5, 4)])
 @pytest.mark.parametrize("law", [e0.Gaussian(math.sqrt(2)), e0.Sparse(e0.Uniform(math.sqrt(12)), 0.5)], ids=repr)
 def test_he_keeps_the_mean_square_of_a_relu_v_cnn(law: e0.Law, inputs: tuple[int, ...]) -> None:
@@ -96,6 +96,7 @@ def test_he_keeps_the_mean_square_of_a_relu_v_cnn(law: e0.Law, inputs: tuple[int
     assert abs(float(found.mean()) - 2) < 5 * float(found.std()) / math.sqrt(len(found))
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("activation", ["tanh", "erf"])
 def test_v_cnn_stays_on_the_edge_of_chaos(activation: str) -> None:
     """Variance q and gain 1 of the mean field at the last of ten layers, over 40 networks of 100 channels.
@@ -208,7 +209,7 @@ def test_backward_reaches_every_weight(name: str) -> None:
     assert all(bool(p.grad.isfinite().all()) and bool(p.grad.any()) for p in net.parameters() if p.dim() >= 2)
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("name", SMALL)
 def test_regions_on_a_line(name: str) -> None:
     net, shape = build(name, biases=e0.Gaussian(0.1))
@@ -221,6 +222,7 @@ def test_regions_on_a_line(name: str) -> None:
     assert found == len(line_breaks(twin, x0, x1, 1_001)) + 1
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("name", SMALL)
 def test_gain_and_initialize(name: str) -> None:
     net, shape = build(name)
@@ -244,6 +246,7 @@ def test_checkup() -> None:
     assert found.outcome == "vanishing"
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     "make",
     [

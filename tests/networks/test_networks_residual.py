@@ -36,7 +36,7 @@ def test_parameters_on_cifar(depth: int, published: int) -> None:
     assert parameters(resnet(depth)) == published
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     ("depth", "published"),
     [(18, 11_689_512), (34, 21_797_672), (50, 25_557_032), (101, 44_549_160), (152, 60_192_808)],
@@ -203,6 +203,7 @@ def test_regions_on_a_line(name: str) -> None:
     assert found == len(line_breaks(twin, x0, x1, 801)) + 1
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("name", LARGE_ARE_SLOW)
 def test_gain_and_initialize(name: str) -> None:
     net = resnet(**SMALL[name])

@@ -421,6 +421,7 @@ LAYER_CASES = [
 ]
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("figure", ["fig2a", "fig2b"])
 @pytest.mark.parametrize(("changes", "expected"), LAYER_CASES)
 def test_claims_of_figure_2_come_out_each_way(figure, changes, expected) -> None:

@@ -97,6 +97,7 @@ def plain_run(recipe, seed, stable):
     return masks, weights, accuracies
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("method", ["snip", "sbp-sr"])
 def test_a_run_is_what_plain_code_does(trained, method: str) -> None:
     recipe = replace(TINY, method=method)

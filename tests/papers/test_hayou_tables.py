@@ -280,7 +280,7 @@ def apart_of(name: str, preset: str) -> int:
     return 0 if preset == "paper" else len(PUBLISHED[name])
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     ("name", "preset"),
     [

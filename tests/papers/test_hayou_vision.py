@@ -174,6 +174,7 @@ def plain_run(given, depth, start, seed):
     return rows
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("start", (*PRINTED, FURTHER[0]), ids=lambda start: start.label)
 def test_a_run_is_what_plain_torch_does(start) -> None:
     given = tiny()

@@ -67,7 +67,7 @@ def test_rounds_keep_alive_what_one_round_empties() -> None:
     assert len(often.dead) == 0 and once.kept == often.kept and once != often
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("schedule", ["exponential", "linear"])
 @pytest.mark.parametrize("already", [False, True])
 def test_the_quick_rounds_of_synaptic_flow(schedule: str, already: bool) -> None:

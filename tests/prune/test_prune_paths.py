@@ -92,6 +92,7 @@ CASES: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
 }
 
 
+@pytest.mark.sample(13)
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.parametrize("density", [0.1, 0.25, 0.5, 1.0])
 @pytest.mark.parametrize("seed", range(3))

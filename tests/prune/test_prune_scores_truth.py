@@ -120,6 +120,7 @@ def test_synflow_rounds_equal_a_plain_loop() -> None:
     assert sum(int(mask.sum()) for mask in masks.values()) == kept[-1]
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("scale", [30.0, 1e-3])
 def test_synflow_of_any_depth(dtype: torch.dtype, scale: float) -> None:
@@ -228,6 +229,7 @@ def exact_obd(net: nn.Module, x: Tensor, y: Tensor, loss) -> dict[str, Tensor]: 
     return found
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("classes", [True, False])
 def test_gauss_newton_is_the_hessians_diagonal_where_networks_are_piecewise_linear(classes: bool) -> None:
     net, x = dense(nn.ReLU(), 4, 6, 5, 3), torch.randn(20, 4, dtype=torch.float64)

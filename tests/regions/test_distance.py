@@ -53,6 +53,7 @@ def twin(model: nn.Module, x: Tensor) -> tuple[np.ndarray, np.ndarray]:
     return np.stack(rows), np.stack(nearest)
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("name", NETWORKS)
 def test_twin_by_autograd(name: str) -> None:
     model, shape = NETWORKS[name]
@@ -67,7 +68,7 @@ def test_twin_by_autograd(name: str) -> None:
         assert finite == pytest.approx(other[np.isfinite(other)], rel=1e-7)
 
 
-@pytest.mark.sample(6)
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("name", NETWORKS)
 def test_pattern_holds_up_to_the_distance_and_changes_there(name: str) -> None:
     model, shape = deepcopy(NETWORKS[name])
@@ -150,6 +151,7 @@ def test_owner_of_other_faces() -> None:
     assert found.distance.tolist() == pytest.approx([0.5, 2.0]) and found.owner == [("2", 0, 1), ("2", 0, 0)]
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("name", ["dense", "skip", "overlapping pool", "batch norm", "maxout"])
 def test_any_split_gives_the_same(name: str) -> None:
     model, shape = NETWORKS[name]

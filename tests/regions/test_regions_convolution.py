@@ -67,6 +67,7 @@ KINDS = [
 ]  # fmt: skip
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("kind", KINDS)
 def test_sums_of_every_kind(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     net = Sum(kind).double().eval()

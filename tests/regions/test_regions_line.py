@@ -38,7 +38,7 @@ def test_patterns_of_neighbours_differ_in_the_owner_alone(reference) -> None:
     assert line.owner[0] == (line.layers[line.owner_layer[0]], line.owner_neuron[0], 0)
 
 
-@pytest.mark.sample(4)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("name", NETWORKS)
 def test_twin_by_sampling(name: str) -> None:
     model, shape = NETWORKS[name]

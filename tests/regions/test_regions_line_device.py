@@ -48,7 +48,7 @@ class Watch(TorchFunctionMode):
         return func(*args, **kwargs)
 
 
-@pytest.mark.sample(7)
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("name", NETWORKS)
 @pytest.mark.parametrize("kind", ["segment", "line"])
 def test_every_tensor_of_the_walk_is_made_on_its_device(name: str, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,7 @@ NETWORKS = networks()
 SQUARE = torch.tensor([[-1.0, -1.0], [1.0, -1.0], [1.0, 1.0], [-1.0, 1.0]], dtype=torch.float64)
 
 
-@pytest.mark.sample(7)
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("name", NETWORKS)
 @pytest.mark.parametrize("kind", ["segment", "line"])
 def test_split_lines_are_the_same(name: str, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:

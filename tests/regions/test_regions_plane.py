@@ -29,6 +29,7 @@ def check(p: regions.PlanePartition) -> None:
     assert set(np.unique(p.edges)) == set(range(len(p.vertices)))
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     ("widths", "count", "per_layer", "vertices", "edges"),
     [([2, 16, 16, 1], 412, (126, 412), 444, 855), ([2, 64, 64, 64, 1], 14353, (1949, 6671, 14353), 14533, 28885)],
@@ -62,6 +63,7 @@ def test_reference_of_a_quarter_million_cells() -> None:
     check(p)
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("centre", [(0.3, 0.2), (0.0, 0.0), (-0.9, 0.1), (1.0, 1.0), (1.0, 0.0)])
 def test_zero_biases_meet_in_the_apex(centre) -> None:
     net = recipe([2, 64, 64, 64, 1], 0.0)

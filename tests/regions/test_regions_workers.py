@@ -79,7 +79,7 @@ def test_threads_see_the_stop_and_keep_the_mode_of_the_caller() -> None:
     assert stopped.is_set() and modes == [False, False]
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("name", NETWORKS)
 @pytest.mark.parametrize("kind", ["segment", "line"])
 def test_workers_change_no_bit(name: str, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:

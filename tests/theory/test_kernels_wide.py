@@ -60,7 +60,7 @@ def recursion(setting: Setting, density: float, scale: float | None) -> tuple[np
     return nngp, ntk
 
 
-@pytest.mark.sample(8)
+@pytest.mark.sample(4)
 @pytest.mark.parametrize(
     ("name", "architecture"),
     [(name, "dense") for name in FUNCTIONS]

@@ -22,7 +22,7 @@ HAVE_AN_EDGE = [
 ]  # fmt: skip
 
 
-@pytest.mark.sample(11)
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(("name", "bias_std"), HAVE_AN_EDGE)
 def test_on_the_edge_chi_is_one_at_an_attracting_fixed_point(name: str, bias_std: float) -> None:
     point, rule = edge_of_chaos(name, bias_std=bias_std), activations.get(name)

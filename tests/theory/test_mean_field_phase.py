@@ -95,6 +95,7 @@ def test_correlations_in_the_corners() -> None:
     np.testing.assert_allclose(correlation_map("tanh", 0.9, 0.0, np.array([0.0, 0.3, 1.0])), [0, 0.3, 1], atol=1e-10)
 
 
+@pytest.mark.sample(7)
 @pytest.mark.parametrize(
     ("name", "weight_std", "bias_std", "word"),
     [
@@ -184,6 +185,7 @@ def test_where_the_variance_map_falls_q_swings_but_settles() -> None:
             assert q_star(rule, weight_std, bias_std) == pytest.approx(end, rel=1e-4)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(("name", "labels"), [
     ("tanh", ["edge"]), ("relu", ["q diverges", "edge"]), ("gelu", ["q diverges", "edge"]),
 ])  # fmt: skip

@@ -158,6 +158,7 @@ def test_words_of_the_points(activation: str) -> None:
         assert found.word == ("diverges" if endless else word), setting
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(("activation", "weight_std", "bias_std"), [("tanh", 2.0, 0.2), ("hardtanh", 1.56, 0.79)])
 def test_deep_networks_settle_where_the_theory_says(activation: str, weight_std: float, bias_std: float) -> None:
     """q* and c* are what 200 layers of the twin come to, and c gets there by a factor e every xi_c layers."""

@@ -83,6 +83,7 @@ def test_several_layers(sizes: list[int], networks: int, init: str) -> None:
         assert follows(found[:, layers - 1], norms.NormRatio.forward(sizes[: layers + 1], init))
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(("width", "layers", "eps"), [(5, 3, 0.8), (20, 4, 0.5), (100, 3, 0.25)])
 def test_chance_that_some_layer_fails(width: int, layers: int, eps: float) -> None:
     """Exactly 1 - (1 - p)^L for one sample: layers are independent."""

@@ -18,6 +18,7 @@ from width_bands import band
 LIMIT = 5.5
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     "setting",
     [Setting("tanh", 1.3, 0.2), Setting("hardtanh", 1.8, 0.2), Setting("gelu", 1.45, 0.6), Setting("relu", 1.55, 0.3)],

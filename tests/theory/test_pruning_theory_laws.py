@@ -79,6 +79,7 @@ def test_named_entries() -> None:
     assert at(entry_of_mean(1.0), np.array([0.97, 1.03])).tolist() == [1.0, 0.0]
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(("n_out", "n_in", "shared"), [(40, 60, 1.0), (40, 60, 0.5), (100, 20, 0.0)])
 def test_largest_score_of_a_layer_with_shared_rows_and_columns(n_out: int, n_in: int, shared: float) -> None:
     """Distribution function of the largest of 2,400 dependent scores, given rows and columns, against 4,000 layers:

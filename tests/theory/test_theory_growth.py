@@ -297,7 +297,7 @@ class TestLawOverDepth:
         assert both.zero_probability == pytest.approx(1 - (1 - 1 / 8) * (1 - 1 / 16))
         assert both.mean == pytest.approx(first.mean * second.mean)
 
-    @pytest.mark.sample(3)
+    @pytest.mark.sample(2)
     @pytest.mark.parametrize(
         "widths", [(1,), (2, 3), (100,) * 5, (784,) * 10, (10**6, 10**6), (3, 50, 2000), (1,) * 10]
     )

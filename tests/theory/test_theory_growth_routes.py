@@ -164,7 +164,7 @@ CASES = [
 ]
 
 
-@pytest.mark.sample(11)
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_one_layer_of_real_matrices(case: Case) -> None:
     fan_in, width = case.sizes
@@ -231,6 +231,7 @@ def test_deep_sparse_networks_stay_between_the_products() -> None:
 WIDE = [pytest.param(widths, marks=pytest.mark.slow) for widths in ((100,) * 5, (10**6, 50))]
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("widths", [(1,), (3, 3), (4, 1, 9), (10,) * 10, (784,) * 10, *WIDE])
 def test_moments_are_integrals_of_the_distribution_function(widths: tuple[int, ...]) -> None:
     law = growth.GrowthLaw(widths, tuple((2 / k) ** 0.5 for k in widths))

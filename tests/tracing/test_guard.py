@@ -26,6 +26,7 @@ def _same_weights_every_time() -> None:
     torch.manual_seed(7)
 
 
+@pytest.mark.sample(9)
 @pytest.mark.parametrize("batch_norm", ["train", "eval"])
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_gain_leaves_every_model_as_it_was(case: Case, batch_norm: str) -> None:

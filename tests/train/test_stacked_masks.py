@@ -69,7 +69,7 @@ HOW = [
 ]
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(("activation", "bias", "optimizer", "rate"), HOW, ids=lambda v: str(v)[:12])
 def test_equals_training_one_by_one(activation: str, bias: bool, optimizer: object, rate: float) -> None:
     """float32, 50 steps, the last batch of an epoch a short one: every kept weight to 1e-6, every pruned one zero."""

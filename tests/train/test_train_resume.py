@@ -43,6 +43,7 @@ def killed_at(process: Any, out: Path, step: int, moment: float) -> int:
     return int(beat.read_text() or 0)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 def test_kill_minus_nine_changes_no_bit(tmp_path: Path, precision: str) -> None:
     """Momentum, schedule, clipping, augmentation, dropout, batch norm, autocast; killed thrice at random moments."""
