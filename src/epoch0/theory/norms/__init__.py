@@ -13,15 +13,16 @@ back is independent of the weights, and layers of nearly one width). All of them
 """
 
 from epoch0.theory.norms.failure import (
+    NormSummary,
     chernoff_rate,
     failure_probability,
     paper_rate,
     required_width,
     required_width_subspace,
+    summary,
     tolerance,
 )
 from epoch0.theory.norms.ratio import NormRatio
-from epoch0.theory.norms.tables import NormSummary, summary
 
 __all__ = ["NormRatio", "NormSummary", "chernoff_rate", "failure_probability", "paper_rate", "required_width"]
 __all__ += ["required_width_subspace", "summary", "tolerance"]
