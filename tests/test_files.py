@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import shutil
 import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -147,6 +148,12 @@ def test_no_link_is_followed_in_folders_of_ours(tmp_path: Path, monkeypatch: pyt
         os.mkfifo(place) if target is None else place.symlink_to(target)
         refused(name, lambda _: e0.reproduce(figure[0], out=work, workers=1), place, work)
         place.unlink()
+    (work / "price-tanner").mkdir()
+    os.mkfifo(work / "price-tanner" / "fig4b.png")
+    monkeypatch.setattr("epoch0.papers.reproduce.run", lambda *_, **__: pytest.fail("computed first"))
+    refused("fig4b", lambda _: e0.reproduce(figure[0], out=work, workers=1), work / "price-tanner" / "fig4b.png", work)
+    monkeypatch.undo()
+    shutil.rmtree(work / "price-tanner")
     os.mkfifo(work / ".epoch0-0.partial")
     assert write_atomic(work / "any.txt", b"own").read_bytes() == b"own"  # and does not wait for the pipe
     shared = tmp_path / "shared"

@@ -348,6 +348,13 @@ FOUND: dict[str, Callable[[], Any]] = {
     "one number for a window": lambda: PUBLIC["regions.count"](net(), torch.tensor(0.5)),
     "weights without values": lambda: PUBLIC["initialization.save"](nn.Linear(6, 3, device="meta"), "a.safetensors"),
     "batches without end": lambda: PUBLIC["prune.snip"](net(), itertools.repeat((x(), y()))),
+    "an empty slope": lambda: PUBLIC["activations.known_call"]("leaky_relu", ([],), {}),
+    "a slope in a list": lambda: PUBLIC["activations.known_call"]("celu", (), {"alpha": [[]]}),
+    "steps without end": lambda: PUBLIC["train.train"](net(), (x(), y()), steps=10**12),
+    "epochs without end": lambda: PUBLIC["train.train"](net(), (x(), y()), epochs=10**10),
+    "no text for a setting": lambda: METHODS["Artifact.setting"][0]().caption(None),
+    "no number of an image": lambda: PUBLIC["data.image_files"](f"folder:{folder() / 'tree'}").path("first"),
+    "no range of networks": lambda: PUBLIC["networks.ensemble"](**CALLS["networks.ensemble"]()).stacked(0, "all"),
     "many values": lambda: PUBLIC["theory.growth.GrowthLaw"]((3,), (1.0,)).quantile(np.zeros((30, 30))),
     "lines of an array": lambda: PUBLIC["theory.growth.GrowthLaw"]((3,), (1.0,)).quantile(np.full((9, 5), 2.0)),
 }

@@ -243,6 +243,21 @@ for seed in range(10**6):
     assert not list(tmp_path.rglob(".*"))
 
 
+def test_half_a_change_that_a_kill_left_is_taken_back_by_who_only_reads(tmp_path):
+    path = filled(tmp_path / "r.sqlite", range(50))
+    with sqlite3.connect(path) as database:  # as a driver leaves it that is killed in the middle of a transaction
+        database.executescript("PRAGMA cache_size=1; BEGIN; UPDATE results SET spec = spec || hex(zeroblob(3000))")
+        for part in (path, journal := Path(f"{path}-journal")):
+            shutil.copy(part, tmp_path / f"copy{part.name}")
+        database.rollback()
+    database.close()
+    for part in (path, journal):
+        os.replace(tmp_path / f"copy{part.name}", part)
+    with Store(path, read_only=True) as store:
+        assert len(store) == 50 and all(trial(seed).key in store for seed in range(50))
+    assert not journal.exists()
+
+
 def test_an_orphan_array_file_is_harmless(tmp_path):
     path = filled(tmp_path / "r.sqlite", [1], large=True)
     (tmp_path / "r.sqlite.arrays" / f"{trial(2).key}.safetensors").write_bytes(b"half")

@@ -47,6 +47,7 @@ class Functional(nn.Module):
 
 def test_layers_and_kinds_of_a_conv_net() -> None:
     watch = TrajectoryLengths(arc(1, 8, 8))
+    assert watch.rows() == [] and watch.lengths.shape == watch.errors.shape == (0, 1)  # of the input, never called
     watch(0, conv())
     assert watch.layers == ("0", "2", "3", "5", "8", "10")
     assert watch.kinds == ("convolution", "pooling", "convolution", "pooling", "linear", "linear")

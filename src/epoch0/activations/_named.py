@@ -1,6 +1,7 @@
 """The known nonlinearities, by the names that the field and torch use; one entry each, from which all rooms read."""
 
 import math
+import numbers
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -10,7 +11,7 @@ import numpy as np
 
 from epoch0 import special
 from epoch0.activations._rule import Activation, Array, piecewise
-from epoch0.arguments import Positive, checked
+from epoch0.arguments import Positive, checked, refuse
 from epoch0.errors import InputError
 
 
@@ -279,8 +280,12 @@ def known_call(function: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) 
     entry = next((entry for entry in KNOWN.values() if function and function in (entry.function, *entry.aliases)), None)
     if entry is None:
         return None
-    given = {name: value for (name, _), value in zip(entry.parameters, args, strict=False)}
-    return entry.reads(**{name: given.get(name, kwargs.get(name, usual)) for name, usual in entry.parameters})
+    given = {**kwargs, **{name: value for (name, _), value in zip(entry.parameters, args, strict=False)}}
+    for name, usual in entry.parameters:
+        kind = str if isinstance(usual, str) else numbers.Real
+        if not isinstance(value := given.setdefault(name, usual), kind):
+            raise refuse(name, value, "a text" if kind is str else "a number")
+    return entry.reads(**{name: given[name] for name, _ in entry.parameters})
 
 
 @checked

@@ -13,7 +13,7 @@ from typing import Annotated
 import numpy as np
 from numpy.typing import NDArray
 
-from epoch0.arguments import checked
+from epoch0.arguments import checked, methods_checked
 from epoch0.data.catalogue import SPLITS, KnownSet, absent, known_set, tree
 from epoch0.errors import InputError
 from epoch0.files import explained
@@ -24,6 +24,7 @@ _SHOWN = 3
 _IMAGENET_CLASSES = 1000
 
 
+@methods_checked
 @dataclass(frozen=True, eq=False)
 class ImageFiles:
     """The image files of one split, in order, each with its class; no image has been opened.

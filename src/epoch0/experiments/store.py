@@ -76,8 +76,16 @@ class Store:
                 _check_beside(self.path)
                 if read_only:
                     _check_header(self.path)
-                    self._database = _connect(f"{self.path.resolve().as_uri()}?mode=ro", uri=True)
-                    self._check_contents()
+                    where = self.path.resolve().as_uri()
+                    self._database = _connect(f"{where}?mode=ro", uri=True)
+                    try:
+                        self._check_contents()
+                    except sqlite3.OperationalError as error:
+                        if "readonly" not in str(error):
+                            raise
+                        self._close_database()  # a killed run left half a change: SQLite takes it back, if it may write
+                        self._database = _connect(f"{where}?mode=rw", uri=True)
+                        self._check_contents()
                     return
                 self._take_lock()
                 self._database = _connect(str(self.path))
@@ -249,7 +257,7 @@ class Store:
             if full:
                 hint = "the disk is full; make room and run again: what is finished is kept and not run again"
             elif "readonly" in str(error):
-                hint = "a run that was killed has left it half written; run again, or open it once to write"
+                hint = "a run that was killed has left it half written, and it may not be written to; run that again"
             elif damaged:
                 hint = f"it is truncated or damaged ({error}); restore it from a copy, or move it away and run again"
             else:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from epoch0.activations import Activation
-from epoch0.arguments import Count, Seed, Size, checked, refuse
+from epoch0.arguments import Count, Seed, Size, checked, methods_checked, refuse
 from epoch0.distributions import Law
 from epoch0.errors import InputError
 from epoch0.networks._parts import Dtype, Scaling
@@ -21,6 +21,7 @@ from epoch0.seeds import generator
 _BATCHED_UP_TO = 128
 
 
+@methods_checked
 @dataclass(frozen=True)
 class Ensemble:
     """Random dense networks that exist only while they are looked at.

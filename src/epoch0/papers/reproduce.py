@@ -116,10 +116,16 @@ class Reproduction(Result):
         del told["data"]
         text = json.dumps(told, indent=2, allow_nan=False) + "\n"
         texts = {".csv": table.getvalue(), ".json": text, ".md": self.markdown()}
-        contents = {**{ending: one.encode() for ending, one in texts.items()}, ".png": png(self.figure)}
-        with made(unlinked(base.parent)):
-            paths = [to_write(base.with_name(base.name + ending)) for ending in contents]
-            return [write_atomic(path, content) for path, content in zip(paths, contents.values(), strict=True)]
+        contents = [*(one.encode() for one in texts.values()), png(self.figure)]
+        with _outputs(base) as paths:
+            return [write_atomic(path, content) for path, content in zip(paths, contents, strict=True)]
+
+
+@contextmanager
+def _outputs(base: Path) -> Iterator[list[Path]]:
+    """Where table, claims, page and picture go, in a folder that is made; an InputError if one cannot be written."""
+    with made(unlinked(base.parent)):
+        yield [to_write(base.with_name(base.name + ending)) for ending in (".csv", ".json", ".md", ".png")]
 
 
 @checked
@@ -236,9 +242,11 @@ def reproduce_all(
                 name = "results.sqlite" if shard is None else f"results-{shard.replace('/', '-of-')}.sqlite"
                 home = Path(out or stack.enter_context(tempfile.TemporaryDirectory(prefix="epoch0-")))
                 path = unlinked(home / name, "results file")
-            papers = {plan.artifact.id.partition("/")[0] for plan in plans}
-            for folder in () if out is None else (Path(out) / name for name in ("checkpoints", *papers)):
-                unlinked(folder)
+            if out is not None:  # trials may take hours: what cannot be written is told before
+                unlinked(Path(out) / "checkpoints")
+                for plan in plans:
+                    with _outputs(Path(out) / plan.artifact.id):
+                        pass
             kept = stack.enter_context(Store(path))
             # a long training goes on from here when it was interrupted in its middle
             stack.enter_context(environment("EPOCH0_CHECKPOINTS", None if out is None else Path(out) / "checkpoints"))

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from epoch0.arguments import checked
+from epoch0.arguments import checked, methods_checked
 from epoch0.errors import InputError, suggest
 from epoch0.experiments.claims import Claim
 from epoch0.experiments.experiment import Spec as Spec
@@ -265,6 +265,7 @@ class Sweep:
         return {**told, "axes": axes, "runs": self.runs, **{name: one.to_dict() for name, one in self.also.items()}}
 
 
+@methods_checked
 @dataclass(frozen=True)
 class Artifact:
     """One figure or table of a paper, declared: docs/reproduce.md shows a whole one.

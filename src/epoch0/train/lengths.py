@@ -100,12 +100,12 @@ class TrajectoryLengths(Result):
     @property
     def lengths(self) -> Array:
         """Length at the input and after each layer, shape (measurements, layers + 1)."""
-        return np.array([norms.mean(axis=0) for norms in self._norms]).reshape(len(self.steps), -1)
+        return np.array([norms.mean(axis=0) for norms in self._norms]).reshape(-1, len(self.layers) + 1)
 
     @property
     def errors(self) -> Array:
         """Standard errors of the lengths over t, conservative, shape (measurements, layers + 1)."""
-        return np.array([grid_errors(norms) for norms in self._norms]).reshape(len(self.steps), -1)
+        return np.array([grid_errors(norms) for norms in self._norms]).reshape(-1, len(self.layers) + 1)
 
     def rows(self) -> list[dict[str, Any]]:
         """One row a step and layer, the input first, in plain numbers; None where there is none."""

@@ -38,6 +38,7 @@ ORDER, NOISE = 0, 1
 
 OPTIMIZERS = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam, "adamw": torch.optim.AdamW}
 BUNCH = 32  # steps between two looks at the losses on an accelerator, which reading makes wait
+STEPS = 10**9  # of one run at most: even the smallest model takes a day or two
 RATE = "the learning rate of the next step"  # name of a setting in checkpoints
 Loss = Callable[[Tensor, Tensor], Tensor]
 
@@ -82,7 +83,7 @@ def train(
             ``torch.utils.data.DataLoader``, or any iterable of ``(inputs, targets)`` that has a length and can be gone
             through again. A shuffling loader draws its order from ``seed``, but for a generator of its own; a sampler
             with ``set_epoch`` is told the epoch. A resumed run goes through the batches of its epoch again.
-        steps, epochs: optimizer steps in all, or passes through the data; one of them.
+        steps, epochs: optimizer steps in all, at most 10^9, or passes through the data; one of them.
         batch_size: examples a step, of all processes together in a distributed run; not used if data come in batches.
         optimizer: ``"sgd"``, ``"adam"``, ``"adamw"``, or ``optimizer(parameters, lr=learning_rate)``: a class of
             ``torch.optim``, or ``functools.partial(torch.optim.SGD, momentum=0.9)``.
@@ -118,6 +119,8 @@ def train(
     if (steps is None) == (epochs is None):
         raise InputError(f"steps is {steps} and epochs is {epochs}; give exactly one of them.")
     total = steps if steps is not None else (epochs or 0) * per_epoch
+    if total > STEPS:
+        raise InputError(f"steps={steps} and epochs={epochs} are {total:,} steps; ask for {STEPS:,} at most.")
     refuse_closed(model, run_only=True)
     refuse_lazy(model)
     model.to(group.device)
