@@ -355,9 +355,21 @@ FOUND: dict[str, Callable[[], Any]] = {
     "no text for a setting": lambda: METHODS["Artifact.setting"][0]().caption(None),
     "no number of an image": lambda: PUBLIC["data.image_files"](f"folder:{folder() / 'tree'}").path("first"),
     "no range of networks": lambda: PUBLIC["networks.ensemble"](**CALLS["networks.ensemble"]()).stacked(0, "all"),
+    "weights made in inference mode": lambda: PUBLIC["gain"](torch.inference_mode()(net)(), x()),
+    "expanded weights to train": lambda: PUBLIC["train.train"](expanded(), (x(), y()), steps=1),
+    "expanded weights": lambda: PUBLIC["initialize"](expanded(), x=x()),
+    "no weights to train": lambda: PUBLIC["train.train"](net().to("meta"), (x(), y()), steps=1),
+    "no metrics": lambda: PUBLIC["train.train"](net(), (x(), y()), steps=1, evaluate=lambda _: 3),
+    "frozen while it runs": lambda: PUBLIC["gain"](model := Odd(lambda y: model.requires_grad_(False) and y), x()),
     "many values": lambda: PUBLIC["theory.growth.GrowthLaw"]((3,), (1.0,)).quantile(np.zeros((30, 30))),
     "lines of an array": lambda: PUBLIC["theory.growth.GrowthLaw"]((3,), (1.0,)).quantile(np.full((9, 5), 2.0)),
 }
+
+
+def expanded() -> nn.Module:
+    model = nn.Linear(6, 3)
+    model.bias = nn.Parameter(torch.ones(1).expand(3))
+    return model
 
 
 @pytest.mark.sample(6)
@@ -379,6 +391,32 @@ def test_an_evaluation_gives_back_what_the_model_draws(kind: str) -> None:
         return outputs + torch.rand(3) + np.random.rand() + random.random()  # noqa: NPY002
 
     assert judged(f"{kind}.__call__", {"model": Odd(noisy)}, never=False) == "fine"
+    assert judged("train.train", {**CALLS["train.train"](), "model": Odd(noisy)}, never=False) == "fine"
+
+
+@pytest.mark.parametrize("kind", ["Accuracy", "Evaluation"])
+def test_an_evaluation_gives_back_what_the_model_does_to_itself(kind: str) -> None:
+    def restless(outputs: torch.Tensor) -> torch.Tensor:
+        model.register_buffer("seen", torch.ones(2))
+        model.fc.register_forward_hook(lambda *_: None)
+        model.fc.weight.data.mul_(0.5)
+        model.fc.bias.requires_grad_(False)
+        return outputs
+
+    model = Odd(restless)
+    before = repr(state({"model": model}))
+    METHODS[f"{kind}.__call__"][0]()(model)
+    assert repr(state({"model": model})) == before
+
+
+@pytest.mark.parametrize("name", ["robustness", "checkup"])
+def test_a_model_that_writes_into_its_input_writes_into_a_copy(name: str) -> None:
+    model = net()
+    model.register_forward_pre_hook(lambda _, args: (args[0].mul_(0.5),))
+    given, batch = CALLS[name](), x()
+    given |= {"model": model} | ({"batch": batch} if name == "checkup" else {"data": (batch, y())})
+    PUBLIC[name](**{key: value for key, value in given.items() if key != "forward"})
+    assert torch.equal(batch, x())
 
 
 TOUCHED: list[tuple[str, str, Callable[[], Any]]] = [

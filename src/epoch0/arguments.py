@@ -532,8 +532,10 @@ def _is_model(value: Any) -> bool:
     return torch is not None and issubclass(type(value), torch.nn.Module)
 
 
-def refuse_lazy(model: Any) -> None:
-    """Refuse a model with parameters or buffers that its first batch would make.
+def refuse_lazy(model: Any, *, written: bool = False) -> None:
+    """Refuse a model with parameters or buffers that its first batch would make, or that cannot be given back.
+
+    With ``written`` also one with parameters that cannot be written.
 
     Raises:
         InputError: with the name of the first.
@@ -543,6 +545,13 @@ def refuse_lazy(model: Any) -> None:
     for name, tensor in itertools.chain(model.named_parameters(), model.named_buffers()):
         if is_lazy(tensor):
             raise InputError(f"'{name}' is lazy and has no values yet; call the model once on a batch first.")
+        if tensor.requires_grad and tensor.is_inference():
+            raise InputError(
+                f"'{name}' was made under torch.inference_mode and cannot be trained; copy.deepcopy the model."
+            )
+        expanded = any(size > 1 and not by for size, by in zip(tensor.shape, tensor.stride(), strict=True))
+        if written and tensor.requires_grad and (tensor.is_meta or expanded):
+            raise InputError(f"'{name}' has no memory for each value ({'meta' if tensor.is_meta else 'expanded'}).")
 
 
 def _said(error: Exception) -> Exception:
@@ -562,6 +571,11 @@ def _said(error: Exception) -> Exception:
     called = any(code.co_name == "_call_impl" for code, _ in beyond) or (theirs and here == "raw")
     if here != "_outputs":  # where training calls the model: the rest are callbacks
         called = called and not any(f"{os.sep}train{os.sep}" in code.co_filename for code, _ in frames[: ours + 1])
+    cut = isinstance(error, RuntimeError) and any(words in str(error) for words in _NO_GRADIENT)
+    if cut and not theirs:
+        return InputError(
+            f"no gradient: the model or the loss freezes, detaches or writes into what it needs ({error})."
+        )
     if isinstance(error, InputError) or not (read or called):
         return error
     (at, line), what = (theirs or frames)[-1], (str(error).strip() or "no message").splitlines()[0]
@@ -595,4 +609,5 @@ def _library(file: str) -> bool:
     return file.startswith(("<", _OURS, _STANDARD))
 
 
+_NO_GRADIENT = ("not require grad", "modified by an inplace operation")
 _TOO_LARGE = ("allocate memory", "calculation overflowed", "multiplication overflow", "without overflow")

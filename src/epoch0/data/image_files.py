@@ -49,6 +49,8 @@ class ImageFiles:
 
     def path(self, index: int) -> Path:
         """Where one file lies."""
+        if not -len(self) <= index < len(self):
+            raise InputError(f"index={index}: there are {len(self)} files.")
         return self.root / self.names[index]
 
     def paths(self) -> list[Path]:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.prune import BasePruningMethod
 
-from epoch0.arguments import BatchNorm, Positive, Seed, Size, Std, checked
+from epoch0.arguments import BatchNorm, Positive, Seed, Size, Std, checked, refuse_lazy
 from epoch0.errors import InputError
 from epoch0.initialization.draw import KINDS, draw_attentions, draw_biases, draw_weights
 from epoch0.initialization.plan import layer_targets, make_plan
@@ -104,6 +104,7 @@ def initialize(
     if x is None:
         x = gaussian_input(model, seed)
         remarks.append(f"no input was given: Gaussian numbers of unit variance, shape {tuple(x.shape)}")
+    refuse_lazy(model, written=True)
     with tape(model, x, forward=forward, batch_norm=batch_norm) as record:
         require_nonlinearity(record)
         sites, untouched = _sites(record, masks, seed)

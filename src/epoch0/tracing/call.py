@@ -146,7 +146,9 @@ class Call:
 
     def raw(self, model: Callable[..., Any] | None = None, batch: Any = None) -> Any:
         """What the model returns; what it raises comes as it is."""
-        model, batch = self.model if model is None else model, self.batch if batch is None else batch
+        model = self.model if model is None else model
+        if batch is None:
+            batch = mapped(self.batch, lambda tensor: tensor.clone())  # the model may change its input in place
         if self.forward is not None:
             result = self.forward(model, batch)  # type: ignore[arg-type]
         elif self._stepped and isinstance(model, nn.Module):

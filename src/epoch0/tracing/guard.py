@@ -149,6 +149,7 @@ def refuse_changed(name: str) -> NoReturn:
 @contextmanager
 def _restored(model: nn.Module, weights: bool) -> Iterator[list[str]]:
     """Restores it in the end; names of the parameters that were other ones then, or held other values."""
+    refuse_lazy(model)
     modules = [_ModuleState(module) for module in model.modules()]
     tensors = {id(t): t for module in model.modules() for t in _tensors(module)}
     states = [_TensorState(t) for t in tensors.values() if weights or not isinstance(t, nn.Parameter)]

@@ -239,7 +239,7 @@ def tape(
         )
     prepare_forward_derivatives()
     call = model if isinstance(model, Call) else Call.of(model, batch, forward=forward)
-    with unchanged(call.model, still=still), torch.inference_mode(False):
+    with unchanged(call.model, still=still), torch.inference_mode(False), _without_hooks_of_all_modules():
         call.model.eval()
         for module in call.model.modules():  # gains are those of the model, not of what somebody watches it with
             module._backward_hooks.clear()
@@ -247,6 +247,19 @@ def tape(
         for parameter in call.model.parameters():
             parameter.requires_grad_(False)
         yield _record(call, batch_norm)
+
+
+@contextmanager
+def _without_hooks_of_all_modules() -> Iterator[None]:
+    hooks = (nn.modules.module._global_backward_hooks, nn.modules.module._global_backward_pre_hooks)
+    kept = [dict(each) for each in hooks]
+    try:
+        for each in hooks:
+            each.clear()
+        yield
+    finally:
+        for each, before in zip(hooks, kept, strict=True):
+            each.update(before)
 
 
 def _record(call: Call, batch_norm: str) -> Tape:

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from epoch0.arguments import Count, checked, refuse, refuse_lazy
 from epoch0.errors import InputError, first_line
-from epoch0.tracing.guard import refuse_closed, streams_kept
+from epoch0.tracing.guard import refuse_closed, unchanged
 from epoch0.train.augmentation import CropResizeFlip
 from epoch0.train.data import Pair, batches, check_classes
 from epoch0.train.device import Precision, autocast
@@ -120,18 +120,17 @@ def _explained(examples: Tensor) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _put_back(model: nn.Module) -> Iterator[None]:
-    """Every module gets the mode back that it had, every buffer its values, and the random streams their states."""
+    """The model comes back as it was, whatever its forward does to it, and so do the random streams."""
     refuse_closed(model, run_only=True)
     refuse_lazy(model)
-    modes = {module: module.training for module in model.modules()}
-    buffers = [(buffer, buffer.clone()) for buffer in model.buffers()]
+    scripted = [m for m in model.modules() if isinstance(m, torch.jit.ScriptModule)]  # its state is not in Python
+    modes = [(m, m.training) for m in scripted]
+    buffers = [(b, b.clone()) for m in scripted for b in m.buffers(recurse=False)]
     try:
-        with streams_kept():
+        with unchanged(model):
             yield
     finally:
-        for module, mode in modes.items():
+        for module, mode in modes:
             module.training = mode
         for buffer, before in buffers:
-            if buffer.shape != before.shape:  # an observer of quantization makes room when it first sees a batch
-                buffer.resize_(before.shape)
             buffer.copy_(before)

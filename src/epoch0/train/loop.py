@@ -26,7 +26,7 @@ from torch.optim.lr_scheduler import LRScheduler
 from epoch0.arguments import Count, Positive, Seed, Whole, check_device, checked, refuse_lazy
 from epoch0.errors import InputError, suggest
 from epoch0.seeds import generator
-from epoch0.tracing.guard import draw_anew, noise_kept, refuse_closed
+from epoch0.tracing.guard import draw_anew, refuse_closed, streams_kept
 from epoch0.train import checkpoint as checkpoints
 from epoch0.train.data import Pair, batches, check_classes
 from epoch0.train.device import Group, autocast, current, precision_for
@@ -122,7 +122,7 @@ def train(
     if total > STEPS:
         raise InputError(f"steps={steps} and epochs={epochs} are {total:,} steps; ask for {STEPS:,} at most.")
     refuse_closed(model, run_only=True)
-    refuse_lazy(model)
+    refuse_lazy(model, written=True)
     model.to(group.device)
     torchs = _build(optimizer, [p for p in model.parameters() if p.requires_grad], learning_rate)
     run: Row = {"seed": seed, "batch_size": batch_size, "learning_rate": learning_rate, "precision": used, "clip": clip}
@@ -243,7 +243,7 @@ class _Run:
     def go(self) -> None:
         """Do the steps that are left."""
         progress = self.progress
-        with noise_kept():
+        with streams_kept():
             if not progress.history:
                 self._measure(final=self.total == 0)
             if progress.stopped is None and progress.step < self.total:
@@ -405,12 +405,11 @@ class _Run:
         row["loss"] = progress.losses / progress.counted if progress.counted else None
         model.eval()
         if evaluating and self.evaluate is not None:
-            row.update({name: plain(name, value) for name, value in self.evaluate(model).items()})
+            row |= _columns("evaluate", self.evaluate(model))
         for callback in self.callbacks:
             if final or step % callback.steps == 0 if isinstance(callback, Every) else evaluating:
                 function = callback.callback if isinstance(callback, Every) else callback
-                found = function(step, model, dict(row)) or {}
-                row.update({name: plain(name, value) for name, value in found.items()})
+                row |= _columns("a callback", function(step, model, dict(row)) or {})
         model.train()
         return row, evaluating and self.until is not None and bool(self.until(row))
 
@@ -420,6 +419,12 @@ class _Run:
             run = {**self.record, RATE: self.optimizer.param_groups[0]["lr"]}
             checkpoints.save(self.path, self.model, self.optimizer, {"run": run, "progress": asdict(self.progress)})
         self._written = time.monotonic()
+
+
+def _columns(what: str, found: object) -> Row:
+    if not isinstance(found, Mapping):
+        raise InputError(f"{what} gave a {type(found).__name__}; give a mapping of names to numbers.")
+    return {name: plain(name, value) for name, value in found.items()}
 
 
 def _per_epoch(data: Any, batch_size: int) -> int:
