@@ -109,7 +109,7 @@ def measure(names: list[str], seconds: float) -> None:
                 continue
             one = {"folder": "own" if folder == OWN else "given", "causes": causes}
             one |= {what: look(build(what == "mended"), seconds) for what in ("broken", "mended")}
-            known[name] = one
+            known[name] = known.get(name, {}) | one  # what peers said of it stays
             told = {what: ", ".join(kind for kind, *_ in one[what]["faults"]) for what in ("broken", "mended")}
             print(f"{name:38} {standing(one):6} {', '.join(causes)} <- {told['broken']} | {told['mended']}", flush=True)
             if not names:
