@@ -173,8 +173,8 @@ def table(name: str, found: Found) -> Table:
         row |= {"accuracy_best_epoch": float((100 * cell["best"]).mean()), "chance": chance(cell)}
         row |= {"printed": entry.value, "printed_sd": math.nan if entry.sd is None else entry.sd}
         row |= {
-            "dead_layers": dead(cell).mean().item(),
-            "weights_on_paths": cell["on_paths"].astype(float).mean().item(),
+            "dead_layers": float(dead(cell).mean()),
+            "weights_on_paths": float(cell["on_paths"].astype(float).mean()),
         }
         return {**row, "diverged": int(cell["diverged"].sum()), "epochs": recipe.trainings * recipe.epochs}
 
@@ -361,9 +361,8 @@ def _with_depth(panels: Sequence[Panel], high: float) -> Claims:
         common = [s for s in last.sparsities if s in first.sparsities and s >= high]
         if common and first.runs == last.runs:
             pairs = {percent(s): (last.lead("sbp-sr", "snip", s), first.lead("sbp-sr", "snip", s)) for s in common}
-            decided[f"the lead of SBP-SR over SNIP is larger for {last.network} than for {first.name}"] = compared(
-                pairs
-            )
+            text = f"the lead of SBP-SR over SNIP is larger for {last.network} than for {first.name}"
+            decided[text] = compared(pairs)
     return decided
 
 

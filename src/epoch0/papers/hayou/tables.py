@@ -380,11 +380,8 @@ def tables_6(found: Found) -> list[Grid]:
     made = []
     for name, rows in _shown(found):
         columns = sorted({sparsity for row in rows.values() for sparsity in row})
-        made.append(
-            Grid(
-                name, tuple(map(percent, columns)), {k: [_best(row.get(s)) for s in columns] for k, row in rows.items()}
-            )
-        )
+        best = {label: [_best(row.get(sparsity)) for sparsity in columns] for label, row in rows.items()}
+        made.append(Grid(name, tuple(map(percent, columns)), best))
     return made
 
 
@@ -409,14 +406,18 @@ _artifact = partial(Artifact, about=accuracy.about, cost=accuracy.cost)
 
 
 def _table(
-    name: str, what: str, place: str, quick: list[Sweep], paper: list[Sweep], *, chance: bool = False, more: str = ""
+    name: str, what: str, place: str, quick: list[Sweep], paper: list[Sweep], *, claims: Any = None, more: str = ""
 ) -> Artifact:
-    """``chance``: one of the tables that go to sparsities at which SNIP is at chance."""
-    claims = partial(accuracy.chance_claims, name, 0.98) if chance else partial(accuracy.claims, name, 0.0)
-    presets, rows = {"quick": joined(quick), "paper": joined(paper)}, partial(accuracy.table, name)
-    title = partial(accuracy.titled, what, more)
-    read = partial(accuracy.tables, name)
-    return _artifact(f"hayou/{name}", title, place, presets, rows, claims, partial(accuracy.draw, name), tables=read)
+    """One of the tables that are made alike; ``claims`` are those of all such tables, or its own."""
+    rows, picture, read = partial(accuracy.table, name), partial(accuracy.draw, name), partial(accuracy.tables, name)
+    presets, title = {"quick": joined(quick), "paper": joined(paper)}, partial(accuracy.titled, what, more)
+    decide = claims or partial(accuracy.claims, name, 0.0)
+    return _artifact(f"hayou/{name}", title, place, presets, rows, decide, picture, tables=read)
+
+
+def _to_chance(name: str, *what: Any, more: str = "") -> Artifact:
+    """One of the tables that go to sparsities at which SNIP is at chance."""
+    return _table(name, *what, claims=partial(accuracy.chance_claims, name, 0.98), more=more)
 
 
 _PRUNED = "Accuracy of pruned"
@@ -425,31 +426,19 @@ _FIRST = _SMALL, _paper("cifar10", PAIR, _TO_999)
 _THIRD = [_quick(depth, FOUR, (0.98, 0.99, 0.995)) for depth in (20, 32)]
 _EIGHTH = [panel(_BOTTLENECKS, FOUR, _TO_98, 3)], [panel(_IMAGENET, FOUR, _TO_95, 3)]
 _TENTH = ', which the paper calls a "vanilla-CNN": Table 9 once more'
-_VGG = {preset: joined(panels) for preset, panels in FIFTH.items()}
 _SUM = {"quick": joined(SECOND["quick"]), "paper": joined([*SECOND["paper"], *FIFTH["paper"], *THIRD])}
 _FOURTH, _READ = "Accuracy of pruned V-CNNs of three depths", lambda found: plots.tables(tables_4(found))
-_FIVE, _SIX = partial(accuracy.titled, _PRUNED, ""), "Which algorithm performs better"
-_ROWS_5 = partial(accuracy.table, "tab5")
-_DRAW_5, _READ_5 = partial(accuracy.draw, "tab5"), partial(accuracy.tables, "tab5")
+_SIX = "Which algorithm performs better"
 ARTIFACTS = (
-    _table("tab1", "SNIP and SBP-SR: accuracy of pruned", "section 1", *_FIRST, chance=True),
+    _to_chance("tab1", "SNIP and SBP-SR: accuracy of pruned", "section 1", *_FIRST),
     _table("tab2", "Nine methods: accuracy of pruned", "section 4.2", *SECOND.values()),
     _table("tab3", _PRUNED, "section 4.2", _THIRD, THIRD),
     Artifact(
-        "hayou/tab4",
-        _FOURTH,
-        "section 4.3",
-        presets_4(),
-        table_4,
-        claims_4,
-        _READ,
-        about_4,
-        accuracy.cost,
-        tables_4,
+        "hayou/tab4", _FOURTH, "section 4.3", presets_4(), table_4, claims_4, _READ, about_4, accuracy.cost, tables_4
     ),
-    _artifact("hayou/tab5", _FIVE, "section 4.3", _VGG, _ROWS_5, claims_5, _DRAW_5, tables=_READ_5),
+    _table("tab5", _PRUNED, "section 4.3", *FIFTH.values(), claims=claims_5),
     _artifact("hayou/tab6", _SIX, "section 4.3", _SUM, table_6, claims_6, draw_6, tables=tables_6),
     _table("tab8", _PRUNED, "appendix F", *_EIGHTH),
-    _table("tab9", f"{_PRUNED} ReLU and tanh", "appendix G", *_NINTH.values(), chance=True),
-    _table("tab10", _PRUNED, "appendix G", *_NINTH.values(), chance=True, more=_TENTH),
+    _to_chance("tab9", f"{_PRUNED} ReLU and tanh", "appendix G", *_NINTH.values()),
+    _to_chance("tab10", _PRUNED, "appendix G", *_NINTH.values(), more=_TENTH),
 )
