@@ -245,7 +245,7 @@ def distance_claims(found: Found) -> Claims:
     }
 
 
-def _draw(found: Found, column: str, bound: str, label: str, name: str, title: str) -> plots.Figure:
+def _draw(column: str, bound: str, label: str, name: str, title: str, found: Found) -> plots.Figure:
     """One panel a value of ``name``: a line for each depth against neurons, and the mean of what bounds it, dashed."""
     picture, panels = plots.figure(11.0, 4.2, columns=3, sharey=True)
     for axes, (value, rows) in zip(panels, found.table.by(name), strict=True):
@@ -279,24 +279,20 @@ _OF = (
     "{inputs} inputs, {networks} networks, weights of variance 2 (ReLU) or 1 over the fan-in, bias std {bias_std:g}; "
     "dashed: the bound, by the gradients measured; bars: two standard errors over networks"
 )
+_BREAKS = "breaks_each", "bound_each", "break points a length / (T × neurons)"
+_DISTANCE = "distance_each", "least_each", "distance to the boundary × T × neurons"
+
+
+def _boundary(name: str, title: str, place: str, paper: Sweep, claims: Any, *shown: Any) -> Artifact:
+    presets, how = {"quick": paper.but(**_FEW), "paper": paper}, (boundary_table, claims, partial(_draw, *shown), _OF)
+    return Artifact(f"hanin-rolnick/{name}", title, place, presets, *how)
+
+
+_TH1, _TH2 = "Break points on a line by T, those of the nonlinearity", "Volume of the boundary, and the distance to it"
+_COR5, _BY_T = "The distance to the boundary, by the law of the weights", ("breakpoints", "T = {}")
 ARTIFACTS = (
-    Artifact(
-        "hanin-rolnick/th1", "Break points on a line by T, those of the nonlinearity", "section 2.1",
-        {"quick": _ANY.but(**_FEW), "paper": _ANY}, boundary_table, line_claims,
-        partial(_draw, column="breaks_each", bound="bound_each", label="break points a length / (T × neurons)",
-                name="breakpoints", title="T = {}"), _OF,
-    ),
-    Artifact(
-        "hanin-rolnick/th2", "Volume of the boundary, and the distance to it", "section 2.2",
-        {"quick": _ANY.but(**_FEW), "paper": _ANY}, boundary_table, boundary_claims,
-        partial(_draw, column="distance_each", bound="least_each", label="distance to the boundary × T × neurons",
-                name="breakpoints", title="T = {}"), _OF,
-    ),
+    _boundary("th1", _TH1, "section 2.1", _ANY, line_claims, *_BREAKS, *_BY_T),
+    _boundary("th2", _TH2, "section 2.2", _ANY, boundary_claims, *_DISTANCE, *_BY_T),
     Artifact("hanin-rolnick/th3", "Theorem 3 against exact counts", "section 5", _PRESETS, table, claims, draw, _ABOUT),
-    Artifact(
-        "hanin-rolnick/cor5", "The distance to the boundary, by the law of the weights", "section 5",
-        {"quick": _LAWS.but(**_FEW), "paper": _LAWS}, boundary_table, distance_claims,
-        partial(_draw, column="distance_each", bound="least_each", label="distance to the boundary × T × neurons",
-                name="law", title="{} weights"), _OF,
-    ),
-)  # fmt: skip
+    _boundary("cor5", _COR5, "section 5", _LAWS, distance_claims, *_DISTANCE, "law", "{} weights"),
+)

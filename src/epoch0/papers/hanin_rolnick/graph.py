@@ -92,10 +92,8 @@ def draw(found: Found) -> plots.Figure:
     what = "one network, depth {depth}, width {width}".format_map(drawn.at)
     left.set_title(f"{what}: {len(drawn['t'][0]) + 1} pieces", fontsize=9.5)
     for index, (depth, rows) in enumerate(found.table.by("depth")):
-        hollow: dict[str, Any] = {
-            "markersize": 4.0 + 2.5 * (len(depths) - 1 - index),
-            "markerfacecolor": "none",
-        }  # around each other
+        size = 4.0 + 2.5 * (len(depths) - 1 - index)  # around each other
+        hollow: dict[str, Any] = {"markersize": size, "markerfacecolor": "none"}
         plots.means(axes, rows, "neurons", "pieces", index, f"depth {depth}", **hollow)
     neurons = sorted({row["neurons"] for row in found.table})
     axes.plot(neurons, neurons, ":", color=plots.BOUND, label="one a neuron")
@@ -240,15 +238,5 @@ _SAWTOOTH_ABOUT = (
 )
 _SAWTOOTH_TITLE = "A sawtooth of exponentially many pieces, and noise"
 _SAWTOOTH_PRESETS = {"quick": sawtooths((1, 2, 3, 4, 5, 6), 40), "paper": sawtooths((1, 2, 3, 4, 5, 6, 7, 8), 200)}
-ARTIFACTS += (
-    Artifact(
-        "hanin-rolnick/fig3",
-        _SAWTOOTH_TITLE,
-        "",
-        _SAWTOOTH_PRESETS,
-        sawtooth_table,
-        sawtooth_claims,
-        sawtooth_draw,
-        _SAWTOOTH_ABOUT,
-    ),
-)
+_SAWTOOTH = sawtooth_table, sawtooth_claims, sawtooth_draw, _SAWTOOTH_ABOUT
+ARTIFACTS += (Artifact("hanin-rolnick/fig3", _SAWTOOTH_TITLE, "", _SAWTOOTH_PRESETS, *_SAWTOOTH),)
