@@ -422,14 +422,9 @@ _ENDS = "an arc between two images, or random vectors, scaled to norm sqrt(input
 _ABOUT, _NO_BARS = f"{_ENDS}; bars: two standard errors", f"{_ENDS}; means over the networks, no bars"
 _artifact = partial(Artifact, table=table, draw=lengths, about=_ABOUT)
 _by_layer = partial(_artifact, place="", claims=hard_tanh_length_claims)
-_bounded = partial(
-    _artifact,
-    place="Theorem 3",
-    presets=_GRID,
-    table=growth_table,
-    claims=bound_claims,
-    draw=partial(growth_over, "width"),
-)
+_over_width, _over_variance = (partial(growth_over, swept) for swept in ("width", "variance"))
+_growth = partial(_artifact, table=growth_table, claims=bound_claims, draw=_over_width)
+_bounded = partial(_growth, place="Theorem 3", presets=_GRID)
 ARTIFACTS: tuple[Artifact, ...] = (
     _artifact("raghu/fig2", _TWO, "section 2.1.1", _COUNTED, claims=depth_claims, draw=depth_and_width),
     _artifact("raghu/fig5", _FIVE, "Theorem 4", _COUNTED, claims=length_claims, draw=against_length, about=_NO_BARS),
@@ -439,7 +434,7 @@ ARTIFACTS: tuple[Artifact, ...] = (
     _bounded("raghu/fig13c", f"{_GROWTH} width, with bounds"),
     _bounded("raghu/th3", f"{_GROWTH} width, with biases as large as the weights", place="", presets=_BIASED),
     _artifact("raghu/th4", _FOUR, "", _SATURATED, table=saturated_table, claims=saturated_claims, draw=draw_saturated),
-    _bounded("raghu/fig13d", f"{_GROWTH} variance, with bounds", draw=partial(growth_over, "variance")),
+    _bounded("raghu/fig13d", f"{_GROWTH} variance, with bounds", draw=_over_variance),
 )
 
 
