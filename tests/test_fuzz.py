@@ -361,6 +361,9 @@ FOUND: dict[str, Callable[[], Any]] = {
     "no weights to train": lambda: PUBLIC["train.train"](net().to("meta"), (x(), y()), steps=1),
     "no metrics": lambda: PUBLIC["train.train"](net(), (x(), y()), steps=1, evaluate=lambda _: 3),
     "frozen while it runs": lambda: PUBLIC["gain"](model := Odd(lambda y: model.requires_grad_(False) and y), x()),
+    "complex weights in a file": lambda: PUBLIC["initialization.save"](
+        nn.Linear(6, 3, dtype=torch.complex128), "a.safetensors"
+    ),
     "many values": lambda: PUBLIC["theory.growth.GrowthLaw"]((3,), (1.0,)).quantile(np.zeros((30, 30))),
     "lines of an array": lambda: PUBLIC["theory.growth.GrowthLaw"]((3,), (1.0,)).quantile(np.full((9, 5), 2.0)),
 }

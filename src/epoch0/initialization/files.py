@@ -45,8 +45,13 @@ def _packed(tensors: Mapping[str, Tensor], header: dict[str, str] | None = None)
     from safetensors.torch import save as to_bytes
 
     # copies: views that share memory are refused by the format
-    return bytes(to_bytes({name: tensor.detach().cpu().clone(memory_format=torch.contiguous_format)
-                           for name, tensor in tensors.items()}, header))  # fmt: skip
+    kept = {
+        name: tensor.detach().cpu().clone(memory_format=torch.contiguous_format) for name, tensor in tensors.items()
+    }
+    try:
+        return bytes(to_bytes(kept, header))
+    except KeyError as problem:
+        raise InputError(f"safetensors files hold no values of {problem}; convert them first.") from problem
 
 
 def read_tensors(path: StrPath, what: str) -> tuple[dict[str, Tensor], dict[str, str]]:

@@ -89,7 +89,7 @@ def _rounds(
 ) -> Masks:  # fmt: skip
     try:
         twin = copy.deepcopy(bare(model))
-    except RuntimeError as problem:
+    except (RuntimeError, TypeError, ValueError) as problem:
         raise InputError(
             f"the model {type(bare(model)).__name__} cannot be copied: {problem}. If torch.nn.utils.prune masks it, "
             "bake(model) or apply(model, masks) in its place makes it one that can."
