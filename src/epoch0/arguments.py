@@ -540,12 +540,13 @@ def refuse_lazy(model: Any, *, written: bool = False) -> None:
     Raises:
         InputError: with the name of the first.
     """
+    from torch import is_inference_mode_enabled
     from torch.nn.parameter import is_lazy
 
     for name, tensor in itertools.chain(model.named_parameters(), model.named_buffers()):
         if is_lazy(tensor):
             raise InputError(f"'{name}' is lazy and has no values yet; call the model once on a batch first.")
-        if tensor.requires_grad and tensor.is_inference():
+        if tensor.requires_grad and tensor.is_inference() and not is_inference_mode_enabled():  # there, scores copy it
             raise InputError(
                 f"'{name}' was made under torch.inference_mode and cannot be trained; copy.deepcopy the model."
             )
