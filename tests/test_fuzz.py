@@ -356,6 +356,10 @@ FOUND: dict[str, Callable[[], Any]] = {
     "no number of an image": lambda: PUBLIC["data.image_files"](f"folder:{folder() / 'tree'}").path("first"),
     "no range of networks": lambda: PUBLIC["networks.ensemble"](**CALLS["networks.ensemble"]()).stacked(0, "all"),
     "weights made in inference mode": lambda: PUBLIC["gain"](torch.inference_mode()(net)(), x()),
+    "steps of weights made in inference mode": lambda: PUBLIC["checkup"](torch.inference_mode()(net)(), x(), y()),
+    "training of weights made in inference mode": lambda: PUBLIC["train.train"](
+        torch.inference_mode()(net)(), (x(), y()), steps=1
+    ),
     "expanded weights to train": lambda: PUBLIC["train.train"](expanded(), (x(), y()), steps=1),
     "expanded weights": lambda: PUBLIC["initialize"](expanded(), x=x()),
     "no weights to train": lambda: PUBLIC["train.train"](net().to("meta"), (x(), y()), steps=1),

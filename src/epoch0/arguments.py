@@ -533,26 +533,34 @@ def _is_model(value: Any) -> bool:
 
 
 def refuse_lazy(model: Any, *, written: bool = False) -> None:
-    """Refuse a model with parameters or buffers that its first batch would make, or that cannot be given back.
+    """Refuse a model with parameters or buffers that its first batch would make.
 
-    With ``written`` also one with parameters that cannot be written.
+    With ``written`` also one with parameters that cannot be written, or that nothing can be differentiated by.
 
     Raises:
         InputError: with the name of the first.
     """
-    from torch import is_inference_mode_enabled
     from torch.nn.parameter import is_lazy
 
     for name, tensor in itertools.chain(model.named_parameters(), model.named_buffers()):
         if is_lazy(tensor):
             raise InputError(f"'{name}' is lazy and has no values yet; call the model once on a batch first.")
-        if tensor.requires_grad and tensor.is_inference() and not is_inference_mode_enabled():  # there, scores copy it
-            raise InputError(
-                f"'{name}' was made under torch.inference_mode and cannot be trained; copy.deepcopy the model."
-            )
+        if not (written and tensor.requires_grad):
+            continue
+        refuse_inference(name, tensor)
         expanded = any(size > 1 and not by for size, by in zip(tensor.shape, tensor.stride(), strict=True))
-        if written and tensor.requires_grad and (tensor.is_meta or expanded):
+        if tensor.is_meta or expanded:
             raise InputError(f"'{name}' has no memory for each value ({'meta' if tensor.is_meta else 'expanded'}).")
+
+
+def refuse_inference(name: str, parameter: Any) -> None:
+    """Refuse a parameter that was made under ``torch.inference_mode``: nothing can be differentiated by it.
+
+    Raises:
+        InputError: with its name.
+    """
+    if parameter.requires_grad and parameter.is_inference():
+        raise InputError(f"'{name}' was made under torch.inference_mode and has no gradient; copy.deepcopy the model.")
 
 
 def _said(error: Exception) -> Exception:

@@ -129,6 +129,7 @@ def test_inference_tensors() -> None:
         inside = grasp(model, [(x, y)])
     outside = grasp(seeded(lambda: nn.Linear(6, 4)), [(VECTORS, CLASSES)])
     assert torch.equal(inside["weight"], outside["weight"]) and model.weight.is_inference()
+    assert torch.equal(grasp(model, [(VECTORS, CLASSES)])["weight"], outside["weight"]) and model.weight.requires_grad
 
 
 def test_attention_has_a_second_derivative() -> None:

@@ -292,6 +292,20 @@ def test_backward_hooks_are_seen_for_what_they_are(inner: bool) -> None:
     assert (gain(model, x).chi_backward == plain).all() and len(hooked._backward_hooks) == 1
 
 
+@pytest.mark.parametrize("kind", ["hook", "pre_hook"])
+def test_backward_hooks_of_all_modules_are_set_aside_and_come_back(kind: str) -> None:
+    model, x, seen = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3)), torch.randn(32, 4), list[str]()
+    plain = gain(model, x)
+    hook = getattr(nn.modules.module, f"register_module_full_backward_{kind}")(lambda *_: seen.append("called"))
+    try:
+        hooked = gain(model, x)
+        assert hooked.layers == plain.layers and (hooked.chi_backward == plain.chi_backward).all() and not seen
+        model(x.requires_grad_()).sum().backward()
+        assert seen
+    finally:
+        hook.remove()
+
+
 @pytest.mark.parametrize("at", [1, 2, 3, 5, 9, 14])
 def test_what_the_users_forward_raises_in_any_pass_is_one_error(at: int) -> None:
     calls = [0]

@@ -18,6 +18,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 
+from epoch0.arguments import refuse_inference
 from epoch0.errors import InputError
 from epoch0.seeds import generator
 from epoch0.tracing.call import Call, as_written, described
@@ -256,6 +257,8 @@ def steps(call: Call, seed: int = 0, quick: bool | None = None) -> dict[Optimize
     weights = {name: p for name, p in model.named_parameters() if p.requires_grad and p.is_floating_point()}
     if not weights:
         raise InputError(f"no parameter of {type(model).__name__} requires a gradient; there is nothing to train.")
+    for name, p in weights.items():
+        refuse_inference(name, p)
     prepare_forward_derivatives()
     with unchanged(model, weights=False), torch.inference_mode(False), as_written():
         model.train()

@@ -45,7 +45,7 @@ class _TensorState:
         moved = tensor.data_ptr() != self.data.data_ptr() or tensor.shape != self.data.shape
         if moved:
             tensor.data = self.data
-        with torch.no_grad():
+        with torch.inference_mode(tensor.is_inference()), torch.no_grad():  # else the tensor lets nobody write
             written = not _same_bits(self.data, self.bits)
             if written:
                 self.data.copy_(self.bits)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from epoch0.arguments import Count, checked, refuse, refuse_lazy
+from epoch0.arguments import Count, checked, refuse
 from epoch0.errors import InputError, first_line
 from epoch0.tracing.guard import refuse_closed, unchanged
 from epoch0.train.augmentation import CropResizeFlip
@@ -122,7 +122,6 @@ def _explained(examples: Tensor) -> Iterator[None]:
 def _put_back(model: nn.Module) -> Iterator[None]:
     """The model comes back as it was, whatever its forward does to it, and so do the random streams."""
     refuse_closed(model, run_only=True)
-    refuse_lazy(model)
     scripted = [m for m in model.modules() if isinstance(m, torch.jit.ScriptModule)]  # its state is not in Python
     modes = [(m, m.training) for m in scripted]
     buffers = [(b, b.clone()) for m in scripted for b in m.buffers(recurse=False)]
