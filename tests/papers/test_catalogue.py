@@ -4,6 +4,9 @@ import csv
 import json
 import math
 import os
+import pickle
+import re
+from pathlib import Path
 
 import pytest
 
@@ -79,6 +82,19 @@ def test_every_setting_can_be_written_down(preset: str) -> None:
     for artifact in catalogue.catalogue().values():
         told = artifact.setting(preset).to_dict()
         assert json.loads(canonical_json(told))["function"].startswith("epoch0.papers."), artifact.id
+
+
+def test_artifacts_pickle() -> None:
+    for artifact in catalogue.catalogue().values():
+        again = pickle.loads(pickle.dumps(artifact))
+        keys, own = ([trial.key for trial in one.trials(one.setting("quick"))] for one in (again, artifact))
+        assert keys == own, artifact.id
+
+
+def test_the_gallery_has_the_titles_of_today() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "gallery.md").read_text()
+    shown = re.findall(r"(?m)^## (\S+?): (.*)$", page)
+    assert shown == [(id, one.titled(one.presets["quick"])) for id, one in catalogue.catalogue().items()]
 
 
 def test_expand() -> None:

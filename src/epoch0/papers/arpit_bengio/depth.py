@@ -141,13 +141,21 @@ def draw(quantity: str, found: Found) -> plots.Figure:
     return picture
 
 
+def _seed(spec: Spec, network: int) -> int:
+    return int(2 * spec.widths[0] + INITS.index(spec.init))
+
+
+def _block(spec: Spec) -> int:
+    return max(1, _UNITS // spec.widths[0])
+
+
 _PAPER = Sweep(
     deep,
     relu((1,) * DEPTH, "he", inputs=2000),
     {"init": INITS, "width": of_widths(100, 500, 2000, 4060, depth=DEPTH)},
     runs={"width": (240, 120, 30, 10)},
-    seed=lambda spec, network: 2 * spec.widths[0] + INITS.index(spec.init),
-    block=lambda spec: max(1, _UNITS // spec.widths[0]),
+    seed=_seed,
+    block=_block,
 )
 _QUICK = _PAPER.but(width=of_widths(100, 300, 1000, depth=DEPTH), inputs=200, runs={"width": (240, 120, 40)})
 _PRESETS = {"quick": _QUICK, "paper": _PAPER}  # narrow networks differ more, and cost less, so there are more of them
@@ -279,8 +287,12 @@ def uneven_draw(found: Found) -> plots.Figure:
     return picture
 
 
-_SPEC, _SEED = Spec(width=1000, depth=20, inputs=1000), lambda spec, network: spec.variation
-_UNEVEN_PAPER = Sweep(uneven, _SPEC, {"variation": (1, 200, 500)}, runs=40, seed=_SEED, block=1)
+def _own_seed(spec: Spec, network: int) -> int:
+    return int(spec.variation)
+
+
+_SPEC = Spec(width=1000, depth=20, inputs=1000)
+_UNEVEN_PAPER = Sweep(uneven, _SPEC, {"variation": (1, 200, 500)}, runs=40, seed=_own_seed, block=1)
 _UNEVEN_QUICK = _UNEVEN_PAPER.but(width=400, variation=(1, 80, 200), inputs=100, runs=100)
 _UNEVEN_PRESETS = {"quick": _UNEVEN_QUICK, "paper": _UNEVEN_PAPER}
 _UNEVEN_ABOUT = (

@@ -118,8 +118,12 @@ def draw(direction: str, found: Found) -> plots.Figure:
     return picture
 
 
-_SPEC, _SEED = relu((500,), "he", inputs=2000), lambda spec, network: spec.widths[0]
-_PAPER = Sweep(shallow, _SPEC, {"width": of_widths(*range(500, 4001, 500))}, runs=100, seed=_SEED, block=10)
+def _seed(spec: Spec, network: int) -> int:
+    return int(spec.widths[0])
+
+
+_SPEC = relu((500,), "he", inputs=2000)
+_PAPER = Sweep(shallow, _SPEC, {"width": of_widths(*range(500, 4001, 500))}, runs=100, seed=_seed, block=10)
 _QUICK = _PAPER.but(width=of_widths(500, 1000, 2000, 4000), inputs=200, runs=200)
 
 _PRESETS = {"quick": _QUICK, "paper": _PAPER}

@@ -470,10 +470,11 @@ _SLICE_PRESETS = {"quick": _SLICES.but(data="digits", width=(16, 32, 64, 96), pl
 _TRAINED = {"quick": _THROUGH.but(data="digits", batch_size=32, planes=5, **_LESS), "paper": _THROUGH}
 
 
+_SLICE_TITLE = "Regions in a plane through three examples"
 _BARS = "planes through one example of 0, 1 and 2 (dots); bars: two standard errors"
 _FIRST = slice_table, slice_claims, slice_draw, f"before training; {_BARS}"
 _EIGHTH = training_table, training_claims, training_draw, f"one network a run, by Adam; {_BARS}"
 ARTIFACTS += (
-    Artifact("hanin-rolnick/fig1", "Regions in a plane through three examples", "", _SLICE_PRESETS, *_FIRST),
-    Artifact("hanin-rolnick/fig8", f"{_TITLE}, through training", "section 3.3", _TRAINED, *_EIGHTH),
+    Artifact("hanin-rolnick/fig1", _SLICE_TITLE, "", _SLICE_PRESETS, *_FIRST),
+    Artifact("hanin-rolnick/fig8", f"{_SLICE_TITLE}, through training", "section 3.3", _TRAINED, *_EIGHTH),
 )
