@@ -426,10 +426,19 @@ def test_a_model_that_writes_into_its_input_writes_into_a_copy(name: str) -> Non
     assert torch.equal(batch, x())
 
 
+class Restless(nn.Module):
+    """It sets its own mode."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.eval()
+        return torch.as_tensor(x)
+
+
 TOUCHED: list[tuple[str, str, Callable[[], Any]]] = [
     *((f"{kind}.__call__", "model", lambda: nn.LazyLinear(3)) for kind in ("Accuracy", "Evaluation")),
     ("theory.mean_field.gaussian_mean", "f", lambda: nn.LazyLinear(3)),
     ("activations.custom", "derivative", lambda: nn.LazyLinear(3)),
+    ("activations.custom", "derivative", lambda: Restless()),
     ("train.train", "evaluate", lambda: nn.LazyLinear(3)),
     ("experiments.store.merge", "sources", lambda: torch.utils.data.DataLoader([1, 2])),
     *((name, "data", lambda: torch.utils.data.DataLoader([1, 2])) for name in ("train.train", "train_one_layer")),
@@ -438,7 +447,7 @@ TOUCHED: list[tuple[str, str, Callable[[], Any]]] = [
 
 
 @pytest.mark.parametrize(("name", "place", "make"), TOUCHED)
-def test_neither_lazy_weights_nor_the_draws_of_a_loader_change(name: str, place: str, make: Callable[[], Any]) -> None:
+def test_neither_modules_nor_the_draws_of_a_loader_change(name: str, place: str, make: Callable[[], Any]) -> None:
     give = METHODS[name][1] if name in METHODS else CALLS[name]
     assert judged(name, {**give(), place: make()}, never=True) == "fine"
 

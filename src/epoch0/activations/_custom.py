@@ -57,6 +57,7 @@ def custom(
     title = _title(function, name)
     what = f"activation {title!r}"
     kept = _frozen(function, what)
+    derivative = copy.deepcopy(derivative) if _is_module(derivative) else derivative
     with _streams_untouched():
         plain, in_torch = _face(kept, what, torch_first=derivative is None)
         phi = _Face(plain, what)

@@ -146,7 +146,7 @@ def _seed(spec: Spec, network: int) -> int:
 
 
 def _block(spec: Spec) -> int:
-    return max(1, _UNITS // spec.widths[0])
+    return max(1, int(_UNITS // spec.widths[0]))
 
 
 _PAPER = Sweep(
