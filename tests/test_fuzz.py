@@ -443,6 +443,7 @@ TOUCHED: list[tuple[str, str, Callable[[], Any]]] = [
     ("experiments.store.merge", "sources", lambda: torch.utils.data.DataLoader([1, 2])),
     *((name, "data", lambda: torch.utils.data.DataLoader([1, 2])) for name in ("train.train", "train_one_layer")),
     *((f"prune.{name}", "batches", lambda: torch.utils.data.DataLoader([1, 2])) for name in ("snip", "force", "obd")),
+    ("prune.obd", "batches", lambda: (np.random.rand(3) + random.random() for _ in range(2))),  # noqa: NPY002
 ]
 
 

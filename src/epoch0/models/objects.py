@@ -18,7 +18,7 @@ from epoch0.arguments import checked
 from epoch0.errors import InputError, suggest
 from epoch0.files import explained, to_read
 from epoch0.seeds import generator
-from epoch0.tracing.guard import draw_anew, noise_kept
+from epoch0.tracing.guard import draw_anew, streams_kept
 
 SHOWN = 4
 """How many names an error lists."""
@@ -60,7 +60,7 @@ def named_object(spec: str, what: str, *, seed: int = 0) -> Iterator[tuple[Any, 
 def seeded(seed: int) -> Iterator[None]:
     """Run foreign code with torch's global generator at a seed, put back afterwards; what it prints goes to stderr."""
     start = int(generator(seed).initial_seed() % 2**63)
-    with noise_kept(), contextlib.redirect_stdout(sys.stderr):
+    with streams_kept(), contextlib.redirect_stdout(sys.stderr):
         draw_anew(start)
         yield
 

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from epoch0.errors import InputError, check_dense, check_finite
 from epoch0.tracing.call import LABELS, check_tensors, examples_in, mapped, parts
-from epoch0.tracing.guard import check_model, noise_kept
+from epoch0.tracing.guard import check_model, streams_kept
 from epoch0.tracing.loss import Loss, check_targets
 
 
@@ -20,7 +20,7 @@ class Batch(NamedTuple):
     examples: int
 
 
-@noise_kept()
+@streams_kept()
 def taken(batches: Iterable[Any], loss: Loss | None) -> list[Batch]:
     """The batches as pairs (inputs, targets); one bare pair of tensors is a list of one batch.
 
