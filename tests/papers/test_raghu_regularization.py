@@ -55,18 +55,20 @@ def test_lambda_and_the_ratio_of_lengths_are_told(found: dict[str, dict[str, Any
 
 
 def test_accuracy_is_that_of_a_network_trained_by_hand() -> None:
-    # a single step on all the images, so that their order is no matter
+    # a single step on all the images, so that their order is no matter; a seed by which no two logits are near
     one = spec("none", at=(0, 1), batch_size=100)
-    result = regularized(one, seed=5)
+    result = regularized(one, seed=7)
     digits, tests = load("digits", "train"), load("digits", "test")
     x = torch.from_numpy(digits.inputs("standard", flatten=False))[:100]
-    net = one.network.build(int(numpy_generator(5, 0).integers(2**31)))
+    net = one.network.build(int(numpy_generator(7, 0).integers(2**31)))
     F.cross_entropy(net(x), torch.from_numpy(digits.labels)[:100]).backward()
     with torch.no_grad():
         for parameter in net.parameters():
             parameter -= 0.01 * parameter.grad / (parameter.grad.abs() + 1e-8)  # the first step of Adam
         held = torch.from_numpy(tests.inputs("standard", flatten=False, like=digits))[:60]
+        first, second = net(held).topk(2).values.T
         right = net(held).argmax(1) == torch.from_numpy(tests.labels)[:60]
+    assert (first - second).min() > 0.1  # rounding decides nothing, on any processor
     assert result["accuracy"][1] == pytest.approx(right.double().mean().item())
 
 
