@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import product
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -116,14 +117,23 @@ def block(name: str, data: str, network: str, activation: str = "relu") -> Print
 NEAR_CHANCE = 5.0  # percent points above a constant's that still count as chance; one run in three that learns is above
 REFERENCES = ("none", "obd")  # methods that do not prune at initialization
 WAYS = ("eoc-row", "eoc-measured")  # to rescale, beside the one whose numbers the paper's are set against
+NO_RATES: Mapping[str, float] = MappingProxyType({})
 Pairs = Mapping[str, tuple[Array, Array]]
 
 
-def panel(base: Recipe, methods: Sequence[str], sparsities: Sequence[float], runs: int) -> Sweep:
-    """Every method at every sparsity, run i of each with seed i; ``"none"`` once, at sparsity 0."""
+def panel(
+    base: Recipe, methods: Sequence[str], sparsities: Sequence[float], runs: int, rates: Mapping[str, float] = NO_RATES
+) -> Sweep:
+    """Every method at every sparsity, run i of each with seed i; ``"none"`` once, at sparsity 0.
+
+    ``rates`` are learning rates of methods that have one of their own.
+    """
     pairs = [(method, s) for method in methods for s in ((0.0,) if method == "none" else sparsities)]
-    recipes = {pair: with_method(base, *pair) for pair in pairs}
-    varied = ("method", "sparsity", "norm_after")
+    recipes = {
+        (method, s): replace(with_method(base, method, s), learning_rate=rates.get(method, base.learning_rate))
+        for method, s in pairs
+    }
+    varied = ("method", "sparsity", "norm_after", "learning_rate")
     axis = {pair: {name: getattr(recipe, name) for name in varied} for pair, recipe in recipes.items()}
     return Sweep(run, base, {"method sparsity": axis}, runs)
 
@@ -195,8 +205,9 @@ def about(sweep: Sweep) -> str:
     bases = [one.spec for one in each]
     networks = ", ".join(dict.fromkeys(f"{base.network.name} x{base.network.width:g}" for base in bases))
     said = f"{networks} (factor on the filters) on {', '.join(dict.fromkeys(base.data for base in bases))}; "
-    said += f"{either(base.epochs for base in bases)} epochs of SGD at "
-    said += sweep.told("{learning_rate:g}, batches of {batch_size}; scores with batch norm in {batch_norm} mode; ")
+    rates = either(spec.learning_rate for one in each for _, spec, _ in one.cells())
+    said += f"{either(base.epochs for base in bases)} epochs of SGD at {rates}, "
+    said += sweep.told("batches of {batch_size}; scores with batch norm in {batch_norm} mode; ")
     said += f"{either(one['runs'] for one in each)} runs, no bars"
     spent = [(1 + one.spec.obd_rounds) * one.spec.epochs for one in each if "obd" in one["method"]]
     return f"{said}; OBD trains {max(spent)} epochs in all" if spent else said
