@@ -182,8 +182,10 @@ def tables(grids: Sequence[Grid], apart: Collection[str] = ()) -> Figure:
     heights = [
         max(1.2 + sum(1 + any("(" in c for c in cells) for cells in g.rows.values()) for g in part) for part in parts
     ]
-    size = max(3.9, 1.1 + 0.9 * wide) * across + 0.6, 0.2 * sum(heights) + 0.45 * len(parts) + 0.9
-    picture, places = figure(*size, len(parts), across, squeeze=False, height_ratios=heights)
+    longest = max(len(name) for grid in grids for name in grid.rows)
+    width = max(3.9, 1.1 + 0.9 * wide + 0.065 * max(longest - 15, 0)) * across + 0.6
+    height = 0.2 * sum(heights) + 0.45 * len(parts) + 0.9
+    picture, places = figure(width, height, len(parts), across, squeeze=False, height_ratios=heights)
     for axes in places.flat[len(grids) :]:
         axes.remove()
     for axes, grid in zip(places.flat, grids, strict=False):

@@ -324,6 +324,8 @@ def test_vgg_scores_without_batch_norm_where_it_is_rescaled() -> None:
             recipe = trial.spec
             assert recipe.norm_after == (METHODS[recipe.method].rescaled is not None) == ("eoc" in recipe.method)
             assert recipe.network.norm == "batch" and recipe.network.padding == "circular"
+    rates = {(trial.spec.method, trial.spec.learning_rate) for trial in vgg_setting("quick").trials()}
+    assert len(rates) == 5 and "SGD at 0.03 or 0.1, " in accuracy.about(TABLE_5.presets["quick"])
     trials = vgg_setting().trials()
     # two networks, five methods, three sparsities, three runs
     assert len({trial.key for trial in trials}) == len(trials) == 90
@@ -382,10 +384,10 @@ def test_a_tiny_vgg_from_end_to_end() -> None:
 def test_a_tiny_vgg_table() -> None:
     given = tiny_vgg(runs=2)
     results = [resolve(trial.function)(trial.spec, trial.seed) for trial in given.trials()]
-    assert [len(result["names"]) for result in results] == [9] * 6 + [25] * 6
+    assert [len(result["names"]) for result in results] == [9] * 10 + [25] * 10
     assert all(result["kept"] == round(0.1 * result["weights"]) for result in results)
     rows, claims, *_ = TABLE_5.decided(given, results)
-    assert len(rows) == 6 and len(claims) == 5
+    assert len(rows) == 10 and len(claims) == 9
     assert len(whole_picture(TABLE_5, given, results).axes) >= 2
 
 

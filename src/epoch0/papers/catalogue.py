@@ -121,9 +121,8 @@ def _verdict(runs: Iterable[tuple[str, str]], preset: str) -> str:
     for id in dict.fromkeys(id for id, _ in runs):
         own = [line.split("\t")[2:] for line in lines if line.startswith(f"{id}\t{preset}\t")]
         wanted = [text for name, text in runs if name == id]
-        words = Counter(word for word, claim in own if not claim or any(text in claim for text in wanted))
-        some = "all its claims: " if any(wanted) else ""  # where only their sum is known
-        each = ", ".join(some + word if word[0].isdigit() else f"{count} {word}" for word, count in words.items())
+        words = Counter(word for word, claim in own if any(text in claim for text in wanted))
+        each = ", ".join(f"{count} {word}" for word, count in words.items())
         told.append(f"{id.partition('/')[2]}: {each or 'not run'}" if several else each or "not run")
     return "; ".join(told)
 
@@ -135,8 +134,7 @@ def page() -> str:
         "Made by `epoch0 reproduce --statements --markdown`. Each theorem, proposition, lemma, corollary, figure and",
         "table has a row. `epoch0 reproduce ID` runs it. The columns quick and paper count the words of its claims",
         "([](claims.md)) in the two presets; where a statement has no id of its own, only of those claims that are",
-        'about it. "Older rule": by the rule before that page, by which a claim also held that now holds on the whole.',
-        "A check tests the software and is true for every network.",
+        "about it. A check tests the software and is true for every network.",
     ]
     for paper, authors in AUTHORS.items():
         rows = [one.row() for one in statements() if one.paper == paper]

@@ -205,9 +205,10 @@ def about(sweep: Sweep) -> str:
     bases = [one.spec for one in each]
     networks = ", ".join(dict.fromkeys(f"{base.network.name} x{base.network.width:g}" for base in bases))
     said = f"{networks} (factor on the filters) on {', '.join(dict.fromkeys(base.data for base in bases))}; "
-    rates = either(spec.learning_rate for one in each for _, spec, _ in one.cells())
-    said += f"{either(base.epochs for base in bases)} epochs of SGD at {rates}, "
-    said += sweep.told("batches of {batch_size}; scores with batch norm in {batch_norm} mode; ")
+    specs = [spec for one in each for _, spec, _ in one.cells()]
+    said += f"{either(base.epochs for base in bases)} epochs of SGD at {either(one.learning_rate for one in specs)}, "
+    said += sweep.told("batches of {batch_size}; scores with batch norm in {batch_norm} mode")
+    said += ", where rescaled without, which is put in for the training; " if any(s.norm_after for s in specs) else "; "
     said += f"{either(one['runs'] for one in each)} runs, no bars"
     spent = [(1 + one.spec.obd_rounds) * one.spec.epochs for one in each if "obd" in one["method"]]
     return f"{said}; OBD trains {max(spent)} epochs in all" if spent else said
