@@ -208,7 +208,7 @@ def about(sweep: Sweep) -> str:
     specs = [spec for one in each for _, spec, _ in one.cells()]
     said += f"{either(base.epochs for base in bases)} epochs of SGD at {either(one.learning_rate for one in specs)}, "
     said += sweep.told("batches of {batch_size}; scores with batch norm in {batch_norm} mode")
-    said += ", where rescaled without, which is put in for the training; " if any(s.norm_after for s in specs) else "; "
+    said += ", without it where rescaled; " if any(one.norm_after for one in specs) else "; "
     said += f"{either(one['runs'] for one in each)} runs, no bars"
     spent = [(1 + one.spec.obd_rounds) * one.spec.epochs for one in each if "obd" in one["method"]]
     return f"{said}; OBD trains {max(spent)} epochs in all" if spent else said
