@@ -15,6 +15,7 @@ from epoch0 import data
 from epoch0.data.catalogue import SETS
 from epoch0.data.readers import encode_idx
 from epoch0.errors import InputError
+from epoch0.papers.reproduce import environment
 from made_sets import CIFAR10_FILES, made_idx, write_cifar, write_set
 
 REAL = Path(os.environ["EPOCH0_DATA"]) if os.environ.get("EPOCH0_DATA") else None
@@ -203,6 +204,12 @@ def test_data_dir_comes_before_the_variable_before_the_cache(
     assert len(data.load("mnist", data_dir=tmp_path / "absent")) == 40
     monkeypatch.setenv("EPOCH0_DATA", str(tmp_path))
     assert len(data.load("mnist", data_dir=tmp_path / "absent")) == 20
+    monkeypatch.setenv("EPOCH0_DATA", os.pathsep.join([str(tmp_path / "absent"), str(tmp_path / "variable")]))
+    assert len(data.load("mnist")) == 40
+    with environment("EPOCH0_DATA", tmp_path / "named", ahead=True):  # as a reproduction and its workers look
+        assert len(data.load("mnist")) == 60
+    with environment("EPOCH0_DATA", tmp_path / "nowhere", ahead=True):
+        assert len(data.load("mnist")) == 40
     monkeypatch.setenv("EPOCH0_DATA", "")
     assert data.path("mnist") == cache / "mnist"
 

@@ -217,7 +217,8 @@ def cache_folder() -> Path:
 def places(data_dir: str | os.PathLike[str] | None) -> list[tuple[str, Path]]:
     """The folders that are searched, in order, each with the reason it is."""
     found = []
-    for reason, folder in (("data_dir", data_dir), (ENVIRONMENT, os.environ.get(ENVIRONMENT))):
+    named = os.environ.get(ENVIRONMENT, "").split(os.pathsep)  # several, as in PATH
+    for reason, folder in (("data_dir", data_dir), *((ENVIRONMENT, each) for each in named)):
         if folder is not None and (folder or reason == "data_dir"):
             with explained(folder, "data folder", "read"):
                 found.append((reason, Path(folder).expanduser()))

@@ -236,7 +236,7 @@ def reproduce_all(
     def each() -> Iterator[Reproduction | Part]:
         with ExitStack() as stack:
             engine_of = _engines(stack, workers, scheduler)
-            stack.enter_context(environment("EPOCH0_DATA", data_dir))
+            stack.enter_context(environment("EPOCH0_DATA", data_dir, ahead=True))
             path = store
             if path is None:
                 name = "results.sqlite" if shard is None else f"results-{shard.replace('/', '-of-')}.sqlite"
@@ -291,7 +291,7 @@ class Plan(NamedTuple):
 def planned(ids: Sequence[str], preset: str, data_dir: StrPath | None) -> list[Plan]:
     """The trials of several artifacts, made before any file is: what cannot run leaves nothing behind."""
     chosen = [(artifact, artifact.setting(preset)) for artifact in map(find, ids)]
-    with environment("EPOCH0_DATA", data_dir):
+    with environment("EPOCH0_DATA", data_dir, ahead=True):
         for name in dict.fromkeys(setting.data for _, setting in chosen):
             if name is not None:
                 data.path(name)  # absent data is told here, once, and not by every worker
@@ -299,13 +299,17 @@ def planned(ids: Sequence[str], preset: str, data_dir: StrPath | None) -> list[P
 
 
 @contextmanager
-def environment(name: str, folder: StrPath | None) -> Iterator[None]:
-    """A folder under that name in the environment of this process and of its workers; None changes nothing."""
+def environment(name: str, folder: StrPath | None, ahead: bool = False) -> Iterator[None]:
+    """A folder under that name in the environment of this process and of its workers; None changes nothing.
+
+    ``ahead``: before those that are there already.
+    """
     if folder is None:
         yield
         return
     before = os.environ.get(name)
-    os.environ[name] = os.fspath(Path(folder).resolve())
+    given = os.fspath(Path(folder).resolve())
+    os.environ[name] = f"{given}{os.pathsep}{before}" if before and ahead else given
     try:
         yield
     finally:
