@@ -208,6 +208,8 @@ def test_data_dir_comes_before_the_variable_before_the_cache(
     assert len(data.load("mnist")) == 40
     with environment("EPOCH0_DATA", tmp_path / "named", ahead=True):  # as a reproduction and its workers look
         assert len(data.load("mnist")) == 60
+    with pytest.raises(InputError, match="give one without it"), environment("EPOCH0_DATA", "a:b", ahead=True):
+        pass
     with environment("EPOCH0_DATA", tmp_path / "nowhere", ahead=True):
         assert len(data.load("mnist")) == 40
     monkeypatch.setenv("EPOCH0_DATA", "")

@@ -309,6 +309,10 @@ def environment(name: str, folder: StrPath | None, ahead: bool = False) -> Itera
         return
     before = os.environ.get(name)
     given = os.fspath(Path(folder).resolve())
+    if ahead and os.pathsep in given:
+        raise InputError(
+            f"data folder {given!r}: {os.pathsep!r} stands between folders in {name}; give one without it."
+        )
     os.environ[name] = f"{given}{os.pathsep}{before}" if before and ahead else given
     try:
         yield
