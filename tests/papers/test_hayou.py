@@ -92,6 +92,19 @@ def test_a_figure_runs_small_through_the_same_code(figure: str) -> None:
     assert artifact.caption(setting)
 
 
+def test_networks_that_nothing_gets_through_are_left_out_and_counted() -> None:
+    axes = {"masks": ("SNIP",), "activation": ("relu",)}
+    setting = setting_of("prop1").but(depth=15, width=15, examples=50, runs=4, sparsities=(0.5, 0.95), **axes)
+    artifact, results = artifact_of("prop1"), results_of("prop1", setting)
+    dead = np.isnan([one["log_gain"] for one in results]).any(2)
+    assert dead.tolist() == [[False, False], [False, True], [False, False], [False, True]]
+    rows, claims, *_ = artifact.decided(setting, results)
+    assert [row["runs"] for row in rows if row["method"] == "row"] == [4, 2]
+    alive = [one["log_gain"][1, 1] for one, gone in zip(results, dead, strict=True) if not gone[1]]
+    assert rows[5]["log_gain"] == pytest.approx(np.mean(alive)) and np.isfinite(rows[5]["beside_unpruned_error"])
+    assert all("95% removed: 2 left out that nothing gets through" in claim.evidence for claim in claims)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("figure", FIGURES)
 def test_the_quick_preset(figure: str) -> None:

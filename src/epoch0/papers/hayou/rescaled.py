@@ -19,7 +19,7 @@ from epoch0.experiments.claims import at_least, at_most, between
 from epoch0.measure.gain import gain
 from epoch0.networks import mlp, vanilla_cnn
 from epoch0.papers.sweep import Artifact, Cell, Found, Spec, Sweep
-from epoch0.papers.tables import Claims, Decision, Table, columns_of, over_runs
+from epoch0.papers.tables import Array, Claims, Decision, Mean, Table, columns_of, more, over_runs
 from epoch0.papers.trials import EXTENTS, fit, images, standard
 from epoch0.prune import apply, keep, random, rescale, snip
 from epoch0.seeds import generator
@@ -39,7 +39,8 @@ METHODS = {  # what is done to what is left -> how texts call it
 def gains(spec: Spec, seed: int) -> dict[str, Any]:
     """Of networks on the edge of chaos, pruned by ``masks`` of "SNIP" or "random", as many ``examples``:
 
-    log of the growth of the squared gradient, from the last hidden layer back to the first, a layer.
+    log of the growth of the squared gradient, from the last hidden layer back to the first, a layer. It is NaN for a
+    network that nothing gets through, which no factor mends.
     """
     batch = images(spec.data, spec.examples, seed, flatten=True, dtype=torch.float64)
     sizes = [batch[0].shape[1], *[spec.width] * spec.depth, EXTENTS[spec.data][1]]
@@ -51,9 +52,10 @@ def gains(spec: Spec, seed: int) -> dict[str, Any]:
         masks = keep(scores, sparsity)
         for method in METHODS:
             net = apply(made(), masks)
-            if method != "none":
+            alive = bool(net(batch[0]).any())
+            if alive and method != "none":
                 rescale(net, method, x=batch[0])
-            found.append(_log_gain(net, *batch))
+            found.append(_log_gain(net, *batch) if alive else math.nan)
     return {"dense": _log_gain(made(), *batch), "log_gain": np.reshape(found, (len(spec.sparsities), len(METHODS)))}
 
 
@@ -71,15 +73,27 @@ def _log_gain(net: nn.Sequential, x: torch.Tensor, labels: torch.Tensor) -> floa
 
 def table(found: Found) -> Table:
     """One row a mask, activation, sparsity and method: growth a layer, and that beside the unpruned network's."""
+    sparsities = found.sweep["sparsities"]
 
     def measured(cell: Cell) -> dict[str, Any]:
-        return {"log_gain": cell["log_gain"], "beside_unpruned": cell["log_gain"] - cell["dense"][:, None, None]}
+        each = {"log_gain": cell["log_gain"], "beside_unpruned": cell["log_gain"] - cell["dense"][:, None, None]}
+        return {name: _of_those_alive(values) for name, values in each.items()}
 
-    rows = found.rows(measured, sparsity=found.sweep["sparsities"], method=list(METHODS))
+    def counted(cell: Cell, sparsity: float, method: str) -> dict[str, Any]:
+        alive = ~np.isnan(cell["log_gain"][:, sparsities.index(sparsity)]).any(1)
+        return {"runs": int(alive.sum()), "nothing_gets_through": int((~alive).sum())}
+
+    rows = found.rows(measured, counted, sparsity=sparsities, method=list(METHODS))
     for row in rows:
         gain = math.exp(row["log_gain"])
         row |= {"gain": gain, "gain_error": gain * row["log_gain_error"]}
     return rows
+
+
+def _of_those_alive(values: Array) -> Mean:
+    """Mean and error over the runs that are not NaN, (runs, ...)."""
+    count = (~np.isnan(values)).sum(0)
+    return Mean(np.nanmean(values, 0), np.nanstd(values, 0, ddof=1) / np.sqrt(count))
 
 
 def claims(found: Found) -> Claims:
@@ -96,7 +110,9 @@ def claims(found: Found) -> Claims:
         else:
             same = f"over {layers} layers the squared gradient is as an unpruned network's, within {FACTOR:g} times"
             text, rule = f"{kind}: {same} {told}", partial(rows.claim, between, "beside_unpruned", -limit, limit)
-        decided[text] = rule(names="{sparsity:.0%} removed")
+        dead = Table(row for row in rows if row["nothing_gets_through"])
+        left = dead.told("{sparsity:.0%} removed: {nothing_gets_through} left out that nothing gets through")
+        decided[text] = more(rule(names="{sparsity:.0%} removed"), after="; ".join(left))
     return decided
 
 
