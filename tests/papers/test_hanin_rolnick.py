@@ -207,7 +207,7 @@ def _distance(model, point) -> float:
 
 def test_random_points_have_the_mean_and_variance_of_the_examples() -> None:
     inputs = torch.rand(50, 6) * torch.arange(6)
-    points = trained.random_points(*trained.mean_and_std(inputs), 200_000, np.random.Generator(np.random.PCG64(0)))
+    points = trained.like(inputs)(200_000, np.random.Generator(np.random.PCG64(0)))
     np.testing.assert_allclose(points.mean(0), inputs.mean(0), atol=0.03)
     np.testing.assert_allclose(points.std(0), inputs.std(0, correction=0), rtol=0.01, atol=1e-12)
 
@@ -356,7 +356,7 @@ def test_bounds_of_the_boundary_by_hand_and_refused_where_they_are_not_so() -> N
 
 @pytest.mark.parametrize("breakpoints", density.NONLINEARITIES)
 def test_carried_gradients_are_those_of_autograd(breakpoints: int) -> None:
-    kind, x = density.NONLINEARITIES[breakpoints], torch.randn(7, 4, dtype=torch.float64)
+    (kind, _), x = density.NONLINEARITIES[breakpoints], torch.randn(7, 4, dtype=torch.float64)
     (net,) = ensemble(1, [4, 6, 6, 1], kind, Gaussian(1.0), Gaussian(0.5), seed=0, dtype=torch.float64)
     carried = density._gradients(net, x, activations.get(kind).derivative)
     for place, point in enumerate(x):

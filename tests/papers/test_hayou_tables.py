@@ -1,5 +1,6 @@
 """Hayou's accuracy tables: printed numbers, winners and ties, and claims that come out each way on made-up runs."""
 
+import itertools
 import math
 import re
 from dataclasses import replace
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 from epoch0.experiments.claims import VERDICTS
 from epoch0.papers import catalogue
 from epoch0.papers.hayou import accuracy
-from epoch0.papers.hayou.accuracy import COMPETITION, PUBLISHED, WINNERS, Entry, Winner, block, joined, panel, winner
+from epoch0.papers.hayou.accuracy import COMPETITION, PUBLISHED, WINNERS, Entry, Winner, joined, panel, winner
 from epoch0.papers.hayou.protocol import METHODS, Network, Recipe, run
 from epoch0.papers.hayou.tables import of_the_print, printed_winners
 from epoch0.papers.trials import EXTENTS
@@ -92,32 +93,33 @@ def test_printed_numbers_are_those_of_the_paper() -> None:
         ("tab9", "cifar10", "ResNet-50", "relu", "snip", 0.999, 19.98, 14.12),
         ("tab9", "cifar10", "ResNet-50", "tanh", "sbp-sr", 0.995, 80.09, None),
     ):
-        assert block(table, data, network, activation).entry(method, sparsity) == Entry(value, sd)
-    assert block("tab2", "cifar10", "ResNet-32").entry("none", 0.0) == Entry(94.80, None)
-    assert block("tab2", "cifar10", "ResNet-32").entry("none", 0.9) is None
-    assert block("tab2", "cifar10", "ResNet-32").entry("snip", 0.995) is None
-    assert block("tab2", "digits", "ResNet-32") is None
+        assert PUBLISHED[table][data, network, activation][method, sparsity] == Entry(value, sd)
+    two = PUBLISHED["tab2"]["cifar10", "ResNet-32", "relu"]
+    assert two["none", 0.0] == Entry(94.80, None) and str(two["none", 0.0]) == "94.80"
+    assert ("none", 0.9) not in two and ("snip", 0.995) not in two
+    assert ("digits", "ResNet-32", "relu") not in PUBLISHED["tab2"]
+    assert not accuracy.printed("tab2", replace(BASE, network=Network("resnet", 32)))
 
 
 def test_every_row_has_an_entry_for_each_column() -> None:
-    counts = {
-        name: sum(len(row) for each in blocks for row in each.rows.values()) for name, blocks in PUBLISHED.items()
-    }
+    counts = {name: sum(map(len, blocks.values())) for name, blocks in PUBLISHED.items()}
     # 3 networks x 2 x 5; (8 + 6 + 6) x 3 + 3 for each data set; 3 x 4 x 3; 2 x 3 x 3; 4 x 3; 4 x 2 x 4
     assert counts == {"tab1": 30, "tab2": 126, "tab3": 36, "tab5": 18, "tab8": 12, "tab9": 32, "tab10": 32}
     for blocks in PUBLISHED.values():
-        for each in blocks:
-            for method, row in each.rows.items():
-                assert method in METHODS and len(row) == (1 if method == "none" else len(each.sparsities))
-                assert all(0 < entry.value < 100 for entry in row)
+        for each in blocks.values():
+            sparsities = {sparsity for _, sparsity in each if sparsity}
+            for method in {method for method, _ in each}:
+                row = {sparsity: entry for (one, sparsity), entry in each.items() if one == method}
+                assert method in METHODS and row.keys() == ({0.0} if method == "none" else sparsities)
+                assert all(0 < entry.value < 100 for entry in row.values())
     assert sum(len(row) for row in WINNERS.values()) == 33
 
 
 def test_table_1_is_part_of_table_2() -> None:
-    for one in PUBLISHED["tab1"]:
-        two = block("tab2", one.data, one.network)
-        for method in ("snip", "sbp-sr"):
-            assert [one.entry(method, s) for s in (0.9, 0.95, 0.98)] == list(two.rows[method])
+    for key, one in PUBLISHED["tab1"].items():
+        two = PUBLISHED["tab2"][key]
+        for place in itertools.product(("snip", "sbp-sr"), (0.9, 0.95, 0.98)):
+            assert one[place] == two[place]
 
 
 # ---- winners and ties
@@ -366,13 +368,7 @@ def test_every_printed_entry_has_its_runs_and_no_other() -> None:
     for name in ("tab1", "tab2", "tab3", "tab8", "tab9", "tab10"):
         setting = artifact_of(name).setting("paper")
         for each in panels(setting):
-            block = accuracy.printed(name, each.spec)
-            wanted = {
-                (method, 0.0 if method == "none" else sparsity)
-                for method, row in block.rows.items()
-                for sparsity in block.sparsities
-            }
-            assert set(each.axes["method sparsity"]) == wanted
+            assert set(each.axes["method sparsity"]) == set(accuracy.printed(name, each.spec))
         assert len(panels(setting)) == len(PUBLISHED[name])
 
 

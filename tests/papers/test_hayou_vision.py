@@ -310,9 +310,9 @@ def vgg_made(given, accuracies, spread=0.1):
 
 def vgg_printed(given):
     return {
-        (panel.spec.network.name, method, sparsity): accuracy.printed("tab5", panel.spec)
-        .entry(tables.OURS if method in accuracy.WAYS else method, sparsity)
-        .value
+        (panel.spec.network.name, method, sparsity): accuracy.printed("tab5", panel.spec)[
+            tables.OURS if method in accuracy.WAYS else method, sparsity
+        ].value
         for panel in panels(given)
         for method, sparsity in panel.axes["method sparsity"]
     }

@@ -91,11 +91,7 @@ class Found:
 
     def __getitem__(self, name: str) -> Array:
         """What all cells returned under a name, shape (axis, ..., runs, ...)."""
-        return self.grid(lambda cell: cell[name])
-
-    def grid(self, of: Callable[[Cell], Any]) -> Array:
-        """A number or array of each cell, all cells together; the axes come first."""
-        values = np.stack([np.asarray(of(cell)) for cell in self.cells])
+        values = np.stack([cell[name] for cell in self.cells])
         return values.reshape(*(len(axis) for axis in self.sweep.axes.values()), *values.shape[1:])
 
     def rows(
@@ -132,11 +128,11 @@ class Sweep:
 
     The spec is a :class:`Spec` without the fields that axes give, or a frozen dataclass. ``axes`` are field -> its
     values; or its labels, each with its value or with the values of several fields by name; ``"depth width"`` are two
-    fields that take pairs of values. ``seed`` is that of run 0, the others follow; or a
-    function of the cell's spec and the run; or a text with names of fields in braces, and perhaps ``{run}``, for a seed
-    that only the filled text has. ``block`` is for a function that measures the ``networks`` from the ``first`` on, as
-    its spec has them, and whose arrays begin with the networks; 0 is one run a trial. Blocks have the seed of run 0, or
-    of their ``first``.
+    fields that take pairs of values. ``seed`` is that of run 0, the others follow; or a function of the cell's spec and
+    the run; or a text with names of fields in braces, and perhaps ``{run}``: once filled it is the seed, if it is a
+    number, or else names one that only this text has. ``block`` is for a function that measures the ``networks`` from
+    the ``first`` on, as its spec has them, and whose arrays begin with the networks; 0 is one run a trial. Blocks have
+    the seed of run 0, or of their ``first``.
     """
 
     function: Callable[[Any, int], dict[str, Any]]  #: a trial, a module-level function of (spec, seed)
@@ -156,6 +152,10 @@ class Sweep:
         if unknown := changes.keys() - vars(self.spec).keys():
             raise TypeError(f"the sweep has no axis or field {', '.join(unknown)}")
         return replace(self, **{"axes": axes, "spec": with_fields(self.spec, changes), **own})
+
+    def presets(self, **quick: Any) -> dict[str, "Sweep"]:
+        """The sweep as the paper's preset, and the quick one, in which some things are otherwise, as in :meth:`but`."""
+        return {"quick": self.but(**quick), "paper": self}
 
     def __getitem__(self, name: str) -> Any:
         """The values of an axis, or a field of the spec, or the runs."""
@@ -207,7 +207,8 @@ class Sweep:
         def seed(run: int) -> int:
             if isinstance(self.seed, str):
                 text = self.seed.format(**vars(spec), run=run)
-                return int.from_bytes(hashlib.sha256(text.encode()).digest()[:7], "big")
+                own = int.from_bytes(hashlib.sha256(text.encode()).digest()[:7], "big")
+                return int(text) if text.isdecimal() else own
             if isinstance(self.seed, int):
                 return self.seed + (0 if block else run) + place * self.stride
             return self.seed(spec, run)
@@ -337,7 +338,9 @@ class Artifact:
         if setting.data and setting.data not in told.lower():
             parts.append(f"data: {setting.data}")
         axes = [name for key in setting.axes for name in key.split()]
-        own = [name for name, value in vars(setting.spec).items() if _is_plain(value) and name != "data"]
+        plain = str | int | float | tuple  # numbers or text that a caption can show, or several
+        fields = {name: value for name, value in vars(setting.spec).items() if not isinstance(value, bool)}
+        own = [name for name, value in fields.items() if isinstance(value, plain) and name != "data"]
         every = isinstance(self.about, str) and "{" not in self.about
         for name in dict.fromkeys([*axes, *(own if every else []), "runs"]):
             values = setting.ranged(name)
@@ -364,11 +367,6 @@ class Artifact:
 def with_fields(spec: Any, fields: Mapping[str, Any]) -> Any:
     """The spec with other values of some fields, or with more fields."""
     return spec.but(**fields) if isinstance(spec, Spec) else replace(spec, **fields)
-
-
-def _is_plain(value: Any) -> bool:
-    """Whether a field is a number or text that a caption can show, or several."""
-    return isinstance(value, str | int | float | tuple) and not isinstance(value, bool)
 
 
 def _data_of(spec: Any) -> str | None:

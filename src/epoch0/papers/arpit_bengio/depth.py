@@ -8,7 +8,7 @@ import numpy as np
 
 from epoch0 import plots
 from epoch0.experiments.claims import at_most, increasing
-from epoch0.papers.arpit_bengio.norms import INITS, band, deep, mean, of_widths, relu, weight_stds
+from epoch0.papers.arpit_bengio.norms import INITS, band, deep, law, of_widths, relu, weight_stds
 from epoch0.papers.sweep import Artifact, Cell, Found, Spec, Sweep
 from epoch0.papers.tables import Array, Claims, Decision, Table, agrees, by, mean_and_error, means
 from epoch0.seeds import numpy_generator
@@ -93,14 +93,18 @@ def _he(quantity: str, found: Found) -> Claims:
     """The statements about He's initialization that both figures share."""
     name, rows = NAMES[quantity], found.table.where(init="he")
     narrower = found.where(init="he")[::-1]
-    # mean of (ratio - 1)^2 over layers, inputs and networks
-    squares, errors = means((cell[f"{quantity}_square"] - 2 * cell[quantity] + 1).mean(1) for cell in narrower)
-    rms, counts = np.sqrt(squares), [cell.runs for cell in narrower]
     nearer = f"He: the {name} is nearer to 1 the wider the network (root of the mean of (ratio - 1)^2)"
     return {
         f"He: the mean {name} is the exact law's": _law_holds(rows),
-        nearer: by(increasing, rms, errors / (2 * rms), counts, _widths(narrower)),
+        nearer: _further(quantity, narrower, _widths(narrower)),
     }
+
+
+def _further(quantity: str, cells: Sequence[Cell], names: Sequence[str]) -> Decision:
+    """Whether the root of the mean of (ratio - 1)^2 over layers, inputs and networks grows from cell to cell."""
+    squares, errors = means((cell[f"{quantity}_square"] - 2 * cell[quantity] + 1).mean(1) for cell in cells)
+    rms = np.sqrt(squares)
+    return by(increasing, rms, errors / (2 * rms), [cell.runs for cell in cells], names)
 
 
 def _law_holds(rows: Table) -> Decision:
@@ -157,8 +161,9 @@ _PAPER = Sweep(
     seed=_seed,
     block=_block,
 )
-_QUICK = _PAPER.but(width=of_widths(100, 300, 1000, depth=DEPTH), inputs=200, runs={"width": (240, 120, 40)})
-_PRESETS = {"quick": _QUICK, "paper": _PAPER}  # narrow networks differ more, and cost less, so there are more of them
+# narrow networks differ more, and cost less, so there are more of them
+_FEWER: dict[str, Any] = {"width": of_widths(100, 300, 1000, depth=DEPTH), "runs": {"width": (240, 120, 40)}}
+_PRESETS = _PAPER.presets(inputs=200, **_FEWER)
 _ABOUT = (
     "10 layers of width {width}; {runs} networks, {inputs} inputs in R^500 each; bars: two standard errors over "
     "networks"
@@ -208,17 +213,6 @@ def over_inputs(cell: Cell) -> Array:
     return np.asarray(np.sqrt(np.maximum(cell["gradient_square"] - cell["gradient"] ** 2, 0)))
 
 
-def off_one(cell: Cell) -> Array:
-    """Mean of ``(ratio - 1)^2`` over layers and inputs, (networks,)."""
-    return np.asarray((cell["gradient_square"] - 2 * cell["gradient"] + 1).mean(1))
-
-
-SPREADS: dict[str, Callable[[Cell], Array]] = {
-    "between layers (std)": lambda cell: cell["gradient"].std(axis=1),
-    "between inputs (std)": lambda cell: over_inputs(cell).mean(1),
-}
-
-
 def uneven_table(found: Found) -> Table:
     """One row a variation, network and layer."""
     rows = Table()
@@ -228,29 +222,22 @@ def uneven_table(found: Found) -> Table:
             row = {**cell.at, "network": index, "layer": place + 1, "width": int(width)}
             for name, values in (("ratio", ratio), ("std_over_inputs", spread), ("mean_square", square)):
                 row[name] = float(values[index, place])
-            row["exact_mean"] = mean(network(cell.spec, index), "gradient", place + 1)
+            row["exact_mean"] = law(network(cell.spec, index), "gradient", place + 1).norm.mean
             rows.append({**row, "exact_mean_square": float(width / widths[index, -1])})
     return rows
-
-
-def first_band(cell: Cell) -> Table:
-    """The exact law of the first network, a row a layer."""
-    net = network(cell.spec, 0)
-    return Table({"layer": at, **band(net, "gradient", at)} for at in range(1, cell.spec.depth + 1))
 
 
 def claims(found: Found) -> Claims:
     """Section 4.3: closer to 1 and of smaller variance for small v; and what the widths predict."""
     count, names = found.cells[0].runs, [f"v = {cell.at['variation']}" for cell in found]
-    off, off_error = means(map(off_one, found))
-    between_layers, between_inputs = (means(map(of, found)) for of in SPREADS.values())
-    rms = np.sqrt(off)
+    between_layers = means(cell["gradient"].std(axis=1) for cell in found)
+    between_inputs = means(over_inputs(cell).mean(1) for cell in found)
     relative = [cell["gradient_square"] * (widths := widths_of(cell))[:, -1:] / widths for cell in found]
     follows = means(one.mean(1) for one in relative)
     groups = ("measured over n_l / n_L", "1")
     return {
-        "the ratio is further from 1 the more the widths vary (root of the mean of (ratio - 1)^2)": by(
-            increasing, rms, off_error / (2 * rms), count, names
+        "the ratio is further from 1 the more the widths vary (root of the mean of (ratio - 1)^2)": (
+            _further("gradient", list(found), names)
         ),
         "the ratio differs more between the layers of a network": by(increasing, *between_layers, count, names),
         "the ratio varies more between the inputs of a network": by(increasing, *between_inputs, count, names),
@@ -267,7 +254,8 @@ def uneven_draw(found: Found) -> plots.Figure:
     depth, top = found.sweep["depth"], 0.0
     layers = list(range(1, depth + 1))
     for index, (cell, name) in enumerate(zip(found, names, strict=True)):
-        axes, exact, ratio = panels[name], first_band(cell), cell["gradient"]
+        axes, ratio, first = panels[name], cell["gradient"], network(cell.spec, 0)
+        exact = Table({"layer": layer, **band(first, "gradient", layer)} for layer in layers)
         told = "law under independence for its widths: 95 % band"
         plots.band(axes, exact, "layer", "exact_low", "exact_high", told)
         for one in ratio[1:_SHOWN]:
@@ -287,14 +275,9 @@ def uneven_draw(found: Found) -> plots.Figure:
     return picture
 
 
-def _own_seed(spec: Spec, network: int) -> int:
-    return int(spec.variation)
-
-
 _SPEC = Spec(width=1000, depth=20, inputs=1000)
-_UNEVEN_PAPER = Sweep(uneven, _SPEC, {"variation": (1, 200, 500)}, runs=40, seed=_own_seed, block=1)
-_UNEVEN_QUICK = _UNEVEN_PAPER.but(width=400, variation=(1, 80, 200), inputs=100, runs=100)
-_UNEVEN_PRESETS = {"quick": _UNEVEN_QUICK, "paper": _UNEVEN_PAPER}
+_UNEVEN = Sweep(uneven, _SPEC, {"variation": (1, 200, 500)}, runs=40, seed="{variation}", block=1)
+_UNEVEN_PRESETS = _UNEVEN.presets(width=400, variation=(1, 80, 200), inputs=100, runs=100)
 _UNEVEN_ABOUT = (
     "{runs} networks of {depth} layers for each v, widths U({width} - v, {width} + v), {inputs} inputs each; bars: "
     "std over inputs"

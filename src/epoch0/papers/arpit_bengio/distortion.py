@@ -15,7 +15,7 @@ from epoch0 import plots
 from epoch0.experiments.claims import at_most, exact, increasing
 from epoch0.papers.arpit_bengio.norms import of_widths, plane, relu, shallow, worst
 from epoch0.papers.sweep import Artifact, Cell, Found, Spec, Sweep
-from epoch0.papers.tables import Claims, Decision, Mean, Table, agrees, by, mean_and_error
+from epoch0.papers.tables import Claims, Mean, Table, agrees, by, mean_and_error
 from epoch0.theory import norms
 from epoch0.theory.norms.failure import subspace_width
 
@@ -38,21 +38,16 @@ def measured(direction: str, cell: Cell) -> dict[str, Any]:
     # of all inputs together, since a quantile of few is biased; its error is that of networks apart
     spread = mean_and_error(np.quantile(squares, 1 - DELTA, axis=1)).error
     (width,) = cell.spec.widths
-    beyond = {f"{name}_beyond": (squares > tolerance(width, name)).mean(1) for name in METHODS}
+    beyond = {f"{name}_beyond": (squares > norms.tolerance(width, DELTA, method=name)).mean(1) for name in METHODS}
     return {"mean": off.mean(1), "quantile": Mean(float(np.quantile(squares, 1 - DELTA)), spread), **beyond}
 
 
 def predicted(cell: Cell) -> dict[str, Any]:
     """The exact mean, the tolerances, and how wide the lemma would have the layer be for the exact tolerance."""
     (width,) = cell.spec.widths
-    needed = norms.required_width(tolerance(width, "exact"), DELTA, method="paper")
-    eps = {f"{name}_eps": tolerance(width, name) for name in METHODS}
+    needed = norms.required_width(norms.tolerance(width, DELTA), DELTA, method="paper")
+    eps = {f"{name}_eps": norms.tolerance(width, DELTA, method=name) for name in METHODS}
     return {"exact_mean": expected_distortion(width), **eps, "paper_width": needed}
-
-
-def tolerance(width: int, method: str) -> float:
-    """The distortion of the squared norm that is exceeded with probability delta, or a bound on it."""
-    return norms.tolerance(width, DELTA, method=method)
 
 
 @functools.lru_cache(maxsize=256)
@@ -73,6 +68,12 @@ def claims(direction: str, found: Found) -> Claims:
         decided[text] = of(at_most, f"{name}_beyond", DELTA)
     beyond = of(agrees, "exact_beyond", DELTA, resolution=COARSE)
     same = of(agrees, "mean", "exact_mean", resolution=RESOLUTION)
+    # the width that the lemma asks for against the one that is enough: two computed numbers
+    factors = [row["paper_width"] / row["width"] for row in rows]
+    ordered = all(row["exact_eps"] < row["chernoff_eps"] < row["paper_eps"] for row in rows)
+    holds = ordered and min(factors) > 1 and factors == sorted(factors, reverse=True)
+    told = f"it asks for {factors[0]:.2f} to {factors[-1]:.2f} times the width that is enough "
+    told += f"({', '.join(rows.told('{width}: {paper_width:,}'))})"
     asks = f"{lemma} over-estimates the width, less so at small eps, and the best Chernoff bound lies between"
     return {
         **decided,
@@ -81,18 +82,8 @@ def claims(direction: str, found: Found) -> Claims:
         f"{tighter}: measured over predicted grows with the width": by(
             increasing, mean / eps, error / eps, count, rows.told("width {width}")
         ),
-        asks: _overestimates(rows),
+        asks: by(exact, holds, told, {"largest_factor": factors[0], "smallest_factor": factors[-1]}),
     }
-
-
-def _overestimates(rows: Table) -> Decision:
-    """The width that the lemma asks for against the one that is enough: two computed numbers."""
-    factors = [row["paper_width"] / row["width"] for row in rows]
-    ordered = all(row["exact_eps"] < row["chernoff_eps"] < row["paper_eps"] for row in rows)
-    holds = ordered and min(factors) > 1 and factors == sorted(factors, reverse=True)
-    asked = f"it asks for {factors[0]:.2f} to {factors[-1]:.2f} times the width that is enough"
-    told = f"{asked} ({', '.join(rows.told('{width}: {paper_width:,}'))})"
-    return by(exact, holds, told, {"largest_factor": factors[0], "smallest_factor": factors[-1]})
 
 
 def draw(direction: str, found: Found) -> plots.Figure:
@@ -107,7 +98,7 @@ def draw(direction: str, found: Found) -> plots.Figure:
         ("chernoff", "best Chernoff bound for $|1-r^2|$", plots.BOUND, "-."),
         ("exact", rf"exact: {inside} of $|1-r^2|$ are below", plots.COLOURS[0], "-"),
     ):
-        eps = [tolerance(width, method) for width in fine]
+        eps = [norms.tolerance(width, DELTA, method=method) for width in fine]
         plots.curve(axes, fine, eps, 0, label, color=colour, linestyle=dashes, linewidth=1.2)
     plots.means(axes, rows, "width", "quantile", 0, rf"measured: {inside} of $|1-r^2|$ are below")
     plots.means(axes, rows, "width", "mean", 1, "measured: mean of $|1-r|$, as the paper draws it")
@@ -118,15 +109,9 @@ def draw(direction: str, found: Found) -> plots.Figure:
     return picture
 
 
-def _seed(spec: Spec, network: int) -> int:
-    return int(spec.widths[0])
-
-
-_SPEC = relu((500,), "he", inputs=2000)
-_PAPER = Sweep(shallow, _SPEC, {"width": of_widths(*range(500, 4001, 500))}, runs=100, seed=_seed, block=10)
-_QUICK = _PAPER.but(width=of_widths(500, 1000, 2000, 4000), inputs=200, runs=200)
-
-_PRESETS = {"quick": _QUICK, "paper": _PAPER}
+_AXIS = {"width": of_widths(*range(500, 4001, 500))}
+_PAPER = Sweep(shallow, relu((500,), "he", inputs=2000), _AXIS, runs=100, seed="{widths[0]}", block=10)
+_PRESETS = _PAPER.presets(width=of_widths(500, 1000, 2000, 4000), inputs=200, runs=200)
 _ABOUT = "{runs} networks a width, {inputs} inputs in R^500 each, delta = 0.05; bars: two standard errors over networks"
 
 
@@ -143,15 +128,13 @@ def _artifact(letter: str, direction: str) -> Artifact:
 def failure_table(found: Found) -> Table:
     """One row a number of samples and eps: the share of networks in which it is not enough, and its bounds."""
 
-    def failed(cell: Cell) -> dict[str, Any]:
-        return {name: cell[name][:, None] > np.array(EPS) for name in ("step", "norm", "gradient")}
-
     def bounds(cell: Cell, eps: float) -> dict[str, Any]:
         of = partial(norms.failure_probability, eps, cell.spec.widths, cell.spec.inputs)
         ways = (("", "forward"), ("gradient_", "gradient"))
         return {f"{way}{how}": of(how, direction) for how in ("paper", "exact") for way, direction in ways}
 
-    return found.rows(failed, bounds, eps=EPS)
+    what = "step", "norm", "gradient"
+    return found.rows(lambda cell: {name: cell[name][:, None] > np.array(EPS) for name in what}, bounds, eps=EPS)
 
 
 def failure_claims(backward: bool, found: Found) -> Claims:
@@ -271,21 +254,19 @@ def draw_planes(found: Found) -> plots.Figure:
 EPS = (0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8)
 FEW = 0.03  # shares of networks below are of a few networks
 _DEEP = Sweep(worst, relu((200,) * 5, "he", 1, size=200), {"inputs": (1, 20)}, 20_000, 1, stride=1, block=200)
-_FAILURES = {"quick": _DEEP.but(runs=2000), "paper": _DEEP}
 _SAMPLES = "5 layers of width 200, inputs in R^{size}; {runs} networks each; bars: two standard errors"
 _OF_PLANES, _WIDTHS = Spec(depth=1, directions=2000, ranked=False), {"width": (1200, 2400, 4800, 9600)}
 _PLANES = Sweep(plane, _OF_PLANES, _WIDTHS, 1000, 11, stride=1, block=20)
-_ONE = {"quick": _PLANES.but(runs=200), "paper": _PLANES}
 _SIZES = {50: {"width": 50, "ranked": True}, 200: {"width": 200, "ranked": True}, 1802: {"width": 1802}}
 _ALL = _PLANES.but(axes={"width": _SIZES}, depth=4, directions=1000, runs={"width": (50, 20, 400)}, block=5)
-_FOUR = {"quick": _ALL.but(runs={"width": (20, 5, 60)}), "paper": _ALL}
+_FOUR = _ALL.presets(runs={"width": (20, 5, 60)})
 _VECTORS = "{directions} directions of a plane; {runs} networks, delta = 0.05; bars: two standard errors"
 _KEPT = "How often the norm of a sample is not kept: {} through five layers"
 
 
 def _theorem(number: int, what: str, backward: bool) -> Artifact:
     how = partial(failure_claims, backward), partial(draw_failures, backward), _SAMPLES
-    return Artifact(f"arpit-bengio/th{number}", _KEPT.format(what), "", _FAILURES, failure_table, *how)
+    return Artifact(f"arpit-bengio/th{number}", _KEPT.format(what), "", _DEEP.presets(runs=2000), failure_table, *how)
 
 
 _PLANE = "Norms of all vectors of a plane behind {}"
@@ -294,7 +275,7 @@ ARTIFACTS = (
     _artifact("a", "forward"),
     _artifact("b", "backward"),
     _theorem(1, "activations", False),
-    Artifact("arpit-bengio/lemma3", _PLANE.format("one layer"), "", _ONE, *_MADE),
+    Artifact("arpit-bengio/lemma3", _PLANE.format("one layer"), "", _PLANES.presets(runs=200), *_MADE),
     Artifact("arpit-bengio/th2", _PLANE.format("several layers"), "", _FOUR, *_MADE),
     _theorem(3, "gradients", True),
 )

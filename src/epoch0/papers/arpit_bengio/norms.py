@@ -131,14 +131,11 @@ def plane(spec: Spec, seed: int) -> dict[str, Any]:
 
 def _each(spec: Spec, seed: int, of: Callable[[dict[str, NDArray[np.float64]]], dict[str, Any]]) -> dict[str, Any]:
     """Some numbers of each network, side by side."""
-    found = [of(_joined(spec, seed, network)) for network in range(spec.first, spec.first + spec.networks)]
+    found = []
+    for network in range(spec.first, spec.first + spec.networks):
+        parts = list(_norms(spec, seed, network))
+        found.append(of({name: torch.cat([part[name] for part in parts], dim=-1).numpy() for name in parts[0]}))
     return {name: np.array([one[name] for one in found]) for name in found[0]}
-
-
-def _joined(spec: Spec, seed: int, network: int) -> dict[str, NDArray[np.float64]]:
-    """What :func:`_norms` gives, for all inputs of one network; the inputs are the last axis."""
-    parts = list(_norms(spec, seed, network))
-    return {name: torch.cat([part[name] for part in parts], dim=-1).numpy() for name in parts[0]}
 
 
 def _norms(spec: Spec, seed: int, network: int) -> Iterator[dict[str, Tensor]]:
@@ -181,21 +178,8 @@ def _norm(rows: Tensor) -> Tensor:
     return norms
 
 
-def band(spec: Spec, quantity: str, layer: int) -> dict[str, float]:
-    """The law of the ratio ``"activation"`` or ``"gradient"``: its mean, and where LEVEL of it is.
-
-    For gradients it is that under Theorem 3's independence.
-    """
-    law = _law(spec, quantity, layer)
-    return _band(law.widths, law.scales)
-
-
-def mean(spec: Spec, quantity: str, layer: int) -> float:
-    """The mean alone, which costs far less than the band."""
-    return _law(spec, quantity, layer).norm.mean
-
-
-def _law(spec: Spec, quantity: str, layer: int) -> NormRatio:
+def law(spec: Spec, quantity: str, layer: int) -> NormRatio:
+    """The law of the ratio ``"activation"`` or ``"gradient"``, for gradients that under Theorem 3's independence."""
     sizes = (spec.size, *spec.widths)
     if quantity == "activation":
         return NormRatio.forward(sizes[: layer + 1], spec.init)
@@ -203,7 +187,8 @@ def _law(spec: Spec, quantity: str, layer: int) -> NormRatio:
 
 
 @functools.lru_cache(maxsize=1024)
-def _band(widths: tuple[int, ...], scales: tuple[float, ...]) -> dict[str, float]:
-    law = NormRatio(widths, scales).norm
-    low, high = (law.quantile(p) for p in ((1 - LEVEL) / 2, (1 + LEVEL) / 2))
-    return {"exact_mean": law.mean, "exact_low": low, "exact_high": high}
+def band(spec: Spec, quantity: str, layer: int) -> dict[str, float]:
+    """Its mean, and where LEVEL of it is, which costs far more."""
+    norm = law(spec, quantity, layer).norm
+    low, high = (norm.quantile(p) for p in ((1 - LEVEL) / 2, (1 + LEVEL) / 2))
+    return {"exact_mean": norm.mean, "exact_low": low, "exact_high": high}

@@ -48,7 +48,6 @@ def compare(spec: Spec, seed: int) -> dict[str, Any]:
     ``half`` around a point, as in many dimensions a small square sees few crossings; points are Gaussian, with variance
     1 an entry.
     """
-    torch.set_num_threads(1)
     sizes = [spec.inputs, *[spec.width] * spec.depth, 1]
     source = numpy_generator(seed, spec.depth, spec.width)
     x = torch.from_numpy(source.standard_normal((5, spec.inputs)))
@@ -121,8 +120,8 @@ def _zigzag(h: Tensor) -> Tensor:
     return sum(bends, h)
 
 
-NONLINEARITIES: dict[int, Any] = {1: "relu", 2: "hardtanh", 5: activations.custom(_zigzag)}  # by number of break points
-GAINS = {1: 2.0, 2: 1.0, 5: 1.0}  # fan-in times variance of the weights, for gradients of bounded size
+# by number of break points; and fan-in times variance of the weights, for gradients of bounded size
+NONLINEARITIES: dict[int, Any] = {1: ("relu", 2.0), 2: ("hardtanh", 1.0), 5: (activations.custom(_zigzag), 1.0)}
 LAWS: dict[str, Law] = {"Gaussian": Gaussian(1.0), "uniform": Uniform(3**0.5), "±1": Discrete((-1.0, 1.0))}
 EQUAL = 0.1  # arrangements of as many neurons are alike if they differ by less than this, relatively
 
@@ -133,18 +132,16 @@ def boundaries(spec: Spec, seed: int) -> dict[str, Any]:
 
     Networks have ``neurons`` in ``depth`` equal layers; points are Gaussian, with variance 1 an entry.
     """
-    torch.set_num_threads(1)
     sizes = [spec.inputs, *[spec.neurons // spec.depth] * spec.depth, 1]
-    weights, biases = LAWS[spec.law].scaled(GAINS[spec.breakpoints] ** 0.5), Gaussian(spec.bias_std)
-    nets = ensemble(
-        spec.networks, sizes, NONLINEARITIES[spec.breakpoints], weights, biases, seed=seed, dtype=torch.float64
-    )
+    (bent, scale), biases = NONLINEARITIES[spec.breakpoints], Gaussian(spec.bias_std)
+    weights = LAWS[spec.law].scaled(scale**0.5)
+    nets = ensemble(spec.networks, sizes, bent, weights, biases, seed=seed, dtype=torch.float64)
     source = numpy_generator(seed, spec.breakpoints, spec.depth)
     found: dict[str, list[Any]] = {name: [] for name in ("breaks", "distance", "norm", "along")}
     for net in nets:
         x, u = (torch.from_numpy(source.standard_normal(shape)) for shape in ((spec.points, spec.inputs), spec.inputs))
         u /= u.norm()
-        gradients = _gradients(net, x, activations.get(NONLINEARITIES[spec.breakpoints]).derivative)
+        gradients = _gradients(net, x, activations.get(bent).derivative)
         found["breaks"].append(float(regions.on_line(net, x[0], x[0] + u).count - 1))
         found["distance"].append(regions.distance(net, x).mean)
         found["norm"].append(gradients.norm(dim=-1).mean((1, 2)).numpy())
@@ -265,7 +262,7 @@ def _draw(column: str, bound: str, label: str, name: str, title: str, found: Fou
 _SPEC = Spec(inputs=784, bias_std=0.1, networks=400, planes=200, half=14.0)
 _PAPER = Sweep(compare, _SPEC, {"depth width": ((1, 64), (2, 64), (3, 64), (4, 16), (8, 4))}, stride=1)
 _SMALL = {"depth width": ((1, 32), (2, 16), (3, 16), (3, 32), (6, 4))}
-_PRESETS = {"quick": _PAPER.but(inputs=16, networks=150, planes=100, half=1.0, **_SMALL), "paper": _PAPER}
+_PRESETS = _PAPER.presets(inputs=16, networks=150, planes=100, half=1.0, **_SMALL)
 _ABOUT = (
     "{inputs} inputs, He's weights, bias std {bias_std:g}; {networks} networks on a line, {planes} in a square; "
     "bars: two standard errors over networks, the same for counts and integral"
@@ -284,8 +281,8 @@ _DISTANCE = "distance_each", "least_each", "distance to the boundary × T × neu
 
 
 def _boundary(name: str, title: str, place: str, paper: Sweep, claims: Any, *shown: Any) -> Artifact:
-    presets, how = {"quick": paper.but(**_FEW), "paper": paper}, (boundary_table, claims, partial(_draw, *shown), _OF)
-    return Artifact(f"hanin-rolnick/{name}", title, place, presets, *how)
+    how = boundary_table, claims, partial(_draw, *shown), _OF
+    return Artifact(f"hanin-rolnick/{name}", title, place, paper.presets(**_FEW), *how)
 
 
 _TH1, _TH2 = "Break points on a line by T, those of the nonlinearity", "Volume of the boundary, and the distance to it"

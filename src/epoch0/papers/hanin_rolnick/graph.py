@@ -13,7 +13,7 @@ from epoch0.networks import ensemble
 from epoch0.networks.constructions import sawtooth
 from epoch0.papers.hanin_rolnick.trained import BIAS_STD
 from epoch0.papers.sweep import Artifact, Cell, Found, Spec, Sweep
-from epoch0.papers.tables import Claims, Decision, Mean, Table, by, mean_and_error, power
+from epoch0.papers.tables import Array, Claims, Decision, Mean, Table, by, mean_and_error, power
 from epoch0.seeds import generator
 
 EXPONENT = 0.05  # pieces are proportional to neurons if the fitted exponent is this near to 1
@@ -29,19 +29,23 @@ def pieces(spec: Spec, seed: int) -> dict[str, Any]:
 
     ``t`` are its break points, ``layer`` which hidden layer made each; ``knots`` and ``values`` reach beyond them.
     """
-    torch.set_num_threads(1)
     zero, one = torch.zeros(1, dtype=torch.float64), torch.ones(1, dtype=torch.float64)
     sizes = [1, *[spec.width] * spec.depth, 1]
     nets = list(ensemble(spec.networks, sizes, biases=Gaussian(BIAS_STD), seed=seed, dtype=torch.float64))
     found: list[Any] = [regions.on_line(net, zero, one, kind="line") for net in nets]
     t, layer = found[0].breakpoints, found[0].owner_layer + 1.0
     far = 1.1 * np.abs(t).max()
-    knots = np.concatenate([[-far], t, [far]])
-    with torch.no_grad():
-        values = nets[0](torch.from_numpy(knots)[:, None])[:, 0].numpy()
+    graph = _values(nets[0], -far, t, far)
     count, linear = [one.count for one in found], [one.linear_count for one in found[:_LINEAR]]
     numbers = {"count": np.array(count, dtype=np.float64), "linear": np.array(linear, dtype=np.float64)}
-    return {**numbers, "t": t, "layer": layer, "knots": knots, "values": values}
+    return {**numbers, "t": t, "layer": layer, **graph}
+
+
+def _values(net: nn.Module, start: float, breaks: Array, end: float) -> dict[str, Array]:
+    """What a network from R to R gives at its break points and at two ends."""
+    knots = np.concatenate([[start], breaks, [end]])
+    with torch.no_grad():
+        return {"knots": knots, "values": net(torch.from_numpy(knots)[:, None])[:, 0].numpy()}
 
 
 def table(found: Found) -> Table:
@@ -120,8 +124,8 @@ def _graph(axes: plots.Axes, drawn: Cell) -> None:
     axes.legend(fontsize=7.5)
 
 
-_PAPER = Sweep(pieces, Spec(networks=400), {"depth": (1, 2, 3, 5), "width": (8, 16, 32, 64)}, stride=1)
-_PRESETS = {"quick": _PAPER.but(width=(8, 16, 32), networks=60), "paper": _PAPER}
+_SHAPES = Sweep(pieces, Spec(networks=400), {"depth": (1, 2, 3, 5), "width": (8, 16, 32, 64)}, stride=1)
+_PRESETS = _SHAPES.presets(width=(8, 16, 32), networks=60)
 _ABOUT = f"He's weights, biases of standard deviation {BIAS_STD:g}; bars: two standard errors"
 _TITLE = "The graph of a network from R to R at initialization"
 ARTIFACTS: tuple[Artifact, ...] = (
@@ -141,15 +145,11 @@ SAWTOOTH_MOST = 0.5  # noise destroys most of the pieces if it leaves at most th
 
 def sawtooth_pieces(spec: Spec, seed: int) -> dict[str, Any]:
     """``linear`` and activation regions (``count``) on [0, 1], (networks,); ``knots`` and ``values`` of the first."""
-    torch.set_num_threads(1)
     ends = torch.tensor([[0.0], [1.0]], dtype=torch.float64)
     nets = [disturbed(spec, seed, network) for network in range(spec.networks)]
     found: list[Any] = [regions.on_line(net, *ends) for net in nets]
     linear, count = np.array([[float(one.linear_count), float(one.count)] for one in found]).T
-    knots = np.concatenate([[0.0], found[0].breakpoints, [1.0]])
-    with torch.no_grad():
-        values = nets[0](torch.from_numpy(knots)[:, None])[:, 0].numpy()
-    return {"linear": linear, "count": count, "knots": knots, "values": values}
+    return {"linear": linear, "count": count, **_values(nets[0], 0.0, found[0].breakpoints, 1.0)}
 
 
 def disturbed(spec: Spec, seed: int, network: int) -> nn.Module:
@@ -167,8 +167,7 @@ def sawtooth_table(found: Found) -> Table:
 
     def measured(cell: Cell) -> dict[str, Any]:
         means = {"pieces": mean_and_error(cell["linear"][0]), "activation_regions": mean_and_error(cell["count"][0])}
-        exact = cell.spec.networks == 1
-        return {name: Mean(mean, 0.0) if exact else Mean(mean, error) for name, (mean, error) in means.items()}
+        return {name: Mean(mean, error if cell.spec.networks > 1 else 0.0) for name, (mean, error) in means.items()}
 
     def beside(cell: Cell) -> dict[str, Any]:
         depth, noise, count = cell.spec.depth, cell.spec.noise, cell.spec.networks

@@ -41,7 +41,6 @@ def partitions(spec: Spec, seed: int) -> dict[str, Any]:
     first network the drawing: ``owner`` is the layer of each edge, -1 for the border, ``heights`` the output at each
     vertex, and names with ``_l`` are the cells after layer l.
     """
-    torch.set_num_threads(1)
     sizes, laws = [2, *[spec.width] * spec.depth, 1], (Gaussian(spec.weight_std), Gaussian(spec.bias_std))
     axes = torch.eye(2, dtype=torch.float64)
     window = regions.square(torch.zeros(2), axes[0], axes[1], spec.half)
@@ -51,7 +50,12 @@ def partitions(spec: Spec, seed: int) -> dict[str, Any]:
         layers = [regions.on_plane(net[: 2 * (layer + 1)], window) for layer in range(spec.depth)]
         whole = regions.on_plane(net, window)
         tested.append(_tested(spec, whole, layers))
-        drawing = drawing or _drawing(net, whole, layers)
+        if not drawing:
+            drawing = {"vertices": whole.vertices, "edges": whole.edges, "owner": whole.owner_layer}
+            with torch.no_grad():
+                drawing["heights"] = net(whole.points)[:, 0].numpy()
+            for index, cut in enumerate(layers, start=1):
+                drawing |= _cells(cut, str(index))
     result = {name: np.stack([np.asarray(one[name], dtype=np.float64) for one in tested]) for name in tested[0]}
     return {**result, **drawing}
 
@@ -117,14 +121,10 @@ def _lengths(partition: PlanePartition) -> Array:
     return np.asarray(np.linalg.norm(ends[:, 1] - ends[:, 0], axis=1))
 
 
-def _drawing(net: nn.Module, whole: PlanePartition, layers: list[PlanePartition]) -> dict[str, Any]:
-    with torch.no_grad():
-        heights = net(whole.points)[:, 0].numpy()
-    found = {"vertices": whole.vertices, "edges": whole.edges, "owner": whole.owner_layer, "heights": heights}
-    for index, cut in enumerate(layers, start=1):
-        found[f"vertices_{index}"], found[f"cell_ends_{index}"] = cut.vertices, cut.cell_ends
-        found[f"cell_vertices_{index}"], found[f"colours_{index}"] = cut.cell_vertices, pattern_colours(cut.patterns)
-    return found
+def _cells(found: PlanePartition, name: str) -> dict[str, Array]:
+    """The cells and their colours."""
+    parts = {"vertices": found.vertices, "cell_vertices": found.cell_vertices, "cell_ends": found.cell_ends}
+    return {f"{part}_{name}": values for part, values in {**parts, "colours": pattern_colours(found.patterns)}.items()}
 
 
 def table(found: Found) -> Table:
@@ -243,8 +243,7 @@ ABOUT = (
     "{networks} networks, all of them tested; exact, no error bars"
 )
 _TITLE = "Regions of a network with two inputs, layer by layer"
-_QUICK = Sweep(partitions, square(8, networks=30))
-_PRESETS = {"quick": _QUICK, "paper": _QUICK.but(width=16, networks=200)}
+_PRESETS = Sweep(partitions, square(16, networks=200)).presets(width=8, networks=30)
 ARTIFACTS: tuple[Artifact, ...] = (Artifact("hanin-rolnick/fig2", _TITLE, "", _PRESETS, table, claims, draw, ABOUT),)
 
 
@@ -264,7 +263,6 @@ def random_slices(spec: Spec, seed: int) -> dict[str, Any]:
     Of the first plane of the width ``drawn`` also ``linear``, its linear regions, ``distinct``, whether all its
     patterns differ, and the arrays of :func:`drawing` as ``0``.
     """
-    torch.set_num_threads(1)
     examples = load(spec.data, "train")
     inputs, labels = tensors(examples)
     source = numpy_generator(seed, spec.depth, spec.width, _EXAMPLES)
@@ -287,7 +285,6 @@ def trained_slices(spec: Spec, seed: int) -> dict[str, Any]:
 
     For each of the ``drawn`` epochs the arrays of :func:`drawing` under its number in ``drawn``.
     """
-    torch.set_num_threads(1)
     examples = load(spec.data, "train")
     inputs, labels = tensors(examples)
     accuracy = Accuracy(*tensors(load(spec.data, "test")))
@@ -319,9 +316,7 @@ def drawing(found: PlanePartition, chosen: list[Tensor], name: str) -> dict[str,
     """What a picture needs: cells with their colours, and where the three examples are in the plane."""
     axes, origin = found.window.axes.reshape(2, -1), found.window.origin.reshape(-1)
     places = torch.stack([(one - origin) @ axes.T for one in chosen]).numpy()
-    parts = {"vertices": found.vertices, "cell_vertices": found.cell_vertices, "cell_ends": found.cell_ends}
-    parts |= {"colours": pattern_colours(found.patterns), "examples": places, "window": found.window.polygon.numpy()}
-    return {f"{part}_{name}": values for part, values in parts.items()}
+    return {**_cells(found, name), f"examples_{name}": places, f"window_{name}": found.window.polygon.numpy()}
 
 
 def _checked(found: list[PlanePartition]) -> dict[str, list[float]]:
@@ -466,10 +461,8 @@ _SLICES = Sweep(random_slices, _SPEC, {"width": (16, 32, 64, 128)})
 _HOW = {"depth": 3, "width": 64, "at": (*_EARLY, 15.0, 20.0), "batch_size": 128, "learning_rate": 1e-3}
 _THROUGH = Sweep(trained_slices, Spec(data="mnist", **_HOW, planes=10, drawn=(0.0, 1.0, 10.0, 20.0)), runs=5)
 _LESS: dict[str, Any] = {"at": (*_EARLY, 20.0, 40.0, 60.0), "drawn": (0.0, 1.0, 10.0, 60.0)}
-_SLICE_PRESETS = {"quick": _SLICES.but(data="digits", width=(16, 32, 64, 96), planes=2), "paper": _SLICES}
-_TRAINED = {"quick": _THROUGH.but(data="digits", batch_size=32, planes=5, **_LESS), "paper": _THROUGH}
-
-
+_SLICE_PRESETS = _SLICES.presets(data="digits", width=(16, 32, 64, 96), planes=2)
+_TRAINED = _THROUGH.presets(data="digits", batch_size=32, planes=5, **_LESS)
 _SLICE_TITLE = "Regions in a plane through three examples"
 _BARS = "planes through one example of 0, 1 and 2 (dots); bars: two standard errors"
 _FIRST = slice_table, slice_claims, slice_draw, f"before training; {_BARS}"

@@ -45,15 +45,13 @@ def run(spec: Spec, seed: int) -> dict[str, Any]:
     ``epoch`` (epochs,) is the nearest whole number of steps; ``accuracy`` on the test set is (networks, epochs), and
     ``counts``, ``linear`` and ``distance`` are (networks, epochs, lines, linear lines or points).
     """
-    torch.set_num_threads(1)
     examples = load(spec.data, "train")
     inputs, targets = tensors(examples)
     held, labels = tensors(load(spec.data, "test"))
     accuracy, given = Accuracy(held, labels), {"training": inputs, "test": held}.get(vars(spec).get("where", ""))
     nets = networks(spec, inputs.shape[1], len(examples.classes), seed)
     lines, points = (_source(spec, seed, stream) for stream in (_LINES, _POINTS))
-    spread = mean_and_std(inputs)
-    draw = partial(random_points, *spread) if given is None else partial(some, given)
+    draw = like(inputs) if given is None else partial(some, given)
     places = [(some(inputs, spec.lines, lines), draw(spec.points, points)) for _ in nets]
 
     def look(model: nn.Module, index: int) -> dict[str, Any]:
@@ -101,10 +99,9 @@ def untrained(spec: Spec, seed: int) -> dict[str, Any]:
 
     Each network has lines and points of its own.
     """
-    torch.set_num_threads(1)
     examples = load(spec.data, "train")
     inputs, _ = tensors(examples)
-    mean, std = mean_and_std(inputs)
+    draw = like(inputs)
     sizes = [inputs.shape[1], *[spec.width] * spec.depth, len(examples.classes)]
     source = numpy_generator(seed, spec.depth, spec.width)
     counts, away = [], []
@@ -112,7 +109,7 @@ def untrained(spec: Spec, seed: int) -> dict[str, Any]:
         through = some(inputs, spec.lines, source)
         found: Any = regions.on_line(net, torch.zeros_like(through), through, kind="line")
         counts.append(found.counts.mean())
-        away.append(distance(net, random_points(mean, std, spec.points, source)).distance.mean())
+        away.append(distance(net, draw(spec.points, source)).distance.mean())
     return {"counts": np.array(counts), "distance": np.array(away)}
 
 
@@ -123,15 +120,10 @@ def networks(spec: Spec, inputs: int, classes: int, seed: int) -> list[nn.Sequen
     return [mlp(sizes, biases=Gaussian(BIAS_STD), seed=int(one)) for one in seeds]
 
 
-def mean_and_std(inputs: Tensor) -> tuple[Array, Array]:
-    """Of the examples, component by component, float64."""
-    mean, std = inputs.double().mean(0), inputs.double().std(0, correction=0)
-    return mean.numpy(), std.numpy()
-
-
-def random_points(mean: Array, std: Array, points: int, source: np.random.Generator) -> Tensor:
-    """Gaussian points with the mean and the variance of the examples, component by component, float64."""
-    return torch.from_numpy(mean + std * source.standard_normal((points, len(mean))))
+def like(inputs: Tensor) -> Callable[[int, np.random.Generator], Tensor]:
+    """Draws Gaussian points with the mean and the variance of the examples, component by component, float64."""
+    mean, std = inputs.double().mean(0).numpy(), inputs.double().std(0, correction=0).numpy()
+    return lambda points, source: torch.from_numpy(mean + std * source.standard_normal((points, len(mean))))
 
 
 def some(inputs: Tensor, count: int, source: np.random.Generator) -> Tensor:

@@ -10,10 +10,9 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import product
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -29,87 +28,41 @@ from epoch0.results import Grid
 COMPETITION = "C"  # what Table 6 prints where it sees no clear winner
 
 
-@dataclass(frozen=True)
-class Entry:
+class Entry(NamedTuple):
     """One printed accuracy in percent; ``sd`` is None if nothing stands behind it, or nothing that is a number."""
 
     value: float
     sd: float | None
 
-
-@dataclass(frozen=True)
-class Printed:
-    """One block of a printed table: a network on a data set; ``rows``: method -> one entry for each sparsity."""
-
-    data: str
-    network: str
-    activation: str
-    sparsities: tuple[float, ...]
-    rows: Mapping[str, tuple[Entry, ...]]
-
-    def entry(self, method: str, sparsity: float) -> Entry | None:
-        """What is printed for a method at a sparsity, ``"none"`` at 0; None if nothing is."""
-        row = self.rows.get(method)
-        if row is None or (method == "none") != (sparsity == 0):
-            return None
-        if method == "none":
-            return row[0]
-        return row[self.sparsities.index(sparsity)] if sparsity in self.sparsities else None
+    def __str__(self) -> str:
+        return f"{self.value:.2f}" + ("" if self.sd is None else f" ± {self.sd:.2f}")
 
 
-def _read_entry(text: str) -> Entry:
-    value, _, sd = text.partition("±")
-    return Entry(float(value), float(sd) if sd.count(".") == 1 else None)
-
-
-def _read(text: str) -> dict[str, tuple[Printed, ...]]:
-    found: dict[str, list[Printed]] = {}
-    rows: dict[str, tuple[Entry, ...]] = {}
+def _read(text: str) -> dict[str, dict[tuple[str, ...], dict[tuple[str, float], Any]]]:
+    """Table -> (data, network, nonlinearity) -> (method, sparsity) -> entry, or a word; no pruning has sparsity 0."""
+    found: dict[str, dict[tuple[str, ...], dict[tuple[str, float], Any]]] = {}
     for line in text.strip().splitlines():
         if ":" in line:
             head, _, sparsities = line.partition(":")
-            name, data, network, activation = head.split()
-            rows = {}
-            there = Printed(data, network, activation, tuple(map(float, sparsities.split())), rows)
-            found.setdefault(name, []).append(there)
-        else:
-            for row in line.split("|"):
-                method, *entries = row.split()
-                rows[method] = tuple(map(_read_entry, entries))
-    return {name: tuple(blocks) for name, blocks in found.items()}
+            name, *block = head.split()
+            own = found.setdefault(name, {}).setdefault(tuple(block), {})
+            continue
+        for method, *entries in map(str.split, line.split("|")):
+            places = ["0"] if method == "none" else sparsities.split()
+            for place, (value, _, sd) in zip(places, (entry.partition("±") for entry in entries), strict=True):
+                entry = Entry(float(value), float(sd) if sd.count(".") == 1 else None) if method != "best" else value
+                own[method, float(place)] = entry
+    return found
 
 
 PUBLISHED = _read(Path(__file__).with_name("published.txt").read_text("utf-8"))
-"""Table -> its blocks. Table 10 prints Table 9 once more, to the digit, under the caption "vanilla-CNN"."""
-PUBLISHED["tab10"] = PUBLISHED["tab9"]
-
-_COLUMNS = (0.85, 0.9, 0.95, 0.98)
-
-WINNERS: dict[tuple[str, str], dict[float, str]] = {
-    key: {s: word for s, word in zip(_COLUMNS, words.split(), strict=True) if word != "-"}
-    for key, words in {
-        ("cifar10", "ResNet-32"): "- C C grasp",
-        ("cifar10", "ResNet-50"): "- C sbp-sr grasp",
-        ("cifar10", "ResNet-104"): "- sbp-sr sbp-sr sbp-sr",
-        ("cifar10", "VGG16"): "C C C -",
-        ("cifar10", "3xVGG16"): "eoc-rescaling eoc-rescaling eoc-rescaling -",
-        ("cifar100", "ResNet-32"): "- sbp-sr sbp-sr sbp-sr",
-        ("cifar100", "ResNet-50"): "- sbp-sr sbp-sr sbp-sr",
-        ("cifar100", "ResNet-104"): "- sbp-sr sbp-sr sbp-sr",
-        ("tiny-imagenet", "ResNet-32"): "C C synflow -",
-        ("tiny-imagenet", "ResNet-50"): "sbp-sr C sbp-sr -",
-        ("tiny-imagenet", "ResNet-104"): "sbp-sr sbp-sr sbp-sr -",
-    }.items()
+WINNERS: dict[tuple[str, ...], dict[float, str]] = {
+    (data, network): {s: word for (_, s), word in own.items()}
+    for (data, network, _), own in PUBLISHED.pop("tab6").items()
 }
-"""Table 6: (data, network) -> sparsity -> method, or :data:`COMPETITION`; what has a dash is left out."""
-
-
-def block(name: str, data: str, network: str, activation: str = "relu") -> Printed | None:
-    """The block of a table for a network on a data set; None if the table has none."""
-    for each in PUBLISHED.get(name, ()):
-        if (each.data, each.network, each.activation) == (data, network, activation):
-            return each
-    return None
+"""Table 6: (data, network) -> sparsity -> method, or :data:`COMPETITION`."""
+# Table 10 prints Table 9 once more, to the digit, under the caption "vanilla-CNN"
+PUBLISHED["tab10"] = PUBLISHED["tab9"]
 
 
 # ---- Panels
@@ -151,9 +104,9 @@ def title(recipe: Recipe) -> str:
     return f"{network.name} x{network.width:g}{tanh}, {recipe.data}"
 
 
-def printed(table: str, recipe: Recipe) -> Printed | None:
-    """What a table prints for that network on those data; None where something smaller stands in for it."""
-    return block(table, recipe.data, recipe.network.name, recipe.network.activation)
+def printed(table: str, recipe: Recipe) -> Mapping[tuple[str, float], Entry]:
+    """What a table prints for that network on those data; nothing where something smaller stands in for it."""
+    return PUBLISHED.get(table, {}).get((recipe.data, recipe.network.name, recipe.network.activation), {})
 
 
 def dead(cell: Cell) -> Array:
@@ -176,16 +129,13 @@ def table(name: str, found: Found) -> Table:
 
     def others(cell: Cell) -> dict[str, Any]:
         recipe, network = cell.spec, cell.spec.network
-        there = printed(name, recipe)
-        entry = (there.entry(recipe.method, recipe.sparsity) if there else None) or Entry(math.nan, None)
+        entry = printed(name, recipe).get((recipe.method, recipe.sparsity), Entry(math.nan, None))
         row = {"data": recipe.data, "network": network.name, "width": network.width, "activation": network.activation}
         row |= {"method": METHODS[recipe.method].label, "accuracy_sd": sd(100 * cell["accuracy"])}
         row |= {"accuracy_best_epoch": float((100 * cell["best"]).mean()), "chance": chance(cell)}
         row |= {"printed": entry.value, "printed_sd": math.nan if entry.sd is None else entry.sd}
-        row |= {
-            "dead_layers": float(dead(cell).mean()),
-            "weights_on_paths": float(cell["on_paths"].astype(float).mean()),
-        }
+        row |= {"dead_layers": float(dead(cell).mean())}
+        row |= {"weights_on_paths": float(cell["on_paths"].astype(float).mean())}
         return {**row, "diverged": int(cell["diverged"].sum()), "epochs": recipe.trainings * recipe.epochs}
 
     each = (found, *found.also.values())
@@ -395,19 +345,17 @@ def _references(panel: Panel) -> Claims:
 def of_the_print(table: str) -> Claims:
     """What Tables 9 and 10 say about themselves, without a measurement."""
     if table == "tab9":
-        places = [(nine, *place) for nine in PUBLISHED["tab9"] for place in product(nine.rows, nine.sparsities)]
-        entries = {
-            f"{nine.network} {METHODS[method].label} {percent(sparsity)}": (there.entry(method, sparsity), own)
-            for nine, method, sparsity in places
-            if (there := block("tab2", nine.data, nine.network, nine.activation))
-            and (own := nine.entry(method, sparsity))
+        shared = {
+            f"{key[1]} {METHODS[method].label} {percent(s)}": (PUBLISHED["tab2"][key][method, s], nine)
+            for key, own in PUBLISHED["tab9"].items()
+            for (method, s), nine in own.items()
+            if (method, s) in PUBLISHED["tab2"].get(key, {})
         }
-        shared = {name: (two, nine) for name, (two, nine) in entries.items() if two}
         apart = [f"{name}: {two.value} and {nine.value}" for name, (two, nine) in shared.items() if two != nine]
         told = f"{len(apart)} of {len(shared)} entries differ: {'; '.join(apart)}"
         return {"as printed: Tables 2 and 9 agree where they show the same network": by(exact, not apart, told)}
     if table == "tab10":
-        count = sum(len(row) for each in PUBLISHED["tab10"] for row in each.rows.values())
+        count = sum(map(len, PUBLISHED["tab10"].values()))
         same = PUBLISHED["tab10"] == PUBLISHED["tab9"]
         told = f"its {count} accuracies are those of Table 9, of ResNet-32 and ResNet-50"
         return {'as printed: Table 10 shows a "vanilla-CNN", as its caption says': by(exact, not same, told)}
@@ -422,10 +370,10 @@ def tables(name: str, found: Found) -> list[Grid]:
         shown = f"{each.name}: % ± standard error" + (" (as printed, ± sd)" if there else "")
         made.append(_grid(shown, each.methods, each.sparsities, partial(_entry, each, there)))
     if not any(printed(name, each.recipe) for each in panels):
-        for there in PUBLISHED.get(name, ()):
-            tanh = "" if there.activation == "relu" else f", {there.activation}"
-            shown = f"as printed: {there.network}{tanh}, {there.data}, % ± sd"
-            made.append(_grid(shown, tuple(there.rows), there.sparsities, partial(_entry, None, there)))
+        for (data, network, activation), there in PUBLISHED.get(name, {}).items():
+            tanh = "" if activation == "relu" else f", {activation}"
+            shown, sparsities = f"as printed: {network}{tanh}, {data}, % ± sd", dict.fromkeys(s for _, s in there if s)
+            made.append(_grid(shown, [method for method, _ in there], list(sparsities), partial(_entry, None, there)))
     return made
 
 
@@ -438,16 +386,14 @@ def _grid(shown: str, methods: Sequence[str], sparsities: Sequence[float], cell:
     return Grid(shown, tuple(map(percent, sparsities)), labelled)
 
 
-def _entry(panel: Panel | None, there: Printed | None, method: str, sparsity: float) -> str:
-    known = there.entry(method, sparsity) if there else None
-    spread = "" if known is None or known.sd is None else f" ± {known.sd:.2f}"
-    told = "" if known is None else f"{known.value:.2f}{spread}"
+def _entry(panel: Panel | None, there: Mapping[tuple[str, float], Entry], method: str, sparsity: float) -> str:
+    told = str(there.get((method, sparsity), ""))
     if panel is None:
         return told
     mean, error = mean_and_error(panel.accuracy(method, sparsity))
     return f"{mean:.1f} ± {error:.1f}" + (f" ({told})" if told else "")
 
 
-def draw(name: str, found: Found) -> plots.Figure:
+def draw(tables: Callable[[Found], Sequence[Grid]], found: Found) -> plots.Figure:
     """Laid out as the paper has it: tables; the best of those that prune at initialization is shaded."""
-    return plots.tables(tables(name, found), [METHODS[method].label for method in REFERENCES])
+    return plots.tables(tables(found), [METHODS[method].label for method in REFERENCES])

@@ -55,11 +55,12 @@ def table(found: Found) -> Table:
     told = dict(zip(("input_square", "input_correlation", "examples"), seen, strict=True))
     law = predicted_density(spec.activation, spec.weight_std, spec.bias_std, sizes, spec.sparsity, **told)
     expected, chi_star = list(law.density.values()), phase(spec.activation, spec.weight_std, spec.bias_std).chi
-    return found.rows(
-        lambda cell: {"density": cell["density"], "fully_pruned": cell["density"] == 0},
-        lambda cell, layer: {"predicted": float(expected[layer - 1]), "chi": chi_star},
-        layer=range(1, spec.depth + 1),
-    )
+    beside = lambda cell, layer: {"predicted": float(expected[layer - 1]), "chi": chi_star}  # noqa: E731
+    return found.rows(_kept, beside, layer=range(1, spec.depth + 1))
+
+
+def _kept(cell: Cell) -> dict[str, Array]:
+    return {"density": cell["density"], "fully_pruned": cell["density"] == 0}
 
 
 def _law(rows: Table) -> Claims:
@@ -128,7 +129,7 @@ def draw(found: Found) -> plots.Figure:
 def _figure(letter: str, phase: str, weight_std: float, claims: Callable[[Found], Claims]) -> Artifact:
     network = {"depth": 100, "width": 100, "activation": "tanh", "weight_std": weight_std, "bias_std": 0.2}
     paper = Sweep(kept, Spec(data="mnist", examples=100, sparsity=0.7, **network), runs=10)
-    presets = {"quick": paper.but(data="digits", runs=40 if letter == "a" else 5), "paper": paper}
+    presets = paper.presets(data="digits", runs=40 if letter == "a" else 5)
     told = f"{phase}; pruned by SNIP on so many examples; bars: two standard errors"
     title = f"Weights that SNIP keeps of each neuron, {phase}"
     return Artifact(f"hayou/fig1{letter}", title, "", presets, table, claims, draw, told)
@@ -192,10 +193,7 @@ def resnet_table(found: Found) -> Table:
         weights = cell.results[0]["weights"][names.index(layer)]
         return {"weights": weights, "critical_sparsity": critical, "critical_sparsity_error": error}
 
-    def measured(cell: Cell) -> dict[str, Any]:
-        return {"density": cell["density"], "fully_pruned": cell["density"] == 0}
-
-    return found.rows(measured, others, sparsity=found.sweep["sparsities"], layer=names)
+    return found.rows(_kept, others, sparsity=found.sweep["sparsities"], layer=names)
 
 
 def pairs(found: Found) -> Iterator[tuple[Cell, Cell]]:
@@ -262,8 +260,7 @@ _ABOUT = "ResNets with He's weights, scored by SNIP on so many examples; bars: t
 def _resnet_figure(name: str, title: str, place: str, shown: tuple[int, ...], **axes: tuple[str, ...]) -> Artifact:
     spec = Spec(data="cifar10", depth=32, width=2, examples=128, sparsities=(0.9, 0.98, 0.995))
     networks = {"plain": {"stable": False}, "stable": {"stable": True}}
-    paper = Sweep(densities, spec, {**axes, "network": networks}, runs=6)
-    presets = {"quick": paper.but(data="digits", width=1, runs=8), "paper": paper}
+    presets = Sweep(densities, spec, {**axes, "network": networks}, runs=6).presets(data="digits", width=1, runs=8)
     title = f"Weights that SNIP keeps of each layer, {title}"
     return Artifact(f"hayou/{name}", title, place, presets, resnet_table, claims, partial(resnet_draw, shown), _ABOUT)
 

@@ -1,15 +1,7 @@
 """Hayou's Tables 1 to 6 and 8 to 10 as artifacts: the paper's protocol, and what stands in for it on two cores.
 
-Quick presets train on the embedded 8x8 digits for 4 epochs. ResNet-20 and ResNet-32 with halved filters have 67,848 and
-116,232 weights, a sixteenth of networks with doubled ones, so SNIP loses every path at 99.7 % or a little above, where
-the paper's networks do at 99.9 %; a ResNet-20 with the filters of its authors has 270,608 and is pruned to the paper's
-99.9 %. Networks, sparsities, epochs and batch size were chosen after looking at runs of SNIP and SBP-SR, so that both
-outcomes occur; the methods were not tuned, but in Tables 4 and 5 their rates, all by one grid (docs/hayou-accuracy).
-
-Of Table 5, what the paper leaves open is taken from public code of two of its authors: circular padding; batch norm
-behind every convolution; EOC + rescaling is scored and rescaled without batch norm, which is added for the training.
-The quick preset has VGG11 and 3xVGG11, with an eighth of the filters, on digits, every pixel a square of 2x2 for the
-pools; it was chosen after looking at runs with other seeds, see docs/hayou-accuracy.
+Quick presets train on the embedded 8x8 digits for 4 epochs; docs/hayou-accuracy says how networks, sparsities, epochs,
+rates and seeds were chosen, what is taken from public code where Table 5 leaves it open, and what was looked at before.
 """
 
 import math
@@ -53,12 +45,6 @@ def paper_recipe(depth: int, data: str, activation: str = "relu") -> Recipe:
     return Recipe(network, data, "snip", _ANY, epochs, score_batches=batches)
 
 
-def quick_recipe(depth: int, activation: str = "relu", width: float = 0.5) -> Recipe:
-    """Digits, which are not flipped, on narrow networks; OBD looks at 400 of them, a quarter."""
-    network = Network("resnet", depth, width, activation)
-    return Recipe(network, "digits", "snip", _ANY, 4, 64, augment=False, obd_batches=4, tested_every=2)
-
-
 def _paper(
     data: str, methods: tuple[str, ...], sparsities: tuple[float, ...], depths: Iterable[int] = _DEPTHS
 ) -> list[Sweep]:
@@ -68,7 +54,10 @@ def _paper(
 def _quick(
     depth: int, methods: tuple[str, ...], sparsities: tuple[float, ...], width: float = 0.5, activation: str = "relu"
 ) -> Sweep:
-    return panel(quick_recipe(depth, activation, width), methods, sparsities, _RUNS)
+    """Digits, which are not flipped, on narrow networks; OBD looks at 400 of them, a quarter."""
+    network = Network("resnet", depth, width, activation)
+    recipe = Recipe(network, "digits", "snip", _ANY, 4, 64, augment=False, obd_batches=4, tested_every=2)
+    return panel(recipe, methods, sparsities, _RUNS)
 
 
 # Table 6 has these panels of the paper's preset, and those of Table 5, too
@@ -201,7 +190,7 @@ def tables_4(found: Found) -> list[Grid]:
     own = found.sweep.spec.data == "mnist"
     made: dict[bool, dict[str, list[str]]] = {True: {}, False: {}}
     for label, rows in found.table.by("start"):
-        told = [f"{one.value:.2f} ± {one.sd:.2f}" for one in STARTS[label].printed.values()]
+        told = [str(one) for one in STARTS[label].printed.values()]
         ours = [f"{row['accuracy']:.1f} ± {row['accuracy_error']:.1f}" for row in rows]
         made[True][label] = [f"{a} ({b})" for a, b in zip(ours, told, strict=True)] if own and told else ours
         made[False] |= {label: told} if told else {}
@@ -209,11 +198,6 @@ def tables_4(found: Found) -> list[Grid]:
     titles = f"V-CNN, {found.sweep.spec.data}: % ± standard error", "as printed: V-CNN, MNIST, % ± sd"
     grids = [Grid(f"{titles[0]} (as printed, ± sd)" if own else titles[0], depths, made[True])]
     return grids if own else [*grids, Grid(titles[1], tuple(f"depth {d}" for d in EDGE.printed), made[False])]
-
-
-def draw_4(found: Found) -> plots.Figure:
-    """The table as a picture."""
-    return plots.tables(tables_4(found))
 
 
 def about_4(sweep: Sweep) -> str:
@@ -309,22 +293,20 @@ FIFTH = {
 
 SOURCES = ("tab2", "tab3", "tab5")  # the tables that Table 6 sums up
 
-Grid6 = dict[str, dict[float, tuple[Winner, str]]]  # row -> sparsity -> winner, and what Table 6 prints, if anything
-
 
 def printed_winners() -> dict[tuple[str, str, float], tuple[str, Winner]]:
     """(data, network, sparsity) -> what Table 6 prints, and what Tables 2, 3 and 5 as printed give."""
 
-    def entries(there: accuracy.Printed, sparsity: float) -> dict[str, tuple[float, float]]:
-        each = {method: there.entry(method, sparsity) for method in there.rows if method not in REFERENCES}
-        return {name: (one.value, math.nan if one.sd is None else one.sd) for name, one in each.items() if one}
+    def best(there: Mapping[tuple[str, float], accuracy.Entry], sparsity: float) -> Winner:
+        each = {method: one for (method, s), one in there.items() if s == sparsity and method not in REFERENCES}
+        return winner({name: (one.value, math.nan if one.sd is None else one.sd) for name, one in each.items()})
 
     return {
-        (data, network, sparsity): (word, winner(entries(there, sparsity)))
+        (data, network, sparsity): (word, best(there, sparsity))
         for (data, network), row in accuracy.WINNERS.items()
         for sparsity, word in row.items()
-        for there in (accuracy.block(name, data, network) for name in SOURCES)
-        if there
+        for name in SOURCES
+        if (there := accuracy.PUBLISHED[name].get((data, network, "relu")))
     }
 
 
@@ -382,31 +364,23 @@ def of_the_print() -> Claims:
     }
 
 
-def _shown(found: Found) -> list[tuple[str, Grid6]]:
-    """What was measured, and what the printed tables give."""
-    measured: Grid6 = {each.name: {s: (each.winner(s), "") for s in each.sparsities} for each in panels_of(found)}
-    printed: Grid6 = {}
-    for (data, network, sparsity), (word, best) in printed_winners().items():
-        printed.setdefault(f"{network}, {data}", {})[sparsity] = best, word
-    names = "the best method, and those within one sd of it", "in brackets where Table 6 says otherwise"
-    return [(f"measured here: {names[0]}", measured), (f"from Tables 2, 3 and 5 as printed; {names[1]}", printed)]
-
-
 def tables_6(found: Found) -> list[Grid]:
     """The best method of each network and sparsity: measured, and as Tables 2, 3 and 5 print."""
+    told = "the best method, and those within one sd of it"
+    titles = {"measured": f"measured here: {told}"}
+    titles["as printed"] = f"from Tables 2, 3 and 5 as printed; {told}, in brackets where Table 6 says otherwise"
+    names = {("measured", each.recipe.data, each.network): each.name for each in panels_of(found)}
     made = []
-    for name, rows in _shown(found):
-        columns = sorted({sparsity for row in rows.values() for sparsity in row})
-        best = {label: [_best(row.get(sparsity)) for sparsity in columns] for label, row in rows.items()}
-        made.append(Grid(name, tuple(map(percent, columns)), best))
+    for source, rows in found.table.by("from"):
+        columns, grid = sorted(set(rows.column("sparsity").tolist())), dict[str, list[str]]()
+        for row in rows:
+            name = names.get((source, row["data"], row["network"]), "{network}, {data}".format_map(row))
+            best = f"tie: {row['best']}, {row['tied']}" if row["tied"] else row["best"]
+            other = row["table_6"] != (_named(accuracy.COMPETITION) if row["tied"] else best)
+            cell = best + f" (Table 6: {row['table_6']})" * (other and source == "as printed")
+            grid.setdefault(name, [""] * len(columns))[columns.index(row["sparsity"])] = cell
+        made.append(Grid(titles[source], tuple(map(percent, columns)), grid))
     return made
-
-
-def _best(entry: tuple[Winner, str] | None) -> str:
-    if entry is None:
-        return ""
-    best, word = entry
-    return best.label + (f" (Table 6: {_named(word)})" if word and word != best.as_printed else "")
 
 
 def draw_6(found: Found) -> plots.Figure:
@@ -426,10 +400,10 @@ def _table(
     name: str, what: str, place: str, quick: list[Sweep], paper: list[Sweep], *, claims: Any = None, more: str = ""
 ) -> Artifact:
     """One of the tables that are made alike; ``claims`` are those of all such tables, or its own."""
-    rows, picture, read = partial(accuracy.table, name), partial(accuracy.draw, name), partial(accuracy.tables, name)
+    rows, read = partial(accuracy.table, name), partial(accuracy.tables, name)
     presets, title = {"quick": joined(quick), "paper": joined(paper)}, partial(accuracy.titled, what, more)
     decide = claims or partial(accuracy.claims, name, 0.0)
-    return _artifact(f"hayou/{name}", title, place, presets, rows, decide, picture, tables=read)
+    return _artifact(f"hayou/{name}", title, place, presets, rows, decide, partial(accuracy.draw, read), tables=read)
 
 
 def _to_chance(name: str, *what: Any, more: str = "") -> Artifact:
@@ -451,11 +425,20 @@ ARTIFACTS = (
     _table("tab2", "Nine methods: accuracy of pruned", "section 4.2", *SECOND.values()),
     _table("tab3", _PRUNED, "section 4.2", _THIRD, THIRD),
     Artifact(
-        "hayou/tab4", _FOURTH, "section 4.3", presets_4(), table_4, claims_4, draw_4, about_4, accuracy.cost, tables_4
+        "hayou/tab4",
+        _FOURTH,
+        "section 4.3",
+        presets_4(),
+        table_4,
+        claims_4,
+        partial(accuracy.draw, tables_4),
+        about_4,
+        accuracy.cost,
+        tables_4,
     ),
     _table("tab5", _PRUNED, "section 4.3", *FIFTH.values(), claims=claims_5),
     _artifact("hayou/tab6", _SIX, "section 4.3", _SUM, table_6, claims_6, draw_6, tables=tables_6),
     _table("tab8", _PRUNED, "appendix F", *_EIGHTH),
     _to_chance("tab9", f"{_PRUNED} ReLU and tanh", "appendix G", *_NINTH.values()),
     _to_chance("tab10", _PRUNED, "appendix G", *_NINTH.values(), more=_TENTH),
-)
+)  # fmt: skip

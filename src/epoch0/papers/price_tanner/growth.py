@@ -64,16 +64,10 @@ def weight_law(law: str, std: float, density: float = 1.0) -> Law:
 
 def table(found: Found) -> Table:
     """One row a combination: growth factor, its standard error over networks, and what theory says of it."""
-
-    def growth(cell: Cell) -> dict[str, Any]:
-        mean, error, _ = mean_growth(cell["growth"])
-        return {"growth": Mean(mean, error)}
-
-    def beside(cell: Cell) -> dict[str, Any]:
-        alive = ~np.isnan(cell["growth"])
-        return {"runs": int(alive.any(1).sum()), **predicted(cell.spec)}
-
-    return found.rows(growth, beside)
+    return found.rows(
+        lambda cell: {"growth": Mean(*mean_growth(cell["growth"])[:2])},
+        lambda cell: {"runs": mean_growth(cell["growth"])[2], **predicted(cell.spec)},
+    )
 
 
 def length_table(found: Found) -> Table:
@@ -106,13 +100,13 @@ def predicted(spec: Spec) -> dict[str, float | None]:
 
 def claims(swept: str, shown: str | None, found: Found) -> Claims:
     """Linear in the standard deviation, or a root of the density, with the values that the text prints of Figure 3b."""
-    rows = _shown(shown, found)
+    rows = found.table.where(curve=shown or found.sweep["curve"])
     if swept == "std":
-        straight = {law: by(decide.linear, *mine.of("std", *_GROWTH)) for law, mine in rows.by("law")}
-        said = {f"growth is linear in the std of the weights ({law})": line for law, line in straight.items()}
+        text = "growth is linear in the std of the weights"
+        said = {f"{text} ({law})": by(decide.linear, *mine.of("std", *_GROWTH)) for law, mine in rows.by("law")}
     else:
-        roots = {law: _root(mine) for law, mine in rows.by("law")}
-        said = {f"growth has the shape sqrt(density), not density ({law})": root for law, root in roots.items()}
+        text = "growth has the shape sqrt(density), not density"
+        said = {f"{text} ({law})": _root(mine) for law, mine in rows.by("law")}
         said |= _printed_values(rows) if shown is None else {}
     return {**_bounds_hold(rows), **said, **_agreements(rows, found)}
 
@@ -135,11 +129,6 @@ def depth_claims(found: Found) -> Claims:
         "mean length is at least the bound of Corollary 1": deep.claim(at_least, "length", "paper_lower", names=names),
         "mean length is at most the second-moment bound": deep.claim(at_most, "length", "upper", names=names),
     }
-
-
-def _shown(shown: str | None, found: Found) -> Table:
-    """The rows of the curve that the figure is about."""
-    return found.table if shown is None else found.table.where(curve=shown)
 
 
 def _bounds_hold(rows: Table) -> Claims:
@@ -212,7 +201,7 @@ _LABELS = {
 
 def draw(swept: str, shown: str | None, found: Found) -> plots.Figure:
     """Growth factor against std or density: bounds dashed, exact extremes as a band."""
-    rows = _shown(shown, found)
+    rows = found.table.where(curve=shown or found.sweep["curve"])
     picture, axes = plots.figure(6.4, 5.4)
     _theory(axes, found.sweep, rows, swept)
     for index, ((law, mine), size, dashes) in enumerate(zip(rows.by("law"), _SIZES, _DASHES, strict=False)):
@@ -277,8 +266,7 @@ def _presets(images: bool, **swept: Any) -> dict[str, Sweep]:
     axes = {"curve": curves, "law": tuple(BIASES), "std": (2.0,), "density": (0.5,), **swept}
     seed = "{curve.shape} {law} {std!r} {density!r}"  # curves of another shape get other networks
     paper = Sweep(block, Spec(width=width, depth=10, tangents=16), axes, 100, seed, 10)
-    quick = paper.but(curve=_DIGITS if images else _random(64), width=64, runs=400 if images else 200, block=100)
-    return {"quick": quick, "paper": paper}
+    return paper.presets(curve=_DIGITS if images else _random(64), width=64, runs=400 if images else 200, block=100)
 
 
 _LINE = "line between two random points of norm 1 in R^{width}"
@@ -368,15 +356,14 @@ def circle_table(found: Found) -> Table:
 
 def circle_claims(found: Found) -> Claims:
     """The length at each layer is between the bounds, and is the exact one."""
-    rows, names = Table(found.table[1:]), "layer {layer}"
+    of = partial(Table(found.table[1:]).claim, names="layer {layer}")
     entry, width = Gaussian(found.sweep["std"] * found.sweep["width"] ** -0.5), found.sweep["width"]
-    decided = {
-        "mean length at each layer is at least the bound of Corollary 1": (at_least, "length", "paper_lower"),
-        "mean length at each layer is at most the second-moment bound": (at_most, "length", "upper"),
+    exact = of(agrees, "growth", theory.exact(entry, width), resolution=0.05)
+    return {
+        "mean length at each layer is at least the bound of Corollary 1": of(at_least, "length", "paper_lower"),
+        "mean length at each layer is at most the second-moment bound": of(at_most, "length", "upper"),
+        "growth in each layer is the exact one of dense Gaussian weights": exact,
     }
-    exact = rows.claim(agrees, "growth", theory.exact(entry, width), names=names, resolution=0.05)
-    circle_claims = {text: rows.claim(*how, names=names) for text, how in decided.items()}
-    return {**circle_claims, "growth in each layer is the exact one of dense Gaussian weights": exact}
 
 
 def circle_draw(found: Found) -> plots.Figure:

@@ -26,8 +26,6 @@ from epoch0.theory import growth as theory
 # ---- Theorem 2
 
 _KINDS = tuple(BIASES)
-DENSITIES = {"densities 1, .5, .2, .8": (1.0, 0.5, 0.2, 0.8), "density .1": (0.1,) * 4, "density .02": (0.02,) * 4}
-BIAS = {"with biases": True, "without biases": False}
 SHAPES = {"narrowing": (200, 100, 50, 25), "widening": (25, 50, 100, 200), "equal": (50, 50, 50, 50)}
 
 
@@ -43,7 +41,6 @@ def layers_of(spec: Spec) -> list[tuple[int, int, str, Law]]:
 
 def lengths(spec: Spec, seed: int) -> dict[str, Any]:
     """Length of a bent curve at its start and behind each layer, (networks, layers + 1)."""
-    torch.set_num_threads(1)
     curve, source, found = CurveSpec("random", "arcs", spec.widths[0], planes=10).curve(), numpy_generator(seed), []
     for _ in range(spec.networks):
         parts: list[nn.Module] = []
@@ -155,22 +152,25 @@ def draw_average(found: Found) -> plots.Figure:
 _SPEC = Spec(networks=400, std=2.0)
 _AXES: dict[str, Any] = {
     "shape": {name: {"widths": widths} for name, widths in SHAPES.items()},
-    "weights": {name: {"densities": densities} for name, densities in DENSITIES.items()},
-    "biases": {name: {"bias": bias} for name, bias in BIAS.items()},
+    "weights": {
+        "densities 1, .5, .2, .8": {"densities": (1.0, 0.5, 0.2, 0.8)},
+        **{f"density {text}": {"densities": (float(text),) * 4} for text in (".1", ".02")},
+    },
+    "biases": {"with biases": {"bias": True}, "without biases": {"bias": False}},
 }
-_PAPER = Sweep(lengths, _SPEC, _AXES, stride=1)
-_MANY = Sweep(average, Spec(blocks=100, draws=10_000), {"law": tuple(LAWS), "vector": tuple(VECTORS)}, stride=1)
-_FEW = {"quick": _MANY.but(blocks=50, draws=2000), "paper": _MANY}
+_LAYERS = Sweep(lengths, _SPEC, _AXES, stride=1)
+_MEANS = Sweep(average, Spec(blocks=100, draws=10_000), {"law": tuple(LAWS), "vector": tuple(VECTORS)}, stride=1)
 ARTIFACTS: tuple[Artifact, ...] = (
     Artifact(
         "price-tanner/th2", "Length behind layers that differ in width, law and density", "section 2",
-        {"quick": _PAPER.but(networks=60), "paper": _PAPER}, layers_table, layers_claims, draw_layers,
+        _LAYERS.presets(networks=60), layers_table, layers_claims, draw_layers,
         "{networks} ReLU networks each, std {std:g} over the root of the inputs, laws in turn Gaussian, uniform, "
         "finite; drawn: with biases; dashed: Theorem 2, dotted: second moments; bars: two standard errors",
     ),
     Artifact(
-        "price-tanner/lemma10", "Mean of |u . w| against the constants of Lemmas 10 and 11", "appendix A", _FEW,
-        average_table, average_claims, draw_average, "{blocks} blocks of {draws:,} draws; bars: two standard errors",
+        "price-tanner/lemma10", "Mean of |u . w| against the constants of Lemmas 10 and 11", "appendix A",
+        _MEANS.presets(blocks=50, draws=2000), average_table, average_claims, draw_average,
+        "{blocks} blocks of {draws:,} draws; bars: two standard errors",
     ),
 )  # fmt: skip
 
@@ -270,19 +270,14 @@ def draw(found: Found) -> plots.Figure:
     return picture
 
 
-def _seed(spec: Spec, run: int) -> int:
-    return int(spec.size)
-
-
 def _artifact(letter: str, direction: str, kind: str, title: str) -> Artifact:
     """The paper prints no sizes; 784 is the width of its networks."""
     densities = tuple(tenth / 10 for tenth in range(1, 11))
     spec = Spec(direction=direction, densities=densities, vectors=100, draws=10_000)
-    paper = Sweep(norms, spec, {"size": (3, 10, 100, 784)}, seed=_seed)
-    presets, name = {"quick": paper.but(draws=1000), "paper": paper}, f"price-tanner/fig4{letter}"
+    presets = Sweep(norms, spec, {"size": (3, 10, 100, 784)}, seed="{size}").presets(draws=1000)
     about = f"{{vectors}} unit vectors {kind}, {{draws:,}} sub-vectors each; bars: two standard errors"
     title = f"Norm of a random sub-vector of a vector {title}"
-    return Artifact(name, title, "appendix B", presets, table, claims, draw, about)
+    return Artifact(f"price-tanner/fig4{letter}", title, "appendix B", presets, table, claims, draw, about)
 
 
 ARTIFACTS += (

@@ -1,11 +1,8 @@
 """Raghu's convolutional network (sections 2.2, 3), and Figure 4: an arc's length in it before training, per sigma_w^2.
 
-The paper gives away little: ReLU, pooling as layers 3 and 7 (Figure 4), two hidden fully connected layers of which the
-last "halves the number of neurons" (Figure 8), weights N(0, sigma_w^2 / fan_in). What it leaves open: 3x3 kernels with
-zero padding; max pooling over 2x2 places; 32 channels, and as many neurons in the first fully connected layer as come
-in, so that only the pools and the last hidden layer have fewer neurons than the layer before; biases that begin at
-zero; batch norm (Figure 10) or trajectory regularization (Figure 11) behind every hidden layer, before its ReLU, and no
-bias in front of batch norm, which would take it away; standardized pixels.
+The paper gives away little; what is chosen, docs/raghu tells. Pixels are standardized, biases begin at zero; batch norm
+(Figure 10) or trajectory regularization (Figure 11) stands behind every hidden layer, before its ReLU, and no bias in
+front of batch norm, which would take it away.
 """
 
 import math
@@ -128,7 +125,6 @@ def block(spec: Spec, seed: int) -> dict[str, Any]:
 
     A network is the same whatever the block it is measured in. Source: Raghu et al. 2017, section 2.2, Figure 4.
     """
-    torch.set_num_threads(1)
     weights = numpy_generator(seed).integers(2**31, size=spec.first + spec.networks)[spec.first :]
     nets = [spec.network.build(int(one)) for one in weights]
     held, _ = examples(spec.data, "test", spec.network.inputs)
@@ -142,22 +138,24 @@ def table(found: Found) -> Table:
     """One row for each variance and layer: length, and growth from the layer before."""
     named = {number: {"name": layer.label, "kind": layer.kind} for number, layer in enumerate(LAYERS, start=1)}
 
-    def measured(cell: Cell) -> dict[str, Array]:
-        return {"length": cell["lengths"][:, 1:], "growth": _growth(cell)}
-
-    return found.rows(measured, lambda cell, layer: named[layer], layer=list(named))
+    return found.rows(by_layer, lambda cell, layer: named[layer], layer=list(named))
 
 
-def _growth(cell: Cell) -> Array:
-    lengths = cell["lengths"]
-    return np.asarray(lengths[:, 1:] / lengths[:, :-1])
+def by_layer(cell: Cell, measured: str = "lengths") -> dict[str, Array]:
+    """Lengths after each layer, and over those before it, from what was measured from the curve itself on."""
+    return {"length": cell[measured][..., 1:], "growth": growth_of(cell[measured])}
+
+
+def growth_of(lengths: Array) -> Array:
+    """Length after a layer over that before it; layers are the last axis."""
+    return np.asarray(lengths[..., 1:] / lengths[..., :-1])
 
 
 def claims(found: Found) -> Claims:
     """What the text and the caption say of Figure 4, and Figure 8 of its step 0."""
     first, *larger = found.sweep["variance"]
     places = ([LABELS.index(name) for name in names] for names in (KEEPING, POOLS))
-    kept, pools = ({cell.at["variance"]: _growth(cell)[:, some] for cell in found} for some in places)
+    kept, pools = ({cell.at["variance"]: growth_of(cell["lengths"])[:, some] for cell in found} for some in places)
     over = {v: each - pools[v].mean(1, keepdims=True) for v, each in kept.items()}
     shares = {v: each[:, :-1] / each[:, -1].mean() for v, each in kept.items()}
     means = {v: each.mean(1, keepdims=True) for v, each in kept.items()}

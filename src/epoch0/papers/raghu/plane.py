@@ -71,9 +71,6 @@ def draw_boundaries(found: Found) -> plots.Figure:
     return picture
 
 
-_BOUNDARIES = Sweep(planar.partitions, planar.square(4, networks=50))
-
-
 # ---- Figure 3
 
 CLOSE = 0.05  # growth follows sqrt(chi) of wide networks if it is that near, relatively; width 100 leaves about 1 %
@@ -145,10 +142,9 @@ def draw(found: Found) -> plots.Figure:
     return picture
 
 
-_QUICK = Sweep(block, Spec(variance=16.0, width=100, depth=6, tangents=256, shown=6000), runs=50, seed=3, block=25)
-
-_CIRCLES = {"quick": _QUICK, "paper": _QUICK.but(runs=1000, block=50)}  # widths and depths are the paper's in both
-_PLANES = {"quick": _BOUNDARIES, "paper": _BOUNDARIES.but(networks=1000)}
+_SPEC = Spec(variance=16.0, width=100, depth=6, tangents=256, shown=6000)  # width and depth are the paper's in both
+_CIRCLES = Sweep(block, _SPEC, runs=1000, seed=3, block=50).presets(runs=50, block=25)
+_PLANES = Sweep(planar.partitions, planar.square(4, networks=1000)).presets(networks=50)
 _ABOUT = (
     "tanh, width {width}, $\\sigma_w^2$ = {variance:g}, no biases; panes: one network, the first two principal "
     "components of each image, and how many times longer than the circle it is; no bars"

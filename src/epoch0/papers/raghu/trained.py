@@ -1,10 +1,7 @@
 """Raghu Figures 6, 8, 9, 10 and 18 (sections 3.1, 3.2): length and weight scale through training, noise in a layer.
 
-Networks of two figures are the same trials, with one key, and are trained once. What the paper leaves open: inputs are
-standardized, without augmentation; SGD has momentum 0.9, a constant learning rate and no weight decay, which would pull
-the weights down; trajectories are arcs between two test images that the seed draws, lengths their means. Noise is in
-the units of the weights ("absolute") or of the root mean square of the layer's weights ("relative"), and batch norm
-uses its running statistics or those of the arc's points: all are measured, see docs/raghu for what differs.
+Networks of two figures are the same trials, with one key, and are trained once. Trajectories are arcs between two test
+images that the seed draws, lengths their means; what else the paper leaves open is chosen as docs/raghu tells.
 """
 
 import math
@@ -26,9 +23,9 @@ from epoch0.distributions import Gaussian
 from epoch0.experiments.claims import at_least, at_most, between
 from epoch0.experiments.cost import Cost
 from epoch0.networks import mlp
-from epoch0.papers.raghu.convnet import KEEPING, LAYERS, SMALL, ConvNet, examples, mark_pools
+from epoch0.papers.raghu.convnet import KEEPING, LAYERS, SMALL, ConvNet, by_layer, examples, growth_of, mark_pools
 from epoch0.papers.sweep import Artifact, Cell, Found, Spec, Sweep
-from epoch0.papers.tables import Array, Claims, Table, by, mean_and_error, more, over_runs, slopes
+from epoch0.papers.tables import Claims, Table, by, mean_and_error, more, over_runs, slopes
 from epoch0.papers.trials import checkpoint_of, fit
 from epoch0.seeds import numpy_generator
 from epoch0.train.device import chosen_device
@@ -76,7 +73,6 @@ def training(
 
     If ``EPOCH0_CHECKPOINTS`` names a folder, a trial that was killed inside goes on from there.
     """
-    torch.set_num_threads(1)
     weights, batches = (int(numpy_generator(seed, s).integers(2**31)) for s in (_WEIGHTS, _BATCHES))
     device, pace, steps = chosen_device(), math.gcd(*spec.at), spec.at[-1]  # the largest pace that meets every step
     net = spec.network.build(weights).to(device)
@@ -84,10 +80,8 @@ def training(
     with checkpoint_of(spec, seed) as path:
         kept = {"checkpoint": path, "checkpoint_every": steps, "checkpoint_minutes": 5.0}
         seen = {"evaluate_every": pace, "callbacks": [every]}
-        yield (
-            net,
-            fit(spec, net, examples, steps=steps, optimizer=optimizer, seed=batches, device=device, **seen, **kept),
-        )
+        how = {"steps": steps, "optimizer": optimizer, "seed": batches, "device": device}
+        yield net, fit(spec, net, examples, **how, **seen, **kept)
 
 
 def trained(spec: Spec, seed: int) -> dict[str, Any]:
@@ -234,11 +228,6 @@ def _layers(cell: Cell, name: str = "layers") -> list[str]:
     return [str(i) if one.isdigit() else one for i, one in enumerate(cell.results[0][name], start=1)]
 
 
-def _growth(lengths: Array) -> Array:
-    """Length after a layer over that before it."""
-    return np.asarray(lengths[..., 1:] / lengths[..., :-1])
-
-
 def length_table(found: Found, measured: str = "lengths") -> Table:
     """One row for each kind of network, step and layer: length, its growth, accuracy at that step."""
     steps, layers = list(found.sweep["at"]), _layers(found.cells[0])
@@ -247,10 +236,7 @@ def length_table(found: Found, measured: str = "lengths") -> Table:
         accuracy = cell["accuracy"].mean(0)[steps.index(step)]
         return {"accuracy": float(accuracy), "kind": cell.results[0]["kinds"][layers.index(layer)]}
 
-    def lengths(cell: Cell) -> dict[str, Array]:
-        return {"length": cell[measured][..., 1:], "growth": _growth(cell[measured])}
-
-    return found.rows(lengths, beside, step=steps, layer=layers)
+    return found.rows(partial(by_layer, measured=measured), beside, step=steps, layer=layers)
 
 
 def scale_table(found: Found) -> Table:
@@ -262,7 +248,7 @@ def scale_table(found: Found) -> Table:
 def conv_claims(found: Found) -> Claims:
     """The caption of Figure 8."""
     cell = found.one()
-    growth = _growth(cell["lengths"])[..., [_layers(cell).index(name) for name in KEEPING]]
+    growth = growth_of(cell["lengths"])[..., [_layers(cell).index(name) for name in KEEPING]]
     level = "at step 0 length does not grow: mean over the layers that keep the number of neurons"
     grows = "after training length grows through every layer but pools and those with fewer neurons than before"
     return {
@@ -277,7 +263,7 @@ def dense_claims(found: Found) -> Claims:
     """The caption of Figure 18."""
     decided = dict(accurate(found))
     for cell in found:
-        said, after = f"{cell.at['networks']}: ", _growth(cell["lengths"])[:, -1, 1:-1]
+        said, after = f"{cell.at['networks']}: ", growth_of(cell["lengths"])[:, -1, 1:-1]
         text = f"{said}after training length grows through every hidden layer behind the first"
         names = [f"layer {place}" for place in _layers(cell)[1:-1]]
         decided |= {**_longer(cell, said), text: over_runs(at_least, after, 1.0, names=names)}
@@ -345,7 +331,7 @@ def norm_claims(found: Found) -> Claims:
     for measured, mode in MODES.items():
         for what, behind in (("convolution", "convolutions"), ("linear", "fully connected layers")):
             norms = [n for n in range(1, len(kinds)) if (kinds[n - 1], kinds[n]) == (what, "batch norm")]
-            growth = _growth(cell[measured])[..., norms]
+            growth = growth_of(cell[measured])[..., norms]
             names = [f"{layers[n]}, step {steps[s]}" for s in late for n in norms]
             last = zip(norms, growth[:, -1].mean(0), strict=True)
             told = "at the end " + ", ".join(f"{layers[n]} {value:.3g}" for n, value in last)
@@ -365,11 +351,11 @@ def noise_table(found: Found) -> Table:
     """One row for each unit of noise, kind of network, layer and size of the noise."""
     layers = _layers(found.cells[0], "weighted")
 
-    def measured(unit: str, cell: Cell) -> dict[str, Array]:
-        return {"accuracy": cell[unit], "cost": cell["clean"][:, None, None] - cell[unit]}
+    def rows(unit: str) -> Table:
+        accuracy = lambda cell: {"accuracy": cell[unit], "cost": cell["clean"][:, None, None] - cell[unit]}  # noqa: E731
+        return found.rows(accuracy, layer=layers, size=found.sweep[unit])
 
-    each = {unit: found.rows(partial(measured, unit), layer=layers, size=found.sweep[unit]) for unit in UNITS}
-    return Table({"noise": unit, **row} for unit, rows in each.items() for row in rows)
+    return Table({"noise": unit, **row} for unit in UNITS for row in rows(unit))
 
 
 def noise_claims(found: Found) -> Claims:

@@ -412,7 +412,7 @@ _SCALES: dict[str, Any] = {
     "biased variance": ((0.0, 1e2), (0.0, 1e4), (0.0, 1e6), (0.0, 1e8), (1.0, 1e8), (4.0, 1e8)),
 }
 _SIGNS = Sweep(block, arc("hardtanh", _RANDOM, 3, True), _SCALES, 2000, "{width} {biased!r} {variance!r}", block=50)
-_SATURATED = {"quick": _SIGNS.but(runs=400), "paper": _SIGNS}
+_SATURATED = _SIGNS.presets(runs=400)
 _WIDTH_ALONE = {name: sweep.but(variance=(4.0,)) for name, sweep in _GRID.items()}
 _VARIANCE_ALONE = {name: sweep.but(width=sweep["width"][-1:]) for name, sweep in _GRID.items()}
 _FOUR = "Growth of transitions in a layer where all neurons are saturated, hard tanh"
@@ -433,7 +433,7 @@ ARTIFACTS: tuple[Artifact, ...] = (
     _by_layer("raghu/fig13b", f"{_LENGTH}, hard tanh, by variance", presets=_VARIANCE_ALONE),
     _bounded("raghu/fig13c", f"{_GROWTH} width, with bounds"),
     _bounded("raghu/th3", f"{_GROWTH} width, with biases as large as the weights", place="", presets=_BIASED),
-    _artifact("raghu/th4", _FOUR, "", _SATURATED, table=saturated_table, claims=saturated_claims, draw=draw_saturated),
+    Artifact("raghu/th4", _FOUR, "", _SATURATED, saturated_table, saturated_claims, draw_saturated, _ABOUT),
     _bounded("raghu/fig13d", f"{_GROWTH} variance, with bounds", draw=_over_variance),
 )
 
@@ -468,9 +468,7 @@ def swept_table(found: Found) -> Table:
         walk, error = random_walk(cell.spec.inputs, flips.tolist(), walks=20, seed=seed)
         return {"dichotomies": cell["counts"], "flips": flips, "walk": Mean(walk.mean(), error.mean())}
 
-    def more(cell: Cell) -> dict[str, Any]:
-        return {"remaining": cell.spec.depth - cell.spec.layer, "most": float(cell["counts"].max())}
-
+    more = lambda cell: {"remaining": cell.spec.depth - cell.spec.layer, "most": float(cell["counts"].max())}  # noqa: E731
     return found.rows(measured, more)
 
 
