@@ -177,10 +177,9 @@ class Sweep:
     def ranged(self, name: str) -> str:
         """The values of an axis or field as text: all of a few, the first and last of many numbers."""
         values = _Listed(dict.fromkeys(self[name])) if isinstance(self[name], tuple) else self[name]
-        many = isinstance(values, tuple) and len(values) > 6 and all(isinstance(one, int | float) for one in values)
-        return (
-            f"{values[0]:g} to {values[-1]:g}" if many else f"{values:g}" if isinstance(values, float) else f"{values}"
-        )
+        if isinstance(values, tuple) and len(values) > 6 and all(isinstance(one, int | float) for one in values):
+            return f"{values[0]:g} to {values[-1]:g}"
+        return f"{values:g}" if isinstance(values, float) else f"{values}"
 
     def cells(self) -> list[tuple[dict[str, Any], Any, int]]:
         """The combinations of the axes: names and values, spec, runs."""
@@ -338,9 +337,8 @@ class Artifact:
         if setting.data and setting.data not in told.lower():
             parts.append(f"data: {setting.data}")
         axes = [name for key in setting.axes for name in key.split()]
-        plain = str | int | float | tuple  # numbers or text that a caption can show, or several
         fields = {name: value for name, value in vars(setting.spec).items() if not isinstance(value, bool)}
-        own = [name for name, value in fields.items() if isinstance(value, plain) and name != "data"]
+        own = [name for name in fields if name != "data" and isinstance(fields[name], str | int | float | tuple)]
         every = isinstance(self.about, str) and "{" not in self.about
         for name in dict.fromkeys([*axes, *(own if every else []), "runs"]):
             values = setting.ranged(name)

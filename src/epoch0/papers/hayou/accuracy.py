@@ -379,10 +379,10 @@ def tables(name: str, found: Found) -> list[Grid]:
 
 def _grid(shown: str, methods: Sequence[str], sparsities: Sequence[float], cell: Callable[[str, float], str]) -> Grid:
     """A row a method; what is not pruned has one entry."""
-    order = [method for method in METHODS if method in methods]
-    rows = {method: [cell(method, s) for s in sparsities] for method in order if method != "none"}
-    whole = {"none": [cell("none", 0.0), *[""] * (len(sparsities) - 1)]} if "none" in order else {}
-    labelled = {METHODS[method].label: cells for method, cells in {**whole, **rows}.items()}
+    rows = {method: [cell(method, s) for s in sparsities] for method in METHODS if method in methods}
+    if "none" in rows:
+        rows["none"] = [cell("none", 0.0), *[""] * (len(sparsities) - 1)]
+    labelled = {METHODS[method].label: cells for method, cells in rows.items()}
     return Grid(shown, tuple(map(percent, sparsities)), labelled)
 
 

@@ -246,10 +246,10 @@ def presets(activation: str) -> dict[str, Sweep]:
     spec = Spec(data="mnist", sparsities=sparsities, examples=100, rescaling="layer", **scales, **long)
     paper = Sweep(trained, spec, {"depth": (100, 80, 60, 40, 20, 2)}, runs=3)  # those that take longest first
     others = {way: paper.but(spec=spec.but(rescaling=way, inits=INITS[:1])) for way in WAYS}
-    less = {"steps": 400, "batch_size": 64, "learning_rate": 0.004, "tested": 360, "sparsities": (0.1, 0.5, 0.9)}
-    quick = paper.but(data="digits", depth=(80, 60, 20, 2), runs=5, seed=100, **less)
-    few = {way: one.but(data="digits", depth=(60,), seed=100, **less) for way, one in others.items()}
-    return {"quick": quick.but(also=few), "paper": paper.but(also=others)}
+    less: dict[str, Any] = {"steps": 400, "batch_size": 64, "learning_rate": 0.004, "tested": 360}
+    less |= {"sparsities": (0.1, 0.5, 0.9), "data": "digits", "seed": 100}
+    few = {way: one.but(depth=(60,), **less) for way, one in others.items()}
+    return paper.but(also=others).presets(depth=(80, 60, 20, 2), runs=5, also=few, **less)
 
 
 _ABOUT = (

@@ -108,7 +108,12 @@ def claims(swept: str, shown: str | None, found: Found) -> Claims:
         text = "growth has the shape sqrt(density), not density"
         said = {f"{text} ({law})": _root(mine) for law, mine in rows.by("law")}
         said |= _printed_values(rows) if shown is None else {}
-    return {**_bounds_hold(rows), **said, **_agreements(rows, found)}
+    laws = rows.alike("growth", "law", "{law}", _NAME[7:], resolution=RESOLUTION)
+    decided = {**_bounds_hold(rows), **said, "the three laws of equal variance have the same growth factor": laws}
+    if len(found.sweep["curve"]) > 1:
+        curves = found.table.alike("growth", "curve", "{curve}", _NAME, resolution=RESOLUTION)
+        decided["straight and curved trajectories have the same growth factor"] = curves
+    return decided
 
 
 def depth_claims(found: Found) -> Claims:
@@ -179,16 +184,6 @@ def _printed_values(rows: Table) -> Claims:
     return decided
 
 
-def _agreements(shown: Table, found: Found) -> Claims:
-    """Laws of equal variance, and trajectories of different shape, have the same growth factor."""
-    laws = shown.alike("growth", "law", "{law}", _NAME[7:], resolution=RESOLUTION)
-    decided = {"the three laws of equal variance have the same growth factor": laws}
-    if len(found.sweep["curve"]) > 1:
-        curves = found.table.alike("growth", "curve", "{curve}", _NAME, resolution=RESOLUTION)
-        decided["straight and curved trajectories have the same growth factor"] = curves
-    return decided
-
-
 _SIZES = (8.5, 5.5, 3.0)
 """The laws agree, so their markers lie on top of each other: large and hollow first, small and full last."""
 _DASHES = ((0, (6, 2)), (0, (4, 1.5, 1, 1.5)), (0, (1.5, 1.5)))
@@ -212,8 +207,8 @@ def draw(swept: str, shown: str | None, found: Found) -> plots.Figure:
     low, high = rows.column(swept).min(), rows.column(swept).max()
     axes.axhline(1.0, color="#333333", linewidth=0.7, zorder=1)
     axes.set(xlabel=_LABELS[swept], ylabel=r"growth factor $E\,\|dz^{(d+1)}\|\,/\,\|dz^{(d)}\|$")
-    axes.set_ylim(0, 1.06 * rows.column("upper").max())
-    axes.set_xlim(low - 0.05 * (high - low), high + 0.03 * (high - low))
+    span = low - 0.05 * (high - low), high + 0.03 * (high - low)
+    axes.set(xlim=span, ylim=(0, 1.06 * rows.column("upper").max()))
     plots.legend_below(picture, columns=2)
     return picture
 
@@ -243,9 +238,8 @@ def over_depth(found: Found) -> plots.Figure:
         look = {"color": shade, "linestyle": "-", "linewidth": 1.1, "markersize": 4.5}
         plots.means(axes, rows, "layer", "length", index, f"{density:g}", **look)
     axes.plot([], [], "--", color="#333333", linewidth=0.8, label="lower bound\n(Corollary 1)\nof that density")
-    axes.set_yscale("log")
     axes.set(xlabel="layer $d$", ylabel=r"mean length of the trajectory, $E\,\ell(z^{(d)})$")
-    axes.set_xticks(range(found.sweep["depth"] + 1))
+    axes.set(yscale="log", xticks=range(found.sweep["depth"] + 1))
     axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), title=r"density $\alpha$")
     return picture
 
@@ -409,9 +403,7 @@ def _lengths(axes: plots.Axes, rows: Table) -> None:
     axes.plot(layer, lower, "--", color=plots.BOUND, label="lower bound (Cor. 1)")
     plots.means(axes, rows, "layer", "length", 0, f"mean of {rows[0]['runs']} networks")
     axes.plot(layer, drawn, linestyle="none", marker="x", color=plots.COLOURS[1], label="network drawn")
-    axes.set_yscale("log")
-    axes.set(xlabel="layer $d$", ylabel=r"length after the ReLU, $\ell(z^{(d)})$")
-    axes.set_xticks(layer)
+    axes.set(xlabel="layer $d$", ylabel=r"length after the ReLU, $\ell(z^{(d)})$", yscale="log", xticks=layer)
     axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.1), ncols=2)
 
 

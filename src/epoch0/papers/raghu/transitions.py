@@ -344,8 +344,8 @@ def lengths(found: Found) -> plots.Figure:
             axes.plot(some.column("layer"), some[0]["length"] * ratios, ":", color=colour, linewidth=1.0)
     told = "exact growth" if relu else r"wide limit $\sqrt{\chi}$, widest network"
     axes.plot([], [], ":", color="#333333", linewidth=1.0, label=f"{told}, from layer 1 on")
-    axes.set(yscale="log", xlabel="layer $d$", ylabel=r"mean length of the trajectory, $E\,\ell(z^{(d)})$")
-    axes.set_xticks(range(1, depth + 1, max(1, depth // 10)))
+    axes.set(xlabel="layer $d$", ylabel=r"mean length of the trajectory, $E\,\ell(z^{(d)})$")
+    axes.set(yscale="log", xticks=range(1, depth + 1, max(1, depth // 10)))
     plots.legend_below(picture, columns=3)
     return picture
 
@@ -392,20 +392,16 @@ def _sweep(spec: Spec, width: tuple[int, ...], variance: tuple[float, ...], runs
     return Sweep(block, spec, {"width": width, "variance": variance}, runs, seed, block=block_size)
 
 
-_COUNTED = {
-    "quick": _sweep(arc("hardtanh", _DIGITS, 8, True), (16, 32, 64), (2.0, 4.0, 8.0), 40, 10),
-    "paper": _sweep(arc("hardtanh", _MNIST, 10, True), (16, 32, 64, 128), (1.0, 2.0, 4.0, 8.0), 20, 2),
-}
-_RELU = {
-    "quick": _sweep(arc("relu", _DIGITS, 8), (16, 64), (1.0, 2.0, 4.0), 200, 100),
-    "paper": _sweep(arc("relu", _MNIST, 10), (16, 64, 256), (1.0, 2.0, 4.0, 8.0), 200, 25),
-}
+_COUNTED = _sweep(arc("hardtanh", _MNIST, 10, True), (16, 32, 64, 128), (1.0, 2.0, 4.0, 8.0), 20, 2).presets(
+    ends=_DIGITS, depth=8, width=(16, 32, 64), variance=(2.0, 4.0, 8.0), runs=40, block=10
+)
+_RELU = _sweep(arc("relu", _MNIST, 10), (16, 64, 256), (1.0, 2.0, 4.0, 8.0), 200, 25).presets(
+    ends=_DIGITS, depth=8, width=(16, 64), variance=(1.0, 2.0, 4.0), block=100
+)
 _WIDTHS, _VARIANCES = (4, 8, 16, 32, 64, 128, 256, 512), (1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
-_GRID = {
-    "quick": _sweep(arc("hardtanh", _RANDOM, 10), (4, 16, 64, 128), _VARIANCES[:-1], 20, 20),
-    "paper": _sweep(arc("hardtanh", _RANDOM, 10), _WIDTHS, _VARIANCES, 50, 50),
-}
-
+_GRID = _sweep(arc("hardtanh", _RANDOM, 10), _WIDTHS, _VARIANCES, 50, 50).presets(
+    width=(4, 16, 64, 128), variance=_VARIANCES[:-1], runs=20, block=20
+)
 _BIASED = {name: sweep.but(biased=1.0) for name, sweep in _GRID.items()}
 _SCALES: dict[str, Any] = {
     "width": (16, 64, 144),
@@ -586,19 +582,15 @@ def _by_remaining(width: int, depths: tuple[int, ...], runs: int, block: int) ->
     return Sweep(swept, _SPEC, {"width": (width,), "depth layer": pairs}, runs, _SEED, block=block)
 
 
-_FOURTEEN_A = {
-    "quick": _swept_sweep((16, 64), (1, 2, 3, 4, 5, 6), 20, 20),
-    "paper": _swept_sweep((32, 64, 128, 256), (1, 2, 3, 4, 5, 6, 7, 8), 20, 10),
-}
-_FOURTEEN_B = {
-    "quick": _swept_sweep((8, 16, 32, 64), (1, 2, 4), 30, 30),
-    "paper": _swept_sweep((16, 32, 64, 128, 256, 512), (1, 2, 4, 6), 20, 10),
-}
+_TO_8, _WIDE = (1, 2, 3, 4, 5, 6, 7, 8), (16, 32, 64, 128, 256, 512)
+_FOURTEEN_A = _swept_sweep(_WIDE[1:-1], _TO_8, 20, 10).presets(width=(16, 64), depth=_TO_8[:6], block=20)
+_FOURTEEN_B = _swept_sweep(_WIDE, (1, 2, 4, 6), 20, 10).presets(
+    width=(8, *_WIDE[:3]), depth=(1, 2, 4), runs=30, block=30
+)
 _FIFTEEN = {"quick": _by_remaining(32, (3, 5), 60, 30), "paper": _by_remaining(128, (5, 7, 9), 20, 10)}
-_SIXTEEN = {
-    "quick": _swept_sweep((32,), (1, 2, 3, 4, 5), 40, 20).but(variance=16.0),
-    "paper": _swept_sweep((128,), (1, 2, 3, 4, 5, 6, 7, 8), 20, 10).but(variance=16.0),
-}
+_SIXTEEN = (
+    _swept_sweep((128,), _TO_8, 20, 10).but(variance=16.0).presets(width=(32,), depth=_TO_8[:5], runs=40, block=20)
+)
 _WALK_ABOUT = ABOUT.replace("a point; bars: two standard errors", "a depth; every point a network, no bars")
 _BY_DEPTH = partial(draw, "depth", "width", "width {}", "depth: hidden layers $n$")
 _BY_WIDTH = partial(draw, "width", "depth", "{} hidden layers", "width $k$")
