@@ -356,9 +356,8 @@ def of_the_print() -> Claims:
 
 def tables_6(found: Found) -> list[Grid]:
     """The best method of each network and sparsity: measured, and as Tables 2, 3 and 5 print."""
-    told = "the best method, and those within one sd of it"
-    titles = {"measured": f"measured here: {told}"}
-    titles["as printed"] = f"from Tables 2, 3 and 5 as printed; {told}, in brackets where Table 6 says otherwise"
+    titles = {"measured": "measured here: the best method, and those within one sd of it"}
+    titles["as printed"] = "from Tables 2, 3 and 5 as printed; in brackets where Table 6 says otherwise"
     names = {("measured", each.recipe.data, each.network): each.name for each in panels_of(found)}
     made = []
     for source, rows in found.table.by("from"):

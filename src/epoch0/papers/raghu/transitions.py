@@ -585,7 +585,7 @@ def _by_remaining(width: int, depths: tuple[int, ...], runs: int, block: int) ->
 _TO_8, _WIDE = (1, 2, 3, 4, 5, 6, 7, 8), (16, 32, 64, 128, 256, 512)
 _FOURTEEN_A = _swept_sweep(_WIDE[1:-1], _TO_8, 20, 10).presets(width=(16, 64), depth=_TO_8[:6], block=20)
 _FOURTEEN_B = _swept_sweep(_WIDE, (1, 2, 4, 6), 20, 10).presets(
-    width=(8, *_WIDE[:3]), depth=(1, 2, 4), runs=30, block=30
+    width=(8, 16, 32, 64), depth=(1, 2, 4), runs=30, block=30
 )
 _FIFTEEN = {"quick": _by_remaining(32, (3, 5), 60, 30), "paper": _by_remaining(128, (5, 7, 9), 20, 10)}
 _SIXTEEN = (
