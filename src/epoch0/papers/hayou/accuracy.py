@@ -379,11 +379,13 @@ def tables(name: str, found: Found) -> list[Grid]:
 
 def _grid(shown: str, methods: Sequence[str], sparsities: Sequence[float], cell: Callable[[str, float], str]) -> Grid:
     """A row a method; what is not pruned has one entry."""
-    rows = {method: [cell(method, s) for s in sparsities] for method in METHODS if method in methods}
-    if "none" in rows:
-        rows["none"] = [cell("none", 0.0), *[""] * (len(sparsities) - 1)]
-    labelled = {METHODS[method].label: cells for method, cells in rows.items()}
-    return Grid(shown, tuple(map(percent, sparsities)), labelled)
+    rest = [""] * (len(sparsities) - 1)
+    rows = {
+        METHODS[method].label: [cell(method, 0.0), *rest] if method == "none" else [cell(method, s) for s in sparsities]
+        for method in METHODS
+        if method in methods
+    }
+    return Grid(shown, tuple(map(percent, sparsities)), rows)
 
 
 def _entry(panel: Panel | None, there: Mapping[tuple[str, float], Entry], method: str, sparsity: float) -> str:
