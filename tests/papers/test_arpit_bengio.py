@@ -275,18 +275,18 @@ def test_a_band_is_the_laws_mean_and_quantiles_of_the_norm() -> None:
         ("gradient", NormRatio.gradient((20, 30, 50), 2, "glorot")),
     ):
         mean, low, high = norms.band(spec, quantity, 2).values()
-        assert mean == pytest.approx(law.norm.mean) == pytest.approx(norms.mean(spec, quantity, 2))
+        assert mean == pytest.approx(law.norm.mean) == pytest.approx(norms.law(spec, quantity, 2).norm.mean)
         assert law.cdf(high**2) - law.cdf(low**2) == pytest.approx(0.95, abs=1e-9)
         assert law.cdf(low**2) == pytest.approx(0.025, abs=1e-9)
 
 
 def test_glorots_activations_decay_by_the_root_of_two_and_its_gradients_do_not_depend_on_the_layer() -> None:
     spec = relu((400,) * 10, "glorot", inputs=1)
-    forward = [norms.mean(spec, "activation", layer) for layer in range(1, 11)]
+    forward = [norms.law(spec, "activation", layer).norm.mean for layer in range(1, 11)]
     # a layer's mean norm is that of its chi: below the root of the mean square by 5/8 of 1/width
     np.testing.assert_allclose(np.divide(forward[1:], forward[:-1]), math.sqrt(0.5), rtol=2e-3)
     assert forward[0] == pytest.approx(math.sqrt(400 / 900), rel=2e-3)
-    backward = [norms.mean(spec, "gradient", layer) for layer in range(1, 11)]
+    backward = [norms.law(spec, "gradient", layer).norm.mean for layer in range(1, 11)]
     np.testing.assert_allclose(backward[1:], backward[1], rtol=1e-12)
 
 
