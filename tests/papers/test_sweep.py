@@ -45,6 +45,14 @@ def found_of(made: Sweep) -> Found:
     return made.gather([resolve(trial.function)(trial.spec, trial.seed) for trial in made.trials()])
 
 
+def test_presets_and_a_seed_that_is_a_field() -> None:
+    made = Sweep(alone, Spec(depth=3), {"width": (4, 16)}, runs=2, seed="{width}").presets(runs=1, depth=2)
+    assert [(trial.seed, trial.spec.depth) for trial in made["quick"].trials()] == [(4, 2), (16, 2)]
+    assert [(trial.seed, trial.spec.depth) for trial in made["paper"].trials()] == [(4, 3), (4, 3), (16, 3), (16, 3)]
+    named = Sweep(alone, Spec(), {"width": (4, 16)}, seed="width {width}").trials()
+    assert len({trial.seed for trial in named} - {4, 16}) == 2
+
+
 depths = st.lists(st.integers(1, 9), min_size=1, max_size=3, unique=True)
 
 
