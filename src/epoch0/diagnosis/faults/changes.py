@@ -24,8 +24,7 @@ ENDS: dict[type[nn.Module], str] = {
     nn.Hardsigmoid: "Hardsigmoid", nn.Softmax2d: "Softmax",
 }  # fmt: skip
 FLAT = (nn.Sigmoid, nn.Tanh, nn.Softmax, nn.Hardtanh, nn.Hardsigmoid, nn.Softsign, nn.ReLU6)
-WIDE = 32
-"""So many units make a narrow hidden layer wide."""
+WIDE = 32  # so many units make a narrow hidden layer wide
 
 
 @dataclass(frozen=True)
@@ -40,9 +39,8 @@ class Change:
 
 def ending(model: nn.Module, seen: Evidence) -> tuple[str, str]:
     """The last activation of a model: its name, and its module path where it is a module."""
-    leaves = [name for name, module, _ in seen.first.ran if not list(module.children())]
-    if leaves and (kind := ENDS.get(type(model.get_submodule(leaves[-1])))) is not None:
-        return kind, leaves[-1]
+    if seen.first.ran and (kind := ENDS.get(type(model.get_submodule(seen.first.last)))) is not None:
+        return kind, seen.first.last
     found = seen.reach
     return (found.last.name if found is not None and found.last is not None else ""), ""
 

@@ -23,11 +23,9 @@ from epoch0.tracing.call import Call, as_written, mapped, parts
 from epoch0.tracing.guard import same_noise, unchanged
 from epoch0.tracing.loss import scalar_loss
 
-STEPS = 5
-"""So many steps of the owner's optimizer are made on a copy."""
-
-CERTAIN = 0.995
-"""Of what is a fact of the program, and no estimate."""
+DRAW_SMALLER = "Draw smaller weights: epoch0.initialize(model, x=x)."
+STEPS = 5  # so many steps of the owner's optimizer are made on a copy
+CERTAIN = 0.995  # of what is a fact of the program, and no estimate
 
 WEIGHTED = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.RNNBase, nn.Bilinear)
 CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
@@ -50,23 +48,16 @@ class Fault(Shown):
 
     >>> print(Fault("update", "optimizer", "The learning rate is 0.", "Give a rate above 0.", certainty=0.95))
     update (optimizer): The learning rate is 0. Give a rate above 0.
-
-    Attributes:
-        kind: what the cure changes, one of :data:`KINDS`.
-        where: a module path, "loss", "optimizer", "inputs", "targets", "outputs" or "step".
-        message: one sentence with the numbers that show it.
-        fix: what to write instead, and what that gave where it was tried on a copy.
-        evidence: "step 0", seen without training anything but five steps of a copy, "mended on a copy", or
-            "trial": seen in a training that nothing mended.
-        certainty: between 0 and 1, the higher the more certain.
     """
 
-    kind: str
-    where: str
-    message: str
-    fix: str
+    kind: str  #: what the cure changes, one of :data:`KINDS`
+    where: str  #: a module path, "loss", "optimizer", "inputs", "targets", "outputs" or "step"
+    message: str  #: one sentence with the numbers that show it
+    fix: str  #: what to write instead, and what that gave where it was tried on a copy
+    #: "step 0", seen without training anything but five steps of a copy, "mended on a copy", or "trial": seen in a
+    #: training that nothing mended
     evidence: str = "step 0"
-    certainty: float = 0.5
+    certainty: float = 0.5  #: between 0 and 1, the higher the more certain
 
     def __post_init__(self) -> None:
         assert self.kind in KINDS, self.kind
@@ -77,35 +68,38 @@ class Fault(Shown):
 
 @dataclass
 class Pass:
-    """One run in training mode, with its gradients.
+    """One run in training mode, with its gradients."""
 
-    Attributes:
-        output: THE output, with its graph.
-        loss: the loss as the owner computes it; None where it cannot be computed.
-        gradients: of the parameters by name; None where none arrives.
-        ran: modules in the order in which they ended, with their names and whether what they returned is finite.
-        flat: modules with a bounded activation, and which share of their values is at its ends.
-        sunk: layers whose biases alone keep nearly all of their values below zero.
-        open: whether a ReLU let anything through, or there is none.
-        entered: the first layer with weights that floats of the batch go into: its name, what went in, and whether a
-            norm comes right after it.
-        problem: why there is no loss.
-        tables: functions that met (n,) and (n, 1), of the n examples, and made (n, n) of them.
-        shares: layers with weights that the shares of a softmax go into, as they are, pooled or normalized.
-    """
-
-    output: Tensor | None = None
-    loss: Tensor | None = None
+    output: Tensor | None = None  # THE output, with its graph
+    loss: Tensor | None = None  # the loss as the owner computes it; None where it cannot be computed
+    # of the parameters by name; None where none arrives
     gradients: dict[str, Tensor | None] = field(default_factory=dict)
+    # modules in the order in which they ended, with their names and whether what they returned is finite
     ran: list[tuple[str, nn.Module, bool]] = field(default_factory=list)
+    # modules with a bounded activation, and which share of their values is at its ends
     flat: dict[str, float] = field(default_factory=dict)
+    # layers whose biases alone keep nearly all of their values below zero
     sunk: list[str] = field(default_factory=list)
-    open: bool = True
+    open: bool = True  # whether a ReLU let anything through, or there is none
+    # the first layer with weights that floats of the batch go into: its name, what went in, and whether a norm comes
+    # right after it
     entered: tuple[str, nn.Module, Tensor] | None = None
     normed: bool = False
-    problem: str = ""
+    problem: str = ""  # why there is no loss
+    # functions that met (n,) and (n, 1), of the n examples, and made (n, n) of them
     tables: list[str] = field(default_factory=list)
+    # layers with weights that the shares of a softmax go into, as they are, pooled or normalized
     shares: list[str] = field(default_factory=list)
+
+    @property
+    def last(self) -> str:
+        """The module without others in it that ended last."""
+        return next((name for name, module, _ in reversed(self.ran) if not list(module.children())), "")
+
+    @property
+    def size_in(self) -> float:
+        """The mean size of what goes into the first layer with weights, 0 where a norm follows it."""
+        return 0.0 if self.entered is None or self.normed else float(self.entered[2].abs().mean())
 
 
 class _Tables(TorchFunctionMode):
@@ -128,49 +122,30 @@ class _Tables(TorchFunctionMode):
 
 @dataclass
 class After:
-    """The copy after its steps.
+    """The copy after its steps."""
 
-    Attributes:
-        before: mean loss of the whole batch in training mode before the steps.
-        after: the same afterwards; NaN where it is not finite.
-        moved: root mean square of the change of the outputs.
-        sizes: change of each weight matrix in the last step relative to its norm.
-        towards: cosine between the first step and the gradient; a step of any optimizer should go against it.
-        late: a run with gradients after the steps.
-        model: the copy.
-        quiet: outputs afterwards without noise, for the batch and for the one with its ends exchanged.
-        loop: what the owner's loop body did in each step; empty for the usual one.
-        still: weight matrices of the optimizer that no step moved; empty where none was moved.
-    """
-
-    before: float
-    after: float
-    moved: float
-    sizes: dict[str, float]
-    towards: float
-    late: Pass
-    model: nn.Module
+    before: float  # mean loss of the whole batch in training mode before the steps
+    after: float  # the same afterwards; NaN where it is not finite
+    moved: float  # root mean square of the change of the outputs
+    sizes: dict[str, float]  # change of each weight matrix in the last step relative to its norm
+    towards: float  # cosine between the first step and the gradient; a step of any optimizer should go against it
+    late: Pass  # a run with gradients after the steps
+    model: nn.Module  # the copy
+    # outputs afterwards without noise, for the batch and for the one with its ends exchanged
     quiet: tuple[Tensor, Tensor] | None
-    loop: list["Loop"]
-    still: tuple[str, ...] = ()
+    loop: list["Loop"]  # what the owner's loop body did in each step; empty for the usual one
+    still: tuple[str, ...] = ()  # weight matrices of the optimizer that no step moved; empty where none was moved
 
 
 @dataclass
 class Loop:
-    """What the owner's loop body did in one step.
+    """What the owner's loop body did in one step."""
 
-    Attributes:
-        wanted: the gradients of the loss before the step.
-        left: those that the step left behind; of parameters without one, nothing.
-        moved: whether any parameter changed.
-        training: whether the model ran in training mode; None where it was not run.
-        classes: pairs of classes as they are and as the loss got them, where it was called with class numbers.
-    """
-
-    wanted: dict[str, Tensor]
-    left: dict[str, Tensor]
-    moved: bool
-    training: bool | None
+    wanted: dict[str, Tensor]  # the gradients of the loss before the step
+    left: dict[str, Tensor]  # those that the step left behind; of parameters without one, nothing
+    moved: bool  # whether any parameter changed
+    training: bool | None  # whether the model ran in training mode; None where it was not run
+    # pairs of classes as they are and as the loss got them, where it was called with class numbers
     classes: tuple[Tensor, Tensor] | None = None
 
 
@@ -191,11 +166,6 @@ class Evidence:
     def model(self) -> nn.Module:
         """The owner's model, under the guard."""
         return self.call.model
-
-    @cached_property
-    def names(self) -> dict[int, str]:
-        """Names of the parameters by their identity."""
-        return {id(p): name for name, p in self.model.named_parameters()}
 
     @cached_property
     def targets(self) -> Tensor | None:
@@ -220,16 +190,17 @@ class Evidence:
                 return value if value.dim() == 0 else value.mean()
             except Exception:
                 raw = self.call.output(raw)
-        if criterion is None:
-            return scalar_loss(raw, targets, None)
-        value = criterion(raw, targets)
+        value = scalar_loss(raw, targets, None) if criterion is None else criterion(raw, targets)
         return value if value.dim() == 0 else value.mean()
+
+    def loss_in(self, call: Call, raw: Any) -> Tensor:
+        """The loss of a run: the owner's, or the model's own."""
+        return call.loss(raw) if call.targets is None else self.loss_of(raw, call.targets)
 
     def run(self, model: nn.Module, call: Call | None = None) -> Pass:
         """One run with gradients, whatever comes of it."""
         self.passes += 1
         found, call = Pass(), call or self.call
-        handles = []
         names = {module: name for name, module in model.named_modules()}
 
         def seen(module: nn.Module, args: tuple[Any, ...], result: Any) -> None:
@@ -252,23 +223,19 @@ class Evidence:
             if found.entered is None and fresh and isinstance(module, WEIGHTED) and given is not None:
                 found.entered = (names[module], module, given.detach())
 
-        for module in names:
-            handles.append(module.register_forward_hook(seen))
+        handles = [module.register_forward_hook(seen) for module in names]
         try:
             count = call.examples if call.splits and call.examples > 1 else -1
             with as_written(), torch.enable_grad(), _Tables(count, found.tables):
                 raw = call.raw(model)
                 found.output = call.output(raw)
-                if call.targets is not None:
-                    found.loss = self.loss_of(raw, call.targets)
-                else:
-                    found.loss = call.loss(raw)
+                found.loss = self.loss_in(call, raw)
             if found.loss.requires_grad:
                 named = {n: p for n, p in model.named_parameters() if p.requires_grad}
                 grads = torch.autograd.grad(found.loss, list(named.values()), retain_graph=True, allow_unused=True)
                 found.gradients = dict(zip(named, grads, strict=True))
         except Exception as error:  # whatever the owner's code raises is what the pass has to say
-            found.problem = f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error) else ''}"
+            found.problem = raised(error)
         finally:
             for handle in handles:
                 handle.remove()
@@ -327,13 +294,14 @@ class Evidence:
     def strangers(self, end: Tensor, stop: Any = None) -> int:
         """How many weights that are not the model's a tensor is made of, those behind ``stop`` left out."""
         todo, seen, found = [end.grad_fn], {None, stop}, 0
+        own = {id(p) for p in self.model.parameters()}
         while todo:
             at = todo.pop()
             if at in seen:
                 continue
             seen.add(at)
             leaf = getattr(at, "variable", None)
-            found += isinstance(leaf, nn.Parameter) and id(leaf) not in self.names
+            found += isinstance(leaf, nn.Parameter) and id(leaf) not in own
             todo += [one for one, _ in at.next_functions]  # type: ignore[union-attr]
         return found
 
@@ -347,17 +315,16 @@ class Evidence:
         def swap(tensor: Tensor) -> Tensor:
             if tensor.dim() == 0 or len(tensor) != count:
                 return tensor
-            new, source = tensor.clone(), tensor
+            new = tensor.clone()
             if tensor.is_floating_point():  # what is black in all of them would not show
                 ends = torch.randn((2, *tensor.shape[1:]), generator=torch.Generator().manual_seed(0))
                 new[[0, -1]] += (tensor.std() * ends.to(tensor.device)).to(tensor.dtype)
                 return new
             if tensor.dim() < 2:  # labels beside the inputs
                 return tensor
-            different = (source[1:-1] != source[:1]).flatten(1).any(1).nonzero()
-            new[0] = source[1 + int(different[0])] if len(different) else source[0]
-            different = (source[1:-1] != source[-1:]).flatten(1).any(1).nonzero()
-            new[-1] = source[1 + int(different[-1])] if len(different) else source[-1]
+            for end in (0, -1):
+                if len(different := (tensor[1:-1] != tensor[end]).flatten(1).any(1).nonzero()):
+                    new[end] = tensor[1 + int(different[end])]
             return new
 
         new = mapped(self.call.batch, swap)
@@ -387,32 +354,24 @@ class Evidence:
             return None
         with unchanged(self.model):
             try:
-                model, optimizer = copy.deepcopy((self.model, self.optimizers[0]))
-            except Exception:
-                return None
-            try:
-                return self._steps(model, optimizer)
+                return self._steps(*copied(self.model, self.optimizers[0]))
             except Exception:
                 return None
 
     def _steps(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> After:
-        for group in optimizer.param_groups:  # a schedule that warms up starts at nothing
-            group["lr"] = max(float(group["lr"]), float(group.get("initial_lr", 0.0)))
-        call, same = dataclasses.replace(self.call, model=model), model
+        call = dataclasses.replace(self.call, model=model)
         model.train()
         before, early = self._measured(call)
         count = min(self.batch_size or self.call.examples, self.call.examples) if call.splits else call.examples
-        sizes: dict[str, float] = {}
-        towards = math.nan
-        loop: list[Loop] = []
-        drawn = {n for n, p in same.named_parameters() if p.dim() > 1 and p.requires_grad and bool(p.any())}
-        begun = {name: p.detach().clone() for name, p in same.named_parameters()}
+        sizes, towards, loop = dict[str, float](), math.nan, list[Loop]()
+        drawn = {n for n, p in model.named_parameters() if p.dim() > 1 and p.requires_grad and bool(p.any())}
+        begun = {name: p.detach().clone() for name, p in model.named_parameters()}
         for index in range(STEPS):
-            old = {name: p.detach().clone() for name, p in same.named_parameters()}
+            old = {name: p.detach().clone() for name, p in model.named_parameters()}
             begin = (index * count) % max(1, call.examples - count + 1)
             rows = call.rows(slice(begin, begin + count)) if call.splits and count < call.examples else call
             slopes = self._step(model, optimizer, rows, loop)
-            new = dict(same.named_parameters())
+            new = dict(model.named_parameters())
             if loop:
                 loop[-1].moved = any(not torch.equal(new[n].detach(), p) for n, p in old.items())
             if index == 0:
@@ -440,9 +399,7 @@ class Evidence:
             call.model.train()
             raw = call.raw()
             out = call.output(raw).detach().clone()
-            if self.first.loss is None:
-                return math.nan, out
-            return float(self.loss_of(raw, call.targets) if call.targets is not None else call.loss(raw)), out
+            return math.nan if self.first.loss is None else float(self.loss_in(call, raw)), out
 
     def _step(
         self, model: nn.Module, optimizer: torch.optim.Optimizer, rows: Call, loop: list[Loop]
@@ -450,15 +407,13 @@ class Evidence:
         """One step of the copy as its owner makes it, and the gradients at its start."""
         self.passes += 1
 
-        def plain() -> None:
-            optimizer.zero_grad()
-            raw = rows.raw()
-            loss = self.loss_of(raw, rows.targets) if rows.targets is not None else rows.loss(raw)
-            loss.backward()
+        def slopes_there() -> dict[str, Tensor]:
+            return {n: p.grad.clone() for n, p in model.named_parameters() if p.grad is not None}
 
         if self.step is None:
-            plain()
-            slopes = {n: p.grad.clone() for n, p in model.named_parameters() if p.grad is not None}
+            optimizer.zero_grad()
+            self.loss_in(rows, rows.raw()).backward()
+            slopes = slopes_there()
             optimizer.step()
             return slopes
         held = {n: p.grad for n, p in model.named_parameters()}
@@ -466,12 +421,12 @@ class Evidence:
             parameter.grad = None
         same_noise()
         if self.first.loss is not None:
-            plain()
-        slopes = {n: p.grad.clone() for n, p in model.named_parameters() if p.grad is not None}
+            optimizer.zero_grad()
+            self.loss_in(rows, rows.raw()).backward()
+        slopes = slopes_there()
         for name, parameter in model.named_parameters():  # the loop finds the gradients that it left behind
             parameter.grad = held[name]
-        modes: list[bool] = []
-        got: list[Any] = []
+        modes, got = list[bool](), list[Any]()
 
         def heard(outputs: Any, targets: Any, *more: Any, **named: Any) -> Any:
             got.append(targets)
@@ -483,11 +438,24 @@ class Evidence:
             self.step(model, optimizer, heard, rows.batch, rows.targets)
         finally:
             handle.remove()
-        left = {n: p.grad.clone() for n, p in model.named_parameters() if p.grad is not None and bool(p.grad.any())}
+        left = {n: slope for n, slope in slopes_there().items() if bool(slope.any())}
         pair = [t for t in (rows.targets, *got) if isinstance(t, Tensor) and t.dim() == 1 and not t.is_floating_point()]
         classes = (pair[0], pair[1]) if len(pair) == 2 and len(pair[0]) == len(pair[1]) else None
         loop.append(Loop(slopes, left, True, any(modes) if modes else None, classes))
         return slopes
+
+
+def copied(model: nn.Module, optimizer: torch.optim.Optimizer) -> tuple[nn.Module, torch.optim.Optimizer]:
+    """A copy of both, at the rate that a schedule warms up to; it starts at nothing."""
+    model, optimizer = copy.deepcopy((model, optimizer))
+    for group in optimizer.param_groups:
+        group["lr"] = max(float(group["lr"]), float(group.get("initial_lr", 0.0)))
+    return model, optimizer
+
+
+def raised(error: Exception) -> str:
+    """What the owner's code raised, in a line."""
+    return f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error) else ''}"
 
 
 def affine(call: Call, model: nn.Module, name: str) -> bool:

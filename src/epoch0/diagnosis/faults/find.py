@@ -23,25 +23,18 @@ CHECKS: tuple[Callable[[Evidence], Iterator[Fault]], ...] = (
 )  # fmt: skip
 """The table of checks; a new one stands in its family's file."""
 
-MOST = 1000
-"""So many examples of the data are looked at."""
+MOST = 1000  # so many examples of the data are looked at
 
 
 @dataclass(frozen=True)
 class Found:
-    """What was found, and what was not looked at.
+    """What was found, and what was not looked at."""
 
-    Attributes:
-        faults: most certain first.
-        not_examined: one sentence for each thing that was not looked at, with what to pass so that it would be.
-        passes: how many times the model or its copy was run before a trial.
-        mending: the trial of the program, and the changes that were tried on copies; None without.
-    """
-
-    faults: tuple[Fault, ...]
+    faults: tuple[Fault, ...]  #: most certain first
+    #: one sentence for each thing that was not looked at, with what to pass so that it would be
     not_examined: tuple[str, ...]
-    passes: int
-    mending: Mending | None = None
+    passes: int  #: how many times the model or its copy was run before a trial
+    mending: Mending | None = None  #: the trial of the program, and the changes that were tried on copies; None without
 
     def __str__(self) -> str:
         return "\n".join(str(fault) for fault in self.faults) or "No fault found."
@@ -67,21 +60,10 @@ def find_faults(
     >>> found.faults[0].kind, found.faults[0].fix
     ('output activation', 'The loss takes logits: leave the softmax out.')
 
-    Args:
-        model: any module; it is given back unchanged to the bit.
-        batch: what it is called with, about 100 examples, see :class:`~epoch0.tracing.call.Call`.
-        targets: classes (integers) or values (floats), or whatever ``loss`` takes.
-        loss: ``loss(outputs, targets) -> scalar``.
-        forward: ``forward(model, batch) -> outputs``, for a model that is called in another way.
-        optimizer: the optimizer over this model, or all of them; a copy of it trains copies of the model. A
-            LightningModule brings its own.
-        data: the training examples: a DataLoader, a Dataset, or a pair (inputs, targets) of tensors.
-        step: ``step(model, optimizer, loss, x, y)``, the owner's own loop body, where it is unusual.
-        seconds: CPU seconds for the trial of the program and of changes; 0 leaves both out.
-        tell: is told what is tried and the share of the seconds that is gone. Ctrl-C ends the trying, not the search.
-
-    Raises:
-        InputError: if one of them cannot be used.
+    The arguments are those of :func:`epoch0.checkup`, and an InputError says which of them cannot be used; ``seconds``
+    are CPU seconds for the trial of the program and of changes, and 0 leaves both out. A copy of the optimizer trains
+    copies of the model. ``tell`` hears what is tried and the share of the seconds that is gone; Ctrl-C ends the trying,
+    not the search.
     """
     seen = evidence(model, batch, targets, loss=loss, forward=forward, optimizer=optimizer, data=data, step=step)
     return conclude(seen, *suspects(seen), seconds, tell)
@@ -92,7 +74,10 @@ def evidence(
     optimizer: Any = None, data: Any = None, step: Any = None,
 ) -> Evidence:  # fmt: skip
     """The program, checked, before anything of it is run; arguments as of :func:`find_faults`."""
-    optimizers = _optimizers(own_optimizers(model) if optimizer is None else optimizer)
+    given = own_optimizers(model) if optimizer is None else optimizer
+    optimizers = () if given is None else tuple(given) if isinstance(given, list | tuple) else (given,)
+    if wrong := [type(one).__name__ for one in optimizers if not isinstance(one, torch.optim.Optimizer)]:
+        raise InputError(f"optimizer={wrong[0]}; give a torch.optim.Optimizer over this model, or several.")
     if optimizers and isinstance(model, nn.Module) and any(p.dtype in HALF for p in model.parameters()):
         model, optimizers = copy.deepcopy((model, optimizers))  # together, so that it still is the optimizer of these
         model.float()
@@ -167,16 +152,6 @@ def _missing(seen: Evidence, done: Mending | None) -> Iterator[str]:
         yield "Whether it learns: for a trial pass optimizer= and targets, and seconds= above 0."
     elif done.stopped:
         yield done.stopped
-
-
-def _optimizers(given: Any) -> tuple[torch.optim.Optimizer, ...]:
-    every = () if given is None else tuple(given) if isinstance(given, list | tuple) else (given,)
-    for one in every:
-        if not isinstance(one, torch.optim.Optimizer):
-            raise InputError(
-                f"optimizer={type(one).__name__}; give a torch.optim.Optimizer over this model, or several."
-            )
-    return every
 
 
 def _known(model: nn.Module, data: Any) -> tuple[tuple[Tensor | None, Tensor | None] | None, int | None]:

@@ -6,12 +6,11 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor, nn
 
-from epoch0.diagnosis.faults.evidence import CERTAIN, Evidence, Fault, affine, padding_after
+from epoch0.diagnosis.faults.evidence import CERTAIN, DRAW_SMALLER, Evidence, Fault, affine, padding_after
 
 UNCUT = "Take out .data, .detach(), .item(), new tensors, numpy and no_grad between inputs and loss."
 
-FLAT = 0.9
-"""From this share of a hidden layer's values on its activation is saturated."""
+FLAT = 0.9  # from this share of a hidden layer's values on its activation is saturated
 
 
 def first_not_finite(seen: Evidence) -> Iterator[Fault]:
@@ -112,9 +111,8 @@ def norm_of_one(seen: Evidence) -> Iterator[Fault]:
     )
     if name is not None:
         message = f"'{name}' is a layer norm over one number, which it makes a constant."
-        last = next((n for n, m, _ in reversed(seen.first.ran) if not list(m.children())), "")
         kind, fix = "architecture", "Give each place more features: an embedding first."
-        if name == last:
+        if name == seen.first.last:
             kind, fix = "normalization", "Leave it out."
         yield Fault(kind, name, message, fix, certainty=CERTAIN)
 
@@ -182,15 +180,13 @@ def _alike(weight: Tensor) -> bool:
 
 def saturated(seen: Evidence) -> Iterator[Fault]:
     """Hidden sigmoids or tanhs nearly all of whose values are at their ends, where they have no slope."""
-    last = next((name for name, module, _ in reversed(seen.first.ran) if not list(module.children())), "")
+    last = seen.first.last
     found = next(((name, share) for name, share in seen.first.flat.items() if share > FLAT and name != last), None)
     if found is None:
         return
-    entered = seen.first.entered
-    large = entered is not None and not seen.first.normed and float(entered[2].abs().mean()) > 3
     message = f"{found[1]:.0%} of what '{found[0]}' returns is at the ends of its range, where it has no slope."
-    kind, where, fix = "initialization", found[0], "Draw smaller weights: epoch0.initialize(model, x=x)."
-    if large:
+    kind, where, fix = "initialization", found[0], DRAW_SMALLER
+    if seen.first.size_in > 3:
         kind, where, fix = "input scale", "inputs", "Standardize each input over the training examples."
     yield Fault(kind, where, message, fix, certainty=0.7)
 

@@ -8,39 +8,27 @@ from itertools import combinations
 from typing import Any
 
 from epoch0.diagnosis.faults.changes import CHANGES, Change
-from epoch0.diagnosis.faults.evidence import Evidence, Fault
+from epoch0.diagnosis.faults.evidence import Evidence, Fault, raised
 from epoch0.diagnosis.faults.program import CLEARLY, ENOUGH, FEW, KNOWS, Program, Trained
 from epoch0.tracing.guard import unchanged
 
-LONG = 20_000
-"""So many steps has a program of few examples, whose steps are short."""
-
-STEPS, FEWEST = 200, 40
-"""Steps of a trial, and the fewest that are worth making."""
+LONG = 20_000  # so many steps has a program of few examples, whose steps are short
+STEPS, FEWEST = 200, 40  # steps of a trial, and the fewest that are worth making
 
 EPOCHS, MOST = 50, 2000
 """So many epochs, and steps at most, a program in which nothing was seen has to come to know its targets."""
 
-BETTER = 0.05
-"""By so much more a changed copy knows the targets than the program as it is."""
-
-RISING = 0.05
-"""What the outputs of a slow program know after many epochs, at least, and more than at half of them."""
-
-TRIES = 12
-"""So many changes the seconds should suffice for."""
-
-SURE = 0.85
-"""A fault seen before training with this certainty, and mended, needs no other changes to be tried."""
+BETTER = 0.05  # by so much more a changed copy knows the targets than the program as it is
+RISING = 0.05  # what the outputs of a slow program know after many epochs, at least, and more than at half of them
+TRIES = 12  # so many changes the seconds should suffice for
+SURE = 0.85  # a fault seen before training with this certainty, and mended, needs no other changes to be tried
 
 SOONER = (0.75, 0.2)
 """An activation suspected with this certainty stands against a program that learns, if its copy without it knows as
 much in half the steps, and so much more than the program then."""
 
 ACTIVATIONS = ("output activation", "hidden activation")
-
-INSIDE = ("outputs", "targets", "loss")
-"""What is out of reach where the loss is the model's own."""
+INSIDE = ("outputs", "targets", "loss")  # what is out of reach where the loss is the model's own
 
 ALONE = {
     "shapes": 0.6, "update": 0.6, "hidden activation": 0.5, "learning rate": 0.45, "output activation": 0.4,
@@ -55,6 +43,23 @@ BY_HEART = (0.15, 0.06, 200)
 """What the outputs know of the examples of a training, at least, and of held-out ones, at most, and how many these are,
 at least, where it is learned by heart: none of 250 mended programs does."""
 
+HEART = {
+    "labels": ("targets", "See that inputs and targets belong together, row by row."),
+    "data": ("inputs", "See that all examples are made in the same way, and are enough."),
+    "architecture": (
+        "model", "See that what tells the targets reaches the outputs: places, order, the state before."
+    ),
+}  # fmt: skip
+"""Where to look for what, where a program learns its examples and nothing that holds for others."""
+
+UNEXPLAINED = {
+    "loss": ("loss", "Look at the terms of the loss, one against the other, and at what it is an average of."),
+    "architecture": (
+        "model", "See that the targets can be told from the inputs, and that the network is large enough."
+    ),
+}  # fmt: skip
+"""The same where it learns nothing, and none of the changes mends it."""
+
 CERTAINTY = (0.8, 2.17, -0.61, -1.64)
 """Logistic weights of a check's certainty, of a cure that was tried and mends, and of one that was not suspected, and
 the intercept; fitted by ``benchmarks/bench_faults.py``."""
@@ -62,19 +67,12 @@ the intercept; fitted by ``benchmarks/bench_faults.py``."""
 
 @dataclass(frozen=True)
 class Tried:
-    """Changes that were made together on a copy, and what it came to.
+    """Changes that were made together on a copy, and what it came to."""
 
-    Attributes:
-        changes: what was made.
-        fixes: what the owner would write for each.
-        trained: the training of the changed copy.
-        mends: whether its outputs come to know the targets, and better than those of the program as it is.
-    """
-
-    changes: tuple[Change, ...]
-    fixes: tuple[str, ...]
-    trained: Trained
-    mends: bool
+    changes: tuple[Change, ...]  # what was made
+    fixes: tuple[str, ...]  # what the owner would write for each
+    trained: Trained  # the training of the changed copy
+    mends: bool  # whether its outputs come to know the targets, and better than those of the program as it is
 
     @property
     def kinds(self) -> tuple[str, ...]:
@@ -127,14 +125,14 @@ def mend(
         try:
             own = _own(program, suspects, seconds)
         except Exception as error:  # the owner's code, or a loss that takes no such outputs
-            seen.stopped = f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error) else ''}"
+            seen.stopped = raised(error)
             return None
         tried: list[Tried] = []
         if Mending(own).sound and not (suspects := _standing(own, suspects)):
             return Mending(own)
         many = STEPS if program.call.examples >= FEW else LONG // 5
         length = max(FEWEST, min(many, int(seconds / TRIES / max(own.seconds / own.steps, 1e-9))))
-        why = ""
+        why, certain = "", {fault.kind for fault in suspects if fault.certainty >= SURE}
         try:
             for changes in _order(suspects, tried, only=Mending(own).sound):
                 spent = time.thread_time() - started
@@ -144,7 +142,7 @@ def mend(
                 tell(" and ".join(change.name for change in changes), min(spent / seconds, 1.0))
                 done = _try(program, seen, changes, own, length, min(2 * seconds / TRIES, seconds - spent))
                 tried += [] if done is None else [done]
-                if done is not None and done.mends and _settled(done, suspects):
+                if done is not None and done.mends and (len(changes) > 1 or changes[0].kind in certain):
                     break
         except KeyboardInterrupt:
             why = "Further changes: stopped by Ctrl-C."
@@ -193,11 +191,6 @@ def _sooner(own: Trained, changed: Trained) -> bool:
 
     early = [(step, known) for step, known in changed.curve if 0 < 2 * step <= own.steps]
     return any(known >= max(own.known, then(step) + SOONER[1]) for step, known in early)
-
-
-def _settled(done: Tried, suspects: Sequence[Fault]) -> bool:
-    kinds = {fault.kind for fault in suspects if fault.certainty >= SURE}
-    return len(done.changes) > 1 or done.changes[0].kind in kinds
 
 
 def _order(suspects: Sequence[Fault], tried: Sequence[Tried], only: bool) -> Iterator[tuple[Change, ...]]:
@@ -265,29 +258,36 @@ def ranked(suspects: Sequence[Fault], done: Mending | None) -> tuple[Fault, ...]
         elif best and fault.kind == "learning rate" and fault.kind in could:  # other rates are all there is to a rate
             fault = replace(fault, certainty=0.3 * fault.certainty)
         found.append(weighed(fault))
-    strong = any(fault.certainty >= 0.5 for fault in found)
-    seen = {fault.kind for fault in suspects}
+    own, strong, seen = done.own, any(f.certainty >= 0.5 for f in found), {f.kind for f in suspects}
     for kind, one in best.items():
         told = one.trained.held if one.trained.held is not None else one.trained.known
         if kind in seen or told < CLEARLY or done.sound:  # by heart, or hardly
             continue
         certainty = ALONE.get(kind, 0.25) * (0.5 if strong else 1.0)
-        message, fix = "The outputs do not come to know the targets.", _cure(done.own, one)
+        message, fix = "The outputs do not come to know the targets.", _cure(own, one)
         where = one.changes[one.kinds.index(kind)].where
         found.append(weighed(Fault(kind, where, message, fix, "mended on a copy", certainty), alone=True))
-    if done.own.rate < SCHEDULED and not done.own.known >= ENOUGH:
-        message = f"In {done.own.steps} steps the loop body brings the learning rate down to {done.own.rate:.1g} of it."
+    if own.rate < SCHEDULED and not own.known >= ENOUGH:
+        message = f"In {own.steps} steps the loop body brings the learning rate down to {own.rate:.1g} of it."
         fix = "Call scheduler.step() once an epoch, not in every step."
         found.append(Fault("learning rate", "step", message, fix, certainty=0.9))
-    own = done.own
     if own.held is not None and own.others >= BY_HEART[2] and own.known >= BY_HEART[0] and own.held < BY_HEART[1]:
-        heart = {fault.kind: fault for fault in _learned_by_heart(own.known, own.held)}
-        said = [fault for fault in found if fault.kind in heart]  # it agrees with what was seen before
-        found = [fault for fault in found if fault not in said]
-        found += [replace(fault, certainty=max(fault.certainty, 0.6)) for fault in said]
-        found += [fault for kind, fault in heart.items() if kind not in {fault.kind for fault in said}]
+        message = f"The outputs come to know the targets of examples in training to {own.known:.0%}, of others to "
+        message += f"{own.held:.0%}."
+        said = {fault.kind for fault in found}
+        found = [  # it agrees with what was seen before
+            replace(fault, certainty=max(fault.certainty, 0.6)) if fault.kind in HEART else fault for fault in found
+        ]
+        for place, (kind, (where, fix)) in enumerate(HEART.items()):
+            if kind not in said:
+                found.append(Fault(kind, where, message, fix, "trial", 0.45 - 0.05 * place))
     if not (found or best or done.sound) and done.tried and (not done.stopped or own.steps > STEPS):
-        found += _unexplained(done)
+        message = f"In {own.steps} steps the outputs do not come to know the targets, and none of the "
+        message += f"{len(done.tried)} changes that were tried mends it."
+        # with a single linear map there is little to be mended
+        maps = [one.fixes[0] for one in done.tried if one.changes[0].name == "between"][:1]
+        found += [Fault("hidden activation", "model", message, fix, "trial", 0.35) for fix in maps]
+        found += [Fault(kind, where, message, fix, "trial", 0.15) for kind, (where, fix) in UNEXPLAINED.items()]
     return tuple(sorted(found, key=lambda fault: -fault.certainty))
 
 
@@ -297,37 +297,6 @@ def weighed(fault: Fault, alone: bool = False) -> Fault:
     sure = math.log(fault.certainty / (1 - fault.certainty))
     weight = slope * sure + mended * (fault.evidence != "step 0") + unsuspected * alone + base
     return replace(fault, certainty=1 / (1 + math.exp(-weight)))
-
-
-def _learned_by_heart(known: float, held: float) -> Iterator[Fault]:
-    """A program that learns its examples, and nothing that holds for others."""
-    message = f"The outputs come to know the targets of examples in training to {known:.0%}, of others to {held:.0%}."
-    fixes = {
-        "labels": "See that inputs and targets belong together, row by row.",
-        "data": "See that all examples are made in the same way, and are enough.",
-        "architecture": "See that what tells the targets reaches the outputs: places, order, the state before.",
-    }
-    for place, (kind, fix) in enumerate(fixes.items()):
-        where = "targets" if kind == "labels" else "inputs" if kind == "data" else "model"
-        yield Fault(kind, where, message, fix, "trial", 0.45 - 0.05 * place)
-
-
-def _unexplained(done: Mending) -> Iterator[Fault]:
-    """A program that learns nothing, and that none of the changes mends."""
-    message = (
-        f"In {done.own.steps} steps the outputs do not come to know the targets, and none of the {len(done.tried)} "
-        "changes that were tried mends it."
-    )
-    fixes = {
-        "loss": "Look at the terms of the loss, one against the other, and at what it is an average of.",
-        "architecture": "See that the targets can be told from the inputs, and that the network is large enough.",
-    }
-    for one in done.tried:
-        if one.changes[0].name == "between":  # with a single linear map there is little to be mended
-            yield Fault("hidden activation", "model", message, one.fixes[0], "trial", 0.35)
-            break
-    for kind, fix in fixes.items():
-        yield Fault(kind, "loss" if kind == "loss" else "model", message, fix, "trial", 0.15)
 
 
 def _cure(own: Trained, mended: Tried) -> str:

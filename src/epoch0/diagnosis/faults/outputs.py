@@ -9,11 +9,8 @@ from torch import Tensor
 from epoch0.diagnosis.faults.evidence import CERTAIN, Evidence, Fault
 from epoch0.diagnosis.faults.reach import Reach
 
-GAP = 0.05
-"""The last activation hides this share of what can be learned, or it is none of its faults."""
-
-ALIKE = 0.01
-"""The best loss and the best constant answer's are the same within this share."""
+GAP = 0.05  # the last activation hides this share of what can be learned, or it is none of its faults
+ALIKE = 0.01  # the best loss and the best constant answer's are the same within this share
 
 NAMES = {"Relu": "ReLU", "LogSoftmax": "log-softmax", "LeakyRelu": "leaky ReLU"}
 
@@ -52,9 +49,8 @@ def last_activation_hides(seen: Evidence) -> Iterator[Fault]:
         fix = f"Leave the {name} out, or bring the targets into its range."
     yield Fault("output activation", "outputs", message, fix, certainty=0.62 + 0.29 * min(1.0, 3 * share))
     if wide:
-        yield Fault(
-            "target scale", "targets", message, "Bring the targets into the range of the outputs.", "step 0", 0.5
-        )
+        fix = "Bring the targets into the range of the outputs."
+        yield Fault("target scale", "targets", message, fix, certainty=0.5)
 
 
 def _shares(outputs: Tensor) -> bool:
@@ -78,7 +74,7 @@ def table_of_examples(seen: Evidence) -> Iterator[Fault]:
 def one_answer_is_best(seen: Evidence) -> Iterator[Fault]:
     """The same answer for all examples is as good as any: shapes that broadcast, targets without differences."""
     found = seen.reach
-    if found is None or not all(math.isfinite(v) for v in (found.free, found.through, found.constant)):
+    if found is None or not all(map(math.isfinite, (found.free, found.through, found.constant))):
         return
     if len(found.targets) < 4:
         return
@@ -95,16 +91,14 @@ def one_answer_is_best(seen: Evidence) -> Iterator[Fault]:
         fix = "Give both the same shape: targets[:, None], or outputs.squeeze(1)."
         yield Fault("shapes", "loss", f"{numbers}: the loss broadcasts {shapes}.", fix, certainty=0.97)
     elif varied and found.last is None and classes and found.flat < 1:
+        message = f"{numbers}: the loss accepts any large output."
         fix = "The loss expects probabilities: end the model with a softmax, or use a loss of logits."
-        yield Fault(
-            "output activation", "outputs", f"{numbers}: the loss accepts any large output.", fix, "step 0", 0.9
-        )
+        yield Fault("output activation", "outputs", message, fix, certainty=0.9)
     elif varied and found.flat < 1:
-        yield Fault(
-            "labels", "targets", f"{numbers}: the targets hardly tell the examples apart (root mean square "
-            f"{float(found.targets.double().square().mean().sqrt()):.2g}).",
-            "Look at the targets: classes as they are, values standardized.", certainty=0.8,
-        )  # fmt: skip
+        size = float(found.targets.double().square().mean().sqrt())
+        message = f"{numbers}: the targets hardly tell the examples apart (root mean square {size:.2g})."
+        fix = "Look at the targets: classes as they are, values standardized."
+        yield Fault("labels", "targets", message, fix, certainty=0.8)
 
 
 def _of_values(seen: Evidence) -> Reach | None:
@@ -121,11 +115,10 @@ def _shape(tensor: Tensor) -> str:
 def loss_without_floor(seen: Evidence) -> Iterator[Fault]:
     """A loss of classes that falls without bound or below zero: no logarithm of probabilities, or a wrong sign."""
     found = seen.reach
-    if found is None or found.targets.is_floating_point():
+    if found is None or found.targets.is_floating_point() or found.output.dim() < 2:
         return
-    if found.output.dim() < 2 or found.targets.shape != (len(found.output), *found.output.shape[2:]):
-        return
-    if math.isfinite(found.through) and found.through > -0.5:
+    places = (len(found.output), *found.output.shape[2:])
+    if found.targets.shape != places or (math.isfinite(found.through) and found.through > -0.5):
         return
     wanted = found.targets.long()
     if int(wanted.min()) < 0 or int(wanted.max()) >= found.output.shape[1]:
@@ -134,16 +127,13 @@ def loss_without_floor(seen: Evidence) -> Iterator[Fault]:
     good, bad = float(found.score(5 * right)), float(found.score(5 * right.roll(1, 1)))
     floor = "without bound" if not math.isfinite(found.through) else f"to {found.through:.3g}"
     if good > bad:
-        yield Fault(
-            "loss", "loss", f"Right answers have a loss of {good:.3g}, wrong ones of {bad:.3g}: its sign is wrong.",
-            "Minimize the negative of it.", certainty=0.95,
-        )  # fmt: skip
+        message = f"Right answers have a loss of {good:.3g}, wrong ones of {bad:.3g}: its sign is wrong."
+        yield Fault("loss", "loss", message, "Minimize the negative of it.", certainty=0.95)
     else:
-        yield Fault(
-            "output activation", "outputs", f"The loss of classes falls {floor}, so it does not get the logarithms "
-            "of probabilities that it expects.",
-            "End the model with log_softmax, or use cross_entropy on logits.", certainty=0.93,
-        )  # fmt: skip
+        message = f"The loss of classes falls {floor}, so it does not get the logarithms of probabilities that it "
+        message += "expects."
+        fix = "End the model with log_softmax, or use cross_entropy on logits."
+        yield Fault("output activation", "outputs", message, fix, certainty=0.93)
 
 
 def right_answers_cost_more(seen: Evidence) -> Iterator[Fault]:
@@ -159,10 +149,9 @@ def right_answers_cost_more(seen: Evidence) -> Iterator[Fault]:
     good, bad = float(found.score(exact)), float(found.score(exact.roll(1, 0)))
     # logits and probabilities are no targets, but go the same way
     if math.isfinite(good) and math.isfinite(bad) and good > bad + 1e-6 * abs(bad) and found.now < good:
-        yield Fault(
-            "loss", "loss", f"Right answers have a loss of {good:.3g}, those of other examples {bad:.3g}.",
-            "Look at the sign of the loss and the order of its arguments.", certainty=0.88,
-        )  # fmt: skip
+        message = f"Right answers have a loss of {good:.3g}, those of other examples {bad:.3g}."
+        fix = "Look at the sign of the loss and the order of its arguments."
+        yield Fault("loss", "loss", message, fix, certainty=0.88)
 
 
 def shares_are_not_the_best(seen: Evidence) -> Iterator[Fault]:
@@ -175,11 +164,10 @@ def shares_are_not_the_best(seen: Evidence) -> Iterator[Fault]:
         return
     right, room = float(found.score(shares)), found.constant - found.through
     if math.isfinite(right) and room > 0 and right - found.through > GAP * room:
-        yield Fault(
-            "output activation", "outputs", f"The targets as outputs have a loss of {right:.3g}, other outputs of "
-            f"{found.through:.3g}: the loss expects logarithms of probabilities.",
-            "End the model with log_softmax instead of softmax.", certainty=0.9,
-        )  # fmt: skip
+        message = f"The targets as outputs have a loss of {right:.3g}, other outputs of {found.through:.3g}"
+        message += ": the loss expects logarithms of probabilities."
+        fix = "End the model with log_softmax instead of softmax."
+        yield Fault("output activation", "outputs", message, fix, certainty=0.9)
 
 
 def classes_read_elsewhere(seen: Evidence) -> Iterator[Fault]:
@@ -196,11 +184,10 @@ def classes_read_elsewhere(seen: Evidence) -> Iterator[Fault]:
             end = as_it_is.get(found.last.name if found.last is not None else "")
             costs.append(float(found.score(right if end is None else end(right, dim))))
     if costs and min(costs) > 0.5 * found.constant > 0:
-        yield Fault(
-            "shapes", "loss", f"Right answers at all places have a loss of {min(costs):.3g}, one answer for all has "
-            f"{found.constant:.3g}: the loss reads the outputs in another order.",
-            "Move classes to the end before a reshape: outputs.movedim(1, -1).reshape(-1, classes).", certainty=0.93,
-        )  # fmt: skip
+        message = f"Right answers at all places have a loss of {min(costs):.3g}, one answer for all has "
+        message += f"{found.constant:.3g}: the loss reads the outputs in another order."
+        fix = "Move classes to the end before a reshape: outputs.movedim(1, -1).reshape(-1, classes)."
+        yield Fault("shapes", "loss", message, fix, certainty=0.93)
 
 
 def targets_no_shares(seen: Evidence) -> Iterator[Fault]:
@@ -266,17 +253,15 @@ def outputs_shut(seen: Evidence) -> Iterator[Fault]:
         name = type(at).__name__
     if at is None or not name.startswith("Relu"):
         return
-    if seen.reach is not None and seen.reach.targets.is_floating_point() and steps == 0:
-        classes = _one_hot(seen.reach.targets)
-        if not classes:
-            return  # counts and the like; what it hides shows in the floor
+    targets = None if seen.reach is None else seen.reach.targets
+    if targets is not None and targets.is_floating_point() and steps == 0 and not _one_hot(targets):
+        return  # counts and the like; what it hides shows in the floor
     values = at._saved_result if hasattr(at, "_saved_result") else output
     shut = float((values == 0).double().mean())
     if shut >= 0.2:
-        yield Fault(
-            "output activation", "outputs", f"A ReLU is the last nonlinearity: {shut:.0%} of the outputs are 0 and "
-            "get no gradient.", "Leave it out: the scores of classes may be negative.", certainty=0.8,
-        )  # fmt: skip
+        message = f"A ReLU is the last nonlinearity: {shut:.0%} of the outputs are 0 and get no gradient."
+        fix = "Leave it out: the scores of classes may be negative."
+        yield Fault("output activation", "outputs", message, fix, certainty=0.8)
 
 
 def softmax_inside(seen: Evidence) -> Iterator[Fault]:

@@ -4,7 +4,6 @@ What is read needs no idea of the task: the loss with other examples' targets ag
 0 for a constant answer, near 1 where the outputs know the targets, and does not mind what the loss adds up.
 """
 
-import copy
 import dataclasses
 import math
 import time
@@ -15,19 +14,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from epoch0.diagnosis.faults.evidence import Evidence, OwnStep
+from epoch0.diagnosis.faults.evidence import Evidence, OwnStep, copied
 from epoch0.seeds import generator
 from epoch0.tracing.call import Call, as_written
 from epoch0.tracing.guard import same_noise, unchanged
 
-READ = 128
-"""With so many examples is asked what the outputs know."""
-
-HELD = 80
-"""From so many examples on a quarter of them is held out of training."""
-
-OTHERS = 4
-"""So often the targets are exchanged among them."""
+READ = 128  # with so many examples is asked what the outputs know
+HELD = 80  # from so many examples on a quarter of them is held out of training
+OTHERS = 4  # so often the targets are exchanged among them
 
 KNOWS, CLEARLY, ENOUGH = 0.12, 0.3, 0.6
 """The share of the loss with others' targets that the own ones take away where the outputs know anything of them, where
@@ -36,32 +30,22 @@ they know them clearly, and where a training need not go on."""
 FEW, ALL = 16, 0.8
 """Fewer examples are a table, which is known where this share of it is: an XOR without its last row is not."""
 
-LOOKS = 8
-"""So often in a training is looked at what the outputs know."""
+LOOKS = 8  # so often in a training is looked at what the outputs know
 
 
 @dataclass(frozen=True)
 class Trained:
-    """What a few steps of a program came to.
+    """What a few steps of a program came to."""
 
-    Attributes:
-        curve: pairs of a number of steps and the share of the loss with others' targets that the own ones then take
-            away; NaN where it cannot be said.
-        losses: of each step, as the loop computes them; they end where one is not finite.
-        held: the share at the end for examples that were held out; None without.
-        seconds: CPU seconds.
-        rate: the learning rate at the end over that at the start.
-        bar: the share from which its outputs know the targets.
-        others: how many examples were held out.
-    """
-
+    # pairs of a number of steps and the share of the loss with others' targets that the own ones then take away; NaN
+    # where it cannot be said
     curve: tuple[tuple[int, float], ...]
-    losses: tuple[float, ...]
-    held: float | None
-    seconds: float
-    rate: float = 1.0
-    bar: float = KNOWS
-    others: int = 0
+    losses: tuple[float, ...]  # of each step, as the loop computes them; they end where one is not finite
+    held: float | None  # the share at the end for examples that were held out; None without
+    seconds: float  # CPU seconds
+    rate: float = 1.0  # the learning rate at the end over that at the start
+    bar: float = KNOWS  # the share from which its outputs know the targets
+    others: int = 0  # how many examples were held out
 
     @property
     def known(self) -> float:
@@ -93,25 +77,15 @@ class Trained:
 
 @dataclass
 class Program:
-    """A model on all examples that are known, its loss, optimizer, batch size and loop body.
+    """A model on all examples that are known, its loss, optimizer, batch size and loop body."""
 
-    Attributes:
-        call: the model, the examples and their targets; its criterion is the loss.
-        optimizer: over the model.
-        size: examples a step.
-        step: the owner's loop body, or None for the usual one.
-        loss: of outputs and targets.
-        held: so many examples at the end are held out of training.
-        whole: whether the loss takes all that the model returns, and not THE output.
-    """
-
-    call: Call
-    optimizer: torch.optim.Optimizer
-    size: int
-    step: OwnStep | None
-    loss: Callable[[Any, Any], Tensor]
-    held: int = 0
-    whole: bool = False
+    call: Call  # the model, the examples and their targets; its criterion is the loss
+    optimizer: torch.optim.Optimizer  # over the model
+    size: int  # examples a step
+    step: OwnStep | None  # the owner's loop body, or None for the usual one
+    loss: Callable[[Any, Any], Tensor]  # of outputs and targets
+    held: int = 0  # so many examples at the end are held out of training
+    whole: bool = False  # whether the loss takes all that the model returns, and not THE output
 
     @classmethod
     def of(cls, seen: Evidence) -> "Program | None":
@@ -133,9 +107,7 @@ class Program:
 
     def copied(self) -> "Program":
         """A copy that can be changed; the examples are shared."""
-        model, optimizer = copy.deepcopy((self.call.model, self.optimizer))
-        for group in optimizer.param_groups:  # a schedule that warms up starts at nothing
-            group["lr"] = max(float(group["lr"]), float(group.get("initial_lr", 0.0)))
+        model, optimizer = copied(self.call.model, self.optimizer)
         return dataclasses.replace(self, call=dataclasses.replace(self.call, model=model), optimizer=optimizer)
 
     def train(self, steps: int, seconds: float = math.inf, seed: int = 0) -> Trained:
@@ -170,14 +142,13 @@ class Program:
 
     def _one(self, rows: Call) -> float:
         if self.step is not None:
-            given = self.step(rows.model, self.optimizer, self.loss, rows.batch, rows.targets)
-            value = given if isinstance(given, int | float | Tensor) else 0.0
-            return float(value.detach() if isinstance(value, Tensor) else value)
-        self.optimizer.zero_grad()
-        value = self._loss(rows, rows.raw())
-        value.backward()
-        self.optimizer.step()
-        return float(value.detach())
+            value = self.step(rows.model, self.optimizer, self.loss, rows.batch, rows.targets)
+        else:
+            self.optimizer.zero_grad()
+            value = self._loss(rows, rows.raw())
+            value.backward()
+            self.optimizer.step()
+        return float(value.detach() if isinstance(value, Tensor) else value if isinstance(value, int | float) else 0.0)
 
     def _loss(self, rows: Call, raw: Any) -> Tensor:
         if rows.targets is None:

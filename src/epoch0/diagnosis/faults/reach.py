@@ -10,11 +10,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-ROWS = 64
-"""With so many examples' targets is asked what the loss can reach."""
-
-ROUNDS, STEPS = 4, 80
-"""A loss is minimized over outputs in rounds of so many steps of Adam, until a round gains little."""
+ROWS = 64  # with so many examples' targets is asked what the loss can reach
+ROUNDS, STEPS = 4, 80  # a loss is minimized over outputs in rounds of so many steps of Adam, until a round gains little
 
 SHAPE_ONLY = ("View", "UnsafeView", "Squeeze", "Unsqueeze", "Reshape", "Alias", "Clone")
 ELEMENTWISE: dict[str, Callable[[Tensor], Tensor]] = {
@@ -33,11 +30,7 @@ class Last:
 
 
 def last_activation(output: Tensor) -> Last | None:
-    """The activation that a model ends with, as its graph of gradients knows it; None without.
-
-    >>> last_activation(torch.ones(5, 3, requires_grad=True).softmax(1)).name
-    'Softmax'
-    """
+    """The activation that a model ends with, as its graph of gradients knows it; None without."""
     at: Any = output.grad_fn
     reshaped = False
     while at is not None:
@@ -60,42 +53,23 @@ def last_activation(output: Tensor) -> Last | None:
 
 @dataclass
 class Reach:
-    """What the loss of some examples can reach.
+    """What the loss of some examples can reach."""
 
-    Attributes:
-        free: over free outputs; minus infinity without bound.
-        through: over what the last activation lets through.
-        constant: over one answer for all examples, through the last activation.
-        now: the loss of the model's outputs.
-        last: the last activation.
-        best: the outputs that reach ``through``.
-        targets: those examples' targets.
-        output: the model's outputs for them.
-        flat: share of the examples whose loss can fall and has no slope where the outputs are.
-        sums: whether the loss adds the examples up instead of taking their mean.
-        score: the loss of other outputs.
-    """
-
-    free: float
-    through: float
-    constant: float
-    now: float
-    last: Last | None
-    best: Tensor
-    targets: Tensor
-    output: Tensor
-    flat: float
-    sums: bool
-    score: Callable[[Tensor], Tensor]
+    free: float  # over free outputs; minus infinity without bound
+    through: float  # over what the last activation lets through
+    constant: float  # over one answer for all examples, through the last activation
+    now: float  # the loss of the model's outputs
+    last: Last | None  # the last activation
+    best: Tensor  # the outputs that reach ``through``
+    targets: Tensor  # those examples' targets
+    output: Tensor  # the model's outputs for them
+    flat: float  # share of the examples whose loss can fall and has no slope where the outputs are
+    sums: bool  # whether the loss adds the examples up instead of taking their mean
+    score: Callable[[Tensor], Tensor]  # the loss of other outputs
 
 
 def reach(output: Tensor, targets: Any, loss: Callable[[Any, Any], Tensor]) -> Reach | None:
-    """What a loss can reach; None where outputs or targets are not one tensor of as many rows.
-
-    >>> found = reach(torch.zeros(20, 3, requires_grad=True).softmax(1), torch.arange(20) % 3, F.cross_entropy)
-    >>> found.free < 0.01, round(found.through, 2), round(found.constant, 2)
-    (True, 0.55, 1.1)
-    """
+    """What a loss can reach; None where outputs or targets are not one tensor of as many rows."""
     if not isinstance(targets, Tensor) or output.dim() == 0 or targets.dim() == 0:
         return None
     if len(output) != len(targets) or len(output) < 2 or not bool(output.isfinite().all()):
@@ -110,23 +84,16 @@ def reach(output: Tensor, targets: Any, loss: Callable[[Any, Any], Tensor]) -> R
         last = None
     exact = wanted.double() if wanted.is_floating_point() else wanted
 
-    def fine(z: Tensor) -> Tensor:
+    def score(z: Tensor) -> Tensor:
         return loss(z, exact)
-
-    score = fine
 
     def coarse(z: Tensor) -> Tensor:  # for a loss with weights of its own in single precision
         return loss(z.to(output.dtype), wanted).double()
 
-    try:
-        first = score(out)
-    except Exception:
+    if (first := _tried(score, out)) is None:
         score = coarse
-        try:
-            first = score(out)
-        except Exception:
-            return None
-    if not bool(first.isfinite()):
+        first = _tried(score, out)
+    if first is None or not bool(first.isfinite()):
         return None
     through = last.apply if last is not None else lambda z: z
     inner = torch.Size((count, *last.shape[1:])) if last is not None else out.shape
@@ -146,13 +113,10 @@ def reach(output: Tensor, targets: Any, loss: Callable[[Any, Any], Tensor]) -> R
         inside = (_least(lambda z: score(outputs(z)), z, size) for z in (0.1 * noise, 0.5 + 0.1 * noise))
         best, arg = min(inside, key=lambda found: found[0])  # a ReLU that is shut stays so from the first start
         arg = outputs(arg)
-    row = torch.zeros_like(noise[:1]) + 0.1 * noise[:1]
-    constant, _ = _least(lambda z: score(outputs(z.expand(inner))), row, size)
-    constant = min(constant, _least(lambda z: score(outputs(z.expand(inner))), 0.5 + row, size)[0])
-    if exact.shape == out.shape and exact.is_floating_point() and float(score(exact.to(out))) < float(score(arg)):
-        flat = _flat(score, out, exact.to(out))
-    else:
-        flat = _flat(score, out, arg)
+    row = 0.1 * noise[:1]
+    constant = min(_least(lambda z: score(outputs(z.expand(inner))), start, size)[0] for start in (row, 0.5 + row))
+    known = exact.shape == out.shape and exact.is_floating_point() and float(score(exact.to(out))) < float(score(arg))
+    flat = _flat(score, out, exact.to(out) if known else arg)
     half = count // 2
     try:
         two = float(loss(out[:half].to(output.dtype), wanted[:half]) + loss(out[half:].to(output.dtype), wanted[half:]))

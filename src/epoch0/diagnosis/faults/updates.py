@@ -2,7 +2,7 @@
 
 import math
 import statistics
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -28,28 +28,22 @@ def coverage(seen: Evidence) -> Iterator[Fault]:
     held = {id(p): p for o in seen.optimizers for g in o.param_groups for p in g["params"]}
     missing = [name for key, name in trained.items() if key not in held]
     if not trained:
-        yield Fault(
-            "gradient flow", "optimizer", "No parameter of the model requires a gradient.",
-            "Set requires_grad on what is to be trained.", certainty=CERTAIN,
-        )  # fmt: skip
+        message, fix = "No parameter of the model requires a gradient.", "Set requires_grad on what is to be trained."
+        yield Fault("gradient flow", "optimizer", message, fix, certainty=CERTAIN)
     elif len(missing) == len(trained):
-        yield Fault(
-            "update", "optimizer", f"The optimizer holds none of the model's {len(trained)} trainable parameters: "
-            "it was made for another model, or before this one was made anew.",
-            "Make the optimizer last, of this model's parameters().", certainty=CERTAIN,
-        )  # fmt: skip
-    elif missing and sum(seen.first.gradients.get(name) is not None for name in missing):
-        yield Fault(
-            "update", "optimizer", f"{len(missing)} of {len(trained)} trainable parameters are in no optimizer, such "
-            f"as {missing[0]}.", "Make the optimizer after all layers, or freeze these parameters.", certainty=CERTAIN,
-        )  # fmt: skip
-    lost = 0 if seen.first.output is None else seen.strangers(seen.first.output)
-    if lost:
-        yield Fault(
-            "update", "model", f"The outputs are made of {lost} weights that are not among the model's parameters(): "
-            "layers in a Python list or dict are not found.",
-            "Use nn.ModuleList or nn.ModuleDict, and make the optimizer after.", certainty=CERTAIN,
-        )  # fmt: skip
+        message = f"The optimizer holds none of the model's {len(trained)} trainable parameters: "
+        message += "it was made for another model, or before this one was made anew."
+        fix = "Make the optimizer last, of this model's parameters()."
+        yield Fault("update", "optimizer", message, fix, certainty=CERTAIN)
+    elif missing and any(seen.first.gradients.get(name) is not None for name in missing):
+        message = f"{len(missing)} of {len(trained)} trainable parameters are in no optimizer, such as {missing[0]}."
+        fix = "Make the optimizer after all layers, or freeze these parameters."
+        yield Fault("update", "optimizer", message, fix, certainty=CERTAIN)
+    if seen.first.output is not None and (lost := seen.strangers(seen.first.output)):
+        message = f"The outputs are made of {lost} weights that are not among the model's parameters(): "
+        message += "layers in a Python list or dict are not found."
+        fix = "Use nn.ModuleList or nn.ModuleDict, and make the optimizer after."
+        yield Fault("update", "model", message, fix, certainty=CERTAIN)
     rates = [max(float(g["lr"]), float(g.get("initial_lr", 0))) for o in seen.optimizers for g in o.param_groups]
     if rates and max(rates) == 0:
         yield Fault("learning rate", "optimizer", "The learning rate is 0.", "Give a rate above 0.", certainty=CERTAIN)
@@ -86,21 +80,19 @@ def too_far(seen: Evidence) -> Iterator[Fault]:
         what = f"after five steps the loss of the same examples is {now} instead of {after.before:.3g}"
     else:
         what = f"a step changes the weights by {large:.0%} of their size"
-    sure = 0.85
-    entered, targets = seen.first.entered, seen.targets
-    big = float(entered[2].abs().mean()) if entered is not None and not seen.first.normed else 0.0
+    targets, big, more = seen.targets, seen.first.size_in, 0.85 + 0.05
     far = float(targets.double().abs().mean()) if targets is not None and targets.is_floating_point() else 0.0
     if big > 5:
         message = f"The first layer gets inputs of mean size {big:.3g}, and {what}."
-        yield Fault("input scale", "inputs", message, "Standardize the inputs.", certainty=sure + 0.05)
+        yield Fault("input scale", "inputs", message, "Standardize the inputs.", certainty=more)
     elif far > 30:
         message = f"The targets have a mean size of {far:.3g}, and {what}."
-        yield Fault("target scale", "targets", message, "Standardize the targets.", certainty=sure + 0.05)
+        yield Fault("target scale", "targets", message, "Standardize the targets.", certainty=more)
     elif seen.reach is not None and seen.reach.sums and seen.call.examples > 1 and (seen.batch_size or 2) > 1:
         message = f"The loss adds its examples up instead of taking their mean, and {what}."
-        yield Fault("loss", "loss", message, "Take the mean over the batch.", certainty=sure + 0.05)
+        yield Fault("loss", "loss", message, "Take the mean over the batch.", certainty=more)
     fix = f"Try a rate of {rate / 10:.1g}, or {rate / 100:.1g}."
-    yield Fault("learning rate", "optimizer", f"At a rate of {rate:.2g} {what}.", fix, certainty=sure)
+    yield Fault("learning rate", "optimizer", f"At a rate of {rate:.2g} {what}.", fix, certainty=0.85)
 
 
 def _died(seen: Evidence) -> str:
@@ -122,16 +114,14 @@ def too_short(seen: Evidence) -> Iterator[Fault]:
     sizes = sorted(v for n, v in after.sizes.items() if n not in after.still) or [0.0]
     middle, top = statistics.median(sizes), sizes[int(0.9 * (len(sizes) - 1))]
     rate = max(float(g["lr"]) for g in seen.optimizers[0].param_groups)
-    found, steps = seen.reach, math.inf
+    found = seen.reach
     if found is not None and found.targets.is_floating_point() and found.output.shape == found.targets.shape:
         way = float((found.targets.double() - found.output).mean(0).abs().max())
         steps = way / max(after.moved / 5, 1e-30)
         if steps > 1000 and float(found.targets.double().abs().mean()) > 30 and after.before > 0:
-            yield Fault(
-                "target scale", "targets", f"The targets lie {way:.3g} away from the outputs, and five steps move the "
-                f"outputs by {after.moved:.2g}: about {steps:,.0f} steps to their mean.",
-                "Standardize the targets.", certainty=0.9,
-            )  # fmt: skip
+            message = f"The targets lie {way:.3g} away from the outputs, and five steps move the outputs by "
+            message += f"{after.moved:.2g}: about {steps:,.0f} steps to their mean."
+            yield Fault("target scale", "targets", message, "Standardize the targets.", certainty=0.9)
             return
     if middle < SMALL and top < 3 * SMALL:
         message = f"At a rate of {rate:.2g} a step changes the weights by only {middle:.1e} of their size."
@@ -140,6 +130,7 @@ def too_short(seen: Evidence) -> Iterator[Fault]:
 
 def decay(seen: Evidence) -> Iterator[Fault]:
     """Weight decay that pulls harder than the loss."""
+    names = {id(p): name for name, p in seen.model.named_parameters()}
     pull = slope = worst = 0.0
     for optimizer in seen.optimizers:
         apart = bool(optimizer.param_groups[0].get("decoupled_weight_decay", type(optimizer).__name__ == "AdamW"))
@@ -148,7 +139,7 @@ def decay(seen: Evidence) -> Iterator[Fault]:
             if apart and float(group["lr"]) * strength > 0.01:
                 worst = max(worst, float(group["lr"]) * strength)
             for p in group["params"]:
-                gradient = seen.first.gradients.get(seen.names.get(id(p), ""))
+                gradient = seen.first.gradients.get(names.get(id(p), ""))
                 if gradient is not None and not apart:
                     pull += float((strength * p.detach()).double().square().sum())
                     slope += float(gradient.double().square().sum())
@@ -196,14 +187,13 @@ def loop_body(seen: Evidence) -> Iterator[Fault]:
         isinstance(m, nn.modules.dropout._DropoutNd | nn.modules.batchnorm._BatchNorm) for m in seen.model.modules()
     )
     if any(one.training is False for one in loop) and noisy:
-        yield Fault(
-            "update", "step", "The loop body runs the model in evaluation mode.",
-            "Call model.train() before each step: dropout and batch norm are otherwise off.", certainty=0.7,
-        )  # fmt: skip
+        message = "The loop body runs the model in evaluation mode."
+        fix = "Call model.train() before each step: dropout and batch norm are otherwise off."
+        yield Fault("update", "step", message, fix, certainty=0.7)
     both = [n for n in second.wanted if n in first.left and n in second.left]
     if not both:
         return
-    size = [math.sqrt(sum(float(g[n].double().square().sum()) for n in both)) for g in (first.wanted, first.left)]
+    size = [_length(g[n] for n in both) for g in (first.wanted, first.left)]
     share = max(size[1], 1e-300) / max(size[0], 1e-300)
     along = _apart(first.wanted, {n: g / share for n, g in first.left.items()}, both)
     if first.moved and share < CLIPPED and along < 0.05:
@@ -212,15 +202,12 @@ def loop_body(seen: Evidence) -> Iterator[Fault]:
     total = _apart(second.left, {n: first.left[n] + second.wanted[n] for n in both}, both)
     alone = _apart(second.left, second.wanted, both)
     if not any(one.moved for one in loop) and alone < 0.05:
-        yield Fault(
-            "update", "step", "No step moves a parameter, and each leaves its gradient behind.",
-            "Call loss.backward() between optimizer.zero_grad() and optimizer.step().", certainty=0.95,
-        )  # fmt: skip
+        message = "No step moves a parameter, and each leaves its gradient behind."
+        fix = "Call loss.backward() between optimizer.zero_grad() and optimizer.step()."
+        yield Fault("update", "step", message, fix, certainty=0.95)
     elif first.moved and second.moved and total < 0.05 < alone:  # else they are added up on purpose
-        yield Fault(
-            "update", "step", "The gradient of a step is added to those of the steps before.",
-            "Call optimizer.zero_grad() before loss.backward().", certainty=0.9,
-        )  # fmt: skip
+        message = "The gradient of a step is added to those of the steps before."
+        yield Fault("update", "step", message, "Call optimizer.zero_grad() before loss.backward().", certainty=0.9)
 
 
 def _renumbered(loop: Sequence[Loop]) -> Iterator[Fault]:
@@ -247,12 +234,11 @@ def _penalty(seen: Evidence, first: Loop) -> Iterator[Fault]:
         return
     names = [n for n in first.wanted if n in first.left and first.wanted[n].dim() > 1]
     more = [(first.left[n] - first.wanted[n]).double().flatten() for n in names]
-    weights = [seen.model.get_parameter(n).detach().double().flatten() for n in names]
-    slope = math.sqrt(sum(float(first.wanted[n].double().square().sum()) for n in names))
-    pull = math.sqrt(sum(float(one.square().sum()) for one in more))
+    slope, pull = _length(first.wanted[n] for n in names), _length(more)
     if not names or slope == 0 or pull < slope:
         return
-    extra, own = torch.cat(more), torch.cat(weights)
+    extra = torch.cat(more)
+    own = torch.cat([seen.model.get_parameter(n).detach().double().flatten() for n in names])
     by = torch.stack([own, own.sign()], 1)
     rest = extra - by @ torch.linalg.lstsq(by, extra[:, None]).solution[:, 0]
     if float(rest.norm()) < 0.05 * float(extra.norm()):
@@ -277,6 +263,10 @@ def _apart(one: Mapping[str, Tensor], other: Mapping[str, Tensor], names: Sequen
     """Distance of two gradients, relative to the first."""
     square = sum(float((one[n] - other[n]).double().square().sum()) for n in names)
     return math.sqrt(square / max(sum(float(one[n].double().square().sum()) for n in names), 1e-300))
+
+
+def _length(tensors: Iterable[Tensor]) -> float:
+    return math.sqrt(sum(float(t.double().square().sum()) for t in tensors))
 
 
 CHECKS = (

@@ -5,24 +5,12 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor, nn
 
-from epoch0.diagnosis.faults.evidence import CERTAIN, Evidence, Fault
+from epoch0.diagnosis.faults.evidence import CERTAIN, DRAW_SMALLER, Evidence, Fault
 
-LARGE, OFFSET = 25.0, 15.0
-"""Mean size of an input, and its mean over its deviation, from where the first layer with weights gets too much."""
-
-HUGE = 1000.0
-"""Mean size of an input from where a program that learns something all the same would learn more without it."""
-
-FIRST = 4.0
-"""Times the loss of one answer for all, and size of outputs, from which a first loss is too large."""
-
-
-def _channels(module: nn.Module, given: Tensor) -> Tensor:
-    """(channels, values) of what goes into a layer."""
-    given = given.double()
-    if isinstance(module, nn.Conv1d | nn.Conv2d | nn.Conv3d) and given.dim() > 2:
-        return given.transpose(0, 1).flatten(1)
-    return given.flatten(0, -2).t() if given.dim() > 1 else given[None]
+# Mean size of an input, and its mean over its deviation, from where the first layer with weights gets too much; and
+# the size from where a program that learns something all the same would learn more without it.
+LARGE, OFFSET, HUGE = 25.0, 15.0, 1000.0
+FIRST = 4.0  # times the loss of one answer for all, and size of outputs, from which a first loss is too large
 
 
 def input_scale(seen: Evidence) -> Iterator[Fault]:
@@ -30,7 +18,9 @@ def input_scale(seen: Evidence) -> Iterator[Fault]:
     if seen.first.entered is None or seen.first.normed:
         return
     name, module, given = seen.first.entered
-    values = _channels(module, given)
+    given, many = given.double(), isinstance(module, nn.Conv1d | nn.Conv2d | nn.Conv3d) and given.dim() > 2
+    # (channels, values) of what goes into it
+    values = given.transpose(0, 1).flatten(1) if many else given.flatten(0, -2).t() if given.dim() > 1 else given[None]
     if values.shape[1] < 4:
         return
     mean, deviation = values.mean(1), values.std(1)
@@ -129,19 +119,15 @@ def first_loss(seen: Evidence) -> Iterator[Fault]:
     if found is None or not (found.constant > 0.01 and found.now > FIRST * found.constant) or found.sums:
         return
     size = float(found.output.square().mean().sqrt())
-    if found.targets.is_floating_point() or size < FIRST:
+    if (
+        found.targets.is_floating_point() or size < FIRST or seen.first.size_in > LARGE
+    ):  # the scale of the inputs says it
         return
-    entered = seen.first.entered
-    given = float(entered[2].abs().mean()) if entered is not None and not seen.first.normed else 0.0
-    if given > LARGE:
-        return  # the scale of the inputs says it
     message = (
         f"The first loss is {found.now:.3g}, one answer for all examples has {found.constant:.3g}: the outputs are of "
         f"size {size:.3g} before any step."
     )
-    yield Fault(
-        "initialization", "model", message, "Draw smaller weights: epoch0.initialize(model, x=x).", "step 0", 0.75
-    )
+    yield Fault("initialization", "model", message, DRAW_SMALLER, certainty=0.75)
 
 
 def label_inside(seen: Evidence) -> Iterator[Fault]:
