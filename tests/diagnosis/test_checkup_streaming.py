@@ -93,7 +93,7 @@ def test_borders_of_half_precision_are_kept_in_bfloat16_and_say_the_same(monkeyp
     forward = streaming._Run.forward
 
     def looked_at(run: Any, index: int) -> Any:
-        kept.extend(border.dtype for border in run.blocks.inputs)
+        kept.extend(border.dtype for border in run.inputs)
         return forward(run, index)
 
     monkeypatch.setattr(streaming._Run, "forward", looked_at)

@@ -13,7 +13,7 @@ import pickle
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -43,6 +43,7 @@ State = tuple[dict[str, Any], dict[str, Any]]  # parameters and buffers of one m
 
 EACH = 30.0  # seconds between two writings of what is known
 FORWARD = 2.0  # what a block costs on the way forward over what it costs on the way back
+OWN, TRAVELS = ("inputs", "tuples"), ("moving", "begun", "gradient")  # what a run and its travel come to know
 WEIGHTED = (nn.Linear, nn.Bilinear, nn.modules.conv._ConvNd)
 
 
@@ -64,26 +65,16 @@ class Stack:
 
 
 def stack(model: nn.Module) -> Stack:
-    """The blocks of an ``nn.Sequential`` or of a model with one list of blocks.
-
-    >>> stack(nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 2))).blocks
-    (('0', '1'), ('2',))
-
-    Raises:
-        InputError: naming what is in the way.
-    """
+    """The blocks of an ``nn.Sequential`` or of a model with one list of blocks; else an InputError says why not."""
     modules = dict(model.named_modules(remove_duplicate=False))
     if type(model) is nn.Sequential:
         flat = _flat(model, "")
-        shared = next((p for p, m in flat if sum(m is other for _, other in flat) > 1), None)
-        if shared is not None:
-            raise InputError(f"the model cannot be streamed: '{shared}' is used more than once.")
+        if shared := [p for p, m in flat if sum(m is other for _, other in flat) > 1]:
+            raise InputError(f"the model cannot be streamed: '{shared[0]}' is used more than once.")
         groups: list[list[str]] = []
-        for path, module in flat:
-            weighted = any(isinstance(part, WEIGHTED) for part in module.modules())
-            if not groups or (
-                weighted and any(isinstance(m, WEIGHTED) for p in groups[-1] for m in modules[p].modules())
-            ):
+        weighted = {path: any(isinstance(part, WEIGHTED) for part in module.modules()) for path, module in flat}
+        for path in weighted:
+            if not groups or (weighted[path] and any(weighted[p] for p in groups[-1])):
                 groups.append([])
             groups[-1].append(path)
         return Stack(tuple(map(tuple, groups)), (), ())
@@ -97,12 +88,14 @@ def stack(model: nn.Module) -> Stack:
             f"the model {type(model).__name__} cannot be streamed: {why}. "
             "An nn.Sequential or a stack of equal blocks can."
         )
-    own = [p for p, m in modules.items() if _has_own(m) and not p.startswith(path + ".")]
-    names = list(modules)
+    owned = [
+        p for p, m in modules.items() if any(t is not None for t in (*m._parameters.values(), *m._buffers.values()))
+    ]
+    own, names = [p for p in owned if not p.startswith(path + ".")], list(modules)
     place = names.index(path)
-    before = tuple(p for p in own if names.index(p) < place)
     after = tuple(p for p in own if names.index(p) > place and any(True for _ in modules[p].parameters(recurse=False)))
-    always = tuple(p for p in own if p not in before and p not in after)
+    before = [p for p in own if names.index(p) < place]
+    always = [p for p in own if p not in before and p not in after]
     blocks = tuple((f"{path}.{name}",) for name, _ in modules[path].named_children())
     return Stack(blocks, (*before, *always), after)
 
@@ -113,10 +106,6 @@ def _flat(module: nn.Module, path: str) -> list[tuple[str, nn.Module]]:
     for name, child in module.named_children():
         found += _flat(child, f"{path}{name}.") if type(child) is nn.Sequential else [(f"{path}{name}", child)]
     return found
-
-
-def _has_own(module: nn.Module) -> bool:
-    return any(t is not None for t in (*module._parameters.values(), *module._buffers.values()))
 
 
 class Weights:
@@ -244,24 +233,31 @@ class Weights:
                 return
 
 
-class Blocks:
-    """A model run one block at a time, each in the model's own forward: the blocks before it give no numbers."""
+class _Run:
+    """A model measured forward and back one block at a time, each in the model's own forward.
 
-    def __init__(self, call: Call, found: Stack, weights: Weights) -> None:
-        self.call, self.stack, self.weights = call, found, weights
-        self.modules = dict(call.model.named_modules())
-        self.inputs: list[Tensor] = []  # of each block but the first, as far as they are known
-        self.tuples: dict[str, int] = {}
+    The blocks before the one that runs give no numbers.
+    """
 
-    def paths(self, index: int) -> tuple[str, ...]:
-        """The modules that have weights while this block runs."""
-        small = [p for p in self.stack.before if not isinstance(self.modules[p], nn.Embedding)]
-        first = self.stack.before if index == 0 else small
-        return (*first, *self.stack.blocks[index], *(self.stack.after if self.last(index) else ()))
+    def __init__(
+        self, call: Call, directions: int, seed: int, batch_norm: str, targets: Targets, weights: Path | None
+    ) -> None:
+        self.call, self.directions, self.targets, self.batch_norm = call, directions, targets, batch_norm
+        self.stack, self.weights = stack(call.model), Weights(call.model, seed, weights)
+        self.count, self.modules = len(self.stack.blocks), dict(call.model.named_modules())
+        self.inputs = list[Tensor]()  # of each block but the first, as far as they are known
+        self.tuples = dict[str, int]()  # how many things a block returns, where it is a tuple
+        self.travel = Travel(directions, 1 if directions == 2 else directions, seed)
+        self.source = generator(seed, 0x616C)
+        self.coarse = any(p.dtype in HALF for p in call.model.parameters())
+        labelled = isinstance(call.batch, Mapping) and any(call.batch.get(key) is not None for key in LABELS)
+        self.has_loss = labelled or call.targets is not None
 
-    def last(self, index: int) -> bool:
-        """Whether no block comes after it."""
-        return index == len(self.stack.blocks) - 1
+    def lent(self, index: int) -> AbstractContextManager[None]:
+        """Weights for the modules that have them while this block runs."""
+        first = [p for p in self.stack.before if index == 0 or not isinstance(self.modules[p], nn.Embedding)]
+        last = self.stack.after if index == self.count - 1 else ()
+        return self.weights.lent((*first, *self.stack.blocks[index], *last))
 
     def part(self, index: int) -> Call:
         """The call of one block, on what the block before it gave."""
@@ -274,128 +270,96 @@ class Blocks:
         return replace(self.call, batch=batch, forward=forward, splits=False, notes=(), _seen=[])
 
     def _run(self, index: int, batch: Any) -> Any:
-        changed: list[nn.Module] = []
+        blocks, modules, undo = self.stack.blocks, self.modules, list[Callable[[], Any]]()
 
-        def put(path: str, make: Callable[[Any], Any]) -> None:
-            module = self.modules[path]
-            module.forward = make(module.forward)
-            changed.append(module)
+        def instead(path: str, forward: Callable[..., Any]) -> None:
+            modules[path].forward = forward
+            undo.append(lambda: modules[path].__dict__.pop("forward"))
 
-        def nothing(path: str) -> Callable[[Any], Any]:
-            gone = torch.full_like(batch, math.nan)
-            count = self.tuples.get(path)
-            return lambda old: lambda *args, **named: gone if count is None else (gone, *[None] * (count - 1))
+        def nothing(path: str) -> Callable[..., Any]:
+            gone, count = torch.full_like(batch, math.nan), self.tuples.get(path)
+            return lambda *args, **named: gone if count is None else (gone, *[None] * (count - 1))
 
-        def embedded(path: str) -> Callable[[Any], Any]:
-            width = self.modules[path].embedding_dim
-            return lambda old: lambda ids, *args, **named: batch.new_full((*ids.shape, width), math.nan)
+        def embedded(width: Any) -> Callable[..., Any]:
+            return lambda ids, *args, **named: batch.new_full((*ids.shape, width), math.nan)
 
-        def begins(old: Any) -> Any:
-            def run(*args: Any, **named: Any) -> Any:
-                if args:
-                    return old(batch, *args[1:], **named)
-                return old(**{**named, next(iter(named)): batch})
+        def begin(module: nn.Module, args: Any, named: Any) -> Any:
+            return ((batch, *args[1:]), named) if args else (args, {**named, next(iter(named)): batch})
 
-            return run
+        def end(module: nn.Module, args: Any, named: Any) -> None:
+            given = tensors_in((args, named))
+            if sum(t.requires_grad for t in given) > 1:
+                path = blocks[index + 1][0]
+                raise InputError(f"the model cannot be streamed: '{path}' takes more than one signal.")
+            raise _Arrived(given[0])
 
-        def ends(path: str) -> Callable[[Any], Any]:
-            def stop(*args: Any, **named: Any) -> Any:
-                given = tensors_in((args, named))
-                if sum(t.requires_grad for t in given) > 1:
-                    raise InputError(f"the model cannot be streamed: '{path}' takes more than one signal.")
-                raise _Arrived(given[0])
+        def note(module: nn.Module, args: Any, made: Any) -> None:
+            if isinstance(made, tuple):
+                self.tuples.update({path: len(made) for group in blocks for path in group})
 
-            return lambda old: stop
-
-        def noted(path: str) -> Callable[[Any], Any]:
-            def keep(old: Any) -> Any:
-                def run(*args: Any, **named: Any) -> Any:
-                    made = old(*args, **named)
-                    if isinstance(made, tuple):
-                        self.tuples.update({p: len(made) for group in self.stack.blocks for p in group})
-                    return made
-
-                return run
-
-            return keep
+        def before(path: str, hook: Callable[..., Any]) -> None:
+            undo.append(modules[path].register_forward_pre_hook(hook, prepend=True, with_kwargs=True).remove)
 
         try:
-            for number, group in enumerate(self.stack.blocks):
-                for path in group if number < index else ():
-                    put(path, nothing(path))
+            for path in (path for group in blocks[:index] for path in group):
+                instead(path, nothing(path))
             if index:
                 for path in self.stack.before:
-                    if isinstance(self.modules[path], nn.Embedding):
-                        put(path, embedded(path))
-                put(self.stack.blocks[index][0], begins)
+                    if isinstance(modules[path], nn.Embedding):
+                        instead(path, embedded(modules[path].embedding_dim))
+                before(blocks[index][0], begin)
             elif self.stack.before:
-                put(self.stack.blocks[0][0], noted(self.stack.blocks[0][0]))
-            if not self.last(index):
-                put(self.stack.blocks[index + 1][0], ends(self.stack.blocks[index + 1][0]))
-            return replace(self.call, batch=self.call.batch).raw(batch=self.call.batch if index else batch)
+                undo.append(modules[blocks[0][0]].register_forward_hook(note).remove)
+            if index < self.count - 1:
+                before(blocks[index + 1][0], end)
+            return self.call.raw(batch=self.call.batch if index else batch)
         except _Arrived as arrived:
             return arrived.hidden
         finally:
-            for module in changed:
-                module.__dict__.pop("forward", None)
-
-
-class _Run:
-    """The pieces of a model, measured forward and back one block at a time."""
-
-    def __init__(
-        self, call: Call, directions: int, seed: int, batch_norm: str, targets: Targets, weights: Path | None
-    ) -> None:
-        self.call, self.directions, self.seed, self.targets = call, directions, seed, targets
-        self.batch_norm, self.stack = batch_norm, stack(call.model)
-        self.weights, self.count = Weights(call.model, seed, weights), len(self.stack.blocks)
-        self.blocks = Blocks(call, self.stack, self.weights)
-        self.travel = Travel(directions, 1 if directions == 2 else directions, seed)
-        self.source = generator(seed, 0x616C)
-        self.coarse = any(p.dtype in HALF for p in call.model.parameters())
+            for back in undo:
+                back()
 
     def forward(self, index: int) -> Piece:
-        blocks, last = self.blocks, self.blocks.last(index)
-        with self.weights.lent(blocks.paths(index)):
-            part = blocks.part(index)
-            if last and not _has_loss(self.call):
+        last, name = index == self.count - 1, self.stack.blocks[index][0]
+        with self.lent(index):
+            part = replace(self.part(index), targets=self.call.targets if last else None)
+            if last and not self.has_loss:
                 with torch.no_grad():
                     part = replace(part, targets=self.targets(part.output(part.run())))
-            part = _Ending(**vars(part)) if last else replace(part, targets=None)
+            part = _Ending(**vars(part)) if last else part
             with tape(part, batch_norm=self.batch_norm) as record:
-                name = self.stack.blocks[index][0]
-                first = next((op for op in record.ops if op.outputs and record.nodes[op.outputs[0]].depends), None)
-                if not layers(record) or first is None:
+                if not layers(record) or not any(
+                    op.outputs and record.nodes[op.outputs[0]].depends for op in record.ops
+                ):
                     raise InputError(f"the model cannot be streamed: nothing passes through '{name}'.")
                 with torch.no_grad():
                     made = record.run(record.x).detach().clone()
                 # numbers that the blocks before did not give must not be met: NaN stand in their place
                 bad = made.isnan() if last else ~made.isfinite()
-                if index and bool(bad.any()) and bool(blocks.inputs[index - 1].isfinite().all()):
+                if index and bool(bad.any()) and bool(self.inputs[index - 1].isfinite().all()):
                     raise InputError(
                         f"the model cannot be streamed: after '{name}' numbers are not finite; they overflow, or "
                         "another path leads there from an earlier block."
                     )
                 if not last:
-                    blocks.inputs.append(made.bfloat16() if self.coarse else made)
-                return measured(record, self.directions, self.seed, self.travel, self.source, gradients=last)
+                    self.inputs.append(made.bfloat16() if self.coarse else made)
+                return measured(record, self.directions, self.travel.seed, self.travel, self.source, gradients=last)
 
     @property
     def state(self) -> dict[str, Any]:
         """All that the next block needs beside the pieces."""
-        way, sources = self.travel, [self.source, *self.travel.fresh, *self.travel.back]
-        return {
-            "inputs": self.blocks.inputs, "tuples": self.blocks.tuples, "sources": [s.get_state() for s in sources],
-            "moving": way.moving, "begun": way.begun, "gradient": way.gradient,
-        }  # fmt: skip
+        kept = {key: vars(self)[key] for key in OWN} | {key: vars(self.travel)[key] for key in TRAVELS}
+        return {**kept, "sources": [s.get_state() for s in self._sources()]}
 
     @state.setter
     def state(self, kept: Mapping[str, Any]) -> None:
-        way = self.travel
-        for source, state in zip([self.source, *way.fresh, *way.back], kept["sources"], strict=True):
+        for source, state in zip(self._sources(), kept["sources"], strict=True):
             source.set_state(state)
-        self.blocks.inputs, self.blocks.tuples = kept["inputs"], kept["tuples"]
-        way.moving, way.begun, way.gradient = kept["moving"], kept["begun"], kept["gradient"]
+        vars(self).update({key: kept[key] for key in OWN})
+        vars(self.travel).update({key: kept[key] for key in TRAVELS})
+
+    def _sources(self) -> list[torch.Generator]:
+        return [self.source, *self.travel.fresh, *self.travel.back]
 
     def key(self, weights: Path | None) -> str:
         """What the numbers depend on: the model, its files and code, the batch, the settings."""
@@ -413,9 +377,25 @@ class _Run:
         return digest.hexdigest()
 
     def back(self, index: int, piece: Piece) -> Piece:
-        part = replace(self.blocks.part(index), targets=None)
-        with self.weights.lent(self.blocks.paths(index)), tape(part, batch_norm=self.batch_norm) as record:
-            return _back(record, piece, self.travel)
+        """The piece with the gradients that come from behind it."""
+        part = replace(self.part(index), targets=None)
+        with self.lent(index), tape(part, batch_norm=self.batch_norm) as record:
+            nodes = sorted({part.node for row in piece.rows for part in row.parts} | {row.output for row in piece.rows})
+            names = {name for row in piece.rows for name in row.weights}
+            back = Travel(0, 0, 0)
+            back.gradient = self.travel.gradient
+            found = passes(record, (), 0, 0, nodes=nodes, names=names, travel=back).gradients
+        self.travel.gradient = back.gradient
+        gains = [
+            replace(gain, gradient=found[row.output], weight_gradients={n: found[n] for n in row.weights if n in found})
+            for gain, row in zip(piece.gains.layers, piece.rows, strict=True)
+        ]
+        rows = [
+            replace(row, parts=tuple(replace(p, row=replace(p.row, gradient=found[p.node])) for p in row.parts))
+            for row in piece.rows
+        ]
+        after = replace(piece.gains, layers=tuple(gains), input_gradient=found[0])
+        return replace(piece, gains=after, rows=tuple(rows))
 
 
 class _Kept:
@@ -508,10 +488,7 @@ class Plan:
 
 
 def plan(call: Call, targets: Targets, directions: int = 2, seed: int = 0, weights: Path | None = None) -> Plan:
-    """Memory and time of :func:`stream`, from measuring the first and the last block.
-
-    The time takes all blocks but the last to be like the first.
-    """
+    """Memory and time of :func:`stream`, from measuring the first and the last block, all others taken as the first."""
     run = _Run(call, directions, seed, "train", targets, weights)
     last, clock = run.count - 1, [time.perf_counter()]
 
@@ -523,8 +500,8 @@ def plan(call: Call, targets: Targets, directions: int = 2, seed: int = 0, weigh
         piece = run.forward(0)
         each, seconds, border = lap(), 0.0, 0
         if last:
-            border = run.blocks.inputs[0].nbytes
-            run.blocks.inputs *= last  # what goes into the last block is as large as what comes out of the first
+            border = run.inputs[0].nbytes
+            run.inputs *= last  # what goes into the last block is as large as what comes out of the first
             run.forward(last)
             seconds = lap()
             run.back(0, piece)
@@ -545,27 +522,3 @@ class _Ending(Call):
     @property
     def has_loss(self) -> bool:
         return True
-
-
-def _has_loss(call: Call) -> bool:
-    given = isinstance(call.batch, Mapping) and any(call.batch.get(key) is not None for key in LABELS)
-    return call.targets is not None or given
-
-
-def _back(record: Any, piece: Piece, travel: Travel) -> Piece:
-    """The piece with the gradients that come from behind it."""
-    nodes = sorted({part.node for row in piece.rows for part in row.parts} | {row.output for row in piece.rows})
-    names = {name for row in piece.rows for name in row.weights}
-    back = Travel(0, 0, 0)
-    back.gradient = travel.gradient
-    found = passes(record, (), 0, 0, nodes=nodes, names=names, travel=back).gradients
-    travel.gradient = back.gradient
-    gains = [
-        replace(gain, gradient=found[row.output], weight_gradients={n: found[n] for n in row.weights if n in found})
-        for gain, row in zip(piece.gains.layers, piece.rows, strict=True)
-    ]
-    rows = [
-        replace(row, parts=tuple(replace(p, row=replace(p.row, gradient=found[p.node])) for p in row.parts))
-        for row in piece.rows
-    ]
-    return replace(piece, gains=replace(piece.gains, layers=tuple(gains), input_gradient=found[0]), rows=tuple(rows))
