@@ -16,7 +16,7 @@ from rich.console import Console
 from torch import nn
 
 import epoch0 as e0
-from epoch0.diagnosis import Checkup, LayerCheckup, checkup, report
+from epoch0.diagnosis import Checkup, LayerCheckup, checkup, report, wording
 from epoch0.diagnosis.charts import Series, _tick_text, log_chart
 from epoch0.diagnosis.terminal import terminal
 from epoch0.diagnosis.verdict import NAMES
@@ -316,3 +316,25 @@ def test_any_numbers_make_a_chart(values: list[float | None]) -> None:
 @pytest.mark.parametrize(("value", "text"), [(0.5, "0.5"), (1e-5, "10^−5"), (2e-5, "2×10^−5"), (1e6, "10^6")])
 def test_ticks_say_their_value(value: float, text: str) -> None:
     assert re.sub("<tspan[^>]*>", "^", _tick_text(value)).replace("</tspan>", "") == text
+
+
+def test_numbers_as_people_read_them() -> None:
+    said = {
+        "number": {(0.166667,): "0.167", (3.2e-9,): "3.2×10⁻⁹", (None,): "–", (12345.0,): "1.23×10⁴"},
+        "percent": {(0.1,): "10 %", (0.0314,): "3.1 %", (12.3,): "1230 %", (None,): "–"},
+        "times": {(0.01,): "÷ 100", (3.0,): "× 3.00", (1.0,): "× 1.00"},
+        "shape": {((16, 8, 8),): "16×8×8", ((10,),): "10", ((),): "1"},
+        "tone": {("keeps",): "good", ("grows",): "mild", ("grows", False): "bad"},
+        "chance": {(0.974,): "97 %", (0.9999,): "> 99 %", (0.0,): "< 1 %"},
+        "rate": {(0.003,): "0.003", (0.0316,): "0.032", (3e-5,): "3×10⁻⁵", (10.0,): "10", (0.0,): "none"},
+        "brief": {("body.3.linear1 … body.3.linear2",): "body.3.linear1 … linear2", ("body.3",): "body.3"},
+        "within": {
+            ("blocks.3.conv1", "blocks.3"): ".conv1", ("blocks.3.norm", "blocks.3.linear"): "…norm",
+            ("up.1", "up.0"): "up.1",
+        },
+        "update": {(0.0123,): "0.012", (1e297,): "from 0", (None,): ""},
+        "with_error": {(0.17491, 0.00071): "0.1749 ± 0.0007", (1.0, 0.02): "1.00 ± 0.02", (65.8, 12.0): "66 ± 12"},
+    }  # fmt: skip
+    for name, cases in said.items():
+        for given_, text in cases.items():
+            assert getattr(wording, name)(*given_) == text, (name, given_)

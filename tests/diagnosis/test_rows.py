@@ -228,3 +228,9 @@ def test_a_layer_in_a_bad_state_is_to_blame(cause: str, field: str) -> None:
     signs = Signs(CumulativeGain(0.0, 3), CumulativeGain(0.0, 3), 1.0, 1.0, 0.5, **{field: ("x", "y")})
     blamed = to_blame([], cause, signs)
     assert blamed is not None and blamed[0] == "x"
+
+
+def test_a_layer_is_told_by_its_operations() -> None:
+    net = nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Linear(144, 3))
+    found = e0.checkup(net, torch.randn(20, 1, 8, 8, generator=generator(0)), trial=False, remedies=False)
+    assert [layer.kind for layer in found.layers] == ["convolution, batch norm, relu", "linear"]

@@ -47,12 +47,7 @@ def log_chart(
     reference: float | None = None,
     decades: float = 0.4,
 ) -> str:
-    """A chart with one position a layer and a logarithmic value axis, which the title says, as one ``<svg>`` element.
-
-    >>> svg = log_chart([Series("norm", "forward", [1.0, 0.1])], ["in", "1"], title="t", x_label="x", y_label="y")
-    >>> svg.startswith("<svg") and svg.endswith("</svg>")
-    True
-    """
+    """A chart with one position a layer and a logarithmic value axis, as one ``<svg>`` element."""
     area = _Area(len(positions), *_range(series, reference, decades))
     title = f"{title}, logarithmic"
     parts = [

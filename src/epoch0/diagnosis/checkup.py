@@ -17,10 +17,9 @@ from torch import Tensor, nn
 
 from epoch0.arguments import BatchNorm, Directions, Positive, Seed, Sparsity, checked
 from epoch0.diagnosis.faults import Evidence, Fault, Found, conclude, evidence, suspects
-from epoch0.diagnosis.notes import notes as how
 from epoch0.diagnosis.pruning_forecast import about as about_pruning
 from epoch0.diagnosis.pruning_forecast import forecast_pruning
-from epoch0.diagnosis.result import Checkup, Remedy
+from epoch0.diagnosis.result import Checkup, LayerCheckup, Remedy
 from epoch0.diagnosis.rows import Rows, measured, to_blame
 from epoch0.diagnosis.step import COSTLY, OPTIMIZERS, Optimizer, Step, steps
 from epoch0.diagnosis.streaming import stream as stream_layers
@@ -28,6 +27,7 @@ from epoch0.diagnosis.trial import LENGTHS, SECONDS, NotCopied, Trial, affordabl
 from epoch0.diagnosis.trial import trial as train_copies
 from epoch0.diagnosis.verdict import (
     NAMES,
+    SATURATED,
     CumulativeGain,
     PhaseEstimate,
     Recipe,
@@ -38,6 +38,7 @@ from epoch0.diagnosis.verdict import (
 )
 from epoch0.errors import InputError
 from epoch0.initialization.initialize import initialize
+from epoch0.measure.gain import Gain
 from epoch0.results import first_names
 from epoch0.seeds import generator
 from epoch0.tracing.call import Call, Forward, described, parts
@@ -50,15 +51,8 @@ Tell = Callable[[str, float], None]
 DIRECTIONS = {0.004: 8, 0.008: 4}
 """In how many directions layers are measured where a forward and backward pass takes up to so many CPU seconds."""
 
-SHORT = 0.005
-"""CPU seconds of a forward and backward pass up to which remedies are tried without a trial."""
-
-WAYS: dict[str, dict[str, str]] = {
-    "e0.initialize(model, x=batch)": {"method": "theory"},
-    'e0.initialize(model, x=batch, method="measured")': {"method": "measured"},
-}
-"""The call, and its arguments."""
-
+SHORT = 0.005  # CPU seconds of a forward and backward pass up to which remedies are tried without a trial
+WAYS = {"e0.initialize(model, x=batch)": "theory", 'e0.initialize(model, x=batch, method="measured")': "measured"}
 BETTER = 0.1  # by so much the chance of training has to rise
 
 
@@ -139,11 +133,13 @@ def checkup(
         others |= {"sparsity": sparsity, "trial": trial or None, "remedies": remedies or None}
         if asked := [key for key, value in others.items() if value is not None]:
             raise InputError(f"{asked[0]}= needs the whole network in memory; leave it out with stream=True.")
-        whole = Call.of(model, batch, targets, loss=loss, empty=True)
-        folder = None if stream is True else Path(stream)
-        return _streamed(whole, folder, directions or 2, seed, batch_norm, name, inputs, [*notes, *whole.notes], say)
-    call = Call.of(model, batch, targets, loss=loss, forward=forward)
-    said = [*notes, *call.notes]
+    call = Call.of(model, batch, targets, loss=loss, forward=forward, empty=bool(stream))
+    shapes = described(call.batch).removeprefix("an input").removeprefix(" of ").strip()
+    what, said = (name or type(call.model).__name__, inputs or shapes), [*notes, *call.notes]
+    if stream:
+        return _streamed(
+            call, None if stream is True else Path(stream), directions or 2, seed, batch_norm, what, said, say
+        )
     if not call.has_loss:
         with unchanged(call.model), torch.no_grad():
             call.model.eval()
@@ -154,6 +150,7 @@ def checkup(
     said += [f"{same[:1].upper()}{same[1:]}: give about 100 different examples."] if same else []
     program: Evidence | None = None
     suspected: tuple[tuple[Fault, ...], tuple[str, ...]] = ((), ())
+    recipes: dict[str, Recipe]
     if any(part is not None for part in (optimizer, data, step)) or hasattr(model, "configure_optimizers"):
         say("faults", 0.0)
         own = {"optimizer": optimizer, "data": data, "step": step}
@@ -172,11 +169,22 @@ def checkup(
     except InputError as unmeasured:
         if program is None:
             raise
-        return _unmeasured(name or type(call.model).__name__, call, inputs, searched(), unmeasured, said, program)
+        found = searched()
+        recipes = {kind: Recipe(kind, False, 0.01, 0.0, 0.0, str(unmeasured), "step 0", "fault") for kind in OPTIMIZERS}
+        return Checkup(
+            *what,
+            recipes=recipes | judge_program(found, program.optimizers),
+            notes=(*said, f"The layers could not be measured: {unmeasured}"),
+            trial_reason="the first step could not be measured",
+            faults=found.faults,
+            not_examined=found.not_examined,
+            program=found.mending,
+        )
     say("gains of the layers", 0.0)
-    fewer = _fewer(call, first)
-    if fewer is not call:
-        said.append(f"Gains were measured on {fewer.examples} of the {call.examples} examples, as a pass takes long.")
+    fewer, some = call, max(2, 3 * call.examples // 8)  # with two, at least, one can see whether they are told apart
+    if first["adam"].seconds > COSTLY and call.splits and call.examples > some:
+        fewer = call.rows(slice(0, some))  # a gain is a mean over examples and units
+        said.append(f"Gains were measured on {some} of the {call.examples} examples, as a pass takes long.")
     rows = None
     try:
         with tape(fewer, batch_norm=batch_norm, still=True) as record:
@@ -201,16 +209,15 @@ def checkup(
             if trial is True:
                 raise
             why_not = str(problem_of_copy)
-    recipes: dict[str, Recipe] = {optimizer: judge(first[optimizer], signs, done) for optimizer in OPTIMIZERS}
+    recipes = {optimizer: judge(first[optimizer], signs, done) for optimizer in OPTIMIZERS}
     if done is None and not all(recipe.trains for recipe in recipes.values()):
         signs = dataclasses.replace(signs, constant_loss=constant_loss(call))
         recipes = {optimizer: judge(first[optimizer], signs, done) for optimizer in OPTIMIZERS}
     trains = any(recipe.trains for recipe in recipes.values())
     tried = []
-    long = remedies is None and done is None and first["adam"].seconds > SHORT
-    if long and not trains:
+    if not trains and remedies is None and done is None and first["adam"].seconds > SHORT:
         said.append("No remedy was tried: without a trial that takes longer than the rest; remedies=True tries them.")
-    if remedies is not False and not trains and rows is not None and not same and not long and program is None:
+    elif not trains and remedies is not False and rows is not None and not same and program is None:
         say("remedies", 0.0)
         tried = try_remedies(call, recipes, done, batch_norm, seed)
     worst = max(recipes.values(), key=lambda recipe: recipe.probability)
@@ -219,15 +226,14 @@ def checkup(
         recipes |= judge_program(search, program.optimizers)
     table = () if rows is None else rows.table(first["adam"].updates, recipes["adam"].learning_rate)
     if rows is not None:
-        said = how(rows.gains, table, targets is not None, said)
+        said = notes_of(rows.gains, table, targets is not None, said)
         if correlated := rows.correlated():
             said.append(
                 f"What is carried through {first_names(correlated, 3)} changes otherwise than fresh random directions "
                 "do: the layers before have left their mark on it, so local gains do not multiply to the whole."
             )
     return Checkup(
-        model=name or type(call.model).__name__,
-        subject=inputs or subject(call),
+        *what,
         recipes=recipes,
         blame=None if trains or rows is None else to_blame(table, worst.cause, signs),
         phase_reading=PhaseEstimate() if rows is None else rows.phase,
@@ -255,8 +261,8 @@ LAYERS_ONLY = (
 
 
 def _streamed(
-    call: Call, folder: Path | None, directions: int, seed: int, batch_norm: BatchNorm, name: str | None,
-    inputs: str | None, said: list[str], say: Tell,
+    call: Call, folder: Path | None, directions: int, seed: int, batch_norm: BatchNorm, what: tuple[str, str],
+    said: list[str], say: Tell,
 ) -> Checkup:  # fmt: skip
     """The layers of a network that was measured block by block; no verdict, as no step was measured."""
     started, given = time.process_time(), call.targets is not None
@@ -269,15 +275,14 @@ def _streamed(
     rows = Rows(stream_layers(call, directions, seed, batch_norm, make_up, say, folder, said))
     table = rows.table({}, 1.0)
     return Checkup(
-        model=name or type(call.model).__name__,
-        subject=inputs or subject(call),
+        *what,
         recipes={},
         phase_reading=rows.phase,
         backward=rows.signs.backward,
         forward=rows.signs.forward,
         input_gradient=rows.gains.input_gradient,
         layers=table,
-        notes=tuple(how(rows.gains, table, given, [*said, "Blocks were measured one after another."])),
+        notes=tuple(notes_of(rows.gains, table, given, [*said, "Blocks were measured one after another."])),
         trial_reason="it needs the whole network in memory",
         not_examined=LAYERS_ONLY,
         seconds=(time.process_time() - started, 0.0),
@@ -287,33 +292,10 @@ def _streamed(
 NOTHING = Found((), ("Faults of the program: pass its optimizer=, and data= or step= if you have them.",), 0)
 
 
-def _unmeasured(
-    name: str, call: Call, inputs: str | None, found: Found, problem: InputError, said: list[str], program: Evidence
-) -> Checkup:
-    """The checkup of a program whose first step cannot be measured: its faults."""
-    recipes = {kind: Recipe(kind, False, 0.01, 0.0, 0.0, str(problem), "step 0", "fault") for kind in OPTIMIZERS}
-    return Checkup(
-        model=name,
-        subject=inputs or subject(call),
-        recipes=recipes | judge_program(found, program.optimizers),
-        notes=(*said, f"The layers could not be measured: {problem}"),
-        trial_reason="the first step could not be measured",
-        faults=found.faults,
-        not_examined=found.not_examined,
-        program=found.mending,
-    )
-
-
 def _unknown(call: Call) -> Signs:
-    first = next((t for t in [call.batch] if isinstance(t, Tensor) and t.is_floating_point()), torch.ones(1))
-    return Signs(CumulativeGain(0.0, 0), CumulativeGain(0.0, 0), float(first.square().mean().sqrt()), 1.0, math.nan)
-
-
-def _fewer(call: Call, first: dict[Optimizer, Step]) -> Call:
-    """Three of eight examples where a pass takes long: a gain is a mean over examples and units."""
-    count = max(2, 3 * call.examples // 8)  # with two, at least, one can see whether they are told apart
-    long = first["adam"].seconds > COSTLY and call.splits and call.examples > count
-    return call.rows(slice(0, count)) if long else call
+    floats = isinstance(call.batch, Tensor) and call.batch.is_floating_point()
+    size = float(call.batch.square().mean().sqrt()) if floats else 1.0
+    return Signs(CumulativeGain(0.0, 0), CumulativeGain(0.0, 0), size, 1.0, math.nan)
 
 
 def _trial_length(call: Call, first: dict[Optimizer, Step], wanted: bool | None) -> tuple[int | None, str]:
@@ -353,11 +335,12 @@ def try_remedies(
     """Change copies of the model, and judge each as the model was judged."""
     start = max(recipe.probability for recipe in recipes.values())
     found: list[Remedy] = []
-    for change, settings in WAYS.items():
+    for change, method in WAYS.items():
         try:
             model = copy.deepcopy(call.model)
-            given = {"seed": seed, "batch_norm": batch_norm, "forward": call.forward, **settings}
-            initialize(model, x=call.batch, **given)  # type: ignore[arg-type]
+            initialize(
+                model, x=call.batch, seed=seed, batch_norm=batch_norm, forward=call.forward, method=method
+            )  # fmt: skip
             again = _judged(dataclasses.replace(call, model=model), before, batch_norm, seed)
         except (InputError, RuntimeError, TypeError):  # a remedy that cannot be tried is none
             continue
@@ -399,11 +382,6 @@ def advice(recipes: Mapping[str, Recipe], tried: Sequence[Remedy]) -> Iterator[s
         yield "Look at the layer to blame, and at the size of the inputs, first."
 
 
-def subject(call: Call) -> str:
-    """What the batch is, in words."""
-    return described(call.batch).removeprefix("an input").removeprefix(" of ").strip()
-
-
 def _same(call: Call) -> str:
     """Why nothing can be told apart in the batch, in a clause; empty where something can."""
     wanted = call.targets
@@ -414,3 +392,62 @@ def _same(call: Call) -> str:
     if call.splits and call.examples > 1 and given and all(bool((t == t[:1]).all()) for t in given):
         return "all examples have the same inputs, so there is nothing to tell them apart by"
     return "all targets are the same, so there is nothing to tell apart" if alike(call) else ""
+
+
+UNKNOWN = "its weights are not as random as the law takes them to be, as after training, or it is very narrow"
+"""What is said where no other cause was found."""
+
+
+BATCH_NORM = {
+    "train": "Batch norm was measured as training sees it, with the statistics of this batch; its running statistics "
+    "are untouched.",
+    "eval": "Batch norm was measured with its running statistics, as in evaluation; training sees other gains.",
+}
+
+
+def notes_of(measured: Gain, rows: Sequence[LayerCheckup], targets: bool, more: Sequence[str]) -> list[str]:
+    """How it was measured, and what was seen beside the gains."""
+    said = [*more, *([BATCH_NORM[measured.batch_norm]] if measured.batch_norm else [])]
+    said += ["Dropout was off."] if measured.dropout else []
+    start = "the loss" if targets else "random directions at the output, as there are no targets"
+    said.append(
+        f"Each gain is the mean over {measured.directions} random directions (seed {measured.seed}) on "
+        f"{measured.examples} examples, ± its standard error; gradient norms start from {start}. The model was given "
+        "back unchanged."
+    )
+    if pooled := [f"{row.name} (over {row.averaged:g} places)" for row in rows if row.averaged > 1]:
+        said.append(
+            f"Average pooling in {', '.join(pooled)} is left out of the judgement: it divides the gain by the places "
+            "once, whatever the weights, and the gradients of shared weights add up over the places again."
+        )
+    said.extend(_predictions(measured))
+    if saturated := [row.name for row in rows if row.saturated is not None and row.saturated >= SATURATED]:
+        said.append(
+            f"More than half of the values are saturated after {', '.join(saturated)}: the weights are so large "
+            "that most units sit at their limits."
+        )
+    if mostly_dead := [f"{row.name} ({row.dead_units:.0%})" for row in rows if 0.5 < row.dead_units < 1]:
+        said.append(f"More than half of the units are zero for every example after {', '.join(mostly_dead)}.")
+    if collapsed := [row for row in rows if row.status == "collapsed"]:
+        said.append(
+            f"From {collapsed[0].name} on all examples point the same way (mean 1 - cosine "
+            f"{collapsed[0].dissimilarity:.1g}): the network hardly sees its input."
+        )
+    return said
+
+
+def _predictions(measured: Gain) -> list[str]:
+    """How the measured gains compare with the law, and why they differ where that is known."""
+    known = [layer for layer in measured.layers if layer.predicted is not None]
+    off = [layer for layer in known if "than predicted" in layer.agreement]
+    if known and not off:
+        which = "every layer" if len(known) == measured.depth else f"the {len(known)} layers that have a law"
+        which = "the one layer that has a law" if len(known) == 1 < measured.depth else which
+        return [f"Measured gains are as predicted from the weights in {which}, within three standard errors."]
+    said = []
+    for cause in dict.fromkeys(layer.cause for layer in off):
+        mine = [layer for layer in off if layer.cause == cause]
+        short = str.maketrans("", "", "()")  # "lower ×0.85"
+        each = [f"{layer.name} ({layer.agreement.replace(' than predicted', '').translate(short)})" for layer in mine]
+        said.append(f"The measured gain is not the predicted one in {first_names(each)}: {cause or UNKNOWN}.")
+    return said

@@ -77,14 +77,7 @@ class PruningForecast:
 def forecast_pruning(
     net: nn.Module, x: Tensor, targets: Any, loss: Loss | None, sparsity: float, batch_norm: str, seed: int
 ) -> PruningForecast:
-    """Score the weights on the batch and say what a sparsity leaves, exactly for this batch and as expected.
-
-    >>> forecast_pruning(net, images, labels, None, 0.95, "train", 0).sentence     # images (100, 64), labels (100,)
-    'Pruned by SNIP to sparsity 0.95: no layer would be emptied; the first to vanish is 0.weight, at 0.9965 ...'
-
-    Raises:
-        InputError: if the sparsity is no fraction, or the model cannot be scored.
-    """
+    """Score the weights on the batch and say what a sparsity leaves, exactly for this batch and as expected."""
     drawn = targets is None
     if targets is None:
         targets = _classes(net, x, seed)

@@ -38,12 +38,7 @@ def environment() -> "jinja2.Environment":
 
 
 def pictures(checkup: Mapping[str, Any]) -> dict[str, Any]:
-    """The charts of a checkup: losses of the trial, norms through the depth, the gain of every layer, and more.
-
-    Returns:
-        ``norms``, ``gains``, ``program`` and ``pruning`` (empty without them) as SVG text; ``trials``, one dictionary
-        an optimizer; ``predicted``: whether any layer has a law.
-    """
+    """SVG text of norms through the depth, gains, the losses of the trial by optimizer, the program and pruning."""
     layers = checkup["layers"]
     norms = [
         Series("activations", "activation", _carried(checkup, "norm_out"), marker="none"),
@@ -68,11 +63,7 @@ def pictures(checkup: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, str]:
-    """Charts of two checkups of one model.
-
-    Returns:
-        ``tangent``, ``gradient``, ``gains`` and ``pruning`` (empty where one has none) as SVG text.
-    """
+    """SVG text of carried norms, gains and pruning in two checkups of one model."""
     found = {}
     for key in ("tangent", "gradient"):
         named = [(word, *_STYLES[word], _carried(one, key)) for word, one in _named(before, after)]

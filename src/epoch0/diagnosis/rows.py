@@ -9,27 +9,20 @@ import torch
 import torch.autograd.forward_ad as forward_ad
 from torch import Tensor
 
-from epoch0.diagnosis.notes import kind
 from epoch0.diagnosis.result import LayerCheckup, PartCheckup
-from epoch0.diagnosis.verdict import (
-    COLLAPSED,
-    SATURATED,
-    CumulativeGain,
-    Signs,
-    cumulative_gain,
-    estimate_phase,
-)
+from epoch0.diagnosis.verdict import COLLAPSED, SATURATED, CumulativeGain, Signs, cumulative_gain, estimate_phase
 from epoch0.measure.gain import Gain, LayerGain, gain_status, joined_gains, measure_gains
 from epoch0.measure.passes import Signals, Travel, signals
 from epoch0.seeds import generator
 from epoch0.tracing.graph import Op
-from epoch0.tracing.layers import Place, average_pools, averaged_over, events_of, labelled, layer_names, layers
+from epoch0.tracing.layers import Layer, Place, average_pools, averaged_over, events_of, labelled, layer_names, layers
 from epoch0.tracing.layers import places as places_of
 from epoch0.tracing.sizes import sum_of_squares
 from epoch0.tracing.tape import Change, Tape, together
 
 SPARED = ("activation", "sum", "concatenation")  # places that are no part worth a row
 STEEP = 0.5  # share of the whole change of a carried norm from which one layer is to blame for it
+NORMS = ("batch_norm", "layer_norm", "group_norm", "instance_norm", "rms_norm")  # torch's names
 
 
 def judged(row: LayerGain, pool: float) -> tuple[float, float]:
@@ -138,13 +131,7 @@ def joined(pieces: Sequence[Piece], model: str) -> Piece:
 
 
 class Rows:
-    """What was measured of the layers; :meth:`table` makes the rows when the rates are known.
-
-    Attributes:
-        gains: of the layers.
-        phase: of the local gains.
-        signs: what the layers say about the whole.
-    """
+    """What was measured of the layers; :meth:`table` makes the rows when the rates are known."""
 
     def __init__(self, piece: Piece) -> None:
         self.piece, self.gains, self.rows = piece, piece.gains, piece.rows
@@ -229,8 +216,7 @@ class Rows:
     def correlated(self) -> list[str]:
         """Layers whose carried gain is not their local one: what came through the layers before is no fresh direction.
 
-        Compared are squares, per layer; both have errors, and two are called different from three of them and a factor
-        of 1.5 on.
+        Squares are compared; two are called different from three errors and a factor of 1.5 on.
         """
         names, before, error_before = [], 1.0, 0.0
         for row in self.gains.layers:
@@ -306,3 +292,21 @@ def _stretch(op: Op, node: int, at: Tensor, v: Tensor) -> float | None:
     if tangent is None:
         return None
     return float(sum_of_squares(tangent) / tangent.numel() / (sum_of_squares(v) / v.numel()))
+
+
+def kind(record: Tape, layer: Layer) -> str:
+    """What a layer is made of, in words: its operations in order, each said once, as convolution, batch norm, relu."""
+    words: dict[str, int] = {}
+    first, last = (record.nodes[node].op for node in (layer.input, layer.output))
+    for op in record.ops[max(first, 0) : last + 1]:
+        if not any(layer.input < node <= layer.output for node in op.outputs):
+            continue
+        word = op.kind or (op.name.replace("rms", "RMS").replace("_", " ") if op.name in NORMS else "")
+        if op.elementwise:
+            word = op.name.replace("_", " ")
+        elif "pool" in op.name:
+            word = "max pool" if "max" in op.name else "average pool"
+        if word:
+            words[word] = words.get(word, 0) + 1
+    parts = ", ".join(word if count == 1 else f"{count} {word}s" for word, count in words.items())
+    return f"{layer.kind}: {parts}" if layer.kind in ("residual block", "block") and parts else parts or layer.kind

@@ -32,9 +32,7 @@ Optimizer = Literal["adam", "sgd"]
 OPTIMIZERS: tuple[Optimizer, Optimizer] = ("adam", "sgd")
 
 EPS = 1e-8  # adam's: gradients below it are taken for nothing
-
-USUAL: dict[Optimizer, float] = {"adam": 1e-3, "sgd": 1e-2}
-"""The rate of the first step."""
+USUAL: dict[Optimizer, float] = {"adam": 1e-3, "sgd": 1e-2}  # the rate of the first step
 
 COSTLY = 0.05
 """CPU seconds of a forward and backward pass from which derivatives along a step are taken from differences."""
@@ -136,31 +134,17 @@ class _Probe:
         self.noisy: bool | None = None  # whether two runs differ; None until it was looked at
         self.kept = dict[int, tuple[Weights, int, Tensor]]()  # call -> weights, draw of dropout and outputs
         self.seen, self.others = _halves(call, seed)
-        named = {id(p): name for name, p in call.model.named_parameters() if name in weights}
-        every = [module._parameters for module in call.model.modules()]
-        self.places = [(own, key, p, named[id(p)]) for own in every for key, p in own.items() if id(p) in named]
-        buffers = [module._buffers for module in call.model.modules()]
-        self.buffers = [(own, key, b) for own in buffers for key, b in own.items() if b is not None]
 
     def raw(self, weights: Weights, call: Call) -> Any:
         self.draws += 1  # dropout draws anew each time, as in training
         same_noise(self.seed * 1009 + self.draws)
-        copies = {id(buffer): buffer.clone() for _, _, buffer in self.buffers}
+        buffers = {name: buffer.clone() for name, buffer in call.model.named_buffers()}
         try:
-            for own, key, _, name in self.places:
-                own[key] = weights[name]  # type: ignore[assignment]
-            for others, key, buffer in self.buffers:
-                others[key] = copies[id(buffer)]
-            return call.raw()
+            return call.swapped({**weights, **buffers})
         except (InputError, torch.OutOfMemoryError):
             raise
         except Exception as error:
             raise explain_first_run(error, self.call.model, described(self.call.batch), ()) from error
-        finally:
-            for own, key, p, _ in self.places:
-                own[key] = p
-            for others, key, buffer in self.buffers:
-                others[key] = buffer
 
     def pulls(self, weights: Weights, call: Call) -> tuple[Tensor, Tensor, "_Pull"]:
         """The loss and the outputs with their graph, and how the loss wants the outputs to move."""
@@ -243,15 +227,10 @@ class _Probe:
 
 
 def steps(call: Call, seed: int = 0, quick: bool | None = None) -> dict[Optimizer, Step]:
-    """What one step of Adam and one of SGD do to the outputs.
+    """What one step of Adam and one of SGD do to the outputs; the model is given back unchanged to the bit.
 
-    >>> found = steps(Call.of(model, x, y))                     # x of shape (100, 64), y of shape (100,)
-    >>> round(found["adam"].held, 2), found["sgd"].largest
-    (0.44, 1.0)
-
-    The model is given back unchanged to the bit. The seed says which half of the examples is held back, and is that of
-    dropout; ``quick`` takes derivatives from differences and looks once where that may do, by default where a pass
-    takes more than 0.05 CPU seconds. An InputError if no weight can be trained.
+    The seed says which half of the examples is held back, and is that of dropout; ``quick`` takes derivatives from
+    differences and looks once where that may do. An InputError if no weight can be trained.
     """
     model = call.model
     weights = {name: p for name, p in model.named_parameters() if p.requires_grad and p.is_floating_point()}
@@ -272,9 +251,8 @@ def steps(call: Call, seed: int = 0, quick: bool | None = None) -> dict[Optimize
             _normalize(first.gradient)
             _normalize(first.wanted)
             found["adam"] = _one_step(probe, start, first, "adam")
-    classes = _classes(first.pull)
-    told: dict[str, Any] = {"classes": classes, "examples": count, "seconds": seconds, "quick": probe.costly}
-    return {name: replace(found[name], **told) for name in OPTIMIZERS}
+    told = {"classes": _classes(first.pull), "examples": count, "seconds": seconds, "quick": probe.costly}
+    return {name: replace(found[name], **told) for name in OPTIMIZERS}  # type: ignore[arg-type]
 
 
 @contextmanager
@@ -348,13 +326,12 @@ def _one_step(probe: _Probe, start: Weights, first: _Gradient, optimizer: Optimi
     least = 1e-3 if optimizer == "adam" else 0.0
     still = tuple(name for name, (_, largest) in sizes.items() if largest <= least)
     blank = (0.0, None, 0.0, None, 0.0, 0.0, 0.0, 0.0)
-    nothing = Step(optimizer, first.loss, reached, *blank, updates, still, still, False)
+    step = Step(optimizer, first.loss, reached, *blank, updates, still, still, False)
     if not first.finite:
-        return nothing
+        return step
     alignment, held, pace = _response(probe, start, first, optimizer)
-    ladder = LADDER[optimizer][::3] if probe.costly else LADDER[optimizer]
-    largest = _largest(probe, start, direction, first.loss, ladder)
-    step = replace(nothing, alignment=alignment, held=held, pace=pace, largest=largest)
+    largest = _largest(probe, start, direction, first.loss, LADDER[optimizer][:: 3 if probe.costly else 1])
+    step = replace(step, alignment=alignment, held=held, pace=pace, largest=largest)
     after = probe.moved(start, direction, USUAL[optimizer])
     if probe.costly and (not still or (optimizer == "adam" and alignment > 0)):  # a second look would tell little
         try:
@@ -362,8 +339,8 @@ def _one_step(probe: _Probe, start: Weights, first: _Gradient, optimizer: Optimi
         except InputError:
             then_loss = math.inf
         change = math.log10(min(then_loss / first.held, 1e3)) if first.held > 0 and then_loss > 0 else 0.0
-        same = replace(step, second=alignment, second_held=held, second_pace=pace)
-        return replace(same, change=change, finite=math.isfinite(then_loss))
+        same: dict[str, Any] = {"second": alignment, "second_held": held, "second_pace": pace}
+        return replace(step, **same, change=change, finite=math.isfinite(then_loss))
     probe.room = {}  # it is kept as it is
     then = _gradient(probe, after)
     if not then.finite:
@@ -374,9 +351,9 @@ def _one_step(probe: _Probe, start: Weights, first: _Gradient, optimizer: Optimi
         _normalize(then.wanted)
     still_then = tuple(name for name in still if float(then.gradient[name].abs().max()) <= least)
     then.gradient.clear()
-    second, second_held, second_pace = _response(probe, after, then, optimizer)
-    step = replace(step, second=second, second_held=second_held, second_pace=second_pace)
-    return replace(step, change=change, still_then=still_then, finite=True)
+    second, held, pace = _response(probe, after, then, optimizer)
+    seen: dict[str, Any] = {"second": second, "second_held": held, "second_pace": pace}
+    return replace(step, **seen, change=change, still_then=still_then, finite=True)
 
 
 def _normalize(gradient: Weights) -> None:
@@ -402,10 +379,10 @@ def _size(step: Tensor, optimizer: Optimizer) -> tuple[float, float]:
 
 def _response(probe: _Probe, at: Weights, found: _Gradient, optimizer: Optimizer) -> tuple[float, float | None, float]:
     """Alignment on the examples of the step and on others, and the share of the loss that goes per unit of the rate."""
+    held = None
     if found.falls:
         alignment, pace, held = UNSEEN, found.falls[optimizer], None if found.pull_held is None else UNSEEN
     else:
-        held = None
         alignment, pace = _alignment(found.pull, probe.moves(at, found.wanted, probe.seen, found.pull))
         if probe.others is not None and found.pull_held is not None:
             held, _ = _alignment(found.pull_held, probe.moves(at, found.wanted, probe.others, found.pull_held))

@@ -56,13 +56,20 @@ def terminal(checkup: Found, width: int, depth: int | None = None) -> Renderable
     lines = [_verdict(checkup), *_head(checkup), _recipes(checkup)]
     recipes = ((NAMES[name], one["reason"]) for name, one in checkup["recipes"].items() if name != "yours")
     lines += _listed("", [f"{name}: {why}." for name, why in recipes if why not in checkup["verdict"]])
-    lines += _listed("Also seen", [_fault(one) for one in checkup["faults"]["yours" in checkup["recipes"] :]])
+    also = [(chance(one["certainty"]), one) for one in checkup["faults"]["yours" in checkup["recipes"] :]]
+    said = [f"{sure} {one['kind']} ({one['where']}): {one['message']} {one['fix']}" for sure, one in also]
+    lines += _listed("Also seen", said)
     lines += _program(checkup["program"])
     if (blame := checkup["blame"]) is not None:
         lines.append(Text.assemble(("To blame: ", "bold"), (blame["layer"], "bold red"), f", {blame['reason']}."))
     lines += _listed("What to do", checkup["advice"])
-    if checkup["remedies"]:
-        lines += [*_section("What was tried on a copy"), _remedies(checkup["remedies"])]
+    if remedies := checkup["remedies"]:
+        columns: dict[str, Cells] = {
+            "change": [one["change"] for one in remedies],
+            "status": [_toned(*(("✓ helps", "good") if one["helps"] else ("· does not", "mild"))) for one in remedies],
+            "chance": [f"{chance(one['before'])} → {chance(one['after'])}" for one in remedies],
+        }
+        lines += [*_section("What was tried on a copy"), _table(columns)]
     if checkup["layers"]:
         lines += [Text(""), Text(_passages(checkup)), Text(""), _blocks(checkup, width, depth), Text(LEGEND, "dim")]
     if (forecast := checkup["pruning_forecast"]) is not None:
@@ -99,11 +106,6 @@ def plain(shown: RenderableType) -> str:
 
 def _head(checkup: Found) -> list[RenderableType]:
     return [Text.assemble((checkup["model"], "bold"), f"  {checkup['subject']}"), Text("")]
-
-
-def _fault(fault: Found) -> str:
-    """How certain it is, its kind, where it is, what shows it, what to write instead."""
-    return f"{chance(fault['certainty'])} {fault['kind']} ({fault['where']}): {fault['message']} {fault['fix']}"
 
 
 def _program(program: Found | None) -> list[RenderableType]:
@@ -193,17 +195,6 @@ def _recipes(*checkups: Found) -> Table:
         columns["at most"] = ["" if value is None else rate(value) for value in most]
         columns["evidence"] = [evidence(checkups[0], row[0]) for row in rows]
     return _table(columns)
-
-
-def _remedies(remedies: Sequence[Found]) -> Table:
-    """One row a change, with the chance before and after."""
-    return _table(
-        {
-            "change": [one["change"] for one in remedies],
-            "status": [_toned(*(("✓ helps", "good") if one["helps"] else ("· does not", "mild"))) for one in remedies],
-            "chance": [f"{chance(one['before'])} → {chance(one['after'])}" for one in remedies],
-        }
-    )
 
 
 def _blocks(checkup: Found, width: int, depth: int | None) -> Table:

@@ -10,6 +10,7 @@ import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -91,14 +92,10 @@ def trial(
     seed: int = 0,
     tell: Callable[[float], None] = lambda share: None,
 ) -> Trial:
-    """Train copies of the model for a few steps with each rate of each optimizer.
+    """Train copies of the model for a few steps with each rate of each optimizer; the model itself is not touched.
 
-    >>> done = trial(Call.of(model, x, y), 60)                  # x of shape (100, 64), y of shape (100,)
-    >>> [(run.optimizer, run.rate) for run in done.runs], done.runs[-1].known > 0.9
-    ([('adam', 0.0003), ('adam', 0.001), ('adam', 0.003), ('sgd', 0.01), ('sgd', 0.1)], True)
-
-    The model itself is not touched. ``batches``, pairs (inputs, targets) such as a DataLoader, are trained on instead
-    and begun again when they end; the call's batch is then held out whole. An InputError if the model cannot be copied.
+    ``batches``, pairs (inputs, targets) such as a DataLoader, are trained on instead and begun again when they end; the
+    call's batch is then held out whole. An InputError if the model cannot be copied.
     """
     started, constant = time.process_time(), constant_loss(call)
     runs = runs_at(call, (steps,), batches=batches, constant=constant, seed=seed, tell=tell)[steps]
@@ -252,9 +249,14 @@ def _told_apart(call: Call, raw: Any, seed: int) -> float | None:
         wins = ((same > different) + 0.5 * (same == different))[mine != theirs]
         return float(wins.mean()) if wins.numel() else None
     won: list[float] = []
+
+    def row(tensor: Tensor, i: int) -> Tensor:
+        tensor = tensor[i : i + 1] if tensor.dim() and len(tensor) == count else tensor
+        return tensor.detach().requires_grad_() if tensor.is_floating_point() else tensor
+
     for i in (order := chosen.tolist())[: BATCH // 2]:
         others = [j for j in order[:OTHERS] if not torch.equal(targets[i], targets[j])]
-        one = mapped(raw, lambda t, i=i: _leaf(t[i : i + 1] if t.dim() and len(t) == count else t))  # type: ignore[misc]
+        one = mapped(raw, partial(row, i=i))
         with torch.enable_grad():
             try:
                 own, *other = (float(call.loss(one, targets[j : j + 1]).detach()) for j in (i, *others))
@@ -270,10 +272,6 @@ def _class_scores(call: Call, raw: Any) -> Tensor | None:
         return None
     output = call.output(raw)
     return output if output.dim() == 2 and bool((call.targets >= 0).all()) else None
-
-
-def _leaf(tensor: Tensor) -> Tensor:
-    return tensor.detach().requires_grad_() if tensor.is_floating_point() else tensor
 
 
 def constant_loss(call: Call) -> float | None:

@@ -26,8 +26,6 @@ Evidence = Literal["step 0", "trial"]
 FITTED: dict[str, dict[str, dict[str, float]]] = json.loads(Path(__file__).with_name("fitted.json").read_text())
 """Optimizer -> kind of evidence -> name of a number -> its weight."""
 
-COMFORTABLE = 2.0
-"""Natural logarithm of a change of norms over the depth up to which depth costs nothing worth mentioning."""
 
 COLLAPSED = 1e-3
 """Mean 1 - cosine between two examples below which a layer tells them apart no more.
@@ -75,13 +73,8 @@ class PhaseEstimate:
 def estimate_phase(gains: Sequence[float], errors: Sequence[float]) -> PhaseEstimate:
     """The phase from the local gains of the layers that have a nonlinearity.
 
-    >>> str(estimate_phase([0.17, 0.16, 0.18], [0.01, 0.01, 0.01]))                # one number a layer
-    'ordered: chi = 0.17 a layer, 95 % interval 0.159 to 0.182'
-
     The interval is plus and minus 1.96 standard errors of the mean log gain. The spread over the layers holds both
     their differences and the noise of measuring them; the interval is never narrower than the noise alone.
-
-    Source: Hayou et al. 2021, section 2.2 (chi = 1 is the edge of chaos).
     """
     pairs = [(g, e) for g, e in zip(gains, errors, strict=True) if g > 0 and math.isfinite(g)]
     if not pairs:
@@ -115,12 +108,7 @@ class CumulativeGain:
 
 
 def cumulative_gain(norms: Sequence[float]) -> CumulativeGain:
-    """What became of a norm between the first and the last of these places.
-
-    >>> passage = cumulative_gain([1.0, 0.1, 0.01])
-    >>> round(passage.orders, 2), passage.layers
-    (-2.0, 2)
-    """
+    """What became of a norm between the first and the last of these places."""
     if len(norms) < 2 or not norms[0] > 0 or math.isinf(norms[0]):
         return CumulativeGain(math.nan if norms and not math.isfinite(norms[0]) else 0.0, max(len(norms) - 1, 0))
     if norms[-1] <= 0:
@@ -234,13 +222,10 @@ def _learned(runs: Sequence[Run]) -> float:
 
 
 def probability(optimizer: Optimizer, numbers: Mapping[str, float], level: str) -> float:
-    """The chance that a network trains.
+    """The chance that a network trains, from :func:`step_numbers` and :func:`trial_numbers`.
 
-    Args:
-        optimizer: with which.
-        numbers: of :func:`step_numbers` and :func:`trial_numbers`.
-        level: which weights to use: ``"step 0"``, ``"step 0 quick"`` (as of large models), ``"trial 60"``,
-            and each with ``" alone"`` after it (nothing held out).
+    The level says which weights to use: ``"step 0"``, ``"step 0 quick"`` (as of large models), ``"trial 60"``, and each
+    with ``" alone"`` after it (nothing held out).
     """
     weights = FITTED[optimizer][level]
     score = weights["intercept"] + sum(w * numbers[name] for name, w in weights.items() if name != "intercept")
@@ -264,18 +249,15 @@ def judge(step: Step, signs: Signs, trial: Trial | None) -> Recipe:
     stuck = step.reached == 0 and step.second == 0
     if stuck or (signs.overflowing and not step.finite):
         chance = min(chance, 0.01)
-    if trial is not None and any(_generalizes(run, trial.constant) for run in runs):
-        chance = max(chance, SURE)
-    trains = chance >= 0.5
-    rate = suggested_rate(step, runs)
-    cause, reason = ("learns", _success(step, signs, runs)) if trains else _failure(step, signs, runs, trial)
+    constant = None if trial is None else trial.constant
+    for run in runs:
+        less = run.held is not None and constant is not None and run.held < LEARNED * constant and constant > 0
+        if less or (run.known is not None and run.known >= TOLD[0] and run.drop >= TOLD[1]):
+            chance = max(chance, SURE)
+    trains, rate = chance >= 0.5, suggested_rate(step, runs)
+    cause, reason = ("learns", _success(step, runs)) if trains else _failure(step, signs, runs)
     evidence: Evidence = "step 0" if trial is None else "trial"
     return Recipe(optimizer, trains, chance, rate, step.largest, reason, evidence, cause, numbers)
-
-
-def _generalizes(run: Run, constant: float | None) -> bool:
-    less = run.held is not None and constant is not None and run.held < LEARNED * constant and constant > 0
-    return less or (run.known is not None and run.known >= TOLD[0] and run.drop >= TOLD[1])
 
 
 def judge_program(found: Found, optimizers: Sequence[Any]) -> dict[str, Recipe]:
@@ -293,8 +275,8 @@ def judge_program(found: Found, optimizers: Sequence[Any]) -> dict[str, Recipe]:
     elif found.mending is not None and found.mending.sound:
         chance, cause, reason = LEARNS, "learns", f"learns as it is: {told}"
     else:
-        tried = f"none of {len(found.mending.tried)} changes mends it" if found.mending is not None else ""
-        chance, cause = UNDECIDED, "slow"
+        assert found.mending is not None  # else there is no training of its own
+        tried, chance, cause = f"none of {len(found.mending.tried)} changes mends it", UNDECIDED, "slow"
         reason = f"does not learn in time: {told}, and {tried}; it may need many more steps, or other data"
     kind: Evidence = "step 0" if own is None else "trial"
     return {"yours": Recipe("yours", chance >= 0.5, chance, rate, math.nan, reason, kind, cause)}
@@ -327,7 +309,7 @@ def best_run(runs: Sequence[Run]) -> Run:
     return max(runs, key=lambda run: -math.inf if run.diverged else run.drop)
 
 
-def _success(step: Step, signs: Signs, runs: Sequence[Run]) -> str:
+def _success(step: Step, runs: Sequence[Run]) -> str:
     if runs:
         best = best_run(runs)
         return f"in {len(best.losses)} steps at {best.rate:g} the loss {_fell(best)}{_told(best)}"
@@ -346,7 +328,7 @@ def _told(run: Run) -> str:
     return f", and of held-out examples {run.known:.0%} of the pairs are told apart (chance: 50 %)"
 
 
-def _failure(step: Step, signs: Signs, runs: Sequence[Run], trial: Trial | None) -> tuple[str, str]:
+def _failure(step: Step, signs: Signs, runs: Sequence[Run]) -> tuple[str, str]:
     """The most likely cause in a word and in a clause; the first that applies."""
     seen = ""
     if runs:
@@ -403,15 +385,13 @@ def sentence(recipes: Mapping[str, Recipe]) -> str:
     if not recipes:
         return "Not judged: of a network that is streamed the layers are measured, no step."
     adam, sgd = recipes["adam"], recipes["sgd"]
-    both = [r for r in (adam, sgd) if r.trains]
     sure = "" if all(abs(r.probability - 0.5) > 0.25 for r in (adam, sgd)) else "Probably: "
-    if len(both) == 2:
+    if adam.trains and sgd.trains:
         said = f"trains with either, Adam at a rate of about {adam.learning_rate:g} or SGD at {sgd.learning_rate:g}."
-    elif both:
-        other = sgd if adam.trains else adam
-        word = "Adam" if adam.trains else "SGD"
-        rate = f"at a rate of about {both[0].learning_rate:g}"
-        said = f"needs {word}, {rate}; with {NAMES[other.optimizer]} {_short(other.reason)}."
+    elif adam.trains or sgd.trains:
+        word, one, other = ("Adam", adam, sgd) if adam.trains else ("SGD", sgd, adam)
+        said = f"needs {word}, at a rate of about {one.learning_rate:g}"
+        said += f"; with {NAMES[other.optimizer]} {_short(other.reason)}."
     elif adam.cause == sgd.cause == "no gradient" and adam.probability <= 0.01:
         return f"Cannot train: {_short(adam.reason)}."
     else:

@@ -25,11 +25,7 @@ SIGNS = {
 
 
 def number(value: float | None, digits: int = 3) -> str:
-    """A number for reading: so many significant digits, powers of ten written out, a dash for none.
-
-    >>> number(0.166667), number(3.2e-9), number(None), number(12345.0)
-    ('0.167', '3.2×10⁻⁹', '–', '1.23×10⁴')
-    """
+    """A number for reading: so many significant digits, powers of ten written out, a dash for none."""
     if value is None or math.isnan(value):
         return "–"
     if math.isinf(value):
@@ -44,11 +40,7 @@ def number(value: float | None, digits: int = 3) -> str:
 
 
 def percent(value: float | None) -> str:
-    """A share in percent, as people read it.
-
-    >>> percent(0.1), percent(0.0314), percent(12.3), percent(None)
-    ('10 %', '3.1 %', '1230 %', '–')
-    """
+    """A share in percent, as people read it."""
     if value is None:
         return "–"
     size = 100 * value
@@ -56,11 +48,7 @@ def percent(value: float | None) -> str:
 
 
 def times(value: float | None) -> str:
-    """A change of a norm in words.
-
-    >>> times(0.01), times(3.0), times(1.0)
-    ('÷ 100', '× 3.00', '× 1.00')
-    """
+    """A change of a norm in words."""
     if value is None:
         return "–"
     if value == 0:
@@ -69,38 +57,22 @@ def times(value: float | None) -> str:
 
 
 def shape(sizes: Sequence[int] | None) -> str:
-    """The shape of one example.
-
-    >>> shape((16, 8, 8)), shape((10,)), shape(())
-    ('16×8×8', '10', '1')
-    """
+    """The shape of one example."""
     return "–" if sizes is None else "×".join(str(size) for size in sizes) or "1"
 
 
 def tone(word: str, trains: bool = True) -> str:
-    """The tone of a status: some are a fault in a network that does not train and a remark in one that does.
-
-    >>> tone("keeps"), tone("grows"), tone("grows", trains=False)
-    ('good', 'mild', 'bad')
-    """
+    """The tone of a status: some are a fault in a network that does not train and a remark in one that does."""
     return "bad" if not trains and word in ("shrinks", "grows", "saturated") else TONES.get(word, "mild")
 
 
 def chance(value: float) -> str:
-    """A probability in whole percent, never quite sure.
-
-    >>> chance(0.974), chance(0.9999), chance(0.0)
-    ('97 %', '> 99 %', '< 1 %')
-    """
+    """A probability in whole percent, never quite sure."""
     return "< 1 %" if value < 0.005 else "> 99 %" if value > 0.994 else f"{value:.0%}".replace("%", " %")
 
 
 def rate(value: float | None) -> str:
-    """A learning rate in two digits, as it would be typed.
-
-    >>> rate(0.003), rate(0.0316), rate(3e-5), rate(10.0), rate(0.0)
-    ('0.003', '0.032', '3×10⁻⁵', '10', 'none')
-    """
+    """A learning rate in two digits, as it would be typed."""
     return "none" if not value else number(value, 2) if value < 1e-4 else f"{value:.2g}"
 
 
@@ -111,21 +83,13 @@ def evidence(checkup: Mapping[str, Any], recipe: Mapping[str, Any]) -> str:
 
 
 def brief(layer: str) -> str:
-    """The name of a layer, without saying twice what both ends of it share.
-
-    >>> brief("body.3.linear1 … body.3.linear2"), brief("body.3")
-    ('body.3.linear1 … linear2', 'body.3')
-    """
+    """The name of a layer, without saying twice what both ends of it share."""
     first, dots, last = layer.partition(" … ")
     return f"{first}{dots}{within(last, first).lstrip('….')}"
 
 
 def within(part: str, layer: str) -> str:
-    """The path of a part from its layer on, or from the last module on that has both in it.
-
-    >>> within("blocks.3.conv1", "blocks.3"), within("blocks.3.norm", "blocks.3.linear"), within("up.1", "up.0")
-    ('.conv1', '…norm', 'up.1')
-    """
+    """The path of a part from its layer on, or from the last module on that has both in it."""
     first = layer.partition(" … ")[0]
     if part.startswith(f"{first}."):
         return part.removeprefix(first)
@@ -136,20 +100,12 @@ def within(part: str, layer: str) -> str:
 
 
 def update(value: float | None) -> str:
-    """The size of a step relative to the weights; those that start at zero have no such size.
-
-    >>> update(0.0123), update(1e297), update(None)
-    ('0.012', 'from 0', '')
-    """
+    """The size of a step relative to the weights; those that start at zero have no such size."""
     return "" if value is None else "from 0" if value > 1e9 else number(value, 2)
 
 
 def with_error(value: float | None, error: float | None) -> str:
-    """A number and its standard error, whose first digit is the last one of the number.
-
-    >>> with_error(0.17491, 0.00071), with_error(1.0, 0.02), with_error(65.8, 12.0)
-    ('0.1749 ± 0.0007', '1.00 ± 0.02', '66 ± 12')
-    """
+    """A number and its standard error, whose first digit is the last one of the number."""
     if value is None or error is None or error < 1e-5 * abs(value):  # nothing was left to chance
         return number(value)
     if not 1e-3 <= abs(value) < 1e4:
