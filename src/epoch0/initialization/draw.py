@@ -103,11 +103,27 @@ _ATTENTION = 2
 def draw_attentions(tape: Tape, layers: tuple[Layer, ...], plan: Plan, seed: int) -> tuple[list[LayerInit], list[str]]:
     """Fill the parameters of the attentions of residual blocks that are not kept; biases become 0."""
     rows, changed = list[LayerInit](), list[str]()
-    for layer in layers:
-        if layer.kind == "residual block" and layer.name not in plan.kept:
-            for op in events_of(tape, layer):
-                more, names = _draw(tape, op, layer.name, 1 / max(plan.blocks, 1), seed)
-                rows, changed = rows + more, changed + names
+    blocks = [layer for layer in layers if layer.kind == "residual block" and layer.name not in plan.kept]
+    every = [(layer.name, op) for layer in blocks for op in events_of(tape, layer) if in_projection(op) is not None]
+    for layer, op in every:
+        assert op.call is not None
+        for place, parts, gain in ((5, 3, 1.0), (11, 1, 1 / max(plan.blocks, 1))):
+            values = [value.detach() for value in op.call.args[place : place + 2] if isinstance(value, Tensor)]
+            names = [tape.name_of(value) for value in values]
+            if not all(names):
+                continue
+            weight, size = values[0], values[0].shape[1]
+            before = float(weight.double().square().mean().sqrt()) * size**0.5
+            source = named(seed, _ATTENTION, names[0])
+            weight.copy_(torch.cat([orthogonal(size, size, source) for _ in range(parts)]) * gain**0.5)
+            for bias in values[1:]:
+                bias.zero_()
+            words = "queries, keys and values of unit size" if parts > 1 else "ends a branch"
+            rows.append(LayerInit(
+                names[0], op.module, layer, "attention", "none", size, 1.0, before, gain**0.5, 0.0, float("nan"), gain,
+                None, None, words,
+            ))  # fmt: skip
+            changed += names
     return rows, changed
 
 
@@ -117,30 +133,6 @@ def in_projection(op: Op) -> Tensor | None:
         return None
     weight = op.call.args[5] if len(op.call.args) > 11 else None
     return weight.detach() if isinstance(weight, Tensor) and weight.shape[0] == 3 * weight.shape[1] else None
-
-
-def _draw(tape: Tape, op: Op, layer: str, share: float, seed: int) -> tuple[list[LayerInit], list[str]]:
-    rows, changed = list[LayerInit](), list[str]()
-    if in_projection(op) is None or op.call is None:
-        return rows, changed
-    for place, parts, gain in ((5, 3, 1.0), (11, 1, share)):
-        values = [value.detach() for value in op.call.args[place : place + 2] if isinstance(value, Tensor)]
-        names = [tape.name_of(value) for value in values]
-        if not all(names):
-            continue
-        weight, size = values[0], values[0].shape[1]
-        before = float(weight.double().square().mean().sqrt()) * size**0.5
-        source = named(seed, _ATTENTION, names[0])
-        weight.copy_(torch.cat([orthogonal(size, size, source) for _ in range(parts)]) * gain**0.5)
-        for bias in values[1:]:
-            bias.zero_()
-        words = "queries, keys and values of unit size" if parts > 1 else "ends a branch"
-        rows.append(LayerInit(
-            names[0], op.module, layer, "attention", "none", size, 1.0, before, gain**0.5, 0.0, float("nan"), gain,
-            None, None, words,
-        ))  # fmt: skip
-        changed += names
-    return rows, changed
 
 
 INPUT = -1  # among the origins of a tensor: the input itself

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from epoch0.activations import Activation
+from epoch0.measure.law_rules import in_words
 from epoch0.tracing.graph import Op, made_activation
 from epoch0.tracing.layers import needed
 from epoch0.tracing.operations import MOVES
@@ -32,9 +33,9 @@ class Affine:
         return self.factor.to(like.dtype).reshape(shape), self.offset.to(like.dtype).reshape(shape)
 
 
-def affine_of(tape: Tape, op: Op) -> Affine | None:
+def affine_of(tape: Tape, op: Op | None) -> Affine | None:
     """The affine map that a batch or instance norm is; None if it takes the statistics of the batch."""
-    if tape.batch_norm != "eval" or op.name not in ("batch_norm", "instance_norm"):
+    if op is None or tape.batch_norm != "eval" or op.name not in ("batch_norm", "instance_norm"):
         return None
     mean, var, weight, bias = (op.given.get(name) for name in ("running_mean", "running_var", "weight", "bias"))
     if not isinstance(mean, Tensor) or not isinstance(var, Tensor):
@@ -105,9 +106,9 @@ class Follower:
                 affine, passed = op, True
             elif is_linear(op) or fixed:
                 known = active or not self._activation_ahead(op.outputs[0])
-                reasons += [] if known else [_word(op.name)]
+                reasons += [] if known else [in_words(op.name)]
             elif not known:
-                reasons.append(_word(op.name))
+                reasons.append(in_words(op.name))
             linear = linear and (known or passed)
             if linear and active == (activation is not None) and not passed:
                 trail.append(op)
@@ -144,16 +145,10 @@ class Follower:
         return None
 
     def _pointwise(self, op: Op, nodes: set[int], start: int) -> bool:
-        return (
-            bool(op.inputs)
-            and set(op.inputs) <= nodes
-            and (op.elementwise or op.meaning.arithmetic)
-            and op.call is not None
-            and not op.cut
-            and op.results == 1
-            and self.tape.nodes[op.outputs[0]].shape == self.tape.nodes[start].shape
-            and (op.call.key is not None or op.rule is not None)
-        )
+        if not op.inputs or not set(op.inputs) <= nodes or op.call is None or op.cut or op.results != 1:
+            return False
+        same = self.tape.nodes[op.outputs[0]].shape == self.tape.nodes[start].shape
+        return same and (op.elementwise or op.meaning.arithmetic) and (op.call.key is not None or op.rule is not None)
 
 
 def _ancestors(last: Op, steps: list[Op]) -> list[Op]:
@@ -212,7 +207,3 @@ def is_scaling(op: Op) -> bool:
 
 def _is_bias(op: Op) -> bool:
     return op.name == "add" and len(op.weights) == 1 and op.call is not None and len(op.call.constants()) == 1
-
-
-def _word(name: str) -> str:
-    return "max pool" if "max_pool" in name else name.replace("_", " ")

@@ -14,10 +14,10 @@ from torch.nn.utils.prune import BasePruningMethod
 from epoch0.arguments import BatchNorm, Positive, Seed, Size, Std, checked, refuse_lazy
 from epoch0.errors import InputError
 from epoch0.initialization.draw import KINDS, draw_attentions, draw_biases, draw_weights
-from epoch0.initialization.plan import layer_targets, make_plan
+from epoch0.initialization.plan import make_plan
 from epoch0.initialization.result import Initialization, notes, row
 from epoch0.initialization.scale import Pass, apply, measured_rounds
-from epoch0.initialization.sites import Plan, Site, apply_masks, find_sites
+from epoch0.initialization.sites import Plan, apply_masks, find_sites
 from epoch0.interrupts import whole
 from epoch0.seeds import generator
 from epoch0.tracing.call import Forward
@@ -107,7 +107,11 @@ def initialize(
     refuse_lazy(model, written=True)
     with tape(model, x, forward=forward, batch_norm=batch_norm) as record:
         require_nonlinearity(record)
-        sites, untouched = _sites(record, masks, seed)
+        sites, untouched = find_sites(record, seed)
+        if not sites:
+            reasons = "; ".join(f"{name}: {reason}" for name, reason in list(untouched.items())[:5])
+            raise InputError(f"no weight of the model can be set{': ' + reasons if reasons else ', it has none'}.")
+        apply_masks(sites, masks)
         found = layers(record)
         plan = make_plan(record, found, sites, target, residual, weights, mirrored and chi is None)
         biases = _prepare(record, plan, weights, bias_std, seed)
@@ -122,22 +126,17 @@ def initialize(
         factors = {name: norm.factor for norm in plan.norms for name in norm.parameters}
         changed = [s.site.name for s in plan.steps if not s.kept] + list(biases) + list(factors) + drawn
         values = {name: record.model.get_parameter(name).detach().clone() for name in changed}
+        # what a fresh perturbation finds in each layer when all is set
+        for step in plan.steps:
+            if step.layer.kind != "residual block" and (had := plan.layer_targets[step.layer.name]) is not None:
+                plan.layer_targets[step.layer.name] = had * step.fresh
         result = Initialization(
-            (*(row(step, plan, biases, gains) for step in plan.steps), *attentions), layer_targets(plan),
+            (*(row(step, plan, biases, gains) for step in plan.steps), *attentions), plan.layer_targets,
             {name: why for name, why in untouched.items() if name not in drawn}, factors, target, method, plan.blocks,
             residual, rounds, seed, (*remarks, *record.notes, *notes(plan, record, off, rounds)),
         )  # fmt: skip
     write_parameters(bare(model), values)
     return result
-
-
-def _sites(record: Tape, masks: Mapping[str, Tensor] | None, seed: int) -> tuple[list[Site], dict[str, str]]:
-    sites, untouched = find_sites(record, seed)
-    if not sites:
-        reasons = "; ".join(f"{name}: {reason}" for name, reason in list(untouched.items())[:5])
-        raise InputError(f"no weight of the model can be set{': ' + reasons if reasons else ', it has none'}.")
-    apply_masks(sites, masks)
-    return sites, untouched
 
 
 def _prepare(record: Tape, plan: Plan, weights: str, bias_std: float | None, seed: int) -> dict[str, Tensor]:
@@ -193,11 +192,7 @@ _INPUT = 4
 
 
 def gaussian_input(model: nn.Module, seed: int) -> Tensor:
-    """A batch of Gaussian inputs that the model takes.
-
-    >>> gaussian_input(nn.Sequential(nn.Linear(20, 5), nn.ReLU()), 0).shape
-    torch.Size([64, 20])
-    """
+    """A batch of Gaussian inputs that the model takes."""
     model = bare(model)
     check_model(model)
     parameter = next(p for p in model.parameters() if p.is_floating_point())

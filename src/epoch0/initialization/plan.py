@@ -65,33 +65,19 @@ def make_plan(
     for norm in plan.norms:
         if weights != "keep":
             tape.model.get_parameter(norm.weight).detach().fill_(1.0)
-    for step in steps:
-        _measure_trail(tape, step)
+    for step in steps:  # what the linear operations behind it do to noise with the profile of its zero-padded borders
+        site, trail = step.site, step.follow.trail
+        if trail:
+            ones = tape.x.new_ones((1, *tape.nodes[site.op.inputs[0]].shape[1:]))
+            weight = torch.ones_like(site.view) if site.mask is None else site.mask.to(ones.dtype)
+            profile = site.responses(ones, weight)
+            step.averages, step.scaled = stretch(tape, trail, profile / profile.mean())
+        step.averages *= averages_among(tape, step.follow.averages)
     _lead_in(tape, plan, layers[0])
     for layer in layers:
         found, close = blocks.get(layer.name), closed.get(layer.name)
         plan.layer_targets[layer.name] = _layer_target(tape, plan, layer, found, close, follower, target, share)
     return plan
-
-
-def layer_targets(plan: Plan) -> dict[str, float | None]:
-    """What a fresh perturbation finds in each layer when all is set; None where that is not known."""
-    found = dict(plan.layer_targets)
-    for step in plan.steps:
-        if step.layer.kind != "residual block" and (target := found[step.layer.name]) is not None:
-            found[step.layer.name] = target * step.fresh
-    return found
-
-
-def _measure_trail(tape: Tape, step: Step) -> None:
-    """What the linear operations behind a step do to noise that has the profile of its zero-padded borders."""
-    site, follow = step.site, step.follow
-    if follow.trail:
-        ones = tape.x.new_ones((1, *tape.nodes[site.op.inputs[0]].shape[1:]))
-        weight = torch.ones_like(site.view) if site.mask is None else site.mask.to(ones.dtype)
-        profile = site.responses(ones, weight)
-        step.averages, step.scaled = stretch(tape, follow.trail, profile / profile.mean())
-    step.averages *= averages_among(tape, follow.averages)
 
 
 def _close(tape: Tape, plan: Plan, layer: Layer, found: Branch, share: float, residual: str) -> Step | NormStep | None:
@@ -123,12 +109,7 @@ def _close(tape: Tape, plan: Plan, layer: Layer, found: Branch, share: float, re
 
 def _lead_in(tape: Tape, plan: Plan, layer: Layer) -> None:
     """Count what lies between the input and the first weights, if it changes more than the places of entries."""
-    events = events_of(tape, layer)
-    before = []
-    for event in events:
-        if event.kind:
-            break
-        before.append(event)
+    before = list(itertools.takewhile(lambda event: not event.kind, events_of(tape, layer)))
     inside = [step for step in plan.steps if step.layer is layer]
     if layer.weighted == 1 and len(inside) == 1:
         inside[0].lead = averages_among(tape, tuple(before))

@@ -71,20 +71,11 @@ class Initialization(Result):
 
     def to_dict(self) -> dict[str, Any]:
         """Everything as plain numbers, strings, lists and dicts."""
-        found = asdict(self)
-        return {**found, "layers": list(found["layers"]), "notes": list(self.notes)}
-
-    def rows(self) -> list[dict[str, Any]]:
-        """One row a weighted operation, as in :class:`LayerInit`."""
-        return [asdict(layer) for layer in self.layers]
+        return {**asdict(self), "layers": self.rows(), "notes": list(self.notes)}
 
 
 def left_alone(untouched: Mapping[str, str], most: int = 5) -> list[str]:
-    """One line a name, and one for all names of a reason that holds for many.
-
-    >>> left_alone({"a": "no use", "b": "frozen", "c": "frozen", "d": "frozen"}, 2)
-    ['left alone: a (no use)', 'left alone: b, c and 1 more (frozen)']
-    """
+    """One line a name, and one for all names of a reason that holds for many."""
     by_reason: dict[str, list[str]] = {}
     for name, reason in untouched.items():
         by_reason.setdefault(reason, []).append(name)

@@ -28,7 +28,7 @@ from torch import Tensor
 from epoch0.activations import Activation
 from epoch0.errors import InputError
 from epoch0.initialization.draw import swapped
-from epoch0.initialization.follow import Affine, affine_of
+from epoch0.initialization.follow import affine_of
 from epoch0.initialization.sites import NormStep, Plan, Step
 from epoch0.measure.passes import passes
 from epoch0.seeds import generator, numpy_generator
@@ -291,15 +291,11 @@ class Pass:
             x = (x - swapped(x, site.op.kind)) / math.sqrt(2)  # the rest goes out in the weights
         square = site.through(x.square())
         share = site.through(torch.ones_like(x[:1])).expand_as(square)
-        fixed = self._fixed(step)
+        fixed = affine_of(self.tape, step.follow.affine)
         if fixed is None:
             return places(_flat(square, 1, -1), _flat(share, 1, -1))
         squares, shares = (_flat(t.movedim(1, 0), t.shape[1], -1) for t in (square, share))
         return places(squares, shares, _flat(fixed.factor), _flat(fixed.offset))
-
-    def _fixed(self, step: Step) -> Affine | None:
-        """The norm with running statistics between the weights and the activation."""
-        return None if step.follow.affine is None else affine_of(self.tape, step.follow.affine)
 
     def _seen(self, step: Step, output: Tensor) -> Places:
         """Variances over the units of each example, of the pre-activations themselves."""
@@ -307,7 +303,7 @@ class Pass:
         rows = h.shape[0] if h.shape[:1] == self.tape.x.shape[:1] else 1
         square = np.asarray(h.double().reshape(rows, -1).square().mean(1).cpu())
         share = np.full_like(square, step.site.density)
-        fixed = self._fixed(step)
+        fixed = affine_of(self.tape, step.follow.affine)
         if fixed is None:
             return Places(square, share, np.ones(1), np.zeros(1))
         return places(square[None], share[None], _flat(fixed.factor), _flat(fixed.offset))
@@ -328,7 +324,7 @@ class Pass:
         gains = site.responses(torch.ones_like(x[:1]), site.used().square()).expand_as(h)
         bias = self.biases.get(site.bias)
         offsets = torch.zeros_like(h[:1]) if bias is None else _beside(bias, site.op.kind, h.dim())
-        fixed = self._fixed(step)
+        fixed = affine_of(self.tape, step.follow.affine)
         if fixed is not None:
             factors, shifts = fixed.beside(h)
             gains, h, offsets = gains * factors**2, h * factors, offsets * factors + shifts
