@@ -129,12 +129,13 @@ class Examination:
 
     def __reduce__(self) -> Any:
         """Copied and pickled as the class that it was made from."""
-        return _restored, (type(self).__mro__[1], vars(self))
+        return Examination.__new__, (type(self).__mro__[1],), vars(self)
 
     def examine(self, model: nn.Module, batch: Callable[[], Any], folder: str | Path, **own: Any) -> Path | None:
         """Make the checkup of a model that is about to be trained, and write its page; gives back where that is."""
         with unchanged(model):  # a loader that begins draws random numbers, which training is to draw, too
-            model.__dict__["log"] = model.__dict__["log_dict"] = _nothing
+            # a LightningModule has no step to log to yet
+            model.__dict__["log"] = model.__dict__["log_dict"] = lambda *given, **named: None
             given = batch() if self.batch is None else self.batch
             self.found = checkup(model, given, **{**own, **self.settings})
         if self.page is False:
@@ -218,13 +219,3 @@ def _base(library: tuple[str, ...], name: str, user: str) -> Any:
             continue
     package = library[0].partition(".")[0]
     raise InputError(f"the callback of {user} needs {package}, which is not installed: pip install {package}") from None
-
-
-def _restored(kind: Any, state: dict[str, Any]) -> Any:
-    made = kind.__new__(kind)
-    vars(made).update(state)
-    return made
-
-
-def _nothing(*given: Any, **named: Any) -> None:
-    """In the place of ``log`` of a LightningModule, which has no step to log to yet."""

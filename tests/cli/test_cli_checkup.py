@@ -71,7 +71,7 @@ def test_batch_from_a_file(asked: dict[str, Any]) -> None:
 @pytest.mark.parametrize(("flag", "wanted"), [((), None), (("--trial",), True), (("--no-trial",), False)])
 def test_trial_and_depth(asked: dict[str, Any], flag: tuple[str, ...], wanted: bool | None) -> None:
     assert epoch0("checkup", "nets.py:build", "--input-shape", "4", *flag)[0] == 0
-    assert asked["settings"].get("trial") is wanted and asked["report"].printed == {}
+    assert asked["settings"].get("trial") is wanted and asked["report"].printed == {"depth": None}
     assert epoch0("checkup", "nets.py:build", "--input-shape", "4", *flag, "--depth", 2)[0] == 0
     assert asked["report"].printed == {"depth": 2}
     assert epoch0("checkup", "nets.py:build", "--input-shape", "4", "--depth", "-1")[0] == 2

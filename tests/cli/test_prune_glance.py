@@ -10,12 +10,12 @@ import torch
 from torch import nn
 
 import epoch0 as e0
-from epoch0.cli._prune import _Judge
+from epoch0.cli._prune import _verdict
 from epoch0.meter import Stages
 
 
 def judged(net: nn.Module, x: torch.Tensor, y: torch.Tensor, batch_norm: str = "train") -> str:
-    return _Judge(SimpleNamespace(x=x, targets=y), batch_norm, 3).verdict(net)  # type: ignore[arg-type]
+    return _verdict(net, SimpleNamespace(x=x, targets=y), batch_norm, 3)  # type: ignore[arg-type]
 
 
 def pooled() -> nn.Module:

@@ -15,8 +15,6 @@ from epoch0.meter import Meter
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from epoch0.regions import PlanePartition
-
 Model = Annotated[
     str,
     typer.Argument(
@@ -41,17 +39,16 @@ BatchOrFile = Annotated[
         "model's arguments.",
     ),
 ]
-BatchNorm = Literal["train", "eval"]
 How = Literal["theory", "measured"]
 Seed = Annotated[int, typer.Option(help="Names the random directions, inputs and weights.")]
-
 Points = "Each is the number of an example of the data, origin, or coordinates with commas."
-
 Trial = Annotated[
     bool | None,
     typer.Option("--trial/--no-trial", help="Train a copy for a few steps; by default where that takes seconds."),
 ]
-Norm = Annotated[BatchNorm, typer.Option(help="Batch norm as training sees it, or with its running statistics.")]
+Norm = Annotated[
+    Literal["train", "eval"], typer.Option(help="Batch norm as training sees it, or with its running statistics.")
+]
 
 
 def register(app: typer.Typer) -> None:
@@ -103,8 +100,11 @@ def checkup(
     as_json: Json = False,
 ) -> None:
     """Tell what a model is before training: whether it trains, why, where, and what to change."""
+    import torch
+
     from epoch0 import models
     from epoch0.diagnosis import checkup as examine
+    from epoch0.initialization import initialize, save
 
     for path, what, endings in ((fix, "weights", [".safetensors"]), (html, "page", [])):
         if path is not None:
@@ -113,7 +113,7 @@ def checkup(
         raise InputError("--stream takes hf:config.json, and no --fix or --fail-on.")
     if dry_run and not stream:
         raise InputError("--dry-run says what --stream would take; give both.")
-    with _empty(stream):
+    with torch.device("meta") if stream else nullcontext():  # without memory for weights
         program = models.load_program(model, weights=None if stream else weights, seed=seed)
     network = program.pop("model")
     if program:
@@ -125,11 +125,10 @@ def checkup(
             network, data=data_name, input_shape=input_shape, batch=batch, spec=model, seed=seed, data_dir=data_dir
         )
     settings = dict[str, Any](
-        batch_norm=batch_norm, trial=trial, remedies=None if fix is None else False, seed=seed, name=model
-    )
-    settings |= {**program, "seconds": seconds}
-    settings |= {"directions": directions, "sparsity": sparsity}
-    settings["stream"] = weights if stream and weights else stream
+        batch_norm=batch_norm, trial=trial, remedies=None if fix is None else False, seed=seed, name=model,
+        inputs=given.description, seconds=seconds, directions=directions, sparsity=sparsity,
+        stream=weights if stream and weights else stream, **program,
+    )  # fmt: skip
     if dry_run:
         from epoch0.diagnosis.checkup import made_up
         from epoch0.diagnosis.streaming import plan
@@ -138,36 +137,31 @@ def checkup(
         call = Call.of(network, given.x, given.targets, empty=True)
         typer.echo(str(plan(call, lambda output: made_up(call.batch, output, seed)[0], directions or 2, seed, weights)))
         return
-    folded = {} if depth is None else {"depth": depth}
     with _progress() as settings["tell"]:
-        before = examine(network, given.x, given.targets, inputs=given.description, **settings)
-    if fix is None:
-        if html is not None:
-            before.to_html(html)
-        if as_json:
-            print_json(before.to_dict())
-        else:
-            before.print(**folded)
-            _say_page(html)
-        _leave(before, fail_on)
-        return
-    from epoch0.initialization import initialize, save
-
-    done = initialize(network, method=method, x=given.x, batch_norm=batch_norm, seed=seed)
-    with _progress() as settings["tell"]:
-        after = examine(network, given.x, given.targets, inputs=given.description, **settings)
-    save(network, fix)
-    compared = before.compare(after, (done.summary, *done.notes))
+        last = examine(network, given.x, given.targets, **settings)
+    found: Any = last
+    if fix is not None:
+        done = initialize(network, method=method, x=given.x, batch_norm=batch_norm, seed=seed)
+        with _progress() as settings["tell"]:
+            last = examine(network, given.x, given.targets, **settings)
+        save(network, fix)
+        found = found.compare(last, (done.summary, *done.notes))
     if html is not None:
-        compared.to_html(html)
+        found.to_html(html)
     if as_json:
-        print_json({"initialization": done.to_dict(), **compared.to_dict()})
+        print_json(found.to_dict() if fix is None else {"initialization": done.to_dict(), **found.to_dict()})
+    elif fix is None:
+        last.print(depth=depth)
     else:
         typer.echo(f"{done}\n")
-        compared.print()
+        found.print()
         typer.echo(f"weights: {fix}")
-        _say_page(html)
-    _leave(after, fail_on)
+    if html is not None and not as_json:
+        typer.echo(f"page: {html}")
+    at_fault = last.faults if fail_on == "fault" else ()
+    if at_fault or (fail_on == "hard" and not last.trains):
+        typer.echo(f"failed: {at_fault[0] if at_fault else last.verdict}", err=True)
+        raise typer.Exit(1)
 
 
 def init(
@@ -210,10 +204,11 @@ def init(
         network, data=data_name, input_shape=input_shape, batch=batch, spec=model, seed=seed, data_dir=data_dir
     )
     settings = dict[str, Any](batch_norm=batch_norm, trial=trial, remedies=False, seed=seed, name=model)
-    before = examine(network, given.x, given.targets, inputs=given.description, **settings)
+    settings |= {"inputs": given.description}
+    before = examine(network, given.x, given.targets, **settings)
     wanted = dict[str, Any](chi=chi, method=method, bias_std=bias_std, weights=draw, residual=residual)
     done = initialize(network, x=given.x, batch_norm=batch_norm, seed=seed, **wanted)
-    after = examine(network, given.x, given.targets, inputs=given.description, **settings)
+    after = examine(network, given.x, given.targets, **settings)
     save(network, out)
     if as_json:
         print_json({"initialization": done.to_dict(), "before": before.to_dict(), "after": after.to_dict()})
@@ -232,15 +227,6 @@ def _chi(at: str) -> float | None:
 
 
 @contextmanager
-def _empty(stream: bool) -> Iterator[None]:
-    """Where a model is built without memory for its weights."""
-    import torch
-
-    with torch.device("meta") if stream else nullcontext():
-        yield
-
-
-@contextmanager
 def _progress() -> Iterator[Callable[[str, float], None]]:
     """A bar that names the part of a checkup that runs."""
     meter = Meter("checkup", transient=True)
@@ -249,24 +235,6 @@ def _progress() -> Iterator[Callable[[str, float], None]]:
         yield lambda part, share: meter.show(share, part, lambda: f"{part}, {share:.0%} done")
     finally:
         meter.end()
-
-
-def _leave(report: Any, fail_on: str) -> None:
-    """Leave with 1 if the verdict is as bad as that."""
-    if fail_on == "fault" and report.faults:
-        typer.echo(f"failed: {report.faults[0]}", err=True)
-        raise typer.Exit(1)
-    if fail_on == "hard":
-        try:
-            report.raise_for_verdict()
-        except InputError:  # its message is the report, which was printed
-            typer.echo(f"failed: {report.verdict}", err=True)
-            raise typer.Exit(1) from None
-
-
-def _say_page(html: Path | None) -> None:
-    if html is not None:
-        typer.echo(f"page: {html}")
 
 
 def regions(
@@ -310,64 +278,41 @@ def regions(
     if plot is not None:
         check_picture(plot)
     network = models.load_model(model, weights=weights, seed=seed).eval()
+    work = dict[str, Any](memory=memory, workers=workers)
     given = models.inputs_for(
         network, data=data_name, input_shape=input_shape, batch=10_000, seed=seed, data_dir=data_dir
     ).x.double()
     where = [_point(text, given) for text in line or plane or ()]
-    if plane is not None:
-        window = exact.through(*where, margin=margin)
-        if count_only:
-            with Shown("regions") as shown:
-                number = exact.count(network, window, memory=memory, workers=workers, progress=shown)
-            _say({"regions": number}, as_json)
-            return
-        with Shown("regions") as shown:
-            found = exact.on_plane(network, window, memory=memory, workers=workers, progress=shown)
-        if plot is not None:
-            save_picture(found.plot(), plot)
-        _say_plane(found, plot, as_json)
-        return
-    with Shown("regions") as shown:
-        cut = exact.on_line(network, *where, kind=kind, memory=memory, workers=workers, progress=shown)
-    assert isinstance(cut, exact.LinePartition)  # two single points give one line
+    with Shown("regions") as work["progress"]:
+        found: Any
+        if plane is None:
+            found = exact.on_line(network, *where, kind=kind, **work)
+            number = found.count
+        elif count_only:
+            number = exact.count(network, exact.through(*where, margin=margin), **work)
+        else:
+            found = exact.on_plane(network, exact.through(*where, margin=margin), **work)
     if count_only:
-        _say({"regions": cut.count}, as_json)
-    elif as_json:
-        owners = zip(cut.breakpoints.tolist(), cut.owner, strict=True)
-        names = ("t", "layer", "neuron", "face")
-        breaks = [dict(zip(names, (t, *owner), strict=True)) for t, owner in owners]
-        print_json({**_counts(cut), "breakpoints": breaks, **_told(cut, cut.certificate)})
-    else:
-        typer.echo(f"{cut}\n  linear regions: {cut.linear_count}")
-
-
-def _say_plane(found: "PlanePartition", plot: Path | None, as_json: bool) -> None:
-    certificate = found.verify()
+        print_json({"regions": number}) if as_json else typer.echo(f"{number} regions")
+        return
+    if plot is not None:
+        save_picture(found.plot(), plot)
+    certificate = found.certificate if plane is None else found.verify()
     if as_json:
-        sizes = {"vertices": len(found.vertices), "edges": len(found.edges), "area": found.window.area}
-        print_json({**_counts(found), **sizes, **_told(found, certificate)})
-    else:
-        distinct = "all patterns differ" if certificate.distinct else "patterns REPEAT"
-        typer.echo(f"{found}\n  linear regions: {found.linear_count}; {distinct}")
-        if plot is not None:
-            typer.echo(f"picture: {plot}")
-
-
-def _counts(found: Any) -> dict[str, Any]:
-    layers = dict(zip(found.layers, found.per_layer, strict=True))
-    numbers = {"regions": found.count, "linear_regions": found.linear_count, "neurons": found.neurons}
-    return {**numbers, "per_layer": layers}
-
-
-def _told(found: Any, certificate: Any) -> dict[str, Any]:
-    return {"certificate": certificate.to_dict(), "notes": list(found.notes)}
-
-
-def _say(found: dict[str, Any], as_json: bool) -> None:
-    if as_json:
-        print_json(found)
-    else:
-        typer.echo("\n".join(f"{value} {name}" for name, value in found.items()))
+        numbers = {"regions": found.count, "linear_regions": found.linear_count, "neurons": found.neurons}
+        numbers["per_layer"] = dict(zip(found.layers, found.per_layer, strict=True))
+        if plane is None:
+            owners = zip(found.breakpoints.tolist(), found.owner, strict=True)
+            names = ("t", "layer", "neuron", "face")
+            numbers["breakpoints"] = [dict(zip(names, (t, *owner), strict=True)) for t, owner in owners]
+        else:
+            numbers |= {"vertices": len(found.vertices), "edges": len(found.edges), "area": found.window.area}
+        print_json({**numbers, "certificate": certificate.to_dict(), "notes": list(found.notes)})
+        return
+    distinct = "; all patterns differ" if certificate.distinct else "; patterns REPEAT"
+    typer.echo(f"{found}\n  linear regions: {found.linear_count}{distinct if plane is not None else ''}")
+    if plot is not None:
+        typer.echo(f"picture: {plot}")
 
 
 def _point(text: str, given: "Tensor") -> "Tensor":

@@ -3,8 +3,6 @@
 import functools
 import os
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -19,7 +17,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from epoch0.models import Inputs
-    from epoch0.prune import CriticalSparsity, Masks, Scores
+    from epoch0.prune import Masks, Scores
     from epoch0.prune.scores.scores import Listed
 
 
@@ -93,24 +91,25 @@ def prune(
     rounds, rescaling = known.rounds if steps is None else steps, None
     with Stages("prune", 3 + 2 * (rescale is not None)) as stage:
         stage("judging the model as it is")
-        judge = _Judge(given, batch_norm, seed)
-        verdicts = {"before": judge.verdict(network)}
+        verdicts = {"before": _verdict(network, given, batch_norm, seed)}
         stage(f"scoring by {score}")
         arguments: dict[str, Any] = {"sparsity": sparsity, "seed": seed, "batch_norm": batch_norm}
         arguments |= {"batches": [(given.x, given.targets)], "x": tuple(given.x.shape[1:])}
         arguments |= {"steps": rounds, "progress": stage.within}
-        with told() as said:
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always", UserWarning)
             scores, masks = _masks(network, known, arguments, options)
+        said = list(dict.fromkeys(str(warning.message) for warning in caught))
         critical = pruning.critical_sparsity(scores)
         summary = masks.summary(network, given.x)
         pruning.apply(network, masks)
         stage("judging the pruned model")
-        verdicts["pruned"] = judge.verdict(network)
+        verdicts["pruned"] = _verdict(network, given, batch_norm, seed)
         if rescale is not None:
             stage(f"rescaling ({rescale})")
             rescaling = pruning.rescale(network, method=rescale, x=given.x, seed=seed)
             stage("judging the rescaled model")
-            verdicts["rescaled"] = judge.verdict(network)
+            verdicts["rescaled"] = _verdict(network, given, batch_norm, seed)
         pruning.bake(network)
     # all or nothing: whatever cannot be done has failed by now
     if out is not None:
@@ -120,18 +119,21 @@ def prune(
     if as_json:
         told_of = {"model": model, "inputs": given.description, "method": scores.method, "summary": summary.to_dict()}
         limits = {"critical_sparsity": float(critical), "first_layer_to_vanish": critical.layer, "notes": said}
-        judged = {"verdicts": verdicts, "judged": judge.examined}
+        judged = {"verdicts": verdicts, "judged": EXAMINED}
         print_json({**told_of, **limits, **judged, "rescaling": rescaling and rescaling.to_dict()})
         return
     typer.echo(f"{scores.method}; {given.description}")
-    typer.echo(f"{summary}\n{_about(critical, rounds)}")
+    when = "" if rounds == 1 else " if all were removed in one round"
+    typer.echo(
+        f"{summary}\ncritical sparsity {float(critical):.4%}{when}: {critical.layer} is the first layer to vanish"
+    )
     for note in said:
         typer.echo(f"note: {note}")
     if summary.dead or summary.effective == 0:
         typer.echo(f"what helps: {_what_helps(float(critical), score, known.rounds)}")
     if rescaling is not None:
         typer.echo(f"\n{rescaling}")
-    typer.echo(f"\nverdicts ({judge.examined}):")
+    typer.echo(f"\nverdicts ({EXAMINED}):")
     for when, verdict in verdicts.items():
         typer.echo(f"{when + ':':<10}{verdict}")
     for what, path in files.items():
@@ -162,28 +164,18 @@ def check_steps(known: "Listed", steps: int | None, options: dict[str, Any]) -> 
         raise InputError(f"--score {name} has one threshold for all layers; leave --scope, --layers and --floor out.")
 
 
-class _Judge:
-    """Says each time, on the same examples, whether the model as it is would train."""
-
-    examined = "from the first step, without training"
-
-    def __init__(self, given: "Inputs", batch_norm: str, seed: int) -> None:
-        self.given, self.settings = given, dict[str, Any](batch_norm=batch_norm, seed=seed, trial=False, remedies=False)
-
-    def verdict(self, network: "nn.Module") -> str:
-        """The verdict of a checkup from the first step alone."""
-        from epoch0.diagnosis.checkup import checkup
-
-        try:
-            return checkup(network, self.given.x, self.given.targets, directions=2, **self.settings).verdict
-        except InputError as problem:
-            return f"cannot be judged: {problem}"
+EXAMINED = "from the first step, without training"
 
 
-def _about(critical: "CriticalSparsity", rounds: int) -> str:
-    """The critical sparsity in words."""
-    when = "" if rounds == 1 else " if all were removed in one round"
-    return f"critical sparsity {float(critical):.4%}{when}: {critical.layer} is the first layer to vanish"
+def _verdict(network: "nn.Module", given: "Inputs", batch_norm: str, seed: int) -> str:
+    """The verdict of a checkup from the first step alone."""
+    from epoch0.diagnosis.checkup import checkup
+
+    settings = dict[str, Any](batch_norm=batch_norm, seed=seed, directions=2, trial=False, remedies=False)
+    try:
+        return checkup(network, given.x, given.targets, **settings).verdict
+    except InputError as problem:
+        return f"cannot be judged: {problem}"
 
 
 def _what_helps(critical: float, score: str, usual: int) -> str:
@@ -192,15 +184,3 @@ def _what_helps(critical: float, score: str, usual: int) -> str:
     if score != "synflow":
         ways.append("--score synflow, which scores again after every round")
     return f"{', '.join(ways)}, or weights at the edge of chaos first (epoch0 init, then --weights)"
-
-
-@contextmanager
-def told() -> Iterator[list[str]]:
-    """Warnings of the library as notes, each once, in the order they came."""
-    said: list[str] = []
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always", UserWarning)
-        yield said
-    for warning in caught:
-        if str(warning.message) not in said:
-            said.append(str(warning.message))

@@ -16,8 +16,7 @@ Activation = Annotated[
 Density = Annotated[float, typer.Option(help="Fraction of the weights kept (alpha), in (0, 1].")]
 BiasStd = Annotated[float, typer.Option(help="sigma_b, the standard deviation of a bias.")]
 
-BIAS_STD = 0.2
-"""sigma_b of activations with a scale, unless another is asked for; those without (ReLU) need none."""
+BIAS_STD = 0.2  # sigma_b of activations with a scale, unless another is asked for; those without (ReLU) need none
 
 Eps = Annotated[float, typer.Option(help="Tolerance: squared norms within 1 ± eps in every layer, in (0, 1).")]
 Delta = Annotated[float, typer.Option(help="Probability of failure that is accepted, in (0, 1).")]

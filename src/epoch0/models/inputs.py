@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from epoch0 import data as datasets
 from epoch0.arguments import Seed, checked
-from epoch0.errors import InputError, check_finite, suggest
+from epoch0.errors import InputError, check_finite, first_line, suggest
 from epoch0.files import to_read
 from epoch0.initialization.files import read_tensors
 from epoch0.models.own_sizes import CLASSES, IMAGES, MOST, image_shape, is_transformers_model, named_inputs, patterned
@@ -22,11 +22,8 @@ from epoch0.tracing.guard import HALF, check_model, unchanged
 EXAMPLES = 64
 """Examples in a batch when nothing else is asked for: enough for batch statistics, small enough for a large model."""
 
-TRIED = 2
-"""Examples of the trial runs that find the layout."""
-
-INPUTS, TARGETS = ("x", "inputs"), ("y", "targets", "labels")
-"""Names of the one input and of the targets in a file."""
+TRIED = 2  # examples of the trial runs that find the layout
+INPUTS, TARGETS = ("x", "inputs"), ("y", "targets", "labels")  # names of the one input and of the targets in a file
 
 Attempt = tuple[str, Tensor]
 
@@ -78,11 +75,14 @@ def inputs_for(
         InputError: if both or an impossible source is asked for, or the model accepts no layout (each attempt is
             told).
     """
-    number, file = _number(batch)
-    if file is not None:
+    try:
+        number = None if batch is None else int(str(batch))
+    except ValueError:
         if data is not None or input_shape is not None:
-            raise InputError(f"the batch comes from {str(file)!r}; leave out --data and --input-shape.")
-        return Inputs(*batch_from(file, model))
+            raise InputError(f"the batch comes from {str(batch)!r}; leave out --data and --input-shape.") from None
+        return Inputs(*batch_from(str(batch), model))
+    if number is not None and number < 1:
+        raise InputError(f"a batch of {number} examples cannot be measured; ask for at least 1.")
     if data is not None and input_shape is not None:
         raise InputError(f"inputs come from data={data!r} or have a random input_shape={input_shape!r}; choose one.")
     own = data is None and input_shape is None
@@ -104,19 +104,6 @@ def inputs_for(
     if targets is not None:
         targets = targets.to(x.device)
     return Inputs(x, targets, f"{len(x)} examples of {what}{layout}{note}")
-
-
-def _number(batch: int | str | Path | None) -> tuple[int | None, Path | None]:
-    """How many examples are asked for, or the file that holds them."""
-    if batch is None:
-        return None, None
-    try:
-        number = int(str(batch))
-    except ValueError:
-        return None, Path(batch)  # type: ignore[arg-type]
-    if number < 1:
-        raise InputError(f"a batch of {number} examples cannot be measured; ask for at least 1.")
-    return number, None
 
 
 def _noise(shape: str | Sequence[int], batch: int, seed: int) -> tuple[list[Attempt], str]:
@@ -163,8 +150,7 @@ def _accepted(model: nn.Module, attempts: list[Attempt], what: str) -> tuple[str
                 model.eval()
                 outputs = model(x[:TRIED])
         except Exception as problem:
-            lines = str(problem).strip().splitlines() or [""]
-            refusals.append(f"shape {(len(x), *x.shape[1:])}: {type(problem).__name__}: {lines[0]}")
+            refusals.append(f"shape {(len(x), *x.shape[1:])}: {type(problem).__name__}: {first_line(problem)}")
             continue
         return layout, x, outputs
     tried = "; ".join(refusals)
@@ -202,19 +188,18 @@ def _times(sizes: tuple[int, ...]) -> str:
 def batch_from(path: str | Path, model: nn.Module) -> tuple[Any, Tensor | None, str]:
     """The batch in a file, its targets, and what they are in words; nothing is unpickled.
 
-    >>> np.savez("batch.npz", x=np.zeros((16, 64), np.float32), y=np.zeros(16, np.int64))
-    >>> batch_from("batch.npz", model)[2]
-    '16 examples of batch.npz: x (16, 64), y (16,)'
-
     An ``.npz`` or ``.safetensors`` holds ``x`` (or ``inputs``) for a model of one input, else the arguments of its
     forward by name; and, where there are any, targets ``y``, ``targets`` or ``labels``. What the forward names, stays
     in the batch: ``labels`` of a model of transformers.
     """
     path = to_read(path, "batch")
-    readers = {".npz": _npz, ".safetensors": _safetensors}
-    if path.suffix.lower() not in readers:
+    if (kind := path.suffix.lower()) not in (".npz", ".safetensors"):
         raise InputError(f"a batch comes as .npz or .safetensors, not {path.name!r}; a pickle is never opened.")
-    arrays = readers[path.suffix.lower()](path)
+    arrays = _npz(path) if kind == ".npz" else read_tensors(path, "batch")[0]
+    for name, array in arrays.items() if kind == ".safetensors" else ():
+        if array.dim() == 0 or len(array) == 0:
+            raise InputError(f"{name} in {path} has shape {tuple(array.shape)}; it needs at least one example.")
+        check_finite(f"{name} in {path}", array)
     if not arrays:
         raise InputError(f"{path} holds no arrays; it needs x, or the names of the model's arguments.")
     shapes = ", ".join(f"{name} {tuple(array.shape)}" for name, array in arrays.items())
@@ -246,12 +231,3 @@ def _npz(path: Path) -> dict[str, Tensor]:
         integers = torch.bool if array.dtype.kind == "b" else torch.long
         found[name] = tensor.to(torch.get_default_dtype() if floats else integers)
     return found
-
-
-def _safetensors(path: Path) -> dict[str, Tensor]:
-    arrays, _ = read_tensors(path, "batch")
-    for name, array in arrays.items():
-        if array.dim() == 0 or len(array) == 0:
-            raise InputError(f"{name} in {path} has shape {tuple(array.shape)}; it needs at least one example.")
-        check_finite(f"{name} in {path}", array)
-    return arrays

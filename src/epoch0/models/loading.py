@@ -11,7 +11,6 @@ import os
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import torch
@@ -22,15 +21,14 @@ from epoch0.arguments import Seed, checked
 from epoch0.errors import InputError, suggest
 from epoch0.files import to_read
 from epoch0.initialization.files import read_tensors
-from epoch0.models.objects import SHOWN, named_object, seeded, where
+from epoch0.models.objects import SHOWN, imported, named_object, seeded, where
 
 PICKLED = (".pt", ".pth", ".bin", ".ckpt", ".pkl", ".pickle")
 """File endings under which pickled weights travel; none of them is ever opened."""
 
 CONVERT = 'safetensors.torch.save_file(torch.load("{name}", weights_only=True), "{stem}.safetensors")'
 
-EXAMPLES = 100
-"""Examples in the batch of a program that names its data only."""
+EXAMPLES = 100  # examples in the batch of a program that names its data only
 
 PACKAGES = {"timm": "timm", "torchvision": "torchvision", "hf": "transformers"}
 """What stands before the colon, and the package that it asks for."""
@@ -165,7 +163,9 @@ def _pickle_refused(path: Path, instead: str) -> str:
 def _load_weights(model: nn.Module, path: Path) -> None:
     given, _ = read_tensors(path, "weights")
     own = model.state_dict()
-    missing = [name for name in own if name not in given and not _tied_to_given(own, name, given)]
+    # safetensors stores a tensor that is shared once, under one name
+    stored = {own[name].data_ptr() for name in given if name in own and own[name].numel()}
+    missing = [name for name in own if name not in given and own[name].data_ptr() not in stored]
     unexpected = [name for name in given if name not in own]
     shapes = [
         f"{name} is {tuple(given[name].shape)}, the model's {tuple(own[name].shape)}"
@@ -183,17 +183,8 @@ def _load_weights(model: nn.Module, path: Path) -> None:
     model.load_state_dict(given, strict=False)
 
 
-def _tied_to_given(own: dict[str, torch.Tensor], name: str, given: dict[str, torch.Tensor]) -> bool:
-    """Is this tensor shared with one that the file holds?  Safetensors stores a shared tensor once, under one name."""
-    mine = own[name]
-    return any(other in given and mine.data_ptr() == own[other].data_ptr() and mine.numel() > 0 for other in own)
-
-
 def library_model(spec: str, *, seed: int = 0) -> nn.Module:
     """A model of a library, with random weights.
-
-    >>> library_model("timm:resnet50")                          # doctest: +SKIP
-    >>> library_model("hf:gpt2/config.json")                    # doctest: +SKIP
 
     Built from code that is installed: nothing is downloaded, and no code that comes with a configuration is run. Of
     ``hf:`` the rest is a ``config.json`` of transformers, or its folder.
@@ -202,7 +193,10 @@ def library_model(spec: str, *, seed: int = 0) -> nn.Module:
     build = {"timm": _timm, "torchvision": _torchvision, "hf": _transformers}
     with seeded(seed), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about defaults of the library, which is not the user's code
-        package = _package(PACKAGES[source], spec)
+        needed = PACKAGES[source]
+        missing = f"{spec!r} needs the package {needed}, which is not installed: pip install {needed}"
+        hint = ". Its release must fit that of torch." if needed == "torchvision" else ""
+        package = imported(needed, missing, "package", hint)
         try:
             model = build[source](package, name)
         except InputError:
@@ -212,18 +206,6 @@ def library_model(spec: str, *, seed: int = 0) -> nn.Module:
     if not isinstance(model, nn.Module):
         raise InputError(f"{spec!r} gives a {type(model).__name__}; an nn.Module is needed.")
     return model
-
-
-def _package(name: str, spec: str) -> ModuleType:
-    try:
-        return importlib.import_module(name)
-    except ModuleNotFoundError as problem:
-        if problem.name == name:
-            raise InputError(f"{spec!r} needs the package {name}, which is not installed: pip install {name}") from None
-        raise InputError(f"the package {name} cannot be imported: {where(problem, '')}") from problem
-    except Exception as problem:
-        other = " Its release must fit that of torch." if name == "torchvision" else ""
-        raise InputError(f"the package {name} cannot be imported: {where(problem, '')}.{other}") from problem
 
 
 def _timm(timm: Any, name: str) -> Any:

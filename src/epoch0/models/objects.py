@@ -20,19 +20,12 @@ from epoch0.files import explained, to_read
 from epoch0.seeds import generator
 from epoch0.tracing.guard import draw_anew, streams_kept
 
-SHOWN = 4
-"""How many names an error lists."""
+SHOWN = 4  # how many names an error lists
 
 
 @contextlib.contextmanager
 def named_object(spec: str, what: str, *, seed: int = 0) -> Iterator[tuple[Any, str]]:
     """Import what a command-line name stands for, and lend the surroundings in which it may be called.
-
-    >>> _ = Path("small.py").write_text("import torch; build = lambda: torch.nn.Linear(64, 10)")
-    >>> with named_object("small.py:build", "model") as (build, file):
-    ...     model = build()
-    >>> file, model
-    ('small.py', Linear(in_features=64, out_features=10, bias=True))
 
     Inside, the file's neighbours can be imported, torch's global generator starts from the seed (and is put back
     afterwards), and what the user's code prints goes to stderr. Packages are looked for in the working directory too.
@@ -49,7 +42,9 @@ def named_object(spec: str, what: str, *, seed: int = 0) -> Iterator[tuple[Any, 
     sys.path.insert(0, folder)
     try:
         with seeded(seed):
-            module = _import_file(Path(source), what) if is_file else _import_package(source, what)
+            missing = f"there is no module {{!r}} here (for the {what} {source!r}); install its package, run from its "
+            missing += "folder, or name a file: 'path/file.py:callable'."
+            module = _import_file(Path(source), what) if is_file else imported(source, missing)
             yield _attribute(module, source, attribute), Path(source).name if is_file else source
     finally:
         with contextlib.suppress(ValueError):
@@ -82,31 +77,19 @@ def _import_file(path: Path, what: str) -> ModuleType:
     return module
 
 
-def _import_package(source: str, what: str) -> ModuleType:
+def imported(source: str, missing: str, what: str = "module", hint: str = "") -> ModuleType:
+    """A module by its name; an InputError, ``missing`` where it is not there."""
     try:
         return importlib.import_module(source)
-    except ModuleNotFoundError as problem:
-        if problem.name is not None and (source == problem.name or source.startswith(problem.name + ".")):
-            raise InputError(
-                f"there is no module {problem.name!r} here (for the {what} {source!r}); "
-                "install its package, run from its folder, or name a file: 'path/file.py:callable'."
-            ) from problem
-        raise InputError(f"the module {source!r} cannot be imported: {where(problem, '')}") from problem
     except (Exception, SystemExit) as problem:
-        raise InputError(f"the module {source!r} cannot be imported: {where(problem, '')}") from problem
+        lost = problem.name if isinstance(problem, ModuleNotFoundError) else None
+        if lost and (source == lost or source.startswith(lost + ".")):
+            raise InputError(missing.format(lost)) from problem
+        raise InputError(f"the {what} {source!r} cannot be imported: {where(problem, '')}{hint}") from problem
 
 
 def where(problem: BaseException, file: str) -> str:
-    """File and line at which the user's code failed, then the failure itself.
-
-    >>> try:
-    ...     exec(compile("1 / 0", "small.py", "exec"))
-    ... except ZeroDivisionError as problem:
-    ...     where(problem, "small.py")
-    'small.py, line 1: ZeroDivisionError: division by zero'
-
-    The innermost frame of the user's file is what its author has to look at, not the library below it.
-    """
+    """File and line at which the user's code failed: the innermost frame of its file, not of a library below it."""
     text = f"{type(problem).__name__}: {' '.join(str(problem).split())}"
     if isinstance(problem, SyntaxError):
         return f"{Path(problem.filename or file).name}, line {problem.lineno}: SyntaxError: {problem.msg}"

@@ -16,9 +16,7 @@ from torch import Tensor, nn
 from epoch0.errors import InputError
 from epoch0.seeds import generator
 
-IMAGES, TEXTS = 16, 4
-"""Examples when no number is asked for: large models on inputs of full size."""
-
+IMAGES, TEXTS = 16, 4  # examples when no number is asked for: large models on inputs of full size
 LENGTH, WORDS, CLASSES = 64, 16, 4  # tokens in a text at most, different tokens, different classes
 SECOND = 16_000  # values of a sound
 MOST = 256  # examples at most; a batch of full size is large
@@ -28,9 +26,6 @@ CLASSIFIERS = ("ForSequenceClassification", "ForImageClassification", "ForAudioC
 
 def image_shape(model: nn.Module, spec: str = "") -> tuple[int, ...] | None:
     """Shape of one image that a model of timm or torchvision is made for, None for other models.
-
-    >>> image_shape(timm.create_model("inception_v3"))          # doctest: +SKIP
-    (3, 299, 299)
 
     One of timm says so itself; of torchvision, the transforms of its trained weights do, found by its name there.
     """
@@ -59,12 +54,7 @@ def _crop(spec: str) -> int | None:
 
 
 def patterned(shape: tuple[int, ...], count: int, classes: int = CLASSES, seed: int = 0) -> tuple[Tensor, Tensor]:
-    """Images of mean 0 and variance 1, half of it the smooth pattern of their class and half noise; and the classes.
-
-    >>> x, labels = patterned((3, 224, 224), 16)
-    >>> x.shape, labels.bincount()
-    (torch.Size([16, 3, 224, 224]), tensor([4, 4, 4, 4]))
-    """
+    """Images of mean 0 and variance 1, half of it the smooth pattern of their class, half noise; and the classes."""
     channels, *size = shape
     coarse = torch.randn(classes, channels, *(min(6, s) for s in size), generator=generator(seed, 0))
     patterns = F.interpolate(coarse, size, mode="trilinear" if len(size) == 3 else "bilinear")
@@ -85,9 +75,6 @@ def is_transformers_model(model: nn.Module) -> bool:
 
 def named_inputs(model: nn.Module, count: int | None, seed: int = 0) -> tuple[dict[str, Any], str]:
     """Inputs for a model of transformers by the names of its arguments, labels among them, and what they are in words.
-
-    >>> named_inputs(GPT2LMHeadModel(GPT2Config()), 4)          # doctest: +SKIP
-    ({'input_ids': ..., 'attention_mask': ..., 'labels': ...}, "4 made-up texts of 64 of the model's 50257 tokens")
 
     A model that asks for something else than text, images or sound is an InputError.
     """
