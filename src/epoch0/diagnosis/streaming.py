@@ -88,10 +88,9 @@ def stack(model: nn.Module) -> Stack:
             f"the model {type(model).__name__} cannot be streamed: {why}. "
             "An nn.Sequential or a stack of equal blocks can."
         )
-    owned = [
-        p for p, m in modules.items() if any(t is not None for t in (*m._parameters.values(), *m._buffers.values()))
-    ]
-    own, names = [p for p in owned if not p.startswith(path + ".")], list(modules)
+    tensors = {p: (*m._parameters.values(), *m._buffers.values()) for p, m in modules.items()}
+    own = [p for p in tensors if any(t is not None for t in tensors[p]) and not p.startswith(path + ".")]
+    names = list(modules)
     place = names.index(path)
     after = tuple(p for p in own if names.index(p) > place and any(True for _ in modules[p].parameters(recurse=False)))
     before = [p for p in own if names.index(p) < place]
@@ -120,7 +119,7 @@ class Weights:
         self.model, self.seed = model, seed
         self.modules = dict(model.named_modules())
         self.own: dict[str, State] = {p: (dict(m._parameters), dict(m._buffers)) for p, m in self.modules.items()}
-        tensors = [t for state in self.own.values() for part in state for t in part.values() if t is not None]
+        tensors = [t for path in self.own for _, t in self._held(path)]
         on_meta = {t.device.type == "meta" for t in tensors}
         self.fresh = on_meta == {True}
         if len(on_meta) > 1 and not self.fresh:
@@ -135,6 +134,10 @@ class Weights:
         self.stored: dict[int, Tensor] = {}
         if folder is not None:
             self._store(folder)
+
+    def _held(self, path: str) -> list[tuple[str, Tensor]]:
+        """The parameters and buffers of one module by their names in it."""
+        return [(name, t) for part in self.own[path] for name, t in part.items() if t is not None]
 
     def _store(self, folder: Path) -> None:
         """Look up the weights in the files of a folder, or in one file."""
@@ -180,13 +183,9 @@ class Weights:
         inside = [p for p in self.modules if any(p == path or p.startswith(path + ".") for path in paths)]
         tied = {self.home[id(t)] for p in inside for t in self.own[p][0].values() if t is not None}
         wanted = list(dict.fromkeys((*(p for p in self.modules if p in tied), *inside)))
-        by: dict[int, Any] = dict(self.empty)
-        if self.fresh:
-            by.update(self._made(wanted))
-        else:
-            by.update({id(t): t for p in wanted for part in self.own[p] for t in part.values() if t is not None})
+        there = self._made(wanted) if self.fresh else {id(t): t for p in wanted for _, t in self._held(p)}
         try:
-            self._put(by)
+            self._put(self.empty | there)
             yield
         finally:
             self._put(self.empty)
@@ -194,17 +193,15 @@ class Weights:
     def _made(self, paths: Sequence[str]) -> dict[int, Any]:
         """Fresh tensors for the modules: children before what they are in, as transformers initializes."""
         by: dict[int, Any] = {}
-        for path in paths:
-            for part in self.own[path]:
-                for t in part.values():
-                    if t is not None and id(t) not in by:
-                        dtype = torch.float32 if t.is_floating_point() else t.dtype
-                        room = torch.full(t.shape, math.nan if t.is_floating_point() else 0, dtype=dtype)
-                        by[id(t)] = nn.Parameter(room, t.requires_grad) if isinstance(t, nn.Parameter) else room
+        held = {path: self._held(path) for path in paths}
+        for t in {id(t): t for tensors in held.values() for _, t in tensors}.values():
+            dtype = torch.float32 if t.is_floating_point() else t.dtype
+            room = torch.full(t.shape, math.nan if t.is_floating_point() else 0, dtype=dtype)
+            by[id(t)] = nn.Parameter(room, t.requires_grad) if isinstance(t, nn.Parameter) else room
         self._put({**self.empty, **by})
         with noise_kept(), torch.no_grad():
             for path in sorted(paths, key=lambda p: -p.count(".")):
-                if all(t is None or id(t) in self.stored for part in self.own[path] for t in part.values()):
+                if all(id(t) in self.stored for _, t in held[path]):
                     continue
                 key = int.from_bytes(hashlib.sha256(path.encode()).digest()[:4], "big")
                 noise_sources()["cpu", 0].set_state(generator(self.seed, 0x696E, key).get_state())
@@ -212,13 +209,12 @@ class Weights:
             for key in by.keys() & self.stored.keys():
                 by[key].copy_(self.stored[key])
         for path in paths:
-            for part in self.own[path]:
-                for name, t in part.items():
-                    if t is not None and by[id(t)].is_floating_point() and bool(by[id(t)].isnan().any()):
-                        raise InputError(
-                            f"'{path}.{name}' cannot be streamed: {type(self.modules[path]).__name__} has no "
-                            "reset_parameters or _init_weights that sets it."
-                        )
+            for name, t in held[path]:
+                if by[id(t)].is_floating_point() and bool(by[id(t)].isnan().any()):
+                    raise InputError(
+                        f"'{path}.{name}' cannot be streamed: {type(self.modules[path]).__name__} has no "
+                        "reset_parameters or _init_weights that sets it."
+                    )
         return by
 
     def _initialize(self, path: str) -> None:

@@ -132,8 +132,12 @@ def _build(target: Any, spec: str, file: str) -> Any:
             f"{spec!r} is a {type(target).__name__}; a function returning an nn.Module, an nn.Module class, "
             "or a module is needed."
         )
-    needed = _required_arguments(target)
-    if needed:
+    try:
+        parameters = list(inspect.signature(target).parameters.values())
+    except (TypeError, ValueError):  # compiled callables do not tell; calling them will
+        parameters = []
+    fixed = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    if needed := [p.name for p in parameters if p.default is inspect.Parameter.empty and p.kind not in fixed]:
         raise InputError(
             f"{spec!r} needs {'the argument' if len(needed) == 1 else 'the arguments'} {', '.join(needed)}; "
             "it is called without any, so add a function that fills them in and name that one."
@@ -142,15 +146,6 @@ def _build(target: Any, spec: str, file: str) -> Any:
         return target()
     except (Exception, SystemExit) as problem:
         raise InputError(f"{spec!r} failed while building the model: {where(problem, file)}") from problem
-
-
-def _required_arguments(target: Any) -> list[str]:
-    try:
-        parameters = inspect.signature(target).parameters.values()
-    except (TypeError, ValueError):  # compiled callables do not tell; calling them will
-        return []
-    fixed = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-    return [p.name for p in parameters if p.default is inspect.Parameter.empty and p.kind not in fixed]
 
 
 def _pickle_refused(path: Path, instead: str) -> str:

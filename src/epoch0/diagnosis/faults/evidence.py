@@ -72,24 +72,19 @@ class Pass:
 
     output: Tensor | None = None  # THE output, with its graph
     loss: Tensor | None = None  # the loss as the owner computes it; None where it cannot be computed
-    # of the parameters by name; None where none arrives
-    gradients: dict[str, Tensor | None] = field(default_factory=dict)
+    gradients: dict[str, Tensor | None] = field(default_factory=dict)  # of the parameters; None where none arrives
     # modules in the order in which they ended, with their names and whether what they returned is finite
     ran: list[tuple[str, nn.Module, bool]] = field(default_factory=list)
-    # modules with a bounded activation, and which share of their values is at its ends
-    flat: dict[str, float] = field(default_factory=dict)
-    # layers whose biases alone keep nearly all of their values below zero
-    sunk: list[str] = field(default_factory=list)
+    flat: dict[str, float] = field(default_factory=dict)  # bounded activations: which share of values is at their ends
+    sunk: list[str] = field(default_factory=list)  # layers whose biases alone keep nearly all values below zero
     open: bool = True  # whether a ReLU let anything through, or there is none
     # the first layer with weights that floats of the batch go into: its name, what went in, and whether a norm comes
     # right after it
     entered: tuple[str, nn.Module, Tensor] | None = None
     normed: bool = False
     problem: str = ""  # why there is no loss
-    # functions that met (n,) and (n, 1), of the n examples, and made (n, n) of them
-    tables: list[str] = field(default_factory=list)
-    # layers with weights that the shares of a softmax go into, as they are, pooled or normalized
-    shares: list[str] = field(default_factory=list)
+    tables: list[str] = field(default_factory=list)  # functions that made (n, n) of (n,) and (n, 1), of n examples
+    shares: list[str] = field(default_factory=list)  # layers with weights that the shares of a softmax go into
 
     @property
     def last(self) -> str:
@@ -364,7 +359,7 @@ class Evidence:
         before, early = self._measured(call)
         count = min(self.batch_size or self.call.examples, self.call.examples) if call.splits else call.examples
         sizes, towards, loop = dict[str, float](), math.nan, list[Loop]()
-        drawn = {n for n, p in model.named_parameters() if p.dim() > 1 and p.requires_grad and bool(p.any())}
+        drawn = [n for n, p in model.named_parameters() if p.dim() > 1 and p.requires_grad and bool(p.any())]
         begun = {name: p.detach().clone() for name, p in model.named_parameters()}
         for index in range(STEPS):
             old = {name: p.detach().clone() for name, p in model.named_parameters()}
