@@ -4,6 +4,7 @@ Libraries are imported when a callback is made. The one of Hugging Face's Traine
 :mod:`epoch0.lightning`.
 """
 
+import contextlib
 import functools
 import importlib
 import inspect
@@ -211,11 +212,8 @@ def _joined(kind: type, base: type) -> type:
 
 def _base(library: tuple[str, ...], name: str, user: str) -> Any:
     """The class that callbacks of a library have to be, of the module that the user has imported."""
-    known = [module for module in library if module in sys.modules] or library
-    for module in known:
-        try:
+    for module in [module for module in library if module in sys.modules] or library:
+        with contextlib.suppress(ImportError):
             return getattr(importlib.import_module(module), name)
-        except ImportError:
-            continue
     package = library[0].partition(".")[0]
     raise InputError(f"the callback of {user} needs {package}, which is not installed: pip install {package}") from None

@@ -130,6 +130,8 @@ def test_what_the_loop_body_adds_and_leaves_out(step, kind) -> None:
     looked = find_faults(model, x[:40], y[:40], loss=loss, optimizer=optimizer, data=DataLoader(
         TensorDataset(x, y), 8), step=step, seconds=0)  # fmt: skip
     assert [fault.kind for fault in looked.faults][:1] == ([kind] if kind else [])
+    if step is new_tensor:  # the first in the model's order, in every process
+        assert "other weights, and 0.weight not" in looked.faults[0].message
 
 
 def test_a_loss_that_only_the_loop_body_can_compute_is_no_exception() -> None:
