@@ -3,6 +3,7 @@
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -58,82 +59,52 @@ def joined(mesh: Mesh, cut: Sequence[Mesh]) -> tuple[Mesh, int]:
 
     An edge between two parts was cut in both at the same points; the points of the first part stay.
     """
-    seams = _Seams(mesh, cut)
-    rows, known = len(mesh.points), 0
-    points, edges, owners, halves, degrees, origins = [mesh.points], [], [], [], [], []
-    for part in cut:
-        old, edge_map, again, vertex = seams.match(part)
-        added = np.ones(len(part.edges), dtype=bool)
-        added[old] = False
-        edge_number = known + np.cumsum(added) - 1
-        edge_number[old] = edge_map
-        vertex_number = part.from_row.copy()
-        vertex_number[again] = vertex
-        new = np.flatnonzero(vertex_number < 0)
-        vertex_number[new] = rows + np.arange(len(new))
-        seams.note(part, edge_number, vertex_number)
-        rows += len(new)
-        known += int(added.sum())
-        points.append(part.points.index_select(0, torch.from_numpy(new)))
-        edges.append(vertex_number[part.edges[added]])
-        owners.append(part.owner[added])
-        origins.append(part.from_edge[added])
-        halves.append(2 * edge_number[part.half >> 1] + (part.half & 1))
-        degrees.append(np.diff(part.ends))
-    origin = np.concatenate(origins)
-    whole = Mesh(
-        torch.cat(points), np.concatenate(edges), np.concatenate(owners), np.concatenate(halves),
-        np.concatenate([[0], np.cumsum(np.concatenate(degrees))]),
-        np.concatenate([mesh.from_row, np.full(rows - len(mesh.points), -1)]),
-        np.where(origin >= 0, mesh.from_edge[origin], -1),
-    )  # fmt: skip
-    return whole, seams.wrong
+    points, row = torch.cat([part.points for part in cut]), np.concatenate([part.from_row for part in cut])
+    edges = np.concatenate([part.edges + at for part, at in zip(cut, _begins([p.points for p in cut]), strict=True)])
+    halves = [part.half + 2 * at for part, at in zip(cut, _begins([p.edges for p in cut]), strict=True)]
+    source = np.concatenate([part.from_edge for part in cut])
+    same, wrong = _same_pieces(mesh, cut, source, points.numpy()[edges[:, 0]])
+    kept = same == np.arange(len(same))
+    edge = (np.cumsum(kept) - 1)[same]
+    first = np.arange(len(points))
+    first[edges[~kept, 0]] = edges[same[~kept], 0]
+    new = (row < 0) & (first == np.arange(len(first)))
+    vertex = np.where(row < 0, (len(mesh.points) + np.cumsum(new) - 1)[first], row)
+    half, source = np.concatenate(halves), source[kept]
+    degrees = np.concatenate([np.diff(part.ends) for part in cut])
+    return Mesh(
+        torch.cat([mesh.points, points[torch.from_numpy(new)]]), vertex[edges[kept]],
+        np.concatenate([part.owner for part in cut])[kept], 2 * edge[half >> 1] + (half & 1),
+        np.concatenate([[0], np.cumsum(degrees)]), np.concatenate([mesh.from_row, np.full(int(new.sum()), -1)]),
+        np.where(source >= 0, mesh.from_edge[source], -1),
+    ), wrong  # fmt: skip
 
 
-class _Seams:
-    """The edges of a whole that are in two parts, and their pieces in the part that came first."""
+def _begins(arrays: Sequence[Any]) -> list[int]:
+    """Where each array begins in the concatenation of all."""
+    return [0, *itertools.accumulate(map(len, arrays))][:-1]
 
-    def __init__(self, mesh: Mesh, cut: Sequence[Mesh]) -> None:
-        uses = np.zeros(len(mesh.edges) + 1, dtype=np.int8)  # the last for edges that are of no edge of the whole
-        for part in cut:
-            mine = np.zeros(len(uses), dtype=bool)
-            mine[part.from_edge] = True
-            uses += mine
-        self.shared = uses > 1
-        self.shared[-1] = False
-        self.corner = mesh.points.numpy()[mesh.edges[:, 0]]
-        self.first = np.full(len(mesh.edges), -1)  # of each shared edge, its first piece in the lists
-        self.count = np.zeros(len(mesh.edges), dtype=np.int64)
-        self.edge, self.vertex = np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64)
-        self.wrong = 0
-        self.fresh: tuple[np.ndarray, np.ndarray] = self.edge, self.edge
 
-    def match(self, part: Mesh) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """Pieces that are there already with their numbers in the whole, and the vertices on them with theirs."""
-        at = np.flatnonzero(self.shared[part.from_edge])
-        source = part.from_edge[at]
-        away = np.abs(part.points.numpy()[part.edges[at, 0]] - self.corner[source]).sum(axis=1)
-        order = np.lexsort((away, source))
-        at, source = at[order], source[order]
-        pieces = np.bincount(source, minlength=len(self.count))
-        rank = np.arange(len(at)) - (np.cumsum(pieces) - pieces)[source]
-        there = self.count[source] > 0
-        differ = there & (pieces[source] != self.count[source])
-        self.wrong += len(np.unique(source[differ]))
-        there &= ~differ
-        self.fresh = at[~there], source[~there]
-        old, listed = at[there], (self.first[source] + rank)[there]
-        inner = rank[there] > 0
-        return old, self.edge[listed], part.edges[old[inner], 0], self.vertex[listed[inner]]
+def _same_pieces(mesh: Mesh, cut: Sequence[Mesh], source: np.ndarray, start: np.ndarray) -> tuple[np.ndarray, int]:
+    """For each edge of all parts the first that is the same one, and the number of edges cut differently in two parts.
 
-    def note(self, part: Mesh, edge_number: np.ndarray, vertex_number: np.ndarray) -> None:
-        """Remember the pieces that came with the part matched last."""
-        at, source = self.fresh
-        begin = np.flatnonzero(np.diff(source, prepend=-1))
-        self.first[source[begin]] = len(self.edge) + begin
-        self.count[source[begin]] = np.diff(np.append(begin, len(source)))
-        self.edge = np.concatenate([self.edge, edge_number[at]])
-        self.vertex = np.concatenate([self.vertex, vertex_number[part.edges[at, 0]]])
+    ``source`` is the edge of the whole that each is a piece of, -1 for those made since, ``start`` where it begins.
+    """
+    part = np.repeat(np.arange(len(cut)), [len(one.edges) for one in cut])
+    at = np.flatnonzero(source >= 0)
+    low, high = np.empty((2, len(mesh.edges)), dtype=np.int64)
+    low[source[at[::-1]]], high[source[at]] = part[at[::-1]], part[at]  # the first and the last part that has it
+    at = at[(low != high)[source[at]]]
+    away = np.abs(start[at] - mesh.points.numpy()[mesh.edges[source[at], 0]]).sum(axis=1)
+    at = at[np.lexsort((away, part[at], source[at]))]
+    run = np.flatnonzero((np.diff(source[at], prepend=-1) != 0) | (np.diff(part[at], prepend=-1) != 0))
+    length = np.diff(np.append(run, len(at)))
+    _, first, inverse = np.unique(source[at[run]], return_index=True, return_inverse=True)
+    differ = length != length[first[inverse]]
+    same = np.arange(len(source))
+    moved = np.where(differ, 0, run - run[first[inverse]])  # how far ahead the pieces of the first part are
+    same[at] = at[np.arange(len(at)) - np.repeat(moved, length)]
+    return same, int(differ.sum())
 
 
 _BEND = 1e-9  # of the mesh's width: a vertex farther from the line between its neighbours is a corner
