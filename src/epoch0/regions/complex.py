@@ -33,15 +33,7 @@ class Cut:
 
     def extended(self, values: Tensor, faces: Tensor | None = None, width: int = 1) -> Tensor:
         """The old rows of a tensor and the new ones; arguments as for :meth:`take`."""
-        found = empty((len(values) + len(self), *values.shape[1:]), values)
-        start = len(values)
-        found[:start] = values
-        for part in self.parts():
-            stop = start + len(part.u)
-            part._mix(found[start:stop], found[:start], part.u, part.v, slice(None))
-            part._put_on_faces(found, None, faces, width)
-            start = stop
-        return found
+        return self.take(values, torch.arange(len(values) + len(self), device=values.device), faces, width)
 
     def take(self, values: Tensor, rows: Tensor, faces: Tensor | None = None, width: int = 1) -> Tensor:
         """Some rows only, old ones and new ones: the tensor of all is never made.
@@ -53,20 +45,11 @@ class Cut:
         _take(self.parts(), found, values, rows, faces, width)
         return found
 
-    def _mix(self, out: Tensor, values: Tensor, u: Tensor, v: Tensor, which: Tensor | slice) -> None:
-        shape = (-1,) + (1,) * (values.dim() - 1)
-        torch.index_select(values, 0, u, out=out)
-        out.mul_(self.a[which].view(shape)).addcmul_(values.index_select(0, v), self.b[which].view(shape))
-
-    def _put_on_faces(self, found: Tensor, rows: Tensor | None, faces: Tensor | None, width: int) -> None:
-        """Where a row made here is on a face, its value is exactly the face's; ``rows`` are those there are, if few."""
-        if faces is None or not len(self.row):
-            return
-        place, column = self.row, self.column
-        if rows is not None:
-            place = torch.searchsorted(rows, place).clamp_max(len(rows) - 1)
-            here = rows[place] == self.row
-            place, column = place[here], column[here]
+    def _put_on_faces(self, found: Tensor, rows: Tensor, faces: Tensor, width: int) -> None:
+        """Where a row made here is on a face, its value is exactly the face's; ``rows`` are those there are."""
+        place = torch.searchsorted(rows, self.row).clamp_max(len(rows) - 1)
+        here = rows[place] == self.row
+        place, column = place[here], self.column[here]
         found.view(len(found), -1)[place, column % width] = faces[column // width]
 
 
@@ -85,8 +68,11 @@ def _take(parts: list[Cut], out: Tensor, values: Tensor, rows: Tensor, faces: Te
         parents, place = torch.unique(torch.stack([u, v]), return_inverse=True)
         source, (u, v) = empty((len(parents), *values.shape[1:]), values), place
         _take(before, source, values, parents, faces, width)
-    last._mix(out[first:], source, u, v, new)
-    last._put_on_faces(out, rows, faces, width)
+    shape = (-1,) + (1,) * (values.dim() - 1)
+    torch.index_select(source, 0, u, out=out[first:])
+    out[first:].mul_(last.a[new].view(shape)).addcmul_(source.index_select(0, v), last.b[new].view(shape))
+    if faces is not None and len(last.row):
+        last._put_on_faces(out, rows, faces, width)
 
 
 def empty(shape: tuple[int, ...], like: Tensor) -> Tensor:

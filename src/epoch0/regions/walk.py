@@ -9,7 +9,7 @@ from torch import Tensor
 
 from epoch0.errors import InputError
 from epoch0.regions.certificate import Sizes
-from epoch0.regions.complex import Cut, empty
+from epoch0.regions.complex import Cut
 from epoch0.regions.line_cutting import Lines
 from epoch0.regions.network.steps import Affine, Fold, Largest, Program
 from epoch0.regions.planes.cutting import Plane
@@ -89,7 +89,7 @@ def walk(
         if parts := _parts(complex_, _bytes(program, rows, slots) / most, start == 0):
             return divided(parts, partial(_taken, values), index, number)
         if isinstance(step, Affine):
-            values[step.output] = apply(step, [values[s] for s in step.inputs], complex_)
+            values[step.output] = _apply(step, [values[s] for s in step.inputs], complex_)
         elif isinstance(step, Largest):
             _largest(step, complex_, values, sizes.squares[number], number)
         else:
@@ -99,9 +99,8 @@ def walk(
                 wanted = _bytes(program, rows + (0 if cut is None else len(cut)), kept) / most
                 if cut is not None and (parts := _parts(complex_, wanted, start == 0)):
                     # the tensors of all rows are never made
-                    gather = partial(_gathered, step, cut, values, done)
-                    return divided(parts, gather, index + 1, number + 1)
-                _fold(step, complex_, values, cut, done)
+                    return divided(parts, partial(_folded, step, cut, values, done), index + 1, number + 1)
+                values = _folded(step, cut, values, done, (complex_, None))
         if final:
             pool.report.advance(share * left[index] / left[start], f"layer {folds} of {folds}")
             break
@@ -124,23 +123,15 @@ def _bytes(program: Program, rows: int, slots: Sequence[int]) -> int:
     return 8 * rows * sum(program.elements[slot] for slot in slots)
 
 
-def apply(step: Affine, inputs: list[Tensor], complex_: Complex) -> Tensor:
-    """An affine step on the rows, some at a time; directions to infinity feel no bias."""
-    rows = len(inputs[0])
+def _apply(step: Affine, inputs: list[Tensor], complex_: Complex) -> Tensor:
+    """An affine step on the rows, some at a time where they are weighed; directions to infinity feel no bias."""
     size = max(1, max(t[0].numel() for t in inputs))
     # a dense layer reads all its weights again for each block of rows, and those of a wide one are not in the cache
-    some = max(512 if step.terms >= size else 16, _CACHE // size)
-    if not step.weighted or rows <= some:
-        found = step.run(*inputs)
-    else:
-        first = step.run(*(t[:some] for t in inputs))
-        found = empty((rows, *first.shape[1:]), first)
-        found[:some] = first
-        for start in range(some, rows, some):
-            found[start : start + some] = step.run(*(t[start : start + some] for t in inputs))
+    some = max(512 if step.terms >= size else 16, _CACHE // size) if step.weighted else len(inputs[0])
+    parts = zip(*(t.split(max(1, some)) for t in inputs), strict=True)
+    found = torch.cat([step.run(*part) for part in parts])
     if step.biased and complex_.unbounded:
-        found = found.clone()
-        away = (complex_.away != 0).nonzero()[:, 0]
+        found, away = found.clone(), complex_.away != 0
         found[away] -= step.run(*(torch.zeros_like(t[away]) for t in inputs))
     return found
 
@@ -150,24 +141,14 @@ def _cut(step: Fold, complex_: Complex, before: Tensor, square: Tensor, number: 
     flat = before.reshape(len(before), -1)
     faces, limits = [], []
     for face in step.faces:
-        faces.append(flat if face == 0.0 else _shifted(flat, face, complex_))
+        shifted = flat if face == 0.0 else flat - face
+        if face and complex_.unbounded:
+            away = complex_.away != 0
+            shifted[away] = flat[away]
+        faces.append(shifted)
         limits.append((square + face * face).sqrt_() * complex_.decisions.relative)
-    columns = faces[0] if len(faces) == 1 else torch.cat(faces, 1)
-    limit = limits[0].contiguous() if len(faces) == 1 else torch.cat(limits, 1)
-    return complex_.cut(columns, limit, number, flat.shape[1])
-
-
-def _fold(step: Fold, complex_: Complex, values: dict[int, Tensor], cut: Cut | None, done: set[int]) -> None:
-    """Fold the old rows and those of a cut; the other slots get the new rows too."""
-    source = step.inputs[0]
-    before = values[source]
-    if cut is not None:
-        before = cut.extended(before, *_faces(step, before))
-        for slot in values.keys() - {source, *done}:
-            values[slot] = cut.extended(values[slot])
-    in_place = cut is not None and source in done  # nobody else has that memory
-    values[source] = before
-    values[step.output] = _run(step, before, complex_, in_place)
+    columns, limit = (one[0] if len(one) == 1 else torch.cat(one, 1) for one in (faces, limits))
+    return complex_.cut(columns, limit.contiguous(), number, flat.shape[1])
 
 
 def _taken(values: dict[int, Tensor], part: Part) -> dict[int, Tensor]:
@@ -175,39 +156,21 @@ def _taken(values: dict[int, Tensor], part: Part) -> dict[int, Tensor]:
     return {slot: tensor.index_select(0, part[1]) for slot, tensor in values.items()}
 
 
-def _gathered(step: Fold, cut: Cut, values: dict[int, Tensor], done: set[int], part: Part) -> dict[int, Tensor]:
-    """As :func:`_fold`, for some rows only, old and new: the tensors of all are never there at once."""
-    complex_, rows = part
-    source = step.inputs[0]
-    some = {slot: cut.take(tensor, rows) for slot, tensor in values.items() if slot not in {source, *done}}
-    before = cut.take(values[source], rows, *_faces(step, values[source]))
-    if source not in done:
-        some[source] = before
-    some[step.output] = _run(step, before, complex_, source in done)
-    return some
-
-
-def _faces(step: Fold, before: Tensor) -> tuple[Tensor, int]:
-    """Values of a fold's faces, and the elements of a row."""
-    return torch.tensor(step.faces, dtype=before.dtype, device=before.device), before[0].numel()
-
-
-def _shifted(flat: Tensor, face: float, complex_: Complex) -> Tensor:
-    shifted = flat - face
-    if complex_.unbounded:
-        away = complex_.away != 0
-        shifted[away] = flat[away]
-    return shifted
-
-
-def _run(step: Fold, before: Tensor, complex_: Complex, in_place: bool) -> Tensor:
-    away = (complex_.away != 0).nonzero()[:, 0] if complex_.unbounded else None
-    directions = None if away is None else before[away]
-    found, some = before if in_place else empty(tuple(before.shape), before), max(1, _CACHE // before[0].numel())
-    for start in range(0, len(before), some):
-        found[start : start + some] = step.run(before[start : start + some])
-    if away is not None and directions is not None and len(away):
-        found[away] = step.recession(directions)
+def _folded(
+    step: Fold, cut: Cut | None, values: dict[int, Tensor], done: set[int], part: tuple[Complex, Tensor | None]
+) -> dict[int, Tensor]:
+    """What is kept after a fold, and the fold of it: of all rows, old ones and those of a cut, or of some of them."""
+    (complex_, rows), source = part, step.inputs[0]
+    found = {slot: tensor for slot, tensor in values.items() if slot == source or slot not in done}
+    if cut is not None:
+        before = found[source]
+        rows = torch.arange(len(before) + len(cut), device=before.device) if rows is None else rows
+        faces = torch.tensor(step.faces, dtype=before.dtype, device=before.device), before[0].numel()
+        found = {slot: cut.take(tensor, rows, *(faces if slot == source else ())) for slot, tensor in found.items()}
+    before = found[source] if source not in done else found.pop(source)
+    found[step.output] = step.run(before)
+    if complex_.unbounded and bool((away := complex_.away != 0).any()):
+        found[step.output][away] = step.recession(before[away])
     return found
 
 
