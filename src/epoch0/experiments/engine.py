@@ -25,7 +25,7 @@ from typing import Any
 
 from epoch0.errors import InputError, is_count
 from epoch0.experiments.encoding import Encoded, encode
-from epoch0.experiments.experiment import Trial, read_canonical, resolve
+from epoch0.experiments.experiment import read_canonical, resolve
 from epoch0.heap import heap_environment
 
 _LIBRARIES = ("OMP", "MKL", "OPENBLAS", "NUMEXPR")
@@ -109,31 +109,6 @@ class Engine:
                 self._pool = _Scheduler(self.scheduler)
         return self._pool
 
-    def slots(self, ask: bool = False) -> int:
-        """How many groups can run at this moment: one a worker thread. ``ask`` counts now, whenever the last count was.
-
-        Worker processes that cannot be started, or a scheduler without any worker for a minute, are an InputError.
-        """
-        return self.start().slots(ask)
-
-    def submit(self, group: Sequence[Trial], seconds: float) -> Any:
-        """Start a group of trials on a free worker; see :func:`run_group`. Returns a handle for :meth:`wait`."""
-        return self.start().submit([(trial.function, trial.canonical, trial.seed) for trial in group], seconds)
-
-    def wait(self, seconds: float) -> Any:
-        """The handle of a group that ended, or None when none does within that time."""
-        try:
-            return self.start().finished.get(timeout=seconds)
-        except queue.Empty:
-            return None
-
-    def outcomes(self, handle: Any) -> list[Outcome] | Died:
-        """What became of an ended group: one outcome for each trial that was reached, in order.
-
-        A scheduler that went away, or workers that cannot run this package, are an InputError.
-        """
-        return self.start().outcomes(handle)
-
     def close(self, now: bool = False) -> None:
         """Stop the processes started here, or leave the scheduler; with ``now`` running trials do not end first."""
         pool, self._pool = self._pool, None
@@ -173,17 +148,20 @@ class _Processes:
             self._threads.append(threading.Thread(target=self._serve, args=({**own, **chosen},), daemon=True))
             self._threads[-1].start()
 
-    def slots(self, ask: bool) -> int:
+    def slots(self, ask: bool = False) -> int:
+        """How many groups can run at this moment; an InputError if worker processes cannot be started."""
         if self._trouble is not None:
             raise self._trouble
         return len(self._threads)
 
     def submit(self, named: Named, seconds: float) -> _Group:
+        """Start trials on a free worker; see :func:`run_group`. The handle is in ``finished`` when they have ended."""
         group = _Group(named, seconds)
         self._waiting.put(group)
         return group
 
     def outcomes(self, group: _Group) -> list[Outcome] | Died:
+        """What became of trials that ended: one outcome for each that was reached, in order."""
         return group.answer
 
     def close(self, now: bool) -> None:
@@ -271,7 +249,8 @@ class _Scheduler:
             raise
         self._some_worker = time.monotonic()
 
-    def slots(self, ask: bool) -> int:
+    def slots(self, ask: bool = False) -> int:
+        """How many threads the workers have; ``ask`` counts now, whenever the last count was."""
         now = time.monotonic()
         if ask or now - self._counted[0] >= _ASK_AGAIN:
             try:

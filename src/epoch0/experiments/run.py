@@ -1,6 +1,7 @@
 """Run trials: only what is missing, stored as it finishes, the same results for any workers and after any kill."""
 
 import math
+import queue
 import re
 import signal
 import tempfile
@@ -184,14 +185,13 @@ class _Run:
         done = False
         try:
             with _interrupts_wait() as interrupted:
+                self.workers = self.engine.start()
                 while (self.pending or self.suspects or self.flying) and not interrupted.is_set():
                     self._fill()
-                    handle = self.engine.wait(0.2)
-                    if handle is not None:
-                        self._collect(handle)
+                    self._collect(0.2)
                 if interrupted.is_set():
-                    while (handle := self.engine.wait(0.0)) is not None:
-                        self._collect(handle)
+                    while self._collect(0.0):
+                        pass
                     raise KeyboardInterrupt
             done = True
         finally:
@@ -205,30 +205,38 @@ class _Run:
 
         A suspect is never given out in advance, so that the death of its worker accuses nobody else.
         """
-        slots = self.engine.slots()
+        slots = self.workers.slots()
         while self.suspects and len(self.flying) < slots:
             trial = self.suspects.popleft()
             self.alone.add(trial.key)
-            self.flying[self.engine.submit([trial], _GROUP_SECONDS)] = [trial]
+            self._give_out([trial])
         calm = not self.suspects and not self.alone
         limit = 2 * slots if calm and self.seconds < _SHORT_SECONDS else slots
         while self.pending and len(self.flying) < limit:
             fair = math.ceil(len(self.pending) / (4 * slots))  # the last groups end together
             fitting = int(_GROUP_SECONDS / self.seconds) if self.seconds > 0 else _LARGEST_GROUP
             size = max(1, min(fair, fitting, _LARGEST_GROUP))
-            group = [self.pending.popleft() for _ in range(size)]
-            self.flying[self.engine.submit(group, _GROUP_SECONDS)] = group
+            self._give_out([self.pending.popleft() for _ in range(size)])
 
-    def _collect(self, handle: Any) -> None:
-        group = self.flying.pop(handle)
-        outcomes = self.engine.outcomes(handle)
+    def _give_out(self, group: list[Trial]) -> None:
+        named = [(trial.function, trial.canonical, trial.seed) for trial in group]
+        self.flying[self.workers.submit(named, _GROUP_SECONDS)] = group
+
+    def _collect(self, seconds: float) -> bool:
+        """Keep what a group gave, if one ends within that time."""
+        try:
+            handle = self.workers.finished.get(timeout=seconds)
+        except queue.Empty:
+            return False
+        group, outcomes = self.flying.pop(handle), self.workers.outcomes(handle)
         if isinstance(outcomes, Died):
             self._accuse(group, outcomes)
-            return
+            return True
         self.alone.discard(group[0].key)
         self.pending.extendleft(reversed(group[len(outcomes) :]))
         for trial, outcome in zip(group, outcomes, strict=False):
             self._keep(trial, outcome)
+        return True
 
     def _keep(self, trial: Trial, outcome: Outcome) -> None:
         known = self.seconds if math.isfinite(self.seconds) else outcome.seconds
@@ -242,7 +250,7 @@ class _Run:
 
     def _accuse(self, group: list[Trial], died: Died) -> None:
         """A worker died: which trial of those it had was the cause is found by running each one alone."""
-        self.engine.slots(ask=True)
+        self.workers.slots(ask=True)
         if group[0].key in self.alone:
             (trial,) = group
             self.alone.remove(trial.key)
