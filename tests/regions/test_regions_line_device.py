@@ -12,7 +12,7 @@ from epoch0 import regions
 from epoch0.curves import Line
 from epoch0.distributions import Gaussian
 from epoch0.networks import ensemble
-from epoch0.regions import line_regions
+from epoch0.regions import lines
 from region_twins import networks
 
 NETWORKS = networks()
@@ -54,13 +54,13 @@ class Watch(TorchFunctionMode):
 def test_every_tensor_of_the_walk_is_made_on_its_device(name: str, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     model, shape = NETWORKS[name]
     monkeypatch.setattr("epoch0.regions.walk.BLOCK", 20_000)
-    watch, walked = Watch(), line_regions.walked
+    watch, walked = Watch(), lines.walked
 
     def watched(*args: Any, **kwargs: Any) -> Any:
         with watch:
             return walked(*args, **kwargs)
 
-    monkeypatch.setattr(line_regions, "walked", watched)
+    monkeypatch.setattr(lines, "walked", watched)
     x0, x1 = torch.randn(2, 3, *shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     regions.on_line(model, x0, x1, kind=kind)
     regions.on_curve(model, Line(x0[0], x1[0]), pieces=9)

@@ -12,13 +12,13 @@ from torch import Tensor, nn
 from epoch0.arguments import Count, Seed, Size, checked
 from epoch0.curves import Line
 from epoch0.distributions import Gaussian, Law, Uniform
-from epoch0.errors import InputError, check_finite
+from epoch0.errors import InputError
 from epoch0.networks import Ensemble
 from epoch0.networks.dense import DenseSpec
 from epoch0.networks.nonlinearities import module_of
 from epoch0.regions.network.pieces import slopes_between
 from epoch0.regions.network.steps import Fold
-from epoch0.regions.network.trace import trace
+from epoch0.regions.network.trace import in_float64, trace
 from epoch0.regions.planes.windows import Window
 from epoch0.regions.planes.windows import window as as_window
 from epoch0.results import Result
@@ -175,9 +175,7 @@ def _place(where: Any, inputs: int) -> _Place:
 def _segment(x0: Tensor, x1: Tensor) -> _Place:
     if x0.shape != x1.shape:
         raise InputError(f"x0 has shape {tuple(x0.shape)} and x1 {tuple(x1.shape)}; they must agree.")
-    check_finite("x0", x0)
-    check_finite("x1", x1)
-    x0, x1 = x0.detach().cpu().double(), x1.detach().cpu().double()
+    x0, x1 = in_float64("x0", x0).cpu(), in_float64("x1", x1).cpu()
     length = float((x1 - x0).norm())
     if length == 0:
         raise InputError("x0 and x1 are the same point; a line needs two different ones.")

@@ -40,11 +40,18 @@ class Sizes:
     squares: tuple[Tensor, ...]  # for each folding step the sums of squares that go into it, (groups, elements)
 
     @staticmethod
-    def measure(program: Program, samples: Tensor, group: Tensor, infinite: Tensor) -> "Sizes":
+    @torch.no_grad()
+    def measure(
+        program: Program, samples: Tensor, group: Tensor | None = None, infinite: Tensor | None = None
+    ) -> "Sizes":
         """Carry samples, ``(samples, *shape)``, and squares through the network.
 
-        Each sample has a group, and each group may be infinite: a direction to infinity, for which there are no biases.
+        Each sample has a group, all one by default, and each group may be infinite: a direction to infinity, for which
+        there are no biases.
         """
+        if group is None or infinite is None:
+            group = torch.zeros(len(samples), dtype=torch.int64, device=samples.device)
+            infinite = group[:1] > 0
         groups, away, found = len(infinite), infinite[group], []
 
         def largest(values: Tensor) -> Tensor:

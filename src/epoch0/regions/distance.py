@@ -18,9 +18,9 @@ from torch import Tensor, nn
 from epoch0.arguments import checked
 from epoch0.errors import InputError
 from epoch0.regions.certificate import RELATIVE
-from epoch0.regions.line_regions import _program, _tensor
 from epoch0.regions.network.pieces import linear_part, slopes_between
 from epoch0.regions.network.steps import Affine, Fold, Largest, Program
+from epoch0.regions.network.trace import in_float64, trace_for
 from epoch0.results import Result
 
 
@@ -107,10 +107,10 @@ def distance(model: nn.Module, x: Tensor, *, every: bool = False) -> Distances:
 
     Source: Hanin and Rolnick 2019, section 2.2 (the exact formula of the distance) and Figure 6.
     """
-    x = _tensor("x", x)
+    x = in_float64("x", x)
     if x.numel() == 0:
         raise InputError(f"x has shape {tuple(x.shape)}: there is no example in it.")
-    program, single = _program(model, x)
+    program, single = trace_for(model, x)
     points = (x[None] if single else x).to(next(model.parameters()).device)
     count, folds = len(points), program.folds
     nearest = np.full(count, np.inf)

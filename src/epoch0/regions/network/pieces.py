@@ -30,6 +30,7 @@ class Pieces:
         return np.packbits(torch.cat([none, *self.patterns], 1).cpu().numpy(), axis=1)
 
 
+@torch.no_grad()
 def follow(program: Program, points: Tensor, directions: Tensor, sizes: Sizes, *, patterns: bool = False) -> Pieces:
     """Values, slopes and, if asked for, patterns at points inside pieces, all in one group of sizes.
 

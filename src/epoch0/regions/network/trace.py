@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from epoch0.errors import InputError
+from epoch0.errors import InputError, check_finite
 from epoch0.networks import nonlinearities
 from epoch0.regions.network.operations import affine_call, fold_call, is_affine, largest_call, multiplies, refusal
 from epoch0.regions.network.steps import Affine, Fold, Largest, Program, Step
@@ -71,6 +71,32 @@ def trace(model: nn.Module, shape: tuple[int, ...], device: torch.device | str |
                 "tensors in place, has state or branches on values. Write it without."
             )
     return program
+
+
+def in_float64(name: str, value: Any) -> Tensor:
+    """A point, or several, as a float64 tensor."""
+    try:
+        value = torch.as_tensor(value).detach()
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise InputError(f"{name} is a {type(value).__name__}; give a tensor.") from error
+    if value.dtype in (torch.float16, torch.bfloat16) or value.is_complex():
+        why = "no real point" if value.is_complex() else "too coarse to say where it is"
+        raise InputError(f"{name} is {value.dtype}, {why}; give float32 or float64.")
+    check_finite(name, value)
+    return torch.as_tensor(value, dtype=torch.float64)
+
+
+def trace_for(model: nn.Module, x: Tensor) -> tuple[Program, bool]:
+    """The traced model, and whether x is one point: a batch is tried first, unless x has one dimension only."""
+    if x.dim() < 2:
+        return trace(model, tuple(x.shape)), True
+    try:
+        return trace(model, tuple(x.shape[1:])), False
+    except InputError as error:
+        try:
+            return trace(model, tuple(x.shape)), True
+        except InputError as second:
+            raise (second if "does not take points" in str(error) else error) from None
 
 
 def _agree(ours: Tensor, theirs: Tensor, part: float) -> bool:

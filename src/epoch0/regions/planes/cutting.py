@@ -9,8 +9,7 @@ from torch import Tensor
 from epoch0.regions.certificate import Decisions
 from epoch0.regions.complex import Cut
 from epoch0.regions.network.steps import Largest
-from epoch0.regions.planes.cells import Pieces, chord_pieces, cycles, successors
-from epoch0.regions.planes.chords import Chords, Crossings, EdgePoints, chords, crossings, edge_points, read
+from epoch0.regions.planes import chords as cuts
 from epoch0.regions.planes.mesh import Mesh, joined, parts_of
 from epoch0.regions.workers import Budget
 
@@ -58,19 +57,19 @@ class Plane:
     ) -> Cut | None:  # fmt: skip
         """Cut along some columns; where they are only counted the cells stay as they are."""
         mesh, limit, numbers = self.mesh, tolerance[some].numpy(), values[:, some].numpy()
-        signs = read(numbers, limit, decisions)
-        points = edge_points(mesh.edges, signs, numbers, limit)
+        signs = cuts.read(numbers, limit, decisions)
+        points = cuts.edge_points(mesh.edges, signs, numbers, limit)
         cell_of = np.repeat(np.arange(len(mesh.ends) - 1), np.diff(mesh.ends))
         length = points.per_edge[mesh.half >> 1] + 1
         place = np.cumsum(length) - length
         undecided = decisions.undecided
-        found = chords(
+        found = cuts.chords(
             mesh.half, mesh.ends, cell_of, mesh.edges, signs, points, place,
             len(numbers), numbers.shape[1], decisions,
         )  # fmt: skip
         if not len(found) and not len(points.u):
             return None
-        crossing, concurrent = crossings(found, numbers, points, limit)
+        crossing, concurrent = cuts.crossings(found, numbers, points, limit)
         if concurrent:
             decisions.undecided = undecided
             return self._in_halves(values, tolerance, some, decisions, owners, step)
@@ -92,7 +91,7 @@ class Plane:
         return second if first is None else first.then(second)
 
     def _rebuild(
-        self, rows: int, points: EdgePoints, found: Chords, crossing: Crossings, cell_of: np.ndarray,
+        self, rows: int, points: cuts.EdgePoints, found: cuts.Chords, crossing: cuts.Crossings, cell_of: np.ndarray,
         length: np.ndarray, place: np.ndarray, column: int, owners: Owners, step: int,
     ) -> Cut:  # fmt: skip
         """The mesh with new edges along the chords; ``column`` is the number of the first of those looked at."""
@@ -111,12 +110,12 @@ class Plane:
         piece = np.where(index == 0, edge, old + points.first[edge] + index - 1)
         local = np.full(int(length.sum()), -1)
         local[np.repeat(place[at], count) + within] = np.arange(len(half))
-        borders = Pieces(2 * piece + back, np.repeat(cell_of[at], count), local)
+        borders = cuts.Pieces(2 * piece + back, np.repeat(cell_of[at], count), local)
         self._split_edges(points, rows)
 
         new, first = len(mesh.edges), rows + len(points.u)
-        inner = chord_pieces(found, crossing, first)
-        elements, bounds = cycles(successors(borders, found, crossing, inner))
+        inner = cuts.chord_pieces(found, crossing, first)
+        elements, bounds = cuts.cycles(cuts.successors(borders, found, crossing, inner))
         ids = 2 * (new + np.arange(len(inner.chord)))
         halves = np.concatenate([borders.half, ids, ids + 1])[elements]
         mesh.edges = np.concatenate([mesh.edges, np.stack([inner.start, inner.stop], axis=1)])
@@ -140,8 +139,8 @@ class Plane:
         self.budget.add(count - self.count, step)
         self.count = self.history[step] = count
 
-    def _split_edges(self, points: EdgePoints, rows: int) -> None:
-        """Pieces of split edges: numbered like the points they start from, after all edges there were."""
+    def _split_edges(self, points: cuts.EdgePoints, rows: int) -> None:
+        """cuts.Pieces of split edges: numbered like the points they start from, after all edges there were."""
         split = np.flatnonzero(points.per_edge)
         number = np.arange(len(points.u))
         following = rows + number + 1
@@ -197,7 +196,7 @@ class Plane:
             target[wrong] = following[target[wrong] ^ 1]
         local = np.full(2 * len(mesh.edges), -1)
         local[real] = np.arange(len(real))
-        elements, mesh.ends = cycles(local[target])
+        elements, mesh.ends = cuts.cycles(local[target])
         number = np.cumsum(~false) - 1
         half = real[elements]
         mesh.half = 2 * number[half >> 1] + (half & 1)

@@ -14,8 +14,7 @@ from epoch0.curves import Curve, Line
 from epoch0.errors import InputError
 from epoch0.networks.ensemble import Ensemble
 from epoch0.regions.certificate import RELATIVE, Certificate, Sizes
-from epoch0.regions.line_partition import LinePartitions
-from epoch0.regions.line_regions import on_curve, on_line
+from epoch0.regions.lines import LinePartitions, on_curve, on_line
 from epoch0.regions.network.pieces import Pieces, follow
 from epoch0.regions.network.steps import Largest, Program
 from epoch0.regions.network.trace import trace
@@ -174,14 +173,10 @@ class PlanePartition(Result):
         """The network at the middle of every cell, some cells at a time."""
         middles = self.middles
         size = max(1, _CHUNK // max((*self.program.sizes, self.window.origin.numel())))
-        samples = self.window.sample()
-        group = torch.zeros(len(samples), dtype=torch.int64)
-        with torch.no_grad():
-            sizes = Sizes.measure(self.program, samples, group, group[:1] > 0)
+        sizes = Sizes.measure(self.program, self.window.sample())
         for start in range(0, len(middles), size):
             points = self.window.points(torch.from_numpy(middles[start : start + size]))
-            with torch.no_grad():
-                yield follow(self.program, points, self.window.axes[:, None], sizes, patterns=patterns)
+            yield follow(self.program, points, self.window.axes[:, None], sizes, patterns=patterns)
 
     def __str__(self) -> str:
         neurons = max(1, self.neurons)
@@ -210,8 +205,6 @@ def walked(
         last = -1  # the pieces of a maximum are joined by their geometry
     budget = Budget(tuple(step.name for step in program.folds), memory if last < 0 else 2 * memory)
     plane = Plane.start(window.polygon.clone(), budget, last)
-    samples = window.sample()
-    group = torch.zeros(len(samples), dtype=torch.int64)
 
     def told(done: float, what: str) -> None:
         assert progress is not None
@@ -219,7 +212,7 @@ def walked(
 
     pool = ThreadPool(workers, Report(told if progress else None))
     with torch.no_grad(), pool:
-        sizes = Sizes.measure(program, samples, group, torch.zeros(1, dtype=torch.bool))
+        sizes = Sizes.measure(program, window.sample())
         found = walk(program, plane, {0: window.points(window.polygon)}, sizes, block(memory), pool)
     pool.report.finish("done")
     return found

@@ -8,7 +8,8 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from epoch0.arguments import Positive, checked
-from epoch0.errors import InputError, check_dense, check_finite
+from epoch0.errors import InputError, check_dense
+from epoch0.regions.network.trace import in_float64
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,7 +59,7 @@ def window(corners: Any) -> Window:
             f"the window is {shape}; it must be a tensor of shape (corners, ...) with three corners or more, such as "
             "regions.square(centre, u, v, half) or regions.through(a, b, c)."
         )
-    corners = _checked("the window", corners).cpu()
+    corners = in_float64("the window", corners).cpu()
     flat = corners.reshape(len(corners), -1)
     if flat.shape[1] < 2:
         raise InputError("the inputs have one coordinate only, so there is no plane in them; use regions.on_line.")
@@ -100,19 +101,6 @@ def window(corners: Any) -> Window:
     return Window(corners, origin.reshape(shape), basis.reshape(2, *shape), polygon)
 
 
-def _checked(name: str, value: Any) -> Tensor:
-    """A point, or several, as a float64 tensor."""
-    try:
-        value = torch.as_tensor(value).detach()
-    except (TypeError, ValueError, RuntimeError) as error:
-        raise InputError(f"{name} is a {type(value).__name__}; give a tensor.") from error
-    if value.dtype in (torch.float16, torch.bfloat16) or value.is_complex():
-        why = "has no place in a real plane" if value.is_complex() else "is too coarse to say where a window is"
-        raise InputError(f"{name} is {value.dtype}, which {why}; give float32 or float64.")
-    check_finite(name, value)
-    return torch.as_tensor(value, dtype=torch.float64)
-
-
 _NO_AREA = "the window has no area: its corners are on one line."
 
 
@@ -141,7 +129,7 @@ def square(centre: ArrayLike, u: ArrayLike, v: ArrayLike, half: Positive) -> Ten
     Raises:
         InputError: if u and v are parallel or zero, or half is not positive.
     """
-    centre, u, v = (_checked(name, x) for name, x in (("the centre", centre), ("u", u), ("v", v)))
+    centre, u, v = (in_float64(name, x) for name, x in (("the centre", centre), ("u", u), ("v", v)))
     for name, value in (("u", u), ("v", v)):
         if value.shape != centre.shape:
             raise InputError(f"{name} has shape {tuple(value.shape)} and the centre {tuple(centre.shape)}.")
@@ -170,7 +158,7 @@ def through(a: ArrayLike, b: ArrayLike, c: ArrayLike, *, margin: Positive = 1.0)
 
     Source: Hanin and Rolnick 2019, Figure 5: planes through three examples, centred at their circumcentre.
     """
-    a, b, c = (_checked(f"point {name}", x) for name, x in (("a", a), ("b", b), ("c", c)))
+    a, b, c = (in_float64(f"point {name}", x) for name, x in (("a", a), ("b", b), ("c", c)))
     if not a.shape == b.shape == c.shape:
         raise InputError(f"the three points have shapes {tuple(a.shape)}, {tuple(b.shape)} and {tuple(c.shape)}.")
     p, q = (b - a).reshape(-1), (c - a).reshape(-1)
