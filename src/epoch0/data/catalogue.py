@@ -61,15 +61,35 @@ class KnownSet:
         return self.format == "tree"
 
 
-def _idx_files(
-    sizes: tuple[int, int], md5: tuple[str, str], prefix: str, *packed: tuple[int, str]
-) -> tuple[KnownFile, ...]:
-    names = (f"{prefix}-images-idx3-ubyte", f"{prefix}-labels-idx1-ubyte")
-    gzipped = [KnownFile(f"{name}.gz", *each) for name, each in zip(names, packed, strict=False)]
-    return tuple(map(KnownFile, names, sizes, md5, gzipped or (None, None)))
+# of the pairs of IDX files: bytes and MD5, and those of the gzipped file that is downloaded
+_IDX = """
+digits train-images 91984 e333a576b80e2540bca103773a6d3112
+digits train-labels 1445 d29200ee0a4803dd035a5c60068a86cb
+digits test-images 23056 ae18a447655afdafd1c82f6d2f08e523
+digits test-labels 368 0d24b60eda4ee9942788015dff18fa82
+mnist train-images 47040016 6bbc9ace898e44ae57da46a324031adb 9912422 f68b3c2dcbeaaa9fbdd348bbdeb94873
+mnist train-labels 60008 a25bea736e30d166cdddb491f175f624 28881 d53e105ee54ea40749a09fcbcd1e9432
+mnist t10k-images 7840016 2646ac647ad5339dbf082846283269ea 1648877 9fb629c4189551a2d022fa330f9573f3
+mnist t10k-labels 10008 27ae3e4e09519cfbb04c329615203637 4542 ec29112dd5afa0611ce80d1b7f02629c
+fashion-mnist train-images 47040016 f4a8712d7a061bf5bd6d2ca38dc4d50a 26421880 8d4fb7e6c68d591d4c3dfef9ec88bf0d
+fashion-mnist train-labels 60008 9018921c3c673c538a1fc5bad174d6f9 29515 25c81989df183df01b3e8a0aad5dffbe
+fashion-mnist t10k-images 7840016 8181f5470baa50b63fa0f6fddb340f0a 4422102 bef4ecab320f06d8554ea6380940ec79
+fashion-mnist t10k-labels 10008 15d484375f8d13e6eb1aabb0c3f46965 5148 bb300cfdad3c16e7a12a480ee83cd310
+"""
+
+
+def _idx_files(name: str) -> tuple[tuple[KnownFile, ...], tuple[KnownFile, ...]]:
+    """The files of the train split and those of the test split."""
+    found = []
+    for owner, file, size, md5, *packed in map(str.split, _IDX.split("\n")[1:-1]):
+        spelled = file.replace("images", "images-idx3-ubyte").replace("labels", "labels-idx1-ubyte")
+        gzipped = KnownFile(f"{spelled}.gz", int(packed[0]), packed[1]) if packed else None
+        found += [KnownFile(spelled, int(size), md5, gzipped)] if owner == name else []
+    return tuple(found[:2]), tuple(found[2:])
 
 
 _DIGIT_NAMES = tuple("0123456789")
+_CLOTHES = ("T-shirt", "trouser", "pullover", "dress", "coat", "sandal", "shirt", "sneaker", "bag", "ankle boot")
 _CIFAR10_NAMES = "airplane automobile bird cat deer dog frog horse ship truck"
 _CIFAR100_NAMES = """
     apple aquarium_fish baby bear beaver bed bee beetle bicycle bottle bowl boy bridge bus butterfly camel can
@@ -80,69 +100,25 @@ _CIFAR100_NAMES = """
     shark shrew skunk skyscraper snail snake spider squirrel streetcar sunflower sweet_pepper table tank
     telephone television tiger tractor train trout tulip turtle wardrobe whale willow_tree wolf woman worm
 """
-_TRAIN_BYTES, _TEST_BYTES = (47_040_016, 60_008), (7_840_016, 10_008)
+_CIFAR = "https://www.cs.toronto.edu/~kriz"
+_IMAGENET_TERMS = "ImageNet's terms: research and teaching, no commerce"
 
 SETS: dict[str, KnownSet] = {
     known.name: known
     for known in (
         KnownSet(
-            "digits",
-            "UCI handwritten digits, 8 x 8, 1,437 + 360 images, inside the package",
-            "CC BY 4.0",
-            "idx",
-            (),
-            _idx_files(
-                (91_984, 1_445), ("e333a576b80e2540bca103773a6d3112", "d29200ee0a4803dd035a5c60068a86cb"), "train"
-            ),
-            _idx_files((23_056, 368), ("ae18a447655afdafd1c82f6d2f08e523", "0d24b60eda4ee9942788015dff18fa82"), "test"),
-            _DIGIT_NAMES,
-            peak=16,
+            "digits", "UCI handwritten digits, 8 x 8, 1,437 + 360 images, inside the package", "CC BY 4.0", "idx", (),
+            *_idx_files("digits"), _DIGIT_NAMES, peak=16,
         ),
         KnownSet(
-            "mnist",
-            "handwritten digits, 28 x 28, 60,000 + 10,000 images",
-            "CC BY-SA 3.0",
-            "idx",
-            ("mnist", "MNIST/raw"),
-            _idx_files(
-                _TRAIN_BYTES,
-                ("6bbc9ace898e44ae57da46a324031adb", "a25bea736e30d166cdddb491f175f624"),
-                "train",
-                (9_912_422, "f68b3c2dcbeaaa9fbdd348bbdeb94873"),
-                (28_881, "d53e105ee54ea40749a09fcbcd1e9432"),
-            ),
-            _idx_files(
-                _TEST_BYTES,
-                ("2646ac647ad5339dbf082846283269ea", "27ae3e4e09519cfbb04c329615203637"),
-                "t10k",
-                (1_648_877, "9fb629c4189551a2d022fa330f9573f3"),
-                (4_542, "ec29112dd5afa0611ce80d1b7f02629c"),
-            ),
-            _DIGIT_NAMES,
+            "mnist", "handwritten digits, 28 x 28, 60,000 + 10,000 images", "CC BY-SA 3.0", "idx",
+            ("mnist", "MNIST/raw"), *_idx_files("mnist"), _DIGIT_NAMES,
             ("https://ossci-datasets.s3.amazonaws.com/mnist/", "https://storage.googleapis.com/cvdf-datasets/mnist/"),
             download=11_594_722,
         ),
         KnownSet(
-            "fashion-mnist",
-            "Zalando's articles of clothing, 28 x 28, 60,000 + 10,000 images",
-            "MIT",
-            "idx",
-            ("fashion-mnist", "FashionMNIST/raw"),
-            _idx_files(
-                _TRAIN_BYTES,
-                ("f4a8712d7a061bf5bd6d2ca38dc4d50a", "9018921c3c673c538a1fc5bad174d6f9"),
-                "train",
-                (26_421_880, "8d4fb7e6c68d591d4c3dfef9ec88bf0d"),
-                (29_515, "25c81989df183df01b3e8a0aad5dffbe"),
-            ),
-            _idx_files(
-                _TEST_BYTES,
-                ("8181f5470baa50b63fa0f6fddb340f0a", "15d484375f8d13e6eb1aabb0c3f46965"),
-                "t10k",
-                (4_422_102, "bef4ecab320f06d8554ea6380940ec79"),
-                (5_148, "bb300cfdad3c16e7a12a480ee83cd310"),
-            ),
-            ("T-shirt", "trouser", "pullover", "dress", "coat", "sandal", "shirt", "sneaker", "bag", "ankle boot"),
+            "fashion-mnist", "Zalando's articles of clothing, 28 x 28, 60,000 + 10,000 images", "MIT", "idx",
+            ("fashion-mnist", "FashionMNIST/raw"), *_idx_files("fashion-mnist"), _CLOTHES,
             (
                 "https://raw.githubusercontent.com/zalandoresearch/fashion-mnist/master/data/fashion/",
                 "https://storage.googleapis.com/tensorflow/tf-keras-datasets/",
@@ -150,51 +126,35 @@ SETS: dict[str, KnownSet] = {
             download=30_878_645,
         ),
         KnownSet(
-            "cifar10",
-            "colour photographs, 32 x 32, 10 classes, 50,000 + 10,000 images",
-            "none stated; cite Krizhevsky 2009",
-            "cifar10",
-            ("cifar10/cifar-10-batches-bin", "cifar-10-batches-bin"),
+            "cifar10", "colour photographs, 32 x 32, 10 classes, 50,000 + 10,000 images",
+            "none stated; cite Krizhevsky 2009", "cifar10", ("cifar10/cifar-10-batches-bin", "cifar-10-batches-bin"),
             tuple(KnownFile(f"data_batch_{i}.bin", 30_730_000) for i in range(1, 6)),
-            (KnownFile("test_batch.bin", 30_730_000),),
-            tuple(_CIFAR10_NAMES.split()),
-            ("https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz",),
-            KnownFile("cifar-10-binary.tar.gz", 170_052_171, "c32a1d4ab5d03f1284b67883e8d87530"),
-            download=170_052_171,
+            (KnownFile("test_batch.bin", 30_730_000),), tuple(_CIFAR10_NAMES.split()),
+            (f"{_CIFAR}/cifar-10-binary.tar.gz",),
+            KnownFile("cifar-10-binary.tar.gz", 170_052_171, "c32a1d4ab5d03f1284b67883e8d87530"), 170_052_171,
         ),
         KnownSet(
-            "cifar100",
-            "colour photographs, 32 x 32, 100 classes, 50,000 + 10,000 images",
-            "none stated; cite Krizhevsky 2009",
-            "cifar100",
-            ("cifar100/cifar-100-binary", "cifar-100-binary"),
-            (KnownFile("train.bin", 153_700_000),),
-            (KnownFile("test.bin", 30_740_000),),
-            tuple(_CIFAR100_NAMES.split()),
-            ("https://www.cs.toronto.edu/~kriz/cifar-100-binary.tar.gz",),
-            KnownFile("cifar-100-binary.tar.gz", 168_513_733, "03b5dce01913d631647c71ecec9e9cb8"),
-            download=168_513_733,
+            "cifar100", "colour photographs, 32 x 32, 100 classes, 50,000 + 10,000 images",
+            "none stated; cite Krizhevsky 2009", "cifar100", ("cifar100/cifar-100-binary", "cifar-100-binary"),
+            (KnownFile("train.bin", 153_700_000),), (KnownFile("test.bin", 30_740_000),),
+            tuple(_CIFAR100_NAMES.split()), (f"{_CIFAR}/cifar-100-binary.tar.gz",),
+            KnownFile("cifar-100-binary.tar.gz", 168_513_733, "03b5dce01913d631647c71ecec9e9cb8"), 168_513_733,
         ),
         KnownSet(
             "tiny-imagenet",
             "colour photographs, 64 x 64, 200 classes, 100,000 + 10,000 images; put into DIR/tiny-imagenet-200",
-            "ImageNet's terms: research and teaching, no commerce",
-            "tree",
-            ("tiny-imagenet-200", "tiny-imagenet/tiny-imagenet-200", "tiny-imagenet"),
-            download=248_100_043,
-            home="http://cs231n.stanford.edu/tiny-imagenet-200.zip, unpacked as it comes",
+            _IMAGENET_TERMS, "tree", ("tiny-imagenet-200", "tiny-imagenet/tiny-imagenet-200", "tiny-imagenet"),
+            download=248_100_043, home="http://cs231n.stanford.edu/tiny-imagenet-200.zip, unpacked as it comes",
         ),
         KnownSet(
             "imagenet",
             "colour photographs of all sizes, 1,000 classes, 1,281,167 + 50,000 images; put into DIR/imagenet",
-            "ImageNet's terms: research and teaching, no commerce, by registration",
-            "tree",
-            ("imagenet", "ILSVRC2012", "ILSVRC/Data/CLS-LOC"),
+            f"{_IMAGENET_TERMS}, by registration", "tree", ("imagenet", "ILSVRC2012", "ILSVRC/Data/CLS-LOC"),
             download=144_200_000_000,
             home="https://image-net.org (ILSVRC2012, after registration): train/CLASS/*.JPEG and val/CLASS/*.JPEG",
         ),
     )
-}
+}  # fmt: skip
 
 
 def known_set(name: str) -> KnownSet:
