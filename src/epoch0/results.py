@@ -73,13 +73,13 @@ def finite(value: Any) -> Any:
     return [finite(item) for item in value] if isinstance(value, list | tuple) else value
 
 
-def first_names(names: Sequence[str], most: int = 5) -> str:
+def first_names(names: Sequence[str], most: int = 5, between: str = ", ") -> str:
     """The first few, and how many more.
 
     >>> first_names(["a", "b", "c"], 2)
     'a, b and 1 more'
     """
-    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
+    return between.join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
 def markdown(rows: Sequence[Sequence[str]]) -> str:

@@ -17,10 +17,10 @@ from epoch0.arguments import checked, methods_checked
 from epoch0.data.catalogue import SPLITS, KnownSet, absent, known_set, tree
 from epoch0.errors import InputError
 from epoch0.files import explained
+from epoch0.results import first_names
 
 FOLDER = "folder:"
 IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg")
-_SHOWN = 3
 _IMAGENET_CLASSES = 1000
 
 
@@ -113,7 +113,7 @@ def _tiny_imagenet(known: KnownSet, root: Path, split: str) -> ImageFiles:
         stated[file] = label[wnid]
     if missing := sorted(there - set(stated)):
         counts = f"names {len(stated):,} files and the folder has {len(there):,}"
-        raise InputError(f"{annotations} {counts}; it lacks {_some(missing)}.")
+        raise InputError(f"{annotations} {counts}; it lacks {first_names(missing, 3)}.")
     if not stated:
         raise InputError(f"{annotations} names no file; it has a line for each image in {root / 'val/images'}.")
     order = sorted(stated, key=lambda file: (len(file), file))  # val_2 before val_10
@@ -192,8 +192,8 @@ def _check_folders(folder: Path, classes: Sequence[str], source: str) -> None:
     missing = [one for one in classes if one not in found]
     foreign = sorted(found - set(classes))
     if missing or foreign:
-        wrong = [f"it lacks {_some(missing)}"] if missing else []
-        wrong += [f"{_some(foreign)} {'is' if len(foreign) == 1 else 'are'} not among them"] if foreign else []
+        wrong = [f"it lacks {first_names(missing, 3)}"] if missing else []
+        wrong += [f"{first_names(foreign, 3)} {'is' if len(foreign) == 1 else 'are'} not among them"] if foreign else []
         raise InputError(
             f"{folder} must have {len(classes):,} class folders, {source}, and has {len(found):,}: {'; '.join(wrong)}."
         )
@@ -216,8 +216,3 @@ def _lines(path: Path) -> list[str]:
         return [line for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}.") from error
-
-
-def _some(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-    return ", ".join(names[:_SHOWN]) + more

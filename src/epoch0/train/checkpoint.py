@@ -16,6 +16,7 @@ from torch import nn
 from epoch0.errors import InputError
 from epoch0.files import made
 from epoch0.initialization.files import from_json, impossible, load_tensors, save_tensors
+from epoch0.results import first_names
 from epoch0.tracing.guard import bare
 
 LAYOUT = "epoch0 training 2"
@@ -97,5 +98,4 @@ def _check_model(path: Path, own: Mapping[str, torch.Tensor], given: Mapping[str
         if ours.get(name) != theirs.get(name)
     ]
     if wrong:
-        more = f" and {len(wrong) - 3} more" if len(wrong) > 3 else ""
-        raise InputError(f"the checkpoint {str(path)!r} is of another model: {'; '.join(wrong[:3])}{more}.")
+        raise InputError(f"the checkpoint {str(path)!r} is of another model: {first_names(wrong, 3, '; ')}.")

@@ -74,25 +74,23 @@ def critical_sparsity(scores: Mapping[str, Tensor]) -> CriticalSparsity:
     if not scores or not all(tensor.numel() and tensor.dtype != torch.bool for tensor in scores.values()):
         raise InputError("scores must be a mapping of names to tensors of numbers, at least one and none empty.")
     removed: Mapping[str, Tensor] = getattr(scores, "removed", {})
-    tops = {name: _largest(name, tensor, removed.get(name)) for name, tensor in scores.items()}
-    lowest = min((top for top in tops.values() if top is not None), default=0.0)
+    left = {name: _left(name, tensor, removed.get(name)) for name, tensor in scores.items()}
+    tops = {name: values.max(initial=-np.inf) for name, values in left.items()}
+    lowest = min((top for name, top in tops.items() if len(left[name])), default=0.0)
+    high = [values[values >= lowest] for values in left.values()]  # most scores lie below the largest of every layer
     weights = sum(tensor.numel() for tensor in scores.values())
-    left, high = 0, []
-    for name, tensor in scores.items():
-        values = _left(tensor, removed.get(name))
-        left += len(values)
-        high.append(values[values >= lowest])  # most scores lie below the largest of every layer
     counts = {}
     for row, (name, top) in enumerate(tops.items()):
-        if top is None:  # nothing is left of it already
-            counts[name] = weights - left
+        if not len(left[name]):  # nothing is left of it already
+            counts[name] = weights - sum(map(len, left.values()))
             continue
         greater = sum(int(np.count_nonzero(values > top)) for values in high)
         counts[name] = weights - greater - sum(int(np.count_nonzero(values == top)) for values in high[:row])
     return CriticalSparsity(counts, weights)
 
 
-def _largest(name: str, tensor: Tensor, removed: Tensor | None) -> float | None:
+def _left(name: str, tensor: Tensor, removed: Tensor | None) -> NDArray[np.float64]:
+    """The scores that are not removed, in float64."""
     if not tensor.is_floating_point():
         raise InputError(f"the scores of '{name}' are {tensor.dtype}; floating-point numbers are needed.")
     if bool(tensor.isnan().any()):
@@ -100,12 +98,6 @@ def _largest(name: str, tensor: Tensor, removed: Tensor | None) -> float | None:
             f"the scores of '{name}' hold {int(tensor.isnan().sum())} NaN values out of {tensor.numel()}; they have no "
             "order. Score in float64, or with a smaller loss."
         )
-    values = _left(tensor, removed)
-    return float(values.max()) if len(values) else None
-
-
-def _left(tensor: Tensor, removed: Tensor | None) -> NDArray[np.float64]:
-    """The scores that are not removed, in float64."""
     flat = tensor.detach().flatten()
     flat = flat if removed is None else flat[~removed.flatten().to(flat.device)]
     return np.asarray(flat.double().cpu().numpy())

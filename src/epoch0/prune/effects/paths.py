@@ -165,16 +165,9 @@ class MaskSummary(Result):
 
     def to_dict(self) -> dict[str, Any]:
         """Everything as plain numbers, strings, lists and dicts."""
-        return {
-            "total": self.total,
-            "kept": self.kept,
-            "sparsity": self.sparsity,
-            "effective": self.effective,
-            "effective_sparsity": self.effective_sparsity,
-            "dead": list(self.dead),
-            "verdict": self.verdict,
-            "layers": [{**asdict(layer), "shape": list(layer.shape)} for layer in self.layers],
-        }
+        names = ("total", "kept", "sparsity", "effective", "effective_sparsity", "dead", "verdict")
+        layers = [{**asdict(layer), "shape": list(layer.shape)} for layer in self.layers]
+        return {name: getattr(self, name) for name in names} | {"dead": list(self.dead), "layers": layers}
 
 
 @checked
@@ -225,14 +218,6 @@ _HEAD = ("weights", "shape", "kept", "of", "density", "effective", "dead rows", 
 
 
 def _cells(layer: LayerMask) -> tuple[str, ...]:
-    return (
-        layer.name,
-        "x".join(map(str, layer.shape)),
-        f"{layer.kept:,}",
-        f"{layer.weights:,}",
-        f"{layer.density:.4g}",
-        "-" if layer.effective is None else f"{layer.effective:,}",
-        str(layer.dead_rows),
-        str(layer.dead_columns),
-        layer.status,
-    )
+    counts = ("x".join(map(str, layer.shape)), f"{layer.kept:,}", f"{layer.weights:,}", f"{layer.density:.4g}")
+    effective = "-" if layer.effective is None else f"{layer.effective:,}"
+    return (layer.name, *counts, effective, str(layer.dead_rows), str(layer.dead_columns), layer.status)

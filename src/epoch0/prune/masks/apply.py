@@ -12,8 +12,9 @@ from torch.nn.utils import prune as torch_prune
 from epoch0.arguments import checked
 from epoch0.errors import InputError, suggest
 from epoch0.interrupts import whole
-from epoch0.prune.masks.masks import Masks, listed
+from epoch0.prune.masks.masks import Masks
 from epoch0.prune.masks.places import Masked, Place, parameter_order, parametrization, places
+from epoch0.results import first_names
 from epoch0.tracing.guard import bare
 
 Model = TypeVar("Model", bound=nn.Module)
@@ -197,7 +198,8 @@ def check_masks(model: nn.Module, masks: Mapping[str, Tensor]) -> None:
         elif (shape := _shape(known[name])) != mask.shape:
             wrong.append(f"'{name}' is {tuple(shape)}, its mask {tuple(mask.shape)}")
     if wrong:
-        raise InputError(f"these masks are of another model than this {type(bare(model)).__name__}: {listed(wrong)}.")
+        what = first_names(wrong, 3, "; ")
+        raise InputError(f"these masks are of another model than this {type(bare(model)).__name__}: {what}.")
 
 
 def _shape(place: Place) -> torch.Size:

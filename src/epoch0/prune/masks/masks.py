@@ -13,16 +13,13 @@ from torch import Tensor
 from epoch0.arguments import checked
 from epoch0.errors import InputError, is_count
 from epoch0.initialization.files import check_path, from_json, impossible, load_tensors, save_tensors
-from epoch0.results import Shown
+from epoch0.results import Shown, first_names
 
 LAYOUT = "epoch0 masks 1"
 """Of the files: packed bits, the first weight in the highest, and the shapes in the header."""
 
 DIMENSIONS = 64
 """As many as torch lets a tensor have."""
-
-SHOWN = 3
-"""How many differences an error lists before it only counts the rest."""
 
 
 @checked
@@ -175,7 +172,7 @@ class Masks(Mapping[str, Tensor], Shown):
         if not isinstance(other, Masks):
             return NotImplemented
         if wrong := differences(self, other):
-            raise InputError(f"these masks are of different models: {listed(wrong)}.")
+            raise InputError(f"these masks are of different models: {first_names(wrong, 3, '; ')}.")
         return Masks._own({name: join(mask, other[name].to(mask.device)) for name, mask in self.items()})
 
 
@@ -193,9 +190,3 @@ def differences(masks: Mapping[str, Tensor], others: Mapping[str, Any]) -> list[
         elif mask.shape != others[name].shape:
             found.append(f"'{name}' is {tuple(mask.shape)} here, {tuple(others[name].shape)} there")
     return [*found, *(f"'{name}' is only in the other" for name in others if name not in masks)]
-
-
-def listed(wrong: list[str]) -> str:
-    """The first few of a list, and how many more there are."""
-    more = f" and {len(wrong) - SHOWN} more" if len(wrong) > SHOWN else ""
-    return "; ".join(wrong[:SHOWN]) + more
