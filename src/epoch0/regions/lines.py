@@ -318,28 +318,23 @@ def walked(
     program: Program, corners: Tensor, kind: str, memory: float, pool: ThreadPool, budget: Budget, share: float
 ) -> Lines:  # fmt: skip
     """The lines cut along every fold."""
-    lines, per_line = corners.shape[:2]
-    device = corners.device
-    t = torch.linspace(0, 1, per_line, dtype=torch.float64, device=device).repeat(lines)
-    points, away = corners.reshape(lines * per_line, *corners.shape[2:]), torch.zeros_like(t, dtype=torch.int64)
+    lines, device = len(corners), corners.device
+    out, each = corners[:, 1] - corners[:, 0], torch.arange(lines, device=device)
+    ways = {"line": [-1, 0, 1], "ray": [0, 1]}.get(kind, [0] * corners.shape[1])
+    away, line = torch.tensor(ways, device=device).repeat(lines), each.repeat_interleave(len(ways))
     samples = torch.stack([sample(one) for one in corners])
-    group = torch.arange(lines, device=device).repeat_interleave(samples.shape[1])
-    samples = samples.reshape(-1, *corners.shape[2:])
+    group, samples = each.repeat_interleave(samples.shape[1]), samples.flatten(0, 1)
     infinite = torch.zeros(lines, dtype=torch.bool, device=device)
-    own = line = torch.arange(lines, device=device).repeat_interleave(per_line)
-    if kind in ("ray", "line"):
-        out = corners[:, 1] - corners[:, 0]
-        backwards = kind == "line"
-        ends = [-out, corners[:, 0], out] if backwards else [corners[:, 0], out]
-        points = torch.stack(ends, 1).reshape(-1, *out.shape[1:])
-        ways = torch.tensor([-1, 0, 1] if backwards else [0, 1], device=device)
-        away = ways.repeat(lines)
+    if any(ways):
+        points = torch.stack([-out, corners[:, 0], out][-len(ways) :], 1).flatten(0, 1)
         t = torch.where(away == 0, 0.0, away * math.inf).double()
-        line = torch.arange(lines, device=device).repeat_interleave(len(ways))
-        own = torch.where(away == 0, line, line + lines)  # directions have sizes of their own, without biases
-        samples = torch.cat([samples, out])
-        group = torch.cat([group, lines + torch.arange(lines, device=device)])
+        # directions have sizes of their own, without biases
+        samples, group = torch.cat([samples, out]), torch.cat([group, lines + each])
         infinite = torch.cat([infinite, ~infinite])
+    else:
+        points = corners.flatten(0, 1)
+        t = torch.linspace(0, 1, len(ways), dtype=torch.float64, device=device).repeat(lines)
+    own = torch.where(away == 0, line, line + lines)
     complex_ = Lines(line, t, away, own, budget)
     with torch.no_grad():
         sizes = Sizes.measure(program, samples, group, infinite)

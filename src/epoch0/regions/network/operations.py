@@ -135,32 +135,19 @@ def largest_call(
         return windows, left
     if kwargs.get("return_indices") or operation.endswith("indices"):
         raise InputError(f"{operation} ({where}) also returns indices, which are not piecewise linear.")
-    spatial = int(operation[-2])
-    trial: Any = getattr(functional, operation)(torch.zeros(1, *shape), *args[1:], **kwargs)
-    out = tuple(trial.shape[1:])
-    sizes, outs = shape[-spatial:], out[-spatial:]
-    if operation.startswith("adaptive"):
-        along = [[range(i * n // m, -(-(i + 1) * n // m)) for i in range(m)] for n, m in zip(sizes, outs, strict=True)]
-    else:
-        names = ("kernel_size", "stride", "padding", "dilation")
-        given = {**dict(zip(names, args[1:], strict=False)), **{k: v for k, v in kwargs.items() if k in names}}
-        kernel = _each(given["kernel_size"], spatial)
-        stride = _each(given.get("stride") or kernel, spatial)
-        padding, dilation = _each(given.get("padding", 0), spatial), _each(given.get("dilation", 1), spatial)
-        along = [
-            [range(i * s - p, i * s - p + k * d, d) for i in range(m)]
-            for k, s, p, d, m in zip(kernel, stride, padding, dilation, outs, strict=True)
-        ]
-    places = []
-    for starts in product(*along):
-        inside = [[i for i in part if 0 <= i < n] for part, n in zip(starts, sizes, strict=True)]
-        places.append(np.ravel_multi_index(tuple(zip(*product(*inside), strict=True)), sizes).tolist())
+    spatial, dilation = int(operation[-2]), kwargs.get("dilation", args[4] if len(args) > 4 else 1)
+    sizes, along = shape[-spatial:], list[list[range]]()
+    for axis, size in enumerate(sizes):  # the largest of numbers that grow along an axis are where the windows end
+        ramp = torch.arange(size, dtype=torch.float64).view(size, *[1] * (spatial - 1 - axis)).expand(1, 1, *sizes)
+        last, first = (sign * getattr(functional, operation)(sign * ramp, *args[1:], **kwargs) for sign in (1, -1))
+        step = dilation if isinstance(dilation, int) else dilation[axis % len(dilation)]
+        ends = (end.movedim(2 + axis, 0).flatten(1)[:, 0].int().tolist() for end in (first, last))
+        along.append([range(low, high + 1, step) for low, high in zip(*ends, strict=True)])
+    out = (*shape[:-spatial], *map(len, along))
+    parts = (zip(*product(*part), strict=True) for part in product(*along))
+    places = [np.ravel_multi_index(tuple(part), sizes).tolist() for part in parts]
     longest = max(map(len, places))
     window = torch.tensor([p + [p[0]] * (longest - len(p)) for p in places])
     channels = math.prod(shape[:-spatial])
     windows = (torch.arange(channels)[:, None, None] * math.prod(sizes) + window).reshape(-1, longest)
     return windows, out
-
-
-def _each(value: Any, count: int) -> tuple[int, ...]:
-    return (int(value),) * count if isinstance(value, int) else tuple(value) * (count if len(value) == 1 else 1)
