@@ -4,8 +4,7 @@ from epoch0.regions.boundary_density import BoundaryDensity, boundary_density
 from epoch0.regions.certificate import Certificate
 from epoch0.regions.distance import Distances, distance
 from epoch0.regions.lines import LinePartition, LinePartitions, on_curve, on_line
-from epoch0.regions.planes.partition import PlanePartition, count, on_plane
-from epoch0.regions.planes.plot import pattern_colours
+from epoch0.regions.planes.partition import PlanePartition, count, on_plane, pattern_colours
 from epoch0.regions.planes.windows import Window, square, through
 
 __all__ = [

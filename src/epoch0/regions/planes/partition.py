@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from epoch0 import plots
 from epoch0.arguments import Kind, Layers, Positive, checked
 from epoch0.curves import Curve, Line
 from epoch0.errors import InputError
@@ -20,7 +21,6 @@ from epoch0.regions.network.steps import Largest, Program
 from epoch0.regions.network.trace import trace
 from epoch0.regions.planes.cutting import Plane
 from epoch0.regions.planes.mesh import straightened
-from epoch0.regions.planes.plot import draw
 from epoch0.regions.planes.windows import Window
 from epoch0.regions.planes.windows import window as as_window
 from epoch0.regions.walk import MEMORY, block, walk
@@ -160,7 +160,30 @@ class PlanePartition(Result):
 
         Cells are filled by their patterns, the same always in the same colour; boundaries have one colour a layer.
         """
-        return draw(self, axes, fill=fill, boundaries=boundaries)
+        from matplotlib.collections import LineCollection, PolyCollection
+
+        picture, axes = plots.figure(6.0, 5.6) if axes is None else (axes.figure, axes)
+        if fill:
+            corners = np.split(self.vertices[self.cell_vertices], self.cell_ends[1:-1])
+            colours = pattern_colours(self.patterns)
+            axes.add_collection(
+                PolyCollection(corners, facecolors=colours, edgecolors=colours, linewidths=0.2, rasterized=True)
+            )
+        if boundaries:
+            width = float(np.clip(40.0 / max(1, self.count) ** 0.5, 0.15, 1.0))
+            for layer in np.unique(self.owner_layer[self.owner_layer >= 0]).tolist():
+                mine, colour = self.owner_layer == layer, plots.COLOURS[layer % len(plots.COLOURS)]
+                lines, flat = self.vertices[self.edges[mine]], self.count > 20_000
+                axes.add_collection(LineCollection(lines, colors=colour, linewidths=width, rasterized=flat))
+                label = f"{self.layers[layer]} ({len(np.unique(self.owner_neuron[mine]))} neurons)"
+                axes.plot([], [], color=colour, label=label)
+        low, high = self.window.polygon.min(dim=0).values.numpy(), self.window.polygon.max(dim=0).values.numpy()
+        axes.set(xlim=(low[0], high[0]), ylim=(low[1], high[1]), aspect="equal", xlabel="along the first axis",
+                 ylabel="along the second axis", title=f"{self.count:,} activation regions")  # fmt: skip
+        axes.grid(False)
+        if boundaries and self.layers:
+            axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.12), ncols=3, frameon=False)
+        return picture
 
     def rows(self) -> list[dict[str, Any]]:
         """One row a cell: its area, corners, middle, and the number of its linear region."""
@@ -186,6 +209,43 @@ class PlanePartition(Result):
         ]
         rows += [f"  after {name:<20} {count:>9}" for name, count in zip(self.layers, self.per_layer, strict=True)]
         return "\n".join([*rows, f"  {self.certificate}", *(f"  note: {note}" for note in self.notes)])
+
+
+@checked
+def pattern_colours(patterns: np.ndarray) -> np.ndarray:
+    """A light colour for each pattern that depends on its bits alone.
+
+    >>> p = regions.on_plane(net, regions.through(*images[:3]))
+    >>> p.patterns.shape, pattern_colours(p.patterns).shape
+    ((258, 8), (258, 3))
+
+    Each byte of the pattern adds its own multiple to a sum, and the sum's bits choose hue, strength and brightness, so
+    a cell keeps its colour between training steps as long as its pattern survives.
+
+    Packed bits of shape (patterns, bytes) become red, green and blue between 0 and 1, shape (patterns, 3).
+
+    Raises:
+        InputError: if the patterns are no table of whole numbers.
+
+    Source: pictures as in Hanin and Rolnick 2019, Figures 1 and 8; the rule for the colours is ours.
+    """
+    if patterns.ndim != 2 or patterns.dtype.kind not in "ui":
+        raise InputError(
+            f"patterns are {patterns.dtype} of shape {patterns.shape}; give packed bits of shape (patterns, bytes), "
+            "such as the attribute patterns of a partition."
+        )
+    from matplotlib.colors import hsv_to_rgb
+
+    weights = np.random.Generator(np.random.PCG64(0)).integers(1, 2**63, patterns.shape[1], dtype=np.uint64)
+    mixed = np.empty(len(patterns), dtype=np.uint64)
+    for start in range(0, len(patterns), 1 << 14):
+        part = patterns[start : start + (1 << 14)].astype(np.uint64) + np.uint64(1)
+        mixed[start : start + (1 << 14)] = (part * (weights | np.uint64(1))).sum(axis=1, dtype=np.uint64)
+    mixed ^= mixed >> np.uint64(29)
+    mixed *= np.uint64(0xBF58476D1CE4E5B9)
+    mixed ^= mixed >> np.uint64(32)
+    parts = [((mixed >> np.uint64(shift)) & np.uint64(0xFFFF)).astype(float) / 65535 for shift in (0, 16, 32)]
+    return np.asarray(hsv_to_rgb(np.stack([parts[0], 0.12 + 0.33 * parts[1], 0.84 + 0.16 * parts[2]], axis=1)))
 
 
 def cell_areas(vertices: np.ndarray, cells: np.ndarray, ends: np.ndarray) -> np.ndarray:
