@@ -15,7 +15,7 @@ from epoch0.curves import Curve
 from epoch0.errors import InputError
 from epoch0.measure.many import grid_offset
 from epoch0.measure.pieces import Array, grid_errors, points_at_once, row_norms, shares_statistics
-from epoch0.results import Result
+from epoch0.results import Result, aligned
 from epoch0.tracing.guard import bare, unchanged
 from epoch0.tracing.layers import Place, labelled
 from epoch0.tracing.tape import Tape, tape
@@ -142,15 +142,11 @@ class TrajectoryLengths(Result):
         if not self.steps:
             return "Trajectory lengths through training: nothing measured yet"
         shown = sorted({0, (len(self.steps) - 1) // 2, len(self.steps) - 1})
-        lengths = self.lengths
-        wide, deep = (max(len(text) for text in ("layer", "input", *texts)) for texts in (self.layers, self.kinds))
-        head = "".join(f"{'step ' + str(self.steps[index]):>14}" for index in shown)
-        lines = [f"Trajectory length at {len(self.steps)} steps, {self.points} tangents, batch norm: {self.batch_norm}"]
-        lines.append(f"{'layer':<{wide}}  {'kind':<{deep}}{head}")
-        for place, (name, kind) in enumerate(zip(("input", *self.layers), ("input", *self.kinds), strict=True)):
-            numbers = "".join(f"{lengths[index, place]:>14.5g}" for index in shown)
-            lines.append(f"{name:<{wide}}  {kind:<{deep}}{numbers}")
-        return "\n".join(lines)
+        head = ("layer", "kind", *(f"step {self.steps[index]}" for index in shown))
+        numbers = [[f"{length:.5g}" for length in self.lengths[index]] for index in shown]
+        rows = zip(("input", *self.layers), ("input", *self.kinds), *numbers, strict=True)
+        title = f"Trajectory length at {len(self.steps)} steps, {self.points} tangents, batch norm: {self.batch_norm}"
+        return "\n".join([title, *aligned([head, *rows], slice(2, None))])
 
     def __getstate__(self) -> dict[str, Any]:
         """What was measured can be copied and pickled; the model that was looked at is left out."""
