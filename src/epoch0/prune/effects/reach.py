@@ -202,7 +202,13 @@ def _mixing(func: Any, name: str, args: Args, kwargs: Kwargs) -> Tensor:
     if given.get("enable_gqa"):
         times = query.shape[-3] // key.shape[-3]
         key, value = key.repeat_interleave(times, -3), value.repeat_interleave(times, -3)
-    return _looked_up(query, key, value, given.get("attn_mask"), given.get("is_causal", False))
+    # the weights of a softmax are never zero, whether or not they depend on the input
+    weights = zero_or_one(product(torch.matmul, query, key.mT)) + 1.0
+    if given.get("is_causal"):
+        weights = weights.tril()
+    if (mask := given.get("attn_mask")) is not None:
+        weights = weights * (mask if mask.dtype == torch.bool else mask != -torch.inf)
+    return product(torch.matmul, weights, value)
 
 
 def _attention(func: Any, name: str, args: Args, kwargs: Kwargs) -> tuple[Tensor, Tensor | None]:
@@ -216,42 +222,31 @@ def _attention(func: Any, name: str, args: Args, kwargs: Kwargs) -> tuple[Tensor
     else:
         weights = list(given["in_proj_weight"].chunk(3))
     heads, bias = given["num_heads"], given["in_proj_bias"]
+    biases = [None] * 3 if bias is None else bias.chunk(3)
     inputs = [x if x.dim() == 3 else x.unsqueeze(1) for x in (given["query"], given["key"], given["value"])]
 
     def split(x: Tensor) -> Tensor:  # (places, examples, features) -> (examples, heads, places, features of a head)
         return x.reshape(*x.shape[:2], heads, -1).permute(1, 2, 0, 3)
 
-    query, key, value = (
-        split(zero_or_one(biased(product(F.linear, x, w), bias))) for x, w in zip(inputs, weights, strict=True)
-    )
     shown = None
     if given.get("attn_mask") is not None:
         shown = _shown(given["attn_mask"])
         shown = shown.reshape(-1, heads, *shown.shape[-2:]) if shown.dim() == 3 else shown
     if given.get("key_padding_mask") is not None:
-        padding = _shown(given["key_padding_mask"]).reshape(-1, 1, 1, key.shape[2])
+        padding = _shown(given["key_padding_mask"]).reshape(-1, 1, 1, len(inputs[1]))
         shown = padding if shown is None else shown & padding
-    found = zero_or_one(_looked_up(query, key, value, shown, False))
-    joined = found.permute(2, 0, 1, 3).flatten(2)
-    out = zero_or_one(biased(product(F.linear, joined, given["out_proj_weight"]), given["out_proj_bias"]))
+    with Reach():
+        parts = (split(F.linear(x, w, b)) for x, w, b in zip(inputs, weights, biases, strict=True))
+        found = F.scaled_dot_product_attention(*parts, shown).permute(2, 0, 1, 3).flatten(2)
+        out = F.linear(found, given["out_proj_weight"], given["out_proj_bias"])
     out = out if given["query"].dim() == 3 else out.squeeze(1)
-    looked = query.detach().new_ones(query.shape[0], query.shape[2], key.shape[2])
+    looked = inputs[0].detach().new_ones(inputs[0].shape[1], len(inputs[0]), len(inputs[1]))
     return out, looked if given.get("need_weights", True) else None
 
 
 def _shown(mask: Tensor) -> Tensor:
     """Where a mask of ``multi_head_attention_forward`` lets through: its True hides, unlike that of the other."""
     return ~mask if mask.dtype == torch.bool else mask != -torch.inf
-
-
-def _looked_up(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, causal: bool) -> Tensor:
-    # the weights of a softmax are never zero, whether or not they depend on the input
-    weights = zero_or_one(product(torch.matmul, query, key.mT)) + 1.0
-    if causal:
-        weights = weights.tril()
-    if mask is not None:
-        weights = weights * (mask if mask.dtype == torch.bool else mask != -torch.inf)
-    return product(torch.matmul, weights, value)
 
 
 RULES: dict[str, Callable[[Any, str, Args, Kwargs], Any]] = {
