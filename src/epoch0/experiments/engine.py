@@ -148,7 +148,7 @@ class _Processes:
             self._threads.append(threading.Thread(target=self._serve, args=({**own, **chosen},), daemon=True))
             self._threads[-1].start()
 
-    def slots(self, ask: bool = False) -> int:
+    def slots(self, ask: bool) -> int:
         """How many groups can run at this moment; an InputError if worker processes cannot be started."""
         if self._trouble is not None:
             raise self._trouble
@@ -249,7 +249,7 @@ class _Scheduler:
             raise
         self._some_worker = time.monotonic()
 
-    def slots(self, ask: bool = False) -> int:
+    def slots(self, ask: bool) -> int:
         """How many threads the workers have; ``ask`` counts now, whenever the last count was."""
         now = time.monotonic()
         if ask or now - self._counted[0] >= _ASK_AGAIN:

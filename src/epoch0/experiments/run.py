@@ -205,7 +205,7 @@ class _Run:
 
         A suspect is never given out in advance, so that the death of its worker accuses nobody else.
         """
-        slots = self.workers.slots()
+        slots = self.workers.slots(ask=False)
         while self.suspects and len(self.flying) < slots:
             trial = self.suspects.popleft()
             self.alone.add(trial.key)
