@@ -12,7 +12,7 @@ from epoch0 import regions
 from epoch0.distributions import Gaussian
 from epoch0.errors import InputError
 from epoch0.networks import ensemble
-from epoch0.regions.workers import Report, Shown, Stopped, ThreadPool
+from epoch0.regions.workers import Shown, Stopped, ThreadPool
 from region_twins import networks
 
 NETWORKS = networks()
@@ -147,9 +147,9 @@ def test_progress_grows_to_one(
 def test_progress_is_shown_in_a_log_and_on_a_terminal() -> None:
     log = io.StringIO()
     with Shown("regions", log, every=0.0) as shown:
-        report = Report(shown)
-        report.advance(0.25, "layer 1 of 4")
-        report.finish("9 regions")
+        pool = ThreadPool(progress=shown)
+        pool.advance(0.25, "layer 1 of 4")
+        pool.finish("9 regions")
     assert log.getvalue().splitlines()[0].startswith("regions: 25 % done, layer 1 of 4, about")
     assert log.getvalue().splitlines()[1].startswith("regions: 100 % done, 9 regions")
     quiet = io.StringIO()

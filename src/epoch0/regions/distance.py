@@ -162,15 +162,15 @@ class _Prefix:
         written = {0, *(step.output for step in steps[: self.end])}
         self.slots = sorted({s for step in steps[self.end :] for s in step.inputs} & written)
         self.directions = torch.Size(program.shape).numel()
-        shapes = self._run(0, 1)
-        self.shapes = {slot: shapes[slot].shape[1:] for slot in self.slots}
-        self.width = sum(shape.numel() for shape in self.shapes.values())
-        self._kept: tuple[int, int, dict[int, Tensor]] | None = None
+        self.shapes = dict[int, torch.Size]()
+        self.width = self._rows(0, 1).shape[1]
+        self._kept: tuple[int, int, Tensor] | None = None
         self._rotated: Tensor | None = None
         if 0 < self.width < self.directions:
             self._rotate(max(self.width, memory // max(self.width, max(program.shape, default=1))))
 
-    def _run(self, start: int, stop: int) -> dict[int, Tensor]:
+    def _rows(self, start: int, stop: int) -> Tensor:
+        """Rows start..stop of the Jacobians of all slots, side by side."""
         basis = torch.zeros(stop - start, self.directions, dtype=torch.float64, device=self.device)
         basis[torch.arange(stop - start), torch.arange(start, stop)] = _SCALE
         found = {0: basis.reshape(stop - start, *self.program.shape)}
@@ -179,27 +179,24 @@ class _Prefix:
                 found[step.output] = linear_part(step, [found[s] for s in step.inputs])
             for slot in done - set(self.slots):
                 found.pop(slot, None)
-        return {slot: found[slot] for slot in self.slots}
+        self.shapes = {slot: found[slot].shape[1:] for slot in self.slots}
+        return torch.cat([basis[:, :0], *(found[slot].flatten(1) for slot in self.slots)], 1)
 
     def _rotate(self, rows: int) -> None:
         """The triangular factor of the Jacobian: the same lengths and angles in fewer coordinates."""
         factor = torch.zeros(0, self.width, dtype=torch.float64, device=self.device)
         for start in range(0, self.directions, rows):
-            part = self._run(start, min(start + rows, self.directions))
-            flat = torch.cat([part[slot].reshape(len(part[slot]), -1) for slot in self.slots], 1)
-            factor = torch.linalg.qr(torch.cat([factor, flat]), mode="r").R
+            part = self._rows(start, min(start + rows, self.directions))
+            factor = torch.linalg.qr(torch.cat([factor, part]), mode="r").R
         self._rotated, self.directions = factor, len(factor)
 
     def tangents(self, start: int, stop: int) -> dict[int, Tensor]:
         """Rows start..stop of the Jacobians, slot by slot: (1, directions, *shape)."""
         if self._kept is None or self._kept[:2] != (start, stop):
-            if self._rotated is None:
-                rows = self._run(start, stop)
-            else:
-                parts = self._rotated[start:stop].split([s.numel() for s in self.shapes.values()], 1)
-                rows = dict(zip(self.slots, parts, strict=True))
-            self._kept = (start, stop, rows)
-        return {slot: row.reshape(1, stop - start, *self.shapes[slot]) for slot, row in self._kept[2].items()}
+            rows = self._rows(start, stop) if self._rotated is None else self._rotated[start:stop]
+            self._kept = start, stop, rows
+        parts = self._kept[2].split([shape.numel() for shape in self.shapes.values()], 1)
+        return {s: part.reshape(1, stop - start, *self.shapes[s]) for s, part in zip(self.slots, parts, strict=True)}
 
 
 class _Block:

@@ -306,7 +306,7 @@ def cut_lines(
         for part in corners.split(at_once):
             share = len(part) / len(corners)
             found.extend(partitions(program, part, kind, notes, memory, pool, budget, share))
-        pool.report.finish(f"{budget.cells} regions")
+        pool.finish(f"{budget.cells} regions")
     return found
 
 

@@ -13,7 +13,7 @@ from epoch0.regions.complex import Cut
 from epoch0.regions.line_cutting import Lines
 from epoch0.regions.network.steps import Affine, Fold, Largest, Program
 from epoch0.regions.planes.cutting import Plane
-from epoch0.regions.workers import Progress, Report, ThreadPool
+from epoch0.regions.workers import Progress, ThreadPool
 
 Complex = TypeVar("Complex", bound=Lines | Plane)  # a partition: its rows are points, whose values the walk carries
 Part = tuple[Any, Tensor]  # of a partition, and the rows it has there
@@ -38,7 +38,7 @@ def block(memory: float) -> int:
 def pool_for(workers: int, memory: float, progress: Progress | None = None) -> ThreadPool:
     """The threads of a walk: as many as are asked for, if the memory is enough for the blocks of all of them."""
     fitting = max(1, int(memory / (_LEVELS * block(memory))))
-    return ThreadPool(min(workers, fitting), Report(progress))
+    return ThreadPool(min(workers, fitting), progress)
 
 
 def check_room(program: Program, memory: float) -> None:
@@ -102,13 +102,13 @@ def walk(
                     return divided(parts, partial(_folded, step, cut, values, done), index + 1, number + 1)
                 values = _folded(step, cut, values, done, (complex_, None))
         if final:
-            pool.report.advance(share * left[index] / left[start], f"layer {folds} of {folds}")
+            pool.advance(share * left[index] / left[start], f"layer {folds} of {folds}")
             break
         number += not isinstance(step, Affine)
         for slot in done:
             values.pop(slot, None)
         done_here = share * (left[index] - left[index + 1]) / left[start]
-        pool.report.advance(done_here, f"layer {min(number + 1, folds)} of {folds}")
+        pool.advance(done_here, f"layer {min(number + 1, folds)} of {folds}")
     return complex_
 
 

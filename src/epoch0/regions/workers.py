@@ -17,27 +17,6 @@ Progress = Callable[[float, str], None]
 """What is told of the progress: the part that is done, from 0 to 1, and what is being done."""
 
 
-class Report:
-    """Adds up the parts of the work that are done, whichever thread did them, and tells of it one at a time."""
-
-    def __init__(self, progress: Progress | None = None) -> None:
-        self._progress = progress
-        self._done = 0.0
-        self._lock = threading.Lock()
-
-    def advance(self, share: float, what: str) -> None:
-        """So much more is done, as a part of the whole."""
-        if self._progress is None:
-            return
-        with self._lock:
-            self._done += share
-            self._progress(min(self._done, 1.0), what)
-
-    def finish(self, what: str) -> None:
-        """All is done."""
-        self.advance(1.0 - self._done, what)
-
-
 class Shown(Meter):
     """A progress to look at: a bar on a terminal, in a file or a pipe at most one line every few seconds.
 
@@ -104,9 +83,9 @@ class ThreadPool:
     result. PyTorch's own threads are shared among the workers.
     """
 
-    def __init__(self, workers: int = 1, report: Report | None = None) -> None:
+    def __init__(self, workers: int = 1, progress: Progress | None = None) -> None:
         self.workers = workers
-        self.report = report or Report()
+        self._progress, self._done, self._lock = progress, 0.0, Lock()
         self._failure: BaseException | None = None
         self._pool: ThreadPoolExecutor | None = None
         self._threads = 0
@@ -148,6 +127,17 @@ class ThreadPool:
         except Stopped:
             assert self._failure is not None
             raise self._failure from None
+
+    def advance(self, share: float, what: str) -> None:
+        """So much more is done, as a part of the whole; it is told of one at a time, whichever thread did it."""
+        if self._progress is not None:
+            with self._lock:
+                self._done += share
+                self._progress(min(self._done, 1.0), what)
+
+    def finish(self, what: str) -> None:
+        """All is done."""
+        self.advance(1.0 - self._done, what)
 
     def check(self) -> None:
         """Stop the work on a piece if another one has failed."""

@@ -236,8 +236,8 @@ def _attention(func: Any, name: str, args: Args, kwargs: Kwargs) -> tuple[Tensor
         padding = _shown(given["key_padding_mask"]).reshape(-1, 1, 1, len(inputs[1]))
         shown = padding if shown is None else shown & padding
     with Reach():
-        parts = (split(F.linear(x, w, b)) for x, w, b in zip(inputs, weights, biases, strict=True))
-        found = F.scaled_dot_product_attention(*parts, shown).permute(2, 0, 1, 3).flatten(2)
+        query, key, value = (split(F.linear(x, w, b)) for x, w, b in zip(inputs, weights, biases, strict=True))
+        found = F.scaled_dot_product_attention(query, key, value, shown).permute(2, 0, 1, 3).flatten(2)
         out = F.linear(found, given["out_proj_weight"], given["out_proj_bias"])
     out = out if given["query"].dim() == 3 else out.squeeze(1)
     looked = inputs[0].detach().new_ones(inputs[0].shape[1], len(inputs[0]), len(inputs[1]))

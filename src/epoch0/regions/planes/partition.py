@@ -24,7 +24,7 @@ from epoch0.regions.planes.mesh import straightened
 from epoch0.regions.planes.windows import Window
 from epoch0.regions.planes.windows import window as as_window
 from epoch0.regions.walk import MEMORY, block, walk
-from epoch0.regions.workers import Budget, Progress, Report, ThreadPool
+from epoch0.regions.workers import Budget, Progress, ThreadPool
 from epoch0.results import Result
 
 if TYPE_CHECKING:
@@ -270,11 +270,11 @@ def walked(
         assert progress is not None
         progress(done, f"{what}, {budget.cells:,} cells")
 
-    pool = ThreadPool(workers, Report(told if progress else None))
+    pool = ThreadPool(workers, told if progress else None)
     with torch.no_grad(), pool:
         sizes = Sizes.measure(program, window.sample())
         found = walk(program, plane, {0: window.points(window.polygon)}, sizes, block(memory), pool)
-    pool.report.finish("done")
+    pool.finish("done")
     return found
 
 
