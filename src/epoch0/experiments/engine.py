@@ -73,7 +73,7 @@ class Engine:
     """Worker processes, started when first needed, good for several runs.
 
     >>> from epoch0.experiments.run import run
-    >>> from epoch0.experiments.experiment import Spec
+    >>> from epoch0.experiments.experiment import Spec, Trial
     >>> specs = [Spec(depth=depth, noise=0.0, networks=1) for depth in (2, 3, 4)]
     >>> trials = [Trial("epoch0.papers.hanin_rolnick.graph:sawtooth_pieces", spec, 0) for spec in specs]
     >>> with Engine(workers=1) as engine:
