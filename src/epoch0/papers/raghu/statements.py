@@ -15,12 +15,12 @@ from torch.func import functional_call, jvp
 from epoch0 import plots, regions
 from epoch0.activity import activation_patterns
 from epoch0.distributions import Gaussian
-from epoch0.experiments.claims import at_least, check, equal_within_error, exact, increasing
+from epoch0.experiments.claims import at_least, between, check, equal_within_error, exact, increasing
 from epoch0.networks import ensemble
 from epoch0.networks.constructions import folding
 from epoch0.papers.raghu.transitions import exponential
 from epoch0.papers.sweep import Artifact, Cell, Found, Spec, Sweep
-from epoch0.papers.tables import Array, Claims, Mean, Table, agrees, by, mean_and_error
+from epoch0.papers.tables import Array, Claims, Mean, Table, by, mean_and_error
 from epoch0.seeds import generator
 from epoch0.theory.mean_field import propagate
 from epoch0.theory.regions import upper_bound
@@ -193,8 +193,9 @@ def shaken_claims(found: Found) -> Claims:
         decided[text] = exponential("change", rows, 1, "behind")
     rows = found.table.where(kind="weights")
     near = f"beyond the paper: its mean square is that of wide networks, a factor chi a layer, within {NEAR:.0%}"
+    law = rows.column("expected")
     decided[near] = rows.claim(
-        agrees, "square", "expected", names="sigma_w^2 = {variance:g}, layer {layer}", resolution=NEAR
+        between, "square", law * (1 - NEAR), law * (1 + NEAR), names="sigma_w^2 = {variance:g}, layer {layer}"
     )
     circles, names = found.table.where(kind="circles"), "{depth} layers"
     same = [circles.of(f"{one}{part}") for part in ("", "_error") for one in ("inputs", "weights")]
