@@ -52,16 +52,11 @@ def chain(spec: Spec, seed: int) -> dict[str, Any]:
     back = []
     for index, net in enumerate(nets[1]):
         across = torch.randn(2, 9, generator=generator(seed, _INPUTS, index), dtype=torch.float64)
-        seen = _stretches(net, angle.cos() * across[0] + angle.sin() * across[1])
+        bits = activation_patterns(net, angle.cos() * across[0] + angle.sin() * across[1]).packed
+        seen = bits[np.r_[True, (bits[1:] != bits[:-1]).any(1)]]  # one after the other, each stretch once
         back.append(1 - len(np.unique(seen, axis=0)) / len(seen))
     counts = {"random": np.array([float(one.count) for one in found]), "folded": float(folded.count)}
     return {**counts, "repeated": repeated, "back": np.array(back)}
-
-
-def _stretches(net: Any, points: torch.Tensor) -> np.ndarray:
-    """The patterns that points of a curve have one after the other, each stretch once."""
-    bits = activation_patterns(net, points).packed
-    return np.asarray(bits[np.r_[True, (bits[1:] != bits[:-1]).any(1)]])
 
 
 def chain_table(found: Found) -> Table:
@@ -225,19 +220,16 @@ def draw_shaken(found: Found) -> plots.Figure:
 
 
 _TH1, _SEC = "Activation patterns on a line at equal numbers of neurons", "What a change of one layer's weights does"
-_LAYERS = Sweep(chain, Spec(neurons=24, networks=1000), {"layers": (1, 2, 3, 4, 6, 8, 12)})
+_CHAIN = Sweep(chain, Spec(neurons=24, networks=1000), {"layers": (1, 2, 3, 4, 6, 8, 12)}).presets(networks=200)
 _CIRCLES = Sweep(dual, Spec(variance=4.0, width=64, steps=4000, networks=400), {"depth": (1, 2, 3, 4)}, stride=1)
-_WEIGHTS = Sweep(shaken, Spec(width=200, depth=10, networks=25), {"variance": (1.0, 4.0, 16.0)}, 8)
-_SHAKEN = {
-    name: _WEIGHTS.but(runs=runs, also={"dual": _CIRCLES.but(networks=circles)})
-    for name, runs, circles in (("quick", 8, 400), ("paper", 40, 2000))
-}
+_MORE = {"dual": _CIRCLES.but(networks=2000)}
+_WEIGHTS = Sweep(shaken, Spec(width=200, depth=10, networks=25), {"variance": (1.0, 4.0, 16.0)}, 40, also=_MORE)
+_SHAKEN = _WEIGHTS.presets(runs=8, also={"dual": _CIRCLES})
 _TOLD = "{neurons} ReLUs, sigma_w^2 = 2, sigma_b = 1; {networks} random networks each; bars: two standard errors"
 _SAID = (
     "hard tanh, no biases, width {width}, {depth} layers, {runs} x {networks} networks; circles: width 64, "
     "sigma_w^2 = 4, {dual[networks]} networks; bars: two standard errors"
 )
-_CHAIN = {"quick": _LAYERS.but(networks=200), "paper": _LAYERS}
 ARTIFACTS = (
     Artifact("raghu/th1", _TH1, "Corollary 1", _CHAIN, chain_table, chain_claims, draw_chain, _TOLD),
     Artifact("raghu/sec31", _SEC, "section 3.1", _SHAKEN, shaken_table, shaken_claims, draw_shaken, _SAID),
