@@ -5,17 +5,12 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from epoch0.errors import InputError
+from epoch0.errors import InputError, first_line
 from epoch0.tracing.graph import Op
 
 
 class NoForwardDerivative(InputError):
     """An operation has no forward derivative in torch; it may still have a backward one."""
-
-
-def _first_line(error: Exception) -> str:
-    text = str(error).strip().splitlines()
-    return text[0] if text else type(error).__name__
 
 
 def _expects(module: nn.Module) -> str:
@@ -46,7 +41,7 @@ def explain_first_run(
     inner = next((tuple(a.shape) for a in args if isinstance(a, Tensor)), None)
     if (wanted := _expects(module)) and inner is not None:
         return InputError(
-            f"the model cannot take {given}: {where} expects {wanted}, got input {inner}. ({_first_line(error)})"
+            f"the model cannot take {given}: {where} expects {wanted}, got input {inner}. ({first_line(error)})"
         )
     hint = ""
     if isinstance(error, TypeError) and "argument" in str(error) and not args:
@@ -54,11 +49,11 @@ def explain_first_run(
             " (A tuple is model(*batch), a mapping model(**batch); targets are an argument of their own; "
             "forward=lambda model, batch: ... calls it in any other way.)"
         )
-    return InputError(f"the model fails on {given}, in {where}: {type(error).__name__}: {_first_line(error)}{hint}")
+    return InputError(f"the model fails on {given}, in {where}: {type(error).__name__}: {first_line(error)}{hint}")
 
 
 def explain_replay(error: Exception, events: Sequence[Op], index: int) -> Exception:
-    """The error for an operation that cannot be differentiated or batched; others come back as they are."""
+    """The error for an operation that cannot be differentiated; others come back as they are."""
     text = str(error)
     place = next((place for place, event in enumerate(events) if event.index == index), len(events))
     what = "operation"
@@ -73,21 +68,17 @@ def explain_replay(error: Exception, events: Sequence[Op], index: int) -> Except
     if "torch.utils.checkpoint" in text:
         return InputError(
             "the model computes parts again in the backward pass (torch.utils.checkpoint), where batch norm and "
-            f"dropout are not as they were measured ({_first_line(error)[:100]}); "
+            f"dropout are not as they were measured ({first_line(error)[:100]}); "
             "turn gradient checkpointing off to measure it."
         )
     if "forward mode AD" in text or "forward AD" in text or "jvp" in text:
         return NoForwardDerivative(
             f"{after} has no forward derivative in torch, so tangents cannot be carried through it "
-            f"({_first_line(error)}). Give the autograd function a jvp, write it with torch functions, or measure "
+            f"({first_line(error)}). Give the autograd function a jvp, write it with torch functions, or measure "
             "without tangents (lengths: method='chords')."
-        )
-    if "vmap" in text or "functorch" in text or "Batching rule" in text:
-        return InputError(
-            f"{after} cannot be run for many networks at once ({_first_line(error)}). Measure the networks one by one."
         )
     if "derivative for" in text and "not implemented" in text:
         return InputError(
-            f"{after} has no derivative in torch ({_first_line(error)}); write it with torch functions that have one."
+            f"{after} has no derivative in torch ({first_line(error)}); write it with torch functions that have one."
         )
     return error

@@ -102,25 +102,18 @@ class Tape:
                 )
         return found
 
-    def run(
-        self, x: Tensor, change: Mapping[int, Change] | None = None, call: Callable[[Any], Any] | None = None
-    ) -> Tensor:
-        """Run the same computation again, looking at or replacing chosen tensors on the way.
+    def run(self, x: Tensor, change: Mapping[int, Change] | None = None) -> Tensor:
+        """Run the same computation again, looking at or replacing chosen tensors on the way, to the output tensor.
 
         Works inside ``torch.func`` transforms and with dual tensors: nothing is kept, everything is returned or handed
         to ``change``.
 
-        Returns:
-            The output tensor.
-
         Raises:
-            InputError: if the operations differ from those recorded, or one cannot be differentiated or batched.
+            InputError: if the operations differ from those recorded, or one cannot be differentiated.
         """
-        return self.outputs(x, change, call)[1]
+        return self.outputs(x, change)[1]
 
-    def outputs(
-        self, x: Tensor, change: Mapping[int, Change] | None = None, call: Callable[[Any], Any] | None = None
-    ) -> tuple[Any, Tensor]:
+    def outputs(self, x: Tensor, change: Mapping[int, Change] | None = None) -> tuple[Any, Tensor]:
         """All that the model returns, for :meth:`Call.loss`, and the output tensor; arguments as in :meth:`run`."""
         mode = _Replay(self, change or {})
         same_noise()
@@ -128,22 +121,20 @@ class Tape:
         batch, place = self.call.batch, None if self.start >= 0 else starts(self.model, self.call.batch)[0]
         batch = start if batch is place else mapped(batch, lambda t: start if t is place else t.clone())
         with self._explained(lambda: mode.index), mode:
-            result = self.call.raw(batch=batch) if call is None else call(batch)
+            result = self.call.raw(batch=batch)
         if mode.index < len(self.ops):
             raise _different(self.ops[mode.index], "nothing more")
         output = mode.finish(self.call.output(result))
         return output if isinstance(result, Tensor) else result, output
 
-    def values(self, x: Tensor, nodes: Sequence[int], call: Callable[[Any], Any] | None = None) -> list[Tensor]:
-        """The tensors of these nodes for another input: a pure function of x, for ``torch.func.jvp``, ``vmap`` and
-        the like.
-        """
+    def values(self, x: Tensor, nodes: Sequence[int]) -> list[Tensor]:
+        """The tensors of these nodes for another input: a pure function of x, for ``torch.func.jvp`` and the like."""
         seen: dict[int, Tensor] = {}
 
         def keep(node: int, tensor: Tensor) -> None:
             seen[node] = tensor.clone() if node in self.overwritten else tensor
 
-        self.run(x, {node: partial(keep, node) for node in nodes}, call)
+        self.run(x, {node: partial(keep, node) for node in nodes})
         return [seen[node] for node in nodes]
 
     def tangents(self, nodes: Sequence[int], x: Tensor, dx: Tensor) -> list[Tensor]:
