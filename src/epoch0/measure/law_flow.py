@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -53,6 +53,11 @@ class Flow:
     coupling: float = 0.0  # one over the number of entries whose mean a norm took out
     known: Tensor | None = None  # the known part of a mixed signal
     random: Array | None = None  # variance of its Gaussian part, shape (examples,) or (1,)
+
+    def moved(self, square: Tensor, **changed: Any) -> "Flow":
+        """What is carried after something that moves or scales entries: a mixture loses its parts."""
+        signal = "other" if self.signal == "mixed" else self.signal
+        return replace(self, square=square, signal=signal, known=None, random=None, **changed)
 
 
 @dataclass(frozen=True, eq=False)

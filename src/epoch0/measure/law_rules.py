@@ -72,10 +72,12 @@ def weighted(op: Op, flow: Flow) -> Flow:
 
 
 def _gains(squares: Tensor, units: int) -> Tensor | None:
+    """Squares of each unit over their mean; None where units are alike."""
     over = [dim for dim in range(squares.dim()) if dim != units % squares.dim()]
     each = squares.double().mean(over, keepdim=True)
     mean = each.mean()
-    return each / mean if bool(mean > 0) and bool(mean.isfinite()) else None
+    alike = not bool((each != each.flatten()[0]).any())
+    return each / mean if not alike and bool(mean > 0) and bool(mean.isfinite()) else None
 
 
 def moved(op: Op, flow: Flow, outputs: int) -> list[Flow]:
@@ -88,14 +90,7 @@ def moved(op: Op, flow: Flow, outputs: int) -> list[Flow]:
     if flow.units == 1 and op.name == "flatten" and squares[0].dim() == 2 and math.prod(flow.square.shape[2:]) == 1:
         units = 1
     gains = flow.gains if same else None
-    return [
-        replace(flow, square=s, units=units, gains=gains, known=None, random=None, signal=kept(flow)) for s in squares
-    ]
-
-
-def kept(flow: Flow) -> Signal:
-    """What a signal is after something that moves or scales entries: a mixture loses its parts."""
-    return "other" if flow.signal == "mixed" else flow.signal
+    return [flow.moved(s, units=units, gains=gains) for s in squares]
 
 
 def repeated(op: Op, flow: Flow) -> Flow:
@@ -103,8 +98,7 @@ def repeated(op: Op, flow: Flow) -> Flow:
     call = call_of(op)
     if op.meaning.kind == "resample" and op.given.get("mode", "nearest") != "nearest":
         raise NoLaw("interpolation")
-    squares = call({op.inputs[0]: flow.square})
-    return replace(flow, square=squares, white=False, gains=None, known=None, random=None, signal=kept(flow))
+    return flow.moved(call({op.inputs[0]: flow.square}), white=False, gains=None)
 
 
 def padded(op: Op, flow: Flow) -> Flow:
@@ -112,8 +106,8 @@ def padded(op: Op, flow: Flow) -> Flow:
     call_of(op)
     mode = op.given.get("mode", "constant")
     call = op.with_arguments(value=0.0) if mode == "constant" else call_of(op)
-    squares, white = call({op.inputs[0]: flow.square}), flow.white and mode in ("constant", "circular")
-    return replace(flow, square=squares, white=white, known=None, random=None, signal=kept(flow))
+    white = flow.white and mode in ("constant", "circular")
+    return flow.moved(call({op.inputs[0]: flow.square}), white=white)
 
 
 def added(op: Op, flows: Sequence[Flow], values: Sequence[Tensor]) -> Flow:
@@ -182,7 +176,7 @@ def overwritten(op: Op, flows: Mapping[int, Flow]) -> Flow:
     every = list(flows.values())
     roots = frozenset[str]().union(*(one.roots for one in every))
     signal: Signal = "known" if all(one.signal == "known" for one in every) else "other"
-    return replace(flow, square=squares, roots=roots, signal=signal, gains=None, known=None, random=None)
+    return replace(flow.moved(squares, roots=roots, gains=None), signal=signal)
 
 
 def scaled(op: Op, flow: Flow) -> Flow:
@@ -192,14 +186,13 @@ def scaled(op: Op, flow: Flow) -> Flow:
     if kind == "sum":
         shape = call({op.inputs[0]: flow.square}).shape
         white = flow.white and shape == flow.square.shape
-        return replace(flow, square=flow.square.expand(shape), white=white, signal=kept(flow), known=None, random=None)
+        return flow.moved(flow.square.expand(shape), white=white)
     if kind not in ("product", "quotient"):
         raise NoLaw(op.name)
     if kind == "quotient" and not isinstance(call.args[0], Slot):
         raise NoLaw("division by a signal")
     squares = call({op.inputs[0]: flow.square}, torch.square)
-    white = flow.white and squares.shape == flow.square.shape
-    return replace(flow, square=squares, white=white, gains=None, signal=kept(flow), known=None, random=None)
+    return flow.moved(squares, white=flow.white and squares.shape == flow.square.shape, gains=None)
 
 
 def call_of(op: Op) -> FunctionCall:
@@ -228,15 +221,12 @@ def averaged(op: Op, flow: Flow) -> Flow:
     overlap = "avg_pool" in op.name and not op.name.startswith("adaptive") and _overlaps(op)
     same = squares.dim() == flow.square.dim()
     units = flow.units if same or (flow.units == 1 and squares.dim() == 2) else None
-    signal: Signal = flow.signal if flow.signal in ("gaussian", "known") else "other"
     entries = flow.square.numel() / squares.numel()
     left = (entries * flow.coupling) ** 2  # entries share the mean that a norm took out,
     if flow.taps > 1 and flow.units is not None:  # and neighbours share weights
         left += 2 * flow.taps / (flow.square.shape[flow.units] * flow.fan)
-    return replace(
-        flow, square=squares / count, white=not overlap, variance=flow.variance + left, units=units, signal=signal,
-        gains=flow.gains if same else None, known=None, random=None,
-    )  # fmt: skip
+    gains, variance = flow.gains if same else None, flow.variance + left
+    return flow.moved(squares / count, white=not overlap, variance=variance, units=units, gains=gains)
 
 
 def _window(op: Op) -> float:
@@ -281,7 +271,7 @@ def normed(op: Op, flow: Flow, value: Tensor, batch_norm: str) -> Flow:
             over, shape = (2,), x.reshape(len(x), int(given["num_groups"]), -1).shape
         elif batch_norm == "eval" and given.get("running_mean") is not None and given.get("running_var") is not None:
             scale = scale.to(x) / (given["running_var"].reshape(channels) + eps)
-            return replace(_after_norm(flow), square=flow.square * scale)
+            return flow.moved(flow.square * scale)
         elif op.name == "batch_norm":
             over = (0, *over)
     else:
@@ -292,20 +282,11 @@ def normed(op: Op, flow: Flow, value: Tensor, batch_norm: str) -> Flow:
     exact = op.name == "batch_norm" and x.dim() == 2 and flow.signal == "gaussian"
     alike = flow.fan if flow.fan and op.name != "batch_norm" else size
     left = 0.0 if exact else (1 / size + 1 / alike) ** 2
-    gains = _relative(gamma, channels) if op.name in ("batch_norm", "instance_norm") else None
-    after = replace(_after_norm(flow), gains=gains, coupling=max(flow.coupling, 1 / size))
-    return replace(after, square=square * scale.to(square), variance=flow.variance + left)
-
-
-def _relative(gamma: Tensor | None, shape: Sequence[int]) -> Tensor | None:
-    if gamma is None or not bool((gamma != gamma[0]).any()):
-        return None
-    squares = gamma.double().square()
-    return (squares / squares.mean()).reshape(*shape)
-
-
-def _after_norm(flow: Flow) -> Flow:
-    return replace(flow, signal=kept(flow), known=None, random=None)
+    gains = None
+    if gamma is not None and op.name in ("batch_norm", "instance_norm"):
+        gains = _gains(gamma.double().square().reshape(channels), 1)
+    coupling, variance = max(flow.coupling, 1 / size), flow.variance + left
+    return flow.moved(square * scale.to(square), gains=gains, coupling=coupling, variance=variance)
 
 
 def _normalised(x: Tensor, square: Tensor, over: tuple[int, ...], eps: float, centred: bool) -> Tensor:
