@@ -287,7 +287,7 @@ def _stretch(op: Op, node: int, at: Tensor, v: Tensor) -> float | None:
         with forward_ad.dual_level():
             made = op.call({node: forward_ad.make_dual(at, v)})
             tangent = forward_ad.unpack_dual(made).tangent if isinstance(made, Tensor) else None
-    except (RuntimeError, NotImplementedError):
+    except RuntimeError:
         return None
     if tangent is None:
         return None

@@ -75,7 +75,7 @@ def critical_sparsity(scores: Mapping[str, Tensor]) -> CriticalSparsity:
         raise InputError("scores must be a mapping of names to tensors of numbers, at least one and none empty.")
     removed: Mapping[str, Tensor] = getattr(scores, "removed", {})
     left = {name: _left(name, tensor, removed.get(name)) for name, tensor in scores.items()}
-    tops = {name: values.max(initial=-np.inf) for name, values in left.items()}
+    tops = {name: np.float64(values.max(initial=-np.inf)) for name, values in left.items()}
     lowest = min((top for name, top in tops.items() if len(left[name])), default=0.0)
     high = [values[values >= lowest] for values in left.values()]  # most scores lie below the largest of every layer
     weights = sum(tensor.numel() for tensor in scores.values())
@@ -89,8 +89,8 @@ def critical_sparsity(scores: Mapping[str, Tensor]) -> CriticalSparsity:
     return CriticalSparsity(counts, weights)
 
 
-def _left(name: str, tensor: Tensor, removed: Tensor | None) -> NDArray[np.float64]:
-    """The scores that are not removed, in float64."""
+def _left(name: str, tensor: Tensor, removed: Tensor | None) -> NDArray[np.floating[Any]]:
+    """The scores that are not removed: no copy of those of a whole layer. Comparisons with a float64 are exact."""
     if not tensor.is_floating_point():
         raise InputError(f"the scores of '{name}' are {tensor.dtype}; floating-point numbers are needed.")
     if bool(tensor.isnan().any()):
@@ -100,7 +100,7 @@ def _left(name: str, tensor: Tensor, removed: Tensor | None) -> NDArray[np.float
         )
     flat = tensor.detach().flatten()
     flat = flat if removed is None else flat[~removed.flatten().to(flat.device)]
-    return np.asarray(flat.double().cpu().numpy())
+    return np.asarray((flat if flat.dtype in (torch.float32, torch.float64) else flat.float()).cpu().numpy())
 
 
 @checked
