@@ -498,3 +498,9 @@ def test_results_are_readable_by_other_programs(tmp_path):
     database.close()
     assert (function, seed, json.loads(spec)) == ("trial_functions:draw", 3, {"size": 3})
     assert json.loads(result)["value"] == 3 / 7
+
+
+def test_a_file_to_merge_that_is_missing_is_not_said_to_be_the_new_one(tmp_path):
+    with pytest.raises(InputError, match="cannot be read: it does not exist") as caught:
+        merge([tmp_path / "part1.sqlite"], tmp_path / "part.sqlite")
+    assert "Did you mean" not in str(caught.value) and not list(tmp_path.iterdir())

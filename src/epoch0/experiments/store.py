@@ -285,6 +285,8 @@ def merge(sources: Iterable[str | os.PathLike[str]] | str | os.PathLike[str], in
         sources = [sources]
     if not (sources := list(sources)):
         raise InputError("there are no files to merge; give one or more.")
+    for source in sources:  # before a new file lies beside them, which is none that they may have meant
+        to_read(source, "results file")
     added, files = 0, list[Path]()
     with Store(into) as target, target._explained("written"):
         target._execute("BEGIN IMMEDIATE")
