@@ -21,6 +21,7 @@ import torch
 import trial_functions
 from epoch0.distributions import Gaussian
 from epoch0.errors import InputError
+from epoch0.experiments import engine as engine_module
 from epoch0.experiments import store as store_module
 from epoch0.experiments.encoding import decode, encode
 from epoch0.experiments.engine import Engine, one_thread
@@ -366,6 +367,21 @@ def test_a_stopped_driver_keeps_what_finished(tmp_path, how):
     assert (done.stdout, done.stderr) == ("[0, 1, 2, 3, 4, 5, 6, 7]\n", "")
     again = [seed for seed, times in executions(marks).items() if times > 1]
     assert len(again) <= len(finished) - kept
+
+
+def test_a_worker_that_cannot_answer_takes_what_its_trial_started_along(tmp_path):
+    ours, theirs = socket.socketpair()
+    command = [sys.executable, "-P", "-c", engine_module._WORKER, str(theirs.fileno()), *sys.path]
+    worker = subprocess.Popen(command, pass_fds=[theirs.fileno()], start_new_session=True)
+    theirs.close()
+    with ours, ours.makefile("rwb") as stream:
+        assert pickle.load(stream) == "ready"
+        (one,) = trials("sleep", 1, seconds=0, marks=str(tmp_path))
+        pickle.dump(([(one.function, one.canonical, one.seed)], 1.0), stream)
+        stream.flush()
+        ours.shutdown(socket.SHUT_RD)  # it can hear the driver, but no longer answer
+        assert worker.wait(30) == -signal.SIGKILL
+        until(lambda: not alive(int((tmp_path / "child0").read_text())))
 
 
 def test_ctrl_c_in_this_process_keeps_what_finished(tmp_path):

@@ -20,6 +20,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -330,13 +331,15 @@ def serve(number: int) -> None:
     os.register_at_fork(after_in_child=lambda: os.close(number))  # a trial's own processes do not keep it open
     stream = socket.socket(fileno=number).makefile("rwb")
     asked: queue.SimpleQueue[tuple[Named, float]] = queue.SimpleQueue()
+    # when the driver is gone, and either thread may be the first to see it: whatever a trial is doing, or has started
+    end = partial(os.killpg, 0, signal.SIGKILL)
 
     def hear() -> None:
         try:
             while True:
                 asked.put(pickle.load(stream))
         finally:
-            os.killpg(0, signal.SIGKILL)  # whatever a trial is doing, or has started
+            end()
 
     threading.Thread(target=hear, daemon=True).start()
     try:
@@ -347,7 +350,7 @@ def serve(number: int) -> None:
                 sys.stdout.flush()
             _send(stream, answer)
     except ConnectionError:
-        os._exit(1)
+        end()
 
 
 def cores() -> int:
