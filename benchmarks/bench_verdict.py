@@ -76,7 +76,9 @@ def look(model, x, y) -> dict:
         "quick": {name: step_numbers(quick[name], signs) for name in OPTIMIZERS},
         "largest": {name: first[name].largest for name in OPTIMIZERS},
         "seconds": [step_seconds, time.process_time() - began - step_seconds],
-        "runs": {str(n): [{key: getattr(run, key) for key in kept} for run in runs] for n, runs in found.items()},
+        "runs": {
+            str(n): [{key: getattr(run, key) for key in kept} for run in runs.values()] for n, runs in found.items()
+        },
     }
 
 

@@ -77,6 +77,19 @@ def test_every_run_is_a_plain_training() -> None:
             assert run.held == pytest.approx(float(F.cross_entropy(twin(x[held]), y[held])))
 
 
+def test_where_the_largest_rate_settles_it_the_others_end_as_soon() -> None:
+    y = torch.arange(120) % 3
+    apart = 3 * F.one_hot(y, 6) + torch.randn(120, 6, generator=generator(3), dtype=torch.float64)
+    asked = Call.of(network(), apart, y)
+    done = trial(asked, 150)
+    assert [len(run.losses) for run in done.runs] == [60] * 5
+    assert done.runs == trial(asked, 60).runs and all(run.settles(done.constant) for run in done.of("sgd")[1:])
+    noise = torch.randn(120, 6, generator=generator(3), dtype=torch.float64)
+    done = trial(Call.of(network(), noise, y), 150)
+    assert [len(run.losses) for run in done.runs] == [150] * 5
+    assert not any(run.settles(done.constant) for run in done.runs)
+
+
 def test_large_batches_are_gone_through_in_parts() -> None:
     net, (x, y) = network(), batch(200)
     run = trial(Call.of(net, x, y), 5).runs[1]

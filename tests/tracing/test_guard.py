@@ -15,7 +15,7 @@ from epoch0 import initialization, prune, train
 from epoch0.diagnosis.checkup import checkup
 from epoch0.errors import InputError
 from epoch0.measure.gain import gain
-from epoch0.tracing.guard import bare, check_model, unchanged
+from epoch0.tracing.guard import bare, check_model, denormals_as_zero, unchanged
 from epoch0.tracing.tape import tape
 from measured_models import CASES, BasicBlock, Case
 from photograph import Photograph
@@ -420,3 +420,16 @@ def test_an_evaluation_gives_buffers_and_modes_back() -> None:
     train.Accuracy(x, y)(model)
     train.Evaluation((x, y))(model)
     photograph.check()
+
+
+@pytest.mark.parametrize("before", [False, True])
+def test_denormal_numbers_are_zero_for_a_while_and_again_what_they_were(before: bool) -> None:
+    smallest = torch.tensor(torch.finfo(torch.float32).tiny)
+    assert torch.set_flush_denormal(before)
+    try:
+        with pytest.raises(KeyboardInterrupt), denormals_as_zero():
+            assert smallest / 2 == 0
+            raise KeyboardInterrupt
+        assert bool(smallest / 2 == 0) == before
+    finally:
+        torch.set_flush_denormal(False)

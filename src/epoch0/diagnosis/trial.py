@@ -21,7 +21,7 @@ from epoch0.diagnosis.step import OPTIMIZERS, Optimizer
 from epoch0.errors import InputError, first_line
 from epoch0.seeds import generator
 from epoch0.tracing.call import Call, as_written, described, mapped
-from epoch0.tracing.guard import same_noise, unchanged
+from epoch0.tracing.guard import denormals_as_zero, same_noise, unchanged
 from epoch0.tracing.loss import NotFinite
 
 RATES: dict[Optimizer, tuple[float, ...]] = {"adam": (3e-4, 1e-3, 3e-3), "sgd": (1e-2, 1e-1)}
@@ -31,6 +31,14 @@ MOMENTUM = 0.9
 LENGTHS = (150, 60, 30)  # steps of a trial; the longest that the time allows
 BATCH = 64  # examples a step, as many as there are if fewer
 HELD = 4  # one example in so many is held out
+LEARNED, TOLD = 0.5, (0.85, 0.8)
+"""What of a trial settles the matter: a loss of held-out examples below this share of the best constant answer's, or so
+many pairs of them told apart while the loss of the others falls by so much.
+
+Of the 260 and 520 times that a network of the fit did so, with some optimizer and length of trial, it trained in 258
+and 514. So it did in 144 of the 146 of 273 networks, and in all 116 of 216 others, where the largest rate of an
+optimizer had settled it after 60 steps: with the other rates no more are made."""
+
 SECONDS = 20.0  # A trial is on by default where it is estimated to take less, in CPU seconds
 OTHERS = 12  # with so many other examples' targets an example is compared
 
@@ -60,13 +68,19 @@ class Run:
         """Whether numbers stopped being finite."""
         return not self.losses or not math.isfinite(self.losses[-1])
 
+    def settles(self, constant: float | None) -> bool:
+        """Whether it has learned beyond doubt; ``constant`` is the loss of the best constant answer."""
+        if self.held is not None and constant is not None and constant > 0 and self.held < LEARNED * constant:
+            return True
+        return self.known is not None and self.known >= TOLD[0] and self.drop >= TOLD[1]
+
 
 @dataclass(frozen=True)
 class Trial:
     """The trainings of all rates."""
 
-    runs: tuple[Run, ...]  #: in the order in which they were made
-    steps: int  #: of each
+    runs: tuple[Run, ...]  #: of Adam, then of SGD, the smallest rate first
+    steps: int  #: of each; fewer with an optimizer whose largest rate settles the matter sooner
     batch: int  #: examples a step
     held_out: int  #: examples held out of training
     seconds: float  #: CPU seconds it took
@@ -98,7 +112,9 @@ def trial(
     call's batch is then held out whole. An InputError if the model cannot be copied.
     """
     started, constant = time.process_time(), constant_loss(call)
-    runs = runs_at(call, (steps,), batches=batches, constant=constant, seed=seed, tell=tell)[steps]
+    marks = (*(length for length in LENGTHS[1:2] if length < steps), steps)
+    found = runs_at(call, marks, batches=batches, constant=constant, seed=seed, tell=tell, settled=True)
+    runs = {one: run for mark in marks for one, run in found[mark].items()}.values()  # as each ended
     seen, held = _split(call, seed, batches)
     count = 0 if held is None else held.examples
     return Trial(tuple(runs), steps, _size(seen), count, time.process_time() - started, constant)
@@ -112,12 +128,17 @@ def runs_at(
     constant: float | None = None,
     seed: int = 0,
     tell: Callable[[float], None] = lambda share: None,
-) -> dict[int, list[Run]]:
-    """The trainings as they stand after these numbers of steps, the last of which ends them."""
+    settled: bool = False,
+) -> dict[int, dict[tuple[Optimizer, float], Run]]:
+    """The trainings by optimizer and rate as they stand after these numbers of steps, the last of which ends them.
+
+    ``settled`` ends those of an optimizer where its largest rate settles the matter.
+    """
     seen, held = _split(call, seed, batches)
-    todo = [(optimizer, rate) for optimizer in OPTIMIZERS for rate in RATES[optimizer]]
-    found: dict[int, list[Run]] = {mark: [] for mark in marks}
-    with unchanged(call.model), torch.inference_mode(False), as_written():
+    todo = [(optimizer, rate) for optimizer in OPTIMIZERS for rate in reversed(RATES[optimizer])]
+    found: dict[int, dict[tuple[Optimizer, float], Run]] = {mark: {} for mark in marks}
+    ends = dict.fromkeys(OPTIMIZERS, marks[-1])
+    with unchanged(call.model), torch.inference_mode(False), as_written(), denormals_as_zero():
         for place, (optimizer, rate) in enumerate(todo):
             model = _copied(call.model)
             same_noise(seed + 7)
@@ -127,10 +148,16 @@ def runs_at(
             if optimizer == "sgd":
                 update = torch.optim.SGD(trained, rate, momentum=MOMENTUM, fused=True)
             for mark in marks:
+                if mark > ends[optimizer]:
+                    break
                 _train(model, stream, update, losses, mark)
-                found[mark].append(_read(model, optimizer, rate, tuple(losses), seen, held, constant, seed))
+                run = _read(model, optimizer, rate, tuple(losses), seen, held, constant, seed)
+                found[mark][optimizer, rate] = run
+                if settled and rate == RATES[optimizer][-1] and run.settles(constant):
+                    ends[optimizer] = mark
             tell((place + 1) / len(todo))
-    return found
+    order = [(optimizer, rate) for optimizer in OPTIMIZERS for rate in RATES[optimizer]]
+    return {mark: {one: runs[one] for one in order if one in runs} for mark, runs in found.items()}
 
 
 def _size(call: Call) -> int:

@@ -37,13 +37,7 @@ SATURATED = 0.5
 """Share of saturated values from which a layer is called saturated: most of its units answer to nothing any more."""
 
 CRAWL = 3.5  # of a step that takes less than 10^-3.5 of the loss away, 300 with momentum 0.9 do not suffice
-LEARNED, TOLD, SURE = 0.5, (0.85, 0.8), 0.98
-"""What of a trial settles the matter: a loss of held-out examples below this share of the best constant answer's, or so
-many pairs of them told apart while the loss of the others falls by so much.
-
-Of the 260 and 520 times that a network of the fit did so, with some optimizer and length of trial, it trained in 258
-and 514."""
-
+SURE = 0.98  # of a network that a training of the trial has settled
 LEARNS, UNDECIDED = 0.95, 0.4
 """So many programs without a fault learned in the end: whose outputs came to know the targets, and the others."""
 
@@ -250,10 +244,8 @@ def judge(step: Step, signs: Signs, trial: Trial | None) -> Recipe:
     if stuck or (signs.overflowing and not step.finite):
         chance = min(chance, 0.01)
     constant = None if trial is None else trial.constant
-    for run in runs:
-        less = run.held is not None and constant is not None and run.held < LEARNED * constant and constant > 0
-        if less or (run.known is not None and run.known >= TOLD[0] and run.drop >= TOLD[1]):
-            chance = max(chance, SURE)
+    if any(run.settles(constant) for run in runs):
+        chance = max(chance, SURE)
     trains, rate = chance >= 0.5, suggested_rate(step, runs)
     cause, reason = ("learns", _success(step, runs)) if trains else _failure(step, signs, runs)
     evidence: Evidence = "step 0" if trial is None else "trial"

@@ -246,6 +246,17 @@ def noise_kept() -> Iterator[None]:
                 _HERE.own = None
 
 
+@contextmanager
+def denormals_as_zero() -> Iterator[None]:
+    """Take numbers below 1e-38 for zero while a copy trains: with them it takes several times as long to go nowhere."""
+    before = float(torch.tensor(torch.finfo(torch.float32).tiny) / 2) == 0  # torch has no getter
+    torch.set_flush_denormal(True)
+    try:
+        yield
+    finally:
+        torch.set_flush_denormal(before)
+
+
 def draw_anew(seed: int) -> None:
     """Start torch's random streams anew; only where the noise is kept."""
     # torch.manual_seed would also seed a CUDA that is not in use yet, for later

@@ -17,7 +17,7 @@ from torch import Tensor
 from epoch0.diagnosis.faults.evidence import Evidence, OwnStep, copied
 from epoch0.seeds import generator
 from epoch0.tracing.call import Call, as_written
-from epoch0.tracing.guard import same_noise, unchanged
+from epoch0.tracing.guard import denormals_as_zero, same_noise, unchanged
 
 READ = 128  # with so many examples is asked what the outputs know
 HELD = 80  # from so many examples on a quarter of them is held out of training
@@ -116,7 +116,7 @@ class Program:
         rate = _rate(self.optimizer)
         bar, enough = (KNOWS, ENOUGH) if self.call.examples >= FEW else (ALL, 0.9)
         same_noise(seed)
-        with torch.enable_grad(), as_written():
+        with torch.enable_grad(), as_written(), denormals_as_zero():
             for rows in self._batches(seed):
                 self.call.model.train()
                 losses.append(self._one(rows))
