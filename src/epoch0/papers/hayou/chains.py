@@ -286,11 +286,17 @@ def draw_moments(stable: bool, found: Found) -> plots.Figure:
     for index, (kind, rows) in enumerate(found.table.by("kind")):
         blocks, mean, error = rows.of("blocks", "moment", "moment_error")
         plots.points(axes, blocks, mean / mean[0], error / mean[0], index, kind)
-        rate = 1 + found.one(kind=kind, blocks=rows[0]["blocks"]).spec.variance / 2
-        plots.curve(axes, blocks, blocks[0] / blocks if stable else rate ** (blocks - blocks[0]), index)
-    axes.plot([], [], color="#333333", label="1 / blocks" if stable else r"$1 + \sigma_w^2/2$ a block")
-    axes.set(yscale="log", xlabel="blocks", ylabel="$m_l$, mean over blocks, relative to the first")
-    axes.set_xscale("log" if stable else "linear")
+        if not stable:
+            rate = 1 + found.one(kind=kind, blocks=rows[0]["blocks"]).spec.variance / 2
+            plots.curve(axes, blocks, rate ** (blocks - blocks[0]), index)
+    if stable:
+        axes.plot(blocks, blocks[0] / blocks, color="#333333", label="1 / blocks", zorder=1)
+        plots.ticks(axes, blocks[0] / blocks, "y", "log")
+    else:
+        axes.set_yscale("log")
+        axes.plot([], [], color="#333333", label=r"$1 + \sigma_w^2/2$ a block")
+    plots.ticks(axes, blocks, "x", "log" if stable else None)
+    axes.set(xlabel="blocks", ylabel="$m_l$, mean over blocks, relative to the first")
     axes.legend()
     return picture
 

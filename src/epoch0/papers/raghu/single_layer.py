@@ -142,6 +142,7 @@ def draw(found: Found) -> plots.Figure:
             if found.sweep["runs"] > 1:
                 axes.fill_between(epochs, mean - 2 * error, mean + 2 * error, alpha=0.2, linewidth=0, **look)
         axes.set(xlabel="epoch", title=title)
+        axes.xaxis.get_major_locator().set_params(integer=True)
     panels[0].set(ylabel="accuracy", ylim=(0, 1.01))
     picture.legend(*panels[0].get_legend_handles_labels(), loc="outside right center", title="trained alone")
     return picture
