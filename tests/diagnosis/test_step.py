@@ -1,6 +1,7 @@
 """One step of an optimizer seen in the outputs, against finite steps in plain torch; everything else as it was."""
 
 import copy
+import dataclasses
 import math
 import random
 from collections.abc import Callable
@@ -11,7 +12,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from epoch0.diagnosis.step import LADDER, OPTIMIZERS, USUAL, Optimizer, steps
+from epoch0.diagnosis import step as step_module
+from epoch0.diagnosis.step import FEW, LADDER, OPTIMIZERS, USUAL, Optimizer, steps
 from epoch0.errors import InputError
 from epoch0.seeds import generator
 from epoch0.tracing.call import Call
@@ -272,6 +274,19 @@ def test_too_few_examples_hold_none_back() -> None:
     net = plain()
     found = steps(Call.of(net, torch.randn(3, 6, generator=generator(0)), torch.arange(3)))["adam"]
     assert found.held is None and found.second_held is None and found.examples == 3 and found.alignment > 0
+
+
+def test_where_a_pass_takes_long_some_of_the_examples_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    net, x, y, _ = case("classes")
+    x, y = torch.cat([x, x + 1, x - 1, x / 2]), torch.cat([y] * 4)
+    whole, few = steps(Call.of(net, x, y)), torch.randperm(len(x), generator=generator(0, 0x6665))[:FEW]
+    assert len(x) > FEW and whole["adam"].used == len(x)
+    monkeypatch.setattr(step_module, "COSTLY", 0.0)
+    found, alone = steps(Call.of(net, x, y)), steps(Call.of(net, x[few], y[few]))
+    for name in OPTIMIZERS:
+        assert (found[name].used, found[name].examples) == (FEW, whole[name].examples) and found[name].quick
+        same = {"examples": found[name].examples, "seconds": found[name].seconds}
+        assert dataclasses.replace(alone[name], **same) == found[name]
 
 
 def test_numbers_that_are_not_finite() -> None:

@@ -181,10 +181,14 @@ def checkup(
             program=found.mending,
         )
     say("gains of the layers", 0.0)
-    fewer, some = call, max(2, 3 * call.examples // 8)  # with two, at least, one can see whether they are told apart
-    if first["adam"].seconds > COSTLY and call.splits and call.examples > some:
-        fewer = call.rows(slice(0, some))  # a gain is a mean over examples and units
-        said.append(f"Gains were measured on {some} of the {call.examples} examples, as a pass takes long.")
+    one = first["adam"]
+    fewer, some = call, one.used  # a gain is a mean over examples and units
+    if one.seconds > COSTLY:  # with two, at least, one can see whether they are told apart
+        some = min(some, max(2, 3 * call.examples // 8))
+    if call.splits and some < call.examples:
+        fewer = call.rows(slice(0, some))
+        step_of = f"one step was followed on {one.used}, and " if one.used < call.examples else ""
+        said.append(f"As a pass takes long, {step_of}gains were measured on {some} of the {call.examples} examples.")
     rows = None
     try:
         with tape(fewer, batch_norm=batch_norm, still=True) as record:

@@ -37,6 +37,11 @@ USUAL: dict[Optimizer, float] = {"adam": 1e-3, "sgd": 1e-2}  # the rate of the f
 COSTLY = 0.05
 """CPU seconds of a forward and backward pass from which derivatives along a step are taken from differences."""
 
+FEW = 32
+"""Examples of the batch that do where a pass takes so long; half of them are held out of the step.
+
+From the first step the verdicts on 164 networks are as right with 32 as with 128: 300 of 328 instead of 299."""
+
 AN_OPERATION, A_VALUE, A_FLOP = 7e-6, 7e-10, 1.6e-11
 """CPU seconds of each in one thread, fitted to the passes of 35 networks: within a factor of 2 for most of them.
 
@@ -91,8 +96,9 @@ class Step:
     quick: bool = False
     #: among how many outputs the loss chooses, as far as the pull on them shows; 1 for values to be met
     classes: float = 1.0
-    examples: int = 0  #: of the step
-    seconds: float = 0.0  #: CPU seconds of a forward and backward pass, estimated
+    used: int = 0  #: examples that this is from, where there are enough half of them of the step and half held out
+    examples: int = 0  #: of a step from all of the batch
+    seconds: float = 0.0  #: CPU seconds of a forward and backward pass over as many, estimated
 
 
 Weights = dict[str, Tensor]
@@ -246,13 +252,17 @@ def steps(call: Call, seed: int = 0, quick: bool | None = None) -> dict[Optimize
         with _written_back(model) as forget:
             first = _gradient(probe, start, cost := _Cost(), forget)
             seconds, count = 3 * cost.seconds, probe.seen.examples  # a pass back is two forward
+            if seconds > COSTLY and call.splits and call.examples > FEW:
+                some = torch.randperm(call.examples, generator=generator(seed, 0x6665))[:FEW]
+                probe = _Probe(call.rows(some), start, seed)
+                first = _gradient(probe, start)
             probe.costly = seconds > COSTLY if quick is None else quick
             found: dict[Optimizer, Step] = {"sgd": _one_step(probe, start, first, "sgd")}
             _normalize(first.gradient)
             _normalize(first.wanted)
             found["adam"] = _one_step(probe, start, first, "adam")
-    told = {"classes": _classes(first.pull), "examples": count, "seconds": seconds, "quick": probe.costly}
-    return {name: replace(found[name], **told) for name in OPTIMIZERS}  # type: ignore[arg-type]
+    told = {"classes": _classes(first.pull), "used": probe.call.examples, "examples": count, "seconds": seconds}
+    return {name: replace(found[name], quick=probe.costly, **told) for name in OPTIMIZERS}  # type: ignore[arg-type]
 
 
 @contextmanager
