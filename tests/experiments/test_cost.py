@@ -1,4 +1,4 @@
-"""Costs of a training: what is timed is a step of the whole batch, or scaled up from a smaller one."""
+"""Costs of a training: what is timed is a step of the whole batch, or two of smaller ones, which lie on a line."""
 
 import math
 
@@ -25,16 +25,15 @@ class Slow(nn.Module):
         return self.map(x)
 
 
-@pytest.mark.parametrize(("seconds", "size"), [(100.0, 64), (3.0, 32), (0.001, 2)])
+@pytest.mark.parametrize(("seconds", "size"), [(100.0, 64), (2.5, 32), (0.001, 8)])
 def test_a_step_is_timed_at_the_batch_that_fits(monkeypatch: pytest.MonkeyPatch, seconds: float, size: int) -> None:
     clock = [0.0]
     monkeypatch.setattr("time.perf_counter", lambda: clock[0])
     monkeypatch.setenv("EPOCH0_DEVICE", "cpu")
     slow = Slow(clock, 0.01, 0.1)
     found = Cost("slow", [], lambda: slow, (4,), 3, 64, images=640).seconds_a_step(seconds)
-    assert found == pytest.approx((0.1 + 0.01 * size) * 64 / size)
-    assert slow.batches[-1] == size == max(slow.batches) and clock[0] < max(seconds, 1)
-    assert sum(slow.batches) >= 4
+    assert found == pytest.approx(0.1 + 0.01 * 64)  # not 64/8 times what eight examples take
+    assert slow.batches[-1] == size == max(slow.batches) and clock[0] < max(seconds, 0.5) + 0.5
 
 
 def test_a_stack_is_timed_by_the_losses_of_its_networks() -> None:

@@ -41,9 +41,10 @@ class Cost:
     def seconds_a_step(self, seconds: float) -> float:
         """Time of a training step with one thread, on random data, measured for about so long.
 
-        One step is timed in any case; if none of the whole batch would fit, the time of a smaller batch is scaled up.
+        Steps of two sizes are timed in any case; if none of the whole batch would fit, its time is on the line through
+        those of the two largest that did: a part of each step takes as long whatever the batch.
         """
-        device, end = chosen_device(), time.perf_counter() + seconds
+        device = chosen_device()
         model = self.model().to(device).train()
         loss = model.loss(F.cross_entropy) if isinstance(model, Stacked) else F.cross_entropy
         optimizer = torch.optim.SGD(model.parameters(), lr=1e-9, momentum=0.9)
@@ -62,12 +63,18 @@ class Cost:
             return time.perf_counter() - begun
 
         with one_thread():
-            size = min(2, self.batch_size)  # the smallest batch that batch norm can train on
-            timed(size)
-            times = [timed(size)]
-            while size < self.batch_size and 8 * times[-1] < end - time.perf_counter():
-                size = min(4 * size, self.batch_size)
-                times = [timed(size)]
+            size, slope = min(2, self.batch_size), 0.0  # the smallest batch that batch norm can train on
+            end, took = time.perf_counter() + seconds, min(timed(size), timed(size))  # new memory slows the first
+
+            def whole() -> float:
+                return took + slope * (self.batch_size - size)
+
+            while size < self.batch_size and (not slope or 2 * whole() < end - time.perf_counter()):
+                larger = min(4 * size, self.batch_size)
+                again = min(timed(larger), timed(larger))
+                slope, size, took = max(again - took, 1e-9) / (larger - size), larger, again
+            times = [took]
             while time.perf_counter() + times[-1] < end:
                 times.append(timed(size))
-        return sum(times) / len(times) * self.batch_size / size
+            took = sum(times) / len(times)
+            return whole()
