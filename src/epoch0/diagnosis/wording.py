@@ -78,8 +78,12 @@ def rate(value: float | None) -> str:
 
 def evidence(checkup: Mapping[str, Any], recipe: Mapping[str, Any]) -> str:
     """What a recipe's verdict rests on: "the first step", or "a trial of 150 steps"."""
-    trial = checkup.get("trial") if recipe["optimizer"] != "yours" else checkup.get("program")
-    return f"a trial of {trial['steps']} steps" if recipe["evidence"] == "trial" and trial else "the first step"
+    yours = recipe["optimizer"] == "yours"
+    trial = checkup.get("program" if yours else "trial")
+    if recipe["evidence"] != "trial" or not trial:
+        return "the first step"
+    runs = [] if yours else [run for run in trial["runs"] if run["optimizer"] == recipe["optimizer"]]
+    return f"a trial of {max((len(run['losses']) for run in runs), default=trial['steps'])} steps"
 
 
 def brief(layer: str) -> str:
