@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from epoch0 import activations, regions
+from epoch0.data import load
 from epoch0.distributions import Gaussian
 from epoch0.experiments.claims import VERDICTS
 from epoch0.experiments.experiment import resolve
@@ -158,7 +159,7 @@ def test_distances_are_from_examples_where_the_spec_says(monkeypatch) -> None:
     spec = spec_of((0.0, 0.1), depth=1, width=4, lines=1, linear_lines=1, points=5, networks=1)
     for where, split in (("training", "train"), ("test", "test")):
         points = trained.run(spec.but(where=where), seed=1)["distance"][0, 0]
-        every = trained.load("digits", split).inputs("unit")
+        every = load("digits", split).inputs("unit")
         assert all((np.abs(every - point).max(1) < 1e-6).any() for point in points), where
     assert not np.allclose(trained.run(spec, seed=1)["distance"][0, 0], points)
 

@@ -76,12 +76,23 @@ class CurveSpec:
         return GreatCircle(start, end) if self.shape == "circle" else Line(start, end)
 
 
+# between images 100 and 300 of the embedded digits; between the 101st and the 1001st of MNIST's test set, as in a paper
+DIGITS = CurveSpec("digits", size=64, first=100, second=300)
+MNIST = CurveSpec("mnist", size=784, first=100, second=1000)
+
+
+def tensors(data: str, split: str = "train", mode: str = "standard", flatten: bool = True) -> tuple[Tensor, Tensor]:
+    """The images of a split, as that mode has them, standardized by the training images, and their classes."""
+    own = load(data, split)
+    inputs = own.inputs(mode, flatten=flatten, like=load(data) if mode == "standard" else None)
+    return torch.from_numpy(inputs), torch.from_numpy(own.labels)
+
+
 def images(data: str, examples: int, seed: int, *, flatten: bool, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
     """Some training images, whole-set standardized, drawn without replacement, with their classes."""
-    whole = load(data)
-    chosen = numpy_generator(seed, _CHOICE).choice(len(whole), examples, replace=False)
-    inputs = whole.inputs("standard", flatten=flatten)[np.sort(chosen)]
-    return torch.as_tensor(inputs).to(dtype), torch.as_tensor(whole.labels[np.sort(chosen)])
+    inputs, labels = tensors(data, flatten=flatten)
+    chosen = np.sort(numpy_generator(seed, _CHOICE).choice(len(inputs), examples, replace=False))
+    return inputs[chosen].to(dtype), labels[chosen]
 
 
 def gaussian(size: int, classes: int, examples: int, seed: int) -> tuple[Tensor, Tensor]:
@@ -93,14 +104,6 @@ def gaussian(size: int, classes: int, examples: int, seed: int) -> tuple[Tensor,
 def fit(spec: Any, model: nn.Module, examples: Any, **more: Any) -> Training:
     """Train on batches and at a learning rate as a spec has them; ``more`` goes to :func:`epoch0.train.loop.train`."""
     return train(model, examples, batch_size=spec.batch_size, learning_rate=spec.learning_rate, **more)
-
-
-def standard(data: str, tested: int | None = None) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
-    """Flat inputs, standardized by the training images, with their classes: of training, and so many of the test."""
-    first, last = load(data), load(data, "test")
-    held = last.inputs("standard", like=first), last.labels
-    inputs, labels = (torch.as_tensor(each)[:tested] for each in held)
-    return (torch.as_tensor(first.inputs("standard")), torch.as_tensor(first.labels)), (inputs, labels)
 
 
 @contextmanager

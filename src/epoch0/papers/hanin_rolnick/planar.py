@@ -14,13 +14,13 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from epoch0 import plots, regions
-from epoch0.data import load
 from epoch0.distributions import Gaussian
 from epoch0.experiments.claims import at_least, at_most, between, check
 from epoch0.networks import ensemble
-from epoch0.papers.hanin_rolnick.trained import BIAS_STD, tensors, through_training, turn
+from epoch0.papers.hanin_rolnick.trained import BIAS_STD, through_training, turn
 from epoch0.papers.sweep import Artifact, Cell, Found, Spec, Sweep
 from epoch0.papers.tables import Array, Claims, Table, by, over_runs, power
+from epoch0.papers.trials import EXTENTS, tensors
 from epoch0.regions import PlanePartition, pattern_colours
 from epoch0.seeds import numpy_generator
 from epoch0.theory.regions import arrangement_regions, upper_bound
@@ -263,10 +263,9 @@ def random_slices(spec: Spec, seed: int) -> dict[str, Any]:
     Of the first plane of the width ``drawn`` also ``linear``, its linear regions, ``distinct``, whether all its
     patterns differ, and the arrays of :func:`drawing` as ``0``.
     """
-    examples = load(spec.data, "train")
-    inputs, labels = tensors(examples)
+    inputs, labels = tensors(spec.data, mode="unit")
     source = numpy_generator(seed, spec.depth, spec.width, _EXAMPLES)
-    sizes = [inputs.shape[1], *[spec.width] * spec.depth, len(examples.classes)]
+    sizes = [inputs.shape[1], *[spec.width] * spec.depth, EXTENTS[spec.data][1]]
     weights = int(numpy_generator(seed, spec.depth, spec.width, _WEIGHTS).integers(2**31))
     rows: list[dict[str, list[float]]] = []
     kept: dict[str, Any] = {}
@@ -285,11 +284,10 @@ def trained_slices(spec: Spec, seed: int) -> dict[str, Any]:
 
     For each of the ``drawn`` epochs the arrays of :func:`drawing` under its number in ``drawn``.
     """
-    examples = load(spec.data, "train")
-    inputs, labels = tensors(examples)
-    accuracy = Accuracy(*tensors(load(spec.data, "test")))
+    inputs, labels = tensors(spec.data, mode="unit")
+    accuracy = Accuracy(*tensors(spec.data, "test", "unit"))
     sources = [numpy_generator(seed, spec.depth, spec.width, stream) for stream in (_WEIGHTS, _BATCHES, _EXAMPLES)]
-    sizes = [inputs.shape[1], *[spec.width] * spec.depth, len(examples.classes)]
+    sizes = [inputs.shape[1], *[spec.width] * spec.depth, EXTENTS[spec.data][1]]
     net = ensemble(1, sizes, biases=Gaussian(BIAS_STD), seed=int(sources[0].integers(2**31)))[0]
     planes = [three(inputs, labels, sources[2]) for _ in range(spec.planes)]
     whens = iter(spec.at)

@@ -17,13 +17,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from epoch0 import plots, regions
-from epoch0.data import DataSet, load
 from epoch0.distributions import Gaussian
 from epoch0.experiments.claims import at_least, at_most, between, equal_within_error, exact
 from epoch0.networks import ensemble, mlp
 from epoch0.papers.sweep import Artifact, Cell, Found, Spec, Sweep
 from epoch0.papers.tables import Array, Claims, Table, by, mean_and_error, means, over_runs, power
-from epoch0.papers.trials import fit
+from epoch0.papers.trials import EXTENTS, fit, tensors
 from epoch0.regions.distance import distance
 from epoch0.seeds import numpy_generator
 from epoch0.theory.regions import upper_bound
@@ -45,11 +44,9 @@ def run(spec: Spec, seed: int) -> dict[str, Any]:
     ``epoch`` (epochs,) is the nearest whole number of steps; ``accuracy`` on the test set is (networks, epochs), and
     ``counts``, ``linear`` and ``distance`` are (networks, epochs, lines, linear lines or points).
     """
-    examples = load(spec.data, "train")
-    inputs, targets = tensors(examples)
-    held, labels = tensors(load(spec.data, "test"))
+    (inputs, targets), (held, labels) = (tensors(spec.data, split, "unit") for split in ("train", "test"))
     accuracy, given = Accuracy(held, labels), {"training": inputs, "test": held}.get(vars(spec).get("where", ""))
-    nets = networks(spec, inputs.shape[1], len(examples.classes), seed)
+    nets = networks(spec, inputs.shape[1], EXTENTS[spec.data][1], seed)
     lines, points = (_source(spec, seed, stream) for stream in (_LINES, _POINTS))
     draw = like(inputs) if given is None else partial(some, given)
     places = [(some(inputs, spec.lines, lines), draw(spec.points, points)) for _ in nets]
@@ -99,10 +96,9 @@ def untrained(spec: Spec, seed: int) -> dict[str, Any]:
 
     Each network has lines and points of its own.
     """
-    examples = load(spec.data, "train")
-    inputs, _ = tensors(examples)
+    inputs, _ = tensors(spec.data, mode="unit")
     draw = like(inputs)
-    sizes = [inputs.shape[1], *[spec.width] * spec.depth, len(examples.classes)]
+    sizes = [inputs.shape[1], *[spec.width] * spec.depth, EXTENTS[spec.data][1]]
     source = numpy_generator(seed, spec.depth, spec.width)
     counts, away = [], []
     for net in ensemble(spec.networks, sizes, biases=Gaussian(BIAS_STD), seed=int(source.integers(2**31))):
@@ -129,11 +125,6 @@ def like(inputs: Tensor) -> Callable[[int, np.random.Generator], Tensor]:
 def some(inputs: Tensor, count: int, source: np.random.Generator) -> Tensor:
     """So many of the examples, float64."""
     return inputs[torch.from_numpy(source.choice(len(inputs), size=count, replace=False))].double()
-
-
-def tensors(data: DataSet) -> tuple[Tensor, Tensor]:
-    """Pixels in [0, 1] and labels."""
-    return torch.from_numpy(data.inputs("unit")), torch.from_numpy(data.labels)
 
 
 def _source(spec: Spec, seed: int, stream: int) -> np.random.Generator:

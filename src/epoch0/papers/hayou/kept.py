@@ -9,7 +9,6 @@ import numpy as np
 import torch
 
 from epoch0 import plots
-from epoch0.data import load
 from epoch0.distributions import Gaussian
 from epoch0.experiments.claims import at_least, at_most, between, exact
 from epoch0.networks import mlp, resnet
@@ -32,8 +31,7 @@ def kept(spec: Spec, seed: int) -> dict[str, Any]:
     is the mean correlation of two inputs, and ``square`` their mean square.
     """
     inputs, labels = images(spec.data, spec.examples, seed, flatten=True, dtype=torch.float64)
-    classes = len(load(spec.data).classes)
-    sizes = [inputs.shape[1], *[spec.width] * (spec.depth - 1), classes]
+    sizes = [inputs.shape[1], *[spec.width] * (spec.depth - 1), EXTENTS[spec.data][1]]
     laws = Gaussian(spec.weight_std), Gaussian(spec.bias_std)
     net = mlp(sizes, spec.activation, *laws, seed=seed, dtype=torch.float64)
     scores = snip(net, [(inputs, labels)])

@@ -20,7 +20,7 @@ from epoch0.measure.gain import gain
 from epoch0.networks import mlp, vanilla_cnn
 from epoch0.papers.sweep import Artifact, Cell, Found, Spec, Sweep
 from epoch0.papers.tables import Array, Claims, Decision, Mean, Table, columns_of, more, over_runs
-from epoch0.papers.trials import EXTENTS, fit, images, standard
+from epoch0.papers.trials import EXTENTS, fit, images, tensors
 from epoch0.prune import apply, keep, random, rescale, snip
 from epoch0.seeds import generator
 from epoch0.theory.mean_field import EdgeOfChaos, chi, edge_of_chaos, q_star
@@ -133,16 +133,14 @@ def draw(found: Found) -> plots.Figure:
 
 
 _SPEC = Spec(data="mnist", depth=100, width=100, examples=100, sparsities=(0.5, 0.8, 0.9))
-_PAPER = Sweep(gains, _SPEC, {"masks": ("SNIP", "random"), "activation": ("relu", "tanh")}, runs=20)
-_QUICK = _PAPER.but(data="digits", depth=30, runs=32)
+_AXES = {"masks": ("SNIP", "random"), "activation": ("relu", "tanh")}
+_GAINS = Sweep(gains, _SPEC, _AXES, runs=20).presets(data="digits", depth=30, runs=32)
 _TITLE = "Gradient through pruned networks, rescaled in three ways and not"
 _ABOUT = (
     "{depth} hidden layers of width {width}, weights on the edge of chaos, no biases, {examples} images of {data}, "
     "{runs} networks; bars: two standard errors"
 )
-ARTIFACTS: tuple[Artifact, ...] = (
-    Artifact("hayou/prop1", _TITLE, "", {"quick": _QUICK, "paper": _PAPER}, table, claims, draw, _ABOUT),
-)
+ARTIFACTS: tuple[Artifact, ...] = (Artifact("hayou/prop1", _TITLE, "", _GAINS, table, claims, draw, _ABOUT),)
 
 
 # ---- Theorem 3, the weak lottery ticket: random masks bring networks to the edge of chaos (appendix H)
@@ -188,9 +186,9 @@ def measure(spec: Spec, seed: int) -> dict[str, Any]:
 
 def learn(spec: Spec, seed: int) -> dict[str, Any]:
     """Test accuracy of the network as it came (``dense``), and masked, after the same training."""
-    (x, y), (test, labels) = standard(spec.data, spec.tested)
+    (x, y), (test, labels) = tensors(spec.data), tensors(spec.data, "test")
     scale, found = square(spec.ticket) ** 0.5, {}
-    accuracy = Accuracy(test * scale, labels)
+    accuracy = Accuracy(test[: spec.tested] * scale, labels[: spec.tested])
     for name in ("dense", "masked"):
         net, _ = _network(spec.ticket, seed, x.shape[1], 10)
         if name == "masked":

@@ -17,7 +17,7 @@ from epoch0.experiments.cost import Cost
 from epoch0.networks import mlp
 from epoch0.papers.sweep import Artifact, Cell, Found, Spec, Sweep
 from epoch0.papers.tables import Array, Claims, Decision, Table, by, more, over_runs
-from epoch0.papers.trials import EXTENTS, checkpoint_of, fit, images, standard
+from epoch0.papers.trials import EXTENTS, checkpoint_of, fit, images, tensors
 from epoch0.prune import apply, keep, random, rescale, snip
 from epoch0.train.device import chosen_device
 from epoch0.train.evaluation import Accuracy
@@ -45,7 +45,7 @@ def trained(spec: Spec, seed: int) -> dict[str, Any]:
     ``inits`` if the spec has it; ``dead`` counts layers that keep nothing; ``unscaled`` could not be rescaled, since a
     layer is dead.
     """
-    (x, y), (held, labels) = standard(spec.data, spec.tested)
+    (x, y), (held, labels) = tensors(spec.data), (each[: spec.tested] for each in tensors(spec.data, "test"))
     pixels, classes = x.shape[1], EXTENTS[spec.data][1]
     nets, dead, unscaled = [], [], []
     batch = images(spec.data, spec.examples, seed, flatten=True, dtype=torch.float64)

@@ -20,7 +20,7 @@ from epoch0.networks.ensemble import Ensemble
 from epoch0.papers import tables
 from epoch0.papers.sweep import Artifact, Cell, Found, Spec, Sweep
 from epoch0.papers.tables import Array, Claims, Decision, Mean, Table, agrees, by, mean_and_error, mean_growth, more
-from epoch0.papers.trials import CurveSpec
+from epoch0.papers.trials import DIGITS, MNIST, CurveSpec
 from epoch0.theory import growth as theory
 
 LARGEST = (1, 2, 3, 4, 5)  # C of the discrete laws {-C, ..., C}; the other two laws get the same standard deviations
@@ -244,9 +244,8 @@ def over_depth(found: Found) -> plots.Figure:
     return picture
 
 
-_DIGITS = {"line between two digits": CurveSpec("digits", size=64, first=100, second=300)}
-_MNIST = {"line between two MNIST images": CurveSpec("mnist", size=784, first=100, second=1000)}
-"""The 101st and the 1001st image of MNIST's test set, as in the paper; two embedded digits in quick."""
+_DIGITS = {"line between two digits": DIGITS}
+_MNIST = {"line between two MNIST images": MNIST}
 
 
 def _random(size: int) -> dict[str, CurveSpec]:

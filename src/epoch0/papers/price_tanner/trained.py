@@ -19,14 +19,13 @@ from torch.nn import functional as F
 
 from epoch0 import plots
 from epoch0.curves import Line
-from epoch0.data import load
 from epoch0.distributions import Gaussian
 from epoch0.experiments.claims import Claim, at_least, equal_within_error, linear
 from epoch0.measure.length import trajectory_length
 from epoch0.networks import ensemble
 from epoch0.papers.sweep import Artifact, Cell, Found, Spec, Sweep
 from epoch0.papers.tables import Array, Claims, Decision, Mean, Table, agrees, by, mean_and_error, means, more
-from epoch0.papers.trials import fit
+from epoch0.papers.trials import fit, tensors
 from epoch0.seeds import numpy_generator
 from epoch0.theory import growth as theory
 from epoch0.train.evaluation import Accuracy
@@ -50,11 +49,8 @@ def train_and_measure(spec: Spec, seed: int) -> dict[str, Any]:
     ``std_random``, sigma_w of each; ``growth_...`` is (networks, lines); ``log_length_...``, the mean over the lines of
     the log of the length relative to the first hidden layer, (networks, hidden layers).
     """
-    examples, held_out = load(spec.data, "train"), load(spec.data, "test")
-    given, held = (
-        (torch.from_numpy(each.inputs("norm")), torch.from_numpy(each.labels)) for each in (examples, held_out)
-    )
-    ends = held[0][torch.from_numpy(line_pairs(held_out.labels, spec.lines, spec.lines_seed))]  # (lines, 2, pixels)
+    given, held = (tensors(spec.data, split, "norm") for split in ("train", "test"))
+    ends = held[0][torch.from_numpy(line_pairs(held[1].numpy(), spec.lines, spec.lines_seed))]  # (lines, 2, pixels)
     weights_seed, batches_seed = (int(numpy_generator(seed, s).integers(2**31)) for s in (_WEIGHTS, _BATCHES))
     nets = ensemble(spec.random_networks, spec.sizes, weights=Gaussian(spec.weight_std), seed=weights_seed)
     before = _measured(Stacked.of(nets), ends, spec.points, seed)

@@ -14,17 +14,17 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.nn.utils import skip_init
 
 from epoch0 import plots
 from epoch0.curves import Arc
-from epoch0.data import load
 from epoch0.distributions import Gaussian
 from epoch0.experiments.claims import Claim, at_least, at_most
 from epoch0.measure.length import trajectory_length
 from epoch0.papers.sweep import Artifact, Cell, Found, Spec, Sweep
 from epoch0.papers.tables import Array, Claims, Decision, Table, by, mean_and_error, over_runs
+from epoch0.papers.trials import tensors
 from epoch0.seeds import generator, numpy_generator
 from epoch0.train.trajectory_regularization import TrajectoryRegularization
 
@@ -105,13 +105,6 @@ class ConvNet:
         return nn.Sequential(parts)
 
 
-def examples(data: str, split: str, shape: tuple[int, ...]) -> tuple[Tensor, Tensor]:
-    """Inputs of that shape, standardized by the training images, and their labels."""
-    own = load(data, split)
-    inputs = own.inputs("standard", flatten=len(shape) == 1, like=load(data, "train"))
-    return torch.from_numpy(inputs), torch.from_numpy(own.labels)
-
-
 # ---- Figure 4
 
 SIMILAR = 0.25  # growth in two kinds of layers is similar if it differs by no more than this part
@@ -127,7 +120,7 @@ def block(spec: Spec, seed: int) -> dict[str, Any]:
     """
     weights = numpy_generator(seed).integers(2**31, size=spec.first + spec.networks)[spec.first :]
     nets = [spec.network.build(int(one)) for one in weights]
-    held, _ = examples(spec.data, "test", spec.network.inputs)
+    held, _ = tensors(spec.data, "test", flatten=False)
     arc = Arc(*(held[one] for one in spec.ends))
     outputs = [layer.output for layer in LAYERS]
     found = trajectory_length(nets, arc, layers=outputs, points=spec.points, seed=seed)

@@ -20,10 +20,11 @@ from torch import nn
 from epoch0 import plots
 from epoch0.experiments.claims import Claim, at_least, at_most, between
 from epoch0.experiments.cost import Cost
-from epoch0.papers.raghu.convnet import SMALL, ConvNet, examples
+from epoch0.papers.raghu.convnet import SMALL, ConvNet
 from epoch0.papers.raghu.trained import history, training
 from epoch0.papers.sweep import Artifact, Cell, Found, Spec, Sweep
 from epoch0.papers.tables import Claims, Decision, Table, over_runs
+from epoch0.papers.trials import tensors
 from epoch0.train.evaluation import Accuracy
 from epoch0.train.trajectory_regularization import TrajectoryRegularization
 
@@ -42,7 +43,7 @@ def regularized(spec: Spec, seed: int) -> dict[str, Any]:
         lambda and current over original length of each regularization layer, (steps, layers), no layers without;
         ``diverged``; ``device``.
     """
-    (x, y), (held, labels) = (examples(spec.data, split, spec.network.inputs) for split in ("train", "test"))
+    (x, y), (held, labels) = (tensors(spec.data, split, flatten=False) for split in ("train", "test"))
     tested, few = Accuracy(held[: spec.tested], labels[: spec.tested]), (x[: spec.examples], y[: spec.examples])
     with training(spec, seed, few, torch.optim.Adam, lambda _, net: {**tested(net), **_layers(net)}) as (net, done):
         found = history(spec, done, "accuracy", "multipliers", "ratios")

@@ -23,10 +23,10 @@ from epoch0.distributions import Gaussian
 from epoch0.experiments.claims import at_least, at_most, between
 from epoch0.experiments.cost import Cost
 from epoch0.networks import mlp
-from epoch0.papers.raghu.convnet import KEEPING, LAYERS, SMALL, ConvNet, by_layer, examples, growth_of, mark_pools
+from epoch0.papers.raghu.convnet import KEEPING, LAYERS, SMALL, ConvNet, by_layer, growth_of, mark_pools
 from epoch0.papers.sweep import Artifact, Cell, Found, Spec, Sweep
 from epoch0.papers.tables import Claims, Table, by, mean_and_error, more, over_runs, slopes
-from epoch0.papers.trials import checkpoint_of, fit
+from epoch0.papers.trials import checkpoint_of, fit, tensors
 from epoch0.seeds import numpy_generator
 from epoch0.train.device import chosen_device
 from epoch0.train.evaluation import Accuracy
@@ -99,8 +99,9 @@ def trained(spec: Spec, seed: int) -> dict[str, Any]:
         with weights; ``absolute`` and ``relative``, accuracy with noise, (weighted, sizes); ``clean`` accuracy;
         ``diverged``: what came after is NaN; ``device``.
     """
-    x, y = (values[: spec.examples] for values in examples(spec.data, "train", spec.network.inputs))
-    held, labels = (values[: spec.tested] for values in examples(spec.data, "test", spec.network.inputs))
+    flat = len(spec.network.inputs) == 1
+    x, y = (values[: spec.examples] for values in tensors(spec.data, flatten=flat))
+    held, labels = (values[: spec.tested] for values in tensors(spec.data, "test", flatten=flat))
     accuracy, source = Accuracy(held, labels), numpy_generator(seed, _ARCS)
     arcs = [Arc(*held[source.choice(len(held), size=2, replace=False)]) for _ in range(spec.arcs)]
     modes = {"lengths": "eval", **({"lengths_batch": "batch"} if spec.network.norm == "batch" else {})}

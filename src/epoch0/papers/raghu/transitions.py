@@ -18,7 +18,7 @@ from epoch0.networks import ensemble
 from epoch0.papers import tables
 from epoch0.papers.sweep import Artifact, Cell, Found, Spec, Sweep
 from epoch0.papers.tables import Claims, Decision, Mean, Table, agrees, by, mean_and_error, over_runs, slopes
-from epoch0.papers.trials import CurveSpec
+from epoch0.papers.trials import DIGITS, MNIST, CurveSpec
 from epoch0.seeds import generator
 from epoch0.theory import growth as growth_theory
 from epoch0.theory.growth import raghu_lower_bound, raghu_upper_bound
@@ -377,14 +377,11 @@ def growth_over(swept: str, found: Found) -> plots.Figure:
     return picture
 
 
-_DIGITS = CurveSpec("digits", size=64, first=100, second=300)
-_MNIST = CurveSpec("mnist", size=784, first=100, second=1000)
 _RANDOM = CurveSpec("random", size=100)
 
 
-def arc(activation: str, ends: CurveSpec, depth: int, counted: bool = False) -> Spec:
-    """What a trial is given, but for widths and variances; ``counted`` with transitions, which takes long."""
-    return Spec(activation=activation, ends=ends, depth=depth, counted=counted, biased=0.0, tangents=64)
+# what a trial is given, but for widths and variances; counting transitions takes long
+_ARC = Spec(activation="hardtanh", ends=MNIST, depth=10, counted=False, biased=0.0, tangents=64)
 
 
 def _sweep(spec: Spec, width: tuple[int, ...], variance: tuple[float, ...], runs: int, block_size: int) -> Sweep:
@@ -392,14 +389,14 @@ def _sweep(spec: Spec, width: tuple[int, ...], variance: tuple[float, ...], runs
     return Sweep(block, spec, {"width": width, "variance": variance}, runs, seed, block=block_size)
 
 
-_COUNTED = _sweep(arc("hardtanh", _MNIST, 10, True), (16, 32, 64, 128), (1.0, 2.0, 4.0, 8.0), 20, 2).presets(
-    ends=_DIGITS, depth=8, width=(16, 32, 64), variance=(2.0, 4.0, 8.0), runs=40, block=10
+_COUNTED = _sweep(_ARC.but(counted=True), (16, 32, 64, 128), (1.0, 2.0, 4.0, 8.0), 20, 2).presets(
+    ends=DIGITS, depth=8, width=(16, 32, 64), variance=(2.0, 4.0, 8.0), runs=40, block=10
 )
-_RELU = _sweep(arc("relu", _MNIST, 10), (16, 64, 256), (1.0, 2.0, 4.0, 8.0), 200, 25).presets(
-    ends=_DIGITS, depth=8, width=(16, 64), variance=(1.0, 2.0, 4.0), block=100
+_RELU = _sweep(_ARC.but(activation="relu"), (16, 64, 256), (1.0, 2.0, 4.0, 8.0), 200, 25).presets(
+    ends=DIGITS, depth=8, width=(16, 64), variance=(1.0, 2.0, 4.0), block=100
 )
 _WIDTHS, _VARIANCES = (4, 8, 16, 32, 64, 128, 256, 512), (1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
-_GRID = _sweep(arc("hardtanh", _RANDOM, 10), _WIDTHS, _VARIANCES, 50, 50).presets(
+_GRID = _sweep(_ARC.but(ends=_RANDOM), _WIDTHS, _VARIANCES, 50, 50).presets(
     width=(4, 16, 64, 128), variance=_VARIANCES[:-1], runs=20, block=20
 )
 _BIASED = {name: sweep.but(biased=1.0) for name, sweep in _GRID.items()}
@@ -407,8 +404,8 @@ _SCALES: dict[str, Any] = {
     "width": (16, 64, 144),
     "biased variance": ((0.0, 1e2), (0.0, 1e4), (0.0, 1e6), (0.0, 1e8), (1.0, 1e8), (4.0, 1e8)),
 }
-_SIGNS = Sweep(block, arc("hardtanh", _RANDOM, 3, True), _SCALES, 2000, "{width} {biased!r} {variance!r}", block=50)
-_SATURATED = _SIGNS.presets(runs=400)
+_SIGNS = _ARC.but(ends=_RANDOM, depth=3, counted=True)
+_SATURATED = Sweep(block, _SIGNS, _SCALES, 2000, "{width} {biased!r} {variance!r}", block=50).presets(runs=400)
 _WIDTH_ALONE = {name: sweep.but(variance=(4.0,)) for name, sweep in _GRID.items()}
 _VARIANCE_ALONE = {name: sweep.but(width=sweep["width"][-1:]) for name, sweep in _GRID.items()}
 _FOUR = "Growth of transitions in a layer where all neurons are saturated, hard tanh"
