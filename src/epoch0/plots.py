@@ -123,11 +123,22 @@ def band(axes: Axes, table: Rows, x: str, low: str, high: str, label: str, **mor
     axes.fill_between(*(table.column(name) for name in (x, low, high)), label=label, **options)
 
 
-def lines(axes: Axes, table: Rows, x: str, y: str, by: str, label: str | Callable[[Any], str], **more: Any) -> None:
-    """One line of means with error bars for each value of a column."""
+def lines(
+    axes: Axes,
+    table: Rows,
+    x: str,
+    y: str,
+    by: str,
+    label: str | Callable[[Any], str],
+    computed: Mapping[str, str] | None = None,
+    **more: Any,
+) -> None:
+    """One line of means with error bars for each value of a column; with their dashes, columns ``computed``."""
     for index, (value, rows) in enumerate(table.by(by)):
         told = label.format(value) if isinstance(label, str) else label(value)
         means(axes, rows, x, y, index, told, **{"linestyle": "-", "linewidth": 1.0, **more})
+        for name, dashes in (computed or {}).items():
+            column(axes, rows, x, name, index, linestyle=dashes)
 
 
 def ticks(axes: Axes, values: Sequence[Any], axis: str = "x", scale: str | None = None) -> None:

@@ -246,9 +246,7 @@ def _draw(column: str, bound: str, label: str, name: str, title: str, found: Fou
     """One panel a value of ``name``: a line for each depth against neurons, and the mean of what bounds it, dashed."""
     picture, panels = plots.figure(11.0, 4.2, columns=3, sharey=True)
     for axes, (value, rows) in zip(panels, found.table.by(name), strict=True):
-        for index, (depth, part) in enumerate(rows.by("depth")):
-            plots.means(axes, part, "neurons", column, index, f"depth {depth}", linestyle="-", linewidth=1.0)
-            plots.column(axes, part, "neurons", bound, index, linestyle="--", marker="")
+        plots.lines(axes, rows, "neurons", column, "depth", "depth {}", {bound: "--"})
         axes.set(title=title.format(value), xlabel="neurons")
         plots.ticks(axes, sorted(set(rows.column("neurons"))), scale="log")
     panels[0].set(ylabel=label, ylim=(0, None))

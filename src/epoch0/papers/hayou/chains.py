@@ -179,9 +179,8 @@ def draw(found: Found) -> plots.Figure:
 
 
 _SPEC = Spec(blocks=80, width=400, data="mnist", examples=100, pairs=50, sparsities=(0.0, 0.5, 0.9, 0.98))
-_PAPER = Sweep(correlations, _SPEC, runs=48, seed=100)  # those before 100 were looked at when limits were set
-_QUICK = _PAPER.but(width=200, data="digits", examples=50, pairs=20, sparsities=(0.0, 0.5, 0.9))
-
+_CHAINS = Sweep(correlations, _SPEC, runs=48, seed=100)  # those before 100 were looked at when limits were set
+_PRESETS = _CHAINS.presets(width=200, data="digits", examples=50, pairs=20, sparsities=(0.0, 0.5, 0.9))
 _TITLE = "Correlation of two inputs in residual networks, pruned and not"
 _ABOUT = (
     "y + W relu(y), {blocks} blocks of width {width}, {pairs} pairs of images of {data}, {runs} networks; bars: "
@@ -406,9 +405,7 @@ def place_claims(found: Found) -> Claims:
 def draw_places(found: Found) -> plots.Figure:
     """Largest differences between places against the layer."""
     picture, axes = plots.figure(6.4, 4.4)
-    for index, (kind, rows) in enumerate(found.table.by("kind")):
-        plots.means(axes, rows, "layer", "unlike", index, kind)
-        plots.curve(axes, rows.column("layer"), rows.column("expected"), index)
+    plots.lines(axes, found.table, "layer", "unlike", "kind", "{}", {"expected": "-"}, linestyle="none")
     axes.axhline(SEEN, color=plots.BOUND, linestyle=":", label="claims are about what is expected above")
     axes.plot([], [], color="#333333", label="infinitely many channels")
     axes.set(yscale="log", xlabel="layer or block", ylabel="largest difference between places")
@@ -422,8 +419,7 @@ _KINDS = {
     "convolutions, sigma_w^2 = 2": {"width": 32, "inputs": (3, 8)},
 }
 _DENSE = Spec(width=100, inputs=(100,), variance=2.0, stable=False, networks=2000)
-_DEPTHS = Sweep(moments, _DENSE, {"kind": _KINDS, "blocks": (4, 8, 16)})
-_MOMENTS = {"quick": _DEPTHS.but(networks=300), "paper": _DEPTHS}
+_MOMENTS = Sweep(moments, _DENSE, {"kind": _KINDS, "blocks": (4, 8, 16)}).presets(networks=300)
 _FALLING = {name: sweep.but(stable=True, blocks=(8, 16, 32)) for name, sweep in _MOMENTS.items()}
 _OF_SCORES = "Second moments of W dL/dW in {} by the number of blocks"
 # Theorem 1 and Definition 1, in ordered.py: three phases, dense and with convolutions, all of whose layers are alike
@@ -456,7 +452,7 @@ ARTIFACTS = (
     Artifact(
         "hayou/lemma1", _BETWEEN, "and 2, appendix B.2", _PLACES, place_table, place_claims, draw_places, _WHERE,
     ),
-    Artifact("hayou/prop3", _TITLE, "", {"quick": _QUICK, "paper": _PAPER}, table, claims, draw, _ABOUT),
+    Artifact("hayou/prop3", _TITLE, "", _PRESETS, table, claims, draw, _ABOUT),
     *(
         Artifact(
             f"hayou/{name}", _OF_SCORES.format(f"{what} networks"), "", presets, moment_table,

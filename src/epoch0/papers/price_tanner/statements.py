@@ -83,10 +83,7 @@ def draw_layers(found: Found) -> plots.Figure:
     picture, panels = plots.figure(11.0, 4.4, columns=3, sharey=True)
     rows = found.table.where(biases="with biases")
     for axes, (shape, part) in zip(panels, rows.by("shape"), strict=True):
-        for index, (weights, own) in enumerate(part.by("weights")):
-            plots.means(axes, own, "layer", "length", index, weights, linestyle="-", linewidth=1.0)
-            plots.column(axes, own, "layer", "lower", index, linestyle="--", marker="")
-            plots.column(axes, own, "layer", "upper", index, linestyle=":", marker="")
+        plots.lines(axes, part, "layer", "length", "weights", "{}", {"lower": "--", "upper": ":"})
         axes.set(title=f"{shape}: {', '.join(map(str, SHAPES[shape]))}", xlabel="layer", ylabel="length", yscale="log")
         plots.ticks(axes, range(len(SHAPES[shape]) + 1))
     plots.legend_below(picture, *panels[0].get_legend_handles_labels(), columns=3)
