@@ -41,11 +41,7 @@ def _of(paper: str) -> dict[str, Artifact]:
 
 @checked
 def find(name: str) -> Artifact:
-    """The artifact with that id.
-
-    Raises:
-        InputError: if there is none; the message names the nearest.
-    """
+    """The artifact with that id; an InputError that names the nearest, if there is none."""
     paper = name.partition("/")[0]
     known = _of(paper) if paper in AUTHORS else {}  # the other papers stay unread
     if name not in known:
@@ -64,8 +60,7 @@ def expand(name: str) -> list[str]:
     >>> expand("price-tanner")[:2]
     ['price-tanner/fig1', 'price-tanner/fig2']
 
-    Raises:
-        InputError: if the name stands for nothing.
+    An InputError if the name stands for nothing.
     """
     known = catalogue()
     if name == "all":

@@ -295,11 +295,7 @@ class Artifact:
 
     @checked
     def setting(self, preset: str) -> Sweep:
-        """What that preset runs.
-
-        Raises:
-            InputError: if there is no such preset.
-        """
+        """What that preset runs; an InputError if there is no such preset."""
         if preset not in self.presets:
             known = ", ".join(self.presets)
             raise InputError(f"{self.id} has no preset {preset!r}; there are {known}.{suggest(preset, self.presets)}")

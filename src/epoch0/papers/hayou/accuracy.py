@@ -223,7 +223,6 @@ class Panel:
         self.name, self.network = title(self.recipe), self.recipe.network.name
         self.methods: tuple[str, ...] = found.sweep["method"]
         self.sparsities = [sparsity for sparsity in found.sweep["sparsity"] if sparsity]
-        self.chance = chance(found.cells[0])
 
     def cell(self, method: str, sparsity: float | None = None) -> Cell:
         """The runs of a method at a sparsity, or at the highest."""

@@ -188,8 +188,8 @@ _AXIS = gains(tuple(WEIGHT_STD), (_EXAMPLE[0], 0.5, 0.8, 0.95))
 _SPEC = Spec(depth=100, width=100, activation="tanh", examples=100)
 _PAPER = Sweep(critical, _SPEC, {"chi bias_std": _AXIS}, runs=10, stride=1000, also={"phases": PHASES})
 _FEW = {"chi bias_std": gains((*_EXAMPLE, 0.8, 0.95), (_EXAMPLE[0], 0.8))}
-_QUICK = _PAPER.but(axes=_FEW, runs=6, also={"phases": PHASES.but(networks=300)})
-_PRESETS, _TITLE = {"quick": _QUICK, "paper": _PAPER}, "Critical sparsity of SNIP in the ordered phase"
+_PRESETS = _PAPER.presets(axes=_FEW, runs=6, also={"phases": PHASES.but(networks=300)})
+_TITLE = "Critical sparsity of SNIP in the ordered phase"
 _ABOUT = (
     f"tanh, L = {{depth}}, N = {{width}}, sigma_b = {BIAS_STD:g} (and 0); {{runs}} networks a gain, {{examples}} "
     "Gaussian inputs with random labels; on the right tanh networks of width 100 and 48 channels, "
@@ -303,8 +303,8 @@ def unequal_draw(found: Found) -> plots.Figure:
 
 
 _LAYERS = Spec(depth=100, width=100)
-_UNEQUAL = Sweep(unequal_critical, _LAYERS, {"gamma": (2.0, 5.0, 10.0, 15.0)}, runs=300, seed=500, stride=1000)
-_BOTH = {"quick": _UNEQUAL.but(runs=200), "paper": _UNEQUAL}
+_RATIOS = {"gamma": (2.0, 5.0, 10.0, 15.0)}
+_UNEQUAL = Sweep(unequal_critical, _LAYERS, _RATIOS, runs=300, seed=500, stride=1000).presets(runs=200)
 _WEAKER = "Critical sparsity of magnitude pruning when one layer is weaker"
 _NORMAL = (
     "L = {depth} layers of {width} x {width} normal weights, the first with 1/gamma of the variance; {runs} networks a "
@@ -312,5 +312,14 @@ _NORMAL = (
 )
 ARTIFACTS = (
     Artifact("hayou/th1", _TITLE, "section 2.2", _PRESETS, table, claims, draw, _ABOUT),
-    Artifact("hayou/tab7", _WEAKER, "appendix E", _BOTH, unequal_table, unequal_claims, unequal_draw, _NORMAL),
+    Artifact(
+        "hayou/tab7",
+        _WEAKER,
+        "appendix E",
+        _UNEQUAL,
+        unequal_table,
+        unequal_claims,
+        unequal_draw,
+        _NORMAL,
+    ),
 )

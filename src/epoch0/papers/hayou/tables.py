@@ -203,14 +203,11 @@ def tables_4(found: Found) -> list[Grid]:
 def about_4(sweep: Sweep) -> str:
     """The setting in one line; quick has a learning rate for each start."""
     rates = accuracy.either(spec.learning_rate for _, spec, _ in sweep.cells())
-    return sweep.told(_ABOUT_4.replace("RATES", rates))
-
-
-_ABOUT_4 = (
-    f"{{network.activation}}, {{network.width:g}} channels, 3x3 kernels, {SPARSITY:.0%} pruned by SNIP; {{data}}, "
-    "{epochs} epochs of SGD at RATES, momentum {momentum:g}, batches of {batch_size}; ordered: sigma_w, "
-    f"sigma_b = {ORDERED.weight_std:g}, {ORDERED.bias_std:g}, EOC: {EDGE.weight_std:g}, {EDGE.bias_std:g}; no bars"
-)
+    return sweep.told(
+        f"{{network.activation}}, {{network.width:g}} channels, 3x3 kernels, {SPARSITY:.0%} pruned by SNIP; {{data}}, "
+        f"{{epochs}} epochs of SGD at {rates}, momentum {{momentum:g}}, batches of {{batch_size}}; ordered: sigma_w, "
+        f"sigma_b = {ORDERED.weight_std:g}, {ORDERED.bias_std:g}, EOC: {EDGE.weight_std:g}, {EDGE.bias_std:g}; no bars"
+    )
 
 
 def presets_4() -> dict[str, Sweep]:
@@ -407,23 +404,14 @@ _THIRD = [_quick(depth, FOUR, (0.98, 0.99, 0.995)) for depth in (20, 32)]
 _EIGHTH = [panel(_BOTTLENECKS, FOUR, _TO_98, 3)], [panel(_IMAGENET, FOUR, _TO_95, 3)]
 _TENTH = ', which the paper calls a "vanilla-CNN": Table 9 once more'
 _SUM = {"quick": joined(SECOND["quick"]), "paper": joined([*SECOND["paper"], *FIFTH["paper"], *THIRD])}
-_FOURTH = "Accuracy of pruned V-CNNs of three depths"
 _SIX = "Which algorithm performs better"
 ARTIFACTS = (
     _to_chance("tab1", "SNIP and SBP-SR: accuracy of pruned", "section 1", *_FIRST),
     _table("tab2", "Nine methods: accuracy of pruned", "section 4.2", *SECOND.values()),
     _table("tab3", _PRUNED, "section 4.2", _THIRD, THIRD),
-    Artifact(
-        "hayou/tab4",
-        _FOURTH,
-        "section 4.3",
-        presets_4(),
-        table_4,
-        claims_4,
-        partial(accuracy.draw, tables_4),
-        about_4,
-        accuracy.cost,
-        tables_4,
+    _artifact(
+        "hayou/tab4", "Accuracy of pruned V-CNNs of three depths", "section 4.3", presets_4(), table_4, claims_4,
+        partial(accuracy.draw, tables_4), about=about_4, tables=tables_4,
     ),
     _table("tab5", _PRUNED, "section 4.3", *FIFTH.values(), claims=claims_5),
     _artifact("hayou/tab6", _SIX, "section 4.3", _SUM, table_6, claims_6, draw_6, tables=tables_6),
