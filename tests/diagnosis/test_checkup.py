@@ -619,21 +619,32 @@ def test_a_trial_that_fails_leaves_the_model(x: Tensor, y: Tensor) -> None:
     assert state(late) == before
 
 
-@pytest.mark.parametrize(("long", "runs", "ways_back"), [(False, 25, 16), (True, 18, 8)])
-def test_a_checkup_costs_so_many_runs(monkeypatch: pytest.MonkeyPatch, long: bool, runs: int, ways_back: int) -> None:
+@pytest.mark.parametrize(("long", "examples", "runs", "ways_back"), [(False, 96, 25, 16), (True, 32, 18, 8)])
+def test_a_checkup_costs_so_many_runs(
+    monkeypatch: pytest.MonkeyPatch, long: bool, examples: int, runs: int, ways_back: int
+) -> None:
     """A large model feels each of them; whether a pass takes long is estimated, so it is set here."""
     monkeypatch.setattr("epoch0.diagnosis.step.COSTLY", 0.0 if long else 1e9)
+    seen, back = forward_and_back(examples)
+    assert len(seen) <= runs and len(back) <= ways_back
+    if long:  # two runs more of half of a larger batch, and then no more examples than before
+        many, _ = forward_and_back(8 * examples)
+        assert len(many) == len(seen) + 2 and sum(many) <= sum(seen) + 10 * examples
+
+
+def forward_and_back(examples: int) -> tuple[list[int], list[int]]:
+    """With how many examples a network was run for a checkup, and gradients came back to its outputs."""
     seen, back = list[int](), list[int]()
 
     def count(module: nn.Module, args: Any, output: Tensor) -> None:
-        seen.append(1)
+        seen.append(len(output))
         if output.requires_grad:
             output.register_hook(lambda gradient: back.append(1))
 
     net, source = dense(6).append(nn.Dropout(0.1)), generator(1)
     net.register_forward_hook(count)
-    quick(net, torch.randn(96, 32, generator=source), torch.randint(5, (96,), generator=source))
-    assert len(seen) <= runs and len(back) <= ways_back
+    quick(net, torch.randn(examples, 32, generator=source), torch.randint(5, (examples,), generator=source))
+    return seen, back
 
 
 def test_a_copy_is_not_needed_without_trial(x: Tensor, y: Tensor) -> None:
