@@ -15,7 +15,7 @@ from epoch0.errors import InputError
 from epoch0.prune.masks.apply import apply, bake, masks_of
 from epoch0.prune.masks.keep import keep
 from epoch0.prune.masks.masks import Masks
-from epoch0.prune.masks.places import prunable
+from epoch0.prune.masks.places import Masked, prunable
 from epoch0.prune.scores.scores import magnitude, random
 
 
@@ -355,3 +355,19 @@ def test_what_torch_prune_cannot_mask_is_refused_whole() -> None:
     with pytest.raises(InputError, match="another model"):
         Masks(both).to_torch_prune(net())
     assert not torch_prune.is_pruned(model) and not torch_prune.is_pruned(normed)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.complex64])
+@pytest.mark.parametrize("shape", [(5, 4), (3, 5, 4), (4, 3, 2, 2)])
+def test_a_mask_selects_to_the_bit_as_torch_does(shape: tuple[int, ...], dtype: torch.dtype) -> None:
+    """Also where NaN or inf lie under it, and for gradients that come transposed."""
+    source = torch.Generator().manual_seed(0)
+    mask, weight = torch.rand(shape, generator=source) < 0.5, torch.randn(shape, generator=source).to(dtype)
+    gradient = torch.randn(shape[::-1], generator=source).to(dtype).permute(*range(len(shape))[::-1])
+    weight[~mask], gradient[~mask] = torch.nan, torch.inf
+    leaf = weight.clone().requires_grad_()
+    out = Masked(mask)(leaf)
+    out.backward(gradient)
+    assert out.dtype == dtype
+    assert torch.equal(out, torch.where(mask, weight, 0.0))
+    assert torch.equal(leaf.grad, torch.where(mask, gradient, 0.0))

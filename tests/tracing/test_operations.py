@@ -19,7 +19,7 @@ OTHERS = {
 
 
 def test_every_name_is_one_of_torch() -> None:
-    places = (F, torch, torch.special, Tensor, torch._C._nn)
+    places = (F, torch, torch.special, Tensor, torch._C._nn, torch.ops.aten)
     forms = ("{}", "{}_", "__{}__")
     unknown = {n for n in MEANINGS if not any(hasattr(p, form.format(n)) for p in places for form in forms)}
     assert unknown <= OTHERS

@@ -184,6 +184,7 @@ _enter("product", "mul imul multiply dot outer", "input other")
 _enter("quotient", "div idiv divide true_divide truediv itruediv", "input other")
 _enter("negation", "neg negative", zero=True)
 _enter("choice", "where", "condition input other", jumps=True)
+_enter("choice", "threshold_backward", "input=grad_output condition=self other=threshold", jumps=True)  # by a mask
 
 _enter("linear", "linear", "input weight bias")
 _enter("linear", "matmul", "input weight=other")

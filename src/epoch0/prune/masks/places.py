@@ -32,7 +32,13 @@ class Masked(nn.Module):
 
     def forward(self, weight: Tensor) -> Tensor:
         """The weight with zeros where it is pruned; same shape and dtype."""
-        return torch.where(self.mask, weight, 0.0)
+        if weight.is_complex():
+            return torch.where(self.mask, weight, 0.0)
+        # the same selection by an operation that is not slow on booleans; flat, as gradients of matrices in a stack
+        # come transposed, which it is slow on
+        flat, mask = (each.flatten() if each.dim() == 2 else each for each in (weight, self.mask))
+        kept = mask.view(torch.uint8).to(weight.dtype)
+        return cast(Tensor, torch.ops.aten.threshold_backward(flat, kept, 0.5)).view(weight.shape)
 
     def right_inverse(self, weight: Tensor) -> Tensor:
         """What is stored when someone assigns to the masked weight: all of it, the mask stays."""
