@@ -178,6 +178,28 @@ def test_channels_last_resumes_to_the_bit(tmp_path) -> None:
     assert same(whole.model, train(convolutional(), (x, y), steps=8, **how, checkpoint=tmp_path / "c").model)
 
 
+@pytest.mark.parametrize("name", ["adam", "adamw"])
+@pytest.mark.parametrize("layout", ["plain", "transposed", "complex"])
+def test_by_name_it_is_torchs_own_but_for_rounding_and_resumes_to_the_bit(tmp_path, layout: str, name: str) -> None:
+    class Product(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            kind = torch.complex64 if layout == "complex" else torch.float32
+            weight = torch.randn(5, 3, generator=generator(4)).to(kind)
+            self.weight = nn.Parameter(weight.t().contiguous().t() if layout == "transposed" else weight)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return (x.to(self.weight.dtype) @ self.weight).abs()
+
+    own = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW}[name]
+    how = {"batch_size": 10, "learning_rate": 0.01}
+    one, other = (train(Product(), (X, Y), steps=9, optimizer=each, **how).model for each in (name, own))
+    moved = torch.linalg.vector_norm((one.weight - Product().weight).detach())
+    assert torch.linalg.vector_norm((one.weight - other.weight).detach()) < 1e-5 * moved
+    train(Product(), (X, Y), steps=4, optimizer=name, **how, checkpoint=tmp_path / "c")
+    assert same(one, train(Product(), (X, Y), steps=9, optimizer=name, **how, checkpoint=tmp_path / "c").model)
+
+
 def test_clipping_a_stack_clips_each_network_alone() -> None:
     nets = [two_layers(0), two_layers(1)]
     with torch.no_grad():
