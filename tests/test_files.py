@@ -1,5 +1,6 @@
 """Files that are attacked: planted links, devices, names the system refuses, headers that say what cannot be."""
 
+import functools
 import json
 import os
 import random
@@ -346,12 +347,13 @@ def changed(value: object, draw: random.Random) -> object:
 
 
 @pytest.mark.sample(1)
-@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
+@pytest.mark.parametrize("optimizer", ["sgd", "adam", "sgd, fused"])
 def test_checkpoints_that_say_what_cannot_be_change_nothing(tmp_path: Path, optimizer: str) -> None:
     """With a checksum that is right: the run is resumed, or refused in one line and the model is as it was."""
     path, draw = tmp_path / "c.safetensors", random.Random(1)
     pair = (torch.randn(16, 3, generator=torch.Generator().manual_seed(0)), torch.arange(16) % 2)
-    momentum = (lambda parameters, lr: torch.optim.SGD(parameters, lr, momentum=0.9)) if optimizer == "sgd" else "adam"
+    sgd = functools.partial(torch.optim.SGD, momentum=0.9, fused=optimizer == "sgd, fused")
+    momentum = "adam" if optimizer == "adam" else sgd
 
     def train(model: torch.nn.Module, steps: int) -> None:
         e0.train.train(model, pair, steps=steps, batch_size=8, optimizer=momentum, checkpoint=path)

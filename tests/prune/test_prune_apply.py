@@ -357,7 +357,7 @@ def test_what_torch_prune_cannot_mask_is_refused_whole() -> None:
     assert not torch_prune.is_pruned(model) and not torch_prune.is_pruned(normed)
 
 
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.complex64])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
 @pytest.mark.parametrize("shape", [(5, 4), (3, 5, 4), (4, 3, 2, 2)])
 def test_a_mask_selects_to_the_bit_as_torch_does(shape: tuple[int, ...], dtype: torch.dtype) -> None:
     """Also where NaN or inf lie under it, and for gradients that come transposed."""

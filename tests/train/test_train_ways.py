@@ -178,9 +178,21 @@ def test_channels_last_resumes_to_the_bit(tmp_path) -> None:
     assert same(whole.model, train(convolutional(), (x, y), steps=8, **how, checkpoint=tmp_path / "c").model)
 
 
-@pytest.mark.parametrize("name", ["adam", "adamw"])
-@pytest.mark.parametrize("layout", ["plain", "transposed", "complex"])
-def test_by_name_it_is_torchs_own_but_for_rounding_and_resumes_to_the_bit(tmp_path, layout: str, name: str) -> None:
+FUSED = partial(torch.optim.Adam, fused=True)
+
+
+@pytest.mark.parametrize(
+    ("name", "layout"),
+    [
+        ("adam", "plain"),
+        ("adam", "transposed"),
+        ("adamw", "transposed"),
+        (FUSED, "transposed"),
+        ("adam", "complex"),
+        ("adamw", "complex"),
+    ],
+)
+def test_by_name_it_is_torchs_own_but_for_rounding_and_resumes_to_the_bit(tmp_path, layout: str, name) -> None:
     class Product(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -191,7 +203,7 @@ def test_by_name_it_is_torchs_own_but_for_rounding_and_resumes_to_the_bit(tmp_pa
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return (x.to(self.weight.dtype) @ self.weight).abs()
 
-    own = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW}[name]
+    own = torch.optim.AdamW if name == "adamw" else torch.optim.Adam
     how = {"batch_size": 10, "learning_rate": 0.01}
     one, other = (train(Product(), (X, Y), steps=9, optimizer=each, **how).model for each in (name, own))
     moved = torch.linalg.vector_norm((one.weight - Product().weight).detach())

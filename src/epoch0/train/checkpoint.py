@@ -62,10 +62,13 @@ def restore(
         for name in tensors.keys() - {f"model.{name}" for name in given}:
             _, index, key = name.split(".", 2)
             state.setdefault(int(index), {})[key] = tensors[name]
-        probe.load_state_dict({"state": copy.deepcopy(state), "param_groups": probe.state_dict()["param_groups"]})
-        for parameter in (one for group in probe.param_groups for one in group["params"]):
-            parameter.grad = torch.zeros_like(parameter)
-        probe.step()
+        for plain in (True, False):  # in this order: a fused step checks no shapes
+            for group, wanted in zip(probe.param_groups, optimizer.param_groups, strict=True):
+                group["fused"] = not plain and wanted.get("fused")
+            probe.load_state_dict({"state": copy.deepcopy(state), "param_groups": probe.state_dict()["param_groups"]})
+            for parameter in (one for group in probe.param_groups for one in group["params"]):
+                parameter.grad = torch.zeros_like(parameter)
+            probe.step()
     except Exception as problem:  # whatever the optimizer does with what it never wrote
         raise InputError(
             f"the checkpoint {str(path)!r} cannot be resumed: it holds no state of {type(optimizer).__name__} for this "
@@ -73,6 +76,11 @@ def restore(
         ) from problem
     bare(model).load_state_dict(given)
     optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})
+    # a fused step goes through memory: what belongs to a weight is to lie there as the weight does
+    for parameter in (one for group in optimizer.param_groups for one in group["params"]):
+        own = optimizer.state.get(parameter, {})
+        alike = {key: value for key, value in own.items() if getattr(value, "shape", None) == parameter.shape}
+        own |= {key: torch.empty_like(parameter, dtype=value.dtype).copy_(value) for key, value in alike.items()}
 
 
 def read(path: Path) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:

@@ -150,7 +150,7 @@ def train(
     if path is not None and numbers:
         # the rate of the next step tells other schedules, which are functions
         copied = [nn.Parameter(p.detach().clone()) for p in model.parameters() if p.requires_grad]
-        probe, rate = _build(optimizer, copied, learning_rate, fused=False), torchs.param_groups[0]["lr"]
+        probe, rate = _build(optimizer, copied, learning_rate), torchs.param_groups[0]["lr"]
         checkpoints.restore(path, numbers, tensors, model, torchs, probe, {**run, RATE: rate})
     if checkpoint_every is None and checkpoint_minutes is None:
         checkpoint_every = evaluate_every or per_epoch
@@ -446,19 +446,15 @@ def _per_epoch(data: Any, batch_size: int) -> int:
     return count
 
 
-def _build(
-    optimizer: str | Callable[..., Optimizer], parameters: list[nn.Parameter], rate: float, fused: bool = True
-) -> Optimizer:
-    """The optimizer; a fused one checks no shape, which is why it is never the first to see what a file holds."""
+def _build(optimizer: str | Callable[..., Optimizer], parameters: list[nn.Parameter], rate: float) -> Optimizer:
     if not parameters:
         raise InputError("the model has no parameter that requires a gradient; nothing to train.")
     if isinstance(optimizer, str):
         if optimizer not in OPTIMIZERS:
             known = "'sgd', 'adam' or 'adamw'"
             raise InputError(f"no optimizer is called {optimizer!r}; use {known}.{suggest(optimizer, OPTIMIZERS)}")
-        # a fourth of the time; goes through memory in order, so what a checkpoint brings must lie as the weights do
-        plain = all(p.is_floating_point() and p.is_contiguous() and p.device.type == "cpu" for p in parameters)
-        fused = fused and plain and optimizer != "sgd"
+        plain = all(parameter.is_floating_point() and parameter.device.type == "cpu" for parameter in parameters)
+        fused = plain and optimizer != "sgd"  # a fourth of the time
         optimizer = functools.partial(OPTIMIZERS[optimizer], **({"fused": True} if fused else {}))
     try:
         made = optimizer(parameters, lr=rate)

@@ -32,8 +32,6 @@ class Masked(nn.Module):
 
     def forward(self, weight: Tensor) -> Tensor:
         """The weight with zeros where it is pruned; same shape and dtype."""
-        if weight.is_complex():
-            return torch.where(self.mask, weight, 0.0)
         # the same selection by an operation that is not slow on booleans; flat, as gradients of matrices in a stack
         # come transposed, which it is slow on
         flat, mask = (each.flatten() if each.dim() == 2 else each for each in (weight, self.mask))
