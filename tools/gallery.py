@@ -16,9 +16,11 @@ DOCS = Path(__file__).parent.parent / "docs"
 
 def make(folder: Path, docs: Path) -> None:
     """The page, and its pictures."""
-    (docs / "gallery").mkdir(exist_ok=True)
     page = gallery(folder)
-    for name in re.findall(r"\]\((.*?)\.png\)", page):
+    if not (names := re.findall(r"\]\((.*?)\.png\)", page)):
+        sys.exit(f"{str(folder)!r} holds nothing that was reproduced; the gallery stays as it is.")
+    (docs / "gallery").mkdir(exist_ok=True)
+    for name in names:
         picture = Image.open(folder / f"{name}.png").convert("RGB")
         picture.thumbnail((540, 540), Image.Resampling.LANCZOS)
         picture.quantize(32, Image.Quantize.MAXCOVERAGE).save(
