@@ -15,7 +15,7 @@ from torch import Tensor, nn
 import epoch0 as e0
 from epoch0.measure.gain import agreement, gain
 from epoch0.measure.law import Law, Walk
-from epoch0.theory.mean_field import chi
+from epoch0.theory.mean_field import chi, gaussian_mean
 from epoch0.tracing.layers import layers
 from epoch0.tracing.tape import tape
 from law_models import ZOO, DenseBlock, Swish, dense, randomized
@@ -445,3 +445,32 @@ def test_layers_used_twice_and_sequences() -> None:
     twice = nn.Sequential(nn.Linear(8, 24), net, net, Swish(), nn.Linear(24, 3))
     g = gain(randomized(twice, 1.5), torch.randn(10, 5, 8))
     assert [layer.agreement for layer in g.layers] == ["as predicted"] * 4
+
+
+@pytest.mark.parametrize(("name", "module"), [("tanh", nn.Tanh), ("gelu", nn.GELU)])
+def test_examples_of_all_sizes_have_the_mean_of_their_laws(name: str, module: type[nn.Module]) -> None:
+    layer = nn.Linear(300, 80, bias=False)
+    x = torch.randn(200, 300) * torch.logspace(-5, 3, 200)[:, None]
+    (law,) = law_of(nn.Sequential(layer, module()), x)
+    with torch.no_grad():
+        q = layer(x).double().square().mean(1).numpy()
+        each = layer.weight.double().square().sum() / 80
+    assert law.predicted == pytest.approx(float(each) * chi(name, 1.0, q).mean(), rel=1e-4)
+
+
+def test_what_oscillates_too_fast_is_not_tried_for_each_example(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+
+    def counted(f: Callable, q: np.ndarray, breaks: tuple[float, ...]) -> object:
+        asked.append(np.size(q))
+        return gaussian_mean(f, q, breaks)
+
+    class Wave(nn.Module):
+        def forward(self, h: Tensor) -> Tensor:
+            return h + h.sin() ** 2
+
+    monkeypatch.setattr("epoch0.measure.law_flow.gaussian_mean", counted)
+    x = 1e4 * torch.randn(200, 300) * torch.linspace(1, 2, 200)[:, None]
+    (law,) = law_of(nn.Sequential(nn.Linear(300, 80), Wave()), x)
+    assert law.predicted is None and "no mean square slope" in law.reason
+    assert asked == [1]

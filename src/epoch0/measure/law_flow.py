@@ -28,7 +28,7 @@ LOCAL = 32
 """With this many units or more at each place the variance there decides; with fewer, that of the whole example."""
 
 LIKE = 256  # units with this many weights or more have the same variance, within a percent
-GRID = 64  # variances at which a smooth mean is computed; between them it is interpolated in log q
+FEWEST, A_DECADE = 8, 5  # variances at which a smooth mean is computed; a cubic spline in log q is between them
 _NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(60)
 _WEIGHTS = _WEIGHTS / _WEIGHTS.sum()
 
@@ -134,14 +134,17 @@ def _slope_of_no_scale(rule: Activation, power: int) -> float:
 
 def _means(rule: Activation, q: Array) -> Array:
     """E phi'(sqrt(q) Z)^2 for each variance, in the shape of q."""
-    if rule.homogeneous or q.size <= GRID:
+    if rule.homogeneous or q.size <= FEWEST:
         return _slope(rule, 2, q)
     low, high = float(q.min()), float(q.max())
     start = max(low, 1e-12 * high)
     if not high > 0 or high / start < 1 + 1e-9:
         return np.full(q.shape, float(_slope(rule, 2, np.array([high]))[0]))
-    grid = np.geomspace(start, high, GRID)
-    return np.interp(np.log(np.maximum(q, start)), np.log(grid), _slope(rule, 2, grid))
+    _slope(rule, 2, np.array(high))  # where phi oscillates too fast, it does so here, and the rest need not be tried
+    grid = np.geomspace(start, high, FEWEST + math.ceil(A_DECADE * math.log10(high / start)))
+    from scipy.interpolate import make_interp_spline
+
+    return np.asarray(make_interp_spline(np.log(grid), _slope(rule, 2, grid))(np.log(np.maximum(q, start))))
 
 
 def _mixed_means(flow: Flow, rule: Activation, examples: int, dims: int) -> Tensor:
