@@ -22,6 +22,7 @@ napoleon_use_ivar = True
 python_maximum_signature_line_length = 100
 
 html_theme = "furo"
+toc_object_entries = False  # 900 names on each page are a third of the build; the search and the index have them
 html_title = "epoch0"
 html_static_path: list[str] = []
 exclude_patterns = ["_build", "jupyter_execute"]
