@@ -12,7 +12,10 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import epoch0 as e0
 from epoch0.diagnosis.faults import KINDS, Fault, evidence, find_faults
+from epoch0.diagnosis.faults.changes import CHANGES
+from epoch0.diagnosis.faults.mend import Mending, Tried, ranked
 from epoch0.diagnosis.faults.program import Program as OwnProgram
+from epoch0.diagnosis.faults.program import Trained
 from epoch0.errors import InputError
 from fault_programs import BROKEN, SOUND, Program, X, Y, adam, cut, mlp, sgd, with_
 
@@ -452,3 +455,19 @@ def test_known_is_what_ten_lines_say() -> None:
 def test_bad_input(more: dict[str, Any], said: str) -> None:
     with pytest.raises(InputError, match=said):
         find_faults(mlp(), X[:20], Y[:20], **more)
+
+
+@pytest.mark.parametrize("helped", [0.0, 0.2, 0.5])
+def test_what_learns_nothing_is_never_without_a_fault(helped: float) -> None:
+    """Be it that nothing mends it, or hardly, or clearly: then that comes first."""
+
+    def trained(steps: int, known: float) -> Trained:
+        return Trained(((0, 0.0), (steps, known)), (1.0,) * steps, None, 1.0)
+
+    tried = [Tried((CHANGES[at],), ("Change it.",), trained(200, helped), helped > 0.1) for at in range(5, 8)]
+    faults = ranked((), Mending(trained(1000, 0.001), tuple(tried)))
+    kinds = [change.kinds[0] for change in tried] if helped else ["loss"]
+    assert faults[0].kind in kinds
+    assert any("none of the 3 changes" in fault.message for fault in faults) == (helped < 0.3)
+    assert any("clearly" in fault.message for fault in faults) == (0 < helped < 0.3)
+    assert not ranked((), Mending(trained(200, 0.5)))

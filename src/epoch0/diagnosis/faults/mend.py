@@ -259,14 +259,16 @@ def ranked(suspects: Sequence[Fault], done: Mending | None) -> tuple[Fault, ...]
             fault = replace(fault, certainty=0.3 * fault.certainty)
         found.append(weighed(fault))
     own, strong, seen = done.own, any(f.certainty >= 0.5 for f in found), {f.kind for f in suspects}
-    for kind, one in best.items():
-        told = one.trained.held if one.trained.held is not None else one.trained.known
-        if kind in seen or told < CLEARLY or done.sound:  # by heart, or hardly
+    hardly: list[Fault] = []  # what helps where nothing is found, but not much
+    for kind, one in () if done.sound else best.items():
+        if kind in seen:
             continue
-        certainty = ALONE.get(kind, 0.25) * (0.5 if strong else 1.0)
+        clearly = (one.trained.held if one.trained.held is not None else one.trained.known) >= CLEARLY
+        certainty = ALONE.get(kind, 0.25) * (0.5 if strong or not clearly else 1.0)
         message, fix = "The outputs do not come to know the targets.", _cure(own, one)
         where = one.changes[one.kinds.index(kind)].where
-        found.append(weighed(Fault(kind, where, message, fix, "mended on a copy", certainty), alone=True))
+        fault = weighed(Fault(kind, where, message, fix, "mended on a copy", certainty), alone=True)
+        (found if clearly else hardly).append(fault)
     if own.rate < SCHEDULED and not own.known >= ENOUGH:
         message = f"In {own.steps} steps the loop body brings the learning rate down to {own.rate:.1g} of it."
         fix = "Call scheduler.step() once an epoch, not in every step."
@@ -281,13 +283,15 @@ def ranked(suspects: Sequence[Fault], done: Mending | None) -> tuple[Fault, ...]
         for place, (kind, (where, fix)) in enumerate(HEART.items()):
             if kind not in said:
                 found.append(Fault(kind, where, message, fix, "trial", 0.45 - 0.05 * place))
-    if not (found or best or done.sound) and done.tried and (not done.stopped or own.steps > STEPS):
+    if not (found or done.sound) and done.tried and (not done.stopped or own.steps > STEPS):
         message = f"In {own.steps} steps the outputs do not come to know the targets, and none of the "
-        message += f"{len(done.tried)} changes that were tried mends it."
+        message += f"{len(done.tried)} changes that were tried mends it{' clearly' if hardly else ''}."
         # with a single linear map there is little to be mended
         maps = [one.fixes[0] for one in done.tried if one.changes[0].name == "between"][:1]
         found += [Fault("hidden activation", "model", message, fix, "trial", 0.35) for fix in maps]
-        found += [Fault(kind, where, message, fix, "trial", 0.15) for kind, (where, fix) in UNEXPLAINED.items()]
+        said = {fault.kind for fault in hardly}
+        unexplained = [Fault(kind, where, message, fix, "trial", 0.15) for kind, (where, fix) in UNEXPLAINED.items()]
+        found += [*hardly, *(fault for fault in unexplained if fault.kind not in said)]
     return tuple(sorted(found, key=lambda fault: -fault.certainty))
 
 
