@@ -126,11 +126,11 @@ def _rate(program: Program, seen: Evidence, factor: float) -> str:
     return f"Set the learning rate to {rate:.1g}."
 
 
-def _adam(program: Program, seen: Evidence) -> str:
+def _adam(program: Program, seen: Evidence, rate: float) -> str:
     if isinstance(program.optimizer, torch.optim.Adam | torch.optim.AdamW):
         return ""
-    program.optimizer = torch.optim.Adam([p for g in program.optimizer.param_groups for p in g["params"]], 1e-3)
-    return "Use Adam at a rate of 0.001."
+    program.optimizer = torch.optim.Adam([p for g in program.optimizer.param_groups for p in g["params"]], rate)
+    return f"Use Adam at a rate of {rate:g}."
 
 
 def _made_anew(program: Program) -> torch.optim.Optimizer:
@@ -316,7 +316,8 @@ CHANGES: tuple[Change, ...] = (
     Change("loss", "loss", "loss", _fitting_loss),
     Change("mean", "loss", "loss", partial(_scaled, mean=True)),
     Change("sign", "loss", "loss", partial(_scaled, mean=False)),
-    Change("adam", "optimizer", "optimizer", _adam),
+    Change("adam", "optimizer", "optimizer", partial(_adam, rate=1e-3)),
+    Change("adam*10", "optimizer", "optimizer", partial(_adam, rate=1e-2)),
     Change("hidden", "hidden activation", "model", _hidden),
     Change("free", "regularization", "model", _free),
     Change("batch_first", "shapes", "model", _batch_first),
