@@ -15,7 +15,7 @@ from epoch0.measure.gain import Gain, LayerGain, gain_status, joined_gains, meas
 from epoch0.measure.passes import Signals, Travel, signals
 from epoch0.seeds import generator
 from epoch0.tracing.graph import Op
-from epoch0.tracing.layers import Layer, Place, average_pools, averaged_over, events_of, labelled, layer_names, layers
+from epoch0.tracing.layers import Layer, Place, average_pools, averaged_over, labelled, layer_names, layers
 from epoch0.tracing.layers import places as places_of
 from epoch0.tracing.sizes import sum_of_squares
 from epoch0.tracing.tape import Change, Tape, together
@@ -109,7 +109,7 @@ def measured(
     rows = [
         Row(
             weights=layer.weights,
-            weighted=places_of(events_of(record, layer)),
+            weighted=places_of(layer.events),
             bent=layer.nonlinearities > 0,
             kind=kind(record, layer),
             pool=averaged_over(pools, layer),

@@ -27,7 +27,7 @@ from epoch0.initialization.sites import MATRIX, Plan, Step
 from epoch0.seeds import generator
 from epoch0.theory.mean_field import chi
 from epoch0.tracing.graph import Op
-from epoch0.tracing.layers import Layer, events_of, needed
+from epoch0.tracing.layers import Layer, needed
 from epoch0.tracing.tape import Change, Tape
 
 KINDS = ("mirrored", "gaussian", "uniform", "orthogonal", "keep")
@@ -104,7 +104,7 @@ def draw_attentions(tape: Tape, layers: tuple[Layer, ...], plan: Plan, seed: int
     """Fill the parameters of the attentions of residual blocks that are not kept; biases become 0."""
     rows, changed = list[LayerInit](), list[str]()
     blocks = [layer for layer in layers if layer.kind == "residual block" and layer.name not in plan.kept]
-    every = [(layer.name, op) for layer in blocks for op in events_of(tape, layer) if in_projection(op) is not None]
+    every = [(layer.name, op) for layer in blocks for op in layer.events if in_projection(op) is not None]
     for layer, op in every:
         assert op.call is not None
         for place, parts, gain in ((5, 3, 1.0), (11, 1, 1 / max(plan.blocks, 1))):

@@ -24,7 +24,7 @@ from epoch0.measure.law_rules import linear
 from epoch0.seeds import generator
 from epoch0.theory.mean_field import chi
 from epoch0.tracing.graph import Op
-from epoch0.tracing.layers import Branch, Layer, branch, events_of
+from epoch0.tracing.layers import Branch, Layer, branch
 from epoch0.tracing.tape import Tape
 
 
@@ -33,7 +33,7 @@ def make_plan(
 ) -> Plan:
     """Find out what each weighted operation is followed by, which ones end branches, and what gain each is to have."""
     follower = Follower(tape)
-    layer_of = {id(event): layer for layer in layers for event in events_of(tape, layer)}
+    layer_of = {id(event): layer for layer in layers for event in layer.events}
     steps, first = list[Step](), dict[str, Step]()
     for site in sites:
         follow = follower.follow(site.op.outputs[0])
@@ -43,7 +43,7 @@ def make_plan(
         first.setdefault(site.name, step).shared |= step.shared
         steps.append(step)
     plan = Plan(steps, [], 0, {}, edges=edges)
-    branches = {layer.name: branch(tape, layer) for layer in layers if layer.kind == "residual block"}
+    branches = {layer.name: branch(layer) for layer in layers if layer.kind == "residual block"}
     blocks = {name: found for name, found in branches.items() if found and found.weighted > found.beside}
     plan.blocks = len(blocks)
     origin = origins(tape)
@@ -82,7 +82,7 @@ def make_plan(
 
 def _close(tape: Tape, plan: Plan, layer: Layer, found: Branch, share: float, residual: str) -> Step | NormStep | None:
     """The weights or the norm by which a branch is scaled: the last of them before the sum."""
-    made_by = {node: event for event in events_of(tape, layer) for node in event.outputs}
+    made_by = {node: event for event in layer.events for node in event.outputs}
     by_op = {id(step.site.op): step for step in plan.steps}
     node, homogeneous = found.node, True
     while (event := made_by.get(node)) is not None and len(event.inputs) == 1:
@@ -109,7 +109,7 @@ def _close(tape: Tape, plan: Plan, layer: Layer, found: Branch, share: float, re
 
 def _lead_in(tape: Tape, plan: Plan, layer: Layer) -> None:
     """Count what lies between the input and the first weights, if it changes more than the places of entries."""
-    before = list(itertools.takewhile(lambda event: not event.kind, events_of(tape, layer)))
+    before = list(itertools.takewhile(lambda event: not event.kind, layer.events))
     inside = [step for step in plan.steps if step.layer is layer]
     if layer.weighted == 1 and len(inside) == 1:
         inside[0].lead = averages_among(tape, tuple(before))
@@ -133,7 +133,7 @@ def _layer_target(
     if after.end != layer.output or after.norm or after.no_law:
         return None
     averages, scaled = stretch(tape, after.trail)
-    norms = [op for op in events_of(tape, layer) if op.meaning.kind == "norm" and affine_of(tape, op) is None]
+    norms = [op for op in layer.events if op.meaning.kind == "norm" and affine_of(tape, op) is None]
     if norms and averages < 1:
         # a norm that subtracts means over places takes out what the average would see: all of it for one example,
         # 1/examples of it for a batch

@@ -49,8 +49,9 @@ class Squares:
         """Add what became of a direction, relative to this sum of squares; None stands for zeros."""
         directions, examples = len(self.total), len(self.examples)
         if tensor is not None:
-            self.total[direction, place] = sum_of_squares(tensor) / unit
-            rows = squares_by_row(tensor) if tensor.shape[:1] == (examples,) else np.full(examples, np.nan)
+            by_row = tensor.shape[:1] == (examples,)
+            rows = squares_by_row(tensor) if by_row else np.full(examples, np.nan)
+            self.total[direction, place] = (rows.sum() if by_row else sum_of_squares(tensor)) / unit
             self.examples[:, place] += rows * examples / unit / directions
 
 

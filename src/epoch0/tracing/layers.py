@@ -7,7 +7,7 @@ residual block is one layer, and so is a U-Net with a skip from its first to its
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import takewhile
 
 import torch
@@ -36,6 +36,7 @@ class Layer:
     pre_activation: int | None  # node that goes into it, None likewise
     nonlinearities: int  # how many nonlinear operations it has
     has_norm: bool  # whether batch, layer or another norm is in it
+    events: tuple[Op, ...] = field(repr=False)  # its operations, in order
 
 
 @dataclass(frozen=True)
@@ -104,22 +105,16 @@ def layers(tape: Tape) -> tuple[Layer, ...]:
     return tuple(_layer(name, group) for name, group in zip(names, groups, strict=True))
 
 
-def events_of(tape: Tape, layer: Layer) -> list[Op]:
-    """The operations of a layer, in order."""
-    return [event for start, _, piece in stretches(tape) if layer.input <= start < layer.output for event in piece]
-
-
-def branch(tape: Tape, layer: Layer) -> Branch | None:
+def branch(layer: Layer) -> Branch | None:
     """The branch of a residual block, by its last sum of two; None if there is none.
 
     >>> from epoch0.tracing.tape import tape
     >>> with tape(e0.networks.residual_chain(2, 32, inputs=(64,)), x) as record:
-    ...     found = [branch(record, layer) for layer in layers(record)]
+    ...     found = [branch(layer) for layer in layers(record)]
     >>> [block and (block.weighted, block.beside) for block in found]
     [None, (1, 0), (1, 0), None]
     """
-    events = events_of(tape, layer)
-    made_by = {node: event for event in events for node in event.outputs}
+    made_by = {node: event for event in layer.events for node in event.outputs}
 
     def weighted_behind(node: int) -> int:
         seen, todo, count = set(), [node], 0
@@ -132,7 +127,7 @@ def branch(tape: Tape, layer: Layer) -> Branch | None:
             todo.extend(event.inputs)
         return count
 
-    sums = [event for event in events if event.meaning.kind == "sum" and len(event.inputs) == 2]
+    sums = [event for event in layer.events if event.meaning.kind == "sum" and len(event.inputs) == 2]
     if not sums:
         return None
     first, second = sums[-1].inputs
@@ -143,7 +138,7 @@ def branch(tape: Tape, layer: Layer) -> Branch | None:
 
 
 def _layer(name: str, group: list[tuple[int, int, list[Op]]]) -> Layer:
-    ops = [op for _, _, piece in group for op in piece]
+    ops = tuple(op for _, _, piece in group for op in piece)
     weighted = [op for op in ops if op.kind]
     nonlinear = [op for op in ops if op.meaning.kind in NONLINEAR]
     one = nonlinear[0] if len(nonlinear) == 1 and nonlinear[0].elementwise else None
@@ -160,6 +155,7 @@ def _layer(name: str, group: list[tuple[int, int, list[Op]]]) -> Layer:
         pre_activation=one.inputs[0] if one else None,
         nonlinearities=len(nonlinear),
         has_norm=any(op.meaning.kind == "norm" for op in ops),
+        events=ops,
     )
 
 

@@ -29,7 +29,8 @@ def squares_by_row(tensor: Tensor) -> NDArray[np.float64]:
     """
     flat = tensor.detach().reshape(len(tensor), -1)
     if flat.dtype == torch.float32 and flat.numel():
-        norms = [torch.linalg.vector_norm(run, dim=1).cpu().numpy() for run in flat.split(RUN, 1)]
+        runs = flat.split(RUN, 1) if flat.shape[1] > RUN else (flat,)
+        norms = [torch.linalg.vector_norm(run, dim=1).cpu().numpy() for run in runs]
         found: NDArray[np.float64] = np.square(norms, dtype=np.float64).sum(axis=0)
         if TINY * flat.shape[1] < found.min() and found.max() < np.inf:
             return found
