@@ -458,6 +458,19 @@ def test_examples_of_all_sizes_have_the_mean_of_their_laws(name: str, module: ty
     assert law.predicted == pytest.approx(float(each) * chi(name, 1.0, q).mean(), rel=1e-4)
 
 
+@pytest.mark.parametrize("function", [torch.exp, lambda h: F.softshrink(h, 1.0), lambda h: F.hardtanh(h)])
+def test_means_that_overflow_or_rise_from_nothing_over_many_sizes(function: Callable[[Tensor], Tensor]) -> None:
+    x = torch.randn(200, 10) * torch.logspace(-3, 2.5, 200)[:, None]
+    (law, _) = law_of(Calls(function, nn.Linear(10, 300, bias=False), 300), x)
+    if function is torch.exp:
+        assert law.predicted is None and law.reason == "numbers overflow"
+    else:
+        with torch.no_grad():
+            h = x @ torch.randn(10, 300) * 3**-0.5 / 10**0.5  # as PyTorch draws them
+            passes = torch.autograd.functional.vjp(function, h, torch.ones_like(h))[1].mean()
+        assert law.predicted == pytest.approx(float(passes) / 3, rel=0.1)
+
+
 def test_what_oscillates_too_fast_is_not_tried_for_each_example(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[int] = []
 

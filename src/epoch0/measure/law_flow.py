@@ -29,6 +29,7 @@ LOCAL = 32
 
 LIKE = 256  # units with this many weights or more have the same variance, within a percent
 FEWEST, A_DECADE = 8, 5  # variances at which a smooth mean is computed; a cubic spline in log q is between them
+STEEP = 12.0  # of its logarithm, unless that changes by more from one to the next
 _NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(60)
 _WEIGHTS = _WEIGHTS / _WEIGHTS.sum()
 
@@ -140,11 +141,20 @@ def _means(rule: Activation, q: Array) -> Array:
     start = max(low, 1e-12 * high)
     if not high > 0 or high / start < 1 + 1e-9:
         return np.full(q.shape, float(_slope(rule, 2, np.array([high]))[0]))
-    _slope(rule, 2, np.array(high))  # where phi oscillates too fast, it does so here, and the rest need not be tried
+    # where phi oscillates too fast, or overflows, it does so here, and the rest need not be tried
+    if not np.isfinite(top := _slope(rule, 2, np.array(high))):
+        return np.full(q.shape, float(top))
     grid = np.geomspace(start, high, FEWEST + math.ceil(A_DECADE * math.log10(high / start)))
     from scipy.interpolate import make_interp_spline
 
-    return np.asarray(make_interp_spline(np.log(grid), _slope(rule, 2, grid))(np.log(np.maximum(q, start))))
+    at, means = np.log(grid), _slope(rule, 2, grid)
+    wanted = np.log(np.maximum(q, start))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        logs = np.log(means)
+        steep = not np.abs(np.diff(logs)).max() < STEEP  # a mean that rises from nothing, near which a spline swings
+    if steep:
+        return np.maximum(make_interp_spline(at, means)(wanted), 0.0)
+    return np.asarray(np.exp(make_interp_spline(at, logs)(wanted)))
 
 
 def _mixed_means(flow: Flow, rule: Activation, examples: int, dims: int) -> Tensor:
