@@ -153,7 +153,7 @@ def _means(rule: Activation, q: Array) -> Array:
         logs = np.log(means)
         steep = not np.abs(np.diff(logs)).max() < STEEP  # a mean that rises from nothing, near which a spline swings
     if steep:
-        return np.maximum(make_interp_spline(at, means)(wanted), 0.0)
+        return np.asarray(np.maximum(make_interp_spline(at, means)(wanted), 0.0))
     return np.asarray(np.exp(make_interp_spline(at, logs)(wanted)))
 
 
