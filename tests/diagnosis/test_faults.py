@@ -1,6 +1,7 @@
 """Faults: broken programs give the right one first, sound ones that look odd give none, and nothing is changed."""
 
 import copy
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -471,3 +472,30 @@ def test_what_learns_nothing_is_never_without_a_fault(helped: float) -> None:
     assert any("none of the 3 changes" in fault.message for fault in faults) == (helped < 0.3)
     assert any("clearly" in fault.message for fault in faults) == (0 < helped < 0.3)
     assert not ranked((), Mending(trained(200, 0.5)))
+
+
+class Damped(torch.optim.Optimizer):
+    """An optimizer of one's own: what it holds beside its groups is its own, too."""
+
+    def __init__(self, parameters: Any, lr: float) -> None:
+        super().__init__(parameters, {"lr": lr})
+        self.inner = torch.optim.SGD(self.param_groups, lr)
+        self.param_groups, self.calls, self.lock = self.inner.param_groups, [0], threading.Lock()
+
+    def step(self, closure: Any = None) -> None:
+        self.calls[0] += 1
+        self.inner.step()
+
+
+@pytest.mark.parametrize("scheduled", [False, True])
+def test_an_optimizer_of_ones_own_is_tried_with_all_it_holds(scheduled: bool) -> None:
+    torch.manual_seed(0)
+    net = mlp()
+    optimizer = Damped(net.parameters(), 0.1)
+    if scheduled:  # wraps the original's step
+        torch.optim.lr_scheduler.StepLR(optimizer, 1000)
+    before = copy.deepcopy(net.state_dict())
+    looked = find_faults(net, X[:100], Y[:100], loss=F.cross_entropy, optimizer=optimizer, data=(X, Y), seconds=20)
+    assert looked.mending is not None and looked.mending.own.learns and not looked.faults, looked.not_examined
+    assert optimizer.calls == [0] and not optimizer.inner.state
+    assert all(torch.equal(value, before[name]) for name, value in net.state_dict().items())

@@ -4,6 +4,7 @@ Every number is taken once, when the first check asks for it. A program costs at
 without noise, five steps, the loss before and after them, one more with gradients, and one with other tokens.
 """
 
+import contextlib
 import copy
 import dataclasses
 import math
@@ -442,10 +443,25 @@ class Evidence:
 
 def copied(model: nn.Module, optimizer: torch.optim.Optimizer) -> tuple[nn.Module, torch.optim.Optimizer]:
     """A copy of both, at the rate that a schedule warms up to; it starts at nothing."""
-    model, optimizer = copy.deepcopy((model, optimizer))
+    model, (optimizer,) = twins(model, (optimizer,))
     for group in optimizer.param_groups:
         group["lr"] = max(float(group["lr"]), float(group.get("initial_lr", 0.0)))
     return model, optimizer
+
+
+def twins(
+    model: nn.Module, optimizers: tuple[torch.optim.Optimizer, ...]
+) -> tuple[nn.Module, tuple[torch.optim.Optimizer, ...]]:
+    """Copies of a model and of optimizers over it, with what optimizers hold that torch does not copy."""
+    memo: dict[int, Any] = {}
+    copies = copy.deepcopy((model, optimizers), memo)
+    for old, new in zip(optimizers, copies[1], strict=True):
+        for name, value in vars(old).items():
+            # the step that a schedule puts in its place is that of the original
+            if name not in vars(new) and not callable(getattr(type(old), name, None)):
+                with contextlib.suppress(Exception):  # a file, a lock: the copy does without
+                    vars(new)[name] = copy.deepcopy(value, memo)
+    return copies
 
 
 def raised(error: Exception) -> str:

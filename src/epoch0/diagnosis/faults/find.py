@@ -1,7 +1,6 @@
 """Find the faults of a program: all checks before training, then a trial, and what mends it; most certain first."""
 
 import contextlib
-import copy
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -11,7 +10,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from epoch0.diagnosis.faults import gradients, outputs, updates, values
-from epoch0.diagnosis.faults.evidence import Evidence, Fault
+from epoch0.diagnosis.faults.evidence import Evidence, Fault, twins
 from epoch0.diagnosis.faults.mend import Mending, mend, ranked
 from epoch0.errors import InputError
 from epoch0.tracing.call import Call, Forward
@@ -79,7 +78,7 @@ def evidence(
     if wrong := [type(one).__name__ for one in optimizers if not isinstance(one, torch.optim.Optimizer)]:
         raise InputError(f"optimizer={wrong[0]}; give a torch.optim.Optimizer over this model, or several.")
     if optimizers and isinstance(model, nn.Module) and any(p.dtype in HALF for p in model.parameters()):
-        model, optimizers = copy.deepcopy((model, optimizers))  # together, so that it still is the optimizer of these
+        model, optimizers = twins(model, optimizers)  # together, so that it still is the optimizer of these
         model.float()
     if step is not None and not callable(step):
         raise InputError(f"step={step!r}; give a function step(model, optimizer, loss, x, y).")
