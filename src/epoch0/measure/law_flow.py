@@ -139,11 +139,9 @@ def _means(rule: Activation, q: Array) -> Array:
         return _slope(rule, 2, q)
     low, high = float(q.min()), float(q.max())
     start = max(low, 1e-12 * high)
-    if not high > 0 or high / start < 1 + 1e-9:
-        return np.full(q.shape, float(_slope(rule, 2, np.array([high]))[0]))
-    # where phi oscillates too fast, or overflows, it does so here, and the rest need not be tried
-    if not np.isfinite(top := _slope(rule, 2, np.array(high))):
-        return np.full(q.shape, float(top))
+    top = float(_slope(rule, 2, np.array(high)))  # where phi oscillates too fast, or overflows, it does so here
+    if not high > 0 or high / start < 1 + 1e-9 or not math.isfinite(top):
+        return np.full(q.shape, top)
     grid = np.geomspace(start, high, FEWEST + math.ceil(A_DECADE * math.log10(high / start)))
     from scipy.interpolate import make_interp_spline
 
