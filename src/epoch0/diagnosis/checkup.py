@@ -97,7 +97,7 @@ def checkup(
         loss: ``loss(outputs, targets) -> scalar``; by default cross-entropy for integers, mean squared error for
             floats.
         optimizer: the optimizer over this model, or all of them: faults of it are looked for; it is not stepped.
-        data: the training examples, for faults: a DataLoader, a Dataset, or a pair (inputs, targets) of tensors.
+        data: the training examples, for faults: a DataLoader, a Dataset, or a pair (inputs, targets) like those given.
         step: ``step(model, optimizer, loss, x, y)``, the body of an unusual training loop, for faults.
         seconds: with an optimizer: CPU seconds in all, those for trying what mends the program included.
         forward: ``forward(model, batch) -> outputs``, for a model that is called in another way.
@@ -146,6 +146,7 @@ def checkup(
             made, how_made = made_up(call.batch, call.output(call.run()), seed)
         call = dataclasses.replace(call, targets=made)
         said.append(how_made)
+    call = call.divided()
     same = _same(call)
     said += [f"{same[:1].upper()}{same[1:]}: give about 100 different examples."] if same else []
     program: Evidence | None = None

@@ -144,9 +144,10 @@ def runs_at(
             same_noise(seed + 7)
             stream = _own_batches(seen, seed) if batches is None else _streamed(call, batches)
             trained, losses = [p for p in model.parameters() if p.requires_grad], list[float]()
-            update: torch.optim.Optimizer = torch.optim.Adam(trained, rate, fused=True)
+            fused = all(p.is_floating_point() for p in trained)  # torch has no such step for complex weights
+            update: torch.optim.Optimizer = torch.optim.Adam(trained, rate, fused=fused)
             if optimizer == "sgd":
-                update = torch.optim.SGD(trained, rate, momentum=MOMENTUM, fused=True)
+                update = torch.optim.SGD(trained, rate, momentum=MOMENTUM, fused=fused)
             for mark in marks:
                 if mark > ends[optimizer]:
                     break

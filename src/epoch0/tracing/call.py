@@ -126,6 +126,27 @@ class Call:
             self, batch=mapped(self.batch, some), targets=mapped(self.targets, some), examples=count, _seen=self._seen
         )
 
+    def divided(self) -> "Call":
+        """The same call, no longer to be split where the model or its loss takes all of the examples and not half.
+
+        An adjacency matrix has a column an example, too, and targets may be places in the batch; only then is it tried.
+        """
+        t = self.targets
+        places = isinstance(t, Tensor) and not t.is_floating_point() and len(t.unique()) == self.examples
+        if not self.splits or self.examples < 4 or not (places or len(parts(self.batch)) > 1):
+            return self
+        with unchanged(self.model, weights=False), torch.no_grad():
+            self.model.eval()
+            alone = self.rows(slice(self.examples // 2, None))._runs() or not self._runs()
+        return self if alone else replace(self, splits=False)
+
+    def _runs(self) -> bool:
+        try:
+            raw = self.run()
+            return self.targets is None or bool(self.loss(raw).isfinite())
+        except InputError:
+            return False
+
     def run(self, model: Callable[..., Any] | None = None) -> Any:
         """What the model returns for the batch. It is not guarded: it runs in its own mode and may change itself.
 
@@ -364,6 +385,12 @@ def mapped(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
     for name, v in _attributes(value).items():
         object.__setattr__(other, name, mapped(v, change))
     return other
+
+
+def alike(one: Any, other: Any) -> bool:
+    """Whether two batches have as many tensors, of the same shapes but for the number of examples."""
+    shapes = [[tensor.shape[1:] for _, tensor in parts(batch)] for batch in (one, other)]
+    return shapes[0] == shapes[1] != []
 
 
 def described(batch: Any) -> str:

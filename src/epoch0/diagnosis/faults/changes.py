@@ -201,8 +201,9 @@ def _batch_first(program: Program, seen: Evidence) -> str:
 
 
 def _drawn(program: Program, seen: Evidence) -> str:
-    few = program.call.rows(slice(0, min(64, program.call.examples)))
-    initialize(program.call.model, x=few.batch, forward=program.call.forward)
+    call = program.call
+    few = call.rows(slice(0, min(64, call.examples))) if call.splits else call
+    initialize(call.model, x=few.batch, forward=call.forward)
     return "Draw the weights anew: epoch0.initialize(model, x=batch)."
 
 

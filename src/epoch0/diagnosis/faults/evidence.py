@@ -71,6 +71,7 @@ class Fault(Shown):
 class Pass:
     """One run in training mode, with its gradients."""
 
+    raw: Any = None  # all that the model returned
     output: Tensor | None = None  # THE output, with its graph
     loss: Tensor | None = None  # the loss as the owner computes it; None where it cannot be computed
     gradients: dict[str, Tensor | None] = field(default_factory=dict)  # of the parameters; None where none arrives
@@ -223,7 +224,7 @@ class Evidence:
         try:
             count = call.examples if call.splits and call.examples > 1 else -1
             with as_written(), torch.enable_grad(), _Tables(count, found.tables):
-                raw = call.raw(model)
+                raw = found.raw = call.raw(model)
                 found.output = call.output(raw)
                 found.loss = self.loss_in(call, raw)
             if found.loss.requires_grad:
@@ -270,17 +271,22 @@ class Evidence:
         A loss with weights of its own, such as a critic, says what is right by itself.
         """
         output, targets = self.first.output, self.call.targets
-        if output is None or self.whole or not isinstance(targets, Tensor) or not targets.dim():
+        if output is None or not isinstance(targets, Tensor) or not targets.dim():
             return True
-        if self.first.loss is not None and self.strangers(self.first.loss, output.grad_fn):
+        if not self.whole and self.first.loss is not None and self.strangers(self.first.loss, output.grad_fn):
             return False
         source = torch.Generator().manual_seed(0)
         other = targets.roll(1, 0)
         if torch.equal(other, targets):
             other = torch.where(targets == 0, torch.ones_like(targets), torch.zeros_like(targets))
-        drawn = torch.randn(output.shape, generator=source).to(output)
-        if targets.is_floating_point():  # an absolute error is the same for all that lies far away
-            drawn = float(targets.mean()) + float(targets.std()) * drawn
+        # an absolute error is the same for all that lies far away
+        middle, scale = (float(targets.mean()), float(targets.std())) if targets.is_floating_point() else (0.0, 1.0)
+
+        def draw(like: Tensor) -> Tensor:
+            noise = torch.randn(like.shape, generator=source).to(like)
+            return like.detach() + noise if self.whole else middle + scale * noise
+
+        drawn = mapped(self.first.raw, draw) if self.whole else draw(output)
         try:
             one, two = (float(self.loss_of(drawn, wanted)) for wanted in (targets, other))
         except Exception:  # it refuses them, so it reads them

@@ -13,7 +13,7 @@ from epoch0.diagnosis.faults import gradients, outputs, updates, values
 from epoch0.diagnosis.faults.evidence import Evidence, Fault, twins
 from epoch0.diagnosis.faults.mend import Mending, mend, ranked
 from epoch0.errors import InputError
-from epoch0.tracing.call import Call, Forward
+from epoch0.tracing.call import Call, Forward, alike, mapped, parts
 from epoch0.tracing.guard import HALF, unchanged
 from epoch0.tracing.loss import Loss
 
@@ -82,8 +82,8 @@ def evidence(
         model.float()
     if step is not None and not callable(step):
         raise InputError(f"step={step!r}; give a function step(model, optimizer, loss, x, y).")
-    call = Call.of(model, batch, targets, loss=loss, forward=forward)
-    known, size = _known(call.model, data)
+    call = Call.of(model, batch, targets, loss=loss, forward=forward).divided()
+    known, size = _known(call, data)
     return Evidence(call, optimizers, known, size, step)
 
 
@@ -153,42 +153,66 @@ def _missing(seen: Evidence, done: Mending | None) -> Iterator[str]:
         yield done.stopped
 
 
-def _known(model: nn.Module, data: Any) -> tuple[tuple[Tensor | None, Tensor | None] | None, int | None]:
+def _known(call: Call, data: Any) -> tuple[tuple[Any, Any] | None, int | None]:
     """Inputs and targets of up to MOST examples, and the batch size of a loader."""
     if data is None:
         return None, None
-    if isinstance(data, tuple | list) and len(data) == 2 and all(isinstance(part, Tensor) for part in data):
-        return (data[0][:MOST], data[1][:MOST]), None
+    if isinstance(data, tuple | list) and len(data) == 2:
+        tensors = all(isinstance(part, Tensor) for part in data)
+        if tensors or (alike(data[0], call.batch) and alike(data[1], call.targets)):
+            return (_joined([data[0]]), _joined([data[1]])), None
     if isinstance(data, Iterator) or not isinstance(data, Iterable | Dataset):
         raise InputError(
-            f"data={type(data).__name__}; give a DataLoader, a Dataset or a pair of tensors, to be read anew."
+            f"data={type(data).__name__}; give a DataLoader, a Dataset or a pair (inputs, targets), to be read anew."
         )
     size = getattr(data, "batch_size", None) if isinstance(data, DataLoader) else None
-    with unchanged(model), _streams(data):
-        pairs = _read(data)
-    sides = []
-    for place in (0, 1):
-        parts = [pair[place] for pair in pairs]
-        whole = bool(parts) and all(isinstance(part, Tensor) and part.shape[1:] == parts[0].shape[1:] for part in parts)
-        sides.append(torch.cat(parts)[:MOST] if whole else None)
-    return (sides[0], sides[1]), size if isinstance(size, int) else None
+    with unchanged(call.model), _streams(data):
+        pairs = _read(data, call)
+    inputs, targets = (_joined([pair[place] for pair in pairs]) for place in (0, 1))
+    return (inputs, targets), size if isinstance(size, int) else None
 
 
-def _read(data: Any) -> list[tuple[Any, Any]]:
+def _read(data: Any, call: Call) -> list[tuple[Any, Any]]:
     single = isinstance(data, Dataset) and not isinstance(data, IterableDataset)
     source: Iterable[Any] = (data[i] for i in range(min(MOST, len(data)))) if single else data
+    several = len(call.batch) if isinstance(call.batch, tuple | list) and call.targets is not None else 1
     pairs: list[tuple[Any, Any]] = []
     count = 0
     for item in source:
-        if isinstance(item, Mapping) or not isinstance(item, tuple | list) or len(item) != 2:
+        if isinstance(item, tuple | list) and len(item) == several + 1 > 2:  # as a TensorDataset has them
+            item = (tuple(item[:-1]), item[-1])
+        if not isinstance(item, tuple | list) or len(item) != 2:
             return pairs
-        one = [torch.as_tensor(part) if isinstance(part, int | float | Tensor) else None for part in item]
-        one = [None if part is None else part[None] if single else part for part in one]
-        pairs.append((one[0], one[1]))
-        count += 1 if single else next((len(p) for p in one if p is not None and p.dim()), 1)
+        pairs.append((item[0], item[1]) if not single else (_alone(item[0]), _alone(item[1])))
+        count += 1 if single else next((len(t) for _, t in parts(item) if t.dim()), 1)
         if count >= MOST:
             break
     return pairs
+
+
+def _alone(example: Any) -> Any:
+    """One example as a batch."""
+    if isinstance(example, bool | int | float):
+        return torch.tensor([example])
+    return mapped(example, lambda tensor: tensor[None])
+
+
+def _joined(batches: list[Any]) -> Any:
+    """Batches as one, of up to MOST examples; None where they are no tensors, or of different shapes."""
+    first = batches[0] if batches else None
+    if isinstance(first, Tensor):
+        fits = first.dim() and all(isinstance(one, Tensor) and one.shape[1:] == first.shape[1:] for one in batches)
+        return torch.cat(batches)[:MOST] if fits else None
+    if not isinstance(first, tuple | list | Mapping) or not all(type(one) is type(first) for one in batches):
+        return None
+    keys = list(first) if isinstance(first, Mapping) else range(len(first))
+    try:
+        found = {key: _joined([one[key] for one in batches]) for key in keys}
+    except LookupError:
+        return None
+    if not found or any(part is None for part in found.values()):
+        return None
+    return found if isinstance(first, Mapping) else tuple(found.values())
 
 
 @contextlib.contextmanager

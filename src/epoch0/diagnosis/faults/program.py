@@ -16,7 +16,7 @@ from torch import Tensor
 
 from epoch0.diagnosis.faults.evidence import Evidence, OwnStep, copied
 from epoch0.seeds import generator
-from epoch0.tracing.call import Call, as_written
+from epoch0.tracing.call import Call, alike, as_written, mapped, parts
 from epoch0.tracing.guard import denormals_as_zero, same_noise, unchanged
 
 READ = 128  # with so many examples is asked what the outputs know
@@ -93,13 +93,15 @@ class Program:
         call, known = seen.call, seen.data or (None, None)
         if len(seen.optimizers) != 1 or not _exchangeable(call) or not seen.reads_targets:
             return None
-        if known[0] is not None and known[1] is not None:
-            if call.targets is not None and isinstance(call.batch, Tensor):
+        if call.splits and known[0] is not None and known[1] is not None:
+            if call.targets is not None and (isinstance(call.batch, Tensor) or alike(known[0], call.batch)):
                 call = Call.of(call.model, *known, loss=call.criterion, forward=call.forward)
             elif call.targets is None and isinstance(call.batch, tuple | list):
                 call = Call.of(call.model, known, forward=call.forward)
-        if not call.splits or call.examples < 4:
+        if call.examples < 4 or (not call.splits and call.targets is None):
             return None
+        if not call.splits:
+            return cls(call, seen.optimizers[0], call.examples, seen.step, seen.loss_of, 0, seen.whole)
         held = call.examples // 4 if call.examples >= HELD else 0
         call = call.rows(torch.randperm(call.examples, generator=generator(0, 0x6865)))
         size = min(seen.batch_size or 32, call.examples - held)
@@ -134,6 +136,8 @@ class Program:
 
     def _batches(self, seed: int) -> Iterator[Call]:
         source = generator(seed, 0x6D65)
+        while not self.call.splits:
+            yield self.call
         while True:
             order = torch.randperm(self.call.examples - self.held, generator=source)
             for index in order.split(self.size):
@@ -157,8 +161,10 @@ class Program:
 
     def known(self, seed: int = 0, of: slice | None = None) -> float:
         """How much lower the loss is with the own targets than with those of others, over the latter."""
-        some = self.call.rows(of or slice(0, self.call.examples - self.held))
-        few = some.rows(torch.randperm(some.examples, generator=generator(seed, 0x6B6E))[:READ])
+        few = self.call
+        if few.splits:
+            some = few.rows(of or slice(0, few.examples - self.held))
+            few = some.rows(torch.randperm(some.examples, generator=generator(seed, 0x6B6E))[:READ])
         with unchanged(few.model), torch.no_grad():
             few.model.eval()
             raw = few.raw()
@@ -178,7 +184,7 @@ def _rate(optimizer: torch.optim.Optimizer) -> float:
 def _exchangeable(call: Call) -> bool:
     """Whether examples can be given the targets of others: they stand apart, or at a known place in the batch."""
     if call.targets is not None:
-        return isinstance(call.targets, Tensor) and call.targets.dim() > 0
+        return any(tensor.dim() > 0 for _, tensor in parts(call.targets))
     pair = isinstance(call.batch, tuple | list) and len(call.batch) == 2 and isinstance(call.batch[1], Tensor)
     return call.has_loss and (pair or (isinstance(call.batch, Mapping) and "labels" in call.batch))
 
@@ -186,7 +192,8 @@ def _exchangeable(call: Call) -> bool:
 def _turned(call: Call, order: Tensor) -> Call:
     """The same examples with the targets of others."""
     if call.targets is not None:
-        return dataclasses.replace(call, targets=call.targets[order])
+        turned = mapped(call.targets, lambda t: t[order] if t.dim() and len(t) == len(order) else t)
+        return dataclasses.replace(call, targets=turned)
     if isinstance(call.batch, Mapping):
         return dataclasses.replace(call, batch={**call.batch, "labels": call.batch["labels"][order]})
     return dataclasses.replace(call, batch=(call.batch[0], call.batch[1][order]))

@@ -1,0 +1,156 @@
+"""Programs whose batch is more than a tensor of examples: sound ones learn and have no fault, however data come."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, Dataset, TensorDataset
+
+import epoch0 as e0
+from epoch0.diagnosis.faults import find_faults
+from fault_programs import X, Y, adam, mlp
+
+Whole = tuple[nn.Module, Any, Any, Callable[..., Tensor]]
+
+
+class Timed(nn.Module):
+    """Values and a whole number an example, as a denoiser or a packed text has them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.places, self.inside = nn.Embedding(100, 16), mlp(ends=10)
+        self.enter = nn.Linear(80, 64)
+
+    def forward(self, x: Tensor, t: Tensor) -> Tensor:
+        out: Tensor = self.inside(self.enter(torch.cat([x, self.places(t)], 1)))
+        return out
+
+
+class Neighbours(nn.Module):
+    """All nodes of one graph, with a dense adjacency matrix beside them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.enter, self.out = nn.Linear(64, 32), nn.Linear(32, 10)
+
+    def forward(self, x: Tensor, near: Tensor) -> Tensor:
+        out: Tensor = self.out((near @ self.enter(x)).relu())
+        return out
+
+
+class Heads(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.body, self.digit, self.sum = mlp(ends=32), nn.Linear(32, 10), nn.Linear(32, 1)
+
+    def forward(self, x: Tensor) -> dict[str, Tensor]:
+        h = self.body(x).relu()
+        return {"digit": self.digit(h), "sum": self.sum(h)}
+
+
+class Embedded(nn.Module):
+    """Examples, others of the same kind and others of another kind."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inside = mlp(ends=16)
+
+    def forward(self, *three: Tensor) -> tuple[Tensor, ...]:
+        return tuple(self.inside(x) for x in three)
+
+
+class Similar(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.inside = mlp(ends=16)
+
+    def forward(self, x: Tensor, other: Tensor) -> Tensor:
+        return 10 * F.normalize(self.inside(x), dim=1) @ F.normalize(self.inside(other), dim=1).T
+
+
+class Spectral(nn.Module):
+    """Complex weights on the frequencies of a row."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight, self.out = nn.Parameter(torch.randn(33, dtype=torch.cfloat)), nn.Linear(64, 10)
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.out(torch.fft.irfft(torch.fft.rfft(x) * self.weight, n=64).relu())
+        return out
+
+
+def neighbours() -> Whole:
+    same = (Y[:200, None] == Y[:200]) & (torch.rand(200, 200) < 0.2)
+    near = (same | torch.eye(200).bool()).float()
+    return Neighbours(), (X[:200], near / near.sum(1, keepdim=True)), Y[:200], F.cross_entropy
+
+
+def triplets() -> Whole:
+    order = Y.argsort(stable=True)
+    near, far = X[order].roll(1, 0), X[order].roll(250, 0)
+    return Embedded(), (X[order], near, far), torch.zeros(500), lambda o, t: F.triplet_margin_loss(*o)
+
+
+PROGRAMS: dict[str, Callable[[], Whole]] = {
+    "timed": lambda: (Timed(), (X, torch.arange(500) % 100), Y, F.cross_entropy),
+    "neighbours": neighbours,
+    "two tasks": lambda: (
+        Heads(), X, {"digit": Y, "sum": X[:, 10:20].mean(1, keepdim=True)},
+        lambda o, t: F.cross_entropy(o["digit"], t["digit"]) + F.mse_loss(o["sum"], t["sum"]),
+    ),
+    "triplets": triplets,
+    "places in the batch": lambda: (
+        Similar(), (X[:200], X[:200] + 0.1 * torch.randn(200, 64)), torch.arange(200), F.cross_entropy
+    ),
+    "complex weights": lambda: (Spectral(), X, Y, F.cross_entropy),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_sound_programs(name: str) -> None:
+    torch.manual_seed(0)
+    model, x, y, loss = PROGRAMS[name]()
+    report = e0.checkup(model, x, y, loss=loss, optimizer=adam(model, 3e-3), data=(x, y), seconds=30)
+    assert report.trains and not report.faults, report.verdict
+    if name == "triplets":  # its targets say nothing
+        assert any("does not depend on the targets" in line for line in report.not_examined)
+    else:
+        assert report.program is not None and report.program.own.learns
+
+
+class Rows(Dataset[Any]):
+    """((x, t), y) an example."""
+
+    def __len__(self) -> int:
+        return 500
+
+    def __getitem__(self, i: int) -> Any:
+        return (X[i], torch.tensor(i % 100)), int(Y[i])
+
+
+@pytest.mark.parametrize("data", ["pair", "loader of three", "dataset of pairs", "loader of pairs"])
+def test_data_of_several_inputs(data: str) -> None:
+    torch.manual_seed(0)
+    t = torch.arange(500) % 100
+    given = {
+        "pair": ((X, t), Y),
+        "loader of three": DataLoader(TensorDataset(X, t, Y), 32),
+        "dataset of pairs": Rows(),
+        "loader of pairs": DataLoader(Rows(), 32),
+    }[data]
+    model = Timed()
+    looked = find_faults(model, (X[:90], t[:90]), Y[:90], optimizer=adam(model, 3e-3), data=given, seconds=20)
+    assert not looked.faults and looked.mending is not None
+    assert looked.mending.own.others == 125  # a quarter of all 500
+
+
+def test_a_matrix_of_other_examples_is_no_leak_but_a_mean_over_the_batch_is() -> None:
+    torch.manual_seed(0)
+    model, x, y, _ = neighbours()
+    assert not find_faults(model, x, y, seconds=0).faults
+    leaky = nn.Sequential(nn.Linear(64, 10), nn.Softmax(0))
+    assert find_faults(leaky, X[:100], Y[:100], seconds=0).faults[0].kind == "shapes"
