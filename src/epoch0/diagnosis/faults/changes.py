@@ -4,6 +4,8 @@ A change takes a copy of the program, changes it in place and says in words what
 where there is nothing to change. A new one is one entry of ``CHANGES``.
 """
 
+import math
+import statistics
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
@@ -124,6 +126,13 @@ def _rate(program: Program, seen: Evidence, factor: float) -> str:
         group["lr"] = group["lr"] * factor
     rate = max(float(group["lr"]) for group in program.optimizer.param_groups)
     return f"Set the learning rate to {rate:.1g}."
+
+
+def _rate_by_size(program: Program, seen: Evidence) -> str:
+    """The rate at which a step changes the weights by a thousandth, where a hundred times another is not enough."""
+    sizes = [] if seen.after is None else [size for size in seen.after.sizes.values() if 0 < size < math.inf]
+    factor = 1e-3 / statistics.median(sizes) if sizes else 1.0
+    return "" if 1 / 300 < factor < 300 else _rate(program, seen, factor)
 
 
 def _adam(program: Program, seen: Evidence, rate: float) -> str:
@@ -311,6 +320,7 @@ CHANGES: tuple[Change, ...] = (
     Change("column", "shapes", "targets", _column),
     Change("rate*10", "learning rate", "optimizer", partial(_rate, factor=10.0)),
     Change("rate*100", "learning rate", "optimizer", partial(_rate, factor=100.0)),
+    Change("rate by size", "learning rate", "optimizer", _rate_by_size),
     Change("anew", "update", "optimizer", _anew),
     Change("draw", "initialization", "model", _drawn),
     Change("wider", "architecture", "model", _wider),

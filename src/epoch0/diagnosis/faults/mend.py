@@ -237,7 +237,8 @@ def _try(
         trained = copied.train(steps, seconds)
     except Exception:  # what cannot be made or trained is no cure
         return None
-    better = not own.known + BETTER > trained.known  # also where the program as it is knows no number
+    before = trained.curve[0][1]  # what is known by chance, before a step, was not learned
+    better = not max(own.known, before) + BETTER > trained.known  # also where the program as it is knows no number
     return Tried(tuple(changes), fixes, trained, trained.learns and better)
 
 
