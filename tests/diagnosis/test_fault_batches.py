@@ -83,6 +83,27 @@ class Spectral(nn.Module):
         return out
 
 
+class Recurrent(nn.Module):
+    """As torch's recurrent layers are by default: (length, examples, ...)."""
+
+    def __init__(self, last: bool) -> None:
+        super().__init__()
+        self.words, self.inside, self.out, self.last = nn.Embedding(20, 16), nn.GRU(16, 32), nn.Linear(32, 20), last
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = self.inside(self.words(x))[0]
+        out: Tensor = self.out(h[-1] if self.last else h.flatten(0, 1))
+        return out
+
+
+TEXTS = torch.randint(20, (12, 200), generator=torch.Generator().manual_seed(1))
+BEFORE = torch.cat([TEXTS[:1], TEXTS[:-1]])
+
+
+def flat(outputs: Tensor, targets: Tensor) -> Tensor:
+    return F.cross_entropy(outputs, targets.reshape(-1))
+
+
 def neighbours() -> Whole:
     same = (Y[:200, None] == Y[:200]) & (torch.rand(200, 200) < 0.2)
     near = (same | torch.eye(200).bool()).float()
@@ -106,6 +127,8 @@ PROGRAMS: dict[str, Callable[[], Whole]] = {
     "places in the batch": lambda: (
         Similar(), (X[:200], X[:200] + 0.1 * torch.randn(200, 64)), torch.arange(200), F.cross_entropy
     ),
+    "length first": lambda: (Recurrent(True), TEXTS, TEXTS[-1], F.cross_entropy),
+    "length first, a target a place": lambda: (Recurrent(False), TEXTS, BEFORE, flat),
     "complex weights": lambda: (Spectral(), X, Y, F.cross_entropy),
 }  # fmt: skip
 
@@ -120,6 +143,32 @@ def test_sound_programs(name: str) -> None:
         assert any("does not depend on the targets" in line for line in report.not_examined)
     else:
         assert report.program is not None and report.program.own.learns
+
+
+def test_the_loop_body_gets_what_its_owner_has() -> None:
+    torch.manual_seed(0)
+    model, shapes = Recurrent(False), set()
+
+    def body(model: nn.Module, optimizer: torch.optim.Optimizer, loss: Any, x: Tensor, y: Tensor) -> Tensor:
+        shapes.add((len(x), len(y)))
+        optimizer.zero_grad()
+        value: Tensor = loss(model(x), y)
+        value.backward()
+        optimizer.step()
+        return value
+
+    given = {"loss": flat, "optimizer": adam(model, 1e-2), "data": (TEXTS, BEFORE), "step": body, "seconds": 20}
+    looked = find_faults(model, TEXTS, BEFORE, **given)
+    assert not looked.faults and looked.mending is not None and looked.mending.own.others == 50
+    assert shapes == {(12, 12)}  # the length, whatever the number of examples
+
+
+def test_gains_do_not_mind_where_the_examples_are() -> None:
+    torch.manual_seed(0)
+    model = Recurrent(True)
+    one = e0.gain(model, TEXTS, TEXTS[-1])
+    other = e0.gain(model, TEXTS.T, TEXTS[-1], forward=lambda model, x: model(x.T))
+    assert one.examples == 200 and one.chi_backward.tolist() == other.chi_backward.tolist()
 
 
 class Rows(Dataset[Any]):

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from epoch0.arguments import BatchNorm, Directions, Positive, Seed, Sparsity, checked
-from epoch0.diagnosis.faults import Evidence, Fault, Found, conclude, evidence, suspects
+from epoch0.diagnosis.faults import Evidence, Fault, Found, apart, conclude, evidence, suspects
 from epoch0.diagnosis.pruning_forecast import about as about_pruning
 from epoch0.diagnosis.pruning_forecast import forecast_pruning
 from epoch0.diagnosis.result import Checkup, LayerCheckup, Remedy
@@ -146,7 +146,7 @@ def checkup(
             made, how_made = made_up(call.batch, call.output(call.run()), seed)
         call = dataclasses.replace(call, targets=made)
         said.append(how_made)
-    call = call.divided()
+    call = apart(call, data)
     same = _same(call)
     said += [f"{same[:1].upper()}{same[1:]}: give about 100 different examples."] if same else []
     program: Evidence | None = None

@@ -103,6 +103,9 @@ class Call:
             for tensor in _tensors(targets):
                 if tensor.is_floating_point() and not bool(tensor.isfinite().all()):
                     raise InputError(f"the targets {tuple(tensor.shape)} hold NaN or infinity.")
+        if forward is None and _second(batch, targets):
+            batch, forward, notes = batch.transpose(0, 1), _turning(), (*notes, LENGTH_FIRST)
+            named = parts(batch, model)
         examples = examples_in(batch, targets, named)
         splits = not any("edge_index" in name for name, _ in named) and _divisible(batch, examples)
         check_targets(examples if splits else None, targets, loss)
@@ -125,6 +128,40 @@ class Call:
         return replace(
             self, batch=mapped(self.batch, some), targets=mapped(self.targets, some), examples=count, _seen=self._seen
         )
+
+    def examples_first(self) -> "Call":
+        """The same call with the examples first, where the model takes (length, examples, ...) and targets are alike.
+
+        That it does is seen by what changes with what: places along the length change others, examples do not. All of
+        its recurrent layers and attention say ``batch_first=False``.
+        """
+        batch, targets = self.batch, self.targets
+        places = isinstance(batch, Tensor) and isinstance(targets, Tensor) and min(batch.dim(), targets.dim()) > 1
+        if self.forward is not None or not places or targets.shape[:2] != batch.shape[:2] or 1 in batch.shape[:2]:
+            return self
+        orders = [module.batch_first for module in self.model.modules() if hasattr(module, "batch_first")]
+        if not orders or any(orders):
+            return self
+
+        def changes(dim: int) -> bool:
+            other = batch.clone()
+            other.select(dim, 0).copy_(batch.select(dim, 1))
+            outputs = (self.output(self.raw(batch=x.clone())).reshape(*batch.shape[:2], -1) for x in (batch, other))
+            one, two = (out.narrow(dim, 1, out.shape[dim] - 1) for out in outputs)
+            return not torch.allclose(one, two, rtol=1e-4)
+
+        with unchanged(self.model, weights=False), torch.no_grad():
+            self.model.eval()
+            try:
+                first = changes(0) and not changes(1)
+            except Exception:  # outputs are not one row a place
+                return self
+        if not first:
+            return self
+        turned = _turning(alike=True)
+        criterion = None if self.criterion is None else _of_turned(self.criterion)
+        batch, targets, notes = batch.transpose(0, 1), targets.transpose(0, 1), (*self.notes, LENGTH_FIRST)
+        return Call(self.model, batch, targets, len(batch), True, notes, criterion, turned)
 
     def divided(self) -> "Call":
         """The same call, no longer to be split where the model or its loss takes all of the examples and not half.
@@ -385,6 +422,41 @@ def mapped(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
     for name, v in _attributes(value).items():
         object.__setattr__(other, name, mapped(v, change))
     return other
+
+
+LENGTH_FIRST = "The batch is read as (length, examples, ...)."
+
+
+def _second(batch: Any, targets: Any) -> bool:
+    """Whether targets are one an example only if the second dimension of a sequence is that of the examples."""
+    if not (isinstance(batch, Tensor) and isinstance(targets, Tensor) and batch.dim() > 1 and targets.dim() > 0):
+        return False
+    sequence = batch.dim() > 2 or not batch.is_floating_point()
+    return sequence and len(batch) != len(targets) == batch.shape[1]
+
+
+def _turning(alike: bool = False) -> Forward:
+    """The way to call a model of (length, examples, ...) with the examples first; also in what it returns if alike."""
+
+    def forward(model: nn.Module, batch: Tensor) -> Any:
+        raw = model(batch.transpose(0, 1))
+        return mapped(raw, lambda t: _exchanged(t, (batch.shape[1], batch.shape[0]))) if alike else raw
+
+    return forward
+
+
+def _of_turned(loss: Loss) -> Loss:
+    """A loss of (length, examples, ...) for outputs and targets with the examples first."""
+
+    def criterion(outputs: Any, targets: Any) -> Tensor:
+        places = (targets.shape[0], targets.shape[1])
+        return loss(mapped(outputs, lambda t: _exchanged(t, places)), _exchanged(targets, places))
+
+    return criterion
+
+
+def _exchanged(tensor: Tensor, places: tuple[int, int]) -> Tensor:
+    return tensor.transpose(0, 1) if tensor.dim() > 1 and tensor.shape[:2] == places else tensor
 
 
 def alike(one: Any, other: Any) -> bool:

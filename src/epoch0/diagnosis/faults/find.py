@@ -10,12 +10,12 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from epoch0.diagnosis.faults import gradients, outputs, updates, values
-from epoch0.diagnosis.faults.evidence import Evidence, Fault, twins
+from epoch0.diagnosis.faults.evidence import Evidence, Fault, OwnStep, twins
 from epoch0.diagnosis.faults.mend import Mending, mend, ranked
 from epoch0.errors import InputError
-from epoch0.tracing.call import Call, Forward, alike, mapped, parts
+from epoch0.tracing.call import LENGTH_FIRST, Call, Forward, alike, mapped, parts
 from epoch0.tracing.guard import HALF, unchanged
-from epoch0.tracing.loss import Loss
+from epoch0.tracing.loss import Loss, scalar_loss
 
 CHECKS: tuple[Callable[[Evidence], Iterator[Fault]], ...] = (
     *gradients.CHECKS, *outputs.CHECKS, *updates.CHECKS, *values.CHECKS,
@@ -82,9 +82,29 @@ def evidence(
         model.float()
     if step is not None and not callable(step):
         raise InputError(f"step={step!r}; give a function step(model, optimizer, loss, x, y).")
-    call = Call.of(model, batch, targets, loss=loss, forward=forward).divided()
-    known, size = _known(call, data)
+    call = apart(Call.of(model, batch, targets, loss=loss, forward=forward), data)
+    turned = LENGTH_FIRST in call.notes
+    known, size = _known(call, data, turned)
+    if turned and step is not None:
+        step = _as_given(step, loss or (lambda outputs, wanted: scalar_loss(outputs, wanted, None)))
     return Evidence(call, optimizers, known, size, step)
+
+
+def apart(call: Call, data: Any = None) -> Call:
+    """The call as its examples can be told apart: along the second dimension, or not at all.
+
+    What comes from a loader or a dataset has the examples first.
+    """
+    return (call if isinstance(data, DataLoader | Dataset) else call.examples_first()).divided()
+
+
+def _as_given(step: OwnStep, loss: Loss) -> OwnStep:
+    """The owner's loop body for examples that were put first."""
+
+    def body(model: Any, optimizer: Any, _: Any, x: Tensor, y: Tensor) -> Any:
+        return step(model, optimizer, loss, *_turned((x, y)))
+
+    return body
 
 
 def own_optimizers(model: Any) -> Any:
@@ -153,12 +173,13 @@ def _missing(seen: Evidence, done: Mending | None) -> Iterator[str]:
         yield done.stopped
 
 
-def _known(call: Call, data: Any) -> tuple[tuple[Any, Any] | None, int | None]:
+def _known(call: Call, data: Any, turned: bool) -> tuple[tuple[Any, Any] | None, int | None]:
     """Inputs and targets of up to MOST examples, and the batch size of a loader."""
     if data is None:
         return None, None
     if isinstance(data, tuple | list) and len(data) == 2:
         tensors = all(isinstance(part, Tensor) for part in data)
+        data = _turned(data) if turned and tensors else data
         if tensors or (alike(data[0], call.batch) and alike(data[1], call.targets)):
             return (_joined([data[0]]), _joined([data[1]])), None
     if isinstance(data, Iterator) or not isinstance(data, Iterable | Dataset):
@@ -167,7 +188,7 @@ def _known(call: Call, data: Any) -> tuple[tuple[Any, Any] | None, int | None]:
         )
     size = getattr(data, "batch_size", None) if isinstance(data, DataLoader) else None
     with unchanged(call.model), _streams(data):
-        pairs = _read(data, call)
+        pairs = [_turned(pair) if turned else pair for pair in _read(data, call)]
     inputs, targets = (_joined([pair[place] for pair in pairs]) for place in (0, 1))
     return (inputs, targets), size if isinstance(size, int) else None
 
@@ -188,6 +209,11 @@ def _read(data: Any, call: Call) -> list[tuple[Any, Any]]:
         if count >= MOST:
             break
     return pairs
+
+
+def _turned(pair: Any) -> tuple[Tensor, Tensor]:
+    x, y = pair
+    return x.transpose(0, 1), y.transpose(0, 1) if y.shape[:2] == x.shape[:2] else y
 
 
 def _alone(example: Any) -> Any:
