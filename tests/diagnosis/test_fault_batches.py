@@ -83,6 +83,29 @@ class Spectral(nn.Module):
         return out
 
 
+class Waves(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.inside, self.out = nn.Linear(64, 64, dtype=torch.cfloat), nn.Linear(64, 10)
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.out(self.inside(x).abs())
+        return out
+
+
+class Sizes(nn.Module):
+    """A list of images, one example each."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inside, self.out = nn.Conv2d(1, 32, 3, padding=1), nn.Linear(32 * 4, 2)
+
+    def forward(self, *images: Tensor) -> Tensor:
+        pooled = [F.adaptive_avg_pool2d(self.inside(image[None]).relu(), 2).flatten(1) for image in images]
+        out: Tensor = self.out(torch.cat(pooled))
+        return out
+
+
 class Recurrent(nn.Module):
     """As torch's recurrent layers are by default: (length, examples, ...)."""
 
@@ -129,6 +152,10 @@ PROGRAMS: dict[str, Callable[[], Whole]] = {
     ),
     "length first": lambda: (Recurrent(True), TEXTS, TEXTS[-1], F.cross_entropy),
     "length first, a target a place": lambda: (Recurrent(False), TEXTS, BEFORE, flat),
+    "images of two sizes": lambda: (
+        Sizes(), [X[i].reshape(1, 8, 8)[:, : 7 + i % 2] for i in range(100)], Y[:100] % 2, F.cross_entropy
+    ),
+    "complex inputs": lambda: (Waves(), torch.fft.fft(X), Y, F.cross_entropy),
     "complex weights": lambda: (Spectral(), X, Y, F.cross_entropy),
 }  # fmt: skip
 
@@ -161,6 +188,26 @@ def test_the_loop_body_gets_what_its_owner_has() -> None:
     looked = find_faults(model, TEXTS, BEFORE, **given)
     assert not looked.faults and looked.mending is not None and looked.mending.own.others == 50
     assert shapes == {(12, 12)}  # the length, whatever the number of examples
+
+
+@pytest.mark.parametrize("own", [False, True])
+def test_an_optimizer_that_asks_for_gradients_itself(own: bool) -> None:
+    torch.manual_seed(0)
+    model, y = nn.Sequential(nn.Linear(64, 16), nn.Tanh(), nn.Linear(16, 1)), X[:, 20:21] * X[:, 21:22]
+    optimizer = torch.optim.LBFGS(model.parameters(), 0.5)
+
+    def body(model: nn.Module, optimizer: Any, loss: Any, x: Tensor, y: Tensor) -> Any:
+        def closure() -> Tensor:
+            optimizer.zero_grad()
+            value: Tensor = loss(model(x), y)
+            value.backward()
+            return value
+
+        return optimizer.step(closure)
+
+    given = {"loss": F.mse_loss, "optimizer": optimizer, "data": (X, y), "step": body if own else None}
+    looked = find_faults(model, X, y, seconds=20, **given)
+    assert not looked.faults and looked.mending is not None and looked.mending.own.known > 0.8
 
 
 def test_gains_do_not_mind_where_the_examples_are() -> None:

@@ -7,6 +7,7 @@ without noise, five steps, the loss before and after them, one more with gradien
 import contextlib
 import copy
 import dataclasses
+import inspect
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -413,10 +414,16 @@ class Evidence:
             return {n: p.grad.clone() for n, p in model.named_parameters() if p.grad is not None}
 
         if self.step is None:
-            optimizer.zero_grad()
-            self.loss_in(rows, rows.raw()).backward()
-            slopes = slopes_there()
-            optimizer.step()
+            slopes = dict[str, Tensor]()
+
+            def backward() -> Tensor:
+                optimizer.zero_grad()
+                loss = self.loss_in(rows, rows.raw())
+                loss.backward()
+                slopes.update({} if slopes else slopes_there())
+                return loss
+
+            stepped(optimizer, backward)
             return slopes
         held = {n: p.grad for n, p in model.named_parameters()}
         for parameter in model.parameters():
@@ -445,6 +452,17 @@ class Evidence:
         classes = (pair[0], pair[1]) if len(pair) == 2 and len(pair[0]) == len(pair[1]) else None
         loop.append(Loop(slopes, left, True, any(modes) if modes else None, classes))
         return slopes
+
+
+def stepped(optimizer: Any, backward: Callable[[], Tensor]) -> Tensor:
+    """The loss of one step, for which an optimizer such as LBFGS asks for gradients itself, as often as it likes."""
+    arguments = inspect.signature(optimizer.step).parameters.values()
+    if any(p.default is p.empty and p.kind is p.POSITIONAL_OR_KEYWORD for p in arguments):
+        loss: Tensor = optimizer.step(backward)
+        return loss
+    loss = backward()
+    optimizer.step()
+    return loss
 
 
 def copied(model: nn.Module, optimizer: torch.optim.Optimizer) -> tuple[nn.Module, torch.optim.Optimizer]:
@@ -515,7 +533,7 @@ def _of_softmax(given: Tensor) -> bool:
 def _sunk(module: nn.Module, made: Tensor) -> bool:
     """Whether the biases of a layer alone keep nearly all that it returns below zero."""
     bias = getattr(module, "bias", None)
-    if not isinstance(bias, Tensor) or float((made > 0).double().mean()) > 0.02:
+    if not isinstance(bias, Tensor) or made.is_complex() or float((made > 0).double().mean()) > 0.02:
         return False
     per_unit = bias.detach().reshape(-1, *[1] * (made.dim() - 2)) if isinstance(module, CONVOLUTIONS) else bias.detach()
     return float(bias.detach().mean()) < -3 * float((made - per_unit).std())

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from epoch0.diagnosis.faults.evidence import Evidence, OwnStep, copied
+from epoch0.diagnosis.faults.evidence import Evidence, OwnStep, copied, stepped
 from epoch0.seeds import generator
 from epoch0.tracing.call import Call, alike, as_written, mapped, parts
 from epoch0.tracing.guard import denormals_as_zero, same_noise, unchanged
@@ -104,7 +104,10 @@ class Program:
             return cls(call, seen.optimizers[0], call.examples, seen.step, seen.loss_of, 0, seen.whole)
         held = call.examples // 4 if call.examples >= HELD else 0
         call = call.rows(torch.randperm(call.examples, generator=generator(0, 0x6865)))
-        size = min(seen.batch_size or 32, call.examples - held)
+        small = (
+            32 if not isinstance(seen.optimizers[0], torch.optim.LBFGS) else call.examples
+        )  # which takes all at once
+        size = min(seen.batch_size or small, call.examples - held)
         return cls(call, seen.optimizers[0], size, seen.step, seen.loss_of, held, seen.whole)
 
     def copied(self) -> "Program":
@@ -148,10 +151,14 @@ class Program:
         if self.step is not None:
             value = self.step(rows.model, self.optimizer, self.loss, rows.batch, rows.targets)
         else:
-            self.optimizer.zero_grad()
-            value = self._loss(rows, rows.raw())
-            value.backward()
-            self.optimizer.step()
+
+            def backward() -> Tensor:
+                self.optimizer.zero_grad()
+                loss = self._loss(rows, rows.raw())
+                loss.backward()
+                return loss
+
+            value = stepped(self.optimizer, backward)
         return float(value.detach() if isinstance(value, Tensor) else value if isinstance(value, int | float) else 0.0)
 
     def _loss(self, rows: Call, raw: Any) -> Tensor:
