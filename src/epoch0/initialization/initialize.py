@@ -108,11 +108,15 @@ def initialize(
     with tape(model, x, forward=forward, batch_norm=batch_norm) as record:
         require_nonlinearity(record)
         sites, untouched = find_sites(record, seed)
+        found = layers(record)
+        needed = {event for layer in found for event in layer.events}
+        beside = {site.name: "the output does not depend on it" for site in sites if site.op not in needed}
+        sites = [site for site in sites if site.op in needed]
+        untouched |= {name: why for name, why in beside.items() if all(site.name != name for site in sites)}
         if not sites:
             reasons = "; ".join(f"{name}: {reason}" for name, reason in list(untouched.items())[:5])
             raise InputError(f"no weight of the model can be set{': ' + reasons if reasons else ', it has none'}.")
         apply_masks(sites, masks)
-        found = layers(record)
         plan = make_plan(record, found, sites, target, residual, weights, mirrored and chi is None)
         biases = _prepare(record, plan, weights, bias_std, seed)
         attentions, drawn = draw_attentions(record, found, plan, seed) if mirrored else ([], [])
