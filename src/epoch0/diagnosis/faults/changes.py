@@ -42,7 +42,7 @@ def ending(model: nn.Module, seen: Evidence) -> tuple[str, str]:
     if seen.first.ran and (kind := ENDS.get(type(model.get_submodule(seen.first.last)))) is not None:
         return kind, seen.first.last
     found = seen.reach
-    return (found.last.name if found is not None and found.last is not None else ""), ""
+    return (found.last.name if found is not None else ""), ""
 
 
 def _put(model: nn.Module, path: str, new: nn.Module) -> None:

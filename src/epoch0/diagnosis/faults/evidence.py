@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from epoch0.diagnosis.faults.reach import Reach, reach
+from epoch0.diagnosis.faults.reach import Reach, behind, reach
 from epoch0.measure.passes import SATURATION
 from epoch0.results import Shown
 from epoch0.tracing.call import Call, as_written, mapped, parts
@@ -30,6 +30,7 @@ CERTAIN = 0.995  # of what is a fact of the program, and no estimate
 
 WEIGHTED = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.RNNBase, nn.Bilinear)
 CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
+# what may come between a softmax and the layer that gets its shares: pooled, normalized, in another shape
 AFTER = ("MaxPool", "AvgPool", "Mean", "BatchNorm", "LayerNorm", "GroupNorm", "View", "Squeeze", "Unsqueeze")
 NORMS = (nn.modules.batchnorm._NormBase, nn.LayerNorm, nn.GroupNorm)
 OwnStep = Callable[..., Any]
@@ -106,14 +107,12 @@ class _Tables(TorchFunctionMode):
         self.shapes, self.found = {(count,), (count, 1)}, found
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        two = [a for a in args[:2] if isinstance(a, Tensor)]
+        two, made = [a for a in args[:2] if isinstance(a, Tensor)], func(*args, **(kwargs or {}))
         if {tuple(a.shape) for a in two} == self.shapes:
-            made, name = func(*args, **(kwargs or {})), getattr(func, "__name__", "an operation").strip("_")
             pairs = two[0].data_ptr() == two[1].data_ptr() or (isinstance(made, Tensor) and made.dtype == torch.bool)
             if not pairs:  # a table that is meant compares all with themselves
-                self.found.append(name)
-            return made
-        return func(*args, **(kwargs or {}))
+                self.found.append(getattr(func, "__name__", "an operation").strip("_"))
+        return made
 
 
 @dataclass
@@ -177,17 +176,15 @@ class Evidence:
 
     def loss_of(self, raw: Any, targets: Any) -> Tensor:
         """The owner's loss, unchecked, of what the model returns, or of THE output where it cannot take that."""
-        criterion = self.call.criterion
-        if not isinstance(raw, Tensor):
-            try:
-                assert criterion is not None
-                value = criterion(raw, targets)
-                self.whole = True
-                return value if value.dim() == 0 else value.mean()
-            except Exception:
-                raw = self.call.output(raw)
-        value = scalar_loss(raw, targets, None) if criterion is None else criterion(raw, targets)
-        return value if value.dim() == 0 else value.mean()
+        criterion = self.call.criterion or (lambda output, targets: scalar_loss(output, targets, None))
+        try:
+            value = criterion(raw, targets)
+            self.whole = self.whole or not isinstance(raw, Tensor)
+            return value if value.dim() == 0 else value.mean()
+        except Exception:
+            if isinstance(raw, Tensor):
+                raise
+            return self.loss_of(self.call.output(raw), targets)
 
     def loss_in(self, call: Call, raw: Any) -> Tensor:
         """The loss of a run: the owner's, or the model's own."""
@@ -211,12 +208,13 @@ class Evidence:
                 found.flat[names[module]] = float(((tensors[0] - middle).abs() > SATURATION * half).double().mean())
             if isinstance(module, nn.ReLU) and tensors and not bool(tensors[0].any()):
                 found.open = False
-            if isinstance(module, WEIGHTED) and tensors and _sunk(module, tensors[0].detach()):
+            if not isinstance(module, WEIGHTED):
+                return
+            if tensors and _sunk(module, tensors[0].detach()):
                 found.sunk.append(names[module])
-            if isinstance(module, WEIGHTED) and given is not None and _of_softmax(given):
+            if given is not None and type(behind(given, AFTER)).__name__.startswith("Softmax"):
                 found.shares.append(names[module])
-            fresh = given is not None and given.is_floating_point() and not given.requires_grad
-            if found.entered is None and fresh and isinstance(module, WEIGHTED) and given is not None:
+            if found.entered is None and given is not None and given.is_floating_point() and not given.requires_grad:
                 found.entered = (names[module], module, given.detach())
 
         handles = [module.register_forward_hook(seen) for module in names]
@@ -256,12 +254,10 @@ class Evidence:
     @cached_property
     def reach(self) -> Reach | None:
         """What the loss can reach."""
-        if self.first.output is None or not self.call.splits or self.whole:
-            return None
-        try:
-            return reach(self.first.output, self.call.targets, self.loss_of)
-        except Exception:
-            return None
+        if self.first.output is not None and self.call.splits and not self.whole:
+            with contextlib.suppress(Exception):
+                return reach(self.first.output, self.call.targets, self.loss_of)
+        return None
 
     @cached_property
     def reads_targets(self) -> bool:
@@ -274,11 +270,10 @@ class Evidence:
             return True
         if self.first.loss is not None and self.strangers(self.first.loss, output.grad_fn):
             return False
-        source = torch.Generator().manual_seed(0)
         other = targets.roll(1, 0)
         if torch.equal(other, targets):
-            other = torch.where(targets == 0, torch.ones_like(targets), torch.zeros_like(targets))
-        drawn = torch.randn(output.shape, generator=source).to(output)
+            other = (targets == 0).to(targets.dtype)
+        drawn = torch.randn(output.shape, generator=torch.Generator().manual_seed(0)).to(output)
         if targets.is_floating_point():  # an absolute error is the same for all that lies far away
             drawn = float(targets.mean()) + float(targets.std()) * drawn
         try:
@@ -333,12 +328,10 @@ class Evidence:
         return self._pair(self.model)
 
     def _pair(self, model: nn.Module) -> tuple[Tensor, Tensor] | None:
-        if self.exchanged is None:
-            return None
-        try:
-            return self.quietly(model, self.call.batch), self.quietly(model, self.exchanged)
-        except Exception:
-            return None
+        if self.exchanged is not None:
+            with contextlib.suppress(Exception):
+                return self.quietly(model, self.call.batch), self.quietly(model, self.exchanged)
+        return None
 
     @cached_property
     def after(self) -> After | None:
@@ -348,11 +341,9 @@ class Evidence:
         loss = self.first.loss  # the owner's loop may know another where there is none
         if not loss.requires_grad if loss is not None else self.step is None or self.first.output is None:
             return None
-        with unchanged(self.model):
-            try:
-                return self._steps(*copied(self.model, self.optimizers[0]))
-            except Exception:
-                return None
+        with unchanged(self.model), contextlib.suppress(Exception):
+            return self._steps(*copied(self.model, self.optimizers[0]))
+        return None
 
     def _steps(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> After:
         call = dataclasses.replace(self.call, model=model)
@@ -406,22 +397,20 @@ class Evidence:
         def slopes_there() -> dict[str, Tensor]:
             return {n: p.grad.clone() for n, p in model.named_parameters() if p.grad is not None}
 
-        if self.step is None:
-            optimizer.zero_grad()
-            self.loss_in(rows, rows.raw()).backward()
-            slopes = slopes_there()
-            optimizer.step()
-            return slopes
-        held = {n: p.grad for n, p in model.named_parameters()}
-        for parameter in model.parameters():
-            parameter.grad = None
-        same_noise()
+        held = [(p, p.grad) for p in model.parameters()]
+        if self.step is not None:
+            same_noise()
+            for parameter in model.parameters():
+                parameter.grad = None
+        optimizer.zero_grad()
         if self.first.loss is not None:
-            optimizer.zero_grad()
             self.loss_in(rows, rows.raw()).backward()
         slopes = slopes_there()
-        for name, parameter in model.named_parameters():  # the loop finds the gradients that it left behind
-            parameter.grad = held[name]
+        if self.step is None:
+            optimizer.step()
+            return slopes
+        for parameter, gradient in held:  # the loop finds the gradients that it left behind
+            parameter.grad = gradient
         modes, got = list[bool](), list[Any]()
 
         def heard(outputs: Any, targets: Any, *more: Any, **named: Any) -> Any:
@@ -491,19 +480,6 @@ def padding_after(tokens: Any, model: nn.Module) -> Tensor | None:
         return None
     after = (tokens == tokens[:, -1].mode().values).flip(1).long().cumprod(1).sum(1)
     return after if float(after.double().mean()) > 0.2 * tokens.shape[1] else None
-
-
-def _of_softmax(given: Tensor) -> bool:
-    """Whether a tensor is a softmax, or it only was pooled, normalized or put into another shape since."""
-    at = given.grad_fn
-    for _ in range(8):
-        name = type(at).__name__.removeprefix("Native")
-        if name.startswith("Softmax"):
-            return True
-        if at is None or not name.startswith(AFTER):
-            return False
-        at = at.next_functions[0][0]
-    return False
 
 
 def _sunk(module: nn.Module, made: Tensor) -> bool:

@@ -3,6 +3,7 @@
 import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from inspect import isfunction
 from typing import Any
 
 import torch
@@ -17,10 +18,13 @@ from epoch0.tracing.call import Call, Forward
 from epoch0.tracing.guard import HALF, unchanged
 from epoch0.tracing.loss import Loss
 
-CHECKS: tuple[Callable[[Evidence], Iterator[Fault]], ...] = (
-    *gradients.CHECKS, *outputs.CHECKS, *updates.CHECKS, *values.CHECKS,
-)  # fmt: skip
-"""The table of checks; a new one stands in its family's file."""
+CHECKS: list[Callable[[Evidence], Iterator[Fault]]] = [
+    check
+    for family in (gradients, outputs, updates, values)
+    for name, check in vars(family).items()
+    if isfunction(check) and check.__module__ == family.__name__ and not name.startswith("_")
+]
+"""The table of checks: all public functions of these modules, in order."""
 
 MOST = 1000  # so many examples of the data are looked at
 
@@ -89,12 +93,9 @@ def evidence(
 
 def own_optimizers(model: Any) -> Any:
     """The optimizers that a LightningModule brings, made anew; None where it brings none."""
-    make = getattr(model, "configure_optimizers", None)
-    if not callable(make):
-        return None
     try:
-        made = make()
-    except Exception:  # it may ask for a trainer that is not there
+        made = model.configure_optimizers()
+    except Exception:  # it has none, or it asks for a trainer that is not there
         return None
     made = made.get("optimizer") if isinstance(made, Mapping) else made
     made = made[0] if isinstance(made, tuple | list) and made and isinstance(made[0], tuple | list) else made
@@ -166,21 +167,18 @@ def _known(model: nn.Module, data: Any) -> tuple[tuple[Tensor | None, Tensor | N
     size = getattr(data, "batch_size", None) if isinstance(data, DataLoader) else None
     with unchanged(model), _streams(data):
         pairs = _read(data)
-    sides = []
-    for place in (0, 1):
-        parts = [pair[place] for pair in pairs]
-        whole = bool(parts) and all(isinstance(part, Tensor) and part.shape[1:] == parts[0].shape[1:] for part in parts)
-        sides.append(torch.cat(parts)[:MOST] if whole else None)
+    sides: list[Tensor | None] = [None, None]
+    for place, parts in enumerate(zip(*pairs, strict=True)):
+        if all(isinstance(part, Tensor) and part.shape[1:] == parts[0].shape[1:] for part in parts):
+            sides[place] = torch.cat(parts)[:MOST]
     return (sides[0], sides[1]), size if isinstance(size, int) else None
 
 
 def _read(data: Any) -> list[tuple[Any, Any]]:
     single = isinstance(data, Dataset) and not isinstance(data, IterableDataset)
-    source: Iterable[Any] = (data[i] for i in range(min(MOST, len(data)))) if single else data
-    pairs: list[tuple[Any, Any]] = []
-    count = 0
-    for item in source:
-        if isinstance(item, Mapping) or not isinstance(item, tuple | list) or len(item) != 2:
+    pairs, count = list[tuple[Any, Any]](), 0
+    for item in (data[i] for i in range(min(MOST, len(data)))) if single else data:
+        if not isinstance(item, tuple | list) or len(item) != 2:
             return pairs
         one = [torch.as_tensor(part) if isinstance(part, int | float | Tensor) else None for part in item]
         one = [None if part is None else part[None] if single else part for part in one]

@@ -44,7 +44,7 @@ def first_not_finite(seen: Evidence) -> Iterator[Fault]:
 def perfect_answer(seen: Evidence) -> Iterator[Fault]:
     """A loss that is NaN or infinite once the last activation is saturated in the single precision of the model."""
     found, out = seen.reach, seen.first.output
-    if found is None or found.last is None or found.last.name not in ("Sigmoid", "Softmax") or out is None:
+    if found is None or found.last.name not in ("Sigmoid", "Softmax") or out is None:
         return
     inner = torch.Size((len(found.targets), *found.last.shape[1:]))
     sign = torch.where(torch.arange(inner.numel()).reshape(inner) % 2 == 0, 1.0, -1.0)
@@ -92,7 +92,7 @@ def cut_off(seen: Evidence) -> Iterator[Fault]:
         kind, fix = "regularization", f"Dropout '{gone}' leaves nothing: p is the share that is dropped, not kept."
     elif seen.first.sunk:
         kind, fix = "initialization", f"Begin the biases of {seen.first.sunk[0]} at 0: they shut all of its units."
-    elif seen.reach is not None and seen.reach.last is not None and not bool(seen.reach.output.any()):
+    elif seen.reach is not None and seen.reach.last.name and not bool(seen.reach.output.any()):
         kind, fix = "output activation", "Leave the activation at the end out: it is shut for all examples."
     elif zero is not None and (
         seen.after is not None or all(not bool(seen.model.get_parameter(n).any()) for n in stuck)
@@ -257,9 +257,3 @@ def future_seen(seen: Evidence) -> Iterator[Fault]:
         message = f"Outputs at the first {half} places change with tokens after them, which are their targets."
         fix = "Give the attention a causal mask; a network in both directions cannot predict the next token."
         yield Fault("architecture", "outputs", message, fix, certainty=0.95)
-
-
-CHECKS = (
-    first_not_finite, perfect_answer, cut_off, norm_of_one, one_linear_map, reads_padding, twins, saturated,
-    examples_mix, inputs_ignored, future_seen,
-)  # fmt: skip

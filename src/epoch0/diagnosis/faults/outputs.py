@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from epoch0.diagnosis.faults.evidence import CERTAIN, Evidence, Fault
-from epoch0.diagnosis.faults.reach import Reach
+from epoch0.diagnosis.faults.reach import SOFTMAXES, behind, one_hot
 
 GAP = 0.05  # the last activation hides this share of what can be learned, or it is none of its faults
 ALIKE = 0.01  # the best loss and the best constant answer's are the same within this share
@@ -18,7 +18,7 @@ NAMES = {"Relu": "ReLU", "LogSoftmax": "log-softmax", "LeakyRelu": "leaky ReLU"}
 def last_activation_hides(seen: Evidence) -> Iterator[Fault]:
     """The best loss through the last activation lies well above the best loss: a softmax twice, a range too narrow."""
     found = seen.reach
-    if found is None or found.last is None:
+    if found is None or not found.last.name:
         return
     if found.last.name == "Softmax" and found.output.shape[-1] == 1:
         message, fix = "A softmax over one unit is always 1.", "Use a sigmoid, or no activation for values."
@@ -30,25 +30,24 @@ def last_activation_hides(seen: Evidence) -> Iterator[Fault]:
     if room <= 1e-9 + 1e-6 * abs(found.constant) or (found.through - found.free) / room < GAP:
         return
     little = GAP * abs(found.constant)
-    if found.through < little and (same := _of_values(seen)) is not None:
-        shares = found.last.name in ("Softmax", "Sigmoid") and _one_hot(found.targets)  # whose own loss may be 0 log 0
-        if shares or float(same.score(same.targets.double())) < little:
+    if found.through < little and found.values:
+        shares = found.last.name in ("Softmax", "Sigmoid") and one_hot(found.targets)  # whose own loss may be 0 log 0
+        if shares or float(found.score(found.targets.double())) < little:
             return  # the targets are in the range of the outputs, and cost nothing: below that lies no better answer
     name = NAMES.get(found.last.name, found.last.name.lower())
     share = min(1.0, (found.through - found.free) / room)
-    wide = found.targets.is_floating_point() and float(found.targets.abs().max()) > 30
     message = (
         f"Through the {name} at its end the loss can fall to {found.through:.3g} at best, without it to "
         f"{found.free:.3g}; one answer for all examples has {found.constant:.3g}."
     )
     if not found.targets.is_floating_point():
         fix = f"The loss takes logits: leave the {name} out."
-    elif found.last.name == "Softmax" and not _one_hot(found.targets):
+    elif found.last.name == "Softmax" and not one_hot(found.targets):
         fix = "The targets of an example do not add up to 1: use a sigmoid for each, or no activation for values."
     else:
         fix = f"Leave the {name} out, or bring the targets into its range."
     yield Fault("output activation", "outputs", message, fix, certainty=0.62 + 0.29 * min(1.0, 3 * share))
-    if wide:
+    if found.targets.is_floating_point() and float(found.targets.abs().max()) > 30:
         fix = "Bring the targets into the range of the outputs."
         yield Fault("target scale", "targets", message, fix, certainty=0.5)
 
@@ -56,10 +55,6 @@ def last_activation_hides(seen: Evidence) -> Iterator[Fault]:
 def _shares(outputs: Tensor) -> bool:
     """Whether each row is shares of a whole already, as a softmax of one's own makes them."""
     return outputs.dim() > 1 and float(outputs.min()) >= 0 and bool(((outputs.sum(1) - 1).abs() < 1e-4).all())
-
-
-def _one_hot(targets: Tensor) -> bool:
-    return targets.dim() > 1 and bool(((targets.double().sum(1) - 1).abs() < 1e-3).all())
 
 
 def table_of_examples(seen: Evidence) -> Iterator[Fault]:
@@ -74,23 +69,23 @@ def table_of_examples(seen: Evidence) -> Iterator[Fault]:
 def one_answer_is_best(seen: Evidence) -> Iterator[Fault]:
     """The same answer for all examples is as good as any: shapes that broadcast, targets without differences."""
     found = seen.reach
-    if found is None or not all(map(math.isfinite, (found.free, found.through, found.constant))):
+    if found is None or len(found.targets) < 4:
         return
-    if len(found.targets) < 4:
+    if not all(map(math.isfinite, (found.free, found.through, found.constant))):
         return
     near = found.constant - found.free <= ALIKE * (found.now - found.free)  # next to what there is to learn at first
     if (found.constant - found.free) / max(abs(found.constant), 1e-12) > (10 * ALIKE if near else ALIKE):
         return
     numbers = f"One answer for all examples has a loss of {found.constant:.3g}, the best of all {found.free:.3g}"
     varied = bool((found.targets != found.targets[:1]).any())
-    classes = not found.targets.is_floating_point() or _one_hot(found.targets)
+    classes = not found.targets.is_floating_point() or one_hot(found.targets)
     if seen.first.tables or (varied and classes and _shares(found.output)):
         return  # said already; and the logarithm of shares has its bound in the model, which free outputs do not have
     if varied and found.output.shape != found.targets.shape and found.output.numel() == found.targets.numel():
         shapes = f"outputs {_shape(found.output)} with targets {_shape(found.targets)}"
         fix = "Give both the same shape: targets[:, None], or outputs.squeeze(1)."
         yield Fault("shapes", "loss", f"{numbers}: the loss broadcasts {shapes}.", fix, certainty=0.97)
-    elif varied and found.last is None and classes and found.flat < 1:
+    elif varied and not found.last.name and classes and found.flat < 1:
         message = f"{numbers}: the loss accepts any large output."
         fix = "The loss expects probabilities: end the model with a softmax, or use a loss of logits."
         yield Fault("output activation", "outputs", message, fix, certainty=0.9)
@@ -99,13 +94,6 @@ def one_answer_is_best(seen: Evidence) -> Iterator[Fault]:
         message = f"{numbers}: the targets hardly tell the examples apart (root mean square {size:.2g})."
         fix = "Look at the targets: classes as they are, values standardized."
         yield Fault("labels", "targets", message, fix, certainty=0.8)
-
-
-def _of_values(seen: Evidence) -> Reach | None:
-    """What the loss can reach, where targets are values in the shape of the outputs."""
-    found = seen.reach
-    same = found is not None and found.targets.is_floating_point() and found.output.shape == found.targets.shape
-    return found if same else None
 
 
 def _shape(tensor: Tensor) -> str:
@@ -123,13 +111,13 @@ def loss_without_floor(seen: Evidence) -> Iterator[Fault]:
     wanted = found.targets.long()
     if int(wanted.min()) < 0 or int(wanted.max()) >= found.output.shape[1]:
         return
-    right = torch.zeros_like(found.output).scatter_(1, wanted[:, None], 1.0)
-    good, bad = float(found.score(5 * right)), float(found.score(5 * right.roll(1, 1)))
-    floor = "without bound" if not math.isfinite(found.through) else f"to {found.through:.3g}"
+    right = torch.zeros_like(found.output).scatter_(1, wanted[:, None], 5.0)
+    good, bad = float(found.score(right)), float(found.score(right.roll(1, 1)))
     if good > bad:
         message = f"Right answers have a loss of {good:.3g}, wrong ones of {bad:.3g}: its sign is wrong."
         yield Fault("loss", "loss", message, "Minimize the negative of it.", certainty=0.95)
     else:
+        floor = f"to {found.through:.3g}" if math.isfinite(found.through) else "without bound"
         message = f"The loss of classes falls {floor}, so it does not get the logarithms of probabilities that it "
         message += "expects."
         fix = "End the model with log_softmax, or use cross_entropy on logits."
@@ -138,13 +126,13 @@ def loss_without_floor(seen: Evidence) -> Iterator[Fault]:
 
 def right_answers_cost_more(seen: Evidence) -> Iterator[Fault]:
     """Values: the targets themselves, as outputs, have a higher loss than those of other examples."""
-    found = _of_values(seen)
-    if found is None:
+    found = seen.reach
+    if found is None or not found.values:
         return
     exact = found.targets.to(found.output.dtype)
-    if (found.last is not None and found.last.name == "LogSoftmax") or float(exact.std()) == 0:
+    if found.last.name == "LogSoftmax" or float(exact.std()) == 0:
         return
-    if found.last is None and bool(((exact == 0) | (exact == 1)).all()):
+    if not found.last.name and bool(((exact == 0) | (exact == 1)).all()):
         return  # a distance, say, that is 0 where the target is 1
     good, bad = float(found.score(exact)), float(found.score(exact.roll(1, 0)))
     # logits and probabilities are no targets, but go the same way
@@ -156,11 +144,11 @@ def right_answers_cost_more(seen: Evidence) -> Iterator[Fault]:
 
 def shares_are_not_the_best(seen: Evidence) -> Iterator[Fault]:
     """Targets that are shares, and a loss that other outputs bring lower than the targets themselves."""
-    found = _of_values(seen)
-    if found is None or found.last is None or found.last.name != "Softmax" or found.targets.dim() < 2:
+    found = seen.reach
+    if found is None or not found.values or found.last.name != "Softmax" or found.targets.dim() < 2:
         return
     shares = found.targets.double()
-    if float(shares.min()) < 0 or not _one_hot(shares) or float(shares.amax(1).min()) > 0.999:
+    if float(shares.min()) < 0 or not one_hot(shares) or float(shares.amax(1).min()) > 0.999:
         return
     right, room = float(found.score(shares)), found.constant - found.through
     if math.isfinite(right) and room > 0 and right - found.through > GAP * room:
@@ -180,8 +168,7 @@ def classes_read_elsewhere(seen: Evidence) -> Iterator[Fault]:
         places = (*shape[:dim], *shape[dim + 1 :])
         if found.targets.shape == places and int(found.targets.max()) < shape[dim]:
             right = torch.zeros_like(found.output).scatter_(dim, found.targets.long().unsqueeze(dim), 10.0)
-            as_it_is = {"Softmax": torch.softmax, "LogSoftmax": torch.log_softmax}
-            end = as_it_is.get(found.last.name if found.last is not None else "")
+            end = SOFTMAXES.get(found.last.name)
             costs.append(float(found.score(right if end is None else end(right, dim))))
     if costs and min(costs) > 0.5 * found.constant > 0:
         message = f"Right answers at all places have a loss of {min(costs):.3g}, one answer for all has "
@@ -192,8 +179,8 @@ def classes_read_elsewhere(seen: Evidence) -> Iterator[Fault]:
 
 def targets_no_shares(seen: Evidence) -> Iterator[Fault]:
     """A loss for probabilities that gets other targets than 0 to 1, so that it goes below zero."""
-    found = _of_values(seen)
-    if found is None or not found.free < -0.01:
+    found = seen.reach
+    if found is None or not found.values or not found.free < -0.01:
         return
     low, top = float(found.targets.min()), float(found.targets.max())
     values = found.targets.unique()
@@ -223,17 +210,17 @@ def no_slope_at_outputs(seen: Evidence) -> Iterator[Fault]:
     share = f"For {found.flat:.0%} of the examples the loss has no slope at the outputs and could fall."
     inside = float(found.best.min()) >= -0.01 and float(found.best.max()) <= 1.01
     outside = float(found.output.min()) < 0 or float(found.output.max()) > 1
-    if found.last is not None and found.last.name != "Relu":
+    if found.last.name not in ("", "Relu"):
         if found.flat < 0.7:
             return  # some confident outputs are no fault
         fix = "Make what goes into the last activation smaller: scale the inputs, or the initial weights."
         entered = seen.first.entered
         kind = "input scale" if entered is not None and float(entered[2].abs().mean()) > 5 else "initialization"
         yield Fault(kind, "outputs", f"{share} The last activation is saturated.", fix, certainty=0.87)
-    elif found.last is not None:
+    elif found.last.name:
         fix = "Leave the ReLU out: it has no slope where it is shut."
         yield Fault("output activation", "outputs", share, fix, certainty=0.88)
-    elif outside and (inside or _one_hot(found.targets)):
+    elif outside and (inside or one_hot(found.targets)):
         fix = "The loss expects probabilities: end the model with a softmax or a sigmoid, or use a loss of logits."
         yield Fault("output activation", "outputs", share, fix, certainty=0.9)
     else:
@@ -244,20 +231,15 @@ def no_slope_at_outputs(seen: Evidence) -> Iterator[Fault]:
 def outputs_shut(seen: Evidence) -> Iterator[Fault]:
     """A ReLU at the end, or before the last softmax, that is zero for many outputs."""
     output = seen.first.output
-    if output is None or output.grad_fn is None:
+    if output is None:
         return
-    at, steps = output.grad_fn, 0
-    name = type(at).__name__
-    while steps < 3 and at is not None and name.startswith(("Softmax", "LogSoftmax", "View", "Squeeze", "Reshape")):
-        at, steps = at.next_functions[0][0], steps + 1  # type: ignore[assignment]
-        name = type(at).__name__
-    if at is None or not name.startswith("Relu"):
+    at = behind(output, ("Softmax", "LogSoftmax", "View", "Squeeze", "Reshape"), 3)
+    if not type(at).__name__.startswith("Relu"):
         return
     targets = None if seen.reach is None else seen.reach.targets
-    if targets is not None and targets.is_floating_point() and steps == 0 and not _one_hot(targets):
+    if targets is not None and targets.is_floating_point() and at is output.grad_fn and not one_hot(targets):
         return  # counts and the like; what it hides shows in the floor
-    values = at._saved_result if hasattr(at, "_saved_result") else output
-    shut = float((values == 0).double().mean())
+    shut = float((getattr(at, "_saved_result", output) == 0).double().mean())
     if shut >= 0.2:
         message = f"A ReLU is the last nonlinearity: {shut:.0%} of the outputs are 0 and get no gradient."
         fix = "Leave it out: the scores of classes may be negative."
@@ -269,10 +251,3 @@ def softmax_inside(seen: Evidence) -> Iterator[Fault]:
     for name in seen.first.shares[:1]:
         message = f"'{name}' gets the shares of a softmax, which add up to 1."
         yield Fault("hidden activation", name, message, "Use ReLU in the hidden layers.", certainty=0.76)
-
-
-CHECKS = (
-    last_activation_hides, table_of_examples, one_answer_is_best, loss_without_floor, right_answers_cost_more,
-    shares_are_not_the_best, classes_read_elsewhere, targets_no_shares, no_slope_at_outputs, outputs_shut,
-    softmax_inside,
-)  # fmt: skip

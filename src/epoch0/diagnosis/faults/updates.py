@@ -59,120 +59,6 @@ def uphill(seen: Evidence) -> Iterator[Fault]:
     yield Fault("update", "step", message, fix, certainty=0.97)
 
 
-def too_far(seen: Evidence) -> Iterator[Fault]:
-    """Steps so large that the loss rises, the gradient dies or the weights are replaced; and why they are so large."""
-    after = seen.after
-    if after is None or after.towards > 0.05 or seen.first.loss is None:
-        return
-    floor = seen.reach.constant if seen.reach is not None else -math.inf
-    worse = not math.isfinite(after.after) or after.after > RISE * max(after.before, floor, 0) + 1e-9
-    sizes = [v for v in after.sizes.values() if math.isfinite(v)]
-    large = statistics.median(sizes) if sizes and len(after.sizes) > 1 else 0.0
-    died = _died(seen)
-    stays = after.after > 0.98 * after.before and (seen.batch_size or 8) >= 8  # fewer examples say little
-    if not (worse or (large > LARGE and stays) or died):
-        return
-    rate = max(float(g["lr"]) for g in seen.optimizers[0].param_groups)
-    if died:
-        what = f"five steps leave {died}"
-    elif worse:
-        now = f"{after.after:.3g}" if math.isfinite(after.after) else "no number"
-        what = f"after five steps the loss of the same examples is {now} instead of {after.before:.3g}"
-    else:
-        what = f"a step changes the weights by {large:.0%} of their size"
-    targets, big, more = seen.targets, seen.first.size_in, 0.85 + 0.05
-    far = float(targets.double().abs().mean()) if targets is not None and targets.is_floating_point() else 0.0
-    if big > 5:
-        message = f"The first layer gets inputs of mean size {big:.3g}, and {what}."
-        yield Fault("input scale", "inputs", message, "Standardize the inputs.", certainty=more)
-    elif far > 30:
-        message = f"The targets have a mean size of {far:.3g}, and {what}."
-        yield Fault("target scale", "targets", message, "Standardize the targets.", certainty=more)
-    elif seen.reach is not None and seen.reach.sums and seen.call.examples > 1 and (seen.batch_size or 2) > 1:
-        message = f"The loss adds its examples up instead of taking their mean, and {what}."
-        yield Fault("loss", "loss", message, "Take the mean over the batch.", certainty=more)
-    fix = f"Try a rate of {rate / 10:.1g}, or {rate / 100:.1g}."
-    yield Fault("learning rate", "optimizer", f"At a rate of {rate:.2g} {what}.", fix, certainty=0.85)
-
-
-def _died(seen: Evidence) -> str:
-    """Gradients that were there before the steps and are all gone after them."""
-    assert seen.after is not None
-    then = [n for n, g in seen.first.gradients.items() if g is not None and g.dim() > 1 and bool(g.any())]
-    late = seen.after.late.gradients
-    gone = [n for n in then if late.get(n) is None or not bool(late[n].any())]  # type: ignore[union-attr]
-    return f"{gone[0]} without a gradient" if gone and 2 * len(gone) >= len(then) else ""
-
-
-def too_short(seen: Evidence) -> Iterator[Fault]:
-    """Steps so small that nothing happens: the rate, or targets that are far away."""
-    after = seen.after
-    if after is None or not math.isfinite(after.after) or not after.sizes:
-        return
-    if not any(g is not None and bool(g.any()) for g in seen.first.gradients.values()):
-        return
-    sizes = sorted(v for n, v in after.sizes.items() if n not in after.still) or [0.0]
-    middle, top = statistics.median(sizes), sizes[int(0.9 * (len(sizes) - 1))]
-    rate = max(float(g["lr"]) for g in seen.optimizers[0].param_groups)
-    found = seen.reach
-    if found is not None and found.targets.is_floating_point() and found.output.shape == found.targets.shape:
-        way = float((found.targets.double() - found.output).mean(0).abs().max())
-        steps = way / max(after.moved / 5, 1e-30)
-        if steps > 1000 and float(found.targets.double().abs().mean()) > 30 and after.before > 0:
-            message = f"The targets lie {way:.3g} away from the outputs, and five steps move the outputs by "
-            message += f"{after.moved:.2g}: about {steps:,.0f} steps to their mean."
-            yield Fault("target scale", "targets", message, "Standardize the targets.", certainty=0.9)
-            return
-    if middle < SMALL and top < 3 * SMALL:
-        message = f"At a rate of {rate:.2g} a step changes the weights by only {middle:.1e} of their size."
-        yield Fault("learning rate", "optimizer", message, f"Try a rate of {rate * 10:.1g}.", certainty=0.7)
-
-
-def decay(seen: Evidence) -> Iterator[Fault]:
-    """Weight decay that pulls harder than the loss."""
-    names = {id(p): name for name, p in seen.model.named_parameters()}
-    pull = slope = worst = 0.0
-    for optimizer in seen.optimizers:
-        apart = bool(optimizer.param_groups[0].get("decoupled_weight_decay", type(optimizer).__name__ == "AdamW"))
-        for group in optimizer.param_groups:
-            strength = float(group.get("weight_decay", 0.0) or 0.0)
-            if apart and float(group["lr"]) * strength > 0.01:
-                worst = max(worst, float(group["lr"]) * strength)
-            for p in group["params"]:
-                gradient = seen.first.gradients.get(names.get(id(p), ""))
-                if gradient is not None and not apart:
-                    pull += float((strength * p.detach()).double().square().sum())
-                    slope += float(gradient.double().square().sum())
-                    worst = worst if strength < 0.01 else max(worst, 1e-9)
-    if slope > 0 and pull > slope and worst:
-        message = f"Weight decay pulls {math.sqrt(pull / slope):.2g} times as hard at the weights as the loss does."
-    elif worst > 0.01:
-        message = f"Weight decay takes {worst:.1%} of the weights away in every step."
-    else:
-        return
-    yield Fault("regularization", "optimizer", message, "Divide the weight decay by 1,000.", certainty=0.85)
-
-
-def settings(seen: Evidence) -> Iterator[Fault]:
-    """Dropout of nearly all, batch norm whose averages never move, or that gets one example at a time."""
-
-    def first(kind: type, wrong: Callable[[Any], bool]) -> tuple[str, Any]:
-        return next(((n, m) for n, m, _ in seen.first.ran if isinstance(m, kind) and wrong(m)), ("", None))
-
-    name, dropout = first(nn.modules.dropout._DropoutNd, lambda m: m.p > 0.9)  # often what was meant to be kept
-    if dropout is not None:
-        fix = f"p is the share that is dropped: {1 - dropout.p:.2g} keeps {dropout.p:.0%}."
-        yield Fault("regularization", name, f"Dropout '{name}' drops {dropout.p:.0%}.", fix, certainty=0.85)
-    name, still = first(nn.modules.batchnorm._BatchNorm, lambda m: m.momentum == 0.0)
-    if still is not None:
-        message = f"{name} has a momentum of 0: its running averages stay where they began, and evaluation uses them."
-        yield Fault("normalization", name, message, "Use the default momentum of 0.1.", certainty=0.9)
-    name, norm = first(nn.BatchNorm1d, lambda m: seen.batch_size == 1)
-    if norm is not None:
-        message = f"Batches hold one example, and {name} subtracts its mean."
-        yield Fault("batch size", "data", message, "Take larger batches.", certainty=0.8)
-
-
 def loop_body(seen: Evidence) -> Iterator[Fault]:
     """The owner's loop body: its order, gradients that add up, another loss, another mode."""
     loop = seen.after.loop if seen.after is not None else []
@@ -259,16 +145,124 @@ def not_moved(seen: Evidence) -> Iterator[Fault]:
         yield Fault("gradient flow", "step", message, fix, certainty=0.92)
 
 
+def too_far(seen: Evidence) -> Iterator[Fault]:
+    """Steps so large that the loss rises, the gradient dies or the weights are replaced; and why they are so large."""
+    after = seen.after
+    if after is None or after.towards > 0.05 or seen.first.loss is None:
+        return
+    floor = seen.reach.constant if seen.reach is not None else -math.inf
+    worse = not math.isfinite(after.after) or after.after > RISE * max(after.before, floor, 0) + 1e-9
+    sizes = [v for v in after.sizes.values() if math.isfinite(v)]
+    large = statistics.median(sizes) if sizes and len(after.sizes) > 1 else 0.0
+    died = _died(seen)
+    stays = after.after > 0.98 * after.before and (seen.batch_size or 8) >= 8  # fewer examples say little
+    if not (worse or (large > LARGE and stays) or died):
+        return
+    rate = max(float(g["lr"]) for g in seen.optimizers[0].param_groups)
+    if died:
+        what = f"five steps leave {died}"
+    elif worse:
+        now = f"{after.after:.3g}" if math.isfinite(after.after) else "no number"
+        what = f"after five steps the loss of the same examples is {now} instead of {after.before:.3g}"
+    else:
+        what = f"a step changes the weights by {large:.0%} of their size"
+    targets, big, more = seen.targets, seen.first.size_in, 0.85 + 0.05
+    far = float(targets.double().abs().mean()) if targets is not None and targets.is_floating_point() else 0.0
+    if big > 5:
+        message = f"The first layer gets inputs of mean size {big:.3g}, and {what}."
+        yield Fault("input scale", "inputs", message, "Standardize the inputs.", certainty=more)
+    elif far > 30:
+        message = f"The targets have a mean size of {far:.3g}, and {what}."
+        yield Fault("target scale", "targets", message, "Standardize the targets.", certainty=more)
+    elif seen.reach is not None and seen.reach.sums and seen.call.examples > 1 and (seen.batch_size or 2) > 1:
+        message = f"The loss adds its examples up instead of taking their mean, and {what}."
+        yield Fault("loss", "loss", message, "Take the mean over the batch.", certainty=more)
+    fix = f"Try a rate of {rate / 10:.1g}, or {rate / 100:.1g}."
+    yield Fault("learning rate", "optimizer", f"At a rate of {rate:.2g} {what}.", fix, certainty=0.85)
+
+
+def _died(seen: Evidence) -> str:
+    """Gradients that were there before the steps and are all gone after them."""
+    assert seen.after is not None
+    then = [n for n, g in seen.first.gradients.items() if g is not None and g.dim() > 1 and bool(g.any())]
+    late = seen.after.late.gradients
+    gone = [n for n in then if late.get(n) is None or not bool(late[n].any())]  # type: ignore[union-attr]
+    return f"{gone[0]} without a gradient" if gone and 2 * len(gone) >= len(then) else ""
+
+
+def too_short(seen: Evidence) -> Iterator[Fault]:
+    """Steps so small that nothing happens: the rate, or targets that are far away."""
+    after = seen.after
+    if after is None or not math.isfinite(after.after) or not after.sizes:
+        return
+    if not any(g is not None and bool(g.any()) for g in seen.first.gradients.values()):
+        return
+    sizes = sorted(v for n, v in after.sizes.items() if n not in after.still) or [0.0]
+    middle, top = statistics.median(sizes), sizes[int(0.9 * (len(sizes) - 1))]
+    rate = max(float(g["lr"]) for g in seen.optimizers[0].param_groups)
+    found = seen.reach
+    if found is not None and found.values:
+        way = float((found.targets.double() - found.output).mean(0).abs().max())
+        steps = way / max(after.moved / 5, 1e-30)
+        if steps > 1000 and float(found.targets.double().abs().mean()) > 30 and after.before > 0:
+            message = f"The targets lie {way:.3g} away from the outputs, and five steps move the outputs by "
+            message += f"{after.moved:.2g}: about {steps:,.0f} steps to their mean."
+            yield Fault("target scale", "targets", message, "Standardize the targets.", certainty=0.9)
+            return
+    if middle < SMALL and top < 3 * SMALL:
+        message = f"At a rate of {rate:.2g} a step changes the weights by only {middle:.1e} of their size."
+        yield Fault("learning rate", "optimizer", message, f"Try a rate of {rate * 10:.1g}.", certainty=0.7)
+
+
+def decay(seen: Evidence) -> Iterator[Fault]:
+    """Weight decay that pulls harder than the loss."""
+    names = {id(p): name for name, p in seen.model.named_parameters()}
+    pull = slope = worst = 0.0
+    for optimizer in seen.optimizers:
+        apart = bool(optimizer.param_groups[0].get("decoupled_weight_decay", type(optimizer).__name__ == "AdamW"))
+        for group in optimizer.param_groups:
+            strength = float(group.get("weight_decay", 0.0) or 0.0)
+            if apart and float(group["lr"]) * strength > 0.01:
+                worst = max(worst, float(group["lr"]) * strength)
+            for p in group["params"]:
+                gradient = seen.first.gradients.get(names.get(id(p), ""))
+                if gradient is not None and not apart:
+                    pull += float((strength * p.detach()).double().square().sum())
+                    slope += float(gradient.double().square().sum())
+                    worst = worst if strength < 0.01 else max(worst, 1e-9)
+    if slope > 0 and pull > slope and worst:
+        message = f"Weight decay pulls {math.sqrt(pull / slope):.2g} times as hard at the weights as the loss does."
+    elif worst > 0.01:
+        message = f"Weight decay takes {worst:.1%} of the weights away in every step."
+    else:
+        return
+    yield Fault("regularization", "optimizer", message, "Divide the weight decay by 1,000.", certainty=0.85)
+
+
+def settings(seen: Evidence) -> Iterator[Fault]:
+    """Dropout of nearly all, batch norm whose averages never move, or that gets one example at a time."""
+
+    def first(kind: type, wrong: Callable[[Any], bool]) -> tuple[str, Any]:
+        return next(((n, m) for n, m, _ in seen.first.ran if isinstance(m, kind) and wrong(m)), ("", None))
+
+    name, dropout = first(nn.modules.dropout._DropoutNd, lambda m: m.p > 0.9)  # often what was meant to be kept
+    if dropout is not None:
+        fix = f"p is the share that is dropped: {1 - dropout.p:.2g} keeps {dropout.p:.0%}."
+        yield Fault("regularization", name, f"Dropout '{name}' drops {dropout.p:.0%}.", fix, certainty=0.85)
+    name, still = first(nn.modules.batchnorm._BatchNorm, lambda m: m.momentum == 0.0)
+    if still is not None:
+        message = f"{name} has a momentum of 0: its running averages stay where they began, and evaluation uses them."
+        yield Fault("normalization", name, message, "Use the default momentum of 0.1.", certainty=0.9)
+    name, norm = first(nn.BatchNorm1d, lambda m: seen.batch_size == 1)
+    if norm is not None:
+        message = f"Batches hold one example, and {name} subtracts its mean."
+        yield Fault("batch size", "data", message, "Take larger batches.", certainty=0.8)
+
+
 def _apart(one: Mapping[str, Tensor], other: Mapping[str, Tensor], names: Sequence[str]) -> float:
     """Distance of two gradients, relative to the first."""
-    square = sum(float((one[n] - other[n]).double().square().sum()) for n in names)
-    return math.sqrt(square / max(sum(float(one[n].double().square().sum()) for n in names), 1e-300))
+    return _length(one[n] - other[n] for n in names) / max(_length(one[n] for n in names), 1e-150)
 
 
 def _length(tensors: Iterable[Tensor]) -> float:
     return math.sqrt(sum(float(t.double().square().sum()) for t in tensors))
-
-
-CHECKS = (
-    coverage, uphill, loop_body, not_moved, too_far, too_short, decay, settings,
-)  # fmt: skip

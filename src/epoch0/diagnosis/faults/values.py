@@ -142,6 +142,3 @@ def label_inside(seen: Evidence) -> Iterator[Fault]:
     if same and len(x.unique()) > 2:
         message = f"Column {same[0]} of the inputs is the target."
         yield Fault("data", "inputs", message, "Leave it out: it is not there when the model is used.", "step 0", 0.9)
-
-
-CHECKS = (input_scale, classes, ignored_class, label_order, first_loss, label_inside)
