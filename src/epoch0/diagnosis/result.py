@@ -3,7 +3,7 @@
 import math
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, is_dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -309,7 +309,8 @@ class Checkup(Result):
         """Plain data for JSON: numbers are finite or null; what it cost is no part of it."""
         told = {name: getattr(self, name) for name in ("verdict", "outcome", "trains", "phase", "chi")}
         told |= {"chi_low": self.chi_interval[0], "chi_high": self.chi_interval[1]}
-        plain = _plain(vars(self) | told)
+        plain: dict[str, Any] = finite(asdict(self) | told)
+        plain |= {name: part and part.to_dict() for name, part in vars(self).items() if hasattr(part, "to_dict")}
         plain["blame"] = None if self.blame is None else {"layer": self.blame[0], "reason": self.blame[1]}
         for way in ("backward", "forward"):
             plain[way]["factor"] = finite(getattr(self, way).factor)
@@ -356,12 +357,3 @@ class Checkup(Result):
         if after is not None:
             return self.compare(after, changes).to_html(path)
         return write_atomic(path, report.page(self.to_dict()).encode(), "page")
-
-
-def _plain(value: Any) -> Any:
-    """What has no ``to_dict`` of its own as plain data, too: tuples as lists, what is not finite as null."""
-    if hasattr(value, "to_dict"):
-        return finite(value.to_dict())
-    if is_dataclass(value) or isinstance(value, Mapping):
-        return {name: _plain(item) for name, item in (value if isinstance(value, Mapping) else vars(value)).items()}
-    return [_plain(item) for item in value] if isinstance(value, tuple | list) else finite(value)

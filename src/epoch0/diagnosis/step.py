@@ -8,7 +8,7 @@ or a branch that starts at zero gets its gradient in the second step only.
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import torch
@@ -75,23 +75,23 @@ class Step:
     #: cosine between how the outputs move and how the loss wants them to, once their mean over the examples is right:
     #: the step is down what is left of the gradient then. The mean is learned in a few steps, and until then it hides
     #: whether the examples can be told apart. 1 is the best, 0 for a network that gives all examples the same answer.
-    alignment: float
-    held: float | None  #: the same on examples that the step has not seen; None if the batch cannot be split
+    alignment: float = 0.0
+    held: float | None = None  #: the same on examples that the step has not seen; None if the batch cannot be split
     #: ``alignment`` after one step at the usual rate; the same as before it where a pass takes long and every weight
     #: moves in the first step, or Adam's first step moves outputs as it should
-    second: float
-    second_held: float | None  #: ``held`` after it
+    second: float = 0.0
+    second_held: float | None = None  #: ``held`` after it
     #: by what share the loss falls in that step per unit of the rate, to first order, through outputs that differ
     #: between examples
-    pace: float
-    second_pace: float  #: the same after one step at the usual rate
-    change: float  #: log10 of the loss on unseen examples (on the same without them) after that step over before
-    largest: float  #: the largest rate of :data:`LADDER` at which the step does not raise the loss, 0 if none
+    pace: float = 0.0
+    second_pace: float = 0.0  #: the same after one step at the usual rate
+    change: float = 0.0  #: log10 of the loss on unseen examples (on the same without them) after that step over before
+    largest: float = 0.0  #: the largest rate of :data:`LADDER` at which the step does not raise the loss, 0 if none
     #: weight's name -> root mean square of the step at rate 1 over that of the weight, where it is not zero
-    updates: Mapping[str, float]
-    still: tuple[str, ...]  #: weights that do not move in the first step, and of these
-    still_then: tuple[str, ...]  #: those that do not move in the second either
-    finite: bool  #: whether outputs and loss were finite before and after
+    updates: Mapping[str, float] = field(default_factory=dict)
+    still: tuple[str, ...] = ()  #: weights that do not move in the first step, and of these
+    still_then: tuple[str, ...] = ()  #: those that do not move in the second either
+    finite: bool = False  #: whether outputs and loss were finite before and after
     #: whether derivatives were taken from differences and the second look only where the first could not do
     quick: bool = False
     #: among how many outputs the loss chooses, as far as the pull on them shows; 1 for values to be met
@@ -139,7 +139,10 @@ class _Probe:
         self.room = dict[str, Tensor]()
         self.noisy: bool | None = None  # whether two runs differ; None until it was looked at
         self.kept = dict[int, tuple[Weights, int, Tensor]]()  # call -> weights, draw of dropout and outputs
-        self.seen, self.others = _halves(call, seed)
+        self.seen, self.others = call, None  # the examples of the step, and the others, where the batch can be split
+        if call.splits and call.examples >= LEAST:
+            order = torch.randperm(call.examples, generator=generator(seed, 0x7374))
+            self.seen, self.others = (call.rows(half) for half in order.split((call.examples + 1) // 2))
 
     def raw(self, weights: Weights, call: Call) -> Any:
         self.draws += 1  # dropout draws anew each time, as in training
@@ -335,8 +338,7 @@ def _one_step(probe: _Probe, start: Weights, first: _Gradient, optimizer: Optimi
     updates = {n: math.sqrt(sum_of_squares(d) / own[n]) for n, d in direction.items() if own[n] > 0}
     least = 1e-3 if optimizer == "adam" else 0.0
     still = tuple(name for name, (_, largest) in sizes.items() if largest <= least)
-    blank = (0.0, None, 0.0, None, 0.0, 0.0, 0.0, 0.0)
-    step = Step(optimizer, first.loss, reached, *blank, updates, still, still, False)
+    step = Step(optimizer, first.loss, reached, updates=updates, still=still, still_then=still)
     if not first.finite:
         return step
     alignment, held, pace = _response(probe, start, first, optimizer)
@@ -441,12 +443,3 @@ def _less_mean(outputs: Tensor) -> Tensor:
     """Outputs less their mean over all answers; positions of a sequence or an image are answers of their own."""
     values = 1 if outputs.dim() == 4 else outputs.dim() - 1 if outputs.dim() > 1 else None  # images: channels first
     return outputs - outputs.mean([dim for dim in range(outputs.dim()) if dim != values], keepdim=True)
-
-
-def _halves(call: Call, seed: int) -> tuple[Call, Call | None]:
-    """The examples of the step, and the others; none of them where the batch cannot be split."""
-    if not call.splits or call.examples < LEAST:
-        return call, None
-    order = torch.randperm(call.examples, generator=generator(seed, 0x7374))
-    half = (call.examples + 1) // 2
-    return call.rows(order[:half]), call.rows(order[half:])

@@ -15,6 +15,7 @@ from typing import Any, Literal
 import numpy as np
 
 from epoch0.diagnosis.faults import Found
+from epoch0.diagnosis.faults.evidence import rate_of
 from epoch0.diagnosis.step import LADDER, USUAL, Optimizer, Step
 from epoch0.diagnosis.trial import LENGTHS, RATES, Run, Trial
 from epoch0.diagnosis.wording import number
@@ -257,7 +258,7 @@ def judge_program(found: Found, optimizers: Sequence[Any]) -> dict[str, Recipe]:
     own = None if found.mending is None else found.mending.own
     if len(optimizers) != 1 or (own is None and not found.faults):
         return {}
-    rate = max(float(group["lr"]) for group in optimizers[0].param_groups)
+    rate = rate_of(optimizers[0])
     told = "" if own is None else f"in {own.steps} steps of its own {own.told()}"
     if found.faults:
         first = found.faults[0]

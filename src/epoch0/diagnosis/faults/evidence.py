@@ -453,6 +453,11 @@ def twins(
     return copies
 
 
+def rate_of(optimizer: torch.optim.Optimizer) -> float:
+    """The learning rate, the largest of its groups'."""
+    return max(float(group["lr"]) for group in optimizer.param_groups)
+
+
 def raised(error: Exception) -> str:
     """What the owner's code raised, in a line."""
     return f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error) else ''}"

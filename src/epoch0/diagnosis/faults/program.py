@@ -7,14 +7,15 @@ What is read needs no idea of the task: the loss with other examples' targets ag
 import dataclasses
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from epoch0.diagnosis.faults.evidence import Evidence, OwnStep, copied
+from epoch0.diagnosis.faults.evidence import Evidence, OwnStep, copied, rate_of
+from epoch0.diagnosis.trial import shuffled
 from epoch0.seeds import generator
 from epoch0.tracing.call import Call, as_written
 from epoch0.tracing.guard import denormals_as_zero, same_noise, unchanged
@@ -113,11 +114,11 @@ class Program:
     def train(self, steps: int, seconds: float = math.inf, seed: int = 0) -> Trained:
         """Train this program, which changes it, for so many steps or CPU seconds, or until its outputs know enough."""
         started, losses, curve = time.thread_time(), list[float](), [(0, self.known(seed))]
-        rate = _rate(self.optimizer)
+        rate = rate_of(self.optimizer)
         bar, enough = (KNOWS, ENOUGH) if self.call.examples >= FEW else (ALL, 0.9)
         same_noise(seed)
         with torch.enable_grad(), as_written(), denormals_as_zero():
-            for rows in self._batches(seed):
+            for rows in shuffled(self.call, self.call.examples - self.held, self.size, generator(seed, 0x6D65)):
                 self.call.model.train()
                 losses.append(self._one(rows))
                 spent = time.thread_time() - started
@@ -129,16 +130,8 @@ class Program:
                         break
         rest = slice(self.call.examples - self.held, None)
         held = self.known(seed, rest) if self.held and math.isfinite(losses[-1]) else None
-        left = _rate(self.optimizer) / rate if rate > 0 else 1.0
+        left = rate_of(self.optimizer) / rate if rate > 0 else 1.0
         return Trained(tuple(curve), tuple(losses), held, time.thread_time() - started, left, bar, self.held)
-
-    def _batches(self, seed: int) -> Iterator[Call]:
-        source = generator(seed, 0x6D65)
-        while True:
-            order = torch.randperm(self.call.examples - self.held, generator=source)
-            for index in order.split(self.size):
-                if len(index) == self.size:
-                    yield self.call.rows(index)
 
     def _one(self, rows: Call) -> float:
         if self.step is not None:
@@ -169,10 +162,6 @@ class Program:
         if not math.isfinite(own) or not math.isfinite(other):
             return math.nan if not math.isfinite(own) else 1.0
         return (other - own) / max(abs(other), abs(own), 1e-12)
-
-
-def _rate(optimizer: torch.optim.Optimizer) -> float:
-    return max(float(group["lr"]) for group in optimizer.param_groups)
 
 
 def _exchangeable(call: Call) -> bool:

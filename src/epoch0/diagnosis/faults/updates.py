@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from epoch0.diagnosis.faults.evidence import CERTAIN, Evidence, Fault, Loop
+from epoch0.diagnosis.faults.evidence import CERTAIN, Evidence, Fault, Loop, rate_of
 
 LARGE, SMALL = 0.12, 1e-4
 """Sizes of a step relative to its weights, the median over the weights, beyond which a rate is too high or too low."""
@@ -158,7 +158,7 @@ def too_far(seen: Evidence) -> Iterator[Fault]:
     stays = after.after > 0.98 * after.before and (seen.batch_size or 8) >= 8  # fewer examples say little
     if not (worse or (large > LARGE and stays) or died):
         return
-    rate = max(float(g["lr"]) for g in seen.optimizers[0].param_groups)
+    rate = rate_of(seen.optimizers[0])
     if died:
         what = f"five steps leave {died}"
     elif worse:
@@ -199,7 +199,7 @@ def too_short(seen: Evidence) -> Iterator[Fault]:
         return
     sizes = sorted(v for n, v in after.sizes.items() if n not in after.still) or [0.0]
     middle, top = statistics.median(sizes), sizes[int(0.9 * (len(sizes) - 1))]
-    rate = max(float(g["lr"]) for g in seen.optimizers[0].param_groups)
+    rate = rate_of(seen.optimizers[0])
     found = seen.reach
     if found is not None and found.values:
         way = float((found.targets.double() - found.output).mean(0).abs().max())
