@@ -419,9 +419,6 @@ def _predictions(measured: Gain) -> list[str]:
         mine = [layer for layer in off if layer.cause == cause]
         short = str.maketrans("", "", "()")  # "lower ×0.85"
         each = [f"{layer.name} ({layer.agreement.replace(' than predicted', '').translate(short)})" for layer in mine]
-        why = (
-            cause
-            or "its weights are not as random as the law takes them to be, as after training, or it is very narrow"
-        )
-        said.append(f"The measured gain is not the predicted one in {first_names(each)}: {why}.")
+        unknown = "its weights are not as random as the law takes them to be, as after training, or it is very narrow"
+        said.append(f"The measured gain is not the predicted one in {first_names(each)}: {cause or unknown}.")
     return said

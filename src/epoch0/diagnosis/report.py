@@ -64,15 +64,13 @@ def pictures(checkup: Mapping[str, Any]) -> dict[str, Any]:
 
 def changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, str]:
     """SVG text of carried norms, gains and pruning in two checkups of one model."""
-    found = {}
+    found, gains = {}, []
     for key in ("tangent", "gradient"):
         named = [(word, *_STYLES[word], _carried(one, key)) for word, one in _named(before, after)]
         lines = [Series(word, style, values, marker=marker) for word, style, marker, _, values in named]
         found[key] = _norms(lines, f"{key}s before and after the change", key)
-    gains = [
-        _points(word, one["layers"], "forward_gain", "forward_error", *_STYLES[word])
-        for word, one in _named(before, after)
-    ]
+    for word, one in _named(before, after):
+        gains.append(_points(word, one["layers"], "forward_gain", "forward_error", *_STYLES[word]))
     return {**found, "gains": _gains(gains, " before and after the change"), "pruning": _densities(before, after)}
 
 
@@ -173,10 +171,8 @@ def _densities(*checkups: Mapping[str, Any]) -> str:
         expected = [row["predicted"] for row in found[0]["layers"]]
         series.insert(0, Series("expected", "predicted", expected, marker="none"))
     sparsity, numbers = found[-1]["sparsity"], _numbers(len(found[-1]["layers"]))
-    title, where = (
-        f"Fraction of the weights kept of each layer at sparsity {sparsity:g}",
-        "weights, in order of the table",
-    )
+    title = f"Fraction of the weights kept of each layer at sparsity {sparsity:g}"
+    where = "weights, in order of the table"
     return log_chart(series, numbers, title, where, "fraction kept", reference=1 - sparsity, decades=1.0)
 
 
@@ -185,9 +181,8 @@ def page(checkup: Mapping[str, Any], after: Mapping[str, Any] | None = None, cha
     shown = {"c": checkup, "data": embedded_json(checkup)}
     if after is None:
         return environment().get_template("checkup.html.j2").render(**shown, pictures=pictures(checkup))
-    both = {"a": after, "after_data": embedded_json(after), "changed": changed}
-    drawn = changes(checkup, after)
-    return environment().get_template("comparison.html.j2").render(**shown, **both, pictures=drawn)
+    shown |= {"a": after, "after_data": embedded_json(after), "changed": changed}
+    return environment().get_template("comparison.html.j2").render(**shown, pictures=changes(checkup, after))
 
 
 def notebook(checkup: Mapping[str, Any]) -> str:

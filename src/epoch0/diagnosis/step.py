@@ -158,14 +158,12 @@ class _Probe:
     def pulls(self, weights: Weights, call: Call) -> tuple[Tensor, Tensor, "_Pull"]:
         """The loss and the outputs with their graph, and how the loss wants the outputs to move."""
         raw = self.raw(weights, call)
-        loss = call.loss(raw)
+        loss, output, pull = call.loss(raw), call.output(raw), None
         if not loss.requires_grad:
             raise InputError(
                 f"the loss of {type(self.call.model).__name__} has no gradient: no weight that requires one takes part "
                 "in it, or the model runs without gradients (torch.no_grad, .detach())."
             )
-        output = call.output(raw)
-        pull = None
         if output.requires_grad:
             pull = torch.autograd.grad(loss, output, retain_graph=True, allow_unused=True)[0]
         pull = torch.zeros_like(output) if pull is None else -pull  # the loss is made of other outputs

@@ -13,7 +13,7 @@ import pickle
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -43,7 +43,7 @@ State = tuple[dict[str, Any], dict[str, Any]]  # parameters and buffers of one m
 
 EACH = 30.0  # seconds between two writings of what is known
 FORWARD = 2.0  # what a block costs on the way forward over what it costs on the way back
-OWN, TRAVELS = ("inputs", "tuples"), ("moving", "begun", "gradient")  # what a run and its travel come to know
+OWN, TRAVELS = ("inputs", "several"), ("moving", "begun", "gradient")  # what a run and its travel come to know
 WEIGHTED = (nn.Linear, nn.Bilinear, nn.modules.conv._ConvNd)
 
 
@@ -150,8 +150,7 @@ class Weights:
         lost: dict[int, str] = {}
         for name, t in [*self.model.named_parameters(remove_duplicate=False), *self.model.named_buffers()]:
             if name not in given:
-                if isinstance(t, nn.Parameter):
-                    lost[id(t)] = name
+                lost |= {id(t): name} if isinstance(t, nn.Parameter) else {}
             elif given[name].shape != t.shape:
                 raise InputError(
                     f"'{name}' in {str(folder)!r} has shape {tuple(given[name].shape)}, the model's {tuple(t.shape)}."
@@ -242,7 +241,7 @@ class _Run:
         self.stack, self.weights = stack(call.model), Weights(call.model, seed, weights)
         self.count, self.modules = len(self.stack.blocks), dict(call.model.named_modules())
         self.inputs = list[Tensor]()  # of each block but the first, as far as they are known
-        self.tuples = dict[str, int]()  # how many things a block returns, where it is a tuple
+        self.several: int | None = None  # how many things a block returns, where it is a tuple
         self.travel = Travel(directions, 1 if directions == 2 else directions, seed)
         self.source = generator(seed, 0x616C)
         self.coarse = any(p.dtype in HALF for p in call.model.parameters())
@@ -259,22 +258,19 @@ class _Run:
         """The call of one block, on what the block before it gave."""
         batch = self.call.batch if index == 0 else self.inputs[index - 1]
         batch = batch.float() if index and batch.dtype is torch.bfloat16 else batch  # all is computed in float32
-
-        def forward(model: nn.Module, batch: Any) -> Any:
-            return self._run(index, batch)
-
-        return replace(self.call, batch=batch, forward=forward, splits=False, notes=(), _seen=[])
+        own = dict[str, Any](splits=False, notes=(), _seen=[])
+        return replace(self.call, batch=batch, forward=lambda model, batch: self._run(index, batch), **own)
 
     def _run(self, index: int, batch: Any) -> Any:
-        blocks, modules, undo = self.stack.blocks, self.modules, list[Callable[[], Any]]()
+        blocks, modules, undo = self.stack.blocks, self.modules, ExitStack()
 
         def instead(path: str, forward: Callable[..., Any]) -> None:
             modules[path].forward = forward
-            undo.append(lambda: modules[path].__dict__.pop("forward"))
+            undo.callback(modules[path].__dict__.pop, "forward")
 
-        def nothing(path: str) -> Callable[..., Any]:
-            gone, count = torch.full_like(batch, math.nan), self.tuples.get(path)
-            return lambda *args, **named: gone if count is None else (gone, *[None] * (count - 1))
+        def nothing(*args: Any, **named: Any) -> Any:
+            gone = torch.full_like(batch, math.nan)
+            return gone if self.several is None else (gone, *[None] * (self.several - 1))
 
         def embedded(width: Any) -> Callable[..., Any]:
             return lambda ids, *args, **named: batch.new_full((*ids.shape, width), math.nan)
@@ -290,30 +286,27 @@ class _Run:
             raise _Arrived(given[0])
 
         def note(module: nn.Module, args: Any, made: Any) -> None:
-            if isinstance(made, tuple):
-                self.tuples.update({path: len(made) for group in blocks for path in group})
+            self.several = len(made) if isinstance(made, tuple) else None
 
         def before(path: str, hook: Callable[..., Any]) -> None:
-            undo.append(modules[path].register_forward_pre_hook(hook, prepend=True, with_kwargs=True).remove)
+            undo.callback(modules[path].register_forward_pre_hook(hook, prepend=True, with_kwargs=True).remove)
 
-        try:
+        with undo:
             for path in (path for group in blocks[:index] for path in group):
-                instead(path, nothing(path))
+                instead(path, nothing)
             if index:
                 for path in self.stack.before:
                     if isinstance(modules[path], nn.Embedding):
                         instead(path, embedded(modules[path].embedding_dim))
                 before(blocks[index][0], begin)
             elif self.stack.before:
-                undo.append(modules[blocks[0][0]].register_forward_hook(note).remove)
+                undo.callback(modules[blocks[0][0]].register_forward_hook(note).remove)
             if index < self.count - 1:
                 before(blocks[index + 1][0], end)
-            return self.call.raw(batch=self.call.batch if index else batch)
-        except _Arrived as arrived:
-            return arrived.hidden
-        finally:
-            for back in undo:
-                back()
+            try:
+                return self.call.raw(batch=self.call.batch if index else batch)
+            except _Arrived as arrived:
+                return arrived.hidden
 
     def forward(self, index: int) -> Piece:
         last, name = index == self.count - 1, self.stack.blocks[index][0]
@@ -324,9 +317,8 @@ class _Run:
                     part = replace(part, targets=self.targets(part.output(part.run())))
             part = _Ending(**vars(part)) if last else part
             with tape(part, batch_norm=self.batch_norm) as record:
-                if not layers(record) or not any(
-                    op.outputs and record.nodes[op.outputs[0]].depends for op in record.ops
-                ):
+                moved = any(record.nodes[op.outputs[0]].depends for op in record.ops if op.outputs)
+                if not moved or not layers(record):
                     raise InputError(f"the model cannot be streamed: nothing passes through '{name}'.")
                 with torch.no_grad():
                     made = record.run(record.x).detach().clone()
@@ -431,8 +423,8 @@ class _Kept:
 
 
 def stream(
-    call: Call, directions: int, seed: int, batch_norm: str, targets: Targets, tell: Tell, weights: Path | None = None,
-    notes: list[str] | None = None,
+    call: Call, directions: int, seed: int, batch_norm: str, targets: Targets, tell: Tell, weights: Path | None,
+    notes: list[str],
 ) -> Piece:  # fmt: skip
     """Measure the layers of a model block by block, forward and back.
 
@@ -441,7 +433,7 @@ def stream(
     outputs where there are none; ``weights`` is a folder of safetensors, or one file. An InputError names what is in
     the way.
     """
-    run, notes = _Run(call, directions, seed, batch_norm, targets, weights), [] if notes is None else notes
+    run = _Run(call, directions, seed, batch_norm, targets, weights)
     count, names, pieces = run.count, [group[0] for group in run.stack.blocks], list[Piece]()
     ways = [("forward", index) for index in range(count)] + [("back", index) for index in reversed(range(count - 1))]
     keeps = run.weights.fresh and call.criterion is None and call.forward is None  # no function can be told apart
@@ -486,28 +478,23 @@ class Plan:
 def plan(call: Call, targets: Targets, directions: int = 2, seed: int = 0, weights: Path | None = None) -> Plan:
     """Memory and time of :func:`stream`, from measuring the first and the last block, all others taken as the first."""
     run = _Run(call, directions, seed, "train", targets, weights)
-    last, clock = run.count - 1, [time.perf_counter()]
-
-    def lap() -> float:
-        clock.append(time.perf_counter())
-        return clock[-1] - clock[-2]
-
+    last, border, began = run.count - 1, 0, time.perf_counter()
     with run.weights.put_away():
         piece = run.forward(0)
-        each, seconds, border = lap(), 0.0, 0
+        first = end = back = time.perf_counter()
         if last:
             border = run.inputs[0].nbytes
             run.inputs *= last  # what goes into the last block is as large as what comes out of the first
             run.forward(last)
-            seconds = lap()
+            end = time.perf_counter()
             run.back(0, piece)
-            each += lap()
+            back = time.perf_counter()
     import resource  # not on Windows
 
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
     return Plan(
         run.count, sum(p.numel() for p in call.model.parameters()), peak + border * max(0, last - 1),
-        seconds + each * max(1, last), clock[-1] - clock[0],
+        end - first + (first - began + back - end) * max(1, last), back - began,
     )  # fmt: skip
 
 

@@ -53,6 +53,7 @@ Cells = Sequence[str | Text]
 
 def terminal(checkup: Found, width: int, depth: int | None = None) -> RenderableType:
     """The checkup for a terminal: verdict, recipes, the layer to blame, what to do, one row a block and its parts."""
+    columns: dict[str, Cells]
     lines = [_verdict(checkup), *_head(checkup), _recipes(checkup)]
     recipes = ((NAMES[name], one["reason"]) for name, one in checkup["recipes"].items() if name != "yours")
     lines += _listed("", [f"{name}: {why}." for name, why in recipes if why not in checkup["verdict"]])
@@ -64,7 +65,7 @@ def terminal(checkup: Found, width: int, depth: int | None = None) -> Renderable
         lines.append(Text.assemble(("To blame: ", "bold"), (blame["layer"], "bold red"), f", {blame['reason']}."))
     lines += _listed("What to do", checkup["advice"])
     if remedies := checkup["remedies"]:
-        columns: dict[str, Cells] = {
+        columns = {
             "change": [one["change"] for one in remedies],
             "status": [_toned(*(("✓ helps", "good") if one["helps"] else ("· does not", "mild"))) for one in remedies],
             "chance": [f"{chance(one['before'])} → {chance(one['after'])}" for one in remedies],
@@ -73,7 +74,17 @@ def terminal(checkup: Found, width: int, depth: int | None = None) -> Renderable
     if checkup["layers"]:
         lines += [Text(""), Text(_passages(checkup)), Text(""), _blocks(checkup, width, depth), Text(LEGEND, "dim")]
     if (forecast := checkup["pruning_forecast"]) is not None:
-        lines += [*_section("What pruning would leave", forecast["sentence"]), _pruning(forecast)]
+        rows = forecast["layers"]
+        columns = {
+            "weights of": [row["name"] for row in rows],
+            "count": [f"{row['weights']:,}" for row in rows],
+            "kept": [f"{row['density']:.4f}" for row in rows],
+            "expected": [f"{row['predicted']:.4f}" for row in rows],
+            "vanishes": [f"{row['vanishes']:.3f}" for row in rows],
+            "empty from": [f"{row['critical']:.4f}" for row in rows],
+            "status": [_status(row["status"], True) for row in rows],
+        }
+        lines += [*_section("What pruning would leave", forecast["sentence"]), _table(columns)]
     lines += _listed("Not looked at", checkup["not_examined"])
     return Group(*lines, *_listed("How it was measured", checkup["notes"]))
 
@@ -82,10 +93,9 @@ def side_by_side(before: Found, after: Found, changes: Sequence[str], width: int
     """Two checkups of one model for a terminal."""
     lines = _head(before)[:1]
     for word, one in (("before", before), ("after", after)):
-        lines.append(Text.assemble(f"{word:<8}", _verdict(one)))
-        forecast = one["pruning_forecast"]
-        told = [_passages(one), *([] if forecast is None else [forecast["sentence"]])]
-        lines += [Padding(Text(sentence), (0, 0, 0, 8)) for sentence in told]
+        lines += [Text.assemble(f"{word:<8}", _verdict(one)), Padding(Text(_passages(one)), (0, 0, 0, 8))]
+        if one["pruning_forecast"] is not None:
+            lines.append(Padding(Text(one["pruning_forecast"]["sentence"]), (0, 0, 0, 8)))
     lines += [*_listed("What was changed", changes), Text(""), _recipes(before, after), Text("")]
     rows: list[Mapping[str, str | Text]] = []
     for pair in zip(before["layers"], after["layers"], strict=True):
@@ -257,19 +267,3 @@ def _wanted(columns: Mapping[str, Cells]) -> int:
     widths = {heading: max(len(text) for text in (heading, *cells)) for heading, cells in columns.items()}
     widths |= {"layer": min(widths["layer"], LEAST_NAME)} if "layer" in widths else {}
     return sum(widths.values()) + GAP * (len(widths) - 1)
-
-
-def _pruning(forecast: Found) -> Table:
-    """One row a weight: what is kept of it and when it vanishes."""
-    rows = forecast["layers"]
-    return _table(
-        {
-            "weights of": [row["name"] for row in rows],
-            "count": [f"{row['weights']:,}" for row in rows],
-            "kept": [f"{row['density']:.4f}" for row in rows],
-            "expected": [f"{row['predicted']:.4f}" for row in rows],
-            "vanishes": [f"{row['vanishes']:.3f}" for row in rows],
-            "empty from": [f"{row['critical']:.4f}" for row in rows],
-            "status": [_status(row["status"], True) for row in rows],
-        }
-    )

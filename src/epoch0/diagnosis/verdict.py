@@ -59,11 +59,6 @@ class PhaseEstimate:
     high: float = math.nan  #: upper end
     layers: int = 0  #: how many layers went in
 
-    def __str__(self) -> str:
-        if self.phase == "unknown":
-            return "unknown: no layer with a nonlinearity has a positive gain"
-        return f"{self.phase}: chi = {self.chi:.3g} a layer, 95 % interval {self.low:.3g} to {self.high:.3g}"
-
 
 def estimate_phase(gains: Sequence[float], errors: Sequence[float]) -> PhaseEstimate:
     """The phase from the local gains of the layers that have a nonlinearity.
@@ -201,11 +196,9 @@ def trial_numbers(trained: Sequence[Run], optimizer: Optimizer) -> dict[str, flo
     Of Adam's it is read beside SGD, too, whether the examples can be told apart: SGD is slower at it.
     """
     runs, adam = ([run for run in trained if run.optimizer == kind] for kind in (optimizer, "adam"))
-    known = [run.known for run in runs if run.known is not None]
-    seen = [run.known_seen for run in runs if run.known_seen is not None]
     return {
-        "known": _odds(max(known, default=None)),
-        "known seen": _odds(max(seen, default=None)),
+        "known": _odds(max((run.known for run in runs if run.known is not None), default=None)),
+        "known seen": _odds(max((run.known_seen for run in runs if run.known_seen is not None), default=None)),
         "fell": _odds(_clipped(max((run.drop for run in runs), default=0.0), 0, 1)),
         "learned": _learned(runs),
         "learned by adam": _learned(adam),

@@ -91,10 +91,9 @@ def _fitting_loss(program: Program, seen: Evidence) -> str:
     hot = floats and same and one_hot(targets) and bool((targets >= 0).all())
     binary = same and bool(((targets == 0) | (targets == 1)).all())
     if wide and (hot or (not floats and targets.dim() == out.dim() - 1)):
+        program.loss = lambda o, t: F.cross_entropy(o, t)
         if old in ("Softmax", "Sigmoid"):
             program.loss = lambda o, t: F.cross_entropy(o.clamp_min(torch.finfo(o.dtype).tiny).log(), t)
-        else:
-            program.loss = lambda o, t: F.cross_entropy(o, t)
         return "Use the cross-entropy" + (" of logits." if not old else f", without the {old} where it takes logits.")
     if binary:
         plain = F.binary_cross_entropy if old == "Sigmoid" else F.binary_cross_entropy_with_logits

@@ -75,15 +75,13 @@ class Pass:
     output: Tensor | None = None  # THE output, with its graph
     loss: Tensor | None = None  # the loss as the owner computes it; None where it cannot be computed
     gradients: dict[str, Tensor | None] = field(default_factory=dict)  # of the parameters; None where none arrives
-    # modules in the order in which they ended, with their names and whether what they returned is finite
+    # names of modules as they ended, these, and whether what they returned is finite
     ran: list[tuple[str, nn.Module, bool]] = field(default_factory=list)
     flat: dict[str, float] = field(default_factory=dict)  # bounded activations: which share of values is at their ends
     sunk: list[str] = field(default_factory=list)  # layers whose biases alone keep nearly all values below zero
     open: bool = True  # whether a ReLU let anything through, or there is none
-    # the first layer with weights that floats of the batch go into: its name, what went in, and whether a norm comes
-    # right after it
-    entered: tuple[str, nn.Module, Tensor] | None = None
-    normed: bool = False
+    entered: tuple[str, nn.Module, Tensor] | None = None  # first layer with weights that floats go into, and these
+    normed: bool = False  # whether a norm comes right after it
     problem: str = ""  # why there is no loss
     tables: list[str] = field(default_factory=list)  # functions that made (n, n) of (n,) and (n, 1), of n examples
     shares: list[str] = field(default_factory=list)  # layers with weights that the shares of a softmax go into
@@ -126,8 +124,7 @@ class After:
     towards: float  # cosine between the first step and the gradient; a step of any optimizer should go against it
     late: Pass  # a run with gradients after the steps
     model: nn.Module  # the copy
-    # outputs afterwards without noise, for the batch and for the one with its ends exchanged
-    quiet: tuple[Tensor, Tensor] | None
+    quiet: tuple[Tensor, Tensor] | None  # outputs afterwards without noise, for the batch and the exchanged one
     loop: list["Loop"]  # what the owner's loop body did in each step; empty for the usual one
     still: tuple[str, ...] = ()  # weight matrices of the optimizer that no step moved; empty where none was moved
 
@@ -140,8 +137,7 @@ class Loop:
     left: dict[str, Tensor]  # those that the step left behind; of parameters without one, nothing
     moved: bool  # whether any parameter changed
     training: bool | None  # whether the model ran in training mode; None where it was not run
-    # pairs of classes as they are and as the loss got them, where it was called with class numbers
-    classes: tuple[Tensor, Tensor] | None = None
+    classes: tuple[Tensor, Tensor] | None  # as they are and as the loss got them, where it got class numbers
 
 
 @dataclass
@@ -162,16 +158,16 @@ class Evidence:
         """The owner's model, under the guard."""
         return self.call.model
 
-    @cached_property
+    @property
     def targets(self) -> Tensor | None:
         """All targets that are known: those of the data, else those of the batch."""
-        known = self.data[1] if self.data is not None and self.data[1] is not None else self.call.targets
+        known = self.call.targets if self.data is None or self.data[1] is None else self.data[1]
         return known.detach() if isinstance(known, Tensor) and known.numel() else None
 
-    @cached_property
+    @property
     def inputs(self) -> Tensor | None:
         """All inputs that are known as one tensor of floats."""
-        known = self.data[0] if self.data is not None and self.data[0] is not None else self.call.batch
+        known = self.call.batch if self.data is None or self.data[0] is None else self.data[0]
         return known.detach() if isinstance(known, Tensor) and known.is_floating_point() else None
 
     def loss_of(self, raw: Any, targets: Any) -> Tensor:
@@ -276,24 +272,21 @@ class Evidence:
         drawn = torch.randn(output.shape, generator=torch.Generator().manual_seed(0)).to(output)
         if targets.is_floating_point():  # an absolute error is the same for all that lies far away
             drawn = float(targets.mean()) + float(targets.std()) * drawn
-        try:
+        with contextlib.suppress(Exception):  # where it refuses them it reads them
             one, two = (float(self.loss_of(drawn, wanted)) for wanted in (targets, other))
-        except Exception:  # it refuses them, so it reads them
-            return True
-        return one != two or not math.isfinite(one)
+            return one != two or not math.isfinite(one)
+        return True
 
     def strangers(self, end: Tensor, stop: Any = None) -> int:
         """How many weights that are not the model's a tensor is made of, those behind ``stop`` left out."""
         todo, seen, found = [end.grad_fn], {None, stop}, 0
         own = {id(p) for p in self.model.parameters()}
         while todo:
-            at = todo.pop()
-            if at in seen:
-                continue
-            seen.add(at)
-            leaf = getattr(at, "variable", None)
-            found += isinstance(leaf, nn.Parameter) and id(leaf) not in own
-            todo += [one for one, _ in at.next_functions]  # type: ignore[union-attr]
+            if (at := todo.pop()) not in seen:
+                seen.add(at)
+                leaf = getattr(at, "variable", None)
+                found += isinstance(leaf, nn.Parameter) and id(leaf) not in own
+                todo += [one for one, _ in at.next_functions]  # type: ignore[union-attr]
         return found
 
     @cached_property
@@ -364,11 +357,8 @@ class Evidence:
             if index == 0:
                 towards = _cosine([(new[n].detach() - old[n], g) for n, g in slopes.items()])
             if not loop or loop[-1].moved:  # gradients of several batches may be added up first
-                sizes = {
-                    n: float((new[n].detach() - old[n]).double().norm() / old[n].double().norm())
-                    for n in drawn
-                    if float(old[n].norm()) > 0
-                }
+                there = [n for n in drawn if float(old[n].norm()) > 0]
+                sizes = {n: float((new[n].detach() - old[n]).double().norm() / old[n].double().norm()) for n in there}
         after, late = self._measured(call)
         same_noise()
         model.train()
@@ -417,12 +407,9 @@ class Evidence:
             got.append(targets)
             return (rows.criterion or self.loss_of)(outputs, targets, *more, **named)
 
-        handle = model.register_forward_pre_hook(lambda module, args: modes.append(module.training))
         same_noise()
-        try:
+        with model.register_forward_pre_hook(lambda module, args: modes.append(module.training)):
             self.step(model, optimizer, heard, rows.batch, rows.targets)
-        finally:
-            handle.remove()
         left = {n: slope for n, slope in slopes_there().items() if bool(slope.any())}
         pair = [t for t in (rows.targets, *got) if isinstance(t, Tensor) and t.dim() == 1 and not t.is_floating_point()]
         classes = (pair[0], pair[1]) if len(pair) == 2 and len(pair[0]) == len(pair[1]) else None

@@ -192,7 +192,7 @@ def _read(data: Any) -> list[tuple[Any, Any]]:
 @contextlib.contextmanager
 def _streams(data: Any) -> Iterator[None]:
     """Give the generators of a loader back as they were."""
-    owned = [getattr(data, "generator", None), getattr(getattr(data, "sampler", None), "generator", None)]
+    owned = [getattr(one, "generator", None) for one in (data, getattr(data, "sampler", None))]
     states = [(g, g.get_state()) for g in owned if isinstance(g, torch.Generator)]
     try:
         yield

@@ -30,15 +30,13 @@ def first_not_finite(seen: Evidence) -> Iterator[Fault]:
         if low < 0 or high > 1:
             message = f"The loss is no number for outputs between {low:.2g} and {high:.2g}."
             yield Fault("output activation", "outputs", message, "End with a sigmoid or a softmax.", certainty=0.94)
-    else:
-        bad = next((n for n, g in first.gradients.items() if g is not None and not bool(g.isfinite().all())), None)
-        if bad is not None:
-            message = f"The gradient of {bad} is not finite though the loss is."
-            fix = "Look for a root or norm at 0, or a masked NaN."
-            ends = (first.loss, first.output)
-            here = torch.autograd.grad(*ends, retain_graph=True, allow_unused=True)[0]  # type: ignore[arg-type]
-            mine = here is not None and not bool(here.isfinite().all())  # before it has come to the model
-            yield Fault("loss" if mine else "gradient flow", "loss" if mine else bad, message, fix, certainty=0.9)
+    elif bad := [n for n, g in first.gradients.items() if g is not None and not bool(g.isfinite().all())]:
+        message = f"The gradient of {bad[0]} is not finite though the loss is."
+        fix = "Look for a root or norm at 0, or a masked NaN."
+        ends = (first.loss, first.output)
+        here = torch.autograd.grad(*ends, retain_graph=True, allow_unused=True)[0]  # type: ignore[arg-type]
+        mine = here is not None and not bool(here.isfinite().all())  # before it has come to the model
+        yield Fault("loss" if mine else "gradient flow", "loss" if mine else bad[0], message, fix, certainty=0.9)
 
 
 def perfect_answer(seen: Evidence) -> Iterator[Fault]:
@@ -50,8 +48,7 @@ def perfect_answer(seen: Evidence) -> Iterator[Fault]:
     sign = torch.where(torch.arange(inner.numel()).reshape(inner) % 2 == 0, 1.0, -1.0)
     for strong in (200 * sign, -200 * sign):
         sure = found.last.apply(strong.to(out)).reshape(found.output.shape)
-        targets = found.targets
-        if not bool(torch.isfinite(seen.loss_of(sure, targets))):
+        if not bool(torch.isfinite(seen.loss_of(sure, found.targets))):
             message = "The loss is no number once an output is exactly 0 or 1."
             yield Fault("loss", "loss", message, "Use a loss of logits, or clamp the probabilities.", certainty=0.55)
             return
@@ -73,16 +70,11 @@ def cut_off(seen: Evidence) -> Iterator[Fault]:
         return
     if seen.reach is not None and seen.reach.flat > 0.9:
         return  # the loss itself has no slope
-    late = seen.after.late.gradients if seen.after is not None else {}
+    late = first.gradients | (seen.after.late.gradients if seen.after is not None else {})
     ran = {name for name, _, _ in first.ran}
-
-    def still(name: str, gradient: Tensor | None) -> bool:
-        later = late.get(name, gradient)
-        return (gradient is None or not bool(gradient.any())) and (later is None or not bool(later.any()))
-
     used = [n for n in first.gradients if n.rpartition(".")[0] in ran]
     matrices = [n for n in used if (g := seen.model.get_parameter(n)).dim() > 1 and g.numel()]
-    stuck = [n for n in matrices if still(n, first.gradients[n])]
+    stuck = [n for n in matrices if not any(g is not None and bool(g.any()) for g in (first.gradients[n], late[n]))]
     if not stuck or 2 * len(stuck) < len(matrices):
         return
     kind, fix = "gradient flow", "Look for a rounding, argmax, .detach() or a dead activation behind it."
@@ -106,10 +98,8 @@ def cut_off(seen: Evidence) -> Iterator[Fault]:
 
 def norm_of_one(seen: Evidence) -> Iterator[Fault]:
     """A layer norm over a single number makes it a constant."""
-    name = next(
-        (n for n, m, _ in seen.first.ran if isinstance(m, nn.LayerNorm) and math.prod(m.normalized_shape) == 1), None
-    )
-    if name is not None:
+    norms = [n for n, m, _ in seen.first.ran if isinstance(m, nn.LayerNorm) and math.prod(m.normalized_shape) == 1]
+    for name in norms[:1]:
         message = f"'{name}' is a layer norm over one number, which it makes a constant."
         kind, fix = "architecture", "Give each place more features: an embedding first."
         if name == seen.first.last:
@@ -156,16 +146,15 @@ def reads_padding(seen: Evidence) -> Iterator[Fault]:
 
 def twins(seen: Evidence) -> Iterator[Fault]:
     """Units of hidden layers that have the same weights, and still have them after the steps."""
-    model = seen.after.model if seen.after is not None else None
-    if model is None:
+    if seen.after is None:
         return
-    found: list[str] = []
-    layers = [(n, m) for n, m in model.named_modules() if isinstance(m, nn.Linear | nn.Conv1d | nn.Conv2d)]
-    for name, module in layers[:-1]:
-        if len(module.weight) < 2 or not module.weight.requires_grad:
-            continue
-        if _alike(seen.model.get_submodule(name).weight) and _alike(module.weight):  # type: ignore[arg-type]
-            found.append(name)
+    layers = [(n, m) for n, m in seen.after.model.named_modules() if isinstance(m, nn.Linear | nn.Conv1d | nn.Conv2d)]
+    found = [
+        name
+        for name, module in layers[:-1]
+        if len(module.weight) > 1 and module.weight.requires_grad
+        if _alike(seen.model.get_submodule(name).weight) and _alike(module.weight)  # type: ignore[arg-type]
+    ]
     if found and 2 * len(found) >= len(layers) - 1:
         message = f"After five steps more than half of the units of {found[0]} still have the same weights."
         fix = "Draw the initial weights at random: equal units stay equal."
@@ -180,15 +169,14 @@ def _alike(weight: Tensor) -> bool:
 
 def saturated(seen: Evidence) -> Iterator[Fault]:
     """Hidden sigmoids or tanhs nearly all of whose values are at their ends, where they have no slope."""
-    last = seen.first.last
-    found = next(((name, share) for name, share in seen.first.flat.items() if share > FLAT and name != last), None)
-    if found is None:
-        return
-    message = f"{found[1]:.0%} of what '{found[0]}' returns is at the ends of its range, where it has no slope."
-    kind, where, fix = "initialization", found[0], DRAW_SMALLER
-    if seen.first.size_in > 3:
-        kind, where, fix = "input scale", "inputs", "Standardize each input over the training examples."
-    yield Fault(kind, where, message, fix, certainty=0.7)
+    flat = [name for name, share in seen.first.flat.items() if share > FLAT and name != seen.first.last]
+    for name in flat[:1]:
+        share = seen.first.flat[name]
+        message = f"{share:.0%} of what '{name}' returns is at the ends of its range, where it has no slope."
+        kind, where, fix = "initialization", name, DRAW_SMALLER
+        if seen.first.size_in > 3:
+            kind, where, fix = "input scale", "inputs", "Standardize each input over the training examples."
+        yield Fault(kind, where, message, fix, certainty=0.7)
 
 
 def examples_mix(seen: Evidence) -> Iterator[Fault]:
@@ -201,9 +189,8 @@ def examples_mix(seen: Evidence) -> Iterator[Fault]:
         return
     inner, size = (one[1:-1] - two[1:-1]).double().abs().amax(), one.double().abs().amax()
     if float(inner) > 1e-4 * float(size) and float(size) > 0:
-        message = (
-            f"Other examples' inputs change an example's outputs by up to {float(inner / size):.1%} of their size."
-        )
+        share = f"{float(inner / size):.1%}"
+        message = f"Other examples' inputs change an example's outputs by up to {share} of their size."
         fix = "Look for batch_first, a view instead of a transpose, or a softmax or norm over the batch."
         yield Fault("shapes", "outputs", message, fix, certainty=0.93)
 
@@ -237,10 +224,9 @@ def future_seen(seen: Evidence) -> Iterator[Fault]:
         return
     if tokens.dim() != 2 or targets.shape != tokens.shape or tokens.shape[1] < 4:
         return
-    length = tokens.shape[1]
     if float((targets[:, :-1] == tokens[:, 1:]).double().mean()) < 0.9:
         return
-    half = length // 2
+    half = (length := tokens.shape[1]) // 2
     changed = tokens.clone()
     changed[:, half:] = tokens[:, half:].roll(1, 0)
     if torch.equal(changed, tokens):

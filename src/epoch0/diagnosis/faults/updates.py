@@ -69,9 +69,8 @@ def loop_body(seen: Evidence) -> Iterator[Fault]:
         return
     first, second = loop[0], loop[1]
     yield from _penalty(seen, first)
-    noisy = any(
-        isinstance(m, nn.modules.dropout._DropoutNd | nn.modules.batchnorm._BatchNorm) for m in seen.model.modules()
-    )
+    modes = nn.modules.dropout._DropoutNd | nn.modules.batchnorm._BatchNorm
+    noisy = any(isinstance(m, modes) for m in seen.model.modules())
     if any(one.training is False for one in loop) and noisy:
         message = "The loop body runs the model in evaluation mode."
         fix = "Call model.train() before each step: dropout and batch norm are otherwise off."
@@ -102,12 +101,10 @@ def _renumbered(loop: Sequence[Loop]) -> Iterator[Fault]:
     for one in loop:
         if one.classes is None or torch.equal(*(t.sort().values for t in one.classes)):
             return  # at most in another order
-        here: dict[int, set[int]] = {}
-        for own, given in zip(*(t.tolist() for t in one.classes), strict=True):
-            here.setdefault(own, set()).add(given)
-        if any(len(given) > 1 for given in here.values()):
+        pairs = dict.fromkeys(zip(*(t.tolist() for t in one.classes), strict=True))
+        if len({own for own, _ in pairs}) < len(pairs):
             return  # noise, or mixed on purpose
-        for own, (given,) in ((own, tuple(given)) for own, given in here.items()):
+        for own, given in pairs:
             if known.setdefault(own, given) != given:
                 message = f"The loop body gives class {own} to the loss as {known[own]} in one batch, as {given} later."
                 yield Fault("labels", "step", message, "Number the classes once, for all examples.", certainty=0.985)
@@ -154,40 +151,34 @@ def too_far(seen: Evidence) -> Iterator[Fault]:
     worse = not math.isfinite(after.after) or after.after > RISE * max(after.before, floor, 0) + 1e-9
     sizes = [v for v in after.sizes.values() if math.isfinite(v)]
     large = statistics.median(sizes) if sizes and len(after.sizes) > 1 else 0.0
-    died = _died(seen)
+    then = [n for n, g in seen.first.gradients.items() if g is not None and g.dim() > 1 and bool(g.any())]
+    late = after.late.gradients
+    died = [n for n in then if (g := late.get(n)) is None or not bool(g.any())]
+    died = died if 2 * len(died) >= len(then) else []  # gradients that were there before the steps
     stays = after.after > 0.98 * after.before and (seen.batch_size or 8) >= 8  # fewer examples say little
     if not (worse or (large > LARGE and stays) or died):
         return
     rate = rate_of(seen.optimizers[0])
     if died:
-        what = f"five steps leave {died}"
+        what = f"five steps leave {died[0]} without a gradient"
     elif worse:
         now = f"{after.after:.3g}" if math.isfinite(after.after) else "no number"
         what = f"after five steps the loss of the same examples is {now} instead of {after.before:.3g}"
     else:
         what = f"a step changes the weights by {large:.0%} of their size"
-    targets, big, more = seen.targets, seen.first.size_in, 0.85 + 0.05
+    targets, big = seen.targets, seen.first.size_in
     far = float(targets.double().abs().mean()) if targets is not None and targets.is_floating_point() else 0.0
     if big > 5:
         message = f"The first layer gets inputs of mean size {big:.3g}, and {what}."
-        yield Fault("input scale", "inputs", message, "Standardize the inputs.", certainty=more)
+        yield Fault("input scale", "inputs", message, "Standardize the inputs.", certainty=0.9)
     elif far > 30:
         message = f"The targets have a mean size of {far:.3g}, and {what}."
-        yield Fault("target scale", "targets", message, "Standardize the targets.", certainty=more)
+        yield Fault("target scale", "targets", message, "Standardize the targets.", certainty=0.9)
     elif seen.reach is not None and seen.reach.sums and seen.call.examples > 1 and (seen.batch_size or 2) > 1:
         message = f"The loss adds its examples up instead of taking their mean, and {what}."
-        yield Fault("loss", "loss", message, "Take the mean over the batch.", certainty=more)
+        yield Fault("loss", "loss", message, "Take the mean over the batch.", certainty=0.9)
     fix = f"Try a rate of {rate / 10:.1g}, or {rate / 100:.1g}."
     yield Fault("learning rate", "optimizer", f"At a rate of {rate:.2g} {what}.", fix, certainty=0.85)
-
-
-def _died(seen: Evidence) -> str:
-    """Gradients that were there before the steps and are all gone after them."""
-    assert seen.after is not None
-    then = [n for n, g in seen.first.gradients.items() if g is not None and g.dim() > 1 and bool(g.any())]
-    late = seen.after.late.gradients
-    gone = [n for n in then if late.get(n) is None or not bool(late[n].any())]  # type: ignore[union-attr]
-    return f"{gone[0]} without a gradient" if gone and 2 * len(gone) >= len(then) else ""
 
 
 def too_short(seen: Evidence) -> Iterator[Fault]:

@@ -119,10 +119,8 @@ def first_loss(seen: Evidence) -> Iterator[Fault]:
     if found is None or not (found.constant > 0.01 and found.now > FIRST * found.constant) or found.sums:
         return
     size = float(found.output.square().mean().sqrt())
-    if (
-        found.targets.is_floating_point() or size < FIRST or seen.first.size_in > LARGE
-    ):  # the scale of the inputs says it
-        return
+    if found.targets.is_floating_point() or size < FIRST or seen.first.size_in > LARGE:
+        return  # the scale of the inputs says it
     message = (
         f"The first loss is {found.now:.3g}, one answer for all examples has {found.constant:.3g}: the outputs are of "
         f"size {size:.3g} before any step."
@@ -138,7 +136,7 @@ def label_inside(seen: Evidence) -> Iterator[Fault]:
     wanted = y.reshape(len(y), -1)
     if wanted.shape[1] != 1 or len(wanted.unique()) < 2:
         return
-    same = ((x == wanted.to(x)).all(0)).nonzero().flatten().tolist()
+    same = (x == wanted.to(x)).all(0).nonzero().flatten().tolist()
     if same and len(x.unique()) > 2:
         message = f"Column {same[0]} of the inputs is the target."
         yield Fault("data", "inputs", message, "Leave it out: it is not there when the model is used.", "step 0", 0.9)
