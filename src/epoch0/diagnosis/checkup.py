@@ -25,16 +25,7 @@ from epoch0.diagnosis.step import COSTLY, OPTIMIZERS, Step, steps
 from epoch0.diagnosis.streaming import stream as stream_layers
 from epoch0.diagnosis.trial import LENGTHS, SECONDS, NotCopied, Trial, affordable, alike, constant_loss
 from epoch0.diagnosis.trial import trial as train_copies
-from epoch0.diagnosis.verdict import (
-    NAMES,
-    SATURATED,
-    CumulativeGain,
-    Recipe,
-    Signs,
-    judge,
-    judge_program,
-    sentence,
-)
+from epoch0.diagnosis.verdict import NAMES, SATURATED, CumulativeGain, Recipe, Signs, judge, judge_program, sentence
 from epoch0.errors import InputError
 from epoch0.initialization.initialize import initialize
 from epoch0.measure.gain import Gain

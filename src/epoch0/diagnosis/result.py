@@ -30,6 +30,7 @@ BY_LAYER = [
     *("forward_gain", "forward_error", "backward_gain", "backward_error", "predicted", "agreement", "norm_out"),
     *("tangent", "gradient", "update", "dissimilarity", "dead_units", "saturated", "status"),
 ]
+WAYS = ("forward", "backward")
 
 
 @dataclass(frozen=True)
@@ -64,18 +65,14 @@ class Comparison(Result):
     def sentence(self) -> str:
         """What the change did, in one sentence."""
         before, after = self.before, self.after
-        recipes = ((NAMES[name], before["recipes"][name], recipe) for name, recipe in after["recipes"].items())
-        chances = " and ".join(
-            f"from {chance(one['probability'])} to {chance(other['probability'])} with {name}"
-            for name, one, other in recipes
-        )
-        norms = "; gradients ".join(
-            f"{times(before[way]['factor'])} before, {times(after[way]['factor'])} after"
-            for way in ("forward", "backward")
-        )
+        chances = []
+        for name, recipe in after["recipes"].items():
+            was, now = chance(before["recipes"][name]["probability"]), chance(recipe["probability"])
+            chances.append(f"from {was} to {now} with {NAMES[name]}")
+        norms = [f"{times(before[way]['factor'])} before, {times(after[way]['factor'])} after" for way in WAYS]
         return (
-            f"{before['outcome']} before, {after['outcome']} after: the chance of training went {chances}. "
-            f"Over the depth carried tangents {norms}."
+            f"{before['outcome']} before, {after['outcome']} after: the chance of training went "
+            f"{' and '.join(chances)}. Over the depth carried tangents {norms[0]}; gradients {norms[1]}."
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -90,17 +87,14 @@ class Comparison(Result):
             "sentence": self.sentence,
             **both(self.before, self.after, WHOLE),
             "changes": list(self.changes),
-            "layers": [
-                {"name": one["name"], "kind": one["kind"], **both(one, other, BY_LAYER)} for one, other in pairs
-            ],
+            "layers": [{"name": a["name"], "kind": a["kind"], **both(a, b, BY_LAYER)} for a, b in pairs],
         }
 
     def rows(self) -> list[dict[str, Any]]:
         """Two rows a layer, before and after, with the numbers that are compared."""
-        both = (("before", self.before), ("after", self.after))
         return [
             {"when": word, "layer": layer["name"], **{key: layer[key] for key in BY_LAYER}}
-            for word, one in both
+            for word, one in (("before", self.before), ("after", self.after))
             for layer in one["layers"]
         ]
 
@@ -312,7 +306,7 @@ class Checkup(Result):
         plain: dict[str, Any] = finite(asdict(self) | told)
         plain |= {name: part and part.to_dict() for name, part in vars(self).items() if hasattr(part, "to_dict")}
         plain["blame"] = None if self.blame is None else {"layer": self.blame[0], "reason": self.blame[1]}
-        for way in ("backward", "forward"):
+        for way in WAYS:
             plain[way]["factor"] = finite(getattr(self, way).factor)
         if self.trial is not None:
             del plain["trial"]["seconds"]

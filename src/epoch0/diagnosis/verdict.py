@@ -231,14 +231,13 @@ def level(step: Step, runs: Sequence[Run], steps: int | None) -> str:
 def judge(step: Step, signs: Signs, trial: Trial | None) -> Recipe:
     """The verdict for one optimizer."""
     optimizer = step.optimizer
-    runs = [] if trial is None else trial.of(optimizer)
-    numbers = {**step_numbers(step, signs), **(trial_numbers(trial.runs, optimizer) if trial else {})}
+    runs, numbers = [] if trial is None else trial.of(optimizer), step_numbers(step, signs)
+    if trial is not None:
+        numbers |= trial_numbers(trial.runs, optimizer)
     chance = probability(optimizer, numbers, level(step, runs, None if trial is None else trial.steps))
-    stuck = step.reached == 0 and step.second == 0
-    if stuck or (signs.overflowing and not step.finite):
+    if (step.reached == 0 and step.second == 0) or (signs.overflowing and not step.finite):
         chance = min(chance, 0.01)
-    constant = None if trial is None else trial.constant
-    if any(run.settles(constant) for run in runs):
+    if trial is not None and any(run.settles(trial.constant) for run in runs):
         chance = max(chance, SURE)
     trains, rate = chance >= 0.5, suggested_rate(step, runs)
     cause, reason = ("learns", _success(step, runs)) if trains else _failure(step, signs, runs)
@@ -298,29 +297,25 @@ def best_run(runs: Sequence[Run]) -> Run:
 def _success(step: Step, runs: Sequence[Run]) -> str:
     if runs:
         best = best_run(runs)
-        return f"in {len(best.losses)} steps at {best.rate:g} the loss {_fell(best)}{_told(best)}"
+        return f"in {len(best.losses)} steps at {best.rate:g} the loss {_told(best)}"
     said = f"one step moves the outputs as the loss wants (cosine {max(step.alignment, step.second):.2f}"
     held = [value for value in (step.held, step.second_held) if value is not None]
     return said + (f", {max(held):.2f} on examples it has not seen)" if held else ")")
 
 
-def _fell(run: Run) -> str:
-    return f"fell by {max(run.drop, 0):.0%}" if run.drop > 0 else "did not fall"
-
-
 def _told(run: Run) -> str:
-    if run.known is None:
-        return ""
-    return f", and of held-out examples {run.known:.0%} of the pairs are told apart (chance: 50 %)"
+    """What became of the loss, and of held-out examples."""
+    fell = f"fell by {run.drop:.0%}" if run.drop > 0 else "did not fall"
+    known = "" if run.known is None else f", and of held-out examples {run.known:.0%} of the pairs are told apart"
+    return f"{fell}{known} (chance: 50 %)" if known else fell
 
 
 def _failure(step: Step, signs: Signs, runs: Sequence[Run]) -> tuple[str, str]:
     """The most likely cause in a word and in a clause; the first that applies."""
     seen = ""
     if runs:
-        best = best_run(runs)
-        seen = f" (in {max(len(r.losses) for r in runs)} steps at the best of {len(runs)} rates the loss {_fell(best)}"
-        seen += f"{_told(best)})"
+        many, told = max(len(run.losses) for run in runs), _told(best_run(runs))
+        seen = f" (in {many} steps at the best of {len(runs)} rates the loss {told})"
     if signs.overflowing or not step.finite:
         where = f" in {signs.overflowing[0]}" if signs.overflowing else " after the first step"
         return "overflow", f"numbers leave the range of floats{where}{seen}"

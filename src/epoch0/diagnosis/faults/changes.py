@@ -168,14 +168,13 @@ def _targets(program: Program, seen: Evidence) -> str:
     targets = program.call.targets
     if not targets.is_floating_point() or float(targets.abs().max()) <= 1.5:
         return ""
+    deviation, fix = targets.std(0, keepdim=True), "Standardize the targets."
+    new = (targets - targets.mean(0, keepdim=True)) / deviation.where(deviation > 0, 1.0)
     if len(targets.unique()) == 2 and float(targets.min()) == 0:
         top = float(targets.max())
-        program.call = replace(program.call, targets=targets / top)
-        return f"Divide the targets by {top:.4g}."
-    deviation = targets.std(0, keepdim=True)
-    deviation = deviation.where(deviation > 0, 1.0)
-    program.call = replace(program.call, targets=(targets - targets.mean(0, keepdim=True)) / deviation)
-    return "Standardize the targets."
+        new, fix = targets / top, f"Divide the targets by {top:.4g}."
+    program.call = replace(program.call, targets=new)
+    return fix
 
 
 def _column(program: Program, seen: Evidence) -> str:

@@ -1,6 +1,5 @@
 """Find the faults of a program: all checks before training, then a trial, and what mends it; most certain first."""
 
-import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from inspect import isfunction
@@ -15,7 +14,7 @@ from epoch0.diagnosis.faults.evidence import Evidence, Fault, twins
 from epoch0.diagnosis.faults.mend import Mending, mend, ranked
 from epoch0.errors import InputError
 from epoch0.tracing.call import Call, Forward
-from epoch0.tracing.guard import HALF, unchanged
+from epoch0.tracing.guard import HALF, noise_kept, unchanged
 from epoch0.tracing.loss import Loss
 
 CHECKS: list[Callable[[Evidence], Iterator[Fault]]] = [
@@ -165,7 +164,8 @@ def _known(model: nn.Module, data: Any) -> tuple[tuple[Tensor | None, Tensor | N
             f"data={type(data).__name__}; give a DataLoader, a Dataset or a pair of tensors, to be read anew."
         )
     size = getattr(data, "batch_size", None) if isinstance(data, DataLoader) else None
-    with unchanged(model), _streams(data):
+    streams = [getattr(one, "generator", None) for one in (data, getattr(data, "sampler", None))]
+    with unchanged(model), noise_kept(*(one for one in streams if isinstance(one, torch.Generator))):
         pairs = _read(data)
     sides: list[Tensor | None] = [None, None]
     for place, parts in enumerate(zip(*pairs, strict=True)):
@@ -187,15 +187,3 @@ def _read(data: Any) -> list[tuple[Any, Any]]:
         if count >= MOST:
             break
     return pairs
-
-
-@contextlib.contextmanager
-def _streams(data: Any) -> Iterator[None]:
-    """Give the generators of a loader back as they were."""
-    owned = [getattr(one, "generator", None) for one in (data, getattr(data, "sampler", None))]
-    states = [(g, g.get_state()) for g in owned if isinstance(g, torch.Generator)]
-    try:
-        yield
-    finally:
-        for source, state in states:
-            source.set_state(state)

@@ -86,9 +86,7 @@ def cut_off(seen: Evidence) -> Iterator[Fault]:
         kind, fix = "initialization", f"Begin the biases of {seen.first.sunk[0]} at 0: they shut all of its units."
     elif seen.reach is not None and seen.reach.last.name and not bool(seen.reach.output.any()):
         kind, fix = "output activation", "Leave the activation at the end out: it is shut for all examples."
-    elif zero is not None and (
-        seen.after is not None or all(not bool(seen.model.get_parameter(n).any()) for n in stuck)
-    ):
+    elif zero and (seen.after is not None or not any(bool(seen.model.get_parameter(n).any()) for n in stuck)):
         kind, fix = "initialization", f"Draw the weights of {zero}: at zero no gradient passes them."
     elif seen.after is None:
         return  # a zero start would open after a step
@@ -136,9 +134,9 @@ def reads_padding(seen: Evidence) -> Iterator[Fault]:
     much, little = float(apart[~long].mean()), float(apart[long].mean())
     least = 1e-6 * float(seen.quiet[0].double().flatten(1).norm(dim=1).mean())
     if little < 0.3 * much or much < least:
-        message = (
-            f"Texts with more than {float(after.double().mean()):.0f} places of padding after them: their words change "
-            f"the outputs by {little:.1g}, those of longer texts by {much:.1g}, as the padding is read last."
+        message = f"Texts with more than {float(after.double().mean()):.0f} places of padding after them: their words "
+        message += (
+            f"change the outputs by {little:.1g}, those of longer texts by {much:.1g}, as the padding is read last."
         )
         fix = "Pack the sequences (pack_padded_sequence), or pad in front."
         yield Fault("data", "inputs", message, fix, certainty=0.9 if little < max(0.01 * much, least) else 0.7)

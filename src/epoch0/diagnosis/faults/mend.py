@@ -89,8 +89,10 @@ class Mending:
 
     @property
     def sound(self) -> bool:
-        """Whether the program as it is learns, be it slowly."""
-        return self.own.learns or _rising(self.own)
+        """Whether the program as it is learns, be it slowly: in many epochs it then still gains in the second half."""
+        own = self.own
+        half = next(known for step, known in own.curve if 2 * step >= own.steps)
+        return own.learns or (own.steps > STEPS and own.known > RISING and own.known > 1.3 * half)
 
     @property
     def best(self) -> Tried | None:
@@ -127,13 +129,13 @@ def mend(
             seen.stopped = raised(error)
             return None
         tried: list[Tried] = []
-        if Mending(own).sound and not (suspects := _standing(own, suspects)):
+        if (sound := Mending(own).sound) and not (suspects := _standing(own, suspects)):
             return Mending(own)
         many = STEPS if program.call.examples >= FEW else LONG // 5
         length = max(FEWEST, min(many, int(seconds / TRIES / max(own.seconds / own.steps, 1e-9))))
         why, certain = "", {fault.kind for fault in suspects if fault.certainty >= SURE}
         try:
-            for changes in _order(suspects, tried, only=Mending(own).sound):
+            for changes in _order(suspects, tried, only=sound):
                 spent = time.thread_time() - started
                 if spent > seconds:
                     why = f"Further changes: {seconds:.0f} CPU seconds are over; pass seconds= for more."
@@ -160,12 +162,6 @@ def _own(program: Program, suspects: Sequence[Fault], seconds: float) -> Trained
     return own.then(copied.train(many - own.steps, seconds / 4, seed=1))
 
 
-def _rising(own: Trained) -> bool:
-    """Whether a training that had many epochs was only slow."""
-    half = next(known for step, known in own.curve if 2 * step >= own.steps)
-    return own.steps > STEPS and own.known > RISING and own.known > 1.3 * half
-
-
 def _standing(own: Trained, suspects: Sequence[Fault], tried: Sequence[Tried] | None = None) -> Sequence[Fault]:
     """What is still said against a program that learns: what is certain, unless it learns little, or by heart.
 
@@ -184,12 +180,9 @@ def _standing(own: Trained, suspects: Sequence[Fault], tried: Sequence[Tried] | 
 
 def _sooner(own: Trained, changed: Trained) -> bool:
     """Whether a changed copy knows as much in half the steps, and much more than the program then."""
-
-    def then(step: int) -> float:
-        return next(known for later, known in own.curve if later >= step)
-
     early = [(step, known) for step, known in changed.curve if 0 < 2 * step <= own.steps]
-    return any(known >= max(own.known, then(step) + SOONER[1]) for step, known in early)
+    then = [next(known for later, known in own.curve if later >= step) for step, _ in early]
+    return any(known >= max(own.known, before + SOONER[1]) for (_, known), before in zip(early, then, strict=True))
 
 
 def _order(suspects: Sequence[Fault], tried: Sequence[Tried], only: bool) -> Iterator[tuple[Change, ...]]:

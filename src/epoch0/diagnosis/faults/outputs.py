@@ -36,10 +36,8 @@ def last_activation_hides(seen: Evidence) -> Iterator[Fault]:
             return  # the targets are in the range of the outputs, and cost nothing: below that lies no better answer
     name = NAMES.get(found.last.name, found.last.name.lower())
     share = min(1.0, (found.through - found.free) / room)
-    message = (
-        f"Through the {name} at its end the loss can fall to {found.through:.3g} at best, without it to "
-        f"{found.free:.3g}; one answer for all examples has {found.constant:.3g}."
-    )
+    message = f"Through the {name} at its end the loss can fall to {found.through:.3g} at best, without it to "
+    message += f"{found.free:.3g}; one answer for all examples has {found.constant:.3g}."
     if not found.targets.is_floating_point():
         fix = f"The loss takes logits: leave the {name} out."
     elif found.last.name == "Softmax" and not one_hot(found.targets):

@@ -38,8 +38,7 @@ LOOKS = 8  # so often in a training is looked at what the outputs know
 class Trained:
     """What a few steps of a program came to."""
 
-    # pairs of a number of steps and the share of the loss with others' targets that the own ones then take away; NaN
-    # where it cannot be said
+    # steps, and the share of the loss with others' targets that the own ones then take away; NaN where it is no number
     curve: tuple[tuple[int, float], ...]
     losses: tuple[float, ...]  # of each step, as the loop computes them; they end where one is not finite
     held: float | None  # the share at the end for examples that were held out; None without
@@ -160,7 +159,7 @@ class Program:
                 turned = _turned(few, torch.arange(few.examples).roll(1 + place * few.examples // (OTHERS + 1)))
                 other += float(self._loss(turned, raw if few.targets is not None else turned.raw())) / OTHERS
         if not math.isfinite(own) or not math.isfinite(other):
-            return math.nan if not math.isfinite(own) else 1.0
+            return 1.0 if math.isfinite(own) else math.nan
         return (other - own) / max(abs(other), abs(own), 1e-12)
 
 

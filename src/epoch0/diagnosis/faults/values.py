@@ -106,10 +106,8 @@ def label_order(seen: Evidence) -> Iterator[Fault]:
     hits = float((wanted[index] == wanted)[close].double().mean())
     error = (chance * (1 - chance) / int(close.sum())) ** 0.5
     if hits < chance + 2.5 * error and chance < 0.5:
-        message = (
-            f"The nearest neighbour of an example has its class in {hits:.0%} of {int(close.sum())} cases, as often as "
-            f"drawn labels would ({chance:.0%})."
-        )
+        message = f"The nearest neighbour of an example has its class in {hits:.0%} of {int(close.sum())} cases, as "
+        message += f"often as drawn labels would ({chance:.0%})."
         yield Fault("labels", "targets", message, "See that inputs and targets are in the same order.", certainty=0.75)
 
 
@@ -121,10 +119,8 @@ def first_loss(seen: Evidence) -> Iterator[Fault]:
     size = float(found.output.square().mean().sqrt())
     if found.targets.is_floating_point() or size < FIRST or seen.first.size_in > LARGE:
         return  # the scale of the inputs says it
-    message = (
-        f"The first loss is {found.now:.3g}, one answer for all examples has {found.constant:.3g}: the outputs are of "
-        f"size {size:.3g} before any step."
-    )
+    message = f"The first loss is {found.now:.3g}, one answer for all examples has {found.constant:.3g}: the outputs "
+    message += f"are of size {size:.3g} before any step."
     yield Fault("initialization", "model", message, DRAW_SMALLER, certainty=0.75)
 
 
