@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from inspect import isfunction
+from inspect import isfunction, signature
 from typing import Any
 
 import torch
@@ -17,13 +17,15 @@ from epoch0.tracing.call import Call, Forward
 from epoch0.tracing.guard import HALF, noise_kept, unchanged
 from epoch0.tracing.loss import Loss
 
-CHECKS: list[Callable[[Evidence], Iterator[Fault]]] = [
+CHECKS: list[Callable[..., Iterator[Fault]]] = [
     check
     for family in (gradients, outputs, updates, values)
     for name, check in vars(family).items()
     if isfunction(check) and check.__module__ == family.__name__ and not name.startswith("_")
 ]
-"""The table of checks: all public functions of these modules, in order."""
+"""The table of checks: all public functions of these modules, in order.
+
+Each gets what its parameters are called, ``seen`` or an attribute of it, and is not asked where one of them is None."""
 
 MOST = 1000  # so many examples of the data are looked at
 
@@ -110,7 +112,8 @@ def suspects(seen: Evidence) -> tuple[tuple[Fault, ...], tuple[str, ...]]:
     with unchanged(seen.model):
         for check in CHECKS:
             try:
-                found += check(seen)
+                parts = [seen if name == "seen" else getattr(seen, name) for name in signature(check).parameters]
+                found += [] if any(part is None for part in parts) else check(*parts)
             except Exception as error:  # a check may not take the report down with it
                 failed.append(f"{check.__name__.replace('_', ' ')} could not be looked at ({type(error).__name__})")
     best: dict[tuple[str, str], Fault] = {}

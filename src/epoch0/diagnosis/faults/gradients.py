@@ -6,16 +6,16 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor, nn
 
-from epoch0.diagnosis.faults.evidence import CERTAIN, DRAW_SMALLER, Evidence, Fault, affine, padding_after
+from epoch0.diagnosis.faults.evidence import CERTAIN, DRAW_SMALLER, After, Evidence, Fault, Pass, affine, padding_after
+from epoch0.diagnosis.faults.reach import Reach
 
 UNCUT = "Take out .data, .detach(), .item(), new tensors, numpy and no_grad between inputs and loss."
 
 FLAT = 0.9  # from this share of a hidden layer's values on its activation is saturated
 
 
-def first_not_finite(seen: Evidence) -> Iterator[Fault]:
+def first_not_finite(first: Pass) -> Iterator[Fault]:
     """The first module that makes NaN or infinity, the loss that does, or the gradient."""
-    first = seen.first
     name = next((name for name, _, finite in first.ran if not finite), None)
     if name is not None:
         fix = "Look for a logarithm, root or division at 0 there, or weights that are too large."
@@ -39,24 +39,22 @@ def first_not_finite(seen: Evidence) -> Iterator[Fault]:
         yield Fault("loss" if mine else "gradient flow", "loss" if mine else bad[0], message, fix, certainty=0.9)
 
 
-def perfect_answer(seen: Evidence) -> Iterator[Fault]:
+def perfect_answer(seen: Evidence, reach: Reach) -> Iterator[Fault]:
     """A loss that is NaN or infinite once the last activation is saturated in the single precision of the model."""
-    found, out = seen.reach, seen.first.output
-    if found is None or found.last.name not in ("Sigmoid", "Softmax") or out is None:
+    if reach.last.name not in ("Sigmoid", "Softmax") or (out := seen.first.output) is None:
         return
-    inner = torch.Size((len(found.targets), *found.last.shape[1:]))
+    inner = torch.Size((len(reach.targets), *reach.last.shape[1:]))
     sign = torch.where(torch.arange(inner.numel()).reshape(inner) % 2 == 0, 1.0, -1.0)
     for strong in (200 * sign, -200 * sign):
-        sure = found.last.apply(strong.to(out)).reshape(found.output.shape)
-        if not bool(torch.isfinite(seen.loss_of(sure, found.targets))):
+        sure = reach.last.apply(strong.to(out)).reshape(reach.output.shape)
+        if not bool(torch.isfinite(seen.loss_of(sure, reach.targets))):
             message = "The loss is no number once an output is exactly 0 or 1."
             yield Fault("loss", "loss", message, "Use a loss of logits, or clamp the probabilities.", certainty=0.55)
             return
 
 
-def cut_off(seen: Evidence) -> Iterator[Fault]:
+def cut_off(seen: Evidence, first: Pass) -> Iterator[Fault]:
     """Parameters that ran and get no gradient, or exactly none before and after the steps."""
-    first = seen.first
     if first.loss is None or not bool(first.loss.isfinite()):
         return
     if not first.loss.requires_grad:
@@ -82,8 +80,8 @@ def cut_off(seen: Evidence) -> Iterator[Fault]:
     gone = next((n for n, m, _ in first.ran if isinstance(m, nn.modules.dropout._DropoutNd) and m.p >= 1), None)
     if gone is not None:
         kind, fix = "regularization", f"Dropout '{gone}' leaves nothing: p is the share that is dropped, not kept."
-    elif seen.first.sunk:
-        kind, fix = "initialization", f"Begin the biases of {seen.first.sunk[0]} at 0: they shut all of its units."
+    elif first.sunk:
+        kind, fix = "initialization", f"Begin the biases of {first.sunk[0]} at 0: they shut all of its units."
     elif seen.reach is not None and seen.reach.last.name and not bool(seen.reach.output.any()):
         kind, fix = "output activation", "Leave the activation at the end out: it is shut for all examples."
     elif zero and (seen.after is not None or not any(bool(seen.model.get_parameter(n).any()) for n in stuck)):
@@ -94,13 +92,13 @@ def cut_off(seen: Evidence) -> Iterator[Fault]:
     yield Fault(kind, stuck[0], message, fix, certainty=0.9)
 
 
-def norm_of_one(seen: Evidence) -> Iterator[Fault]:
+def norm_of_one(first: Pass) -> Iterator[Fault]:
     """A layer norm over a single number makes it a constant."""
-    norms = [n for n, m, _ in seen.first.ran if isinstance(m, nn.LayerNorm) and math.prod(m.normalized_shape) == 1]
+    norms = [n for n, m, _ in first.ran if isinstance(m, nn.LayerNorm) and math.prod(m.normalized_shape) == 1]
     for name in norms[:1]:
         message = f"'{name}' is a layer norm over one number, which it makes a constant."
         kind, fix = "architecture", "Give each place more features: an embedding first."
-        if name == seen.first.last:
+        if name == first.last:
             kind, fix = "normalization", "Leave it out."
         yield Fault(kind, name, message, fix, certainty=CERTAIN)
 
@@ -142,11 +140,9 @@ def reads_padding(seen: Evidence) -> Iterator[Fault]:
         yield Fault("data", "inputs", message, fix, certainty=0.9 if little < max(0.01 * much, least) else 0.7)
 
 
-def twins(seen: Evidence) -> Iterator[Fault]:
+def twins(seen: Evidence, after: After) -> Iterator[Fault]:
     """Units of hidden layers that have the same weights, and still have them after the steps."""
-    if seen.after is None:
-        return
-    layers = [(n, m) for n, m in seen.after.model.named_modules() if isinstance(m, nn.Linear | nn.Conv1d | nn.Conv2d)]
+    layers = [(n, m) for n, m in after.model.named_modules() if isinstance(m, nn.Linear | nn.Conv1d | nn.Conv2d)]
     found = [
         name
         for name, module in layers[:-1]
@@ -165,24 +161,20 @@ def _alike(weight: Tensor) -> bool:
     return float((apart <= 1e-4 * float(flat.abs().max())).double().mean()) > 0.5
 
 
-def saturated(seen: Evidence) -> Iterator[Fault]:
+def saturated(first: Pass) -> Iterator[Fault]:
     """Hidden sigmoids or tanhs nearly all of whose values are at their ends, where they have no slope."""
-    flat = [name for name, share in seen.first.flat.items() if share > FLAT and name != seen.first.last]
+    flat = [name for name, share in first.flat.items() if share > FLAT and name != first.last]
     for name in flat[:1]:
-        share = seen.first.flat[name]
-        message = f"{share:.0%} of what '{name}' returns is at the ends of its range, where it has no slope."
+        message = f"{first.flat[name]:.0%} of what '{name}' returns is at the ends of its range, where it has no slope."
         kind, where, fix = "initialization", name, DRAW_SMALLER
-        if seen.first.size_in > 3:
+        if first.size_in > 3:
             kind, where, fix = "input scale", "inputs", "Standardize each input over the training examples."
         yield Fault(kind, where, message, fix, certainty=0.7)
 
 
-def examples_mix(seen: Evidence) -> Iterator[Fault]:
+def examples_mix(seen: Evidence, quiet: tuple[Tensor, Tensor]) -> Iterator[Fault]:
     """Without noise, an example's output that changes with another example's input."""
-    both = seen.quiet
-    if both is None or seen.exchanged is None:
-        return
-    one, two = both
+    one, two = quiet
     if one.shape != two.shape or len(one) != seen.call.examples or (one.dim() == 2 and one.shape[1] == len(one)):
         return
     inner, size = (one[1:-1] - two[1:-1]).double().abs().amax(), one.double().abs().amax()
@@ -193,18 +185,15 @@ def examples_mix(seen: Evidence) -> Iterator[Fault]:
         yield Fault("shapes", "outputs", message, fix, certainty=0.93)
 
 
-def inputs_ignored(seen: Evidence) -> Iterator[Fault]:
+def inputs_ignored(seen: Evidence, after: After, quiet: tuple[Tensor, Tensor]) -> Iterator[Fault]:
     """Without noise, outputs that do not change with their own input, also after the steps."""
-    after = seen.after
-    if after is None or after.quiet is None or seen.quiet is None or seen.exchanged is None:
-        return
-    if not all(bool(o.isfinite().all()) for o in after.quiet):
+    if after.quiet is None or not all(bool(o.isfinite().all()) for o in after.quiet):
         return
     if padding_after(seen.call.batch, seen.model) is not None:
         return  # it may have forgotten them
     tokens = isinstance(seen.call.batch, Tensor) and not seen.call.batch.is_floating_point()
     least = 1e-6 if tokens else 0.0  # a sum over as many other tokens may be rounded otherwise
-    for one, two in (seen.quiet, after.quiet):
+    for one, two in (quiet, after.quiet):
         apart = (one - two).double()[[0, -1]].abs().max()
         if len(one) != seen.call.examples or float(apart) > least * float(one.double().abs().max()):
             return

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from epoch0.diagnosis.faults.evidence import CERTAIN, Evidence, Fault, Loop, rate_of
+from epoch0.diagnosis.faults.evidence import CERTAIN, After, Evidence, Fault, Loop, rate_of
 
 LARGE, SMALL = 0.12, 1e-4
 """Sizes of a step relative to its weights, the median over the weights, beyond which a rate is too high or too low."""
@@ -49,19 +49,18 @@ def coverage(seen: Evidence) -> Iterator[Fault]:
         yield Fault("learning rate", "optimizer", "The learning rate is 0.", "Give a rate above 0.", certainty=CERTAIN)
 
 
-def uphill(seen: Evidence) -> Iterator[Fault]:
+def uphill(after: After) -> Iterator[Fault]:
     """The first step goes along the gradient instead of against it."""
-    after = seen.after
-    if after is None or math.isnan(after.towards) or after.towards < 0.05:
+    if math.isnan(after.towards) or after.towards < 0.05:
         return
     message = f"The first step goes up the gradient (cosine {after.towards:.2f})."
     fix = "Look at the sign of the update: a gradient negated, or maximize=True."
     yield Fault("update", "step", message, fix, certainty=0.97)
 
 
-def loop_body(seen: Evidence) -> Iterator[Fault]:
+def loop_body(seen: Evidence, after: After) -> Iterator[Fault]:
     """The owner's loop body: its order, gradients that add up, another loss, another mode."""
-    loop = seen.after.loop if seen.after is not None else []
+    loop = after.loop
     if len(loop) < 3:
         return
     yield from _renumbered(loop)
@@ -113,8 +112,6 @@ def _renumbered(loop: Sequence[Loop]) -> Iterator[Fault]:
 
 def _penalty(seen: Evidence, first: Loop) -> Iterator[Fault]:
     """A penalty of the weights, added to the loss in the loop body, that pulls harder than the loss."""
-    if seen.after is None:
-        return
     names = [n for n in first.wanted if n in first.left and first.wanted[n].dim() > 1]
     more = [(first.left[n] - first.wanted[n]).double().flatten() for n in names]
     slope, pull = _length(first.wanted[n] for n in names), _length(more)
@@ -129,10 +126,9 @@ def _penalty(seen: Evidence, first: Loop) -> Iterator[Fault]:
         yield Fault("regularization", "step", message, "Divide its factor by 1,000.", certainty=0.93)
 
 
-def not_moved(seen: Evidence) -> Iterator[Fault]:
+def not_moved(seen: Evidence, after: After) -> Iterator[Fault]:
     """Weights that the loss pulls at and the optimizer holds, and that the owner's loop body alone does not move."""
-    after = seen.after
-    if seen.step is None or after is None or not any(one.moved for one in after.loop):
+    if not any(one.moved for one in after.loop):
         return
     pulled = [one.wanted for one in after.loop if one.wanted]
     still = [n for n in after.still if all(n in wanted and bool(wanted[n].any()) for wanted in pulled)]
@@ -142,10 +138,9 @@ def not_moved(seen: Evidence) -> Iterator[Fault]:
         yield Fault("gradient flow", "step", message, fix, certainty=0.92)
 
 
-def too_far(seen: Evidence) -> Iterator[Fault]:
+def too_far(seen: Evidence, after: After) -> Iterator[Fault]:
     """Steps so large that the loss rises, the gradient dies or the weights are replaced; and why they are so large."""
-    after = seen.after
-    if after is None or after.towards > 0.05 or seen.first.loss is None:
+    if after.towards > 0.05 or seen.first.loss is None:
         return
     floor = seen.reach.constant if seen.reach is not None else -math.inf
     worse = not math.isfinite(after.after) or after.after > RISE * max(after.before, floor, 0) + 1e-9
@@ -181,10 +176,9 @@ def too_far(seen: Evidence) -> Iterator[Fault]:
     yield Fault("learning rate", "optimizer", f"At a rate of {rate:.2g} {what}.", fix, certainty=0.85)
 
 
-def too_short(seen: Evidence) -> Iterator[Fault]:
+def too_short(seen: Evidence, after: After) -> Iterator[Fault]:
     """Steps so small that nothing happens: the rate, or targets that are far away."""
-    after = seen.after
-    if after is None or not math.isfinite(after.after) or not after.sizes:
+    if not math.isfinite(after.after) or not after.sizes:
         return
     if not any(g is not None and bool(g.any()) for g in seen.first.gradients.values()):
         return
