@@ -160,7 +160,7 @@ def checkup(
 
     def searched() -> Found:
         if program is None:
-            return NOTHING
+            return Found((), ("Faults of the program: pass its optimizer=, and data= or step= if you have them.",), 0)
         say("faults", 0.0)
         seen = suspects(program)
         left = 0.0 if trial is False else max(seconds - (time.process_time() - started), seconds / 3)
@@ -262,9 +262,6 @@ LAYERS_ONLY = (
     "What a step does to the outputs, the rates it stands, a trial and the curvature: they need all weights at once.",
     "The size of an optimizer's step in each layer: without a step there is no rate for it.",
 )
-
-
-NOTHING = Found((), ("Faults of the program: pass its optimizer=, and data= or step= if you have them.",), 0)
 
 
 def _unknown(call: Call) -> Signs:

@@ -244,6 +244,7 @@ class _Run:
         self.several: int | None = None  # how many things a block returns, where it is a tuple
         self.travel = Travel(directions, 1 if directions == 2 else directions, seed)
         self.source = generator(seed, 0x616C)
+        self.sources = [self.source, *self.travel.fresh, *self.travel.back]
         self.coarse = any(p.dtype in HALF for p in call.model.parameters())
         labelled = isinstance(call.batch, Mapping) and any(call.batch.get(key) is not None for key in LABELS)
         self.has_loss = labelled or call.targets is not None
@@ -337,17 +338,14 @@ class _Run:
     def state(self) -> dict[str, Any]:
         """All that the next block needs beside the pieces."""
         kept = {key: vars(self)[key] for key in OWN} | {key: vars(self.travel)[key] for key in TRAVELS}
-        return {**kept, "sources": [s.get_state() for s in self._sources()]}
+        return {**kept, "sources": [source.get_state() for source in self.sources]}
 
     @state.setter
     def state(self, kept: Mapping[str, Any]) -> None:
-        for source, state in zip(self._sources(), kept["sources"], strict=True):
+        for source, state in zip(self.sources, kept["sources"], strict=True):
             source.set_state(state)
         vars(self).update({key: kept[key] for key in OWN})
         vars(self.travel).update({key: kept[key] for key in TRAVELS})
-
-    def _sources(self) -> list[torch.Generator]:
-        return [self.source, *self.travel.fresh, *self.travel.back]
 
     def key(self, weights: Path | None) -> str:
         """What the numbers depend on: the model, its files and code, the batch, the settings."""
@@ -386,40 +384,17 @@ class _Run:
         return replace(piece, gains=after, rows=tuple(rows))
 
 
-class _Kept:
-    """One file in the user's cache folder with what is known of a run that was stopped; a later run writes over it.
+RECORDS = (Piece, Gain, LayerGain, Row, Signals, Part, PartCheckup)
 
-    Only plain numbers, tensors and the records of this package are read from it.
-    """
 
-    RECORDS = (Piece, Gain, LayerGain, Row, Signals, Part, PartCheckup)
-
-    def __init__(self, key: str) -> None:
-        self.key, self.path, self.last = key, cache_folder() / "streaming.pt", time.monotonic()
-
-    def load(self) -> dict[str, Any] | None:
-        """The state of a run that was stopped, if it was this one."""
-        try:
-            with torch.serialization.safe_globals([*self.RECORDS]):
-                found: dict[str, Any] = torch.load(self.path, weights_only=True)
-        except (OSError, RuntimeError, pickle.UnpicklingError, EOFError, TypeError, AttributeError):
-            return None
-        return found if isinstance(found, dict) and found.get("key") == self.key else None
-
-    def save(self, state: dict[str, Any]) -> None:
-        """Write it, unless that was done lately."""
-        if time.monotonic() - self.last < EACH:
-            return
-        whole = io.BytesIO()
-        torch.save({**state, "key": self.key}, whole)
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomic(self.path, whole.getvalue())
-        self.last = time.monotonic()
-
-    def remove(self) -> None:
-        """The run has come to its end."""
-        if self.load() is not None:
-            self.path.unlink(missing_ok=True)
+def _kept(path: Path, key: str) -> dict[str, Any] | None:
+    """What a run that was stopped left in a file, if it was this one: plain numbers, tensors, records of ours."""
+    try:
+        with torch.serialization.safe_globals([*RECORDS]):
+            found: dict[str, Any] = torch.load(path, weights_only=True)
+    except (OSError, RuntimeError, pickle.UnpicklingError, EOFError, TypeError, AttributeError):
+        return None
+    return found if isinstance(found, dict) and found.get("key") == key else None
 
 
 def stream(
@@ -429,16 +404,16 @@ def stream(
     """Measure the layers of a model block by block, forward and back.
 
     Of a model on the meta device what is known is kept in the user's cache folder twice a minute until the end; killed
-    and called again, it goes on at the block where it was, which the notes say. ``targets`` makes them up from the
-    outputs where there are none; ``weights`` is a folder of safetensors, or one file. An InputError names what is in
-    the way.
+    and called again, it goes on at the block where it was, which the notes say; another run writes over it. ``targets``
+    makes them up from the outputs where there are none; ``weights`` is a folder of safetensors, or one file. An
+    InputError names what is in the way.
     """
     run = _Run(call, directions, seed, batch_norm, targets, weights)
     count, names, pieces = run.count, [group[0] for group in run.stack.blocks], list[Piece]()
     ways = [("forward", index) for index in range(count)] + [("back", index) for index in reversed(range(count - 1))]
     keeps = run.weights.fresh and call.criterion is None and call.forward is None  # no function can be told apart
-    kept, done = _Kept(run.key(weights)) if keeps else None, 0
-    if kept is not None and (state := kept.load()) is not None:
+    key, path, last, done = run.key(weights) if keeps else "", cache_folder() / "streaming.pt", time.monotonic(), 0
+    if keeps and (state := _kept(path, key)) is not None:
         pieces, notes[:], run.state, done = state["pieces"], state["notes"], state, state["done"]
         notes.append(f"Of a run that was stopped {done} of {len(ways)} steps were there.")
     with run.weights.put_away():
@@ -449,10 +424,14 @@ def stream(
                 pieces.append(run.forward(index))
             else:
                 pieces[index] = run.back(index, pieces[index])
-            if kept is not None:
-                kept.save({**run.state, "pieces": pieces, "notes": notes, "done": step + 1})
-    if kept is not None:
-        kept.remove()
+            if keeps and time.monotonic() - last >= EACH:
+                whole = io.BytesIO()
+                torch.save({**run.state, "pieces": pieces, "notes": notes, "done": step + 1, "key": key}, whole)
+                path.parent.mkdir(parents=True, exist_ok=True)
+                write_atomic(path, whole.getvalue())
+                last = time.monotonic()
+    if keeps and _kept(path, key) is not None:
+        path.unlink(missing_ok=True)
     return joined(pieces, type(call.model).__name__)
 
 

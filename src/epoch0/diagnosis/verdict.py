@@ -196,17 +196,17 @@ def trial_numbers(trained: Sequence[Run], optimizer: Optimizer) -> dict[str, flo
     Of Adam's it is read beside SGD, too, whether the examples can be told apart: SGD is slower at it.
     """
     runs, adam = ([run for run in trained if run.optimizer == kind] for kind in (optimizer, "adam"))
+
+    def learned(some: Sequence[Run]) -> float:
+        return max((min(_odds(run.known), _odds(run.known_seen) - 1) for run in some), default=-1.0)
+
     return {
         "known": _odds(max((run.known for run in runs if run.known is not None), default=None)),
         "known seen": _odds(max((run.known_seen for run in runs if run.known_seen is not None), default=None)),
         "fell": _odds(_clipped(max((run.drop for run in runs), default=0.0), 0, 1)),
-        "learned": _learned(runs),
-        "learned by adam": _learned(adam),
+        "learned": learned(runs),
+        "learned by adam": learned(adam),
     }
-
-
-def _learned(runs: Sequence[Run]) -> float:
-    return max((min(_odds(run.known), _odds(run.known_seen) - 1) for run in runs), default=-1.0)
 
 
 def probability(optimizer: Optimizer, numbers: Mapping[str, float], level: str) -> float:

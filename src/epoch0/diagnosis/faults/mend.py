@@ -43,19 +43,19 @@ BY_HEART = (0.15, 0.06, 200)
 """What the outputs know of the examples of a training, at least, and of held-out ones, at most, and how many these are,
 at least, where it is learned by heart: none of 250 mended programs does."""
 
-PLACES = "See that what tells the targets reaches the outputs: places, order, the state before."
+WHAT_TELLS = "See that what tells the targets reaches the outputs: places, order, the state before."
 HEART = (
     Fault("labels", "targets", "", "See that inputs and targets belong together, row by row.", "trial", 0.45),
     Fault("data", "inputs", "", "See that all examples are made in the same way, and are enough.", "trial", 0.4),
-    Fault("architecture", "model", "", PLACES, "trial", 0.35),
+    Fault("architecture", "model", "", WHAT_TELLS, "trial", 0.35),
 )
 """What is said where a program learns its examples and nothing that holds for others."""
 
 TERMS = "Look at the terms of the loss, one against the other, and at what it is an average of."
-ENOUGH_TOLD = "See that the targets can be told from the inputs, and that the network is large enough."
+LARGE_ENOUGH = "See that the targets can be told from the inputs, and that the network is large enough."
 UNEXPLAINED = (
     Fault("loss", "loss", "", TERMS, "trial", 0.15),
-    Fault("architecture", "model", "", ENOUGH_TOLD, "trial", 0.15),
+    Fault("architecture", "model", "", LARGE_ENOUGH, "trial", 0.15),
 )
 """The same where it learns nothing, and none of the changes mends it, or only hardly."""
 
@@ -95,10 +95,14 @@ class Mending:
         return own.learns or (own.steps > STEPS and own.known > RISING and own.known > 1.3 * half)
 
     @property
+    def mended(self) -> list[Tried]:
+        """What mends it, the simplest and best first."""
+        return sorted((one for one in self.tried if one.mends), key=lambda one: (len(one.fixes), -one.trained.known))
+
+    @property
     def best(self) -> Tried | None:
-        """What mended it most simply and best; None where nothing did."""
-        mended = [one for one in self.tried if one.mends]
-        return min(mended, key=lambda one: (len(one.fixes), -one.trained.known), default=None)
+        """The first of these; None where nothing mends it."""
+        return next(iter(self.mended), None)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data: the curve of the program and of each change, and what was changed."""
@@ -237,8 +241,8 @@ def ranked(suspects: Sequence[Fault], done: Mending | None) -> tuple[Fault, ...]
     if done is None:
         return tuple(suspects)
     best: dict[str, Tried] = {}
-    for one in sorted(done.tried, key=lambda one: (len(one.changes), -_worth(one))):
-        for kind in one.kinds if one.mends else ():
+    for one in done.mended:
+        for kind in one.kinds:
             best.setdefault(kind, one)
     suspects = _standing(done.own, suspects, done.tried) if done.sound else suspects
     could = {one.kinds[0] for one in done.tried}

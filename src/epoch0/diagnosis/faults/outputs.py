@@ -49,11 +49,6 @@ def last_activation_hides(reach: Reach) -> Iterator[Fault]:
         yield Fault("target scale", "targets", message, fix, certainty=0.5)
 
 
-def _shares(outputs: Tensor) -> bool:
-    """Whether each row is shares of a whole already, as a softmax of one's own makes them."""
-    return outputs.dim() > 1 and float(outputs.min()) >= 0 and bool(((outputs.sum(1) - 1).abs() < 1e-4).all())
-
-
 def table_of_examples(seen: Evidence) -> Iterator[Fault]:
     """A row and a column of all examples, of which broadcasting makes a table."""
     if seen.first.tables:
@@ -73,7 +68,9 @@ def one_answer_is_best(seen: Evidence, reach: Reach) -> Iterator[Fault]:
     numbers = f"One answer for all examples has a loss of {reach.constant:.3g}, the best of all {reach.free:.3g}"
     varied = bool((reach.targets != reach.targets[:1]).any())
     classes = not reach.targets.is_floating_point() or one_hot(reach.targets)
-    if seen.first.tables or (varied and classes and _shares(reach.output)):
+    out = reach.output
+    shares = out.dim() > 1 and float(out.min()) >= 0 and bool(((out.sum(1) - 1).abs() < 1e-4).all())
+    if seen.first.tables or (varied and classes and shares):
         return  # said already; and the logarithm of shares has its bound in the model, which free outputs do not have
     if varied and reach.output.shape != reach.targets.shape and reach.output.numel() == reach.targets.numel():
         shapes = f"outputs {_shape(reach.output)} with targets {_shape(reach.targets)}"
