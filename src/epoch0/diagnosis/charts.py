@@ -36,7 +36,7 @@ class Series:
 
 def log_chart(
     series: Sequence[Series],
-    positions: Sequence[str],
+    positions: Sequence[str] | None,
     title: str,
     x_label: str,
     y_label: str,
@@ -44,7 +44,9 @@ def log_chart(
     reference: float | None = None,
     decades: float = 0.4,
 ) -> str:
-    """A chart with one position a layer and a logarithmic value axis, as one ``<svg>`` element."""
+    """A chart with positions, by default 1, 2, 3, and a logarithmic value axis, as one ``<svg>`` element."""
+    if positions is None:
+        positions = [str(place) for place in range(1, 1 + max(len(one.values) for one in series))]
     area = _Area(len(positions), *_range(series, reference, decades))
     title = f"{title}, logarithmic"
     parts = [

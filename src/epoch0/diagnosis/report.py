@@ -103,19 +103,14 @@ def _carried(checkup: Mapping[str, Any], key: str) -> list[float | None]:
 
 
 def _norms(series: Sequence[Series], what: str, label: str) -> str:
-    stations = ["in", *_numbers(len(series[0].values) - 1)]
+    stations = ["in", *map(str, range(1, len(series[0].values)))]
     title = f"Norms of carried {what}"
     return log_chart(series, stations, title, "after layer", f"{label}, over its start", reference=1.0, decades=2.0)
 
 
-def _numbers(count: int) -> list[str]:
-    return [str(i) for i in range(1, count + 1)]
-
-
 def _gains(series: Sequence[Series], when: str = "") -> str:
     title = f"The local gain chi of every layer{when}, with the line at 1"
-    numbers = _numbers(len(series[0].values))
-    return log_chart(series, numbers, title, "layer", "local gain χ", reference=1.0, decades=1.0)
+    return log_chart(series, None, title, "layer", "local gain χ", reference=1.0, decades=1.0)
 
 
 def _trials(trial: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -134,9 +129,8 @@ def _trials(trial: Mapping[str, Any]) -> list[dict[str, Any]]:
             last = [loss for loss in run["losses"][-10:] if loss is not None]
             end = sum(last) / len(last) if last and run["losses"][-1] is not None else None
             shown.append({**run, "style": f"rate{place}", "end": end})
-        steps = _numbers(max(len(run["losses"]) for run in runs))
         title = f"Loss of the trial with {NAMES[optimizer]} at every step, one line a learning rate"
-        chart = log_chart(series, steps, title, "step", label, reference=line, decades=0.5)
+        chart = log_chart(series, None, title, "step", label, reference=line, decades=0.5)
         found.append({"optimizer": optimizer, "chart": chart, "runs": shown})
     return found
 
@@ -170,10 +164,10 @@ def _densities(*checkups: Mapping[str, Any]) -> str:
     if len(found) == 1:
         expected = [row["predicted"] for row in found[0]["layers"]]
         series.insert(0, Series("expected", "predicted", expected, marker="none"))
-    sparsity, numbers = found[-1]["sparsity"], _numbers(len(found[-1]["layers"]))
+    sparsity = found[-1]["sparsity"]
     title = f"Fraction of the weights kept of each layer at sparsity {sparsity:g}"
     where = "weights, in order of the table"
-    return log_chart(series, numbers, title, where, "fraction kept", reference=1 - sparsity, decades=1.0)
+    return log_chart(series, None, title, where, "fraction kept", reference=1 - sparsity, decades=1.0)
 
 
 def page(checkup: Mapping[str, Any], after: Mapping[str, Any] | None = None, changed: Sequence[str] = ()) -> str:

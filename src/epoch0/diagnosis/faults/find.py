@@ -168,25 +168,20 @@ def _known(model: nn.Module, data: Any) -> tuple[tuple[Tensor | None, Tensor | N
         )
     size = getattr(data, "batch_size", None) if isinstance(data, DataLoader) else None
     streams = [getattr(one, "generator", None) for one in (data, getattr(data, "sampler", None))]
+    single = isinstance(data, Dataset) and not isinstance(data, IterableDataset)
+    pairs, count = list[tuple[Any, Any]](), 0
     with unchanged(model), noise_kept(*(one for one in streams if isinstance(one, torch.Generator))):
-        pairs = _read(data)
+        for item in (data[i] for i in range(min(MOST, len(data)))) if single else data:
+            if not isinstance(item, tuple | list) or len(item) != 2:
+                break
+            one = [torch.as_tensor(part) if isinstance(part, int | float | Tensor) else None for part in item]
+            one = [None if part is None else part[None] if single else part for part in one]
+            pairs.append((one[0], one[1]))
+            count += 1 if single else next((len(p) for p in one if p is not None and p.dim()), 1)
+            if count >= MOST:
+                break
     sides: list[Tensor | None] = [None, None]
     for place, parts in enumerate(zip(*pairs, strict=True)):
         if all(isinstance(part, Tensor) and part.shape[1:] == parts[0].shape[1:] for part in parts):
             sides[place] = torch.cat(parts)[:MOST]
     return (sides[0], sides[1]), size if isinstance(size, int) else None
-
-
-def _read(data: Any) -> list[tuple[Any, Any]]:
-    single = isinstance(data, Dataset) and not isinstance(data, IterableDataset)
-    pairs, count = list[tuple[Any, Any]](), 0
-    for item in (data[i] for i in range(min(MOST, len(data)))) if single else data:
-        if not isinstance(item, tuple | list) or len(item) != 2:
-            return pairs
-        one = [torch.as_tensor(part) if isinstance(part, int | float | Tensor) else None for part in item]
-        one = [None if part is None else part[None] if single else part for part in one]
-        pairs.append((one[0], one[1]))
-        count += 1 if single else next((len(p) for p in one if p is not None and p.dim()), 1)
-        if count >= MOST:
-            break
-    return pairs

@@ -120,22 +120,21 @@ def one_linear_map(seen: Evidence) -> Iterator[Fault]:
         yield Fault("hidden activation", "model", message, fix, certainty=0.9 if len(layers) > 2 else 0.6)
 
 
-def reads_padding(seen: Evidence) -> Iterator[Fault]:
+def reads_padding(seen: Evidence, quiet: tuple[Tensor, Tensor]) -> Iterator[Fault]:
     """Recurrent layers whose outputs hardly know the words of a text with much padding after it."""
     tokens, after = seen.call.batch, padding_after(seen.call.batch, seen.model)
-    if after is None or seen.quiet is None:
+    if after is None:
         return
     words = torch.arange(tokens.shape[1]) < tokens.shape[1] - torch.maximum(after, after.roll(1))[:, None]
     other = torch.where(words.to(tokens.device), tokens.roll(1, 0), tokens)
-    apart = (seen.quietly(seen.model, other) - seen.quiet[0]).double().flatten(1).norm(dim=1)
+    apart = (seen.quietly(seen.model, other) - quiet[0]).double().flatten(1).norm(dim=1)
     long = after > after.double().mean()
     much, little = float(apart[~long].mean()), float(apart[long].mean())
-    least = 1e-6 * float(seen.quiet[0].double().flatten(1).norm(dim=1).mean())
+    least = 1e-6 * float(quiet[0].double().flatten(1).norm(dim=1).mean())
     if little < 0.3 * much or much < least:
         message = f"Texts with more than {float(after.double().mean()):.0f} places of padding after them: their words "
-        message += (
-            f"change the outputs by {little:.1g}, those of longer texts by {much:.1g}, as the padding is read last."
-        )
+        message += f"change the outputs by {little:.1g}, those of longer texts by {much:.1g}, as the padding is read "
+        message += "last."
         fix = "Pack the sequences (pack_padded_sequence), or pad in front."
         yield Fault("data", "inputs", message, fix, certainty=0.9 if little < max(0.01 * much, least) else 0.7)
 
