@@ -94,8 +94,7 @@ class Step:
     finite: bool = False  #: whether outputs and loss were finite before and after
     #: whether derivatives were taken from differences and the second look only where the first could not do
     quick: bool = False
-    #: among how many outputs the loss chooses, as far as the pull on them shows; 1 for values to be met
-    classes: float = 1.0
+    classes: float = 1.0  #: among how many outputs the loss chooses, as the pull on them shows; 1 for values
     used: int = 0  #: examples that this is from, where there are enough half of them of the step and half held out
     examples: int = 0  #: of a step from all of the batch
     seconds: float = 0.0  #: CPU seconds of a forward and backward pass over as many, estimated

@@ -85,8 +85,7 @@ class Trial:
     batch: int  #: examples a step
     held_out: int  #: examples held out of training
     seconds: float  #: CPU seconds it took
-    #: loss of the best answer that is the same for all examples, None where it is not known
-    constant: float | None = None
+    constant: float | None = None  #: loss of the best answer that is the same for all, None where it is not known
 
     def of(self, optimizer: Optimizer) -> list[Run]:
         """The runs of one optimizer."""

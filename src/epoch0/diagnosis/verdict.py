@@ -51,8 +51,7 @@ NAMES: dict[str, str] = {"adam": "Adam", "sgd": "SGD with momentum", "yours": "y
 class PhaseEstimate:
     """The phase of a network, with the mean gain a layer and its confidence interval."""
 
-    #: 'ordered' (chi < 1), 'critical' (1 lies inside the interval), 'chaotic' (chi > 1), or 'unknown' when no layer has
-    #: a positive gain
+    #: 'ordered' (chi < 1), 'critical' (1 is in the interval), 'chaotic' (chi > 1) or 'unknown': no gain is positive
     phase: Phase = "unknown"
     chi: float = math.nan  #: geometric mean of the layers' gains
     low: float = math.nan  #: lower end of the 95 % interval of chi
@@ -82,8 +81,7 @@ def estimate_phase(gains: Sequence[float], errors: Sequence[float]) -> PhaseEsti
 class CumulativeGain:
     """What the depth does to a norm, carried from end to end."""
 
-    #: S, twice the natural logarithm of the change of the norm; NaN where there is nothing to compare
-    log_gain: float = math.nan
+    log_gain: float = math.nan  #: S, twice the natural log of the change of the norm; NaN with nothing to compare
     layers: int = 0  #: number of layers that were crossed
 
     @property
@@ -119,8 +117,7 @@ class Signs:
     overflowing: tuple[str, ...] = ()  #: layers whose numbers are not finite
     collapsed: tuple[str, ...] = ()  #: layers after which all examples point the same way
     saturated: tuple[str, ...] = ()  #: layers most of whose values are saturated
-    #: of the best answer that is the same for all examples; None where it is not known
-    constant_loss: float | None = None
+    constant_loss: float | None = None  #: of the best answer that is the same for all; None where it is not known
     same: str = ""  #: why nothing can be told apart in the batch, in a clause; empty where something can
 
 

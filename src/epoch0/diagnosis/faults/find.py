@@ -35,8 +35,7 @@ class Found:
     """What was found, and what was not looked at."""
 
     faults: tuple[Fault, ...]  #: most certain first
-    #: one sentence for each thing that was not looked at, with what to pass so that it would be
-    not_examined: tuple[str, ...]
+    not_examined: tuple[str, ...]  #: what was not looked at, one sentence each, and what to pass so that it would be
     passes: int  #: how many times the model or its copy was run before a trial
     mending: Mending | None = None  #: the trial of the program, and the changes that were tried on copies; None without
 
