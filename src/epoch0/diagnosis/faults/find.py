@@ -168,9 +168,10 @@ def _known(model: nn.Module, data: Any) -> tuple[tuple[Tensor | None, Tensor | N
     size = getattr(data, "batch_size", None) if isinstance(data, DataLoader) else None
     streams = [getattr(one, "generator", None) for one in (data, getattr(data, "sampler", None))]
     single = isinstance(data, Dataset) and not isinstance(data, IterableDataset)
+    source: Any = data
     pairs, count = list[tuple[Any, Any]](), 0
     with unchanged(model), noise_kept(*(one for one in streams if isinstance(one, torch.Generator))):
-        for item in (data[i] for i in range(min(MOST, len(data)))) if single else data:
+        for item in (source[i] for i in range(min(MOST, len(source)))) if single else source:
             if not isinstance(item, tuple | list) or len(item) != 2:
                 break
             one = [torch.as_tensor(part) if isinstance(part, int | float | Tensor) else None for part in item]
