@@ -61,9 +61,6 @@ class Fault(Shown):
     evidence: str = "step 0"
     certainty: float = 0.5  #: between 0 and 1, the higher the more certain
 
-    def __post_init__(self) -> None:
-        assert self.kind in KINDS, self.kind
-
     def __str__(self) -> str:
         return f"{self.kind} ({self.where}): {self.message} {self.fix}"
 
