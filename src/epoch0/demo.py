@@ -65,11 +65,6 @@ def pytorch_default(depth: int) -> nn.Module:
         return nn.Sequential(*layers, nn.Linear(WIDTH, 10))
 
 
-def loud() -> nn.Module:
-    """A tanh network whose weights are too large: far on the chaotic side, and saturated."""
-    return mlp([64, *[WIDTH] * DEEP, 10], "tanh", weights=Gaussian(LOUD), seed=SEED)
-
-
 CASES = (
     Case(
         f"{SHALLOW} ReLU layers, PyTorch's default weights",
@@ -84,7 +79,7 @@ CASES = (
     Case(
         f"{DEEP} tanh layers, weights {LOUD:g} times too large",
         f"Variance {LOUD**2:g}/fan_in instead of 1/fan_in, as a forgotten division gives: small differences grow.",
-        loud,
+        partial(mlp, [64, *[WIDTH] * DEEP, 10], "tanh", weights=Gaussian(LOUD), seed=SEED),  # chaotic, and saturated
     ),
 )
 
@@ -93,7 +88,6 @@ CASES = (
 class Judged:
     """What the checkup said of a network, and what training then did."""
 
-    title: str
     checkup: Checkup
     accuracy: Mapping[Optimizer, Mapping[float, float]]  # after training, for each optimizer and learning rate
 
@@ -113,22 +107,7 @@ class Judged:
             recipe = {"said": said.trains, "probability": said.probability, "learning_rate": said.learning_rate}
             recipes[name] = {**recipe, "accuracy": tried, "best": self.best(name), "right": self.right(name)}
         found = self.checkup
-        return {"title": self.title, "outcome": found.outcome, "verdict": found.verdict, "recipes": recipes}
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """A case as it is and, where training failed with one of the optimizers, after ``epoch0.initialize``."""
-
-    case: Case
-    before: Judged
-    after: Judged | None = None
-    done: str = ""  # what ``initialize`` did
-
-    @property
-    def both(self) -> list[Judged]:
-        """Before, and after where there is one."""
-        return [self.before, *([] if self.after is None else [self.after])]
+        return {"title": found.model, "outcome": found.outcome, "verdict": found.verdict, "recipes": recipes}
 
 
 def run(out: Path, workers: int | None = None, echo: Say | None = None) -> dict[str, Any]:
@@ -149,26 +128,26 @@ def run(out: Path, workers: int | None = None, echo: Say | None = None) -> dict[
     started = time.monotonic()
     Engine(workers=workers)  # starts nothing: a wrong number is told before anything runs or is made
     with made(out):
-        return _run(out, workers, say, started)
-
-
-def _run(out: Path, workers: int | None, say: Say, started: float) -> dict[str, Any]:
-    digits = _digits()
-    say("Three networks on the embedded digits (1,437 to train on, 360 to test), judged before training:")
-    outcomes = []
-    for case in CASES:
-        with one_thread():  # training amplifies rounding, and rounding depends on the number of threads
-            outcomes.append(_examine(case, digits))
-        for line in _lines(outcomes[-1]):
-            say(line)
-    say(f"Price & Tanner, Figure 3b ({FIGURE}, quick preset):")
-    figure = _figure(workers)
-    for claim in figure["claims"]:
-        say(f"  {SIGNS.get(claim['verdict'], '·')} {claim['verdict']}: {claim['text']}")
-    seconds = time.monotonic() - started
-    path = write_atomic(out / "report.html", _page(outcomes, figure, seconds).encode(), "page")
-    say(f"Written in {seconds:.0f} s: {path}")
-    networks = [{**o.before.to_dict(), "after": o.after and o.after.to_dict()} for o in outcomes]
+        digits, cases, networks = _digits(), list[dict[str, Any]](), list[dict[str, Any]]()
+        say("Three networks on the embedded digits (1,437 to train on, 360 to test), judged before training:")
+        for case in CASES:
+            with one_thread():  # training amplifies rounding, and rounding depends on the number of threads
+                both, done = _examine(case, digits)
+            for line in _lines(both):
+                say(line)
+            before, after = both[0].to_dict(), both[1].to_dict() if len(both) > 1 else None
+            networks.append({**before, "after": after})
+            cases.append({"title": case.title, "about": case.about, "done": done, "both": [_told(one) for one in both]})
+        say(f"Price & Tanner, Figure 3b ({FIGURE}, quick preset):")
+        figure = _figure(workers)
+        for claim in figure["claims"]:
+            say(f"  {SIGNS.get(claim['verdict'], '·')} {claim['verdict']}: {claim['text']}")
+        seconds = time.monotonic() - started
+        facts = {"cases": cases, "figure": figure, "seconds": seconds, "epochs": EPOCHS, "least": TRAINS}
+        embedded = report.embedded_json([judged["c"] for told in cases for judged in told["both"]])
+        page = report.environment().get_template("demo.html.j2").render(**facts, data=embedded)
+        path = write_atomic(out / "report.html", page.encode(), "page")
+        say(f"Written in {seconds:.0f} s: {path}")
     claims = {"id": FIGURE, "claims": figure["claims"]}
     return {"report": str(path), "seconds": seconds, "networks": networks, "figure": claims}
 
@@ -184,13 +163,14 @@ def _digits() -> Digits:
     return tuple(tensors)  # type: ignore[return-value]
 
 
-def _examine(case: Case, digits: Digits) -> Outcome:
-    net, x = case.build(), digits[0]
+def _examine(case: Case, digits: Digits) -> tuple[list[Judged], str]:
+    """The network as it is and, where training failed with an optimizer, after ``initialize``; what that did."""
+    net = case.build()
     before = _judged(case.title, net, digits)
     if all(before.best(optimizer) > TRAINS for optimizer in before.accuracy):
-        return Outcome(case, before)
-    done = initialize(net, x=x[:128], seed=SEED)
-    return Outcome(case, before, _judged(f"{case.title}, initialized", net, digits), done.summary)
+        return [before], ""
+    done = initialize(net, x=digits[0][:128], seed=SEED)
+    return [before, _judged(f"{case.title}, initialized", net, digits)], done.summary
 
 
 def _judged(title: str, net: nn.Module, digits: Digits) -> Judged:
@@ -207,14 +187,14 @@ def _judged(title: str, net: nn.Module, digits: Digits) -> Judged:
             accuracy.setdefault(name, {})[rate] = float(measure(student)["accuracy"])
             if accuracy[name][rate] > TRAINS:
                 break
-    return Judged(title, found, accuracy)
+    return Judged(found, accuracy)
 
 
-def _lines(outcome: Outcome) -> list[str]:
+def _lines(both: Sequence[Judged]) -> list[str]:
     lines = []
-    for judged in outcome.both:
+    for judged in both:
         found = judged.checkup
-        lines += [f"  {SIGNS[found.outcome]} {judged.title}", f"      before training: {found.verdict}"]
+        lines += [f"  {SIGNS[found.outcome]} {found.model}", f"      before training: {found.verdict}"]
         for name in judged.accuracy:
             said = chance(found.recipes[name].probability)
             right = "as said" if judged.right(name) else "not as said"
@@ -233,15 +213,6 @@ def _figure(workers: int | None) -> dict[str, Any]:
     return {"png": base64.b64encode(buffer.getvalue()).decode("ascii"), "claims": claims}
 
 
-def _page(outcomes: Sequence[Outcome], figure: dict[str, Any], seconds: float) -> str:
-    def told(judged: Judged) -> dict[str, Any]:
-        found = judged.checkup.to_dict()
-        return {**judged.to_dict(), "c": found, "pictures": report.pictures(found)}
-
-    cases: list[dict[str, Any]] = [
-        {"title": o.case.title, "about": o.case.about, "done": o.done, "both": [told(judged) for judged in o.both]}
-        for o in outcomes
-    ]
-    facts = {"cases": cases, "figure": figure, "seconds": seconds, "epochs": EPOCHS, "least": TRAINS}
-    embedded = report.embedded_json([judged["c"] for case in cases for judged in case["both"]])
-    return report.environment().get_template("demo.html.j2").render(**facts, data=embedded)
+def _told(judged: Judged) -> dict[str, Any]:
+    found = judged.checkup.to_dict()
+    return {**judged.to_dict(), "c": found, "pictures": report.pictures(found)}

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 from itertools import groupby
-from typing import Literal
+from typing import Literal, TypeGuard
 
 WIDTH, HEIGHT = 520, 300
 LEFT, RIGHT, TOP, BOTTOM = 80, 14, 14, 54
@@ -27,19 +27,16 @@ class Series:
 
     label: str  # what it is called in the legend
     style: str  # CSS class that gives its colour and dashes, such as 'forward', 'backward' or 'predicted'
-    # one positive number a position; None, zero or a number that is not finite leaves a gap
-    values: Sequence[float | None]
-    # standard error of each value, drawn as a bar of plus and minus two; empty for none
-    errors: Sequence[float | None] = ()
+    values: Sequence[float | None]  # one a position; None, what is not positive or not finite leaves a gap
+    errors: Sequence[float | None] = ()  # standard errors, drawn as bars of plus and minus two; empty for none
     marker: Marker = "circle"  # shape of the points
     joined: bool = True  # whether a line joins the points
-    # how far the points stand beside their position, in units of the picture, so that two series do not hide each other
-    aside: float = 0.0
+    aside: float = 0.0  # how far points stand beside their position, so that two series do not hide each other
 
 
 def log_chart(
     series: Sequence[Series],
-    positions: Sequence[str],
+    positions: Sequence[str] | None,
     title: str,
     x_label: str,
     y_label: str,
@@ -47,7 +44,9 @@ def log_chart(
     reference: float | None = None,
     decades: float = 0.4,
 ) -> str:
-    """A chart with one position a layer and a logarithmic value axis, as one ``<svg>`` element."""
+    """A chart with positions, by default 1, 2, 3, and a logarithmic value axis, as one ``<svg>`` element."""
+    if positions is None:
+        positions = [str(place) for place in range(1, 1 + max(len(one.values) for one in series))]
     area = _Area(len(positions), *_range(series, reference, decades))
     title = f"{title}, logarithmic"
     parts = [
@@ -75,14 +74,14 @@ class _Area:
         return HEIGHT - BOTTOM - min(max(share, 0.0), 1.0) * (HEIGHT - TOP - BOTTOM)
 
 
-def _drawn(value: float | None) -> bool:
+def _drawn(value: float | None) -> TypeGuard[float]:
     return value is not None and math.isfinite(value) and value > 0
 
 
 def _range(series: Sequence[Series], reference: float | None, decades: float) -> tuple[float, float]:
     """Powers of ten from the lowest to the highest value, with a little air."""
     every = [reference, *(value for one in series for value in one.values)]
-    values = [math.log10(value) for value in every if value is not None and _drawn(value)]
+    values = [math.log10(value) for value in every if _drawn(value)]
     if not values:
         return -1.0, 1.0
     low, high = min(values), max(values)
@@ -146,14 +145,14 @@ def _labelled(positions: Sequence[str]) -> list[int]:
 
 def _line(area: _Area, one: Series, positions: Sequence[str]) -> str:
     parts = [f'<g class="{escape(one.style, quote=True)}">']
-    drawn = {index: value for index, value in enumerate(one.values) if value is not None and _drawn(value)}
+    drawn = {index: value for index, value in enumerate(one.values) if _drawn(value)}
     for there, run in groupby(range(len(one.values)), drawn.__contains__):
         points = [f"{area.x(index):.1f},{area.y(drawn[index]):.1f}" for index in run] if there and one.joined else []
         parts += [f'<polyline points="{" ".join(points)}"/>'] if len(points) > 1 else []
     for index, value in drawn.items():
         x, y = area.x(index) + one.aside, area.y(value)
         error = one.errors[index] if index < len(one.errors) else None
-        if error is not None and _drawn(error):
+        if _drawn(error):
             top, bottom = area.y(value + 2 * error), area.y(max(value - 2 * error, 10**area.low))
             parts.append(f'<line class="bar" x1="{x:.1f}" x2="{x:.1f}" y1="{top:.1f}" y2="{bottom:.1f}"/>')
         tip = f"<title>{escape(positions[index])}: {escape(one.label)} {value:.4g}</title>"

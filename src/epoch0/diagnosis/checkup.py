@@ -16,26 +16,16 @@ import torch
 from torch import Tensor, nn
 
 from epoch0.arguments import BatchNorm, Directions, Positive, Seed, Sparsity, checked
-from epoch0.diagnosis.faults import Evidence, Fault, Found, apart, conclude, evidence, suspects
+from epoch0.diagnosis.faults import Evidence, Found, apart, conclude, evidence, suspects
 from epoch0.diagnosis.pruning_forecast import about as about_pruning
 from epoch0.diagnosis.pruning_forecast import forecast_pruning
 from epoch0.diagnosis.result import Checkup, LayerCheckup, Remedy
 from epoch0.diagnosis.rows import Rows, measured, to_blame
-from epoch0.diagnosis.step import COSTLY, OPTIMIZERS, Optimizer, Step, steps
+from epoch0.diagnosis.step import COSTLY, OPTIMIZERS, Step, steps
 from epoch0.diagnosis.streaming import stream as stream_layers
 from epoch0.diagnosis.trial import LENGTHS, SECONDS, NotCopied, Trial, affordable, alike, constant_loss
 from epoch0.diagnosis.trial import trial as train_copies
-from epoch0.diagnosis.verdict import (
-    NAMES,
-    SATURATED,
-    CumulativeGain,
-    PhaseEstimate,
-    Recipe,
-    Signs,
-    judge,
-    judge_program,
-    sentence,
-)
+from epoch0.diagnosis.verdict import NAMES, SATURATED, CumulativeGain, Recipe, Signs, judge, judge_program, sentence
 from epoch0.errors import InputError
 from epoch0.initialization.initialize import initialize
 from epoch0.measure.gain import Gain
@@ -136,33 +126,47 @@ def checkup(
     call = Call.of(model, batch, targets, loss=loss, forward=forward, empty=bool(stream))
     shapes = described(call.batch).removeprefix("an input").removeprefix(" of ").strip()
     what, said = (name or type(call.model).__name__, inputs or shapes), [*notes, *call.notes]
+
+    def make_up(output: Tensor) -> Any:
+        made, how = made_up(call.batch, output, seed)
+        said.append(how)
+        return made
+
     if stream:
-        return _streamed(
-            call, None if stream is True else Path(stream), directions or 2, seed, batch_norm, what, said, say
+        folder = None if stream is True else Path(stream)
+        blocks = Rows(stream_layers(call, directions or 2, seed, batch_norm, make_up, say, folder, said))
+        kept = blocks.kept({}, 1.0)
+        said += ["Blocks were measured one after another."]
+        return Checkup(
+            *what,
+            recipes={},
+            **kept,
+            notes=tuple(notes_of(blocks.gains, kept["layers"], call.targets is not None, said)),
+            trial_reason="it needs the whole network in memory",
+            not_examined=LAYERS_ONLY,
+            seconds=(time.process_time() - started, 0.0),
         )
     if not call.has_loss:
         with unchanged(call.model), torch.no_grad():
             call.model.eval()
-            made, how_made = made_up(call.batch, call.output(call.run()), seed)
-        call = dataclasses.replace(call, targets=made)
-        said.append(how_made)
+            call = dataclasses.replace(call, targets=make_up(call.output(call.run())))
     call = apart(call, data)
+    said += [note for note in call.notes if note not in said]
     same = _same(call)
     said += [f"{same[:1].upper()}{same[1:]}: give about 100 different examples."] if same else []
     program: Evidence | None = None
-    suspected: tuple[tuple[Fault, ...], tuple[str, ...]] = ((), ())
     recipes: dict[str, Recipe]
     if any(part is not None for part in (optimizer, data, step)) or hasattr(model, "configure_optimizers"):
-        say("faults", 0.0)
         own = {"optimizer": optimizer, "data": data, "step": step}
         program = evidence(model, batch, targets, loss=loss, forward=forward, **own)
-        suspected = suspects(program)
 
     def searched() -> Found:
         if program is None:
-            return NOTHING
+            return Found((), ("Faults of the program: pass its optimizer=, and data= or step= if you have them.",), 0)
+        say("faults", 0.0)
+        seen = suspects(program)
         left = 0.0 if trial is False else max(seconds - (time.process_time() - started), seconds / 3)
-        return conclude(program, *suspected, left, say)
+        return conclude(program, *seen, left, say)
 
     say("one step of each optimizer", 0.0)
     try:
@@ -193,7 +197,7 @@ def checkup(
     rows = None
     try:
         with tape(fewer, batch_norm=batch_norm, still=True) as record:
-            usual = next((many for limit, many in DIRECTIONS.items() if first["adam"].seconds <= limit), 2)
+            usual = next((many for limit, many in DIRECTIONS.items() if one.seconds <= limit), 2)
             rows = Rows(measured(record, directions or usual, seed))
     except ChangesItself:
         raise
@@ -203,7 +207,7 @@ def checkup(
     pruning_forecast = None
     if sparsity is not None:
         pruning_forecast = forecast_pruning(call.model, call.batch, targets, loss, sparsity, batch_norm, seed)
-    length, why_not = _trial_length(call, first, trial)
+    length, why_not = _trial_length(call, one, trial)
     done = None
     if length is not None:
         say("trial", 0.0)
@@ -220,7 +224,7 @@ def checkup(
         recipes = {optimizer: judge(first[optimizer], signs, done) for optimizer in OPTIMIZERS}
     trains = any(recipe.trains for recipe in recipes.values())
     tried = []
-    if not trains and remedies is None and done is None and first["adam"].seconds > SHORT:
+    if not trains and remedies is None and done is None and one.seconds > SHORT:
         said.append("No remedy was tried: without a trial that takes longer than the rest; remedies=True tries them.")
     elif not trains and remedies is not False and rows is not None and not same and program is None:
         say("remedies", 0.0)
@@ -229,9 +233,10 @@ def checkup(
     search = searched()
     if program is not None:
         recipes |= judge_program(search, program.optimizers)
-    table = () if rows is None else rows.table(first["adam"].updates, recipes["adam"].learning_rate)
+    kept = {"backward": signs.backward, "forward": signs.forward, "layers": ()}
     if rows is not None:
-        said = notes_of(rows.gains, table, targets is not None, said)
+        kept = rows.kept(one.updates, recipes["adam"].learning_rate)
+        said = notes_of(rows.gains, kept["layers"], targets is not None, said)
         if correlated := rows.correlated():
             said.append(
                 f"What is carried through {first_names(correlated, 3)} changes otherwise than fresh random directions "
@@ -240,12 +245,8 @@ def checkup(
     return Checkup(
         *what,
         recipes=recipes,
-        blame=None if trains or rows is None else to_blame(table, worst.cause, signs),
-        phase_reading=PhaseEstimate() if rows is None else rows.phase,
-        backward=signs.backward,
-        forward=signs.forward,
-        input_gradient=math.nan if rows is None else rows.gains.input_gradient,
-        layers=table,
+        **kept,
+        blame=None if trains or rows is None else to_blame(kept["layers"], worst.cause, signs),
         advice=tuple(advice(recipes, tried)) if "yours" not in recipes else (),
         remedies=tuple(tried),
         notes=(*said, *about_pruning(pruning_forecast, call.examples)),
@@ -265,49 +266,16 @@ LAYERS_ONLY = (
 )
 
 
-def _streamed(
-    call: Call, folder: Path | None, directions: int, seed: int, batch_norm: BatchNorm, what: tuple[str, str],
-    said: list[str], say: Tell,
-) -> Checkup:  # fmt: skip
-    """The layers of a network that was measured block by block; no verdict, as no step was measured."""
-    started, given = time.process_time(), call.targets is not None
-
-    def make_up(output: Tensor) -> Any:
-        targets, made = made_up(call.batch, output, seed)
-        said.append(made)
-        return targets
-
-    rows = Rows(stream_layers(call, directions, seed, batch_norm, make_up, say, folder, said))
-    table = rows.table({}, 1.0)
-    return Checkup(
-        *what,
-        recipes={},
-        phase_reading=rows.phase,
-        backward=rows.signs.backward,
-        forward=rows.signs.forward,
-        input_gradient=rows.gains.input_gradient,
-        layers=table,
-        notes=tuple(notes_of(rows.gains, table, given, [*said, "Blocks were measured one after another."])),
-        trial_reason="it needs the whole network in memory",
-        not_examined=LAYERS_ONLY,
-        seconds=(time.process_time() - started, 0.0),
-    )
-
-
-NOTHING = Found((), ("Faults of the program: pass its optimizer=, and data= or step= if you have them.",), 0)
-
-
 def _unknown(call: Call) -> Signs:
     floats = isinstance(call.batch, Tensor) and call.batch.is_floating_point()
     size = float(call.batch.square().mean().sqrt()) if floats else 1.0
     return Signs(CumulativeGain(0.0, 0), CumulativeGain(0.0, 0), size, 1.0, math.nan)
 
 
-def _trial_length(call: Call, first: dict[Optimizer, Step], wanted: bool | None) -> tuple[int | None, str]:
+def _trial_length(call: Call, one: Step, wanted: bool | None) -> tuple[int | None, str]:
     """How many steps a trial has, or why there is none."""
     if wanted is False:
         return None, "left out, as asked"
-    one = first["adam"]
     length = affordable(one.seconds * max(1.0, min(64, call.examples) / max(one.examples, 1)) * 1.2)
     if length is None and not wanted:
         return None, f"left out: it would take more than {SECONDS:.0f} CPU seconds; trial=True makes it all the same"
@@ -323,15 +291,14 @@ def made_up(batch: Any, output: Tensor, seed: int) -> tuple[Tensor, str]:
         flat = given.detach().flatten(1).double().cpu()
         flat = (flat - flat.mean(0)) / flat.std(0).clamp_min(1e-12) if len(flat) > 1 else flat
         scores = flat @ torch.randn(flat.shape[1], output.shape[1], generator=source, dtype=torch.float64)
-        made: Tensor = scores.argmax(1).to(output.device)
-        said = "No targets were given: classes were made up that a random linear map of the inputs gives."
+        made = scores.argmax(1)
+        said = "classes were made up that a random linear map of the inputs gives."
     elif output.dim() == 2 and output.shape[1] > 1:
-        made = torch.randint(output.shape[1], (len(output),), generator=source).to(output.device)
-        said = "No targets were given: classes were drawn at random."
+        made, said = torch.randint(output.shape[1], (len(output),), generator=source), "classes were drawn at random."
     else:
-        made = torch.randn(output.shape, generator=source, dtype=output.dtype).to(output.device)
-        said = "No targets were given: values were drawn at random, to be met in mean square."
-    return made, said
+        made = torch.randn(output.shape, generator=source, dtype=output.dtype)
+        said = "values were drawn at random, to be met in mean square."
+    return made.to(output.device), f"No targets were given: {said}"
 
 
 def try_remedies(
@@ -342,27 +309,22 @@ def try_remedies(
     found: list[Remedy] = []
     for change, method in WAYS.items():
         try:
-            model = copy.deepcopy(call.model)
-            initialize(
-                model, x=call.batch, seed=seed, batch_norm=batch_norm, forward=call.forward, method=method
-            )  # fmt: skip
-            again = _judged(dataclasses.replace(call, model=model), before, batch_norm, seed)
+            one = dataclasses.replace(call, model=copy.deepcopy(call.model))
+            settings = dict[str, Any](batch_norm=batch_norm, forward=call.forward, method=method, seed=seed)
+            initialize(one.model, x=call.batch, **settings)
+            first = steps(one, seed)
+            with tape(one, batch_norm=batch_norm) as record:
+                signs = Rows(measured(record, 2, seed)).signs
+            done = None if before is None else train_copies(one, min(before.steps, LENGTHS[1]), seed=seed)
         except (InputError, RuntimeError, TypeError):  # a remedy that cannot be tried is none
             continue
+        again: dict[str, Recipe] = {optimizer: judge(first[optimizer], signs, done) for optimizer in OPTIMIZERS}
         after = max(recipe.probability for recipe in again.values())
         helps = any(recipe.trains for recipe in again.values()) and after >= start + BETTER
         found.append(Remedy(change, start, after, sentence(again), helps))
         if helps:
             break
     return found
-
-
-def _judged(call: Call, before: Trial | None, batch_norm: str, seed: int) -> dict[str, Recipe]:
-    first = steps(call, seed)
-    with tape(call, batch_norm=batch_norm) as record:
-        signs = Rows(measured(record, 2, seed)).signs
-    done = None if before is None else train_copies(call, min(before.steps, LENGTHS[1]), seed=seed)
-    return {optimizer: judge(first[optimizer], signs, done) for optimizer in OPTIMIZERS}
 
 
 def advice(recipes: Mapping[str, Recipe], tried: Sequence[Remedy]) -> Iterator[str]:
@@ -372,13 +334,10 @@ def advice(recipes: Mapping[str, Recipe], tried: Sequence[Remedy]) -> Iterator[s
         best = max(trains, key=lambda recipe: recipe.probability)
         yield f"Begin with {NAMES[best.optimizer]} at a rate of about {best.learning_rate:g}; nothing has to change."
         return
-    helped = [remedy for remedy in tried if remedy.helps]
-    for remedy in helped:
-        yield (
-            f"{remedy.change}: tried on a copy, its chance to train is {remedy.after:.0%} instead of "
-            f"{remedy.before:.0%}. {remedy.verdict}"
-        )
-    if helped:
+    if helped := [remedy for remedy in tried if remedy.helps]:
+        for one in helped:
+            chances = f"{one.after:.0%} instead of {one.before:.0%}"
+            yield f"{one.change}: tried on a copy, its chance to train is {chances}. {one.verdict}"
         return
     if tried:
         yield f"Other weights do not mend it: {', '.join(r.change for r in tried)} tried on a copy did not help."
@@ -397,10 +356,6 @@ def _same(call: Call) -> str:
     if call.splits and call.examples > 1 and given and all(bool((t == t[:1]).all()) for t in given):
         return "all examples have the same inputs, so there is nothing to tell them apart by"
     return "all targets are the same, so there is nothing to tell apart" if alike(call) else ""
-
-
-UNKNOWN = "its weights are not as random as the law takes them to be, as after training, or it is very narrow"
-"""What is said where no other cause was found."""
 
 
 BATCH_NORM = {
@@ -454,5 +409,6 @@ def _predictions(measured: Gain) -> list[str]:
         mine = [layer for layer in off if layer.cause == cause]
         short = str.maketrans("", "", "()")  # "lower ×0.85"
         each = [f"{layer.name} ({layer.agreement.replace(' than predicted', '').translate(short)})" for layer in mine]
-        said.append(f"The measured gain is not the predicted one in {first_names(each)}: {cause or UNKNOWN}.")
+        unknown = "its weights are not as random as the law takes them to be, as after training, or it is very narrow"
+        said.append(f"The measured gain is not the predicted one in {first_names(each)}: {cause or unknown}.")
     return said

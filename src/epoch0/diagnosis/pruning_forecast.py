@@ -11,6 +11,7 @@ from epoch0.errors import InputError
 from epoch0.results import finite, first_names
 from epoch0.seeds import generator
 from epoch0.tracing.loss import Loss
+from epoch0.tracing.tape import tape
 
 STREAM = 0x7072  # name of the random stream that draws classes where there are no targets
 
@@ -71,17 +72,15 @@ class PruningForecast:
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""
         told = {"dying": self.dying, "at_risk": self.at_risk, "sentence": self.sentence}
-        return {**finite(asdict(self)), **finite(told)}
+        return dict(finite(asdict(self) | told))
 
 
 def forecast_pruning(
     net: nn.Module, x: Tensor, targets: Any, loss: Loss | None, sparsity: float, batch_norm: str, seed: int
 ) -> PruningForecast:
     """Score the weights on the batch and say what a sparsity leaves, exactly for this batch and as expected."""
-    drawn = targets is None
-    if targets is None:
-        targets = _classes(net, x, seed)
-    scores = prune.snip(net, [(x, targets)], batch_norm=batch_norm, loss=loss)
+    wanted = _classes(net, x, seed) if targets is None else targets
+    scores = prune.snip(net, [(x, wanted)], batch_norm=batch_norm, loss=loss)
     kept, critical = prune.keep(scores, sparsity).density_of, prune.critical_sparsity(scores)
     predicted = prune.predicted_density(scores, sparsity)
     rows = []
@@ -96,14 +95,12 @@ def forecast_pruning(
         first=critical.layer,
         expected=predicted.critical_sparsity,
         expected_sd=predicted.critical_sparsity_sd,
-        drawn=drawn,
+        drawn=targets is None,
     )
 
 
 def _classes(net: nn.Module, x: Tensor, seed: int) -> Tensor:
     """A class for each example, and for each of its positions if the output has any."""
-    from epoch0.tracing.tape import tape
-
     with tape(net, x) as record, torch.no_grad():
         shape = record.nodes[record.output].shape
     if len(shape) < 2:

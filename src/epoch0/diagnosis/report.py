@@ -64,15 +64,13 @@ def pictures(checkup: Mapping[str, Any]) -> dict[str, Any]:
 
 def changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, str]:
     """SVG text of carried norms, gains and pruning in two checkups of one model."""
-    found = {}
+    found, gains = {}, []
     for key in ("tangent", "gradient"):
         named = [(word, *_STYLES[word], _carried(one, key)) for word, one in _named(before, after)]
         lines = [Series(word, style, values, marker=marker) for word, style, marker, _, values in named]
         found[key] = _norms(lines, f"{key}s before and after the change", key)
-    gains = [
-        _points(word, one["layers"], "forward_gain", "forward_error", *_STYLES[word])
-        for word, one in _named(before, after)
-    ]
+    for word, one in _named(before, after):
+        gains.append(_points(word, one["layers"], "forward_gain", "forward_error", *_STYLES[word]))
     return {**found, "gains": _gains(gains, " before and after the change"), "pruning": _densities(before, after)}
 
 
@@ -105,19 +103,14 @@ def _carried(checkup: Mapping[str, Any], key: str) -> list[float | None]:
 
 
 def _norms(series: Sequence[Series], what: str, label: str) -> str:
-    stations = ["in", *_numbers(len(series[0].values) - 1)]
+    stations = ["in", *map(str, range(1, len(series[0].values)))]
     title = f"Norms of carried {what}"
     return log_chart(series, stations, title, "after layer", f"{label}, over its start", reference=1.0, decades=2.0)
 
 
-def _numbers(count: int) -> list[str]:
-    return [str(i) for i in range(1, count + 1)]
-
-
 def _gains(series: Sequence[Series], when: str = "") -> str:
     title = f"The local gain chi of every layer{when}, with the line at 1"
-    numbers = _numbers(len(series[0].values))
-    return log_chart(series, numbers, title, "layer", "local gain χ", reference=1.0, decades=1.0)
+    return log_chart(series, None, title, "layer", "local gain χ", reference=1.0, decades=1.0)
 
 
 def _trials(trial: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -136,9 +129,8 @@ def _trials(trial: Mapping[str, Any]) -> list[dict[str, Any]]:
             last = [loss for loss in run["losses"][-10:] if loss is not None]
             end = sum(last) / len(last) if last and run["losses"][-1] is not None else None
             shown.append({**run, "style": f"rate{place}", "end": end})
-        steps = _numbers(max(len(run["losses"]) for run in runs))
         title = f"Loss of the trial with {NAMES[optimizer]} at every step, one line a learning rate"
-        chart = log_chart(series, steps, title, "step", label, reference=line, decades=0.5)
+        chart = log_chart(series, None, title, "step", label, reference=line, decades=0.5)
         found.append({"optimizer": optimizer, "chart": chart, "runs": shown})
     return found
 
@@ -172,12 +164,10 @@ def _densities(*checkups: Mapping[str, Any]) -> str:
     if len(found) == 1:
         expected = [row["predicted"] for row in found[0]["layers"]]
         series.insert(0, Series("expected", "predicted", expected, marker="none"))
-    sparsity, numbers = found[-1]["sparsity"], _numbers(len(found[-1]["layers"]))
-    title, where = (
-        f"Fraction of the weights kept of each layer at sparsity {sparsity:g}",
-        "weights, in order of the table",
-    )
-    return log_chart(series, numbers, title, where, "fraction kept", reference=1 - sparsity, decades=1.0)
+    sparsity = found[-1]["sparsity"]
+    title = f"Fraction of the weights kept of each layer at sparsity {sparsity:g}"
+    where = "weights, in order of the table"
+    return log_chart(series, None, title, where, "fraction kept", reference=1 - sparsity, decades=1.0)
 
 
 def page(checkup: Mapping[str, Any], after: Mapping[str, Any] | None = None, changed: Sequence[str] = ()) -> str:
@@ -185,9 +175,8 @@ def page(checkup: Mapping[str, Any], after: Mapping[str, Any] | None = None, cha
     shown = {"c": checkup, "data": embedded_json(checkup)}
     if after is None:
         return environment().get_template("checkup.html.j2").render(**shown, pictures=pictures(checkup))
-    both = {"a": after, "after_data": embedded_json(after), "changed": changed}
-    drawn = changes(checkup, after)
-    return environment().get_template("comparison.html.j2").render(**shown, **both, pictures=drawn)
+    shown |= {"a": after, "after_data": embedded_json(after), "changed": changed}
+    return environment().get_template("comparison.html.j2").render(**shown, pictures=changes(checkup, after))
 
 
 def notebook(checkup: Mapping[str, Any]) -> str:

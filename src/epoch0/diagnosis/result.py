@@ -3,7 +3,7 @@
 import math
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, is_dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,7 @@ BY_LAYER = [
     *("forward_gain", "forward_error", "backward_gain", "backward_error", "predicted", "agreement", "norm_out"),
     *("tangent", "gradient", "update", "dissimilarity", "dead_units", "saturated", "status"),
 ]
+WAYS = ("forward", "backward")
 
 
 @dataclass(frozen=True)
@@ -64,18 +65,14 @@ class Comparison(Result):
     def sentence(self) -> str:
         """What the change did, in one sentence."""
         before, after = self.before, self.after
-        recipes = ((NAMES[name], before["recipes"][name], recipe) for name, recipe in after["recipes"].items())
-        chances = " and ".join(
-            f"from {chance(one['probability'])} to {chance(other['probability'])} with {name}"
-            for name, one, other in recipes
-        )
-        norms = "; gradients ".join(
-            f"{times(before[way]['factor'])} before, {times(after[way]['factor'])} after"
-            for way in ("forward", "backward")
-        )
+        chances = []
+        for name, recipe in after["recipes"].items():
+            was, now = chance(before["recipes"][name]["probability"]), chance(recipe["probability"])
+            chances.append(f"from {was} to {now} with {NAMES[name]}")
+        norms = [f"{times(before[way]['factor'])} before, {times(after[way]['factor'])} after" for way in WAYS]
         return (
-            f"{before['outcome']} before, {after['outcome']} after: the chance of training went {chances}. "
-            f"Over the depth carried tangents {norms}."
+            f"{before['outcome']} before, {after['outcome']} after: the chance of training went "
+            f"{' and '.join(chances)}. Over the depth carried tangents {norms[0]}; gradients {norms[1]}."
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -90,17 +87,14 @@ class Comparison(Result):
             "sentence": self.sentence,
             **both(self.before, self.after, WHOLE),
             "changes": list(self.changes),
-            "layers": [
-                {"name": one["name"], "kind": one["kind"], **both(one, other, BY_LAYER)} for one, other in pairs
-            ],
+            "layers": [{"name": a["name"], "kind": a["kind"], **both(a, b, BY_LAYER)} for a, b in pairs],
         }
 
     def rows(self) -> list[dict[str, Any]]:
         """Two rows a layer, before and after, with the numbers that are compared."""
-        both = (("before", self.before), ("after", self.after))
         return [
             {"when": word, "layer": layer["name"], **{key: layer[key] for key in BY_LAYER}}
-            for word, one in both
+            for word, one in (("before", self.before), ("after", self.after))
             for layer in one["layers"]
         ]
 
@@ -134,14 +128,10 @@ class PartCheckup:
     kind: str  #: what it is, in words
     shape_out: tuple[int, ...]  #: shape of one example after it
     norm_out: float  #: root mean square of a unit after it
-    #: mean squared stretch of a random tangent by this operation alone; None where it has several inputs
-    gain: float | None
-    #: norm a unit, relative to the input's, of a tangent carried from the input to there; NaN where it cannot be
-    #: carried
-    tangent: float
+    gain: float | None  #: mean squared stretch of a random tangent by it alone; None where it has several inputs
+    tangent: float  #: norm a unit of a tangent carried from the input, relative to there; NaN where it cannot be
     gradient: float  #: norm of the gradient there
-    #: size of one step of Adam at the suggested rate relative to its weights; None without weights
-    update: float | None
+    update: float | None  #: size of one step of Adam at the suggested rate relative to its weights; None without any
 
 
 @dataclass(frozen=True)
@@ -158,8 +148,7 @@ class LayerCheckup:
     forward_error: float  #: its standard error
     backward_gain: float  #: local chi backward, mean squared stretch of fresh gradients
     backward_error: float  #: its standard error
-    #: chi predicted from the weights and the size of the pre-activations, None where there is no prediction
-    predicted: float | None
+    predicted: float | None  #: chi predicted from the weights and the size of the pre-activations; None where it is not
     predicted_error: float  #: standard deviation of chi around it that the finite width leaves, NaN where there is none
     #: "as predicted", "higher than predicted (×1.12)", "lower than predicted (×0.85)", or why there is no prediction
     agreement: str
@@ -167,9 +156,9 @@ class LayerCheckup:
     tangent: float  #: norm a unit, relative to the input's, of a tangent carried from the input to the end of the layer
     gradient: float  #: norm of the gradient carried back to the end of the layer
     weight_gradient: float  #: norm of the gradient of the layer's weights
-    #: size of one step of Adam at the suggested rate relative to the layer's weights, the largest of them; None without
-    #: weights
-    update: float | None
+    update: (
+        float | None
+    )  #: size of Adam's step at the suggested rate over that of the weights, the largest; None without
     dissimilarity: float | None  #: mean 1 - cosine between two examples after it, None if it has no meaning there
     dead_units: float  #: share of units that are zero for every example
     saturated: float | None  #: share of saturated values, None without a bounded nonlinearity
@@ -212,14 +201,12 @@ class Checkup(Result):
     #: whether it trains with ``"adam"`` and with ``"sgd"``, and as ``"yours"`` with the optimizer that was given; how
     #: sure that is, with which rate, and why
     recipes: Mapping[str, Recipe]
-    #: the layer that does most harm, with the reason; None where it trains or no single layer does
-    blame: tuple[str, str] | None = None
+    blame: tuple[str, str] | None = None  #: the layer that does most harm, and why; None where it trains or none does
     #: ordered, critical or chaotic, with the mean local gain a layer and its interval
     phase_reading: PhaseEstimate = field(default_factory=PhaseEstimate)
     #: what the depth does to gradients carried from the last layer's input to the first one's output
     backward: CumulativeGain = field(default_factory=CumulativeGain)
-    #: what it does to tangents carried the other way
-    forward: CumulativeGain = field(default_factory=CumulativeGain)
+    forward: CumulativeGain = field(default_factory=CumulativeGain)  #: what it does to tangents, going the other way
     input_gradient: float = math.nan  #: norm of the gradient at the input
     layers: tuple[LayerCheckup, ...] = ()  #: one row a layer
     advice: tuple[str, ...] = ()  #: what to do, one sentence each; no change that was not measured to help
@@ -227,8 +214,7 @@ class Checkup(Result):
     notes: tuple[str, ...] = ()  #: how it was measured, one sentence each
     trial: Trial | None = None  #: the short trainings, None without
     trial_reason: str = ""  #: why there was no trial
-    #: what pruning to the sparsity asked for would leave, None if none was asked for
-    pruning_forecast: PruningForecast | None = None
+    pruning_forecast: PruningForecast | None = None  #: what pruning to the sparsity would leave; None if not asked for
     faults: tuple[Fault, ...] = ()  #: what keeps the program from learning, most certain first; empty for a sound one
     not_examined: tuple[str, ...] = ()  #: what was not looked at, and what to pass so that it would be
     program: Mending | None = None  #: the trial of the program that was given, and the changes tried on copies
@@ -309,9 +295,10 @@ class Checkup(Result):
         """Plain data for JSON: numbers are finite or null; what it cost is no part of it."""
         told = {name: getattr(self, name) for name in ("verdict", "outcome", "trains", "phase", "chi")}
         told |= {"chi_low": self.chi_interval[0], "chi_high": self.chi_interval[1]}
-        plain = _plain(vars(self) | told)
+        plain: dict[str, Any] = finite(asdict(self) | told)
+        plain |= {name: part and part.to_dict() for name, part in vars(self).items() if hasattr(part, "to_dict")}
         plain["blame"] = None if self.blame is None else {"layer": self.blame[0], "reason": self.blame[1]}
-        for way in ("backward", "forward"):
+        for way in WAYS:
             plain[way]["factor"] = finite(getattr(self, way).factor)
         if self.trial is not None:
             del plain["trial"]["seconds"]
@@ -356,12 +343,3 @@ class Checkup(Result):
         if after is not None:
             return self.compare(after, changes).to_html(path)
         return write_atomic(path, report.page(self.to_dict()).encode(), "page")
-
-
-def _plain(value: Any) -> Any:
-    """What has no ``to_dict`` of its own as plain data, too: tuples as lists, what is not finite as null."""
-    if hasattr(value, "to_dict"):
-        return finite(value.to_dict())
-    if is_dataclass(value) or isinstance(value, Mapping):
-        return {name: _plain(item) for name, item in (value if isinstance(value, Mapping) else vars(value)).items()}
-    return [_plain(item) for item in value] if isinstance(value, tuple | list) else finite(value)

@@ -1,9 +1,11 @@
 """The rows of a checkup: each layer with what is carried to it and what it does alone, and its parts under it."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
 import torch
 import torch.autograd.forward_ad as forward_ad
@@ -76,13 +78,12 @@ def measured(
 ) -> Piece:  # fmt: skip
     """Measure the layers of a record; of a piece of a model with what came from the piece before it."""
     found = layers(record)
-    labels = [
-        p for p in labelled(record, joined=False, own={}) if p.kind not in SPARED and record.nodes[p.node].depends
-    ]
+    labels = labelled(record, joined=False, own={})
+    labels = tuple(p for p in labels if p.kind not in SPARED and record.nodes[p.node].depends)
     inside = [[p for p in labels if layer.input < p.node <= layer.output] for layer in found]
     places = [place for within in inside for place in within]
-    ops = {op.outputs[0]: op for op in record.ops if op.outputs}
-    ops = {place.node: ops[place.node] for place in places if place.node in ops}
+    made = {op.outputs[0]: op for op in record.ops if op.outputs}
+    ops = {place.node: made[place.node] for place in places if place.node in made}
     few = 1 if directions == 2 else None  # examples and units are averaged over all the same
     alone, look = _alone(list(ops.values()), generator(seed, 0x616C) if source is None else source)
     states, passing = signals(record, found)
@@ -131,7 +132,7 @@ def joined(pieces: Sequence[Piece], model: str) -> Piece:
 
 
 class Rows:
-    """What was measured of the layers; :meth:`table` makes the rows when the rates are known."""
+    """What was measured of the layers; :meth:`kept` makes the rows when the rates are known."""
 
     def __init__(self, piece: Piece) -> None:
         self.piece, self.gains, self.rows = piece, piece.gains, piece.rows
@@ -180,9 +181,15 @@ class Rows:
             return "collapsed"
         return "saturated" if after.saturated >= SATURATED else status
 
-    def table(self, updates: Mapping[str, float], rate: float) -> tuple[LayerCheckup, ...]:
-        """The rows."""
-        return tuple(self._row(i, row, updates, rate) for i, row in enumerate(self.gains.layers))
+    def kept(self, updates: Mapping[str, float], rate: float) -> dict[str, Any]:
+        """What a checkup keeps of them, with the steps at this rate."""
+        return {
+            "layers": tuple(self._row(i, row, updates, rate) for i, row in enumerate(self.gains.layers)),
+            "phase_reading": self.phase,
+            "backward": self.signs.backward,
+            "forward": self.signs.forward,
+            "input_gradient": self.gains.input_gradient,
+        }
 
     def _row(self, i: int, row: LayerGain, updates: Mapping[str, float], rate: float) -> LayerCheckup:
         before, after = self.states[i : i + 2]
@@ -244,17 +251,15 @@ def to_blame(rows: Sequence[LayerCheckup], cause: str, signs: Signs) -> tuple[st
     back = abs(signs.backward.orders) >= abs(signs.forward.orders)
     norms = [row.gradient if back else row.tangent for row in rows]
     steps = [
-        (math.log(abs(one / other)) if back else math.log(abs(other / one)), row.name)
+        (math.log(one / other if back else other / one), row.name)
         for one, other, row in zip(norms, norms[1:], rows[1:], strict=False)
         if one > 0 and other > 0 and math.isfinite(one) and math.isfinite(other)
     ]
     wanted = [pair for pair in steps if (pair[0] < 0) == (cause == "vanishing")]
-    if not wanted:
+    size, name = max(wanted, key=lambda pair: abs(pair[0]), default=(0.0, ""))
+    if not wanted or abs(size) < STEEP * abs(sum(step for step, _ in wanted)):
         return None
-    size, name = max(wanted, key=lambda pair: abs(pair[0]))
     what = "gradients" if back else "differences between inputs"
-    if abs(size) < STEEP * abs(sum(step for step, _ in wanted)):
-        return None
     return name, f"{what} change by a factor of {math.exp(size):.2g} in it, more than in all others together"
 
 
@@ -265,33 +270,22 @@ def _update(names: Sequence[str], updates: Mapping[str, float], rate: float) -> 
 
 def _alone(ops: Sequence[Op], source: torch.Generator) -> tuple[dict[int, float], dict[int, Change]]:
     """Mean squared stretch of a random tangent by each operation with one input, and how to look where that passes."""
-    by_input: dict[int, list[Op]] = {}
+    calls: dict[int, list[tuple[int, Callable[..., Any]]]] = {}
     for op in ops:
         if op.call is not None and len(op.inputs) == 1:
-            by_input.setdefault(op.inputs[0], []).append(op)
+            calls.setdefault(op.inputs[0], []).append((op.outputs[0], op.call))
     found: dict[int, float] = {}
 
     def look(node: int, tensor: Tensor) -> None:
         v = torch.randn(tensor.shape, generator=source, dtype=tensor.dtype).to(tensor.device)
-        for op in by_input[node]:
-            stretched = _stretch(op, node, tensor.detach(), v)
-            if stretched is not None:
-                found[op.outputs[0]] = stretched
+        for output, call in calls[node]:
+            with suppress(RuntimeError), forward_ad.dual_level():  # no forward derivative, no number
+                made = call({node: forward_ad.make_dual(tensor.detach(), v)})
+                tangent = forward_ad.unpack_dual(made).tangent if isinstance(made, Tensor) else None
+                if tangent is not None:
+                    found[output] = sum_of_squares(tangent) / tangent.numel() / (sum_of_squares(v) / v.numel())
 
-    return found, {node: partial(look, node) for node in by_input}
-
-
-def _stretch(op: Op, node: int, at: Tensor, v: Tensor) -> float | None:
-    assert op.call is not None
-    try:
-        with forward_ad.dual_level():
-            made = op.call({node: forward_ad.make_dual(at, v)})
-            tangent = forward_ad.unpack_dual(made).tangent if isinstance(made, Tensor) else None
-    except RuntimeError:
-        return None
-    if tangent is None:
-        return None
-    return float(sum_of_squares(tangent) / tangent.numel() / (sum_of_squares(v) / v.numel()))
+    return found, {node: partial(look, node) for node in calls}
 
 
 def kind(record: Tape, layer: Layer) -> str:

@@ -8,7 +8,7 @@ or a branch that starts at zero gets its gradient in the second step only.
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import torch
@@ -75,27 +75,26 @@ class Step:
     #: cosine between how the outputs move and how the loss wants them to, once their mean over the examples is right:
     #: the step is down what is left of the gradient then. The mean is learned in a few steps, and until then it hides
     #: whether the examples can be told apart. 1 is the best, 0 for a network that gives all examples the same answer.
-    alignment: float
-    held: float | None  #: the same on examples that the step has not seen; None if the batch cannot be split
+    alignment: float = 0.0
+    held: float | None = None  #: the same on examples that the step has not seen; None if the batch cannot be split
     #: ``alignment`` after one step at the usual rate; the same as before it where a pass takes long and every weight
     #: moves in the first step, or Adam's first step moves outputs as it should
-    second: float
-    second_held: float | None  #: ``held`` after it
+    second: float = 0.0
+    second_held: float | None = None  #: ``held`` after it
     #: by what share the loss falls in that step per unit of the rate, to first order, through outputs that differ
     #: between examples
-    pace: float
-    second_pace: float  #: the same after one step at the usual rate
-    change: float  #: log10 of the loss on unseen examples (on the same without them) after that step over before
-    largest: float  #: the largest rate of :data:`LADDER` at which the step does not raise the loss, 0 if none
+    pace: float = 0.0
+    second_pace: float = 0.0  #: the same after one step at the usual rate
+    change: float = 0.0  #: log10 of the loss on unseen examples (on the same without them) after that step over before
+    largest: float = 0.0  #: the largest rate of :data:`LADDER` at which the step does not raise the loss, 0 if none
     #: weight's name -> root mean square of the step at rate 1 over that of the weight, where it is not zero
-    updates: Mapping[str, float]
-    still: tuple[str, ...]  #: weights that do not move in the first step, and of these
-    still_then: tuple[str, ...]  #: those that do not move in the second either
-    finite: bool  #: whether outputs and loss were finite before and after
+    updates: Mapping[str, float] = field(default_factory=dict)
+    still: tuple[str, ...] = ()  #: weights that do not move in the first step, and of these
+    still_then: tuple[str, ...] = ()  #: those that do not move in the second either
+    finite: bool = False  #: whether outputs and loss were finite before and after
     #: whether derivatives were taken from differences and the second look only where the first could not do
     quick: bool = False
-    #: among how many outputs the loss chooses, as far as the pull on them shows; 1 for values to be met
-    classes: float = 1.0
+    classes: float = 1.0  #: among how many outputs the loss chooses, as the pull on them shows; 1 for values
     used: int = 0  #: examples that this is from, where there are enough half of them of the step and half held out
     examples: int = 0  #: of a step from all of the batch
     seconds: float = 0.0  #: CPU seconds of a forward and backward pass over as many, estimated
@@ -120,13 +119,15 @@ class _Cost(TorchDispatchMode):
         return made
 
 
-@dataclass(frozen=True)
+@dataclass
 class _Pull:
-    """How the loss wants the outputs to move, the outputs, and which draw of dropout they are of."""
+    """How the loss wants the outputs of a call to move, the outputs, and which draw of dropout they are of."""
 
+    call: Call
     pull: Tensor
     output: Tensor
     draw: int
+    again: tuple[int, Tensor] | None = None  # another draw, and the outputs of that
 
 
 class _Probe:
@@ -138,8 +139,10 @@ class _Probe:
         self.size = sum(self.squares.values())
         self.room = dict[str, Tensor]()
         self.noisy: bool | None = None  # whether two runs differ; None until it was looked at
-        self.kept = dict[int, tuple[Weights, int, Tensor]]()  # call -> weights, draw of dropout and outputs
-        self.seen, self.others = _halves(call, seed)
+        self.seen, self.others = call, None  # the examples of the step, and the others, where the batch can be split
+        if call.splits and call.examples >= LEAST:
+            order = torch.randperm(call.examples, generator=generator(seed, 0x7374))
+            self.seen, self.others = (call.rows(half) for half in order.split((call.examples + 1) // 2))
 
     def raw(self, weights: Weights, call: Call) -> Any:
         self.draws += 1  # dropout draws anew each time, as in training
@@ -152,37 +155,36 @@ class _Probe:
         except Exception as error:
             raise explain_first_run(error, self.call.model, described(self.call.batch), ()) from error
 
-    def pulls(self, weights: Weights, call: Call) -> tuple[Tensor, Tensor, "_Pull"]:
+    def pulls(self, weights: Weights, call: Call) -> tuple[Tensor, Tensor, _Pull]:
         """The loss and the outputs with their graph, and how the loss wants the outputs to move."""
         raw = self.raw(weights, call)
-        loss = call.loss(raw)
+        loss, output, pull = call.loss(raw), call.output(raw), None
         if not loss.requires_grad:
             raise InputError(
                 f"the loss of {type(self.call.model).__name__} has no gradient: no weight that requires one takes part "
                 "in it, or the model runs without gradients (torch.no_grad, .detach())."
             )
-        output = call.output(raw)
-        pull = None
         if output.requires_grad:
             pull = torch.autograd.grad(loss, output, retain_graph=True, allow_unused=True)[0]
         pull = torch.zeros_like(output) if pull is None else -pull  # the loss is made of other outputs
-        return loss, output, _Pull(pull.detach(), output.detach(), self.draws)
+        return loss, output, _Pull(call, pull.detach(), output.detach(), self.draws - 1)
 
-    def moves(self, weights: Weights, direction: Weights, call: Call, pull: "_Pull") -> Tensor:
+    def moves(self, weights: Weights, direction: Weights, pull: _Pull) -> Tensor:
         """How the outputs move down a direction of the weights, per unit of it."""
         if self.costly:
-            return self._differences(weights, direction, call, pull)
+            return self._differences(weights, direction, pull)
         try:
             with torch.no_grad(), forward_ad.dual_level(), sdpa_kernel(SDPBackend.MATH):
                 dual = {name: forward_ad.make_dual(weights[name], d) for name, d in direction.items()}
-                tangent = forward_ad.unpack_dual(call.output(self.raw({**weights, **dual}, call))).tangent
+                output = pull.call.output(self.raw({**weights, **dual}, pull.call))
+                tangent = forward_ad.unpack_dual(output).tangent
                 return torch.zeros(()) if tangent is None else -tangent
         except (InputError, RuntimeError) as error:
             if isinstance(error, InputError) and not isinstance(error.__cause__, (RuntimeError, TypeError)):
                 raise  # the model itself fails; else torch has no forward derivative
-            return self._differences(weights, direction, call, pull)
+            return self._differences(weights, direction, pull)
 
-    def _differences(self, weights: Weights, direction: Weights, call: Call, pull: "_Pull") -> Tensor:
+    def _differences(self, weights: Weights, direction: Weights, pull: _Pull) -> Tensor:
         """The same from one short step; with dropout both ends of it are of a draw that the pull has not seen.
 
         The step is shorter where outputs move far, as through many chaotic layers, and longer where they move no
@@ -191,25 +193,22 @@ class _Probe:
         squares = sum(map(sum_of_squares, direction.values()))
         if squares == 0:
             return torch.zeros_like(pull.output)
-        unit = math.sqrt(self.size / squares)
+        unit, length = math.sqrt(self.size / squares), SHORT
 
-        def outputs(draw: int, length: float) -> Tensor:
+        def outputs(draw: int, at: Weights) -> Tensor:
             self.draws = draw
             with torch.no_grad():
-                return call.output(self.raw(self.moved(weights, direction, length * unit) if length else weights, call))
+                return pull.call.output(self.raw(at, pull.call))
 
-        kept = self.kept.get(id(call))
-        if self.noisy is not False and (kept is None or kept[0] is not weights):
+        if self.noisy is not False and pull.again is None:
             draw = self.draws
-            output = outputs(draw, 0.0)
-            self.noisy = not torch.equal(output, pull.output)
-            self.kept[id(call)] = kept = (weights, draw, output)
-        _, draw, before = kept if self.noisy and kept is not None else (weights, pull.draw - 1, pull.output)
-        length = SHORT
+            pull.again = draw, outputs(draw, weights)
+            self.noisy = not torch.equal(pull.again[1], pull.output)
+        draw, before = pull.again if self.noisy and pull.again is not None else (pull.draw, pull.output)
         rounded = ROUNDED * torch.finfo(before.dtype).eps * math.sqrt(sum_of_squares(before))
         far = max(FAR * math.sqrt(sum_of_squares(_less_mean(before))), 10 * rounded)
         for attempt in range(3):
-            moved = outputs(draw, length) - before
+            moved = outputs(draw, self.moved(weights, direction, length * unit)) - before
             size = math.sqrt(sum_of_squares(_less_mean(moved)))
             if attempt < 2 and size > far:
                 length /= 10
@@ -261,7 +260,7 @@ def steps(call: Call, seed: int = 0, quick: bool | None = None) -> dict[Optimize
             _normalize(first.gradient)
             _normalize(first.wanted)
             found["adam"] = _one_step(probe, start, first, "adam")
-    told = {"classes": _classes(first.pull), "used": probe.call.examples, "examples": count, "seconds": seconds}
+    told = {"classes": _classes(first.pulls[0]), "used": probe.call.examples, "examples": count, "seconds": seconds}
     return {name: replace(found[name], quick=probe.costly, **told) for name in OPTIMIZERS}  # type: ignore[arg-type]
 
 
@@ -285,8 +284,7 @@ def _written_back(model: nn.Module) -> Iterator[Callable[[], None]]:
 class _Gradient:
     loss: float
     held: float
-    pull: _Pull
-    pull_held: _Pull | None
+    pulls: list[_Pull]  # of the examples of the step, and of others
     gradient: Weights
     wanted: Weights
     falls: dict[Optimizer, float]  # by how much the loss falls per unit of the rate, where outputs do not tell
@@ -314,17 +312,17 @@ def _gradient(
         value, gradient = float(loss.detach()), back(loss, None, told)
         wanted = back(output, -left, False) if told else {name: g.clone() for name, g in gradient.items()}
         del loss, output
-        held, pull_held = value, None
+        held, pulls = value, [pull]
         if probe.others is not None:
-            other, _, pull_held = probe.pulls(leaves, probe.others)
-            held = float(other.detach())
+            other, _, pull = probe.pulls(leaves, probe.others)
+            held, pulls = float(other.detach()), [*pulls, pull]
     squares = [sum_of_squares(g) for g in gradient.values()]
     finite = math.isfinite(value) and all(map(math.isfinite, squares))
     falls: dict[Optimizer, float] = {}
     if not told:
         size = sum(float(part.abs().sum(dtype=torch.float64)) for g in gradient.values() for part in _parts(g))
         falls = {"adam": size, "sgd": sum(squares)}
-    return _Gradient(value, held, pull, pull_held, gradient, wanted, falls, finite)
+    return _Gradient(value, held, pulls, gradient, wanted, falls, finite)
 
 
 def _one_step(probe: _Probe, start: Weights, first: _Gradient, optimizer: Optimizer) -> Step:
@@ -335,8 +333,7 @@ def _one_step(probe: _Probe, start: Weights, first: _Gradient, optimizer: Optimi
     updates = {n: math.sqrt(sum_of_squares(d) / own[n]) for n, d in direction.items() if own[n] > 0}
     least = 1e-3 if optimizer == "adam" else 0.0
     still = tuple(name for name, (_, largest) in sizes.items() if largest <= least)
-    blank = (0.0, None, 0.0, None, 0.0, 0.0, 0.0, 0.0)
-    step = Step(optimizer, first.loss, reached, *blank, updates, still, still, False)
+    step = Step(optimizer, first.loss, reached, updates=updates, still=still, still_then=still)
     if not first.finite:
         return step
     alignment, held, pace = _response(probe, start, first, optimizer)
@@ -389,14 +386,12 @@ def _size(step: Tensor, optimizer: Optimizer) -> tuple[float, float]:
 
 def _response(probe: _Probe, at: Weights, found: _Gradient, optimizer: Optimizer) -> tuple[float, float | None, float]:
     """Alignment on the examples of the step and on others, and the share of the loss that goes per unit of the rate."""
-    held = None
     if found.falls:
-        alignment, pace, held = UNSEEN, found.falls[optimizer], None if found.pull_held is None else UNSEEN
+        known = [(UNSEEN, found.falls[optimizer]) for _ in found.pulls]
     else:
-        alignment, pace = _alignment(found.pull, probe.moves(at, found.wanted, probe.seen, found.pull))
-        if probe.others is not None and found.pull_held is not None:
-            held, _ = _alignment(found.pull_held, probe.moves(at, found.wanted, probe.others, found.pull_held))
-    return alignment, held, pace / max(abs(found.loss), 1e-300)
+        known = [_alignment(pull, probe.moves(at, found.wanted, pull)) for pull in found.pulls]
+    alignment, pace = known[0]
+    return alignment, known[1][0] if len(known) > 1 else None, pace / max(abs(found.loss), 1e-300)
 
 
 def _largest(probe: _Probe, start: Weights, direction: Weights, before: float, rates: list[float]) -> float:
@@ -441,12 +436,3 @@ def _less_mean(outputs: Tensor) -> Tensor:
     """Outputs less their mean over all answers; positions of a sequence or an image are answers of their own."""
     values = 1 if outputs.dim() == 4 else outputs.dim() - 1 if outputs.dim() > 1 else None  # images: channels first
     return outputs - outputs.mean([dim for dim in range(outputs.dim()) if dim != values], keepdim=True)
-
-
-def _halves(call: Call, seed: int) -> tuple[Call, Call | None]:
-    """The examples of the step, and the others; none of them where the batch cannot be split."""
-    if not call.splits or call.examples < LEAST:
-        return call, None
-    order = torch.randperm(call.examples, generator=generator(seed, 0x7374))
-    half = (call.examples + 1) // 2
-    return call.rows(order[:half]), call.rows(order[half:])

@@ -13,7 +13,7 @@ import pickle
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -43,7 +43,7 @@ State = tuple[dict[str, Any], dict[str, Any]]  # parameters and buffers of one m
 
 EACH = 30.0  # seconds between two writings of what is known
 FORWARD = 2.0  # what a block costs on the way forward over what it costs on the way back
-OWN, TRAVELS = ("inputs", "tuples"), ("moving", "begun", "gradient")  # what a run and its travel come to know
+OWN, TRAVELS = ("inputs", "several"), ("moving", "begun", "gradient")  # what a run and its travel come to know
 WEIGHTED = (nn.Linear, nn.Bilinear, nn.modules.conv._ConvNd)
 
 
@@ -150,8 +150,7 @@ class Weights:
         lost: dict[int, str] = {}
         for name, t in [*self.model.named_parameters(remove_duplicate=False), *self.model.named_buffers()]:
             if name not in given:
-                if isinstance(t, nn.Parameter):
-                    lost[id(t)] = name
+                lost |= {id(t): name} if isinstance(t, nn.Parameter) else {}
             elif given[name].shape != t.shape:
                 raise InputError(
                     f"'{name}' in {str(folder)!r} has shape {tuple(given[name].shape)}, the model's {tuple(t.shape)}."
@@ -242,9 +241,10 @@ class _Run:
         self.stack, self.weights = stack(call.model), Weights(call.model, seed, weights)
         self.count, self.modules = len(self.stack.blocks), dict(call.model.named_modules())
         self.inputs = list[Tensor]()  # of each block but the first, as far as they are known
-        self.tuples = dict[str, int]()  # how many things a block returns, where it is a tuple
+        self.several: int | None = None  # how many things a block returns, where it is a tuple
         self.travel = Travel(directions, 1 if directions == 2 else directions, seed)
         self.source = generator(seed, 0x616C)
+        self.sources = [self.source, *self.travel.fresh, *self.travel.back]
         self.coarse = any(p.dtype in HALF for p in call.model.parameters())
         labelled = isinstance(call.batch, Mapping) and any(call.batch.get(key) is not None for key in LABELS)
         self.has_loss = labelled or call.targets is not None
@@ -259,22 +259,19 @@ class _Run:
         """The call of one block, on what the block before it gave."""
         batch = self.call.batch if index == 0 else self.inputs[index - 1]
         batch = batch.float() if index and batch.dtype is torch.bfloat16 else batch  # all is computed in float32
-
-        def forward(model: nn.Module, batch: Any) -> Any:
-            return self._run(index, batch)
-
-        return replace(self.call, batch=batch, forward=forward, splits=False, notes=(), _seen=[])
+        own = dict[str, Any](splits=False, notes=(), _seen=[])
+        return replace(self.call, batch=batch, forward=lambda model, batch: self._run(index, batch), **own)
 
     def _run(self, index: int, batch: Any) -> Any:
-        blocks, modules, undo = self.stack.blocks, self.modules, list[Callable[[], Any]]()
+        blocks, modules, undo = self.stack.blocks, self.modules, ExitStack()
 
         def instead(path: str, forward: Callable[..., Any]) -> None:
             modules[path].forward = forward
-            undo.append(lambda: modules[path].__dict__.pop("forward"))
+            undo.callback(modules[path].__dict__.pop, "forward")
 
-        def nothing(path: str) -> Callable[..., Any]:
-            gone, count = torch.full_like(batch, math.nan), self.tuples.get(path)
-            return lambda *args, **named: gone if count is None else (gone, *[None] * (count - 1))
+        def nothing(*args: Any, **named: Any) -> Any:
+            gone = torch.full_like(batch, math.nan)
+            return gone if self.several is None else (gone, *[None] * (self.several - 1))
 
         def embedded(width: Any) -> Callable[..., Any]:
             return lambda ids, *args, **named: batch.new_full((*ids.shape, width), math.nan)
@@ -290,30 +287,27 @@ class _Run:
             raise _Arrived(given[0])
 
         def note(module: nn.Module, args: Any, made: Any) -> None:
-            if isinstance(made, tuple):
-                self.tuples.update({path: len(made) for group in blocks for path in group})
+            self.several = len(made) if isinstance(made, tuple) else None
 
         def before(path: str, hook: Callable[..., Any]) -> None:
-            undo.append(modules[path].register_forward_pre_hook(hook, prepend=True, with_kwargs=True).remove)
+            undo.callback(modules[path].register_forward_pre_hook(hook, prepend=True, with_kwargs=True).remove)
 
-        try:
+        with undo:
             for path in (path for group in blocks[:index] for path in group):
-                instead(path, nothing(path))
+                instead(path, nothing)
             if index:
                 for path in self.stack.before:
                     if isinstance(modules[path], nn.Embedding):
                         instead(path, embedded(modules[path].embedding_dim))
                 before(blocks[index][0], begin)
             elif self.stack.before:
-                undo.append(modules[blocks[0][0]].register_forward_hook(note).remove)
+                undo.callback(modules[blocks[0][0]].register_forward_hook(note).remove)
             if index < self.count - 1:
                 before(blocks[index + 1][0], end)
-            return self.call.raw(batch=self.call.batch if index else batch)
-        except _Arrived as arrived:
-            return arrived.hidden
-        finally:
-            for back in undo:
-                back()
+            try:
+                return self.call.raw(batch=self.call.batch if index else batch)
+            except _Arrived as arrived:
+                return arrived.hidden
 
     def forward(self, index: int) -> Piece:
         last, name = index == self.count - 1, self.stack.blocks[index][0]
@@ -324,9 +318,8 @@ class _Run:
                     part = replace(part, targets=self.targets(part.output(part.run())))
             part = _Ending(**vars(part)) if last else part
             with tape(part, batch_norm=self.batch_norm) as record:
-                if not layers(record) or not any(
-                    op.outputs and record.nodes[op.outputs[0]].depends for op in record.ops
-                ):
+                moved = any(record.nodes[op.outputs[0]].depends for op in record.ops if op.outputs)
+                if not moved or not layers(record):
                     raise InputError(f"the model cannot be streamed: nothing passes through '{name}'.")
                 with torch.no_grad():
                     made = record.run(record.x).detach().clone()
@@ -345,17 +338,14 @@ class _Run:
     def state(self) -> dict[str, Any]:
         """All that the next block needs beside the pieces."""
         kept = {key: vars(self)[key] for key in OWN} | {key: vars(self.travel)[key] for key in TRAVELS}
-        return {**kept, "sources": [s.get_state() for s in self._sources()]}
+        return {**kept, "sources": [source.get_state() for source in self.sources]}
 
     @state.setter
     def state(self, kept: Mapping[str, Any]) -> None:
-        for source, state in zip(self._sources(), kept["sources"], strict=True):
+        for source, state in zip(self.sources, kept["sources"], strict=True):
             source.set_state(state)
         vars(self).update({key: kept[key] for key in OWN})
         vars(self.travel).update({key: kept[key] for key in TRAVELS})
-
-    def _sources(self) -> list[torch.Generator]:
-        return [self.source, *self.travel.fresh, *self.travel.back]
 
     def key(self, weights: Path | None) -> str:
         """What the numbers depend on: the model, its files and code, the batch, the settings."""
@@ -394,59 +384,36 @@ class _Run:
         return replace(piece, gains=after, rows=tuple(rows))
 
 
-class _Kept:
-    """One file in the user's cache folder with what is known of a run that was stopped; a later run writes over it.
+RECORDS = (Piece, Gain, LayerGain, Row, Signals, Part, PartCheckup)
 
-    Only plain numbers, tensors and the records of this package are read from it.
-    """
 
-    RECORDS = (Piece, Gain, LayerGain, Row, Signals, Part, PartCheckup)
-
-    def __init__(self, key: str) -> None:
-        self.key, self.path, self.last = key, cache_folder() / "streaming.pt", time.monotonic()
-
-    def load(self) -> dict[str, Any] | None:
-        """The state of a run that was stopped, if it was this one."""
-        try:
-            with torch.serialization.safe_globals([*self.RECORDS]):
-                found: dict[str, Any] = torch.load(self.path, weights_only=True)
-        except (OSError, RuntimeError, pickle.UnpicklingError, EOFError, TypeError, AttributeError):
-            return None
-        return found if isinstance(found, dict) and found.get("key") == self.key else None
-
-    def save(self, state: dict[str, Any]) -> None:
-        """Write it, unless that was done lately."""
-        if time.monotonic() - self.last < EACH:
-            return
-        whole = io.BytesIO()
-        torch.save({**state, "key": self.key}, whole)
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomic(self.path, whole.getvalue())
-        self.last = time.monotonic()
-
-    def remove(self) -> None:
-        """The run has come to its end."""
-        if self.load() is not None:
-            self.path.unlink(missing_ok=True)
+def _kept(path: Path, key: str) -> dict[str, Any] | None:
+    """What a run that was stopped left in a file, if it was this one: plain numbers, tensors, records of ours."""
+    try:
+        with torch.serialization.safe_globals([*RECORDS]):
+            found: dict[str, Any] = torch.load(path, weights_only=True)
+    except (OSError, RuntimeError, pickle.UnpicklingError, EOFError, TypeError, AttributeError):
+        return None
+    return found if isinstance(found, dict) and found.get("key") == key else None
 
 
 def stream(
-    call: Call, directions: int, seed: int, batch_norm: str, targets: Targets, tell: Tell, weights: Path | None = None,
-    notes: list[str] | None = None,
+    call: Call, directions: int, seed: int, batch_norm: str, targets: Targets, tell: Tell, weights: Path | None,
+    notes: list[str],
 ) -> Piece:  # fmt: skip
     """Measure the layers of a model block by block, forward and back.
 
     Of a model on the meta device what is known is kept in the user's cache folder twice a minute until the end; killed
-    and called again, it goes on at the block where it was, which the notes say. ``targets`` makes them up from the
-    outputs where there are none; ``weights`` is a folder of safetensors, or one file. An InputError names what is in
-    the way.
+    and called again, it goes on at the block where it was, which the notes say; another run writes over it. ``targets``
+    makes them up from the outputs where there are none; ``weights`` is a folder of safetensors, or one file. An
+    InputError names what is in the way.
     """
-    run, notes = _Run(call, directions, seed, batch_norm, targets, weights), [] if notes is None else notes
+    run = _Run(call, directions, seed, batch_norm, targets, weights)
     count, names, pieces = run.count, [group[0] for group in run.stack.blocks], list[Piece]()
     ways = [("forward", index) for index in range(count)] + [("back", index) for index in reversed(range(count - 1))]
     keeps = run.weights.fresh and call.criterion is None and call.forward is None  # no function can be told apart
-    kept, done = _Kept(run.key(weights)) if keeps else None, 0
-    if kept is not None and (state := kept.load()) is not None:
+    key, path, last, done = run.key(weights) if keeps else "", cache_folder() / "streaming.pt", time.monotonic(), 0
+    if keeps and (state := _kept(path, key)) is not None:
         pieces, notes[:], run.state, done = state["pieces"], state["notes"], state, state["done"]
         notes.append(f"Of a run that was stopped {done} of {len(ways)} steps were there.")
     with run.weights.put_away():
@@ -457,10 +424,14 @@ def stream(
                 pieces.append(run.forward(index))
             else:
                 pieces[index] = run.back(index, pieces[index])
-            if kept is not None:
-                kept.save({**run.state, "pieces": pieces, "notes": notes, "done": step + 1})
-    if kept is not None:
-        kept.remove()
+            if keeps and time.monotonic() - last >= EACH:
+                whole = io.BytesIO()
+                torch.save({**run.state, "pieces": pieces, "notes": notes, "done": step + 1, "key": key}, whole)
+                path.parent.mkdir(parents=True, exist_ok=True)
+                write_atomic(path, whole.getvalue())
+                last = time.monotonic()
+    if keeps and _kept(path, key) is not None:
+        path.unlink(missing_ok=True)
     return joined(pieces, type(call.model).__name__)
 
 
@@ -486,28 +457,23 @@ class Plan:
 def plan(call: Call, targets: Targets, directions: int = 2, seed: int = 0, weights: Path | None = None) -> Plan:
     """Memory and time of :func:`stream`, from measuring the first and the last block, all others taken as the first."""
     run = _Run(call, directions, seed, "train", targets, weights)
-    last, clock = run.count - 1, [time.perf_counter()]
-
-    def lap() -> float:
-        clock.append(time.perf_counter())
-        return clock[-1] - clock[-2]
-
+    last, border, began = run.count - 1, 0, time.perf_counter()
     with run.weights.put_away():
         piece = run.forward(0)
-        each, seconds, border = lap(), 0.0, 0
+        first = end = back = time.perf_counter()
         if last:
             border = run.inputs[0].nbytes
             run.inputs *= last  # what goes into the last block is as large as what comes out of the first
             run.forward(last)
-            seconds = lap()
+            end = time.perf_counter()
             run.back(0, piece)
-            each += lap()
+            back = time.perf_counter()
     import resource  # not on Windows
 
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
     return Plan(
         run.count, sum(p.numel() for p in call.model.parameters()), peak + border * max(0, last - 1),
-        seconds + each * max(1, last), clock[-1] - clock[0],
+        end - first + (first - began + back - end) * max(1, last), back - began,
     )  # fmt: skip
 
 

@@ -10,21 +10,9 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from epoch0.diagnosis import wording
 from epoch0.diagnosis.verdict import NAMES
-from epoch0.diagnosis.wording import (
-    SIGNS,
-    brief,
-    chance,
-    evidence,
-    number,
-    rate,
-    shape,
-    times,
-    tone,
-    update,
-    with_error,
-    within,
-)
+from epoch0.diagnosis.wording import SIGNS
 
 COLOURS = {"good": "green", "bad": "red", "mild": "yellow"}  # tone to terminal colour; the word beside it says the same
 SPARED = ("what it is", "shape", "norm", "±", "law", "step", "local χ", "tangent")
@@ -53,27 +41,38 @@ Cells = Sequence[str | Text]
 
 def terminal(checkup: Found, width: int, depth: int | None = None) -> RenderableType:
     """The checkup for a terminal: verdict, recipes, the layer to blame, what to do, one row a block and its parts."""
+    columns: dict[str, Cells]
     lines = [_verdict(checkup), *_head(checkup), _recipes(checkup)]
     recipes = ((NAMES[name], one["reason"]) for name, one in checkup["recipes"].items() if name != "yours")
     lines += _listed("", [f"{name}: {why}." for name, why in recipes if why not in checkup["verdict"]])
-    also = [(chance(one["certainty"]), one) for one in checkup["faults"]["yours" in checkup["recipes"] :]]
-    said = [f"{sure} {one['kind']} ({one['where']}): {one['message']} {one['fix']}" for sure, one in also]
+    also = checkup["faults"]["yours" in checkup["recipes"] :]  # the first is said already
+    said = [f"{wording.chance(f['certainty'])} {f['kind']} ({f['where']}): {f['message']} {f['fix']}" for f in also]
     lines += _listed("Also seen", said)
     lines += _program(checkup["program"])
     if (blame := checkup["blame"]) is not None:
         lines.append(Text.assemble(("To blame: ", "bold"), (blame["layer"], "bold red"), f", {blame['reason']}."))
     lines += _listed("What to do", checkup["advice"])
     if remedies := checkup["remedies"]:
-        columns: dict[str, Cells] = {
+        columns = {
             "change": [one["change"] for one in remedies],
             "status": [_toned(*(("✓ helps", "good") if one["helps"] else ("· does not", "mild"))) for one in remedies],
-            "chance": [f"{chance(one['before'])} → {chance(one['after'])}" for one in remedies],
+            "chance": [f"{wording.chance(one['before'])} → {wording.chance(one['after'])}" for one in remedies],
         }
         lines += [*_section("What was tried on a copy"), _table(columns)]
     if checkup["layers"]:
         lines += [Text(""), Text(_passages(checkup)), Text(""), _blocks(checkup, width, depth), Text(LEGEND, "dim")]
     if (forecast := checkup["pruning_forecast"]) is not None:
-        lines += [*_section("What pruning would leave", forecast["sentence"]), _pruning(forecast)]
+        rows = forecast["layers"]
+        columns = {
+            "weights of": [row["name"] for row in rows],
+            "count": [f"{row['weights']:,}" for row in rows],
+            "kept": [f"{row['density']:.4f}" for row in rows],
+            "expected": [f"{row['predicted']:.4f}" for row in rows],
+            "vanishes": [f"{row['vanishes']:.3f}" for row in rows],
+            "empty from": [f"{row['critical']:.4f}" for row in rows],
+            "status": [_status(row["status"], True) for row in rows],
+        }
+        lines += [*_section("What pruning would leave", forecast["sentence"]), _table(columns)]
     lines += _listed("Not looked at", checkup["not_examined"])
     return Group(*lines, *_listed("How it was measured", checkup["notes"]))
 
@@ -82,17 +81,16 @@ def side_by_side(before: Found, after: Found, changes: Sequence[str], width: int
     """Two checkups of one model for a terminal."""
     lines = _head(before)[:1]
     for word, one in (("before", before), ("after", after)):
-        lines.append(Text.assemble(f"{word:<8}", _verdict(one)))
-        forecast = one["pruning_forecast"]
-        told = [_passages(one), *([] if forecast is None else [forecast["sentence"]])]
-        lines += [Padding(Text(sentence), (0, 0, 0, 8)) for sentence in told]
+        lines += [Text.assemble(f"{word:<8}", _verdict(one)), Padding(Text(_passages(one)), (0, 0, 0, 8))]
+        if one["pruning_forecast"] is not None:
+            lines.append(Padding(Text(one["pruning_forecast"]["sentence"]), (0, 0, 0, 8)))
     lines += [*_listed("What was changed", changes), Text(""), _recipes(before, after), Text("")]
     rows: list[Mapping[str, str | Text]] = []
     for pair in zip(before["layers"], after["layers"], strict=True):
         signs = " → ".join(layer["status"] for layer in pair)
         gains = {"local χ": _pair(_short, "forward_gain", *pair), "law": _pair(_short, "predicted", *pair)}
-        status = _toned(signs, tone(pair[1]["status"], after["trains"]))
-        rows.append({"layer": brief(pair[0]["name"]), **_row(*pair), **gains, "status": status})
+        status = _toned(signs, wording.tone(pair[1]["status"], after["trains"]))
+        rows.append({"layer": wording.brief(pair[0]["name"]), **_row(*pair), **gains, "status": status})
     return Group(*lines, _fitting(rows, width))
 
 
@@ -130,15 +128,15 @@ def _passages(checkup: Found) -> str:
     """Phase and what the depth does to carried norms, in one line."""
     chi = ""
     if checkup["chi"] is not None:
-        low, high = number(checkup["chi_low"]), number(checkup["chi_high"])
-        chi = f", local χ = {number(checkup['chi'])} a layer ({low} to {high})"
-    backward, forward = times(checkup["backward"]["factor"]), times(checkup["forward"]["factor"])
+        low, high = wording.number(checkup["chi_low"]), wording.number(checkup["chi_high"])
+        chi = f", local χ = {wording.number(checkup['chi'])} a layer ({low} to {high})"
+    backward, forward = wording.times(checkup["backward"]["factor"]), wording.times(checkup["forward"]["factor"])
     return f"Phase {checkup['phase']}{chi}; over the depth carried tangents {forward}, gradients {backward}."
 
 
 def _verdict(checkup: Found) -> Text:
     word = checkup["outcome"]
-    style = f"bold {COLOURS[tone(word, checkup['trains'])]}"
+    style = f"bold {COLOURS[wording.tone(word, checkup['trains'])]}"
     return Text.assemble((f"{SIGNS[word]} {word}", style), "  ", (checkup["verdict"], "bold"))
 
 
@@ -177,7 +175,7 @@ def _pair(show: Callable[..., str], key: str, *rows: Found) -> str:
     return " → ".join(show(row[key]) for row in rows)
 
 
-_short = partial(number, digits=2)
+_short = partial(wording.number, digits=2)
 
 
 def _recipes(*checkups: Found) -> Table:
@@ -187,13 +185,13 @@ def _recipes(*checkups: Found) -> Table:
     columns: dict[str, Cells] = {
         "": [NAMES[row[0]["optimizer"]] for row in rows],
         "trains": [_toned(s, "good" if row[-1]["trains"] else "bad") for s, row in zip(trains, rows, strict=True)],
-        "chance": [_pair(chance, "probability", *row) for row in rows],
-        "begin at": [_pair(rate, "learning_rate", *row) for row in rows],
+        "chance": [_pair(wording.chance, "probability", *row) for row in rows],
+        "begin at": [_pair(wording.rate, "learning_rate", *row) for row in rows],
     }
     if len(checkups) == 1:
         most = [row[0]["largest_learning_rate"] for row in rows]
-        columns["at most"] = ["" if value is None else rate(value) for value in most]
-        columns["evidence"] = [evidence(checkups[0], row[0]) for row in rows]
+        columns["at most"] = ["" if value is None else wording.rate(value) for value in most]
+        columns["evidence"] = [wording.evidence(checkups[0], row[0]) for row in rows]
     return _table(columns)
 
 
@@ -213,27 +211,27 @@ def _blocks(checkup: Found, width: int, depth: int | None) -> Table:
                 continue
             opened = depth > 0 if depth is not None else everything <= ROWS or layer["name"] == blame
             style = "bold red" if layer["name"] == blame else "bold" if opened and layer["parts"] else ""
-            gain, law = with_error(layer["forward_gain"], layer["forward_error"]), number(layer["predicted"])
-            name = Text(brief(layer["name"]), style=style)
+            gain = wording.with_error(layer["forward_gain"], layer["forward_error"])
+            law, name = wording.number(layer["predicted"]), Text(wording.brief(layer["name"]), style=style)
             rows.append({"layer": name, **_row(layer), "local χ": gain, "law": law, "status": status})
             for part in layer["parts"] if opened else []:
-                gain = "" if part["gain"] is None else number(part["gain"])
-                rows.append({"layer": f"  {within(part['name'], layer['name'])}", **_row(part), "local χ": gain})
+                path, gain = part["name"], "" if part["gain"] is None else wording.number(part["gain"])
+                rows.append({"layer": f"  {wording.within(path, layer['name'])}", **_row(part), "local χ": gain})
     return _fitting(rows, width)
 
 
 def _row(*rows: Found) -> dict[str, str]:
     return {
         "what it is": rows[0]["kind"],
-        "shape": shape(rows[0]["shape_out"]) if len(rows) == 1 else "",
+        "shape": wording.shape(rows[0]["shape_out"]) if len(rows) == 1 else "",
         "norm": _pair(_short, "norm_out", *rows),
         **{key: _pair(_short, key, *rows) for key in ("tangent", "gradient")},
-        "step": _pair(update, "update", *rows) if any(row["update"] is not None for row in rows) else "",
+        "step": _pair(wording.update, "update", *rows) if any(row["update"] is not None for row in rows) else "",
     }
 
 
 def _status(word: str, trains: bool) -> Text:
-    return _toned(f"{SIGNS.get(word, '·')} {word}", tone(word, trains))
+    return _toned(f"{SIGNS.get(word, '·')} {word}", wording.tone(word, trains))
 
 
 def _fitting(rows: Sequence[Mapping[str, str | Text]], width: int) -> Table:
@@ -257,19 +255,3 @@ def _wanted(columns: Mapping[str, Cells]) -> int:
     widths = {heading: max(len(text) for text in (heading, *cells)) for heading, cells in columns.items()}
     widths |= {"layer": min(widths["layer"], LEAST_NAME)} if "layer" in widths else {}
     return sum(widths.values()) + GAP * (len(widths) - 1)
-
-
-def _pruning(forecast: Found) -> Table:
-    """One row a weight: what is kept of it and when it vanishes."""
-    rows = forecast["layers"]
-    return _table(
-        {
-            "weights of": [row["name"] for row in rows],
-            "count": [f"{row['weights']:,}" for row in rows],
-            "kept": [f"{row['density']:.4f}" for row in rows],
-            "expected": [f"{row['predicted']:.4f}" for row in rows],
-            "vanishes": [f"{row['vanishes']:.3f}" for row in rows],
-            "empty from": [f"{row['critical']:.4f}" for row in rows],
-            "status": [_status(row["status"], True) for row in rows],
-        }
-    )

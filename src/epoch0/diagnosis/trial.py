@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import repeat
 from typing import Any
 
 import torch
@@ -84,8 +85,7 @@ class Trial:
     batch: int  #: examples a step
     held_out: int  #: examples held out of training
     seconds: float  #: CPU seconds it took
-    #: loss of the best answer that is the same for all examples, None where it is not known
-    constant: float | None = None
+    constant: float | None = None  #: loss of the best answer that is the same for all, None where it is not known
 
     def of(self, optimizer: Optimizer) -> list[Run]:
         """The runs of one optimizer."""
@@ -115,9 +115,9 @@ def trial(
     marks = (*(length for length in LENGTHS[1:2] if length < steps), steps)
     found = runs_at(call, marks, batches=batches, constant=constant, seed=seed, tell=tell, settled=True)
     runs = {one: run for mark in marks for one, run in found[mark].items()}.values()  # as each ended
-    seen, held = _split(call, seed, batches)
+    _, held, size = _split(call, seed, batches)
     count = 0 if held is None else held.examples
-    return Trial(tuple(runs), steps, _size(seen), count, time.process_time() - started, constant)
+    return Trial(tuple(runs), steps, size, count, time.process_time() - started, constant)
 
 
 def runs_at(
@@ -134,7 +134,7 @@ def runs_at(
 
     ``settled`` ends those of an optimizer where its largest rate settles the matter.
     """
-    seen, held = _split(call, seed, batches)
+    seen, held, size = _split(call, seed, batches)
     todo = [(optimizer, rate) for optimizer in OPTIMIZERS for rate in reversed(RATES[optimizer])]
     found: dict[int, dict[tuple[Optimizer, float], Run]] = {mark: {} for mark in marks}
     ends = dict.fromkeys(OPTIMIZERS, marks[-1])
@@ -142,7 +142,11 @@ def runs_at(
         for place, (optimizer, rate) in enumerate(todo):
             model = _copied(call.model)
             same_noise(seed + 7)
-            stream = _own_batches(seen, seed) if batches is None else _streamed(call, batches)
+            stream: Iterator[Call] = repeat(seen)
+            if batches is not None:
+                stream = _streamed(call, batches)
+            elif size < seen.examples:
+                stream = shuffled(seen, seen.examples, size, generator(seed, 0x6F72))
             trained, losses = [p for p in model.parameters() if p.requires_grad], list[float]()
             fused = all(p.is_floating_point() for p in trained)  # torch has no such step for complex weights
             update: torch.optim.Optimizer = torch.optim.Adam(trained, rate, fused=fused)
@@ -160,39 +164,28 @@ def runs_at(
     return {mark: dict(sorted(runs.items())) for mark, runs in found.items()}
 
 
-def _size(call: Call) -> int:
-    """Examples a step."""
-    return min(BATCH, call.examples) if call.splits else call.examples
+def _split(call: Call, seed: int, batches: Iterable[Any] | None) -> tuple[Call, Call | None, int]:
+    """What is trained on, what is held out (all of the call where there are other batches), and examples a step."""
+    seen, held = call, None if batches is None else call
+    if batches is None and call.splits and call.examples >= 2 * HELD:
+        order, count = torch.randperm(call.examples, generator=generator(seed, 0x7472)), call.examples // HELD
+        seen, held = call.rows(order[count:]), call.rows(order[:count])
+    return seen, held, min(BATCH, seen.examples) if seen.splits else seen.examples
 
 
-def _split(call: Call, seed: int, batches: Iterable[Any] | None) -> tuple[Call, Call | None]:
-    """What is trained on, and what is held out: all of the call where there are other batches to train on."""
-    if batches is not None:
-        return call, call
-    if not call.splits or call.examples < 2 * HELD:
-        return call, None
-    order = torch.randperm(call.examples, generator=generator(seed, 0x7472))
-    held = call.examples // HELD
-    return call.rows(order[held:]), call.rows(order[:held])
-
-
-def _own_batches(call: Call, seed: int) -> Iterator[Call]:
-    order, size = generator(seed, 0x6F72), _size(call)
+def shuffled(call: Call, count: int, size: int, order: torch.Generator) -> Iterator[Call]:
+    """Batches of so many of the first examples without end, each time in a new order; what fills none is left out."""
     while True:
-        if not call.splits or size == call.examples:
-            yield call
-            continue
-        index = torch.randperm(call.examples, generator=order)
-        for start in range(0, call.examples - size + 1, size):
-            yield call.rows(index[start : start + size])
+        for index in torch.randperm(count, generator=order)[: count // size * size].split(size):
+            yield call.rows(index) if call.splits else call
 
 
 def _streamed(call: Call, batches: Any) -> Iterator[Call]:
-    ended = False
-    while not ended:
-        ended = True
+    some = True
+    while some:
+        some = False
         for batch in batches:
-            ended = False
+            some = True
             if call.targets is None:  # the loss is the model's own
                 yield Call.of(call.model, batch, forward=call.forward)
             elif isinstance(batch, tuple | list) and len(batch) == 2:
@@ -204,15 +197,12 @@ def _streamed(call: Call, batches: Any) -> Iterator[Call]:
 
 def _copied(model: nn.Module) -> nn.Module:
     try:
-        copied = copy.deepcopy(model)
+        return copy.deepcopy(model)
     except (RuntimeError, TypeError) as error:
         raise NotCopied(
             f"the model {type(model).__name__} cannot be copied for a trial ({first_line(error)}); "
             "leave it out with trial=False."
         ) from error
-    for parameter in copied.parameters():
-        parameter.grad = None
-    return copied
 
 
 def _train(
@@ -225,10 +215,9 @@ def _train(
         with torch.enable_grad():
             try:
                 loss = one.loss(one.run(model))
+                losses.append(float(loss.detach()))
             except NotFinite:
                 losses.append(math.nan)
-                break
-            losses.append(float(loss.detach()))
             if not math.isfinite(losses[-1]):
                 break
             update.zero_grad()
@@ -284,11 +273,11 @@ def _told_apart(call: Call, raw: Any, seed: int) -> float | None:
     for i in (order := chosen.tolist())[: BATCH // 2]:
         others = [j for j in order[:OTHERS] if not torch.equal(targets[i], targets[j])]
         one = mapped(raw, partial(row, i=i))
-        with torch.enable_grad():
-            try:
+        try:
+            with torch.enable_grad():
                 own, *other = (float(call.loss(one, targets[j : j + 1]).detach()) for j in (i, *others))
-            except InputError:
-                return None
+        except InputError:
+            return None
         won += [1.0 if own < value else 0.5 if own == value else 0.0 for value in other]
     return sum(won) / len(won) if won else None
 
@@ -315,10 +304,12 @@ def constant_loss(call: Call) -> float | None:
     with unchanged(call.model), torch.inference_mode(False), torch.no_grad():
         call.model.eval()
         output = call.output(call.run())
-    answer = output.mean(_places(output, targets), keepdim=True).detach().clone().nan_to_num().requires_grad_()
+    places = [0]  # of examples and, for classes, all their places: all dimensions but that of the classes
+    if isinstance(targets, Tensor) and not targets.is_floating_point() and targets.dim() == output.dim() - 1:
+        classes = output.dim() - 1 if targets.shape == output.shape[:-1] else 1
+        places = [dim for dim in range(output.dim()) if dim != classes]
     # of the usual size: what an overflowing network answers is no place to start from
-    with torch.no_grad():
-        answer.clamp_(-3, 3)
+    answer = output.mean(places, keepdim=True).detach().nan_to_num().clamp(-3, 3).requires_grad_()
     search = torch.optim.LBFGS([answer], max_iter=50, line_search_fn="strong_wolfe")
 
     def value() -> Tensor:
@@ -333,14 +324,6 @@ def constant_loss(call: Call) -> float | None:
             return float(value().detach())
     except (InputError, RuntimeError):
         return None
-
-
-def _places(output: Tensor, targets: Any) -> tuple[int, ...]:
-    """The dimensions of examples and, for classes, of their places: all but that of the classes."""
-    if not isinstance(targets, Tensor) or targets.is_floating_point() or targets.dim() != output.dim() - 1:
-        return (0,)
-    classes = output.dim() - 1 if targets.shape == output.shape[:-1] else 1
-    return tuple(dim for dim in range(output.dim()) if dim != classes)
 
 
 def alike(call: Call) -> bool:

@@ -15,6 +15,7 @@ from typing import Any, Literal
 import numpy as np
 
 from epoch0.diagnosis.faults import Found
+from epoch0.diagnosis.faults.evidence import rate_of
 from epoch0.diagnosis.step import LADDER, USUAL, Optimizer, Step
 from epoch0.diagnosis.trial import LENGTHS, RATES, Run, Trial
 from epoch0.diagnosis.wording import number
@@ -50,18 +51,12 @@ NAMES: dict[str, str] = {"adam": "Adam", "sgd": "SGD with momentum", "yours": "y
 class PhaseEstimate:
     """The phase of a network, with the mean gain a layer and its confidence interval."""
 
-    #: 'ordered' (chi < 1), 'critical' (1 lies inside the interval), 'chaotic' (chi > 1), or 'unknown' when no layer has
-    #: a positive gain
+    #: 'ordered' (chi < 1), 'critical' (1 is in the interval), 'chaotic' (chi > 1) or 'unknown': no gain is positive
     phase: Phase = "unknown"
     chi: float = math.nan  #: geometric mean of the layers' gains
     low: float = math.nan  #: lower end of the 95 % interval of chi
     high: float = math.nan  #: upper end
     layers: int = 0  #: how many layers went in
-
-    def __str__(self) -> str:
-        if self.phase == "unknown":
-            return "unknown: no layer with a nonlinearity has a positive gain"
-        return f"{self.phase}: chi = {self.chi:.3g} a layer, 95 % interval {self.low:.3g} to {self.high:.3g}"
 
 
 def estimate_phase(gains: Sequence[float], errors: Sequence[float]) -> PhaseEstimate:
@@ -86,8 +81,7 @@ def estimate_phase(gains: Sequence[float], errors: Sequence[float]) -> PhaseEsti
 class CumulativeGain:
     """What the depth does to a norm, carried from end to end."""
 
-    #: S, twice the natural logarithm of the change of the norm; NaN where there is nothing to compare
-    log_gain: float = math.nan
+    log_gain: float = math.nan  #: S, twice the natural log of the change of the norm; NaN with nothing to compare
     layers: int = 0  #: number of layers that were crossed
 
     @property
@@ -123,8 +117,7 @@ class Signs:
     overflowing: tuple[str, ...] = ()  #: layers whose numbers are not finite
     collapsed: tuple[str, ...] = ()  #: layers after which all examples point the same way
     saturated: tuple[str, ...] = ()  #: layers most of whose values are saturated
-    #: of the best answer that is the same for all examples; None where it is not known
-    constant_loss: float | None = None
+    constant_loss: float | None = None  #: of the best answer that is the same for all; None where it is not known
     same: str = ""  #: why nothing can be told apart in the batch, in a clause; empty where something can
 
 
@@ -200,19 +193,17 @@ def trial_numbers(trained: Sequence[Run], optimizer: Optimizer) -> dict[str, flo
     Of Adam's it is read beside SGD, too, whether the examples can be told apart: SGD is slower at it.
     """
     runs, adam = ([run for run in trained if run.optimizer == kind] for kind in (optimizer, "adam"))
-    known = [run.known for run in runs if run.known is not None]
-    seen = [run.known_seen for run in runs if run.known_seen is not None]
+
+    def learned(some: Sequence[Run]) -> float:
+        return max((min(_odds(run.known), _odds(run.known_seen) - 1) for run in some), default=-1.0)
+
     return {
-        "known": _odds(max(known, default=None)),
-        "known seen": _odds(max(seen, default=None)),
+        "known": _odds(max((run.known for run in runs if run.known is not None), default=None)),
+        "known seen": _odds(max((run.known_seen for run in runs if run.known_seen is not None), default=None)),
         "fell": _odds(_clipped(max((run.drop for run in runs), default=0.0), 0, 1)),
-        "learned": _learned(runs),
-        "learned by adam": _learned(adam),
+        "learned": learned(runs),
+        "learned by adam": learned(adam),
     }
-
-
-def _learned(runs: Sequence[Run]) -> float:
-    return max((min(_odds(run.known), _odds(run.known_seen) - 1) for run in runs), default=-1.0)
 
 
 def probability(optimizer: Optimizer, numbers: Mapping[str, float], level: str) -> float:
@@ -237,14 +228,13 @@ def level(step: Step, runs: Sequence[Run], steps: int | None) -> str:
 def judge(step: Step, signs: Signs, trial: Trial | None) -> Recipe:
     """The verdict for one optimizer."""
     optimizer = step.optimizer
-    runs = [] if trial is None else trial.of(optimizer)
-    numbers = {**step_numbers(step, signs), **(trial_numbers(trial.runs, optimizer) if trial else {})}
+    runs, numbers = [] if trial is None else trial.of(optimizer), step_numbers(step, signs)
+    if trial is not None:
+        numbers |= trial_numbers(trial.runs, optimizer)
     chance = probability(optimizer, numbers, level(step, runs, None if trial is None else trial.steps))
-    stuck = step.reached == 0 and step.second == 0
-    if stuck or (signs.overflowing and not step.finite):
+    if (step.reached == 0 and step.second == 0) or (signs.overflowing and not step.finite):
         chance = min(chance, 0.01)
-    constant = None if trial is None else trial.constant
-    if any(run.settles(constant) for run in runs):
+    if trial is not None and any(run.settles(trial.constant) for run in runs):
         chance = max(chance, SURE)
     trains, rate = chance >= 0.5, suggested_rate(step, runs)
     cause, reason = ("learns", _success(step, runs)) if trains else _failure(step, signs, runs)
@@ -257,7 +247,7 @@ def judge_program(found: Found, optimizers: Sequence[Any]) -> dict[str, Recipe]:
     own = None if found.mending is None else found.mending.own
     if len(optimizers) != 1 or (own is None and not found.faults):
         return {}
-    rate = max(float(group["lr"]) for group in optimizers[0].param_groups)
+    rate = rate_of(optimizers[0])
     told = "" if own is None else f"in {own.steps} steps of its own {own.told()}"
     if found.faults:
         first = found.faults[0]
@@ -304,29 +294,25 @@ def best_run(runs: Sequence[Run]) -> Run:
 def _success(step: Step, runs: Sequence[Run]) -> str:
     if runs:
         best = best_run(runs)
-        return f"in {len(best.losses)} steps at {best.rate:g} the loss {_fell(best)}{_told(best)}"
+        return f"in {len(best.losses)} steps at {best.rate:g} the loss {_told(best)}"
     said = f"one step moves the outputs as the loss wants (cosine {max(step.alignment, step.second):.2f}"
     held = [value for value in (step.held, step.second_held) if value is not None]
     return said + (f", {max(held):.2f} on examples it has not seen)" if held else ")")
 
 
-def _fell(run: Run) -> str:
-    return f"fell by {max(run.drop, 0):.0%}" if run.drop > 0 else "did not fall"
-
-
 def _told(run: Run) -> str:
-    if run.known is None:
-        return ""
-    return f", and of held-out examples {run.known:.0%} of the pairs are told apart (chance: 50 %)"
+    """What became of the loss, and of held-out examples."""
+    fell = f"fell by {run.drop:.0%}" if run.drop > 0 else "did not fall"
+    known = "" if run.known is None else f", and of held-out examples {run.known:.0%} of the pairs are told apart"
+    return f"{fell}{known} (chance: 50 %)" if known else fell
 
 
 def _failure(step: Step, signs: Signs, runs: Sequence[Run]) -> tuple[str, str]:
     """The most likely cause in a word and in a clause; the first that applies."""
     seen = ""
     if runs:
-        best = best_run(runs)
-        seen = f" (in {max(len(r.losses) for r in runs)} steps at the best of {len(runs)} rates the loss {_fell(best)}"
-        seen += f"{_told(best)})"
+        many, told = max(len(run.losses) for run in runs), _told(best_run(runs))
+        seen = f" (in {many} steps at the best of {len(runs)} rates the loss {told})"
     if signs.overflowing or not step.finite:
         where = f" in {signs.overflowing[0]}" if signs.overflowing else " after the first step"
         return "overflow", f"numbers leave the range of floats{where}{seen}"

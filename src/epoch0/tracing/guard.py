@@ -226,8 +226,8 @@ def noise_sources() -> dict[tuple[str, int], torch.Generator]:
 
 
 @contextmanager
-def noise_kept() -> Iterator[None]:
-    """Give torch's random streams back as they were; where another thread may draw, leave them to it meanwhile.
+def noise_kept(*own: torch.Generator) -> Iterator[None]:
+    """Give torch's random streams, and ``own``, back as they were; where another thread may draw, it has torch's.
 
     Daemon threads (progress bars, notebooks) are taken to draw nothing: random operations of one's own make small
     networks twice as slow.
@@ -236,7 +236,7 @@ def noise_kept() -> Iterator[None]:
     begun = _OwnNoise() if others and getattr(_HERE, "own", None) is None else None
     with begun or nullcontext():
         _HERE.own = begun or getattr(_HERE, "own", None)
-        states = [(source, source.get_state()) for source in noise_sources().values()]
+        states = [(source, source.get_state()) for source in (*noise_sources().values(), *own)]
         try:
             yield
         finally:

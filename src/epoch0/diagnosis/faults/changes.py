@@ -15,8 +15,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from epoch0.diagnosis.faults.evidence import NORMS, Evidence, affine, padding_after
+from epoch0.diagnosis.faults.evidence import NORMS, Evidence, affine, padding_after, rate_of
 from epoch0.diagnosis.faults.program import Program
+from epoch0.diagnosis.faults.reach import one_hot
 from epoch0.initialization.initialize import initialize
 from epoch0.tracing.call import mapped
 
@@ -44,7 +45,7 @@ def ending(model: nn.Module, seen: Evidence) -> tuple[str, str]:
     if seen.first.ran and (kind := ENDS.get(type(model.get_submodule(seen.first.last)))) is not None:
         return kind, seen.first.last
     found = seen.reach
-    return (found.last.name if found is not None and found.last is not None else ""), ""
+    return (found.last.name if found is not None else ""), ""
 
 
 def _put(model: nn.Module, path: str, new: nn.Module) -> None:
@@ -88,25 +89,19 @@ def _fitting_loss(program: Program, seen: Evidence) -> str:
     targets, out = program.call.targets, seen.first.output
     if out is None or out.dim() < 2:
         return ""
-    wide = out.shape[1] > 1
-    hot = (
-        targets.is_floating_point()
-        and targets.shape == out.shape
-        and wide
-        and bool(((targets.double().sum(1) - 1).abs() < 1e-3).all() and (targets >= 0).all())
-    )
-    binary = targets.shape == out.shape and bool(((targets == 0) | (targets == 1)).all())
-    if (not targets.is_floating_point() and targets.dim() == out.dim() - 1 and wide) or hot:
+    wide, floats, same = out.shape[1] > 1, targets.is_floating_point(), targets.shape == out.shape
+    hot = floats and same and one_hot(targets) and bool((targets >= 0).all())
+    binary = same and bool(((targets == 0) | (targets == 1)).all())
+    if wide and (hot or (not floats and targets.dim() == out.dim() - 1)):
+        program.loss = lambda o, t: F.cross_entropy(o, t)
         if old in ("Softmax", "Sigmoid"):
             program.loss = lambda o, t: F.cross_entropy(o.clamp_min(torch.finfo(o.dtype).tiny).log(), t)
-        else:
-            program.loss = lambda o, t: F.cross_entropy(o, t)
         return "Use the cross-entropy" + (" of logits." if not old else f", without the {old} where it takes logits.")
     if binary:
         plain = F.binary_cross_entropy if old == "Sigmoid" else F.binary_cross_entropy_with_logits
         program.loss = lambda o, t: plain(o, t.to(o.dtype))
         return "Use the binary cross-entropy" + ("." if old == "Sigmoid" else " with logits.")
-    if targets.is_floating_point() and targets.numel() == out.numel() // len(out) * len(targets):
+    if floats and targets.numel() == out.numel() // len(out) * len(targets):
         program.loss = lambda o, t: F.huber_loss(o, t.reshape(o.shape))
         return "Use the Huber loss."
     return ""
@@ -124,8 +119,7 @@ def _scaled(program: Program, seen: Evidence, mean: bool) -> str:
 def _rate(program: Program, seen: Evidence, factor: float) -> str:
     for group in program.optimizer.param_groups:
         group["lr"] = group["lr"] * factor
-    rate = max(float(group["lr"]) for group in program.optimizer.param_groups)
-    return f"Set the learning rate to {rate:.1g}."
+    return f"Set the learning rate to {rate_of(program.optimizer):.1g}."
 
 
 def _rate_by_size(program: Program, seen: Evidence) -> str:
@@ -145,7 +139,7 @@ def _adam(program: Program, seen: Evidence, rate: float) -> str:
 def _made_anew(program: Program) -> torch.optim.Optimizer:
     """The same optimizer over all parameters of the model as it is now."""
     rest = {k: v for k, v in program.optimizer.param_groups[0].items() if k in program.optimizer.defaults}
-    rest["lr"] = max(float(g["lr"]) for g in program.optimizer.param_groups)
+    rest |= {"lr": rate_of(program.optimizer)}
     return type(program.optimizer)([p for p in program.call.model.parameters() if p.requires_grad], **rest)
 
 
@@ -170,7 +164,7 @@ def _inputs(program: Program, seen: Evidence) -> str:
         dims = (0,) if t.dim() == 2 else tuple(range(t.dim()))
         mean, deviation = t.mean(dims, keepdim=True), t.std(dims, keepdim=True)
         still = deviation <= 1e-6 * t.abs().amax().clamp_min(1e-12)
-        deviation = torch.where(still, torch.ones_like(deviation), deviation)
+        deviation = deviation.masked_fill(still, 1.0)
         off = (mean.abs() / deviation).median() > 0.5 or deviation.median() > 2 or deviation.median() < 0.3
         changed[0] |= bool(off)
         return (t - mean) / deviation if bool(off) else t
@@ -183,14 +177,13 @@ def _targets(program: Program, seen: Evidence) -> str:
     targets = program.call.targets
     if not targets.is_floating_point() or float(targets.abs().max()) <= 1.5:
         return ""
+    deviation, fix = targets.std(0, keepdim=True), "Standardize the targets."
+    new = (targets - targets.mean(0, keepdim=True)) / deviation.where(deviation > 0, 1.0)
     if len(targets.unique()) == 2 and float(targets.min()) == 0:
         top = float(targets.max())
-        program.call = replace(program.call, targets=targets / top)
-        return f"Divide the targets by {top:.4g}."
-    deviation = targets.std(0, keepdim=True)
-    deviation = torch.where(deviation > 0, deviation, torch.ones_like(deviation))
-    program.call = replace(program.call, targets=(targets - targets.mean(0, keepdim=True)) / deviation)
-    return "Standardize the targets."
+        new, fix = targets / top, f"Divide the targets by {top:.4g}."
+    program.call = replace(program.call, targets=new)
+    return fix
 
 
 def _column(program: Program, seen: Evidence) -> str:
@@ -270,8 +263,7 @@ def _normed(program: Program, seen: Evidence) -> str:
         return ""
     for name, layer in layers[:-1]:
         width = layer.out_features if isinstance(layer, nn.Linear) else layer.out_channels
-        norm = nn.BatchNorm2d(width) if isinstance(layer, nn.Conv2d) else nn.BatchNorm1d(width)
-        norm = norm.to(layer.weight)
+        norm = (nn.BatchNorm2d if isinstance(layer, nn.Conv2d) else nn.BatchNorm1d)(width).to(layer.weight)
         _put(model, name, nn.Sequential(layer, norm))
         program.optimizer.add_param_group({"params": list(norm.parameters())})
     return "Put a batch norm behind each hidden layer."

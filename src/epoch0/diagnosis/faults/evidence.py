@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from epoch0.diagnosis.faults.reach import Reach, reach
+from epoch0.diagnosis.faults.reach import Reach, behind, reach
 from epoch0.measure.passes import SATURATION
 from epoch0.results import Shown
 from epoch0.tracing.call import Call, as_written, mapped, parts
@@ -31,6 +31,7 @@ CERTAIN = 0.995  # of what is a fact of the program, and no estimate
 
 WEIGHTED = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.RNNBase, nn.Bilinear)
 CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
+# what may come between a softmax and the layer that gets its shares: pooled, normalized, in another shape
 AFTER = ("MaxPool", "AvgPool", "Mean", "BatchNorm", "LayerNorm", "GroupNorm", "View", "Squeeze", "Unsqueeze")
 NORMS = (nn.modules.batchnorm._NormBase, nn.LayerNorm, nn.GroupNorm)
 OwnStep = Callable[..., Any]
@@ -61,9 +62,6 @@ class Fault(Shown):
     evidence: str = "step 0"
     certainty: float = 0.5  #: between 0 and 1, the higher the more certain
 
-    def __post_init__(self) -> None:
-        assert self.kind in KINDS, self.kind
-
     def __str__(self) -> str:
         return f"{self.kind} ({self.where}): {self.message} {self.fix}"
 
@@ -76,15 +74,13 @@ class Pass:
     output: Tensor | None = None  # THE output, with its graph
     loss: Tensor | None = None  # the loss as the owner computes it; None where it cannot be computed
     gradients: dict[str, Tensor | None] = field(default_factory=dict)  # of the parameters; None where none arrives
-    # modules in the order in which they ended, with their names and whether what they returned is finite
+    # names of modules as they ended, these, and whether what they returned is finite
     ran: list[tuple[str, nn.Module, bool]] = field(default_factory=list)
     flat: dict[str, float] = field(default_factory=dict)  # bounded activations: which share of values is at their ends
     sunk: list[str] = field(default_factory=list)  # layers whose biases alone keep nearly all values below zero
     open: bool = True  # whether a ReLU let anything through, or there is none
-    # the first layer with weights that floats of the batch go into: its name, what went in, and whether a norm comes
-    # right after it
-    entered: tuple[str, nn.Module, Tensor] | None = None
-    normed: bool = False
+    entered: tuple[str, nn.Module, Tensor] | None = None  # first layer with weights that floats go into, and these
+    normed: bool = False  # whether a norm comes right after it
     problem: str = ""  # why there is no loss
     tables: list[str] = field(default_factory=list)  # functions that made (n, n) of (n,) and (n, 1), of n examples
     shares: list[str] = field(default_factory=list)  # layers with weights that the shares of a softmax go into
@@ -108,14 +104,12 @@ class _Tables(TorchFunctionMode):
         self.shapes, self.found = {(count,), (count, 1)}, found
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        two = [a for a in args[:2] if isinstance(a, Tensor)]
+        two, made = [a for a in args[:2] if isinstance(a, Tensor)], func(*args, **(kwargs or {}))
         if {tuple(a.shape) for a in two} == self.shapes:
-            made, name = func(*args, **(kwargs or {})), getattr(func, "__name__", "an operation").strip("_")
             pairs = two[0].data_ptr() == two[1].data_ptr() or (isinstance(made, Tensor) and made.dtype == torch.bool)
             if not pairs:  # a table that is meant compares all with themselves
-                self.found.append(name)
-            return made
-        return func(*args, **(kwargs or {}))
+                self.found.append(getattr(func, "__name__", "an operation").strip("_"))
+        return made
 
 
 @dataclass
@@ -129,8 +123,7 @@ class After:
     towards: float  # cosine between the first step and the gradient; a step of any optimizer should go against it
     late: Pass  # a run with gradients after the steps
     model: nn.Module  # the copy
-    # outputs afterwards without noise, for the batch and for the one with its ends exchanged
-    quiet: tuple[Tensor, Tensor] | None
+    quiet: tuple[Tensor, Tensor] | None  # outputs afterwards without noise, for the batch and the exchanged one
     loop: list["Loop"]  # what the owner's loop body did in each step; empty for the usual one
     still: tuple[str, ...] = ()  # weight matrices of the optimizer that no step moved; empty where none was moved
 
@@ -143,8 +136,7 @@ class Loop:
     left: dict[str, Tensor]  # those that the step left behind; of parameters without one, nothing
     moved: bool  # whether any parameter changed
     training: bool | None  # whether the model ran in training mode; None where it was not run
-    # pairs of classes as they are and as the loss got them, where it was called with class numbers
-    classes: tuple[Tensor, Tensor] | None = None
+    classes: tuple[Tensor, Tensor] | None  # as they are and as the loss got them, where it got class numbers
 
 
 @dataclass
@@ -165,31 +157,29 @@ class Evidence:
         """The owner's model, under the guard."""
         return self.call.model
 
-    @cached_property
+    @property
     def targets(self) -> Tensor | None:
         """All targets that are known: those of the data, else those of the batch."""
-        known = self.data[1] if self.data is not None and self.data[1] is not None else self.call.targets
+        known = self.call.targets if self.data is None or self.data[1] is None else self.data[1]
         return known.detach() if isinstance(known, Tensor) and known.numel() else None
 
-    @cached_property
+    @property
     def inputs(self) -> Tensor | None:
         """All inputs that are known as one tensor of floats."""
-        known = self.data[0] if self.data is not None and self.data[0] is not None else self.call.batch
+        known = self.call.batch if self.data is None or self.data[0] is None else self.data[0]
         return known.detach() if isinstance(known, Tensor) and known.is_floating_point() else None
 
     def loss_of(self, raw: Any, targets: Any) -> Tensor:
         """The owner's loss, unchecked, of what the model returns, or of THE output where it cannot take that."""
-        criterion = self.call.criterion
-        if not isinstance(raw, Tensor):
-            try:
-                assert criterion is not None
-                value = criterion(raw, targets)
-                self.whole = True
-                return value if value.dim() == 0 else value.mean()
-            except Exception:
-                raw = self.call.output(raw)
-        value = scalar_loss(raw, targets, None) if criterion is None else criterion(raw, targets)
-        return value if value.dim() == 0 else value.mean()
+        criterion = self.call.criterion or (lambda output, targets: scalar_loss(output, targets, None))
+        try:
+            value = criterion(raw, targets)
+            self.whole = self.whole or not isinstance(raw, Tensor)
+            return value if value.dim() == 0 else value.mean()
+        except Exception:
+            if isinstance(raw, Tensor):
+                raise
+            return self.loss_of(self.call.output(raw), targets)
 
     def loss_in(self, call: Call, raw: Any) -> Tensor:
         """The loss of a run: the owner's, or the model's own."""
@@ -213,12 +203,13 @@ class Evidence:
                 found.flat[names[module]] = float(((tensors[0] - middle).abs() > SATURATION * half).double().mean())
             if isinstance(module, nn.ReLU) and tensors and not bool(tensors[0].any()):
                 found.open = False
-            if isinstance(module, WEIGHTED) and tensors and _sunk(module, tensors[0].detach()):
+            if not isinstance(module, WEIGHTED):
+                return
+            if tensors and _sunk(module, tensors[0].detach()):
                 found.sunk.append(names[module])
-            if isinstance(module, WEIGHTED) and given is not None and _of_softmax(given):
+            if given is not None and type(behind(given, AFTER)).__name__.startswith("Softmax"):
                 found.shares.append(names[module])
-            fresh = given is not None and given.is_floating_point() and not given.requires_grad
-            if found.entered is None and fresh and isinstance(module, WEIGHTED) and given is not None:
+            if found.entered is None and given is not None and given.is_floating_point() and not given.requires_grad:
                 found.entered = (names[module], module, given.detach())
 
         handles = [module.register_forward_hook(seen) for module in names]
@@ -258,12 +249,10 @@ class Evidence:
     @cached_property
     def reach(self) -> Reach | None:
         """What the loss can reach."""
-        if self.first.output is None or not self.call.splits or self.whole:
-            return None
-        try:
-            return reach(self.first.output, self.call.targets, self.loss_of)
-        except Exception:
-            return None
+        if self.first.output is not None and self.call.splits and not self.whole:
+            with contextlib.suppress(Exception):
+                return reach(self.first.output, self.call.targets, self.loss_of)
+        return None
 
     @cached_property
     def reads_targets(self) -> bool:
@@ -276,36 +265,33 @@ class Evidence:
             return True
         if not self.whole and self.first.loss is not None and self.strangers(self.first.loss, output.grad_fn):
             return False
-        source = torch.Generator().manual_seed(0)
         other = targets.roll(1, 0)
         if torch.equal(other, targets):
-            other = torch.where(targets == 0, torch.ones_like(targets), torch.zeros_like(targets))
+            other = (targets == 0).to(targets.dtype)
         # an absolute error is the same for all that lies far away
         middle, scale = (float(targets.mean()), float(targets.std())) if targets.is_floating_point() else (0.0, 1.0)
+        source = torch.Generator().manual_seed(0)
 
         def draw(like: Tensor) -> Tensor:
             noise = torch.randn(like.shape, generator=source).to(like)
             return like.detach() + noise if self.whole else middle + scale * noise
 
         drawn = mapped(self.first.raw, draw) if self.whole else draw(output)
-        try:
+        with contextlib.suppress(Exception):  # where it refuses them it reads them
             one, two = (float(self.loss_of(drawn, wanted)) for wanted in (targets, other))
-        except Exception:  # it refuses them, so it reads them
-            return True
-        return one != two or not math.isfinite(one)
+            return one != two or not math.isfinite(one)
+        return True
 
     def strangers(self, end: Tensor, stop: Any = None) -> int:
         """How many weights that are not the model's a tensor is made of, those behind ``stop`` left out."""
         todo, seen, found = [end.grad_fn], {None, stop}, 0
         own = {id(p) for p in self.model.parameters()}
         while todo:
-            at = todo.pop()
-            if at in seen:
-                continue
-            seen.add(at)
-            leaf = getattr(at, "variable", None)
-            found += isinstance(leaf, nn.Parameter) and id(leaf) not in own
-            todo += [one for one, _ in at.next_functions]  # type: ignore[union-attr]
+            if (at := todo.pop()) not in seen:
+                seen.add(at)
+                leaf = getattr(at, "variable", None)
+                found += isinstance(leaf, nn.Parameter) and id(leaf) not in own
+                todo += [one for one, _ in at.next_functions]  # type: ignore[union-attr]
         return found
 
     @cached_property
@@ -340,12 +326,10 @@ class Evidence:
         return self._pair(self.model)
 
     def _pair(self, model: nn.Module) -> tuple[Tensor, Tensor] | None:
-        if self.exchanged is None:
-            return None
-        try:
-            return self.quietly(model, self.call.batch), self.quietly(model, self.exchanged)
-        except Exception:
-            return None
+        if self.exchanged is not None:
+            with contextlib.suppress(Exception):
+                return self.quietly(model, self.call.batch), self.quietly(model, self.exchanged)
+        return None
 
     @cached_property
     def after(self) -> After | None:
@@ -355,11 +339,9 @@ class Evidence:
         loss = self.first.loss  # the owner's loop may know another where there is none
         if not loss.requires_grad if loss is not None else self.step is None or self.first.output is None:
             return None
-        with unchanged(self.model):
-            try:
-                return self._steps(*copied(self.model, self.optimizers[0]))
-            except Exception:
-                return None
+        with unchanged(self.model), contextlib.suppress(Exception):
+            return self._steps(*copied(self.model, self.optimizers[0]))
+        return None
 
     def _steps(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> After:
         call = dataclasses.replace(self.call, model=model)
@@ -380,11 +362,8 @@ class Evidence:
             if index == 0:
                 towards = _cosine([(new[n].detach() - old[n], g) for n, g in slopes.items()])
             if not loop or loop[-1].moved:  # gradients of several batches may be added up first
-                sizes = {
-                    n: float((new[n].detach() - old[n]).double().norm() / old[n].double().norm())
-                    for n in drawn
-                    if float(old[n].norm()) > 0
-                }
+                there = [n for n in drawn if float(old[n].norm()) > 0]
+                sizes = {n: float((new[n].detach() - old[n]).double().norm() / old[n].double().norm()) for n in there}
         after, late = self._measured(call)
         same_noise()
         model.train()
@@ -425,28 +404,25 @@ class Evidence:
 
             stepped(optimizer, backward)
             return slopes
-        held = {n: p.grad for n, p in model.named_parameters()}
+        held = [(p, p.grad) for p in model.parameters()]
+        same_noise()
         for parameter in model.parameters():
             parameter.grad = None
-        same_noise()
+        optimizer.zero_grad()
         if self.first.loss is not None:
-            optimizer.zero_grad()
             self.loss_in(rows, rows.raw()).backward()
         slopes = slopes_there()
-        for name, parameter in model.named_parameters():  # the loop finds the gradients that it left behind
-            parameter.grad = held[name]
+        for parameter, gradient in held:  # the loop finds the gradients that it left behind
+            parameter.grad = gradient
         modes, got = list[bool](), list[Any]()
 
         def heard(outputs: Any, targets: Any, *more: Any, **named: Any) -> Any:
             got.append(targets)
             return (rows.criterion or self.loss_of)(outputs, targets, *more, **named)
 
-        handle = model.register_forward_pre_hook(lambda module, args: modes.append(module.training))
         same_noise()
-        try:
+        with model.register_forward_pre_hook(lambda module, args: modes.append(module.training)):
             self.step(model, optimizer, heard, rows.batch, rows.targets)
-        finally:
-            handle.remove()
         left = {n: slope for n, slope in slopes_there().items() if bool(slope.any())}
         pair = [t for t in (rows.targets, *got) if isinstance(t, Tensor) and t.dim() == 1 and not t.is_floating_point()]
         classes = (pair[0], pair[1]) if len(pair) == 2 and len(pair[0]) == len(pair[1]) else None
@@ -488,6 +464,11 @@ def twins(
     return copies
 
 
+def rate_of(optimizer: torch.optim.Optimizer) -> float:
+    """The learning rate, the largest of its groups'."""
+    return max(float(group["lr"]) for group in optimizer.param_groups)
+
+
 def raised(error: Exception) -> str:
     """What the owner's code raised, in a line."""
     return f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error) else ''}"
@@ -515,19 +496,6 @@ def padding_after(tokens: Any, model: nn.Module) -> Tensor | None:
         return None
     after = (tokens == tokens[:, -1].mode().values).flip(1).long().cumprod(1).sum(1)
     return after if float(after.double().mean()) > 0.2 * tokens.shape[1] else None
-
-
-def _of_softmax(given: Tensor) -> bool:
-    """Whether a tensor is a softmax, or it only was pooled, normalized or put into another shape since."""
-    at = given.grad_fn
-    for _ in range(8):
-        name = type(at).__name__.removeprefix("Native")
-        if name.startswith("Softmax"):
-            return True
-        if at is None or not name.startswith(AFTER):
-            return False
-        at = at.next_functions[0][0]
-    return False
 
 
 def _sunk(module: nn.Module, made: Tensor) -> bool:

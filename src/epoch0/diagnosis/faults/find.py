@@ -1,8 +1,8 @@
 """Find the faults of a program: all checks before training, then a trial, and what mends it; most certain first."""
 
-import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from inspect import isfunction, signature
 from typing import Any
 
 import torch
@@ -14,13 +14,18 @@ from epoch0.diagnosis.faults.evidence import Evidence, Fault, OwnStep, twins
 from epoch0.diagnosis.faults.mend import Mending, mend, ranked
 from epoch0.errors import InputError
 from epoch0.tracing.call import LENGTH_FIRST, Call, Forward, alike, mapped, parts
-from epoch0.tracing.guard import HALF, unchanged
+from epoch0.tracing.guard import HALF, noise_kept, unchanged
 from epoch0.tracing.loss import Loss, scalar_loss
 
-CHECKS: tuple[Callable[[Evidence], Iterator[Fault]], ...] = (
-    *gradients.CHECKS, *outputs.CHECKS, *updates.CHECKS, *values.CHECKS,
-)  # fmt: skip
-"""The table of checks; a new one stands in its family's file."""
+CHECKS: list[Callable[..., Iterator[Fault]]] = [
+    check
+    for family in (gradients, outputs, updates, values)
+    for name, check in vars(family).items()
+    if isfunction(check) and check.__module__ == family.__name__ and not name.startswith("_")
+]
+"""The table of checks: all public functions of these modules, in order.
+
+Each gets what its parameters are called, ``seen`` or an attribute of it, and is not asked where one of them is None."""
 
 MOST = 1000  # so many examples of the data are looked at
 
@@ -30,8 +35,7 @@ class Found:
     """What was found, and what was not looked at."""
 
     faults: tuple[Fault, ...]  #: most certain first
-    #: one sentence for each thing that was not looked at, with what to pass so that it would be
-    not_examined: tuple[str, ...]
+    not_examined: tuple[str, ...]  #: what was not looked at, one sentence each, and what to pass so that it would be
     passes: int  #: how many times the model or its copy was run before a trial
     mending: Mending | None = None  #: the trial of the program, and the changes that were tried on copies; None without
 
@@ -109,12 +113,9 @@ def _as_given(step: OwnStep, loss: Loss) -> OwnStep:
 
 def own_optimizers(model: Any) -> Any:
     """The optimizers that a LightningModule brings, made anew; None where it brings none."""
-    make = getattr(model, "configure_optimizers", None)
-    if not callable(make):
-        return None
     try:
-        made = make()
-    except Exception:  # it may ask for a trainer that is not there
+        made = model.configure_optimizers()
+    except Exception:  # it has none, or it asks for a trainer that is not there
         return None
     made = made.get("optimizer") if isinstance(made, Mapping) else made
     made = made[0] if isinstance(made, tuple | list) and made and isinstance(made[0], tuple | list) else made
@@ -130,7 +131,8 @@ def suspects(seen: Evidence) -> tuple[tuple[Fault, ...], tuple[str, ...]]:
     with unchanged(seen.model):
         for check in CHECKS:
             try:
-                found += check(seen)
+                parts = [seen if name == "seen" else getattr(seen, name) for name in signature(check).parameters]
+                found += [] if any(part is None for part in parts) else check(*parts)
             except Exception as error:  # a check may not take the report down with it
                 failed.append(f"{check.__name__.replace('_', ' ')} could not be looked at ({type(error).__name__})")
     best: dict[tuple[str, str], Fault] = {}
@@ -187,7 +189,8 @@ def _known(call: Call, data: Any, turned: bool) -> tuple[tuple[Any, Any] | None,
             f"data={type(data).__name__}; give a DataLoader, a Dataset or a pair (inputs, targets), to be read anew."
         )
     size = getattr(data, "batch_size", None) if isinstance(data, DataLoader) else None
-    with unchanged(call.model), _streams(data):
+    streams = [getattr(one, "generator", None) for one in (data, getattr(data, "sampler", None))]
+    with unchanged(call.model), noise_kept(*(one for one in streams if isinstance(one, torch.Generator))):
         pairs = [_turned(pair) if turned else pair for pair in _read(data, call)]
     inputs, targets = (_joined([pair[place] for pair in pairs]) for place in (0, 1))
     return (inputs, targets), size if isinstance(size, int) else None
@@ -195,15 +198,14 @@ def _known(call: Call, data: Any, turned: bool) -> tuple[tuple[Any, Any] | None,
 
 def _read(data: Any, call: Call) -> list[tuple[Any, Any]]:
     single = isinstance(data, Dataset) and not isinstance(data, IterableDataset)
-    source: Iterable[Any] = (data[i] for i in range(min(MOST, len(data)))) if single else data
+    source: Any = data
     several = len(call.batch) if isinstance(call.batch, tuple | list) and call.targets is not None else 1
-    pairs: list[tuple[Any, Any]] = []
-    count = 0
-    for item in source:
+    pairs, count = list[tuple[Any, Any]](), 0
+    for item in (source[i] for i in range(min(MOST, len(source)))) if single else source:
         if isinstance(item, tuple | list) and len(item) == several + 1 > 2:  # as a TensorDataset has them
             item = (tuple(item[:-1]), item[-1])
         if not isinstance(item, tuple | list) or len(item) != 2:
-            return pairs
+            break
         pairs.append((item[0], item[1]) if not single else (_alone(item[0]), _alone(item[1])))
         count += 1 if single else next((len(t) for _, t in parts(item) if t.dim()), 1)
         if count >= MOST:
@@ -239,15 +241,3 @@ def _joined(batches: list[Any]) -> Any:
     if not found or any(part is None for part in found.values()):
         return None
     return found if isinstance(first, Mapping) else tuple(found.values())
-
-
-@contextlib.contextmanager
-def _streams(data: Any) -> Iterator[None]:
-    """Give the generators of a loader back as they were."""
-    owned = [getattr(data, "generator", None), getattr(getattr(data, "sampler", None), "generator", None)]
-    states = [(g, g.get_state()) for g in owned if isinstance(g, torch.Generator)]
-    try:
-        yield
-    finally:
-        for source, state in states:
-            source.set_state(state)

@@ -6,16 +6,16 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor, nn
 
-from epoch0.diagnosis.faults.evidence import CERTAIN, DRAW_SMALLER, Evidence, Fault, affine, padding_after
+from epoch0.diagnosis.faults.evidence import CERTAIN, DRAW_SMALLER, After, Evidence, Fault, Pass, affine, padding_after
+from epoch0.diagnosis.faults.reach import Reach
 
 UNCUT = "Take out .data, .detach(), .item(), new tensors, numpy and no_grad between inputs and loss."
 
 FLAT = 0.9  # from this share of a hidden layer's values on its activation is saturated
 
 
-def first_not_finite(seen: Evidence) -> Iterator[Fault]:
+def first_not_finite(first: Pass) -> Iterator[Fault]:
     """The first module that makes NaN or infinity, the loss that does, or the gradient."""
-    first = seen.first
     name = next((name for name, _, finite in first.ran if not finite), None)
     if name is not None:
         fix = "Look for a logarithm, root or division at 0 there, or weights that are too large."
@@ -30,36 +30,31 @@ def first_not_finite(seen: Evidence) -> Iterator[Fault]:
         if low < 0 or high > 1:
             message = f"The loss is no number for outputs between {low:.2g} and {high:.2g}."
             yield Fault("output activation", "outputs", message, "End with a sigmoid or a softmax.", certainty=0.94)
-    else:
-        bad = next((n for n, g in first.gradients.items() if g is not None and not bool(g.isfinite().all())), None)
-        if bad is not None:
-            message = f"The gradient of {bad} is not finite though the loss is."
-            fix = "Look for a root or norm at 0, or a masked NaN."
-            ends = (first.loss, first.output)
-            here = torch.autograd.grad(*ends, retain_graph=True, allow_unused=True)[0]  # type: ignore[arg-type]
-            mine = here is not None and not bool(here.isfinite().all())  # before it has come to the model
-            yield Fault("loss" if mine else "gradient flow", "loss" if mine else bad, message, fix, certainty=0.9)
+    elif bad := [n for n, g in first.gradients.items() if g is not None and not bool(g.isfinite().all())]:
+        message = f"The gradient of {bad[0]} is not finite though the loss is."
+        fix = "Look for a root or norm at 0, or a masked NaN."
+        ends = (first.loss, first.output)
+        here = torch.autograd.grad(*ends, retain_graph=True, allow_unused=True)[0]  # type: ignore[arg-type]
+        mine = here is not None and not bool(here.isfinite().all())  # before it has come to the model
+        yield Fault("loss" if mine else "gradient flow", "loss" if mine else bad[0], message, fix, certainty=0.9)
 
 
-def perfect_answer(seen: Evidence) -> Iterator[Fault]:
+def perfect_answer(seen: Evidence, reach: Reach) -> Iterator[Fault]:
     """A loss that is NaN or infinite once the last activation is saturated in the single precision of the model."""
-    found, out = seen.reach, seen.first.output
-    if found is None or found.last is None or found.last.name not in ("Sigmoid", "Softmax") or out is None:
+    if reach.last.name not in ("Sigmoid", "Softmax") or (out := seen.first.output) is None:
         return
-    inner = torch.Size((len(found.targets), *found.last.shape[1:]))
+    inner = torch.Size((len(reach.targets), *reach.last.shape[1:]))
     sign = torch.where(torch.arange(inner.numel()).reshape(inner) % 2 == 0, 1.0, -1.0)
     for strong in (200 * sign, -200 * sign):
-        sure = found.last.apply(strong.to(out)).reshape(found.output.shape)
-        targets = found.targets
-        if not bool(torch.isfinite(seen.loss_of(sure, targets))):
+        sure = reach.last.apply(strong.to(out)).reshape(reach.output.shape)
+        if not bool(torch.isfinite(seen.loss_of(sure, reach.targets))):
             message = "The loss is no number once an output is exactly 0 or 1."
             yield Fault("loss", "loss", message, "Use a loss of logits, or clamp the probabilities.", certainty=0.55)
             return
 
 
-def cut_off(seen: Evidence) -> Iterator[Fault]:
+def cut_off(seen: Evidence, first: Pass) -> Iterator[Fault]:
     """Parameters that ran and get no gradient, or exactly none before and after the steps."""
-    first = seen.first
     if first.loss is None or not bool(first.loss.isfinite()):
         return
     if not first.loss.requires_grad:
@@ -73,16 +68,11 @@ def cut_off(seen: Evidence) -> Iterator[Fault]:
         return
     if seen.reach is not None and seen.reach.flat > 0.9:
         return  # the loss itself has no slope
-    late = seen.after.late.gradients if seen.after is not None else {}
+    late = first.gradients | (seen.after.late.gradients if seen.after is not None else {})
     ran = {name for name, _, _ in first.ran}
-
-    def still(name: str, gradient: Tensor | None) -> bool:
-        later = late.get(name, gradient)
-        return (gradient is None or not bool(gradient.any())) and (later is None or not bool(later.any()))
-
     used = [n for n in first.gradients if n.rpartition(".")[0] in ran]
     matrices = [n for n in used if (g := seen.model.get_parameter(n)).dim() > 1 and g.numel()]
-    stuck = [n for n in matrices if still(n, first.gradients[n])]
+    stuck = [n for n in matrices if not any(g is not None and bool(g.any()) for g in (first.gradients[n], late[n]))]
     if not stuck or 2 * len(stuck) < len(matrices):
         return
     kind, fix = "gradient flow", "Look for a rounding, argmax, .detach() or a dead activation behind it."
@@ -90,13 +80,11 @@ def cut_off(seen: Evidence) -> Iterator[Fault]:
     gone = next((n for n, m, _ in first.ran if isinstance(m, nn.modules.dropout._DropoutNd) and m.p >= 1), None)
     if gone is not None:
         kind, fix = "regularization", f"Dropout '{gone}' leaves nothing: p is the share that is dropped, not kept."
-    elif seen.first.sunk:
-        kind, fix = "initialization", f"Begin the biases of {seen.first.sunk[0]} at 0: they shut all of its units."
-    elif seen.reach is not None and seen.reach.last is not None and not bool(seen.reach.output.any()):
+    elif first.sunk:
+        kind, fix = "initialization", f"Begin the biases of {first.sunk[0]} at 0: they shut all of its units."
+    elif seen.reach is not None and seen.reach.last.name and not bool(seen.reach.output.any()):
         kind, fix = "output activation", "Leave the activation at the end out: it is shut for all examples."
-    elif zero is not None and (
-        seen.after is not None or all(not bool(seen.model.get_parameter(n).any()) for n in stuck)
-    ):
+    elif zero and (seen.after is not None or not any(bool(seen.model.get_parameter(n).any()) for n in stuck)):
         kind, fix = "initialization", f"Draw the weights of {zero}: at zero no gradient passes them."
     elif seen.after is None:
         return  # a zero start would open after a step
@@ -104,15 +92,13 @@ def cut_off(seen: Evidence) -> Iterator[Fault]:
     yield Fault(kind, stuck[0], message, fix, certainty=0.9)
 
 
-def norm_of_one(seen: Evidence) -> Iterator[Fault]:
+def norm_of_one(first: Pass) -> Iterator[Fault]:
     """A layer norm over a single number makes it a constant."""
-    name = next(
-        (n for n, m, _ in seen.first.ran if isinstance(m, nn.LayerNorm) and math.prod(m.normalized_shape) == 1), None
-    )
-    if name is not None:
+    norms = [n for n, m, _ in first.ran if isinstance(m, nn.LayerNorm) and math.prod(m.normalized_shape) == 1]
+    for name in norms[:1]:
         message = f"'{name}' is a layer norm over one number, which it makes a constant."
         kind, fix = "architecture", "Give each place more features: an embedding first."
-        if name == seen.first.last:
+        if name == first.last:
             kind, fix = "normalization", "Leave it out."
         yield Fault(kind, name, message, fix, certainty=CERTAIN)
 
@@ -134,38 +120,34 @@ def one_linear_map(seen: Evidence) -> Iterator[Fault]:
         yield Fault("hidden activation", "model", message, fix, certainty=0.9 if len(layers) > 2 else 0.6)
 
 
-def reads_padding(seen: Evidence) -> Iterator[Fault]:
+def reads_padding(seen: Evidence, quiet: tuple[Tensor, Tensor]) -> Iterator[Fault]:
     """Recurrent layers whose outputs hardly know the words of a text with much padding after it."""
     tokens, after = seen.call.batch, padding_after(seen.call.batch, seen.model)
-    if after is None or seen.quiet is None:
+    if after is None:
         return
     words = torch.arange(tokens.shape[1]) < tokens.shape[1] - torch.maximum(after, after.roll(1))[:, None]
     other = torch.where(words.to(tokens.device), tokens.roll(1, 0), tokens)
-    apart = (seen.quietly(seen.model, other) - seen.quiet[0]).double().flatten(1).norm(dim=1)
+    apart = (seen.quietly(seen.model, other) - quiet[0]).double().flatten(1).norm(dim=1)
     long = after > after.double().mean()
     much, little = float(apart[~long].mean()), float(apart[long].mean())
-    least = 1e-6 * float(seen.quiet[0].double().flatten(1).norm(dim=1).mean())
+    least = 1e-6 * float(quiet[0].double().flatten(1).norm(dim=1).mean())
     if little < 0.3 * much or much < least:
-        message = (
-            f"Texts with more than {float(after.double().mean()):.0f} places of padding after them: their words change "
-            f"the outputs by {little:.1g}, those of longer texts by {much:.1g}, as the padding is read last."
-        )
+        message = f"Texts with more than {float(after.double().mean()):.0f} places of padding after them: their words "
+        message += f"change the outputs by {little:.1g}, those of longer texts by {much:.1g}, as the padding is read "
+        message += "last."
         fix = "Pack the sequences (pack_padded_sequence), or pad in front."
         yield Fault("data", "inputs", message, fix, certainty=0.9 if little < max(0.01 * much, least) else 0.7)
 
 
-def twins(seen: Evidence) -> Iterator[Fault]:
+def twins(seen: Evidence, after: After) -> Iterator[Fault]:
     """Units of hidden layers that have the same weights, and still have them after the steps."""
-    model = seen.after.model if seen.after is not None else None
-    if model is None:
-        return
-    found: list[str] = []
-    layers = [(n, m) for n, m in model.named_modules() if isinstance(m, nn.Linear | nn.Conv1d | nn.Conv2d)]
-    for name, module in layers[:-1]:
-        if len(module.weight) < 2 or not module.weight.requires_grad:
-            continue
-        if _alike(seen.model.get_submodule(name).weight) and _alike(module.weight):  # type: ignore[arg-type]
-            found.append(name)
+    layers = [(n, m) for n, m in after.model.named_modules() if isinstance(m, nn.Linear | nn.Conv1d | nn.Conv2d)]
+    found = [
+        name
+        for name, module in layers[:-1]
+        if len(module.weight) > 1 and module.weight.requires_grad
+        if _alike(seen.model.get_submodule(name).weight) and _alike(module.weight)  # type: ignore[arg-type]
+    ]
     if found and 2 * len(found) >= len(layers) - 1:
         message = f"After five steps more than half of the units of {found[0]} still have the same weights."
         fix = "Draw the initial weights at random: equal units stay equal."
@@ -178,48 +160,39 @@ def _alike(weight: Tensor) -> bool:
     return float((apart <= 1e-4 * float(flat.abs().max())).double().mean()) > 0.5
 
 
-def saturated(seen: Evidence) -> Iterator[Fault]:
+def saturated(first: Pass) -> Iterator[Fault]:
     """Hidden sigmoids or tanhs nearly all of whose values are at their ends, where they have no slope."""
-    last = seen.first.last
-    found = next(((name, share) for name, share in seen.first.flat.items() if share > FLAT and name != last), None)
-    if found is None:
-        return
-    message = f"{found[1]:.0%} of what '{found[0]}' returns is at the ends of its range, where it has no slope."
-    kind, where, fix = "initialization", found[0], DRAW_SMALLER
-    if seen.first.size_in > 3:
-        kind, where, fix = "input scale", "inputs", "Standardize each input over the training examples."
-    yield Fault(kind, where, message, fix, certainty=0.7)
+    flat = [name for name, share in first.flat.items() if share > FLAT and name != first.last]
+    for name in flat[:1]:
+        message = f"{first.flat[name]:.0%} of what '{name}' returns is at the ends of its range, where it has no slope."
+        kind, where, fix = "initialization", name, DRAW_SMALLER
+        if first.size_in > 3:
+            kind, where, fix = "input scale", "inputs", "Standardize each input over the training examples."
+        yield Fault(kind, where, message, fix, certainty=0.7)
 
 
-def examples_mix(seen: Evidence) -> Iterator[Fault]:
+def examples_mix(seen: Evidence, quiet: tuple[Tensor, Tensor]) -> Iterator[Fault]:
     """Without noise, an example's output that changes with another example's input."""
-    both = seen.quiet
-    if both is None or seen.exchanged is None:
-        return
-    one, two = both
+    one, two = quiet
     if one.shape != two.shape or len(one) != seen.call.examples or (one.dim() == 2 and one.shape[1] == len(one)):
         return
     inner, size = (one[1:-1] - two[1:-1]).double().abs().amax(), one.double().abs().amax()
     if float(inner) > 1e-4 * float(size) and float(size) > 0:
-        message = (
-            f"Other examples' inputs change an example's outputs by up to {float(inner / size):.1%} of their size."
-        )
+        share = f"{float(inner / size):.1%}"
+        message = f"Other examples' inputs change an example's outputs by up to {share} of their size."
         fix = "Look for batch_first, a view instead of a transpose, or a softmax or norm over the batch."
         yield Fault("shapes", "outputs", message, fix, certainty=0.93)
 
 
-def inputs_ignored(seen: Evidence) -> Iterator[Fault]:
+def inputs_ignored(seen: Evidence, after: After, quiet: tuple[Tensor, Tensor]) -> Iterator[Fault]:
     """Without noise, outputs that do not change with their own input, also after the steps."""
-    after = seen.after
-    if after is None or after.quiet is None or seen.quiet is None or seen.exchanged is None:
-        return
-    if not all(bool(o.isfinite().all()) for o in after.quiet):
+    if after.quiet is None or not all(bool(o.isfinite().all()) for o in after.quiet):
         return
     if padding_after(seen.call.batch, seen.model) is not None:
         return  # it may have forgotten them
     tokens = isinstance(seen.call.batch, Tensor) and not seen.call.batch.is_floating_point()
     least = 1e-6 if tokens else 0.0  # a sum over as many other tokens may be rounded otherwise
-    for one, two in (seen.quiet, after.quiet):
+    for one, two in (quiet, after.quiet):
         apart = (one - two).double()[[0, -1]].abs().max()
         if len(one) != seen.call.examples or float(apart) > least * float(one.double().abs().max()):
             return
@@ -237,10 +210,9 @@ def future_seen(seen: Evidence) -> Iterator[Fault]:
         return
     if tokens.dim() != 2 or targets.shape != tokens.shape or tokens.shape[1] < 4:
         return
-    length = tokens.shape[1]
     if float((targets[:, :-1] == tokens[:, 1:]).double().mean()) < 0.9:
         return
-    half = length // 2
+    half = (length := tokens.shape[1]) // 2
     changed = tokens.clone()
     changed[:, half:] = tokens[:, half:].roll(1, 0)
     if torch.equal(changed, tokens):
@@ -257,9 +229,3 @@ def future_seen(seen: Evidence) -> Iterator[Fault]:
         message = f"Outputs at the first {half} places change with tokens after them, which are their targets."
         fix = "Give the attention a causal mask; a network in both directions cannot predict the next token."
         yield Fault("architecture", "outputs", message, fix, certainty=0.95)
-
-
-CHECKS = (
-    first_not_finite, perfect_answer, cut_off, norm_of_one, one_linear_map, reads_padding, twins, saturated,
-    examples_mix, inputs_ignored, future_seen,
-)  # fmt: skip

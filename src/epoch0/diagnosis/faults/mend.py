@@ -43,21 +43,20 @@ BY_HEART = (0.15, 0.06, 200)
 """What the outputs know of the examples of a training, at least, and of held-out ones, at most, and how many these are,
 at least, where it is learned by heart: none of 250 mended programs does."""
 
-HEART = {
-    "labels": ("targets", "See that inputs and targets belong together, row by row."),
-    "data": ("inputs", "See that all examples are made in the same way, and are enough."),
-    "architecture": (
-        "model", "See that what tells the targets reaches the outputs: places, order, the state before."
-    ),
-}  # fmt: skip
-"""Where to look for what, where a program learns its examples and nothing that holds for others."""
+WHAT_TELLS = "See that what tells the targets reaches the outputs: places, order, the state before."
+HEART = (
+    Fault("labels", "targets", "", "See that inputs and targets belong together, row by row.", "trial", 0.45),
+    Fault("data", "inputs", "", "See that all examples are made in the same way, and are enough.", "trial", 0.4),
+    Fault("architecture", "model", "", WHAT_TELLS, "trial", 0.35),
+)
+"""What is said where a program learns its examples and nothing that holds for others."""
 
-UNEXPLAINED = {
-    "loss": ("loss", "Look at the terms of the loss, one against the other, and at what it is an average of."),
-    "architecture": (
-        "model", "See that the targets can be told from the inputs, and that the network is large enough."
-    ),
-}  # fmt: skip
+TERMS = "Look at the terms of the loss, one against the other, and at what it is an average of."
+LARGE_ENOUGH = "See that the targets can be told from the inputs, and that the network is large enough."
+UNEXPLAINED = (
+    Fault("loss", "loss", "", TERMS, "trial", 0.15),
+    Fault("architecture", "model", "", LARGE_ENOUGH, "trial", 0.15),
+)
 """The same where it learns nothing, and none of the changes mends it, or only hardly."""
 
 CERTAINTY = (0.75, 2.16, -0.64, -1.55)
@@ -90,14 +89,20 @@ class Mending:
 
     @property
     def sound(self) -> bool:
-        """Whether the program as it is learns, be it slowly."""
-        return self.own.learns or _rising(self.own)
+        """Whether the program as it is learns, be it slowly: in many epochs it then still gains in the second half."""
+        own = self.own
+        half = next(known for step, known in own.curve if 2 * step >= own.steps)
+        return own.learns or (own.steps > STEPS and own.known > RISING and own.known > 1.3 * half)
+
+    @property
+    def mended(self) -> list[Tried]:
+        """What mends it, the simplest and best first."""
+        return sorted((one for one in self.tried if one.mends), key=lambda one: (len(one.fixes), -one.trained.known))
 
     @property
     def best(self) -> Tried | None:
-        """What mended it most simply and best; None where nothing did."""
-        mended = [one for one in self.tried if one.mends]
-        return min(mended, key=lambda one: (len(one.fixes), -one.trained.known), default=None)
+        """The first of these; None where nothing mends it."""
+        return next(iter(self.mended), None)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data: the curve of the program and of each change, and what was changed."""
@@ -128,13 +133,13 @@ def mend(
             seen.stopped = raised(error)
             return None
         tried: list[Tried] = []
-        if Mending(own).sound and not (suspects := _standing(own, suspects)):
+        if (sound := Mending(own).sound) and not (suspects := _standing(own, suspects)):
             return Mending(own)
         many = STEPS if program.call.examples >= FEW else LONG // 5
         length = max(FEWEST, min(many, int(seconds / TRIES / max(own.seconds / own.steps, 1e-9))))
         why, certain = "", {fault.kind for fault in suspects if fault.certainty >= SURE}
         try:
-            for changes in _order(suspects, tried, only=Mending(own).sound):
+            for changes in _order(suspects, tried, only=sound):
                 spent = time.thread_time() - started
                 if spent > seconds:
                     why = f"Further changes: {seconds:.0f} CPU seconds are over; pass seconds= for more."
@@ -161,12 +166,6 @@ def _own(program: Program, suspects: Sequence[Fault], seconds: float) -> Trained
     return own.then(copied.train(many - own.steps, seconds / 4, seed=1))
 
 
-def _rising(own: Trained) -> bool:
-    """Whether a training that had many epochs was only slow."""
-    half = next(known for step, known in own.curve if 2 * step >= own.steps)
-    return own.steps > STEPS and own.known > RISING and own.known > 1.3 * half
-
-
 def _standing(own: Trained, suspects: Sequence[Fault], tried: Sequence[Tried] | None = None) -> Sequence[Fault]:
     """What is still said against a program that learns: what is certain, unless it learns little, or by heart.
 
@@ -185,12 +184,9 @@ def _standing(own: Trained, suspects: Sequence[Fault], tried: Sequence[Tried] | 
 
 def _sooner(own: Trained, changed: Trained) -> bool:
     """Whether a changed copy knows as much in half the steps, and much more than the program then."""
-
-    def then(step: int) -> float:
-        return next(known for later, known in own.curve if later >= step)
-
     early = [(step, known) for step, known in changed.curve if 0 < 2 * step <= own.steps]
-    return any(known >= max(own.known, then(step) + SOONER[1]) for step, known in early)
+    then = [next(known for later, known in own.curve if later >= step) for step, _ in early]
+    return any(known >= max(own.known, before + SOONER[1]) for (_, known), before in zip(early, then, strict=True))
 
 
 def _order(suspects: Sequence[Fault], tried: Sequence[Tried], only: bool) -> Iterator[tuple[Change, ...]]:
@@ -207,8 +203,7 @@ def _order(suspects: Sequence[Fault], tried: Sequence[Tried], only: bool) -> Ite
     def unmended(pairs: Iterable[tuple[Change, Change]]) -> Iterator[tuple[Change, ...]]:
         return (pair for pair in pairs if not any(one.mends for one in tried) and pair[0].kind != pair[1].kind)
 
-    for kind in kinds:
-        yield from ((change,) for change in CHANGES if change.kind == kind)
+    yield from ((change,) for kind in kinds for change in CHANGES if change.kind == kind)
     leading = [change for kind in kinds if (change := best(kind)) is not None]
     yield from unmended(combinations(leading[:3], 2))
     certain = {fault.kind for fault in suspects if fault.certainty >= SURE}
@@ -224,7 +219,7 @@ def _worth(one: Tried) -> float:
 
 
 def _try(
-    program: Program, seen: Evidence, changes: Sequence[Change], own: Trained, steps: int, seconds: float
+    program: Program, seen: Evidence, changes: tuple[Change, ...], own: Trained, steps: int, seconds: float
 ) -> Tried | None:
     """Make changes on a copy and train it; None where one of them does not apply."""
     if program.call.targets is None and any(change.where in INSIDE for change in changes):
@@ -239,7 +234,7 @@ def _try(
         return None
     before = trained.curve[0][1]  # what is known by chance, before a step, was not learned
     better = not max(own.known, before) + BETTER > trained.known  # also where the program as it is knows no number
-    return Tried(tuple(changes), fixes, trained, trained.learns and better)
+    return Tried(changes, fixes, trained, trained.learns and better)
 
 
 def ranked(suspects: Sequence[Fault], done: Mending | None) -> tuple[Fault, ...]:
@@ -247,8 +242,8 @@ def ranked(suspects: Sequence[Fault], done: Mending | None) -> tuple[Fault, ...]
     if done is None:
         return tuple(suspects)
     best: dict[str, Tried] = {}
-    for one in sorted(done.tried, key=lambda one: (len(one.changes), -_worth(one))):
-        for kind in one.kinds if one.mends else ():
+    for one in done.mended:
+        for kind in one.kinds:
             best.setdefault(kind, one)
     suspects = _standing(done.own, suspects, done.tried) if done.sound else suspects
     could = {one.kinds[0] for one in done.tried}
@@ -261,15 +256,14 @@ def ranked(suspects: Sequence[Fault], done: Mending | None) -> tuple[Fault, ...]
         found.append(weighed(fault))
     own, strong, seen = done.own, any(f.certainty >= 0.5 for f in found), {f.kind for f in suspects}
     hardly: list[Fault] = []  # what helps where nothing is found, but not much
-    for kind, one in () if done.sound else best.items():
-        if kind in seen:
+    for kind, one in best.items():
+        if done.sound or kind in seen:
             continue
         clearly = (one.trained.held if one.trained.held is not None else one.trained.known) >= CLEARLY
         certainty = ALONE.get(kind, 0.25) * (0.5 if strong or not clearly else 1.0)
-        message, fix = "The outputs do not come to know the targets.", _cure(own, one)
-        where = one.changes[one.kinds.index(kind)].where
-        fault = weighed(Fault(kind, where, message, fix, "mended on a copy", certainty), alone=True)
-        (found if clearly else hardly).append(fault)
+        message, where = "The outputs do not come to know the targets.", one.changes[one.kinds.index(kind)].where
+        fault = Fault(kind, where, message, _cure(own, one), "mended on a copy", certainty)
+        (found if clearly else hardly).append(weighed(fault, alone=True))
     if own.rate < SCHEDULED and not own.known >= ENOUGH:
         message = f"In {own.steps} steps the loop body brings the learning rate down to {own.rate:.1g} of it."
         fix = "Call scheduler.step() once an epoch, not in every step."
@@ -277,13 +271,11 @@ def ranked(suspects: Sequence[Fault], done: Mending | None) -> tuple[Fault, ...]
     if own.held is not None and own.others >= BY_HEART[2] and own.known >= BY_HEART[0] and own.held < BY_HEART[1]:
         message = f"The outputs come to know the targets of examples in training to {own.known:.0%}, of others to "
         message += f"{own.held:.0%}."
-        said = {fault.kind for fault in found}
+        kinds, said = {fault.kind for fault in HEART}, {fault.kind for fault in found}
         found = [  # it agrees with what was seen before
-            replace(fault, certainty=max(fault.certainty, 0.6)) if fault.kind in HEART else fault for fault in found
+            replace(fault, certainty=max(fault.certainty, 0.6)) if fault.kind in kinds else fault for fault in found
         ]
-        for place, (kind, (where, fix)) in enumerate(HEART.items()):
-            if kind not in said:
-                found.append(Fault(kind, where, message, fix, "trial", 0.45 - 0.05 * place))
+        found += [replace(fault, message=message) for fault in HEART if fault.kind not in said]
     if not (found or done.sound) and done.tried and (not done.stopped or own.steps > STEPS):
         message = f"In {own.steps} steps the outputs do not come to know the targets, and none of the "
         message += f"{len(done.tried)} changes that were tried mends it{' clearly' if hardly else ''}."
@@ -291,8 +283,7 @@ def ranked(suspects: Sequence[Fault], done: Mending | None) -> tuple[Fault, ...]
         maps = [one.fixes[0] for one in done.tried if one.changes[0].name == "between"][:1]
         found += [Fault("hidden activation", "model", message, fix, "trial", 0.35) for fix in maps]
         said = {fault.kind for fault in hardly}
-        unexplained = [Fault(kind, where, message, fix, "trial", 0.15) for kind, (where, fix) in UNEXPLAINED.items()]
-        found += [*hardly, *(fault for fault in unexplained if fault.kind not in said)]
+        found += [*hardly, *(replace(fault, message=message) for fault in UNEXPLAINED if fault.kind not in said)]
     return tuple(sorted(found, key=lambda fault: -fault.certainty))
 
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from epoch0.diagnosis.faults.evidence import CERTAIN, Evidence, Fault
-from epoch0.diagnosis.faults.reach import Reach
+from epoch0.diagnosis.faults.evidence import CERTAIN, Evidence, Fault, Pass
+from epoch0.diagnosis.faults.reach import SOFTMAXES, Reach, behind, one_hot
 
 GAP = 0.05  # the last activation hides this share of what can be learned, or it is none of its faults
 ALIKE = 0.01  # the best loss and the best constant answer's are the same within this share
@@ -15,51 +15,38 @@ ALIKE = 0.01  # the best loss and the best constant answer's are the same within
 NAMES = {"Relu": "ReLU", "LogSoftmax": "log-softmax", "LeakyRelu": "leaky ReLU"}
 
 
-def last_activation_hides(seen: Evidence) -> Iterator[Fault]:
+def last_activation_hides(reach: Reach) -> Iterator[Fault]:
     """The best loss through the last activation lies well above the best loss: a softmax twice, a range too narrow."""
-    found = seen.reach
-    if found is None or found.last is None:
+    if not reach.last.name:
         return
-    if found.last.name == "Softmax" and found.output.shape[-1] == 1:
+    if reach.last.name == "Softmax" and reach.output.shape[-1] == 1:
         message, fix = "A softmax over one unit is always 1.", "Use a sigmoid, or no activation for values."
         yield Fault("output activation", "outputs", message, fix, certainty=CERTAIN)
         return
-    if not math.isfinite(found.free):
+    if not math.isfinite(reach.free):
         return
-    room = max(found.constant, found.through) - found.free
-    if room <= 1e-9 + 1e-6 * abs(found.constant) or (found.through - found.free) / room < GAP:
+    room = max(reach.constant, reach.through) - reach.free
+    if room <= 1e-9 + 1e-6 * abs(reach.constant) or (reach.through - reach.free) / room < GAP:
         return
-    little = GAP * abs(found.constant)
-    if found.through < little and (same := _of_values(seen)) is not None:
-        shares = found.last.name in ("Softmax", "Sigmoid") and _one_hot(found.targets)  # whose own loss may be 0 log 0
-        if shares or float(same.score(same.targets.double())) < little:
+    little = GAP * abs(reach.constant)
+    if reach.through < little and reach.values:
+        shares = reach.last.name in ("Softmax", "Sigmoid") and one_hot(reach.targets)  # whose own loss may be 0 log 0
+        if shares or float(reach.score(reach.targets.double())) < little:
             return  # the targets are in the range of the outputs, and cost nothing: below that lies no better answer
-    name = NAMES.get(found.last.name, found.last.name.lower())
-    share = min(1.0, (found.through - found.free) / room)
-    wide = found.targets.is_floating_point() and float(found.targets.abs().max()) > 30
-    message = (
-        f"Through the {name} at its end the loss can fall to {found.through:.3g} at best, without it to "
-        f"{found.free:.3g}; one answer for all examples has {found.constant:.3g}."
-    )
-    if not found.targets.is_floating_point():
+    name = NAMES.get(reach.last.name, reach.last.name.lower())
+    share = min(1.0, (reach.through - reach.free) / room)
+    message = f"Through the {name} at its end the loss can fall to {reach.through:.3g} at best, without it to "
+    message += f"{reach.free:.3g}; one answer for all examples has {reach.constant:.3g}."
+    if not reach.targets.is_floating_point():
         fix = f"The loss takes logits: leave the {name} out."
-    elif found.last.name == "Softmax" and not _one_hot(found.targets):
+    elif reach.last.name == "Softmax" and not one_hot(reach.targets):
         fix = "The targets of an example do not add up to 1: use a sigmoid for each, or no activation for values."
     else:
         fix = f"Leave the {name} out, or bring the targets into its range."
     yield Fault("output activation", "outputs", message, fix, certainty=0.62 + 0.29 * min(1.0, 3 * share))
-    if wide:
+    if reach.targets.is_floating_point() and float(reach.targets.abs().max()) > 30:
         fix = "Bring the targets into the range of the outputs."
         yield Fault("target scale", "targets", message, fix, certainty=0.5)
-
-
-def _shares(outputs: Tensor) -> bool:
-    """Whether each row is shares of a whole already, as a softmax of one's own makes them."""
-    return outputs.dim() > 1 and float(outputs.min()) >= 0 and bool(((outputs.sum(1) - 1).abs() < 1e-4).all())
-
-
-def _one_hot(targets: Tensor) -> bool:
-    return targets.dim() > 1 and bool(((targets.double().sum(1) - 1).abs() < 1e-3).all())
 
 
 def table_of_examples(seen: Evidence) -> Iterator[Fault]:
@@ -71,172 +58,157 @@ def table_of_examples(seen: Evidence) -> Iterator[Fault]:
         yield Fault("shapes", "loss", message, fix, certainty=0.98)
 
 
-def one_answer_is_best(seen: Evidence) -> Iterator[Fault]:
+def one_answer_is_best(seen: Evidence, reach: Reach) -> Iterator[Fault]:
     """The same answer for all examples is as good as any: shapes that broadcast, targets without differences."""
-    found = seen.reach
-    if found is None or not all(map(math.isfinite, (found.free, found.through, found.constant))):
+    if len(reach.targets) < 4 or not all(map(math.isfinite, (reach.free, reach.through, reach.constant))):
         return
-    if len(found.targets) < 4:
+    near = reach.constant - reach.free <= ALIKE * (reach.now - reach.free)  # next to what there is to learn at first
+    if (reach.constant - reach.free) / max(abs(reach.constant), 1e-12) > (10 * ALIKE if near else ALIKE):
         return
-    near = found.constant - found.free <= ALIKE * (found.now - found.free)  # next to what there is to learn at first
-    if (found.constant - found.free) / max(abs(found.constant), 1e-12) > (10 * ALIKE if near else ALIKE):
-        return
-    numbers = f"One answer for all examples has a loss of {found.constant:.3g}, the best of all {found.free:.3g}"
-    varied = bool((found.targets != found.targets[:1]).any())
-    classes = not found.targets.is_floating_point() or _one_hot(found.targets)
-    if seen.first.tables or (varied and classes and _shares(found.output)):
+    numbers = f"One answer for all examples has a loss of {reach.constant:.3g}, the best of all {reach.free:.3g}"
+    varied = bool((reach.targets != reach.targets[:1]).any())
+    classes = not reach.targets.is_floating_point() or one_hot(reach.targets)
+    out = reach.output
+    shares = out.dim() > 1 and float(out.min()) >= 0 and bool(((out.sum(1) - 1).abs() < 1e-4).all())
+    if seen.first.tables or (varied and classes and shares):
         return  # said already; and the logarithm of shares has its bound in the model, which free outputs do not have
-    if varied and found.output.shape != found.targets.shape and found.output.numel() == found.targets.numel():
-        shapes = f"outputs {_shape(found.output)} with targets {_shape(found.targets)}"
+    if varied and reach.output.shape != reach.targets.shape and reach.output.numel() == reach.targets.numel():
+        shapes = f"outputs {_shape(reach.output)} with targets {_shape(reach.targets)}"
         fix = "Give both the same shape: targets[:, None], or outputs.squeeze(1)."
         yield Fault("shapes", "loss", f"{numbers}: the loss broadcasts {shapes}.", fix, certainty=0.97)
-    elif varied and found.last is None and classes and found.flat < 1:
+    elif varied and not reach.last.name and classes and reach.flat < 1:
         message = f"{numbers}: the loss accepts any large output."
         fix = "The loss expects probabilities: end the model with a softmax, or use a loss of logits."
         yield Fault("output activation", "outputs", message, fix, certainty=0.9)
-    elif varied and found.flat < 1:
-        size = float(found.targets.double().square().mean().sqrt())
+    elif varied and reach.flat < 1:
+        size = float(reach.targets.double().square().mean().sqrt())
         message = f"{numbers}: the targets hardly tell the examples apart (root mean square {size:.2g})."
         fix = "Look at the targets: classes as they are, values standardized."
         yield Fault("labels", "targets", message, fix, certainty=0.8)
-
-
-def _of_values(seen: Evidence) -> Reach | None:
-    """What the loss can reach, where targets are values in the shape of the outputs."""
-    found = seen.reach
-    same = found is not None and found.targets.is_floating_point() and found.output.shape == found.targets.shape
-    return found if same else None
 
 
 def _shape(tensor: Tensor) -> str:
     return f"(n{', ' if tensor.dim() > 1 else ','}{', '.join(str(s) for s in tensor.shape[1:])})"
 
 
-def loss_without_floor(seen: Evidence) -> Iterator[Fault]:
+def loss_without_floor(reach: Reach) -> Iterator[Fault]:
     """A loss of classes that falls without bound or below zero: no logarithm of probabilities, or a wrong sign."""
-    found = seen.reach
-    if found is None or found.targets.is_floating_point() or found.output.dim() < 2:
+    if reach.targets.is_floating_point() or reach.output.dim() < 2:
         return
-    places = (len(found.output), *found.output.shape[2:])
-    if found.targets.shape != places or (math.isfinite(found.through) and found.through > -0.5):
+    places = (len(reach.output), *reach.output.shape[2:])
+    if reach.targets.shape != places or (math.isfinite(reach.through) and reach.through > -0.5):
         return
-    wanted = found.targets.long()
-    if int(wanted.min()) < 0 or int(wanted.max()) >= found.output.shape[1]:
+    wanted = reach.targets.long()
+    if int(wanted.min()) < 0 or int(wanted.max()) >= reach.output.shape[1]:
         return
-    right = torch.zeros_like(found.output).scatter_(1, wanted[:, None], 1.0)
-    good, bad = float(found.score(5 * right)), float(found.score(5 * right.roll(1, 1)))
-    floor = "without bound" if not math.isfinite(found.through) else f"to {found.through:.3g}"
+    right = torch.zeros_like(reach.output).scatter_(1, wanted[:, None], 5.0)
+    good, bad = float(reach.score(right)), float(reach.score(right.roll(1, 1)))
     if good > bad:
         message = f"Right answers have a loss of {good:.3g}, wrong ones of {bad:.3g}: its sign is wrong."
         yield Fault("loss", "loss", message, "Minimize the negative of it.", certainty=0.95)
     else:
+        floor = f"to {reach.through:.3g}" if math.isfinite(reach.through) else "without bound"
         message = f"The loss of classes falls {floor}, so it does not get the logarithms of probabilities that it "
         message += "expects."
         fix = "End the model with log_softmax, or use cross_entropy on logits."
         yield Fault("output activation", "outputs", message, fix, certainty=0.93)
 
 
-def right_answers_cost_more(seen: Evidence) -> Iterator[Fault]:
+def right_answers_cost_more(reach: Reach) -> Iterator[Fault]:
     """Values: the targets themselves, as outputs, have a higher loss than those of other examples."""
-    found = _of_values(seen)
-    if found is None:
+    if not reach.values:
         return
-    exact = found.targets.to(found.output.dtype)
-    if (found.last is not None and found.last.name == "LogSoftmax") or float(exact.std()) == 0:
+    exact = reach.targets.to(reach.output.dtype)
+    if reach.last.name == "LogSoftmax" or float(exact.std()) == 0:
         return
-    if found.last is None and bool(((exact == 0) | (exact == 1)).all()):
+    if not reach.last.name and bool(((exact == 0) | (exact == 1)).all()):
         return  # a distance, say, that is 0 where the target is 1
-    good, bad = float(found.score(exact)), float(found.score(exact.roll(1, 0)))
+    good, bad = float(reach.score(exact)), float(reach.score(exact.roll(1, 0)))
     # logits and probabilities are no targets, but go the same way
-    if math.isfinite(good) and math.isfinite(bad) and good > bad + 1e-6 * abs(bad) and found.now < good:
+    if math.isfinite(good) and math.isfinite(bad) and good > bad + 1e-6 * abs(bad) and reach.now < good:
         message = f"Right answers have a loss of {good:.3g}, those of other examples {bad:.3g}."
         fix = "Look at the sign of the loss and the order of its arguments."
         yield Fault("loss", "loss", message, fix, certainty=0.88)
 
 
-def shares_are_not_the_best(seen: Evidence) -> Iterator[Fault]:
+def shares_are_not_the_best(reach: Reach) -> Iterator[Fault]:
     """Targets that are shares, and a loss that other outputs bring lower than the targets themselves."""
-    found = _of_values(seen)
-    if found is None or found.last is None or found.last.name != "Softmax" or found.targets.dim() < 2:
+    if not reach.values or reach.last.name != "Softmax" or reach.targets.dim() < 2:
         return
-    shares = found.targets.double()
-    if float(shares.min()) < 0 or not _one_hot(shares) or float(shares.amax(1).min()) > 0.999:
+    shares = reach.targets.double()
+    if float(shares.min()) < 0 or not one_hot(shares) or float(shares.amax(1).min()) > 0.999:
         return
-    right, room = float(found.score(shares)), found.constant - found.through
-    if math.isfinite(right) and room > 0 and right - found.through > GAP * room:
-        message = f"The targets as outputs have a loss of {right:.3g}, other outputs of {found.through:.3g}"
+    right, room = float(reach.score(shares)), reach.constant - reach.through
+    if math.isfinite(right) and room > 0 and right - reach.through > GAP * room:
+        message = f"The targets as outputs have a loss of {right:.3g}, other outputs of {reach.through:.3g}"
         message += ": the loss expects logarithms of probabilities."
         fix = "End the model with log_softmax instead of softmax."
         yield Fault("output activation", "outputs", message, fix, certainty=0.9)
 
 
-def classes_read_elsewhere(seen: Evidence) -> Iterator[Fault]:
+def classes_read_elsewhere(reach: Reach) -> Iterator[Fault]:
     """Classes at several places: right answers cost as much as one answer for all, so they are not read as such."""
-    found = seen.reach
-    if found is None or found.targets.is_floating_point() or found.output.dim() < 3 or int(found.targets.min()) < 0:
+    if reach.targets.is_floating_point() or reach.output.dim() < 3 or int(reach.targets.min()) < 0:
         return
-    shape, costs = found.output.shape, []
-    for dim in (1, found.output.dim() - 1):
+    shape, costs = reach.output.shape, []
+    for dim in (1, reach.output.dim() - 1):
         places = (*shape[:dim], *shape[dim + 1 :])
-        if found.targets.shape == places and int(found.targets.max()) < shape[dim]:
-            right = torch.zeros_like(found.output).scatter_(dim, found.targets.long().unsqueeze(dim), 10.0)
-            as_it_is = {"Softmax": torch.softmax, "LogSoftmax": torch.log_softmax}
-            end = as_it_is.get(found.last.name if found.last is not None else "")
-            costs.append(float(found.score(right if end is None else end(right, dim))))
-    if costs and min(costs) > 0.5 * found.constant > 0:
+        if reach.targets.shape == places and int(reach.targets.max()) < shape[dim]:
+            right = torch.zeros_like(reach.output).scatter_(dim, reach.targets.long().unsqueeze(dim), 10.0)
+            end = SOFTMAXES.get(reach.last.name)
+            costs.append(float(reach.score(right if end is None else end(right, dim))))
+    if costs and min(costs) > 0.5 * reach.constant > 0:
         message = f"Right answers at all places have a loss of {min(costs):.3g}, one answer for all has "
-        message += f"{found.constant:.3g}: the loss reads the outputs in another order."
+        message += f"{reach.constant:.3g}: the loss reads the outputs in another order."
         fix = "Move classes to the end before a reshape: outputs.movedim(1, -1).reshape(-1, classes)."
         yield Fault("shapes", "loss", message, fix, certainty=0.93)
 
 
-def targets_no_shares(seen: Evidence) -> Iterator[Fault]:
+def targets_no_shares(seen: Evidence, reach: Reach) -> Iterator[Fault]:
     """A loss for probabilities that gets other targets than 0 to 1, so that it goes below zero."""
-    found = _of_values(seen)
-    if found is None or not found.free < -0.01:
+    if not reach.values or not reach.free < -0.01:
         return
-    low, top = float(found.targets.min()), float(found.targets.max())
-    values = found.targets.unique()
+    low, top = float(reach.targets.min()), float(reach.targets.max())
+    values = reach.targets.unique()
     if low == -1 and top == 1 and len(values) == 2:
-        one, half, none = (float(found.score(share * found.output)) for share in (1.0, 0.5, 0.0))
+        one, half, none = (float(reach.score(share * reach.output)) for share in (1.0, 0.5, 0.0))
         if abs(one - 2 * half + none) <= 1e-9 * abs(one - none):
             return  # a critic's loss, which is linear in the outputs, has no floor and needs none
-        if found.free < -1 and float(seen.loss_of(found.output, (found.targets.double() + 1) / 2)) > -1e-6:
-            message = f"The targets are -1 and 1, and the loss, made for probabilities, falls to {found.free:.3g}."
+        if reach.free < -1 and float(seen.loss_of(reach.output, (reach.targets.double() + 1) / 2)) > -1e-6:
+            message = f"The targets are -1 and 1, and the loss, made for probabilities, falls to {reach.free:.3g}."
             yield Fault("labels", "targets", message, "Use (targets + 1) / 2.", certainty=0.95)
         return
     if top <= 1.5 or low < 0:
         return
-    scaled = seen.loss_of(found.best, found.targets.double() / top)
-    if float(scaled) < -1e-6 and math.isfinite(found.through):
+    scaled = seen.loss_of(reach.best, reach.targets.double() / top)
+    if float(scaled) < -1e-6 and math.isfinite(reach.through):
         return
-    message = f"The targets go up to {top:.4g} and the loss, made for probabilities, down to {found.free:.3g}."
-    if 2 < len(values) <= 50 and top == len(values) - 1 and found.output[0].numel() == 1:
+    message = f"The targets go up to {top:.4g} and the loss, made for probabilities, down to {reach.free:.3g}."
+    if 2 < len(values) <= 50 and top == len(values) - 1 and reach.output[0].numel() == 1:
         fix = f"Give each of the {len(values)} classes an output, and use the cross-entropy."
         yield Fault("architecture", "outputs", message, fix, certainty=0.95)
         yield Fault("labels", "targets", message, fix, certainty=0.94)
     yield Fault("target scale", "targets", message, f"Divide the targets by {top:.4g}.", certainty=0.93)
 
 
-def no_slope_at_outputs(seen: Evidence) -> Iterator[Fault]:
+def no_slope_at_outputs(seen: Evidence, reach: Reach) -> Iterator[Fault]:
     """The loss has no slope where the outputs are, though it could fall: clamped, or made for probabilities."""
-    found = seen.reach
-    if found is None or found.flat < 0.2:
+    if reach.flat < 0.2:
         return
-    share = f"For {found.flat:.0%} of the examples the loss has no slope at the outputs and could fall."
-    inside = float(found.best.min()) >= -0.01 and float(found.best.max()) <= 1.01
-    outside = float(found.output.min()) < 0 or float(found.output.max()) > 1
-    if found.last is not None and found.last.name != "Relu":
-        if found.flat < 0.7:
+    share = f"For {reach.flat:.0%} of the examples the loss has no slope at the outputs and could fall."
+    inside = float(reach.best.min()) >= -0.01 and float(reach.best.max()) <= 1.01
+    outside = float(reach.output.min()) < 0 or float(reach.output.max()) > 1
+    if reach.last.name not in ("", "Relu"):
+        if reach.flat < 0.7:
             return  # some confident outputs are no fault
         fix = "Make what goes into the last activation smaller: scale the inputs, or the initial weights."
         entered = seen.first.entered
         kind = "input scale" if entered is not None and float(entered[2].abs().mean()) > 5 else "initialization"
         yield Fault(kind, "outputs", f"{share} The last activation is saturated.", fix, certainty=0.87)
-    elif found.last is not None:
+    elif reach.last.name:
         fix = "Leave the ReLU out: it has no slope where it is shut."
         yield Fault("output activation", "outputs", share, fix, certainty=0.88)
-    elif outside and (inside or _one_hot(found.targets)):
+    elif outside and (inside or one_hot(reach.targets)):
         fix = "The loss expects probabilities: end the model with a softmax or a sigmoid, or use a loss of logits."
         yield Fault("output activation", "outputs", share, fix, certainty=0.9)
     else:
@@ -247,35 +219,23 @@ def no_slope_at_outputs(seen: Evidence) -> Iterator[Fault]:
 def outputs_shut(seen: Evidence) -> Iterator[Fault]:
     """A ReLU at the end, or before the last softmax, that is zero for many outputs."""
     output = seen.first.output
-    if output is None or output.grad_fn is None:
+    if output is None:
         return
-    at, steps = output.grad_fn, 0
-    name = type(at).__name__
-    while steps < 3 and at is not None and name.startswith(("Softmax", "LogSoftmax", "View", "Squeeze", "Reshape")):
-        at, steps = at.next_functions[0][0], steps + 1  # type: ignore[assignment]
-        name = type(at).__name__
-    if at is None or not name.startswith("Relu"):
+    at = behind(output, ("Softmax", "LogSoftmax", "View", "Squeeze", "Reshape"), 3)
+    if not type(at).__name__.startswith("Relu"):
         return
     targets = None if seen.reach is None else seen.reach.targets
-    if targets is not None and targets.is_floating_point() and steps == 0 and not _one_hot(targets):
+    if targets is not None and targets.is_floating_point() and at is output.grad_fn and not one_hot(targets):
         return  # counts and the like; what it hides shows in the floor
-    values = at._saved_result if hasattr(at, "_saved_result") else output
-    shut = float((values == 0).double().mean())
+    shut = float((getattr(at, "_saved_result", output) == 0).double().mean())
     if shut >= 0.2:
         message = f"A ReLU is the last nonlinearity: {shut:.0%} of the outputs are 0 and get no gradient."
         fix = "Leave it out: the scores of classes may be negative."
         yield Fault("output activation", "outputs", message, fix, certainty=0.8)
 
 
-def softmax_inside(seen: Evidence) -> Iterator[Fault]:
+def softmax_inside(first: Pass) -> Iterator[Fault]:
     """Layers with weights that get nothing but the shares of a softmax: they add up to 1, so each is small."""
-    for name in seen.first.shares[:1]:
+    for name in first.shares[:1]:
         message = f"'{name}' gets the shares of a softmax, which add up to 1."
         yield Fault("hidden activation", name, message, "Use ReLU in the hidden layers.", certainty=0.76)
-
-
-CHECKS = (
-    last_activation_hides, table_of_examples, one_answer_is_best, loss_without_floor, right_answers_cost_more,
-    shares_are_not_the_best, classes_read_elsewhere, targets_no_shares, no_slope_at_outputs, outputs_shut,
-    softmax_inside,
-)  # fmt: skip

@@ -7,14 +7,15 @@ What is read needs no idea of the task: the loss with other examples' targets ag
 import dataclasses
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from epoch0.diagnosis.faults.evidence import Evidence, OwnStep, copied, stepped
+from epoch0.diagnosis.faults.evidence import Evidence, OwnStep, copied, rate_of, stepped
+from epoch0.diagnosis.trial import shuffled
 from epoch0.seeds import generator
 from epoch0.tracing.call import Call, alike, as_written, mapped, parts
 from epoch0.tracing.guard import denormals_as_zero, same_noise, unchanged
@@ -37,8 +38,7 @@ LOOKS = 8  # so often in a training is looked at what the outputs know
 class Trained:
     """What a few steps of a program came to."""
 
-    # pairs of a number of steps and the share of the loss with others' targets that the own ones then take away; NaN
-    # where it cannot be said
+    # steps, and the share of the loss with others' targets that the own ones then take away; NaN where it is no number
     curve: tuple[tuple[int, float], ...]
     losses: tuple[float, ...]  # of each step, as the loop computes them; they end where one is not finite
     held: float | None  # the share at the end for examples that were held out; None without
@@ -104,10 +104,8 @@ class Program:
             return cls(call, seen.optimizers[0], call.examples, seen.step, seen.loss_of, 0, seen.whole)
         held = call.examples // 4 if call.examples >= HELD else 0
         call = call.rows(torch.randperm(call.examples, generator=generator(0, 0x6865)))
-        small = (
-            32 if not isinstance(seen.optimizers[0], torch.optim.LBFGS) else call.examples
-        )  # which takes all at once
-        size = min(seen.batch_size or small, call.examples - held)
+        usual = 32 if not isinstance(seen.optimizers[0], torch.optim.LBFGS) else call.examples
+        size = min(seen.batch_size or usual, call.examples - held)
         return cls(call, seen.optimizers[0], size, seen.step, seen.loss_of, held, seen.whole)
 
     def copied(self) -> "Program":
@@ -118,11 +116,11 @@ class Program:
     def train(self, steps: int, seconds: float = math.inf, seed: int = 0) -> Trained:
         """Train this program, which changes it, for so many steps or CPU seconds, or until its outputs know enough."""
         started, losses, curve = time.thread_time(), list[float](), [(0, self.known(seed))]
-        rate = _rate(self.optimizer)
+        rate = rate_of(self.optimizer)
         bar, enough = (KNOWS, ENOUGH) if self.call.examples >= FEW else (ALL, 0.9)
         same_noise(seed)
         with torch.enable_grad(), as_written(), denormals_as_zero():
-            for rows in self._batches(seed):
+            for rows in shuffled(self.call, self.call.examples - self.held, self.size, generator(seed, 0x6D65)):
                 self.call.model.train()
                 losses.append(self._one(rows))
                 spent = time.thread_time() - started
@@ -134,18 +132,8 @@ class Program:
                         break
         rest = slice(self.call.examples - self.held, None)
         held = self.known(seed, rest) if self.held and math.isfinite(losses[-1]) else None
-        left = _rate(self.optimizer) / rate if rate > 0 else 1.0
+        left = rate_of(self.optimizer) / rate if rate > 0 else 1.0
         return Trained(tuple(curve), tuple(losses), held, time.thread_time() - started, left, bar, self.held)
-
-    def _batches(self, seed: int) -> Iterator[Call]:
-        source = generator(seed, 0x6D65)
-        while not self.call.splits:
-            yield self.call
-        while True:
-            order = torch.randperm(self.call.examples - self.held, generator=source)
-            for index in order.split(self.size):
-                if len(index) == self.size:
-                    yield self.call.rows(index)
 
     def _one(self, rows: Call) -> float:
         if self.step is not None:
@@ -180,12 +168,8 @@ class Program:
                 turned = _turned(few, torch.arange(few.examples).roll(1 + place * few.examples // (OTHERS + 1)))
                 other += float(self._loss(turned, raw if few.targets is not None else turned.raw())) / OTHERS
         if not math.isfinite(own) or not math.isfinite(other):
-            return math.nan if not math.isfinite(own) else 1.0
+            return 1.0 if math.isfinite(own) else math.nan
         return (other - own) / max(abs(other), abs(own), 1e-12)
-
-
-def _rate(optimizer: torch.optim.Optimizer) -> float:
-    return max(float(group["lr"]) for group in optimizer.param_groups)
 
 
 def _exchangeable(call: Call) -> bool:

@@ -18,37 +18,39 @@ ELEMENTWISE: dict[str, Callable[[Tensor], Tensor]] = {
     "Sigmoid": torch.sigmoid, "Tanh": torch.tanh, "Relu": torch.relu, "Softplus": F.softplus, "Elu": F.elu,
     "LeakyRelu": F.leaky_relu, "Gelu": F.gelu, "Silu": F.silu, "Exp": torch.exp, "Abs": torch.abs,
 }  # fmt: skip
+SOFTMAXES: dict[str, Callable[..., Tensor]] = {"Softmax": torch.softmax, "LogSoftmax": torch.log_softmax}
 
 
 @dataclass(frozen=True)
 class Last:
-    """The last activation of a program: its name, what it does, and what its result is shaped like for one example."""
+    """The last activation of a program: its name, what it does, and the shape of its result; no name without one."""
 
     name: str
     apply: Callable[[Tensor], Tensor]
     shape: torch.Size
 
 
-def last_activation(output: Tensor) -> Last | None:
-    """The activation that a model ends with, as its graph of gradients knows it; None without."""
-    at: Any = output.grad_fn
-    reshaped = False
-    while at is not None:
-        name = type(at).__name__.removesuffix("Backward0").removesuffix("Backward1").removesuffix("Backward")
-        if name in SHAPE_ONLY:
-            at, reshaped = at.next_functions[0][0], True
-        elif name in ("Softmax", "LogSoftmax"):
-            shape = at._saved_result.shape
-            dim = int(at._saved_dim)
-            dim = dim if dim < len(shape) else dim - 2**64
-            function = torch.softmax if name == "Softmax" else torch.log_softmax
-            return Last(name, partial(function, dim=dim), shape)
-        elif name in ELEMENTWISE:
-            shape = at._saved_result.shape if reshaped and hasattr(at, "_saved_result") else output.shape
-            return Last(name, ELEMENTWISE[name], shape)
-        else:
-            return None
-    return None
+def behind(tensor: Tensor, through: tuple[str, ...], most: int = 7) -> Any:
+    """The operation that made a tensor, in its graph of gradients, before so many of these kinds at most."""
+    at: Any = tensor.grad_fn
+    for _ in range(most):
+        if at is None or not type(at).__name__.removeprefix("Native").startswith(through):
+            break
+        at = at.next_functions[0][0]
+    return at
+
+
+def last_activation(output: Tensor) -> Last:
+    """The activation that a model ends with."""
+    at = behind(output, SHAPE_ONLY)
+    name = type(at).__name__.partition("Backward")[0]
+    shape = getattr(at, "_saved_result", output).shape if name in ELEMENTWISE | SOFTMAXES else None
+    if shape is None or shape[0] != len(output) or shape.numel() != output.numel():
+        return Last("", torch.clone, output.shape)
+    if name in ELEMENTWISE:
+        return Last(name, ELEMENTWISE[name], shape)
+    dim = int(at._saved_dim)
+    return Last(name, partial(SOFTMAXES[name], dim=dim if dim < len(shape) else dim - 2**64), shape)
 
 
 @dataclass
@@ -59,13 +61,23 @@ class Reach:
     through: float  # over what the last activation lets through
     constant: float  # over one answer for all examples, through the last activation
     now: float  # the loss of the model's outputs
-    last: Last | None  # the last activation
+    last: Last  # the last activation
     best: Tensor  # the outputs that reach ``through``
     targets: Tensor  # those examples' targets
     output: Tensor  # the model's outputs for them
     flat: float  # share of the examples whose loss can fall and has no slope where the outputs are
     sums: bool  # whether the loss adds the examples up instead of taking their mean
     score: Callable[[Tensor], Tensor]  # the loss of other outputs
+
+    @property
+    def values(self) -> bool:
+        """Whether targets are values in the shape of the outputs."""
+        return self.targets.is_floating_point() and self.output.shape == self.targets.shape
+
+
+def one_hot(targets: Tensor) -> bool:
+    """Whether each row adds up to 1, as shares of classes do."""
+    return targets.dim() > 1 and bool(((targets.double().sum(1) - 1).abs() < 1e-3).all())
 
 
 def reach(output: Tensor, targets: Any, loss: Callable[[Any, Any], Tensor]) -> Reach | None:
@@ -78,10 +90,7 @@ def reach(output: Tensor, targets: Any, loss: Callable[[Any, Any], Tensor]) -> R
     if output[:count].numel() > 100_000:
         return None
     rows = torch.linspace(0, len(output) - 1, count).long().to(output.device)
-    wanted, out = targets[rows], output.detach()[rows].double()
-    last = last_activation(output)
-    if last is not None and last.shape[0] != len(output):
-        last = None
+    wanted, out, last = targets[rows], output.detach()[rows].double(), last_activation(output)
     exact = wanted.double() if wanted.is_floating_point() else wanted
 
     def score(z: Tensor) -> Tensor:
@@ -95,21 +104,17 @@ def reach(output: Tensor, targets: Any, loss: Callable[[Any, Any], Tensor]) -> R
         first = _tried(score, out)
     if first is None or not bool(first.isfinite()):
         return None
-    through = last.apply if last is not None else lambda z: z
-    inner = torch.Size((count, *last.shape[1:])) if last is not None else out.shape
-    if inner.numel() != out.numel():
-        last, through, inner = None, lambda z: z, out.shape
+    inner = torch.Size((count, *last.shape[1:]))
     size = max(1.0, float(wanted.double().abs().max())) if wanted.is_floating_point() else 1.0
     noise = torch.randn(inner, generator=torch.Generator().manual_seed(0), dtype=torch.float64).to(out.device)
 
     def outputs(z: Tensor) -> Tensor:
-        return through(z).reshape(out.shape)
+        return last.apply(z).reshape(out.shape)
 
     starts = [out, 0.5 + 0.1 * noise.reshape(out.shape)]
     free = min((_least(score, z, size) for z in starts), key=lambda found: found[0])
-    if last is None:
-        best, arg = free
-    else:
+    best, arg = free
+    if last.name:
         inside = (_least(lambda z: score(outputs(z)), z, size) for z in (0.1 * noise, 0.5 + 0.1 * noise))
         best, arg = min(inside, key=lambda found: found[0])  # a ReLU that is shut stays so from the first start
         arg = outputs(arg)

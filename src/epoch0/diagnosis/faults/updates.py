@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from epoch0.diagnosis.faults.evidence import CERTAIN, Evidence, Fault, Loop
+from epoch0.diagnosis.faults.evidence import CERTAIN, After, Evidence, Fault, Loop, rate_of
 
 LARGE, SMALL = 0.12, 1e-4
 """Sizes of a step relative to its weights, the median over the weights, beyond which a rate is too high or too low."""
@@ -49,73 +49,144 @@ def coverage(seen: Evidence) -> Iterator[Fault]:
         yield Fault("learning rate", "optimizer", "The learning rate is 0.", "Give a rate above 0.", certainty=CERTAIN)
 
 
-def uphill(seen: Evidence) -> Iterator[Fault]:
+def uphill(after: After) -> Iterator[Fault]:
     """The first step goes along the gradient instead of against it."""
-    after = seen.after
-    if after is None or math.isnan(after.towards) or after.towards < 0.05:
+    if math.isnan(after.towards) or after.towards < 0.05:
         return
     message = f"The first step goes up the gradient (cosine {after.towards:.2f})."
     fix = "Look at the sign of the update: a gradient negated, or maximize=True."
     yield Fault("update", "step", message, fix, certainty=0.97)
 
 
-def too_far(seen: Evidence) -> Iterator[Fault]:
+def loop_body(seen: Evidence, after: After) -> Iterator[Fault]:
+    """The owner's loop body: its order, gradients that add up, another loss, another mode."""
+    loop = after.loop
+    if len(loop) < 3:
+        return
+    yield from _renumbered(loop)
+    if not loop[0].wanted:
+        return
+    first, second = loop[0], loop[1]
+    yield from _penalty(seen, first)
+    modes = nn.modules.dropout._DropoutNd | nn.modules.batchnorm._BatchNorm
+    noisy = any(isinstance(m, modes) for m in seen.model.modules())
+    if any(one.training is False for one in loop) and noisy:
+        message = "The loop body runs the model in evaluation mode."
+        fix = "Call model.train() before each step: dropout and batch norm are otherwise off."
+        yield Fault("update", "step", message, fix, certainty=0.7)
+    both = [n for n in second.wanted if n in first.left and n in second.left]
+    if not both:
+        return
+    size = [_length(g[n] for n in both) for g in (first.wanted, first.left)]
+    share = max(size[1], 1e-300) / max(size[0], 1e-300)
+    along = _apart(first.wanted, {n: g / share for n, g in first.left.items()}, both)
+    if first.moved and share < CLIPPED and along < 0.05:
+        message = f"The loop body leaves {share:.1e} of the gradient's length, {size[1]:.1e}."
+        yield Fault("update", "step", message, "Clip gradients to a norm of about 1, not to nothing.", certainty=0.8)
+    total = _apart(second.left, {n: first.left[n] + second.wanted[n] for n in both}, both)
+    alone = _apart(second.left, second.wanted, both)
+    if not any(one.moved for one in loop) and alone < 0.05:
+        message = "No step moves a parameter, and each leaves its gradient behind."
+        fix = "Call loss.backward() between optimizer.zero_grad() and optimizer.step()."
+        yield Fault("update", "step", message, fix, certainty=0.95)
+    elif first.moved and second.moved and total < 0.05 < alone:  # else they are added up on purpose
+        message = "The gradient of a step is added to those of the steps before."
+        yield Fault("update", "step", message, "Call optimizer.zero_grad() before loss.backward().", certainty=0.9)
+
+
+def _renumbered(loop: Sequence[Loop]) -> Iterator[Fault]:
+    """Class numbers that stand for another class in another batch."""
+    known: dict[int, int] = {}
+    for one in loop:
+        if one.classes is None or torch.equal(*(t.sort().values for t in one.classes)):
+            return  # at most in another order
+        pairs = dict.fromkeys(zip(*(t.tolist() for t in one.classes), strict=True))
+        if len({own for own, _ in pairs}) < len(pairs):
+            return  # noise, or mixed on purpose
+        for own, given in pairs:
+            if known.setdefault(own, given) != given:
+                message = f"The loop body gives class {own} to the loss as {known[own]} in one batch, as {given} later."
+                yield Fault("labels", "step", message, "Number the classes once, for all examples.", certainty=0.985)
+                return
+
+
+def _penalty(seen: Evidence, first: Loop) -> Iterator[Fault]:
+    """A penalty of the weights, added to the loss in the loop body, that pulls harder than the loss."""
+    names = [n for n in first.wanted if n in first.left and first.wanted[n].dim() > 1]
+    more = [(first.left[n] - first.wanted[n]).double().flatten() for n in names]
+    slope, pull = _length(first.wanted[n] for n in names), _length(more)
+    if not names or slope == 0 or pull < slope:
+        return
+    extra = torch.cat(more)
+    own = torch.cat([seen.model.get_parameter(n).detach().double().flatten() for n in names])
+    by = torch.stack([own, own.sign()], 1)
+    rest = extra - by @ torch.linalg.lstsq(by, extra[:, None]).solution[:, 0]
+    if float(rest.norm()) < 0.05 * float(extra.norm()):
+        message = f"A penalty of the weights in the loop body pulls {pull / slope:.2g} times as hard as the loss."
+        yield Fault("regularization", "step", message, "Divide its factor by 1,000.", certainty=0.93)
+
+
+def not_moved(seen: Evidence, after: After) -> Iterator[Fault]:
+    """Weights that the loss pulls at and the optimizer holds, and that the owner's loop body alone does not move."""
+    if not any(one.moved for one in after.loop):
+        return
+    pulled = [one.wanted for one in after.loop if one.wanted]
+    still = [n for n in after.still if all(n in wanted and bool(wanted[n].any()) for wanted in pulled)]
+    if still and seen.first.open and all(one.training is not False for one in after.loop):
+        message = f"The loop body moves other weights, and {still[0]} not in {len(after.loop)} steps."
+        fix = "Look for torch.tensor, .detach(), .item() or no_grad between the outputs and the loss."
+        yield Fault("gradient flow", "step", message, fix, certainty=0.92)
+
+
+def too_far(seen: Evidence, after: After) -> Iterator[Fault]:
     """Steps so large that the loss rises, the gradient dies or the weights are replaced; and why they are so large."""
-    after = seen.after
-    if after is None or after.towards > 0.05 or seen.first.loss is None:
+    if after.towards > 0.05 or seen.first.loss is None:
         return
     floor = seen.reach.constant if seen.reach is not None else -math.inf
     worse = not math.isfinite(after.after) or after.after > RISE * max(after.before, floor, 0) + 1e-9
     sizes = [v for v in after.sizes.values() if math.isfinite(v)]
     large = statistics.median(sizes) if sizes and len(after.sizes) > 1 else 0.0
-    died = _died(seen)
+    then = [n for n, g in seen.first.gradients.items() if g is not None and g.dim() > 1 and bool(g.any())]
+    late = after.late.gradients
+    died = [n for n in then if (g := late.get(n)) is None or not bool(g.any())]
+    died = died if 2 * len(died) >= len(then) else []  # gradients that were there before the steps
     stays = after.after > 0.98 * after.before and (seen.batch_size or 8) >= 8  # fewer examples say little
     if not (worse or (large > LARGE and stays) or died):
         return
-    rate = max(float(g["lr"]) for g in seen.optimizers[0].param_groups)
+    rate = rate_of(seen.optimizers[0])
     if died:
-        what = f"five steps leave {died}"
+        what = f"five steps leave {died[0]} without a gradient"
     elif worse:
         now = f"{after.after:.3g}" if math.isfinite(after.after) else "no number"
         what = f"after five steps the loss of the same examples is {now} instead of {after.before:.3g}"
     else:
         what = f"a step changes the weights by {large:.0%} of their size"
-    targets, big, more = seen.targets, seen.first.size_in, 0.85 + 0.05
+    targets, big = seen.targets, seen.first.size_in
     far = float(targets.double().abs().mean()) if targets is not None and targets.is_floating_point() else 0.0
     if big > 5:
         message = f"The first layer gets inputs of mean size {big:.3g}, and {what}."
-        yield Fault("input scale", "inputs", message, "Standardize the inputs.", certainty=more)
+        yield Fault("input scale", "inputs", message, "Standardize the inputs.", certainty=0.9)
     elif far > 30:
         message = f"The targets have a mean size of {far:.3g}, and {what}."
-        yield Fault("target scale", "targets", message, "Standardize the targets.", certainty=more)
+        yield Fault("target scale", "targets", message, "Standardize the targets.", certainty=0.9)
     elif seen.reach is not None and seen.reach.sums and seen.call.examples > 1 and (seen.batch_size or 2) > 1:
         message = f"The loss adds its examples up instead of taking their mean, and {what}."
-        yield Fault("loss", "loss", message, "Take the mean over the batch.", certainty=more)
+        yield Fault("loss", "loss", message, "Take the mean over the batch.", certainty=0.9)
     fix = f"Try a rate of {rate / 10:.1g}, or {rate / 100:.1g}."
     yield Fault("learning rate", "optimizer", f"At a rate of {rate:.2g} {what}.", fix, certainty=0.85)
 
 
-def _died(seen: Evidence) -> str:
-    """Gradients that were there before the steps and are all gone after them."""
-    assert seen.after is not None
-    then = [n for n, g in seen.first.gradients.items() if g is not None and g.dim() > 1 and bool(g.any())]
-    late = seen.after.late.gradients
-    gone = [n for n in then if late.get(n) is None or not bool(late[n].any())]  # type: ignore[union-attr]
-    return f"{gone[0]} without a gradient" if gone and 2 * len(gone) >= len(then) else ""
-
-
-def too_short(seen: Evidence) -> Iterator[Fault]:
+def too_short(seen: Evidence, after: After) -> Iterator[Fault]:
     """Steps so small that nothing happens: the rate, or targets that are far away."""
-    after = seen.after
-    if after is None or not math.isfinite(after.after) or not after.sizes:
+    if not math.isfinite(after.after) or not after.sizes:
         return
     if not any(g is not None and bool(g.any()) for g in seen.first.gradients.values()):
         return
     sizes = sorted(v for n, v in after.sizes.items() if n not in after.still) or [0.0]
     middle, top = statistics.median(sizes), sizes[int(0.9 * (len(sizes) - 1))]
-    rate = max(float(g["lr"]) for g in seen.optimizers[0].param_groups)
+    rate = rate_of(seen.optimizers[0])
     found = seen.reach
-    if found is not None and found.targets.is_floating_point() and found.output.shape == found.targets.shape:
+    if found is not None and found.values:
         way = float((found.targets.double() - found.output).mean(0).abs().max())
         steps = way / max(after.moved / 5, 1e-30)
         if steps > 1000 and float(found.targets.double().abs().mean()) > 30 and after.before > 0:
@@ -173,102 +244,10 @@ def settings(seen: Evidence) -> Iterator[Fault]:
         yield Fault("batch size", "data", message, "Take larger batches.", certainty=0.8)
 
 
-def loop_body(seen: Evidence) -> Iterator[Fault]:
-    """The owner's loop body: its order, gradients that add up, another loss, another mode."""
-    loop = seen.after.loop if seen.after is not None else []
-    if len(loop) < 3:
-        return
-    yield from _renumbered(loop)
-    if not loop[0].wanted:
-        return
-    first, second = loop[0], loop[1]
-    yield from _penalty(seen, first)
-    noisy = any(
-        isinstance(m, nn.modules.dropout._DropoutNd | nn.modules.batchnorm._BatchNorm) for m in seen.model.modules()
-    )
-    if any(one.training is False for one in loop) and noisy:
-        message = "The loop body runs the model in evaluation mode."
-        fix = "Call model.train() before each step: dropout and batch norm are otherwise off."
-        yield Fault("update", "step", message, fix, certainty=0.7)
-    both = [n for n in second.wanted if n in first.left and n in second.left]
-    if not both:
-        return
-    size = [_length(g[n] for n in both) for g in (first.wanted, first.left)]
-    share = max(size[1], 1e-300) / max(size[0], 1e-300)
-    along = _apart(first.wanted, {n: g / share for n, g in first.left.items()}, both)
-    if first.moved and share < CLIPPED and along < 0.05:
-        message = f"The loop body leaves {share:.1e} of the gradient's length, {size[1]:.1e}."
-        yield Fault("update", "step", message, "Clip gradients to a norm of about 1, not to nothing.", certainty=0.8)
-    total = _apart(second.left, {n: first.left[n] + second.wanted[n] for n in both}, both)
-    alone = _apart(second.left, second.wanted, both)
-    if not any(one.moved for one in loop) and alone < 0.05:
-        message = "No step moves a parameter, and each leaves its gradient behind."
-        fix = "Call loss.backward() between optimizer.zero_grad() and optimizer.step()."
-        yield Fault("update", "step", message, fix, certainty=0.95)
-    elif first.moved and second.moved and total < 0.05 < alone:  # else they are added up on purpose
-        message = "The gradient of a step is added to those of the steps before."
-        yield Fault("update", "step", message, "Call optimizer.zero_grad() before loss.backward().", certainty=0.9)
-
-
-def _renumbered(loop: Sequence[Loop]) -> Iterator[Fault]:
-    """Class numbers that stand for another class in another batch."""
-    known: dict[int, int] = {}
-    for one in loop:
-        if one.classes is None or torch.equal(*(t.sort().values for t in one.classes)):
-            return  # at most in another order
-        here: dict[int, set[int]] = {}
-        for own, given in zip(*(t.tolist() for t in one.classes), strict=True):
-            here.setdefault(own, set()).add(given)
-        if any(len(given) > 1 for given in here.values()):
-            return  # noise, or mixed on purpose
-        for own, (given,) in ((own, tuple(given)) for own, given in here.items()):
-            if known.setdefault(own, given) != given:
-                message = f"The loop body gives class {own} to the loss as {known[own]} in one batch, as {given} later."
-                yield Fault("labels", "step", message, "Number the classes once, for all examples.", certainty=0.985)
-                return
-
-
-def _penalty(seen: Evidence, first: Loop) -> Iterator[Fault]:
-    """A penalty of the weights, added to the loss in the loop body, that pulls harder than the loss."""
-    if seen.after is None:
-        return
-    names = [n for n in first.wanted if n in first.left and first.wanted[n].dim() > 1]
-    more = [(first.left[n] - first.wanted[n]).double().flatten() for n in names]
-    slope, pull = _length(first.wanted[n] for n in names), _length(more)
-    if not names or slope == 0 or pull < slope:
-        return
-    extra = torch.cat(more)
-    own = torch.cat([seen.model.get_parameter(n).detach().double().flatten() for n in names])
-    by = torch.stack([own, own.sign()], 1)
-    rest = extra - by @ torch.linalg.lstsq(by, extra[:, None]).solution[:, 0]
-    if float(rest.norm()) < 0.05 * float(extra.norm()):
-        message = f"A penalty of the weights in the loop body pulls {pull / slope:.2g} times as hard as the loss."
-        yield Fault("regularization", "step", message, "Divide its factor by 1,000.", certainty=0.93)
-
-
-def not_moved(seen: Evidence) -> Iterator[Fault]:
-    """Weights that the loss pulls at and the optimizer holds, and that the owner's loop body alone does not move."""
-    after = seen.after
-    if seen.step is None or after is None or not any(one.moved for one in after.loop):
-        return
-    pulled = [one.wanted for one in after.loop if one.wanted]
-    still = [n for n in after.still if all(n in wanted and bool(wanted[n].any()) for wanted in pulled)]
-    if still and seen.first.open and all(one.training is not False for one in after.loop):
-        message = f"The loop body moves other weights, and {still[0]} not in {len(after.loop)} steps."
-        fix = "Look for torch.tensor, .detach(), .item() or no_grad between the outputs and the loss."
-        yield Fault("gradient flow", "step", message, fix, certainty=0.92)
-
-
 def _apart(one: Mapping[str, Tensor], other: Mapping[str, Tensor], names: Sequence[str]) -> float:
     """Distance of two gradients, relative to the first."""
-    square = sum(float((one[n] - other[n]).double().square().sum()) for n in names)
-    return math.sqrt(square / max(sum(float(one[n].double().square().sum()) for n in names), 1e-300))
+    return _length(one[n] - other[n] for n in names) / max(_length(one[n] for n in names), 1e-150)
 
 
 def _length(tensors: Iterable[Tensor]) -> float:
     return math.sqrt(sum(float(t.double().square().sum()) for t in tensors))
-
-
-CHECKS = (
-    coverage, uphill, loop_body, not_moved, too_far, too_short, decay, settings,
-)  # fmt: skip

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from epoch0.diagnosis.faults.evidence import CERTAIN, DRAW_SMALLER, Evidence, Fault
+from epoch0.diagnosis.faults.reach import Reach
 
 # Mean size of an input, and its mean over its deviation, from where the first layer with weights gets too much; and
 # the size from where a program that learns something all the same would learn more without it.
@@ -42,10 +43,10 @@ def input_scale(seen: Evidence) -> Iterator[Fault]:
         yield Fault("normalization", "inputs", message, "Or begin with a batch norm.", "step 0", sure - 0.05)
 
 
-def classes(seen: Evidence) -> Iterator[Fault]:
+def classes(seen: Evidence, targets: Tensor) -> Iterator[Fault]:
     """Targets of one value, outside of the classes that the model has, or with most classes missing."""
-    targets, output = seen.targets, seen.first.output
-    if targets is None or len(targets) < 8 or not seen.reads_targets:
+    output = seen.first.output
+    if len(targets) < 8 or not seen.reads_targets:
         return
     if bool((targets == targets[:1]).all()) and seen.data is not None:
         message = f"All {len(targets)} targets are the same."
@@ -85,10 +86,10 @@ def ignored_class(seen: Evidence) -> Iterator[Fault]:
             yield Fault("loss", "loss", message, fix, "step 0", 0.95)
 
 
-def label_order(seen: Evidence) -> Iterator[Fault]:
+def label_order(seen: Evidence, inputs: Tensor, targets: Tensor) -> Iterator[Fault]:
     """Inputs that fall into groups whose neighbours yet have labels as drawn: rows shuffled apart from each other."""
-    x, y = seen.inputs, seen.targets
-    if x is None or y is None or seen.data is None or x.dim() < 2 or len(x) < 400 or len(x) != len(y):
+    x, y = inputs, targets
+    if seen.data is None or x.dim() < 2 or len(x) < 400 or len(x) != len(y):
         return
     if y.is_floating_point() and y.dim() == 2 and bool((y.sum(1) == 1).all()) and y.shape[1] > 2:
         y = y.argmax(1)
@@ -106,42 +107,32 @@ def label_order(seen: Evidence) -> Iterator[Fault]:
     hits = float((wanted[index] == wanted)[close].double().mean())
     error = (chance * (1 - chance) / int(close.sum())) ** 0.5
     if hits < chance + 2.5 * error and chance < 0.5:
-        message = (
-            f"The nearest neighbour of an example has its class in {hits:.0%} of {int(close.sum())} cases, as often as "
-            f"drawn labels would ({chance:.0%})."
-        )
+        message = f"The nearest neighbour of an example has its class in {hits:.0%} of {int(close.sum())} cases, as "
+        message += f"often as drawn labels would ({chance:.0%})."
         yield Fault("labels", "targets", message, "See that inputs and targets are in the same order.", certainty=0.75)
 
 
-def first_loss(seen: Evidence) -> Iterator[Fault]:
+def first_loss(seen: Evidence, reach: Reach) -> Iterator[Fault]:
     """Classes whose first loss is far above that of one answer for all: the outputs are too large from the start."""
-    found = seen.reach
-    if found is None or not (found.constant > 0.01 and found.now > FIRST * found.constant) or found.sums:
+    if not (reach.constant > 0.01 and reach.now > FIRST * reach.constant) or reach.sums:
         return
-    size = float(found.output.square().mean().sqrt())
-    if (
-        found.targets.is_floating_point() or size < FIRST or seen.first.size_in > LARGE
-    ):  # the scale of the inputs says it
-        return
-    message = (
-        f"The first loss is {found.now:.3g}, one answer for all examples has {found.constant:.3g}: the outputs are of "
-        f"size {size:.3g} before any step."
-    )
+    size = float(reach.output.square().mean().sqrt())
+    if reach.targets.is_floating_point() or size < FIRST or seen.first.size_in > LARGE:
+        return  # the scale of the inputs says it
+    message = f"The first loss is {reach.now:.3g}, one answer for all examples has {reach.constant:.3g}: the outputs "
+    message += f"are of size {size:.3g} before any step."
     yield Fault("initialization", "model", message, DRAW_SMALLER, certainty=0.75)
 
 
-def label_inside(seen: Evidence) -> Iterator[Fault]:
+def label_inside(seen: Evidence, inputs: Tensor, targets: Tensor) -> Iterator[Fault]:
     """One of several input columns is the target itself; among bits alone that is the task."""
-    x, y = seen.inputs, seen.targets
-    if x is None or y is None or seen.data is None or x.dim() != 2 or x.shape[1] < 3 or len(x) != len(y) or len(x) < 20:
+    x, y = inputs, targets
+    if seen.data is None or x.dim() != 2 or x.shape[1] < 3 or len(x) != len(y) or len(x) < 20:
         return
     wanted = y.reshape(len(y), -1)
     if wanted.shape[1] != 1 or len(wanted.unique()) < 2:
         return
-    same = ((x == wanted.to(x)).all(0)).nonzero().flatten().tolist()
+    same = (x == wanted.to(x)).all(0).nonzero().flatten().tolist()
     if same and len(x.unique()) > 2:
         message = f"Column {same[0]} of the inputs is the target."
         yield Fault("data", "inputs", message, "Leave it out: it is not there when the model is used.", "step 0", 0.9)
-
-
-CHECKS = (input_scale, classes, ignored_class, label_order, first_loss, label_inside)
