@@ -7,11 +7,11 @@ from typing import Annotated
 import torch
 from torch import nn
 
-from epoch0.activations import Activation
+from epoch0.activations import Activation, get
 from epoch0.arguments import Layers, Seed, Size, checked
 from epoch0.distributions import Law
 from epoch0.errors import InputError
-from epoch0.networks._parts import Dtype, Parts, check_inputs, parts
+from epoch0.networks._parts import Dtype, Parts, check_inputs, laws_of
 
 
 @checked
@@ -51,7 +51,7 @@ def vanilla_cnn(
     shape = check_inputs(inputs, (1, 28, 28), dims=(1, 2))
     widths = _widths(channels, depth)
     check_kernel(kernel, shape[1:])
-    chosen = parts(activation, (weights, biases), None, "circular", dtype)
+    chosen = Parts(get(activation), *laws_of(weights, biases), None, "circular", dtype)
     layers: list[nn.Module] = []
     for before, after in zip((shape[0], *widths), widths, strict=False):
         layers += [chosen.nonlinearity()] if layers else []
