@@ -29,16 +29,8 @@ from epoch0.errors import InputError
 from epoch0.results import Result, aligned
 from epoch0.theory.gaussian_growth import GrowthLaw, binomial, chi_mean, flat_mean, one_hot_mean
 
-__all__ = [
-    "GrowthBounds",
-    "GrowthLaw",
-    "LayerGrowth",
-    "absolute_moment_constant",
-    "best_lower_bound",
-    "bounds",
-    "exact",
-]
-__all__ += ["expected_subvector_norm", "fourth_moment_lower_bound", "law_over_depth", "lower_bound"]
+__all__ = ["GrowthBounds", "GrowthLaw", "LayerGrowth", "absolute_moment_constant", "best_lower_bound", "bounds"]
+__all__ += ["exact", "expected_subvector_norm", "fourth_moment_lower_bound", "law_over_depth", "lower_bound"]
 __all__ += ["raghu_lower_bound", "raghu_upper_bound", "sparse_maximum", "sparse_minimum", "upper_bound"]
 
 _COLUMNS = ("paper_lower", "lower", "minimum", "exact", "maximum", "upper")

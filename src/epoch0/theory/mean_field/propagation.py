@@ -6,21 +6,16 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
-from epoch0.activations import Activation, get
+from epoch0.activations import Activation
 from epoch0.arguments import Density, Depth, Std, Within, checked
 from epoch0.errors import InputError
 from epoch0.results import Result
-from epoch0.theory.checks import check_continuous
-from epoch0.theory.mean_field.correlations import mean_at
-
-Array = NDArray[np.float64]
+from epoch0.theory.checks import Array, continuous
+from epoch0.theory.mean_field.correlations import mean_at, pieces
 
 CRITICAL_FACTOR = 10.0
 """A network counts as critical while the gradient's variance changes by less than this over the depth."""
-
-_POINTS, _WEIGHTS = np.polynomial.legendre.leggauss(10)
 
 
 @dataclass(frozen=True)
@@ -89,8 +84,7 @@ def propagate(
 
     Source: Hayou et al. 2021, B.1 and appendix H (density).
     """
-    rule = get(activation)
-    check_continuous(rule)
+    rule = continuous(activation)
     share = 1 / max(depth, 1) if architecture == "stable" else 1.0
     skip = 1.0 if architecture in ("residual", "stable") else 0.0
     weight, bias = density * weight_std**2 * share, bias_std**2 * share
@@ -128,14 +122,9 @@ def _lost(rule: Activation, q: Array, gap: Array) -> Array:
     close = np.asarray((gap < 1e-3) & (gap > 0))
     if close.any():
         # the integral of its slope over the angle (Price's theorem)
-        angle = _angle(gap[close])[:, None] * (_POINTS + 1) / 2
+        angle, weight = pieces(np.multiply.outer(2 * np.arcsin(np.sqrt(gap[close] / 2)), [0, 1]), 10)
         variance = np.broadcast_to(q[close][:, None], angle.shape)
         slope = mean_at(rule, variance, variance, np.cos(angle), np.sin(angle), True)
         far = np.array(far)
-        far[close] = q[close] * (slope * np.sin(angle) * _WEIGHTS / 2).sum(axis=1) * _angle(gap[close])
+        far[close] = q[close] * (slope * np.sin(angle) * weight).sum(axis=1)
     return np.asarray(np.where(gap > 0, far, 0.0))
-
-
-def _angle(gap: Array) -> Array:
-    """The angle between two inputs, from 1 - c."""
-    return np.asarray(2 * np.arcsin(np.sqrt(gap / 2)))

@@ -11,6 +11,7 @@ tail is a finite sum of chi-square tails for narrow layers, and for wide ones a 
 generating function through its saddle point, to the same relative accuracy from some hundred points.
 """
 
+import bisect
 import functools
 import math
 from collections import Counter
@@ -133,13 +134,10 @@ def required_width(
     def enough(width: int) -> bool:
         return failure_probability(eps, width, samples, method, direction, layers) <= delta
 
-    fails, width = 0, 1
+    width = 1
     while not enough(width):
-        fails, width = width, 2 * width
-    while width - fails > 1:
-        middle = (fails + width) // 2
-        fails, width = (fails, middle) if enough(middle) else (middle, width)
-    return width
+        width *= 2
+    return bisect.bisect_left(range(width), True, lo=width // 2 + 1, key=enough)
 
 
 @checked

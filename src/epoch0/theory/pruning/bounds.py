@@ -5,21 +5,17 @@ from collections.abc import Sequence
 from typing import Annotated
 
 import numpy as np
-from numpy.typing import NDArray
 
 from epoch0 import special
 from epoch0.activations import ActivationLike, get
 from epoch0.arguments import Count, Inside, Size, Sparsity, Std, Variance, Within, checked
 from epoch0.errors import InputError
-from epoch0.theory.checks import of_layers
+from epoch0.theory.checks import Array, of_layers
+from epoch0.theory.mean_field.correlations import pieces
 from epoch0.theory.mean_field.fixed_points import q_star
 from epoch0.theory.mean_field.moments import chi as gain
 from epoch0.theory.pruning.prediction import Layers, PredictedDensity, predict
 from epoch0.theory.pruning.score_law import entry_tail, score_law
-
-Array = NDArray[np.float64]
-
-_NODES, _WEIGHTS = np.polynomial.legendre.leggauss(20)
 
 
 @checked
@@ -118,13 +114,10 @@ def magnitude_limit(gamma: Annotated[float, Within(above=1)], weights: Count, *,
     Source: beyond Hayou et al. 2021, appendix E, which bounds it.
     """
     ratio = _ratio(gamma, paper)
-    edges = np.linspace(0.0, 40.0, 801)
-    middle, half = (edges[1:] + edges[:-1]) / 2, (edges[1:] - edges[:-1]) / 2
-    z = middle[:, None] + half[:, None] * _NODES
+    z, mass = pieces(np.linspace(0.0, 40.0, 801), 20)
     with np.errstate(divide="ignore"):
         stays = -np.expm1(weights * np.log1p(-np.exp(_log_outside(ratio * z))))
-    density = math.sqrt(2 / math.pi) * np.exp(-0.5 * z**2)
-    return float((half * ((stays * density) @ _WEIGHTS)).sum())
+    return math.sqrt(2 / math.pi) * float((mass * stays * np.exp(-0.5 * z**2)).sum())
 
 
 @checked

@@ -16,8 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from epoch0 import special
-
-Array = NDArray[np.float64]
+from epoch0.theory.checks import Array
 
 LOW, STEP, SIZE = -16.0, 0.02, 1100
 GRID: Array = np.asarray(LOW + STEP * np.arange(SIZE), dtype=np.float64)
