@@ -61,8 +61,8 @@ def custom(
     with _streams_untouched():
         plain, in_torch = _face(kept, what, torch_first=derivative is None)
         phi = _Face(plain, what)
-        _check_finite(phi, what)
-        _check_elementwise(phi, what)
+        _check_finite(phi)
+        _check_elementwise(phi)
         if derivative is not None:
             plain, _ = _face(derivative, f"the derivative of {what}", torch_first=False)
         elif in_torch:
@@ -74,9 +74,9 @@ def custom(
             )
         slope = _Face(plain, f"the derivative of {what}")
         # a derivative that is wrong nearly everywhere would look like a heap of break points
-        _check_derivative(phi, slope, (), what, given=derivative is not None, allowed=0.2)
+        _check_derivative(phi, slope, (), given=derivative is not None, allowed=0.2)
         points = find_breaks(phi, slope, what) if breaks is None else tuple(sorted({*map(float, breaks)}))
-        _check_derivative(phi, slope, points, what, given=derivative is not None)
+        _check_derivative(phi, slope, points, given=derivative is not None)
         jumps = _jumps(phi, slope, points)
         rates = None if jumps else _slopes(slope, points)
 
@@ -234,17 +234,18 @@ class _Face:
         return value.reshape(points.shape)
 
 
-def _check_finite(phi: _Face, what: str) -> None:
+def _check_finite(phi: _Face) -> None:
     h = np.concatenate([np.linspace(-100, 100, 2001), scan_points()])
     h = h[np.abs(h) <= 100]
     h = h[np.argsort(np.abs(h), kind="stable")]
     value = phi(h)
     bad = ~np.isfinite(value)
     if bad.any():
-        raise InputError(f"{what} returns {value[bad][0]} at h={float(h[bad][0]):.6g}; it must be finite for every h.")
+        where = f"{value[bad][0]} at h={float(h[bad][0]):.6g}"
+        raise InputError(f"{phi.what} returns {where}; it must be finite for every h.")
 
 
-def _check_elementwise(phi: _Face, what: str) -> None:
+def _check_elementwise(phi: _Face) -> None:
     h = np.linspace(-6.1, 5.3, 97)
     value = phi(h)
 
@@ -253,20 +254,18 @@ def _check_elementwise(phi: _Face, what: str) -> None:
 
     if differs(phi(h)):
         raise InputError(
-            f"{what} gives another value when it is called again with the same input; dropout or RReLU in training "
+            f"{phi.what} gives another value when it is called again with the same input; dropout or RReLU in training "
             "mode? Put the module into eval mode."
         )
     order = np.argsort(np.sin(1000 * h))
     if differs(phi(h[order])[np.argsort(order)]) or differs(phi(np.concatenate([h, 9 * h - 20]))[: len(h)]):
         raise InputError(
-            f"{what} is not elementwise: its value at a point depends on the other points or on the position. A "
+            f"{phi.what} is not elementwise: its value at a point depends on the other points or on the position. A "
             "normalization or a softmax is no activation in this sense."
         )
 
 
-def _check_derivative(
-    phi: _Face, slope: _Face, breaks: tuple[float, ...], what: str, given: bool, allowed: float = 0.0
-) -> None:
+def _check_derivative(phi: _Face, slope: _Face, breaks: tuple[float, ...], given: bool, allowed: float = 0) -> None:
     h = np.linspace(-8.03, 8.01, 403)
     step = 1e-5
     for point in breaks:
@@ -278,7 +277,7 @@ def _check_derivative(
     if bad.mean() > allowed:
         where = f"at h={float(h[bad][0]):.6g} it is {float(value[bad][0]):.6g}, differences of phi give"
         remedy = "" if given else " Give derivative=... yourself if torch cannot differentiate the function."
-        raise InputError(f"the derivative of {what} is wrong: {where} {float(expected[bad][0]):.6g}.{remedy}")
+        raise InputError(f"{slope.what} is wrong: {where} {float(expected[bad][0]):.6g}.{remedy}")
 
 
 def _slopes(slope: _Face, breaks: tuple[float, ...]) -> tuple[float, ...] | None:
