@@ -104,6 +104,5 @@ def ensemble(
 
     Network i draws from its own stream (seed, i). An InputError names the argument that cannot be used.
     """
-    generator(seed)  # a bad seed is refused here, not at the first draw
     spec = dense_spec(sizes, activation, weights, biases, scaling, linear_output, dtype)
     return Ensemble(spec, seed, range(networks))
