@@ -38,8 +38,6 @@ def continuous(activation: ActivationLike) -> Activation:
 def of_layers(name: str, value: float | ArrayLike, layers: int) -> Array:
     """One standard deviation for all layers, or one for each, as an array of shape (layers,)."""
     array = np.asarray(value, dtype=np.float64)
-    if array.ndim == 0:
-        array = np.full(layers, float(array))
-    if array.shape != (layers,):
+    if array.shape not in ((), (layers,)):
         raise InputError(f"{name} has shape {array.shape} for {layers} layers; give one number, or one a layer.")
-    return array
+    return np.broadcast_to(array, layers)

@@ -16,7 +16,6 @@ from epoch0.theory.mean_field.closed_forms import closed_form
 _SDS = 10.0
 _RAY_NODES = 12
 _AGREE = 3e-12
-_NUMBERS_AT_ONCE = 4_000_000
 
 
 def ray_means(function: Callable[[Any], Array], q: Array, angle: Array) -> Array | None:
@@ -49,14 +48,7 @@ def _ray_mean(function: Callable[[Any], Array], q: Array, angle: float, nodes: i
         half = _doubling(1 / _SDS / float(scale.max()), width / 2)
         v, part = pieces(np.concatenate([half, width - half[-2::-1]]), nodes)
         weight = (part[:, None] * mass).reshape(-1)
-        step = max(1, _NUMBERS_AT_ONCE // len(weight))
-        sides = []
-        for sign in (1, -1):
-            values = np.empty((len(q), len(v), len(r)))
-            for start in range(0, len(q), step):
-                some = slice(start, start + step)
-                values[some] = function(sign * scale[some, None, None] * (np.sin(v)[:, None] * r))
-            sides.append(values)
+        sides = [function(sign * scale[:, None, None] * (np.sin(v)[:, None] * r)) for sign in (1, -1)]
         for k in (0, 1):
             # h2 at a node is h1 at the node that mirrors it
             second = sides[k if other == 1 else 1 - k][:, ::-1].reshape(len(q), -1)

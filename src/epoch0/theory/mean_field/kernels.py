@@ -172,7 +172,7 @@ class Pairs:
             return
         # all variances agree and stay: the cheapest table serves to the end
         stay = max(abs(low - self.before[0]), abs(high - self.before[1])) <= 1e-13 * high
-        last = settled and stay and (self.table is None or self.table.rank > 1)
+        last = settled and stay and (self.table is None or len(self.table.grid) > 1)
         if last or self.table is None or layer >= self.rebuild or not self.table.covers(np.array([low, high])):
             least, most, self.rebuild = (low, high, self.layers) if last else self._range_ahead(both, layer)
             self.table = tabulate(self.rule, least, most)
@@ -295,9 +295,9 @@ class Pairs:
             root = math.sqrt(self.bias * ratio / (self.bias + ratio * middle**2))
             turns = [(np.sqrt(q) - middle) / np.sqrt(self.bias + ratio * q) for q in (self.first, self.second)]
             return [root * one[:, None] for one in turns]
-        if table.rank == 1:
-            return None
         grid = table.grid
+        if len(grid) == 1:
+            return None
         columns = [math.sqrt(self.weight) * table.values * np.sqrt(table.masses)]
         columns += [np.sqrt(self.bias) * np.ones((len(grid), 1)), np.sqrt(self.skip * grid)[:, None]]
         vectors = np.concatenate(columns, axis=1)

@@ -104,15 +104,14 @@ def propagate(
             apart = skip * now * gaps[-1] + weight * _lost(rule, now, gaps[-1])
             gaps.append(np.clip(apart / np.where(after > 0, after, 1.0), 0.0, 2.0))
         qs.append(after)
-    variances, chi, gap = (np.concatenate([np.zeros(0), *values]) for values in (qs, gains, gaps))
+    chi, gap = np.concatenate([np.zeros(0), *gains]), None if c is None else np.concatenate(gaps)
     with np.errstate(over="ignore", divide="ignore"):  # a gradient that explodes past the largest float is infinite
         gradient = np.append(np.cumprod(chi[::-1])[::-1], 1.0)
         total = float(np.log(chi).sum())
     edge = math.log(CRITICAL_FACTOR)
     phase = "ordered" if total < -edge else "chaotic" if total > edge else "critical"
-    kept = None if c is None else gap
-    correlation = None if kept is None else 1 - kept
-    return Propagation(variances, correlation, kept, chi, gradient, total, phase, architecture)
+    correlation = None if gap is None else 1 - gap
+    return Propagation(np.concatenate(qs), correlation, gap, chi, gradient, total, phase, architecture)
 
 
 def _lost(rule: Activation, q: Array, gap: Array) -> Array:

@@ -177,11 +177,6 @@ class SlopeTable:
     error: float = TOLERANCE
     exact: Activation | None = None
 
-    @property
-    def rank(self) -> int:
-        """How many variances were tabulated."""
-        return len(self.grid)
-
     def covers(self, q: Array) -> bool:
         """Whether every variance lies in the range, up to what rounding and a mild extrapolation allow."""
         if math.isinf(self.high):
@@ -192,7 +187,7 @@ class SlopeTable:
 
     def weights(self, q: Array) -> Array:
         """Interpolation weights of each variance; (m,) to (m, r)."""
-        return variance_weights(q, self.low, self.high, self.rank, self.shift)
+        return variance_weights(q, self.low, self.high, len(self.grid), self.shift)
 
     def mean_square(self, q: Array, weights: Array) -> Array:
         """E phi(sqrt(q) Z)^2 of each variance; (m,) to (m,)."""

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from epoch0.errors import InputError
-from epoch0.results import Result
+from epoch0.results import Result, first_names
 from epoch0.theory.checks import Array
 from epoch0.theory.pruning.score_law import GRID, LOW, ScoreLaw
 
@@ -82,11 +82,10 @@ class PredictedDensity(Result):
     def headline(self) -> str:
         """One sentence without the table."""
         risk = self.at_risk
-        shown = ", ".join(risk[:6]) + (f" and {len(risk) - 6} more" if len(risk) > 6 else "")
         return (
             f"sparsity {self.sparsity:g} ({self.basis}): a layer is expected to vanish from "
             f"{self.critical_sparsity:.4g} (sd {self.critical_sparsity_sd:.2g}) on; "
-            + (f"at risk: {shown}" if risk else "no layer is at risk")
+            + (f"at risk: {first_names(risk, 6)}" if risk else "no layer is at risk")
         )
 
 
