@@ -45,9 +45,24 @@ def q_star(activation: ActivationLike, weight_std: Std, bias_std: Std, density: 
 
 
 def reached(moments: Moments, kept: float, bias: float) -> float:
-    """Where q settles from 1, to about 12 digits; infinity where it diverges."""
+    """Where q settles from 1, to about 12 digits; infinity where it diverges.
+
+    By Newton's method with exact quadrature; 0 and what is not attracting stay as :func:`settle` finds them.
+    """
     q = float(settle(moments, np.array([kept]), np.array([bias]))[0])
-    return q if math.isinf(q) else _polish(moments, kept, bias, q)
+    if math.isinf(q) or q < LOWEST:
+        return q
+    for _ in range(3):
+        slope = 1 - kept * moments.square_rate(q)
+        if slope < 1e-7:  # on the border of stability every step would be rounding over nothing
+            return q
+        step = (bias + kept * mean_square(moments.activation, q) - q) / slope
+        if abs(step) > 0.01 * q:
+            return q
+        q += step
+        if abs(step) <= 1e-15 * q:
+            break
+    return q
 
 
 def why_it_diverges(moments: Moments, bias_std: float, density: float) -> str:
@@ -120,23 +135,6 @@ def _bisect(moments: Moments, kept: Array, bias: Array, low: Array, high: Array)
         above = bias + kept * moments.square(middle) > middle
         low, high = np.where(above, middle, low), np.where(above, high, middle)
     return np.asarray(np.sqrt(low * high))
-
-
-def _polish(moments: Moments, kept: float, bias: float, q: float) -> float:
-    """The fixed point next to q, by Newton's method with exact quadrature; 0 and what is not attracting stay."""
-    if q < LOWEST:
-        return q
-    for _ in range(3):
-        slope = 1 - kept * moments.square_rate(q)
-        if slope < 1e-7:  # on the border of stability every step would be rounding over nothing
-            return q
-        step = (bias + kept * mean_square(moments.activation, q) - q) / slope
-        if abs(step) > 0.01 * q:
-            return q
-        q += step
-        if abs(step) <= 1e-15 * q:
-            break
-    return q
 
 
 @checked
