@@ -42,10 +42,9 @@ def edge_arrays(moments: Moments) -> tuple[Array, Array, Array]:
     starts = np.flatnonzero(crosses & attracts[1:] & attracts[:-1])
     share = bias[starts] / (bias[starts] - bias[starts + 1])
     between = [column[starts] + share * (column[starts + 1] - column[starts]) for column in (q, kept)]
-    order = np.argsort(np.concatenate([q[inside], between[0]]), kind="stable")
-    columns = ((q, between[0]), (kept, between[1]), (bias, np.zeros(len(starts))))
-    first, second, third = (np.concatenate([column[inside], extra])[order] for column, extra in columns)
-    return first, second, third
+    found = np.concatenate([np.stack([q, kept, bias])[:, inside], [*between, np.zeros(len(starts))]], axis=1)
+    q, kept, bias = found[:, np.argsort(found[0], kind="stable")]
+    return q, kept, bias
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,6 @@ generating function through its saddle point, to the same relative accuracy from
 """
 
 import bisect
-import functools
 import math
 from collections import Counter
 from collections.abc import Sequence
@@ -289,7 +288,6 @@ def _rate(excess: float, u: float) -> float:
     return (1 + excess) / 4 * u * (2 + u) / (1 + u) ** 2 - math.log1p(u / 2)
 
 
-@functools.lru_cache(maxsize=4096)
 def layer_failure(width: int, eps: float) -> float:
     """P(the ratio is outside [1 - eps, 1 + eps]) of one layer; a layer that is all off counts."""
     return min(1.0, tail(width, eps) + tail(width, -eps))

@@ -4,7 +4,6 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import pairwise
 from statistics import NormalDist
 from typing import Any
 
@@ -254,7 +253,7 @@ def predicted_density(
     with np.errstate(divide="ignore"):
         mean_field = 0.5 * np.log(moments.mean_square)
     walks = log_deviations(rule, weights, sizes, moments, NETWORKS, numpy_generator(seed, 1))
-    counts = np.array([n_in * n_out for n_in, n_out in pairwise(sizes)], dtype=np.float64)
+    counts = np.array([law.weights for law in laws], dtype=np.float64)
     layers = Layers(laws, mean_field + 0.5 * walks, counts)
     return predict(layers, names, sparsity, f"mean field of {rule.name}, {examples} examples")
 
