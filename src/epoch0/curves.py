@@ -38,7 +38,7 @@ class Curve:
 
     def _on(self, t: Any, rule: Any) -> Tensor:
         t = _tensor("t", t, torch.float64).reshape(-1)
-        if t.numel() and not (bool((t >= 0).all()) and bool((t <= 1).all())):
+        if not bool(((t >= 0) & (t <= 1)).all()):
             low, high = float(t.min()), float(t.max())
             raise InputError(f"t runs from {low:g} to {high:g}; a curve is defined for t in [0, 1].")
         values: Tensor = rule(t)
@@ -61,11 +61,16 @@ def _tensor(name: str, value: Any, dtype: torch.dtype | None = None) -> Tensor:
 def _as_point(name: str, value: Any) -> Tensor:
     """A detached floating copy on the CPU; integers and lists become float64's default, float32."""
     point = _tensor(name, value).detach().cpu()
-    if point.dtype not in (torch.float32, torch.float64):
-        point = point.to(torch.float32)
+    point = point.to(point.dtype if point.dtype == torch.float64 else torch.float32)
     if point.numel() == 0:
         raise InputError(f"{name} is empty (shape {tuple(point.shape)}); a point needs at least one coordinate.")
     return point.clone()
+
+
+def _piece(t: Tensor, pieces: int) -> tuple[Tensor, Tensor]:
+    """Which of so many equal pieces each t is on, and how far along it, from 0 to 1."""
+    index: Tensor = (t * pieces).floor().clamp_(max=pieces - 1)
+    return index.to(torch.int64), t * pieces - index
 
 
 class _TwoEnds(Curve):
@@ -77,14 +82,12 @@ class _TwoEnds(Curve):
         name = type(self).__name__
         if start.shape != end.shape:
             raise InputError(f"{name}: x0 has shape {tuple(start.shape)} and x1 {tuple(end.shape)}; they must agree.")
-        if start.dim() == 0:
-            start, end = start.reshape(1), end.reshape(1)
         if bool((start == end).all()):
             raise InputError(f"{name}: x0 and x1 are the same point; a curve needs two different ones.")
         self.dtype = torch.promote_types(start.dtype, end.dtype)
-        self.shape = tuple(start.shape)
-        self.x0 = start.to(self.dtype)
-        self.x1 = end.to(self.dtype)
+        self.x0: Tensor = torch.atleast_1d(start.to(self.dtype))
+        self.x1: Tensor = torch.atleast_1d(end.to(self.dtype))
+        self.shape = tuple(self.x0.shape)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(shape={self.shape}, dtype={self.dtype})"
@@ -194,21 +197,17 @@ class SemicircularArcs(_TwoEnds):
         """The same curve in another floating dtype."""
         return SemicircularArcs(self.x0.to(dtype), self.x1.to(dtype), planes=self.planes, seed=self.seed)
 
-    def _piece(self, t: Tensor) -> tuple[Tensor, Tensor]:
-        """Index of the semicircle and the angle on it, in [0, pi]."""
-        place = t * self.planes
-        index: Tensor = place.floor().clamp_(max=self.planes - 1)
-        return index.to(torch.int64), math.pi * (place - index)
-
     def _points(self, t: Tensor) -> Tensor:
-        index, angle = self._piece(t)
+        index, share = _piece(t, self.planes)
+        angle = math.pi * share
         along = (index + 0.5 * (1.0 - torch.cos(angle))) / self.planes
         bulge = self._radius * torch.sin(angle)
         exact: Tensor = self._start + along[:, None] * self._chord + bulge[:, None] * self._normals[index]
         return exact.to(self.dtype)
 
     def _tangents(self, t: Tensor) -> Tensor:
-        index, angle = self._piece(t)
+        index, share = _piece(t, self.planes)
+        angle = math.pi * share
         along = 0.5 * math.pi * torch.sin(angle)
         bulge = self._radius * math.pi * self.planes * torch.cos(angle)
         exact: Tensor = along[:, None] * self._chord + bulge[:, None] * self._normals[index]
@@ -244,16 +243,11 @@ class Polyline(Curve):
         """The same curve in another floating dtype."""
         return Polyline(self.points.to(dtype))
 
-    def _piece(self, t: Tensor) -> tuple[Tensor, Tensor]:
-        place = t * (len(self.points) - 1)
-        index = place.floor().clamp_(max=len(self.points) - 2)
-        return index.to(torch.int64), (place - index).to(self.dtype)
-
     def _points(self, t: Tensor) -> Tensor:
-        index, share = self._piece(t)
-        return torch.lerp(self._flat[index], self._flat[index + 1], share[:, None])
+        index, share = _piece(t, len(self.points) - 1)
+        return torch.lerp(self._flat[index], self._flat[index + 1], share.to(self.dtype)[:, None])
 
     def _tangents(self, t: Tensor) -> Tensor:
-        index, _ = self._piece(t)
+        index, _ = _piece(t, len(self.points) - 1)
         rise: Tensor = self._flat[index + 1] - self._flat[index]
         return rise * (len(self.points) - 1)

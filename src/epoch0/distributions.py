@@ -2,7 +2,8 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Annotated
 
 from epoch0.arguments import Density, Size, Std, Whole, checked
@@ -11,7 +12,6 @@ from epoch0.errors import InputError
 if TYPE_CHECKING:
     import torch
 
-_WORDS = 1 << 14  # of 64 random bits, drawn at a time
 # Below this density the places of the kept entries are drawn one by one (cost ~ density), above it a mask of random
 # bits is cheaper. The draws of either kind are those of a seed, so this stays.
 _GAPS_BELOW = 0.45
@@ -24,11 +24,10 @@ class Law:
     Every law here is symmetric about zero except a :class:`Discrete` one over an asymmetric set.
     """
 
-    if TYPE_CHECKING:
-
-        @property
-        def std(self) -> float:
-            """Square root of the variance; a field of :class:`Gaussian`, derived in the other laws."""
+    @cached_property  # not a plain one, whose place the field of a Gaussian could not take
+    def std(self) -> float:
+        """Square root of the variance; a field of :class:`Gaussian`, derived in the other laws."""
+        return math.sqrt(self.variance)
 
     @property
     def variance(self) -> float:
@@ -99,15 +98,6 @@ class Law:
         raise InputError(f"{type(self).__name__} cannot be sampled.")
 
 
-class _DerivedStd(Law):
-    """A law that is not parametrised by its standard deviation."""
-
-    @property
-    def std(self) -> float:
-        """Square root of the variance."""
-        return math.sqrt(self.variance)
-
-
 @checked
 @dataclass(frozen=True)
 class Gaussian(Law):
@@ -119,7 +109,7 @@ class Gaussian(Law):
     An InputError if std is negative or not finite.
     """
 
-    std: Std
+    std: Std = field()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "std", float(self.std))
@@ -140,7 +130,7 @@ class Gaussian(Law):
 
 @checked
 @dataclass(frozen=True)
-class Uniform(_DerivedStd):
+class Uniform(Law):
     """The uniform law on [-bound, bound].
 
     >>> Uniform(3.0).variance, Uniform(3.0).mean_abs
@@ -167,7 +157,7 @@ class Uniform(_DerivedStd):
 
 @checked
 @dataclass(frozen=True)
-class Discrete(_DerivedStd):
+class Discrete(Law):
     """The uniform law on a finite set of values (a value listed twice counts twice).
 
     >>> Discrete((-1.0, 1.0)).variance, Discrete((-1.0, 1.0)).excess_kurtosis
@@ -222,7 +212,7 @@ def integers(largest: Size, scale: float = 1.0) -> Discrete:
 
 @checked
 @dataclass(frozen=True)
-class Sparse(_DerivedStd):
+class Sparse(Law):
     """Zero with probability 1 - density, else a draw from ``law``; the entries are independent.
 
     Sampling a density of 1 % costs about a hundredth of sampling the law everywhere.
@@ -263,17 +253,16 @@ class Sparse(_DerivedStd):
     def _fill(self, out: "torch.Tensor", generator: "torch.Generator") -> None:
         import torch
 
-        if self.density == 1.0:
-            self.law._fill(out, generator)
-        elif self.density < _GAPS_BELOW:
+        if self.density < _GAPS_BELOW:
             places = _kept_places(out.numel(), self.density, generator)
             drawn = torch.empty(len(places), dtype=out.dtype)
             self.law._fill(drawn, generator)
             out.zero_()
             out[places] = drawn
-        else:
-            self.law._fill(out, generator)
-            _thin(out.view(-1), self.density, generator)
+            return
+        self.law._fill(out, generator)
+        if self.density < 1.0:
+            _thin(out, self.density, generator)
 
 
 def _kept_places(count: int, density: float, generator: "torch.Generator") -> "torch.Tensor":
@@ -304,13 +293,9 @@ def _thin(out: "torch.Tensor", density: float, generator: "torch.Generator") -> 
 
     threshold, rest = divmod(density * 65536, 1.0)
     top = int(threshold) - 32768 - (rest == 0)  # int16 values -32768.. stand for 0..65535; a tie is kept for now
-    words, ties = torch.empty(_WORDS, dtype=torch.int64), []
-    for start in range(0, len(out), 4 * _WORDS):  # the same bits as all at once, and they stay in the cache
-        some = out[start : start + 4 * _WORDS]
-        bits = words[: (len(some) + 3) // 4].random_(-(2**63), None, generator=generator).view(torch.int16)[: len(some)]
-        np.multiply(some.numpy(), bits.numpy() <= top, out=some.numpy())
-        if rest > 0:
-            ties.append((bits == top).nonzero().view(-1) + start)
-    if ties:
-        place = torch.cat(ties)
+    words = torch.empty((len(out) + 3) // 4, dtype=torch.int64).random_(-(2**63), None, generator=generator)
+    bits = words.view(torch.int16)[: len(out)]
+    np.multiply(out.numpy(), bits.numpy() <= top, out=out.numpy())
+    if rest > 0:
+        place = (bits == top).nonzero().view(-1)
         out[place] *= torch.rand(len(place), generator=generator, dtype=torch.float64) < rest

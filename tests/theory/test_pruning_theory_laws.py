@@ -125,8 +125,8 @@ def test_layers_of_zeros_and_thresholds() -> None:
     none = law_of_moments([0.0], [0.0], 0.0)
     layers = Layers([one, none], np.array([[0.0, -math.inf]]), np.array([4.0, 4.0]))
     log_t = layers.thresholds(0.75)
-    assert layers.tails(log_t)[0] == pytest.approx([0.5, 0.0], abs=1e-6)
-    assert layers.none_above(log_t)[0, 1] == 1.0 and layers.critical_sparsity() == (0.0, 0.0)
+    assert layers.at("tail", log_t)[0] == pytest.approx([0.5, 0.0], abs=1e-6)
+    assert layers.at("none_above", log_t)[0, 1] == 1.0 and layers.critical_sparsity() == (0.0, 0.0)
 
 
 def test_scales_only_shift_the_law() -> None:
@@ -136,6 +136,6 @@ def test_scales_only_shift_the_law() -> None:
     for shift in (0.0, 50.0, -300.0):
         layers = Layers([one, shifted], np.array([[shift, shift + 1]]), counts)
         if shift == 0.0:
-            density, critical = layers.tails(layers.thresholds(0.5)), layers.critical_sparsity()
-        np.testing.assert_allclose(layers.tails(layers.thresholds(0.5)), density, atol=1e-9)
+            density, critical = layers.at("tail", layers.thresholds(0.5)), layers.critical_sparsity()
+        np.testing.assert_allclose(layers.at("tail", layers.thresholds(0.5)), density, atol=1e-9)
         assert layers.critical_sparsity() == pytest.approx(critical, abs=1e-6)

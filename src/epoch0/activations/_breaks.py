@@ -23,11 +23,16 @@ def scan_points() -> Array:
 
 def find_breaks(function: Callable[[Any], Array], derivative: Callable[[Any], Array], what: str) -> tuple[float, ...]:
     """The points where phi or phi' jumps, to about 14 digits, increasing; more than 200 are an error."""
+
+    def look(h: Array) -> Array:
+        """Value and slope at the points, shape (2, n); what is not finite counts as a huge number."""
+        return np.nan_to_num(np.stack([function(h), derivative(h)]), nan=1e300, posinf=1e300, neginf=-1e300)
+
     marks = scan_points()
     left, right = marks[:-1], marks[1:]
     found: list[float] = []
     while len(left):
-        low, high = _close_in(function, derivative, left, right)
+        low, high = _close_in(look, left, right)
         if not len(low):
             break
         points = [_round_between(float(a), float(b)) for a, b in zip(low, high, strict=True)]
@@ -48,12 +53,10 @@ def find_breaks(function: Callable[[Any], Array], derivative: Callable[[Any], Ar
     return tuple(sorted(set(found)))
 
 
-def _close_in(
-    function: Callable[[Any], Array], derivative: Callable[[Any], Array], left: Array, right: Array
-) -> tuple[Array, Array]:
+def _close_in(look: Callable[[Array], Array], left: Array, right: Array) -> tuple[Array, Array]:
     """Halve every interval again and again, keeping the half that bends more, until only jumps still bend."""
     low, high = left, right
-    at_low, at_high = _look(function, derivative, low), _look(function, derivative, high)
+    at_low, at_high = look(low), look(high)
     keep = _bend(low, at_low, high, at_high)[1]
     for _ in range(64):
         low, high, at_low, at_high = low[keep], high[keep], at_low[:, keep], at_high[:, keep]
@@ -61,7 +64,7 @@ def _close_in(
         if not len(low) or narrow.all():
             break
         middle = (low + high) / 2
-        at_middle = _look(function, derivative, middle)
+        at_middle = look(middle)
         first, first_keep = _bend(low, at_low, middle, at_middle)
         second, second_keep = _bend(middle, at_middle, high, at_high)
         goes_left = first >= second
@@ -70,14 +73,9 @@ def _close_in(
         keep = np.where(goes_left, first_keep, second_keep)
     # what is smooth bends a thousand times as much over a thousand times the width; a jump stays what it is
     wide = 500 * (high - low)
-    around = [_look(function, derivative, edge) for edge in (low - wide, high + wide)]
-    jumps = _bend(low, at_low, high, at_high)[0] > _bend(low - wide, around[0], high + wide, around[1])[0] / 4
+    around = _bend(low - wide, look(low - wide), high + wide, look(high + wide))[0]
+    jumps = _bend(low, at_low, high, at_high)[0] > around / 4
     return low[jumps], high[jumps]
-
-
-def _look(function: Callable[[Any], Array], derivative: Callable[[Any], Array], h: Array) -> Array:
-    """Value and slope at the points, shape (2, n); what is not finite counts as a huge number."""
-    return np.nan_to_num(np.stack([function(h), derivative(h)]), nan=1e300, posinf=1e300, neginf=-1e300)
 
 
 def _bend(low: Array, at_low: Array, high: Array, at_high: Array) -> tuple[Array, NDArray[np.bool_]]:

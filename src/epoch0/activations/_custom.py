@@ -61,14 +61,24 @@ def custom(
     with _streams_untouched():
         plain, in_torch = _face(kept, what, torch_first=derivative is None)
         phi = _Face(plain, what)
-        _check_finite(phi, what)
-        _check_elementwise(phi, what)
-        slope = _slope(kept, derivative, in_torch, what)
+        _check_finite(phi)
+        _check_elementwise(phi)
+        if derivative is not None:
+            plain, _ = _face(derivative, f"the derivative of {what}", torch_first=False)
+        elif in_torch:
+            plain = _torch_slope(kept)
+        else:
+            raise InputError(
+                f"{what} is a numpy function without a derivative; give derivative=..., or write it with torch, which "
+                "differentiates it."
+            )
+        slope = _Face(plain, f"the derivative of {what}")
         # a derivative that is wrong nearly everywhere would look like a heap of break points
-        _check_derivative(phi, slope, (), what, given=derivative is not None, allowed=0.2)
-        points = find_breaks(phi, slope, what) if breaks is None else _given(breaks)
-        _check_derivative(phi, slope, points, what, given=derivative is not None)
-        rates = _slopes(phi, slope, points)
+        _check_derivative(phi, slope, (), given=derivative is not None, allowed=0.2)
+        points = find_breaks(phi, slope, what) if breaks is None else tuple(sorted({*map(float, breaks)}))
+        _check_derivative(phi, slope, points, given=derivative is not None)
+        jumps = _jumps(phi, slope, points)
+        rates = None if jumps else _slopes(slope, points)
 
     # while it was searched, NaN far out was let pass: exp(h) / (1 + exp(h)) is NaN from 710 on
     phi.strict = slope.strict = True
@@ -82,7 +92,7 @@ def custom(
     if in_torch:
         phi.torch_function = kept
     source = function if isinstance(function, Hashable) else function.__call__  # a bound method has its object's hash
-    return Activation(title, phi, left_slope, points, rates, (), source, not _jumps(phi, slope, points))
+    return Activation(title, phi, left_slope, points, rates, (), source, not jumps)
 
 
 def _title(function: Any, name: str | None) -> str:
@@ -125,11 +135,15 @@ def _is_module(function: object) -> bool:
     return torch is not None and isinstance(function, torch.nn.Module)
 
 
-def _torch_value(function: Callable[..., Any]) -> Plain:
-    """The numpy face of a torch function."""
-    import torch
+def _plain(function: Callable[..., Any], in_torch: bool) -> Plain:
+    """The numpy face of a function of numpy or torch, which gets a copy."""
 
     def value(h: Array) -> Any:
+        if not in_torch:
+            with np.errstate(all="ignore"):
+                return function(h.copy())
+        import torch
+
         with torch.inference_mode(False), torch.no_grad():
             result = function(torch.from_numpy(h.copy()))
         return result.detach().cpu().resolve_conj().numpy() if isinstance(result, torch.Tensor) else result
@@ -156,27 +170,17 @@ def _torch_slope(function: Callable[..., Any]) -> Plain:
     return slope
 
 
-def _numpy_value(function: Callable[..., Any]) -> Plain:
-    """A numpy function, called on a copy."""
-
-    def value(h: Array) -> Any:
-        with np.errstate(all="ignore"):
-            return function(h.copy())
-
-    return value
-
-
 def _face(function: Callable[..., Any], what: str, torch_first: bool) -> tuple[Plain, bool]:
     """The numpy face of a user's function, found by calling it, and whether it is written in torch.
 
     ``torch_first`` tries a tensor before an array; a function that takes both then has a derivative for free.
     """
     if _is_module(function):
-        return _torch_value(function), True
+        return _plain(function, True), True
     failures = []
     probe = np.array([-0.5, 0.25, 1.5])
     for in_torch in (torch_first, not torch_first):
-        plain = _torch_value(function) if in_torch else _numpy_value(function)
+        plain = _plain(function, in_torch)
         try:
             if in_torch:
                 _check_is_torch(function, probe)
@@ -230,17 +234,18 @@ class _Face:
         return value.reshape(points.shape)
 
 
-def _check_finite(phi: _Face, what: str) -> None:
+def _check_finite(phi: _Face) -> None:
     h = np.concatenate([np.linspace(-100, 100, 2001), scan_points()])
     h = h[np.abs(h) <= 100]
     h = h[np.argsort(np.abs(h), kind="stable")]
     value = phi(h)
     bad = ~np.isfinite(value)
     if bad.any():
-        raise InputError(f"{what} returns {value[bad][0]} at h={float(h[bad][0]):.6g}; it must be finite for every h.")
+        where = f"{value[bad][0]} at h={float(h[bad][0]):.6g}"
+        raise InputError(f"{phi.what} returns {where}; it must be finite for every h.")
 
 
-def _check_elementwise(phi: _Face, what: str) -> None:
+def _check_elementwise(phi: _Face) -> None:
     h = np.linspace(-6.1, 5.3, 97)
     value = phi(h)
 
@@ -249,39 +254,18 @@ def _check_elementwise(phi: _Face, what: str) -> None:
 
     if differs(phi(h)):
         raise InputError(
-            f"{what} gives another value when it is called again with the same input; dropout or RReLU in training "
+            f"{phi.what} gives another value when it is called again with the same input; dropout or RReLU in training "
             "mode? Put the module into eval mode."
         )
     order = np.argsort(np.sin(1000 * h))
     if differs(phi(h[order])[np.argsort(order)]) or differs(phi(np.concatenate([h, 9 * h - 20]))[: len(h)]):
         raise InputError(
-            f"{what} is not elementwise: its value at a point depends on the other points or on the position. A "
+            f"{phi.what} is not elementwise: its value at a point depends on the other points or on the position. A "
             "normalization or a softmax is no activation in this sense."
         )
 
 
-def _slope(function: Any, derivative: Callable[..., Any] | None, in_torch: bool, what: str) -> _Face:
-    if derivative is not None:
-        plain, _ = _face(derivative, f"the derivative of {what}", torch_first=False)
-        return _Face(plain, f"the derivative of {what}")
-    if in_torch:
-        return _Face(_torch_slope(function), f"the derivative of {what}")
-    raise InputError(
-        f"{what} is a numpy function without a derivative; give derivative=..., or write it with torch, which "
-        "differentiates it."
-    )
-
-
-def _given(breaks: Sequence[float]) -> tuple[float, ...]:
-    points = sorted({float(point) for point in breaks})
-    if not np.isfinite(points).all():
-        raise InputError(f"breaks={tuple(breaks)!r} must be finite numbers.")
-    return tuple(points)
-
-
-def _check_derivative(
-    phi: _Face, slope: _Face, breaks: tuple[float, ...], what: str, given: bool, allowed: float = 0.0
-) -> None:
+def _check_derivative(phi: _Face, slope: _Face, breaks: tuple[float, ...], given: bool, allowed: float = 0) -> None:
     h = np.linspace(-8.03, 8.01, 403)
     step = 1e-5
     for point in breaks:
@@ -293,11 +277,11 @@ def _check_derivative(
     if bad.mean() > allowed:
         where = f"at h={float(h[bad][0]):.6g} it is {float(value[bad][0]):.6g}, differences of phi give"
         remedy = "" if given else " Give derivative=... yourself if torch cannot differentiate the function."
-        raise InputError(f"the derivative of {what} is wrong: {where} {float(expected[bad][0]):.6g}.{remedy}")
+        raise InputError(f"{slope.what} is wrong: {where} {float(expected[bad][0]):.6g}.{remedy}")
 
 
-def _slopes(phi: _Face, slope: _Face, breaks: tuple[float, ...]) -> tuple[float, ...] | None:
-    """The slopes of a continuous piecewise-linear function; None for any other."""
+def _slopes(slope: _Face, breaks: tuple[float, ...]) -> tuple[float, ...] | None:
+    """The slopes of a piecewise-linear function; None for any other."""
     edges = np.array([-1e4, *breaks, 1e4])
     rates = []
     for low, high in pairwise(edges):
@@ -308,7 +292,7 @@ def _slopes(phi: _Face, slope: _Face, breaks: tuple[float, ...]) -> tuple[float,
         if not np.isfinite(found).all() or np.ptp(found) > 1e-12 * np.abs(found).max():
             return None
         rates.append(float(found[0]))
-    return None if _jumps(phi, slope, breaks) else tuple(rates)
+    return tuple(rates)
 
 
 def _jumps(phi: _Face, slope: _Face, breaks: tuple[float, ...]) -> bool:

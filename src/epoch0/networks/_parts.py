@@ -8,7 +8,6 @@ from typing import Annotated, Any
 import torch
 from torch import nn
 
-from epoch0 import activations
 from epoch0.activations import Activation
 from epoch0.arguments import check_memory
 from epoch0.distributions import Gaussian, Law
@@ -24,7 +23,7 @@ Padding = Annotated[str, ("zeros", "circular")]
 
 @dataclass(frozen=True)
 class Parts:
-    """The choices that all layers of one network share; :func:`parts` checks them."""
+    """The choices that all layers of one network share."""
 
     activation: Activation
     weights: Law
@@ -69,17 +68,6 @@ class Parts:
                     layer.to_empty(device="cpu", recurse=False)
                     layer.reset_parameters()
         return network
-
-
-def parts(
-    activation: str | Activation,
-    laws: tuple[Law | None, Law | None],
-    norm: str | None,
-    padding: str,
-    dtype: torch.dtype,
-) -> Parts:
-    """The checked choices; None stands for He's law and for biases of zero."""
-    return Parts(activations.get(activation), *laws_of(*laws), norm, padding, dtype)
 
 
 def laws_of(weights: Law | None, biases: Law | None) -> tuple[Law, Law]:

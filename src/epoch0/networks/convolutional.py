@@ -7,11 +7,11 @@ from typing import Annotated
 import torch
 from torch import nn
 
-from epoch0.activations import Activation
+from epoch0.activations import Activation, get
 from epoch0.arguments import Layers, Seed, Size, checked
 from epoch0.distributions import Law
 from epoch0.errors import InputError
-from epoch0.networks._parts import Dtype, Parts, check_inputs, parts
+from epoch0.networks._parts import Dtype, Parts, check_inputs, laws_of
 
 
 @checked
@@ -49,9 +49,11 @@ def vanilla_cnn(
     Source: Hayou et al. 2021, section 2.1, equation (3), and Table 4.
     """
     shape = check_inputs(inputs, (1, 28, 28), dims=(1, 2))
-    widths = _widths(channels, depth)
+    widths = tuple(channels) if isinstance(channels, Sequence) else (channels,) * depth
+    if len(widths) != depth:
+        raise InputError(f"channels={channels!r}: give one integer > 0 for all {depth} layers, or one for each.")
     check_kernel(kernel, shape[1:])
-    chosen = parts(activation, (weights, biases), None, "circular", dtype)
+    chosen = Parts(get(activation), *laws_of(weights, biases), None, "circular", dtype)
     layers: list[nn.Module] = []
     for before, after in zip((shape[0], *widths), widths, strict=False):
         layers += [chosen.nonlinearity()] if layers else []
@@ -78,10 +80,3 @@ def check_kernel(kernel: int, size: tuple[int, ...]) -> None:
         )
     if kernel > 2 * min(size) + 1:
         raise InputError(f"kernel={kernel} goes round an input of size {size} more than once; use a smaller one.")
-
-
-def _widths(channels: int | Sequence[int], depth: int) -> tuple[int, ...]:
-    widths = tuple(channels) if isinstance(channels, Sequence) else (channels,) * depth
-    if len(widths) != depth:
-        raise InputError(f"channels={channels!r}: give one integer > 0 for all {depth} layers, or one for each.")
-    return widths

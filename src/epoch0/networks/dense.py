@@ -8,8 +8,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor, nn
 
-from epoch0 import activations
-from epoch0.activations import Activation
+from epoch0.activations import Activation, get
 from epoch0.arguments import Seed, Size, check_memory, checked
 from epoch0.distributions import Law
 from epoch0.errors import InputError
@@ -38,7 +37,7 @@ class DenseSpec:
     @property
     def parameters(self) -> int:
         """Number of weights and biases of one network."""
-        return sum((fan_in + 1) * fan_out for fan_in, fan_out in zip(self.sizes, self.sizes[1:], strict=False))
+        return sum((fan_in + 1) * fan_out for fan_in, fan_out in pairwise(self.sizes))
 
     def entry_law(self, layer: int) -> Law:
         """The law of one entry of the weight matrix of that layer as stored, scaling included."""
@@ -53,7 +52,7 @@ class DenseSpec:
     def skeleton(self) -> nn.Sequential:
         """The module without memory for its parameters (meta device): what ``torch.func.functional_call`` needs."""
         layers: list[nn.Module] = []
-        for layer, (fan_in, fan_out) in enumerate(zip(self.sizes, self.sizes[1:], strict=False)):
+        for layer, (fan_in, fan_out) in enumerate(pairwise(self.sizes)):
             layers.append(nn.Linear(fan_in, fan_out, device="meta", dtype=self.dtype))
             if layer < self.depth - 1 or not self.linear_output:
                 layers.append(module_of(self.activation))
@@ -85,10 +84,9 @@ def dense_spec(
     dtype: torch.dtype,
 ) -> DenseSpec:
     """The checked description of a dense network."""
-    widths = tuple(sizes)
-    if len(widths) < 2:
-        raise InputError(f"sizes={list(widths)!r}: a network has at least two, all integers > 0: [784, 256, 10].")
-    return DenseSpec(widths, activations.get(activation), *laws_of(weights, biases), scaling, linear_output, dtype)
+    if len(sizes) < 2:
+        raise InputError(f"sizes={list(sizes)!r}: a network has at least two, all integers > 0: [784, 256, 10].")
+    return DenseSpec(tuple(sizes), get(activation), *laws_of(weights, biases), scaling, linear_output, dtype)
 
 
 @checked

@@ -77,11 +77,8 @@ class Ensemble:
             raise InputError(f"networks {start} to {stop} are not in an ensemble of {len(self)}.")
         count, spec = stop - start, self.spec
         if out is None:
-            out = {}
-            for layer, (weight, bias) in enumerate(spec.names()):
-                fan_in, fan_out = spec.sizes[layer], spec.sizes[layer + 1]
-                out[weight] = torch.empty(count, fan_out, fan_in, dtype=spec.dtype)
-                out[bias] = torch.empty(count, fan_out, dtype=spec.dtype)
+            kinds = self.skeleton().named_parameters()
+            out = {name: torch.empty(count, *kind.shape, dtype=spec.dtype) for name, kind in kinds}
         out = {name: tensor[:count] for name, tensor in out.items()}
         pairs = [(out[weight], out[bias]) for weight, bias in spec.names()]
         for place, index in enumerate(self.indices[start:stop]):
@@ -107,6 +104,5 @@ def ensemble(
 
     Network i draws from its own stream (seed, i). An InputError names the argument that cannot be used.
     """
-    generator(seed)  # a bad seed is refused here, not at the first draw
     spec = dense_spec(sizes, activation, weights, biases, scaling, linear_output, dtype)
     return Ensemble(spec, seed, range(networks))

@@ -9,11 +9,11 @@ from typing import Annotated, Any
 import torch
 from torch import nn
 
-from epoch0.activations import Activation
+from epoch0.activations import Activation, get
 from epoch0.arguments import Layers, Positive, Seed, Size, checked
 from epoch0.distributions import Law
 from epoch0.errors import InputError
-from epoch0.networks._parts import Dtype, Norm, Padding, Parts, check_inputs, parts, scaled_channels
+from epoch0.networks._parts import Dtype, Norm, Padding, Parts, check_inputs, laws_of, scaled_channels
 from epoch0.networks.convolutional import check_kernel, readout
 
 
@@ -171,7 +171,7 @@ def resnet(
     least = 2 ** (len(counts) - 1) * (4 if stem == "7x7" else 1)
     if min(shape[1:]) < least:
         raise InputError(f"inputs={inputs!r}: the strides divide the sides by {least}, which they cannot be below.")
-    chosen = parts(activation, (weights, biases), norm, padding, dtype)
+    chosen = Parts(get(activation), *laws_of(weights, biases), norm, padding, dtype)
 
     scale = 1.0 / math.sqrt(sum(counts)) if stable else 1.0
     before = channels[0]
@@ -243,7 +243,7 @@ def residual_chain(
     dims = len(shape) - 1
     if dims:
         check_kernel(kernel, shape[1:])
-    chosen = parts(activation, (weights, biases), None, "circular", dtype)
+    chosen = Parts(get(activation), *laws_of(weights, biases), None, "circular", dtype)
 
     def layer(before: int) -> nn.Module:
         return chosen.convolution(before, width, kernel, dims=dims) if dims else chosen.linear(before, width)

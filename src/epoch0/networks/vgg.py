@@ -6,11 +6,11 @@ from collections.abc import Sequence
 import torch
 from torch import nn
 
-from epoch0.activations import Activation
+from epoch0.activations import Activation, get
 from epoch0.arguments import Layers, Positive, Seed, Size, checked
 from epoch0.distributions import Law
 from epoch0.errors import InputError
-from epoch0.networks._parts import Dtype, Norm, Padding, check_inputs, parts, scaled_channels
+from epoch0.networks._parts import Dtype, Norm, Padding, Parts, check_inputs, laws_of, scaled_channels
 
 CHANNELS = (64, 128, 256, 512, 512)
 """Of the convolutions in each block, at width 1."""
@@ -59,7 +59,7 @@ def vgg(
     if min(shape[1:]) < 16:
         raise InputError(f"inputs={inputs!r}: four pools halve the image, so its sides are at least 16.")
     channels = scaled_channels(CHANNELS, width)
-    chosen = parts(activation, (weights, biases), norm, padding, dtype)
+    chosen = Parts(get(activation), *laws_of(weights, biases), norm, padding, dtype)
     layers: list[nn.Module] = []
     before = shape[0]
     for block, (after, count) in enumerate(zip(channels, CONVOLUTIONS[depth], strict=True)):

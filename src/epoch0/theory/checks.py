@@ -5,13 +5,14 @@ from typing import TypeVar, cast
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from epoch0.activations import Activation
+from epoch0.activations import Activation, ActivationLike, get
 from epoch0.errors import InputError
 
-Number = TypeVar("Number", float, NDArray[np.float64])  # a number or an array, and the result is the same
+Array = NDArray[np.float64]
+Number = TypeVar("Number", float, Array)  # a number or an array, and the result is the same
 
 
-def like(values: NDArray[np.float64] | float, given: Number) -> Number:
+def like(values: Array | float, given: Number) -> Number:
     """The values as a float where a number was given."""
     return cast(Number, float(values) if np.ndim(given) == 0 else values)
 
@@ -22,27 +23,21 @@ def scales_in_words(weight_std: float, bias_std: float, density: float) -> str:
     return f"weight_std={weight_std:g}, bias_std={bias_std:g}{sparse}"
 
 
-def check_continuous(activation: Activation) -> None:
-    """Refuse an activation that jumps where the fate of close inputs is asked for."""
-    if not activation.continuous:
+def continuous(activation: ActivationLike) -> Activation:
+    """The activation; one that jumps is refused, as the fate of close inputs is asked for."""
+    rule = get(activation)
+    if not rule.continuous:
         raise InputError(
-            f"{activation.name} jumps, so it tears inputs apart however close they are: chi is infinite at every "
+            f"{rule.name} jumps, so it tears inputs apart however close they are: chi is infinite at every "
             "weight_std > 0, and there is no ordered phase, no edge of chaos and no depth scale. mean_field.chi gives "
             "the mean of phi' squared between the jumps, which is what a gradient sees."
         )
+    return rule
 
 
-def check_variance(name: str, values: NDArray[np.float64], given: object) -> None:
-    """Refuse variances that are negative, infinite or NaN."""
-    if not (np.isfinite(values) & (values >= 0)).all():
-        raise InputError(f"{name}={given!r} is no variance; it must be finite and >= 0.")
-
-
-def of_layers(name: str, value: float | ArrayLike, layers: int) -> NDArray[np.float64]:
+def of_layers(name: str, value: float | ArrayLike, layers: int) -> Array:
     """One standard deviation for all layers, or one for each, as an array of shape (layers,)."""
     array = np.asarray(value, dtype=np.float64)
-    if array.ndim == 0:
-        array = np.full(layers, float(array))
-    if array.shape != (layers,):
+    if array.shape not in ((), (layers,)):
         raise InputError(f"{name} has shape {array.shape} for {layers} layers; give one number, or one a layer.")
-    return array
+    return np.broadcast_to(array, layers)

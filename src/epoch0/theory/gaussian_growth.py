@@ -19,9 +19,7 @@ from numpy.typing import NDArray
 from epoch0 import special
 from epoch0.arguments import Positive, Size, checked
 from epoch0.errors import InputError
-from epoch0.theory.checks import Number, like
-
-Array = NDArray[np.float64]
+from epoch0.theory.checks import Array, Number, like
 
 # exp(-42) = 6e-19: what is left out of the range, on either side
 _NEGLIGIBLE = 42.0

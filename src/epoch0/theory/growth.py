@@ -29,16 +29,8 @@ from epoch0.errors import InputError
 from epoch0.results import Result, aligned
 from epoch0.theory.gaussian_growth import GrowthLaw, binomial, chi_mean, flat_mean, one_hot_mean
 
-__all__ = [
-    "GrowthBounds",
-    "GrowthLaw",
-    "LayerGrowth",
-    "absolute_moment_constant",
-    "best_lower_bound",
-    "bounds",
-    "exact",
-]
-__all__ += ["expected_subvector_norm", "fourth_moment_lower_bound", "law_over_depth", "lower_bound"]
+__all__ = ["GrowthBounds", "GrowthLaw", "LayerGrowth", "absolute_moment_constant", "best_lower_bound", "bounds"]
+__all__ += ["exact", "expected_subvector_norm", "fourth_moment_lower_bound", "law_over_depth", "lower_bound"]
 __all__ += ["raghu_lower_bound", "raghu_upper_bound", "sparse_maximum", "sparse_minimum", "upper_bound"]
 
 _COLUMNS = ("paper_lower", "lower", "minimum", "exact", "maximum", "upper")
@@ -321,11 +313,10 @@ def bounds(
     >>> table.status, round(table.layers[0].minimum, 4), round(table.over_depth.maximum, 4)
     ('sharp interval', 0.9982, 0.992)
     """
-    sizes = _sizes(widths)
-    laws = _one_each(law, sizes)
+    layers = _layers(law, widths)
     rows: list[LayerGrowth] = []
-    before = fan_in or sizes[0]
-    for layer, (entry, width) in enumerate(zip(laws, sizes, strict=True), start=1):
+    before = fan_in or layers[0][1]
+    for layer, (entry, width) in enumerate(layers, start=1):
         density, kept = _split(entry)
         minimum = expected = maximum = None
         status = "bounded"
@@ -335,7 +326,7 @@ def bounds(
             expected, status = (minimum, "exact") if density == 1.0 else (None, "sharp interval")
         least, best = lower_bound(entry, width, activation), best_lower_bound(entry, width, activation)
         most = upper_bound(entry, width, activation)
-        rows.append(LayerGrowth(layer, int(width), least, best, minimum, expected, maximum, most, status))
+        rows.append(LayerGrowth(layer, width, least, best, minimum, expected, maximum, most, status))
         before = width
     return GrowthBounds(get(activation).name, tuple(rows))
 
@@ -350,14 +341,13 @@ def law_over_depth(law: Law | Sequence[Law], widths: Size | Sequence[Size]) -> G
 
     Source: THEORY 1.2 (F3).
     """
-    sizes = _sizes(widths)
-    stds = []
-    for entry in _one_each(law, sizes):
+    layers, stds = _layers(law, widths), []
+    for entry, _ in layers:
         density, std = _gaussian(entry)
         if density != 1.0:
             raise InputError(f"law_over_depth: {entry!r} is sparse; only the law of dense Gaussian weights is known.")
         stds.append(std)
-    return GrowthLaw(tuple(int(size) for size in sizes), tuple(stds))
+    return GrowthLaw(tuple(width for _, width in layers), tuple(stds))
 
 
 @checked
@@ -382,17 +372,15 @@ def expected_subvector_norm(
     return float(mass @ chi_mean(counts) / chi_mean(np.array(float(size))))
 
 
-def _sizes(widths: int | Sequence[int]) -> list[int]:
-    return [widths] if isinstance(widths, int) else list(widths)
-
-
-def _one_each(law: Law | Sequence[Law], sizes: Sequence[int]) -> list[Law]:
+def _layers(law: Law | Sequence[Law], widths: int | Sequence[int]) -> list[tuple[Law, int]]:
+    """Law and width of each layer."""
+    sizes = [widths] if isinstance(widths, int) else list(widths)
     laws = [law] * len(sizes) if isinstance(law, Law) else list(law)
     if not sizes or len(laws) != len(sizes):
         raise InputError(
             f"{len(laws)} laws for {len(sizes)} widths; give one law, or one for each width (one or more)."
         )
-    return laws
+    return list(zip(laws, sizes, strict=True))
 
 
 def _split(law: Law) -> tuple[float, Law]:

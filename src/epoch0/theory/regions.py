@@ -50,14 +50,10 @@ def upper_bound(
 
     Source: Raghu et al. 2017, Theorems 1 and 5; Montufar 2017 for the narrow layers.
     """
-    sizes, dimension = _widths(widths), inputs
-    bound = 1
-    for width in sizes:
-        if method == "raghu":
-            bound *= _regions(faces * width, dimension, 1)
-        else:
-            bound *= _regions(width, dimension, faces)
-            dimension = min(dimension, width)
+    bound, dimension = 1, inputs
+    for width in _widths(widths):
+        bound *= _regions(faces * width, inputs, 1) if method == "raghu" else _regions(width, dimension, faces)
+        dimension = min(dimension, width)
     return bound
 
 

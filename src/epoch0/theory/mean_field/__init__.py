@@ -13,13 +13,7 @@ shape to which they broadcast. An InputError names what is unknown or out of its
 
 from epoch0.theory.mean_field.correlations import pair_mean
 from epoch0.theory.mean_field.edge import EdgeCurve, EdgeOfChaos, edge_of_chaos, edge_of_chaos_curve
-from epoch0.theory.mean_field.fixed_points import (
-    DepthScale,
-    c_star,
-    correlation_map,
-    depth_scale,
-    q_star,
-)
+from epoch0.theory.mean_field.fixed_points import DepthScale, c_star, correlation_map, depth_scale, q_star
 from epoch0.theory.mean_field.kernels import Kernel, kernel
 from epoch0.theory.mean_field.moments import chi, gaussian_mean, variance_map
 from epoch0.theory.mean_field.phases import Phase, PhaseDiagram, phase, phase_diagram

@@ -6,12 +6,10 @@ Cho & Saul 2009 (one kink at 0), Williams 1997 (erf); the slopes follow by Price
 import math
 
 import numpy as np
-from numpy.typing import NDArray
 
 from epoch0 import special
 from epoch0.activations import Activation
-
-Array = NDArray[np.float64]
+from epoch0.theory.checks import Array
 
 _PROBES = np.array([-2.3, -0.4, 0.0, 0.7, 1.9])
 

@@ -2,23 +2,20 @@
 
 import math
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from epoch0.activations import Activation, get
 from epoch0.arguments import Correlation, Variance, checked
+from epoch0.theory.checks import Array
 from epoch0.theory.mean_field.closed_forms import closed_form
-
-Array = NDArray[np.float64]
-
 
 # Beyond 10 standard deviations lies 1.5e-23 of the mass.
 _SDS = 10.0
 _RAY_NODES = 12
 _AGREE = 3e-12
-_NUMBERS_AT_ONCE = 4_000_000
 
 
 def ray_means(function: Callable[[Any], Array], q: Array, angle: Array) -> Array | None:
@@ -41,7 +38,7 @@ def ray_means(function: Callable[[Any], Array], q: Array, angle: Array) -> Array
 def _ray_mean(function: Callable[[Any], Array], q: Array, angle: float, nodes: int) -> Array:
     """All pairs of variances at one angle, shape (r, r)."""
     scale = np.sqrt(q)
-    r, mass = _pieces(_doubling(1 / float(scale.max()), _SDS), nodes)
+    r, mass = pieces(_doubling(1 / float(scale.max()), _SDS), nodes)
     mass = mass * r * np.exp(-(r**2) / 2) / (2 * math.pi)
     total = np.zeros((len(q), len(q)))
     # where both variables have one sign, and where they differ
@@ -49,16 +46,9 @@ def _ray_mean(function: Callable[[Any], Array], q: Array, angle: float, nodes: i
         if width <= 0:
             continue
         half = _doubling(1 / _SDS / float(scale.max()), width / 2)
-        v, part = _pieces(np.concatenate([half, width - half[-2::-1]]), nodes)
+        v, part = pieces(np.concatenate([half, width - half[-2::-1]]), nodes)
         weight = (part[:, None] * mass).reshape(-1)
-        step = max(1, _NUMBERS_AT_ONCE // len(weight))
-        sides = []
-        for sign in (1, -1):
-            values = np.empty((len(q), len(v), len(r)))
-            for start in range(0, len(q), step):
-                some = slice(start, start + step)
-                values[some] = function(sign * scale[some, None, None] * (np.sin(v)[:, None] * r))
-            sides.append(values)
+        sides = [function(sign * scale[:, None, None] * (np.sin(v)[:, None] * r)) for sign in (1, -1)]
         for k in (0, 1):
             # h2 at a node is h1 at the node that mirrors it
             second = sides[k if other == 1 else 1 - k][:, ::-1].reshape(len(q), -1)
@@ -74,15 +64,19 @@ def _doubling(first: float, last: float) -> Array:
     return np.concatenate([[0.0], steps[steps < 0.9 * last], [last]])
 
 
-def _pieces(edges: Array, nodes: int) -> tuple[Array, Array]:
-    """Gauss-Legendre points and weights between the edges."""
-    points, weights = np.polynomial.legendre.leggauss(nodes)
-    half = np.diff(edges)[:, None] / 2
-    middle = (edges[1:] + edges[:-1])[:, None] / 2
-    return (middle + half * points).reshape(-1), (half * weights).reshape(-1)
+_legendre = lru_cache(np.polynomial.legendre.leggauss)
 
 
-_NODES, _WEIGHTS = np.polynomial.legendre.leggauss(14)
+def pieces(edges: Array, nodes: int) -> tuple[Array, Array]:
+    """Gauss-Legendre points and weights on each piece between the edges; (..., m) to twice (..., (m - 1) nodes)."""
+    points, weights = _legendre(nodes)
+    half = np.diff(edges, axis=-1)[..., None] / 2
+    middle = (edges[..., :-1, None] + edges[..., 1:, None]) / 2
+    shape = (*edges.shape[:-1], -1)
+    return (middle + half * points).reshape(shape), (half * weights).reshape(shape)
+
+
+_NODES = 14
 _POINTS_AT_ONCE = 2_000_000
 _SMALLEST = 1e-200
 _LARGEST_HERMITE, _HERMITE_TERMS = 400.0, 6000
@@ -135,7 +129,7 @@ def mean_at(rule: Activation, q1: Array, q2: Array, cosine: Array, sine: Array, 
         inside = np.flatnonzero(scale == one)
         group = [part[inside] for part in parts]
         if rule.breaks or one > 16:
-            result[inside] = _by_panels(function, rule.breaks, *group)
+            result[inside] = _by_panels(function, _marked(rule), *group)
         else:
             result[inside] = _by_steps(function, float(one), *group)
     return result.reshape(shape)
@@ -148,10 +142,10 @@ def mean_grid(rule: Activation, q: Array, cosine: Array, sine: Array) -> Array:
     rest by the sums of :func:`pair_mean`, with the mean over h2 shared by all variances of h1.
     """
     count, angles = len(q), len(cosine)
-    first, second = np.broadcast_to(q[:, None], (angles, count, count)), np.broadcast_to(q, (angles, count, count))
-    angle = [np.broadcast_to(one[:, None, None], first.shape) for one in (cosine, sine)]
-    if closed_form(rule, first[:1], second[:1], angle[0][:1], angle[1][:1], True) is not None:
-        return mean_at(rule, first, second, angle[0], angle[1], True)
+    q1, q2, c, s = np.broadcast_arrays(q[:, None], q, cosine[:, None, None], sine[:, None, None])
+    exact = closed_form(rule, q1, q2, c, s, True)
+    if exact is not None:
+        return exact
     result, q = np.empty((angles, count, count)), np.maximum(q, _SMALLEST)
     if not rule.breaks and q.max() <= _LARGEST_HERMITE:
         found = _by_hermite(rule, q, cosine)
@@ -162,11 +156,12 @@ def mean_grid(rule: Activation, q: Array, cosine: Array, sine: Array) -> Array:
         if found is not None:
             return found
     if count == 1:
-        return mean_at(rule, first, second, angle[0], angle[1], True)
+        return mean_at(rule, q1, q2, c, s, True)
+    points = _marked(rule)
     for b in range(count):
         variance = np.full(angles, q[b])
-        z1, mass = _outer(rule.breaks, np.broadcast_to(q, (angles, count)), variance, cosine, sine)
-        inner = _inner(rule.derivative, rule.breaks, variance, cosine, sine, z1) * mass
+        z1, mass = _outer(points, np.broadcast_to(q, (angles, count)), variance, cosine, sine)
+        inner = _inner(rule.derivative, points, variance, cosine, sine, z1) * mass
         for a in range(count):
             result[:, a, b] = (rule.derivative(math.sqrt(q[a]) * z1) * inner).sum(axis=-1)
     return result
@@ -192,11 +187,8 @@ def _by_hermite(rule: Activation, q: Array, cosine: Array) -> Array | None:
             break
     if (np.abs((terms**2).sum(axis=0) - whole) > 3e-14 * whole).any():
         return None
-    result = np.zeros((len(cosine), len(q), len(q)))
-    for row in terms[::-1]:
-        result *= cosine[:, None, None]
-        result += row[:, None] * row
-    return result
+    found = np.polynomial.polynomial.polyval(cosine, terms[:, :, None] * terms[:, None, :])
+    return np.asarray(np.moveaxis(found, -1, 0), dtype=np.float64)
 
 
 def _by_steps(function: Callable[[Any], Array], scale: float, q1: Array, q2: Array, c: Array, s: Array) -> Array:
@@ -222,32 +214,34 @@ def _by_steps(function: Callable[[Any], Array], scale: float, q1: Array, q2: Arr
         if not len(left):
             return result
     # features much narrower than 1, such as a kink nobody named: panels do no worse
-    result[left] = _by_panels(function, (), q1[left], q2[left], c[left], s[left])
+    result[left] = _by_panels(function, np.zeros(1), q1[left], q2[left], c[left], s[left])
     return result
 
 
-def _by_panels(
-    function: Callable[[Any], Array], breaks: tuple[float, ...], q1: Array, q2: Array, c: Array, s: Array
-) -> Array:
+def _marked(rule: Activation) -> Array:
+    """Where panels end: at 0 and at the breaks."""
+    return np.array(sorted({0.0, *rule.breaks}))
+
+
+def _by_panels(function: Callable[[Any], Array], points: Array, q1: Array, q2: Array, c: Array, s: Array) -> Array:
     """The mean over h2 given h1 on panels, then the mean over h1 on panels; arrays of shape (m,)."""
     result = np.empty(len(c))
     straight = s < 1e-15
     if straight.any():
         at = np.flatnonzero(straight)
-        result[at] = _straight(function, breaks, q1[at], q2[at], np.sign(c[at]))
+        result[at] = _straight(function, points, q1[at], q2[at], np.sign(c[at]))
     # like angles together: the number of panels grows with the log of 1/s
     order = np.flatnonzero(~straight)
     for at in np.array_split(order[np.argsort(s[order])], max(-(-len(order) // 32), 1)):
         if len(at):
-            z1, mass = _outer(breaks, q1[at, None], q2[at], c[at], s[at])
-            inner = _inner(function, breaks, q2[at], c[at], s[at], z1)
+            z1, mass = _outer(points, q1[at, None], q2[at], c[at], s[at])
+            inner = _inner(function, points, q2[at], c[at], s[at], z1)
             result[at] = (function(np.sqrt(q1[at])[:, None] * z1) * inner * mass).sum(axis=-1)
     return result
 
 
-def _outer(breaks: tuple[float, ...], q1: Array, q2: Array, c: Array, s: Array) -> tuple[Array, Array]:
+def _outer(points: Array, q1: Array, q2: Array, c: Array, s: Array) -> tuple[Array, Array]:
     """Nodes and masses of z1, shape (m, nodes), fit for each of the variances q1, shape (m, k)."""
-    points = np.array(sorted({0.0, *breaks}))
     other, far = np.sqrt(q2), np.full(len(q2), _SDS)
     slope = np.where(np.abs(c) < 1e-3, 1e-3, c)
     # an edge at each break of each variance; panels that shrink towards them for the largest
@@ -259,14 +253,11 @@ def _outer(breaks: tuple[float, ...], q1: Array, q2: Array, c: Array, s: Array) 
     return _panels(np.concatenate([*marks, bends], axis=1))
 
 
-def _inner(
-    function: Callable[[Any], Array], breaks: tuple[float, ...], q2: Array, c: Array, s: Array, z1: Array
-) -> Array:
+def _inner(function: Callable[[Any], Array], points: Array, q2: Array, c: Array, s: Array, z1: Array) -> Array:
     """The mean of function(h2) given h1 = sqrt(q1) z1; arrays of shape (m,), z1 and result (m, nodes)."""
-    points, result = np.array(sorted({0.0, *breaks})), np.empty(z1.shape)
-    scale = np.sqrt(q2)
+    result, scale = np.empty(z1.shape), np.sqrt(q2)
     marks = _around(points / scale[:, None], 1 / scale, _SDS * s)
-    step = max(1, _POINTS_AT_ONCE // (z1.shape[1] * (marks.shape[1] + 8) * len(_NODES)))
+    step = max(1, _POINTS_AT_ONCE // (z1.shape[1] * (marks.shape[1] + 8) * _NODES))
     for start in range(0, len(z1), step):
         at = slice(start, start + step)
         middle, spread = c[at, None] * z1[at], s[at, None]
@@ -276,22 +267,18 @@ def _inner(
     return result
 
 
-def _straight(function: Callable[[Any], Array], breaks: tuple[float, ...], q1: Array, q2: Array, sign: Array) -> Array:
+def _straight(function: Callable[[Any], Array], points: Array, q1: Array, q2: Array, sign: Array) -> Array:
     """The mean at c = 1 or -1, where h2 is a multiple of h1; arrays of shape (m,)."""
-    points, far = np.array(sorted({0.0, *breaks})), np.full(len(q1), _SDS)
-    marks = [
-        _around(points * one[:, None] / np.sqrt(q)[:, None], 1 / np.sqrt(q), far)
-        for q, one in ((q1, np.ones(len(q1))), (q2, sign))
-    ]
-    z, mass = _panels(np.concatenate(marks, axis=1))
-    first, second = function(np.sqrt(q1)[:, None] * z), function((sign * np.sqrt(q2))[:, None] * z)
+    far, roots = np.full(len(q1), _SDS), (np.sqrt(q1), sign * np.sqrt(q2))
+    z, mass = _panels(np.concatenate([_around(points / one[:, None], 1 / np.abs(one), far) for one in roots], axis=1))
+    first, second = (function(one[:, None] * z) for one in roots)
     return np.asarray((first * second * mass).sum(axis=1))
 
 
 def on_a_line(rule: Activation, q: Array) -> tuple[Array, Array]:
     """phi(sqrt(q) z) on nodes z fit for every variance, and their Gaussian masses; (r,) to (r, nodes) and (nodes,)."""
     scale = np.sqrt(np.maximum(q, _SMALLEST))
-    points = np.array(sorted({0.0, *rule.breaks}))
+    points = _marked(rule)
     marks = _around(points / scale[:, None], 1 / scale, np.full(len(q), _SDS)).reshape(1, -1)
     z, mass = _panels(marks, 28)
     return rule.function(scale[:, None] * z), mass[0]
@@ -310,7 +297,5 @@ def _panels(marks: Array, count: int = 8) -> tuple[Array, Array]:
     even = np.broadcast_to(np.linspace(-_SDS, _SDS, count + 1), (*marks.shape[:-1], count + 1))
     # marks out of range fold onto the ends, as empty panels
     edges = np.sort(np.concatenate([np.clip(marks, -_SDS, _SDS), even], axis=-1), axis=-1)
-    half = np.diff(edges, axis=-1)[..., None] / 2
-    z = (edges[..., :-1, None] + edges[..., 1:, None]) / 2 + half * _NODES
-    mass = half * _WEIGHTS * np.exp(-0.5 * z**2) / np.sqrt(2 * np.pi)
-    return z.reshape(*marks.shape[:-1], -1), mass.reshape(*marks.shape[:-1], -1)
+    z, mass = pieces(edges, _NODES)
+    return z, mass * np.exp(-0.5 * z**2) / np.sqrt(2 * np.pi)

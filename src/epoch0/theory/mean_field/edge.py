@@ -5,18 +5,14 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-from epoch0.activations import ActivationLike, get
+from epoch0.activations import Activation, ActivationLike, get
 from epoch0.arguments import Density, Std, Stds, checked
 from epoch0.errors import InputError
 from epoch0.results import Shown
-from epoch0.theory.checks import check_continuous
+from epoch0.theory.checks import Array, continuous
 from epoch0.theory.mean_field.fixed_points import diverges_from, settle
-from epoch0.theory.mean_field.moments import Moments, moments_of
-
-Array = NDArray[np.float64]
-
+from epoch0.theory.mean_field.moments import Moments, mean_slope, mean_square, moments_of
 
 # The table's own error; smaller relative residuals have no sign.
 _SIGN = 1e-10
@@ -25,10 +21,9 @@ _NOTHING = 1e-28
 _SETTLED = 1e-3
 
 
-def scale_free(moments: Moments) -> bool:
-    """Whether E phi^2 = q E phi'^2 for every q, as for ReLU: then the edge is one point, without biases."""
-    q, square, slope = moments.table(20)
-    return bool((np.abs(square / (q * slope) - 1) < _SIGN).all())
+def scale_free(rule: Activation) -> bool:
+    """Whether E phi^2 = q E phi'^2 > 0 for every q, as for ReLU: then the edge is one point, without biases."""
+    return rule.homogeneous and any(rule.slopes or ())
 
 
 def edge_arrays(moments: Moments) -> tuple[Array, Array, Array]:
@@ -47,10 +42,9 @@ def edge_arrays(moments: Moments) -> tuple[Array, Array, Array]:
     starts = np.flatnonzero(crosses & attracts[1:] & attracts[:-1])
     share = bias[starts] / (bias[starts] - bias[starts + 1])
     between = [column[starts] + share * (column[starts + 1] - column[starts]) for column in (q, kept)]
-    order = np.argsort(np.concatenate([q[inside], between[0]]), kind="stable")
-    columns = ((q, between[0]), (kept, between[1]), (bias, np.zeros(len(starts))))
-    first, second, third = (np.concatenate([column[inside], extra])[order] for column, extra in columns)
-    return first, second, third
+    found = np.concatenate([np.stack([q, kept, bias])[:, inside], [*between, np.zeros(len(starts))]], axis=1)
+    q, kept, bias = found[:, np.argsort(found[0], kind="stable")]
+    return q, kept, bias
 
 
 @dataclass(frozen=True)
@@ -67,20 +61,19 @@ class EdgePoint:
         return f"weight_std={self.weight_std:.6g}, bias_std={self.bias_std:.6g}, q={self.q:.6g}"
 
 
-def edge_points(moments: Moments, bias_std: float | None, weight_std: float | None, density: float) -> list[EdgePoint]:
-    """All fixed points with chi = 1 and this bias_std or weight_std, by growing q."""
+def edge_points(moments: Moments, name: str, value: float, density: float) -> list[EdgePoint]:
+    """All fixed points with chi = 1 and this value of what is named, bias_std or weight_std, by growing q."""
+    rule = moments.activation
     q, square, slope = moments.table(400)
     q, square, slope = (column[slope > _NOTHING] for column in (q, square, slope))
-    if weight_std is None:
-        assert bias_std is not None
-        given = bias_std**2
+    if name == "bias_std":
         # relative to the largest term: for sigmoid E phi^2 / E phi'^2 is far larger than q where q is small
-        residual = (q - square / slope - given) / np.maximum(q, square / slope)
-        found = _roots(q, residual, lambda v: v - moments.exact_square(v) / moments.exact_slope(v) - given)
-        at_zero = given == 0
+        residual = (q - square / slope - value**2) / np.maximum(q, square / slope)
+        found = _roots(q, residual, lambda v: v - mean_square(rule, v) / mean_slope(rule, v) - value**2)
+        at_zero = value**2 == 0
     else:
-        target = density * weight_std**2
-        found = _roots(q, 1 - slope * target, lambda v: 1 - moments.exact_slope(v) * target)
+        target = density * value**2
+        found = _roots(q, 1 - slope * target, lambda v: 1 - mean_slope(rule, v) * target)
         at_zero = abs(target * moments.slope_at_zero - 1) < 1e-9
 
     def point(kept: float, bias: float, q: float) -> EdgePoint:
@@ -90,16 +83,15 @@ def edge_points(moments: Moments, bias_std: float | None, weight_std: float | No
         else:
             attracts = abs(kept * moments.square_rate(q)) < 1
         settled = float(settle(moments, np.array([kept]), np.array([bias]))[0])
-        weight = math.sqrt(kept / density) if weight_std is None else weight_std
-        own = math.sqrt(bias) if bias_std is None else bias_std
-        return EdgePoint(weight, own, q, attracts, attracts and abs(settled - q) <= _SETTLED * q + 1e-5)
+        stds = (math.sqrt(kept / density), value) if name == "bias_std" else (value, math.sqrt(bias))
+        return EdgePoint(*stds, q, attracts, attracts and abs(settled - q) <= _SETTLED * q + 1e-5)
 
     points = []
     if at_zero and moments.at_zero < 1e-20 and moments.slope_at_zero > 0:
         points.append(point(1 / moments.slope_at_zero, 0.0, 0.0))
     for v in found:
-        kept = 1 / moments.exact_slope(v)
-        bias = bias_std**2 if bias_std is not None else v - kept * moments.exact_square(v)
+        kept = 1 / mean_slope(rule, v)
+        bias = value**2 if name == "bias_std" else v - kept * mean_square(rule, v)
         if bias >= -_SIGN * v:
             points.append(point(kept, max(bias, 0.0), v))
     return points
@@ -119,19 +111,15 @@ def _roots(q: Array, seen: Array, residual: Callable[[float], float]) -> list[fl
     return found
 
 
-def why_no_edge(
-    moments: Moments, found: list[EdgePoint], bias_std: float | None, weight_std: float | None, density: float
-) -> str:
+def why_no_edge(moments: Moments, found: list[EdgePoint], name: str, value: float, density: float) -> str:
     """Why there is none, with numbers, and where there is one."""
-    name = moments.activation.name
-    given = f"bias_std={bias_std:g}" if weight_std is None else f"weight_std={weight_std:g}"
-    given += "" if density == 1 else f", density={density:g}"
-    sentences = [f"{name} has no edge of chaos at {given}"]
-    if bias_std is not None:
-        limit = diverges_from(moments, bias_std, density)
+    sparse = "" if density == 1 else f", density={density:g}"
+    sentences = [f"{moments.activation.name} has no edge of chaos at {name}={value:g}{sparse}"]
+    if name == "bias_std":
+        limit = diverges_from(moments, value, density)
         weights = np.geomspace(1e-3, 1 - 1e-9, 150) * min(limit, 1e3)
         kept = density * weights**2
-        q = settle(moments, kept, np.full(150, bias_std**2))
+        q = settle(moments, kept, np.full(150, value**2))
         inside = np.isfinite(q)
         gain, weights, q = kept[inside] * moments.slope(q[inside]), weights[inside], q[inside]
         until = f" until q, started at 1, diverges, from weight_std={limit:.6g} on" if math.isfinite(limit) else ""
@@ -151,11 +139,9 @@ def why_no_edge(
         sentences.append("The derivative is 0 everywhere, and so is chi")
     elif not len(q):
         sentences.append("Nor is there one at any other setting")
-    elif weight_std is None:
-        assert bias_std is not None
-        sentences.append(f"There is one {_range('bias_std', q, np.sqrt(bias), bias_std)}")
     else:
-        sentences.append(f"There is one {_range('weight_std', q, np.sqrt(kept / density), weight_std)}")
+        values = np.sqrt(bias if name == "bias_std" else kept / density)
+        sentences.append(f"There is one {_range(name, q, values, value)}")
     return ". ".join(sentences) + "."
 
 
@@ -228,25 +214,24 @@ def edge_of_chaos(
 
     Source: Hayou et al. 2021, 2.2 and B.1.
     """
-    moments = moments_of(get(activation))
-    check_continuous(moments.activation)
+    rule = continuous(activation)
     if bias_std is not None and weight_std is not None:
         raise InputError(
             f"bias_std={bias_std!r} and weight_std={weight_std!r}: give one of them, the edge of chaos fixes the other."
         )
-    if weight_std is None:
-        bias_std = 0.0 if bias_std is None else bias_std
-    if scale_free(moments):
-        return _single_point(moments, bias_std, weight_std, density)
-    found = edge_points(moments, bias_std, weight_std, density)
+    name, value = ("bias_std", bias_std or 0.0) if weight_std is None else ("weight_std", weight_std)
+    if scale_free(rule):
+        return _single_point(rule, name, value, density)
+    moments = moments_of(rule)
+    found = edge_points(moments, name, value, density)
     best = [point for point in found if point.attracts]
     if not best:
-        raise InputError(why_no_edge(moments, found, bias_std, weight_std, density))
+        raise InputError(why_no_edge(moments, found, name, value, density))
     best.sort(key=lambda point: (not point.reached, point.weight_std))
     chosen = best[0]
     others = tuple((point.weight_std, point.bias_std, point.q) for point in best[1:])
-    gain = density * chosen.weight_std**2 * moments.exact_slope(chosen.q)
-    where = (moments.activation.name, chosen.weight_std, chosen.bias_std, chosen.q)
+    gain = density * chosen.weight_std**2 * mean_slope(rule, chosen.q)
+    where = (rule.name, chosen.weight_std, chosen.bias_std, chosen.q)
     return EdgeOfChaos(*where, gain, density, _note(moments, best), others)
 
 
@@ -271,18 +256,18 @@ def edge_of_chaos_curve(activation: ActivationLike, bias_stds: Stds, density: De
     return EdgeCurve(biases, weights, variances)
 
 
-def _single_point(moments: Moments, bias_std: float | None, weight_std: float | None, density: float) -> EdgeOfChaos:
-    name, slopes = moments.activation.name, moments.activation.slopes
-    slope = moments.exact_slope(1.0) if slopes is None else (slopes[0] ** 2 + slopes[-1] ** 2) / 2
+def _single_point(rule: Activation, name: str, value: float, density: float) -> EdgeOfChaos:
+    slopes = rule.slopes or ()
+    slope = (slopes[0] ** 2 + slopes[-1] ** 2) / 2
     edge = math.sqrt(1 / (density * slope))
-    if (bias_std or 0.0) > 0 or (weight_std is not None and abs(weight_std / edge - 1) > 1e-9):
-        given = f"bias_std={bias_std:g}" if weight_std is None else f"weight_std={weight_std:g}"
+    if value > 0 if name == "bias_std" else abs(value / edge - 1) > 1e-9:
         raise InputError(
-            f"{name} is on the edge of chaos only at the single point weight_std={edge:.6g}, bias_std=0"
-            f"{'' if density == 1 else f' (density={density:g})'}, and {given} is off it: {name} keeps its shape at "
-            "every scale, so chi does not depend on q, and with chi = 1 a bias makes q grow from layer to layer."
+            f"{rule.name} is on the edge of chaos only at the single point weight_std={edge:.6g}, bias_std=0"
+            f"{'' if density == 1 else f' (density={density:g})'}, and {name}={value:g} is off it: {rule.name} keeps "
+            "its shape at every scale, so chi does not depend on q, and with chi = 1 a bias makes q grow from layer to "
+            "layer."
         )
-    return EdgeOfChaos(name, edge, 0.0, None, density * edge**2 * slope, density, "every q is a fixed point")
+    return EdgeOfChaos(rule.name, edge, 0.0, None, density * edge**2 * slope, density, "every q is a fixed point")
 
 
 def _note(moments: Moments, best: list[EdgePoint]) -> str:

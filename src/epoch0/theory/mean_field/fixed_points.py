@@ -4,16 +4,14 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from epoch0.activations import Activation, ActivationLike, get
 from epoch0.arguments import Density, Std, checked
 from epoch0.errors import InputError
-from epoch0.theory.checks import check_continuous, scales_in_words
+from epoch0.theory.checks import Array, continuous, scales_in_words
 from epoch0.theory.mean_field.correlations import pair_mean
-from epoch0.theory.mean_field.moments import LOWEST, Moments, moments_of
-
-Array = NDArray[np.float64]
+from epoch0.theory.mean_field.moments import LOWEST, Moments, mean_slope, mean_square, moments_of
 
 # A step of q smaller than this part of q is no step: the table is not more exact, and no depth would show it.
 _STILL = 3e-11
@@ -47,9 +45,24 @@ def q_star(activation: ActivationLike, weight_std: Std, bias_std: Std, density: 
 
 
 def reached(moments: Moments, kept: float, bias: float) -> float:
-    """Where q settles from 1, to about 12 digits; infinity where it diverges."""
+    """Where q settles from 1, to about 12 digits; infinity where it diverges.
+
+    By Newton's method with exact quadrature; 0 and what is not attracting stay as :func:`settle` finds them.
+    """
     q = float(settle(moments, np.array([kept]), np.array([bias]))[0])
-    return q if math.isinf(q) else _polish(moments, kept, bias, q)
+    if math.isinf(q) or q < LOWEST:
+        return q
+    for _ in range(3):
+        slope = 1 - kept * moments.square_rate(q)
+        if slope < 1e-7:  # on the border of stability every step would be rounding over nothing
+            return q
+        step = (bias + kept * mean_square(moments.activation, q) - q) / slope
+        if abs(step) > 0.01 * q:
+            return q
+        q += step
+        if abs(step) <= 1e-15 * q:
+            break
+    return q
 
 
 def why_it_diverges(moments: Moments, bias_std: float, density: float) -> str:
@@ -109,11 +122,9 @@ def _bracket(kept: Array, bias: Array, q: Array, square: Array, start: int) -> t
     # up: the first place where the map lies below the diagonal; down: the last place where it lies above
     after, before = down[:, start:], up[:, : start + 1][:, ::-1]
     next_high, next_low = start + after.argmax(axis=1), start - before.argmax(axis=1)
-    low, high = np.full(len(kept), q[start]), np.full(len(kept), q[start])
-    low, high = np.where(rises, q[next_high - 1], low), np.where(rises, q[next_high], high)
+    low = np.where(rises, q[next_high - 1], np.where(falls, q[next_low], q[start]))
+    high = np.where(rises, q[next_high], np.where(falls, q[np.minimum(next_low + 1, len(q) - 1)], q[start]))
     high = np.where(rises & ~after.any(axis=1), np.inf, high)
-    above = np.minimum(next_low + 1, len(q) - 1)
-    low, high = np.where(falls, q[next_low], low), np.where(falls, q[above], high)
     return low, np.where(falls & ~before.any(axis=1), -1.0, high)
 
 
@@ -124,23 +135,6 @@ def _bisect(moments: Moments, kept: Array, bias: Array, low: Array, high: Array)
         above = bias + kept * moments.square(middle) > middle
         low, high = np.where(above, middle, low), np.where(above, high, middle)
     return np.asarray(np.sqrt(low * high))
-
-
-def _polish(moments: Moments, kept: float, bias: float, q: float) -> float:
-    """The fixed point next to q, by Newton's method with exact quadrature; 0 and what is not attracting stay."""
-    if q < LOWEST:
-        return q
-    for _ in range(3):
-        slope = 1 - kept * moments.square_rate(q)
-        if slope < 1e-7:  # on the border of stability every step would be rounding over nothing
-            return q
-        step = (bias + kept * moments.exact_square(q) - q) / slope
-        if abs(step) > 0.01 * q:
-            return q
-        q += step
-        if abs(step) <= 1e-15 * q:
-            break
-    return q
 
 
 @checked
@@ -191,8 +185,7 @@ def c_star(activation: ActivationLike, weight_std: Std, bias_std: Std, density: 
 
     Source: Hayou et al. 2021, B.1.
     """
-    rule = get(activation)
-    check_continuous(rule)
+    rule = continuous(activation)
     return settled_correlation(rule, weight_std, bias_std, q_star(rule, weight_std, bias_std, density), density)
 
 
@@ -200,7 +193,7 @@ def settled_correlation(rule: Activation, weight_std: float, bias_std: float, q:
     """:func:`c_star` at a fixed point q that is already known."""
     from scipy.optimize import brentq
 
-    chi = density * weight_std**2 * moments_of(rule).exact_slope(q)
+    chi = density * weight_std**2 * mean_slope(rule, q)
     if q == 0 or chi <= 1 + _ON_THE_EDGE:
         return 1.0
 
@@ -238,8 +231,7 @@ def depth_scale(activation: ActivationLike, weight_std: Std, bias_std: Std, dens
 
     Source: Schoenholz et al. 2017, section 3; Hayou et al. 2021, B.1.
     """
-    rule = get(activation)
-    check_continuous(rule)
+    rule = continuous(activation)
     q = q_star(rule, weight_std, bias_std, density)
     c = settled_correlation(rule, weight_std, bias_std, q, density)
     return scales_at(rule, weight_std, q, c, density)
@@ -248,7 +240,7 @@ def depth_scale(activation: ActivationLike, weight_std: Std, bias_std: Std, dens
 def scales_at(rule: Activation, weight_std: float, q: float, c: float, density: float) -> DepthScale:
     """:func:`depth_scale` at fixed points q and c that are already known."""
     moments, kept = moments_of(rule), density * weight_std**2
-    slope = kept * (moments.exact_slope(q) if c == 1 or q == 0 else float(pair_mean(rule, q, q, c, derivative=True)))
+    slope = kept * (mean_slope(rule, q) if c == 1 or q == 0 else float(pair_mean(rule, q, q, c, derivative=True)))
     return DepthScale(_layers(kept * moments.square_rate(q)), _layers(slope))
 
 

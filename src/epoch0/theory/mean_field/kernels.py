@@ -11,13 +11,13 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from epoch0.activations import Activation, get
+from epoch0.activations import Activation
 from epoch0.arguments import Density, Depth, Std, checked
 from epoch0.errors import InputError
 from epoch0.results import Shown
-from epoch0.theory.checks import check_continuous
+from epoch0.theory.checks import Array, continuous
 from epoch0.theory.mean_field.closed_forms import erf_pair, is_erf, straight_means
 from epoch0.theory.mean_field.moments import moments_of
 from epoch0.theory.mean_field.tables import (
@@ -34,13 +34,11 @@ from epoch0.theory.mean_field.tables import (
     variance_weights,
 )
 
-Array = NDArray[np.float64]
 Means = Callable[[slice, slice], tuple[Array, Array]]  # rows and columns -> their gaps one layer on, E phi' phi'
 
 # Below this, 1 - c from a product of matrices has lost three digits; the difference of the inputs has not.
 _NEAR = 1e-2
 _NUMBERS_AT_ONCE, _PAIRS_AT_ONCE = 4_000_000, 8192
-ARCHITECTURES = ("dense", "residual", "stable")
 _BROAD = 12  # variances of a table that serves for several layers
 # Of a leap: its angles, most variances and layers, fewest pairs, and the layers before it is tried again.
 _ANGLES, _MOST_VARIANCES, _MOST_LAYERS, _FEW_PAIRS, _PATIENCE = 64, 14, 32, 20_000, 8
@@ -109,7 +107,7 @@ class Pairs:
         if self.folded or rank > (1 if self.rule.breaks else _MOST_VARIANCES) or low < 1e-3 * high or low == 0:
             return 0
         sides = (variance_grid(low, high, rank), variance_grid(low, high, rank + (rank > 1)))
-        angles = Angles.of(self.rule, high, False)
+        angles = Angles.of(self.rule, high)
         gap = np.append(0.0, 2 * np.sin(angles.to_angle(nodes(_ANGLES)) / 2) ** 2)[:, None, None]
         shape, flat = (2, len(gap), rank, len(sides[1])), (-1, len(sides[1]))
         tangent = np.broadcast_to(np.arange(2.0)[:, None, None, None], shape).reshape(flat)
@@ -174,10 +172,10 @@ class Pairs:
             return
         # all variances agree and stay: the cheapest table serves to the end
         stay = max(abs(low - self.before[0]), abs(high - self.before[1])) <= 1e-13 * high
-        last = settled and stay and (self.table is None or self.table.rank > 1)
+        last = settled and stay and (self.table is None or len(self.table.grid) > 1)
         if last or self.table is None or layer >= self.rebuild or not self.table.covers(np.array([low, high])):
             least, most, self.rebuild = (low, high, self.layers) if last else self._range_ahead(both, layer)
-            self.table = tabulate(self.rule, least, most, self.folded)
+            self.table = tabulate(self.rule, least, most)
             self.error = max(self.error, self.table.error)
         self.before = low, high
         with np.errstate(over="ignore", invalid="ignore"):
@@ -297,9 +295,9 @@ class Pairs:
             root = math.sqrt(self.bias * ratio / (self.bias + ratio * middle**2))
             turns = [(np.sqrt(q) - middle) / np.sqrt(self.bias + ratio * q) for q in (self.first, self.second)]
             return [root * one[:, None] for one in turns]
-        if table.rank == 1:
-            return None
         grid = table.grid
+        if len(grid) == 1:
+            return None
         columns = [math.sqrt(self.weight) * table.values * np.sqrt(table.masses)]
         columns += [np.sqrt(self.bias) * np.ones((len(grid), 1)), np.sqrt(self.skip * grid)[:, None]]
         vectors = np.concatenate(columns, axis=1)
@@ -428,8 +426,7 @@ def kernel(
 
     Source: Lee et al. 2018 (NNGP), Jacot et al. 2018 (NTK), Hayou et al. 2021, B.1 and appendix H (density).
     """
-    rule = get(activation)
-    check_continuous(rule)
+    rule = continuous(activation)
     first = _inputs("x1", x1)
     second = first if x2 is None else _inputs("x2", x2)
     if first.shape[1] != second.shape[1]:

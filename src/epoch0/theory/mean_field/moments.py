@@ -11,14 +11,11 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from epoch0.activations import Activation, ActivationLike, get
 from epoch0.arguments import Density, Std, checked
 from epoch0.errors import InputError
-from epoch0.theory.checks import Number, check_variance, like
-
-Array = NDArray[np.float64]
+from epoch0.theory.checks import Array, Number, like
 
 LOWEST, HIGHEST = 1e-12, 1e16
 _A_DECADE = 20
@@ -50,7 +47,8 @@ def gaussian_mean(f: Callable[[Any], Any], q: Number, breaks: tuple[float, ...] 
     so large a q.
     """
     variances = np.asarray(q, dtype=np.float64)
-    check_variance("q", variances, q)
+    if not (np.isfinite(variances) & (variances >= 0)).all():
+        raise InputError(f"q={q!r} is no variance; it must be finite and >= 0.")
     flat = variances.reshape(-1)
     tiny = np.finfo(np.float64).tiny
     try:
@@ -109,6 +107,16 @@ def _panels(f: Callable[[Any], Any], scale: Array, low: Array, high: Array) -> t
         return values.sum(axis=1), np.abs(values).sum(axis=1), np.abs(values @ _HIGHEST).sum(axis=1)
 
 
+def mean_square(rule: Activation, q: Number) -> Number:
+    """E phi(sqrt(q) Z)^2 by quadrature."""
+    return gaussian_mean(lambda h: rule.function(h) ** 2, q, rule.breaks)
+
+
+def mean_slope(rule: Activation, q: Number) -> Number:
+    """E phi'(sqrt(q) Z)^2 by quadrature."""
+    return gaussian_mean(lambda h: rule.derivative(h) ** 2, q, rule.breaks)
+
+
 @checked
 def chi(activation: ActivationLike, weight_std: Std, q: Number, density: Density = 1.0) -> Number:
     """Gain of a wide layer: density * weight_std^2 * E phi'(sqrt(q) Z)^2, the mean squared stretch of a perturbation.
@@ -120,8 +128,7 @@ def chi(activation: ActivationLike, weight_std: Std, q: Number, density: Density
 
     Source: Hayou et al. 2021, B.1.2 (printed with phi for phi', a misprint) and appendix H (density).
     """
-    rule = get(activation)
-    return density * weight_std**2 * gaussian_mean(lambda h: rule.derivative(h) ** 2, q, rule.breaks)
+    return density * weight_std**2 * mean_slope(get(activation), q)
 
 
 @checked
@@ -135,8 +142,7 @@ def variance_map(
 
     Source: Hayou et al. 2021, B.1 and appendix H (density).
     """
-    rule = get(activation)
-    return bias_std**2 + density * weight_std**2 * gaussian_mean(lambda h: rule.function(h) ** 2, q, rule.breaks)
+    return bias_std**2 + density * weight_std**2 * mean_square(get(activation), q)
 
 
 class Moments:
@@ -154,8 +160,8 @@ class Moments:
         self.activation = activation
         q, square, slope = _table(activation)
         self.top = float(q[-1])
-        self.at_zero = self.exact_square(0.0)
-        self.slope_at_zero = self.exact_slope(0.0)
+        self.at_zero = mean_square(activation, 0.0)
+        self.slope_at_zero = mean_slope(activation, 0.0)
         logarithm = np.log(q)
         self._square = make_interp_spline(logarithm, np.log(np.maximum(square, _FLOOR)), k=7)
         self._slope = make_interp_spline(logarithm, np.log(np.maximum(slope, _FLOOR)), k=7)
@@ -170,14 +176,6 @@ class Moments:
     def slope(self, q: Array) -> Array:
         """E phi'(sqrt(q) Z)^2 to about ten digits; q of any shape, between 0 and top."""
         return np.asarray(np.exp(self._slope(np.log(np.clip(q, LOWEST, self.top)))))
-
-    def exact_square(self, q: float) -> float:
-        """E phi(sqrt(q) Z)^2 by quadrature."""
-        return gaussian_mean(lambda h: self.activation.function(h) ** 2, q, self.activation.breaks)
-
-    def exact_slope(self, q: float) -> float:
-        """E phi'(sqrt(q) Z)^2 by quadrature."""
-        return gaussian_mean(lambda h: self.activation.derivative(h) ** 2, q, self.activation.breaks)
 
     @property
     def slope_far(self) -> float:
@@ -209,13 +207,11 @@ class Moments:
 
 def _table(activation: Activation) -> tuple[Array, Array, Array]:
     """Variances and the two moments there, decade by decade up to where they can no longer be computed."""
-    square: Callable[[Any], Any] = lambda h: activation.function(h) ** 2  # noqa: E731
-    slope: Callable[[Any], Any] = lambda h: activation.derivative(h) ** 2  # noqa: E731
     parts: list[tuple[Array, Array, Array]] = []
     for decade in range(round(math.log10(LOWEST)), round(math.log10(HIGHEST))):
         q = 10.0 ** (decade + np.arange(1 if parts else 0, _A_DECADE + 1) / _A_DECADE)
         try:
-            both = (gaussian_mean(square, q, activation.breaks), gaussian_mean(slope, q, activation.breaks))
+            both = (mean_square(activation, q), mean_slope(activation, q))
         except InputError:
             if decade < 1:
                 raise

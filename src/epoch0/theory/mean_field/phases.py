@@ -9,19 +9,18 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from epoch0 import plots
-from epoch0.activations import ActivationLike, get
+from epoch0.activations import ActivationLike
 from epoch0.arguments import Density, Std, Stds, checked
 from epoch0.errors import InputError
 from epoch0.results import Result, Shown, finite
-from epoch0.theory.checks import check_continuous, scales_in_words
+from epoch0.theory.checks import Array, continuous, scales_in_words
 from epoch0.theory.mean_field.edge import EdgeCurve, edge_arrays, scale_free
 from epoch0.theory.mean_field.fixed_points import reached, scales_at, settle, settled_correlation, why_it_diverges
-from epoch0.theory.mean_field.moments import Moments, moments_of
+from epoch0.theory.mean_field.moments import Moments, mean_slope, moments_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-Array = NDArray[np.float64]
 
 TOLERANCE = 1e-3
 """A network counts as critical where chi is this close to 1: a signal then lasts for a thousand layers."""
@@ -69,21 +68,19 @@ def phase(activation: ActivationLike, weight_std: Std, bias_std: Std, density: D
 
     Source: Hayou et al. 2021, 2.2 and B.1.
     """
-    rule = get(activation)
-    check_continuous(rule)
-    moments = moments_of(rule)
-    kept = density * weight_std**2
+    rule = continuous(activation)
+    moments, kept = moments_of(rule), density * weight_std**2
     q = reached(moments, kept, bias_std**2)
     where = (rule.name, float(weight_std), float(bias_std), float(density))
     if math.isinf(q):
         gain = kept * moments.slope_far
         note = "q grows without bound: " + why_it_diverges(moments, bias_std, density)
         return Phase(*where, "diverges", gain, math.inf, math.nan, math.nan, math.nan, note)
-    gain = kept * moments.exact_slope(q)
+    gain = kept * mean_slope(rule, q)
     c = settled_correlation(rule, weight_std, bias_std, q, density)
     scales = scales_at(rule, weight_std, q, c, density)
     note = ""
-    if bias_std == 0 and scale_free(moments):
+    if bias_std == 0 and scale_free(rule):
         still = abs(gain - 1) <= 1e-9
         note = "every q is a fixed point" if still else "q shrinks to 0 by the factor chi a layer"
     return Phase(*where, str(_words(gain, q)), gain, q, c, scales.xi_q, scales.xi_c, note)
@@ -176,10 +173,7 @@ class PhaseDiagram(Result):
 
 @checked
 def phase_diagram(
-    activation: ActivationLike,
-    weight_stds: Stds,
-    bias_stds: Stds,
-    density: Density = 1.0,
+    activation: ActivationLike, weight_stds: Stds, bias_stds: Stds, density: Density = 1.0
 ) -> PhaseDiagram:
     """The phase at every point of a grid of weight_stds (columns) and bias_stds (rows), both increasing and >= 0.
 
@@ -189,9 +183,7 @@ def phase_diagram(
 
     Source: Hayou et al. 2021, 2.2 and B.1; Poole et al. 2016 for the picture.
     """
-    rule = get(activation)
-    check_continuous(rule)
-    moments = moments_of(rule)
+    moments = moments_of(continuous(activation))
     weights, biases = _axis("weight_stds", weight_stds), _axis("bias_stds", bias_stds)
     kept, bias = (a.ravel() for a in np.meshgrid(density * weights**2, biases**2))
     q = settle(moments, kept, bias)
@@ -210,7 +202,7 @@ def _axis(name: str, values: Sequence[float] | Array) -> Array:
 
 def _edge_inside(moments: Moments, weights: Array, biases: Array, density: float) -> EdgeCurve:
     """The part of the edge in the window which deep layers reach from q = 1; NaN separates pieces."""
-    if scale_free(moments):
+    if scale_free(moments.activation):
         weight = 1 / math.sqrt(density * float(moments.slope(np.array(1.0))))
         inside = weights[0] <= weight <= weights[-1] and biases[0] == 0
         one = np.array([weight if inside else np.nan])

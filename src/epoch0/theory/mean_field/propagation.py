@@ -6,21 +6,16 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
-from epoch0.activations import Activation, get
+from epoch0.activations import Activation
 from epoch0.arguments import Density, Depth, Std, Within, checked
 from epoch0.errors import InputError
 from epoch0.results import Result
-from epoch0.theory.checks import check_continuous
-from epoch0.theory.mean_field.correlations import mean_at
-
-Array = NDArray[np.float64]
+from epoch0.theory.checks import Array, continuous
+from epoch0.theory.mean_field.correlations import mean_at, pieces
 
 CRITICAL_FACTOR = 10.0
 """A network counts as critical while the gradient's variance changes by less than this over the depth."""
-
-_POINTS, _WEIGHTS = np.polynomial.legendre.leggauss(10)
 
 
 @dataclass(frozen=True)
@@ -89,8 +84,7 @@ def propagate(
 
     Source: Hayou et al. 2021, B.1 and appendix H (density).
     """
-    rule = get(activation)
-    check_continuous(rule)
+    rule = continuous(activation)
     share = 1 / max(depth, 1) if architecture == "stable" else 1.0
     skip = 1.0 if architecture in ("residual", "stable") else 0.0
     weight, bias = density * weight_std**2 * share, bias_std**2 * share
@@ -110,15 +104,14 @@ def propagate(
             apart = skip * now * gaps[-1] + weight * _lost(rule, now, gaps[-1])
             gaps.append(np.clip(apart / np.where(after > 0, after, 1.0), 0.0, 2.0))
         qs.append(after)
-    variances, chi, gap = (np.concatenate([np.zeros(0), *values]) for values in (qs, gains, gaps))
+    chi, gap = np.concatenate([np.zeros(0), *gains]), None if c is None else np.concatenate(gaps)
     with np.errstate(over="ignore", divide="ignore"):  # a gradient that explodes past the largest float is infinite
         gradient = np.append(np.cumprod(chi[::-1])[::-1], 1.0)
         total = float(np.log(chi).sum())
     edge = math.log(CRITICAL_FACTOR)
     phase = "ordered" if total < -edge else "chaotic" if total > edge else "critical"
-    kept = None if c is None else gap
-    correlation = None if kept is None else 1 - kept
-    return Propagation(variances, correlation, kept, chi, gradient, total, phase, architecture)
+    correlation = None if gap is None else 1 - gap
+    return Propagation(np.concatenate(qs), correlation, gap, chi, gradient, total, phase, architecture)
 
 
 def _lost(rule: Activation, q: Array, gap: Array) -> Array:
@@ -128,14 +121,9 @@ def _lost(rule: Activation, q: Array, gap: Array) -> Array:
     close = np.asarray((gap < 1e-3) & (gap > 0))
     if close.any():
         # the integral of its slope over the angle (Price's theorem)
-        angle = _angle(gap[close])[:, None] * (_POINTS + 1) / 2
+        angle, weight = pieces(np.multiply.outer(2 * np.arcsin(np.sqrt(gap[close] / 2)), [0, 1]), 10)
         variance = np.broadcast_to(q[close][:, None], angle.shape)
         slope = mean_at(rule, variance, variance, np.cos(angle), np.sin(angle), True)
         far = np.array(far)
-        far[close] = q[close] * (slope * np.sin(angle) * _WEIGHTS / 2).sum(axis=1) * _angle(gap[close])
+        far[close] = q[close] * (slope * np.sin(angle) * weight).sum(axis=1)
     return np.asarray(np.where(gap > 0, far, 0.0))
-
-
-def _angle(gap: Array) -> Array:
-    """The angle between two inputs, from 1 - c."""
-    return np.asarray(2 * np.arcsin(np.sqrt(gap / 2)))

@@ -10,13 +10,11 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
-from numpy.typing import NDArray
 
 from epoch0.activations import Activation
+from epoch0.theory.checks import Array
 from epoch0.theory.mean_field.correlations import mean_at, mean_grid, on_a_line
-from epoch0.theory.mean_field.moments import gaussian_mean
-
-Array = NDArray[np.float64]
+from epoch0.theory.mean_field.moments import mean_square
 
 # A tabulated slope is within this of the exact one, relative to the largest in the table.
 TOLERANCE = 1e-12
@@ -28,32 +26,23 @@ _ROUGH = (8, 48)
 
 @dataclass(frozen=True)
 class Angles:
-    """A variable t in [-1, 1] for the angle in [0, end], finer near 0 (and near pi if that is the end).
+    """A variable t in [-1, 1] for the angle in [0, pi], finer near both ends.
 
-    Angles much above ``width`` are spread on a log scale; infinite for a plain linear scale. A network whose
-    pre-activations are large bends within about 1/sqrt(q) of 0 and pi.
+    Angles much above ``width`` from an end are spread on a log scale; infinite for a plain linear scale. A network
+    whose pre-activations are large bends within about 1/sqrt(q) of 0 and pi.
     """
 
-    end: float
     width: float
 
     @staticmethod
-    def of(rule: Activation, high: float, folded: bool) -> "Angles":
-        """Fit for variances up to high; folded: angles beyond pi/2 are never asked for."""
-        width = math.inf if high < 3 or rule.homogeneous else 1 / math.sqrt(high)
-        return Angles(math.pi / 2 if folded else math.pi, width)
+    def of(rule: Activation, high: float) -> "Angles":
+        """Fit for variances up to high."""
+        return Angles(math.inf if high < 3 or rule.homogeneous else 1 / math.sqrt(high))
 
     @property
-    def _two_sided(self) -> bool:
-        return self.end > 2.0
-
-    def _raw(self, angle: Array) -> Array:
-        bent = np.asarray(np.arcsinh(angle / self.width))
-        return np.asarray(bent - np.arcsinh((self.end - angle) / self.width)) if self._two_sided else bent
-
-    def _rate(self, angle: Array) -> Array:
-        rate = np.asarray(1 / np.hypot(angle, self.width))
-        return np.asarray(rate + 1 / np.hypot(self.end - angle, self.width)) if self._two_sided else rate
+    def _reach(self) -> float:
+        """The largest difference of the two arcsinhs that t stands for: t is that difference over this."""
+        return math.asinh(math.pi / self.width)
 
     def of_gap(self, gap: Array) -> Array:
         """The variable t from 1 - c; any shape."""
@@ -61,35 +50,24 @@ class Angles:
         np.arcsin(angle, out=angle)
         angle *= 2
         if np.isinf(self.width):
-            return np.asarray(angle * (2 / self.end) - 1)
-        low, high = self._raw(np.array([0.0, self.end]))
-        return np.asarray((self._raw(angle) - low) * (2 / (high - low)) - 1)
+            return np.asarray(angle * (2 / math.pi) - 1)
+        return np.asarray((np.arcsinh(angle / self.width) - np.arcsinh((math.pi - angle) / self.width)) / self._reach)
 
     def slope(self, angle: Array) -> Array:
         """The derivative of the angle with respect to t."""
         if np.isinf(self.width):
-            return np.full(angle.shape, self.end / 2)
-        low, high = self._raw(np.array([0.0, self.end]))
-        return np.asarray((high - low) / 2 / self._rate(angle))
+            return np.full(angle.shape, math.pi / 2)
+        rate = 1 / np.hypot(angle, self.width) + 1 / np.hypot(math.pi - angle, self.width)
+        return np.asarray(self._reach / rate)
 
     def to_angle(self, t: Array) -> Array:
         """The angle of each t in [-1, 1]; any shape."""
         if np.isinf(self.width):
-            return np.asarray((t + 1) * (self.end / 2))
-        low, high = self._raw(np.array([0.0, self.end]))
-        raw = low + (t + 1) * ((high - low) / 2)
-        if not self._two_sided:
-            return np.asarray(self.width * np.sinh(raw))
-        # the two ends mirror each other: solve on the lower half by Newton's method
-        mirrored = raw > 0
-        raw = -np.abs(raw)
-        angle = np.clip(self.width * np.sinh(raw - low), 0.0, self.end / 2)
-        for _ in range(60):
-            step = (self._raw(angle) - raw) / self._rate(angle)
-            angle = np.clip(angle - step, 0.0, self.end / 2)
-            if np.abs(step).max(initial=0.0) < 1e-15 * self.end:
-                break
-        return np.asarray(np.where(mirrored, self.end - angle, angle))
+            return np.asarray((t + 1) * (math.pi / 2))
+        # the sinhs of the two have the sum pi / width, which gives the sum of the two
+        difference = t * self._reach
+        total = 2 * np.arcsinh(math.pi / (2 * self.width * np.cosh(difference / 2)))
+        return np.asarray(self.width * np.sinh(np.maximum(total + difference, 0.0) / 2))
 
 
 def nodes(count: int) -> Array:
@@ -199,11 +177,6 @@ class SlopeTable:
     error: float = TOLERANCE
     exact: Activation | None = None
 
-    @property
-    def rank(self) -> int:
-        """How many variances were tabulated."""
-        return len(self.grid)
-
     def covers(self, q: Array) -> bool:
         """Whether every variance lies in the range, up to what rounding and a mild extrapolation allow."""
         if math.isinf(self.high):
@@ -214,13 +187,13 @@ class SlopeTable:
 
     def weights(self, q: Array) -> Array:
         """Interpolation weights of each variance; (m,) to (m, r)."""
-        return variance_weights(q, self.low, self.high, self.rank, self.shift)
+        return variance_weights(q, self.low, self.high, len(self.grid), self.shift)
 
     def mean_square(self, q: Array, weights: Array) -> Array:
         """E phi(sqrt(q) Z)^2 of each variance; (m,) to (m,)."""
         rule = self.exact
         if rule is not None:
-            return gaussian_mean(lambda h: rule.function(h) ** 2, q, rule.breaks)
+            return mean_square(rule, q)
         return np.asarray((q + self.shift**2) * (np.einsum("ia,a->i", weights, self.ratios)))
 
     def evaluate(self, first: Array, second: Array, gap: Array) -> tuple[Array, Array]:
@@ -229,7 +202,7 @@ class SlopeTable:
         return mean, slope
 
 
-def tabulate(rule: Activation, low: float, high: float, folded: bool = False) -> SlopeTable:
+def tabulate(rule: Activation, low: float, high: float) -> SlopeTable:
     """Tabulate the covariance map of an activation over variances in [low, high]; equal for one variance.
 
     >>> table = tabulate(e0.activations.get("tanh"), 0.5, 0.6)
@@ -239,13 +212,13 @@ def tabulate(rule: Activation, low: float, high: float, folded: bool = False) ->
     (array([[0.558586]]), np.float64(0.558586))
 
     G and H are within :data:`TOLERANCE` of the exact ones, relative to the largest of them: terms are added until their
-    decay says so, at most 256 in the angle and 48 variances. ``folded``: no angles beyond pi/2 (phi odd or even).
+    decay says so, at most 256 in the angle and 48 variances.
     """
     if rule.homogeneous:
         low, high = 1.0, 1.0
     # kinks that pass each other where variances differ: no series falls fast, and many terms take minutes
     rough = high > low and any(rule.breaks)
-    shift, angles = _shift(low, high), Angles.of(rule, high, folded)
+    shift, angles = _shift(low, high), Angles.of(rule, high)
     count = _ROUGH[1] if rough else _angles_needed(rule, angles, np.unique([low, high]))
     most = _ROUGH[0] if rough else _LARGEST_RANK
     rank = min(needed_rank(low, high), most)

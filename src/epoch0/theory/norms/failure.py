@@ -11,7 +11,7 @@ tail is a finite sum of chi-square tails for narrow layers, and for wide ones a 
 generating function through its saddle point, to the same relative accuracy from some hundred points.
 """
 
-import functools
+import bisect
 import math
 from collections import Counter
 from collections.abc import Sequence
@@ -133,13 +133,10 @@ def required_width(
     def enough(width: int) -> bool:
         return failure_probability(eps, width, samples, method, direction, layers) <= delta
 
-    fails, width = 0, 1
+    width = 1
     while not enough(width):
-        fails, width = width, 2 * width
-    while width - fails > 1:
-        middle = (fails + width) // 2
-        fails, width = (fails, middle) if enough(middle) else (middle, width)
-    return width
+        width *= 2
+    return bisect.bisect_left(range(width), True, lo=width // 2 + 1, key=enough)
 
 
 @checked
@@ -291,7 +288,6 @@ def _rate(excess: float, u: float) -> float:
     return (1 + excess) / 4 * u * (2 + u) / (1 + u) ** 2 - math.log1p(u / 2)
 
 
-@functools.lru_cache(maxsize=4096)
 def layer_failure(width: int, eps: float) -> float:
     """P(the ratio is outside [1 - eps, 1 + eps]) of one layer; a layer that is all off counts."""
     return min(1.0, tail(width, eps) + tail(width, -eps))

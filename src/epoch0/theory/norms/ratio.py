@@ -13,15 +13,12 @@ from itertools import pairwise
 from typing import Annotated
 
 import numpy as np
-from numpy.typing import NDArray
 
-from epoch0 import special
 from epoch0.arguments import Count, Inside, Positive, Size, checked
 from epoch0.errors import InputError
 from epoch0.theory.checks import Number, like
-from epoch0.theory.gaussian_growth import GrowthLaw, binomial, chi_mean
-
-Array = NDArray[np.float64]
+from epoch0.theory.gaussian_growth import GrowthLaw
+from epoch0.theory.mean_field.correlations import pieces
 
 # Variance of a weight by (fan_in, fan_out); the paper's is "he".
 _VARIANCE = {
@@ -161,14 +158,17 @@ class NormRatio:
     def mean_distortion(self) -> float:
         """Expected distortion ``|1 - ||h_L|| / ||x|| |``, of the norms and not of their squares (equation 25)."""
         law = self.norm
-        if len(self.widths) == 1:
-            # how many units are on: std * chi_a has partial moments in closed form
-            on, mass = binomial(law.widths[0], 0.5)
-            means, half = law.stds[0] * chi_mean(on), 0.5 / law.stds[0] ** 2
-            short = special.gammainc(on / 2, half) - means * special.gammainc((on + 1) / 2, half)
-            return float(mass @ (means - 1 + 2 * short))
+        low, high = law.support
         # E|1 - g| = E g - 1 + 2 E max(1 - g, 0), and the last is the integral of the distribution function up to 1
-        return law.mean - 1 + 2 * _below_one(law)
+        if low >= 1:
+            return law.mean - 1 + 2 * law.zero_probability
+        top = min(high, 1.0)
+        # in the logarithm the law is smooth and its width known; pieces of a standard deviation, 16 points each
+        ends = np.linspace(math.log(low), math.log(top), 2 + math.ceil(math.log(top / low) / law.log_std))
+        logs, weights = pieces(ends, 16)
+        points = np.exp(logs)
+        inside = float(np.sum(weights * points * law.cdf(points)))
+        return law.mean - 1 + 2 * (law.zero_probability * low + inside + (1 - top))
 
     @checked
     def distortion_quantile(self, p: Inside) -> float:
@@ -192,17 +192,3 @@ def _variances(sizes: Sequence[int], init: str) -> list[float]:
     if len(sizes) < 2:
         raise InputError(f"sizes={list(sizes)!r} holds no layer; give the number of inputs and of units of each layer.")
     return [_VARIANCE[init](fan_in, fan_out) for fan_in, fan_out in pairwise(sizes)]
-
-
-def _below_one(law: GrowthLaw) -> float:
-    """Integral of the distribution function from 0 to 1."""
-    low, high = law.support
-    if low >= 1:
-        return law.zero_probability
-    top = min(high, 1.0)
-    # in the logarithm the law is smooth and its width known; pieces of a standard deviation, 16 points each
-    ends = np.linspace(math.log(low), math.log(top), 2 + math.ceil(math.log(top / low) / law.log_std))
-    nodes, weights = np.polynomial.legendre.leggauss(16)
-    half = np.diff(ends)[:, None] / 2
-    points = np.exp((ends[:-1] + ends[1:])[:, None] / 2 + half * nodes)
-    return law.zero_probability * low + float(np.sum(half * weights * points * law.cdf(points))) + (1 - top)

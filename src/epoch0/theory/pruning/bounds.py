@@ -5,21 +5,17 @@ from collections.abc import Sequence
 from typing import Annotated
 
 import numpy as np
-from numpy.typing import NDArray
 
 from epoch0 import special
 from epoch0.activations import ActivationLike, get
 from epoch0.arguments import Count, Inside, Size, Sparsity, Std, Variance, Within, checked
 from epoch0.errors import InputError
-from epoch0.theory.checks import of_layers
+from epoch0.theory.checks import Array, of_layers
+from epoch0.theory.mean_field.correlations import pieces
 from epoch0.theory.mean_field.fixed_points import q_star
 from epoch0.theory.mean_field.moments import chi as gain
 from epoch0.theory.pruning.prediction import Layers, PredictedDensity, predict
 from epoch0.theory.pruning.score_law import entry_tail, score_law
-
-Array = NDArray[np.float64]
-
-_NODES, _WEIGHTS = np.polynomial.legendre.leggauss(20)
 
 
 @checked
@@ -95,12 +91,11 @@ def magnitude_bound(gamma: Annotated[float, Within(above=1)], weights: Count, *,
     """
     from scipy.optimize import minimize_scalar
 
-    ratio = _ratio(gamma, paper)
+    about = (gamma if paper else math.sqrt(gamma), weights)
     depths = np.linspace(1e-6, 12.0, 4001)
-    start = int(np.argmin(_bound_at(depths, ratio, weights)))
-    low, high = depths[max(start - 1, 0)], depths[min(start + 1, len(depths) - 1)]
-    least = {"bounds": (low, high), "method": "bounded", "options": {"xatol": 1e-12}}
-    return float(minimize_scalar(lambda z: float(_bound_at(np.array([z]), ratio, weights)[0]), **least).fun)
+    start = int(np.argmin(_bound_at(depths, *about)))
+    ends = (depths[max(start - 1, 0)], depths[min(start + 1, len(depths) - 1)])
+    return float(minimize_scalar(_bound_at, args=about, bounds=ends, method="bounded", options={"xatol": 1e-12}).fun)
 
 
 @checked
@@ -117,14 +112,11 @@ def magnitude_limit(gamma: Annotated[float, Within(above=1)], weights: Count, *,
 
     Source: beyond Hayou et al. 2021, appendix E, which bounds it.
     """
-    ratio = _ratio(gamma, paper)
-    edges = np.linspace(0.0, 40.0, 801)
-    middle, half = (edges[1:] + edges[:-1]) / 2, (edges[1:] - edges[:-1]) / 2
-    z = middle[:, None] + half[:, None] * _NODES
+    ratio = gamma if paper else math.sqrt(gamma)
+    z, mass = pieces(np.linspace(0.0, 40.0, 801), 20)
     with np.errstate(divide="ignore"):
         stays = -np.expm1(weights * np.log1p(-np.exp(_log_outside(ratio * z))))
-    density = math.sqrt(2 / math.pi) * np.exp(-0.5 * z**2)
-    return float((half * ((stays * density) @ _WEIGHTS)).sum())
+    return math.sqrt(2 / math.pi) * float((mass * stays * np.exp(-0.5 * z**2)).sum())
 
 
 @checked
@@ -150,10 +142,6 @@ def magnitude_density(
     with np.errstate(divide="ignore"):
         layers = Layers([laws[count] for count in weights], np.log(stds)[None], np.asarray(weights, dtype=np.float64))
     return predict(layers, names, sparsity, "magnitudes of normal weights")
-
-
-def _ratio(gamma: float, paper: bool) -> float:
-    return float(gamma) if paper else math.sqrt(gamma)
 
 
 def _log_outside(z: Array) -> Array:

@@ -3,25 +3,22 @@
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from functools import lru_cache
 from statistics import NormalDist
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from epoch0.activations import Activation, ActivationLike, get
+from epoch0 import special
+from epoch0.activations import Activation, ActivationLike
 from epoch0.arguments import Positive, Seed, Share, Size, Sparsity, Variance, checked
 from epoch0.errors import InputError
 from epoch0.seeds import numpy_generator
-from epoch0.theory.checks import check_continuous, of_layers
+from epoch0.theory.checks import Array, continuous, of_layers
 from epoch0.theory.mean_field.correlations import pair_mean
-from epoch0.theory.mean_field.moments import gaussian_mean
+from epoch0.theory.mean_field.moments import gaussian_mean, mean_slope, mean_square
 from epoch0.theory.pruning.prediction import Layers, PredictedDensity, predict
 from epoch0.theory.pruning.score_law import ScoreLaw, entry_tail, score_law
-
-Array = NDArray[np.float64]
-
 
 _OUTPUT_DRAWS = 500  # of labels and outputs, for the moments of the loss's gradient
 _POINTS, _MASS = np.polynomial.hermite_e.hermegauss(80)
@@ -37,10 +34,7 @@ class DenseMoments:
     c: Array  # their correlation over two examples
     entering: Array  # mean square of what enters the layer
     entering_c: Array  # its correlation over two examples
-    chi: Array  # gain of the nonlinearity behind the layer and the weights after that; the last is not used
-    fourth: Array  # E phi'^4 / (E phi'^2)^2 there
-    errors: Array  # variance of the gradient at the pre-activations of one example
-    errors_c: Array  # its correlation over two examples
+    fourth: Array  # E phi'^4 / (E phi'^2)^2 of the nonlinearity behind the layer
     concentration: Array  # of the gradients' spectrum: 1 if all examples' point in one direction, 1/r if evenly in r
     shared: Array  # share of the variance of a weight's gradient in the direction that all examples have in common
     mean_square: Array  # m_l = E (W dL/dW)^2
@@ -68,37 +62,33 @@ def dense_moments(
             raise InputError(f"the variance of the pre-activations exceeds 1e150 in layer {layer + 1}.")
         both = bias_std[layer] ** 2 + weight_std[layer] ** 2 * square * cosine
         c[layer] = min(max(both / q[layer], -1.0), 1.0) if q[layer] > 0 else 1.0
-        if layer and (q[layer], c[layer]) == (q[layer - 1], c[layer - 1]):
-            continue  # settled: the next layer sees what this one saw
-        square = gaussian_mean(lambda h: rule.function(h) ** 2, q[layer], rule.breaks)
-        pair = float(pair_mean(rule, q[layer], q[layer], c[layer]))
-        cosine = min(max(pair / square, -1.0), 1.0) if square > 0 else 1.0
-    errors, errors_c, focus = np.ones(depth), np.zeros(depth), np.ones(depth)
-    chi, fourth = np.ones(depth), np.ones(depth)
+        square, cosine, *_ = _means(rule, float(q[layer]), float(c[layer]))
+    # of the gradient at the pre-activations: its variance, and its correlation over two examples
+    errors, errors_c, focus, fourth = np.ones(depth), np.zeros(depth), np.ones(depth), np.ones(depth)
     errors_c[-1], focus[-1] = _output_errors(float(q[-1]), float(c[-1]), widths[-1], examples, seed)
-    slopes: dict[tuple[float, float], tuple[float, float, float]] = {}
     for layer in range(depth - 2, -1, -1):
-        at = (float(q[layer]), float(c[layer]))
-        if at not in slopes:
-            mean = gaussian_mean(lambda h: rule.derivative(h) ** 2, at[0], rule.breaks)
-            fourth_power = gaussian_mean(lambda h: rule.derivative(h) ** 4, at[0], rule.breaks)
-            pair = float(pair_mean(rule, at[0], at[0], at[1], derivative=True))
-            slopes[at] = mean, pair / mean if mean > 0 else 1.0, fourth_power
-        mean, alike, high = slopes[at]
+        *_, slope, alike, fourth[layer] = _means(rule, float(q[layer]), float(c[layer]))
         width, after = widths[layer + 1], widths[layer + 2]
-        chi[layer] = weight_std[layer + 1] ** 2 * mean
-        fourth[layer] = high / mean**2 if mean > 0 else 1.0
-        errors[layer] = errors[layer + 1] * chi[layer] * after / width
+        errors[layer] = errors[layer + 1] * (weight_std[layer + 1] ** 2 * slope) * after / width
         errors_c[layer] = errors_c[layer + 1] * alike
         focus[layer] = _focused(float(focus[layer + 1]), float(fourth[layer]) / width)
     a, b, n = errors_c, np.clip(entering_c, 0.0, 1.0), examples
     common, rest = (1 - a + a * n) * (1 - b + b * n), (n - 1) * (1 - a) * (1 - b)
     fan_in = np.asarray(widths[:-1], dtype=np.float64)
     # the loss is a mean over examples: each brings 1/n of its gradient
-    mean_square = weight_std**2 / fan_in * errors * entering * (common + rest) / n**2
-    return DenseMoments(
-        q, c, entering, entering_c, chi, fourth, errors, errors_c, focus, common / (common + rest), mean_square
-    )
+    squares = weight_std**2 / fan_in * errors * entering * (common + rest) / n**2
+    return DenseMoments(q, c, entering, entering_c, fourth, focus, common / (common + rest), squares)
+
+
+@lru_cache(maxsize=256)
+def _means(rule: Activation, q: float, c: float) -> tuple[float, ...]:
+    """E phi^2 and its correlation over two examples, the same of phi', and E phi'^4 / (E phi'^2)^2."""
+    found = []
+    for whole, derivative in ((mean_square(rule, q), False), (mean_slope(rule, q), True)):
+        pair = float(pair_mean(rule, q, q, c, derivative))
+        found += [whole, min(max(pair / whole, -1.0), 1.0) if whole > 0 else 1.0]
+    fourth = gaussian_mean(lambda h: rule.derivative(h) ** 4, q, rule.breaks)
+    return *found, fourth / found[2] ** 2 if found[2] > 0 else 1.0
 
 
 def _focused(s: float, step: float) -> float:
@@ -117,10 +107,10 @@ def _output_errors(q: float, c: float, classes: int, examples: int, seed: int) -
     if classes == 1:  # one output has no cross-entropy: a loss whose errors are unrelated
         return 0.0, 1.0
     draw = numpy_generator(seed, 0)
-    both = math.sqrt(max(c, 0.0)) * draw.standard_normal((_OUTPUT_DRAWS, classes))
+    shape, apart = (_OUTPUT_DRAWS, classes), math.sqrt(1 - max(c, 0.0))
+    both = math.sqrt(max(c, 0.0)) * draw.standard_normal(shape)
     first, second = (
-        softmax(math.sqrt(q) * (both + math.sqrt(1 - max(c, 0.0)) * draw.standard_normal((_OUTPUT_DRAWS, classes))))
-        for _ in range(2)
+        special.softmax(math.sqrt(q) * (both + apart * draw.standard_normal(shape)), axis=-1) for _ in range(2)
     )
     # over random labels y, y': E |p - y|^2 and E (p - y)(p' - y')
     own = 1 - 2 / classes + float((first**2).sum(axis=1).mean())
@@ -129,12 +119,6 @@ def _output_errors(q: float, c: float, classes: int, examples: int, seed: int) -
     one, two = (p - np.eye(classes)[y] for p, y in zip((first, second), labels, strict=True))
     squares = float(((one * two).sum(axis=1) ** 2).mean())
     return other / own, (own**2 + (examples - 1) * squares) / (examples * own**2)
-
-
-def softmax(h: Array) -> Array:
-    """Probabilities from outputs, over the last axis."""
-    p = np.exp(h - h.max(axis=-1, keepdims=True))
-    return np.asarray(p / p.sum(axis=-1, keepdims=True))
 
 
 def log_deviations(
@@ -203,12 +187,13 @@ def _curves(rule: Activation, q: float) -> tuple[Array, Array]:
     x = 0.3 * q
     both = (_squares(rule, q + step) for step in (-x, 0.0, x))
     squares, gains = zip(*([float(_MASS @ one) for one in pair] for pair in both), strict=True)
-    return _parabola(x, *squares), _parabola(x, *(math.log(max(gain, 1e-300)) for gain in gains))
-
-
-def _parabola(x: float, below: float, middle: float, above: float) -> Array:
-    """Coefficients, highest power first, of the parabola through these less the middle one."""
-    return np.array([(above - 2 * middle + below) / (2 * x**2), (above - below) / (2 * x), 0.0])
+    logs = [math.log(max(gain, 1e-300)) for gain in gains]
+    # coefficients, highest power first
+    first, second = (
+        np.array([(above - 2 * middle + below) / (2 * x**2), (above - below) / (2 * x), 0.0])
+        for below, middle, above in (squares, logs)
+    )
+    return first, second
 
 
 NETWORKS = 128
@@ -255,8 +240,7 @@ def predicted_density(
 
     Source: Hayou et al. 2021, Theorem 1, whose bound this replaces by an estimate.
     """
-    rule = get(activation)
-    check_continuous(rule)
+    rule = continuous(activation)
     sizes = list(widths)
     if len(sizes) < 2:
         raise InputError(f"widths={sizes} is no network; give the number of inputs, then of units of each layer.")
@@ -269,7 +253,7 @@ def predicted_density(
     with np.errstate(divide="ignore"):
         mean_field = 0.5 * np.log(moments.mean_square)
     walks = log_deviations(rule, weights, sizes, moments, NETWORKS, numpy_generator(seed, 1))
-    counts = np.array([n_in * n_out for n_in, n_out in pairwise(sizes)], dtype=np.float64)
+    counts = np.array([law.weights for law in laws], dtype=np.float64)
     layers = Layers(laws, mean_field + 0.5 * walks, counts)
     return predict(layers, names, sparsity, f"mean field of {rule.name}, {examples} examples")
 
@@ -339,7 +323,7 @@ def _output_rows(moments: DenseMoments, classes: int, examples: int, draw: np.ra
     common = math.sqrt(alike) * draw.standard_normal((_DRAWS, 1, classes))
     own = math.sqrt(1 - alike) * draw.standard_normal((_DRAWS, count, classes))
     labels = np.eye(classes)[draw.integers(classes, size=(_DRAWS, count))]
-    errors = softmax(math.sqrt(moments.q[-1]) * (common + own)) - labels
+    errors = special.softmax(math.sqrt(moments.q[-1]) * (common + own), axis=-1) - labels
     entering = max(float(moments.entering_c[-1]), 0.0)
     rows = entering * errors.sum(axis=1) ** 2 + (1 - entering) * (errors**2).sum(axis=1)
     return np.asarray(rows / rows.mean())

@@ -3,17 +3,14 @@
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from epoch0.errors import InputError
-from epoch0.results import Result
-from epoch0.theory.pruning.score_law import GRID, LOW, SIZE, STEP, ScoreLaw
-
-Array = NDArray[np.float64]
+from epoch0.results import Result, first_names
+from epoch0.theory.checks import Array
+from epoch0.theory.pruning.score_law import GRID, LOW, ScoreLaw
 
 AT_RISK = 0.05
 """A layer is at risk if it vanishes with a larger probability than this."""
@@ -85,11 +82,10 @@ class PredictedDensity(Result):
     def headline(self) -> str:
         """One sentence without the table."""
         risk = self.at_risk
-        shown = ", ".join(risk[:6]) + (f" and {len(risk) - 6} more" if len(risk) > 6 else "")
         return (
             f"sparsity {self.sparsity:g} ({self.basis}): a layer is expected to vanish from "
             f"{self.critical_sparsity:.4g} (sd {self.critical_sparsity_sd:.2g}) on; "
-            + (f"at risk: {shown}" if risk else "no layer is at risk")
+            + (f"at risk: {first_names(risk, 6)}" if risk else "no layer is at risk")
         )
 
 
@@ -112,37 +108,18 @@ class Layers:
         high = np.full(len(self.log_scales), finite.max() + _HIGHEST)
         for _ in range(60):
             middle = (low + high) / 2
-            more = self.tails(middle) @ self.weights / self.weights.sum() > 1 - sparsity
+            more = self.at("tail", middle) @ self.weights / self.weights.sum() > 1 - sparsity
             low, high = np.where(more, middle, low), np.where(more, high, middle)
         return np.asarray((low + high) / 2)
 
-    def tails(self, log_t: Array) -> Array:
-        """Fraction of each layer's scores above a threshold, shape (networks,) to (networks, layers)."""
-        return self._at(log_t, self.log_scales, True)[0]
-
-    def none_above(self, log_t: Array) -> Array:
-        """Probability that no score of a layer lies above a threshold; shapes as for :meth:`tails`."""
-        return self._at(log_t, self.log_scales, False)[0]
-
-    def _at(self, log_t: Array, scales: Array, *kinds: bool) -> list[Array]:
-        """Tails (True) and chances of none above (False) at thresholds, between the points of the grid by lines."""
-        place = (log_t[..., None] - scales - LOW) / STEP
-        inside = np.clip(place, 0, SIZE - 1.000001)
-        at = inside.astype(np.int64)
-        share = inside - at
-        at += np.arange(len(self.laws)) * SIZE
-        found = []
-        for kind in kinds:
-            table = self._tables[kind]
-            left = table[at]
-            found.append(np.where(place > SIZE - 1, 0.0 if kind else 1.0, left + (table[at + 1] - left) * share))
+    def at(self, what: str, log_t: Array, networks: int | slice = slice(None)) -> Array:
+        """Each layer's "tail" or "none_above" at thresholds, of one network or one of each; (m,) to (m, layers)."""
+        beyond = 0.0 if what == "tail" else 1.0
+        scales = self.log_scales[networks]
+        found = np.empty((len(log_t), len(self.laws)))
+        for layer, law in enumerate(self.laws):
+            found[:, layer] = np.interp(log_t - scales[..., layer], GRID, getattr(law, what), right=beyond)
         return found
-
-    @cached_property
-    def _tables(self) -> dict[bool, Array]:
-        """All layers' tails, one behind the other, and their chances of none above."""
-        names = {True: "tail", False: "none_above"}
-        return {kind: np.concatenate([getattr(law, name) for law in self.laws]) for kind, name in names.items()}
 
     def critical_sparsity(self) -> tuple[float, float]:
         """Mean and standard deviation of the smallest sparsity at which some layer is fully removed.
@@ -157,7 +134,7 @@ class Layers:
         steps = np.arange(-LOW + _HIGHEST, step=_STEP) + LOW
         first, second = np.empty(len(least)), np.empty(len(least))
         for network in range(len(least)):
-            tails, nones = self._at(least[network] + steps, self.log_scales[network], True, False)
+            tails, nones = (self.at(what, least[network] + steps, network) for what in ("tail", "none_above"))
             removed = 1 - tails @ self.weights / self.weights.sum()
             with np.errstate(divide="ignore"):
                 alive = np.exp(np.log1p(-nones).sum(axis=1))
@@ -176,7 +153,7 @@ def predict(layers: Layers, names: Sequence[str] | None, sparsity: float, basis:
     if len(names) != len(layers.laws):
         raise InputError(f"{len(names)} names for {len(layers.laws)} layers; give one each.")
     log_t = layers.thresholds(sparsity)
-    density, gone = layers.tails(log_t).mean(axis=0), layers.none_above(log_t).mean(axis=0)
+    density, gone = layers.at("tail", log_t).mean(axis=0), layers.at("none_above", log_t).mean(axis=0)
     mean, sd = layers.critical_sparsity()
     # the median network: a mean of lognormal scales would speak of the rarest
     squares = 2 * np.median(layers.log_scales, axis=0)

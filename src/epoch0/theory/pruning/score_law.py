@@ -16,8 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from epoch0 import special
-
-Array = NDArray[np.float64]
+from epoch0.theory.checks import Array
 
 LOW, STEP, SIZE = -16.0, 0.02, 1100
 GRID: Array = np.asarray(LOW + STEP * np.arange(SIZE), dtype=np.float64)
@@ -113,10 +112,11 @@ def entry_tail(shared: float) -> Array:
     ``shared`` is the share of the gradient's variance that rows and columns explain: 1 where all examples look alike,
     so that the gradient is a product, near 0 where it is a sum over many different examples.
     """
-    t = np.exp(GRID)
     if shared >= 1:
-        return np.asarray(special.erfc(t / math.sqrt(2)))
-    return _product(entry_tail(1.0), _offset_tail(np.exp(GRID[:-1] + STEP / 2), shared))
+        return np.asarray(special.erfc(np.exp(GRID) / math.sqrt(2)))
+    t, root, rest = np.exp(GRID[:-1] + STEP / 2), math.sqrt(shared), math.sqrt(2 * (1 - shared))
+    offset = (special.erfc((t - root) / rest) + special.erfc((t + root) / rest)) / 2
+    return _product(entry_tail(1.0), offset)
 
 
 def entry_of_mean(mean: float, log_mean: float | None = None) -> Array:
@@ -214,12 +214,6 @@ def _product(tail: Array, edges: Array) -> Array:
     return np.clip(times(tail, cells), 0.0, 1.0)
 
 
-def _offset_tail(t: Array, shared: float) -> Array:
-    """P(|sqrt(k) + sqrt(1 - k) N| > t)."""
-    root, rest = math.sqrt(shared), math.sqrt(2 * (1 - shared))
-    return np.asarray((special.erfc((t - root) / rest) + special.erfc((t + root) / rest)) / 2)
-
-
 def _sphere_mean(size: float) -> float:
     """Mean of |X_1| for a random point X on the sphere of radius sqrt(n) in n dimensions."""
     logarithm = 0.5 * math.log(size / math.pi) + float(special.gammaln(size / 2) - special.gammaln((size + 1) / 2))
@@ -259,7 +253,8 @@ def law_of_moments(
     logs = None if log_mean is None else log_mean - 0.5 * math.log(total / share)
     entry = _entry(ratio, row, column, logs)
     for _ in range(_ROUNDS):  # the noise depends on the entries, and they on what is left to explain
-        excess = _kurtosis(entry) / share - 1
+        square, fourth = (float((k * np.exp(k * GRID) * entry).sum() * STEP) for k in (2, 4))
+        excess = fourth / square**2 / share - 1
         noise = [excess * float((other**2).mean()) / len(other) for other in (column, row)]
         row, column = (_without_noise(one, of_it) for one, of_it in zip(shown, noise, strict=True))
         entry = _entry(ratio, row, column, logs)
@@ -274,13 +269,6 @@ def _entry(ratio: float, row: Array, column: Array, logs: float | None) -> Array
     if logs is None:
         return entry_of_mean(mean)
     return entry_of_mean(mean, logs - sum(0.5 * float(np.log(side[side > 0]).mean()) for side in (row, column)))
-
-
-def _kurtosis(entry: Array) -> float:
-    """E X^4 / (E X^2)^2 from the tail of X."""
-    t = np.exp(GRID)
-    square, fourth = (float((power * t**power * entry).sum() * STEP) for power in (2, 4))
-    return fourth / square**2
 
 
 def _without_noise(squares: Array, noise: float) -> Array:
