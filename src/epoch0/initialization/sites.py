@@ -57,6 +57,13 @@ class Site:
         weights = self.view if self.factor == 1.0 else self.view * self.factor
         return weights if self.mask is None else weights * self.mask
 
+    def by_unit(self, values: Tensor) -> Tensor:
+        """Numbers, one a weight, unit by unit: a view of shape (groups, units of a group, ...)."""
+        if self.op.name in MATRIX:
+            return values.movedim(-1, 0)[None]
+        grouped = values.unflatten(0, (self.groups, -1))
+        return grouped.transpose(1, 2) if "transpose" in self.op.name else grouped
+
     def responses(self, x: Tensor, weight: Tensor) -> Tensor:
         """What the operation gives for this input with these weights, without bias."""
         if self.op.name == "addmm":

@@ -65,8 +65,7 @@ def on_paths(model: nn.Module, masks: Mapping[str, Tensor], x: Tensor | tuple[in
         for key, buffer in model.named_buffers():
             if buffer.is_floating_point():
                 values[key] = (buffer != 0).float()
-        parameter = next(iter(where.values()))[0].parameter
-        start = _start(x, parameter.device)
+        start = _start(x, next(model.parameters()).device)
         with torch.enable_grad():
             try:
                 with Reach():
@@ -81,15 +80,12 @@ def on_paths(model: nn.Module, masks: Mapping[str, Tensor], x: Tensor | tuple[in
         nest = result.to_tuple() if hasattr(result, "to_tuple") else result
         outputs = [out for out in tensors_in(nest) if out.is_floating_point() and out.requires_grad]
         ones = [torch.ones_like(out) for out in outputs]
-    found = dict.fromkeys(seen)
-    if outputs:
-        gradients = torch.autograd.grad(outputs, list(seen.values()), ones, allow_unused=True)
-        found = dict(zip(seen, gradients, strict=True))
-    effective = {}
-    for name, mask in masks.items():
-        reached = found[name]
-        effective[name] = torch.zeros_like(mask) if reached is None else mask & (reached > 0).to(mask.device)
-    return Masks._own(effective)
+    gradients = torch.autograd.grad(outputs, list(seen.values()), ones, allow_unused=True) if outputs else ()
+    reached = {name: gradient > 0 for name, gradient in zip(seen, gradients, strict=False) if gradient is not None}
+    return Masks._own({
+        name: mask & reached[name].to(mask.device) if name in reached else torch.zeros_like(mask)
+        for name, mask in masks.items()
+    })  # fmt: skip
 
 
 def _start(x: Tensor | tuple[int, ...], device: torch.device) -> Tensor:

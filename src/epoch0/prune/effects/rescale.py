@@ -23,7 +23,7 @@ from epoch0.errors import InputError
 from epoch0.initialization.follow import Follow, Follower
 from epoch0.initialization.initialize import gaussian_input, write_parameters
 from epoch0.initialization.result import left_alone
-from epoch0.initialization.sites import MATRIX, Site, find_sites
+from epoch0.initialization.sites import Site, find_sites
 from epoch0.prune.masks.places import plain_name
 from epoch0.results import Result, aligned
 from epoch0.theory.mean_field import chi, edge_of_chaos
@@ -107,27 +107,10 @@ class MaskedLayer:
         """Its name in the model before it was masked."""
         return plain_name(self.site.name)
 
-    def per_row(self, factors: Tensor) -> Tensor:
-        """One factor a row in the shape in which it multiplies the weights."""
-        site = self.site
-        if site.op.name in MATRIX:
-            return factors
-        if "transpose" in site.op.name:
-            groups, inputs = site.groups, site.view.shape[0] // site.groups
-            spread = factors.reshape(groups, 1, -1).expand(groups, inputs, -1).reshape(site.view.shape[:2])
-            return spread.reshape(*spread.shape, *[1] * (site.view.dim() - 2))
-        return factors.reshape(-1, *[1] * (site.view.dim() - 1))
-
 
 def by_row(site: Site, values: Tensor) -> Tensor:
     """Sums of numbers, one a weight, over the weights into each unit: from (16, 3, 5, 5) of a convolution to (16,)."""
-    if site.op.name in MATRIX:
-        return values.sum(tuple(range(values.dim() - 1)))
-    if "transpose" in site.op.name:
-        groups = site.groups
-        parts = values.reshape(groups, values.shape[0] // groups, values.shape[1], -1)
-        return parts.sum((1, 3)).reshape(-1)
-    return values.flatten(1).sum(1)
+    return site.by_unit(values).sum(tuple(range(2, values.dim() + 1))).flatten()
 
 
 def masked_sites(record: Tape, seed: int) -> tuple[list[MaskedLayer], dict[str, str], list[Follow]]:
@@ -314,8 +297,8 @@ def rescale(
         values, rows = {}, []
         for each in found:
             factor = factors[each.name]
-            # in the parameter's own orientation: the view shares its memory
-            each.site.view.mul_(each.per_row(factor).to(each.site.view.dtype))
+            units = each.site.by_unit(each.site.view)  # shares the memory of the parameter
+            units.mul_(factor.reshape(*units.shape[:2], *[1] * (units.dim() - 2)).to(units.dtype))
             values[each.site.name] = each.site.parameter.detach().clone()
             if not bool(values[each.site.name].isfinite().all()):
                 raise InputError(f"'{each.name}' would leave the range of {each.site.view.dtype}. Nothing was changed.")

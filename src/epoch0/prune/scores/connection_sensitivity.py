@@ -1,6 +1,7 @@
 """SNIP, what the loss feels of each weight, and FORCE, the same in rounds (Lee et al. 2019; de Jorge et al. 2021)."""
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -9,7 +10,7 @@ from torch import Tensor, nn
 from epoch0.arguments import BatchNorm, Size, Sparsity
 from epoch0.prune.masks.keep import largest
 from epoch0.prune.scores.batches import Progress, described, taken, tell
-from epoch0.prune.scores.functional import Borrowed, Values, near_the_end, scored
+from epoch0.prune.scores.functional import Borrowed, Values, near_the_end, scored, times
 from epoch0.prune.scores.scores import Scores, listed
 from epoch0.tracing.call import Forward
 from epoch0.tracing.loss import Loss
@@ -67,9 +68,7 @@ def snip(
 
 def sensitivity(weights: Sequence[Tensor], gradients: Sequence[Tensor | None]) -> Values:
     """abs(W dL/dW), written over the gradients, None where they are."""
-    with torch.no_grad():
-        pairs = zip(weights, gradients, strict=True)
-        return [None if gradient is None else gradient.mul_(weight).abs_() for weight, gradient in pairs]
+    return [None if product is None else product.abs_() for product in times(weights, gradients)]
 
 
 @listed("batches", "batch_norm", "sparsity", "steps", "progress", rounds=60)
@@ -117,22 +116,23 @@ def force(
 
     def compute(lent: Borrowed) -> tuple[Values, bool]:
         weights = [leaf.detach() for leaf in lent.leaves]
-        standing = [
-            torch.ones_like(leaf, dtype=torch.bool) if weight.mask is None else weight.mask
-            for leaf, weight in zip(weights, lent.weights, strict=True)
-        ]
-        kept, near = standing, False
+        kept = standing = dict(zip([w.name for w in lent.weights], lent.kept, strict=True))
+        near = False
         for number, k in enumerate(_counts(sum(w.numel() for w in weights), sparsity, steps)):
             tell(progress, number, steps)
-            masked = [(w * m).requires_grad_() for w, m in zip(weights, kept, strict=True)]
-            gradients = lent.gradients(held, loss, leaves=masked)
+            masked = [(w * m).requires_grad_() for w, m in zip(weights, kept.values(), strict=True)]
+            gradients = replace(lent, leaves=masked).gradients(held, loss)
             near = near or near_the_end(gradients)
             values = sensitivity(weights, gradients)
+            pairs = list(zip(values, kept.items(), strict=True))
             if not revive:
-                values = [None if v is None else v.masked_fill_(~m, 0.0) for v, m in zip(values, kept, strict=True)]
+                values = [None if v is None else v.masked_fill_(~m, 0.0) for v, (_, m) in pairs]
             if k is not None:
-                kept = _largest(values, standing if revive else kept, k)
-        removed.update({w.name: ~m for w, m in zip(lent.weights, standing if revive else kept, strict=True)})
+                scores = {name: torch.zeros(m.shape, device=m.device) if v is None else v for v, (name, m) in pairs}
+                allowed = standing if revive else kept
+                k = min(k, sum(int(mask.sum()) for mask in allowed.values()))
+                kept = largest(scores, k, {name: ~mask for name, mask in allowed.items()})
+        removed.update({name: ~mask for name, mask in (standing if revive else kept).items()})
         return values, near
 
     words = f"{'force' if revive else 'iterative snip'}, {steps} steps to {sparsity:.6g}, {described(held, batch_norm)}"
@@ -144,12 +144,3 @@ def _counts(total: int, sparsity: float, steps: int) -> list[int | None]:
     """How many weights are kept after each round; None after the last, whose scores are the result."""
     last = max(total - round(sparsity * total), 1)
     return [*(round(total ** (1 - t / steps) * last ** (t / steps)) for t in range(1, steps)), None]
-
-
-def _largest(values: Values, allowed: list[Tensor], count: int) -> list[Tensor]:
-    """Masks of the largest scores among the allowed weights, at most ``count``."""
-    count = min(count, sum(int(mask.sum()) for mask in allowed))
-    pairs = enumerate(zip(values, allowed, strict=True))
-    scores = {str(i): torch.zeros(m.shape, device=m.device) if v is None else v for i, (v, m) in pairs}
-    masks = largest(scores, count, {str(i): ~m for i, m in enumerate(allowed)})
-    return list(masks.values())

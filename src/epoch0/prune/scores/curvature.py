@@ -1,6 +1,6 @@
 """GraSP and OBD: scores from the Hessian of the loss (Wang et al. 2020; LeCun et al. 1990; Hayou et al. 2021, 1)."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from epoch0.arguments import BatchNorm, Positive, Seed, Size
 from epoch0.prune.scores.batches import Batch, described, examples, taken
-from epoch0.prune.scores.functional import Borrowed, Values, added, near_the_end, scored
+from epoch0.prune.scores.functional import Borrowed, Values, added, near_the_end, scored, times
 from epoch0.prune.scores.scores import Scores, listed
 from epoch0.seeds import generator
 from epoch0.tracing.call import Forward
@@ -64,9 +64,7 @@ def grasp(
                 found, _ = product(lent, batch, loss, temperature, gradients)
                 products = added(products, found, batch.examples / examples(held))
         near = near or near_the_end([p for p in products if p is not None and bool(p.any())])
-        with torch.no_grad():
-            pairs = zip(lent.leaves, products, strict=True)
-            return [None if product is None else product.mul_(weight) for weight, product in pairs], near
+        return times(lent.leaves, products), near
 
     words = f"grasp, temperature {temperature:g}, {described(held, batch_norm)}"
     return scored(model, batch_norm, dtype, words, compute, twice=True, forward=forward)
@@ -89,11 +87,9 @@ def product(
     near = near_the_end([g.detach() for g, _ in pairs])
     unused = [g is None for g in gradients]
     del gradients, pairs, value
-    found: Sequence[Tensor | None] = [None] * len(unused)
-    if along.requires_grad:
-        found = lent.differentiated(along)
-    filled = [torch.zeros_like(leaf) if p is None else p for leaf, p in zip(lent.leaves, found, strict=True)]
-    return [None if gone else p for gone, p in zip(unused, filled, strict=True)], near
+    found = lent.differentiated(along) if along.requires_grad else [None] * len(unused)
+    rows = zip(unused, found, lent.leaves, strict=True)
+    return [None if gone else torch.zeros_like(leaf) if p is None else p for gone, p, leaf in rows], near
 
 
 _PROBE = 6
@@ -138,42 +134,30 @@ def obd(
     def compute(lent: Borrowed) -> tuple[Values, bool]:
         total, near = Values(), False
         for place, batch in enumerate(held):
-            sources = [generator(seed, _PROBE, place, probe) for probe in range(probes)]
-            for found in _gauss_newton(lent, batch, sources):
+            output = lent.output(batch.inputs)
+            scalar_loss(output, batch.targets, None)  # which refuses targets that do not fit
+            for probe in range(probes):
+                push = _push(output.detach(), batch.targets, generator(seed, _PROBE, place, probe))
+                gradients = lent.differentiated(output, push, retain_graph=probe + 1 < probes)
+                found = [None if g is None else g.square() for g in gradients]
                 near = near or near_the_end([d for d in found if d is not None and bool(d.any())])
                 total = added(total, found, batch.examples / examples(held) / probes)
-        with torch.no_grad():
-            pairs = zip(lent.leaves, total, strict=True)
-            return [None if t is None else t.mul_(w).mul_(w).div_(2) for w, t in pairs], near
+        halved = [None if t is None else t.div_(2) for t in times(lent.leaves, times(lent.leaves, total))]
+        return halved, near
 
     words = f"obd, {probes} probes, seed {seed}, {described(held, batch_norm)}"
     return scored(model, batch_norm, dtype, words, compute, forward=forward)
 
 
-def _signs(leaf: Tensor, source: torch.Generator) -> Tensor:
-    signs: Tensor = torch.randint(2, leaf.shape, generator=source, dtype=torch.int8).to(leaf)
-    return signs.mul_(2).sub_(1)
-
-
-def _gauss_newton(lent: Borrowed, batch: Batch, sources: Sequence[torch.Generator]) -> Iterator[Values]:
-    """Estimates (J^T u)^2 of the Gauss-Newton matrix' diagonal, E u u^T the curvature at the output."""
-    output = lent.output(batch.inputs)
-    scalar_loss(output, batch.targets, None)  # which refuses targets that do not fit
-    for place, source in enumerate(sources):
-        push = _push(output.detach(), batch.targets, source)
-        more = place + 1 < len(sources)
-        gradients = lent.differentiated(output, push=push, retain_graph=more)
-        yield [None if g is None else g.square() for g in gradients]
-
-
 def _push(output: Tensor, targets: Tensor, source: torch.Generator) -> Tensor:
-    """A random cotangent of the mean loss' curvature, shape of the output."""
+    """A random cotangent u of the output's shape, E u u^T the curvature of the mean loss."""
     if targets.is_floating_point():
-        return _signs(output, source).mul_((2.0 / output.numel()) ** 0.5)
+        signs: Tensor = torch.randint(2, output.shape, generator=source, dtype=torch.int8).to(output).mul_(2).sub_(1)
+        return signs.mul_((2.0 / output.numel()) ** 0.5)
     last = targets.shape == output.shape[:-1]  # classes last: (examples, ..., classes); else (examples, classes, ...)
-    logits = (output if last else output.movedim(1, -1)).reshape(-1, output.shape[-1 if last else 1])
-    chances = logits.softmax(-1)
-    drawn = torch.multinomial(chances.double().cpu(), 1, generator=source).squeeze(1).to(output.device)
-    chances.scatter_add_(1, drawn[:, None], -torch.ones_like(chances[:, :1]))
-    push = chances.mul_(len(drawn) ** -0.5)
-    return push.reshape(output.shape) if last else push.reshape(output.movedim(1, -1).shape).movedim(-1, 1)
+    logits = output if last else output.movedim(1, -1)
+    chances = logits.reshape(-1, logits.shape[-1]).softmax(-1)
+    drawn = torch.multinomial(chances.double().cpu(), 1, generator=source).to(output.device)
+    chances.scatter_add_(1, drawn, -torch.ones_like(chances[:, :1]))
+    push = chances.mul_(len(drawn) ** -0.5).reshape(logits.shape)
+    return push if last else push.movedim(-1, 1)

@@ -11,14 +11,17 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.modules.module import register_module_forward_pre_hook
 
-from epoch0.errors import InputError
-from epoch0.prune.masks.places import Weight, standing
+from epoch0.errors import InputError, first_line
+from epoch0.prune.masks.places import Place, standing
 from epoch0.prune.scores.batches import Batch, check_settings, examples
 from epoch0.prune.scores.scores import Scores, scores_of
 from epoch0.tracing import operations
 from epoch0.tracing.call import Call, Forward, described, mapped
 from epoch0.tracing.guard import bare, same_noise, unchanged
 from epoch0.tracing.loss import Loss, scalar_loss
+
+Values = list[Tensor | None]
+"""A tensor for each weight; None where nothing depends on it."""
 
 
 @contextmanager
@@ -49,7 +52,8 @@ class Borrowed:
     """A model whose weights are leaves of one's own."""
 
     model: nn.Module  #: in eval mode
-    weights: list[Weight]  #: the prunable ones
+    weights: list[Place]  #: the prunable ones
+    keys: list[str]  #: their names in the model as it is
     #: a tensor for each of them that gradients are taken at, shared with the parameter where the dtype is
     leaves: list[Tensor]
     others: dict[str, Tensor]  #: every other parameter and buffer by its key; buffers are copies
@@ -59,9 +63,15 @@ class Borrowed:
     twice: bool = False  #: whether what is computed will be differentiated twice
     running: list[bool] = field(default_factory=list)  #: holds something while the model may run
 
-    def output(self, x: Any, leaves: Sequence[Tensor] | None = None, mode: operations.Calls | None = None) -> Tensor:
-        """The model's output for a batch, with other tensors in place of the leaves if they are given."""
-        return self._run(self._call(x), leaves, mode)[1]
+    @property
+    def kept(self) -> list[Tensor]:
+        """For each weight where the masks that stand on it are true."""
+        pairs = zip(self.leaves, self.weights, strict=True)
+        return [torch.ones_like(leaf, dtype=torch.bool) if w.mask is None else w.mask for leaf, w in pairs]
+
+    def output(self, x: Any, mode: operations.Calls | None = None) -> Tensor:
+        """The model's output for a batch."""
+        return self._run(self._call(x), mode)[1]
 
     def _call(self, x: Any, targets: Any = None, loss: Loss | None = None) -> Call:
         device = self.leaves[0].device
@@ -72,9 +82,7 @@ class Borrowed:
         targets = mapped(targets, lambda t: t.to(device))
         return Call(self.model, mapped(x, ours), targets, 1, False, criterion=loss, forward=self.forward)
 
-    def _run(
-        self, call: Call, leaves: Sequence[Tensor] | None = None, mode: operations.Calls | None = None
-    ) -> tuple[Any, Tensor]:
+    def _run(self, call: Call, mode: operations.Calls | None = None) -> tuple[Any, Tensor]:
         """What the model returns, and the output among it."""
         same_noise()
         self.running.append(True)
@@ -82,61 +90,44 @@ class Borrowed:
             # fused attention has no second derivative
             fused = sdpa_kernel(SDPBackend.MATH) if self.twice else nullcontext()
             with fused, mode or _Statistics(self.batch_norm):
-                keys = (weight.key for weight in self.weights)
-                ours = dict(zip(keys, self.leaves if leaves is None else leaves, strict=True))
-                raw = call.swapped({**self.others, **ours})
+                raw = call.swapped({**self.others, **dict(zip(self.keys, self.leaves, strict=True))})
                 output = call.output(raw)
         except InputError:
             raise
         except Exception as error:
-            text = str(error).strip().splitlines() or [""]
             given = described(call.batch).replace("an input", "inputs")
-            raise InputError(f"the model fails on {given}: {type(error).__name__}: {text[0]}") from error
+            raise InputError(f"the model fails on {given}: {type(error).__name__}: {first_line(error)}") from error
         finally:
             self.running.clear()
         if not output.requires_grad:
             raise InputError("the output does not depend on any weight of the model (is it detached on the way?).")
         return raw, output
 
-    def loss(
-        self, batch: Batch, loss: Loss | None, temperature: float = 1.0, leaves: Sequence[Tensor] | None = None
-    ) -> Tensor:
+    def loss(self, batch: Batch, loss: Loss | None, temperature: float = 1.0) -> Tensor:
         """The loss of a batch, of outputs divided by the temperature; a scalar."""
         call = self._call(batch.inputs, batch.targets, loss)
-        raw, output = self._run(call, leaves)
+        raw, output = self._run(call)
         if temperature == 1.0:
             return call.loss(raw)
         if batch.targets is None:
             raise InputError(f"temperature={temperature} divides outputs before the loss; the model's own needs 1.")
         return scalar_loss(output / temperature, call.targets, loss)
 
-    def gradients(
-        self,
-        batches: Sequence[Batch],
-        loss: Loss | None,
-        temperature: float = 1.0,
-        leaves: Sequence[Tensor] | None = None,
-    ) -> list[Tensor | None]:
-        """The gradient of the mean loss over all examples of all batches; None where it does not depend on a weight."""
-        total, everything = list[Tensor | None](), examples(batches)
-        leaves = self.leaves if leaves is None else leaves
+    def gradients(self, batches: Sequence[Batch], loss: Loss | None, temperature: float = 1.0) -> Values:
+        """The gradient of the mean loss over all examples of all batches."""
+        total, everything = Values(), examples(batches)
         for batch in batches:
-            found = self.differentiated(self.loss(batch, loss, temperature, leaves), leaves)
+            found = self.differentiated(self.loss(batch, loss, temperature))
             total = added(total, found, batch.examples / everything)
         return total
 
-    def differentiated(
-        self, value: Tensor, leaves: Sequence[Tensor] | None = None, push: Tensor | None = None, **how: bool
-    ) -> tuple[Tensor | None, ...]:
-        """The gradient of a value, or its product with a cotangent, at the leaves; None where it has none."""
-        leaves, times = self.leaves if leaves is None else leaves, "twice" if self.twice else "once"
+    def differentiated(self, value: Tensor, push: Tensor | None = None, **how: bool) -> tuple[Tensor | None, ...]:
+        """The gradient of a value, or its product with a cotangent, at the leaves."""
         try:
-            return torch.autograd.grad(value, leaves, push, allow_unused=True, **how)
-        except InputError:
-            raise
+            return torch.autograd.grad(value, self.leaves, push, allow_unused=True, **how)
         except RuntimeError as error:
-            text = str(error).strip().splitlines() or [""]
-            raise InputError(f"the model cannot be differentiated {times}: {text[0]}") from error
+            times = "twice" if self.twice else "once"
+            raise InputError(f"the model cannot be differentiated {times}: {first_line(error)}") from error
 
     def used(self, values: Sequence[Tensor | None]) -> list[Tensor]:
         """The tensors, with zeros for weights that the loss does not depend on and a warning that names those."""
@@ -156,12 +147,18 @@ class Borrowed:
         ]
 
 
-def added(total: Sequence[Tensor | None], more: Sequence[Tensor | None], share: float = 1.0) -> list[Tensor | None]:
+def added(total: Values, more: Sequence[Tensor | None], share: float) -> Values:
     """The sum total + share * more, tensor by tensor and in place; an empty total is zero, and so is None."""
     scaled = [None if value is None else value if share == 1.0 else value.mul_(share) for value in more]
     if not total:
         return scaled
     return [b if a is None else a if b is None else a.add_(b) for a, b in zip(total, scaled, strict=True)]
+
+
+def times(weights: Sequence[Tensor], values: Sequence[Tensor | None]) -> Values:
+    """The values times the weights, in place."""
+    with torch.no_grad():
+        return [None if value is None else value.mul_(w) for w, value in zip(weights, values, strict=True)]
 
 
 def near_the_end(gradients: Sequence[Tensor | None]) -> bool:
@@ -186,11 +183,7 @@ class _Statistics(operations.Calls):
 
 @contextmanager
 def borrowed(
-    model: nn.Module,
-    batch_norm: str,
-    dtype: torch.dtype | None,
-    twice: bool = False,
-    forward: Forward | None = None,
+    model: nn.Module, batch_norm: str, dtype: torch.dtype | None, twice: bool = False, forward: Forward | None = None
 ) -> Iterator[Borrowed]:
     """Check the model and lend it; afterwards it and the global random states are as they were."""
     check_settings(model, dtype)
@@ -200,10 +193,11 @@ def borrowed(
         weights = standing(model)
         dtype = dtype or weights[0].parameter.dtype
         leaves = [_cast(w.parameter, dtype).requires_grad_() for w in weights]
-        mine = {w.key for w in weights}
-        others = {key: _cast(p, dtype) for key, p in model.named_parameters() if key not in mine}
+        names = {id(p): key for key, p in model.named_parameters()}
+        keys = [names.pop(id(w.parameter)) for w in weights]
+        others = {key: _cast(p, dtype) for key, p in model.named_parameters() if id(p) in names}
         others |= {key: _cast(b, dtype).clone() for key, b in model.named_buffers()}
-        lent = Borrowed(model, weights, leaves, others, forward, batch_norm, dtype, twice)
+        lent = Borrowed(model, weights, keys, leaves, others, forward, batch_norm, dtype, twice)
         with torch.autocast(leaves[0].device.type, enabled=False), only_forward(model, lent.running):
             yield lent
 
@@ -211,9 +205,6 @@ def borrowed(
 def _cast(tensor: Tensor, dtype: torch.dtype) -> Tensor:
     tensor = tensor.clone() if tensor.is_inference() else tensor
     return tensor.detach().to(dtype) if tensor.is_floating_point() else tensor.detach()
-
-
-Values = list[Tensor | None]
 
 
 def scored(

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from epoch0.arguments import Seed, checked
 from epoch0.errors import InputError, check_finite
 from epoch0.initialization.files import check_path, impossible, load_tensors, save_tensors
-from epoch0.prune.masks.places import Weight, standing
+from epoch0.prune.masks.places import Place, standing
 from epoch0.prune.scores.batches import check_settings
 from epoch0.results import Result, aligned
 from epoch0.seeds import generator
@@ -151,7 +151,7 @@ def listed(*takes: str, rounds: int = 1) -> Callable[[Function], Function]:
     return into
 
 
-def scores_of(weights: Sequence[Weight], values: Sequence[Tensor], method: str) -> Scores:
+def scores_of(weights: Sequence[Place], values: Sequence[Tensor], method: str) -> Scores:
     """Scores of the weights of a model, with 0 for those that are already removed."""
     gone = {w.name: ~w.mask for w in weights if w.mask is not None}
     found = {w.name: _without(value.detach(), gone.get(w.name)) for w, value in zip(weights, values, strict=True)}
