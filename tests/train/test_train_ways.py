@@ -359,7 +359,7 @@ def test_memory_that_is_not_there_is_told_with_the_batch_size() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"precision": "float16"}, "precision is 'float16'; use 'float32', 'bfloat16' or 'auto'"),
+        ({"precision": "float16"}, "precision='float16' is not known; use 'auto', 'float32' or 'bfloat16'"),
         ({"device": "cuda:7"}, "device='cuda:7'.*use 'cpu'"),
         ({"device": "gpu"}, "device='gpu' names no device"),
         ({"clip": 0.0}, "clip=0.0"),

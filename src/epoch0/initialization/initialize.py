@@ -167,18 +167,12 @@ def write_parameters(model: nn.Module, values: Mapping[str, Tensor]) -> None:
         kind = model.get_parameter(name).dtype
         if not bool(value.to(kind).isfinite().all()):
             raise InputError(f"'{name}' would leave the range of {kind}. Nothing was changed.")
-    before = {name: model.get_parameter(name).detach().clone() for name in values}
-
-    def fill(values: Mapping[str, Tensor]) -> None:
-        with torch.no_grad():
-            for name, value in values.items():
-                model.get_parameter(name).copy_(value)
-
-    try:
-        fill(values)
-    except BaseException:
-        fill(before)
-        raise
+    with contextlib.ExitStack() as undo:
+        for name, value in values.items():
+            parameter = model.get_parameter(name).detach()
+            undo.callback(parameter.copy_, parameter.clone())
+            parameter.copy_(value)
+        undo.pop_all()  # nothing failed
     for module in model.modules():
         for hook in module._forward_pre_hooks.values():
             if isinstance(hook, BasePruningMethod):

@@ -38,10 +38,8 @@ def make_plan(
     for site in sites:
         follow = follower.follow(site.op.outputs[0])
         site.bias = site.bias or follow.bias
-        step = Step(site, follow, layer_of[id(site.op)], target, first=first.get(site.name))
-        step.shared = step.first is not None
-        first.setdefault(site.name, step).shared |= step.shared
-        steps.append(step)
+        steps.append(Step(site, follow, layer_of[id(site.op)], target, first=first.get(site.name)))
+        first.setdefault(site.name, steps[-1])
     plan = Plan(steps, [], 0, {}, edges=edges)
     branches = {layer.name: branch(layer) for layer in layers if layer.kind == "residual block"}
     blocks = {name: found for name, found in branches.items() if found and found.weighted > found.beside}
@@ -95,7 +93,7 @@ def _close(tape: Tape, plan: Plan, layer: Layer, found: Branch, share: float, re
         if event.meaning.kind == "norm":
             weight, bias = (tape.name_of(event.given.get(role)) for role in ("weight", "bias"))
             if residual != "plain" and weight and homogeneous:
-                plan.norms.append(NormStep(event, weight, bias, found.node, layer, layer.input, share))
+                plan.norms.append(NormStep(weight, bias, found.node, layer, share))
                 return plan.norms[-1]
             if affine_of(tape, event) is None:
                 return None

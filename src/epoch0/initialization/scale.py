@@ -174,7 +174,10 @@ class Pass:
     def run(self) -> None:
         """Find the scale of every step."""
         try:
-            self._run({s.start for s in self.plan.steps if s.start is not None} | {n.start for n in self.plan.norms})
+            self._run(
+                {s.start for s in self.plan.steps if s.start is not None}
+                | {norm.layer.input for norm in self.plan.norms}
+            )
         except NoForwardDerivative:
             self._run(set())
 
@@ -346,8 +349,8 @@ class Pass:
         tangent = forward_ad.unpack_dual(tensor).tangent
         goal = norm.goal * self.corrections.get(place, 1.0)
         norm.factor = math.sqrt(goal)
-        if tangent is not None and norm.start in self.began:
-            arriving = float(tangent.double().square().mean()) / self.began[norm.start]
+        if tangent is not None and (start := norm.layer.input) in self.began:
+            arriving = float(tangent.double().square().mean()) / self.began[start]
             norm.factor = math.sqrt(goal / arriving) if arriving > 0 else 1.0
         return tensor * norm.factor
 

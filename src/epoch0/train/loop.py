@@ -24,12 +24,12 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
 from epoch0.arguments import Count, Positive, Seed, Whole, check_device, checked, refuse_lazy
-from epoch0.errors import InputError, suggest
+from epoch0.errors import InputError, check_choice, first_line
 from epoch0.seeds import generator
 from epoch0.tracing.guard import draw_anew, refuse_closed, streams_kept
 from epoch0.train import checkpoint as checkpoints
 from epoch0.train.data import Pair, batches, check_classes
-from epoch0.train.device import Group, autocast, current, precision_for
+from epoch0.train.device import Group, Precision, autocast, current, precision_for
 from epoch0.train.record import Callback, Every, Row, Training, plain
 from epoch0.train.stacked import Stacked
 
@@ -58,7 +58,7 @@ def train(
     loss: Loss = F.cross_entropy,
     seed: Seed = 0,
     device: str | torch.device = "cpu",
-    precision: str = "float32",
+    precision: Precision = "float32",
     channels_last: bool = False,
     evaluate: Callable[[nn.Module], Mapping[str, Any]] | None = None,
     evaluate_every: Count | None = None,
@@ -154,10 +154,12 @@ def train(
         checkpoints.restore(path, numbers, tensors, model, torchs, probe, {**run, RATE: rate})
     if checkpoint_every is None and checkpoint_minutes is None:
         checkpoint_every = evaluate_every or per_epoch
+    pace = evaluate_every or per_epoch
+    looks = [each if isinstance(each, Every) else Every(pace, each) for each in callbacks]
     doing = _Run(
         model, source if not hasattr(source, "batch") else source.to(group.device), loss, torchs, scheduler, state,
-        group, total, per_epoch, batch_size, seed, used, clip, channels_last, evaluate, evaluate_every or per_epoch,
-        callbacks, until, path, checkpoint_every, checkpoint_minutes, run,
+        group, total, per_epoch, batch_size, seed, used, clip, channels_last, evaluate, pace, looks, until, path,
+        checkpoint_every, checkpoint_minutes, run,
     )  # fmt: skip
     try:
         with _in_train_mode(model, torchs, channels_last):
@@ -222,12 +224,12 @@ class _Run:
     per_epoch: int
     batch_size: int
     seed: int
-    precision: str
+    precision: Precision
     clip: float | None
     channels_last: bool
     evaluate: Callable[[nn.Module], Mapping[str, Any]] | None
     evaluate_every: int
-    callbacks: Sequence[Callback | Every]
+    callbacks: Sequence[Every]
     until: Callable[[Row], bool] | None
     path: Path | None
     write_every: int | None
@@ -238,7 +240,7 @@ class _Run:
     def __post_init__(self) -> None:
         self._unread: list[Tensor] = []
         self._read = self.progress.step
-        self._paces = {one.steps for one in self.callbacks if isinstance(one, Every)} | {self.evaluate_every}
+        self._paces = {self.evaluate_every, *(one.steps for one in self.callbacks)}
         self._written = time.monotonic()
 
     def go(self) -> None:
@@ -276,8 +278,7 @@ class _Run:
             final = step == self.total
             measured = final or any(step % pace == 0 for pace in self._paces)
             write = self.write_every is not None and step % self.write_every == 0
-            if self.write_minutes is not None and time.monotonic() > self._written + 60 * self.write_minutes:
-                write = True
+            write |= self.write_minutes is not None and time.monotonic() > self._written + 60 * self.write_minutes
             if measured or write:
                 if self._diverged():
                     break
@@ -407,10 +408,9 @@ class _Run:
         model.eval()
         if evaluating and self.evaluate is not None:
             row |= _columns("evaluate", self.evaluate(model))
-        for callback in self.callbacks:
-            if final or step % callback.steps == 0 if isinstance(callback, Every) else evaluating:
-                function = callback.callback if isinstance(callback, Every) else callback
-                row |= _columns("a callback", function(step, model, dict(row)) or {})
+        for one in self.callbacks:
+            if final or step % one.steps == 0:
+                row |= _columns("a callback", one.callback(step, model, dict(row)) or {})
         model.train()
         return row, evaluating and self.until is not None and bool(self.until(row))
 
@@ -450,9 +450,7 @@ def _build(optimizer: str | Callable[..., Optimizer], parameters: list[nn.Parame
     if not parameters:
         raise InputError("the model has no parameter that requires a gradient; nothing to train.")
     if isinstance(optimizer, str):
-        if optimizer not in OPTIMIZERS:
-            known = "'sgd', 'adam' or 'adamw'"
-            raise InputError(f"no optimizer is called {optimizer!r}; use {known}.{suggest(optimizer, OPTIMIZERS)}")
+        check_choice("optimizer", optimizer, OPTIMIZERS)
         plain = all(parameter.is_floating_point() and parameter.device.type == "cpu" for parameter in parameters)
         fused = plain and optimizer != "sgd"  # a fourth of the time
         optimizer = functools.partial(OPTIMIZERS[optimizer], **({"fused": True} if fused else {}))
@@ -513,5 +511,4 @@ def _kind(value: Any) -> str:
 
 
 def _short(problem: BaseException) -> str:
-    lines = [line.strip() for line in str(problem).splitlines() if line.strip()] or [type(problem).__name__]
-    return lines[0][:300].rstrip(".") + "."
+    return first_line(problem).rstrip()[:300].rstrip(".") + "."

@@ -9,8 +9,8 @@ were kept because it is active passes more than the half (Hayou et al. 2021, B.1
 """
 
 import math
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from typing import Annotated, Any
 
@@ -282,7 +282,11 @@ def rescale(
     if x is None:
         x = gaussian_input(model, seed)
         remarks.append(f"no input was given: Gaussian numbers of unit variance, shape {tuple(x.shape)}")
-    with _plain_attention(), tape(model, x, forward=forward) as record:
+    with ExitStack() as after:
+        # a transformer layer is to compute the same with and without gradients: it has a short cut for those without
+        after.callback(torch.backends.mha.set_fastpath_enabled, torch.backends.mha.get_fastpath_enabled())
+        torch.backends.mha.set_fastpath_enabled(False)
+        record = after.enter_context(tape(model, x, forward=forward))
         found, untouched, follows = masked_sites(record, seed)
         if not found:
             reasons = "; ".join(f"{name}: {reason}" for name, reason in list(untouched.items())[:5])
@@ -300,8 +304,6 @@ def rescale(
             units = each.site.by_unit(each.site.view)  # shares the memory of the parameter
             units.mul_(factor.reshape(*units.shape[:2], *[1] * (units.dim() - 2)).to(units.dtype))
             values[each.site.name] = each.site.parameter.detach().clone()
-            if not bool(values[each.site.name].isfinite().all()):
-                raise InputError(f"'{each.name}' would leave the range of {each.site.view.dtype}. Nothing was changed.")
             rows.append(_row(each, targets[each.name], sums[each.name], factor))
         if method != "measured":
             remarks += _off_the_edge(record, found, follows, targets, method)
@@ -332,17 +334,6 @@ def _off_the_edge(
         f"{method} takes masks for independent of the signals (Proposition 1), which those of SNIP and other gradient "
         'scores are not behind a ReLU; method="measured" counts that'
     ]
-
-
-@contextmanager
-def _plain_attention() -> Iterator[None]:
-    """Let a transformer layer compute the same with and without gradients: it has a short cut for those without."""
-    before = torch.backends.mha.get_fastpath_enabled()
-    torch.backends.mha.set_fastpath_enabled(False)
-    try:
-        yield
-    finally:
-        torch.backends.mha.set_fastpath_enabled(before)
 
 
 def _target(each: MaskedLayer, record: Tape, weight_std: float | None) -> float:

@@ -2,6 +2,7 @@
 
 import copy
 from collections.abc import Mapping
+from contextlib import ExitStack
 from typing import TypeVar
 
 import torch
@@ -58,9 +59,7 @@ def apply(model: Model, masks: Mapping[str, Tensor]) -> Model:
                 )
             _check_maskable(name, place)
     orders = {id(place.module): parameter_order(place.module) for name in masks for place in where[name]}
-    done: list[tuple[Place, Masked]] = []
-    old: list[tuple[Masked, Tensor]] = []
-    try:
+    with ExitStack() as undo:
         for name, mask in masks.items():
             fresh: Masked | None = None
             for place in where[name]:
@@ -68,21 +67,16 @@ def apply(model: Model, masks: Mapping[str, Tensor]) -> Model:
                 ours = next((step for step in row or () if isinstance(step, Masked)), None)
                 mask = mask.to(place.parameter.device)
                 if ours is not None:
-                    old.append((ours, ours.mask))
+                    undo.callback(setattr, ours, "mask", ours.mask)
                     ours.mask = ours.mask & mask
                     continue
                 # one mask for all places of a shared weight, so that they cannot part
                 fresh = fresh or Masked(mask.clone(), orders[id(place.module)])
                 _own_class(place.module)
                 parametrize.register_parametrization(place.module, place.attribute, fresh)
-                done.append((place, fresh))
+                undo.callback(_remove, place, fresh)
                 _keep_copyable(place.module)
-    except BaseException:
-        for place, step in reversed(done):
-            _remove(place, step)
-        for step, before in reversed(old):
-            step.mask = before
-        raise
+        undo.pop_all()  # nothing failed
     return model
 
 
@@ -107,15 +101,11 @@ def bake(model: Model) -> Model:
             steps = [step for step in row or () if isinstance(step, Masked)]
             if not steps:
                 continue
-            if row is not None and len(row) > 1:
-                _own_class(place.module)
-                parametrize.remove_parametrizations(place.module, place.attribute, leave_parametrized=True)
-                _keep_copyable(place.module)
-                _reorder(place.module, steps[0].order)
-                continue
-            with torch.no_grad():
-                place.parameter.masked_fill_(~steps[0].mask, 0.0)
-            _remove(place, steps[0])
+            others = row is not None and len(row) > 1
+            if not others:
+                with torch.no_grad():
+                    place.parameter.masked_fill_(~steps[0].mask, 0.0)
+            _remove(place, steps[0], baked=others)
     return model
 
 
@@ -186,8 +176,6 @@ def masks_of(model: nn.Module) -> Masks:
 
 def check_masks(model: nn.Module, masks: Mapping[str, Tensor]) -> None:
     """Refuse masks that are not of this model, with the first difference."""
-    if not isinstance(model, nn.Module):
-        raise InputError(f"a torch.nn.Module is needed, not a {type(model).__name__}.")
     known = {name: where[0] for name, where in places(model).items()}
     wrong = []
     for name, mask in masks.items():
@@ -212,15 +200,18 @@ def _check_maskable(name: str, place: Place) -> None:
         raise InputError(f"'{name}' is on the meta device and has no values; move it with .to_empty and load weights.")
 
 
-def _remove(place: Place, step: Masked) -> None:
-    """Take our parametrization away; the parameter stays the same object with the same values."""
+def _remove(place: Place, step: Masked, *, baked: bool = False) -> None:
+    """Take our parametrization away; the parameter stays the same object with the same values.
+
+    Others that were there before it stay, or all are baked into the values.
+    """
     row = parametrization(place.module, place.attribute)
     assert row is not None
-    if len(row) > 1:  # others were there before it: they stay
+    if len(row) > 1 and not baked:
         row.pop(len(row) - 1)
         return
     _own_class(place.module)
-    parametrize.remove_parametrizations(place.module, place.attribute, leave_parametrized=False)
+    parametrize.remove_parametrizations(place.module, place.attribute, leave_parametrized=baked)
     _keep_copyable(place.module)
     _reorder(place.module, step.order)
 

@@ -60,16 +60,12 @@ def iterate(
 
     Source: Tanaka et al. 2020, Algorithm 1 (SynFlow); de Jorge et al. 2021, section 4 (the schedules).
     """
-    quick = isinstance(score, functools.partial) and score.func is synflow and not score.args
-    if (
-        quick
-        and {"x"} <= score.keywords.keys() <= {"x", "dtype"}
-        and (scope, floor, layers) == ("global", 0, "uniform")
-    ):
-        scores = synflow(model, **score.keywords)
+    given = score.keywords if isinstance(score, functools.partial) and score.func is synflow and not score.args else {}
+    if (scope, floor, layers) == ("global", 0, "uniform") and {"x"} <= given.keys() <= {"x", "dtype"}:
+        scores = synflow(model, **given)
         select(scores, sparsity)  # refuses what no round could reach
         kept = [scores.weights - round(share * scores.weights) for share in _plan(scores, sparsity, steps, schedule)]
-        found = Masks(synflow_rounds(model, kept=kept, progress=progress, **score.keywords))
+        found = Masks(synflow_rounds(model, kept=kept, progress=progress, **given))
     else:
         found = _rounds(model, score, sparsity, steps, schedule, scope, floor, layers, progress)
     warn_if_few(found, sparsity)

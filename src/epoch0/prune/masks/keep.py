@@ -96,7 +96,8 @@ def select(
             return Masks._own(_keep_globally(scores, kept, least, removed))
         by_shape = {name: float(sum(tensor.shape)) if sizes[name] else 0.0 for name, tensor in scores.items()}
         weights = by_shape if layers == "erk" else sizes
-        shares = shared_out(kept, *([of[name] for name in rest] for of in (weights, least, most)))
+        bounds = ([of[name] for name in rest] for of in (least, most))
+        shares = shared_out(kept, [weights[name] for name in rest], *bounds)
         counts.update(zip(rest, shares, strict=True))
     return Masks._own({name: largest({name: scores[name]}, counts[name], removed)[name] for name in scores})
 

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from epoch0.errors import InputError, check_dense, check_finite
+from epoch0.errors import InputError
 from epoch0.tracing.call import LABELS, check_tensors, examples_in, mapped, parts
 from epoch0.tracing.guard import check_model, streams_kept
 from epoch0.tracing.loss import Loss, check_targets
@@ -48,19 +48,17 @@ def taken(batches: Iterable[Any], loss: Loss | None) -> list[Batch]:
                 "with, or a mapping with labels."
             )
         x, targets = both
-        if isinstance(x, Tensor):
-            check_dense(f"the inputs of batch {place}", x)
-        if isinstance(x, Tensor) and (x.dim() == 0 or x.numel() == 0):
-            raise InputError(f"batch {place} is empty: its inputs have shape {tuple(x.shape)}; leave it out.")
-        if isinstance(x, Tensor) and x.is_floating_point():
-            check_finite(f"the inputs of batch {place}", x)
-        check_tensors(x, tensors)
         if targets is None and not _labelled(x):
             raise InputError(f"batch {place} has no targets; the loss needs them.")
-        check_targets(len(x) if isinstance(x, Tensor) else None, targets, loss)
+        try:
+            check_tensors(x, tensors)
+            count = examples_in(x, targets, tensors)
+            check_targets(len(x) if isinstance(x, Tensor) else None, targets, loss)
+        except InputError as problem:
+            raise InputError(f"batch {place}: {problem}") from problem
         if place == MOST:
             raise InputError(f"there are more than {MOST:,} batches, and all are kept meanwhile; give fewer.")
-        found.append(Batch(mapped(x, _usable), mapped(targets, _usable), examples_in(x, targets, tensors)))
+        found.append(Batch(mapped(x, _usable), mapped(targets, _usable), count))
     if not found:
         raise InputError("there are no batches: the iterable is empty (or was used up by an earlier loop).")
     return found
@@ -82,10 +80,10 @@ def _usable(tensor: Tensor) -> Tensor:
         return tensor.clone()  # which gradients can be taken with
 
 
-def described(batches: Sequence[Batch], batch_norm: str) -> str:
-    """Number of batches and examples and the settings, in a few words, with ``{dtype}`` to be filled in."""
+def told(batches: Sequence[Batch], batch_norm: str) -> str:
+    """Number of batches and examples and the setting, in a few words."""
     count = f"{len(batches)} batch{'es' if len(batches) > 1 else ''}, {examples(batches)} examples"
-    return f"{count}, batch norm {batch_norm}, {{dtype}}"
+    return f"{count}, batch norm {batch_norm}"
 
 
 MOST = 10**4  # batches: an iterable may have no end

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from epoch0.arguments import BatchNorm, Size, Sparsity
 from epoch0.prune.masks.keep import largest
-from epoch0.prune.scores.batches import Progress, described, taken, tell
+from epoch0.prune.scores.batches import Batch, Progress, tell
 from epoch0.prune.scores.functional import Borrowed, Values, near_the_end, scored, times
 from epoch0.prune.scores.scores import Scores, listed
 from epoch0.tracing.call import Forward
@@ -56,14 +56,13 @@ def snip(
     Source: Lee, Ajanthan, Torr 2019, equation 5 (up to its normalization, which changes no order); Hayou et al. 2021,
     section 2.2.
     """
-    held = taken(batches, loss)
 
-    def compute(lent: Borrowed) -> tuple[Values, bool]:
+    def compute(lent: Borrowed, held: list[Batch]) -> tuple[Values, bool]:
         gradients = lent.gradients(held, loss)
         near = near_the_end(gradients)
         return sensitivity(lent.leaves, gradients), near
 
-    return scored(model, batch_norm, dtype, f"snip, {described(held, batch_norm)}", compute, forward=forward)
+    return scored(model, batches, loss, "snip", compute, batch_norm=batch_norm, dtype=dtype, forward=forward)
 
 
 def sensitivity(weights: Sequence[Tensor], gradients: Sequence[Tensor | None]) -> Values:
@@ -112,9 +111,9 @@ def force(
 
     Source: de Jorge, Sanyal, Behl, Torr, Rogez, Dokania 2021, section 4 and Algorithm 1.
     """
-    held, removed = taken(batches, loss), dict[str, Tensor]()
+    removed = dict[str, Tensor]()
 
-    def compute(lent: Borrowed) -> tuple[Values, bool]:
+    def compute(lent: Borrowed, held: list[Batch]) -> tuple[Values, bool]:
         weights = [leaf.detach() for leaf in lent.leaves]
         kept = standing = dict(zip([w.name for w in lent.weights], lent.kept, strict=True))
         near = False
@@ -135,8 +134,8 @@ def force(
         removed.update({name: ~mask for name, mask in (standing if revive else kept).items()})
         return values, near
 
-    words = f"{'force' if revive else 'iterative snip'}, {steps} steps to {sparsity:.6g}, {described(held, batch_norm)}"
-    scores = scored(model, batch_norm, dtype, words, compute, forward=forward)
+    words = f"{'force' if revive else 'iterative snip'}, {steps} steps to {sparsity:.6g}"
+    scores = scored(model, batches, loss, words, compute, batch_norm=batch_norm, dtype=dtype, forward=forward)
     return Scores(scores, scores.method, removed)
 
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from epoch0.arguments import BatchNorm, Positive, Seed, Size
-from epoch0.prune.scores.batches import Batch, described, examples, taken
+from epoch0.prune.scores.batches import Batch, examples
 from epoch0.prune.scores.functional import Borrowed, Values, added, near_the_end, scored, times
 from epoch0.prune.scores.scores import Scores, listed
 from epoch0.seeds import generator
@@ -52,9 +52,8 @@ def grasp(
 
     Source: Wang, Zhang, Grosse 2020, equations 6 to 8.
     """
-    held = taken(batches, loss)
 
-    def compute(lent: Borrowed) -> tuple[Values, bool]:
+    def compute(lent: Borrowed, held: list[Batch]) -> tuple[Values, bool]:
         if len(held) == 1:
             products, near = product(lent, held[0], loss, temperature)
         else:
@@ -66,8 +65,10 @@ def grasp(
         near = near or near_the_end([p for p in products if p is not None and bool(p.any())])
         return times(lent.leaves, products), near
 
-    words = f"grasp, temperature {temperature:g}, {described(held, batch_norm)}"
-    return scored(model, batch_norm, dtype, words, compute, twice=True, forward=forward)
+    return scored(
+        model, batches, loss, f"grasp, temperature {temperature:g}", compute,
+        batch_norm=batch_norm, dtype=dtype, forward=forward, twice=True,
+    )  # fmt: skip
 
 
 def product(
@@ -129,9 +130,8 @@ def obd(
 
     Source: LeCun, Denker, Solla 1990, equations 5 to 9 (obd); Martens 2020, section 10.2 (sampled Gauss-Newton).
     """
-    held = taken(batches, None)
 
-    def compute(lent: Borrowed) -> tuple[Values, bool]:
+    def compute(lent: Borrowed, held: list[Batch]) -> tuple[Values, bool]:
         total, near = Values(), False
         for place, batch in enumerate(held):
             output = lent.output(batch.inputs)
@@ -145,8 +145,8 @@ def obd(
         halved = [None if t is None else t.div_(2) for t in times(lent.leaves, times(lent.leaves, total))]
         return halved, near
 
-    words = f"obd, {probes} probes, seed {seed}, {described(held, batch_norm)}"
-    return scored(model, batch_norm, dtype, words, compute, forward=forward)
+    words = f"obd, {probes} probes, seed {seed}"
+    return scored(model, batches, None, words, compute, batch_norm=batch_norm, dtype=dtype, forward=forward)
 
 
 def _push(output: Tensor, targets: Tensor, source: torch.Generator) -> Tensor:

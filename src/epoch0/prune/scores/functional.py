@@ -1,7 +1,7 @@
 """Borrow a model to score it: it runs on stand-ins of its weights and comes back as it was (Hayou et al. 2021, 2.2)."""
 
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,7 +13,7 @@ from torch.nn.modules.module import register_module_forward_pre_hook
 
 from epoch0.errors import InputError, first_line
 from epoch0.prune.masks.places import Place, standing
-from epoch0.prune.scores.batches import Batch, check_settings, examples
+from epoch0.prune.scores.batches import Batch, check_settings, examples, taken, told
 from epoch0.prune.scores.scores import Scores, scores_of
 from epoch0.tracing import operations
 from epoch0.tracing.call import Call, Forward, described, mapped
@@ -208,20 +208,17 @@ def _cast(tensor: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def scored(
-    model: nn.Module,
-    batch_norm: str,
-    dtype: torch.dtype | None,
-    method: str,
-    compute: Callable[[Borrowed], tuple[Values, bool]],
-    twice: bool = False,
-    forward: Forward | None = None,
-) -> Scores:
-    """The scores that a function computes on a borrowed model, in a precision that holds them."""
+    model: nn.Module, batches: Iterable[Any], loss: Loss | None, method: str,
+    compute: Callable[[Borrowed, list[Batch]], tuple[Values, bool]], *,
+    batch_norm: str, dtype: torch.dtype | None, forward: Forward | None, twice: bool = False,
+) -> Scores:  # fmt: skip
+    """The scores that a function computes on a borrowed model and batches, in a precision that holds them."""
+    held = taken(batches, loss)
     for chosen in (dtype, torch.float64):
         with borrowed(model, batch_norm, chosen, twice, forward) as lent:
-            values, near = compute(lent)
+            values, near = compute(lent, held)
             if dtype is None and near and lent.dtype != torch.float64:
                 continue
-            words = method.format(dtype=str(lent.dtype).removeprefix("torch."))
+            words = f"{method}, {told(held, batch_norm)}, {str(lent.dtype).removeprefix('torch.')}"
             return scores_of(lent.weights, lent.used(values), words)
     raise AssertionError("float64 is the last that is tried")

@@ -51,9 +51,8 @@ class Scores(dict[str, Tensor], Result):
         if not self:
             raise InputError("there are no scores; give at least one weight's.")
         for name, score in self.items():
-            if not isinstance(score, Tensor) or score.dtype not in FLOATS or score.numel() == 0:
-                tensor = isinstance(score, Tensor)
-                what = f"{score.dtype}, shape {tuple(score.shape)}" if tensor else type(score).__name__
+            if score.dtype not in FLOATS or score.numel() == 0:
+                what = f"{score.dtype}, shape {tuple(score.shape)}"
                 raise InputError(f"the scores of '{name}' must be a floating-point tensor with entries, not {what}.")
             check_finite(f"the scores of '{name}'", score)
         for name, gone in (removed or {}).items():
@@ -154,12 +153,8 @@ def listed(*takes: str, rounds: int = 1) -> Callable[[Function], Function]:
 def scores_of(weights: Sequence[Place], values: Sequence[Tensor], method: str) -> Scores:
     """Scores of the weights of a model, with 0 for those that are already removed."""
     gone = {w.name: ~w.mask for w in weights if w.mask is not None}
-    found = {w.name: _without(value.detach(), gone.get(w.name)) for w, value in zip(weights, values, strict=True)}
-    return Scores(found, method, gone)
-
-
-def _without(score: Tensor, gone: Tensor | None) -> Tensor:
-    return score if gone is None else score.masked_fill(gone, 0.0)
+    found = {w.name: value.detach() for w, value in zip(weights, values, strict=True)}
+    return Scores(found | {name: found[name].masked_fill(removed, 0.0) for name, removed in gone.items()}, method, gone)
 
 
 @listed()

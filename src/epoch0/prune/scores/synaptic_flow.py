@@ -200,9 +200,7 @@ def synflow_rounds(
         if any(k < 0 or k > before for before, k in zip([len(flat), *steps], steps, strict=False)):
             raise InputError(f"kept={steps[:8]}: numbers of weights, falling, of the {len(flat)} that the model has.")
         parts = flat.split(sizes)
-        leaves = [part.view_as(leaf).detach() for part, leaf in zip(parts, lent.leaves, strict=True)]
-        for leaf in leaves:
-            leaf.requires_grad_()
+        leaves = [part.view_as(leaf).detach().requires_grad_() for part, leaf in zip(parts, lent.leaves, strict=True)]
         scores = torch.empty_like(flat)
         for number, k in enumerate(steps):
             tell(progress, number, len(steps))
