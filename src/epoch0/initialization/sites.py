@@ -64,6 +64,10 @@ class Site:
         grouped = values.view(self.groups, -1, *values.shape[1:])
         return grouped.transpose(1, 2) if "transpose" in self.op.name else grouped
 
+    def beside(self, bias: Tensor, dims: int) -> Tensor:
+        """A bias in the shape in which it is added to the output of the operation, which has so many dimensions."""
+        return bias.reshape(-1, *[1] * (dims - 2)) if self.op.kind == "convolution" else bias
+
     def responses(self, x: Tensor, weight: Tensor) -> Tensor:
         """What the operation gives for this input with these weights, without bias."""
         if self.op.name == "addmm":

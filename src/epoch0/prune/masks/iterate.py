@@ -12,8 +12,7 @@ from epoch0.errors import InputError
 from epoch0.prune.masks.apply import apply
 from epoch0.prune.masks.keep import LAYERS, SCOPES, select, warn_if_few
 from epoch0.prune.masks.masks import Masks
-from epoch0.prune.scores.batches import Progress, tell
-from epoch0.prune.scores.scores import Scores
+from epoch0.prune.scores.scores import Progress, Scores, tell
 from epoch0.prune.scores.synaptic_flow import synflow, synflow_rounds
 from epoch0.tracing.guard import bare
 

@@ -9,9 +9,8 @@ from torch import Tensor, nn
 
 from epoch0.arguments import BatchNorm, Size, Sparsity
 from epoch0.prune.masks.keep import largest
-from epoch0.prune.scores.batches import Batch, Progress, tell
-from epoch0.prune.scores.functional import Borrowed, Values, near_the_end, scored, times
-from epoch0.prune.scores.scores import Scores, listed
+from epoch0.prune.scores.functional import Batch, Borrowed, Values, near_the_end, scored, times
+from epoch0.prune.scores.scores import Progress, Scores, listed, tell
 from epoch0.tracing.call import Forward
 from epoch0.tracing.loss import Loss
 

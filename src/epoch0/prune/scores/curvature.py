@@ -7,8 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from epoch0.arguments import BatchNorm, Positive, Seed, Size
-from epoch0.prune.scores.batches import Batch, examples
-from epoch0.prune.scores.functional import Borrowed, Values, added, near_the_end, scored, times
+from epoch0.prune.scores.functional import Batch, Borrowed, Values, added, examples, near_the_end, scored, times
 from epoch0.prune.scores.scores import Scores, listed
 from epoch0.seeds import generator
 from epoch0.tracing.call import Forward

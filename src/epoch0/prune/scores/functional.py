@@ -1,10 +1,10 @@
-"""Borrow a model to score it: it runs on stand-ins of its weights and comes back as it was (Hayou et al. 2021, 2.2)."""
+"""The batches and the model that scores are computed with; the model comes back as it was (Hayou et al. 2021, 2.2)."""
 
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -13,15 +13,84 @@ from torch.nn.modules.module import register_module_forward_pre_hook
 
 from epoch0.errors import InputError, first_line
 from epoch0.prune.masks.places import Place, standing
-from epoch0.prune.scores.batches import Batch, check_settings, examples, taken, told
-from epoch0.prune.scores.scores import Scores, scores_of
+from epoch0.prune.scores.scores import Scores, check_settings, scores_of
 from epoch0.tracing import operations
-from epoch0.tracing.call import Call, Forward, described, mapped
-from epoch0.tracing.guard import bare, same_noise, unchanged
-from epoch0.tracing.loss import Loss, scalar_loss
+from epoch0.tracing.call import LABELS, Call, Forward, check_tensors, described, examples_in, mapped, parts
+from epoch0.tracing.guard import bare, same_noise, streams_kept, unchanged
+from epoch0.tracing.loss import Loss, check_targets, scalar_loss
 
 Values = list[Tensor | None]
 """A tensor for each weight; None where nothing depends on it."""
+
+MOST = 10**4  # batches: an iterable may have no end
+
+
+class Batch(NamedTuple):
+    """Inputs, as the model is called with them, their targets (None: labels are among the inputs), and how many."""
+
+    inputs: Any
+    targets: Any
+    examples: int
+
+
+@streams_kept()
+def taken(batches: Iterable[Any], loss: Loss | None) -> list[Batch]:
+    """The batches as pairs (inputs, targets); one bare pair of tensors is a list of one batch.
+
+    What a loader draws from torch's global stream on the way is given back.
+
+    >>> len(taken([(torch.zeros(8, 3), torch.zeros(8, dtype=torch.long))] * 5, None))
+    5
+    """
+    pair = isinstance(batches, tuple) and len(batches) == 2 and all(isinstance(part, Tensor) for part in batches)
+    if pair or _labelled(batches):
+        batches = [batches]
+    loops = hasattr(batches, "__iter__") or hasattr(batches, "__getitem__")
+    if isinstance(batches, Tensor | dict | str) or not loops:
+        raise InputError(
+            f"batches must be pairs (inputs, targets), not a {type(batches).__name__}; give [(inputs, targets)]."
+        )
+    found = []
+    for place, batch in enumerate(batches):
+        both = (batch, None) if _labelled(batch) else batch
+        if not isinstance(both, tuple | list) or len(both) != 2 or not (tensors := parts(both[0])):
+            kinds = ", ".join(type(part).__name__ for part in both) if isinstance(both, tuple | list) else ""
+            what = f"{type(both).__name__} of ({kinds})" if kinds else type(both).__name__
+            raise InputError(
+                f"batch {place} is a {what}; each must be a pair (inputs, targets), inputs what the model is called "
+                "with, or a mapping with labels."
+            )
+        x, targets = both
+        if targets is None and not _labelled(x):
+            raise InputError(f"batch {place} has no targets; the loss needs them.")
+        try:
+            check_tensors(x, tensors)
+            count = examples_in(x, targets, tensors)
+            check_targets(len(x) if isinstance(x, Tensor) else None, targets, loss)
+        except InputError as problem:
+            raise InputError(f"batch {place}: {problem}") from problem
+        if place == MOST:
+            raise InputError(f"there are more than {MOST:,} batches, and all are kept meanwhile; give fewer.")
+        found.append(Batch(mapped(x, _usable), mapped(targets, _usable), count))
+    if not found:
+        raise InputError("there are no batches: the iterable is empty (or was used up by an earlier loop).")
+    return found
+
+
+def examples(batches: Sequence[Batch]) -> int:
+    """How many examples the batches have together."""
+    return sum(batch.examples for batch in batches)
+
+
+def _labelled(batch: Any) -> bool:
+    return isinstance(batch, Mapping) and any(batch.get(key) is not None for key in LABELS)
+
+
+def _usable(tensor: Tensor) -> Tensor:
+    if not tensor.is_inference():
+        return tensor.detach()
+    with torch.inference_mode(False):
+        return tensor.clone()  # which gradients can be taken with
 
 
 @contextmanager
@@ -219,6 +288,7 @@ def scored(
             values, near = compute(lent, held)
             if dtype is None and near and lent.dtype != torch.float64:
                 continue
-            words = f"{method}, {told(held, batch_norm)}, {str(lent.dtype).removeprefix('torch.')}"
+            words = f"{method}, {len(held)} batch{'es' if len(held) > 1 else ''}, {examples(held)} examples"
+            words += f", batch norm {batch_norm}, {str(lent.dtype).removeprefix('torch.')}"
             return scores_of(lent.weights, lent.used(values), words)
     raise AssertionError("float64 is the last that is tried")

@@ -12,9 +12,9 @@ from epoch0.arguments import Seed, checked
 from epoch0.errors import InputError, check_finite
 from epoch0.initialization.files import check_path, impossible, load_tensors, save_tensors
 from epoch0.prune.masks.places import Place, standing
-from epoch0.prune.scores.batches import check_settings
 from epoch0.results import Result, aligned
 from epoch0.seeds import generator
+from epoch0.tracing.guard import check_model
 
 LAYOUT = "epoch0 scores 1"
 _REMOVED = "removed/"  # before names in a file; no parameter's name has a slash
@@ -148,6 +148,29 @@ def listed(*takes: str, rounds: int = 1) -> Callable[[Function], Function]:
         return found
 
     return into
+
+
+Progress = Callable[[float, str], None]
+"""What is told of long work: the part that is done, from 0 to 1, and what comes next."""
+
+
+def check_settings(model: nn.Module, dtype: torch.dtype | None) -> None:
+    """Refuse a model or settings that scores cannot be computed with."""
+    if dtype not in (None, torch.float32, torch.float64):
+        raise InputError(f"dtype={dtype}: scores are computed in torch.float32 or torch.float64.")
+    for name, parameter in model.named_parameters():
+        if parameter.dtype in (torch.float16, torch.bfloat16):
+            raise InputError(
+                f"'{name}' is {parameter.dtype}, in which gradients underflow and many weights are equal; score "
+                "copy.deepcopy(model).float(): masks from its scores fit this model too."
+            )
+    check_model(model)
+
+
+def tell(progress: Progress | None, done: int, rounds: int) -> None:
+    """So many rounds are done, and another begins."""
+    if progress is not None:
+        progress(done / rounds, f"round {done + 1} of {rounds}")
 
 
 def scores_of(weights: Sequence[Place], values: Sequence[Tensor], method: str) -> Scores:

@@ -17,9 +17,8 @@ from torch import Tensor, nn
 
 from epoch0.errors import InputError, is_count
 from epoch0.prune.masks.keep import best
-from epoch0.prune.scores.batches import Progress, tell
 from epoch0.prune.scores.functional import Borrowed, borrowed, times
-from epoch0.prune.scores.scores import Scores, listed, scores_of
+from epoch0.prune.scores.scores import Progress, Scores, listed, scores_of, tell
 from epoch0.tracing import operations
 
 LARGEST = 64
