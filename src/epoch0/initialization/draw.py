@@ -19,7 +19,7 @@ from functools import lru_cache, partial
 import numpy as np
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from epoch0.activations import Activation
 from epoch0.errors import InputError
@@ -87,9 +87,8 @@ def _fresh(step: Step, weights: str, source: torch.Generator) -> Tensor:
 
 def orthogonal(rows: int, columns: int, source: torch.Generator) -> Tensor:
     """Orthonormal rows, or columns where there are more rows than columns; uniformly distributed."""
-    gaussian = torch.randn(max(rows, columns), min(rows, columns), generator=source, dtype=torch.float64)
-    q, r = torch.linalg.qr(gaussian)
-    q = torch.as_tensor(q * r.diagonal().sign())
+    q = torch.empty(max(rows, columns), min(rows, columns), dtype=torch.float64)
+    nn.init.orthogonal_(q, generator=source)
     return q if rows >= columns else q.T
 
 

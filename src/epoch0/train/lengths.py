@@ -155,7 +155,7 @@ class TrajectoryLengths(Result):
             scale = ScalarMappable(BoundaryNorm(range(count + 1), count), ListedColormap(colours))
             side = picture.colorbar(scale, ax=axes, label="training step", pad=0.02)
             some = np.unique(np.linspace(0, count - 1, min(9, count)).round().astype(int))
-            side.set_ticks(some + 0.5, labels=[str(self.steps[place]) for place in some])
+            side.set_ticks((some + 0.5).tolist(), labels=[str(self.steps[place]) for place in some])
             side.minorticks_off()
             statistics = {"eval": "running statistics", "batch": "statistics of the trajectory's points"}
             about = f"one network, {self.points} tangents along one curve; bars: two standard errors over the curve"

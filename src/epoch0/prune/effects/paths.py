@@ -14,7 +14,6 @@ from epoch0.errors import InputError
 from epoch0.prune.effects.reach import Reach
 from epoch0.prune.masks.apply import check_masks
 from epoch0.prune.masks.masks import Masks
-from epoch0.prune.masks.places import places
 from epoch0.results import Result, aligned, first_names
 from epoch0.tracing.guard import bare, unchanged
 from epoch0.tracing.operations import tensors_in
@@ -48,8 +47,7 @@ def on_paths(model: nn.Module, masks: Mapping[str, Tensor], x: Tensor | tuple[in
     Source: Vysogorets & Kempe 2023, effective sparsity.
     """
     model = bare(model)
-    check_masks(model, masks)
-    where = places(model)
+    where = check_masks(model, masks)
     homes = {id(where[name][0].parameter): name for name in masks}
     prepare_forward_derivatives()
     with unchanged(model), forward_ad.dual_level():

@@ -48,8 +48,7 @@ def apply(model: Model, masks: Mapping[str, Tensor]) -> Model:
     Source: Hayou et al. 2021, section 2.1.
     """
     masks = masks if isinstance(masks, Masks) else Masks(masks)
-    check_masks(model, masks)
-    where = places(model)
+    where = check_masks(model, masks)
     for name in masks:
         for place in where[name]:
             if place.by_torch:
@@ -125,8 +124,7 @@ def to_torch_prune(masks: Masks, model: Model) -> Model:
         InputError: if the masks are another model's, a weight has another parametrization, or it is read without its
             module being called, where torch would never compute it from its mask again. Nothing was changed then.
     """
-    check_masks(model, masks)
-    where = {name: row for name, row in places(model).items() if name in masks}
+    where = check_masks(model, masks)
     unseen = {id(module.out_proj) for module in model.modules() if isinstance(module, nn.MultiheadAttention)}
     for name in masks:
         for place in where[name]:
@@ -174,20 +172,20 @@ def masks_of(model: nn.Module) -> Masks:
     return Masks._own(found)
 
 
-def check_masks(model: nn.Module, masks: Mapping[str, Tensor]) -> None:
-    """Refuse masks that are not of this model, with the first difference."""
-    known = {name: where[0] for name, where in places(model).items()}
-    wrong = []
+def check_masks(model: nn.Module, masks: Mapping[str, Tensor]) -> dict[str, list[Place]]:
+    """The places of a model, if the masks are of it; else they are refused with the first differences."""
+    known, wrong = places(model), []
     for name, mask in masks.items():
-        if name in known and isinstance(known[name].parameter, nn.UninitializedParameter):
+        if name in known and isinstance(known[name][0].parameter, nn.UninitializedParameter):
             raise InputError(f"'{name}' is lazy and has no shape yet; call the model once on a batch first.")
         if name not in known:
             wrong.append(f"it has no weight '{name}'.{suggest(name, known)}".removesuffix("."))
-        elif (shape := _shape(known[name])) != mask.shape:
+        elif (shape := _shape(known[name][0])) != mask.shape:
             wrong.append(f"'{name}' is {tuple(shape)}, its mask {tuple(mask.shape)}")
     if wrong:
         what = first_names(wrong, 3, "; ")
         raise InputError(f"these masks are of another model than this {type(bare(model)).__name__}: {what}.")
+    return known
 
 
 def _shape(place: Place) -> torch.Size:

@@ -62,8 +62,6 @@ class Absolute(operations.Calls):
                 "SynFlow sends an input of ones through the model, and its embedding looks tokens up: there is no flow "
                 "through numbers of tokens. Score it by snip, grasp or magnitude, or score what is behind it."
             )
-        if not self._known:
-            return operations.measured(func, name, args, kwargs, "eval")
         return self._other(func, name, args, kwargs)
 
     def _norm(self, given: dict[str, Any]) -> Tensor:
