@@ -411,7 +411,6 @@ ARGUMENTS: dict[str, tuple[Callable[[nn.Module, Batch], object], str]] = {
     "no shape": (lambda net, b: synflow(net, ()), r"x=\(\): give the shape"),
     "shape 0": (lambda net, b: synflow(net, (3, 0)), r"x=\(3, 0\): give the shape"),
     "another shape": (lambda net, b: synflow(net, (7,)), r"the model fails on inputs of shape \(1, 7\)"),
-    "rising": (lambda net, b: synflow_rounds(net, (6,), [10, 20]), "numbers of weights, falling"),
 }
 
 

@@ -251,8 +251,11 @@ class _Run:
                 self._measure(final=self.total == 0)
             if progress.stopped is None and progress.step < self.total:
                 self._steps()
-        if progress.stopped != "diverged" and not _finite(self.model):
-            progress.stopped = "diverged"
+        if isinstance(self.model, Stacked):  # of a stack one network may be lost without the others
+            lost = bool(self.model.diverged.all())
+        else:
+            lost = not all(bool(parameter.isfinite().all()) for parameter in self.model.parameters())
+        progress.stopped = "diverged" if lost else progress.stopped
         self.group.share_buffers(self.model)
         self._write()
 
@@ -485,12 +488,6 @@ def _clip(model: nn.Module, largest: float) -> None:
     factors = (largest / (norms + 1e-6)).clamp(max=1.0)  # as torch does it
     for gradient in gradients:
         gradient.mul_(factors.reshape(-1, *[1] * (gradient.dim() - 1)))
-
-
-def _finite(model: nn.Module) -> bool:
-    if isinstance(model, Stacked):  # of a stack one network may be lost without the others
-        return not bool(model.diverged.all())
-    return all(bool(parameter.isfinite().all()) for parameter in model.parameters())
 
 
 def _by_class(loss: Any) -> bool:

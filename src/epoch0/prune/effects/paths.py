@@ -79,11 +79,9 @@ def on_paths(model: nn.Module, masks: Mapping[str, Tensor], x: Tensor | tuple[in
         outputs = [out for out in tensors_in(nest) if out.is_floating_point() and out.requires_grad]
         ones = [torch.ones_like(out) for out in outputs]
     gradients = torch.autograd.grad(outputs, list(seen.values()), ones, allow_unused=True) if outputs else ()
-    reached = {name: gradient > 0 for name, gradient in zip(seen, gradients, strict=False) if gradient is not None}
-    return Masks._own({
-        name: mask & reached[name].to(mask.device) if name in reached else torch.zeros_like(mask)
-        for name, mask in masks.items()
-    })  # fmt: skip
+    pairs = zip(seen, gradients, strict=False)
+    reached = {name: masks[name] & (g > 0).to(masks[name].device) for name, g in pairs if g is not None}
+    return Masks._own({name: torch.zeros_like(mask) for name, mask in masks.items()} | reached)
 
 
 def _start(x: Tensor | tuple[int, ...], device: torch.device) -> Tensor:

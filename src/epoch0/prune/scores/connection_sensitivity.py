@@ -61,7 +61,7 @@ def snip(
         near = near_the_end(gradients)
         return sensitivity(lent.leaves, gradients), near
 
-    return scored(model, batches, loss, "snip", compute, batch_norm=batch_norm, dtype=dtype, forward=forward)
+    return scored(model, batches, loss, "snip", compute, batch_norm, dtype, forward)
 
 
 def sensitivity(weights: Sequence[Tensor], gradients: Sequence[Tensor | None]) -> Values:
@@ -134,7 +134,7 @@ def force(
         return values, near
 
     words = f"{'force' if revive else 'iterative snip'}, {steps} steps to {sparsity:.6g}"
-    scores = scored(model, batches, loss, words, compute, batch_norm=batch_norm, dtype=dtype, forward=forward)
+    scores = scored(model, batches, loss, words, compute, batch_norm, dtype, forward)
     return Scores(scores, scores.method, removed)
 
 

@@ -64,10 +64,8 @@ def grasp(
         near = near or near_the_end([p for p in products if p is not None and bool(p.any())])
         return times(lent.leaves, products), near
 
-    return scored(
-        model, batches, loss, f"grasp, temperature {temperature:g}", compute,
-        batch_norm=batch_norm, dtype=dtype, forward=forward, twice=True,
-    )  # fmt: skip
+    words = f"grasp, temperature {temperature:g}"
+    return scored(model, batches, loss, words, compute, batch_norm, dtype, forward, twice=True)
 
 
 def product(
@@ -145,7 +143,7 @@ def obd(
         return halved, near
 
     words = f"obd, {probes} probes, seed {seed}"
-    return scored(model, batches, None, words, compute, batch_norm=batch_norm, dtype=dtype, forward=forward)
+    return scored(model, batches, None, words, compute, batch_norm, dtype, forward)
 
 
 def _push(output: Tensor, targets: Tensor, source: torch.Generator) -> Tensor:

@@ -277,10 +277,16 @@ def _cast(tensor: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def scored(
-    model: nn.Module, batches: Iterable[Any], loss: Loss | None, method: str,
-    compute: Callable[[Borrowed, list[Batch]], tuple[Values, bool]], *,
-    batch_norm: str, dtype: torch.dtype | None, forward: Forward | None, twice: bool = False,
-) -> Scores:  # fmt: skip
+    model: nn.Module,
+    batches: Iterable[Any],
+    loss: Loss | None,
+    method: str,
+    compute: Callable[[Borrowed, list[Batch]], tuple[Values, bool]],
+    batch_norm: str,
+    dtype: torch.dtype | None,
+    forward: Forward | None,
+    twice: bool = False,
+) -> Scores:
     """The scores that a function computes on a borrowed model and batches, in a precision that holds them."""
     held = taken(batches, loss)
     for chosen in (dtype, torch.float64):

@@ -1,9 +1,8 @@
 """Scores of weights: a dict of tensors that is shown and saved; magnitude and chance (Hayou et al. 2021)."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -115,23 +114,14 @@ class Scores(dict[str, Tensor], Result):
         return cls(scores, words["method"], removed)
 
 
-@dataclass(frozen=True)
-class Listed:
+class Listed(NamedTuple):
     """A score as the table has it."""
 
     function: Callable[..., Scores]
-    takes: tuple[str, ...]  # beside the model: of batches, batch_norm, x (a shape), seed, sparsity, steps, progress
-    rounds: int  # of scores that its authors repeat
-
-    @property
-    def needs_targets(self) -> bool:
-        """Whether it looks at the loss."""
-        return "batches" in self.takes
-
-    @property
-    def has_own_rounds(self) -> bool:
-        """Whether one call does all rounds."""
-        return "steps" in self.takes
+    #: beside the model: of batches (it looks at the loss), batch_norm, x (a shape), seed, sparsity, progress, steps (one
+    #: call does all rounds)
+    takes: tuple[str, ...]
+    rounds: int  #: of scores that its authors repeat
 
 
 TABLE: dict[str, Listed] = {}

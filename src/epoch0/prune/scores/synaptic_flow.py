@@ -193,14 +193,11 @@ def synflow_rounds(
         flat = torch.cat([leaf.flatten() for leaf in lent.leaves])
         sizes = [leaf.numel() for leaf in lent.leaves]
         places = torch.cat([mask.flatten() for mask in lent.kept]).nonzero().squeeze(1)
-        steps = [int(k) for k in kept]
-        if any(k < 0 or k > before for before, k in zip([len(flat), *steps], steps, strict=False)):
-            raise InputError(f"kept={steps[:8]}: numbers of weights, falling, of the {len(flat)} that the model has.")
         parts = flat.split(sizes)
         leaves = [part.view_as(leaf).detach().requires_grad_() for part, leaf in zip(parts, lent.leaves, strict=True)]
         scores = torch.empty_like(flat)
-        for number, k in enumerate(steps):
-            tell(progress, number, len(steps))
+        for number, k in enumerate(kept):
+            tell(progress, number, len(kept))
             if k >= len(places):
                 continue
             with torch.enable_grad():
