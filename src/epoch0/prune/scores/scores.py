@@ -118,8 +118,8 @@ class Listed(NamedTuple):
     """A score as the table has it."""
 
     function: Callable[..., Scores]
-    #: beside the model: of batches (it looks at the loss), batch_norm, x (a shape), seed, sparsity, progress, steps (one
-    #: call does all rounds)
+    #: beside the model: of batches (it looks at the loss), batch_norm, x (a shape), seed, sparsity, progress, and steps
+    #: (one call does all rounds)
     takes: tuple[str, ...]
     rounds: int  #: of scores that its authors repeat
 
