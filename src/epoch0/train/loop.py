@@ -171,10 +171,8 @@ def train(
             f"a training step with batch_size={batch_size} does not fit into the memory of {group.device} "
             f"({_short(problem)}) Take a smaller batch, precision='bfloat16', or a device with more memory."
         ) from problem
-    return Training(
-        model, tuple(state.history), state.step, state.stopped or "steps", doing.seconds,
-        str(group.device), used,
-    )  # fmt: skip
+    history, why = tuple(state.history), state.stopped or "steps"
+    return Training(model, history, state.step, why, doing.seconds, str(group.device), used)
 
 
 @contextmanager

@@ -265,10 +265,7 @@ def rescale(
     Source: Hayou et al. 2021, equation 7, Proposition 1, Algorithm 1; THEORY section 4.
     """
     check_model(model)
-    remarks = []
-    if x is None:
-        x = gaussian_input(model, seed)
-        remarks.append(f"no input was given: Gaussian numbers of unit variance, shape {tuple(x.shape)}")
+    x, remarks = (x, []) if x is not None else gaussian_input(model, seed)
     with ExitStack() as after:
         # a transformer layer is to compute the same with and without gradients: it has a short cut for those without
         after.callback(torch.backends.mha.set_fastpath_enabled, torch.backends.mha.get_fastpath_enabled())

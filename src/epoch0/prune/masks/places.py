@@ -193,7 +193,9 @@ def _weights_of(path: str, module: nn.Module) -> list[Place]:
             seen.append(Place(start + stored, module, stored, parameter))
         else:
             seen.append(Place(start + attribute, module, attribute, parameter, mask != 0, by_torch=True))
-    return sorted(seen, key=lambda place: _rank(module, place))
+    rank = {name: number for number, name in enumerate(parameter_order(module))}
+    # torch moves what it masks to the end; a weight comes before the bias
+    return sorted(seen, key=lambda place: -1 if place.by_torch else rank.get(place.attribute, 0))
 
 
 def parameter_order(module: nn.Module) -> tuple[str, ...]:
@@ -204,10 +206,3 @@ def parameter_order(module: nn.Module) -> tuple[str, ...]:
                 if isinstance(step, Masked):
                     return step.order
     return tuple(module._parameters)
-
-
-def _rank(module: nn.Module, place: Place) -> int:
-    if place.by_torch:  # torch moves it to the end; a weight comes before the bias
-        return -1
-    order = parameter_order(module)
-    return order.index(place.attribute) if place.attribute in order else 0
