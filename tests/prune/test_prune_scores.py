@@ -17,8 +17,7 @@ from epoch0.prune.masks.apply import apply
 from epoch0.prune.masks.keep import best, keep
 from epoch0.prune.masks.masks import Masks
 from epoch0.prune.masks.places import prunable, standing
-from epoch0.prune.scores.connection_sensitivity import force, snip
-from epoch0.prune.scores.curvature import grasp, obd
+from epoch0.prune.scores.gradients import force, grasp, obd, snip
 from epoch0.prune.scores.scores import Scores, magnitude, random
 from epoch0.prune.scores.synaptic_flow import synflow, synflow_rounds
 from measured_models import BasicBlock

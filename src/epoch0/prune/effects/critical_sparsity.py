@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from epoch0.arguments import BatchNorm, Share, Sparsity, checked
 from epoch0.errors import InputError, check_finite
 from epoch0.prune.masks.keep import check_order
-from epoch0.prune.scores.connection_sensitivity import snip
+from epoch0.prune.scores.gradients import snip
 from epoch0.results import Shown
 from epoch0.theory.pruning.prediction import Layers, PredictedDensity, predict
 from epoch0.theory.pruning.score_law import ScoreLaw, law_of_moments

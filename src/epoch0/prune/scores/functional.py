@@ -34,6 +34,7 @@ class Batch(NamedTuple):
 
 
 @streams_kept()
+@torch.inference_mode(False)  # in which gradients can be taken with what is cloned
 def taken(batches: Iterable[Any], loss: Loss | None) -> list[Batch]:
     """The batches as pairs (inputs, targets); one bare pair of tensors is a list of one batch.
 
@@ -45,8 +46,7 @@ def taken(batches: Iterable[Any], loss: Loss | None) -> list[Batch]:
     pair = isinstance(batches, tuple) and len(batches) == 2 and all(isinstance(part, Tensor) for part in batches)
     if pair or _labelled(batches):
         batches = [batches]
-    loops = hasattr(batches, "__iter__") or hasattr(batches, "__getitem__")
-    if isinstance(batches, Tensor | dict | str) or not loops:
+    if isinstance(batches, Tensor | dict):
         raise InputError(
             f"batches must be pairs (inputs, targets), not a {type(batches).__name__}; give [(inputs, targets)]."
         )
@@ -87,10 +87,7 @@ def _labelled(batch: Any) -> bool:
 
 
 def _usable(tensor: Tensor) -> Tensor:
-    if not tensor.is_inference():
-        return tensor.detach()
-    with torch.inference_mode(False):
-        return tensor.clone()  # which gradients can be taken with
+    return (tensor.clone() if tensor.is_inference() else tensor).detach()
 
 
 @contextmanager
@@ -272,8 +269,7 @@ def borrowed(
 
 
 def _cast(tensor: Tensor, dtype: torch.dtype) -> Tensor:
-    tensor = tensor.clone() if tensor.is_inference() else tensor
-    return tensor.detach().to(dtype) if tensor.is_floating_point() else tensor.detach()
+    return _usable(tensor).to(dtype if tensor.is_floating_point() else tensor.dtype)
 
 
 def scored(
