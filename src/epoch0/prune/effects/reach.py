@@ -93,8 +93,8 @@ def _product(call: _Call, given: Kwargs) -> Tensor:
 
 def _weighted(call: _Call, given: Kwargs) -> Any:
     if call.name == "einsum":
-        equation, *tensors = call.args
-        tensors = tensors[0] if len(tensors) == 1 and isinstance(tensors[0], list | tuple) else tensors
+        equation, *given_ones = call.args
+        tensors = given_ones[0] if isinstance(given_ones[0], list | tuple) else given_ones
         if len(tensors) == 1:
             return torch.einsum(equation, *tensors)
         if len(tensors) != 2:
@@ -278,7 +278,8 @@ class Reach(Calls):
         if not any(map(followed, tensors_in((args, kwargs)))):
             return func(*args, **kwargs)
         call = _Call(func, name, map_tensors(args, _without_sign), map_tensors(kwargs, _without_sign))
-        x, rule = call.args[0] if call.args else None, RULES.get(known.kind)
+        x: Any = call.args[0] if call.args else None
+        rule = RULES.get(known.kind)
         if own in _NUMBER_ABOVE:
             result = _tidied(x + 1.0)
         elif rule is None or (rule is _function and known.zero is None):
