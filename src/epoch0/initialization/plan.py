@@ -273,10 +273,9 @@ def stretch(tape: Tape, trail: tuple[Op, ...], profile: Tensor | None = None) ->
     ratios = _ratios(squares)
     if len(ratios) < len(trail):
         ratios += _ratios(_of_noise(tape, trail, profile))[len(ratios) :]
-    means = [is_average(op) for op in trail]
-    parts = ([ratio for ratio, one in zip(ratios, means, strict=True) if one == mean] for mean in (True, False))
-    averages, rest = (math.prod(part, start=1.0) for part in parts)
-    return averages, rest
+    pairs = list(zip(ratios, trail, strict=True))
+    averages = math.prod((ratio for ratio, op in pairs if is_average(op)), start=1.0)
+    return averages, math.prod((ratio for ratio, op in pairs if not is_average(op)), start=1.0)
 
 
 def _ratios(squares: list[float]) -> list[float]:

@@ -277,19 +277,15 @@ def rescale(
             raise InputError(f"no masked weight can be rescaled{': ' + reasons if reasons else ''}. Prune first.")
         for each in found:
             each.target = _target(each, record, weight_std)
-        sums = {each.name: by_row(each.site, each.site.used().double().square()) for each in found}
-        if method == "measured":
-            measured = _Pass(record, found, follows).run()
-            factors = {name: torch.full_like(sums[name], factor) for name, factor in measured.items()}
-        else:
-            factors = {each.name: _factors(each, sums[each.name], method) for each in found}
+        measured = _Pass(record, found, follows).run() if method == "measured" else {}
         values, rows = {}, []
         for each in found:
-            factor = factors[each.name]
+            sums = by_row(each.site, each.site.used().double().square())
+            factors = torch.full_like(sums, measured[each.name]) if measured else _factors(each, sums, method)
             units = each.site.by_unit(each.site.view)  # shares the memory of the parameter
-            units.mul_(factor.reshape(*units.shape[:2], *[1] * (units.dim() - 2)).to(units.dtype))
+            units.mul_(factors.reshape(*units.shape[:2], *[1] * (units.dim() - 2)).to(units.dtype))
             values[each.site.name] = each.site.parameter.detach().clone()
-            rows.append(_row(each, sums[each.name], factor))
+            rows.append(_row(each, sums, factors))
         if method != "measured":
             remarks += _off_the_edge(record, found, follows, method)
         if any(layer.kind == "residual block" for layer in layers(record)):
@@ -297,8 +293,7 @@ def rescale(
                 "residual networks stay on the edge of chaos when they are pruned (Proposition 3): "
                 "they train without rescaling too"
             )
-        bare_model = record.model
-    write_parameters(bare_model, values)
+    write_parameters(record.model, values)
     return Rescaling(tuple(rows), untouched, method, tuple(remarks))
 
 
