@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from epoch0.arguments import Size, Sparsity, Whole, checked
 from epoch0.errors import InputError
 from epoch0.prune.masks.apply import apply
-from epoch0.prune.masks.keep import LAYERS, SCOPES, select, warn_if_few
+from epoch0.prune.masks.keep import LAYERS, SCOPES, select, warned
 from epoch0.prune.masks.masks import Masks
 from epoch0.prune.scores.scores import Progress, Scores, tell
 from epoch0.prune.scores.synaptic_flow import synflow, synflow_rounds
@@ -64,11 +64,8 @@ def iterate(
         scores = synflow(model, **given)
         select(scores, sparsity)  # refuses what no round could reach
         kept = [scores.weights - round(share * scores.weights) for share in _plan(scores, sparsity, steps, schedule)]
-        found = Masks(synflow_rounds(model, kept=kept, progress=progress, **given))
-    else:
-        found = _rounds(model, score, sparsity, steps, schedule, scope, floor, layers, progress)
-    warn_if_few(found, sparsity)
-    return found
+        return warned(Masks(synflow_rounds(model, kept=kept, progress=progress, **given)), sparsity)
+    return warned(_rounds(model, score, sparsity, steps, schedule, scope, floor, layers, progress), sparsity)
 
 
 def scheduled(sparsity: float, steps: int, schedule: str, start: float = 0.0) -> list[float]:

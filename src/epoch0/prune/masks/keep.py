@@ -62,9 +62,7 @@ def keep(
 
     Source: Hayou et al. 2021, section 2.2; Evci et al. 2020, section 3, for ERK.
     """
-    found = select(scores, sparsity, scope=scope, floor=floor, layers=layers)
-    warn_if_few(found, sparsity)
-    return found
+    return warned(select(scores, sparsity, scope=scope, floor=floor, layers=layers), sparsity)
 
 
 def select(
@@ -102,7 +100,7 @@ def select(
     return Masks._own({name: largest({name: scores[name]}, counts[name], removed)[name] for name in scores})
 
 
-def warn_if_few(masks: Masks, sparsity: float) -> None:
+def warned(masks: Masks, sparsity: float) -> Masks:
     """Warn the caller's caller by name of layers that are empty because fewer weights than layers are left."""
     if (kept := masks.kept) < len(masks):
         warnings.warn(
@@ -111,6 +109,7 @@ def warn_if_few(masks: Masks, sparsity: float) -> None:
             PruningWarning,
             stacklevel=4,
         )
+    return masks
 
 
 def _keep_globally(

@@ -116,9 +116,10 @@ def force(
     def compute(lent: Borrowed, held: list[Batch]) -> tuple[Values, bool]:
         weights = [leaf.detach() for leaf in lent.leaves]
         kept = standing = dict(zip([w.name for w in lent.weights], lent.kept, strict=True))
-        near = False
-        for number, k in enumerate(_counts(sum(w.numel() for w in weights), sparsity, steps)):
-            tell(progress, number, steps)
+        total, near = sum(w.numel() for w in weights), False
+        last = max(total - round(sparsity * total), 1)
+        for number in range(1, steps + 1):
+            tell(progress, number - 1, steps)
             masked = [(w * m).requires_grad_() for w, m in zip(weights, kept.values(), strict=True)]
             gradients = replace(lent, leaves=masked).gradients(held, loss)
             near = near or near_the_end(gradients)
@@ -126,23 +127,18 @@ def force(
             pairs = list(zip(values, kept.items(), strict=True))
             if not revive:
                 values = [None if v is None else v.masked_fill_(~m, 0.0) for v, (_, m) in pairs]
-            if k is not None:
+            if number < steps:
                 scores = {name: torch.zeros(m.shape, device=m.device) if v is None else v for v, (name, m) in pairs}
                 allowed = standing if revive else kept
-                k = min(k, sum(int(mask.sum()) for mask in allowed.values()))
-                kept = largest(scores, k, {name: ~mask for name, mask in allowed.items()})
+                count = round(total ** (1 - number / steps) * last ** (number / steps))
+                count = min(count, sum(int(mask.sum()) for mask in allowed.values()))
+                kept = largest(scores, count, {name: ~mask for name, mask in allowed.items()})
         removed.update({name: ~mask for name, mask in (standing if revive else kept).items()})
         return values, near
 
     words = f"{'force' if revive else 'iterative snip'}, {steps} steps to {sparsity:.6g}"
     scores = scored(model, batches, loss, words, compute, batch_norm, dtype, forward)
     return Scores(scores, scores.method, removed)
-
-
-def _counts(total: int, sparsity: float, steps: int) -> list[int | None]:
-    """How many weights are kept after each round; None after the last, whose scores are the result."""
-    last = max(total - round(sparsity * total), 1)
-    return [*(round(total ** (1 - t / steps) * last ** (t / steps)) for t in range(1, steps)), None]
 
 
 @listed("batches", "batch_norm")
