@@ -173,11 +173,9 @@ class Pass:
 
     def run(self) -> None:
         """Find the scale of every step."""
+        starts = {step.start for step in self.plan.steps if step.start is not None}
         try:
-            self._run(
-                {s.start for s in self.plan.steps if s.start is not None}
-                | {norm.layer.input for norm in self.plan.norms}
-            )
+            self._run(starts | {norm.layer.input for norm in self.plan.norms})
         except NoForwardDerivative:
             self._run(set())
 
