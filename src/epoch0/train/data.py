@@ -62,7 +62,9 @@ class Pair:
 
     def to(self, device: torch.device) -> "Pair":
         """The same on a device."""
-        return replace(self, inputs=self.inputs.to(device), targets=self.targets.to(device))
+        moved = object.__new__(Pair)  # checked already
+        moved.__dict__.update(inputs=self.inputs.to(device), targets=self.targets.to(device))
+        return moved
 
     def batch(self, chosen: Tensor, seed: Seed = 0) -> tuple[Tensor, Tensor]:
         """These examples."""

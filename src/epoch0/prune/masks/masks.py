@@ -35,11 +35,9 @@ class Masks(Mapping[str, Tensor], Shown):
     keeps, ``~a`` what a drops; the names and shapes of both must be the same.
     """
 
-    def __init__(self, masks: Mapping[str, Any]) -> None:
+    def __init__(self, masks: Mapping[str, Tensor]) -> None:
         self._masks: dict[str, Tensor] = {}
         for name, mask in masks.items():
-            if not isinstance(mask, Tensor):
-                raise InputError(f"masks are bool tensors by name; {name!r} has a {type(mask).__name__}.")
             if mask.dtype != torch.bool:
                 raise InputError(f"the mask '{name}' is {mask.dtype}; True is kept, so mask != 0 makes a bool one.")
             self._masks[name] = mask.detach().clone()
