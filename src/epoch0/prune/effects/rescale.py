@@ -112,7 +112,8 @@ class MaskedLayer:
 
 def by_row(site: Site, values: Tensor) -> Tensor:
     """Sums of numbers, one a weight, over the weights into each unit: from (16, 3, 5, 5) of a convolution to (16,)."""
-    return site.by_unit(values).sum(tuple(range(2, values.dim() + 1))).flatten()
+    units = site.by_unit(values)
+    return units.sum(tuple(range(2, units.dim()))).flatten()
 
 
 def masked_sites(record: Tape, seed: int) -> tuple[list[MaskedLayer], dict[str, str], list[Follow]]:

@@ -219,13 +219,9 @@ def shared_out(total: int, weights: Sequence[float], low: Sequence[int], high: S
     exact = at(above)
     whole = np.clip(np.floor(exact + 1e-9), least, most).astype(np.int64)
     order = np.argsort(whole - exact, kind="stable")  # largest remainder first
-    step = 1 if whole.sum() < total else -1
-    while whole.sum() != total:  # one round, or a second one where bounds stop the first
-        for place in order if step > 0 else order[::-1]:
-            if whole.sum() == total:
-                break
-            if least[place] <= whole[place] + step <= most[place]:
-                whole[place] += step
+    while whole.sum() < total:  # one round, or a second one where bounds stop the first
+        for place in order:
+            whole[place] += int(whole.sum() < total and whole[place] < most[place])
     return [int(share) for share in whole]
 
 
