@@ -56,7 +56,6 @@ def apply(model: Model, masks: Mapping[str, Tensor]) -> Model:
                     f"'{name}' is pruned by torch.nn.utils.prune. masks_of(model) reads its mask: bake(model) first, "
                     "then apply that and yours; or put yours on with masks.to_torch_prune(model)."
                 )
-            _check_maskable(name, place)
     orders = {id(place.module): parameter_order(place.module) for name in masks for place in where[name]}
     with ExitStack() as undo:
         for name, mask in masks.items():
@@ -128,7 +127,6 @@ def to_torch_prune(masks: Masks, model: Model) -> Model:
     unseen = {id(module.out_proj) for module in model.modules() if isinstance(module, nn.MultiheadAttention)}
     for name in masks:
         for place in where[name]:
-            _check_maskable(name, place)
             if any(not isinstance(step, Masked) for step in parametrization(place.module, place.attribute) or ()):
                 raise InputError(f"'{name}' has a parametrization, and torch.nn.utils.prune masks plain weights only.")
             if id(place.module) in unseen:
@@ -176,11 +174,16 @@ def check_masks(model: nn.Module, masks: Mapping[str, Tensor]) -> dict[str, list
     """The places of a model, if the masks are of it; else they are refused with the first differences."""
     known, wrong = places(model), []
     for name, mask in masks.items():
-        if name in known and isinstance(known[name][0].parameter, nn.UninitializedParameter):
-            raise InputError(f"'{name}' is lazy and has no shape yet; call the model once on a batch first.")
         if name not in known:
             wrong.append(f"it has no weight '{name}'.{suggest(name, known)}".removesuffix("."))
-        elif (shape := _shape(known[name][0])) != mask.shape:
+            continue
+        if isinstance(known[name][0].parameter, nn.UninitializedParameter):
+            raise InputError(f"'{name}' is lazy and has no shape yet; call the model once on a batch first.")
+        if known[name][0].parameter.is_meta:
+            raise InputError(
+                f"'{name}' is on the meta device and has no values; move it with .to_empty and load weights."
+            )
+        if (shape := _shape(known[name][0])) != mask.shape:
             wrong.append(f"'{name}' is {tuple(shape)}, its mask {tuple(mask.shape)}")
     if wrong:
         what = first_names(wrong, 3, "; ")
@@ -191,11 +194,6 @@ def check_masks(model: nn.Module, masks: Mapping[str, Tensor]) -> dict[str, list
 def _shape(place: Place) -> torch.Size:
     row = parametrization(place.module, place.attribute)
     return place.parameter.shape if row is None or row.is_tensor else getattr(place.module, place.attribute).shape
-
-
-def _check_maskable(name: str, place: Place) -> None:
-    if place.parameter.is_meta:
-        raise InputError(f"'{name}' is on the meta device and has no values; move it with .to_empty and load weights.")
 
 
 def _remove(place: Place, step: Masked, *, baked: bool = False) -> None:
