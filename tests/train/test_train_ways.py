@@ -319,7 +319,7 @@ def test_what_the_first_batch_shows() -> None:
         train(two_layers(), (X, X[:, :2]), steps=1)
     with pytest.raises(InputError, match=r"the loss is a float"):
         train(two_layers(), (X, Y), steps=1, loss=lambda outputs, targets: 1.0)
-    with pytest.raises(InputError, match="data is a generator; give a tuple"):
+    with pytest.raises(InputError, match="data is a generator: give a tuple"):
         train(two_layers(), (pair for pair in [(X, Y)]), steps=1)
     with pytest.raises(InputError, match="the data have no batch"):
         train(two_layers(), [], steps=1)

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from epoch0.activations import Activation
+from epoch0.arguments import refuse
 from epoch0.errors import InputError, suggest
 from epoch0.initialization.follow import Follow
 from epoch0.seeds import generator
@@ -185,9 +186,7 @@ def apply_masks(sites: list[Site], masks: Mapping[str, Tensor] | None) -> None:
                 f"masks: {name!r} is no weight that can be set.{suggest(name, names)} Those are {', '.join(names)}."
             )
         if mask.dtype != torch.bool:
-            raise InputError(
-                f"masks[{name!r}] is {mask.dtype}; give a tensor of torch.bool, True where a weight is kept."
-            )
+            raise refuse(f"masks[{name!r}]", mask, "a tensor of torch.bool, True where a weight is kept")
     for site in sites:
         if site.name in masks:
             mask, shape = masks[site.name], tuple(site.parameter.shape)

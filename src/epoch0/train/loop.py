@@ -23,7 +23,7 @@ from torch.nn import functional as F
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
-from epoch0.arguments import Count, Positive, Seed, Whole, check_device, checked, refuse_lazy
+from epoch0.arguments import Count, Positive, Seed, Whole, check_device, checked, refuse, refuse_lazy
 from epoch0.errors import InputError, check_choice, first_line
 from epoch0.seeds import generator
 from epoch0.tracing.guard import draw_anew, refuse_closed, streams_kept
@@ -438,10 +438,8 @@ def _per_epoch(data: Any, batch_size: int) -> int:
         if not (hasattr(data, "__iter__") or hasattr(data, "__getitem__")):  # a loader's iterator would draw
             raise TypeError
     except TypeError as problem:
-        raise InputError(
-            f"data is a {type(data).__name__}; give a tuple (inputs, targets) of tensors, a DataLoader, or a list of "
-            "batches; it needs a length."
-        ) from problem
+        known = "a tuple (inputs, targets) of tensors, a DataLoader, or a list of batches; it needs a length"
+        raise refuse("data", data, known) from problem
     if count == 0:
         raise InputError("the data have no batch; give at least one.")
     return count

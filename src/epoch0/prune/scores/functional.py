@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.modules.module import register_module_forward_pre_hook
 
+from epoch0.arguments import refuse
 from epoch0.errors import InputError, first_line
 from epoch0.prune.masks.places import Place, standing
 from epoch0.prune.scores.scores import Scores, check_settings, scores_of
@@ -47,9 +48,7 @@ def taken(batches: Iterable[Any], loss: Loss | None) -> list[Batch]:
     if pair or _labelled(batches):
         batches = [batches]
     if isinstance(batches, Tensor | dict):
-        raise InputError(
-            f"batches must be pairs (inputs, targets), not a {type(batches).__name__}; give [(inputs, targets)]."
-        )
+        raise refuse("batches", batches, "pairs (inputs, targets), such as [(inputs, targets)]")
     found = []
     for place, batch in enumerate(batches):
         both = (batch, None) if _labelled(batch) else batch

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from epoch0.arguments import refuse
 from epoch0.errors import InputError, is_count
 from epoch0.prune.masks.keep import best
 from epoch0.prune.scores.functional import Borrowed, borrowed, times
@@ -223,8 +224,7 @@ def _positive(model: nn.Module, x: Tensor | tuple[int, ...], dtype: torch.dtype)
             "its embedding, with the shape of one of the embedding's outputs."
         )
     if not shape or not all(map(is_count, shape)):
-        what = f"a tensor of shape {tuple(x.shape)}" if isinstance(x, Tensor) else repr(x)
-        raise InputError(f"x={what}: give the shape of one example such as (3, 32, 32), or a batch (examples, ...).")
+        raise refuse("x", x, "the shape of one example such as (3, 32, 32), or a batch (examples, ...)")
     with borrowed(model, "eval", dtype) as lent:
         pairs = zip(lent.leaves, lent.kept, strict=True)
         leaves = [(leaf.detach() * mask).abs().requires_grad_() for leaf, mask in pairs]
