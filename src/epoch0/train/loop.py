@@ -12,7 +12,7 @@ import os
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -162,7 +162,16 @@ def train(
         checkpoint_every, checkpoint_minutes, run,
     )  # fmt: skip
     try:
-        with _in_train_mode(model, torchs, channels_last):
+        with ExitStack() as after:
+            for module in model.modules():
+                after.callback(setattr, module, "training", module.training)
+            after.callback(torchs.zero_grad)
+            # a step of torch's optimizers that is interrupted may have left it off
+            after.callback(torch.set_grad_enabled, torch.is_grad_enabled())
+            if channels_last:
+                after.callback(_lay_out, model, torchs, torch.contiguous_format)
+                _lay_out(model, torchs, torch.channels_last)
+            model.train()
             doing.go()
     except (RuntimeError, MemoryError) as problem:
         if not _lacks_memory(problem):
@@ -175,24 +184,12 @@ def train(
     return Training(model, history, state.step, why, doing.seconds, str(group.device), used)
 
 
-@contextmanager
-def _in_train_mode(model: nn.Module, torchs: Optimizer, channels_last: bool) -> Iterator[None]:
-    """Modes and layouts come back, also where training is interrupted; gradients are gone."""
-    grad, modes = torch.is_grad_enabled(), {module: module.training for module in model.modules()}
+def _lay_out(model: nn.Module, torchs: Optimizer, layout: torch.memory_format) -> None:
+    """Give what has the four dimensions of images that layout."""
     held = [*model.parameters(), *model.buffers(), *(part for own in torchs.state.values() for part in own.values())]
-    images = [tensor for tensor in held if isinstance(tensor, Tensor) and tensor.dim() == 4 and channels_last]
-    try:
-        for tensor in images:
-            tensor.data = tensor.data.contiguous(memory_format=torch.channels_last)
-        model.train()
-        yield
-    finally:
-        torch.set_grad_enabled(grad)  # a step of torch's optimizers that is interrupted may have left it off
-        torchs.zero_grad()
-        for tensor in images:
-            tensor.data = tensor.data.contiguous()
-        for module, mode in modes.items():
-            module.training = mode
+    for tensor in held:
+        if isinstance(tensor, Tensor) and tensor.dim() == 4:
+            tensor.data = tensor.data.contiguous(memory_format=layout)
 
 
 @checked

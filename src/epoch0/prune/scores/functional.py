@@ -2,7 +2,7 @@
 
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -87,29 +87,6 @@ def _labelled(batch: Any) -> bool:
 
 def _usable(tensor: Tensor) -> Tensor:
     return (tensor.clone() if tensor.is_inference() else tensor).detach()
-
-
-@contextmanager
-def only_forward(model: nn.Module, running: Sequence[object]) -> Iterator[None]:
-    """Refuse modules that run while nothing is in ``running``, as in a backward pass: on the model's own weights."""
-    modules = list(model.modules())
-    if any(hasattr(m, "_orig_mod") or getattr(m, "_compiled_call_impl", None) is not None for m in modules):
-        yield  # compiled parts are traced without such hooks, and torch warns of them
-        return
-    mine = {id(module) for module in modules}
-
-    def refuse(module: nn.Module, inputs: object) -> None:
-        if id(module) in mine and not running:
-            raise InputError(
-                f"the model runs its {type(module).__name__} again in the backward pass (activation checkpointing), "
-                "where it cannot be scored; switch that off for the scores."
-            )
-
-    handle = register_module_forward_pre_hook(refuse)
-    try:
-        yield
-    finally:
-        handle.remove()
 
 
 @dataclass(frozen=True, eq=False)
@@ -263,7 +240,20 @@ def borrowed(
         others = {key: _cast(p, dtype) for key, p in model.named_parameters() if id(p) in names}
         others |= {key: _cast(b, dtype).clone() for key, b in model.named_buffers()}
         lent = Borrowed(model, weights, keys, leaves, others, forward, batch_norm, dtype, twice)
-        with torch.autocast(leaves[0].device.type, enabled=False), only_forward(model, lent.running):
+        modules = {id(module): module for module in model.modules()}
+
+        def refuse_again(module: nn.Module, inputs: object) -> None:
+            if id(module) in modules and not lent.running:  # on the model's own weights, not on the leaves
+                raise InputError(
+                    f"the model runs its {type(module).__name__} again in the backward pass (activation "
+                    "checkpointing), where it cannot be scored; switch that off for the scores."
+                )
+
+        with torch.autocast(leaves[0].device.type, enabled=False), ExitStack() as after:
+            # compiled parts are traced without such hooks, and torch warns of them
+            compiled = ("_orig_mod", "_compiled_call_impl")
+            if not any(getattr(module, name, None) is not None for module in modules.values() for name in compiled):
+                after.callback(register_module_forward_pre_hook(refuse_again).remove)
             yield lent
 
 
