@@ -15,8 +15,7 @@ from torch import Tensor, nn
 
 from epoch0.networks.residual import resnet
 from epoch0.prune.masks.iterate import iterate
-from epoch0.prune.scores.connection_sensitivity import force, snip
-from epoch0.prune.scores.curvature import grasp, obd
+from epoch0.prune.scores.gradients import force, grasp, obd, snip
 from epoch0.prune.scores.synaptic_flow import synflow
 from epoch0.seeds import generator
 

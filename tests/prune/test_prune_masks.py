@@ -68,7 +68,11 @@ def test_algebra_wants_the_same_weights() -> None:
 
 @pytest.mark.parametrize(
     ("value", "message"),
-    [({}, "no masks"), ({"a": [True]}, "'a' has a list"), ({"a": torch.ones(2)}, r"'a' is torch\.float32.*mask != 0")],
+    [
+        ({}, "no masks"),
+        ({"a": [True]}, r"masks\['a'\]=\[True\]: give a torch tensor"),
+        ({"a": torch.ones(2)}, r"'a' is torch\.float32.*mask != 0"),
+    ],
 )
 def test_what_is_no_mask(value: dict[str, object], message: str) -> None:
     with pytest.raises(InputError, match=message):

@@ -15,7 +15,7 @@ from epoch0.errors import InputError
 from epoch0.networks.residual import resnet
 from epoch0.prune.effects.critical_sparsity import critical_sparsity, predicted_density
 from epoch0.prune.masks.keep import PruningWarning, keep
-from epoch0.prune.scores.connection_sensitivity import snip
+from epoch0.prune.scores.gradients import snip
 from epoch0.prune.scores.scores import Scores, magnitude
 
 

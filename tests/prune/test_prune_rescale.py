@@ -146,6 +146,27 @@ def test_other_shapes_of_weights_against_plain_loops() -> None:
     assert plain.square().sum(0).numpy() == pytest.approx(np.ones(5), rel=1e-5)
 
 
+class Batched(nn.Module):
+    """Each group of examples has a matrix of its own, half of whose entries are zero."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        drawn, kept = torch.randn(3, 60, 40, generator=source(1)), torch.rand(3, 60, 40, generator=source(2)) < 0.5
+        self.matrices = nn.Parameter(drawn * kept / math.sqrt(60))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.relu(x @ self.matrices)
+
+
+@pytest.mark.parametrize("method", WAYS)
+def test_a_stack_of_matrices_has_rows_in_each(method: str) -> None:
+    """A loop over all rows: each way brings their mean sum of squares, about 1/2, to 2 within sampling error."""
+    net = Batched()
+    (layer,) = rescale(net, method, x=torch.randn(3, 100, 60, generator=source(3))).layers
+    sums = [float(matrix[:, row].square().sum()) for matrix in net.matrices.detach() for row in range(40)]
+    assert layer.rows == len(sums) and np.mean(sums) == pytest.approx(2, rel=0.05 if method == "measured" else 1e-5)
+
+
 def test_the_function_is_that_of_the_scaled_weights_and_what_is_masked_scales_too() -> None:
     net = masked(dense(), 0.7)
     x = torch.randn(6, 30, generator=source())

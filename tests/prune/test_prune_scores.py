@@ -17,8 +17,7 @@ from epoch0.prune.masks.apply import apply
 from epoch0.prune.masks.keep import best, keep
 from epoch0.prune.masks.masks import Masks
 from epoch0.prune.masks.places import prunable, standing
-from epoch0.prune.scores.connection_sensitivity import force, snip
-from epoch0.prune.scores.curvature import grasp, obd
+from epoch0.prune.scores.gradients import force, grasp, obd, snip
 from epoch0.prune.scores.scores import Scores, magnitude, random
 from epoch0.prune.scores.synaptic_flow import synflow, synflow_rounds
 from measured_models import BasicBlock
@@ -365,8 +364,8 @@ BATCHES = {
     "no pair": ([X], "batch 0 is a Tensor"),
     "three": ([(X, Y, Y)], r"batch 0 is a tuple of \(Tensor, Tensor, Tensor\)"),
     "no targets": ([(X, None)], "batch 0 has no targets"),
-    "empty": ([(X, Y), (X[:0], Y[:0])], "batch 1 is empty"),
-    "NaN": ([(X * float("nan"), Y)], "the inputs of batch 0 holds 24 NaN"),
+    "empty": ([(X, Y), (X[:0], Y[:0])], "batch 1: .* an empty batch"),
+    "NaN": ([(X * float("nan"), Y)], "batch 0: the input .* holds NaN: 24 of"),
     "too few targets": ([(X, Y[:3])], "3 targets for 4 examples"),
     "label too large": ([(X, Y + 2)], "target 3 is out of range: the model has 3 outputs"),
     "negative label": ([(X, Y - 1)], "target -1 is out of range"),
@@ -411,7 +410,6 @@ ARGUMENTS: dict[str, tuple[Callable[[nn.Module, Batch], object], str]] = {
     "no shape": (lambda net, b: synflow(net, ()), r"x=\(\): give the shape"),
     "shape 0": (lambda net, b: synflow(net, (3, 0)), r"x=\(3, 0\): give the shape"),
     "another shape": (lambda net, b: synflow(net, (7,)), r"the model fails on inputs of shape \(1, 7\)"),
-    "rising": (lambda net, b: synflow_rounds(net, (6,), [10, 20]), "numbers of weights, falling"),
 }
 
 

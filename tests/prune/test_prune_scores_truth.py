@@ -10,8 +10,7 @@ from torch.autograd.functional import hessian
 from torch.func import functional_call
 
 from epoch0.prune.masks.keep import keep
-from epoch0.prune.scores.connection_sensitivity import force, snip
-from epoch0.prune.scores.curvature import grasp, obd
+from epoch0.prune.scores.gradients import force, grasp, obd, snip
 from epoch0.prune.scores.synaptic_flow import synflow, synflow_rounds
 from score_twins import (
     EMPTY,

@@ -303,7 +303,7 @@ def test_tied_weights_survive_a_checkpoint(tmp_path: Path) -> None:
         ({"steps": 1, "learning_rate": float("nan")}, "learning_rate=nan"),
         ({"steps": 1, "optimizer": "adan"}, "Did you mean 'adam'"),
         ({"steps": 1, "loss": lambda o, t: o.sum(1)}, "must be one number"),
-        ({"steps": 1, "evaluate": lambda model: {"bad": object()}}, "the metric 'bad' is a object"),
+        ({"steps": 1, "evaluate": lambda model: {"bad": object()}}, "the metric 'bad' is an object"),
     ],
 )
 def test_arguments_that_cannot_work(options: dict, message: str) -> None:

@@ -319,7 +319,7 @@ def test_what_the_first_batch_shows() -> None:
         train(two_layers(), (X, X[:, :2]), steps=1)
     with pytest.raises(InputError, match=r"the loss is a float"):
         train(two_layers(), (X, Y), steps=1, loss=lambda outputs, targets: 1.0)
-    with pytest.raises(InputError, match="data is a generator; give a tuple"):
+    with pytest.raises(InputError, match="data is a generator: give a tuple"):
         train(two_layers(), (pair for pair in [(X, Y)]), steps=1)
     with pytest.raises(InputError, match="the data have no batch"):
         train(two_layers(), [], steps=1)
@@ -359,7 +359,7 @@ def test_memory_that_is_not_there_is_told_with_the_batch_size() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"precision": "float16"}, "precision is 'float16'; use 'float32', 'bfloat16' or 'auto'"),
+        ({"precision": "float16"}, "precision='float16' is not known; use 'auto', 'float32' or 'bfloat16'"),
         ({"device": "cuda:7"}, "device='cuda:7'.*use 'cpu'"),
         ({"device": "gpu"}, "device='gpu' names no device"),
         ({"clip": 0.0}, "clip=0.0"),

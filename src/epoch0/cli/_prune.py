@@ -81,7 +81,7 @@ def prune(
     given = models.inputs_for(
         network, data=data_name, input_shape=input_shape, batch=batch, seed=seed, data_dir=data_dir
     )
-    if given.targets is None and known.needs_targets:
+    if given.targets is None and "batches" in known.takes:
         raise InputError(
             f"{score} looks at the loss, which needs classes: give --data with labels, or score by synflow, "
             f"magnitude or random. The inputs are {given.description}."
@@ -149,7 +149,7 @@ def _masks(
 
     one = functools.partial(known.function, **{name: arguments[name] for name in known.takes})
     scores, sparsity, steps = one(network), arguments["sparsity"], arguments["steps"]
-    if steps == 1 or known.has_own_rounds:
+    if steps == 1 or "steps" in known.takes:
         return scores, pruning.keep(scores, sparsity, **options)
     progress = arguments["progress"]
     return scores, pruning.iterate(network, one, sparsity, steps=steps, progress=progress, **options)
@@ -159,7 +159,7 @@ def check_steps(known: "Listed", steps: int | None, options: dict[str, Any]) -> 
     """Refuse what no round could do, before the model is looked at."""
     if steps is not None and steps < 1:
         raise InputError(f"steps={steps} is no number of rounds; use an integer >= 1, such as 100.")
-    if known.has_own_rounds and options != {"scope": "global", "layers": "uniform", "floor": 0}:
+    if "steps" in known.takes and options != {"scope": "global", "layers": "uniform", "floor": 0}:
         name = known.function.__name__
         raise InputError(f"--score {name} has one threshold for all layers; leave --scope, --layers and --floor out.")
 

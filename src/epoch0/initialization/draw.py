@@ -12,18 +12,19 @@ and makes gradients of batch norm explode, is gone, and with V orthogonal no dir
 
 import math
 import zlib
+from collections import Counter
 from collections.abc import Mapping
 from functools import lru_cache, partial
 
 import numpy as np
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from epoch0.activations import Activation
 from epoch0.errors import InputError
 from epoch0.initialization.result import LayerInit
-from epoch0.initialization.sites import MATRIX, Plan, Step
+from epoch0.initialization.sites import Plan, Step
 from epoch0.seeds import generator
 from epoch0.theory.mean_field import chi
 from epoch0.tracing.graph import Op
@@ -73,27 +74,21 @@ def _fresh(step: Step, weights: str, source: torch.Generator) -> Tensor:
         return torch.randn(shape, generator=source, dtype=torch.float64).to(site.view.device)
     if weights == "uniform":
         return torch.rand(shape, generator=source, dtype=torch.float64).mul(2).sub(1).to(site.view.device)
-    groups, places, turned = site.groups, shape[2:], True
-    if site.op.name in MATRIX:
-        groups, columns, rows, places = math.prod(shape[:-2]), shape[-2], shape[-1], shape[:0]
-    elif "transpose" in site.op.name:
-        columns, rows = shape[0] // groups, shape[1]
-    else:
-        rows, columns, turned = shape[0] // groups, shape[1], False
+    fresh = torch.empty(shape, dtype=torch.float64)
+    groups, rows, columns, *places = (units := site.by_unit(fresh)).shape
     # of pairs only one half is drawn, and the other is its opposite
     rows, columns = rows // (2 if step.half else 1), columns // (2 if step.paired else 1)
     each = torch.stack([orthogonal(rows, columns * math.prod(places), source) for _ in range(groups)])
     each = each.reshape(groups, rows, columns, *places)
     each = torch.cat([each, -each], 2) if step.paired else each
-    each = torch.cat([each, -each], 1) if step.half else each
-    return (each.transpose(1, 2) if turned else each).reshape(shape).to(site.view.device)
+    units.copy_(torch.cat([each, -each], 1) if step.half else each)
+    return fresh.to(site.view.device)
 
 
 def orthogonal(rows: int, columns: int, source: torch.Generator) -> Tensor:
     """Orthonormal rows, or columns where there are more rows than columns; uniformly distributed."""
-    gaussian = torch.randn(max(rows, columns), min(rows, columns), generator=source, dtype=torch.float64)
-    q, r = torch.linalg.qr(gaussian)
-    q = torch.as_tensor(q * r.diagonal().sign())
+    q = torch.empty(max(rows, columns), min(rows, columns), dtype=torch.float64)
+    nn.init.orthogonal_(q, generator=source)
     return q if rows >= columns else q.T
 
 
@@ -186,7 +181,8 @@ def pair_up(tape: Tape, steps: list[Step], origin: Mapping[int, frozenset[int]])
     A pair must stay one on its way: with the halves of the units exchanged, what the next step gets must be exchanged
     likewise. All steps are tried at once, in two runs on noise.
     """
-    single = [s for s in steps if s.site.mask is None and s.site.groups == 1 and not s.kept and not s.shared]
+    uses = Counter(s.site.name for s in steps)
+    single = [s for s in steps if s.site.mask is None and s.site.groups == 1 and not s.kept and uses[s.site.name] == 1]
     able: dict[int, Step] = {}
     for step in single:
         shape, phi = tape.nodes[step.site.op.outputs[0]].shape, step.follow.activation

@@ -100,10 +100,8 @@ def initialize(
     if at != "edge_of_chaos":
         raise InputError(f"at={at!r} is not known; it is 'edge_of_chaos' (a gain of 1), or give chi=... instead.")
     target = 1.0 if chi is None else float(chi)
-    remarks, mirrored = [], weights == "mirrored"
-    if x is None:
-        x = gaussian_input(model, seed)
-        remarks.append(f"no input was given: Gaussian numbers of unit variance, shape {tuple(x.shape)}")
+    mirrored = weights == "mirrored"
+    x, remarks = (x, []) if x is not None else gaussian_input(model, seed)
     refuse_lazy(model, written=True)
     with tape(model, x, forward=forward, batch_norm=batch_norm) as record:
         require_nonlinearity(record)
@@ -171,18 +169,12 @@ def write_parameters(model: nn.Module, values: Mapping[str, Tensor]) -> None:
         kind = model.get_parameter(name).dtype
         if not bool(value.to(kind).isfinite().all()):
             raise InputError(f"'{name}' would leave the range of {kind}. Nothing was changed.")
-    before = {name: model.get_parameter(name).detach().clone() for name in values}
-
-    def fill(values: Mapping[str, Tensor]) -> None:
-        with torch.no_grad():
-            for name, value in values.items():
-                model.get_parameter(name).copy_(value)
-
-    try:
-        fill(values)
-    except BaseException:
-        fill(before)
-        raise
+    with contextlib.ExitStack() as undo:
+        for name, value in values.items():
+            parameter = model.get_parameter(name).detach()
+            undo.callback(parameter.copy_, parameter.clone())
+            parameter.copy_(value)
+        undo.pop_all()  # nothing failed
     for module in model.modules():
         for hook in module._forward_pre_hooks.values():
             if isinstance(hook, BasePruningMethod):
@@ -195,8 +187,8 @@ EXAMPLES, IMAGES = 64, 16
 _INPUT = 4
 
 
-def gaussian_input(model: nn.Module, seed: int) -> Tensor:
-    """A batch of Gaussian inputs that the model takes."""
+def gaussian_input(model: nn.Module, seed: int) -> tuple[Tensor, list[str]]:
+    """A batch of Gaussian inputs that the model takes, and what a reader must know."""
     model = bare(model)
     check_model(model)
     parameter = next(p for p in model.parameters() if p.is_floating_point())
@@ -205,7 +197,7 @@ def gaussian_input(model: nn.Module, seed: int) -> Tensor:
         with contextlib.suppress(RuntimeError, ValueError, IndexError, TypeError, AssertionError):
             with unchanged(model), torch.no_grad():
                 model.eval()(x)
-            return x
+            return x, [f"no input was given: Gaussian numbers of unit variance, shape {shape}"]
     raise InputError(
         f"no input shape was found that the model {type(model).__name__} takes; "
         "give a batch: x=..., shape (examples, ...)."

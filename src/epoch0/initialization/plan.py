@@ -38,10 +38,8 @@ def make_plan(
     for site in sites:
         follow = follower.follow(site.op.outputs[0])
         site.bias = site.bias or follow.bias
-        step = Step(site, follow, layer_of[id(site.op)], target, first=first.get(site.name))
-        step.shared = step.first is not None
-        first.setdefault(site.name, step).shared |= step.shared
-        steps.append(step)
+        steps.append(Step(site, follow, layer_of[id(site.op)], target, first=first.get(site.name)))
+        first.setdefault(site.name, steps[-1])
     plan = Plan(steps, [], 0, {}, edges=edges)
     branches = {layer.name: branch(layer) for layer in layers if layer.kind == "residual block"}
     blocks = {name: found for name, found in branches.items() if found and found.weighted > found.beside}
@@ -95,7 +93,7 @@ def _close(tape: Tape, plan: Plan, layer: Layer, found: Branch, share: float, re
         if event.meaning.kind == "norm":
             weight, bias = (tape.name_of(event.given.get(role)) for role in ("weight", "bias"))
             if residual != "plain" and weight and homogeneous:
-                plan.norms.append(NormStep(event, weight, bias, found.node, layer, layer.input, share))
+                plan.norms.append(NormStep(weight, bias, found.node, layer, share))
                 return plan.norms[-1]
             if affine_of(tape, event) is None:
                 return None
@@ -275,10 +273,9 @@ def stretch(tape: Tape, trail: tuple[Op, ...], profile: Tensor | None = None) ->
     ratios = _ratios(squares)
     if len(ratios) < len(trail):
         ratios += _ratios(_of_noise(tape, trail, profile))[len(ratios) :]
-    means = [is_average(op) for op in trail]
-    parts = ([ratio for ratio, one in zip(ratios, means, strict=True) if one == mean] for mean in (True, False))
-    averages, rest = (math.prod(part, start=1.0) for part in parts)
-    return averages, rest
+    pairs = list(zip(ratios, trail, strict=True))
+    averages = math.prod((ratio for ratio, op in pairs if is_average(op)), start=1.0)
+    return averages, math.prod((ratio for ratio, op in pairs if not is_average(op)), start=1.0)
 
 
 def _ratios(squares: list[float]) -> list[float]:

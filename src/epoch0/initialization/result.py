@@ -74,14 +74,12 @@ class Initialization(Result):
         return {**asdict(self), "layers": self.rows(), "notes": list(self.notes)}
 
 
-def left_alone(untouched: Mapping[str, str], most: int = 5) -> list[str]:
+def left_alone(untouched: Mapping[str, str]) -> list[str]:
     """One line a name, and one for all names of a reason that holds for many."""
-    by_reason: dict[str, list[str]] = {}
-    for name, reason in untouched.items():
-        by_reason.setdefault(reason, []).append(name)
     lines: list[str] = []
-    for reason, names in by_reason.items():
-        shown = [first_names(names, most)] if len(names) > most else names
+    for reason in dict.fromkeys(untouched.values()):
+        names = [name for name, other in untouched.items() if other == reason]
+        shown = names if len(names) <= 5 else [first_names(names)]
         lines += [f"left alone: {name} ({reason})" for name in shown]
     return lines
 

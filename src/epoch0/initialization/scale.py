@@ -173,8 +173,9 @@ class Pass:
 
     def run(self) -> None:
         """Find the scale of every step."""
+        starts = {step.start for step in self.plan.steps if step.start is not None}
         try:
-            self._run({s.start for s in self.plan.steps if s.start is not None} | {n.start for n in self.plan.norms})
+            self._run(starts | {norm.layer.input for norm in self.plan.norms})
         except NoForwardDerivative:
             self._run(set())
 
@@ -316,14 +317,14 @@ class Pass:
     def _bias_inside(self, step: Step, h: Tensor) -> Tensor | None:
         """The bias that the operation itself adds to its output h."""
         bias = self.biases.get(step.site.bias) if step.follow.biased == step.site.op.outputs[0] else None
-        return None if bias is None else _beside(bias, step.site.op.kind, h.dim())
+        return None if bias is None else step.site.beside(bias, h.dim())
 
     def _by_batch(self, place: int, step: Step, x: Tensor, output: Tensor, target: float) -> float:
         site, activation = step.site, step.law
         h = self._without_bias(step, output)
         gains = site.responses(torch.ones_like(x[:1]), site.used().square()).expand_as(h)
         bias = self.biases.get(site.bias)
-        offsets = torch.zeros_like(h[:1]) if bias is None else _beside(bias, site.op.kind, h.dim())
+        offsets = torch.zeros_like(h[:1]) if bias is None else site.beside(bias, h.dim())
         fixed = affine_of(self.tape, step.follow.affine)
         if fixed is not None:
             factors, shifts = fixed.beside(h)
@@ -346,15 +347,10 @@ class Pass:
         tangent = forward_ad.unpack_dual(tensor).tangent
         goal = norm.goal * self.corrections.get(place, 1.0)
         norm.factor = math.sqrt(goal)
-        if tangent is not None and norm.start in self.began:
-            arriving = float(tangent.double().square().mean()) / self.began[norm.start]
+        if tangent is not None and (start := norm.layer.input) in self.began:
+            arriving = float(tangent.double().square().mean()) / self.began[start]
             norm.factor = math.sqrt(goal / arriving) if arriving > 0 else 1.0
         return tensor * norm.factor
-
-
-def _beside(bias: Tensor, kind: str, dims: int) -> Tensor:
-    """A bias in the shape in which it is added to the output of an operation."""
-    return bias.reshape(-1, *[1] * (dims - 2)) if kind == "convolution" else bias
 
 
 def _flat(tensor: Tensor, *shape: int) -> Array:

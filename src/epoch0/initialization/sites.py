@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from epoch0.activations import Activation
+from epoch0.arguments import refuse
 from epoch0.errors import InputError, suggest
 from epoch0.initialization.follow import Follow
 from epoch0.seeds import generator
@@ -56,6 +57,17 @@ class Site:
         """The weights as the operation uses them, from what the parameter holds now."""
         weights = self.view if self.factor == 1.0 else self.view * self.factor
         return weights if self.mask is None else weights * self.mask
+
+    def by_unit(self, values: Tensor) -> Tensor:
+        """Numbers, one a weight, unit by unit: a view of shape (groups, units of a group, inputs of a group, ...)."""
+        if self.op.name in MATRIX:
+            return values.view(-1, *values.shape[-2:]).transpose(1, 2)
+        grouped = values.view(self.groups, -1, *values.shape[1:])
+        return grouped.transpose(1, 2) if "transpose" in self.op.name else grouped
+
+    def beside(self, bias: Tensor, dims: int) -> Tensor:
+        """A bias in the shape in which it is added to the output of the operation, which has so many dimensions."""
+        return bias.reshape(-1, *[1] * (dims - 2)) if self.op.kind == "convolution" else bias
 
     def responses(self, x: Tensor, weight: Tensor) -> Tensor:
         """What the operation gives for this input with these weights, without bias."""
@@ -173,9 +185,8 @@ def apply_masks(sites: list[Site], masks: Mapping[str, Tensor] | None) -> None:
             raise InputError(
                 f"masks: {name!r} is no weight that can be set.{suggest(name, names)} Those are {', '.join(names)}."
             )
-        if not isinstance(mask, Tensor) or mask.dtype != torch.bool:
-            kind = f"tensor of {mask.dtype}" if isinstance(mask, Tensor) else type(mask).__name__
-            raise InputError(f"masks[{name!r}] is a {kind}; give a tensor of torch.bool, True where a weight is kept.")
+        if mask.dtype != torch.bool:
+            raise refuse(f"masks[{name!r}]", mask, "a tensor of torch.bool, True where a weight is kept")
     for site in sites:
         if site.name in masks:
             mask, shape = masks[site.name], tuple(site.parameter.shape)
@@ -215,7 +226,6 @@ class Step:
     closes: bool = False  # whether it ends a residual branch
     halved: bool = False  # whether it is a shortcut whose target makes up for the activation behind the sum
     first: "Step | None" = None  # the step that decides the weights when the operation is another use of them
-    shared: bool = False  # whether other operations use the same weights
     half: Activation | None = None  # odd half of its activation, where its units are pairs of opposite weights
     paired: bool = False  # whether what comes in is pairs
     kept: str = ""  # why its weights stay as they are; empty if they do not
@@ -253,12 +263,10 @@ class Step:
 class NormStep:
     """The norm that ends a residual branch."""
 
-    op: Op
     weight: str  # the parameter that multiplies
     bias: str  # the parameter that is added; empty if there is none
     branch: int  # node at the end of the branch
     layer: Layer  # the block
-    start: int  # node at which the block starts
     goal: float  # gain that the branch is to have
     factor: float = float("nan")  # what its parameters are multiplied by; NaN before
 

@@ -16,8 +16,7 @@ from epoch0.prune.masks.apply import apply, bake, masks_of
 from epoch0.prune.masks.iterate import iterate
 from epoch0.prune.masks.keep import PruningWarning, keep
 from epoch0.prune.masks.masks import Masks
-from epoch0.prune.scores.connection_sensitivity import force, snip
-from epoch0.prune.scores.curvature import grasp, obd
+from epoch0.prune.scores.gradients import force, grasp, obd, snip
 from epoch0.prune.scores.scores import TABLE, Scores, magnitude, random
 from epoch0.prune.scores.synaptic_flow import synflow
 

@@ -48,7 +48,13 @@ def restore(
     ``probe`` is the same optimizer of a copy of the parameters: it takes a step first, from what is in the file.
     """
     given = {name.removeprefix("model."): value for name, value in tensors.items() if name.startswith("model.")}
-    _check_model(path, bare(model).state_dict(), given)
+    ours, theirs = (
+        {name: f"{str(t.dtype).removeprefix('torch.')}{list(t.shape)}" for name, t in tensors.items()}
+        for tensors in (bare(model).state_dict(), given)
+    )
+    pairs = [(name, theirs.get(name, "missing"), ours.get(name, "missing")) for name in {**ours, **theirs}]
+    if wrong := [f"{name} is {their}, the model's {our}" for name, their, our in pairs if their != our]:
+        raise InputError(f"the checkpoint {str(path)!r} is of another model: {first_names(wrong, 3, '; ')}.")
     stored: dict[str, Any] = numbers["run"]
     settings = [(key, stored.get(key), run.get(key)) for key in {**stored, **run}]
     changed = [f"{key} {old!r} (now {new!r})" for key, old, new in settings if old != new]
@@ -93,17 +99,3 @@ def read(path: Path) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
     except InputError as problem:
         raise InputError(f"{problem} Delete it, or name another path, to start anew.") from problem
     return numbers, {name: tensor.clone() for name, tensor in tensors.items()}
-
-
-def _check_model(path: Path, own: Mapping[str, torch.Tensor], given: Mapping[str, torch.Tensor]) -> None:
-    ours, theirs = (
-        {name: f"{str(t.dtype).removeprefix('torch.')}{list(t.shape)}" for name, t in tensors.items()}
-        for tensors in (own, given)
-    )
-    wrong = [
-        f"{name} is {theirs.get(name, 'missing')}, the model's {ours.get(name, 'missing')}"
-        for name in {**ours, **theirs}
-        if ours.get(name) != theirs.get(name)
-    ]
-    if wrong:
-        raise InputError(f"the checkpoint {str(path)!r} is of another model: {first_names(wrong, 3, '; ')}.")

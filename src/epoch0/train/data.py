@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from epoch0.arguments import Count, Seed, Whole, checked, methods_checked, refuse
+from epoch0.arguments import Count, Seed, Size, Whole, checked, methods_checked, refuse
 from epoch0.data import DataSet, ImageFiles, image_files, load
 from epoch0.data.decoding import decoded, default_workers
 from epoch0.errors import InputError, check_finite
@@ -163,7 +163,7 @@ class Folder:
 
     @staticmethod
     def of(
-        name: str, split: str = "train", *, augment: bool = False, size: int = 224, workers: int | None = None,
+        name: str, split: str = "train", *, augment: bool = False, size: Size = 224, workers: Count | None = None,
         data_dir: str | os.PathLike[str] | None = None,
     ) -> "Folder":  # fmt: skip
         """A set that comes as a tree of image files, with ImageNet's scaling.
@@ -177,8 +177,6 @@ class Folder:
             workers: threads that decode; by default one for each core, shared with the other ranks of this machine.
             data_dir: folder searched first.
         """
-        if size < 1 or (workers is not None and workers < 1):
-            raise InputError(f"size={size} and workers={workers} cannot be; both are at least 1.")
         view = CropResizeFlip(size) if augment else CentreCrop(size, size * 8 // 7)
         scaling = torch.tensor([IMAGENET_MEAN, IMAGENET_STD], dtype=torch.float64) * 255
         return Folder(image_files(name, split, data_dir), view, scaling.float(), workers or default_workers())
@@ -224,7 +222,7 @@ class Folder:
     def batch(self, chosen: Tensor, seed: Seed = 0) -> tuple[Tensor, Tensor]:
         """Inputs and targets of these examples; see :meth:`Images.batch`. A file that cannot be read is named."""
         rows = zip(chosen.tolist(), uniforms(chosen.numpy(), seed, self.view.numbers), strict=True)
-        pixels = torch.from_numpy(np.stack(list(self._pool.map(lambda row: self._opened(*row), rows))))
+        pixels = torch.from_numpy(np.stack(list(self._pool.map(self._opened, rows))))
         shift, divisor = self.scaling
         device = shift.device
         inputs = torch.sub(pixels.to(device), shift).div_(divisor).permute(0, 3, 1, 2).contiguous()
@@ -234,9 +232,9 @@ class Folder:
     def _pool(self) -> ThreadPoolExecutor:
         return ThreadPoolExecutor(self.workers, thread_name_prefix="decoding")
 
-    def _opened(self, number: int, u: Any) -> Any:
-        image = decoded(self.files.path(number))
-        return self.view(image if image.mode == "RGB" else image.convert("RGB"), u)
+    def _opened(self, row: tuple[int, Any]) -> Any:
+        image = decoded(self.files.path(row[0]))
+        return self.view(image if image.mode == "RGB" else image.convert("RGB"), row[1])
 
 
 def batches(source: Any, plan: Iterable[tuple[Tensor, int]]) -> Iterator[tuple[Tensor, Tensor]]:

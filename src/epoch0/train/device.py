@@ -34,23 +34,20 @@ def chosen_device() -> torch.device:
     name = os.environ.get(VARIABLE, "").strip()
     if not name:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    found: torch.device = check_device(name, f"{VARIABLE}={name!r}")
-    return found
+    return torch.device(check_device(name, f"{VARIABLE}={name!r}"))
 
 
-def precision_for(precision: str, device: torch.device) -> Literal["float32", "bfloat16"]:
-    """What ``"auto"`` means on a device: bfloat16 on CUDA, float32 elsewhere; other names pass through.
+def precision_for(precision: Precision, device: torch.device) -> Literal["float32", "bfloat16"]:
+    """What ``"auto"`` means on a device: bfloat16 on CUDA, float32 elsewhere; the others mean themselves.
 
     >>> precision_for("auto", torch.device("cpu"))
     'float32'
     """
-    if precision not in ("auto", "float32", "bfloat16"):
-        raise InputError(f"precision is {precision!r}; use 'float32', 'bfloat16' or 'auto'.")
     low = precision == "bfloat16" or (precision == "auto" and device.type == "cuda")
     return "bfloat16" if low else "float32"
 
 
-def autocast(device: torch.device, precision: str) -> contextlib.AbstractContextManager[object]:
+def autocast(device: torch.device, precision: Precision) -> contextlib.AbstractContextManager[object]:
     """Products in that precision for a while."""
     low = precision_for(precision, device) == "bfloat16"
     return torch.autocast(device.type, torch.bfloat16) if low else contextlib.nullcontext()
@@ -133,13 +130,13 @@ def joined(device: str | torch.device | None = None, timeout_minutes: float = 30
     """
     if current() is not None:
         raise InputError("this process has already joined its group; joined() cannot be nested.")
+    place = chosen_device() if device is None else torch.device(check_device(device))
     if "WORLD_SIZE" not in os.environ:
-        yield Group(device=chosen_device() if device is None else check_device(device))
+        yield Group(device=place)
         return
     missing = [name for name in ("RANK", "MASTER_ADDR", "MASTER_PORT") if name not in os.environ]
     if missing:
         raise InputError(f"WORLD_SIZE is set but {', '.join(missing)} not; start the program with torchrun.")
-    place = chosen_device() if device is None else check_device(device)
     if place.type == "cuda":
         place = torch.device("cuda", place.index or int(os.environ.get("LOCAL_RANK", "0")))
         torch.cuda.set_device(place)

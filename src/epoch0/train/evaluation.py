@@ -65,9 +65,7 @@ class Evaluation:
 
     def __post_init__(self) -> None:
         """Refuse what would not be an evaluation."""
-        if isinstance(self.data, tuple):
-            if len(self.data) != 2:
-                raise InputError(f"data has {len(self.data)} values; give the pair of inputs and targets.")
+        if isinstance(self.data, tuple) and len(self.data) == 2:
             object.__setattr__(self, "data", Pair(*self.data))
         if not (hasattr(self.data, "batch") and isinstance(getattr(self.data, "targets", None), Tensor)):
             raise refuse("data", self.data, "the pair of inputs and targets, or what train.image_sources gives")

@@ -1,7 +1,7 @@
 """Trajectory length through training: a callback for any loop (Raghu section 3.2, Figures 8, 10 and 18)."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,7 +15,7 @@ from epoch0.curves import Curve
 from epoch0.errors import InputError
 from epoch0.measure.many import grid_offset
 from epoch0.measure.pieces import Array, grid_errors, points_at_once, row_norms, shares_statistics
-from epoch0.results import Result, aligned
+from epoch0.results import Result, aligned, finite
 from epoch0.tracing.guard import bare, unchanged
 from epoch0.tracing.layers import Place, labelled
 from epoch0.tracing.tape import Tape, tape
@@ -23,7 +23,6 @@ from epoch0.train.stacked import Stacked
 from epoch0.train.trajectory_regularization import TrajectoryRegularization
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 DOTTED = {"pooling": "#666666", "batch norm": "#0072B2", "trajectory regularization": "#D55E00"}
@@ -95,7 +94,7 @@ class TrajectoryLengths(Result):
         norms = self._measure(bare(model))
         self._norms.append(norms)
         self.steps.append(int(step))
-        return {self.name: [length if math.isfinite(length) else None for length in norms.mean(axis=0).tolist()]}
+        return {self.name: finite(norms.mean(axis=0).tolist())}
 
     @property
     def lengths(self) -> Array:
@@ -116,20 +115,48 @@ class TrajectoryLengths(Result):
             for name, kind, length, error in zip(names, kinds, lengths, errors, strict=True):
                 row = {"step": step, "layer": name, "kind": kind, "length": length, "error": error}
                 row["growth"] = length / before if before else None
-                finite = {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in row.items()}
-                rows.append({**finite, "status": _status(length, before)})
+                rows.append({**finite(row), "status": _status(length, before)})
                 before = length
         return rows
 
     to_dict = rows
 
     def plot(self) -> "Figure":
-        """Layers on x, length on y, one line a step coloured by it, as in Raghu's Figures 8 and 10."""
+        """Layers on x, length on y, a line a step coloured by it, dots at pools and norms: Raghu's Figures 8 and 10."""
+        from matplotlib import colormaps
+        from matplotlib.cm import ScalarMappable
+        from matplotlib.colors import BoundaryNorm, ListedColormap
+        from matplotlib.ticker import LogFormatter
+
         if not self.steps:
             raise InputError("nothing was measured yet: call watch(step, model), or hand it to a loop.")
-        picture, axes = plots.figure(min(14.0, 3.6 + 0.33 * (len(self.layers) + 1)), 4.4)
+        names, count = ["input", *self.layers], len(self.steps)
+        colours = [colormaps["viridis"](at) for at in np.linspace(0, 0.92, max(2, count))][:count]
+        lengths = self.lengths
+        shown = np.where(np.isfinite(lengths) & (lengths > 0), lengths, np.nan)
+        picture, axes = plots.figure(min(14.0, 3.6 + 0.33 * len(names)), 4.4)
         with plots.style():
-            draw_lengths(axes, self.steps, self.layers, self.kinds, self.lengths, self.errors)
+            look: dict[str, Any] = {"marker": "o", "markersize": 3, "linewidth": 1.2, "elinewidth": 0.7}
+            for line, error, colour in zip(shown, self.errors, colours, strict=True):
+                axes.errorbar(range(len(names)), line, yerr=2 * np.nan_to_num(error), color=colour, **look)
+            axes.set(yscale="log", xlabel="layer", ylabel="trajectory length")
+            axes.yaxis.set_major_formatter(LogFormatter())
+            axes.yaxis.set_minor_formatter(LogFormatter(minor_thresholds=(2, 0.5)))
+            turned = 90 if len(names) > 13 else 45
+            axes.set_xticks(range(len(names)), names, rotation=turned, ha="right", rotation_mode="anchor")
+            axes.tick_params(axis="x", labelsize=7.5 if len(names) > 25 else 8.5)
+            dots = {kind: [at for at, other in enumerate(self.kinds, 1) if other == kind] for kind in DOTTED}
+            for kind, places in dots.items():
+                for at in places:
+                    label = kind if at == places[0] else None
+                    axes.axvline(at, color=DOTTED[kind], linestyle=":", linewidth=1.3, zorder=0.8, label=label)
+            if any(dots.values()):
+                axes.legend(loc="best", title="layers that are dotted")
+            scale = ScalarMappable(BoundaryNorm(range(count + 1), count), ListedColormap(colours))
+            side = picture.colorbar(scale, ax=axes, label="training step", pad=0.02)
+            some = np.unique(np.linspace(0, count - 1, min(9, count)).round().astype(int))
+            side.set_ticks((some + 0.5).tolist(), labels=[str(self.steps[place]) for place in some])
+            side.minorticks_off()
             statistics = {"eval": "running statistics", "batch": "statistics of the trajectory's points"}
             about = f"one network, {self.points} tangents along one curve; bars: two standard errors over the curve"
             if "batch norm" in self.kinds:
@@ -205,51 +232,3 @@ def _status(length: float, before: float | None) -> str:
     if length == 0:
         return "vanished"
     return "grows" if length > before else "shrinks" if length < before else "keeps"
-
-
-def draw_lengths(
-    axes: "Axes", steps: Sequence[int], layers: Sequence[str], kinds: Sequence[str], lengths: Any, errors: Any = None
-) -> None:
-    """Draw into axes of a constrained layout: one line a step in the colour of the step, dots at pools and norms.
-
-    >>> from matplotlib.figure import Figure
-    >>> axes = Figure(layout="constrained").subplots()
-    >>> draw_lengths(axes, [0, 100], ["0", "2"], ["linear", "linear"], np.ones((2, 3)))
-
-    Lengths and their standard errors have the shape (measurements, layers + 1), the input first; a number that is not
-    finite or not above 0 is left out.
-    """
-    from matplotlib import colormaps
-    from matplotlib.cm import ScalarMappable
-    from matplotlib.colors import BoundaryNorm, ListedColormap
-    from matplotlib.ticker import LogFormatter
-
-    values = np.asarray(lengths, dtype=float)
-    shown = np.where(np.isfinite(values) & (values > 0), values, np.nan)
-    colours = [colormaps["viridis"](at) for at in np.linspace(0, 0.92, max(2, len(steps)))][: len(steps)]
-    x = np.arange(values.shape[1])
-    for index, colour in enumerate(colours):
-        bars = None if errors is None else 2 * np.nan_to_num(np.asarray(errors, dtype=float)[index])
-        axes.errorbar(x, shown[index], yerr=bars, color=colour, marker="o", markersize=3, linewidth=1.2, elinewidth=0.7)
-    axes.set_yscale("log")
-    axes.yaxis.set_major_formatter(LogFormatter())
-    axes.yaxis.set_minor_formatter(LogFormatter(minor_thresholds=(2, 0.5)))
-    axes.set_xticks(x, ["input", *layers], rotation=90 if len(layers) > 12 else 45, ha="right", rotation_mode="anchor")
-    axes.tick_params(axis="x", labelsize=7.5 if len(layers) > 24 else 8.5)
-    axes.set_xlabel("layer")
-    axes.set_ylabel("trajectory length")
-    for kind, colour in DOTTED.items():
-        places = [place for place, other in enumerate(kinds, start=1) if other == kind]
-        for number, place in enumerate(places):
-            label = kind if number == 0 else None
-            axes.axvline(place, color=colour, linestyle=":", linewidth=1.3, zorder=0.8, label=label)
-    if any(kind in DOTTED for kind in kinds):
-        axes.legend(loc="best", title="layers that are dotted")
-    if not colours:
-        return
-    edges = np.arange(len(steps) + 1)
-    scale = ScalarMappable(BoundaryNorm(edges, len(steps)), ListedColormap(colours))
-    side = axes.figure.colorbar(scale, ax=axes, label="training step", pad=0.02)
-    some = np.unique(np.linspace(0, len(steps) - 1, min(9, len(steps))).round().astype(int))
-    side.set_ticks([place + 0.5 for place in some], labels=[str(steps[place]) for place in some])
-    side.minorticks_off()

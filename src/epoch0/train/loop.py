@@ -12,7 +12,7 @@ import os
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -23,13 +23,13 @@ from torch.nn import functional as F
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
-from epoch0.arguments import Count, Positive, Seed, Whole, check_device, checked, refuse_lazy
-from epoch0.errors import InputError, suggest
+from epoch0.arguments import Count, Positive, Seed, Whole, check_device, checked, refuse, refuse_lazy
+from epoch0.errors import InputError, check_choice, first_line
 from epoch0.seeds import generator
 from epoch0.tracing.guard import draw_anew, refuse_closed, streams_kept
 from epoch0.train import checkpoint as checkpoints
 from epoch0.train.data import Pair, batches, check_classes
-from epoch0.train.device import Group, autocast, current, precision_for
+from epoch0.train.device import Group, Precision, autocast, current, precision_for
 from epoch0.train.record import Callback, Every, Row, Training, plain
 from epoch0.train.stacked import Stacked
 
@@ -58,7 +58,7 @@ def train(
     loss: Loss = F.cross_entropy,
     seed: Seed = 0,
     device: str | torch.device = "cpu",
-    precision: str = "float32",
+    precision: Precision = "float32",
     channels_last: bool = False,
     evaluate: Callable[[nn.Module], Mapping[str, Any]] | None = None,
     evaluate_every: Count | None = None,
@@ -154,13 +154,24 @@ def train(
         checkpoints.restore(path, numbers, tensors, model, torchs, probe, {**run, RATE: rate})
     if checkpoint_every is None and checkpoint_minutes is None:
         checkpoint_every = evaluate_every or per_epoch
+    pace = evaluate_every or per_epoch
+    looks = [each if isinstance(each, Every) else Every(pace, each) for each in callbacks]
     doing = _Run(
         model, source if not hasattr(source, "batch") else source.to(group.device), loss, torchs, scheduler, state,
-        group, total, per_epoch, batch_size, seed, used, clip, channels_last, evaluate, evaluate_every or per_epoch,
-        callbacks, until, path, checkpoint_every, checkpoint_minutes, run,
+        group, total, per_epoch, batch_size, seed, used, clip, channels_last, evaluate, pace, looks, until, path,
+        checkpoint_every, checkpoint_minutes, run,
     )  # fmt: skip
     try:
-        with _in_train_mode(model, torchs, channels_last):
+        with ExitStack() as after:
+            for module in model.modules():
+                after.callback(setattr, module, "training", module.training)
+            after.callback(torchs.zero_grad)
+            # a step of torch's optimizers that is interrupted may have left it off
+            after.callback(torch.set_grad_enabled, torch.is_grad_enabled())
+            if channels_last:
+                after.callback(_lay_out, model, torchs, torch.contiguous_format)
+                _lay_out(model, torchs, torch.channels_last)
+            model.train()
             doing.go()
     except (RuntimeError, MemoryError) as problem:
         if not _lacks_memory(problem):
@@ -169,30 +180,16 @@ def train(
             f"a training step with batch_size={batch_size} does not fit into the memory of {group.device} "
             f"({_short(problem)}) Take a smaller batch, precision='bfloat16', or a device with more memory."
         ) from problem
-    return Training(
-        model, tuple(state.history), state.step, state.stopped or "steps", doing.seconds,
-        str(group.device), used,
-    )  # fmt: skip
+    history, why = tuple(state.history), state.stopped or "steps"
+    return Training(model, history, state.step, why, doing.seconds, str(group.device), used)
 
 
-@contextmanager
-def _in_train_mode(model: nn.Module, torchs: Optimizer, channels_last: bool) -> Iterator[None]:
-    """Modes and layouts come back, also where training is interrupted; gradients are gone."""
-    grad, modes = torch.is_grad_enabled(), {module: module.training for module in model.modules()}
+def _lay_out(model: nn.Module, torchs: Optimizer, layout: torch.memory_format) -> None:
+    """Give what has the four dimensions of images that layout."""
     held = [*model.parameters(), *model.buffers(), *(part for own in torchs.state.values() for part in own.values())]
-    images = [tensor for tensor in held if isinstance(tensor, Tensor) and tensor.dim() == 4 and channels_last]
-    try:
-        for tensor in images:
-            tensor.data = tensor.data.contiguous(memory_format=torch.channels_last)
-        model.train()
-        yield
-    finally:
-        torch.set_grad_enabled(grad)  # a step of torch's optimizers that is interrupted may have left it off
-        torchs.zero_grad()
-        for tensor in images:
-            tensor.data = tensor.data.contiguous()
-        for module, mode in modes.items():
-            module.training = mode
+    for tensor in held:
+        if isinstance(tensor, Tensor) and tensor.dim() == 4:
+            tensor.data = tensor.data.contiguous(memory_format=layout)
 
 
 @checked
@@ -222,12 +219,12 @@ class _Run:
     per_epoch: int
     batch_size: int
     seed: int
-    precision: str
+    precision: Precision
     clip: float | None
     channels_last: bool
     evaluate: Callable[[nn.Module], Mapping[str, Any]] | None
     evaluate_every: int
-    callbacks: Sequence[Callback | Every]
+    callbacks: Sequence[Every]
     until: Callable[[Row], bool] | None
     path: Path | None
     write_every: int | None
@@ -238,7 +235,7 @@ class _Run:
     def __post_init__(self) -> None:
         self._unread: list[Tensor] = []
         self._read = self.progress.step
-        self._paces = {one.steps for one in self.callbacks if isinstance(one, Every)} | {self.evaluate_every}
+        self._paces = {self.evaluate_every, *(one.steps for one in self.callbacks)}
         self._written = time.monotonic()
 
     def go(self) -> None:
@@ -249,8 +246,11 @@ class _Run:
                 self._measure(final=self.total == 0)
             if progress.stopped is None and progress.step < self.total:
                 self._steps()
-        if progress.stopped != "diverged" and not _finite(self.model):
-            progress.stopped = "diverged"
+        if isinstance(self.model, Stacked):  # of a stack one network may be lost without the others
+            lost = bool(self.model.diverged.all())
+        else:
+            lost = not all(bool(parameter.isfinite().all()) for parameter in self.model.parameters())
+        progress.stopped = "diverged" if lost else progress.stopped
         self.group.share_buffers(self.model)
         self._write()
 
@@ -276,8 +276,7 @@ class _Run:
             final = step == self.total
             measured = final or any(step % pace == 0 for pace in self._paces)
             write = self.write_every is not None and step % self.write_every == 0
-            if self.write_minutes is not None and time.monotonic() > self._written + 60 * self.write_minutes:
-                write = True
+            write |= self.write_minutes is not None and time.monotonic() > self._written + 60 * self.write_minutes
             if measured or write:
                 if self._diverged():
                     break
@@ -407,10 +406,9 @@ class _Run:
         model.eval()
         if evaluating and self.evaluate is not None:
             row |= _columns("evaluate", self.evaluate(model))
-        for callback in self.callbacks:
-            if final or step % callback.steps == 0 if isinstance(callback, Every) else evaluating:
-                function = callback.callback if isinstance(callback, Every) else callback
-                row |= _columns("a callback", function(step, model, dict(row)) or {})
+        for one in self.callbacks:
+            if final or step % one.steps == 0:
+                row |= _columns("a callback", one.callback(step, model, dict(row)) or {})
         model.train()
         return row, evaluating and self.until is not None and bool(self.until(row))
 
@@ -437,10 +435,8 @@ def _per_epoch(data: Any, batch_size: int) -> int:
         if not (hasattr(data, "__iter__") or hasattr(data, "__getitem__")):  # a loader's iterator would draw
             raise TypeError
     except TypeError as problem:
-        raise InputError(
-            f"data is a {type(data).__name__}; give a tuple (inputs, targets) of tensors, a DataLoader, or a list of "
-            "batches; it needs a length."
-        ) from problem
+        known = "a tuple (inputs, targets) of tensors, a DataLoader, or a list of batches; it needs a length"
+        raise refuse("data", data, known) from problem
     if count == 0:
         raise InputError("the data have no batch; give at least one.")
     return count
@@ -450,9 +446,7 @@ def _build(optimizer: str | Callable[..., Optimizer], parameters: list[nn.Parame
     if not parameters:
         raise InputError("the model has no parameter that requires a gradient; nothing to train.")
     if isinstance(optimizer, str):
-        if optimizer not in OPTIMIZERS:
-            known = "'sgd', 'adam' or 'adamw'"
-            raise InputError(f"no optimizer is called {optimizer!r}; use {known}.{suggest(optimizer, OPTIMIZERS)}")
+        check_choice("optimizer", optimizer, OPTIMIZERS)
         plain = all(parameter.is_floating_point() and parameter.device.type == "cpu" for parameter in parameters)
         fused = plain and optimizer != "sgd"  # a fourth of the time
         optimizer = functools.partial(OPTIMIZERS[optimizer], **({"fused": True} if fused else {}))
@@ -489,12 +483,6 @@ def _clip(model: nn.Module, largest: float) -> None:
         gradient.mul_(factors.reshape(-1, *[1] * (gradient.dim() - 1)))
 
 
-def _finite(model: nn.Module) -> bool:
-    if isinstance(model, Stacked):  # of a stack one network may be lost without the others
-        return not bool(model.diverged.all())
-    return all(bool(parameter.isfinite().all()) for parameter in model.parameters())
-
-
 def _by_class(loss: Any) -> bool:
     """A loss whose integer targets are numbers of outputs?"""
     loss = getattr(loss, "function", loss)
@@ -513,5 +501,4 @@ def _kind(value: Any) -> str:
 
 
 def _short(problem: BaseException) -> str:
-    lines = [line.strip() for line in str(problem).splitlines() if line.strip()] or [type(problem).__name__]
-    return lines[0][:300].rstrip(".") + "."
+    return first_line(problem).rstrip()[:300].rstrip(".") + "."

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from epoch0.arguments import Count, checked
+from epoch0.arguments import Count, checked, refuse
 from epoch0.errors import InputError, suggest
 from epoch0.results import Result
 
@@ -93,7 +93,4 @@ def plain(name: str, value: Any) -> Any:
         return [plain(name, item) for item in value]
     if value is None or isinstance(value, bool | int | float | str):
         return value
-    raise InputError(
-        f"the metric {name!r} is a {type(value).__name__}; "
-        "a number, a string, an array or a list of them can be recorded."
-    )
+    raise refuse(f"the metric {name!r}", value, "a number, a string, an array or a list of them, which can be recorded")

@@ -7,8 +7,7 @@ Invariants, whatever happens::
     requires_grad, hooks, modes after == before
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack
 from typing import Any
 
 import torch
@@ -42,38 +41,24 @@ def train_one_layer(model: nn.Module, layer: str | int, data: Any, **options: An
     """
     check_model(model)
     inner = bare(model)
-    with _only(inner, named_layer(inner, layer)):
-        return train(model, data, **options)
-
-
-@contextmanager
-def _only(model: nn.Module, name: str) -> Iterator[None]:
-    """Let gradients reach the parameters of that layer alone, and hold the buffers of all other modules."""
-    layer = model.get_submodule(name)
-    own = set(layer.modules())
-    mine = {id(parameter) for parameter in layer.parameters()}
-    for other, module in model.named_modules():
+    name = named_layer(inner, layer)
+    part = inner.get_submodule(name)
+    own, mine = set(part.modules()), {id(parameter) for parameter in part.parameters()}
+    for other, module in inner.named_modules():
         shared = [key for key, parameter in module.named_parameters(recurse=False) if id(parameter) in mine]
         if module not in own and shared:
             raise InputError(
                 f"layer={name!r} shares its parameters with '{f'{other}.{shared[0]}'.lstrip('.')}'; training it would "
                 "train both. Give one of them weights of its own."
             )
-    flags = [(parameter, parameter.requires_grad) for parameter in model.parameters()]
-    handles = [
-        module.register_forward_pre_hook(_as_in_evaluation, prepend=True)
-        for module in model.modules()
-        if module not in own and any(buffer is not None for buffer in module._buffers.values())
-    ]
-    try:
-        for parameter, _ in flags:
+    with ExitStack() as after:
+        for module in inner.modules():
+            if module not in own and any(buffer is not None for buffer in module._buffers.values()):
+                after.callback(module.register_forward_pre_hook(_as_in_evaluation, prepend=True).remove)
+        for parameter in inner.parameters():
+            after.callback(parameter.requires_grad_, parameter.requires_grad)
             parameter.requires_grad_(id(parameter) in mine)
-        yield
-    finally:
-        for handle in handles:
-            handle.remove()
-        for parameter, flag in flags:
-            parameter.requires_grad_(flag)
+        return train(model, data, **options)
 
 
 def _as_in_evaluation(module: nn.Module, inputs: tuple[Any, ...]) -> None:

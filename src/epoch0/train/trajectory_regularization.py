@@ -81,17 +81,16 @@ class TrajectoryRegularization(nn.Module):
                 f"a minibatch of shape {tuple(x.shape)}: the curve through the examples of a minibatch needs at least "
                 "two. Use larger batches, leave a last one of a single example out (drop_last=True), or model.eval()."
             )
-        scaled, segment, original = _Regularized.apply(
-            x, self.multiplier, self.original_segment, self.share, self.scale
-        )
+        scaled: Tensor
+        given = (x, self.multiplier, self.original_segment, self.share, self.scale)
+        scaled, segment, original = _Regularized.apply(*given)
         if not self._begun and not torch.compiler.is_compiling():
             self._begin(original)
         with torch.no_grad():
             added = self.scale * self.multiplier * segment / _not_zero(original)
             for buffer, value in ((self.original_segment, original), (self.segment, segment), (self.penalty, added)):
                 buffer.copy_(value)
-        result: Tensor = scaled
-        return result
+        return scaled
 
     def extra_repr(self) -> str:
         """The scale."""

@@ -11,7 +11,8 @@ from torch import Tensor, nn
 
 from epoch0.arguments import BatchNorm, Share, Sparsity, checked
 from epoch0.errors import InputError, check_finite
-from epoch0.prune.scores.connection_sensitivity import snip
+from epoch0.prune.masks.keep import check_order
+from epoch0.prune.scores.gradients import snip
 from epoch0.results import Shown
 from epoch0.theory.pruning.prediction import Layers, PredictedDensity, predict
 from epoch0.theory.pruning.score_law import ScoreLaw, law_of_moments
@@ -71,33 +72,29 @@ def critical_sparsity(scores: Mapping[str, Tensor]) -> CriticalSparsity:
 
     Source: Hayou et al. 2021, section 2.1 (definition of s_cr); the closed form is ours.
     """
-    if not scores or not all(tensor.numel() and tensor.dtype != torch.bool for tensor in scores.values()):
-        raise InputError("scores must be a mapping of names to tensors of numbers, at least one and none empty.")
+    _check(scores)
     removed: Mapping[str, Tensor] = getattr(scores, "removed", {})
-    left = {name: _left(name, tensor, removed.get(name)) for name, tensor in scores.items()}
-    tops = {name: np.float64(values.max(initial=-np.inf)) for name, values in left.items()}
-    lowest = min((top for name, top in tops.items() if len(left[name])), default=0.0)
-    high = [values[values >= lowest] for values in left.values()]  # most scores lie below the largest of every layer
+    left = [_left(name, tensor, removed.get(name)) for name, tensor in scores.items()]
+    tops = [np.float64(values.max(initial=-np.inf)) for values in left]
+    lowest = min((top for top, values in zip(tops, left, strict=True) if len(values)), default=0.0)
+    high = [values[values >= lowest] for values in left]  # most scores lie below the largest of every layer
     weights = sum(tensor.numel() for tensor in scores.values())
     counts = {}
-    for row, (name, top) in enumerate(tops.items()):
-        if not len(left[name]):  # nothing is left of it already
-            counts[name] = weights - sum(map(len, left.values()))
-            continue
-        greater = sum(int(np.count_nonzero(values > top)) for values in high)
-        counts[name] = weights - greater - sum(int(np.count_nonzero(values == top)) for values in high[:row])
+    for row, name in enumerate(scores):
+        above = sum(int(np.count_nonzero(values > tops[row])) for values in high)
+        above += sum(int(np.count_nonzero(values == tops[row])) for values in high[:row])
+        counts[name] = weights - (above if len(left[row]) else sum(map(len, left)))
     return CriticalSparsity(counts, weights)
+
+
+def _check(scores: Mapping[str, Tensor]) -> None:
+    if not scores or not all(tensor.numel() for tensor in scores.values()):
+        raise InputError("scores must be a mapping of names to tensors, with at least one and none of them empty.")
 
 
 def _left(name: str, tensor: Tensor, removed: Tensor | None) -> NDArray[np.floating[Any]]:
     """The scores that are not removed: no copy of those of a whole layer. Comparisons with a float64 are exact."""
-    if not tensor.is_floating_point():
-        raise InputError(f"the scores of '{name}' are {tensor.dtype}; floating-point numbers are needed.")
-    if bool(tensor.isnan().any()):
-        raise InputError(
-            f"the scores of '{name}' hold {int(tensor.isnan().sum())} NaN values out of {tensor.numel()}; they have no "
-            "order. Score in float64, or with a smaller loss."
-        )
+    check_order(name, tensor)
     flat = tensor.detach().flatten()
     flat = flat if removed is None else flat[~removed.flatten().to(flat.device)]
     return np.asarray((flat if flat.dtype in (torch.float32, torch.float64) else flat.float()).cpu().numpy())
@@ -142,19 +139,13 @@ def predicted_density(
         if x is None or targets is None:
             raise InputError("a model is scored on a batch; give x and targets (or the scores themselves).")
         source = snip(source, [(x, targets)], batch_norm=batch_norm, loss=loss)
-    return _measured(source, sparsity)
-
-
-def _measured(scores: Mapping[str, Tensor], sparsity: float) -> PredictedDensity:
-    if not scores or not all(isinstance(tensor, Tensor) and tensor.numel() for tensor in scores.values()):
-        raise InputError("scores must be a mapping of names to tensors, with at least one and none of them empty.")
-    laws, logs = zip(*(_law(name, tensor) for name, tensor in scores.items()), strict=True)
-    counts = np.array([tensor.numel() for tensor in scores.values()], dtype=np.float64)
+    _check(source)
+    laws, logs = zip(*(_law(name, tensor) for name, tensor in source.items()), strict=True)
+    counts = np.array([tensor.numel() for tensor in source.values()], dtype=np.float64)
     if all(one == -math.inf for one in logs):
         raise InputError("all scores are 0: there is nothing to tell layers apart by.")
-    method = getattr(scores, "method", "") or "scores"
-    layers = Layers(laws, np.array([logs]), counts)
-    return predict(layers, list(scores), sparsity, f"moments of {method}")
+    method = getattr(source, "method", "") or "scores"
+    return predict(Layers(laws, np.array([logs]), counts), list(source), sparsity, f"moments of {method}")
 
 
 def _law(name: str, tensor: Tensor) -> tuple[ScoreLaw, float]:

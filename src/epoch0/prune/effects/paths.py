@@ -14,7 +14,6 @@ from epoch0.errors import InputError
 from epoch0.prune.effects.reach import Reach
 from epoch0.prune.masks.apply import check_masks
 from epoch0.prune.masks.masks import Masks
-from epoch0.prune.masks.places import places
 from epoch0.results import Result, aligned, first_names
 from epoch0.tracing.guard import bare, unchanged
 from epoch0.tracing.operations import tensors_in
@@ -48,8 +47,7 @@ def on_paths(model: nn.Module, masks: Mapping[str, Tensor], x: Tensor | tuple[in
     Source: Vysogorets & Kempe 2023, effective sparsity.
     """
     model = bare(model)
-    check_masks(model, masks)
-    where = places(model)
+    where = check_masks(model, masks)
     homes = {id(where[name][0].parameter): name for name in masks}
     prepare_forward_derivatives()
     with unchanged(model), forward_ad.dual_level():
@@ -65,8 +63,7 @@ def on_paths(model: nn.Module, masks: Mapping[str, Tensor], x: Tensor | tuple[in
         for key, buffer in model.named_buffers():
             if buffer.is_floating_point():
                 values[key] = (buffer != 0).float()
-        parameter = next(iter(where.values()))[0].parameter
-        start = _start(x, parameter.device)
+        start = _start(x, next(model.parameters()).device)
         with torch.enable_grad():
             try:
                 with Reach():
@@ -81,15 +78,10 @@ def on_paths(model: nn.Module, masks: Mapping[str, Tensor], x: Tensor | tuple[in
         nest = result.to_tuple() if hasattr(result, "to_tuple") else result
         outputs = [out for out in tensors_in(nest) if out.is_floating_point() and out.requires_grad]
         ones = [torch.ones_like(out) for out in outputs]
-    found = dict.fromkeys(seen)
-    if outputs:
-        gradients = torch.autograd.grad(outputs, list(seen.values()), ones, allow_unused=True)
-        found = dict(zip(seen, gradients, strict=True))
-    effective = {}
-    for name, mask in masks.items():
-        reached = found[name]
-        effective[name] = torch.zeros_like(mask) if reached is None else mask & (reached > 0).to(mask.device)
-    return Masks._own(effective)
+    gradients = torch.autograd.grad(outputs, list(seen.values()), ones, allow_unused=True) if outputs else ()
+    pairs = zip(seen, gradients, strict=False)
+    reached = {name: masks[name] & (g > 0).to(masks[name].device) for name, g in pairs if g is not None}
+    return Masks._own({name: torch.zeros_like(mask) for name, mask in masks.items()} | reached)
 
 
 def _start(x: Tensor | tuple[int, ...], device: torch.device) -> Tensor:

@@ -6,7 +6,7 @@ so that nothing overflows.
 """
 
 from collections.abc import Callable
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import torch
 import torch.nn.functional as F
@@ -74,30 +74,40 @@ def biased(x: Tensor, bias: Any) -> Tensor:
     return x if bias is None or (isinstance(bias, int | float) and not bias) else x + 1.0
 
 
-def _product(func: Any, name: str, args: Args, kwargs: Kwargs) -> Tensor:
-    multiply = getattr(torch, name) if name in ("dot", "outer") else torch.mul
-    return product(multiply, args[0], meaning(name).given(args, kwargs).get("other"))
+class _Call(NamedTuple):
+    """A call of a torch function."""
+
+    func: Any
+    name: str
+    args: Args
+    kwargs: Kwargs
+
+    def run(self) -> Any:
+        return self.func(*self.args, **self.kwargs)
 
 
-def _weighted(func: Any, name: str, args: Args, kwargs: Kwargs) -> Any:
-    if name == "einsum":
-        tensors = args[1] if len(args) == 2 and isinstance(args[1], list | tuple) else args[1:]
+def _product(call: _Call, given: Kwargs) -> Tensor:
+    multiply = getattr(torch, call.name) if call.name in ("dot", "outer") else torch.mul
+    return product(multiply, call.args[0], given.get("other"))
+
+
+def _weighted(call: _Call, given: Kwargs) -> Any:
+    if call.name == "einsum":
+        equation, *given_ones = call.args
+        tensors = given_ones[0] if isinstance(given_ones[0], list | tuple) else given_ones
         if len(tensors) == 1:
-            return torch.einsum(args[0], *tensors)
+            return torch.einsum(equation, *tensors)
         if len(tensors) != 2:
             raise InputError("an einsum of more than two tensors cannot be followed; write it as two.")
-        return product(lambda a, b: torch.einsum(args[0], a, b), *tensors)
-    known = meaning(name)
-    given = known.given(args, kwargs)
+        return product(lambda a, b: torch.einsum(equation, a, b), *tensors)
     if not {"input", "weight"} <= given.keys() or "other" in given:
-        raise _unknown(name)
-    if name in _ADDED:
-        return product(_ADDED[name], given["input"], given["weight"]) + given["bias"]
+        raise _unknown(call.name)
+    if call.name in _ADDED:
+        return product(_ADDED[call.name], given["input"], given["weight"]) + given["bias"]
 
-    def multiply(a: Tensor, b: Tensor) -> Tensor:
-        positional, named = known.replaced(args, kwargs, input=a, weight=b, bias=None)
-        found: Tensor = func(*positional, **named)
-        return found
+    def multiply(a: Tensor, b: Tensor) -> Any:
+        args, kwargs = meaning(call.name).replaced(call.args, call.kwargs, input=a, weight=b, bias=None)
+        return call.func(*args, **kwargs)
 
     return biased(product(multiply, given["input"], given["weight"]), given.get("bias"))
 
@@ -107,69 +117,58 @@ _ADDED: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 }  # fmt: skip
 
 
-def _sum(func: Any, name: str, args: Args, kwargs: Kwargs) -> Any:
+def _sum(call: _Call, given: Kwargs) -> Any:
     # of add, sub, maximum and their like either one is enough
-    a, b = args[0], meaning(name).given(args, kwargs).get("other")
+    a, b = call.args[0], given.get("other")
     if not isinstance(a, Tensor):
         a, b = b, a
     return a + b if isinstance(b, Tensor) else biased(a, b)
 
 
-def _quotient(func: Any, name: str, args: Args, kwargs: Kwargs) -> Any:
-    a, b = args[0], meaning(name).given(args, kwargs).get("other")
+def _quotient(call: _Call, given: Kwargs) -> Any:
+    a, b = call.args[0], given.get("other")
     if not isinstance(b, Tensor):
         return a.clone()
     below = b + 1.0  # never zero, but it may depend on the input
     return product(torch.mul, a, below) if isinstance(a, Tensor) else below
 
 
-def _function(func: Any, name: str, args: Args, kwargs: Kwargs) -> Any:
-    known = meaning(name)
-    given = known.given(args, kwargs)
-    x, other = given["input"], given.get("other")
-    if known.kind == "function" and followed(other):
-        return _sum(func, name, args, kwargs)
-    return x if known.zero else x + 1.0
+def _function(call: _Call, given: Kwargs) -> Any:
+    known = meaning(call.name)
+    if known.kind == "function" and followed(given.get("other")):
+        return _sum(call, given)
+    return given["input"] if known.zero else given["input"] + 1.0
 
 
-def _norm(func: Any, name: str, args: Args, kwargs: Kwargs) -> Tensor:
+def _norm(call: _Call, given: Kwargs) -> Tensor:
     # statistics are no paths; where the bias stands in the call depends on the norm, and any of it is enough
-    learnt = [value for value in (*args[1:], *kwargs.values()) if isinstance(value, Tensor)]
+    learnt = [value for value in (*call.args[1:], *call.kwargs.values()) if isinstance(value, Tensor)]
     if any(tensor.requires_grad for tensor in learnt):
         raise InputError("a masked weight of a norm cannot be followed; leave norms unpruned.")
-    found: Tensor = biased(meaning(name).given(args, kwargs)["input"], 1 if learnt else None)
-    return found
+    return biased(given["input"], 1 if learnt else None)
 
 
-def _resampled(func: Any, name: str, args: Args, kwargs: Kwargs) -> Tensor:
-    if meaning(name).given(args, kwargs).get("mode", "nearest") == "bicubic":
+def _resampled(call: _Call, given: Kwargs) -> Any:
+    if given.get("mode", "nearest") == "bicubic":
         raise InputError("bicubic interpolation has negative weights and cannot be followed; bilinear can.")
-    found: Tensor = func(*args, **kwargs)
-    return found
+    return call.run()
 
 
-def _spread(func: Any, name: str, args: Args, kwargs: Kwargs) -> Tensor:
-    if "pool" not in name:
-        return torch.sum(*args[:2])
-    given = meaning(name).given(args, kwargs)
-    average: Callable[..., Tensor] = getattr(F, name.replace("lp", "avg"))
-    return average(given["input"], given["kernel_size"], given.get("stride"))
+def _spread(call: _Call, given: Kwargs) -> Any:
+    if "pool" not in call.name:
+        return torch.sum(*call.args[:2])
+    return getattr(F, call.name.replace("lp", "avg"))(given["input"], given["kernel_size"], given.get("stride"))
 
 
-def _run(func: Any, name: str, args: Args, kwargs: Kwargs) -> Any:
-    return func(*args, **kwargs)
-
-
-def _largest(func: Any, name: str, args: Args, kwargs: Kwargs) -> Any:
+def _largest(call: _Call, given: Kwargs) -> Any:
     """A maximum passes on everything that it looks at, since any of it may be the largest."""
-    given = meaning(name).given(args, kwargs)
-    x = given["input"]
+    x, name = given["input"], call.name
     if given.get("return_indices"):
         raise InputError("max pooling that returns its indices cannot be followed.")
     if name.startswith("adaptive"):
         return getattr(F, name.replace("max", "avg"))(x, given["output_size"])
     if "pool" in name:
-        return _windows(func(*args, **kwargs).shape[-int(name[name.index("pool") + 4]) :], given)
+        return _windows(call.run().shape[-int(name[name.index("pool") + 4]) :], given)
     dim, keep = given.get("dim"), given.get("keepdim", False)
     if isinstance(dim, Tensor):  # the larger of two
         return x + dim
@@ -195,9 +194,8 @@ def _windows(shape: torch.Size, given: Kwargs) -> Tensor:
     return x
 
 
-def _mixing(func: Any, name: str, args: Args, kwargs: Kwargs) -> Tensor:
+def _mixing(call: _Call, given: Kwargs) -> Tensor:
     """Of ``scaled_dot_product_attention``: every place looks at every place that the mask shows."""
-    given = meaning(name).given(args, kwargs)
     query, key, value = given["query"], given["key"], given["value"]
     if given.get("enable_gqa"):
         times = query.shape[-3] // key.shape[-3]
@@ -211,9 +209,8 @@ def _mixing(func: Any, name: str, args: Args, kwargs: Kwargs) -> Tensor:
     return product(torch.matmul, weights, value)
 
 
-def _attention(func: Any, name: str, args: Args, kwargs: Kwargs) -> tuple[Tensor, Tensor | None]:
+def _attention(call: _Call, given: Kwargs) -> tuple[Tensor, Tensor | None]:
     """Of ``multi_head_attention_forward``; tensors of shape (places, [examples,] features)."""
-    given = meaning(name).given(args, kwargs)
     added = any(given.get(role) is not None for role in ("bias_k", "bias_v", "static_k", "static_v"))
     if added or given["add_zero_attn"]:
         raise InputError("attention with bias_k, bias_v, add_zero_attn or static keys cannot be followed.")
@@ -249,11 +246,11 @@ def _shown(mask: Tensor) -> Tensor:
     return ~mask if mask.dtype == torch.bool else mask != -torch.inf
 
 
-RULES: dict[str, Callable[[Any, str, Args, Kwargs], Any]] = {
+RULES: dict[str, Callable[[_Call, Kwargs], Any]] = {
     **dict.fromkeys(("activation", "function", "negation", "softmax", "dropout", "same", "unknown"), _function),
     **dict.fromkeys(("sum", "extremum"), _sum),
     **dict.fromkeys(("linear", "convolution", "bilinear"), _weighted),
-    **dict.fromkeys(("average", "total"), _run),
+    **dict.fromkeys(("average", "total"), lambda call, given: call.run()),
     "product": _product,
     "quotient": _quotient,
     "norm": _norm,
@@ -280,29 +277,29 @@ class Reach(Calls):
             return forward_ad.make_dual(found, (found.detach() != 0).to(found.dtype))
         if not any(map(followed, tensors_in((args, kwargs)))):
             return func(*args, **kwargs)
-        args, kwargs = map_tensors(args, _without_sign), map_tensors(kwargs, _without_sign)
+        call = _Call(func, name, map_tensors(args, _without_sign), map_tensors(kwargs, _without_sign))
+        x: Any = call.args[0] if call.args else None
+        rule = RULES.get(known.kind)
         if own in _NUMBER_ABOVE:
-            result = _tidied(args[0] + 1.0)
-        elif (rule := RULES.get(known.kind)) is None or (rule is _function and known.zero is None):
-            return _moved(func, name, known.kind in _MOVING, args, kwargs)
+            result = _tidied(x + 1.0)
+        elif rule is None or (rule is _function and known.zero is None):
+            return _moved(call, known.kind in _MOVING)
         else:
-            result = _tidied(rule(func, name, args, kwargs))
+            result = _tidied(rule(call, known.given(call.args, call.kwargs)))
         in_place = kwargs.get("inplace") or _writes(own)
-        if in_place and isinstance(args[0], Tensor) and result is not args[0]:
-            return args[0].copy_(result)
-        return result
+        return x.copy_(result) if in_place and isinstance(x, Tensor) and result is not x else result
 
 
-def _moved(func: Any, name: str, known: bool, args: Args, kwargs: Kwargs) -> Any:
+def _moved(call: _Call, known: bool) -> Any:
     """The result of a function that moves entries or makes no floating-point numbers; any other is refused by name."""
     try:
-        result = func(*args, **kwargs)
+        result = call.run()
     except RuntimeError:
         if known:
             raise
-        raise _unknown(name) from None
+        raise _unknown(call.name) from None
     if not known and any(tensor.is_floating_point() for tensor in tensors_in(result)):
-        raise _unknown(name)
+        raise _unknown(call.name)
     return result
 
 

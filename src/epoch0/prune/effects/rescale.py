@@ -9,9 +9,10 @@ were kept because it is active passes more than the half (Hayou et al. 2021, B.1
 """
 
 import math
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, replace
+from functools import partial
 from typing import Annotated, Any
 
 import numpy as np
@@ -23,7 +24,7 @@ from epoch0.errors import InputError
 from epoch0.initialization.follow import Follow, Follower
 from epoch0.initialization.initialize import gaussian_input, write_parameters
 from epoch0.initialization.result import left_alone
-from epoch0.initialization.sites import MATRIX, Site, find_sites
+from epoch0.initialization.sites import Site, find_sites
 from epoch0.prune.masks.places import plain_name
 from epoch0.results import Result, aligned
 from epoch0.theory.mean_field import chi, edge_of_chaos
@@ -31,7 +32,7 @@ from epoch0.theory.mean_field.moments import moments_of
 from epoch0.tracing.call import Forward
 from epoch0.tracing.guard import check_model
 from epoch0.tracing.layers import layers
-from epoch0.tracing.tape import Change, Tape, tape
+from epoch0.tracing.tape import Tape, tape
 
 
 @dataclass(frozen=True)
@@ -100,34 +101,19 @@ class MaskedLayer:
 
     site: Site  #: its operation and its parameter; ``site.mask`` is never None
     follow: Follow  #: what comes after it
-    uses: list[Site] = field(default_factory=list)  #: all operations that use it, the first included
+    uses: list[Site]  #: all operations that use it, the first included
+    target: float = 1.0  #: the weight_std at which a dense layer in its place is on the edge of chaos
 
     @property
     def name(self) -> str:
         """Its name in the model before it was masked."""
         return plain_name(self.site.name)
 
-    def per_row(self, factors: Tensor) -> Tensor:
-        """One factor a row in the shape in which it multiplies the weights."""
-        site = self.site
-        if site.op.name in MATRIX:
-            return factors
-        if "transpose" in site.op.name:
-            groups, inputs = site.groups, site.view.shape[0] // site.groups
-            spread = factors.reshape(groups, 1, -1).expand(groups, inputs, -1).reshape(site.view.shape[:2])
-            return spread.reshape(*spread.shape, *[1] * (site.view.dim() - 2))
-        return factors.reshape(-1, *[1] * (site.view.dim() - 1))
-
 
 def by_row(site: Site, values: Tensor) -> Tensor:
     """Sums of numbers, one a weight, over the weights into each unit: from (16, 3, 5, 5) of a convolution to (16,)."""
-    if site.op.name in MATRIX:
-        return values.sum(tuple(range(values.dim() - 1)))
-    if "transpose" in site.op.name:
-        groups = site.groups
-        parts = values.reshape(groups, values.shape[0] // groups, values.shape[1], -1)
-        return parts.sum((1, 3)).reshape(-1)
-    return values.flatten(1).sum(1)
+    units = site.by_unit(values)
+    return units.sum(tuple(range(2, units.dim()))).flatten()
 
 
 def masked_sites(record: Tape, seed: int) -> tuple[list[MaskedLayer], dict[str, str], list[Follow]]:
@@ -143,26 +129,19 @@ def masked_sites(record: Tape, seed: int) -> tuple[list[MaskedLayer], dict[str, 
         if site.name in found:
             found[site.name].uses.append(site)
             continue
-        if site.mask is not None and not bool(site.mask.any()):
-            untouched[site.name] = "its mask keeps nothing, and no factor changes that"
-            continue
-        if site.direct:
-            kept = site.original != 0
-            if not bool(kept.any()):
-                untouched[site.name] = "all of it is zero, and no factor changes that"
-                continue
-            if bool(kept.all()):
-                untouched[site.name] = "it is not masked"
-                continue
-            site.mask = kept
-        elif site.mask is None:  # a mask that keeps everything
-            site.mask = site.view.new_ones(site.view.shape).bool()
+        kept = site.original != 0 if site.direct else site.mask
+        kept = torch.ones_like(site.view, dtype=torch.bool) if kept is None else kept
         follow = follower.follow(site.op.outputs[0])
-        if follow.norm:
+        if not bool(kept.any()):
+            what = "all of it is zero" if site.direct else "its mask keeps nothing"
+            untouched[site.name] = f"{what}, and no factor changes that"
+        elif site.direct and bool(kept.all()):
+            untouched[site.name] = "it is not masked"
+        elif follow.norm:
             untouched[site.name] = "the norm after it undoes any scale"
-            continue
-        site.bias = site.bias or follow.bias
-        found[site.name] = MaskedLayer(site, follow, [site])
+        else:
+            site.mask, site.bias = kept, site.bias or follow.bias
+            found[site.name] = MaskedLayer(site, follow, [site])
     reasons = {plain_name(name): reason for name, reason in untouched.items()}
     return list(found.values()), reasons, [follow for follow in follows if follow.activation is not None]
 
@@ -178,10 +157,8 @@ def no_scale(each: MaskedLayer) -> InputError:
 class _Pass:
     """One pass in which each masked layer's output is scaled where it arises; the next sees what it will get."""
 
-    def __init__(
-        self, record: Tape, found: list[MaskedLayer], follows: list[Follow], targets: dict[str, float]
-    ) -> None:
-        self.record, self.targets = record, targets
+    def __init__(self, record: Tape, found: list[MaskedLayer], follows: list[Follow]) -> None:
+        self.record = record
         self.at = {site.op.outputs[0]: (each, site) for each in found for site in each.uses}
         self.inputs = {site.op.inputs[0] for _, site in self.at.values()}
         self.before = {follow.biased: follow for follow in follows}
@@ -195,40 +172,34 @@ class _Pass:
     def run(self) -> dict[str, float]:
         nodes = {*self.at, *self.inputs, *self.before, *self.behind}
         with torch.no_grad():
-            self.record.run(self.record.x, {node: self._visit(node) for node in nodes})
+            self.record.run(self.record.x, {node: partial(self._visit, node) for node in nodes})
         return self.factors
 
-    def _visit(self, node: int) -> Change:
-        def change(tensor: Tensor) -> Tensor | None:
-            changed = self._scaled(*self.at[node], tensor) if node in self.at else None
-            now = tensor if changed is None else changed
-            if node in self.before:
-                follow = self.before[node]
-                assert follow.activation is not None
-                variances = now.double().square().reshape(len(now), -1).mean(1).cpu().numpy()
-                self.expected[follow.end] = float(np.mean(moments_of(follow.activation).square(variances)))
-            if node in self.behind and node in self.expected:
-                there = float(now.double().square().mean())
-                self.dense[node] = self.expected[node] / there if there > 0 else 1.0
-            if node in self.inputs:
-                self.kept[node] = now.clone()  # a later operation may work in place
-            return changed
-
-        return change
+    def _visit(self, node: int, tensor: Tensor) -> Tensor | None:
+        changed = self._scaled(*self.at[node], tensor) if node in self.at else None
+        now = tensor if changed is None else changed
+        if node in self.before:
+            follow = self.before[node]
+            assert follow.activation is not None
+            variances = now.double().square().reshape(len(now), -1).mean(1).cpu().numpy()
+            self.expected[follow.end] = float(np.mean(moments_of(follow.activation).square(variances)))
+        if node in self.behind and node in self.expected:
+            there = float(now.double().square().mean())
+            self.dense[node] = self.expected[node] / there if there > 0 else 1.0
+        if node in self.inputs:
+            self.kept[node] = now.clone()  # a later operation may work in place
+        return changed
 
     def _scaled(self, each: MaskedLayer, site: Site, output: Tensor) -> Tensor:
-        inside = self.record.model.get_parameter(site.bias).detach() if site.bias else None
-        if inside is None or each.follow.biased != each.site.op.outputs[0]:
-            bias = torch.zeros_like(output[:1])
-        else:
-            bias = inside.reshape(-1, *[1] * (output.dim() - 2)) if site.op.kind == "convolution" else inside
+        bias = torch.zeros_like(output[:1])
+        if site.bias and each.follow.biased == each.site.op.outputs[0]:
+            bias = site.beside(self.record.model.get_parameter(site.bias).detach(), output.dim())
         bare = output - bias
         if each.name not in self.factors:
             node = site.op.inputs[0]
-            mask, site.mask = site.mask, None  # what a layer without a mask would give, on average over its weights
-            arriving = float(site.through(self.kept[node].double().square()).mean())
-            site.mask = mask
-            wanted = self.targets[each.name] ** 2 * arriving * self._over_dense(node)
+            dense = replace(site, mask=None)  # what it would give, on average over its weights
+            arriving = float(dense.through(self.kept[node].double().square()).mean())
+            wanted = each.target**2 * arriving * self._over_dense(node)
             got = float(bare.double().square().mean())
             if not (got > 0 and math.isfinite(got) and wanted > 0 and math.isfinite(wanted)):
                 raise no_scale(each)
@@ -295,49 +266,42 @@ def rescale(
     Source: Hayou et al. 2021, equation 7, Proposition 1, Algorithm 1; THEORY section 4.
     """
     check_model(model)
-    remarks = []
-    if x is None:
-        x = gaussian_input(model, seed)
-        remarks.append(f"no input was given: Gaussian numbers of unit variance, shape {tuple(x.shape)}")
-    with _plain_attention(), tape(model, x, forward=forward) as record:
+    x, remarks = (x, []) if x is not None else gaussian_input(model, seed)
+    with ExitStack() as after:
+        # a transformer layer is to compute the same with and without gradients: it has a short cut for those without
+        after.callback(torch.backends.mha.set_fastpath_enabled, torch.backends.mha.get_fastpath_enabled())
+        torch.backends.mha.set_fastpath_enabled(False)
+        record = after.enter_context(tape(model, x, forward=forward))
         found, untouched, follows = masked_sites(record, seed)
         if not found:
             reasons = "; ".join(f"{name}: {reason}" for name, reason in list(untouched.items())[:5])
             raise InputError(f"no masked weight can be rescaled{': ' + reasons if reasons else ''}. Prune first.")
-        targets = {each.name: _target(each, record, weight_std) for each in found}
-        sums = {each.name: by_row(each.site, each.site.used().double().square()) for each in found}
-        if method == "measured":
-            measured = _Pass(record, found, follows, targets).run()
-            factors = {name: torch.full_like(sums[name], factor) for name, factor in measured.items()}
-        else:
-            factors = {each.name: _factors(each, sums[each.name], targets[each.name], method) for each in found}
+        for each in found:
+            each.target = _target(each, record, weight_std)
+        measured = _Pass(record, found, follows).run() if method == "measured" else {}
         values, rows = {}, []
         for each in found:
-            factor = factors[each.name]
-            # in the parameter's own orientation: the view shares its memory
-            each.site.view.mul_(each.per_row(factor).to(each.site.view.dtype))
+            sums = by_row(each.site, each.site.used().double().square())
+            factors = torch.full_like(sums, measured[each.name]) if measured else _factors(each, sums, method)
+            units = each.site.by_unit(each.site.view)  # shares the memory of the parameter
+            units.mul_(factors.reshape(*units.shape[:2], *[1] * (units.dim() - 2)).to(units.dtype))
             values[each.site.name] = each.site.parameter.detach().clone()
-            if not bool(values[each.site.name].isfinite().all()):
-                raise InputError(f"'{each.name}' would leave the range of {each.site.view.dtype}. Nothing was changed.")
-            rows.append(_row(each, targets[each.name], sums[each.name], factor))
+            rows.append(_row(each, sums, factors))
         if method != "measured":
-            remarks += _off_the_edge(record, found, follows, targets, method)
+            remarks += _off_the_edge(record, found, follows, method)
         if any(layer.kind == "residual block" for layer in layers(record)):
             remarks.append(
                 "residual networks stay on the edge of chaos when they are pruned (Proposition 3): "
                 "they train without rescaling too"
             )
-        bare_model = record.model
-    write_parameters(bare_model, values)
+    write_parameters(record.model, values)
     return Rescaling(tuple(rows), untouched, method, tuple(remarks))
 
 
-def _off_the_edge(
-    record: Tape, found: list[MaskedLayer], follows: list[Follow], targets: dict[str, float], method: str
-) -> list[str]:
+def _off_the_edge(record: Tape, found: list[MaskedLayer], follows: list[Follow], method: str) -> list[str]:
     """A note if signals grow on this batch all the same: by a fifth a layer, and tenfold over all."""
     try:
-        left = _Pass(record, found, follows, targets).run()
+        left = _Pass(record, found, follows).run()
     except InputError:  # a layer that passes nothing on
         return []
     growth = -2 * sum(map(math.log, left.values()))
@@ -349,17 +313,6 @@ def _off_the_edge(
         f"{method} takes masks for independent of the signals (Proposition 1), which those of SNIP and other gradient "
         'scores are not behind a ReLU; method="measured" counts that'
     ]
-
-
-@contextmanager
-def _plain_attention() -> Iterator[None]:
-    """Let a transformer layer compute the same with and without gradients: it has a short cut for those without."""
-    before = torch.backends.mha.get_fastpath_enabled()
-    torch.backends.mha.set_fastpath_enabled(False)
-    try:
-        yield
-    finally:
-        torch.backends.mha.set_fastpath_enabled(before)
 
 
 def _target(each: MaskedLayer, record: Tape, weight_std: float | None) -> float:
@@ -382,17 +335,17 @@ def _target(each: MaskedLayer, record: Tape, weight_std: float | None) -> float:
         ) from problem
 
 
-def _factors(each: MaskedLayer, sums: Tensor, target: float, method: str) -> Tensor:
+def _factors(each: MaskedLayer, sums: Tensor, method: str) -> Tensor:
     """One factor a row."""
     if method == "layer":
         mean = float(sums.mean())
         if not mean > 0:
             raise no_scale(each)
-        return torch.full_like(sums, target / math.sqrt(mean))
-    return torch.where(sums > 0, target / sums.sqrt(), torch.ones_like(sums))
+        return torch.full_like(sums, each.target / math.sqrt(mean))
+    return torch.where(sums > 0, each.target / sums.sqrt(), torch.ones_like(sums))
 
 
-def _row(each: MaskedLayer, target: float, before: Tensor, factors: Tensor) -> RescaledLayer:
+def _row(each: MaskedLayer, before: Tensor, factors: Tensor) -> RescaledLayer:
     site, words = each.site, []
     assert site.mask is not None
     alive = by_row(site, site.mask.double()) > 0
@@ -410,7 +363,7 @@ def _row(each: MaskedLayer, target: float, before: Tensor, factors: Tensor) -> R
         density=site.density,
         rows=len(before),
         empty_rows=int((~alive).sum()),
-        target=target,
+        target=each.target,
         weight_std_before=float(before.mean().sqrt()),
         weight_std=after,
         factor=float(used.median()),

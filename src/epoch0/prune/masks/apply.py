@@ -2,6 +2,7 @@
 
 import copy
 from collections.abc import Mapping
+from contextlib import ExitStack
 from typing import TypeVar
 
 import torch
@@ -47,8 +48,7 @@ def apply(model: Model, masks: Mapping[str, Tensor]) -> Model:
     Source: Hayou et al. 2021, section 2.1.
     """
     masks = masks if isinstance(masks, Masks) else Masks(masks)
-    check_masks(model, masks)
-    where = places(model)
+    where = check_masks(model, masks)
     for name in masks:
         for place in where[name]:
             if place.by_torch:
@@ -56,11 +56,8 @@ def apply(model: Model, masks: Mapping[str, Tensor]) -> Model:
                     f"'{name}' is pruned by torch.nn.utils.prune. masks_of(model) reads its mask: bake(model) first, "
                     "then apply that and yours; or put yours on with masks.to_torch_prune(model)."
                 )
-            _check_maskable(name, place)
     orders = {id(place.module): parameter_order(place.module) for name in masks for place in where[name]}
-    done: list[tuple[Place, Masked]] = []
-    old: list[tuple[Masked, Tensor]] = []
-    try:
+    with ExitStack() as undo:
         for name, mask in masks.items():
             fresh: Masked | None = None
             for place in where[name]:
@@ -68,21 +65,16 @@ def apply(model: Model, masks: Mapping[str, Tensor]) -> Model:
                 ours = next((step for step in row or () if isinstance(step, Masked)), None)
                 mask = mask.to(place.parameter.device)
                 if ours is not None:
-                    old.append((ours, ours.mask))
+                    undo.callback(setattr, ours, "mask", ours.mask)
                     ours.mask = ours.mask & mask
                     continue
                 # one mask for all places of a shared weight, so that they cannot part
                 fresh = fresh or Masked(mask.clone(), orders[id(place.module)])
                 _own_class(place.module)
                 parametrize.register_parametrization(place.module, place.attribute, fresh)
-                done.append((place, fresh))
+                undo.callback(_remove, place, fresh)
                 _keep_copyable(place.module)
-    except BaseException:
-        for place, step in reversed(done):
-            _remove(place, step)
-        for step, before in reversed(old):
-            step.mask = before
-        raise
+        undo.pop_all()  # nothing failed
     return model
 
 
@@ -107,15 +99,11 @@ def bake(model: Model) -> Model:
             steps = [step for step in row or () if isinstance(step, Masked)]
             if not steps:
                 continue
-            if row is not None and len(row) > 1:
-                _own_class(place.module)
-                parametrize.remove_parametrizations(place.module, place.attribute, leave_parametrized=True)
-                _keep_copyable(place.module)
-                _reorder(place.module, steps[0].order)
-                continue
-            with torch.no_grad():
-                place.parameter.masked_fill_(~steps[0].mask, 0.0)
-            _remove(place, steps[0])
+            others = row is not None and len(row) > 1
+            if not others:
+                with torch.no_grad():
+                    place.parameter.masked_fill_(~steps[0].mask, 0.0)
+            _remove(place, steps[0], baked=others)
     return model
 
 
@@ -135,12 +123,10 @@ def to_torch_prune(masks: Masks, model: Model) -> Model:
         InputError: if the masks are another model's, a weight has another parametrization, or it is read without its
             module being called, where torch would never compute it from its mask again. Nothing was changed then.
     """
-    check_masks(model, masks)
-    where = {name: row for name, row in places(model).items() if name in masks}
+    where = check_masks(model, masks)
     unseen = {id(module.out_proj) for module in model.modules() if isinstance(module, nn.MultiheadAttention)}
     for name in masks:
         for place in where[name]:
-            _check_maskable(name, place)
             if any(not isinstance(step, Masked) for step in parametrization(place.module, place.attribute) or ()):
                 raise InputError(f"'{name}' has a parametrization, and torch.nn.utils.prune masks plain weights only.")
             if id(place.module) in unseen:
@@ -184,22 +170,25 @@ def masks_of(model: nn.Module) -> Masks:
     return Masks._own(found)
 
 
-def check_masks(model: nn.Module, masks: Mapping[str, Tensor]) -> None:
-    """Refuse masks that are not of this model, with the first difference."""
-    if not isinstance(model, nn.Module):
-        raise InputError(f"a torch.nn.Module is needed, not a {type(model).__name__}.")
-    known = {name: where[0] for name, where in places(model).items()}
-    wrong = []
+def check_masks(model: nn.Module, masks: Mapping[str, Tensor]) -> dict[str, list[Place]]:
+    """The places of a model, if the masks are of it; else they are refused with the first differences."""
+    known, wrong = places(model), []
     for name, mask in masks.items():
-        if name in known and isinstance(known[name].parameter, nn.UninitializedParameter):
-            raise InputError(f"'{name}' is lazy and has no shape yet; call the model once on a batch first.")
         if name not in known:
             wrong.append(f"it has no weight '{name}'.{suggest(name, known)}".removesuffix("."))
-        elif (shape := _shape(known[name])) != mask.shape:
+            continue
+        if isinstance(known[name][0].parameter, nn.UninitializedParameter):
+            raise InputError(f"'{name}' is lazy and has no shape yet; call the model once on a batch first.")
+        if known[name][0].parameter.is_meta:
+            raise InputError(
+                f"'{name}' is on the meta device and has no values; move it with .to_empty and load weights."
+            )
+        if (shape := _shape(known[name][0])) != mask.shape:
             wrong.append(f"'{name}' is {tuple(shape)}, its mask {tuple(mask.shape)}")
     if wrong:
         what = first_names(wrong, 3, "; ")
         raise InputError(f"these masks are of another model than this {type(bare(model)).__name__}: {what}.")
+    return known
 
 
 def _shape(place: Place) -> torch.Size:
@@ -207,20 +196,18 @@ def _shape(place: Place) -> torch.Size:
     return place.parameter.shape if row is None or row.is_tensor else getattr(place.module, place.attribute).shape
 
 
-def _check_maskable(name: str, place: Place) -> None:
-    if place.parameter.is_meta:
-        raise InputError(f"'{name}' is on the meta device and has no values; move it with .to_empty and load weights.")
+def _remove(place: Place, step: Masked, *, baked: bool = False) -> None:
+    """Take our parametrization away; the parameter stays the same object with the same values.
 
-
-def _remove(place: Place, step: Masked) -> None:
-    """Take our parametrization away; the parameter stays the same object with the same values."""
+    Others that were there before it stay, or all are baked into the values.
+    """
     row = parametrization(place.module, place.attribute)
     assert row is not None
-    if len(row) > 1:  # others were there before it: they stay
+    if len(row) > 1 and not baked:
         row.pop(len(row) - 1)
         return
     _own_class(place.module)
-    parametrize.remove_parametrizations(place.module, place.attribute, leave_parametrized=False)
+    parametrize.remove_parametrizations(place.module, place.attribute, leave_parametrized=baked)
     _keep_copyable(place.module)
     _reorder(place.module, step.order)
 

@@ -3,17 +3,16 @@
 import copy
 import functools
 from collections.abc import Callable, Mapping
-from typing import Annotated, Any
+from typing import Annotated
 
 from torch import Tensor, nn
 
 from epoch0.arguments import Size, Sparsity, Whole, checked
 from epoch0.errors import InputError
 from epoch0.prune.masks.apply import apply
-from epoch0.prune.masks.keep import SCOPES, select, warn_if_few
+from epoch0.prune.masks.keep import LAYERS, SCOPES, select, warned
 from epoch0.prune.masks.masks import Masks
-from epoch0.prune.scores.batches import Progress, tell
-from epoch0.prune.scores.scores import Scores
+from epoch0.prune.scores.scores import Progress, Scores, tell
 from epoch0.prune.scores.synaptic_flow import synflow, synflow_rounds
 from epoch0.tracing.guard import bare
 
@@ -30,7 +29,7 @@ def iterate(
     schedule: Annotated[str, SCHEDULES] = "exponential",
     scope: Annotated[str, SCOPES] = "global",
     floor: Whole = 0,
-    layers: str | Mapping[str, Sparsity] = "uniform",
+    layers: Annotated[str, LAYERS] | Mapping[str, Sparsity] = "uniform",
     progress: Progress | None = None,
 ) -> Masks:
     """Prune in rounds: score what is left, remove a little, until exactly ``round(sparsity * M)`` are removed.
@@ -60,14 +59,13 @@ def iterate(
 
     Source: Tanaka et al. 2020, Algorithm 1 (SynFlow); de Jorge et al. 2021, section 4 (the schedules).
     """
-    found = None
-    if scope == "global" and not floor and layers == "uniform":
-        found = _synaptic_flow(model, score, sparsity, int(steps), schedule, progress)
-    if found is None:
-        options = {"scope": scope, "floor": floor, "layers": layers}
-        found = _rounds(model, score, sparsity, int(steps), schedule, progress, **options)
-    warn_if_few(found, sparsity)
-    return found
+    given = score.keywords if isinstance(score, functools.partial) and score.func is synflow and not score.args else {}
+    if (scope, floor, layers) == ("global", 0, "uniform") and {"x"} <= given.keys() <= {"x", "dtype"}:
+        scores = synflow(model, **given)
+        select(scores, sparsity)  # refuses what no round could reach
+        kept = [scores.weights - round(share * scores.weights) for share in _plan(scores, sparsity, steps, schedule)]
+        return warned(Masks(synflow_rounds(model, kept=kept, progress=progress, **given)), sparsity)
+    return warned(_rounds(model, score, sparsity, steps, schedule, scope, floor, layers, progress), sparsity)
 
 
 def scheduled(sparsity: float, steps: int, schedule: str, start: float = 0.0) -> list[float]:
@@ -83,9 +81,14 @@ def scheduled(sparsity: float, steps: int, schedule: str, start: float = 0.0) ->
     return [*rise, sparsity]
 
 
+def _plan(scores: Scores, sparsity: float, steps: int, schedule: str) -> list[float]:
+    removed = sum(int(there.count_nonzero()) for there in scores.removed.values())
+    return scheduled(sparsity, steps, schedule, min(removed / scores.weights, sparsity))
+
+
 def _rounds(
     model: nn.Module, score: Callable[[nn.Module], Mapping[str, Tensor]], sparsity: float, steps: int, schedule: str,
-    progress: Progress | None, **options: Any,
+    scope: str, floor: int, layers: str | Mapping[str, float], progress: Progress | None,
 ) -> Masks:  # fmt: skip
     try:
         twin = copy.deepcopy(bare(model))
@@ -96,20 +99,16 @@ def _rounds(
         ) from problem
     tell(progress, 0, steps)
     scores = _scored(score, twin, {})
-    plan = _plan(scores, sparsity, steps, schedule)
     gone = {name: int(there.count_nonzero()) / there.numel() for name, there in scores.removed.items()}
-    layers = options.pop("layers")
-    own: dict[str, list[float]] = {}
-    if not isinstance(layers, str):
-        for name, share in layers.items():
-            own[name] = scheduled(share, steps, schedule, min(gone.get(name, 0.0), share))
+    told = {} if isinstance(layers, str) else layers
+    own = {name: scheduled(s, steps, schedule, min(gone.get(name, 0.0), s)) for name, s in told.items()}
     masks = None
-    for number, share in enumerate(plan):
+    for number, share in enumerate(_plan(scores, sparsity, steps, schedule)):
         if masks is not None:
             tell(progress, number, steps)
             scores = _scored(score, apply(twin, masks), {name: ~mask for name, mask in masks.items()})
-        each = layers if isinstance(layers, str) else {name: row[number] for name, row in own.items()}
-        masks = select(scores, share, layers=each, **options)
+        each = {name: row[number] for name, row in own.items()} or layers
+        masks = select(scores, share, scope=scope, floor=floor, layers=each)
     assert masks is not None
     return masks
 
@@ -124,22 +123,3 @@ def _scored(
         odd = ", ".join(f"'{name}'" for name in sorted(found.keys() ^ removed.keys())[:3])
         raise InputError(f"the score names other weights than in the round before: {odd}.")
     return Scores(dict(found), getattr(found, "method", ""), {**getattr(found, "removed", {}), **removed})
-
-
-def _plan(scores: Scores, sparsity: float, steps: int, schedule: str) -> list[float]:
-    removed = sum(int(there.count_nonzero()) for there in scores.removed.values())
-    return scheduled(sparsity, steps, schedule, min(removed / scores.weights, sparsity))
-
-
-def _synaptic_flow(
-    model: nn.Module, score: object, sparsity: float, steps: int, schedule: str, progress: Progress | None
-) -> Masks | None:
-    """The same rounds without a copy and a pass of its own each time, where the score is SynFlow and nothing else."""
-    if not (isinstance(score, functools.partial) and score.func is synflow) or score.args:
-        return None
-    if not {"x"} <= score.keywords.keys() <= {"x", "dtype"}:
-        return None
-    scores = synflow(model, **score.keywords)
-    select(scores, sparsity)  # refuses what no round could reach
-    kept = [scores.weights - round(share * scores.weights) for share in _plan(scores, sparsity, steps, schedule)]
-    return Masks(synflow_rounds(model, kept=kept, progress=progress, **score.keywords))

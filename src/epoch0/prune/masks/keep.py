@@ -1,6 +1,5 @@
 """From scores to masks: keep the largest, exactly as many as asked for, of all or of each layer (Hayou et al. 2021)."""
 
-import math
 import warnings
 from collections.abc import Mapping, Sequence
 from typing import Annotated
@@ -28,7 +27,7 @@ def keep(
     *,
     scope: Annotated[str, SCOPES] = "global",
     floor: Whole = 0,
-    layers: str | Mapping[str, Sparsity] = "uniform",
+    layers: Annotated[str, LAYERS] | Mapping[str, Sparsity] = "uniform",
 ) -> Masks:
     """Keep the highest-scored weights and drop the rest.
 
@@ -36,6 +35,9 @@ def keep(
     >>> masks["fc"]
     tensor([[False,  True],
             [ True, False]])
+    >>> scores = {"a": torch.rand(10, 10), "b": torch.rand(100, 10)}
+    >>> keep(scores, 0.9, scope="layer", layers="erk").kept_of                          # (10 + 10) : (100 + 10)
+    {'a': 17, 'b': 93}
 
     Exactly ``round(sparsity * M)`` of the M weights are removed, where ``round`` takes halves to the even number, as
     Python's does. Among equal scores those that come first are kept: in the order of the names in ``scores``, and row
@@ -60,9 +62,7 @@ def keep(
 
     Source: Hayou et al. 2021, section 2.2; Evci et al. 2020, section 3, for ERK.
     """
-    found = select(scores, sparsity, scope=scope, floor=floor, layers=layers)
-    warn_if_few(found, sparsity)
-    return found
+    return warned(select(scores, sparsity, scope=scope, floor=floor, layers=layers), sparsity)
 
 
 def select(
@@ -74,26 +74,33 @@ def select(
     layers: str | Mapping[str, float] = "uniform",
 ) -> Masks:
     """What :func:`keep` does, without its warning."""
-    _check(scores, scope, layers)
+    if not scores:
+        raise InputError("scores must be a mapping of names to tensors, with at least one.")
+    if scope == "global" and layers != "uniform":
+        raise InputError(f"layers={layers!r} sets the sparsity of each layer: use it with scope='layer'.")
     removed: Mapping[str, Tensor] = getattr(scores, "removed", {})
-    most = {name: tensor.numel() - int(removed[name].count_nonzero()) if name in removed else tensor.numel()
-            for name, tensor in scores.items()}  # fmt: skip
+    sizes = {name: tensor.numel() for name, tensor in scores.items()}
+    most = {
+        name: size - int(removed[name].count_nonzero()) if name in removed else size for name, size in sizes.items()
+    }
     least = {name: min(int(floor), left) for name, left in most.items()}
-    told = set(layers) if scope == "layer" and not isinstance(layers, str) else set()
+    told = {} if isinstance(layers, str) else layers
+    counts = {name: _told(name, share, sizes, least, most) for name, share in told.items()}
     rest = [name for name in scores if name not in told]
-    total = sum(scores[name].numel() for name in rest)
     if rest:
-        _check_left(sparsity, total, {name: least[name] for name in rest}, sum(most[name] for name in rest), floor)
-    if scope == "layer":
-        shapes = {name: tuple(tensor.shape) for name, tensor in scores.items()}
-        counts = kept_of_layers(shapes, sparsity, layers, least, most)
-        masks = {name: largest({name: scores[name]}, count, removed)[name] for name, count in counts.items()}
-    else:
-        masks = _keep_globally(scores, total - round(sparsity * total), least, removed)
-    return Masks._own(masks)
+        total, low, high = (sum(of[name] for name in rest) for of in (sizes, least, most))
+        kept = _left(sparsity, total, low, high, f"floor={floor} in {len(rest)} layers")
+        if scope == "global":
+            return Masks._own(_keep_globally(scores, kept, least, removed))
+        by_shape = {name: float(sum(tensor.shape)) if sizes[name] else 0.0 for name, tensor in scores.items()}
+        weights = by_shape if layers == "erk" else sizes
+        bounds = ([of[name] for name in rest] for of in (least, most))
+        shares = shared_out(kept, [weights[name] for name in rest], *bounds)
+        counts.update(zip(rest, shares, strict=True))
+    return Masks._own({name: largest({name: scores[name]}, counts[name], removed)[name] for name in scores})
 
 
-def warn_if_few(masks: Masks, sparsity: float) -> None:
+def warned(masks: Masks, sparsity: float) -> Masks:
     """Warn the caller's caller by name of layers that are empty because fewer weights than layers are left."""
     if (kept := masks.kept) < len(masks):
         warnings.warn(
@@ -102,6 +109,7 @@ def warn_if_few(masks: Masks, sparsity: float) -> None:
             PruningWarning,
             stacklevel=4,
         )
+    return masks
 
 
 def _keep_globally(
@@ -121,32 +129,34 @@ def _keep_globally(
             count -= least[name]
 
 
-def _check(scores: Mapping[str, Tensor], scope: str, layers: str | Mapping[str, float]) -> None:
-    if not scores:
-        raise InputError("scores must be a mapping of names to tensors, with at least one.")
-    for name, tensor in scores.items():
-        if not tensor.is_floating_point():
-            raise InputError(f"the scores of '{name}' are {tensor.dtype}; floating-point numbers are needed.")
-    if scope == "global" and layers != "uniform":
-        raise InputError(f"layers={layers!r} sets the sparsity of each layer: use it with scope='layer'.")
-
-
-def _check_left(sparsity: float, total: int, least: Mapping[str, int], left: int, floor: int) -> None:
-    count, needed = total - round(sparsity * total), sum(least.values())
+def _left(sparsity: float, total: int, least: int, most: int, floor: str) -> int:
+    """How many of so many weights a sparsity leaves."""
+    count = total - round(sparsity * total)
     if count == 0:
         raise InputError(
             f"sparsity={sparsity} leaves none of {total:,} weights; keep at least one: "
             f"sparsity <= {max(1 - 1 / max(total, 1), 0):.9g}."
         )
-    if count > left:
+    if count > most:
         raise InputError(
-            f"sparsity={sparsity} keeps {count:,} of {total:,} weights, but {total - left:,} are removed already; "
-            f"the sparsity is at least {1 - left / total:.9g} then."
+            f"sparsity={sparsity} keeps {count:,} of {total:,} weights, but {total - most:,} are removed already; "
+            f"the sparsity is at least {1 - most / total:.9g} then."
         )
-    if count < needed:
+    if count < least:
         raise InputError(
-            f"sparsity={sparsity} leaves {count:,} of {total:,} weights; floor={floor} in {len(least)} layers "
-            f"needs {needed:,}: lower one of the two."
+            f"sparsity={sparsity} leaves {count:,} of {total:,} weights; {floor} needs {least:,}: lower one of the two."
+        )
+    return count
+
+
+def check_order(name: str, scores: Tensor) -> None:
+    """Refuse scores of a weight that have no order."""
+    if not scores.is_floating_point():
+        raise InputError(f"the scores of '{name}' are {scores.dtype}; floating-point numbers are needed.")
+    if bad := int(scores.isnan().count_nonzero()):
+        raise InputError(
+            f"the scores of '{name}' hold {bad} NaN value{'s' if bad > 1 else ''} out of {scores.numel()}; "
+            "they have no order. Score in float64, or with a smaller loss."
         )
 
 
@@ -163,12 +173,8 @@ def largest(scores: Mapping[str, Tensor], count: int, removed: Mapping[str, Tens
     flat = torch.empty(sum(tensor.numel() for tensor in scores.values()), dtype=dtype)
     sizes = [tensor.numel() for tensor in scores.values()]
     for (name, tensor), part in zip(scores.items(), flat.split(sizes), strict=True):
+        check_order(name, tensor)
         part.copy_(tensor.detach().flatten())
-        if bad := int(part.isnan().count_nonzero()):
-            raise InputError(
-                f"the scores of '{name}' hold {bad} NaN value{'s' if bad > 1 else ''} out of {tensor.numel()}; "
-                "they have no order. Score in float64, or with a smaller loss."
-            )
         if removed and name in removed:
             part.masked_fill_(removed[name].flatten().cpu(), -torch.inf)
     masks = zip(scores.items(), best(flat, count).split(sizes), strict=True)
@@ -189,45 +195,6 @@ def best(scores: Tensor, count: int) -> Tensor:
     missing = count - int(stay.count_nonzero())
     stay[(scores == threshold).nonzero().squeeze(1)[:missing]] = True
     return stay
-
-
-def kept_of_layers(
-    shapes: Mapping[str, Sequence[int]],
-    sparsity: float,
-    layers: str | Mapping[str, float],
-    least: Mapping[str, int],
-    most: Mapping[str, int],
-) -> dict[str, int]:
-    """How many weights each layer keeps; together exactly what the sparsity leaves.
-
-    >>> shapes, least, most = {"a": (10, 10), "b": (100, 10)}, {"a": 0, "b": 0}, {"a": 100, "b": 1000}
-    >>> kept_of_layers(shapes, 0.9, "uniform", least, most)
-    {'a': 10, 'b': 100}
-    >>> kept_of_layers(shapes, 0.9, "erk", least, most)         # (10 + 10) : (100 + 10)
-    {'a': 17, 'b': 93}
-
-    Source: Evci et al. 2020 (RigL), section 3, for ERK.
-    """
-    sizes = {name: math.prod(shape) for name, shape in shapes.items()}
-    if isinstance(layers, str):
-        if layers not in LAYERS:
-            raise InputError(
-                f"layers={layers!r} is not known; use 'uniform', 'erk' or a dict of sparsities."
-                f"{suggest(layers, LAYERS)}"
-            )
-        told: dict[str, int] = {}
-    else:
-        told = {name: _told(name, share, sizes, least, most) for name, share in layers.items()}
-    rest = [name for name in shapes if name not in told]
-    if not rest:
-        return {name: told[name] for name in shapes}
-    size = [sizes[name] for name in rest]
-    total = sum(size)
-    weight = [float(sum(shapes[name])) if sizes[name] else 0.0 for name in rest] if layers == "erk" else size
-    kept = total - round(sparsity * total)
-    shares = shared_out(kept, weight, [least[name] for name in rest], [most[name] for name in rest])
-    found = {**told, **dict(zip(rest, shares, strict=True))}
-    return {name: found[name] for name in shapes}
 
 
 def shared_out(total: int, weights: Sequence[float], low: Sequence[int], high: Sequence[int]) -> list[int]:
@@ -252,13 +219,9 @@ def shared_out(total: int, weights: Sequence[float], low: Sequence[int], high: S
     exact = at(above)
     whole = np.clip(np.floor(exact + 1e-9), least, most).astype(np.int64)
     order = np.argsort(whole - exact, kind="stable")  # largest remainder first
-    step = 1 if whole.sum() < total else -1
-    while whole.sum() != total:  # one round, or a second one where bounds stop the first
-        for place in order if step > 0 else order[::-1]:
-            if whole.sum() == total:
-                break
-            if least[place] <= whole[place] + step <= most[place]:
-                whole[place] += step
+    while whole.sum() < total:  # one round, or a second one where bounds stop the first
+        for place in order:
+            whole[place] += int(whole.sum() < total and whole[place] < most[place])
     return [int(share) for share in whole]
 
 

@@ -1,6 +1,6 @@
 """Which parameters can be pruned, where they live, and what shows them through a mask (Hayou et al. 2021, 2.1)."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import cast
 
 import torch
@@ -53,13 +53,15 @@ _TABLES = (nn.Embedding, nn.EmbeddingBag)
 
 
 @dataclass(frozen=True, eq=False)
-class Weight:
-    """One prunable weight as it stands in the model."""
+class Place:
+    """One attribute of one module that is a weight."""
 
-    name: str  #: its name in the unpruned model, ``"conv1.weight"``
-    key: str  #: its name now, ``"conv1.parametrizations.weight.original"`` behind a mask
-    parameter: nn.Parameter  #: the tensor itself
-    mask: Tensor | None  #: True where the weight is kept; None where nothing masks it
+    name: str  #: its name in the model before it was masked, ``"conv1.weight"``
+    module: nn.Module  #: whose attribute it is
+    attribute: str  #: name of the weight in it
+    parameter: nn.Parameter  #: what an optimizer holds; behind a parametrization the (first) original
+    mask: Tensor | None = None  #: True where the weight is kept; None where nothing masks it
+    by_torch: bool = False  #: whether the mask is one of ``torch.nn.utils.prune``
 
 
 def prunable(model: nn.Module) -> dict[str, nn.Parameter]:
@@ -79,14 +81,13 @@ def prunable(model: nn.Module) -> dict[str, nn.Parameter]:
     return {weight.name: weight.parameter for weight in standing(model)}
 
 
-def standing(model: nn.Module) -> list[Weight]:
-    """The same weights with the masks that stand on them; see :func:`prunable`."""
-    keys = {id(parameter): key for key, parameter in bare(model).named_parameters()}
+def standing(model: nn.Module) -> list[Place]:
+    """The first place of each of these weights, with all masks that stand on it; see :func:`prunable`."""
     found = []
     for name, where in places(model).items():
         place = next((place for place in where if _is_weight(place)), None)
         if place is not None:
-            found.append(Weight(name, keys[id(place.parameter)], place.parameter, _mask_on(place)))
+            found.append(replace(place, name=name, mask=_mask_on(place)))
     if not found:
         raise InputError(
             f"the model {type(model).__name__} has no weight that can be pruned; "
@@ -98,26 +99,21 @@ def standing(model: nn.Module) -> list[Weight]:
 def plain_name(name: str) -> str:
     """The name that a parameter had before it was parametrized or pruned, or a module around it compiled.
 
-    >>> plain_name("layer1.0.parametrizations.weight.original"), plain_name("fc.weight_orig")
-    ('layer1.0.weight', 'fc.weight')
+    >>> plain_name("body._orig_mod.0.parametrizations.weight.original"), plain_name("fc.weight_orig")
+    ('body.0.weight', 'fc.weight')
     """
-    name = uncompiled(name)
+    name = _uncompiled(name)
     module, _, rest = name.rpartition("parametrizations.")
     if rest.endswith(".original") and (not module or module.endswith(".")):
         return module + rest.removesuffix(".original")
     return name.removesuffix("_orig")
 
 
-def uncompiled(name: str) -> str:
-    """The name that a module or a parameter had before a module around it was compiled in place.
-
-    >>> uncompiled("body._orig_mod.0.weight")
-    'body.0.weight'
-    """
+def _uncompiled(name: str) -> str:
     return ".".join(part for part in name.split(".") if part != "_orig_mod")
 
 
-def _is_weight(place: "Place") -> bool:
+def _is_weight(place: Place) -> bool:
     module, name, parameter = place.module, place.attribute, place.parameter
     kind = type(module).__mro__[1] if is_parametrized(module) else type(module)  # a parametrized one has its own class
     matrix = issubclass(kind, _MATRICES)
@@ -131,7 +127,7 @@ def _is_weight(place: "Place") -> bool:
     return matrix or not (parameter.dim() > 2 and parameter.shape[0] == 1)
 
 
-def _mask_on(place: "Place") -> Tensor | None:
+def _mask_on(place: Place) -> Tensor | None:
     row = parametrization(place.module, place.attribute)
     if row is None:
         return place.mask
@@ -147,24 +143,6 @@ def _computed(name: str, how: str) -> InputError:
         f"the weight '{name}' is computed from other parameters ({how}), so no entry of it can be pruned; "
         "make it plain first (torch.nn.utils.parametrize.remove_parametrizations, torch.nn.utils.remove_weight_norm)."
     )
-
-
-@dataclass(frozen=True, eq=False)
-class Place:
-    """One attribute of one module that is a weight."""
-
-    module: nn.Module  #: whose attribute it is
-    path: str  #: of the module in the model
-    attribute: str  #: name of the weight in it
-    parameter: nn.Parameter  #: what an optimizer holds; behind a parametrization the (first) original
-    #: of our parametrizations together, or of ``torch.nn.utils.prune``; None if it is not masked
-    mask: Tensor | None = None
-    by_torch: bool = False  #: whether the mask is one of ``torch.nn.utils.prune``
-
-    @property
-    def name(self) -> str:
-        """Its name in the model before it was masked."""
-        return uncompiled(f"{self.path}.{self.attribute}" if self.path else self.attribute)
 
 
 def places(model: nn.Module) -> dict[str, list[Place]]:
@@ -196,7 +174,7 @@ def parametrization(module: nn.Module, attribute: str) -> ParametrizationList | 
 
 
 def _weights_of(path: str, module: nn.Module) -> list[Place]:
-    seen = []
+    seen, start = [], _uncompiled(f"{path}." if path else "")
     if is_parametrized(module):
         for attribute in cast(nn.ModuleDict, module.parametrizations):
             row = parametrization(module, attribute)
@@ -205,17 +183,19 @@ def _weights_of(path: str, module: nn.Module) -> list[Place]:
             if isinstance(original, nn.Parameter):
                 masks = [step.mask for step in row if isinstance(step, Masked)]
                 mask = torch.stack(masks).all(0) if masks else None
-                seen.append(Place(module, path, attribute, original, mask))
+                seen.append(Place(start + attribute, module, attribute, original, mask))
     for stored, parameter in module._parameters.items():
         if parameter is None:
             continue
         attribute = stored.removesuffix("_orig")
         mask = module._buffers.get(f"{attribute}_mask") if stored != attribute else None
         if mask is None:
-            seen.append(Place(module, path, stored, parameter))
+            seen.append(Place(start + stored, module, stored, parameter))
         else:
-            seen.append(Place(module, path, attribute, parameter, mask != 0, by_torch=True))
-    return sorted(seen, key=lambda place: _rank(module, place))
+            seen.append(Place(start + attribute, module, attribute, parameter, mask != 0, by_torch=True))
+    rank = {name: number for number, name in enumerate(parameter_order(module))}
+    # torch moves what it masks to the end; a weight comes before the bias
+    return sorted(seen, key=lambda place: -1 if place.by_torch else rank.get(place.attribute, 0))
 
 
 def parameter_order(module: nn.Module) -> tuple[str, ...]:
@@ -226,10 +206,3 @@ def parameter_order(module: nn.Module) -> tuple[str, ...]:
                 if isinstance(step, Masked):
                     return step.order
     return tuple(module._parameters)
-
-
-def _rank(module: nn.Module, place: Place) -> int:
-    if place.by_torch:  # torch moves it to the end; a weight comes before the bias
-        return -1
-    order = parameter_order(module)
-    return order.index(place.attribute) if place.attribute in order else 0

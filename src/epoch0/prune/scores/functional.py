@@ -1,47 +1,92 @@
-"""Borrow a model to score it: it runs on stand-ins of its weights and comes back as it was (Hayou et al. 2021, 2.2)."""
+"""The batches and the model that scores are computed with; the model comes back as it was (Hayou et al. 2021, 2.2)."""
 
 import warnings
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.modules.module import register_module_forward_pre_hook
 
-from epoch0.errors import InputError
-from epoch0.prune.masks.places import Weight, standing
-from epoch0.prune.scores.batches import Batch, check_settings, examples
-from epoch0.prune.scores.scores import Scores, scores_of
+from epoch0.arguments import refuse
+from epoch0.errors import InputError, first_line
+from epoch0.prune.masks.places import Place, standing
+from epoch0.prune.scores.scores import Scores, check_settings, scores_of
 from epoch0.tracing import operations
-from epoch0.tracing.call import Call, Forward, described, mapped
-from epoch0.tracing.guard import bare, same_noise, unchanged
-from epoch0.tracing.loss import Loss, scalar_loss
+from epoch0.tracing.call import LABELS, Call, Forward, check_tensors, described, examples_in, mapped, parts
+from epoch0.tracing.guard import bare, same_noise, streams_kept, unchanged
+from epoch0.tracing.loss import Loss, check_targets, scalar_loss
+
+Values = list[Tensor | None]
+"""A tensor for each weight; None where nothing depends on it."""
+
+MOST = 10**4  # batches: an iterable may have no end
 
 
-@contextmanager
-def only_forward(model: nn.Module, running: Sequence[object]) -> Iterator[None]:
-    """Refuse modules that run while nothing is in ``running``, as in a backward pass: on the model's own weights."""
-    modules = list(model.modules())
-    if any(hasattr(m, "_orig_mod") or getattr(m, "_compiled_call_impl", None) is not None for m in modules):
-        yield  # compiled parts are traced without such hooks, and torch warns of them
-        return
-    mine = {id(module) for module in modules}
+class Batch(NamedTuple):
+    """Inputs, as the model is called with them, their targets (None: labels are among the inputs), and how many."""
 
-    def refuse(module: nn.Module, inputs: object) -> None:
-        if id(module) in mine and not running:
+    inputs: Any
+    targets: Any
+    examples: int
+
+
+@streams_kept()
+@torch.inference_mode(False)  # in which gradients can be taken with what is cloned
+def taken(batches: Iterable[Any], loss: Loss | None) -> list[Batch]:
+    """The batches as pairs (inputs, targets); one bare pair of tensors is a list of one batch.
+
+    What a loader draws from torch's global stream on the way is given back.
+
+    >>> len(taken([(torch.zeros(8, 3), torch.zeros(8, dtype=torch.long))] * 5, None))
+    5
+    """
+    pair = isinstance(batches, tuple) and len(batches) == 2 and all(isinstance(part, Tensor) for part in batches)
+    if pair or _labelled(batches):
+        batches = [batches]
+    if isinstance(batches, Tensor | dict):
+        raise refuse("batches", batches, "pairs (inputs, targets), such as [(inputs, targets)]")
+    found = []
+    for place, batch in enumerate(batches):
+        both = (batch, None) if _labelled(batch) else batch
+        if not isinstance(both, tuple | list) or len(both) != 2 or not (tensors := parts(both[0])):
+            kinds = ", ".join(type(part).__name__ for part in both) if isinstance(both, tuple | list) else ""
+            what = f"{type(both).__name__} of ({kinds})" if kinds else type(both).__name__
             raise InputError(
-                f"the model runs its {type(module).__name__} again in the backward pass (activation checkpointing), "
-                "where it cannot be scored; switch that off for the scores."
+                f"batch {place} is a {what}; each must be a pair (inputs, targets), inputs what the model is called "
+                "with, or a mapping with labels."
             )
+        x, targets = both
+        if targets is None and not _labelled(x):
+            raise InputError(f"batch {place} has no targets; the loss needs them.")
+        try:
+            check_tensors(x, tensors)
+            count = examples_in(x, targets, tensors)
+            check_targets(len(x) if isinstance(x, Tensor) else None, targets, loss)
+        except InputError as problem:
+            raise InputError(f"batch {place}: {problem}") from problem
+        if place == MOST:
+            raise InputError(f"there are more than {MOST:,} batches, and all are kept meanwhile; give fewer.")
+        found.append(Batch(mapped(x, _usable), mapped(targets, _usable), count))
+    if not found:
+        raise InputError("there are no batches: the iterable is empty (or was used up by an earlier loop).")
+    return found
 
-    handle = register_module_forward_pre_hook(refuse)
-    try:
-        yield
-    finally:
-        handle.remove()
+
+def examples(batches: Sequence[Batch]) -> int:
+    """How many examples the batches have together."""
+    return sum(batch.examples for batch in batches)
+
+
+def _labelled(batch: Any) -> bool:
+    return isinstance(batch, Mapping) and any(batch.get(key) is not None for key in LABELS)
+
+
+def _usable(tensor: Tensor) -> Tensor:
+    return (tensor.clone() if tensor.is_inference() else tensor).detach()
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,7 +94,8 @@ class Borrowed:
     """A model whose weights are leaves of one's own."""
 
     model: nn.Module  #: in eval mode
-    weights: list[Weight]  #: the prunable ones
+    weights: list[Place]  #: the prunable ones
+    keys: list[str]  #: their names in the model as it is
     #: a tensor for each of them that gradients are taken at, shared with the parameter where the dtype is
     leaves: list[Tensor]
     others: dict[str, Tensor]  #: every other parameter and buffer by its key; buffers are copies
@@ -59,9 +105,15 @@ class Borrowed:
     twice: bool = False  #: whether what is computed will be differentiated twice
     running: list[bool] = field(default_factory=list)  #: holds something while the model may run
 
-    def output(self, x: Any, leaves: Sequence[Tensor] | None = None, mode: operations.Calls | None = None) -> Tensor:
-        """The model's output for a batch, with other tensors in place of the leaves if they are given."""
-        return self._run(self._call(x), leaves, mode)[1]
+    @property
+    def kept(self) -> list[Tensor]:
+        """For each weight where the masks that stand on it are true."""
+        pairs = zip(self.leaves, self.weights, strict=True)
+        return [torch.ones_like(leaf, dtype=torch.bool) if w.mask is None else w.mask for leaf, w in pairs]
+
+    def output(self, x: Any, mode: operations.Calls | None = None) -> Tensor:
+        """The model's output for a batch."""
+        return self._run(self._call(x), mode)[1]
 
     def _call(self, x: Any, targets: Any = None, loss: Loss | None = None) -> Call:
         device = self.leaves[0].device
@@ -72,9 +124,7 @@ class Borrowed:
         targets = mapped(targets, lambda t: t.to(device))
         return Call(self.model, mapped(x, ours), targets, 1, False, criterion=loss, forward=self.forward)
 
-    def _run(
-        self, call: Call, leaves: Sequence[Tensor] | None = None, mode: operations.Calls | None = None
-    ) -> tuple[Any, Tensor]:
+    def _run(self, call: Call, mode: operations.Calls | None = None) -> tuple[Any, Tensor]:
         """What the model returns, and the output among it."""
         same_noise()
         self.running.append(True)
@@ -82,61 +132,44 @@ class Borrowed:
             # fused attention has no second derivative
             fused = sdpa_kernel(SDPBackend.MATH) if self.twice else nullcontext()
             with fused, mode or _Statistics(self.batch_norm):
-                keys = (weight.key for weight in self.weights)
-                ours = dict(zip(keys, self.leaves if leaves is None else leaves, strict=True))
-                raw = call.swapped({**self.others, **ours})
+                raw = call.swapped({**self.others, **dict(zip(self.keys, self.leaves, strict=True))})
                 output = call.output(raw)
         except InputError:
             raise
         except Exception as error:
-            text = str(error).strip().splitlines() or [""]
             given = described(call.batch).replace("an input", "inputs")
-            raise InputError(f"the model fails on {given}: {type(error).__name__}: {text[0]}") from error
+            raise InputError(f"the model fails on {given}: {type(error).__name__}: {first_line(error)}") from error
         finally:
             self.running.clear()
         if not output.requires_grad:
             raise InputError("the output does not depend on any weight of the model (is it detached on the way?).")
         return raw, output
 
-    def loss(
-        self, batch: Batch, loss: Loss | None, temperature: float = 1.0, leaves: Sequence[Tensor] | None = None
-    ) -> Tensor:
+    def loss(self, batch: Batch, loss: Loss | None, temperature: float = 1.0) -> Tensor:
         """The loss of a batch, of outputs divided by the temperature; a scalar."""
         call = self._call(batch.inputs, batch.targets, loss)
-        raw, output = self._run(call, leaves)
+        raw, output = self._run(call)
         if temperature == 1.0:
             return call.loss(raw)
         if batch.targets is None:
             raise InputError(f"temperature={temperature} divides outputs before the loss; the model's own needs 1.")
         return scalar_loss(output / temperature, call.targets, loss)
 
-    def gradients(
-        self,
-        batches: Sequence[Batch],
-        loss: Loss | None,
-        temperature: float = 1.0,
-        leaves: Sequence[Tensor] | None = None,
-    ) -> list[Tensor | None]:
-        """The gradient of the mean loss over all examples of all batches; None where it does not depend on a weight."""
-        total, everything = list[Tensor | None](), examples(batches)
-        leaves = self.leaves if leaves is None else leaves
+    def gradients(self, batches: Sequence[Batch], loss: Loss | None, temperature: float = 1.0) -> Values:
+        """The gradient of the mean loss over all examples of all batches."""
+        total, everything = Values(), examples(batches)
         for batch in batches:
-            found = self.differentiated(self.loss(batch, loss, temperature, leaves), leaves)
+            found = self.differentiated(self.loss(batch, loss, temperature))
             total = added(total, found, batch.examples / everything)
         return total
 
-    def differentiated(
-        self, value: Tensor, leaves: Sequence[Tensor] | None = None, push: Tensor | None = None, **how: bool
-    ) -> tuple[Tensor | None, ...]:
-        """The gradient of a value, or its product with a cotangent, at the leaves; None where it has none."""
-        leaves, times = self.leaves if leaves is None else leaves, "twice" if self.twice else "once"
+    def differentiated(self, value: Tensor, push: Tensor | None = None, **how: bool) -> tuple[Tensor | None, ...]:
+        """The gradient of a value, or its product with a cotangent, at the leaves."""
         try:
-            return torch.autograd.grad(value, leaves, push, allow_unused=True, **how)
-        except InputError:
-            raise
+            return torch.autograd.grad(value, self.leaves, push, allow_unused=True, **how)
         except RuntimeError as error:
-            text = str(error).strip().splitlines() or [""]
-            raise InputError(f"the model cannot be differentiated {times}: {text[0]}") from error
+            times = "twice" if self.twice else "once"
+            raise InputError(f"the model cannot be differentiated {times}: {first_line(error)}") from error
 
     def used(self, values: Sequence[Tensor | None]) -> list[Tensor]:
         """The tensors, with zeros for weights that the loss does not depend on and a warning that names those."""
@@ -156,12 +189,18 @@ class Borrowed:
         ]
 
 
-def added(total: Sequence[Tensor | None], more: Sequence[Tensor | None], share: float = 1.0) -> list[Tensor | None]:
+def added(total: Values, more: Sequence[Tensor | None], share: float) -> Values:
     """The sum total + share * more, tensor by tensor and in place; an empty total is zero, and so is None."""
     scaled = [None if value is None else value if share == 1.0 else value.mul_(share) for value in more]
     if not total:
         return scaled
     return [b if a is None else a if b is None else a.add_(b) for a, b in zip(total, scaled, strict=True)]
+
+
+def times(weights: Sequence[Tensor], values: Sequence[Tensor | None]) -> Values:
+    """The values times the weights, in place."""
+    with torch.no_grad():
+        return [None if value is None else value.mul_(w) for w, value in zip(weights, values, strict=True)]
 
 
 def near_the_end(gradients: Sequence[Tensor | None]) -> bool:
@@ -186,11 +225,7 @@ class _Statistics(operations.Calls):
 
 @contextmanager
 def borrowed(
-    model: nn.Module,
-    batch_norm: str,
-    dtype: torch.dtype | None,
-    twice: bool = False,
-    forward: Forward | None = None,
+    model: nn.Module, batch_norm: str, dtype: torch.dtype | None, twice: bool = False, forward: Forward | None = None
 ) -> Iterator[Borrowed]:
     """Check the model and lend it; afterwards it and the global random states are as they were."""
     check_settings(model, dtype)
@@ -200,37 +235,51 @@ def borrowed(
         weights = standing(model)
         dtype = dtype or weights[0].parameter.dtype
         leaves = [_cast(w.parameter, dtype).requires_grad_() for w in weights]
-        mine = {w.key for w in weights}
-        others = {key: _cast(p, dtype) for key, p in model.named_parameters() if key not in mine}
+        names = {id(p): key for key, p in model.named_parameters()}
+        keys = [names.pop(id(w.parameter)) for w in weights]
+        others = {key: _cast(p, dtype) for key, p in model.named_parameters() if id(p) in names}
         others |= {key: _cast(b, dtype).clone() for key, b in model.named_buffers()}
-        lent = Borrowed(model, weights, leaves, others, forward, batch_norm, dtype, twice)
-        with torch.autocast(leaves[0].device.type, enabled=False), only_forward(model, lent.running):
+        lent = Borrowed(model, weights, keys, leaves, others, forward, batch_norm, dtype, twice)
+        modules = {id(module): module for module in model.modules()}
+
+        def refuse_again(module: nn.Module, inputs: object) -> None:
+            if id(module) in modules and not lent.running:  # on the model's own weights, not on the leaves
+                raise InputError(
+                    f"the model runs its {type(module).__name__} again in the backward pass (activation "
+                    "checkpointing), where it cannot be scored; switch that off for the scores."
+                )
+
+        with torch.autocast(leaves[0].device.type, enabled=False), ExitStack() as after:
+            # compiled parts are traced without such hooks, and torch warns of them
+            compiled = ("_orig_mod", "_compiled_call_impl")
+            if not any(getattr(module, name, None) is not None for module in modules.values() for name in compiled):
+                after.callback(register_module_forward_pre_hook(refuse_again).remove)
             yield lent
 
 
 def _cast(tensor: Tensor, dtype: torch.dtype) -> Tensor:
-    tensor = tensor.clone() if tensor.is_inference() else tensor
-    return tensor.detach().to(dtype) if tensor.is_floating_point() else tensor.detach()
-
-
-Values = list[Tensor | None]
+    return _usable(tensor).to(dtype if tensor.is_floating_point() else tensor.dtype)
 
 
 def scored(
     model: nn.Module,
+    batches: Iterable[Any],
+    loss: Loss | None,
+    method: str,
+    compute: Callable[[Borrowed, list[Batch]], tuple[Values, bool]],
     batch_norm: str,
     dtype: torch.dtype | None,
-    method: str,
-    compute: Callable[[Borrowed], tuple[Values, bool]],
+    forward: Forward | None,
     twice: bool = False,
-    forward: Forward | None = None,
 ) -> Scores:
-    """The scores that a function computes on a borrowed model, in a precision that holds them."""
+    """The scores that a function computes on a borrowed model and batches, in a precision that holds them."""
+    held = taken(batches, loss)
     for chosen in (dtype, torch.float64):
         with borrowed(model, batch_norm, chosen, twice, forward) as lent:
-            values, near = compute(lent)
+            values, near = compute(lent, held)
             if dtype is None and near and lent.dtype != torch.float64:
                 continue
-            words = method.format(dtype=str(lent.dtype).removeprefix("torch."))
+            words = f"{method}, {len(held)} batch{'es' if len(held) > 1 else ''}, {examples(held)} examples"
+            words += f", batch norm {batch_norm}, {str(lent.dtype).removeprefix('torch.')}"
             return scores_of(lent.weights, lent.used(values), words)
     raise AssertionError("float64 is the last that is tried")

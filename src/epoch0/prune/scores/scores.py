@@ -1,9 +1,8 @@
 """Scores of weights: a dict of tensors that is shown and saved; magnitude and chance (Hayou et al. 2021)."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -11,10 +10,10 @@ from torch import Tensor, nn
 from epoch0.arguments import Seed, checked
 from epoch0.errors import InputError, check_finite
 from epoch0.initialization.files import check_path, impossible, load_tensors, save_tensors
-from epoch0.prune.masks.places import Weight, standing
-from epoch0.prune.scores.batches import check_settings
+from epoch0.prune.masks.places import Place, standing
 from epoch0.results import Result, aligned
 from epoch0.seeds import generator
+from epoch0.tracing.guard import check_model
 
 LAYOUT = "epoch0 scores 1"
 _REMOVED = "removed/"  # before names in a file; no parameter's name has a slash
@@ -51,9 +50,8 @@ class Scores(dict[str, Tensor], Result):
         if not self:
             raise InputError("there are no scores; give at least one weight's.")
         for name, score in self.items():
-            if not isinstance(score, Tensor) or score.dtype not in FLOATS or score.numel() == 0:
-                tensor = isinstance(score, Tensor)
-                what = f"{score.dtype}, shape {tuple(score.shape)}" if tensor else type(score).__name__
+            if score.dtype not in FLOATS or score.numel() == 0:
+                what = f"{score.dtype}, shape {tuple(score.shape)}"
                 raise InputError(f"the scores of '{name}' must be a floating-point tensor with entries, not {what}.")
             check_finite(f"the scores of '{name}'", score)
         for name, gone in (removed or {}).items():
@@ -116,23 +114,14 @@ class Scores(dict[str, Tensor], Result):
         return cls(scores, words["method"], removed)
 
 
-@dataclass(frozen=True)
-class Listed:
+class Listed(NamedTuple):
     """A score as the table has it."""
 
     function: Callable[..., Scores]
-    takes: tuple[str, ...]  # beside the model: of batches, batch_norm, x (a shape), seed, sparsity, steps, progress
-    rounds: int  # of scores that its authors repeat
-
-    @property
-    def needs_targets(self) -> bool:
-        """Whether it looks at the loss."""
-        return "batches" in self.takes
-
-    @property
-    def has_own_rounds(self) -> bool:
-        """Whether one call does all rounds."""
-        return "steps" in self.takes
+    #: beside the model: of batches (it looks at the loss), batch_norm, x (a shape), seed, sparsity, progress, and steps
+    #: (one call does all rounds)
+    takes: tuple[str, ...]
+    rounds: int  #: of scores that its authors repeat
 
 
 TABLE: dict[str, Listed] = {}
@@ -151,15 +140,34 @@ def listed(*takes: str, rounds: int = 1) -> Callable[[Function], Function]:
     return into
 
 
-def scores_of(weights: Sequence[Weight], values: Sequence[Tensor], method: str) -> Scores:
+Progress = Callable[[float, str], None]
+"""What is told of long work: the part that is done, from 0 to 1, and what comes next."""
+
+
+def check_settings(model: nn.Module, dtype: torch.dtype | None) -> None:
+    """Refuse a model or settings that scores cannot be computed with."""
+    if dtype not in (None, torch.float32, torch.float64):
+        raise InputError(f"dtype={dtype}: scores are computed in torch.float32 or torch.float64.")
+    for name, parameter in model.named_parameters():
+        if parameter.dtype in (torch.float16, torch.bfloat16):
+            raise InputError(
+                f"'{name}' is {parameter.dtype}, in which gradients underflow and many weights are equal; score "
+                "copy.deepcopy(model).float(): masks from its scores fit this model too."
+            )
+    check_model(model)
+
+
+def tell(progress: Progress | None, done: int, rounds: int) -> None:
+    """So many rounds are done, and another begins."""
+    if progress is not None:
+        progress(done / rounds, f"round {done + 1} of {rounds}")
+
+
+def scores_of(weights: Sequence[Place], values: Sequence[Tensor], method: str) -> Scores:
     """Scores of the weights of a model, with 0 for those that are already removed."""
     gone = {w.name: ~w.mask for w in weights if w.mask is not None}
-    found = {w.name: _without(value.detach(), gone.get(w.name)) for w, value in zip(weights, values, strict=True)}
-    return Scores(found, method, gone)
-
-
-def _without(score: Tensor, gone: Tensor | None) -> Tensor:
-    return score if gone is None else score.masked_fill(gone, 0.0)
+    found = {w.name: value.detach() for w, value in zip(weights, values, strict=True)}
+    return Scores(found | {name: found[name].masked_fill(removed, 0.0) for name, removed in gone.items()}, method, gone)
 
 
 @listed()

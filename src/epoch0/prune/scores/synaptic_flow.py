@@ -15,11 +15,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from epoch0.arguments import refuse
 from epoch0.errors import InputError, is_count
 from epoch0.prune.masks.keep import best
-from epoch0.prune.scores.batches import Progress, tell
-from epoch0.prune.scores.functional import Borrowed, borrowed
-from epoch0.prune.scores.scores import Scores, listed, scores_of
+from epoch0.prune.scores.functional import Borrowed, borrowed, times
+from epoch0.prune.scores.scores import Progress, Scores, listed, scores_of, tell
 from epoch0.tracing import operations
 
 LARGEST = 64
@@ -63,8 +63,6 @@ class Absolute(operations.Calls):
                 "SynFlow sends an input of ones through the model, and its embedding looks tokens up: there is no flow "
                 "through numbers of tokens. Score it by snip, grasp or magnitude, or score what is behind it."
             )
-        if not self._known:
-            return operations.measured(func, name, args, kwargs, "eval")
         return self._other(func, name, args, kwargs)
 
     def _norm(self, given: dict[str, Any]) -> Tensor:
@@ -163,10 +161,9 @@ def synflow(model: nn.Module, x: Tensor | tuple[int, ...], *, dtype: torch.dtype
     Source: Tanaka, Kunin, Yamins, Ganguli 2020, equation 4 and Algorithm 1.
     """
     with _positive(model, x, dtype) as (lent, ones):
-        gradients, power = _flow(lent, ones, lent.leaves)
+        gradients, power = _flow(lent, ones)
         with torch.no_grad():
-            values = [None if g is None else g.mul_(w) for g, w in zip(gradients, lent.leaves, strict=True)]
-            scores = lent.used(values)
+            scores = lent.used(times(lent.leaves, gradients))
             room = math.log2(torch.finfo(dtype).max) / 2  # scores of a layer add up to about 1 before this
             if power and abs(power) < room:
                 scores = [score.mul_(2.0**power) for score in scores]
@@ -196,22 +193,16 @@ def synflow_rounds(
     with _positive(model, x, dtype) as (lent, ones), torch.no_grad():
         flat = torch.cat([leaf.flatten() for leaf in lent.leaves])
         sizes = [leaf.numel() for leaf in lent.leaves]
-        left = torch.cat([_alive(lent, place).flatten() for place in range(len(sizes))])
-        places = left.nonzero().squeeze(1)
-        steps = [int(k) for k in kept]
-        if any(k < 0 or k > before for before, k in zip([len(flat), *steps], steps, strict=False)):
-            raise InputError(f"kept={steps[:8]}: numbers of weights, falling, of the {len(flat)} that the model has.")
+        places = torch.cat([mask.flatten() for mask in lent.kept]).nonzero().squeeze(1)
         parts = flat.split(sizes)
-        leaves = [part.view_as(leaf).detach() for part, leaf in zip(parts, lent.leaves, strict=True)]
-        for leaf in leaves:
-            leaf.requires_grad_()
+        leaves = [part.view_as(leaf).detach().requires_grad_() for part, leaf in zip(parts, lent.leaves, strict=True)]
         scores = torch.empty_like(flat)
-        for number, k in enumerate(steps):
-            tell(progress, number, len(steps))
+        for number, k in enumerate(kept):
+            tell(progress, number, len(kept))
             if k >= len(places):
                 continue
             with torch.enable_grad():
-                gradients, _ = _flow(lent, ones, leaves)
+                gradients, _ = _flow(replace(lent, leaves=leaves), ones)
             every = [torch.zeros_like(w) if g is None else g for g, w in zip(gradients, leaves, strict=True)]
             torch.cat([g.flatten() for g in every], out=scores).mul_(flat)
             stay = best(scores if len(places) == len(flat) else scores.index_select(0, places), k)
@@ -233,24 +224,17 @@ def _positive(model: nn.Module, x: Tensor | tuple[int, ...], dtype: torch.dtype)
             "its embedding, with the shape of one of the embedding's outputs."
         )
     if not shape or not all(map(is_count, shape)):
-        what = f"a tensor of shape {tuple(x.shape)}" if isinstance(x, Tensor) else repr(x)
-        raise InputError(f"x={what}: give the shape of one example such as (3, 32, 32), or a batch (examples, ...).")
+        raise refuse("x", x, "the shape of one example such as (3, 32, 32), or a batch (examples, ...)")
     with borrowed(model, "eval", dtype) as lent:
-        leaves = [
-            (leaf.detach() * _alive(lent, place)).abs().requires_grad_() for place, leaf in enumerate(lent.leaves)
-        ]
+        pairs = zip(lent.leaves, lent.kept, strict=True)
+        leaves = [(leaf.detach() * mask).abs().requires_grad_() for leaf, mask in pairs]
         others = {key: t.abs() if t.is_floating_point() else t for key, t in lent.others.items()}
         ones = torch.ones((1, *shape), dtype=dtype, device=leaves[0].device)
         yield replace(lent, leaves=leaves, others=others), ones
 
 
-def _alive(lent: Borrowed, place: int) -> Tensor:
-    mask = lent.weights[place].mask
-    return torch.ones_like(lent.leaves[place], dtype=torch.bool) if mask is None else mask
-
-
-def _flow(lent: Borrowed, ones: Tensor, leaves: Sequence[Tensor]) -> tuple[tuple[Tensor | None, ...], int]:
+def _flow(lent: Borrowed, ones: Tensor) -> tuple[tuple[Tensor | None, ...], int]:
     """The gradients of R at the leaves, divided by two to the power that comes with them."""
     mode = Absolute()
-    output = lent.output(ones, leaves, mode)
-    return torch.autograd.grad(output.sum(), leaves, allow_unused=True), mode.exponent(output)
+    output = lent.output(ones, mode)
+    return lent.differentiated(output.sum()), mode.exponent(output)

@@ -1,0 +1,287 @@
+"""Scores from derivatives of the loss: SNIP and FORCE the first, GraSP and OBD the second (Hayou et al. 2021, 2.2)."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from epoch0.arguments import BatchNorm, Positive, Seed, Size, Sparsity
+from epoch0.prune.masks.keep import largest
+from epoch0.prune.scores.functional import Batch, Borrowed, Values, added, examples, near_the_end, scored, times
+from epoch0.prune.scores.scores import Progress, Scores, listed, tell
+from epoch0.seeds import generator
+from epoch0.tracing.call import Forward
+from epoch0.tracing.loss import Loss, scalar_loss
+
+
+@listed("batches", "batch_norm")
+def snip(
+    model: nn.Module,
+    batches: Iterable[Any],
+    *,
+    loss: Loss | None = None,
+    batch_norm: BatchNorm = "train",
+    dtype: torch.dtype | None = None,
+    forward: Forward | None = None,
+) -> Scores:
+    """Score each weight by its connection sensitivity abs(W dL/dW).
+
+    >>> net = epoch0.networks.mlp([64, 256, 10], seed=0)
+    >>> snip(net, [(images, labels)])["0.weight"].shape       # images (100, 64), labels (100,)
+    torch.Size([256, 64])
+
+    The model is borrowed and comes back to the bit: parameters, gradients, batch-norm statistics, modes, hooks, random
+    states. Frozen weights are scored like others. Dropout is off. Weights that stand behind a mask score 0.
+
+    Args:
+        batches: pairs (inputs, targets), inputs as the model is called with them; mappings with labels; a data loader;
+            or one pair; moved to the model's device. The gradient is the mean over all examples: the authors' score
+            of one large batch (exactly, unless batch norm couples its examples).
+        loss: ``loss(outputs, targets) -> scalar``, the mean over the examples; None for cross-entropy (integer targets)
+            or the mean squared error.
+        batch_norm: ``"train"``: statistics of the batch, as the authors' code has it; ``"eval"``: running ones, at
+            initialization the identity. This decides the mask: on a ResNet-32 at 98 % the two masks share 6 % of their
+            weights (Jaccard index), with 6 of 34 layers empty in train mode and none in eval mode.
+        dtype: to compute in. None: the model's own, and float64 where its gradients come near the end of its range (a
+            deep network in the ordered phase: at chi = 0.1, 100 layers, a fifth of the float32 scores are 0 and the
+            critical sparsity reads 0.19 in place of 0.05). On that ResNet-32, float32 and float64 masks differ in 64
+            of the 37,112 weights they keep.
+        forward: ``forward(model, inputs) -> outputs``, for a model that is called in another way.
+
+    Warns:
+        UserWarning: naming weights that the loss does not depend on; they score 0.
+
+    Source: Lee, Ajanthan, Torr 2019, equation 5 (up to its normalization, which changes no order); Hayou et al. 2021,
+    section 2.2.
+    """
+
+    def compute(lent: Borrowed, held: list[Batch]) -> tuple[Values, bool]:
+        gradients = lent.gradients(held, loss)
+        near = near_the_end(gradients)
+        return sensitivity(lent.leaves, gradients), near
+
+    return scored(model, batches, loss, "snip", compute, batch_norm, dtype, forward)
+
+
+def sensitivity(weights: Sequence[Tensor], gradients: Sequence[Tensor | None]) -> Values:
+    """abs(W dL/dW), written over the gradients, None where they are."""
+    return [None if product is None else product.abs_() for product in times(weights, gradients)]
+
+
+@listed("batches", "batch_norm", "sparsity", "steps", "progress", rounds=60)
+def force(
+    model: nn.Module,
+    batches: Iterable[Any],
+    sparsity: Sparsity,
+    steps: Size = 60,
+    *,
+    loss: Loss | None = None,
+    revive: bool = True,
+    batch_norm: BatchNorm = "train",
+    dtype: torch.dtype | None = None,
+    forward: Forward | None = None,
+    progress: Progress | None = None,
+) -> Scores:
+    """Score each weight by its connection sensitivity in the network that earlier rounds have left.
+
+    >>> net = epoch0.networks.mlp([64, 256, 10], seed=0)
+    >>> scores = force(net, [(images, labels)], sparsity=0.98, steps=10)      # images (100, 64), labels (100,)
+    >>> print(keep(scores, sparsity=0.98))                          # the last round's choice
+    379 of 18,944 weights kept in 2 layers, sparsity 97.9994%
+
+    Round t of n scores abs(W dL/dW) with the gradient of the network masked by round t - 1, and keeps
+    ``M^(1 - t/n) k^(t/n)`` of the M weights, k of them in the end. The scores of round n come back: what
+    ``keep(scores, sparsity)`` makes of them is the mask of the method. One step is SNIP. Each round costs one forward
+    and one backward pass of all batches.
+
+    The model is treated, and arguments not told here are, as by :func:`snip`; weights that stand behind a mask count
+    among the removed, and stay so.
+
+    Args:
+        sparsity: fraction of all weights that is to be removed in the end, in [0, 1).
+        steps: rounds, >= 1; the authors recommend 60.
+        revive: True for FORCE: a weight removed in an earlier round can come back, as its sensitivity is W times the
+            gradient at its place; False for iterative SNIP: removed is removed.
+        progress: called before each round with the part of them that is done, from 0 to 1, and its number in words.
+
+    Returns:
+        Scores >= 0. With ``revive=False`` the weights that round n - 1 removed are marked as removed.
+
+    Source: de Jorge, Sanyal, Behl, Torr, Rogez, Dokania 2021, section 4 and Algorithm 1.
+    """
+    removed = dict[str, Tensor]()
+
+    def compute(lent: Borrowed, held: list[Batch]) -> tuple[Values, bool]:
+        weights = [leaf.detach() for leaf in lent.leaves]
+        kept = standing = dict(zip([w.name for w in lent.weights], lent.kept, strict=True))
+        total, near = sum(w.numel() for w in weights), False
+        last = max(total - round(sparsity * total), 1)
+        for number in range(1, steps + 1):
+            tell(progress, number - 1, steps)
+            masked = [(w * m).requires_grad_() for w, m in zip(weights, kept.values(), strict=True)]
+            gradients = replace(lent, leaves=masked).gradients(held, loss)
+            near = near or near_the_end(gradients)
+            values = sensitivity(weights, gradients)
+            pairs = list(zip(values, kept.items(), strict=True))
+            if not revive:
+                values = [None if v is None else v.masked_fill_(~m, 0.0) for v, (_, m) in pairs]
+            if number < steps:
+                scores = {name: torch.zeros(m.shape, device=m.device) if v is None else v for v, (name, m) in pairs}
+                allowed = standing if revive else kept
+                count = round(total ** (1 - number / steps) * last ** (number / steps))
+                count = min(count, sum(int(mask.sum()) for mask in allowed.values()))
+                kept = largest(scores, count, {name: ~mask for name, mask in allowed.items()})
+        removed.update({name: ~mask for name, mask in (standing if revive else kept).items()})
+        return values, near
+
+    words = f"{'force' if revive else 'iterative snip'}, {steps} steps to {sparsity:.6g}"
+    scores = scored(model, batches, loss, words, compute, batch_norm, dtype, forward)
+    return Scores(scores, scores.method, removed)
+
+
+@listed("batches", "batch_norm")
+def grasp(
+    model: nn.Module,
+    batches: Iterable[Any],
+    *,
+    loss: Loss | None = None,
+    temperature: Positive = 200.0,
+    batch_norm: BatchNorm = "train",
+    dtype: torch.dtype | None = None,
+    forward: Forward | None = None,
+) -> Scores:
+    """Score each weight by what it does for the gradient flow: W (H g), H the Hessian and g the gradient of the loss.
+
+    >>> net = epoch0.networks.mlp([64, 256, 10], seed=0)
+    >>> grasp(net, [(images, labels)])["0.weight"].shape      # images (100, 64), labels (100,)
+    torch.Size([256, 64])
+
+    To first order, taking weight i away changes ``g . g`` by ``-2 W_i (H g)_i``. The authors' score is ``-W (H g)`` and
+    they remove its largest; this is its negative, so that the largest are kept, as with every score here. Positive: the
+    weight helps the flow; negative: it is in its way. The product is exact, by differentiating twice. Several batches
+    have one g, the mean over all examples, and one H, that of the mean loss.
+
+    The model is treated, and arguments not told here are, as by :func:`snip`; weights that stand behind a mask are
+    marked as removed, so that negative scores do not bring them back.
+
+    Args:
+        temperature: outputs are divided by it; 200 in the authors' code, which brings the softmax close to uniform. On
+            a ResNet-32 at 98 %, the mask with 1 shares 18 % of its weights with that of 200 (Jaccard index).
+        batch_norm: on that ResNet-32 the masks by the batch's and by the running statistics share 5 % of their weights.
+            The authors split one class-balanced batch in two, which in train mode is another score: their mask and this
+            share 58 %.
+
+    Raises:
+        InputError: if the model, the loss or a batch cannot be used, or an operation has no second derivative.
+
+    Source: Wang, Zhang, Grosse 2020, equations 6 to 8.
+    """
+
+    def compute(lent: Borrowed, held: list[Batch]) -> tuple[Values, bool]:
+        if len(held) == 1:
+            products, near = product(lent, held[0], loss, temperature)
+        else:
+            gradients = lent.gradients(held, loss, temperature)
+            products, near = Values(), near_the_end(gradients)
+            for batch in held:
+                found, _ = product(lent, batch, loss, temperature, gradients)
+                products = added(products, found, batch.examples / examples(held))
+        near = near or near_the_end([p for p in products if p is not None and bool(p.any())])
+        return times(lent.leaves, products), near
+
+    words = f"grasp, temperature {temperature:g}"
+    return scored(model, batches, loss, words, compute, batch_norm, dtype, forward, twice=True)
+
+
+def product(
+    lent: Borrowed,
+    batch: Batch,
+    loss: Loss | None,
+    temperature: float,
+    direction: Sequence[Tensor | None] | None = None,
+) -> tuple[Values, bool]:
+    """The Hessian of the loss times a direction, and whether the gradient comes near the end of its range."""
+    value = lent.loss(batch, loss, temperature)
+    gradients = lent.differentiated(value, create_graph=True)
+    if direction is None:
+        direction = [None if g is None else g.detach() for g in gradients]
+    pairs = [(g, v) for g, v in zip(gradients, direction, strict=True) if g is not None and v is not None]
+    along = torch.stack([(g * v).sum() for g, v in pairs if g.requires_grad]).sum() if pairs else value
+    near = near_the_end([g.detach() for g, _ in pairs])
+    unused = [g is None for g in gradients]
+    del gradients, pairs, value
+    found = lent.differentiated(along) if along.requires_grad else [None] * len(unused)
+    rows = zip(unused, found, lent.leaves, strict=True)
+    return [None if gone else torch.zeros_like(leaf) if p is None else p for gone, p, leaf in rows], near
+
+
+_PROBE = 6
+
+
+@listed("batches", "batch_norm")
+def obd(
+    model: nn.Module,
+    batches: Iterable[Any],
+    *,
+    probes: Size = 16,
+    seed: Seed = 0,
+    batch_norm: BatchNorm = "train",
+    dtype: torch.dtype | None = None,
+    forward: Forward | None = None,
+) -> Scores:
+    """Score each weight by its diagonal-curvature saliency W^2 H_ii/2, H the Hessian of the loss.
+
+    >>> net = epoch0.networks.mlp([64, 256, 10], seed=0)
+    >>> obd(net, [(images, labels)])["0.weight"].shape        # images (100, 64), labels (100,)
+    torch.Size([256, 64])
+
+    To second order the loss rises by this when a weight is taken out of a trained network, whose gradient is 0. The
+    diagonal is that of the Gauss-Newton matrix J^T H_out J of cross-entropy (integer targets) or of the mean squared
+    error, estimated without bias as the square of one gradient for each probe: outputs are pushed by independent random
+    vectors of covariance H_out (for cross-entropy, softmax minus a class drawn from it). Never negative. It is the
+    diagonal of H itself where the network is piecewise linear in each single weight: ReLU and max-pooling networks
+    without batch statistics, no module used twice. Otherwise it is LeCun's own approximation. An entry that many
+    examples add to has a relative error of sqrt(2/probes): 35 % for 16 probes. A probe costs one backward pass.
+
+    The model is treated, and arguments not told here are, as by :func:`snip`.
+
+    Args:
+        probes: how many for each batch.
+        seed: of the probes.
+        batch_norm: ``"eval"`` is the choice for a trained network.
+
+    Source: LeCun, Denker, Solla 1990, equations 5 to 9 (obd); Martens 2020, section 10.2 (sampled Gauss-Newton).
+    """
+
+    def compute(lent: Borrowed, held: list[Batch]) -> tuple[Values, bool]:
+        total, near = Values(), False
+        for place, batch in enumerate(held):
+            output = lent.output(batch.inputs)
+            scalar_loss(output, batch.targets, None)  # which refuses targets that do not fit
+            for probe in range(probes):
+                push = _push(output.detach(), batch.targets, generator(seed, _PROBE, place, probe))
+                gradients = lent.differentiated(output, push, retain_graph=probe + 1 < probes)
+                found = [None if g is None else g.square() for g in gradients]
+                near = near or near_the_end([d for d in found if d is not None and bool(d.any())])
+                total = added(total, found, batch.examples / examples(held) / probes)
+        halved = [None if t is None else t.div_(2) for t in times(lent.leaves, times(lent.leaves, total))]
+        return halved, near
+
+    words = f"obd, {probes} probes, seed {seed}"
+    return scored(model, batches, None, words, compute, batch_norm, dtype, forward)
+
+
+def _push(output: Tensor, targets: Tensor, source: torch.Generator) -> Tensor:
+    """A random cotangent u of the output's shape, E u u^T the curvature of the mean loss."""
+    if targets.is_floating_point():
+        signs: Tensor = torch.randint(2, output.shape, generator=source, dtype=torch.int8).to(output).mul_(2).sub_(1)
+        return signs.mul_((2.0 / output.numel()) ** 0.5)
+    last = targets.shape == output.shape[:-1]  # classes last: (examples, ..., classes); else (examples, classes, ...)
+    logits = output if last else output.movedim(1, -1)
+    chances = logits.reshape(-1, logits.shape[-1]).softmax(-1)
+    drawn = torch.multinomial(chances.double().cpu(), 1, generator=source).to(output.device)
+    chances.scatter_add_(1, drawn, -torch.ones_like(chances[:, :1]))
+    push = chances.mul_(len(drawn) ** -0.5).reshape(logits.shape)
+    return push if last else push.movedim(-1, 1)
