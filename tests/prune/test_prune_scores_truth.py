@@ -1,6 +1,7 @@
 """Scores against a few lines of plain autograd, finite differences, exact Hessians, and a published comparison."""
 
 from itertools import pairwise
+from typing import Any
 
 import pytest
 import torch
@@ -297,3 +298,40 @@ def test_synflow_scales_a_bias_wherever_it_stands() -> None:
                     for kind in (lambda layer: layer, Transposed))  # fmt: skip
     for one, two in zip(synflow(plain, (20,)).values(), synflow(other, (20,)).values(), strict=True):
         torch.testing.assert_close(one.T, two)
+
+
+class Heads(nn.Module):
+    """Two outputs, as a tuple or side by side."""
+
+    def __init__(self, apart: bool) -> None:
+        super().__init__()
+        self.body, self.digit, self.sum, self.apart = nn.Linear(8, 16), nn.Linear(16, 3), nn.Linear(16, 1), apart
+
+    def forward(self, x: Tensor) -> Any:
+        h = self.body(x).tanh()
+        both = self.digit(h), self.sum(h)
+        return both if self.apart else torch.cat(both, 1)
+
+
+def test_a_loss_of_several_outputs_is_the_loss_of_them_side_by_side() -> None:
+    torch.manual_seed(0)
+    apart, joined = Heads(True), Heads(False)
+    joined.load_state_dict(apart.state_dict())
+    x, y = torch.randn(20, 8), torch.arange(20) % 3
+
+    def of_two(outputs: Any, targets: Tensor) -> Tensor:
+        return F.cross_entropy(outputs[0], targets) + outputs[1].square().mean()
+
+    one = grasp(apart, [(x, y)], loss=of_two)
+    other = grasp(joined, [(x, y)], loss=lambda o, t: of_two((o[:, :3], o[:, 3:]), t))
+    assert all(torch.allclose(one[name], other[name], rtol=1e-5) for name in one)
+    assert bool(one["sum.weight"].any())
+
+
+def test_sequences_of_length_first() -> None:
+    torch.manual_seed(0)
+    model, x, y = nn.GRU(5, 3), torch.randn(7, 20, 5), torch.arange(20) % 3
+    last = [lambda model, x: model(x)[0][-1], lambda model, x: model(x.transpose(0, 1))[0][-1]]
+    one = snip(model, [(x, y)], forward=last[0])
+    other = snip(model, [(x.transpose(0, 1), y)], forward=last[1])
+    assert all(torch.equal(one[name], other[name]) for name in one)

@@ -539,7 +539,8 @@ def examples_in(batch: Any, targets: Any, named: list[tuple[str, Tensor]]) -> in
     if graph and isinstance(graphs := getattr(batch, "num_graphs", None), int) and graphs > 1:
         return graphs
     name, first = next(((n, t) for n, t in named if t.dim()), named[0])
-    if isinstance(targets, Tensor) and targets.dim() and first.dim() and len(first) != len(targets) == len(named):
+    several = isinstance(targets, Tensor) and targets.dim() and first.dim() and len(first) != len(targets)
+    if several and (len(targets) == len(named) or _second(batch, targets)):
         return len(targets)  # a list of images, say, of different sizes
     if first.dim() == 0 or first.numel() == 0:
         what = "the input has" if name == "input" else f"'{name}' has"

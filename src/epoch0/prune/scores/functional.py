@@ -18,7 +18,7 @@ from epoch0.prune.scores.scores import Scores, check_settings, scores_of
 from epoch0.tracing import operations
 from epoch0.tracing.call import LABELS, Call, Forward, check_tensors, described, examples_in, mapped, parts
 from epoch0.tracing.guard import bare, same_noise, streams_kept, unchanged
-from epoch0.tracing.loss import Loss, check_targets, scalar_loss
+from epoch0.tracing.loss import Loss, check_targets
 
 Values = list[Tensor | None]
 """A tensor for each weight; None where nothing depends on it."""
@@ -65,7 +65,7 @@ def taken(batches: Iterable[Any], loss: Loss | None) -> list[Batch]:
         try:
             check_tensors(x, tensors)
             count = examples_in(x, targets, tensors)
-            check_targets(len(x) if isinstance(x, Tensor) else None, targets, loss)
+            check_targets(count if isinstance(x, Tensor) else None, targets, loss)
         except InputError as problem:
             raise InputError(f"batch {place}: {problem}") from problem
         if place == MOST:
@@ -148,12 +148,12 @@ class Borrowed:
     def loss(self, batch: Batch, loss: Loss | None, temperature: float = 1.0) -> Tensor:
         """The loss of a batch, of outputs divided by the temperature; a scalar."""
         call = self._call(batch.inputs, batch.targets, loss)
-        raw, output = self._run(call)
+        raw, _ = self._run(call)
         if temperature == 1.0:
             return call.loss(raw)
         if batch.targets is None:
             raise InputError(f"temperature={temperature} divides outputs before the loss; the model's own needs 1.")
-        return scalar_loss(output / temperature, call.targets, loss)
+        return call.loss(mapped(raw, lambda t: t / temperature if t.is_floating_point() else t))
 
     def gradients(self, batches: Sequence[Batch], loss: Loss | None, temperature: float = 1.0) -> Values:
         """The gradient of the mean loss over all examples of all batches."""
