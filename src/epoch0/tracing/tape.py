@@ -269,9 +269,15 @@ def _record(call: Call, batch_norm: str) -> Tape:
 
 @contextmanager
 def _quiet_attention() -> Iterator[None]:
-    # only the plain implementation of attention has forward derivatives everywhere
-    with sdpa_kernel(SDPBackend.MATH), as_written():
-        yield
+    # only the plain implementation of attention has forward derivatives everywhere; and a transformer layer, which has a
+    # short cut where no gradient is asked for, is to run the same operations in each run
+    short_cut = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        with sdpa_kernel(SDPBackend.MATH), as_written():
+            yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(short_cut)
 
 
 def _different(op: Op, found: str) -> InputError:

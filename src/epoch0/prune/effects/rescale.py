@@ -10,7 +10,6 @@ were kept because it is active passes more than the half (Hayou et al. 2021, B.1
 
 import math
 from collections.abc import Mapping
-from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Annotated, Any
@@ -267,11 +266,7 @@ def rescale(
     """
     check_model(model)
     x, remarks = (x, []) if x is not None else gaussian_input(model, seed)
-    with ExitStack() as after:
-        # a transformer layer is to compute the same with and without gradients: it has a short cut for those without
-        after.callback(torch.backends.mha.set_fastpath_enabled, torch.backends.mha.get_fastpath_enabled())
-        torch.backends.mha.set_fastpath_enabled(False)
-        record = after.enter_context(tape(model, x, forward=forward))
+    with tape(model, x, forward=forward) as record:
         found, untouched, follows = masked_sites(record, seed)
         if not found:
             reasons = "; ".join(f"{name}: {reason}" for name, reason in list(untouched.items())[:5])
