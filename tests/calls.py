@@ -477,7 +477,6 @@ NEVER_CALLED = {
     "activity.Robustness", "activity.Transitions", "curves.Curve", "data.Availability", "data.ImageFiles", "data.fetch",
     "diagnosis.Checkup", "diagnosis.Comparison", "diagnosis.LayerCheckup", 
     "errors.check_dense", "errors.check_finite", "errors.first_line", "errors.is_count", "errors.suggest",
-    "errors.check_choice",
     "experiments.claims.Claim", "experiments.run.Progress", "experiments.run.TrialError",
     "experiments.run.TrialInputError", "initialization.Initialization", "initialization.LayerInit", "models.Inputs",
     "networks.Ensemble", "papers.catalogue.Statement", "papers.catalogue.catalogue",

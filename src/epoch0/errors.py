@@ -88,15 +88,6 @@ def is_count(value: object, least: int = 1) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= least
 
 
-def check_choice(name: str, value: object, known: Iterable[str]) -> None:
-    """Refuse a word that is not one of the known ones."""
-    if value not in (words := [*known]):
-        *others, last = map(repr, words)
-        raise InputError(
-            f"{name}={value!r} is not known; use {', '.join(others)} or {last}.{suggest(str(value), words)}"
-        )
-
-
 def first_line(problem: BaseException) -> str:
     """What an error says first, or its type where it says nothing.
 

@@ -11,24 +11,9 @@ from typing import Annotated, Any, Literal
 import typer
 
 from epoch0 import __version__
-from epoch0.cli._shared import DataDir, Json, command, print_json, print_result, print_rows
+from epoch0.cli._shared import DataDir, Json, print_json, print_result, print_rows
 from epoch0.errors import InputError
 from epoch0.files import to_write, write_atomic
-
-
-def register(app: typer.Typer) -> None:
-    """Put the commands on the app."""
-    sweep = typer.Typer(no_args_is_help=True, help="Results of experiments that ran in several places.")
-    command(app, name="reproduce")(reproduce)
-    command(app, name="demo")(demo)
-    command(app, name="doctor")(doctor)
-    command(sweep, name="merge")(sweep_merge)
-    app.add_typer(sweep, name="sweep")
-    data = typer.Typer(no_args_is_help=True, help="Data sets: what is there, fetch what is not.")
-    command(data, name="list")(data_list)
-    command(data, name="fetch")(data_fetch)
-    command(data, name="path")(data_path)
-    app.add_typer(data, name="data")
 
 
 def reproduce(

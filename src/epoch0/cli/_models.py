@@ -1,16 +1,15 @@
 """Commands on a user's model: what it is before training, which weights it should start from, its linear regions."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from epoch0.cli._shared import DataDir, Json, check_picture, command, print_json, save_picture
+from epoch0.cli._shared import DataDir, Json, check_picture, print_json, save_picture
 from epoch0.errors import InputError
 from epoch0.files import to_write
-from epoch0.meter import Meter
+from epoch0.meter import Shares
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -49,13 +48,6 @@ Trial = Annotated[
 Norm = Annotated[
     Literal["train", "eval"], typer.Option(help="Batch norm as training sees it, or with its running statistics.")
 ]
-
-
-def register(app: typer.Typer) -> None:
-    """Put the commands on the app."""
-    command(app, name="checkup")(checkup)
-    command(app, name="init")(init)
-    command(app, name="regions")(regions)
 
 
 def checkup(
@@ -137,13 +129,19 @@ def checkup(
         call = Call.of(network, given.x, given.targets, empty=True)
         typer.echo(str(plan(call, lambda output: made_up(call.batch, output, seed)[0], directions or 2, seed, weights)))
         return
-    with _progress() as settings["tell"]:
-        last = examine(network, given.x, given.targets, **settings)
-    found: Any = last
+
+    def examined() -> Any:
+        with Shares("checkup") as shown:
+
+            def tell(part: str, share: float) -> None:
+                shown.show(share, part, lambda: f"{part}, {share:.0%} done")
+
+            return examine(network, given.x, given.targets, tell=tell, **settings)
+
+    found = last = examined()
     if fix is not None:
         done = initialize(network, method=method, x=given.x, batch_norm=batch_norm, seed=seed)
-        with _progress() as settings["tell"]:
-            last = examine(network, given.x, given.targets, **settings)
+        last = examined()
         save(network, fix)
         found = found.compare(last, (done.summary, *done.notes))
     if html is not None:
@@ -226,17 +224,6 @@ def _chi(at: str) -> float | None:
         raise InputError(f"--at {at!r} is neither edge-of-chaos nor a gain chi, such as 1.1.") from None
 
 
-@contextmanager
-def _progress() -> Iterator[Callable[[str, float], None]]:
-    """A bar that names the part of a checkup that runs."""
-    meter = Meter("checkup", transient=True)
-    meter.begin(total=1.0)
-    try:
-        yield lambda part, share: meter.show(share, part, lambda: f"{part}, {share:.0%} done")
-    finally:
-        meter.end()
-
-
 def regions(
     model: Model,
     line: Annotated[
@@ -269,7 +256,6 @@ def regions(
     """Exact linear regions of a piecewise linear network on a line or a plane, with the certificate of the count."""
     from epoch0 import models
     from epoch0 import regions as exact
-    from epoch0.regions.workers import Shown
 
     if (line is None) == (plane is None):
         raise InputError("say where: --line A B or --plane A B C, one of them.")
@@ -283,7 +269,7 @@ def regions(
         network, data=data_name, input_shape=input_shape, batch=10_000, seed=seed, data_dir=data_dir
     ).x.double()
     where = [_point(text, given) for text in line or plane or ()]
-    with Shown("regions") as work["progress"]:
+    with Shares("regions") as work["progress"]:
         found: Any
         if plane is None:
             found = exact.on_line(network, *where, kind=kind, **work)

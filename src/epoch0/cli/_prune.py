@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from epoch0.cli._models import Batch, Data, InputShape, Model, Norm, Seed, Weights
-from epoch0.cli._shared import DataDir, Json, command, print_json
+from epoch0.cli._shared import DataDir, Json, print_json
 from epoch0.errors import InputError, suggest
 from epoch0.meter import Stages
 
@@ -19,11 +19,6 @@ if TYPE_CHECKING:
     from epoch0.models import Inputs
     from epoch0.prune import Masks, Scores
     from epoch0.prune.scores.scores import Listed
-
-
-def register(app: typer.Typer) -> None:
-    """Put the command on the app."""
-    command(app, name="prune")(prune)
 
 
 def prune(

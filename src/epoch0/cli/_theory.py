@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from epoch0.cli._shared import DataDir, Json, check_picture, command, print_json, print_result, print_rows, save_picture
+from epoch0.cli._shared import DataDir, Json, check_picture, print_json, print_result, print_rows, save_picture
 from epoch0.errors import InputError
 from epoch0.files import to_write, write_atomic
 
@@ -23,14 +23,6 @@ Delta = Annotated[float, typer.Option(help="Probability of failure that is accep
 Samples = Annotated[int, typer.Option(help="Inputs for which it must hold at once.")]
 Layers = Annotated[int, typer.Option(help="Layers.")]
 Direction = Literal["forward", "gradient"]
-
-
-def register(app: typer.Typer) -> None:
-    """Put the commands on the app."""
-    theory = typer.Typer(no_args_is_help=True, help="Predictions that need no network: bounds and exact laws.")
-    for function in (growth, eoc, phase_diagram, kernel, width):
-        command(theory, name=function.__name__.replace("_", "-"))(function)
-    app.add_typer(theory, name="theory")
 
 
 def growth(

@@ -57,8 +57,7 @@ class Failure:
 class Outcome:
     """One trial that ran: its encoded result or its failure, and how many seconds it took."""
 
-    result: Encoded | None
-    failure: Failure | None
+    result: Encoded | Failure
     seconds: float
 
 
@@ -68,6 +67,9 @@ class Died:
 
     times: int
     status: int | None = None  #: exit status of the process, -9 for signal 9; None behind a scheduler
+
+
+Outcomes = list[Outcome] | Died
 
 
 class Engine:
@@ -96,9 +98,7 @@ class Engine:
             raise InputError(f"workers is {workers!r}; give the number of worker processes, 1 or more.")
         if workers is not None and scheduler is not None:
             raise InputError(f"workers={workers} and scheduler={scheduler!r}: a scheduler has workers; give one.")
-        self.workers = workers
-        self.scheduler = scheduler
-        self.accelerators = accelerators
+        self.workers, self.scheduler, self.accelerators = workers, scheduler, accelerators
         self._pool: _Processes | _Scheduler | None = None
 
     def start(self) -> "_Processes | _Scheduler":
@@ -123,20 +123,12 @@ class Engine:
         self.close(now=kind is not None)
 
 
-class _Group:
-    """Trials given to the worker processes here, and what became of them."""
-
-    def __init__(self, named: Named, seconds: float) -> None:
-        self.asked = (named, seconds)
-        self.answer: list[Outcome] | Died = []
-
-
 class _Processes:
     """Worker processes of this machine: a thread for each starts it, talks to it, and starts another when it died."""
 
     def __init__(self, workers: int | None, accelerators: int) -> None:
-        self.finished: queue.SimpleQueue[_Group] = queue.SimpleQueue()
-        self._waiting: queue.SimpleQueue[_Group | None] = queue.SimpleQueue()
+        self.finished: queue.SimpleQueue[Future[Outcomes]] = queue.SimpleQueue()
+        self._waiting: queue.SimpleQueue[tuple[Named, float, Future[Outcomes]] | None] = queue.SimpleQueue()
         self._lock = threading.Lock()  # of the two that follow
         self._running: set[subprocess.Popen[bytes]] = set()
         self._closed = False
@@ -155,15 +147,16 @@ class _Processes:
             raise self._trouble
         return len(self._threads)
 
-    def submit(self, named: Named, seconds: float) -> _Group:
+    def submit(self, named: Named, seconds: float) -> Future[Outcomes]:
         """Start trials on a free worker; see :func:`run_group`. The handle is in ``finished`` when they have ended."""
-        group = _Group(named, seconds)
-        self._waiting.put(group)
-        return group
+        future: Future[Outcomes] = Future()
+        future.add_done_callback(self.finished.put)
+        self._waiting.put((named, seconds, future))
+        return future
 
-    def outcomes(self, group: _Group) -> list[Outcome] | Died:
+    def outcomes(self, handle: Future[Outcomes]) -> Outcomes:
         """What became of trials that ended: one outcome for each that was reached, in order."""
-        return group.answer
+        return handle.result()
 
     def close(self, now: bool) -> None:
         with self._lock:
@@ -181,16 +174,16 @@ class _Processes:
             while True:
                 if process is None:
                     process, stream = self._started(environment)
-                group = self._waiting.get()
-                if group is None:
+                if (group := self._waiting.get()) is None:
                     break
+                *asked, future = group
                 try:
-                    _send(stream, group.asked)
-                    group.answer = pickle.load(stream)
+                    _send(stream, asked)
+                    answer = pickle.load(stream)
                 except Exception:  # unpickling what a broken process says can raise anything
-                    group.answer = Died(1, self._ended(process, stream))
+                    answer = Died(1, self._ended(process, stream))
                     process = None
-                self.finished.put(group)
+                future.set_result(answer)
         except (OSError, InputError) as error:
             self._trouble = InputError(f"worker processes could not be started: {str(error).removesuffix('.')}.")
         if process is not None:
@@ -273,13 +266,13 @@ class _Scheduler:
         future.add_done_callback(self.finished.put)
         return future
 
-    def outcomes(self, handle: Any) -> list[Outcome] | Died:
+    def outcomes(self, handle: Any) -> Outcomes:
         from concurrent.futures import CancelledError
 
         from distributed import KilledWorker
 
         try:
-            outcomes: list[Outcome] = handle.result(timeout=_NO_WORKERS)
+            outcomes: Outcomes = handle.result(timeout=_NO_WORKERS)
             return outcomes
         except KilledWorker as error:
             return Died(error.allowed_failures + 1)
@@ -428,6 +421,7 @@ def one_thread() -> Iterator[None]:
 
 def _attempt(function: str, canonical: str, seed: int) -> Outcome:
     begun = time.perf_counter()
+    result: Encoded | Failure
     try:
         with one_thread():
             call = resolve(function)
@@ -438,6 +432,5 @@ def _attempt(function: str, canonical: str, seed: int) -> Outcome:
             cause = f"{type(error).__name__}: {error}"
         except Exception:
             cause = f"{type(error).__name__}, which cannot be shown"
-        failure = Failure(cause, traceback.format_exc(), isinstance(error, InputError))
-        return Outcome(None, failure, time.perf_counter() - begun)
-    return Outcome(result, None, time.perf_counter() - begun)
+        result = Failure(cause, traceback.format_exc(), isinstance(error, InputError))
+    return Outcome(result, time.perf_counter() - begun)

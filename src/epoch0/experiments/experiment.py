@@ -137,11 +137,10 @@ def resolve(function: str) -> TrialFunction:
     >>> resolve("epoch0.papers.price_tanner.growth:block")
     <function block at ...>
     """
-    found = _imported(function, "trial function")
+    found: TrialFunction = _imported(function, "trial function")
     if not callable(found):
         raise InputError(f"trial function {function!r} is a {type(found).__name__}, not a function of (spec, seed).")
-    checked: TrialFunction = found
-    return checked
+    return found
 
 
 def _imported(name: str, what: str) -> Any:

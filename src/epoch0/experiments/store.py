@@ -121,7 +121,7 @@ class Store:
             raise InputError(f"{self.path} was opened to read only; open it with Store({str(self.path)!r}) to write.")
         encoded = result if isinstance(result, Encoded) else encode(result)
         with self._explained("written"):
-            if not self._holds(self.path):
+            if not self._holds():
                 raise InputError(f"{self.path} was moved or removed while this run wrote to it; run again.")
             if trial.key in self:
                 return
@@ -200,15 +200,15 @@ class Store:
                         f"{self.path} is open to write in another run; wait for it to end, or give this run a file of "
                         "its own and merge the two afterwards."
                     ) from error
-                if not self._holds(self.path):
+                if not self._holds():
                     os.close(self._lock)
                     self._lock, self._made = None, False
 
-    def _holds(self, path: Path) -> bool:
-        """Whether the file that is locked stands under this name."""
+    def _holds(self) -> bool:
+        """Whether the file that is locked still has its name."""
         assert self._lock is not None
         try:
-            return os.path.samestat(os.stat(path), os.fstat(self._lock))
+            return os.path.samestat(os.stat(self.path), os.fstat(self._lock))
         except FileNotFoundError:
             return False
 
@@ -330,15 +330,13 @@ def on_network(folder: str | os.PathLike[str], mounts: str = "/proc/mounts") -> 
         return True
     with explained(folder, "folder", "read"):
         here = Path(folder).resolve()
-    best, kind = -1, ""
-    for line in lines:
-        parts = line.split()
-        if len(parts) < 3:
-            continue
-        point = Path(parts[1].replace("\\040", " "))
-        if (point == here or point in here.parents) and len(point.parts) >= best:  # the later of two on one point shows
-            best, kind = len(point.parts), parts[2]
-    return _NETWORK_DISKS.match(kind) is not None
+    kinds = {Path(): ""}  # by their places; the later of two at one place shows
+    for _, point, kind, *_ in (line.split() for line in lines if len(line.split()) > 2):
+        kinds[Path(point.replace("\\040", " "))] = kind
+    nearest = max(
+        (point for point in kinds if here.is_relative_to(point)), key=lambda point: len(point.parts), default=Path()
+    )
+    return _NETWORK_DISKS.match(kinds[nearest]) is not None
 
 
 def _empty() -> bytes:
