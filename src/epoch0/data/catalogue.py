@@ -6,6 +6,8 @@ over, and a set found nowhere is an error that names every folder searched. Noth
 
 import hashlib
 import os
+from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,6 +28,11 @@ class KnownFile:
     bytes: int
     md5: str | None = None
     packed: "KnownFile | None" = None  # as it is downloaded
+
+    @property
+    def stated(self) -> str:
+        """What is known of its official content."""
+        return f"{self.bytes:,} bytes{f' with MD5 {self.md5}' if self.md5 else ''}"
 
 
 @dataclass(frozen=True)
@@ -185,6 +192,11 @@ def places(data_dir: str | os.PathLike[str] | None) -> list[tuple[str, Path]]:
     return [*found, ("cache", cache_folder())]
 
 
+def _folders(known: KnownSet, data_dir: str | os.PathLike[str] | None) -> Iterator[tuple[str, Path]]:
+    """The folders where a set may lie, in order, each with the reason it is searched."""
+    return ((reason, root / folder) for reason, root in places(data_dir) for folder in known.folders)
+
+
 def present(known: KnownSet, split: str | None, folder: Path) -> dict[KnownFile, Path]:
     """Those files of a set that lie in this very folder, under any of the names they go by."""
     found: dict[KnownFile, Path] = {}
@@ -206,25 +218,19 @@ def _spellings(known: KnownSet, file: KnownFile) -> list[str]:
 
 def find(known: KnownSet, split: str | None, data_dir: str | os.PathLike[str] | None) -> dict[KnownFile, Path] | None:
     """Every file of a split (of both, for None) from the first folder that has them all; None if none has."""
-    wanted = len(known.files(split))
     if known.embedded:
         return present(known, split, EMBEDDED)
-    for _, root in places(data_dir):
-        for folder in known.folders:
-            files = present(known, split, root / folder)
-            if len(files) == wanted:
-                return files
-    return None
+    found = (present(known, split, folder) for _, folder in _folders(known, data_dir))
+    return next((files for files in found if len(files) == len(known.files(split))), None)
 
 
 def tree(known: KnownSet, split: str | None, data_dir: str | os.PathLike[str] | None) -> Path | None:
     """The first folder that has the parts of a tree: ``train`` and ``val``, or the one of this split."""
     parts = {"train": ("train",), "test": ("val",), None: ("train", "val")}[split]
-    for _, root in places(data_dir):
-        for folder in known.folders:
-            with explained(root / folder, "data folder", "read"):
-                if all((root / folder / part).is_dir() for part in parts):
-                    return root / folder
+    for _, folder in _folders(known, data_dir):
+        with explained(folder, "data folder", "read"):
+            if all((folder / part).is_dir() for part in parts):
+                return folder
     return None
 
 
@@ -239,11 +245,10 @@ def place(known: KnownSet, data_dir: str | os.PathLike[str] | None) -> Path | No
 def absent(known: KnownSet, split: str | None, data_dir: str | os.PathLike[str] | None) -> InputError:
     """The error for a set that was found nowhere: what to do, and every folder searched."""
     what, searched = f"data set {known.name}{f' ({split})' if split else ''}", []
-    for reason, root in places(data_dir):
-        for folder in known.folders:
-            here = present(known, split, root / folder)
-            missing = [file.name for file in known.files(split) if file not in here]
-            searched.append(f"{root / folder} ({reason}{'; lacks ' + ', '.join(missing) if here else ''})")
+    for reason, folder in _folders(known, data_dir):
+        here = present(known, split, folder)
+        missing = [file.name for file in known.files(split) if file not in here]
+        searched.append(f"{folder} ({reason}{'; lacks ' + ', '.join(missing) if here else ''})")
     todo = f"Fetch it with `epoch0 data fetch {known.name}` ({known.download / 1e6:.0f} MB)"
     if known.tree:
         todo = f"Its terms do not allow epoch0 to fetch it: get it from {known.home}, with train/ and val/"
@@ -259,13 +264,14 @@ def official(file: KnownFile, path: Path, raw: bytes) -> bool | None:
     The members of the CIFAR archives have no published checksums: fetching checks the archive and records theirs
     beside them, and later loads compare with that record.
     """
-    expected = file.md5 or _recorded(path)
-    return None if expected is None else hashlib.md5(raw, usedforsecurity=False).hexdigest() == expected
+    recorded = [file.md5, path.name] if file.md5 else []
+    if not recorded:
+        with suppress(OSError, UnicodeDecodeError):
+            lines = (path.parent / RECORD).read_text(encoding="utf-8").splitlines()
+            recorded = next((line.split() for line in lines if line.split()[1:] == [path.name]), [])
+    return md5(raw) == recorded[0] if recorded else None
 
 
-def _recorded(path: Path) -> str | None:
-    try:
-        lines = (path.parent / RECORD).read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError):
-        return None
-    return next((line.split()[0] for line in lines if line.split()[1:] == [path.name]), None)
+def md5(raw: bytes) -> str:
+    """The checksum by which official content is known."""
+    return hashlib.md5(raw, usedforsecurity=False).hexdigest()

@@ -96,15 +96,13 @@ class DataSet:
             raise InputError(f"dtype {np.dtype(dtype)} cannot hold network inputs; use a floating-point dtype.")
         if like is not None and normalize != "standard":
             raise InputError(f"like= names the statistics for normalize='standard'; normalize is {normalize!r}.")
-        mean, scale = None, np.ones(1)
-        if normalize == "unit":
-            scale = np.full(1, float(self.peak))
-        elif normalize == "standard":
-            mean, scale = self.scaling("standard", like)
+        mean, scale = np.zeros(1), np.ones(1)
+        if normalize in ("unit", "standard"):
+            mean, scale = self.scaling(normalize, like)
         elif normalize == "norm":
             scale = self._norms()[:, None]
         values = self.images.astype(dtype)
-        if mean is not None:
+        if mean.any():
             values -= mean.astype(dtype)[:, None, None]
         values /= scale.astype(dtype)[..., None, None]
         return values.reshape(len(self), -1) if flatten else values
@@ -156,13 +154,12 @@ class DataSet:
 
 def _channel_statistics(images: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Exact mean and standard deviation of every channel, from its histogram of the 256 byte values."""
-    levels = np.arange(256, dtype=np.float64)
-    mean, std = np.empty(images.shape[1]), np.empty(images.shape[1])
+    levels, found = np.arange(256, dtype=np.float64), []
     for channel in range(images.shape[1]):
-        counts = np.zeros(256, np.int64)
-        for start in range(0, len(images), _BLOCK):  # bincount makes 8 bytes of each: never of all images at once
-            counts += np.bincount(images[start : start + _BLOCK, channel].ravel(), minlength=256)
-        share = counts / images[:, channel].size
-        mean[channel] = share @ levels
-        std[channel] = np.sqrt(share @ (levels - mean[channel]) ** 2)
+        # bincount makes 8 bytes of each pixel: never of all images at once
+        parts = (images[start : start + _BLOCK, channel].ravel() for start in range(0, len(images), _BLOCK))
+        share = sum(np.bincount(part, minlength=256) for part in parts) / images[:, channel].size
+        mean = share @ levels
+        found.append((mean, np.sqrt(share @ (levels - mean) ** 2)))
+    mean, std = np.array(found).T
     return mean, std

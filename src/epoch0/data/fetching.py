@@ -1,6 +1,5 @@
 """Fetching a known data set: download, check, and only then put it where loading looks."""
 
-import hashlib
 import io
 import os
 import tarfile
@@ -8,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from epoch0.data import catalogue
-from epoch0.data.catalogue import EMBEDDED, KnownFile, KnownSet, cache_folder, find, known_set, present
+from epoch0.data.catalogue import EMBEDDED, KnownFile, KnownSet, cache_folder, find, known_set, md5, present
 from epoch0.data.loading import check
 from epoch0.data.loading import path as folder_of
 from epoch0.data.readers import content
@@ -58,7 +57,8 @@ def fetch(
         return next(iter(found.values())).parent
     with made(target):
         to_write(target / catalogue.RECORD)  # told before anything is downloaded
-        fetched = _archive(known, known.archive, progress) if known.archive else _files(known, progress)
+        tell = progress or (lambda line: None)
+        fetched = _archive(known, known.archive, tell) if known.archive else _files(known, tell)
         new = [path for path in (target / name for name in fetched) if not path.exists()]
         try:
             for name, raw in fetched.items():
@@ -136,30 +136,26 @@ def _from_mirrors(known: KnownSet, urls: list[str], *wanted: KnownFile) -> bytes
 
 def _difference(raw: bytes, file: KnownFile) -> str:
     """What tells content from the official one, "" if nothing does."""
-    md5 = hashlib.md5(raw, usedforsecurity=False).hexdigest()
-    if md5 == file.md5:
+    if (found := md5(raw)) == file.md5:
         return ""
     size = f"more than {file.bytes:,}" if len(raw) > file.bytes else f"{len(raw):,}"
-    wanted = f"expected {file.bytes:,} bytes{f' with MD5 {file.md5}' if file.md5 else ''}"
-    return f"{file.name} has wrong content: {size} bytes with MD5 {md5}, {wanted}"
+    return f"{file.name} has wrong content: {size} bytes with MD5 {found}, expected {file.stated}"
 
 
-def _files(known: KnownSet, progress: Callable[[str], object] | None) -> dict[str, bytes]:
+def _files(known: KnownSet, tell: Callable[[str], object]) -> dict[str, bytes]:
     """The files of a set that come one by one, each compressed or, from some servers, as it is."""
     fetched = {}
     for file in known.files():
         assert file.packed is not None
         name = file.packed.name
-        if progress is not None:
-            progress(f"{known.name}: downloading {name}")
+        tell(f"{known.name}: downloading {name}")
         fetched[name] = _from_mirrors(known, [mirror + name for mirror in known.mirrors], file.packed, file)
     return fetched
 
 
-def _archive(known: KnownSet, archive: KnownFile, progress: Callable[[str], object] | None) -> dict[str, bytes]:
+def _archive(known: KnownSet, archive: KnownFile, tell: Callable[[str], object]) -> dict[str, bytes]:
     """The files in an archive, after the record of their checksums."""
-    if progress is not None:
-        progress(f"{known.name}: downloading {archive.name} ({archive.bytes / 1e6:.0f} MB)")
+    tell(f"{known.name}: downloading {archive.name} ({archive.bytes / 1e6:.0f} MB)")
     packed, files = _from_mirrors(known, list(known.mirrors), archive), dict[str, bytes]()
     try:
         with tarfile.open(fileobj=io.BytesIO(packed)) as tar:
@@ -170,5 +166,5 @@ def _archive(known: KnownSet, archive: KnownFile, progress: Callable[[str], obje
                 files[file.name] = member.read()
     except (tarfile.TarError, KeyError, EOFError) as error:
         raise InputError(f"{archive.name} does not unpack into the files of {known.name}: {error}.") from error
-    record = (f"{hashlib.md5(raw, usedforsecurity=False).hexdigest()}  {name}\n" for name, raw in files.items())
+    record = (f"{md5(raw)}  {name}\n" for name, raw in files.items())
     return {catalogue.RECORD: "".join(record).encode(), **files}

@@ -123,15 +123,14 @@ def _tiny_imagenet(known: KnownSet, root: Path, split: str) -> ImageFiles:
 
 def _imagenet(known: KnownSet, root: Path, split: str) -> ImageFiles:
     folders = {part: _subfolders(root / part) for part in ("train", "val") if (root / part).is_dir()}
-    part = "train" if split == "train" else "val"
-    other = folders.get("val" if part == "train" else "train", [])
+    part, beside = ("train", "val") if split == "train" else ("val", "train")
     if not folders[part] and _images(root / part):
         raise InputError(
             f"{root / part} holds {len(_images(root / part)):,} image files and no class folder; sort them into one "
             f"folder a class ({part}/n01440764/...), named as those of train are."
         )
-    classes = sorted(set(folders[part]) | set(other))
-    _check_folders(root / part, classes, f"as {'val' if part == 'train' else 'train'} beside it has")
+    classes = sorted({*folders[part], *folders.get(beside, [])})
+    _check_folders(root / part, classes, f"as {beside} beside it has")
     if len(classes) != _IMAGENET_CLASSES:
         raise InputError(
             f"{root / part} has {len(classes):,} class folders and ImageNet {_IMAGENET_CLASSES:,}; for a part of it "

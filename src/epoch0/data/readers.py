@@ -26,7 +26,7 @@ _PIECE = 1 << 24
 
 
 def content(path: Path) -> tuple[bytes, str]:
-    """The bytes of a file, decompressed if it is gzip, and what is wrong with the compression ("" if nothing).
+    """The bytes of a file, decompressed if it is gzip, and the error if the compression is damaged ("" if not).
 
     Gzip is told by its first two bytes, not by the file's name. No more is decompressed than an IDX header asks for,
     and of anything else a gigabyte.
@@ -35,25 +35,24 @@ def content(path: Path) -> tuple[bytes, str]:
         raw = to_read(path).read_bytes()
     if raw[:2] != b"\x1f\x8b":
         return raw, ""
-    found = bytearray()
+    found, trouble = bytearray(), ""
     try:
         with gzip.open(io.BytesIO(raw)) as packed:
-            while piece := packed.read(_PIECE):
+            while not trouble and (piece := packed.read(_PIECE)):
                 found += piece
-                if len(found) > _stated(found):
-                    return bytes(found), "is longer than its beginning says"
+                is_idx = len(found) > 3 and found[2] in IDX_TYPES and len(found) >= 4 + 4 * found[3]
+                if len(found) > (_asked(found)[1] if is_idx else 1 << 30):
+                    trouble = "is longer than its beginning says"
     except (OSError, EOFError, zlib.error) as problem:
-        return bytes(found), f"is a damaged gzip file ({problem})"
-    return bytes(found), ""
+        trouble = f"is a damaged gzip file ({problem})"
+    return bytes(found), trouble and f"{path} {trouble}: {len(found):,} bytes could be decompressed."
 
 
-def _stated(raw: bytearray) -> int:
-    """How many bytes the header of an IDX file asks for; of anything else we are ready to hold a gigabyte."""
-    start = 4 + 4 * raw[3] if len(raw) > 3 and raw[2] in IDX_TYPES else sys.maxsize
-    if len(raw) < start:
-        return 1 << 30
-    count: int = math.prod(np.frombuffer(raw[4:start], ">u4").tolist())
-    return start + count * np.dtype(IDX_TYPES[raw[2]]).itemsize
+def _asked(raw: bytes | bytearray) -> tuple[tuple[int, ...], int]:
+    """The shape in the header of an IDX file, and the number of bytes that the whole file must have."""
+    start = 4 + 4 * raw[3]
+    shape = tuple(np.frombuffer(bytes(raw[4:start]), ">u4").tolist())
+    return shape, start + math.prod(shape) * np.dtype(IDX_TYPES[raw[2]]).itemsize
 
 
 def parse_idx(raw: bytes, source: str) -> np.ndarray:
@@ -72,13 +71,11 @@ def parse_idx(raw: bytes, source: str) -> np.ndarray:
             f"({', '.join(f'{code:02x}' for code in IDX_TYPES)}) and the number of dimensions."
         )
     dtype, dimensions = np.dtype(IDX_TYPES[raw[2]]), raw[3]
-    start = 4 + 4 * dimensions
-    if len(raw) < start:
+    if len(raw) < (start := 4 + 4 * dimensions):
         raise InputError(
             f"{source} is truncated: it has {len(raw):,} bytes, and its header of {dimensions} sizes needs {start}."
         )
-    shape = tuple(int(size) for size in np.frombuffer(raw, ">u4", dimensions, offset=4))
-    expected = start + math.prod(shape) * dtype.itemsize
+    shape, expected = _asked(raw)
     if len(raw) != expected:
         state = "is truncated" if len(raw) < expected else "is too long"
         raise InputError(
@@ -116,7 +113,7 @@ def read_idx(path: str | os.PathLike[str]) -> np.ndarray:
     """
     raw, trouble = content(Path(path))
     if trouble:
-        raise InputError(f"{path} {trouble}: {len(raw):,} bytes could be decompressed.")
+        raise InputError(trouble)
     return parse_idx(raw, str(path))
 
 
