@@ -215,7 +215,7 @@ CALLS: dict[str, Callable[[], dict[str, Any]]] = {
     "initialization.check_path": lambda: {"path": "net.safetensors", "what": "weights"},
     "initialization.save": lambda: {"model": net(), "path": folder() / "net.safetensors"},
     "models.inputs_for": lambda: {
-        "model": net(), "input_shape": "6", "batch": 4, "spec": "net", "split": "train", "normalize": "standard",
+        "model": net(), "input_shape": "6", "batch": 4, "spec": "net",
         "seed": 1,
     },
     "models.load_activation": lambda: {"spec": f"{folder() / 'model.py'}:act"},

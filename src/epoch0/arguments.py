@@ -120,14 +120,10 @@ def refuse(name: str, value: object, wanted: str, hint: str = "") -> InputError:
     return InputError(f"{name}{shown(value)}: give {wanted}.{hint}")
 
 
-def physical_memory() -> int:
-    """Bytes of memory of this machine."""
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-
-
 def check_memory(what: str, numbers: float, size: int = 4) -> None:
     """Refuse so many numbers that this machine cannot hold them."""
-    if numbers * size > (limit := physical_memory()):
+    limit = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if numbers * size > limit:
         raise InputError(
             f"{what}: {numbers:.3g} numbers take {numbers * size / 1e9:.3g} GB, and this machine has "
             f"{limit / 1e9:.3g} GB; ask for less."
@@ -152,21 +148,17 @@ class Kind:
 
 
 class _Number(Kind):
-    def __init__(self, whole: bool, within: Within | None) -> None:
-        self.whole, self.within = whole, within
-        self.kinds = (int, np.integer) if whole else (int, float, np.integer, np.floating, numbers.Real)
+    def __init__(self, whole: bool, within: Within) -> None:
+        self.within = within
+        kinds = (int, np.integer) if whole else (int, float, np.integer, np.floating, numbers.Real)
         sort = "an integer" if whole else "a number" if "1" in str(within) else "a finite number"
-        super().__init__(
-            f"{sort} {within or ''}".rstrip(),
-            lambda v: isinstance(v, self.kinds) and not isinstance(v, bool | np.timedelta64),
-        )
+        wanted = f"{sort} {within}".rstrip()
+        super().__init__(wanted, lambda v: isinstance(v, kinds) and not isinstance(v, bool | np.timedelta64))
 
     def made(self, name: str, value: Any) -> Any:
         sort = type(value)
         if sort is not int and sort is not float:
             value = int(value) if isinstance(value, int | np.integer) else float(value)
-        if self.within is None:
-            return value
         if not (self.within.holds(value, value) and -math.inf < value < math.inf):
             percent = 0 < self.within.most <= 1 or 0 < self.within.below <= 1
             hint = f" In percent? Then it is {value / 100:g}." if percent and 1 < value <= 100 else ""
@@ -240,7 +232,7 @@ def _plain_array(value: Any) -> Any:
 
 
 class _Each(Kind):
-    """A sequence, a tuple or a mapping, and what each of its values is."""
+    """A sequence, a tuple, a mapping or what is gone through once, and what each of its values is."""
 
     def __init__(self, wanted: str, fits: Callable[[Any], bool], values: Sequence[Kind | None], sort: str) -> None:
         each = [*{v.wanted: 0 for v in values[sort == "mapping" :] if v}]
@@ -258,6 +250,8 @@ class _Each(Kind):
             return value
         if isinstance(value, np.ndarray):
             value = value.tolist()
+        if self.sort == "once":
+            value = list(itertools.islice(value, MANY))
         pair = self.sort == "pair"
         if pair and len(value) != len(self.values):
             raise refuse(name, value, self.wanted)
@@ -267,9 +261,9 @@ class _Each(Kind):
         taken = [
             kind.take(f"{name}[{i}]", v) if kind else v for i, (kind, v) in enumerate(zip(kinds, value, strict=True))
         ]
-        if self.sort == "sequence" and all(a is b for a, b in zip(taken, value, strict=True)):
-            return value
-        return taken if self.sort == "sequence" else tuple(taken)
+        if self.sort in ("tuple", "pair"):
+            return tuple(taken)
+        return value if all(a is b for a, b in zip(taken, value, strict=True)) else taken
 
 
 class _Any(Kind):
@@ -317,17 +311,6 @@ class _Function(Kind):
         except ValueError:  # one of C's, which does not tell what it takes
             pass
         return value
-
-
-class _Through(Kind):
-    """What is gone through once, each value checked: not a loader, which draws and may start processes."""
-
-    def __init__(self, each: Kind) -> None:
-        super().__init__(f"a list, each {each.wanted}", lambda v: isinstance(v, Collection | Iterator) and _iterable(v))
-        self.each = each
-
-    def made(self, name: str, value: Any) -> Any:
-        return [self.each.take(f"{name}[{place}]", v) for place, v in enumerate(itertools.islice(value, MANY))]
 
 
 class _Path(Kind):
@@ -412,14 +395,17 @@ def _kind(hint: Any, more: tuple[Any, ...] = ()) -> Kind | None:
     if sort in (collections.abc.Mapping, dict):
         return _Each("a mapping", lambda v: isinstance(v, Mapping), inner or [None, None], "mapping")
     if sort is collections.abc.Iterable:
-        return _Through(inner[0]) if inner and inner[0] else Kind("a list", _iterable)
+        if not any(inner):
+            return Kind("a list", _iterable)
+        # a collection, not a loader, which draws and may start processes
+        return _Each("a list", lambda v: isinstance(v, Collection | Iterator) and _iterable(v), inner, "once")
     if issubclass(sort, os.PathLike):
         return _Path("a path", lambda v: isinstance(v, str | os.PathLike))
     if sort.__module__ == "torch" and sort.__name__ == "device":
         return _Device("a device, as 'cpu' or 'cuda:0'", lambda v: isinstance(v, str | sort))
     if sort is str:
         return Kind("a text", lambda v: isinstance(v, str))
-    return Kind(getattr(sort, "_wanted", _article(sort.__name__)), lambda v: isinstance(v, sort))
+    return Kind(_article(sort.__name__), lambda v: isinstance(v, sort))
 
 
 def _iterable(value: Any) -> bool:
@@ -510,18 +496,15 @@ def checked(function: F) -> F:
                 return function(*args, **named)
             with interrupts_wait(), alone:
                 return function(*args, **named)
-        except (MemoryError, OverflowError, RecursionError) as error:
-            problem: Exception = error
         except Exception as error:
-            if not (isinstance(error, RuntimeError) and any(words in str(error) for words in _TOO_LARGE)):
-                if (said := _said(error)) is error:
-                    raise
-                raise said from error
-            problem = error
-        why = (str(problem) or "no memory").splitlines()[0]
-        raise InputError(
-            f"{function.__qualname__}: what was asked for is too large ({why}); ask for less."
-        ) from problem
+            large = isinstance(error, RuntimeError) and any(words in str(error) for words in _TOO_LARGE)
+            if large or isinstance(error, MemoryError | OverflowError | RecursionError):
+                why = (str(error) or "no memory").splitlines()[0]
+                told = f"{function.__qualname__}: what was asked for is too large ({why}); ask for less."
+                raise InputError(told) from error
+            if (said := _said(error)) is error:
+                raise
+            raise said from error
 
     call.checks = True  # type: ignore[attr-defined]
     return call  # type: ignore[return-value]

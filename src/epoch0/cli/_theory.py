@@ -30,7 +30,7 @@ def growth(
     depth: Annotated[int, typer.Option(help="Number of layers.")] = 10,
     law: Annotated[Literal["gaussian", "uniform", "discrete"], typer.Option(help="Law of the weights.")] = "gaussian",
     std: Annotated[float, typer.Option(help="Std of a kept weight before the division by sqrt(width).")] = 2.0,
-    density: Annotated[float, typer.Option(help="Fraction of the weights kept (alpha), in (0, 1].")] = 1.0,
+    density: Density = 1.0,
     largest: Annotated[int, typer.Option(min=1, help="Discrete law: the integers -C..C, scaled to the std.")] = 3,
     activation: Annotated[str, typer.Option(help="relu or leaky_relu.")] = "relu",
     as_json: Json = False,
@@ -47,8 +47,7 @@ def growth(
         "discrete": distributions.integers(largest, scale=std / (largest * (largest + 1) / 3) ** 0.5),
     }[law]
     entry = distributions.Sparse(unit, density).scaled(width**-0.5)
-    bounds = laws.bounds(entry, [width] * depth, activation=activation)
-    print_result(bounds, as_json)
+    print_result(laws.bounds(entry, [width] * depth, activation=activation), as_json)
 
 
 def eoc(

@@ -11,8 +11,7 @@ import numpy as np
 from epoch0.arguments import checked
 from epoch0.data.catalogue import SETS, SPLITS, KnownFile, KnownSet, absent, find, known_set, md5, official, place
 from epoch0.data.dataset import DataSet
-from epoch0.data.decoding import read_images
-from epoch0.data.image_files import FOLDER, ImageFiles, image_files
+from epoch0.data.image_files import FOLDER, ImageFiles, image_files, read_images
 from epoch0.data.readers import content, parse_cifar, parse_idx
 from epoch0.errors import InputError
 

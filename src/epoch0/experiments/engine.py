@@ -24,7 +24,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from epoch0.errors import InputError, is_count
+from epoch0.arguments import Count, checked
+from epoch0.errors import InputError
 from epoch0.experiments.encoding import Encoded, encode
 from epoch0.experiments.experiment import read_canonical, resolve
 from epoch0.heap import heap_environment
@@ -72,6 +73,7 @@ class Died:
 Outcomes = list[Outcome] | Died
 
 
+@checked
 class Engine:
     """Worker processes, started when first needed, good for several runs.
 
@@ -93,9 +95,7 @@ class Engine:
         InputError: if workers is not an integer >= 1, or both are given; when first used, if no scheduler answers.
     """
 
-    def __init__(self, *, workers: int | None = None, scheduler: str | None = None, accelerators: int = 0) -> None:
-        if workers is not None and not is_count(workers):
-            raise InputError(f"workers is {workers!r}; give the number of worker processes, 1 or more.")
+    def __init__(self, *, workers: Count | None = None, scheduler: str | None = None, accelerators: int = 0) -> None:
         if workers is not None and scheduler is not None:
             raise InputError(f"workers={workers} and scheduler={scheduler!r}: a scheduler has workers; give one.")
         self.workers, self.scheduler, self.accelerators = workers, scheduler, accelerators
@@ -103,11 +103,9 @@ class Engine:
 
     def start(self) -> "_Processes | _Scheduler":
         """Start the processes or reach the scheduler; does nothing when that is done already."""
-        if self._pool is None:
-            if self.scheduler is None:
-                self._pool = _Processes(self.workers, self.accelerators)
-            else:
-                self._pool = _Scheduler(self.scheduler)
+        if self._pool is None and self.scheduler is not None:
+            self._pool = _Scheduler(self.scheduler)
+        self._pool = self._pool or _Processes(self.workers, self.accelerators)
         return self._pool
 
     def close(self, now: bool = False) -> None:
@@ -232,15 +230,12 @@ class _Scheduler:
         self.address = address
         self.finished: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._counted = (-_ASK_AGAIN, 0)
-        self._open = ExitStack()
         from distributed.utils import silence_logging_cmgr
 
-        try:
-            self._open.enter_context(silence_logging_cmgr(logging.CRITICAL))  # a run tells what its caller has to know
-            self._client = self._open.enter_context(self._connected())
-        except BaseException:
-            self._open.close()
-            raise
+        with ExitStack() as stack:
+            stack.enter_context(silence_logging_cmgr(logging.CRITICAL))  # a run tells what its caller has to know
+            self._client = stack.enter_context(self._connected())
+            self._open = stack.pop_all()
         self._some_worker = time.monotonic()
 
     def slots(self, ask: bool) -> int:

@@ -76,17 +76,14 @@ class Store:
                 _check_beside(self.path)
                 if read_only:
                     _check_header(self.path)
-                    where = self.path.resolve().as_uri()
-                    self._database = _connect(f"{where}?mode=ro", uri=True)
-                    try:
-                        self._check_contents()
-                    except sqlite3.OperationalError as error:
-                        if "readonly" not in str(error):
-                            raise
-                        self._close_database()  # a killed run left half a change: SQLite takes it back, if it may write
-                        self._database = _connect(f"{where}?mode=rw", uri=True)
-                        self._check_contents()
-                    return
+                    for mode in ("ro", "rw"):
+                        self._database = _connect(f"{self.path.resolve().as_uri()}?mode={mode}", uri=True)
+                        try:
+                            return self._check_contents()
+                        except sqlite3.OperationalError as error:
+                            if mode == "rw" or "readonly" not in str(error):
+                                raise
+                            self._close_database()  # a killed run left half a change: SQLite takes it back, if it may
                 self._take_lock()
                 self._database = _connect(str(self.path))
                 self._check_contents()

@@ -45,8 +45,6 @@ def inputs_for(
     input_shape: str | Sequence[int] | None = None,
     batch: int | str | Path | None = None,
     spec: str = "",
-    split: str = "train",
-    normalize: str | None = "standard",
     data_dir: str | Path | None = None,
     seed: Seed = 0,
 ) -> Inputs:
@@ -56,24 +54,15 @@ def inputs_for(
     >>> batch.x.shape, batch.targets.shape                      # flat, because the model refuses images
     (torch.Size([64, 64]), torch.Size([64]))
 
-    Args:
-        model: is run on two examples per layout, images first, and left unchanged.
-        data: a name of :func:`epoch0.data.load`, or the path of an ``.npz`` file with x and perhaps y; by default
-            inputs of the model's own size where it says one (timm, torchvision, transformers), else the embedded
-            digits.
-        input_shape: shape of one example, ``(3, 32, 32)`` or ``"3,32,32"``, for Gaussian inputs of mean 0 and
-            variance 1 instead of `data`.
-        batch: number of examples, fewer if the set has fewer; or a file that holds the whole batch, see
-            :func:`batch_from`.
-        spec: the model's name on the command line, for what it does not say of itself.
-        split: ``"train"`` or ``"test"``, for named sets.
-        normalize: how named sets are scaled, see :meth:`epoch0.data.DataSet.inputs`.
-        data_dir: folder looked into first for named sets.
-        seed: which examples, or which noise.
+    The model is run on two examples per layout, images first, and left unchanged. If it accepts none, the InputError
+    tells each attempt.
 
-    Raises:
-        InputError: if both or an impossible source is asked for, or the model accepts no layout (each attempt is
-            told).
+    Args:
+        data: a name of :func:`epoch0.data.load`, or the path of an ``.npz`` file with x and perhaps y; by default
+            inputs of the model's own size where it says one (timm, torchvision, transformers), else the digits.
+        input_shape: of one example, ``(3, 32, 32)`` or ``"3,32,32"``, for Gaussian inputs of mean 0 and variance 1.
+        batch: number of examples, fewer if the set has fewer; or a file with the whole batch, see :func:`batch_from`.
+        spec: the model's name on the command line, for what it does not say of itself.
     """
     try:
         number = None if batch is None else int(str(batch))
@@ -98,7 +87,7 @@ def inputs_for(
     elif input_shape is not None:
         attempts, what = _noise(input_shape, number or EXAMPLES, seed)
     else:
-        attempts, labels, what = _examples(data or "digits", number or EXAMPLES, split, normalize, data_dir, seed)
+        attempts, labels, what = _examples(data or "digits", number or EXAMPLES, data_dir, seed)
     layout, x, outputs = _accepted(model, attempts, what)
     targets, note = _targets(labels, outputs, own)
     if targets is not None:
@@ -117,15 +106,15 @@ def _noise(shape: str | Sequence[int], batch: int, seed: int) -> tuple[list[Atte
 
 
 def _examples(
-    name: str, examples: int, split: str, normalize: str | None, data_dir: str | Path | None, seed: int
+    name: str, examples: int, data_dir: str | Path | None, seed: int
 ) -> tuple[list[Attempt], Tensor | None, str]:
     labels: np.ndarray | None
     if name.endswith(".npz"):
         values, labels = datasets.load_npz(name)
         what = Path(name).name
     else:
-        loaded = datasets.load(name, split, data_dir)
-        values, labels = loaded.inputs(normalize, flatten=False), loaded.labels
+        loaded = datasets.load(name, data_dir=data_dir)
+        values, labels = loaded.inputs("standard", flatten=False), loaded.labels
         what = f"{loaded.name} ({loaded.split})"
     chosen = np.arange(len(values))
     if len(values) > examples:
