@@ -92,12 +92,14 @@ def shown(value: object) -> str:
 def _shown(value: object) -> str:
     if isinstance(value, int) and abs(value) > 10**30:
         return f" is an integer of {value.bit_length()} bits"
+    if isinstance(value, np.number):
+        return f"={reprlib.repr(value.item())}"
     if (
         _plain(value)
-        or isinstance(value, bytes | np.number)
+        or isinstance(value, bytes)
         or (isinstance(value, list | tuple | dict) and all(map(_plain, value)))
     ):
-        return f"={reprlib.repr(value.item() if isinstance(value, np.number) else value)}"
+        return f"={reprlib.repr(value)}"
     if type(value).__module__ == "torch" and type(value).__name__ in ("dtype", "device"):
         return f"={value}"
     if hasattr(value, "shape") and hasattr(value, "dtype"):
@@ -106,8 +108,8 @@ def _shown(value: object) -> str:
 
 
 def _plain(value: object) -> bool:
-    return (
-        value is None or isinstance(value, float | complex | str) or (isinstance(value, int) and abs(value) <= 10**30)
+    return isinstance(value, types.NoneType | float | complex | str) or (
+        isinstance(value, int) and abs(value) <= 10**30
     )
 
 
@@ -174,19 +176,14 @@ class _Numbers(Kind):
 
     def __init__(self, sort: type | None, within: Within | None, finite: bool = True, plain: bool = False) -> None:
         self.sort, self.within, self.finite, self.plain = sort, within, finite, plain
-        name = (
-            f"a {'torch tensor' if sort.__name__ == 'Tensor' else 'numpy array'}"
-            if sort
-            else "a number or an array of numbers"
-        )
-        super().__init__(f"{name} {within or ''}".rstrip(), self._fits)
+        names = {None: "a number or an array of numbers", np.ndarray: "a numpy array"}
+        super().__init__(f"{names.get(sort, 'a torch tensor')} {within or ''}".rstrip(), self._fits)
 
     def _fits(self, value: Any) -> bool:
         if self.sort is not None:
             return isinstance(value, self.sort)
-        return hasattr(value, "dtype") or (
-            isinstance(value, Sequence | numbers.Real) and not isinstance(value, str | bytes)
-        )
+        some = isinstance(value, Sequence | numbers.Real) or hasattr(value, "dtype")
+        return some and not isinstance(value, str | bytes)
 
     def made(self, name: str, value: Any) -> Any:
         array = value
@@ -208,9 +205,8 @@ class _Numbers(Kind):
                 value = array.item() if isinstance(value, np.generic) and array.dtype.kind in "iuf" else array
         if not hasattr(array, "is_sparse") and array.dtype.kind not in ("iuf" if self.sort is None else "iufbUS"):
             raise refuse(name, value, self.wanted)
-        if (isinstance(value, list | tuple) and not value) or (
-            array.dtype == np.uint64 and bool((array > LARGEST).any())
-        ):
+        too_large = array.dtype == np.uint64 and bool((array > LARGEST).any())
+        if too_large or (isinstance(value, list | tuple) and not value):
             raise refuse(name, value, self.wanted)
         if self.finite and not (isinstance(array, np.ndarray) and array.dtype.kind in "US"):
             check_finite(name, array)
@@ -258,9 +254,8 @@ class _Each(Kind):
         if len(value) > MANY:  # of a range that takes no memory, say
             raise refuse(name, value, f"{self.wanted}, {MANY:,} of them at most")
         kinds = self.values if pair else itertools.repeat(self.values[0], len(value))
-        taken = [
-            kind.take(f"{name}[{i}]", v) if kind else v for i, (kind, v) in enumerate(zip(kinds, value, strict=True))
-        ]
+        pairs = enumerate(zip(kinds, value, strict=True))
+        taken = [kind.take(f"{name}[{i}]", v) if kind else v for i, (kind, v) in pairs]
         if self.sort in ("tuple", "pair"):
             return tuple(taken)
         return value if all(a is b for a, b in zip(taken, value, strict=True)) else taken
@@ -289,10 +284,8 @@ class _Choice(Kind):
 
     def take(self, name: str, value: Any) -> Any:
         if not any(value is w or (type(value) is type(w) and value == w) for w in self.words):
-            raise InputError(
-                f"{name}{shown(value)} is not known; use {self.wanted}."
-                f"{suggest(value, map(str, self.words)) if isinstance(value, str) else ''}"
-            )
+            close = suggest(value, map(str, self.words)) if isinstance(value, str) else ""
+            raise InputError(f"{name}{shown(value)} is not known; use {self.wanted}.{close}")
         return value
 
 
@@ -463,9 +456,8 @@ def checked(function: F) -> F:
         methods_checked(function)
         return function
     makes = function.__name__ == "__init__"
-    alone: AbstractContextManager[Any] = (
-        nullcontext() if function.__module__.startswith("epoch0.train") else ONE_AT_A_TIME
-    )
+    trains = function.__module__.startswith("epoch0.train")
+    alone: AbstractContextManager[Any] = nullcontext() if trains else ONE_AT_A_TIME
 
     @functools.wraps(function)
     def call(*args: Any, **named: Any) -> Any:
@@ -571,9 +563,8 @@ def _said(error: Exception) -> Exception:
     if isinstance(error, InputError) or not (read or called):
         return error
     (at, line), what = (theirs or frames)[-1], (str(error).strip() or "no message").splitlines()[0]
-    return InputError(
-        f"{at.co_name} in {os.path.basename(at.co_filename)}, line {line}, raises {type(error).__name__}: {what}"
-    )
+    place = f"{at.co_name} in {os.path.basename(at.co_filename)}, line {line}"
+    return InputError(f"{place}, raises {type(error).__name__}: {what}")
 
 
 def methods_checked(owner: C) -> C:

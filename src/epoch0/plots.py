@@ -169,9 +169,8 @@ def table(axes: Axes, grid: Grid, fills: Mapping[tuple[int, int], str], letters:
 
     def broken(cell: str) -> str:
         front, bracket, rest = cell.partition(" (")
-        return "\n".join(
-            [*textwrap.wrap(front, letters if cell != grid.title else 90), *([f"({rest}"] if bracket else [])]
-        )
+        lines = textwrap.wrap(front, letters if cell != grid.title else 90)
+        return "\n".join([*lines, *([f"({rest}"] if bracket else [])])
 
     cells, names = [[broken(cell) for cell in row] for row in grid.rows.values()], list(grid.rows)
     looks: dict[str, Any] = {"cellLoc": "center", "bbox": Bbox.unit()}

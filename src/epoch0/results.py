@@ -31,9 +31,8 @@ class Shown:
             return ""
         content = io.BytesIO()
         drawn.savefig(content, format="png")
-        return (
-            f'<img style="max-width:100%" src="data:image/png;base64,{base64.b64encode(content.getvalue()).decode()}">'
-        )
+        picture = base64.b64encode(content.getvalue()).decode()
+        return f'<img style="max-width:100%" src="data:image/png;base64,{picture}">'
 
 
 class Result(Shown):

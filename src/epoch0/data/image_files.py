@@ -73,11 +73,8 @@ def image_files(
 ) -> ImageFiles:
     """The image files of a set that comes as a tree of them.
 
-    Args:
-        name: ``"tiny-imagenet"``, ``"imagenet"`` or ``"folder:PATH"``. The validation part is the test split: the
-            official test parts come without labels.
-        split: ``"train"`` or ``"test"``.
-        data_dir: folder searched first; then the one in the environment variable EPOCH0_DATA, then the cache.
+    It is ``"tiny-imagenet"``, ``"imagenet"`` or ``"folder:PATH"``. The validation part is the test split: the official
+    test parts come without labels. Other arguments are as in :func:`load`.
 
     Raises:
         InputError: if the set is unknown, found nowhere or no tree of image files; if a class has no folder or no
@@ -157,9 +154,7 @@ def _plain_tree(name: str, root: Path, split: str) -> ImageFiles:
     if parts and part not in parts:
         raise InputError(f"{name} has no folder {split!r}; it has {parts[0]!r}.")
     if not parts and split == "test":
-        raise InputError(
-            f"{name} has no split folders, so it has no test part; ask for split='train' to get all of it."
-        )
+        raise InputError(f"{name} has no split folders, so it has no test part; split='train' gives all of it.")
     # classes are those of both splits, so that a label means the same in each
     classes = sorted({one for folder in parts or [""] for one in _subfolders(root / folder)})
     prefix = f"{part}/" if parts else ""

@@ -271,9 +271,8 @@ class _Run:
         message = f"{failed} of {total} trials failed{rest}. The first, {trial}: {shorten(failure.cause, _LONGEST)}"
         if others:
             named = [f"{other.key[:12]} ({shorten(why.cause, 100)})" for other, why in others[:_NAMED]]
-            message += (
-                f". By their keys {trial.key[:12]} (the first), {', '.join(named)}{', ...' * (len(others) > _NAMED)}"
-            )
+            more = ", ..." if len(others) > _NAMED else ""
+            message += f". By their keys {trial.key[:12]} (the first), {', '.join(named)}{more}"
         kind = TrialInputError if failure.bad_input else TrialError
         return kind(message, trial, failure.traceback, {one.key: why.cause for one, why in failures})
 

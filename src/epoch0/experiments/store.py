@@ -327,13 +327,11 @@ def on_network(folder: str | os.PathLike[str], mounts: str = "/proc/mounts") -> 
         return True
     with explained(folder, "folder", "read"):
         here = Path(folder).resolve()
-    kinds = {Path(): ""}  # by their places; the later of two at one place shows
+    kinds = dict[Path, str]()  # by their places; the later of two at one place shows
     for _, point, kind, *_ in (line.split() for line in lines if len(line.split()) > 2):
         kinds[Path(point.replace("\\040", " "))] = kind
-    nearest = max(
-        (point for point in kinds if here.is_relative_to(point)), key=lambda point: len(point.parts), default=Path()
-    )
-    return _NETWORK_DISKS.match(kinds[nearest]) is not None
+    above = (point for point in (here, *here.parents) if point in kinds)
+    return _NETWORK_DISKS.match(kinds.get(next(above, here), "")) is not None
 
 
 def _empty() -> bytes:

@@ -271,9 +271,8 @@ def load_activation(spec: str) -> Activation:
         except (Exception, SystemExit) as problem:
             raise InputError(f"{spec!r} failed while it was made: {where(problem, file)}") from problem
         if not isinstance(made, Activation) and not callable(made):
-            raise InputError(
-                f"{spec!r} is a {type(made).__name__}; an elementwise function of an array or a tensor is needed."
-            )
+            wanted = "an elementwise function of an array or a tensor is needed"
+            raise InputError(f"{spec!r} is a {type(made).__name__}; {wanted}.")
         return get(made)
 
 
@@ -287,9 +286,8 @@ def named_object(spec: str, what: str, *, seed: int = 0) -> Iterator[tuple[Any, 
     """
     source, colon, attribute = str(spec).rpartition(":")
     if not colon or not source or not attribute or "/" in attribute or "\\" in attribute:
-        raise InputError(
-            f"the {what} {spec!r} names no callable; write 'path/file.py:callable' or 'package.module:callable'."
-        )
+        forms = "'path/file.py:callable' or 'package.module:callable'"
+        raise InputError(f"the {what} {spec!r} names no callable; write {forms}.")
     is_file = source.endswith(".py") or "/" in source or "\\" in source
     with explained(source, what, "read"):
         folder = str(Path(source).resolve().parent if is_file else Path.cwd())
