@@ -176,8 +176,8 @@ class _Numbers(Kind):
 
     def __init__(self, sort: type | None, within: Within | None, finite: bool = True, plain: bool = False) -> None:
         self.sort, self.within, self.finite, self.plain = sort, within, finite, plain
-        names = {None: "a number or an array of numbers", np.ndarray: "a numpy array"}
-        super().__init__(f"{names.get(sort, 'a torch tensor')} {within or ''}".rstrip(), self._fits)
+        array = "a numpy array" if sort is np.ndarray else "a torch tensor"
+        super().__init__(f"{array if sort else 'a number or an array of numbers'} {within or ''}".rstrip(), self._fits)
 
     def _fits(self, value: Any) -> bool:
         if self.sort is not None:

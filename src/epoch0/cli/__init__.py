@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from epoch0 import __version__
-from epoch0.cli import _experiments, _models, _prune, _theory
+from epoch0.cli import _experiments, _models, _theory
 from epoch0.cli._shared import guarded
 from epoch0.heap import keep_freed_memory
 
@@ -34,7 +34,7 @@ def _root(
     """Know your network before epoch 1: what it is at initialization, and what to change."""
 
 
-_on_models = (_models.checkup, _models.init, _models.regions, _prune.prune)
+_on_models = (_models.checkup, _models.init, _models.regions, _models.prune)
 _laws = (_theory.growth, _theory.eoc, _theory.phase_diagram, _theory.kernel, _theory.width)
 _on_data = (_experiments.data_list, _experiments.data_fetch, _experiments.data_path)
 _others = (_experiments.reproduce, _experiments.demo, _experiments.doctor)
