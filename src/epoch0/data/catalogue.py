@@ -6,15 +6,20 @@ over, and a set found nowhere is an error that names every folder searched. Noth
 
 import hashlib
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
 from epoch0.errors import InputError, suggest
-from epoch0.files import explained
+from epoch0.files import StrPath, explained
 
 SPLITS = ("train", "test")
+Split = Annotated[str, SPLITS]
+Tell = Callable[[str], object]
+"""What is told of the progress, a line of text now and then."""
+
 ENVIRONMENT = "EPOCH0_DATA"
 RECORD = "epoch0-checksums.md5"
 EMBEDDED = Path(__file__).parent / "digits"
@@ -181,7 +186,7 @@ def cache_folder() -> Path:
     return Path(pooch.os_cache("epoch0"))
 
 
-def places(data_dir: str | os.PathLike[str] | None) -> list[tuple[str, Path]]:
+def places(data_dir: StrPath | None) -> list[tuple[str, Path]]:
     """The folders that are searched, in order, each with the reason it is."""
     found = []
     named = os.environ.get(ENVIRONMENT, "").split(os.pathsep)  # several, as in PATH
@@ -192,7 +197,7 @@ def places(data_dir: str | os.PathLike[str] | None) -> list[tuple[str, Path]]:
     return [*found, ("cache", cache_folder())]
 
 
-def _folders(known: KnownSet, data_dir: str | os.PathLike[str] | None) -> Iterator[tuple[str, Path]]:
+def _folders(known: KnownSet, data_dir: StrPath | None) -> Iterator[tuple[str, Path]]:
     """The folders where a set may lie, in order, each with the reason it is searched."""
     return ((reason, root / folder) for reason, root in places(data_dir) for folder in known.folders)
 
@@ -216,7 +221,7 @@ def _spellings(known: KnownSet, file: KnownFile) -> list[str]:
     return [name + suffix for name in names for suffix in (".gz", "")]  # the first is what fetching writes
 
 
-def find(known: KnownSet, split: str | None, data_dir: str | os.PathLike[str] | None) -> dict[KnownFile, Path] | None:
+def find(known: KnownSet, split: str | None, data_dir: StrPath | None) -> dict[KnownFile, Path] | None:
     """Every file of a split (of both, for None) from the first folder that has them all; None if none has."""
     if known.embedded:
         return present(known, split, EMBEDDED)
@@ -224,7 +229,7 @@ def find(known: KnownSet, split: str | None, data_dir: str | os.PathLike[str] | 
     return next((files for files in found if len(files) == len(known.files(split))), None)
 
 
-def tree(known: KnownSet, split: str | None, data_dir: str | os.PathLike[str] | None) -> Path | None:
+def tree(known: KnownSet, split: str | None, data_dir: StrPath | None) -> Path | None:
     """The first folder that has the parts of a tree: ``train`` and ``val``, or the one of this split."""
     parts = {"train": ("train",), "test": ("val",), None: ("train", "val")}[split]
     for _, folder in _folders(known, data_dir):
@@ -234,7 +239,7 @@ def tree(known: KnownSet, split: str | None, data_dir: str | os.PathLike[str] | 
     return None
 
 
-def place(known: KnownSet, data_dir: str | os.PathLike[str] | None) -> Path | None:
+def place(known: KnownSet, data_dir: StrPath | None) -> Path | None:
     """The folder a set would be loaded from; None if it is not complete in any folder searched."""
     if known.tree:
         return tree(known, None, data_dir)
@@ -242,7 +247,7 @@ def place(known: KnownSet, data_dir: str | os.PathLike[str] | None) -> Path | No
     return next(iter(files.values())).parent if files else None
 
 
-def absent(known: KnownSet, split: str | None, data_dir: str | os.PathLike[str] | None) -> InputError:
+def absent(known: KnownSet, split: str | None, data_dir: StrPath | None) -> InputError:
     """The error for a set that was found nowhere: what to do, and every folder searched."""
     what, searched = f"data set {known.name}{f' ({split})' if split else ''}", []
     for reason, folder in _folders(known, data_dir):

@@ -38,24 +38,20 @@ class DataSet:
     verified: bool = False  #: whether the content is known to be the official one, by checksum
 
     def __post_init__(self) -> None:
-        if self.images.ndim != 4 or self.labels.ndim != 1:
+        named, images, labels = f"{self.name} ({self.split})", self.images, self.labels
+        if images.ndim != 4 or labels.ndim != 1:
+            wanted = "they must be (n, channels, height, width) and (n,)"
             raise InputError(
-                f"{self.name} ({self.split}) has images of shape {self.images.shape} and labels of shape "
-                f"{self.labels.shape}; they must be (n, channels, height, width) and (n,)."
+                f"{named} has images of shape {images.shape} and labels of shape {labels.shape}; {wanted}."
             )
-        if self.images.size == 0:
-            raise InputError(f"{self.name} ({self.split}) holds no image; a data set needs at least one.")
-        if len(self.images) != len(self.labels):
-            raise InputError(
-                f"{self.name} ({self.split}) has {len(self.images):,} images but {len(self.labels):,} labels; "
-                "the counts must agree."
-            )
-        low, high = int(self.labels.min()), int(self.labels.max())
-        if low < 0 or high >= len(self.classes):
-            raise InputError(
-                f"{self.name} ({self.split}) has labels from {low} to {high} for {len(self.classes)} classes; "
-                f"labels run from 0 to {len(self.classes) - 1}."
-            )
+        if images.size == 0:
+            raise InputError(f"{named} holds no image; a data set needs at least one.")
+        if len(images) != len(labels):
+            raise InputError(f"{named} has {len(images):,} images but {len(labels):,} labels; the counts must agree.")
+        low, high, last = int(labels.min()), int(labels.max()), len(self.classes) - 1
+        if low < 0 or high > last:
+            wanted = f"labels run from 0 to {last}"
+            raise InputError(f"{named} has labels from {low} to {high} for {last + 1} classes; {wanted}.")
 
     def __len__(self) -> int:
         return len(self.images)

@@ -1,18 +1,16 @@
 """Fetching a known data set: download, check, and only then put it where loading looks."""
 
 import io
-import os
 import tarfile
-from collections.abc import Callable
 from pathlib import Path
 
 from epoch0.data import catalogue
-from epoch0.data.catalogue import EMBEDDED, KnownFile, KnownSet, cache_folder, find, known_set, md5, present
+from epoch0.data.catalogue import EMBEDDED, KnownFile, KnownSet, Tell, cache_folder, find, known_set, md5, present
 from epoch0.data.loading import check
 from epoch0.data.loading import path as folder_of
 from epoch0.data.readers import content
 from epoch0.errors import InputError
-from epoch0.files import made, to_write, write_atomic
+from epoch0.files import StrPath, made, to_write, write_atomic
 
 SCHEME = "https://"
 """What every address begins with, that of a redirect too: nobody on the way can change or read along."""
@@ -20,11 +18,7 @@ SCHEME = "https://"
 _PIECE = 1 << 16
 
 
-def fetch(
-    name: str,
-    data_dir: str | os.PathLike[str] | None = None,
-    progress: Callable[[str], object] | None = None,
-) -> Path:
+def fetch(name: str, data_dir: StrPath | None = None, progress: Tell | None = None) -> Path:
     """Make a known set available: nothing to do if it is there, else downloaded, checked, and put into place.
 
     >>> fetch("mnist")                                          # doctest: +SKIP
@@ -142,7 +136,7 @@ def _difference(raw: bytes, file: KnownFile) -> str:
     return f"{file.name} has wrong content: {size} bytes with MD5 {found}, expected {file.stated}"
 
 
-def _files(known: KnownSet, tell: Callable[[str], object]) -> dict[str, bytes]:
+def _files(known: KnownSet, tell: Tell) -> dict[str, bytes]:
     """The files of a set that come one by one, each compressed or, from some servers, as it is."""
     fetched = {}
     for file in known.files():
@@ -153,7 +147,7 @@ def _files(known: KnownSet, tell: Callable[[str], object]) -> dict[str, bytes]:
     return fetched
 
 
-def _archive(known: KnownSet, archive: KnownFile, tell: Callable[[str], object]) -> dict[str, bytes]:
+def _archive(known: KnownSet, archive: KnownFile, tell: Tell) -> dict[str, bytes]:
     """The files in an archive, after the record of their checksums."""
     tell(f"{known.name}: downloading {archive.name} ({archive.bytes / 1e6:.0f} MB)")
     packed, files = _from_mirrors(known, list(known.mirrors), archive), dict[str, bytes]()

@@ -12,15 +12,15 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from epoch0.arguments import checked, methods_checked
-from epoch0.data.catalogue import SPLITS, KnownSet, absent, known_set, tree
+from epoch0.data.catalogue import KnownSet, Split, absent, known_set, tree
 from epoch0.errors import InputError
-from epoch0.files import explained
+from epoch0.files import StrPath, explained
 from epoch0.results import first_names
 
 if TYPE_CHECKING:
@@ -68,9 +68,7 @@ class ImageFiles:
 
 
 @checked
-def image_files(
-    name: str, split: Annotated[str, SPLITS] = "train", data_dir: str | os.PathLike[str] | None = None
-) -> ImageFiles:
+def image_files(name: str, split: Split = "train", data_dir: StrPath | None = None) -> ImageFiles:
     """The image files of a set that comes as a tree of them.
 
     It is ``"tiny-imagenet"``, ``"imagenet"`` or ``"folder:PATH"``. The validation part is the test split: the official
@@ -107,15 +105,14 @@ def _tiny_imagenet(known: KnownSet, root: Path, split: str) -> ImageFiles:
     stated: dict[str, int] = {}
     for number, line in enumerate(_lines(annotations), 1):
         file, wnid = (*line.split("\t"), "", "")[:2]
+        at = f"line {number} of {annotations}"
         if wnid not in label:
-            raise InputError(
-                f"line {number} of {annotations} gives {file!r} the class {wnid!r}, which is none of the "
-                f"{len(classes)} in wnids.txt."
-            )
+            known = f"none of the {len(classes)} in wnids.txt"
+            raise InputError(f"{at} gives {file!r} the class {wnid!r}, which is {known}.")
         if file not in there:
-            raise InputError(f"line {number} of {annotations} names {file!r}, which is not in {root / 'val/images'}.")
+            raise InputError(f"{at} names {file!r}, which is not in {root / 'val/images'}.")
         if file in stated:
-            raise InputError(f"line {number} of {annotations} names {file!r} a second time.")
+            raise InputError(f"{at} names {file!r} a second time.")
         stated[file] = label[wnid]
     if missing := sorted(there - set(stated)):
         counts = f"names {len(stated):,} files and the folder has {len(there):,}"

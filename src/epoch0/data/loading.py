@@ -1,30 +1,24 @@
 """Loading a data set by name: known sets from the first folder that has them, image folders by path."""
 
-import os
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
 
 from epoch0.arguments import checked
-from epoch0.data.catalogue import SETS, SPLITS, KnownFile, KnownSet, absent, find, known_set, md5, official, place
+from epoch0.data.catalogue import SETS, KnownFile, KnownSet, Split, Tell, absent, find, known_set, md5, official, place
 from epoch0.data.dataset import DataSet
 from epoch0.data.image_files import FOLDER, ImageFiles, image_files, read_images
 from epoch0.data.readers import content, parse_cifar, parse_idx
 from epoch0.errors import InputError
+from epoch0.files import StrPath
 
 _LABEL_BYTES = {"cifar10": 1, "cifar100": 2}
 
 
 @checked
-def load(
-    name: str,
-    split: Annotated[str, SPLITS] = "train",
-    data_dir: str | os.PathLike[str] | None = None,
-    progress: Callable[[str], object] | None = None,
-) -> DataSet:
+def load(name: str, split: Split = "train", data_dir: StrPath | None = None, progress: Tell | None = None) -> DataSet:
     """A data set by name.
 
     >>> str(load("digits"))
@@ -63,7 +57,7 @@ def load(
 
 
 @checked
-def path(name: str, data_dir: str | os.PathLike[str] | None = None) -> Path:
+def path(name: str, data_dir: StrPath | None = None) -> Path:
     """The folder a known set would be loaded from.
 
     Raises:
@@ -88,7 +82,7 @@ class Availability:
 
 
 @checked
-def available(data_dir: str | os.PathLike[str] | None = None) -> list[Availability]:
+def available(data_dir: StrPath | None = None) -> list[Availability]:
     """Every known set, and where it is (both splits complete) or how much there is to download."""
     rows = []
     for known in SETS.values():
@@ -146,7 +140,7 @@ def _read(known: KnownSet, files: dict[KnownFile, Path]) -> tuple[np.ndarray, np
     return images, labels, all(verified)
 
 
-def _read_tree(files: ImageFiles, progress: Callable[[str], object] | None) -> DataSet:
+def _read_tree(files: ImageFiles, progress: Tell | None) -> DataSet:
     def tell(done: int) -> None:
         if progress is not None:
             progress(f"{files.name} ({files.split}): {done:,} of {len(files):,} images decoded")

@@ -7,7 +7,6 @@ format tells, how many bytes it has and how many it should have.
 import gzip
 import io
 import math
-import os
 import sys
 import zlib
 from collections.abc import Sequence
@@ -17,7 +16,7 @@ import numpy as np
 
 from epoch0.arguments import checked
 from epoch0.errors import InputError, check_finite
-from epoch0.files import explained, to_read, write_atomic
+from epoch0.files import StrPath, explained, to_read, write_atomic
 
 # Source: Y. LeCun, "The MNIST database", section "The IDX file format"; all numbers are big-endian.
 IDX_TYPES = {0x08: ">u1", 0x09: ">i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
@@ -72,16 +71,13 @@ def parse_idx(raw: bytes, source: str) -> np.ndarray:
         )
     dtype, dimensions = np.dtype(IDX_TYPES[raw[2]]), raw[3]
     if len(raw) < (start := 4 + 4 * dimensions):
-        raise InputError(
-            f"{source} is truncated: it has {len(raw):,} bytes, and its header of {dimensions} sizes needs {start}."
-        )
+        needed = f"its header of {dimensions} sizes needs {start}"
+        raise InputError(f"{source} is truncated: it has {len(raw):,} bytes, and {needed}.")
     shape, expected = _asked(raw)
     if len(raw) != expected:
         state = "is truncated" if len(raw) < expected else "is too long"
-        raise InputError(
-            f"{source} {state}: it has {len(raw):,} bytes, and its header (shape {shape}, {dtype.name}) asks for "
-            f"{expected:,}."
-        )
+        asked = f"its header (shape {shape}, {dtype.name}) asks for {expected:,}"
+        raise InputError(f"{source} {state}: it has {len(raw):,} bytes, and {asked}.")
     # an empty array may still name sizes beyond what numpy can address
     if dimensions > 32 or math.prod(max(size, 1) for size in shape) * dtype.itemsize > sys.maxsize:
         raise InputError(f"{source} has shape {shape}, which is more than an array can have.")
@@ -102,7 +98,7 @@ def encode_idx(array: np.ndarray) -> bytes:
 
 
 @checked
-def read_idx(path: str | os.PathLike[str]) -> np.ndarray:
+def read_idx(path: StrPath) -> np.ndarray:
     """The array in an IDX file, gzipped or not.
 
     >>> write_idx("images.gz", np.zeros((5, 28, 28), np.uint8))
@@ -118,7 +114,7 @@ def read_idx(path: str | os.PathLike[str]) -> np.ndarray:
 
 
 @checked
-def write_idx(path: str | os.PathLike[str], array: np.ndarray) -> None:
+def write_idx(path: StrPath, array: np.ndarray) -> None:
     """Write an array as an IDX file, gzipped if the name ends in ``.gz``; the file appears whole or not at all.
 
     The same array gives the same bytes (no time stamp in the gzip header).
@@ -150,15 +146,13 @@ def parse_cifar(raw: bytes, source: str, label_bytes: int, classes: int) -> tupl
     labels = records[:, label_bytes - 1].astype(np.int64)
     if labels.max() >= classes:
         first = int(np.argmax(labels >= classes))
-        raise InputError(
-            f"{source} is no CIFAR batch: record {first} has label {labels[first]}, and labels run from 0 to "
-            f"{classes - 1}."
-        )
+        wrong = f"record {first} has label {labels[first]}, and labels run from 0 to {classes - 1}"
+        raise InputError(f"{source} is no CIFAR batch: {wrong}.")
     return records[:, label_bytes:].reshape(-1, 3, 32, 32).copy(), labels
 
 
 @checked
-def load_npz(path: str | os.PathLike[str]) -> tuple[np.ndarray, np.ndarray | None]:
+def load_npz(path: StrPath) -> tuple[np.ndarray, np.ndarray | None]:
     """Inputs ``x`` and, where there are any, targets ``y`` from an ``.npz`` file; nothing is unpickled.
 
     >>> np.savez("batch.npz", x=np.zeros((32, 784), np.float32), y=np.zeros(32, np.int64))
@@ -174,7 +168,7 @@ def load_npz(path: str | os.PathLike[str]) -> tuple[np.ndarray, np.ndarray | Non
 
 
 @checked
-def read_npz(path: str | os.PathLike[str], names: Sequence[str] = ()) -> dict[str, np.ndarray]:
+def read_npz(path: StrPath, names: Sequence[str] = ()) -> dict[str, np.ndarray]:
     """Arrays of finite real numbers by name, one example or more each; of the names the first must be there."""
     try:
         with open(to_read(path), "rb") as file:

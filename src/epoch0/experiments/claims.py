@@ -35,6 +35,7 @@ VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
 Decides = Callable[[float], bool]
 Names = Sequence[str] | None
 Samples = Numbers | None
+Figures = dict[str, float]
 
 
 @dataclass(frozen=True)
@@ -347,13 +348,7 @@ def _within(text: str, given: Settings, lower: Numbers | None, upper: Numbers | 
 
 
 def _claim(
-    text: str,
-    favour: Array,
-    every: Array,
-    samples: Array,
-    evidence: str,
-    numbers: dict[str, float],
-    pool: Array | None = None,
+    text: str, favour: Array, every: Array, samples: Array, evidence: str, numbers: Figures, pool: Array | None = None
 ) -> Claim:
     """The rule of this module on normal scores: of each setting for the claim, and of all that may contradict it."""
     pool = favour if pool is None else pool
@@ -372,9 +367,7 @@ def _claim(
     return _told(text, verdict, evidence, numbers, samples, stats.scores_decide(pool, every))
 
 
-def _told(
-    text: str, verdict: Verdict, evidence: str, numbers: dict[str, float], samples: Array, decided: Decides
-) -> Claim:
+def _told(text: str, verdict: Verdict, evidence: str, numbers: Figures, samples: Array, decided: Decides) -> Claim:
     """A claim that says, if it is undecided, how many samples would decide."""
     if verdict != "undecided":
         return Claim(text, verdict, evidence, numbers)

@@ -17,7 +17,7 @@ import time
 import traceback
 import uuid
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -250,10 +250,8 @@ class _Scheduler:
             if count:
                 self._some_worker = now
             elif now - self._some_worker > _NO_WORKERS:
-                raise InputError(
-                    f"the scheduler at {self.address} has had no worker for {_NO_WORKERS:.0f} s; start workers and run "
-                    "again."
-                )
+                idle = f"the scheduler at {self.address} has had no worker for {_NO_WORKERS:.0f} s"
+                raise InputError(f"{idle}; start workers and run again.")
         return self._counted[1]
 
     def submit(self, named: Named, seconds: float) -> Any:
@@ -262,8 +260,6 @@ class _Scheduler:
         return future
 
     def outcomes(self, handle: Any) -> Outcomes:
-        from concurrent.futures import CancelledError
-
         from distributed import KilledWorker
 
         try:
@@ -274,9 +270,8 @@ class _Scheduler:
         except (CancelledError, OSError) as error:
             raise self._gone() from error
         except (ImportError, AttributeError) as error:
-            raise InputError(
-                f"the workers of {self.address} cannot run this package: {error}; install the same version there."
-            ) from error
+            told = f"the workers of {self.address} cannot run this package: {error}"
+            raise InputError(f"{told}; install the same version there.") from error
 
     def close(self, now: bool) -> None:
         if now:

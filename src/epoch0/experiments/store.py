@@ -22,7 +22,7 @@ from epoch0.arguments import checked
 from epoch0.errors import InputError
 from epoch0.experiments.encoding import Encoded, decode, encode, equal
 from epoch0.experiments.experiment import Trial
-from epoch0.files import explained, made, sweep, to_read, unlinked, write_atomic
+from epoch0.files import StrPath, explained, made, sweep, to_read, unlinked, write_atomic
 
 STORE_VERSION = 1
 """The layout of the file; another one is refused."""
@@ -61,7 +61,7 @@ class Store:
             or damaged, or cannot be opened; it is never changed then.
     """
 
-    def __init__(self, path: str | os.PathLike[str], *, read_only: bool = False) -> None:
+    def __init__(self, path: StrPath, *, read_only: bool = False) -> None:
         self.path = Path(path)
         if not self.path.name:
             raise InputError(f"the results file {str(path)!r} cannot be opened: it is a folder, not a file.")
@@ -263,7 +263,7 @@ class Store:
 
 
 @checked
-def merge(sources: Iterable[str | os.PathLike[str]] | str | os.PathLike[str], into: str | os.PathLike[str]) -> int:
+def merge(sources: Iterable[StrPath] | StrPath, into: StrPath) -> int:
     """Join results files, such as those of a job array, into one; all or nothing.
 
     >>> for seed in (1, 2):
@@ -316,7 +316,7 @@ def merge(sources: Iterable[str | os.PathLike[str]] | str | os.PathLike[str], in
 
 
 @checked
-def on_network(folder: str | os.PathLike[str], mounts: str = "/proc/mounts") -> bool:
+def on_network(folder: StrPath, mounts: str = "/proc/mounts") -> bool:
     """Whether a folder is on a network file system, where SQLite's write-ahead log does not work.
 
     The mounts are the system's table of file systems; without one the answer is True, the safe side.
