@@ -126,10 +126,8 @@ def check_memory(what: str, numbers: float, size: int = 4) -> None:
     """Refuse so many numbers that this machine cannot hold them."""
     limit = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     if numbers * size > limit:
-        raise InputError(
-            f"{what}: {numbers:.3g} numbers take {numbers * size / 1e9:.3g} GB, and this machine has "
-            f"{limit / 1e9:.3g} GB; ask for less."
-        )
+        needed, there = (f"{count / 1e9:.3g} GB" for count in (numbers * size, limit))
+        raise InputError(f"{what}: {numbers:.3g} numbers take {needed}, and this machine has {there}; ask for less.")
 
 
 class Kind:

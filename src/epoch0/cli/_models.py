@@ -318,10 +318,10 @@ def _point(text: str, given: "Tensor") -> "Tensor":
             return numbers.reshape(given[0].shape)
         return given[int(text)]
     except (ValueError, RuntimeError, IndexError):
-        raise InputError(
-            f"{text!r} is no point: give the number of an example (0 to {len(given) - 1}), origin, or "
-            f"{given[0].numel()} coordinates with commas."
-        ) from None
+        ways = (
+            f"the number of an example (0 to {len(given) - 1}), origin, or {given[0].numel()} coordinates with commas"
+        )
+        raise InputError(f"{text!r} is no point: give {ways}.") from None
 
 
 def prune(

@@ -172,10 +172,8 @@ SETS: dict[str, KnownSet] = {
 def known_set(name: str) -> KnownSet:
     """The set of this name; the error suggests the nearest."""
     if name not in SETS:
-        raise InputError(
-            f"data set {name!r} is unknown; there are {', '.join(SETS)}, and folder:PATH for a folder of images."
-            f"{suggest(name, SETS)}"
-        )
+        known = f"{', '.join(SETS)}, and folder:PATH for a folder of images"
+        raise InputError(f"data set {name!r} is unknown; there are {known}.{suggest(name, SETS)}")
     return SETS[name]
 
 

@@ -118,22 +118,16 @@ class DataSet:
         if normalize == "unit":
             return np.zeros(channels), np.full(channels, float(self.peak))
         if normalize != "standard":
-            raise InputError(
-                f"normalize={normalize!r} does not treat every image alike, channel by channel; use 'standard' or "
-                f"'unit'.{suggest(normalize, ('standard', 'unit'))}"
-            )
+            told = f"normalize={normalize!r} does not treat every image alike, channel by channel"
+            raise InputError(f"{told}; use 'standard' or 'unit'.{suggest(normalize, ('standard', 'unit'))}")
         like = self if like is None else like
         if like.images.shape[1] != channels:
-            raise InputError(
-                f"like={like.name} has {like.images.shape[1]} channels and {self.name} has {channels}; "
-                "the statistics of one cannot be used for the other."
-            )
+            told = f"like={like.name} has {like.images.shape[1]} channels and {self.name} has {channels}"
+            raise InputError(f"{told}; the statistics of one cannot be used for the other.")
         mean, std = _channel_statistics(like.images)
         if np.any(std == 0):
-            raise InputError(
-                f"channel {int(np.argmin(std))} of {like.name} ({like.split}) is constant, so it has no unit variance; "
-                "use normalize='unit'."
-            )
+            told = f"channel {int(np.argmin(std))} of {like.name} ({like.split}) is constant"
+            raise InputError(f"{told}, so it has no unit variance; use normalize='unit'.")
         return mean, std
 
     def _norms(self) -> NDArray[np.float64]:
@@ -141,10 +135,8 @@ class DataSet:
         # einsum would overflow in uint8; float64 is exact for sums of squares of bytes
         norms = np.array([np.linalg.norm(row.astype(np.float64)) for row in flat])
         if np.any(norms == 0):
-            raise InputError(
-                f"image {int(np.argmin(norms))} of {self.name} ({self.split}) is entirely black, so it cannot be "
-                "scaled to norm 1; use normalize='unit'."
-            )
+            told = f"image {int(np.argmin(norms))} of {self.name} ({self.split}) is entirely black"
+            raise InputError(f"{told}, so it cannot be scaled to norm 1; use normalize='unit'.")
         return norms
 
 

@@ -164,10 +164,8 @@ def _plain_tree(name: str, root: Path, split: str) -> ImageFiles:
         names += [member.relative_to(root).as_posix() for member in members]
         labels += [label] * len(members)
     if not names:
-        raise InputError(
-            f"{name} ({split}) holds no image; {root} must hold split/class/ or class/ with "
-            f"{', '.join(IMAGE_SUFFIXES)} files."
-        )
+        wanted = f"split/class/ or class/ with {', '.join(IMAGE_SUFFIXES)} files"
+        raise InputError(f"{name} ({split}) holds no image; {root} must hold {wanted}.")
     return ImageFiles(name, split if parts else "all", root, tuple(names), np.array(labels, np.int64), tuple(classes))
 
 
@@ -178,10 +176,8 @@ def _files(name: str, split: str, root: Path, folders: Sequence[str], classes: S
     for folder, one in zip(folders, classes, strict=True):
         members = sorted(_images(root / folder))
         if not members:
-            raise InputError(
-                f"{root / folder} holds no image ({', '.join(IMAGE_SUFFIXES)}), so class {one} of {name} ({split}) is "
-                "empty; unpack the set again."
-            )
+            told = f"{root / folder} holds no image ({', '.join(IMAGE_SUFFIXES)})"
+            raise InputError(f"{told}, so class {one} of {name} ({split}) is empty; unpack the set again.")
         names += [f"{folder}/{member}" for member in members]
         counts.append(len(members))
     return ImageFiles(name, split, root, tuple(names), np.repeat(np.arange(len(counts)), counts), tuple(classes))

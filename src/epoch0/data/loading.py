@@ -39,10 +39,8 @@ def load(name: str, split: Split = "train", data_dir: StrPath | None = None, pro
             (names the file, with sizes and checksums); if it does not fit into memory, as ImageNet does not.
     """
     if name == "imagenet":
-        raise InputError(
-            "imagenet is too large to be read into memory; train and evaluate on it as it streams from the disk: "
-            f"epoch0.train.Folder.of('imagenet', {split!r})."
-        )
+        stream = f"as it streams from the disk: epoch0.train.Folder.of('imagenet', {split!r})"
+        raise InputError(f"imagenet is too large to be read into memory; train and evaluate on it {stream}.")
     if name.startswith(FOLDER) or known_set(name).tree:
         return _read_tree(image_files(name, split, data_dir), progress)
     known = known_set(name)

@@ -89,10 +89,8 @@ def encode_idx(array: np.ndarray) -> bytes:
     codes = {np.dtype(name): code for code, name in IDX_TYPES.items()}
     big_endian = array.dtype.newbyteorder(">")
     if big_endian not in codes or array.ndim == 0:
-        raise InputError(
-            f"an array of {array.dtype.name} and shape {array.shape} has no IDX form; IDX holds "
-            f"{', '.join(dtype.name for dtype in codes)} with at least one dimension."
-        )
+        held = f"{', '.join(dtype.name for dtype in codes)} with at least one dimension"
+        raise InputError(f"an array of {array.dtype.name} and shape {array.shape} has no IDX form; IDX holds {held}.")
     header = bytes([0, 0, codes[big_endian], array.ndim]) + np.array(array.shape, ">u4").tobytes()
     return header + array.astype(big_endian).tobytes()
 

@@ -116,7 +116,5 @@ def _plain(value: Any, place: str, large: dict[str, NDArray[Any]]) -> Any:
         return {name: _plain(item, f"{place}[{name!r}]", large) for name, item in value.items()}
     if isinstance(value, list | tuple):
         return [_plain(item, f"{place}[{index}]", large) for index, item in enumerate(value)]
-    raise InputError(
-        f"{place} is a {type(value).__name__}, which cannot be kept; return numbers, strings, lists, mappings and "
-        "numpy arrays (for a tensor its .numpy())."
-    )
+    kinds = "numbers, strings, lists, mappings and numpy arrays (for a tensor its .numpy())"
+    raise InputError(f"{place} is a {type(value).__name__}, which cannot be kept; return {kinds}.")

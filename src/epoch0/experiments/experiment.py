@@ -186,10 +186,8 @@ def _plain(value: Any, place: str) -> Any:
         named = {name: getattr(value, name) for name in own}
         fields = {name: _plain(item, f"{place}.{name}") for name, item in named.items()}
         return {_CLASS: f"{kind.__module__}:{kind.__qualname__}", **fields}
-    raise InputError(
-        f"{place} is a {type(value).__name__}, which has no exact text; use numbers, strings, lists, mappings and "
-        "frozen dataclasses (for an array its .tolist(), for a function its name)."
-    )
+    kinds = "numbers, strings, lists, mappings and frozen dataclasses (an array's .tolist(), a function's name)"
+    raise InputError(f"{place} is a {type(value).__name__}, which has no exact text; use {kinds}.")
 
 
 def _rebuilt(value: Any, inside_dataclass: bool) -> Any:

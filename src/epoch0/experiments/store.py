@@ -39,6 +39,7 @@ CREATE TABLE results (
 """
 _LOCK = getattr(fcntl, "F_OFD_SETLK", fcntl.F_SETLK)  # of the open file; elsewhere than on Linux of the process
 _LOCKED = 1 << 40  # a byte of the file that SQLite never locks
+_RESTORE = "restore it from a copy, or move it away and run again"
 _COLUMNS = "key, function, seed, spec, result, arrays, digest"
 
 
@@ -193,10 +194,8 @@ class Store:
                     # struct flock: kind, from where, start, length, process
                     fcntl.fcntl(self._lock, _LOCK, struct.pack("hhqqi0q", fcntl.F_WRLCK, os.SEEK_SET, _LOCKED, 1, 0))
                 except BlockingIOError as error:
-                    raise InputError(
-                        f"{self.path} is open to write in another run; wait for it to end, or give this run a file of "
-                        "its own and merge the two afterwards."
-                    ) from error
+                    hint = "wait for it to end, or give this run a file of its own and merge the two afterwards"
+                    raise InputError(f"{self.path} is open to write in another run; {hint}.") from error
                 if not self._holds():
                     os.close(self._lock)
                     self._lock, self._made = None, False
@@ -236,10 +235,8 @@ class Store:
         encoded = Encoded(text, content)
         if encoded.digest != digest:
             damaged = self.path if arrays is None else f"{self.path} or {self.arrays / arrays}"
-            raise InputError(
-                f"{damaged} was changed or damaged after it was written (trial {key[:12]}...); "
-                "restore it from a copy, or move it away and run again."
-            )
+            told = f"{damaged} was changed or damaged after it was written (trial {key[:12]}...)"
+            raise InputError(f"{told}; {_RESTORE}.")
         return encoded
 
     @contextmanager
@@ -256,7 +253,7 @@ class Store:
             elif "readonly" in str(error):
                 hint = "a run that was killed has left it half written, and it may not be written to; run that again"
             elif damaged:
-                hint = f"it is truncated or damaged ({error}); restore it from a copy, or move it away and run again"
+                hint = f"it is truncated or damaged ({error}); {_RESTORE}"
             else:
                 hint = f"{error}; check the path, its permissions and the disk, or give another file"
             raise InputError(f"{self.path} cannot be {what}: {hint}.") from error

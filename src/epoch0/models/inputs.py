@@ -156,10 +156,8 @@ def _accepted(model: nn.Module, attempts: list[Attempt], what: str) -> tuple[str
             continue
         return layout, x, outputs
     tried = "; ".join(refusals)
-    raise InputError(
-        f"the model accepts {what} in no layout. Tried {tried}. Give the shape of one example with --input-shape, "
-        "or examples in the right shape as an .npz file."
-    )
+    ways = "the shape of one example with --input-shape, or examples in the right shape as an .npz file"
+    raise InputError(f"the model accepts {what} in no layout. Tried {tried}. Give {ways}.")
 
 
 def _targets(labels: Tensor | None, outputs: Any, dense: bool) -> tuple[Tensor | None, str]:
@@ -217,10 +215,8 @@ def batch_from(path: str | Path, model: nn.Module) -> Inputs:
     if len(arrays) == 1 and next(iter(arrays)) in INPUTS:
         return Inputs(next(iter(arrays.values())), targets, said)
     if unknown := [name for name in arrays if name not in known and not free]:
-        raise InputError(
-            f"{path} holds {', '.join(unknown)}, which the model's forward does not take; it takes "
-            f"{', '.join(known)}.{suggest(unknown[0], known)}"
-        )
+        told = f"{path} holds {', '.join(unknown)}, which the model's forward does not take"
+        raise InputError(f"{told}; it takes {', '.join(known)}.{suggest(unknown[0], known)}")
     return Inputs(arrays, targets, said)
 
 
@@ -290,10 +286,8 @@ def _named_inputs(model: nn.Module, main: str, count: int | None, seed: int) -> 
     both = "input_ids" in known and "pixel_values" in known and "return_loss" in known
     needed = ["input_ids", "pixel_values"] if both else needed
     if not needed:
-        raise InputError(
-            f"the model {type(model).__name__} asks for {main!r}, which is not made up here; give its inputs by the "
-            "names of its arguments: --batch inputs.npz"
-        )
+        told = f"the model {type(model).__name__} asks for {main!r}, which is not made up here"
+        raise InputError(f"{told}; give its inputs by the names of its arguments: --batch inputs.npz")
     number = min(count, MOST) if count is not None else TEXTS if needed[0] == "input_ids" and not both else IMAGES
     batch, words, config = dict[str, Any](), [], model.config
     for name in needed:

@@ -79,10 +79,8 @@ def load_program(spec: str, weights: str | Path | None = None, *, seed: Seed = 0
         raise InputError(f"{spec!r} returned a {type(program.get('model', made)).__name__}; an nn.Module is needed.")
     unknown = [str(name) for name in program if name not in PARTS]
     if unknown or (len(program) > 1 and not {"batch", "data"} & program.keys()):
-        raise InputError(
-            f"{spec!r} returned {', '.join(map(str, program))}; a program is a mapping with model, batch or data, and "
-            f"what there is of {', '.join(PARTS[2:])}."
-        )
+        wanted = f"a mapping with model, batch or data, and what there is of {', '.join(PARTS[2:])}"
+        raise InputError(f"{spec!r} returned {', '.join(map(str, program))}; a program is {wanted}.")
     if weights is not None:
         _load_weights(program["model"], Path(weights))
     program = {name: part for name, part in program.items() if part is not None}
@@ -130,20 +128,17 @@ def _build(target: Any, spec: str, file: str) -> Any:
     if isinstance(target, nn.Module):
         return target
     if not callable(target):
-        raise InputError(
-            f"{spec!r} is a {type(target).__name__}; a function returning an nn.Module, an nn.Module class, "
-            "or a module is needed."
-        )
+        wanted = "a function returning an nn.Module, an nn.Module class, or a module"
+        raise InputError(f"{spec!r} is a {type(target).__name__}; {wanted} is needed.")
     try:
         parameters = list(inspect.signature(target).parameters.values())
     except (TypeError, ValueError):  # compiled callables do not tell; calling them will
         parameters = []
     fixed = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
     if needed := [p.name for p in parameters if p.default is inspect.Parameter.empty and p.kind not in fixed]:
-        raise InputError(
-            f"{spec!r} needs {'the argument' if len(needed) == 1 else 'the arguments'} {', '.join(needed)}; "
-            "it is called without any, so add a function that fills them in and name that one."
-        )
+        told = f"{spec!r} needs {'the argument' if len(needed) == 1 else 'the arguments'} {', '.join(needed)}"
+        hint = "it is called without any, so add a function that fills them in and name that one"
+        raise InputError(f"{told}; {hint}.")
     try:
         return target()
     except (Exception, SystemExit) as problem:
