@@ -460,32 +460,28 @@ def checked(function: F) -> F:
     @functools.wraps(function)
     def call(*args: Any, **named: Any) -> Any:
         order, kinds, more, named_more = _kinds(function)
-        name, kind = "", None
+        name, kind, taken = "", None, list[Any]()
         try:
             for place, value in enumerate(args):
                 name = order[place] if place < len(order) else f"argument {place}"
                 kind = kinds.get(name) if place < len(order) else more
-                if kind is not None:
-                    taken = kind.take(name, value)
-                    if taken is not value:
-                        args = (*args[:place], taken, *args[place + 1 :])
+                taken.append(kind.take(name, value) if kind else value)
             for name, value in named.items():
                 kind = kinds.get(name, named_more)
-                if kind is not None:
-                    named[name] = kind.take(name, value)
+                named[name] = kind.take(name, value) if kind else value
         except InputError:
             raise
         except Exception as error:  # it cannot even be looked at
             raise refuse(name, value, kind.wanted if kind else "another value") from error
-        models = () if makes else [v for v in (*args[:2], named.get("model")) if _is_model(v)]
+        models = () if makes else [v for v in (*taken[:2], named.get("model")) if _is_model(v)]
         for model in models:
             if "_modules" not in vars(model):
                 raise InputError(f"the {type(model).__name__} was made without its __init__; nothing is in it.")
         try:
             if not models:
-                return function(*args, **named)
+                return function(*taken, **named)
             with interrupts_wait(), alone:
-                return function(*args, **named)
+                return function(*taken, **named)
         except Exception as error:
             large = isinstance(error, RuntimeError) and any(words in str(error) for words in _TOO_LARGE)
             if large or isinstance(error, MemoryError | OverflowError | RecursionError):

@@ -206,8 +206,8 @@ def init(
     given = models.inputs_for(
         network, data=data_name, input_shape=input_shape, batch=batch, spec=model, seed=seed, data_dir=data_dir
     )
-    settings = dict[str, Any](batch_norm=batch_norm, trial=trial, remedies=False, seed=seed, name=model)
-    settings |= {"inputs": given.description}
+    told = {"name": model, "inputs": given.description}
+    settings = dict[str, Any](batch_norm=batch_norm, trial=trial, remedies=False, seed=seed, **told)
     before = examine(network, given.x, given.targets, **settings)
     wanted = dict[str, Any](chi=chi, method=method, bias_std=bias_std, weights=draw, residual=residual)
     done = initialize(network, x=given.x, batch_norm=batch_norm, seed=seed, **wanted)
@@ -364,13 +364,11 @@ def prune(
     from epoch0.prune.masks.keep import check_sparsity
     from epoch0.prune.scores.scores import TABLE
 
-    files = {"masks": out, "weights": out_weights}
-    written = [os.path.abspath(path) for path in files.values() if path is not None]
-    if len(set(written)) < len(written):
-        raise InputError(f"{str(written[0])!r} cannot hold two things; --out and --out-weights need own files.")
+    files = {what: path for what, path in (("masks", out), ("weights", out_weights)) if path is not None}
+    if len({os.path.abspath(path) for path in files.values()}) < len(files):
+        raise InputError(f"{str(out)!r} cannot hold two things; --out and --out-weights need own files.")
     for what, path in files.items():
-        if path is not None:
-            check_path(path, what)
+        check_path(path, what)
     check_sparsity(sparsity)
     if score not in TABLE:
         raise InputError(f"--score {score} is not known; use {', '.join(TABLE)}.{suggest(score, TABLE)}")
@@ -444,8 +442,7 @@ def prune(
     for when, verdict in verdicts.items():
         typer.echo(f"{when + ':':<10}{verdict}")
     for what, path in files.items():
-        if path is not None:
-            typer.echo(f"{what}: {path}")
+        typer.echo(f"{what}: {path}")
 
 
 EXAMINED = "from the first step, without training"

@@ -115,12 +115,11 @@ def _from_mirrors(known: KnownSet, urls: list[str], *wanted: KnownFile) -> bytes
     for url in urls:
         try:
             raw = _download(url, max(file.bytes for file in wanted))
+            if not all(wrong := [_difference(raw, file) for file in wanted]):
+                return raw
+            failures.append(f"{url}: {wrong[0]}")
         except InputError as problem:
             failures.append(f"{url}: {problem}")
-            continue
-        if any(not _difference(raw, file) for file in wanted):
-            return raw
-        failures.append(f"{url}: {_difference(raw, wanted[0])}")
     raise InputError(
         f"{known.name} could not be fetched. {'; '.join(failures)}. Check the network and try again, or put the files "
         f"into DIR/{known.folders[0]} by hand and name DIR with --data-dir or {catalogue.ENVIRONMENT}. Nothing was "
