@@ -107,8 +107,8 @@ def _tiny_imagenet(known: KnownSet, root: Path, split: str) -> ImageFiles:
         file, wnid = (*line.split("\t"), "", "")[:2]
         at = f"line {number} of {annotations}"
         if wnid not in label:
-            known = f"none of the {len(classes)} in wnids.txt"
-            raise InputError(f"{at} gives {file!r} the class {wnid!r}, which is {known}.")
+            wrong = f"the class {wnid!r}, which is none of the {len(classes)} in wnids.txt"
+            raise InputError(f"{at} gives {file!r} {wrong}.")
         if file not in there:
             raise InputError(f"{at} names {file!r}, which is not in {root / 'val/images'}.")
         if file in stated:
