@@ -68,7 +68,12 @@ def reproduce(
         raise InputError("no artifact was named; give ids, a paper, or all (epoch0 reproduce --list shows them).")
     names = list(dict.fromkeys(name for given in ids for name in catalogue.expand(given)))
     if dry_run:
-        _dry_run(names, preset, seconds, out, workers, as_json)
+        from epoch0.experiments.engine import one_thread
+        from epoch0.papers.estimate import estimate
+
+        with one_thread():  # as the workers compute; what the results file of the folder has is done
+            found = estimate(names, preset, seconds, out / "results.sqlite", workers=workers)
+        print_result(found, as_json)
         return
     from epoch0.experiments.run import Progress
     from epoch0.papers.reproduce import reproduce_all
@@ -83,16 +88,6 @@ def reproduce(
         print_json(results)
     elif shard is None:
         typer.echo(f"tables, pictures and claims: {out}")
-
-
-def _dry_run(names: list[str], preset: str, seconds: float, out: Path, workers: int | None, as_json: bool) -> None:
-    """What the runs would take; those in the results file of the folder are done."""
-    from epoch0.experiments.engine import one_thread
-    from epoch0.papers.estimate import estimate
-
-    with one_thread():  # as the workers compute
-        found = estimate(names, preset, seconds, out / "results.sqlite", workers=workers)
-    print_result(found, as_json)
 
 
 def sweep_merge(

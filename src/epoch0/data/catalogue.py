@@ -205,18 +205,13 @@ def present(known: KnownSet, split: str | None, folder: Path) -> dict[KnownFile,
     found: dict[KnownFile, Path] = {}
     with explained(folder, "data folder", "read"):
         for file in known.files(split):
-            for spelling in _spellings(known, file):
-                if (folder / spelling).is_file():
-                    found[file] = folder / spelling
-                    break
+            names = [file.name]
+            if known.format == "idx":  # the first is what fetching writes
+                both = (file.name, file.name.replace("-idx", ".idx"))
+                names = [name + suffix for name in both for suffix in (".gz", "")]
+            if here := [folder / name for name in names if (folder / name).is_file()]:
+                found[file] = here[0]
     return found
-
-
-def _spellings(known: KnownSet, file: KnownFile) -> list[str]:
-    if known.format != "idx":
-        return [file.name]
-    names = (file.name, file.name.replace("-idx", ".idx"))
-    return [name + suffix for name in names for suffix in (".gz", "")]  # the first is what fetching writes
 
 
 def find(known: KnownSet, split: str | None, data_dir: StrPath | None) -> dict[KnownFile, Path] | None:

@@ -9,7 +9,7 @@ import numpy as np
 from epoch0.arguments import checked
 from epoch0.data.catalogue import SETS, KnownFile, KnownSet, Split, Tell, absent, find, known_set, md5, official, place
 from epoch0.data.dataset import DataSet
-from epoch0.data.image_files import FOLDER, ImageFiles, image_files, read_images
+from epoch0.data.image_files import FOLDER, image_files, read_images
 from epoch0.data.readers import content, parse_cifar, parse_idx
 from epoch0.errors import InputError
 from epoch0.files import StrPath
@@ -42,16 +42,22 @@ def load(name: str, split: Split = "train", data_dir: StrPath | None = None, pro
         stream = f"as it streams from the disk: epoch0.train.Folder.of('imagenet', {split!r})"
         raise InputError(f"imagenet is too large to be read into memory; train and evaluate on it {stream}.")
     if name.startswith(FOLDER) or known_set(name).tree:
-        return _read_tree(image_files(name, split, data_dir), progress)
+        files = image_files(name, split, data_dir)
+
+        def tell(done: int) -> None:
+            if progress is not None:
+                progress(f"{files.name} ({files.split}): {done:,} of {len(files):,} images decoded")
+
+        return DataSet(files.name, files.split, read_images(files.paths(), tell), files.labels, files.classes)
     known = known_set(name)
-    files = find(known, split, data_dir)
-    if files is None:
+    found = find(known, split, data_dir)
+    if found is None:
         raise absent(known, split, data_dir)
-    images, labels, verified = _read(known, files)
+    images, labels, verified = _read(known, found)
     try:
         return DataSet(name, split, images, labels, known.classes, known.peak, verified)
     except InputError as error:
-        raise InputError(f"{error} (Read from {next(iter(files.values())).parent}.)") from error
+        raise InputError(f"{error} (Read from {next(iter(found.values())).parent}.)") from error
 
 
 @checked
@@ -136,11 +142,3 @@ def _read(known: KnownSet, files: dict[KnownFile, Path]) -> tuple[np.ndarray, np
             )
     images, labels = map(np.concatenate, zip(*parts, strict=True))
     return images, labels, all(verified)
-
-
-def _read_tree(files: ImageFiles, progress: Tell | None) -> DataSet:
-    def tell(done: int) -> None:
-        if progress is not None:
-            progress(f"{files.name} ({files.split}): {done:,} of {len(files):,} images decoded")
-
-    return DataSet(files.name, files.split, read_images(files.paths(), tell), files.labels, files.classes)

@@ -186,7 +186,9 @@ def _plain(value: Any, place: str) -> Any:
         named = {name: getattr(value, name) for name in own}
         fields = {name: _plain(item, f"{place}.{name}") for name, item in named.items()}
         return {_CLASS: f"{kind.__module__}:{kind.__qualname__}", **fields}
-    kinds = "numbers, strings, lists, mappings and frozen dataclasses (an array's .tolist(), a function's name)"
+    kinds = (
+        "numbers, strings, lists, mappings and frozen dataclasses (for an array its .tolist(), for a function its name)"
+    )
     raise InputError(f"{place} is a {type(value).__name__}, which has no exact text; use {kinds}.")
 
 

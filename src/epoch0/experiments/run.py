@@ -64,8 +64,6 @@ class Progress(Meter):
 
     def __init__(self, title: str = "trials", stream: Any = None, every: float = 5.0) -> None:
         super().__init__(title, stream, every)
-        self._total = self._found = self._done = 0
-        self._begun = 0.0
 
     def begin(self, total: float, done: float = 0.0) -> None:
         """A run starts, of so many trials, of which an earlier run finished some."""

@@ -348,17 +348,16 @@ def where(problem: BaseException, file: str) -> str:
 
 def _attribute(module: ModuleType, source: str, attribute: str) -> Any:
     value: Any = module
+
+    def meant(one: Any) -> bool:  # of the names that the user's module itself defines
+        maker = inspect.isfunction(one) or (inspect.isclass(one) and issubclass(one, nn.Module))
+        return isinstance(one, nn.Module) or (maker and one.__module__ == module.__name__)
+
     for part in attribute.split("."):
         if not hasattr(value, part):
             known = [name for name in vars(value) if not name.startswith("_")]
-            own = [name for name in known if _is_own(getattr(value, name), module.__name__)]
+            own = [name for name in known if meant(getattr(value, name))]
             offer = suggest(part, known) or (f" It defines {', '.join(own[:SHOWN])}." if own else "")
             raise InputError(f"{source!r} has no {part!r}.{offer}")
         value = getattr(value, part)
     return value
-
-
-def _is_own(value: Any, module: str) -> bool:
-    """Could this name, defined in the user's module itself, be the one that was meant?"""
-    maker = inspect.isfunction(value) or (inspect.isclass(value) and issubclass(value, nn.Module))
-    return isinstance(value, nn.Module) or (maker and value.__module__ == module)
