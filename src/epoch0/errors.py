@@ -66,10 +66,7 @@ def check_finite(name: str, values: Any) -> None:
             low, high = values.aminmax()
             if bool((high - low).isfinite()):
                 return
-        finite = values.isfinite()
-        if bool(finite.all()):
-            return
-        finite = finite.cpu().numpy()
+        finite = values.isfinite().cpu().numpy()
     else:
         finite = np.isfinite(np.asarray(values, dtype=np.float64))
     bad = np.argwhere(~np.atleast_1d(finite))

@@ -378,10 +378,8 @@ def prune(
         network, data=data_name, input_shape=input_shape, batch=batch, seed=seed, data_dir=data_dir
     )
     if given.targets is None and known.needs_targets:
-        raise InputError(
-            f"{score} looks at the loss, which needs classes: give --data with labels, or score by synflow, "
-            f"magnitude or random. The inputs are {given.description}."
-        )
+        ways = "give --data with labels, or score by synflow, magnitude or random"
+        raise InputError(f"{score} looks at the loss, which needs classes: {ways}. The inputs are {given.description}.")
     if steps is not None and steps < 1:
         raise InputError(f"steps={steps} is no number of rounds; use an integer >= 1, such as 100.")
     if known.has_own_rounds and (scope, layers, floor) != ("global", "uniform", 0):

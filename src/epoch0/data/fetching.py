@@ -73,11 +73,9 @@ def _sound(known: KnownSet, file: KnownFile, path: Path, root: Path) -> bool:
             raise
         return False
     if official is False:
-        raw, _ = content(path)
-        raise InputError(
-            f"{path} is in the way: it is a well-formed file of other content than the official {file.name} "
-            f"({_difference(raw, file)}). It can be loaded as it is; to get the official one, move it away."
-        )
+        told = f"{path} is in the way: it is a well-formed file of other content than the official {file.name}"
+        hint = "It can be loaded as it is; to get the official one, move it away."
+        raise InputError(f"{told} ({_difference(content(path)[0], file)}). {hint}")
     return True
 
 

@@ -127,18 +127,15 @@ def _tiny_imagenet(known: KnownSet, root: Path, split: str) -> ImageFiles:
 def _imagenet(known: KnownSet, root: Path, split: str) -> ImageFiles:
     folders = {part: _subfolders(root / part) for part in ("train", "val") if (root / part).is_dir()}
     part, beside = ("train", "val") if split == "train" else ("val", "train")
-    if not folders[part] and _images(root / part):
-        raise InputError(
-            f"{root / part} holds {len(_images(root / part)):,} image files and no class folder; sort them into one "
-            f"folder a class ({part}/n01440764/...), named as those of train are."
-        )
+    here = root / part
+    if not folders[part] and (loose := _images(here)):
+        hint = f"sort them into one folder a class ({part}/n01440764/...), named as those of train are"
+        raise InputError(f"{here} holds {len(loose):,} image files and no class folder; {hint}.")
     classes = sorted({*folders[part], *folders.get(beside, [])})
-    _check_folders(root / part, classes, f"as {beside} beside it has")
+    _check_folders(here, classes, f"as {beside} beside it has")
     if len(classes) != _IMAGENET_CLASSES:
-        raise InputError(
-            f"{root / part} has {len(classes):,} class folders and ImageNet {_IMAGENET_CLASSES:,}; for a part of it "
-            f"name the folder itself: 'folder:{root}' (with train/ and test/ or val/)."
-        )
+        hint = f"for a part of it name the folder itself: 'folder:{root}' (with train/ and test/ or val/)"
+        raise InputError(f"{here} has {len(classes):,} class folders and ImageNet {_IMAGENET_CLASSES:,}; {hint}.")
     return _files(known.name, split, root, [f"{part}/{one}" for one in classes], classes)
 
 
@@ -171,8 +168,7 @@ def _plain_tree(name: str, root: Path, split: str) -> ImageFiles:
 
 def _files(name: str, split: str, root: Path, folders: Sequence[str], classes: Sequence[str]) -> ImageFiles:
     """The images right inside the folder of each class; none may be empty."""
-    names: list[str] = []
-    counts = []
+    names, counts = list[str](), list[int]()
     for folder, one in zip(folders, classes, strict=True):
         members = sorted(_images(root / folder))
         if not members:
@@ -255,10 +251,8 @@ def read_images(
         for index in range(start, min(start + BLOCK, len(paths))):
             image = decoded(paths[index])
             if image.size != first.size:
-                raise InputError(
-                    f"{paths[index]} is {image.width} x {image.height} pixels and {paths[0]} is {first.width} x "
-                    f"{first.height}; all images of a folder must have one size."
-                )
+                sizes = f"{image.width} x {image.height} pixels and {paths[0]} is {first.width} x {first.height}"
+                raise InputError(f"{paths[index]} is {sizes}; all images of a folder must have one size.")
             pixels = np.asarray(image, np.uint8)
             images[index] = pixels if pixels.ndim == 2 else pixels.transpose(2, 0, 1)
             gray = gray and pixels.ndim == 2

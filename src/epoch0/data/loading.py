@@ -134,11 +134,10 @@ def _read(known: KnownSet, files: dict[KnownFile, Path]) -> tuple[np.ndarray, np
     if known.format == "idx":
         return *parts, all(verified)
     # a batch cut off between two records is still a well-formed batch; its siblings tell
+    first, count = next(iter(files.values())).name, len(parts[0][0])
     for where, (images, _) in zip(files.values(), parts, strict=True):
-        if len(images) != len(parts[0][0]):
-            raise InputError(
-                f"{where} holds {len(images):,} images and {next(iter(files.values())).name} beside it "
-                f"{len(parts[0][0]):,}; the batches of a set are of one size, so one of them is incomplete."
-            )
+        if len(images) != count:
+            told = f"{where} holds {len(images):,} images and {first} beside it {count:,}"
+            raise InputError(f"{told}; the batches of a set are of one size, so one of them is incomplete.")
     images, labels = map(np.concatenate, zip(*parts, strict=True))
     return images, labels, all(verified)

@@ -364,7 +364,5 @@ def _check_header(path: Path) -> None:
     if application != _APPLICATION:
         raise InputError(f"{path} is an SQLite file of another program; give a new file name for the results.")
     if version != STORE_VERSION:
-        raise InputError(
-            f"{path} is a results file of version {version}, and this epoch0 writes version {STORE_VERSION}; "
-            "use the epoch0 that made it, or give a new file name."
-        )
+        told = f"{path} is a results file of version {version}, and this epoch0 writes version {STORE_VERSION}"
+        raise InputError(f"{told}; use the epoch0 that made it, or give a new file name.")
