@@ -460,7 +460,8 @@ def checked(function: F) -> F:
     @functools.wraps(function)
     def call(*args: Any, **named: Any) -> Any:
         order, kinds, more, named_more = _kinds(function)
-        name, kind, taken = "", None, list[Any]()
+        name, kind = "", None
+        taken: list[Any] = []
         try:
             for place, value in enumerate(args):
                 name = order[place] if place < len(order) else f"argument {place}"
