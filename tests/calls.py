@@ -215,7 +215,7 @@ CALLS: dict[str, Callable[[], dict[str, Any]]] = {
     "initialization.check_path": lambda: {"path": "net.safetensors", "what": "weights"},
     "initialization.save": lambda: {"model": net(), "path": folder() / "net.safetensors"},
     "models.inputs_for": lambda: {
-        "model": net(), "input_shape": "6", "batch": 4, "spec": "net", "split": "train", "normalize": "standard",
+        "model": net(), "input_shape": "6", "batch": 4, "spec": "net",
         "seed": 1,
     },
     "models.load_activation": lambda: {"spec": f"{folder() / 'model.py'}:act"},
@@ -477,7 +477,6 @@ NEVER_CALLED = {
     "activity.Robustness", "activity.Transitions", "curves.Curve", "data.Availability", "data.ImageFiles", "data.fetch",
     "diagnosis.Checkup", "diagnosis.Comparison", "diagnosis.LayerCheckup", 
     "errors.check_dense", "errors.check_finite", "errors.first_line", "errors.is_count", "errors.suggest",
-    "errors.check_choice",
     "experiments.claims.Claim", "experiments.run.Progress", "experiments.run.TrialError",
     "experiments.run.TrialInputError", "initialization.Initialization", "initialization.LayerInit", "models.Inputs",
     "networks.Ensemble", "papers.catalogue.Statement", "papers.catalogue.catalogue",

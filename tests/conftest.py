@@ -4,6 +4,7 @@ import gc
 import os
 import queue
 import signal
+from concurrent.futures import Future
 from pathlib import Path
 
 import pytest
@@ -60,11 +61,11 @@ def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """A run without a scheduler computes in this process: nothing has to start."""
     from epoch0.experiments import engine
 
-    def submit(self: engine._Processes, named: engine.Named, seconds: float) -> engine._Group:
-        group = engine._Group(named, seconds)
-        group.answer = engine.run_group(named, seconds)
-        self.finished.put(group)
-        return group
+    def submit(self: engine._Processes, named: engine.Named, seconds: float) -> "Future[engine.Outcomes]":
+        future: Future[engine.Outcomes] = Future()
+        future.set_result(engine.run_group(named, seconds))
+        self.finished.put(future)
+        return future
 
     def no_processes(self: engine._Processes, workers: int | None, accelerators: int) -> None:
         self.finished = queue.SimpleQueue()

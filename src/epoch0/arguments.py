@@ -92,12 +92,14 @@ def shown(value: object) -> str:
 def _shown(value: object) -> str:
     if isinstance(value, int) and abs(value) > 10**30:
         return f" is an integer of {value.bit_length()} bits"
+    if isinstance(value, np.number):
+        return f"={reprlib.repr(value.item())}"
     if (
         _plain(value)
-        or isinstance(value, bytes | np.number)
+        or isinstance(value, bytes)
         or (isinstance(value, list | tuple | dict) and all(map(_plain, value)))
     ):
-        return f"={reprlib.repr(value.item() if isinstance(value, np.number) else value)}"
+        return f"={reprlib.repr(value)}"
     if type(value).__module__ == "torch" and type(value).__name__ in ("dtype", "device"):
         return f"={value}"
     if hasattr(value, "shape") and hasattr(value, "dtype"):
@@ -106,8 +108,8 @@ def _shown(value: object) -> str:
 
 
 def _plain(value: object) -> bool:
-    return (
-        value is None or isinstance(value, float | complex | str) or (isinstance(value, int) and abs(value) <= 10**30)
+    return isinstance(value, types.NoneType | float | complex | str) or (
+        isinstance(value, int) and abs(value) <= 10**30
     )
 
 
@@ -120,18 +122,12 @@ def refuse(name: str, value: object, wanted: str, hint: str = "") -> InputError:
     return InputError(f"{name}{shown(value)}: give {wanted}.{hint}")
 
 
-def physical_memory() -> int:
-    """Bytes of memory of this machine."""
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-
-
 def check_memory(what: str, numbers: float, size: int = 4) -> None:
     """Refuse so many numbers that this machine cannot hold them."""
-    if numbers * size > (limit := physical_memory()):
-        raise InputError(
-            f"{what}: {numbers:.3g} numbers take {numbers * size / 1e9:.3g} GB, and this machine has "
-            f"{limit / 1e9:.3g} GB; ask for less."
-        )
+    limit = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if numbers * size > limit:
+        needed, there = (f"{count / 1e9:.3g} GB" for count in (numbers * size, limit))
+        raise InputError(f"{what}: {numbers:.3g} numbers take {needed}, and this machine has {there}; ask for less.")
 
 
 class Kind:
@@ -152,21 +148,17 @@ class Kind:
 
 
 class _Number(Kind):
-    def __init__(self, whole: bool, within: Within | None) -> None:
-        self.whole, self.within = whole, within
-        self.kinds = (int, np.integer) if whole else (int, float, np.integer, np.floating, numbers.Real)
+    def __init__(self, whole: bool, within: Within) -> None:
+        self.within = within
+        kinds = (int, np.integer) if whole else (int, float, np.integer, np.floating, numbers.Real)
         sort = "an integer" if whole else "a number" if "1" in str(within) else "a finite number"
-        super().__init__(
-            f"{sort} {within or ''}".rstrip(),
-            lambda v: isinstance(v, self.kinds) and not isinstance(v, bool | np.timedelta64),
-        )
+        wanted = f"{sort} {within}".rstrip()
+        super().__init__(wanted, lambda v: isinstance(v, kinds) and not isinstance(v, bool | np.timedelta64))
 
     def made(self, name: str, value: Any) -> Any:
         sort = type(value)
         if sort is not int and sort is not float:
             value = int(value) if isinstance(value, int | np.integer) else float(value)
-        if self.within is None:
-            return value
         if not (self.within.holds(value, value) and -math.inf < value < math.inf):
             percent = 0 < self.within.most <= 1 or 0 < self.within.below <= 1
             hint = f" In percent? Then it is {value / 100:g}." if percent and 1 < value <= 100 else ""
@@ -182,19 +174,14 @@ class _Numbers(Kind):
 
     def __init__(self, sort: type | None, within: Within | None, finite: bool = True, plain: bool = False) -> None:
         self.sort, self.within, self.finite, self.plain = sort, within, finite, plain
-        name = (
-            f"a {'torch tensor' if sort.__name__ == 'Tensor' else 'numpy array'}"
-            if sort
-            else "a number or an array of numbers"
-        )
-        super().__init__(f"{name} {within or ''}".rstrip(), self._fits)
+        array = "a numpy array" if sort is np.ndarray else "a torch tensor"
+        super().__init__(f"{array if sort else 'a number or an array of numbers'} {within or ''}".rstrip(), self._fits)
 
     def _fits(self, value: Any) -> bool:
         if self.sort is not None:
             return isinstance(value, self.sort)
-        return hasattr(value, "dtype") or (
-            isinstance(value, Sequence | numbers.Real) and not isinstance(value, str | bytes)
-        )
+        some = isinstance(value, Sequence | numbers.Real) or hasattr(value, "dtype")
+        return some and not isinstance(value, str | bytes)
 
     def made(self, name: str, value: Any) -> Any:
         array = value
@@ -216,9 +203,8 @@ class _Numbers(Kind):
                 value = array.item() if isinstance(value, np.generic) and array.dtype.kind in "iuf" else array
         if not hasattr(array, "is_sparse") and array.dtype.kind not in ("iuf" if self.sort is None else "iufbUS"):
             raise refuse(name, value, self.wanted)
-        if (isinstance(value, list | tuple) and not value) or (
-            array.dtype == np.uint64 and bool((array > LARGEST).any())
-        ):
+        too_large = array.dtype == np.uint64 and bool((array > LARGEST).any())
+        if too_large or (isinstance(value, list | tuple) and not value):
             raise refuse(name, value, self.wanted)
         if self.finite and not (isinstance(array, np.ndarray) and array.dtype.kind in "US"):
             check_finite(name, array)
@@ -240,7 +226,7 @@ def _plain_array(value: Any) -> Any:
 
 
 class _Each(Kind):
-    """A sequence, a tuple or a mapping, and what each of its values is."""
+    """A sequence, a tuple, a mapping or what is gone through once, and what each of its values is."""
 
     def __init__(self, wanted: str, fits: Callable[[Any], bool], values: Sequence[Kind | None], sort: str) -> None:
         each = [*{v.wanted: 0 for v in values[sort == "mapping" :] if v}]
@@ -258,18 +244,19 @@ class _Each(Kind):
             return value
         if isinstance(value, np.ndarray):
             value = value.tolist()
+        if self.sort == "once":
+            value = list(itertools.islice(value, MANY))
         pair = self.sort == "pair"
         if pair and len(value) != len(self.values):
             raise refuse(name, value, self.wanted)
         if len(value) > MANY:  # of a range that takes no memory, say
             raise refuse(name, value, f"{self.wanted}, {MANY:,} of them at most")
         kinds = self.values if pair else itertools.repeat(self.values[0], len(value))
-        taken = [
-            kind.take(f"{name}[{i}]", v) if kind else v for i, (kind, v) in enumerate(zip(kinds, value, strict=True))
-        ]
-        if self.sort == "sequence" and all(a is b for a, b in zip(taken, value, strict=True)):
-            return value
-        return taken if self.sort == "sequence" else tuple(taken)
+        pairs = enumerate(zip(kinds, value, strict=True))
+        taken = [kind.take(f"{name}[{i}]", v) if kind else v for i, (kind, v) in pairs]
+        if self.sort in ("tuple", "pair"):
+            return tuple(taken)
+        return value if all(a is b for a, b in zip(taken, value, strict=True)) else taken
 
 
 class _Any(Kind):
@@ -295,10 +282,8 @@ class _Choice(Kind):
 
     def take(self, name: str, value: Any) -> Any:
         if not any(value is w or (type(value) is type(w) and value == w) for w in self.words):
-            raise InputError(
-                f"{name}{shown(value)} is not known; use {self.wanted}."
-                f"{suggest(value, map(str, self.words)) if isinstance(value, str) else ''}"
-            )
+            close = suggest(value, map(str, self.words)) if isinstance(value, str) else ""
+            raise InputError(f"{name}{shown(value)} is not known; use {self.wanted}.{close}")
         return value
 
 
@@ -317,17 +302,6 @@ class _Function(Kind):
         except ValueError:  # one of C's, which does not tell what it takes
             pass
         return value
-
-
-class _Through(Kind):
-    """What is gone through once, each value checked: not a loader, which draws and may start processes."""
-
-    def __init__(self, each: Kind) -> None:
-        super().__init__(f"a list, each {each.wanted}", lambda v: isinstance(v, Collection | Iterator) and _iterable(v))
-        self.each = each
-
-    def made(self, name: str, value: Any) -> Any:
-        return [self.each.take(f"{name}[{place}]", v) for place, v in enumerate(itertools.islice(value, MANY))]
 
 
 class _Path(Kind):
@@ -412,14 +386,17 @@ def _kind(hint: Any, more: tuple[Any, ...] = ()) -> Kind | None:
     if sort in (collections.abc.Mapping, dict):
         return _Each("a mapping", lambda v: isinstance(v, Mapping), inner or [None, None], "mapping")
     if sort is collections.abc.Iterable:
-        return _Through(inner[0]) if inner and inner[0] else Kind("a list", _iterable)
+        if not any(inner):
+            return Kind("a list", _iterable)
+        # a collection, not a loader, which draws and may start processes
+        return _Each("a list", lambda v: isinstance(v, Collection | Iterator) and _iterable(v), inner, "once")
     if issubclass(sort, os.PathLike):
         return _Path("a path", lambda v: isinstance(v, str | os.PathLike))
     if sort.__module__ == "torch" and sort.__name__ == "device":
         return _Device("a device, as 'cpu' or 'cuda:0'", lambda v: isinstance(v, str | sort))
     if sort is str:
         return Kind("a text", lambda v: isinstance(v, str))
-    return Kind(getattr(sort, "_wanted", _article(sort.__name__)), lambda v: isinstance(v, sort))
+    return Kind(_article(sort.__name__), lambda v: isinstance(v, sort))
 
 
 def _iterable(value: Any) -> bool:
@@ -477,51 +454,44 @@ def checked(function: F) -> F:
         methods_checked(function)
         return function
     makes = function.__name__ == "__init__"
-    alone: AbstractContextManager[Any] = (
-        nullcontext() if function.__module__.startswith("epoch0.train") else ONE_AT_A_TIME
-    )
+    trains = function.__module__.startswith("epoch0.train")
+    alone: AbstractContextManager[Any] = nullcontext() if trains else ONE_AT_A_TIME
 
     @functools.wraps(function)
     def call(*args: Any, **named: Any) -> Any:
         order, kinds, more, named_more = _kinds(function)
         name, kind = "", None
+        taken: list[Any] = []
         try:
             for place, value in enumerate(args):
                 name = order[place] if place < len(order) else f"argument {place}"
                 kind = kinds.get(name) if place < len(order) else more
-                if kind is not None:
-                    taken = kind.take(name, value)
-                    if taken is not value:
-                        args = (*args[:place], taken, *args[place + 1 :])
+                taken.append(kind.take(name, value) if kind else value)
             for name, value in named.items():
                 kind = kinds.get(name, named_more)
-                if kind is not None:
-                    named[name] = kind.take(name, value)
+                named[name] = kind.take(name, value) if kind else value
         except InputError:
             raise
         except Exception as error:  # it cannot even be looked at
             raise refuse(name, value, kind.wanted if kind else "another value") from error
-        models = () if makes else [v for v in (*args[:2], named.get("model")) if _is_model(v)]
+        models = () if makes else [v for v in (*taken[:2], named.get("model")) if _is_model(v)]
         for model in models:
             if "_modules" not in vars(model):
                 raise InputError(f"the {type(model).__name__} was made without its __init__; nothing is in it.")
         try:
             if not models:
-                return function(*args, **named)
+                return function(*taken, **named)
             with interrupts_wait(), alone:
-                return function(*args, **named)
-        except (MemoryError, OverflowError, RecursionError) as error:
-            problem: Exception = error
+                return function(*taken, **named)
         except Exception as error:
-            if not (isinstance(error, RuntimeError) and any(words in str(error) for words in _TOO_LARGE)):
-                if (said := _said(error)) is error:
-                    raise
-                raise said from error
-            problem = error
-        why = (str(problem) or "no memory").splitlines()[0]
-        raise InputError(
-            f"{function.__qualname__}: what was asked for is too large ({why}); ask for less."
-        ) from problem
+            large = isinstance(error, RuntimeError) and any(words in str(error) for words in _TOO_LARGE)
+            if large or isinstance(error, MemoryError | OverflowError | RecursionError):
+                why = (str(error) or "no memory").splitlines()[0]
+                told = f"{function.__qualname__}: what was asked for is too large ({why}); ask for less."
+                raise InputError(told) from error
+            if (said := _said(error)) is error:
+                raise
+            raise said from error
 
     call.checks = True  # type: ignore[attr-defined]
     return call  # type: ignore[return-value]
@@ -588,9 +558,8 @@ def _said(error: Exception) -> Exception:
     if isinstance(error, InputError) or not (read or called):
         return error
     (at, line), what = (theirs or frames)[-1], (str(error).strip() or "no message").splitlines()[0]
-    return InputError(
-        f"{at.co_name} in {os.path.basename(at.co_filename)}, line {line}, raises {type(error).__name__}: {what}"
-    )
+    place = f"{at.co_name} in {os.path.basename(at.co_filename)}, line {line}"
+    return InputError(f"{place}, raises {type(error).__name__}: {what}")
 
 
 def methods_checked(owner: C) -> C:

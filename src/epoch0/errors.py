@@ -66,10 +66,7 @@ def check_finite(name: str, values: Any) -> None:
             low, high = values.aminmax()
             if bool((high - low).isfinite()):
                 return
-        finite = values.isfinite()
-        if bool(finite.all()):
-            return
-        finite = finite.cpu().numpy()
+        finite = values.isfinite().cpu().numpy()
     else:
         finite = np.isfinite(np.asarray(values, dtype=np.float64))
     bad = np.argwhere(~np.atleast_1d(finite))
@@ -86,15 +83,6 @@ def check_finite(name: str, values: Any) -> None:
 def is_count(value: object, least: int = 1) -> bool:
     """Whether this is an integer that is large enough."""
     return isinstance(value, int) and not isinstance(value, bool) and value >= least
-
-
-def check_choice(name: str, value: object, known: Iterable[str]) -> None:
-    """Refuse a word that is not one of the known ones."""
-    if value not in (words := [*known]):
-        *others, last = map(repr, words)
-        raise InputError(
-            f"{name}={value!r} is not known; use {', '.join(others)} or {last}.{suggest(str(value), words)}"
-        )
 
 
 def first_line(problem: BaseException) -> str:

@@ -35,13 +35,13 @@ def interrupts_wait() -> Iterator[None]:
 
     def wait(number: int, frame: FrameType | None) -> None:
         at = frame
-        while at is not None and at is not edge and at.f_code.co_name != "_call_impl":
+        while at is not None and at.f_code.co_name != "_call_impl":
             if at.f_code.co_name in _WAITS:
                 later = threading.Timer(AGAIN, _thread.interrupt_main)
                 later.daemon = True
                 later.start()
                 return
-            at = at.f_back
+            at = at.f_back if at is not edge else None
         listens(number, frame)
 
     wait.waits = True  # type: ignore[attr-defined]
@@ -57,11 +57,7 @@ def whole(function: F) -> F:
 
     @functools.wraps(function)
     def _whole(*args: Any, **named: Any) -> Any:
-        return function(*args, **named)
-
-    @functools.wraps(function)
-    def call(*args: Any, **named: Any) -> Any:
         with interrupts_wait():
-            return _whole(*args, **named)
+            return function(*args, **named)
 
-    return cast("F", call)
+    return cast("F", _whole)

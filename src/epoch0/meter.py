@@ -20,15 +20,12 @@ class Meter:
         title: what is being done.
         stream: text file to show it in; standard error by default, so that a command's own output stays clean.
         every: least number of seconds between two lines in a log.
-        counted: show the numbers done and in all on the bar, rather than the part in per cent.
-        transient: take the bar away when it ends.
+        counted: show the numbers done and in all on the bar; else the part in per cent, and no bar when it is over.
     """
 
-    def __init__(
-        self, title: str, stream: Any = None, every: float = 5.0, *, counted: bool = True, transient: bool = False
-    ) -> None:
+    def __init__(self, title: str, stream: Any = None, every: float = 5.0, *, counted: bool = True) -> None:
         self.title = title
-        self._stream, self._every, self._counted, self._transient = stream, every, counted, transient
+        self._stream, self._every, self._counted = stream, every, counted
         self._bar: Any = None
         self._task: Any = None
         self._shown = 0.0
@@ -42,7 +39,7 @@ class Meter:
         """Something starts of which this much is done."""
         self._shown = time.monotonic()
         if self._file().isatty() or (self._stream is None and in_notebook()):
-            self._bar = _bar(self._file(), self._counted, self._transient)
+            self._bar = _bar(self._file(), self._counted)
             self._task = self._bar.add_task(self.title, total=total, completed=done)
             self._bar.start()
 
@@ -69,7 +66,31 @@ class Meter:
         return sys.stderr if self._stream is None else self._stream
 
 
-class Stages:
+class Shares(Meter):
+    """The part of something that is done, from 0 to 1, and what is being done.
+
+    >>> with Shares("regions") as shown:
+    ...     shown(0.25, "layer 1 of 4")
+    """
+
+    def __init__(self, title: str, stream: Any = None, every: float = 5.0) -> None:
+        super().__init__(title, stream, every, counted=False)
+
+    def __enter__(self) -> "Shares":
+        self._begun = time.monotonic()
+        self.begin(1.0)
+        return self
+
+    def __call__(self, done: float, what: str) -> None:
+        """So much is done."""
+        left = (time.monotonic() - self._begun) * (1.0 - done) / max(done, 1e-9)
+        self.show(done, what, lambda: f"{100 * done:.0f} % done, {what}, about {left:.0f} s left")
+
+    def __exit__(self, *problem: object) -> None:
+        self.end()
+
+
+class Stages(Meter):
     """Tells which stage a command is at, also while a stage is silent: it may be one long call.
 
     >>> with Stages("prune", 3) as stage:
@@ -84,45 +105,38 @@ class Stages:
     """
 
     def __init__(self, title: str, count: int, stream: Any = None, every: float = 5.0) -> None:
-        self._meter = Meter(title, stream, every, counted=False, transient=True)
-        self._count, self._every, self._number = count, every, 0
-        self._name = self._said = ""
+        super().__init__(title, stream, every, counted=False)
+        self._count, self._number, self._name, self._said = count, 0, "", ""
         self._over = threading.Event()
-        self._teller: threading.Thread | None = None
+        self._teller = threading.Thread(target=self._tell, daemon=True)
 
     def __enter__(self) -> "Stages":
         self._begun = time.monotonic()
-        self._meter.begin(self._count)
-        if not self._meter.on_terminal:
-            self._teller = threading.Thread(target=self._tell, daemon=True)
-            self._teller.start()
+        self.begin(self._count)
+        self._teller.start()
         return self
 
     def __call__(self, name: str) -> None:
         """The next stage begins."""
-        self._number, self._name, self._said = self._number + 1, name, name
-        self._bar(0.0)
+        self._number, self._name = self._number + 1, name
+        self.within(0.0, "")
 
     def within(self, share: float, what: str) -> None:
         """So much of the stage is done, from 0 to 1, and this comes next."""
-        self._said = f"{self._name}, {what}"
-        self._bar(share)
-
-    def _bar(self, share: float) -> None:
-        if self._meter.on_terminal:
-            self._meter.show(self._number - 1 + share, self._said, str)
+        self._said = f"{self._name}, {what}" if what else self._name
+        if self.on_terminal:
+            self.show(self._number - 1 + share, self._said, str)
 
     def _tell(self) -> None:
         while not self._over.wait(self._every):
             if self._number:
                 seconds = time.monotonic() - self._begun
-                self._meter.line(f"{self._said} (stage {self._number} of {self._count}), {seconds:.0f} s")
+                self.line(f"{self._said} (stage {self._number} of {self._count}), {seconds:.0f} s")
 
     def __exit__(self, *problem: object) -> None:
         self._over.set()
-        if self._teller is not None:
-            self._teller.join()
-        self._meter.end()
+        self._teller.join()
+        self.end()
 
 
 def format_duration(seconds: float) -> str:
@@ -149,7 +163,7 @@ def in_notebook() -> bool:
     return type(shell).__name__ == "ZMQInteractiveShell" and importlib.util.find_spec("ipywidgets") is not None
 
 
-def _bar(stream: Any, counted: bool, transient: bool) -> Any:
+def _bar(stream: Any, counted: bool) -> Any:
     from rich import progress
     from rich.console import Console
 
@@ -157,4 +171,4 @@ def _bar(stream: Any, counted: bool, transient: bool) -> Any:
     bar = (progress.TextColumn("{task.description}"), progress.BarColumn(), amount)
     times = (progress.TimeElapsedColumn(), progress.TextColumn("left"), progress.TimeRemainingColumn())
     console = Console(file=stream) if stream.isatty() else Console()  # of a notebook, which rich finds by itself
-    return progress.Progress(*bar, *times, console=console, transient=transient)
+    return progress.Progress(*bar, *times, console=console, transient=not counted)

@@ -18,6 +18,7 @@ else:  # matplotlib is loaded when something is drawn
     Axes = Figure = Any
 
 Numbers = Sequence[float] | NDArray[Any]
+Mosaic = Sequence[Sequence[str]] | None
 Rows = Any  # a table: ``column(name)`` is an array, ``by(name)`` gives each value of a column with its rows
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#7A5195")
@@ -60,12 +61,7 @@ def style() -> Iterator[None]:
 
 
 def figure(
-    width: float = 6.4,
-    height: float = 4.2,
-    rows: int = 1,
-    columns: int = 1,
-    mosaic: Sequence[Sequence[str]] | None = None,
-    **shared: Any,
+    width: float = 6.4, height: float = 4.2, rows: int = 1, columns: int = 1, mosaic: Mosaic = None, **shared: Any
 ) -> "tuple[Figure, Any]":
     """A figure with its own canvas, so that the caller's pyplot session never sees it.
 
@@ -169,9 +165,8 @@ def table(axes: Axes, grid: Grid, fills: Mapping[tuple[int, int], str], letters:
 
     def broken(cell: str) -> str:
         front, bracket, rest = cell.partition(" (")
-        return "\n".join(
-            [*textwrap.wrap(front, letters if cell != grid.title else 90), *([f"({rest}"] if bracket else [])]
-        )
+        lines = textwrap.wrap(front, letters if cell != grid.title else 90)
+        return "\n".join([*lines, *([f"({rest}"] if bracket else [])])
 
     cells, names = [[broken(cell) for cell in row] for row in grid.rows.values()], list(grid.rows)
     looks: dict[str, Any] = {"cellLoc": "center", "bbox": Bbox.unit()}

@@ -16,24 +16,20 @@ if TYPE_CHECKING:
 
 
 class Shown:
-    """What shows itself in a notebook: its text and, where it draws one, its picture."""
+    """What shows itself in a notebook: its text, and what ``plot`` draws or the ``figure`` there is."""
 
     def _repr_html_(self) -> str:
-        return f"<pre>{escape(str(self))}</pre>{self._picture()}"
-
-    def _picture(self) -> str:
-        """What ``plot`` draws, or the ``figure`` there is, as an element that holds the picture itself."""
+        text = f"<pre>{escape(str(self))}</pre>"
         try:
             drawn = self.plot() if hasattr(self, "plot") else getattr(self, "figure", None)
         except InputError:  # such as a watch that has seen nothing yet
-            drawn = None
+            return text
         if drawn is None:
-            return ""
+            return text
         content = io.BytesIO()
         drawn.savefig(content, format="png")
-        return (
-            f'<img style="max-width:100%" src="data:image/png;base64,{base64.b64encode(content.getvalue()).decode()}">'
-        )
+        picture = base64.b64encode(content.getvalue()).decode()
+        return f'{text}<img style="max-width:100%" src="data:image/png;base64,{picture}">'
 
 
 class Result(Shown):

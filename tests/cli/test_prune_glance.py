@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 import epoch0 as e0
-from epoch0.cli._prune import _verdict
+from epoch0.cli._models import _verdict
 from epoch0.meter import Stages
 
 

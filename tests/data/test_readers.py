@@ -12,7 +12,7 @@ from hypothesis.extra import numpy as hnp
 from PIL import Image
 
 from epoch0.data import load_npz, read_idx, write_idx
-from epoch0.data.decoding import read_images
+from epoch0.data.image_files import read_images
 from epoch0.data.readers import encode_idx, parse_cifar, parse_idx
 from epoch0.errors import InputError
 

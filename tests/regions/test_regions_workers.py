@@ -11,8 +11,9 @@ import torch
 from epoch0 import regions
 from epoch0.distributions import Gaussian
 from epoch0.errors import InputError
+from epoch0.meter import Shares
 from epoch0.networks import ensemble
-from epoch0.regions.workers import Shown, Stopped, ThreadPool
+from epoch0.regions.workers import Stopped, ThreadPool
 from region_twins import networks
 
 NETWORKS = networks()
@@ -146,14 +147,14 @@ def test_progress_grows_to_one(
 
 def test_progress_is_shown_in_a_log_and_on_a_terminal() -> None:
     log = io.StringIO()
-    with Shown("regions", log, every=0.0) as shown:
+    with Shares("regions", log, every=0.0) as shown:
         pool = ThreadPool(progress=shown)
         pool.advance(0.25, "layer 1 of 4")
         pool.finish("9 regions")
     assert log.getvalue().splitlines()[0].startswith("regions: 25 % done, layer 1 of 4, about")
     assert log.getvalue().splitlines()[1].startswith("regions: 100 % done, 9 regions")
     quiet = io.StringIO()
-    with Shown("regions", quiet, every=60.0) as shown:
+    with Shares("regions", quiet, every=60.0) as shown:
         shown(0.5, "layer 1 of 4")
     assert quiet.getvalue() == ""
 
@@ -162,6 +163,6 @@ def test_progress_is_shown_in_a_log_and_on_a_terminal() -> None:
             return True
 
     terminal = Terminal()
-    with Shown("regions", terminal) as shown:
+    with Shares("regions", terminal) as shown:
         shown(0.5, "layer 1 of 4")
     assert "regions: layer 1 of 4" in terminal.getvalue() and "50%" in terminal.getvalue()

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from epoch0 import data
+from epoch0.data.image_files import decoded
 from epoch0.errors import InputError
 from epoch0.train.augmentation import CentreCrop, CropResizeFlip, PadCropFlip, uniforms
 from epoch0.train.data import IMAGENET_MEAN, IMAGENET_STD, Folder, Images, batches, image_sources
@@ -147,7 +148,7 @@ def test_ranks_decode_their_part_only_and_make_up_the_joint_batch(
     chosen = torch.tensor([3, 17, 4, 9, 22])
     whole, _ = source.batch(chosen, 5)
     opened: list[str] = []
-    real = data.decoding.decoded
+    real = decoded
     monkeypatch.setattr("epoch0.train.data.decoded", lambda path: opened.append(path.name) or real(path))
     parts = [source.batch(part, 5)[0] for part in chosen.tensor_split(2)]
     assert torch.equal(torch.cat(parts), whole) and len(opened) == 5
@@ -155,7 +156,7 @@ def test_ranks_decode_their_part_only_and_make_up_the_joint_batch(
 
 def test_nothing_is_opened_before_it_is_asked_for(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     opened: list[str] = []
-    real = data.decoding.decoded
+    real = decoded
     monkeypatch.setattr("epoch0.train.data.decoded", lambda path: opened.append(path.name) or real(path))
     source = Folder.of(f"folder:{folder}", size=9, workers=1)
     assert len(source) == 24 and not opened

@@ -1,20 +1,23 @@
 """The command line: a thin face over the library; torch and the rest are imported inside the commands only."""
 
-from typing import Annotated
+from collections.abc import Callable
+from typing import Annotated, Any
 
 import typer
 
 from epoch0 import __version__
-from epoch0.cli import _experiments, _models, _prune, _theory
+from epoch0.cli import _experiments, _models, _theory
+from epoch0.cli._shared import guarded
 from epoch0.heap import keep_freed_memory
 
-app = typer.Typer(
-    name="epoch0",
-    help="Know your network before epoch 1: what it is at initialization, and what to change.",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    rich_markup_mode="rich",
-)
+
+def _group(help: str, *functions: Callable[..., None], **settings: Any) -> typer.Typer:
+    """Commands with the names of their functions, less a ``data_`` or ``sweep_`` in front."""
+    group = typer.Typer(help=help, no_args_is_help=True, **settings)
+    for function in functions:
+        name = function.__name__.removeprefix("data_").removeprefix("sweep_").replace("_", "-")
+        group.command(name)(guarded(function))
+    return group
 
 
 def _version(wanted: bool | None) -> None:
@@ -23,7 +26,6 @@ def _version(wanted: bool | None) -> None:
         raise typer.Exit
 
 
-@app.callback()
 def _root(
     version: Annotated[
         bool | None, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and leave.")
@@ -32,8 +34,15 @@ def _root(
     """Know your network before epoch 1: what it is at initialization, and what to change."""
 
 
-for _part in (_models, _prune, _theory, _experiments):
-    _part.register(app)
+_on_models = (_models.checkup, _models.init, _models.regions, _models.prune)
+_laws = (_theory.growth, _theory.eoc, _theory.phase_diagram, _theory.kernel, _theory.width)
+_on_data = (_experiments.data_list, _experiments.data_fetch, _experiments.data_path)
+_others = (_experiments.reproduce, _experiments.demo, _experiments.doctor)
+_look = dict[str, Any](pretty_exceptions_enable=False, rich_markup_mode="rich")
+app = _group(str(_root.__doc__), *_on_models, *_others, name="epoch0", callback=_root, **_look)
+app.add_typer(_group("Predictions that need no network: bounds and exact laws.", *_laws), name="theory")
+app.add_typer(_group("Results of experiments that ran in several places.", _experiments.sweep_merge), name="sweep")
+app.add_typer(_group("Data sets: what is there, fetch what is not.", *_on_data), name="data")
 
 
 def main() -> None:

@@ -11,24 +11,9 @@ from typing import Annotated, Any, Literal
 import typer
 
 from epoch0 import __version__
-from epoch0.cli._shared import DataDir, Json, command, print_json, print_result, print_rows
+from epoch0.cli._shared import DataDir, Json, print_json, print_result, print_rows
 from epoch0.errors import InputError
 from epoch0.files import to_write, write_atomic
-
-
-def register(app: typer.Typer) -> None:
-    """Put the commands on the app."""
-    sweep = typer.Typer(no_args_is_help=True, help="Results of experiments that ran in several places.")
-    command(app, name="reproduce")(reproduce)
-    command(app, name="demo")(demo)
-    command(app, name="doctor")(doctor)
-    command(sweep, name="merge")(sweep_merge)
-    app.add_typer(sweep, name="sweep")
-    data = typer.Typer(no_args_is_help=True, help="Data sets: what is there, fetch what is not.")
-    command(data, name="list")(data_list)
-    command(data, name="fetch")(data_fetch)
-    command(data, name="path")(data_path)
-    app.add_typer(data, name="data")
 
 
 def reproduce(
@@ -83,7 +68,12 @@ def reproduce(
         raise InputError("no artifact was named; give ids, a paper, or all (epoch0 reproduce --list shows them).")
     names = list(dict.fromkeys(name for given in ids for name in catalogue.expand(given)))
     if dry_run:
-        _dry_run(names, preset, seconds, out, workers, as_json)
+        from epoch0.experiments.engine import one_thread
+        from epoch0.papers.estimate import estimate
+
+        with one_thread():  # as the workers compute; what the results file of the folder has is done
+            found = estimate(names, preset, seconds, out / "results.sqlite", workers=workers)
+        print_result(found, as_json)
         return
     from epoch0.experiments.run import Progress
     from epoch0.papers.reproduce import reproduce_all
@@ -98,16 +88,6 @@ def reproduce(
         print_json(results)
     elif shard is None:
         typer.echo(f"tables, pictures and claims: {out}")
-
-
-def _dry_run(names: list[str], preset: str, seconds: float, out: Path, workers: int | None, as_json: bool) -> None:
-    """What the runs would take; those in the results file of the folder are done."""
-    from epoch0.experiments.engine import one_thread
-    from epoch0.papers.estimate import estimate
-
-    with one_thread():  # as the workers compute
-        found = estimate(names, preset, seconds, out / "results.sqlite", workers=workers)
-    print_result(found, as_json)
 
 
 def sweep_merge(

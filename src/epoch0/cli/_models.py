@@ -1,19 +1,23 @@
-"""Commands on a user's model: what it is before training, which weights it should start from, its linear regions."""
+"""Commands on a user's model: what it is before training, the weights it should start from, its regions, pruning."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+import functools
+import os
+import warnings
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from epoch0.cli._shared import DataDir, Json, check_picture, command, print_json, save_picture
-from epoch0.errors import InputError
+from epoch0.cli._shared import DataDir, Json, check_picture, print_json, save_picture
+from epoch0.errors import InputError, suggest
 from epoch0.files import to_write
-from epoch0.meter import Meter
+from epoch0.meter import Shares, Stages
 
 if TYPE_CHECKING:
-    from torch import Tensor
+    from torch import Tensor, nn
+
+    from epoch0.models import Inputs
 
 Model = Annotated[
     str,
@@ -49,13 +53,6 @@ Trial = Annotated[
 Norm = Annotated[
     Literal["train", "eval"], typer.Option(help="Batch norm as training sees it, or with its running statistics.")
 ]
-
-
-def register(app: typer.Typer) -> None:
-    """Put the commands on the app."""
-    command(app, name="checkup")(checkup)
-    command(app, name="init")(init)
-    command(app, name="regions")(regions)
 
 
 def checkup(
@@ -137,13 +134,19 @@ def checkup(
         call = Call.of(network, given.x, given.targets, empty=True)
         typer.echo(str(plan(call, lambda output: made_up(call.batch, output, seed)[0], directions or 2, seed, weights)))
         return
-    with _progress() as settings["tell"]:
-        last = examine(network, given.x, given.targets, **settings)
-    found: Any = last
+
+    def examined() -> Any:
+        with Shares("checkup") as shown:
+
+            def tell(part: str, share: float) -> None:
+                shown.show(share, part, lambda: f"{part}, {share:.0%} done")
+
+            return examine(network, given.x, given.targets, tell=tell, **settings)
+
+    found = last = examined()
     if fix is not None:
         done = initialize(network, method=method, x=given.x, batch_norm=batch_norm, seed=seed)
-        with _progress() as settings["tell"]:
-            last = examine(network, given.x, given.targets, **settings)
+        last = examined()
         save(network, fix)
         found = found.compare(last, (done.summary, *done.notes))
     if html is not None:
@@ -203,8 +206,8 @@ def init(
     given = models.inputs_for(
         network, data=data_name, input_shape=input_shape, batch=batch, spec=model, seed=seed, data_dir=data_dir
     )
-    settings = dict[str, Any](batch_norm=batch_norm, trial=trial, remedies=False, seed=seed, name=model)
-    settings |= {"inputs": given.description}
+    told = {"name": model, "inputs": given.description}
+    settings = dict[str, Any](batch_norm=batch_norm, trial=trial, remedies=False, seed=seed, **told)
     before = examine(network, given.x, given.targets, **settings)
     wanted = dict[str, Any](chi=chi, method=method, bias_std=bias_std, weights=draw, residual=residual)
     done = initialize(network, x=given.x, batch_norm=batch_norm, seed=seed, **wanted)
@@ -224,17 +227,6 @@ def _chi(at: str) -> float | None:
         return float(at)
     except ValueError:
         raise InputError(f"--at {at!r} is neither edge-of-chaos nor a gain chi, such as 1.1.") from None
-
-
-@contextmanager
-def _progress() -> Iterator[Callable[[str, float], None]]:
-    """A bar that names the part of a checkup that runs."""
-    meter = Meter("checkup", transient=True)
-    meter.begin(total=1.0)
-    try:
-        yield lambda part, share: meter.show(share, part, lambda: f"{part}, {share:.0%} done")
-    finally:
-        meter.end()
 
 
 def regions(
@@ -269,7 +261,6 @@ def regions(
     """Exact linear regions of a piecewise linear network on a line or a plane, with the certificate of the count."""
     from epoch0 import models
     from epoch0 import regions as exact
-    from epoch0.regions.workers import Shown
 
     if (line is None) == (plane is None):
         raise InputError("say where: --line A B or --plane A B C, one of them.")
@@ -283,7 +274,7 @@ def regions(
         network, data=data_name, input_shape=input_shape, batch=10_000, seed=seed, data_dir=data_dir
     ).x.double()
     where = [_point(text, given) for text in line or plane or ()]
-    with Shown("regions") as work["progress"]:
+    with Shares("regions") as work["progress"]:
         found: Any
         if plane is None:
             found = exact.on_line(network, *where, kind=kind, **work)
@@ -327,7 +318,140 @@ def _point(text: str, given: "Tensor") -> "Tensor":
             return numbers.reshape(given[0].shape)
         return given[int(text)]
     except (ValueError, RuntimeError, IndexError):
-        raise InputError(
-            f"{text!r} is no point: give the number of an example (0 to {len(given) - 1}), origin, or "
-            f"{given[0].numel()} coordinates with commas."
-        ) from None
+        ways = (
+            f"the number of an example (0 to {len(given) - 1}), origin, or {given[0].numel()} coordinates with commas"
+        )
+        raise InputError(f"{text!r} is no point: give {ways}.") from None
+
+
+def prune(
+    model: Model,
+    sparsity: Annotated[float, typer.Option(help="Fraction of the weights removed: exactly that many.")],
+    score: Annotated[
+        str, typer.Option(help="What a weight is worth: snip, grasp, synflow, force, obd, magnitude, random.")
+    ] = "snip",
+    scope: Annotated[
+        Literal["global", "layer"], typer.Option(help="One threshold for all layers, or one for each.")
+    ] = "global",
+    layers: Annotated[
+        Literal["uniform", "erk"], typer.Option(help="With --scope layer: equal densities, or Erdos-Renyi-kernel ones.")
+    ] = "uniform",
+    floor: Annotated[int, typer.Option(help="Weights that each layer keeps at least.")] = 0,
+    steps: Annotated[
+        int | None, typer.Option(help="Rounds of scoring and removing. Default: 100 for synflow, 60 for force, else 1.")
+    ] = None,
+    rescale: Annotated[
+        Literal["layer", "row", "measured"] | None,
+        typer.Option(help="Bring what is left to the edge of chaos: measured (right for all masks), by layer, by row."),
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Write the masks to this safetensors file.")] = None,
+    out_weights: Annotated[
+        Path | None, typer.Option(help="Write the pruned (and rescaled) weights to this safetensors file.")
+    ] = None,
+    data_name: Data = None,
+    input_shape: InputShape = None,
+    weights: Weights = None,
+    batch: Batch = 128,
+    batch_norm: Norm = "train",
+    seed: Seed = 0,
+    data_dir: DataDir = None,
+    as_json: Json = False,
+) -> None:
+    """Prune a model before training: which weights stay, when layers would die, and whether it still trains."""
+    from epoch0 import models
+    from epoch0 import prune as pruning
+    from epoch0.initialization import check_path, save
+    from epoch0.prune.masks.keep import check_sparsity
+    from epoch0.prune.scores.scores import TABLE
+
+    files = {what: path for what, path in (("masks", out), ("weights", out_weights)) if path is not None}
+    if len({os.path.abspath(path) for path in files.values()}) < len(files):
+        raise InputError(f"{str(out)!r} cannot hold two things; --out and --out-weights need own files.")
+    for what, path in files.items():
+        check_path(path, what)
+    check_sparsity(sparsity)
+    if score not in TABLE:
+        raise InputError(f"--score {score} is not known; use {', '.join(TABLE)}.{suggest(score, TABLE)}")
+    known = TABLE[score]
+    network = models.load_model(model, weights=weights, seed=seed)
+    given = models.inputs_for(
+        network, data=data_name, input_shape=input_shape, batch=batch, seed=seed, data_dir=data_dir
+    )
+    if given.targets is None and "batches" in known.takes:
+        ways = "give --data with labels, or score by synflow, magnitude or random"
+        raise InputError(f"{score} looks at the loss, which needs classes: {ways}. The inputs are {given.description}.")
+    if steps is not None and steps < 1:
+        raise InputError(f"steps={steps} is no number of rounds; use an integer >= 1, such as 100.")
+    if "steps" in known.takes and (scope, layers, floor) != ("global", "uniform", 0):
+        raise InputError(f"--score {score} has one threshold for all layers; leave --scope, --layers and --floor out.")
+    rounds, rescaling = known.rounds if steps is None else steps, None
+    with Stages("prune", 3 + 2 * (rescale is not None)) as stage:
+        stage("judging the model as it is")
+        verdicts = {"before": _verdict(network, given, batch_norm, seed)}
+        stage(f"scoring by {score}")
+        arguments: dict[str, Any] = {"sparsity": sparsity, "seed": seed, "batch_norm": batch_norm}
+        arguments |= {"batches": [(given.x, given.targets)], "x": tuple(given.x.shape[1:])}
+        arguments |= {"steps": rounds, "progress": stage.within}
+        one = functools.partial(known.function, **{name: arguments[name] for name in known.takes})
+        options = dict[str, Any](scope=scope, layers=layers, floor=floor)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always", UserWarning)
+            scores = one(network)
+            if rounds == 1 or "steps" in known.takes:
+                masks = pruning.keep(scores, sparsity, **options)
+            else:
+                masks = pruning.iterate(network, one, sparsity, steps=rounds, progress=stage.within, **options)
+        said = list(dict.fromkeys(str(warning.message) for warning in caught))
+        critical = pruning.critical_sparsity(scores)
+        summary = masks.summary(network, given.x)
+        pruning.apply(network, masks)
+        stage("judging the pruned model")
+        verdicts["pruned"] = _verdict(network, given, batch_norm, seed)
+        if rescale is not None:
+            stage(f"rescaling ({rescale})")
+            rescaling = pruning.rescale(network, method=rescale, x=given.x, seed=seed)
+            stage("judging the rescaled model")
+            verdicts["rescaled"] = _verdict(network, given, batch_norm, seed)
+        pruning.bake(network)
+    # all or nothing: whatever cannot be done has failed by now
+    if out is not None:
+        masks.save(out)
+    if out_weights is not None:
+        save(network, out_weights)
+    if as_json:
+        told_of = {"model": model, "inputs": given.description, "method": scores.method, "summary": summary.to_dict()}
+        limits = {"critical_sparsity": float(critical), "first_layer_to_vanish": critical.layer, "notes": said}
+        judged = {"verdicts": verdicts, "judged": EXAMINED}
+        print_json({**told_of, **limits, **judged, "rescaling": rescaling and rescaling.to_dict()})
+        return
+    typer.echo(f"{scores.method}; {given.description}")
+    when = "" if rounds == 1 else " if all were removed in one round"
+    typer.echo(f"{summary}\ncritical sparsity {critical:.4%}{when}: {critical.layer} is the first layer to vanish")
+    for note in said:
+        typer.echo(f"note: {note}")
+    if summary.dead or summary.effective == 0:
+        less = f"a sparsity below {critical:.4g}" if known.rounds == 1 else "a smaller sparsity"
+        again = "" if score == "synflow" else ", --score synflow, which scores again after every round"
+        first = "weights at the edge of chaos first (epoch0 init, then --weights)"
+        typer.echo(f"what helps: {less}, --floor 1{again}, or {first}")
+    if rescaling is not None:
+        typer.echo(f"\n{rescaling}")
+    typer.echo(f"\nverdicts ({EXAMINED}):")
+    for when, verdict in verdicts.items():
+        typer.echo(f"{when + ':':<10}{verdict}")
+    for what, path in files.items():
+        typer.echo(f"{what}: {path}")
+
+
+EXAMINED = "from the first step, without training"
+
+
+def _verdict(network: "nn.Module", given: "Inputs", batch_norm: str, seed: int) -> str:
+    """The verdict of a checkup from the first step alone."""
+    from epoch0.diagnosis.checkup import checkup
+
+    settings = dict[str, Any](batch_norm=batch_norm, seed=seed, directions=2, trial=False, remedies=False)
+    try:
+        return checkup(network, given.x, given.targets, **settings).verdict
+    except InputError as problem:
+        return f"cannot be judged: {problem}"

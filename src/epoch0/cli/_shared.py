@@ -19,33 +19,29 @@ DataDir = Annotated[
 ]
 
 
-def command(group: typer.Typer, **options: Any) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Register a command whose user errors are one line on stderr and exit code 2."""
+def guarded(function: Callable[..., None]) -> Callable[..., None]:
+    """A command whose user errors are one line on stderr and exit code 2."""
 
-    def register(function: Callable[..., None]) -> Callable[..., None]:
-        @functools.wraps(function)
-        def guarded(*args: Any, **kwargs: Any) -> None:
-            for stream in (sys.stdout, sys.stderr):
-                if isinstance(stream, io.TextIOWrapper):
-                    stream.reconfigure(errors="backslashreplace")  # the name of a file may be no text
-            try:
-                function(*args, **kwargs)
-            except (InputError, RuntimeError, OSError) as problem:
-                # an unfinished trial is reported like bad input, as what the system refuses is; any other
-                # RuntimeError is a bug of ours, and who closes a pipe has seen enough
-                known = isinstance(problem, InputError | OSError) and not isinstance(problem, BrokenPipeError)
-                if not known and type(problem).__name__ != "TrialError":
-                    raise
-                typer.echo(f"error: {problem}", err=True)
-                raise typer.Exit(2) from None
-            except KeyboardInterrupt:
-                typer.echo("stopped; what was finished is kept, and the same command goes on from there.", err=True)
-                raise typer.Exit(130) from None
+    @functools.wraps(function)
+    def command(*args: Any, **kwargs: Any) -> None:
+        for stream in (sys.stdout, sys.stderr):
+            if isinstance(stream, io.TextIOWrapper):
+                stream.reconfigure(errors="backslashreplace")  # the name of a file may be no text
+        try:
+            function(*args, **kwargs)
+        except (InputError, RuntimeError, OSError) as problem:
+            # an unfinished trial is reported like bad input, as what the system refuses is; any other
+            # RuntimeError is a bug of ours, and who closes a pipe has seen enough
+            known = isinstance(problem, InputError | OSError) and not isinstance(problem, BrokenPipeError)
+            if not known and type(problem).__name__ != "TrialError":
+                raise
+            typer.echo(f"error: {problem}", err=True)
+            raise typer.Exit(2) from None
+        except KeyboardInterrupt:
+            typer.echo("stopped; what was finished is kept, and the same command goes on from there.", err=True)
+            raise typer.Exit(130) from None
 
-        group.command(**options)(guarded)
-        return guarded
-
-    return register
+    return command
 
 
 def check_picture(path: Path) -> Path:

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from epoch0.cli._shared import DataDir, Json, check_picture, command, print_json, print_result, print_rows, save_picture
+from epoch0.cli._shared import DataDir, Json, check_picture, print_json, print_result, print_rows, save_picture
 from epoch0.errors import InputError
 from epoch0.files import to_write, write_atomic
 
@@ -25,20 +25,12 @@ Layers = Annotated[int, typer.Option(help="Layers.")]
 Direction = Literal["forward", "gradient"]
 
 
-def register(app: typer.Typer) -> None:
-    """Put the commands on the app."""
-    theory = typer.Typer(no_args_is_help=True, help="Predictions that need no network: bounds and exact laws.")
-    for function in (growth, eoc, phase_diagram, kernel, width):
-        command(theory, name=function.__name__.replace("_", "-"))(function)
-    app.add_typer(theory, name="theory")
-
-
 def growth(
     width: Annotated[int, typer.Option(help="Width k of every layer.")] = 784,
     depth: Annotated[int, typer.Option(help="Number of layers.")] = 10,
     law: Annotated[Literal["gaussian", "uniform", "discrete"], typer.Option(help="Law of the weights.")] = "gaussian",
     std: Annotated[float, typer.Option(help="Std of a kept weight before the division by sqrt(width).")] = 2.0,
-    density: Annotated[float, typer.Option(help="Fraction of the weights kept (alpha), in (0, 1].")] = 1.0,
+    density: Density = 1.0,
     largest: Annotated[int, typer.Option(min=1, help="Discrete law: the integers -C..C, scaled to the std.")] = 3,
     activation: Annotated[str, typer.Option(help="relu or leaky_relu.")] = "relu",
     as_json: Json = False,
@@ -55,8 +47,7 @@ def growth(
         "discrete": distributions.integers(largest, scale=std / (largest * (largest + 1) / 3) ** 0.5),
     }[law]
     entry = distributions.Sparse(unit, density).scaled(width**-0.5)
-    bounds = laws.bounds(entry, [width] * depth, activation=activation)
-    print_result(bounds, as_json)
+    print_result(laws.bounds(entry, [width] * depth, activation=activation), as_json)
 
 
 def eoc(

@@ -6,13 +6,20 @@ over, and a set found nowhere is an error that names every folder searched. Noth
 
 import hashlib
 import os
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
 from epoch0.errors import InputError, suggest
-from epoch0.files import explained
+from epoch0.files import StrPath, explained
 
 SPLITS = ("train", "test")
+Split = Annotated[str, SPLITS]
+Tell = Callable[[str], object]
+"""What is told of the progress, a line of text now and then."""
+
 ENVIRONMENT = "EPOCH0_DATA"
 RECORD = "epoch0-checksums.md5"
 EMBEDDED = Path(__file__).parent / "digits"
@@ -26,6 +33,11 @@ class KnownFile:
     bytes: int
     md5: str | None = None
     packed: "KnownFile | None" = None  # as it is downloaded
+
+    @property
+    def stated(self) -> str:
+        """What is known of its official content."""
+        return f"{self.bytes:,} bytes{f' with MD5 {self.md5}' if self.md5 else ''}"
 
 
 @dataclass(frozen=True)
@@ -160,10 +172,8 @@ SETS: dict[str, KnownSet] = {
 def known_set(name: str) -> KnownSet:
     """The set of this name; the error suggests the nearest."""
     if name not in SETS:
-        raise InputError(
-            f"data set {name!r} is unknown; there are {', '.join(SETS)}, and folder:PATH for a folder of images."
-            f"{suggest(name, SETS)}"
-        )
+        known = f"{', '.join(SETS)}, and folder:PATH for a folder of images"
+        raise InputError(f"data set {name!r} is unknown; there are {known}.{suggest(name, SETS)}")
     return SETS[name]
 
 
@@ -174,7 +184,7 @@ def cache_folder() -> Path:
     return Path(pooch.os_cache("epoch0"))
 
 
-def places(data_dir: str | os.PathLike[str] | None) -> list[tuple[str, Path]]:
+def places(data_dir: StrPath | None) -> list[tuple[str, Path]]:
     """The folders that are searched, in order, each with the reason it is."""
     found = []
     named = os.environ.get(ENVIRONMENT, "").split(os.pathsep)  # several, as in PATH
@@ -185,50 +195,44 @@ def places(data_dir: str | os.PathLike[str] | None) -> list[tuple[str, Path]]:
     return [*found, ("cache", cache_folder())]
 
 
+def _folders(known: KnownSet, data_dir: StrPath | None) -> Iterator[tuple[str, Path]]:
+    """The folders where a set may lie, in order, each with the reason it is searched."""
+    return ((reason, root / folder) for reason, root in places(data_dir) for folder in known.folders)
+
+
 def present(known: KnownSet, split: str | None, folder: Path) -> dict[KnownFile, Path]:
     """Those files of a set that lie in this very folder, under any of the names they go by."""
     found: dict[KnownFile, Path] = {}
     with explained(folder, "data folder", "read"):
         for file in known.files(split):
-            for spelling in _spellings(known, file):
-                if (folder / spelling).is_file():
-                    found[file] = folder / spelling
-                    break
+            names = [file.name]
+            if known.format == "idx":  # the first is what fetching writes
+                both = (file.name, file.name.replace("-idx", ".idx"))
+                names = [name + suffix for name in both for suffix in (".gz", "")]
+            if here := [folder / name for name in names if (folder / name).is_file()]:
+                found[file] = here[0]
     return found
 
 
-def _spellings(known: KnownSet, file: KnownFile) -> list[str]:
-    if known.format != "idx":
-        return [file.name]
-    names = (file.name, file.name.replace("-idx", ".idx"))
-    return [name + suffix for name in names for suffix in (".gz", "")]  # the first is what fetching writes
-
-
-def find(known: KnownSet, split: str | None, data_dir: str | os.PathLike[str] | None) -> dict[KnownFile, Path] | None:
+def find(known: KnownSet, split: str | None, data_dir: StrPath | None) -> dict[KnownFile, Path] | None:
     """Every file of a split (of both, for None) from the first folder that has them all; None if none has."""
-    wanted = len(known.files(split))
     if known.embedded:
         return present(known, split, EMBEDDED)
-    for _, root in places(data_dir):
-        for folder in known.folders:
-            files = present(known, split, root / folder)
-            if len(files) == wanted:
-                return files
-    return None
+    found = (present(known, split, folder) for _, folder in _folders(known, data_dir))
+    return next((files for files in found if len(files) == len(known.files(split))), None)
 
 
-def tree(known: KnownSet, split: str | None, data_dir: str | os.PathLike[str] | None) -> Path | None:
+def tree(known: KnownSet, split: str | None, data_dir: StrPath | None) -> Path | None:
     """The first folder that has the parts of a tree: ``train`` and ``val``, or the one of this split."""
     parts = {"train": ("train",), "test": ("val",), None: ("train", "val")}[split]
-    for _, root in places(data_dir):
-        for folder in known.folders:
-            with explained(root / folder, "data folder", "read"):
-                if all((root / folder / part).is_dir() for part in parts):
-                    return root / folder
+    for _, folder in _folders(known, data_dir):
+        with explained(folder, "data folder", "read"):
+            if all((folder / part).is_dir() for part in parts):
+                return folder
     return None
 
 
-def place(known: KnownSet, data_dir: str | os.PathLike[str] | None) -> Path | None:
+def place(known: KnownSet, data_dir: StrPath | None) -> Path | None:
     """The folder a set would be loaded from; None if it is not complete in any folder searched."""
     if known.tree:
         return tree(known, None, data_dir)
@@ -236,14 +240,13 @@ def place(known: KnownSet, data_dir: str | os.PathLike[str] | None) -> Path | No
     return next(iter(files.values())).parent if files else None
 
 
-def absent(known: KnownSet, split: str | None, data_dir: str | os.PathLike[str] | None) -> InputError:
+def absent(known: KnownSet, split: str | None, data_dir: StrPath | None) -> InputError:
     """The error for a set that was found nowhere: what to do, and every folder searched."""
     what, searched = f"data set {known.name}{f' ({split})' if split else ''}", []
-    for reason, root in places(data_dir):
-        for folder in known.folders:
-            here = present(known, split, root / folder)
-            missing = [file.name for file in known.files(split) if file not in here]
-            searched.append(f"{root / folder} ({reason}{'; lacks ' + ', '.join(missing) if here else ''})")
+    for reason, folder in _folders(known, data_dir):
+        here = present(known, split, folder)
+        missing = [file.name for file in known.files(split) if file not in here]
+        searched.append(f"{folder} ({reason}{'; lacks ' + ', '.join(missing) if here else ''})")
     todo = f"Fetch it with `epoch0 data fetch {known.name}` ({known.download / 1e6:.0f} MB)"
     if known.tree:
         todo = f"Its terms do not allow epoch0 to fetch it: get it from {known.home}, with train/ and val/"
@@ -259,13 +262,14 @@ def official(file: KnownFile, path: Path, raw: bytes) -> bool | None:
     The members of the CIFAR archives have no published checksums: fetching checks the archive and records theirs
     beside them, and later loads compare with that record.
     """
-    expected = file.md5 or _recorded(path)
-    return None if expected is None else hashlib.md5(raw, usedforsecurity=False).hexdigest() == expected
+    recorded = [file.md5, path.name] if file.md5 else []
+    if not recorded:
+        with suppress(OSError, UnicodeDecodeError):
+            lines = (path.parent / RECORD).read_text(encoding="utf-8").splitlines()
+            recorded = next((line.split() for line in lines if line.split()[1:] == [path.name]), [])
+    return md5(raw) == recorded[0] if recorded else None
 
 
-def _recorded(path: Path) -> str | None:
-    try:
-        lines = (path.parent / RECORD).read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError):
-        return None
-    return next((line.split()[0] for line in lines if line.split()[1:] == [path.name]), None)
+def md5(raw: bytes) -> str:
+    """The checksum by which official content is known."""
+    return hashlib.md5(raw, usedforsecurity=False).hexdigest()

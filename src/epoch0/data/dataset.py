@@ -38,24 +38,20 @@ class DataSet:
     verified: bool = False  #: whether the content is known to be the official one, by checksum
 
     def __post_init__(self) -> None:
-        if self.images.ndim != 4 or self.labels.ndim != 1:
+        named, images, labels = f"{self.name} ({self.split})", self.images, self.labels
+        if images.ndim != 4 or labels.ndim != 1:
+            wanted = "they must be (n, channels, height, width) and (n,)"
             raise InputError(
-                f"{self.name} ({self.split}) has images of shape {self.images.shape} and labels of shape "
-                f"{self.labels.shape}; they must be (n, channels, height, width) and (n,)."
+                f"{named} has images of shape {images.shape} and labels of shape {labels.shape}; {wanted}."
             )
-        if self.images.size == 0:
-            raise InputError(f"{self.name} ({self.split}) holds no image; a data set needs at least one.")
-        if len(self.images) != len(self.labels):
-            raise InputError(
-                f"{self.name} ({self.split}) has {len(self.images):,} images but {len(self.labels):,} labels; "
-                "the counts must agree."
-            )
-        low, high = int(self.labels.min()), int(self.labels.max())
-        if low < 0 or high >= len(self.classes):
-            raise InputError(
-                f"{self.name} ({self.split}) has labels from {low} to {high} for {len(self.classes)} classes; "
-                f"labels run from 0 to {len(self.classes) - 1}."
-            )
+        if images.size == 0:
+            raise InputError(f"{named} holds no image; a data set needs at least one.")
+        if len(images) != len(labels):
+            raise InputError(f"{named} has {len(images):,} images but {len(labels):,} labels; the counts must agree.")
+        low, high, last = int(labels.min()), int(labels.max()), len(self.classes) - 1
+        if low < 0 or high > last:
+            wanted = f"labels run from 0 to {last}"
+            raise InputError(f"{named} has labels from {low} to {high} for {last + 1} classes; {wanted}.")
 
     def __len__(self) -> int:
         return len(self.images)
@@ -96,15 +92,13 @@ class DataSet:
             raise InputError(f"dtype {np.dtype(dtype)} cannot hold network inputs; use a floating-point dtype.")
         if like is not None and normalize != "standard":
             raise InputError(f"like= names the statistics for normalize='standard'; normalize is {normalize!r}.")
-        mean, scale = None, np.ones(1)
-        if normalize == "unit":
-            scale = np.full(1, float(self.peak))
-        elif normalize == "standard":
-            mean, scale = self.scaling("standard", like)
+        mean, scale = np.zeros(1), np.ones(1)
+        if normalize in ("unit", "standard"):
+            mean, scale = self.scaling(normalize, like)
         elif normalize == "norm":
             scale = self._norms()[:, None]
         values = self.images.astype(dtype)
-        if mean is not None:
+        if mean.any():
             values -= mean.astype(dtype)[:, None, None]
         values /= scale.astype(dtype)[..., None, None]
         return values.reshape(len(self), -1) if flatten else values
@@ -124,22 +118,16 @@ class DataSet:
         if normalize == "unit":
             return np.zeros(channels), np.full(channels, float(self.peak))
         if normalize != "standard":
-            raise InputError(
-                f"normalize={normalize!r} does not treat every image alike, channel by channel; use 'standard' or "
-                f"'unit'.{suggest(normalize, ('standard', 'unit'))}"
-            )
+            told = f"normalize={normalize!r} does not treat every image alike, channel by channel"
+            raise InputError(f"{told}; use 'standard' or 'unit'.{suggest(normalize, ('standard', 'unit'))}")
         like = self if like is None else like
         if like.images.shape[1] != channels:
-            raise InputError(
-                f"like={like.name} has {like.images.shape[1]} channels and {self.name} has {channels}; "
-                "the statistics of one cannot be used for the other."
-            )
+            told = f"like={like.name} has {like.images.shape[1]} channels and {self.name} has {channels}"
+            raise InputError(f"{told}; the statistics of one cannot be used for the other.")
         mean, std = _channel_statistics(like.images)
         if np.any(std == 0):
-            raise InputError(
-                f"channel {int(np.argmin(std))} of {like.name} ({like.split}) is constant, so it has no unit variance; "
-                "use normalize='unit'."
-            )
+            told = f"channel {int(np.argmin(std))} of {like.name} ({like.split}) is constant"
+            raise InputError(f"{told}, so it has no unit variance; use normalize='unit'.")
         return mean, std
 
     def _norms(self) -> NDArray[np.float64]:
@@ -147,22 +135,19 @@ class DataSet:
         # einsum would overflow in uint8; float64 is exact for sums of squares of bytes
         norms = np.array([np.linalg.norm(row.astype(np.float64)) for row in flat])
         if np.any(norms == 0):
-            raise InputError(
-                f"image {int(np.argmin(norms))} of {self.name} ({self.split}) is entirely black, so it cannot be "
-                "scaled to norm 1; use normalize='unit'."
-            )
+            told = f"image {int(np.argmin(norms))} of {self.name} ({self.split}) is entirely black"
+            raise InputError(f"{told}, so it cannot be scaled to norm 1; use normalize='unit'.")
         return norms
 
 
 def _channel_statistics(images: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Exact mean and standard deviation of every channel, from its histogram of the 256 byte values."""
-    levels = np.arange(256, dtype=np.float64)
-    mean, std = np.empty(images.shape[1]), np.empty(images.shape[1])
+    levels, found = np.arange(256, dtype=np.float64), []
     for channel in range(images.shape[1]):
-        counts = np.zeros(256, np.int64)
-        for start in range(0, len(images), _BLOCK):  # bincount makes 8 bytes of each: never of all images at once
-            counts += np.bincount(images[start : start + _BLOCK, channel].ravel(), minlength=256)
-        share = counts / images[:, channel].size
-        mean[channel] = share @ levels
-        std[channel] = np.sqrt(share @ (levels - mean[channel]) ** 2)
+        # bincount makes 8 bytes of each pixel: never of all images at once
+        parts = (images[start : start + _BLOCK, channel].ravel() for start in range(0, len(images), _BLOCK))
+        share = sum(np.bincount(part, minlength=256) for part in parts) / images[:, channel].size
+        mean = share @ levels
+        found.append((mean, np.sqrt(share @ (levels - mean) ** 2)))
+    mean, std = np.array(found).T
     return mean, std

@@ -1,19 +1,16 @@
 """Fetching a known data set: download, check, and only then put it where loading looks."""
 
-import hashlib
 import io
-import os
 import tarfile
-from collections.abc import Callable
 from pathlib import Path
 
 from epoch0.data import catalogue
-from epoch0.data.catalogue import EMBEDDED, KnownFile, KnownSet, cache_folder, find, known_set, present
+from epoch0.data.catalogue import EMBEDDED, KnownFile, KnownSet, Tell, cache_folder, find, known_set, md5, present
 from epoch0.data.loading import check
 from epoch0.data.loading import path as folder_of
 from epoch0.data.readers import content
 from epoch0.errors import InputError
-from epoch0.files import made, to_write, write_atomic
+from epoch0.files import StrPath, made, to_write, write_atomic
 
 SCHEME = "https://"
 """What every address begins with, that of a redirect too: nobody on the way can change or read along."""
@@ -21,11 +18,7 @@ SCHEME = "https://"
 _PIECE = 1 << 16
 
 
-def fetch(
-    name: str,
-    data_dir: str | os.PathLike[str] | None = None,
-    progress: Callable[[str], object] | None = None,
-) -> Path:
+def fetch(name: str, data_dir: StrPath | None = None, progress: Tell | None = None) -> Path:
     """Make a known set available: nothing to do if it is there, else downloaded, checked, and put into place.
 
     >>> fetch("mnist")                                          # doctest: +SKIP
@@ -58,7 +51,8 @@ def fetch(
         return next(iter(found.values())).parent
     with made(target):
         to_write(target / catalogue.RECORD)  # told before anything is downloaded
-        fetched = _archive(known, known.archive, progress) if known.archive else _files(known, progress)
+        tell = progress or (lambda line: None)
+        fetched = _archive(known, known.archive, tell) if known.archive else _files(known, tell)
         new = [path for path in (target / name for name in fetched) if not path.exists()]
         try:
             for name, raw in fetched.items():
@@ -79,11 +73,9 @@ def _sound(known: KnownSet, file: KnownFile, path: Path, root: Path) -> bool:
             raise
         return False
     if official is False:
-        raw, _ = content(path)
-        raise InputError(
-            f"{path} is in the way: it is a well-formed file of other content than the official {file.name} "
-            f"({_difference(raw, file)}). It can be loaded as it is; to get the official one, move it away."
-        )
+        told = f"{path} is in the way: it is a well-formed file of other content than the official {file.name}"
+        hint = "It can be loaded as it is; to get the official one, move it away."
+        raise InputError(f"{told} ({_difference(content(path)[0], file)}). {hint}")
     return True
 
 
@@ -121,12 +113,11 @@ def _from_mirrors(known: KnownSet, urls: list[str], *wanted: KnownFile) -> bytes
     for url in urls:
         try:
             raw = _download(url, max(file.bytes for file in wanted))
+            if not all(wrong := [_difference(raw, file) for file in wanted]):
+                return raw
+            failures.append(f"{url}: {wrong[0]}")
         except InputError as problem:
             failures.append(f"{url}: {problem}")
-            continue
-        if any(not _difference(raw, file) for file in wanted):
-            return raw
-        failures.append(f"{url}: {_difference(raw, wanted[0])}")
     raise InputError(
         f"{known.name} could not be fetched. {'; '.join(failures)}. Check the network and try again, or put the files "
         f"into DIR/{known.folders[0]} by hand and name DIR with --data-dir or {catalogue.ENVIRONMENT}. Nothing was "
@@ -136,30 +127,26 @@ def _from_mirrors(known: KnownSet, urls: list[str], *wanted: KnownFile) -> bytes
 
 def _difference(raw: bytes, file: KnownFile) -> str:
     """What tells content from the official one, "" if nothing does."""
-    md5 = hashlib.md5(raw, usedforsecurity=False).hexdigest()
-    if md5 == file.md5:
+    if (found := md5(raw)) == file.md5:
         return ""
     size = f"more than {file.bytes:,}" if len(raw) > file.bytes else f"{len(raw):,}"
-    wanted = f"expected {file.bytes:,} bytes{f' with MD5 {file.md5}' if file.md5 else ''}"
-    return f"{file.name} has wrong content: {size} bytes with MD5 {md5}, {wanted}"
+    return f"{file.name} has wrong content: {size} bytes with MD5 {found}, expected {file.stated}"
 
 
-def _files(known: KnownSet, progress: Callable[[str], object] | None) -> dict[str, bytes]:
+def _files(known: KnownSet, tell: Tell) -> dict[str, bytes]:
     """The files of a set that come one by one, each compressed or, from some servers, as it is."""
     fetched = {}
     for file in known.files():
         assert file.packed is not None
         name = file.packed.name
-        if progress is not None:
-            progress(f"{known.name}: downloading {name}")
+        tell(f"{known.name}: downloading {name}")
         fetched[name] = _from_mirrors(known, [mirror + name for mirror in known.mirrors], file.packed, file)
     return fetched
 
 
-def _archive(known: KnownSet, archive: KnownFile, progress: Callable[[str], object] | None) -> dict[str, bytes]:
+def _archive(known: KnownSet, archive: KnownFile, tell: Tell) -> dict[str, bytes]:
     """The files in an archive, after the record of their checksums."""
-    if progress is not None:
-        progress(f"{known.name}: downloading {archive.name} ({archive.bytes / 1e6:.0f} MB)")
+    tell(f"{known.name}: downloading {archive.name} ({archive.bytes / 1e6:.0f} MB)")
     packed, files = _from_mirrors(known, list(known.mirrors), archive), dict[str, bytes]()
     try:
         with tarfile.open(fileobj=io.BytesIO(packed)) as tar:
@@ -170,5 +157,5 @@ def _archive(known: KnownSet, archive: KnownFile, progress: Callable[[str], obje
                 files[file.name] = member.read()
     except (tarfile.TarError, KeyError, EOFError) as error:
         raise InputError(f"{archive.name} does not unpack into the files of {known.name}: {error}.") from error
-    record = (f"{hashlib.md5(raw, usedforsecurity=False).hexdigest()}  {name}\n" for name, raw in files.items())
+    record = (f"{md5(raw)}  {name}\n" for name, raw in files.items())
     return {catalogue.RECORD: "".join(record).encode(), **files}

@@ -1,27 +1,36 @@
-"""Sets that come as trees of image files: which files belong to a split, and which class each is of.
+"""Sets that come as trees of image files: which files belong to a split, which class each is of, and what is in them.
 
 Tiny ImageNet and ImageNet are read as they are published, any other tree as split/class/files. A class that is missing
-or empty and an annotation that fits nothing are told before the first image is opened.
+or empty and an annotation that fits nothing are told before the first image is opened. Pillow decodes many at a time:
+the same pixels and the same first error for any number of threads, which are enough, as pillow lets go of the
+interpreter meanwhile.
 """
 
 import os
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from epoch0.arguments import checked, methods_checked
-from epoch0.data.catalogue import SPLITS, KnownSet, absent, known_set, tree
+from epoch0.data.catalogue import KnownSet, Split, absent, known_set, tree
 from epoch0.errors import InputError
-from epoch0.files import explained
+from epoch0.files import StrPath, explained
 from epoch0.results import first_names
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
 
 FOLDER = "folder:"
 IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg")
 _IMAGENET_CLASSES = 1000
+BLOCK = 64  # files that a thread decodes at a time
+PAUSE = 2.0  # seconds between two lines of progress
 
 
 @methods_checked
@@ -59,16 +68,11 @@ class ImageFiles:
 
 
 @checked
-def image_files(
-    name: str, split: Annotated[str, SPLITS] = "train", data_dir: str | os.PathLike[str] | None = None
-) -> ImageFiles:
+def image_files(name: str, split: Split = "train", data_dir: StrPath | None = None) -> ImageFiles:
     """The image files of a set that comes as a tree of them.
 
-    Args:
-        name: ``"tiny-imagenet"``, ``"imagenet"`` or ``"folder:PATH"``. The validation part is the test split: the
-            official test parts come without labels.
-        split: ``"train"`` or ``"test"``.
-        data_dir: folder searched first; then the one in the environment variable EPOCH0_DATA, then the cache.
+    It is ``"tiny-imagenet"``, ``"imagenet"`` or ``"folder:PATH"``. The validation part is the test split: the official
+    test parts come without labels. Other arguments are as in :func:`load`.
 
     Raises:
         InputError: if the set is unknown, found nowhere or no tree of image files; if a class has no folder or no
@@ -101,15 +105,14 @@ def _tiny_imagenet(known: KnownSet, root: Path, split: str) -> ImageFiles:
     stated: dict[str, int] = {}
     for number, line in enumerate(_lines(annotations), 1):
         file, wnid = (*line.split("\t"), "", "")[:2]
+        at = f"line {number} of {annotations}"
         if wnid not in label:
-            raise InputError(
-                f"line {number} of {annotations} gives {file!r} the class {wnid!r}, which is none of the "
-                f"{len(classes)} in wnids.txt."
-            )
+            wrong = f"the class {wnid!r}, which is none of the {len(classes)} in wnids.txt"
+            raise InputError(f"{at} gives {file!r} {wrong}.")
         if file not in there:
-            raise InputError(f"line {number} of {annotations} names {file!r}, which is not in {root / 'val/images'}.")
+            raise InputError(f"{at} names {file!r}, which is not in {root / 'val/images'}.")
         if file in stated:
-            raise InputError(f"line {number} of {annotations} names {file!r} a second time.")
+            raise InputError(f"{at} names {file!r} a second time.")
         stated[file] = label[wnid]
     if missing := sorted(there - set(stated)):
         counts = f"names {len(stated):,} files and the folder has {len(there):,}"
@@ -123,20 +126,16 @@ def _tiny_imagenet(known: KnownSet, root: Path, split: str) -> ImageFiles:
 
 def _imagenet(known: KnownSet, root: Path, split: str) -> ImageFiles:
     folders = {part: _subfolders(root / part) for part in ("train", "val") if (root / part).is_dir()}
-    part = "train" if split == "train" else "val"
-    other = folders.get("val" if part == "train" else "train", [])
-    if not folders[part] and _images(root / part):
-        raise InputError(
-            f"{root / part} holds {len(_images(root / part)):,} image files and no class folder; sort them into one "
-            f"folder a class ({part}/n01440764/...), named as those of train are."
-        )
-    classes = sorted(set(folders[part]) | set(other))
-    _check_folders(root / part, classes, f"as {'val' if part == 'train' else 'train'} beside it has")
+    part, beside = ("train", "val") if split == "train" else ("val", "train")
+    here = root / part
+    if not folders[part] and (loose := _images(here)):
+        hint = f"sort them into one folder a class ({part}/n01440764/...), named as those of train are"
+        raise InputError(f"{here} holds {len(loose):,} image files and no class folder; {hint}.")
+    classes = sorted({*folders[part], *folders.get(beside, [])})
+    _check_folders(here, classes, f"as {beside} beside it has")
     if len(classes) != _IMAGENET_CLASSES:
-        raise InputError(
-            f"{root / part} has {len(classes):,} class folders and ImageNet {_IMAGENET_CLASSES:,}; for a part of it "
-            f"name the folder itself: 'folder:{root}' (with train/ and test/ or val/)."
-        )
+        hint = f"for a part of it name the folder itself: 'folder:{root}' (with train/ and test/ or val/)"
+        raise InputError(f"{here} has {len(classes):,} class folders and ImageNet {_IMAGENET_CLASSES:,}; {hint}.")
     return _files(known.name, split, root, [f"{part}/{one}" for one in classes], classes)
 
 
@@ -149,9 +148,7 @@ def _plain_tree(name: str, root: Path, split: str) -> ImageFiles:
     if parts and part not in parts:
         raise InputError(f"{name} has no folder {split!r}; it has {parts[0]!r}.")
     if not parts and split == "test":
-        raise InputError(
-            f"{name} has no split folders, so it has no test part; ask for split='train' to get all of it."
-        )
+        raise InputError(f"{name} has no split folders, so it has no test part; split='train' gives all of it.")
     # classes are those of both splits, so that a label means the same in each
     classes = sorted({one for folder in parts or [""] for one in _subfolders(root / folder)})
     prefix = f"{part}/" if parts else ""
@@ -164,24 +161,19 @@ def _plain_tree(name: str, root: Path, split: str) -> ImageFiles:
         names += [member.relative_to(root).as_posix() for member in members]
         labels += [label] * len(members)
     if not names:
-        raise InputError(
-            f"{name} ({split}) holds no image; {root} must hold split/class/ or class/ with "
-            f"{', '.join(IMAGE_SUFFIXES)} files."
-        )
+        wanted = f"split/class/ or class/ with {', '.join(IMAGE_SUFFIXES)} files"
+        raise InputError(f"{name} ({split}) holds no image; {root} must hold {wanted}.")
     return ImageFiles(name, split if parts else "all", root, tuple(names), np.array(labels, np.int64), tuple(classes))
 
 
 def _files(name: str, split: str, root: Path, folders: Sequence[str], classes: Sequence[str]) -> ImageFiles:
     """The images right inside the folder of each class; none may be empty."""
-    names: list[str] = []
-    counts = []
+    names, counts = list[str](), list[int]()
     for folder, one in zip(folders, classes, strict=True):
         members = sorted(_images(root / folder))
         if not members:
-            raise InputError(
-                f"{root / folder} holds no image ({', '.join(IMAGE_SUFFIXES)}), so class {one} of {name} ({split}) is "
-                "empty; unpack the set again."
-            )
+            told = f"{root / folder} holds no image ({', '.join(IMAGE_SUFFIXES)})"
+            raise InputError(f"{told}, so class {one} of {name} ({split}) is empty; unpack the set again.")
         names += [f"{folder}/{member}" for member in members]
         counts.append(len(members))
     return ImageFiles(name, split, root, tuple(names), np.repeat(np.arange(len(counts)), counts), tuple(classes))
@@ -216,3 +208,64 @@ def _lines(path: Path) -> list[str]:
         return [line for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}.") from error
+
+
+def default_workers() -> int:
+    """Threads to decode with: the cores that this process may use, shared with the other ranks of this machine."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, cores // max(1, int(os.environ.get("LOCAL_WORLD_SIZE", "1"))))
+
+
+def decoded(path: Path) -> "Image":
+    """An image file as a pillow image, wholly read: mode L if it is grayscale, else RGB without an alpha channel."""
+    try:
+        from PIL import Image
+    except ImportError as error:
+        raise InputError("reading image files needs pillow: pip install 'epoch0[images]'.") from error
+    try:
+        with Image.open(path) as image:
+            return image.convert("L" if image.mode in ("1", "L") else "RGB")
+    # a damaged file makes pillow raise any of these
+    except (OSError, SyntaxError, ValueError, EOFError, IndexError, Image.DecompressionBombError) as error:
+        raise InputError(f"{path} is not a readable image: {error}.") from error
+
+
+def read_images(
+    paths: Sequence[Path], progress: Callable[[int], object] | None = None, workers: int | None = None
+) -> NDArray[np.uint8]:
+    """Image files of one size as an array, shape (n, channels, height, width), uint8.
+
+    >>> read_images([Path("a.png"), Path("b.png")]).shape           # doctest: +SKIP
+    (2, 3, 64, 64)
+
+    One channel if every file is grayscale, else three (red, green, blue; an alpha channel is dropped). Needs pillow.
+    The progress is called with the number of files decoded so far, every two seconds. Workers are threads, by default
+    one for each core. A file that is damaged or of another size is named: the first in order.
+    """
+    first = decoded(paths[0])
+    # the array that is given back from the start, so that a hundred thousand images are never held twice
+    images = np.empty((len(paths), 3, first.height, first.width), np.uint8)
+
+    def fill(start: int) -> bool:
+        gray = True
+        for index in range(start, min(start + BLOCK, len(paths))):
+            image = decoded(paths[index])
+            if image.size != first.size:
+                sizes = f"{image.width} x {image.height} pixels and {paths[0]} is {first.width} x {first.height}"
+                raise InputError(f"{paths[index]} is {sizes}; all images of a folder must have one size.")
+            pixels = np.asarray(image, np.uint8)
+            images[index] = pixels if pixels.ndim == 2 else pixels.transpose(2, 0, 1)
+            gray = gray and pixels.ndim == 2
+        return gray
+
+    all_gray, told = True, time.monotonic()
+    pool = ThreadPoolExecutor(workers or default_workers())
+    try:
+        for block, gray in enumerate(pool.map(fill, range(0, len(paths), BLOCK))):
+            all_gray = all_gray and gray
+            if progress is not None and time.monotonic() > told + PAUSE:
+                told = time.monotonic()
+                progress(min((block + 1) * BLOCK, len(paths)))
+    finally:
+        pool.shutdown(cancel_futures=True)
+    return images[:, :1].copy() if all_gray else images

@@ -1,34 +1,24 @@
 """Loading a data set by name: known sets from the first folder that has them, image folders by path."""
 
-import functools
-import hashlib
-import os
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import Any
 
 import numpy as np
 
 from epoch0.arguments import checked
-from epoch0.data.catalogue import SETS, SPLITS, KnownFile, KnownSet, absent, find, known_set, official, place
+from epoch0.data.catalogue import SETS, KnownFile, KnownSet, Split, Tell, absent, find, known_set, md5, official, place
 from epoch0.data.dataset import DataSet
-from epoch0.data.decoding import read_images
-from epoch0.data.image_files import FOLDER, ImageFiles, image_files
+from epoch0.data.image_files import FOLDER, image_files, read_images
 from epoch0.data.readers import content, parse_cifar, parse_idx
 from epoch0.errors import InputError
+from epoch0.files import StrPath
 
 _LABEL_BYTES = {"cifar10": 1, "cifar100": 2}
-_Parsed = TypeVar("_Parsed")
 
 
 @checked
-def load(
-    name: str,
-    split: Annotated[str, SPLITS] = "train",
-    data_dir: str | os.PathLike[str] | None = None,
-    progress: Callable[[str], object] | None = None,
-) -> DataSet:
+def load(name: str, split: Split = "train", data_dir: StrPath | None = None, progress: Tell | None = None) -> DataSet:
     """A data set by name.
 
     >>> str(load("digits"))
@@ -49,28 +39,29 @@ def load(
             (names the file, with sizes and checksums); if it does not fit into memory, as ImageNet does not.
     """
     if name == "imagenet":
-        raise InputError(
-            "imagenet is too large to be read into memory; train and evaluate on it as it streams from the disk: "
-            f"epoch0.train.Folder.of('imagenet', {split!r})."
-        )
-    if name.startswith(FOLDER):
-        return _read_tree(image_files(name, split), progress)
+        stream = f"as it streams from the disk: epoch0.train.Folder.of('imagenet', {split!r})"
+        raise InputError(f"imagenet is too large to be read into memory; train and evaluate on it {stream}.")
+    if name.startswith(FOLDER) or known_set(name).tree:
+        files = image_files(name, split, data_dir)
+
+        def tell(done: int) -> None:
+            if progress is not None:
+                progress(f"{files.name} ({files.split}): {done:,} of {len(files):,} images decoded")
+
+        return DataSet(files.name, files.split, read_images(files.paths(), tell), files.labels, files.classes)
     known = known_set(name)
-    if known.tree:
-        return _read_tree(image_files(name, split, data_dir), progress)
-    files = find(known, split, data_dir)
-    if files is None:
+    found = find(known, split, data_dir)
+    if found is None:
         raise absent(known, split, data_dir)
-    read = _read_cifar if known.format in _LABEL_BYTES else _read_idx
-    images, labels, verified = read(known, files)
+    images, labels, verified = _read(known, found)
     try:
         return DataSet(name, split, images, labels, known.classes, known.peak, verified)
     except InputError as error:
-        raise InputError(f"{error} (Read from {next(iter(files.values())).parent}.)") from error
+        raise InputError(f"{error} (Read from {next(iter(found.values())).parent}.)") from error
 
 
 @checked
-def path(name: str, data_dir: str | os.PathLike[str] | None = None) -> Path:
+def path(name: str, data_dir: StrPath | None = None) -> Path:
     """The folder a known set would be loaded from.
 
     Raises:
@@ -95,7 +86,7 @@ class Availability:
 
 
 @checked
-def available(data_dir: str | os.PathLike[str] | None = None) -> list[Availability]:
+def available(data_dir: StrPath | None = None) -> list[Availability]:
     """Every known set, and where it is (both splits complete) or how much there is to download."""
     rows = []
     for known in SETS.values():
@@ -107,72 +98,46 @@ def available(data_dir: str | os.PathLike[str] | None = None) -> list[Availabili
 
 def check(known: KnownSet, file: KnownFile, path: Path) -> bool | None:
     """Read one file of a known set in full: True if it is the official one, False if not, None if that is unknown."""
-    idx = _parse_images if "idx3" in file.name else _parse_labels
-    return _parsed(known, file, path, _cifar_parser(known) if known.format in _LABEL_BYTES else idx)[1]
+    return _parsed(known, file, path)[1]
 
 
-def _cifar_parser(known: KnownSet) -> Callable[[bytes, str], tuple[np.ndarray, np.ndarray]]:
-    return functools.partial(parse_cifar, label_bytes=_LABEL_BYTES[known.format], classes=len(known.classes))
-
-
-def _parsed(
-    known: KnownSet, file: KnownFile, path: Path, parse: Callable[[bytes, str], _Parsed]
-) -> tuple[_Parsed, bool | None]:
-    """The parsed file and whether it is official; an error about it also gives sizes and checksums."""
+def _parsed(known: KnownSet, file: KnownFile, path: Path) -> tuple[Any, bool | None]:
+    """Images, labels or both, and whether they are official; an error about the file also gives sizes and checksums."""
     raw, trouble = content(path)
     try:
         if trouble:
-            raise InputError(f"{path} {trouble}: {len(raw):,} bytes could be decompressed.")
-        return parse(raw, str(path)), official(file, path, raw)
+            raise InputError(trouble)
+        return _parse(known, file, raw, str(path)), official(file, path, raw)
     except InputError as error:
-        md5 = hashlib.md5(raw, usedforsecurity=False).hexdigest()
         raise InputError(
-            f"{error} Found {len(raw):,} bytes with MD5 {md5}; the official {file.name} has {file.bytes:,} bytes"
-            f"{f' with MD5 {file.md5}' if file.md5 else ''}, decompressed. Remove the file and run "
-            f"`epoch0 data fetch {known.name}`."
+            f"{error} Found {len(raw):,} bytes with MD5 {md5(raw)}; the official {file.name} has {file.stated}, "
+            f"decompressed. Remove the file and run `epoch0 data fetch {known.name}`."
         ) from error
 
 
-def _parse_images(raw: bytes, source: str) -> np.ndarray:
-    array = parse_idx(raw, source)
-    if array.ndim != 3 or array.dtype != np.uint8:
-        raise InputError(f"{source} holds {array.dtype} of shape {array.shape}; images are uint8 (n, height, width).")
-    return array[:, None]
-
-
-def _parse_labels(raw: bytes, source: str) -> np.ndarray:
-    array = parse_idx(raw, source)
+def _parse(known: KnownSet, file: KnownFile, raw: bytes, source: str) -> Any:
+    if known.format in _LABEL_BYTES:
+        return parse_cifar(raw, source, _LABEL_BYTES[known.format], len(known.classes))
+    array, held = parse_idx(raw, source), f"{source} holds"
+    if "idx3" in file.name:
+        if array.ndim != 3 or array.dtype != np.uint8:
+            raise InputError(f"{held} {array.dtype} of shape {array.shape}; images are uint8 (n, height, width).")
+        return array[:, None]
     if array.ndim != 1 or array.dtype.kind not in "ui":
-        raise InputError(f"{source} holds {array.dtype} of shape {array.shape}; labels are integers of shape (n,).")
+        raise InputError(f"{held} {array.dtype} of shape {array.shape}; labels are integers of shape (n,).")
     return array.astype(np.int64)
 
 
-def _read_idx(known: KnownSet, files: dict[KnownFile, Path]) -> tuple[np.ndarray, np.ndarray, bool]:
-    (images_file, images_path), (labels_file, labels_path) = files.items()
-    images, images_official = _parsed(known, images_file, images_path, _parse_images)
-    labels, labels_official = _parsed(known, labels_file, labels_path, _parse_labels)
-    return images, labels, bool(images_official and labels_official)
-
-
-def _read_cifar(known: KnownSet, files: dict[KnownFile, Path]) -> tuple[np.ndarray, np.ndarray, bool]:
-    batches, verified = [], True
-    for file, where in files.items():
-        batch, is_official = _parsed(known, file, where, _cifar_parser(known))
-        batches.append(batch)
-        verified = verified and is_official is True
-        # a batch cut off between two records is still a well-formed batch; its siblings tell
-        if len(batch[1]) != len(batches[0][1]):
-            raise InputError(
-                f"{where} holds {len(batch[1]):,} images and {next(iter(files.values())).name} beside it "
-                f"{len(batches[0][1]):,}; the batches of a set are of one size, so one of them is incomplete."
-            )
-    images, labels = zip(*batches, strict=True)
-    return np.concatenate(images), np.concatenate(labels), verified
-
-
-def _read_tree(files: ImageFiles, progress: Callable[[str], object] | None) -> DataSet:
-    def tell(done: int) -> None:
-        if progress is not None:
-            progress(f"{files.name} ({files.split}): {done:,} of {len(files):,} images decoded")
-
-    return DataSet(files.name, files.split, read_images(files.paths(), tell), files.labels, files.classes)
+def _read(known: KnownSet, files: dict[KnownFile, Path]) -> tuple[np.ndarray, np.ndarray, bool]:
+    """Images and labels of a split, and whether all of them are official."""
+    parts, verified = zip(*(_parsed(known, file, where) for file, where in files.items()), strict=True)
+    if known.format == "idx":
+        return *parts, all(verified)
+    # a batch cut off between two records is still a well-formed batch; its siblings tell
+    first, count = next(iter(files.values())).name, len(parts[0][0])
+    for where, (images, _) in zip(files.values(), parts, strict=True):
+        if len(images) != count:
+            told = f"{where} holds {len(images):,} images and {first} beside it {count:,}"
+            raise InputError(f"{told}; the batches of a set are of one size, so one of them is incomplete.")
+    images, labels = map(np.concatenate, zip(*parts, strict=True))
+    return images, labels, all(verified)

@@ -7,7 +7,6 @@ format tells, how many bytes it has and how many it should have.
 import gzip
 import io
 import math
-import os
 import sys
 import zlib
 from collections.abc import Sequence
@@ -17,7 +16,7 @@ import numpy as np
 
 from epoch0.arguments import checked
 from epoch0.errors import InputError, check_finite
-from epoch0.files import explained, to_read, write_atomic
+from epoch0.files import StrPath, explained, to_read, write_atomic
 
 # Source: Y. LeCun, "The MNIST database", section "The IDX file format"; all numbers are big-endian.
 IDX_TYPES = {0x08: ">u1", 0x09: ">i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
@@ -26,7 +25,7 @@ _PIECE = 1 << 24
 
 
 def content(path: Path) -> tuple[bytes, str]:
-    """The bytes of a file, decompressed if it is gzip, and what is wrong with the compression ("" if nothing).
+    """The bytes of a file, decompressed if it is gzip, and the error if the compression is damaged ("" if not).
 
     Gzip is told by its first two bytes, not by the file's name. No more is decompressed than an IDX header asks for,
     and of anything else a gigabyte.
@@ -35,25 +34,24 @@ def content(path: Path) -> tuple[bytes, str]:
         raw = to_read(path).read_bytes()
     if raw[:2] != b"\x1f\x8b":
         return raw, ""
-    found = bytearray()
+    found, trouble = bytearray(), ""
     try:
         with gzip.open(io.BytesIO(raw)) as packed:
-            while piece := packed.read(_PIECE):
+            while not trouble and (piece := packed.read(_PIECE)):
                 found += piece
-                if len(found) > _stated(found):
-                    return bytes(found), "is longer than its beginning says"
+                is_idx = len(found) > 3 and found[2] in IDX_TYPES and len(found) >= 4 + 4 * found[3]
+                if len(found) > (_asked(found)[1] if is_idx else 1 << 30):
+                    trouble = "is longer than its beginning says"
     except (OSError, EOFError, zlib.error) as problem:
-        return bytes(found), f"is a damaged gzip file ({problem})"
-    return bytes(found), ""
+        trouble = f"is a damaged gzip file ({problem})"
+    return bytes(found), trouble and f"{path} {trouble}: {len(found):,} bytes could be decompressed."
 
 
-def _stated(raw: bytearray) -> int:
-    """How many bytes the header of an IDX file asks for; of anything else we are ready to hold a gigabyte."""
-    start = 4 + 4 * raw[3] if len(raw) > 3 and raw[2] in IDX_TYPES else sys.maxsize
-    if len(raw) < start:
-        return 1 << 30
-    count: int = math.prod(np.frombuffer(raw[4:start], ">u4").tolist())
-    return start + count * np.dtype(IDX_TYPES[raw[2]]).itemsize
+def _asked(raw: bytes | bytearray) -> tuple[tuple[int, ...], int]:
+    """The shape in the header of an IDX file, and the number of bytes that the whole file must have."""
+    start = 4 + 4 * raw[3]
+    shape = tuple(np.frombuffer(bytes(raw[4:start]), ">u4").tolist())
+    return shape, start + math.prod(shape) * np.dtype(IDX_TYPES[raw[2]]).itemsize
 
 
 def parse_idx(raw: bytes, source: str) -> np.ndarray:
@@ -72,19 +70,14 @@ def parse_idx(raw: bytes, source: str) -> np.ndarray:
             f"({', '.join(f'{code:02x}' for code in IDX_TYPES)}) and the number of dimensions."
         )
     dtype, dimensions = np.dtype(IDX_TYPES[raw[2]]), raw[3]
-    start = 4 + 4 * dimensions
-    if len(raw) < start:
-        raise InputError(
-            f"{source} is truncated: it has {len(raw):,} bytes, and its header of {dimensions} sizes needs {start}."
-        )
-    shape = tuple(int(size) for size in np.frombuffer(raw, ">u4", dimensions, offset=4))
-    expected = start + math.prod(shape) * dtype.itemsize
+    if len(raw) < (start := 4 + 4 * dimensions):
+        needed = f"its header of {dimensions} sizes needs {start}"
+        raise InputError(f"{source} is truncated: it has {len(raw):,} bytes, and {needed}.")
+    shape, expected = _asked(raw)
     if len(raw) != expected:
         state = "is truncated" if len(raw) < expected else "is too long"
-        raise InputError(
-            f"{source} {state}: it has {len(raw):,} bytes, and its header (shape {shape}, {dtype.name}) asks for "
-            f"{expected:,}."
-        )
+        asked = f"its header (shape {shape}, {dtype.name}) asks for {expected:,}"
+        raise InputError(f"{source} {state}: it has {len(raw):,} bytes, and {asked}.")
     # an empty array may still name sizes beyond what numpy can address
     if dimensions > 32 or math.prod(max(size, 1) for size in shape) * dtype.itemsize > sys.maxsize:
         raise InputError(f"{source} has shape {shape}, which is more than an array can have.")
@@ -96,16 +89,14 @@ def encode_idx(array: np.ndarray) -> bytes:
     codes = {np.dtype(name): code for code, name in IDX_TYPES.items()}
     big_endian = array.dtype.newbyteorder(">")
     if big_endian not in codes or array.ndim == 0:
-        raise InputError(
-            f"an array of {array.dtype.name} and shape {array.shape} has no IDX form; IDX holds "
-            f"{', '.join(dtype.name for dtype in codes)} with at least one dimension."
-        )
+        held = f"{', '.join(dtype.name for dtype in codes)} with at least one dimension"
+        raise InputError(f"an array of {array.dtype.name} and shape {array.shape} has no IDX form; IDX holds {held}.")
     header = bytes([0, 0, codes[big_endian], array.ndim]) + np.array(array.shape, ">u4").tobytes()
     return header + array.astype(big_endian).tobytes()
 
 
 @checked
-def read_idx(path: str | os.PathLike[str]) -> np.ndarray:
+def read_idx(path: StrPath) -> np.ndarray:
     """The array in an IDX file, gzipped or not.
 
     >>> write_idx("images.gz", np.zeros((5, 28, 28), np.uint8))
@@ -116,12 +107,12 @@ def read_idx(path: str | os.PathLike[str]) -> np.ndarray:
     """
     raw, trouble = content(Path(path))
     if trouble:
-        raise InputError(f"{path} {trouble}: {len(raw):,} bytes could be decompressed.")
+        raise InputError(trouble)
     return parse_idx(raw, str(path))
 
 
 @checked
-def write_idx(path: str | os.PathLike[str], array: np.ndarray) -> None:
+def write_idx(path: StrPath, array: np.ndarray) -> None:
     """Write an array as an IDX file, gzipped if the name ends in ``.gz``; the file appears whole or not at all.
 
     The same array gives the same bytes (no time stamp in the gzip header).
@@ -153,15 +144,13 @@ def parse_cifar(raw: bytes, source: str, label_bytes: int, classes: int) -> tupl
     labels = records[:, label_bytes - 1].astype(np.int64)
     if labels.max() >= classes:
         first = int(np.argmax(labels >= classes))
-        raise InputError(
-            f"{source} is no CIFAR batch: record {first} has label {labels[first]}, and labels run from 0 to "
-            f"{classes - 1}."
-        )
+        wrong = f"record {first} has label {labels[first]}, and labels run from 0 to {classes - 1}"
+        raise InputError(f"{source} is no CIFAR batch: {wrong}.")
     return records[:, label_bytes:].reshape(-1, 3, 32, 32).copy(), labels
 
 
 @checked
-def load_npz(path: str | os.PathLike[str]) -> tuple[np.ndarray, np.ndarray | None]:
+def load_npz(path: StrPath) -> tuple[np.ndarray, np.ndarray | None]:
     """Inputs ``x`` and, where there are any, targets ``y`` from an ``.npz`` file; nothing is unpickled.
 
     >>> np.savez("batch.npz", x=np.zeros((32, 784), np.float32), y=np.zeros(32, np.int64))
@@ -177,7 +166,7 @@ def load_npz(path: str | os.PathLike[str]) -> tuple[np.ndarray, np.ndarray | Non
 
 
 @checked
-def read_npz(path: str | os.PathLike[str], names: Sequence[str] = ()) -> dict[str, np.ndarray]:
+def read_npz(path: StrPath, names: Sequence[str] = ()) -> dict[str, np.ndarray]:
     """Arrays of finite real numbers by name, one example or more each; of the names the first must be there."""
     try:
         with open(to_read(path), "rb") as file:

@@ -58,17 +58,15 @@ def settings_of(measured: Numbers, errors: Numbers, samples: Numbers | None, nam
     if values.size == 0:
         raise InputError("measured is empty; a claim is about one setting or more.")
     try:
-        spread = np.array(np.broadcast_to(np.asarray(errors, dtype=np.float64), values.shape))
-        counts = math.inf if samples is None else samples
-        number = np.array(np.broadcast_to(np.asarray(counts, dtype=np.float64), values.shape))
+        pair = (errors, math.inf if samples is None else samples)
+        spread, number = (np.array(np.broadcast_to(np.asarray(a, np.float64), values.shape)) for a in pair)
     except ValueError as error:
         raise InputError(f"errors or samples do not fit measured, which has shape {values.shape}: {error}.") from error
     if (spread < 0).any() or np.isinf(spread).any():
         raise InputError(f"errors are {spread.tolist()}; a standard error is finite and not negative.")
     if ((number < 2) & (spread > 0)).any() or (number < 1).any():
-        raise InputError(
-            f"samples are {number.tolist()}; a standard error needs 2 samples or more (None: the errors are exact)."
-        )
+        wanted = "a standard error needs 2 samples or more (None: the errors are exact)"
+        raise InputError(f"samples are {number.tolist()}; {wanted}.")
     labels = tuple(names) if names is not None else tuple(f"setting {i + 1}" for i in range(len(values)))
     if len(labels) != len(values):
         raise InputError(f"{len(labels)} names for {len(values)} settings; give one each.")

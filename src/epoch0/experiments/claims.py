@@ -34,6 +34,8 @@ Verdict = Literal["holds", "holds on the whole", "fails", "undecided"]
 VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
 Decides = Callable[[float], bool]
 Names = Sequence[str] | None
+Samples = Numbers | None
+Figures = dict[str, float]
 
 
 @dataclass(frozen=True)
@@ -77,12 +79,7 @@ def check(text: str, holds: bool, evidence: str, numbers: Mapping[str, float] | 
 
 @checked
 def at_most(
-    text: str,
-    measured: Numbers,
-    errors: Numbers,
-    bounds: Numbers,
-    samples: Numbers | None = None,
-    settings: Names = None,
+    text: str, measured: Numbers, errors: Numbers, bounds: Numbers, samples: Samples = None, settings: Names = None
 ) -> Claim:
     """Every mean is at most its bound.
 
@@ -100,12 +97,7 @@ def at_most(
 
 @checked
 def at_least(
-    text: str,
-    measured: Numbers,
-    errors: Numbers,
-    bounds: Numbers,
-    samples: Numbers | None = None,
-    settings: Names = None,
+    text: str, measured: Numbers, errors: Numbers, bounds: Numbers, samples: Samples = None, settings: Names = None
 ) -> Claim:
     """Every mean is at least its bound; arguments as in :func:`at_most`."""
     return _within(text, stats.settings_of(measured, errors, samples, settings), bounds, None)
@@ -118,7 +110,7 @@ def between(
     errors: Numbers,
     lower: Numbers,
     upper: Numbers,
-    samples: Numbers | None = None,
+    samples: Samples = None,
     settings: Names = None,
 ) -> Claim:
     """Every mean is between its two bounds; other arguments as in :func:`at_most`."""
@@ -126,9 +118,7 @@ def between(
 
 
 @checked
-def increasing(
-    text: str, measured: Numbers, errors: Numbers, samples: Numbers | None = None, settings: Names = None
-) -> Claim:
+def increasing(text: str, measured: Numbers, errors: Numbers, samples: Samples = None, settings: Names = None) -> Claim:
     """The means grow from each setting to the later ones.
 
     >>> increasing("grows with depth", [1.0, 1.5, 2.1], 0.1, samples=50).verdict
@@ -161,7 +151,7 @@ def equal_within_error(
     text: str,
     measured: Numbers,
     errors: Numbers,
-    samples: Numbers | None = None,
+    samples: Samples = None,
     *,
     resolution: Positive = 0.05,
     settings: Names = None,
@@ -220,7 +210,7 @@ def better_fit(
     errors: Numbers,
     better: Numbers,
     worse: Numbers,
-    samples: Numbers | None = None,
+    samples: Samples = None,
     *,
     names: tuple[str, str] = ("the first", "the second"),
 ) -> Claim:
@@ -270,7 +260,7 @@ def linear(
     x: Numbers,
     measured: Numbers,
     errors: Numbers,
-    samples: Numbers | None = None,
+    samples: Samples = None,
     *,
     least_r2: Inside = 0.99,
     rising: bool = False,
@@ -358,13 +348,7 @@ def _within(text: str, given: Settings, lower: Numbers | None, upper: Numbers | 
 
 
 def _claim(
-    text: str,
-    favour: Array,
-    every: Array,
-    samples: Array,
-    evidence: str,
-    numbers: dict[str, float],
-    pool: Array | None = None,
+    text: str, favour: Array, every: Array, samples: Array, evidence: str, numbers: Figures, pool: Array | None = None
 ) -> Claim:
     """The rule of this module on normal scores: of each setting for the claim, and of all that may contradict it."""
     pool = favour if pool is None else pool
@@ -383,9 +367,7 @@ def _claim(
     return _told(text, verdict, evidence, numbers, samples, stats.scores_decide(pool, every))
 
 
-def _told(
-    text: str, verdict: Verdict, evidence: str, numbers: dict[str, float], samples: Array, decided: Decides
-) -> Claim:
+def _told(text: str, verdict: Verdict, evidence: str, numbers: Figures, samples: Array, decided: Decides) -> Claim:
     """A claim that says, if it is undecided, how many samples would decide."""
     if verdict != "undecided":
         return Claim(text, verdict, evidence, numbers)

@@ -67,7 +67,13 @@ def decode(encoded: Encoded) -> dict[str, Any]:
         from safetensors.numpy import load
 
         large = load(encoded.arrays)
-    result: dict[str, Any] = _rebuilt(json.loads(encoded.text), large)
+
+    def read(value: dict[str, Any]) -> Any:
+        if _ARRAY in value:
+            return np.array(value[_ARRAY], dtype=value["dtype"]).reshape(value["shape"])
+        return large[value[_FILE]] if _FILE in value else value
+
+    result: dict[str, Any] = json.loads(encoded.text, object_hook=read)
     return result
 
 
@@ -110,20 +116,5 @@ def _plain(value: Any, place: str, large: dict[str, NDArray[Any]]) -> Any:
         return {name: _plain(item, f"{place}[{name!r}]", large) for name, item in value.items()}
     if isinstance(value, list | tuple):
         return [_plain(item, f"{place}[{index}]", large) for index, item in enumerate(value)]
-    raise InputError(
-        f"{place} is a {type(value).__name__}, which cannot be kept; return numbers, strings, lists, mappings and "
-        "numpy arrays (for a tensor its .numpy())."
-    )
-
-
-def _rebuilt(value: Any, large: dict[str, NDArray[Any]]) -> Any:
-    """The inverse of `_plain`."""
-    if isinstance(value, list):
-        return [_rebuilt(item, large) for item in value]
-    if not isinstance(value, dict):
-        return value
-    if _ARRAY in value:
-        return np.array(value[_ARRAY], dtype=value["dtype"]).reshape(value["shape"])
-    if _FILE in value:
-        return large[value[_FILE]]
-    return {name: _rebuilt(item, large) for name, item in value.items()}
+    kinds = "numbers, strings, lists, mappings and numpy arrays (for a tensor its .numpy())"
+    raise InputError(f"{place} is a {type(value).__name__}, which cannot be kept; return {kinds}.")

@@ -17,14 +17,15 @@ import time
 import traceback
 import uuid
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from epoch0.errors import InputError, is_count
+from epoch0.arguments import Count, checked
+from epoch0.errors import InputError
 from epoch0.experiments.encoding import Encoded, encode
 from epoch0.experiments.experiment import read_canonical, resolve
 from epoch0.heap import heap_environment
@@ -57,8 +58,7 @@ class Failure:
 class Outcome:
     """One trial that ran: its encoded result or its failure, and how many seconds it took."""
 
-    result: Encoded | None
-    failure: Failure | None
+    result: Encoded | Failure
     seconds: float
 
 
@@ -70,6 +70,10 @@ class Died:
     status: int | None = None  #: exit status of the process, -9 for signal 9; None behind a scheduler
 
 
+Outcomes = list[Outcome] | Died
+
+
+@checked
 class Engine:
     """Worker processes, started when first needed, good for several runs.
 
@@ -91,23 +95,17 @@ class Engine:
         InputError: if workers is not an integer >= 1, or both are given; when first used, if no scheduler answers.
     """
 
-    def __init__(self, *, workers: int | None = None, scheduler: str | None = None, accelerators: int = 0) -> None:
-        if workers is not None and not is_count(workers):
-            raise InputError(f"workers is {workers!r}; give the number of worker processes, 1 or more.")
+    def __init__(self, *, workers: Count | None = None, scheduler: str | None = None, accelerators: int = 0) -> None:
         if workers is not None and scheduler is not None:
             raise InputError(f"workers={workers} and scheduler={scheduler!r}: a scheduler has workers; give one.")
-        self.workers = workers
-        self.scheduler = scheduler
-        self.accelerators = accelerators
+        self.workers, self.scheduler, self.accelerators = workers, scheduler, accelerators
         self._pool: _Processes | _Scheduler | None = None
 
     def start(self) -> "_Processes | _Scheduler":
         """Start the processes or reach the scheduler; does nothing when that is done already."""
-        if self._pool is None:
-            if self.scheduler is None:
-                self._pool = _Processes(self.workers, self.accelerators)
-            else:
-                self._pool = _Scheduler(self.scheduler)
+        if self._pool is None and self.scheduler is not None:
+            self._pool = _Scheduler(self.scheduler)
+        self._pool = self._pool or _Processes(self.workers, self.accelerators)
         return self._pool
 
     def close(self, now: bool = False) -> None:
@@ -123,20 +121,12 @@ class Engine:
         self.close(now=kind is not None)
 
 
-class _Group:
-    """Trials given to the worker processes here, and what became of them."""
-
-    def __init__(self, named: Named, seconds: float) -> None:
-        self.asked = (named, seconds)
-        self.answer: list[Outcome] | Died = []
-
-
 class _Processes:
     """Worker processes of this machine: a thread for each starts it, talks to it, and starts another when it died."""
 
     def __init__(self, workers: int | None, accelerators: int) -> None:
-        self.finished: queue.SimpleQueue[_Group] = queue.SimpleQueue()
-        self._waiting: queue.SimpleQueue[_Group | None] = queue.SimpleQueue()
+        self.finished: queue.SimpleQueue[Future[Outcomes]] = queue.SimpleQueue()
+        self._waiting: queue.SimpleQueue[tuple[Named, float, Future[Outcomes]] | None] = queue.SimpleQueue()
         self._lock = threading.Lock()  # of the two that follow
         self._running: set[subprocess.Popen[bytes]] = set()
         self._closed = False
@@ -155,15 +145,16 @@ class _Processes:
             raise self._trouble
         return len(self._threads)
 
-    def submit(self, named: Named, seconds: float) -> _Group:
+    def submit(self, named: Named, seconds: float) -> Future[Outcomes]:
         """Start trials on a free worker; see :func:`run_group`. The handle is in ``finished`` when they have ended."""
-        group = _Group(named, seconds)
-        self._waiting.put(group)
-        return group
+        future: Future[Outcomes] = Future()
+        future.add_done_callback(self.finished.put)
+        self._waiting.put((named, seconds, future))
+        return future
 
-    def outcomes(self, group: _Group) -> list[Outcome] | Died:
+    def outcomes(self, handle: Future[Outcomes]) -> Outcomes:
         """What became of trials that ended: one outcome for each that was reached, in order."""
-        return group.answer
+        return handle.result()
 
     def close(self, now: bool) -> None:
         with self._lock:
@@ -181,16 +172,16 @@ class _Processes:
             while True:
                 if process is None:
                     process, stream = self._started(environment)
-                group = self._waiting.get()
-                if group is None:
+                if (group := self._waiting.get()) is None:
                     break
+                *asked, future = group
                 try:
-                    _send(stream, group.asked)
-                    group.answer = pickle.load(stream)
+                    _send(stream, asked)
+                    answer = pickle.load(stream)
                 except Exception:  # unpickling what a broken process says can raise anything
-                    group.answer = Died(1, self._ended(process, stream))
+                    answer = Died(1, self._ended(process, stream))
                     process = None
-                self.finished.put(group)
+                future.set_result(answer)
         except (OSError, InputError) as error:
             self._trouble = InputError(f"worker processes could not be started: {str(error).removesuffix('.')}.")
         if process is not None:
@@ -239,15 +230,12 @@ class _Scheduler:
         self.address = address
         self.finished: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._counted = (-_ASK_AGAIN, 0)
-        self._open = ExitStack()
         from distributed.utils import silence_logging_cmgr
 
-        try:
-            self._open.enter_context(silence_logging_cmgr(logging.CRITICAL))  # a run tells what its caller has to know
-            self._client = self._open.enter_context(self._connected())
-        except BaseException:
-            self._open.close()
-            raise
+        with ExitStack() as stack:
+            stack.enter_context(silence_logging_cmgr(logging.CRITICAL))  # a run tells what its caller has to know
+            self._client = stack.enter_context(self._connected())
+            self._open = stack.pop_all()
         self._some_worker = time.monotonic()
 
     def slots(self, ask: bool) -> int:
@@ -262,10 +250,8 @@ class _Scheduler:
             if count:
                 self._some_worker = now
             elif now - self._some_worker > _NO_WORKERS:
-                raise InputError(
-                    f"the scheduler at {self.address} has had no worker for {_NO_WORKERS:.0f} s; start workers and run "
-                    "again."
-                )
+                idle = f"the scheduler at {self.address} has had no worker for {_NO_WORKERS:.0f} s"
+                raise InputError(f"{idle}; start workers and run again.")
         return self._counted[1]
 
     def submit(self, named: Named, seconds: float) -> Any:
@@ -273,22 +259,19 @@ class _Scheduler:
         future.add_done_callback(self.finished.put)
         return future
 
-    def outcomes(self, handle: Any) -> list[Outcome] | Died:
-        from concurrent.futures import CancelledError
-
+    def outcomes(self, handle: Any) -> Outcomes:
         from distributed import KilledWorker
 
         try:
-            outcomes: list[Outcome] = handle.result(timeout=_NO_WORKERS)
+            outcomes: Outcomes = handle.result(timeout=_NO_WORKERS)
             return outcomes
         except KilledWorker as error:
             return Died(error.allowed_failures + 1)
         except (CancelledError, OSError) as error:
             raise self._gone() from error
         except (ImportError, AttributeError) as error:
-            raise InputError(
-                f"the workers of {self.address} cannot run this package: {error}; install the same version there."
-            ) from error
+            told = f"the workers of {self.address} cannot run this package: {error}"
+            raise InputError(f"{told}; install the same version there.") from error
 
     def close(self, now: bool) -> None:
         if now:
@@ -428,6 +411,7 @@ def one_thread() -> Iterator[None]:
 
 def _attempt(function: str, canonical: str, seed: int) -> Outcome:
     begun = time.perf_counter()
+    result: Encoded | Failure
     try:
         with one_thread():
             call = resolve(function)
@@ -438,6 +422,5 @@ def _attempt(function: str, canonical: str, seed: int) -> Outcome:
             cause = f"{type(error).__name__}: {error}"
         except Exception:
             cause = f"{type(error).__name__}, which cannot be shown"
-        failure = Failure(cause, traceback.format_exc(), isinstance(error, InputError))
-        return Outcome(None, failure, time.perf_counter() - begun)
-    return Outcome(result, None, time.perf_counter() - begun)
+        result = Failure(cause, traceback.format_exc(), isinstance(error, InputError))
+    return Outcome(result, time.perf_counter() - begun)

@@ -137,11 +137,10 @@ def resolve(function: str) -> TrialFunction:
     >>> resolve("epoch0.papers.price_tanner.growth:block")
     <function block at ...>
     """
-    found = _imported(function, "trial function")
+    found: TrialFunction = _imported(function, "trial function")
     if not callable(found):
         raise InputError(f"trial function {function!r} is a {type(found).__name__}, not a function of (spec, seed).")
-    checked: TrialFunction = found
-    return checked
+    return found
 
 
 def _imported(name: str, what: str) -> Any:
@@ -187,10 +186,10 @@ def _plain(value: Any, place: str) -> Any:
         named = {name: getattr(value, name) for name in own}
         fields = {name: _plain(item, f"{place}.{name}") for name, item in named.items()}
         return {_CLASS: f"{kind.__module__}:{kind.__qualname__}", **fields}
-    raise InputError(
-        f"{place} is a {type(value).__name__}, which has no exact text; use numbers, strings, lists, mappings and "
-        "frozen dataclasses (for an array its .tolist(), for a function its name)."
+    kinds = (
+        "numbers, strings, lists, mappings and frozen dataclasses (for an array its .tolist(), for a function its name)"
     )
+    raise InputError(f"{place} is a {type(value).__name__}, which has no exact text; use {kinds}.")
 
 
 def _rebuilt(value: Any, inside_dataclass: bool) -> Any:

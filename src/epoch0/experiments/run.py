@@ -64,8 +64,6 @@ class Progress(Meter):
 
     def __init__(self, title: str = "trials", stream: Any = None, every: float = 5.0) -> None:
         super().__init__(title, stream, every)
-        self._total = self._found = self._done = 0
-        self._begun = 0.0
 
     def begin(self, total: float, done: float = 0.0) -> None:
         """A run starts, of so many trials, of which an earlier run finished some."""
@@ -138,7 +136,8 @@ def run(
     """
     if engine is not None and (workers is not None or scheduler is not None):
         raise InputError("engine was given together with workers or scheduler; the engine has its own workers.")
-    own = Engine(workers=workers, scheduler=scheduler) if engine is None else None
+    own = engine is None
+    engine = engine or Engine(workers=workers, scheduler=scheduler)
     wanted = list(trials) if shard is None else _shard(trials, shard)
     for function in {trial.function for trial in wanted}:
         resolve(function)
@@ -153,11 +152,9 @@ def run(
             progress.begin(len(unique), len(unique) - len(missing))
             stack.callback(progress.end)
         if missing:
-            if own is not None and scheduler is None:
-                own = Engine(workers=min(len(missing), workers or cores()))
-            used = own or engine
-            assert used is not None
-            _Run(missing, store, used, progress).finish(close=own is not None)
+            if own and scheduler is None:
+                engine.workers = min(len(missing), workers or cores())
+            _Run(missing, store, engine, progress).finish(close=own)
         results: dict[str, dict[str, Any]] = {}
         for key in unique:
             result = store.get(key)
@@ -241,9 +238,9 @@ class _Run:
     def _keep(self, trial: Trial, outcome: Outcome) -> None:
         known = self.seconds if math.isfinite(self.seconds) else outcome.seconds
         self.seconds = 0.9 * known + 0.1 * outcome.seconds
-        if outcome.failure is not None:
-            self.failures.append((trial, outcome.failure))
-        elif outcome.result is not None:
+        if isinstance(outcome.result, Failure):
+            self.failures.append((trial, outcome.result))
+        else:
             self.store.put(trial, outcome.result)
         if self.progress is not None:
             self.progress.advance()
@@ -272,9 +269,8 @@ class _Run:
         message = f"{failed} of {total} trials failed{rest}. The first, {trial}: {shorten(failure.cause, _LONGEST)}"
         if others:
             named = [f"{other.key[:12]} ({shorten(why.cause, 100)})" for other, why in others[:_NAMED]]
-            message += (
-                f". By their keys {trial.key[:12]} (the first), {', '.join(named)}{', ...' * (len(others) > _NAMED)}"
-            )
+            more = ", ..." if len(others) > _NAMED else ""
+            message += f". By their keys {trial.key[:12]} (the first), {', '.join(named)}{more}"
         kind = TrialInputError if failure.bad_input else TrialError
         return kind(message, trial, failure.traceback, {one.key: why.cause for one, why in failures})
 

@@ -22,7 +22,7 @@ from epoch0.arguments import checked
 from epoch0.errors import InputError
 from epoch0.experiments.encoding import Encoded, decode, encode, equal
 from epoch0.experiments.experiment import Trial
-from epoch0.files import explained, made, sweep, to_read, unlinked, write_atomic
+from epoch0.files import StrPath, explained, made, sweep, to_read, unlinked, write_atomic
 
 STORE_VERSION = 1
 """The layout of the file; another one is refused."""
@@ -39,6 +39,7 @@ CREATE TABLE results (
 """
 _LOCK = getattr(fcntl, "F_OFD_SETLK", fcntl.F_SETLK)  # of the open file; elsewhere than on Linux of the process
 _LOCKED = 1 << 40  # a byte of the file that SQLite never locks
+_RESTORE = "restore it from a copy, or move it away and run again"
 _COLUMNS = "key, function, seed, spec, result, arrays, digest"
 
 
@@ -61,7 +62,7 @@ class Store:
             or damaged, or cannot be opened; it is never changed then.
     """
 
-    def __init__(self, path: str | os.PathLike[str], *, read_only: bool = False) -> None:
+    def __init__(self, path: StrPath, *, read_only: bool = False) -> None:
         self.path = Path(path)
         if not self.path.name:
             raise InputError(f"the results file {str(path)!r} cannot be opened: it is a folder, not a file.")
@@ -76,17 +77,14 @@ class Store:
                 _check_beside(self.path)
                 if read_only:
                     _check_header(self.path)
-                    where = self.path.resolve().as_uri()
-                    self._database = _connect(f"{where}?mode=ro", uri=True)
-                    try:
-                        self._check_contents()
-                    except sqlite3.OperationalError as error:
-                        if "readonly" not in str(error):
-                            raise
-                        self._close_database()  # a killed run left half a change: SQLite takes it back, if it may write
-                        self._database = _connect(f"{where}?mode=rw", uri=True)
-                        self._check_contents()
-                    return
+                    for mode in ("ro", "rw"):
+                        self._database = _connect(f"{self.path.resolve().as_uri()}?mode={mode}", uri=True)
+                        try:
+                            return self._check_contents()
+                        except sqlite3.OperationalError as error:
+                            if mode == "rw" or "readonly" not in str(error):
+                                raise
+                            self._close_database()  # a killed run left half a change: SQLite takes it back, if it may
                 self._take_lock()
                 self._database = _connect(str(self.path))
                 self._check_contents()
@@ -121,7 +119,7 @@ class Store:
             raise InputError(f"{self.path} was opened to read only; open it with Store({str(self.path)!r}) to write.")
         encoded = result if isinstance(result, Encoded) else encode(result)
         with self._explained("written"):
-            if not self._holds(self.path):
+            if not self._holds():
                 raise InputError(f"{self.path} was moved or removed while this run wrote to it; run again.")
             if trial.key in self:
                 return
@@ -196,19 +194,17 @@ class Store:
                     # struct flock: kind, from where, start, length, process
                     fcntl.fcntl(self._lock, _LOCK, struct.pack("hhqqi0q", fcntl.F_WRLCK, os.SEEK_SET, _LOCKED, 1, 0))
                 except BlockingIOError as error:
-                    raise InputError(
-                        f"{self.path} is open to write in another run; wait for it to end, or give this run a file of "
-                        "its own and merge the two afterwards."
-                    ) from error
-                if not self._holds(self.path):
+                    hint = "wait for it to end, or give this run a file of its own and merge the two afterwards"
+                    raise InputError(f"{self.path} is open to write in another run; {hint}.") from error
+                if not self._holds():
                     os.close(self._lock)
                     self._lock, self._made = None, False
 
-    def _holds(self, path: Path) -> bool:
-        """Whether the file that is locked stands under this name."""
+    def _holds(self) -> bool:
+        """Whether the file that is locked still has its name."""
         assert self._lock is not None
         try:
-            return os.path.samestat(os.stat(path), os.fstat(self._lock))
+            return os.path.samestat(os.stat(self.path), os.fstat(self._lock))
         except FileNotFoundError:
             return False
 
@@ -239,10 +235,8 @@ class Store:
         encoded = Encoded(text, content)
         if encoded.digest != digest:
             damaged = self.path if arrays is None else f"{self.path} or {self.arrays / arrays}"
-            raise InputError(
-                f"{damaged} was changed or damaged after it was written (trial {key[:12]}...); "
-                "restore it from a copy, or move it away and run again."
-            )
+            told = f"{damaged} was changed or damaged after it was written (trial {key[:12]}...)"
+            raise InputError(f"{told}; {_RESTORE}.")
         return encoded
 
     @contextmanager
@@ -259,14 +253,14 @@ class Store:
             elif "readonly" in str(error):
                 hint = "a run that was killed has left it half written, and it may not be written to; run that again"
             elif damaged:
-                hint = f"it is truncated or damaged ({error}); restore it from a copy, or move it away and run again"
+                hint = f"it is truncated or damaged ({error}); {_RESTORE}"
             else:
                 hint = f"{error}; check the path, its permissions and the disk, or give another file"
             raise InputError(f"{self.path} cannot be {what}: {hint}.") from error
 
 
 @checked
-def merge(sources: Iterable[str | os.PathLike[str]] | str | os.PathLike[str], into: str | os.PathLike[str]) -> int:
+def merge(sources: Iterable[StrPath] | StrPath, into: StrPath) -> int:
     """Join results files, such as those of a job array, into one; all or nothing.
 
     >>> for seed in (1, 2):
@@ -319,7 +313,7 @@ def merge(sources: Iterable[str | os.PathLike[str]] | str | os.PathLike[str], in
 
 
 @checked
-def on_network(folder: str | os.PathLike[str], mounts: str = "/proc/mounts") -> bool:
+def on_network(folder: StrPath, mounts: str = "/proc/mounts") -> bool:
     """Whether a folder is on a network file system, where SQLite's write-ahead log does not work.
 
     The mounts are the system's table of file systems; without one the answer is True, the safe side.
@@ -330,15 +324,11 @@ def on_network(folder: str | os.PathLike[str], mounts: str = "/proc/mounts") -> 
         return True
     with explained(folder, "folder", "read"):
         here = Path(folder).resolve()
-    best, kind = -1, ""
-    for line in lines:
-        parts = line.split()
-        if len(parts) < 3:
-            continue
-        point = Path(parts[1].replace("\\040", " "))
-        if (point == here or point in here.parents) and len(point.parts) >= best:  # the later of two on one point shows
-            best, kind = len(point.parts), parts[2]
-    return _NETWORK_DISKS.match(kind) is not None
+    kinds = dict[Path, str]()  # by their places; the later of two at one place shows
+    for _, point, kind, *_ in (line.split() for line in lines if len(line.split()) > 2):
+        kinds[Path(point.replace("\\040", " "))] = kind
+    above = (point for point in (here, *here.parents) if point in kinds)
+    return _NETWORK_DISKS.match(kinds.get(next(above, here), "")) is not None
 
 
 def _empty() -> bytes:
@@ -374,7 +364,5 @@ def _check_header(path: Path) -> None:
     if application != _APPLICATION:
         raise InputError(f"{path} is an SQLite file of another program; give a new file name for the results.")
     if version != STORE_VERSION:
-        raise InputError(
-            f"{path} is a results file of version {version}, and this epoch0 writes version {STORE_VERSION}; "
-            "use the epoch0 that made it, or give a new file name."
-        )
+        told = f"{path} is a results file of version {version}, and this epoch0 writes version {STORE_VERSION}"
+        raise InputError(f"{told}; use the epoch0 that made it, or give a new file name.")

@@ -7,7 +7,6 @@ torch.Size([64, 64])
 """
 
 from epoch0.models.inputs import Inputs, inputs_for
-from epoch0.models.loading import load_model, load_program
-from epoch0.models.objects import load_activation
+from epoch0.models.loading import load_activation, load_model, load_program
 
 __all__ = ["Inputs", "inputs_for", "load_activation", "load_model", "load_program"]

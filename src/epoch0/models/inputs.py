@@ -1,6 +1,13 @@
-"""Inputs for a model named on the command line: a data set, a file, noise, or what the model says it is made for."""
+"""Inputs for a model named on the command line: a data set, a file, noise, or what the model says it is made for.
 
+What it says of itself (image size, vocabulary) is filled with data that can be learned, as noise alone would teach
+nothing about training. Images carry the smooth pattern of their class, tokens follow from the one before, sounds have a
+pitch: each class has its own rule, under noise.
+"""
+
+import importlib
 import inspect
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from epoch0 import data as datasets
@@ -15,13 +23,18 @@ from epoch0.arguments import Seed, checked
 from epoch0.errors import InputError, check_finite, first_line, suggest
 from epoch0.files import to_read
 from epoch0.initialization.files import read_tensors
-from epoch0.models.own_sizes import CLASSES, IMAGES, MOST, image_shape, is_transformers_model, named_inputs, patterned
 from epoch0.seeds import generator, numpy_generator
 from epoch0.tracing.guard import HALF, check_model, unchanged
 
 EXAMPLES = 64
 """Examples in a batch when nothing else is asked for: enough for batch statistics, small enough for a large model."""
 
+IMAGES, TEXTS = 16, 4  # examples when no number is asked for: large models on inputs of full size
+LENGTH, WORDS, CLASSES = 64, 16, 4  # tokens in a text at most, different tokens, different classes
+SECOND = 16_000  # values of a sound
+MOST = 256  # examples at most; a batch of full size is large
+FRAMES = 16  # pictures of a video
+CLASSIFIERS = ("ForSequenceClassification", "ForImageClassification", "ForAudioClassification")
 TRIED = 2  # examples of the trial runs that find the layout
 INPUTS, TARGETS = ("x", "inputs"), ("y", "targets", "labels")  # names of the one input and of the targets in a file
 
@@ -45,8 +58,6 @@ def inputs_for(
     input_shape: str | Sequence[int] | None = None,
     batch: int | str | Path | None = None,
     spec: str = "",
-    split: str = "train",
-    normalize: str | None = "standard",
     data_dir: str | Path | None = None,
     seed: Seed = 0,
 ) -> Inputs:
@@ -56,49 +67,40 @@ def inputs_for(
     >>> batch.x.shape, batch.targets.shape                      # flat, because the model refuses images
     (torch.Size([64, 64]), torch.Size([64]))
 
-    Args:
-        model: is run on two examples per layout, images first, and left unchanged.
-        data: a name of :func:`epoch0.data.load`, or the path of an ``.npz`` file with x and perhaps y; by default
-            inputs of the model's own size where it says one (timm, torchvision, transformers), else the embedded
-            digits.
-        input_shape: shape of one example, ``(3, 32, 32)`` or ``"3,32,32"``, for Gaussian inputs of mean 0 and
-            variance 1 instead of `data`.
-        batch: number of examples, fewer if the set has fewer; or a file that holds the whole batch, see
-            :func:`batch_from`.
-        spec: the model's name on the command line, for what it does not say of itself.
-        split: ``"train"`` or ``"test"``, for named sets.
-        normalize: how named sets are scaled, see :meth:`epoch0.data.DataSet.inputs`.
-        data_dir: folder looked into first for named sets.
-        seed: which examples, or which noise.
+    The model is run on two examples per layout, images first, and left unchanged. If it accepts none, the InputError
+    tells each attempt.
 
-    Raises:
-        InputError: if both or an impossible source is asked for, or the model accepts no layout (each attempt is
-            told).
+    Args:
+        data: a name of :func:`epoch0.data.load`, or the path of an ``.npz`` file with x and perhaps y; by default
+            inputs of the model's own size where it says one (timm, torchvision, transformers), else the digits.
+        input_shape: of one example, ``(3, 32, 32)`` or ``"3,32,32"``, for Gaussian inputs of mean 0 and variance 1.
+        batch: number of examples, fewer if the set has fewer; or a file with the whole batch, see :func:`batch_from`.
+        spec: the model's name on the command line, for what it does not say of itself.
     """
     try:
         number = None if batch is None else int(str(batch))
     except ValueError:
         if data is not None or input_shape is not None:
             raise InputError(f"the batch comes from {str(batch)!r}; leave out --data and --input-shape.") from None
-        return Inputs(*batch_from(str(batch), model))
+        return batch_from(str(batch), model)
     if number is not None and number < 1:
         raise InputError(f"a batch of {number} examples cannot be measured; ask for at least 1.")
     if data is not None and input_shape is not None:
         raise InputError(f"inputs come from data={data!r} or have a random input_shape={input_shape!r}; choose one.")
     own = data is None and input_shape is None
-    if own and is_transformers_model(model):
-        named, what = named_inputs(model, number, seed)
-        return Inputs(named, None, what)
+    main = getattr(model, "main_input_name", None)
+    if own and isinstance(main, str) and getattr(model, "config", None) is not None:  # a model of transformers
+        return _named_inputs(model, main, number, seed)
     if not any(parameter.dtype in HALF for parameter in model.parameters()):  # who measures, says what it does with it
         check_model(model)
     labels: Tensor | None = None
-    if own and (shape := image_shape(model, spec)) is not None:
-        x, labels = patterned(shape, IMAGES if number is None else min(number, MOST), CLASSES, seed)
+    if own and (shape := _image_shape(model, spec)) is not None:
+        x, labels = _patterned(shape, IMAGES if number is None else min(number, MOST), seed)
         attempts, what = [("", x)], f"made-up images of {CLASSES} classes, {_times(shape)}"
     elif input_shape is not None:
         attempts, what = _noise(input_shape, number or EXAMPLES, seed)
     else:
-        attempts, labels, what = _examples(data or "digits", number or EXAMPLES, split, normalize, data_dir, seed)
+        attempts, labels, what = _examples(data or "digits", number or EXAMPLES, data_dir, seed)
     layout, x, outputs = _accepted(model, attempts, what)
     targets, note = _targets(labels, outputs, own)
     if targets is not None:
@@ -117,15 +119,15 @@ def _noise(shape: str | Sequence[int], batch: int, seed: int) -> tuple[list[Atte
 
 
 def _examples(
-    name: str, examples: int, split: str, normalize: str | None, data_dir: str | Path | None, seed: int
+    name: str, examples: int, data_dir: str | Path | None, seed: int
 ) -> tuple[list[Attempt], Tensor | None, str]:
     labels: np.ndarray | None
     if name.endswith(".npz"):
         values, labels = datasets.load_npz(name)
         what = Path(name).name
     else:
-        loaded = datasets.load(name, split, data_dir)
-        values, labels = loaded.inputs(normalize, flatten=False), loaded.labels
+        loaded = datasets.load(name, data_dir=data_dir)
+        values, labels = loaded.inputs("standard", flatten=False), loaded.labels
         what = f"{loaded.name} ({loaded.split})"
     chosen = np.arange(len(values))
     if len(values) > examples:
@@ -154,10 +156,8 @@ def _accepted(model: nn.Module, attempts: list[Attempt], what: str) -> tuple[str
             continue
         return layout, x, outputs
     tried = "; ".join(refusals)
-    raise InputError(
-        f"the model accepts {what} in no layout. Tried {tried}. Give the shape of one example with --input-shape, "
-        "or examples in the right shape as an .npz file."
-    )
+    ways = "the shape of one example with --input-shape, or examples in the right shape as an .npz file"
+    raise InputError(f"the model accepts {what} in no layout. Tried {tried}. Give {ways}.")
 
 
 def _targets(labels: Tensor | None, outputs: Any, dense: bool) -> tuple[Tensor | None, str]:
@@ -185,8 +185,8 @@ def _times(sizes: tuple[int, ...]) -> str:
     return "×".join(str(size) for size in sizes)
 
 
-def batch_from(path: str | Path, model: nn.Module) -> tuple[Any, Tensor | None, str]:
-    """The batch in a file, its targets, and what they are in words; nothing is unpickled.
+def batch_from(path: str | Path, model: nn.Module) -> Inputs:
+    """The batch in a file; nothing is unpickled.
 
     An ``.npz`` or ``.safetensors`` holds ``x`` (or ``inputs``) for a model of one input, else the arguments of its
     forward by name; and, where there are any, targets ``y``, ``targets`` or ``labels``. What the forward names, stays
@@ -213,13 +213,11 @@ def batch_from(path: str | Path, model: nn.Module) -> tuple[Any, Tensor | None, 
         raise InputError(f"{path} holds only {found[0]}; it needs x, or the names of the model's arguments.")
     said = f"{len(next(iter(arrays.values())))} examples of {path.name}: {shapes}"
     if len(arrays) == 1 and next(iter(arrays)) in INPUTS:
-        return next(iter(arrays.values())), targets, said
+        return Inputs(next(iter(arrays.values())), targets, said)
     if unknown := [name for name in arrays if name not in known and not free]:
-        raise InputError(
-            f"{path} holds {', '.join(unknown)}, which the model's forward does not take; it takes "
-            f"{', '.join(known)}.{suggest(unknown[0], known)}"
-        )
-    return arrays, targets, said
+        told = f"{path} holds {', '.join(unknown)}, which the model's forward does not take"
+        raise InputError(f"{told}; it takes {', '.join(known)}.{suggest(unknown[0], known)}")
+    return Inputs(arrays, targets, said)
 
 
 def _npz(path: Path) -> dict[str, Tensor]:
@@ -231,3 +229,144 @@ def _npz(path: Path) -> dict[str, Tensor]:
         integers = torch.bool if array.dtype.kind == "b" else torch.long
         found[name] = tensor.to(torch.get_default_dtype() if floats else integers)
     return found
+
+
+def _image_shape(model: nn.Module, spec: str = "") -> tuple[int, ...] | None:
+    """Shape of one image that a model of timm or torchvision is made for, None for other models.
+
+    One of timm says so itself; of torchvision, the transforms of its trained weights do, found by its name there.
+    """
+    settings = getattr(model, "pretrained_cfg", None) or getattr(model, "default_cfg", None)
+    if isinstance(settings, dict) and settings.get("input_size"):
+        channels, *size = settings["input_size"]
+        built_for = getattr(getattr(model, "patch_embed", None), "img_size", None)
+        return (int(channels), *(int(s) for s in built_for or size))
+    if not type(model).__module__.startswith("torchvision.models"):
+        return None
+    size = getattr(model, "image_size", None) or _crop(spec) or (299 if type(model).__name__ == "Inception3" else 224)
+    moving = ".video" in type(model).__module__ or "3d" in spec
+    return (3, *([FRAMES] if moving else []), int(size), int(size))
+
+
+def _crop(spec: str) -> int | None:
+    """The size to which the trained weights of a model of torchvision crop an image."""
+    source, _, name = spec.partition(":")
+    if source != "torchvision":
+        return None
+    try:
+        transforms = importlib.import_module("torchvision.models").get_model_weights(name).DEFAULT.transforms()
+        return int(transforms.crop_size[0])
+    except (AttributeError, ValueError, TypeError, IndexError):  # no trained weights, or they crop nothing
+        return None
+
+
+def _patterned(shape: tuple[int, ...], count: int, seed: int) -> tuple[Tensor, Tensor]:
+    """Images of mean 0 and variance 1, half of it the smooth pattern of their class, half noise; and the classes."""
+    channels, *size = shape
+    coarse = torch.randn(CLASSES, channels, *(min(6, s) for s in size), generator=generator(seed, 0))
+    patterns = F.interpolate(coarse, size, mode="trilinear" if len(size) == 3 else "bilinear")
+    patterns = patterns / patterns.flatten(1).std(dim=1).reshape(-1, *[1] * len(shape))
+    labels = _classes(count, seed)
+    noise = torch.randn(count, *shape, generator=generator(seed, 2))
+    return (patterns[labels] + noise) / math.sqrt(2), labels
+
+
+def _classes(count: int, seed: int) -> Tensor:
+    return (torch.arange(count) % CLASSES)[torch.randperm(count, generator=generator(seed, 1))]
+
+
+def _named_inputs(model: nn.Module, main: str, count: int | None, seed: int) -> Inputs:
+    """Inputs for a model of transformers by the names of its arguments, labels among them.
+
+    A model that asks for something else than text, images or sound is an InputError.
+    """
+    known = inspect.signature(model.forward).parameters
+    made = {"input_ids": _text, "pixel_values": _image, "input_features": _spectrum, "input_values": _sound}
+    needed = [n for n in made if n == main or (n in known and known[n].default is inspect.Parameter.empty)]
+    both = "input_ids" in known and "pixel_values" in known and "return_loss" in known
+    needed = ["input_ids", "pixel_values"] if both else needed
+    if not needed:
+        told = f"the model {type(model).__name__} asks for {main!r}, which is not made up here"
+        raise InputError(f"{told}; give its inputs by the names of its arguments: --batch inputs.npz")
+    number = min(count, MOST) if count is not None else TEXTS if needed[0] == "input_ids" and not both else IMAGES
+    batch, words, config = dict[str, Any](), [], model.config
+    for name in needed:
+        batch[name], labels, said = made[name](config, number, seed)
+        words.append(said)
+        if name == "input_ids" and "attention_mask" in known:
+            batch["attention_mask"] = torch.ones_like(batch[name])
+    note = _label(type(model).__name__, config, batch, labels, known)
+    return Inputs(batch, None, f"{number} made-up {' and '.join(words)}{note}")
+
+
+def _label(kind: str, config: Any, batch: dict[str, Any], classes: Tensor, known: Any) -> str:
+    """Put what a model of this kind learns into the batch; says if there is nothing that is known to fit."""
+    ids = batch.get("input_ids")
+    if "return_loss" in known:
+        batch["return_loss"] = True
+    elif "labels" in known and kind.endswith(("ForCausalLM", "LMHeadModel", "ForConditionalGeneration")):
+        batch["labels"] = (_text(config, len(classes), 0)[0] if ids is None else ids).clone()
+    elif "labels" in known and ids is not None and kind.endswith("ForMaskedLM"):
+        hidden = torch.zeros_like(ids, dtype=torch.bool)
+        hidden[:, ::6] = True
+        batch["labels"] = torch.where(hidden, ids, torch.full_like(ids, -100))
+        batch["input_ids"] = torch.where(hidden, _vocabulary(config)[WORDS], ids)
+    elif "labels" in known and kind.endswith(CLASSIFIERS) and config.num_labels > 1:
+        batch["labels"] = classes % int(config.num_labels)
+    elif getattr(config, "is_encoder_decoder", False) and "decoder_input_ids" in known:
+        batch["decoder_input_ids"] = (_text(config, len(classes), 0)[0] if ids is None else ids).clone()
+        return "; no labels, as the model has no head"
+    else:
+        return "; no labels"
+    return ""
+
+
+def _part(config: Any, name: str) -> Any:
+    """The part of a configuration that is about text or vision, or all of it."""
+    return getattr(config, f"{name}_config", None) or config
+
+
+def _vocabulary(config: Any) -> Tensor:
+    """The tokens that occur, spread over the vocabulary, none of them special; the last stands for a hidden one."""
+    text = _part(config, "text")
+    special = {value for key, value in vars(text).items() if key.endswith("_token_id") and isinstance(value, int)}
+    size = int(text.vocab_size)
+    usual = [token for token in range(size) if token not in special]
+    if len(usual) <= WORDS:
+        raise InputError(f"a vocabulary of {size} tokens is too small for texts to be made up; give --batch.")
+    return torch.tensor(usual)[torch.linspace(0, len(usual) - 1, WORDS + 1).long()]
+
+
+def _text(config: Any, count: int, seed: int) -> tuple[Tensor, Tensor, str]:
+    text = _part(config, "text")
+    longest = [getattr(text, key, None) for key in ("max_position_embeddings", "n_positions", "max_target_positions")]
+    length = min(LENGTH, next((n for n in longest if isinstance(n, int) and n > 0), LENGTH))
+    words, labels = _vocabulary(config)[:WORDS], _classes(count, seed)
+    order = torch.randperm(WORDS, generator=generator(seed, 3))
+    start = torch.randint(WORDS, (count, 1), generator=generator(seed, 4))
+    places = (start + (2 * labels[:, None] + 1) * torch.arange(length)) % WORDS  # each class goes round at its own step
+    return words[order[places]], labels, f"texts of {length} of the model's {int(text.vocab_size)} tokens"
+
+
+def _image(config: Any, count: int, seed: int) -> tuple[Tensor, Tensor, str]:
+    vision = _part(config, "vision")
+    size = getattr(vision, "image_size", None) or 224
+    height, width = size if isinstance(size, list | tuple) else (size, size)
+    shape = (int(getattr(vision, "num_channels", 3)), int(height), int(width))
+    x, labels = _patterned(shape, count, seed)
+    return x, labels, f"images {_times(shape)}"
+
+
+def _spectrum(config: Any, count: int, seed: int) -> tuple[Tensor, Tensor, str]:
+    bins, frames = getattr(config, "num_mel_bins", None), 2 * int(getattr(config, "max_source_positions", None) or 50)
+    if not isinstance(bins, int):
+        raise InputError("the spectra that this model asks for are not made up here; give --batch inputs.npz")
+    x, labels = _patterned((1, bins, frames), count, seed)
+    return x[:, 0], labels, f"spectra of {bins}×{frames}"
+
+
+def _sound(config: Any, count: int, seed: int) -> tuple[Tensor, Tensor, str]:
+    labels = _classes(count, seed)
+    time = torch.arange(SECOND) / SECOND
+    tone = torch.sin(2 * math.pi * 220 * 2.0 ** labels[:, None] * time) * math.sqrt(2)
+    return tone + 0.3 * torch.randn(count, SECOND, generator=generator(seed, 2)), labels, "sounds of one second"

@@ -1,44 +1,46 @@
-"""Model loading for the command line: ``package.module:callable``, ``path/file.py:callable`` or a library's model.
+"""Models and activations named on the command line, ``package.module:name`` or ``path/file.py:name``: run, not read.
 
-Weights come as safetensors only: reading a ``.pt`` file runs whatever code its author put inside (pickle), so it is
-refused.
+Or a library's model. Weights come as safetensors only: reading a ``.pt`` file runs whatever code its author put inside
+(pickle), so it is refused.
 """
 
+import contextlib
 import importlib
+import importlib.util
 import inspect
 import json
 import os
+import sys
+import traceback
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import torch
 from torch import nn
 from torch.utils.data import DataLoader
 
+from epoch0.activations import Activation, get
 from epoch0.arguments import Seed, checked
 from epoch0.errors import InputError, suggest
-from epoch0.files import to_read
+from epoch0.files import explained, to_read
 from epoch0.initialization.files import read_tensors
-from epoch0.models.objects import SHOWN, imported, named_object, seeded, where
+from epoch0.seeds import generator
+from epoch0.tracing.guard import draw_anew, streams_kept
+
+SHOWN = 4  # how many names an error lists
+EXAMPLES = 100  # examples in the batch of a program that names its data only
 
 PICKLED = (".pt", ".pth", ".bin", ".ckpt", ".pkl", ".pickle")
 """File endings under which pickled weights travel; none of them is ever opened."""
-
-CONVERT = 'safetensors.torch.save_file(torch.load("{name}", weights_only=True), "{stem}.safetensors")'
-
-EXAMPLES = 100  # examples in the batch of a program that names its data only
-
-PACKAGES = {"timm": "timm", "torchvision": "torchvision", "hf": "transformers"}
-"""What stands before the colon, and the package that it asks for."""
 
 LEFT_OUT = ("model_type", "auto_map", "quantization_config", "dtype", "torch_dtype", "_name_or_path")
 """What a configuration says about files, code and number formats; the model is built without them, in float32."""
 
 TASKS = ("SpeechSeq2Seq", "Seq2SeqLM", "ImageClassification", "AudioClassification", "MaskedLM", "CausalLM")
 """The heads looked for, in this order, when a configuration names no architecture."""
-
 
 PARTS = ("model", "batch", "targets", "loss", "optimizer", "data", "step")
 """What a function that builds a whole program may return by name; the first is needed, and batch or data."""
@@ -56,15 +58,18 @@ def load_program(spec: str, weights: str | Path | None = None, *, seed: Seed = 0
     A program is a mapping of :data:`PARTS`, as :func:`epoch0.checkup` takes them; without a batch it is the first 100
     examples of ``data``. Arguments and errors as of :func:`load_model`.
     """
-    if str(spec).lower().endswith(PICKLED):
-        raise InputError(_pickle_refused(Path(spec), "the model as 'path/file.py:callable'"))
+    for given, instead in ((spec, "the model as 'path/file.py:callable'"), (weights, "the architecture as the model")):
+        if (path := Path(given or "")).suffix.lower() in PICKLED:
+            raise InputError(
+                f"{str(path)!r} is a pickled file, and opening one runs whatever code is inside, so it is never read. "
+                f"Give {instead}, with the weights as safetensors: "
+                f'safetensors.torch.save_file(torch.load("{path.name}", weights_only=True), "{path.stem}.safetensors")'
+            )
     if weights is not None:
-        if Path(weights).suffix.lower() in PICKLED:
-            raise InputError(_pickle_refused(Path(weights), "the architecture as the model"))
         to_read(weights, "weights")
     source, _, name = str(spec).partition(":")
     made: Any
-    if name and source in PACKAGES:
+    if name and source in LIBRARIES:
         made = library_model(spec, seed=seed)
     else:
         with named_object(spec, "model", seed=seed) as (target, file):
@@ -74,10 +79,8 @@ def load_program(spec: str, weights: str | Path | None = None, *, seed: Seed = 0
         raise InputError(f"{spec!r} returned a {type(program.get('model', made)).__name__}; an nn.Module is needed.")
     unknown = [str(name) for name in program if name not in PARTS]
     if unknown or (len(program) > 1 and not {"batch", "data"} & program.keys()):
-        raise InputError(
-            f"{spec!r} returned {', '.join(map(str, program))}; a program is a mapping with model, batch or data, and "
-            f"what there is of {', '.join(PARTS[2:])}."
-        )
+        wanted = f"a mapping with model, batch or data, and what there is of {', '.join(PARTS[2:])}"
+        raise InputError(f"{spec!r} returned {', '.join(map(str, program))}; a program is {wanted}.")
     if weights is not None:
         _load_weights(program["model"], Path(weights))
     program = {name: part for name, part in program.items() if part is not None}
@@ -109,16 +112,13 @@ def load_model(spec: str, weights: str | Path | None = None, *, seed: Seed = 0) 
     Identity()
     >>> load_model("nets/small.py:build", weights="small.safetensors")        # doctest: +SKIP
 
+    An InputError for each way in which this can fail names the file, line, name or weight.
+
     Args:
         spec: ``package.module:callable`` or ``path/file.py:callable``: a function returning a module, a subclass of
-            ``nn.Module``, or a module itself, called without arguments. Packages are looked for in the working
-            directory too, and a file may import its neighbours. Or a model of a library with random weights, see
-            :func:`library_model`: ``timm:resnet50``.
+            ``nn.Module``, or a module itself, called without arguments; see :func:`named_object`. Or a model of a
+            library with random weights, see :func:`library_model`: ``timm:resnet50``.
         weights: a safetensors file with exactly the names and shapes of the model's state.
-        seed: of torch's global generator while the user's code builds the model; the generator is put back.
-
-    Raises:
-        InputError: for each way in which this can fail, naming the file, line, name or weight.
     """
     return load_program(spec, weights, seed=seed)["model"]  # type: ignore[no-any-return]
 
@@ -128,31 +128,21 @@ def _build(target: Any, spec: str, file: str) -> Any:
     if isinstance(target, nn.Module):
         return target
     if not callable(target):
-        raise InputError(
-            f"{spec!r} is a {type(target).__name__}; a function returning an nn.Module, an nn.Module class, "
-            "or a module is needed."
-        )
+        wanted = "a function returning an nn.Module, an nn.Module class, or a module"
+        raise InputError(f"{spec!r} is a {type(target).__name__}; {wanted} is needed.")
     try:
         parameters = list(inspect.signature(target).parameters.values())
     except (TypeError, ValueError):  # compiled callables do not tell; calling them will
         parameters = []
     fixed = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
     if needed := [p.name for p in parameters if p.default is inspect.Parameter.empty and p.kind not in fixed]:
-        raise InputError(
-            f"{spec!r} needs {'the argument' if len(needed) == 1 else 'the arguments'} {', '.join(needed)}; "
-            "it is called without any, so add a function that fills them in and name that one."
-        )
+        told = f"{spec!r} needs {'the argument' if len(needed) == 1 else 'the arguments'} {', '.join(needed)}"
+        hint = "it is called without any, so add a function that fills them in and name that one"
+        raise InputError(f"{told}; {hint}.")
     try:
         return target()
     except (Exception, SystemExit) as problem:
         raise InputError(f"{spec!r} failed while building the model: {where(problem, file)}") from problem
-
-
-def _pickle_refused(path: Path, instead: str) -> str:
-    return (
-        f"{str(path)!r} is a pickled file, and opening one runs whatever code is inside, so it is never read. "
-        f"Give {instead}, with the weights as safetensors: {CONVERT.format(name=path.name, stem=path.stem)}"
-    )
 
 
 def _load_weights(model: nn.Module, path: Path) -> None:
@@ -185,15 +175,14 @@ def library_model(spec: str, *, seed: int = 0) -> nn.Module:
     ``hf:`` the rest is a ``config.json`` of transformers, or its folder.
     """
     source, _, name = spec.partition(":")
-    build = {"timm": _timm, "torchvision": _torchvision, "hf": _transformers}
+    needed, build = LIBRARIES[source]
     with seeded(seed), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about defaults of the library, which is not the user's code
-        needed = PACKAGES[source]
         missing = f"{spec!r} needs the package {needed}, which is not installed: pip install {needed}"
         hint = ". Its release must fit that of torch." if needed == "torchvision" else ""
         package = imported(needed, missing, "package", hint)
         try:
-            model = build[source](package, name)
+            model = build(package, name)
         except InputError:
             raise
         except Exception as problem:
@@ -238,6 +227,14 @@ def _transformers(transformers: Any, name: str) -> Any:
     return next(fitting, transformers.AutoModel).from_config(config)
 
 
+LIBRARIES = {
+    "timm": ("timm", _timm),
+    "torchvision": ("torchvision", _torchvision),
+    "hf": ("transformers", _transformers),
+}
+"""What stands before the colon, the package that it asks for, and what builds a model with it."""
+
+
 def _settings(path: Path) -> dict[str, Any]:
     what = "configuration (nothing is downloaded)"
     path = to_read(path / "config.json" if os.path.isdir(path) else path, what)
@@ -248,3 +245,119 @@ def _settings(path: Path) -> dict[str, Any]:
     if not isinstance(found, dict):
         raise InputError(f"the configuration {str(path)!r} holds a {type(found).__name__}; it must hold settings.")
     return found
+
+
+@checked
+def load_activation(spec: str) -> Activation:
+    """The activation that a command-line name stands for.
+
+    >>> load_activation("tanh").name
+    'tanh'
+    >>> load_activation("nets/phi.py:swoosh")                   # doctest: +SKIP
+
+    A name that :func:`epoch0.activations.get` knows, or ``path/file.py:function`` or ``package.module:function``: an
+    elementwise function of an array or a tensor, a module, or a class of them; an InputError for anything else.
+    """
+    if ":" not in spec:
+        return get(spec)
+    with named_object(spec, "activation") as (found, file):
+        try:
+            made = found() if inspect.isclass(found) and issubclass(found, nn.Module) else found
+        except (Exception, SystemExit) as problem:
+            raise InputError(f"{spec!r} failed while it was made: {where(problem, file)}") from problem
+        if not isinstance(made, Activation) and not callable(made):
+            wanted = "an elementwise function of an array or a tensor is needed"
+            raise InputError(f"{spec!r} is a {type(made).__name__}; {wanted}.")
+        return get(made)
+
+
+@contextlib.contextmanager
+def named_object(spec: str, what: str, *, seed: int = 0) -> Iterator[tuple[Any, str]]:
+    """Import what a command-line name stands for, and lend the surroundings in which it may be called.
+
+    Inside, the file's neighbours can be imported, torch's global generator starts from the seed (and is put back
+    afterwards), and what the user's code prints goes to stderr. Packages are looked for in the working directory too.
+    ``what`` it is to be is for errors. Gives the object, and the file or module it came from, for :func:`where`.
+    """
+    source, colon, attribute = str(spec).rpartition(":")
+    if not colon or not source or not attribute or "/" in attribute or "\\" in attribute:
+        forms = "'path/file.py:callable' or 'package.module:callable'"
+        raise InputError(f"the {what} {spec!r} names no callable; write {forms}.")
+    is_file = source.endswith(".py") or "/" in source or "\\" in source
+    with explained(source, what, "read"):
+        folder = str(Path(source).resolve().parent if is_file else Path.cwd())
+    sys.path.insert(0, folder)
+    try:
+        with seeded(seed):
+            missing = f"there is no module {{!r}} here (for the {what} {source!r}); install its package, run from its "
+            missing += "folder, or name a file: 'path/file.py:callable'."
+            module = _import_file(Path(source), what) if is_file else imported(source, missing)
+            yield _attribute(module, source, attribute), Path(source).name if is_file else source
+    finally:
+        with contextlib.suppress(ValueError):
+            sys.path.remove(folder)
+
+
+@contextlib.contextmanager
+def seeded(seed: int) -> Iterator[None]:
+    """Run foreign code with torch's global generator at a seed, put back afterwards; what it prints goes to stderr."""
+    start = int(generator(seed).initial_seed() % 2**63)
+    with streams_kept(), contextlib.redirect_stdout(sys.stderr):
+        draw_anew(start)
+        yield
+
+
+def _import_file(path: Path, what: str) -> ModuleType:
+    to_read(path, what)
+    name = f"epoch0_model_{path.stem}"
+    found = importlib.util.spec_from_file_location(name, path)
+    if found is None or found.loader is None:
+        raise InputError(f"the {what} file {str(path)!r} is not a Python file; its name must end in .py.")
+    module = importlib.util.module_from_spec(found)
+    # dataclasses and pickling inside the user's file look their own module up by name
+    sys.modules[name] = module
+    try:
+        found.loader.exec_module(module)
+    except (Exception, SystemExit) as problem:
+        del sys.modules[name]
+        raise InputError(f"the {what} file {str(path)!r} cannot be imported: {where(problem, path.name)}") from problem
+    return module
+
+
+def imported(source: str, missing: str, what: str = "module", hint: str = "") -> ModuleType:
+    """A module by its name; an InputError, ``missing`` where it is not there."""
+    try:
+        return importlib.import_module(source)
+    except (Exception, SystemExit) as problem:
+        lost = problem.name if isinstance(problem, ModuleNotFoundError) else None
+        if lost and (source == lost or source.startswith(lost + ".")):
+            raise InputError(missing.format(lost)) from problem
+        raise InputError(f"the {what} {source!r} cannot be imported: {where(problem, '')}{hint}") from problem
+
+
+def where(problem: BaseException, file: str) -> str:
+    """File and line at which the user's code failed: the innermost frame of its file, not of a library below it."""
+    text = f"{type(problem).__name__}: {' '.join(str(problem).split())}"
+    if isinstance(problem, SyntaxError):
+        return f"{Path(problem.filename or file).name}, line {problem.lineno}: SyntaxError: {problem.msg}"
+    frames = [f for f in traceback.extract_tb(problem.__traceback__) if not f.filename.startswith("<frozen")]
+    frames = [f for f in frames if Path(f.filename) != Path(__file__)] or frames
+    own = [f for f in frames if Path(f.filename).name == file] or frames[-1:]
+    return f"{Path(own[-1].filename).name}, line {own[-1].lineno}: {text}" if own else text
+
+
+def _attribute(module: ModuleType, source: str, attribute: str) -> Any:
+    value: Any = module
+
+    def meant(one: Any) -> bool:  # of the names that the user's module itself defines
+        maker = inspect.isfunction(one) or (inspect.isclass(one) and issubclass(one, nn.Module))
+        return isinstance(one, nn.Module) or (maker and one.__module__ == module.__name__)
+
+    for part in attribute.split("."):
+        if not hasattr(value, part):
+            known = [name for name in vars(value) if not name.startswith("_")]
+            own = [name for name in known if meant(getattr(value, name))]
+            offer = suggest(part, known) or (f" It defines {', '.join(own[:SHOWN])}." if own else "")
+            raise InputError(f"{source!r} has no {part!r}.{offer}")
+        value = getattr(value, part)
+    return value

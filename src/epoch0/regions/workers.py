@@ -1,44 +1,18 @@
 """How a walk is run: threads that share its pieces, how far it is, and the memory it may fill (DESIGN: one walk)."""
 
 import threading
-import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from threading import Lock
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import torch
 
 from epoch0.errors import InputError
-from epoch0.meter import Meter
 
 Progress = Callable[[float, str], None]
 """What is told of the progress: the part that is done, from 0 to 1, and what is being done."""
-
-
-class Shown(Meter):
-    """A progress to look at: a bar on a terminal, in a file or a pipe at most one line every few seconds.
-
-    >>> with Shown("regions") as shown:
-    ...     found = regions.on_line(net, x0, x1, progress=shown)
-    """
-
-    def __init__(self, title: str, stream: Any = None, every: float = 5.0) -> None:
-        super().__init__(title, stream, every, counted=False, transient=True)
-
-    def __enter__(self) -> "Shown":
-        self._begun = time.monotonic()
-        self.begin(1.0)
-        return self
-
-    def __call__(self, done: float, what: str) -> None:
-        """So much is done."""
-        left = (time.monotonic() - self._begun) * (1.0 - done) / max(done, 1e-9)
-        self.show(done, what, lambda: f"{100 * done:.0f} % done, {what}, about {left:.0f} s left")
-
-    def __exit__(self, *problem: object) -> None:
-        self.end()
 
 
 @dataclass

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from epoch0.arguments import Count, Seed, Size, Whole, checked, methods_checked, refuse
 from epoch0.data import DataSet, ImageFiles, image_files, load
-from epoch0.data.decoding import decoded, default_workers
+from epoch0.data.image_files import decoded, default_workers
 from epoch0.errors import InputError, check_finite
 from epoch0.initialization.files import digest
 from epoch0.results import first_names

@@ -24,7 +24,7 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
 from epoch0.arguments import Count, Positive, Seed, Whole, check_device, checked, refuse, refuse_lazy
-from epoch0.errors import InputError, check_choice, first_line
+from epoch0.errors import InputError, first_line, suggest
 from epoch0.seeds import generator
 from epoch0.tracing.guard import draw_anew, refuse_closed, streams_kept
 from epoch0.train import checkpoint as checkpoints
@@ -446,7 +446,9 @@ def _build(optimizer: str | Callable[..., Optimizer], parameters: list[nn.Parame
     if not parameters:
         raise InputError("the model has no parameter that requires a gradient; nothing to train.")
     if isinstance(optimizer, str):
-        check_choice("optimizer", optimizer, OPTIMIZERS)
+        if optimizer not in OPTIMIZERS:
+            *others, last = map(repr, OPTIMIZERS)
+            raise refuse("optimizer", optimizer, f"{', '.join(others)} or {last}", suggest(optimizer, OPTIMIZERS))
         plain = all(parameter.is_floating_point() and parameter.device.type == "cpu" for parameter in parameters)
         fused = plain and optimizer != "sgd"  # a fourth of the time
         optimizer = functools.partial(OPTIMIZERS[optimizer], **({"fused": True} if fused else {}))
