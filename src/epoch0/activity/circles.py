@@ -14,9 +14,11 @@ import torch
 from torch import Tensor
 
 from epoch0.errors import InputError
-from epoch0.regions.network.pieces import slopes_between
 from epoch0.regions.network.steps import Affine, Fold, Program
 
+EXACT_UP_TO = 4096
+"""Neurons times inputs up to which circles are walked unless the user says otherwise; above, halving is cheaper."""
+MOST = 200_000  # break points at which "auto" turns to halving steps
 _BLOCK = 1 << 22  # numbers of one tensor carried at a time; more pieces go through the rest of the network in parts
 _ROUNDING = 1e-13  # of a value's size: what is nearer to a face where two pieces meet is on it
 
@@ -221,8 +223,7 @@ def _folded(step: Fold, pieces: _Pieces) -> Tensor:
     before = pieces.values[step.inputs[0]]
     middle = (0.5 * (pieces.low + pieces.high)).view(-1, *[1] * (before.dim() - 2))
     at = _at(before[0], before[1], before[2], middle)
-    place = torch.stack([at > face for face in step.faces]).sum(dim=0)
-    value, slope = step.run(at), slopes_between(step, at[:1]).gather(0, place)
+    slope = step.slope(at)
     after: Tensor = before * slope
-    after[2] += value - slope * at
+    after[2] += step.run(at) - slope * at
     return after

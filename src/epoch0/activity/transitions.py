@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from epoch0.activity.circles import TooMany, turn, turnable
+from epoch0.activity.circles import EXACT_UP_TO, MOST, TooMany, turn, turnable
 from epoch0.activity.halving import CAUTION, refine
 from epoch0.activity.patterns import Method, Reading, read, several
 from epoch0.arguments import Positive, Seed, Size, checked
@@ -18,10 +18,6 @@ from epoch0.curves import Arc, Curve, GreatCircle, Line, Polyline, SemicircularA
 from epoch0.errors import InputError, suggest
 from epoch0.regions import LinePartition, on_curve, on_line
 from epoch0.results import Result, aligned
-
-EXACT_UP_TO = 4096
-"""Neurons up to which circles are walked exactly unless the user says otherwise; above, halving steps is cheaper."""
-MOST = 200_000  # break points on circles at which "auto" turns to halving steps
 
 
 @dataclass(frozen=True, eq=False)

@@ -16,7 +16,6 @@ from epoch0.errors import InputError
 from epoch0.networks import Ensemble
 from epoch0.networks.dense import DenseSpec
 from epoch0.networks.nonlinearities import module_of
-from epoch0.regions.network.pieces import slopes_between
 from epoch0.regions.network.steps import Fold
 from epoch0.regions.network.trace import in_float64, trace
 from epoch0.regions.planes.windows import Window
@@ -259,7 +258,6 @@ class _FacesMet:
     def __post_init__(self) -> None:
         self.faces = torch.tensor(self.fold.faces, dtype=torch.float64)
         self.heights = self.fold.run(self.faces)
-        self.slopes = slopes_between(self.fold, torch.zeros(1, dtype=torch.float64))
         self.total = torch.zeros(self.hidden, dtype=torch.float64)
 
     def mean(self, points: Tensor, directions: Tensor) -> Tensor:
@@ -290,7 +288,7 @@ class _FacesMet:
 
     def _through(self, rows: _Rows, z: Tensor, tangent: Tensor, layer: int) -> _Rows:
         """Through the activation of a layer."""
-        slope = self.slopes[(z[..., None] > self.faces).sum(dim=-1)]
+        slope = self.fold.slope(z)
         connected = (self.layers[layer][0] != 0).double().T
         reached = tuple(((r.double() @ connected) > 0) & (slope != 0) for r in rows.reached)
         return _Rows(rows.weight, self.fold.run(z), tangent * slope, rows.gradient, reached)

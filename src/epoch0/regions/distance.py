@@ -18,7 +18,6 @@ from torch import Tensor, nn
 from epoch0.arguments import checked
 from epoch0.errors import InputError
 from epoch0.regions.certificate import RELATIVE
-from epoch0.regions.network.pieces import linear_part, slopes_between
 from epoch0.regions.network.steps import Affine, Fold, Largest, Program
 from epoch0.regions.network.trace import in_float64, trace_for
 from epoch0.results import Result
@@ -176,7 +175,7 @@ class _Prefix:
         found = {0: basis.reshape(stop - start, *self.program.shape)}
         for step, done in zip(self.program.steps[: self.end], self.program.last_uses, strict=False):
             if isinstance(step, Affine):  # all of these are
-                found[step.output] = linear_part(step, [found[s] for s in step.inputs])
+                found[step.output] = step.linear(*(found[s] for s in step.inputs))
             for slot in done - set(self.slots):
                 found.pop(slot, None)
         self.shapes = {slot: found[slot].shape[1:] for slot in self.slots}
@@ -218,9 +217,7 @@ class _Block:
                 self._largest(step, inputs[0])
 
     def _fold(self, step: Fold, values: Tensor) -> None:
-        above = torch.stack([values > face for face in step.faces])
-        slopes = slopes_between(step, values[:1])
-        self.slopes.append(slopes.gather(0, above.sum(dim=0))[:, None])
+        self.slopes.append(step.slope(values)[:, None])
         flat = values.reshape(len(values), 1, -1)
         self.gaps.append(torch.cat([(flat - face).abs() for face in step.faces], 1))
         self.squares.append(torch.zeros_like(flat))
@@ -243,7 +240,7 @@ class _Block:
                 inputs = [tangents[s] for s in step.inputs]
                 several = max(len(t) for t in inputs)
                 rows = [t.expand(several, *t.shape[1:]).reshape(-1, *t.shape[2:]) for t in inputs]
-                found = linear_part(step, rows)
+                found = step.linear(*rows)
                 tangents[step.output] = found.reshape(several, -1, *found.shape[1:])
             else:
                 before = tangents[step.inputs[0]]
@@ -283,7 +280,7 @@ class _Block:
             if isinstance(step, Affine):
                 several = max(len(q) for q in inputs)
                 inputs = [q.expand(several, *q.shape[1:]) for q in inputs]
-                squares[step.output] = step.size(*inputs) - step.size(*(torch.zeros_like(q[:1]) for q in inputs))
+                squares[step.output] = step.linear_size(*inputs)
             else:
                 number = len(limits)
                 flat = inputs[0].reshape(len(inputs[0]), 1, -1)

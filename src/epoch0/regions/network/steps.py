@@ -1,7 +1,7 @@
 """The steps a traced network is made of: affine ones applied to points as they are, and those that fold along faces."""
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -24,6 +24,16 @@ class Affine:
     weighted: bool = False  #: whether it sums many terms, as a matrix product or a convolution
     terms: int = 1  #: how many it sums in each output, about
 
+    def linear(self, *rows: Tensor) -> Tensor:
+        """The step without its constant part."""
+        found = self.run(*rows)
+        return found - self.run(*(torch.zeros_like(t[:1]) for t in rows)) if self.biased else found
+
+    def linear_size(self, *squares: Tensor) -> Tensor:
+        """The sizes without those of the constant part."""
+        found: Tensor = self.size(*squares) - self.size(*(torch.zeros_like(q[:1]) for q in squares))
+        return found
+
 
 @dataclass(frozen=True)
 class Fold:
@@ -35,6 +45,16 @@ class Fold:
     faces: tuple[float, ...]  #: values of the element at which the slope changes, increasing
     run: Callable[[Tensor], Tensor]
     recession: Callable[[Tensor], Tensor]  #: ``run`` for a direction that goes to infinity, the limit of run(s x) / s
+
+    def slope(self, values: Tensor, above: Sequence[Tensor] | None = None) -> Tensor:
+        """The slope at each element; ``above`` says which are above each face, if not by their values alone."""
+        place = torch.stack([values > face for face in self.faces] if above is None else list(above)).sum(dim=0)
+        row, low, high = values[:1], self.faces[0], self.faces[-1]
+        inner = [(a + 0.25 * (b - a), a + 0.5 * (b - a)) for a, b in itertools.pairwise(self.faces)]
+        stretches = [(low - 2, low - 1), *inner, (high + 1, high + 2)]
+        ends = [(self.run(torch.full_like(row, a)), self.run(torch.full_like(row, b))) for a, b in stretches]
+        slopes = [(last - first) / (b - a) for (first, last), (a, b) in zip(ends, stretches, strict=True)]
+        return torch.cat(slopes).gather(0, place)
 
 
 @dataclass(frozen=True)

@@ -16,11 +16,29 @@ class Mesh:
 
     points: Tensor  # coordinates of the vertices, (vertices, 2)
     edges: np.ndarray  # (edges, 2)
-    owner: np.ndarray  # step, element and face that made each edge, (edges, 3); -1 on the window's border
+    owner: np.ndarray  # step, face and element that made each edge, (edges, 3); -1 on the window's border
     half: np.ndarray  # half-edges of all cells, cell by cell
     ends: np.ndarray  # where each cell starts in ``half``, and the end
     from_row: np.ndarray  # of each vertex, its number in the whole this is a part of, -1 for those made since
     from_edge: np.ndarray  # of each edge, the edge of the whole that it is a piece of, -1 for those made since
+
+    def add_edges(self, edges: np.ndarray, owner: np.ndarray, from_edge: np.ndarray) -> None:
+        """More edges, behind those there are."""
+        self.edges = np.concatenate([self.edges, edges])
+        self.owner = np.concatenate([self.owner, owner])
+        self.from_edge = np.concatenate([self.from_edge, from_edge])
+
+
+def within(counts: np.ndarray) -> np.ndarray:
+    """For each count the numbers from 0 on, so many, one after another."""
+    return np.arange(int(counts.sum())) - np.repeat(np.cumsum(counts) - counts, counts)
+
+
+def next_around(ends: np.ndarray) -> np.ndarray:
+    """For each place in a list of cells the next one around its cell; each begins and ends as ``ends`` says."""
+    after: np.ndarray = np.arange(1, ends[-1] + 1)
+    after[ends[1:] - 1] = ends[:-1]
+    return after
 
 
 def parts_of(mesh: Mesh, count: int) -> list[Mesh]:
@@ -39,7 +57,7 @@ def parts_of(mesh: Mesh, count: int) -> list[Mesh]:
         mine = np.sort(order[low:high])
         size = degree[mine]
         ends = np.concatenate([[0], np.cumsum(size)])
-        half = mesh.half[np.repeat(mesh.ends[mine] - ends[:-1], size) + np.arange(ends[-1])]
+        half = mesh.half[np.repeat(mesh.ends[mine], size) + within(size)]
         edges, edge = _used(half >> 1, len(mesh.edges))
         rows, vertex = _used(mesh.edges[edges], len(mesh.points))
         points_here = mesh.points.index_select(0, torch.from_numpy(rows))
@@ -146,10 +164,8 @@ def _without(mesh: Mesh, removed: np.ndarray, first: np.ndarray, second: np.ndar
     kept = ~removed[start]
     ends = np.concatenate([[0], np.cumsum(kept)])[mesh.ends]
     start, half = start[kept], mesh.half[kept]
-    after = np.arange(1, len(start) + 1)
-    after[ends[1:] - 1] = ends[:-1]
     _, at, merged = np.unique(label[half >> 1], return_index=True, return_inverse=True)
-    edges = np.stack([start[at], start[after[at]]], axis=1)
+    edges = np.stack([start[at], start[next_around(ends)[at]]], axis=1)
     back = start != edges[merged, 0]
     stay = np.flatnonzero(~removed)
     return replace(
