@@ -1,7 +1,7 @@
 """How much boundary a random network has, by Monte Carlo of an exact formula (Hanin and Rolnick 2019, Theorem 3)."""
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -10,14 +10,14 @@ import torch
 from torch import Tensor, nn
 
 from epoch0.arguments import Count, Seed, Size, checked
-from epoch0.curves import Line
 from epoch0.distributions import Gaussian, Law, Uniform
 from epoch0.errors import InputError
 from epoch0.networks import Ensemble
 from epoch0.networks.dense import DenseSpec
 from epoch0.networks.nonlinearities import module_of
+from epoch0.regions.lines import segment_ends
 from epoch0.regions.network.steps import Fold
-from epoch0.regions.network.trace import in_float64, trace
+from epoch0.regions.network.trace import trace
 from epoch0.regions.planes.windows import Window
 from epoch0.regions.planes.windows import window as as_window
 from epoch0.results import Result
@@ -139,9 +139,8 @@ def boundary_density(
             linear = [layer for layer in nets[number] if isinstance(layer, nn.Linear)]
             layers = [(layer.weight.double(), layer.bias.double()) for layer in linear]
             x = place.draw(points, generator(seed, index, 1))
-            found[number] = (
-                _FacesMet(layers, hidden, fold, *biases, k, kind == "linear").mean(x, place.directions).numpy()
-            )
+            met = _FacesMet(layers, hidden, fold, *biases, k, kind == "linear")
+            found[number] = met.mean(x, place.directions).numpy()
     return BoundaryDensity(found, place.measure, k, kind, len(place.directions))
 
 
@@ -155,32 +154,19 @@ class _Place:
 
 
 def _place(where: Any, inputs: int) -> _Place:
-    if isinstance(where, Line):
-        where = (where.x0, where.x1)
-    if isinstance(where, Tensor) and where.dim() and len(where) == 2:
-        where = (where[0], where[1])
-    if isinstance(where, tuple | list):
-        if len(where) != 2 or not all(isinstance(end, Tensor) for end in where):
-            raise InputError("a segment has two ends, both tensors; give (x0, x1).")
-        place = _segment(where[0], where[1])
-    else:
+    ends = segment_ends(where)
+    if ends is None:
         place = _window(where if isinstance(where, Window) else as_window(where))
+    else:
+        x0, x1 = (end.cpu() for end in ends)
+        out, length = x1 - x0, float((x1 - x0).norm())
+        if length == 0:
+            raise InputError("x0 and x1 are the same point; a line needs two different ones.")
+        place = _Place(out[None] / length, length, lambda count, source: x0 + _spread(count, source)[:, None] * out)
     if place.directions.shape[1:] != (inputs,):
         shape = tuple(place.directions.shape[1:])
         raise InputError(f"points of shape {shape} do not suit networks of {inputs} inputs.")
     return place
-
-
-def _segment(x0: Tensor, x1: Tensor) -> _Place:
-    if x0.shape != x1.shape:
-        raise InputError(f"x0 has shape {tuple(x0.shape)} and x1 {tuple(x1.shape)}; they must agree.")
-    x0, x1 = in_float64("x0", x0).cpu(), in_float64("x1", x1).cpu()
-    length = float((x1 - x0).norm())
-    if length == 0:
-        raise InputError("x0 and x1 are the same point; a line needs two different ones.")
-    return _Place(
-        (x1 - x0)[None] / length, length, lambda count, source: x0 + _spread(count, source)[:, None] * (x1 - x0)
-    )
 
 
 def _window(window: Window) -> _Place:
@@ -306,7 +292,7 @@ class _FacesMet:
             if not self.open_ways:
                 self.total[layer] += (rows.weight[:, None] * density.sum(dim=2) * volume).sum()
                 return
-        for row, neuron, face in self._blocks((density > 0).nonzero().T, pushed):
+        for row, neuron, face in (density > 0).nonzero().T.split(self._at_once(pushed), 1):
             weight = rows.weight[row] * density[row, neuron, face] * volume[row, neuron]
             self._put(rows, pushed, tangent, layer, weight, row, [(neuron, face)], missing - 1)
 
@@ -324,17 +310,15 @@ class _FacesMet:
         size = max(1, _NUMBERS // (pushed.shape[1] * len(self.faces)) ** 2)
         for start in range(0, len(pushed), size):
             hits = (density[start : start + size] > 0).nonzero()
-            for first, second in self._blocks(_pairs_of_rows(hits), pushed):
+            for first, second in _pairs_of_rows(hits).split(self._at_once(pushed), 1):
                 (row, a, on_a), (_, b, on_b) = hits[first].T, hits[second].T
                 row = row + start
                 weight = rows.weight[row] * density[row, a, on_a] * density[row, b, on_b]
                 weight = weight * _cross(tangent[:, row, a], tangent[:, row, b])
                 self._put(rows, pushed, tangent, layer, weight, row, [(a, on_a), (b, on_b)], 0)
 
-    def _blocks(self, index: Tensor, like: Tensor) -> Iterator[tuple[Tensor, ...]]:
-        size = max(1, _NUMBERS // max(1, like[0].numel() * self.k))
-        for part in index.split(size, dim=1):
-            yield tuple(part)
+    def _at_once(self, like: Tensor) -> int:
+        return max(1, _NUMBERS // max(1, like[0].numel() * self.k))
 
     def _put(
         self, rows: _Rows, pushed: Tensor, tangent: Tensor, layer: int, weight: Tensor, row: Tensor,

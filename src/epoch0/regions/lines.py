@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 from torch import Tensor, nn
 
 from epoch0.arguments import Layers, Positive, Size, checked
-from epoch0.curves import Curve
+from epoch0.curves import Curve, Line
 from epoch0.errors import InputError
 from epoch0.networks.ensemble import Ensemble
 from epoch0.regions.certificate import RELATIVE, Certificate, sizes_of
@@ -176,6 +176,25 @@ def sample(corners: Tensor) -> Tensor:
     return torch.cat([ends, 0.5 * (ends[1:] + ends[:-1])])
 
 
+def segment_ends(where: Any) -> tuple[Tensor, Tensor] | None:
+    """The two ends of a segment, points or batches of them, however it is given; None for what is no segment."""
+    if isinstance(where, Line):
+        where = (where.x0, where.x1)
+    if not isinstance(where, tuple | list) and not (isinstance(where, Tensor) and where.shape[:1] == (2,)):
+        return None
+    if len(where) != 2:
+        raise InputError(f"a segment has two ends, not {len(where)}; give (x0, x1).")
+    return two_ends(*where)
+
+
+def two_ends(x0: Any, x1: Any) -> tuple[Tensor, Tensor]:
+    """Both in float64 and of one shape."""
+    x0, x1 = in_float64("x0", x0), in_float64("x1", x1)
+    if x0.shape != x1.shape:
+        raise InputError(f"x0 has shape {tuple(x0.shape)} and x1 {tuple(x1.shape)}; they must agree.")
+    return x0, x1
+
+
 @checked
 def on_line(
     model: nn.Module | Ensemble, x0: Tensor, x1: Tensor, *, kind: str = "segment", memory: Positive = MEMORY,
@@ -211,9 +230,7 @@ def on_line(
     """
     if kind not in ("segment", "ray", "line"):
         raise InputError(f"kind={kind!r}; a line is a 'segment', a 'ray' from x0 on, or a whole 'line'.")
-    x0, x1 = in_float64("x0", x0), in_float64("x1", x1)
-    if x0.shape != x1.shape:
-        raise InputError(f"x0 has shape {tuple(x0.shape)} and x1 {tuple(x1.shape)}; they must agree.")
+    x0, x1 = two_ends(x0, x1)
     one = model[0] if isinstance(model, Ensemble) else model
     program, single = trace_for(one, x0)
     corners = torch.stack([x0, x1], dim=0 if single else 1).to(_device(one))

@@ -31,7 +31,7 @@ class Mesh:
 
 def within(counts: np.ndarray) -> np.ndarray:
     """For each count the numbers from 0 on, so many, one after another."""
-    return np.arange(int(counts.sum())) - np.repeat(np.cumsum(counts) - counts, counts)
+    return np.asarray(np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts))
 
 
 def next_around(ends: np.ndarray) -> np.ndarray:

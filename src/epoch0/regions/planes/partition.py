@@ -14,7 +14,7 @@ from epoch0.curves import Curve, Line
 from epoch0.errors import InputError
 from epoch0.networks.ensemble import Ensemble
 from epoch0.regions.certificate import RELATIVE, Certificate, sizes_of
-from epoch0.regions.lines import LinePartitions, on_curve, on_line
+from epoch0.regions.lines import LinePartitions, on_curve, on_line, segment_ends
 from epoch0.regions.network.pieces import Pieces, follow
 from epoch0.regions.network.steps import Largest, Program
 from epoch0.regions.network.trace import trace
@@ -269,27 +269,6 @@ def walked(
     return found
 
 
-def cut_plane(
-    program: Program, window: Window, memory: float = MEMORY, workers: int = 1, progress: Progress | None = None
-) -> PlanePartition:
-    """The partition of a window by a traced network."""
-    plane = walked(program, window, memory, -1, workers, progress)
-    mesh, per_layer = plane.mesh, tuple(plane.cells_after(number) for number in range(len(program.folds)))
-    if any(isinstance(step, Largest) for step in program.folds):
-        mesh = straightened(mesh, len(window.polygon))
-    vertices = mesh.points.numpy()
-    cells = mesh.edges[mesh.half >> 1, mesh.half & 1]
-    areas = cell_areas(vertices, cells, mesh.ends)
-    euler, error = len(vertices) - len(mesh.edges) + plane.count, float(areas.sum()) / window.area - 1.0
-    certificate = Certificate(RELATIVE, **vars(plane.decisions), euler=euler, measure_error=error)
-    layers = tuple(step.name for step in program.folds)
-    layer, face, neuron = mesh.owner.T
-    geometry = vertices, mesh.edges, layer, neuron, face, mesh.ends, mesh.half
-    found = PlanePartition(window, *geometry, layers, per_layer, certificate, program.notes, program)
-    found.__dict__["areas"] = areas
-    return found
-
-
 @checked
 def on_plane(
     model: nn.Module, window: Any, *, memory: Positive = MEMORY, workers: Layers = 1, progress: Progress | None = None
@@ -311,9 +290,23 @@ def on_plane(
 
     Source: Hanin and Rolnick 2019, section 3.2.
     """
-    found = as_window(window)
-    program = trace(model, tuple(found.origin.shape), "cpu")
-    return cut_plane(program, found, memory, workers, progress)
+    where = as_window(window)
+    program = trace(model, tuple(where.origin.shape), "cpu")
+    plane = walked(program, where, memory, -1, workers, progress)
+    mesh, per_layer = plane.mesh, tuple(plane.cells_after(number) for number in range(len(program.folds)))
+    if any(isinstance(step, Largest) for step in program.folds):
+        mesh = straightened(mesh, len(where.polygon))
+    vertices = mesh.points.numpy()
+    cells = mesh.edges[mesh.half >> 1, mesh.half & 1]
+    areas = cell_areas(vertices, cells, mesh.ends)
+    euler, error = len(vertices) - len(mesh.edges) + plane.count, float(areas.sum()) / where.area - 1.0
+    certificate = Certificate(RELATIVE, **vars(plane.decisions), euler=euler, measure_error=error)
+    layers = tuple(step.name for step in program.folds)
+    layer, face, neuron = mesh.owner.T
+    geometry = vertices, mesh.edges, layer, neuron, face, mesh.ends, mesh.half
+    found = PlanePartition(where, *geometry, layers, per_layer, certificate, program.notes, program)
+    found.__dict__["areas"] = areas
+    return found
 
 
 @checked
@@ -335,18 +328,12 @@ def count(
             batches, or a tensor of two points), or a curve of ``epoch0.curves``.
         model, memory, workers, progress: as for :func:`on_line`; an ensemble for lines only.
     """
-    if isinstance(where, Line):
-        where = (where.x0, where.x1)
-    if isinstance(where, Curve):
+    if isinstance(where, Curve) and not isinstance(where, Line):
         if isinstance(model, Ensemble):
             raise InputError("curves are counted for one network at a time: regions.count(nets[i], curve).")
         return on_curve(model, where, memory=memory, workers=workers, progress=progress).count
-    if isinstance(where, Tensor) and where.shape[:1] == (2,):
-        where = (where[0], where[1])
-    if isinstance(where, tuple | list):
-        if len(where) != 2:
-            raise InputError(f"a segment has two ends, not {len(where)}; give (x0, x1).")
-        lines = on_line(model, *where, memory=memory, workers=workers, progress=progress)
+    if (ends := segment_ends(where)) is not None:
+        lines = on_line(model, *ends, memory=memory, workers=workers, progress=progress)
         return lines.counts if isinstance(lines, LinePartitions) else lines.count
     if isinstance(model, Ensemble):
         raise InputError("windows are counted for one network at a time: regions.count(nets[i], window).")
