@@ -239,14 +239,14 @@ def on_line(
     if bool(same.any()):
         where = "" if single else f" for line {int(same.nonzero()[0])}"
         raise InputError(f"x0 and x1 are the same point{where}; a line needs two different ones.")
+    lines, count = list[LinePartition](), len(model) if isinstance(model, Ensemble) else 1
+    for i in range(count):
+        steps = trace(model[i], program.shape) if isinstance(model, Ensemble) and i else program
+        told = None if progress is None else partial(_told, progress, i, count)
+        lines += cut_lines(steps, corners, kind, (), memory, workers, told)
     if isinstance(model, Ensemble):
-        lines, count = list[LinePartition](), len(model)
-        for i, net in enumerate(model):
-            told = None if progress is None else partial(_told, progress, i, count)
-            lines += cut_lines(trace(net, program.shape), corners, kind, (), memory, workers, told)
         return LinePartitions(tuple(lines), count)
-    found = cut_lines(program, corners, kind, (), memory, workers, progress)
-    return found[0] if single else LinePartitions(tuple(found))
+    return lines[0] if single else LinePartitions(tuple(lines))
 
 
 @checked

@@ -47,8 +47,7 @@ def _followed(program: Program, points: Tensor, directions: Tensor, squares: Seq
         inputs = [values[s] for s in step.inputs]
         values[step.output] = step.run(*inputs)
         if isinstance(step, Affine):
-            flat = step.linear(*(slopes[s].flatten(0, 1) for s in step.inputs))
-            slopes[step.output] = flat.reshape(len(directions), len(points), *flat.shape[1:])
+            slopes[step.output] = step.linear_of_each(*(slopes[s] for s in step.inputs))
             terms[step.output] = step.linear_size(*(terms[s] for s in step.inputs))
             continue
         size = next(sizes)[0].reshape(inputs[0].shape[1:])
@@ -57,11 +56,9 @@ def _followed(program: Program, points: Tensor, directions: Tensor, squares: Seq
             slopes[step.output] = step.slope(inputs[0], above) * slopes[step.inputs[0]]
             found += [one.reshape(len(points), -1) for one in above]
         else:
-            windows = step.windows.to(inputs[0].device)
-            top = inputs[0].reshape(len(points), -1)[:, windows].argmax(dim=2)
-            flat = slopes[step.inputs[0]].reshape(len(directions), len(points), -1)
-            chosen = windows.gather(1, top.T).T
-            slope = flat.gather(2, chosen.expand(len(directions), -1, -1))
+            top = step.entries(inputs[0]).argmax(dim=2)
+            chosen = step.windows.gather(1, top.T).T.expand(len(directions), -1, -1)
+            slope = slopes[step.inputs[0]].reshape(len(directions), len(points), -1).gather(2, chosen)
             slopes[step.output] = slope.reshape(len(directions), len(points), *step.shape)
             found.append(torch.nn.functional.one_hot(top, step.windows.shape[1]).reshape(len(points), -1).bool())
         terms[step.output] = slopes[step.output].square().amax(dim=(0, 1))[None]

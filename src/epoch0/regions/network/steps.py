@@ -29,6 +29,12 @@ class Affine:
         found = self.run(*rows)
         return found - self.run(*(torch.zeros_like(t[:1]) for t in rows)) if self.biased else found
 
+    def linear_of_each(self, *rows: Tensor) -> Tensor:
+        """The same where the first two dimensions run over points; a first one of 1 is that of the others."""
+        several = max(len(t) for t in rows)
+        found = self.linear(*(t.expand(several, *t.shape[1:]).flatten(0, 1) for t in rows))
+        return found.reshape(several, -1, *found.shape[1:])
+
     def linear_size(self, *squares: Tensor) -> Tensor:
         """The sizes without those of the constant part."""
         found: Tensor = self.size(*squares) - self.size(*(torch.zeros_like(q[:1]) for q in squares))
@@ -67,10 +73,13 @@ class Largest:
     windows: Tensor  #: indices into the flat input, shape (outputs, window); short windows repeat their first index
     shape: tuple[int, ...]  #: of one output
 
+    def entries(self, values: Tensor) -> Tensor:
+        """The elements of each window, for every point: (points, outputs, window)."""
+        return values.reshape(len(values), -1)[:, self.windows]
+
     def run(self, values: Tensor) -> Tensor:
         """The largest element of each window, for every point."""
-        flat = values.reshape(len(values), -1)
-        return flat[:, self.windows.to(values.device)].amax(dim=2).reshape(len(values), *self.shape)
+        return self.entries(values).amax(dim=2).reshape(len(values), *self.shape)
 
     def parted(self, left: Tensor, right: Tensor, limit: Tensor) -> tuple[Tensor, Tensor]:
         """Where no entry of some window is the largest on both sides: the window, and the entry; -1 if there is none.
@@ -78,7 +87,7 @@ class Largest:
         Inputs are those inside the pieces on both sides, (rows, ...); a difference below a window's limit is zero at a
         corner of a piece. Entries level on a whole side, such as zeros after a ReLU, are all the largest there.
         """
-        entries = [side.reshape(len(side), -1)[:, self.windows] for side in (left, right)]
+        entries = [self.entries(side) for side in (left, right)]
         top = [side.max(dim=2) for side in entries]
         # a corner beyond the limit lifts the inside by less, but rounding alone never comes near this
         level = [e >= t.values[:, :, None] - 0.03 * limit[:, None] for e, t in zip(entries, top, strict=True)]

@@ -5,7 +5,7 @@ import torch
 
 from epoch0.regions.certificate import RELATIVE, Decisions
 from epoch0.regions.complex import Cut
-from epoch0.regions.planes.mesh import Mesh, next_around, within
+from epoch0.regions.planes.mesh import Mesh, components, next_around, within
 
 _BLOCK = 1 << 16  # values looked at together: they stay in the cache
 
@@ -288,12 +288,9 @@ def _between(u: np.ndarray, v: np.ndarray, share: np.ndarray, row: np.ndarray, c
 
 def cycles(following: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The cycles of a permutation: elements cycle by cycle, and where each starts, with the end."""
-    from scipy.sparse import csr_matrix
-    from scipy.sparse.csgraph import connected_components
-
     count = len(following)
-    graph = csr_matrix((np.ones(count, dtype=np.int8), following, np.arange(count + 1)), shape=(count, count))
-    number, label = connected_components(graph, directed=True, connection="strong")
+    label = components(np.stack([np.arange(count), following], axis=1), count)
+    number = int(label.max(initial=-1)) + 1
     heads = np.empty(number, dtype=np.int64)  # the first element of each cycle
     heads[label[::-1]] = np.arange(count)[::-1]
     heads.sort()

@@ -41,6 +41,15 @@ def next_around(ends: np.ndarray) -> np.ndarray:
     return after
 
 
+def components(pairs: np.ndarray, count: int) -> np.ndarray:
+    """The number of the component in which each of so many nodes is, joined by pairs, (pairs, 2)."""
+    from scipy.sparse import coo_matrix
+    from scipy.sparse.csgraph import connected_components
+
+    graph = coo_matrix((np.ones(len(pairs), dtype=np.int8), pairs.T), shape=(count, count))
+    return np.asarray(connected_components(graph, directed=False)[1])
+
+
 def parts_of(mesh: Mesh, count: int) -> list[Mesh]:
     """Strips of about equally many cells, across the longer side; a strip of a strip is thus a block."""
     cells = len(mesh.ends) - 1
@@ -146,20 +155,15 @@ def straightened(mesh: Mesh, corners: int) -> Mesh:
     along, aside = others[:, 1] - others[:, 0], points[number] - others[:, 0]
     away = np.abs(along[:, 0] * aside[:, 1] - along[:, 1] * aside[:, 0])
     straight = away <= _BEND * float(np.ptp(points, axis=0).max()) * np.linalg.norm(along, axis=1)
-    first, second = ends.T >> 1
-    straight &= mesh.owner[first, 0] == mesh.owner[second, 0]
+    pairs = ends >> 1
+    straight &= mesh.owner[pairs[:, 0], 0] == mesh.owner[pairs[:, 1], 0]
     removed[number[~straight]] = False
-    return _without(mesh, removed, first[straight], second[straight])
+    return _without(mesh, removed, pairs[straight])
 
 
-def _without(mesh: Mesh, removed: np.ndarray, first: np.ndarray, second: np.ndarray) -> Mesh:
-    """Take out vertices, each between a first and a second edge that become one."""
-    from scipy.sparse import coo_matrix
-    from scipy.sparse.csgraph import connected_components
-
-    count = len(mesh.edges)
-    graph = coo_matrix((np.ones(len(first), dtype=np.int8), (first, second)), shape=(count, count))
-    _, label = connected_components(graph, directed=False)
+def _without(mesh: Mesh, removed: np.ndarray, pairs: np.ndarray) -> Mesh:
+    """Take out vertices, each between a pair of edges that become one."""
+    label = components(pairs, len(mesh.edges))
     start = mesh.edges[mesh.half >> 1, mesh.half & 1]
     kept = ~removed[start]
     ends = np.concatenate([[0], np.cumsum(kept)])[mesh.ends]

@@ -19,7 +19,7 @@ from epoch0.regions.network.pieces import Pieces, follow
 from epoch0.regions.network.steps import Largest, Program
 from epoch0.regions.network.trace import trace
 from epoch0.regions.planes.cutting import Plane
-from epoch0.regions.planes.mesh import next_around, straightened
+from epoch0.regions.planes.mesh import components, next_around, straightened
 from epoch0.regions.planes.windows import Window
 from epoch0.regions.planes.windows import window as as_window
 from epoch0.regions.walk import MEMORY, block, walk
@@ -129,15 +129,10 @@ class PlanePartition(Result):
     @cached_property
     def linear_regions(self) -> np.ndarray:
         """For each cell the number of the linear region it belongs to: neighbours with one affine map share it."""
-        from scipy.sparse import coo_matrix
-        from scipy.sparse.csgraph import connected_components
-
         inner = self.adjacency[(self.adjacency >= 0).all(axis=1)]
         slopes, terms = self.slopes, self._pieces.terms
         same = (np.abs(slopes[inner[:, 0]] - slopes[inner[:, 1]]) <= RELATIVE * terms).all(axis=(1, 2))
-        first, second = inner[same].T
-        graph = coo_matrix((np.ones(len(first)), (first, second)), shape=(self.count, self.count))
-        return np.asarray(connected_components(graph, directed=False)[1])
+        return components(inner[same], self.count)
 
     @cached_property
     def linear_count(self) -> int:
