@@ -197,7 +197,7 @@ def _closed(swept: Sweep, inputs: Tensor, output: int, insist: bool) -> _Flips |
     if not insist and above * len(inputs) > EXACT_UP_TO:
         return None
     still = torch.zeros_like(inputs)
-    circles, most, turned = torch.stack([still, still, inputs]), None if insist else MOST, {swept.step: other}
+    circles, most, turned = torch.stack([still, still, inputs]), math.inf if insist else MOST, {swept.step: other}
     try:
         found = turn(program, circles, 2 * math.pi, output=(0.0,), most=most, swept=turned)[0][-1]
     except TooMany:  # then halving steps is cheaper

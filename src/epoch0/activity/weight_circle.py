@@ -103,7 +103,7 @@ def _by_program(program: Program, twin: Program, inputs: Tensor, layer: str) -> 
                 if swept >= 0:
                     raise InputError(f"the layer '{layer}' is used more than once; its weights cannot be swept.")
                 swept = index
-                shift = step.run(*(torch.zeros_like(t[:1]) for t in before))
+                shift = step.constant(*before)
                 parts = [own - shift, other - shift, shift.expand_as(other)]
     if swept < 0:
         raise InputError(f"the output does not depend on the weights of '{layer}', or both ends of the sweep are one.")

@@ -10,6 +10,7 @@ from epoch0.results import Shown
 
 RELATIVE = 1e-12
 """A pre-activation below this part of the size of its terms counts as zero; rounding leaves about 1e-16 times depth."""
+_BLOCK = 1 << 16  # values looked at together: they stay in the cache
 
 
 @dataclass
@@ -19,6 +20,30 @@ class Decisions:
     smallest: float = float("inf")
     zeros: int = 0
     undecided: int = 0
+
+    def signs(self, values: Tensor, tolerance: Tensor, group: Tensor) -> tuple[Tensor, Tensor | None]:
+        """Which values, (rows, columns), are positive, and which are zero, None if that is nowhere.
+
+        Those below the tolerance of their row's group, (groups, columns), are zero; the smallest that is not is noted.
+        """
+        positive, zero = values > 0.0, None
+        largest = 1.0 / tolerance.amax(dim=0).clamp_min(1e-300)
+        smallest = self.smallest / RELATIVE  # as a multiple of the tolerance
+        some = max(1, _BLOCK // values.shape[1]) if values.device.type == "cpu" else len(values)
+        for start in range(0, len(values), some):
+            here = slice(start, start + some)
+            size = values[here].abs()
+            if float((size * largest).amin()) > max(1.0, smallest):
+                continue  # nothing here decides more narrowly, by whatever group
+            ratio = size / (tolerance[group[here]] if len(tolerance) > 1 else tolerance).clamp_min(1e-300)
+            if (closest := float(ratio.amin())) <= 1.0:
+                zero = torch.zeros_like(positive) if zero is None else zero
+                zero[here] = tiny = ratio <= 1.0
+                self.zeros += int(tiny.sum())
+                closest = float(ratio.masked_fill_(tiny, torch.inf).amin())
+            smallest = min(smallest, closest)
+        self.smallest = smallest * RELATIVE
+        return positive if zero is None else positive & ~zero, zero
 
     def add(self, other: "Decisions") -> None:
         """Take in the decisions made on another piece."""

@@ -1,18 +1,15 @@
 """Lines cut at break points: the order of points along many lines at once, knowing nothing of the network."""
 
-import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from epoch0.regions.certificate import RELATIVE, Decisions
+from epoch0.regions.certificate import Decisions
 from epoch0.regions.complex import Cut
 from epoch0.regions.network.steps import Largest
 from epoch0.regions.workers import Budget
-
-_BLOCK = 1 << 16  # values looked at together: they stay in the cache
 
 
 class Rows(NamedTuple):
@@ -56,37 +53,11 @@ class Lines:
         Values have the shape (rows, columns) and are zero on the faces, as those below the tolerance (groups, columns)
         count. The owners of the columns, (columns, 3), are like those of rows.
         """
-        positive, zero_row, zero_column = self._signs(values, tolerance)
-        zero = None
-        if len(zero_row):
-            zero = torch.zeros_like(positive)
-            zero[zero_row, zero_column] = True
-            positive[zero_row, zero_column] = False
+        positive, zero = self.decisions.signs(values, tolerance, self.rows.group)
         places, columns = self._flips(positive, zero)
         if zero is not None:
-            self._adopt(positive, zero, zero_row, zero_column, owners)
+            self._adopt(positive, zero, owners)
         return self._insert(values, tolerance, places, columns, step, owners) if len(places) else None
-
-    def _signs(self, values: Tensor, tolerance: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Which values are positive, and rows and columns of the zeros; the smallest that is none is noted."""
-        positive, zeros = values > 0.0, [torch.empty(0, 2, dtype=torch.int64, device=values.device)]
-        largest = 1.0 / tolerance.amax(dim=0).clamp_min(1e-300)
-        smallest = self.decisions.smallest / RELATIVE  # as a multiple of the tolerance
-        some = max(1, _BLOCK // values.shape[1]) if values.device.type == "cpu" else len(values)
-        for start in range(0, len(values), some):
-            size = values[start : start + some].abs()
-            if float((size * largest).amin()) > max(1.0, smallest):
-                continue  # nothing here decides more narrowly, by whatever group
-            ratio = size / tolerance[self.rows.group[start : start + some]].clamp_min(1e-300)
-            zero = ratio <= 1.0
-            smallest = min(smallest, float(torch.where(zero, math.inf, ratio).amin()))
-            if len(found := zero.nonzero()):
-                found[:, 0] += start
-                zeros.append(found)
-        self.decisions.smallest = smallest * RELATIVE
-        row, column = torch.cat(zeros).unbind(1)
-        self.decisions.zeros += len(row)
-        return positive, row, column
 
     def _flips(self, positive: Tensor, zero: Tensor | None) -> tuple[Tensor, Tensor]:
         """Places in the order after which a column changes its sign, and the columns."""
@@ -99,8 +70,9 @@ class Lines:
         found = flip.nonzero()
         return found[:, 0], found[:, 1]
 
-    def _adopt(self, positive: Tensor, zero: Tensor, rows: Tensor, columns: Tensor, owners: Tensor) -> None:
+    def _adopt(self, positive: Tensor, zero: Tensor, owners: Tensor) -> None:
         """An end or corner that nothing made becomes a break point if a column changes its sign right there."""
+        rows, columns = zero.nonzero().unbind(1)
         at = self._places()[rows]
         inner = (at > 0) & (at < len(self.order) - 1) & (self.rows.owner[rows, 0] < 0) & (self.rows.away[rows] == 0)
         rows, columns, at = rows[inner], columns[inner], at[inner]

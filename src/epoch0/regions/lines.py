@@ -233,7 +233,7 @@ def on_line(
     x0, x1 = two_ends(x0, x1)
     one = model[0] if isinstance(model, Ensemble) else model
     program, single = trace_for(one, x0)
-    corners = torch.stack([x0, x1], dim=0 if single else 1).to(_device(one))
+    corners = torch.stack([x0, x1], dim=0 if single else 1).to(next(one.parameters()).device)
     corners = corners[None] if single else corners
     same = (corners[:, 0] == corners[:, 1]).reshape(len(corners), -1).all(dim=1)
     if bool(same.any()):
@@ -275,12 +275,8 @@ def on_curve(
         f"the polyline is at most {float(away.max()):.1e} away from the curve, {float((away / length).max()):.1e} of a "
         f"piece's length; {pieces} pieces."
     )
-    corners = corners[None].to(_device(model))
+    corners = corners[None].to(next(model.parameters()).device)
     return cut_lines(program, corners, "curve", (note,), memory, workers, progress)[0]
-
-
-def _device(model: nn.Module) -> torch.device:
-    return next(model.parameters()).device
 
 
 _SIZES = 48 << 20  # bytes of the sizes of lines that are cut together

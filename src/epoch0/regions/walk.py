@@ -132,7 +132,7 @@ def _apply(step: Affine, inputs: list[Tensor], complex_: Complex) -> Tensor:
     found = torch.cat([step.run(*part) for part in parts])
     if step.biased and (away := complex_.infinite) is not None:
         found = found.clone()
-        found[away] -= step.run(*(torch.zeros_like(t[:1]) for t in inputs))
+        found[away] -= step.constant(*inputs)
     return found
 
 

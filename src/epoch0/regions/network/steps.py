@@ -24,10 +24,13 @@ class Affine:
     weighted: bool = False  #: whether it sums many terms, as a matrix product or a convolution
     terms: int = 1  #: how many it sums in each output, about
 
+    def constant(self, *rows: Tensor) -> Tensor:
+        """The constant part, for one row like these."""
+        return self.run(*(torch.zeros_like(t[:1]) for t in rows))
+
     def linear(self, *rows: Tensor) -> Tensor:
         """The step without its constant part."""
-        found = self.run(*rows)
-        return found - self.run(*(torch.zeros_like(t[:1]) for t in rows)) if self.biased else found
+        return self.run(*rows) - self.constant(*rows) if self.biased else self.run(*rows)
 
     def linear_of_each(self, *rows: Tensor) -> Tensor:
         """The same where the first two dimensions run over points; a first one of 1 is that of the others."""

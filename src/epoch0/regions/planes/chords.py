@@ -2,12 +2,11 @@
 
 import numpy as np
 import torch
+from torch import Tensor
 
-from epoch0.regions.certificate import RELATIVE, Decisions
+from epoch0.regions.certificate import Decisions
 from epoch0.regions.complex import Cut
 from epoch0.regions.planes.mesh import Mesh, components, next_around, within
-
-_BLOCK = 1 << 16  # values looked at together: they stay in the cache
 
 
 class Arrangement:
@@ -18,30 +17,16 @@ class Arrangement:
     points counted.
     """
 
-    def __init__(self, mesh: Mesh, values: np.ndarray, limit: np.ndarray, decisions: Decisions) -> None:
-        self.mesh, self.values, self.limit, self.decisions = mesh, values, limit, decisions
+    def __init__(self, mesh: Mesh, values: Tensor, limit: Tensor, decisions: Decisions) -> None:
+        self.mesh, self.values, self.limit, self.decisions = mesh, values.numpy(), limit.numpy(), decisions
         self.rows, self.columns = values.shape
-        self._read_signs()
+        positive, zero = decisions.signs(values, limit[None], torch.zeros(self.rows, dtype=torch.int64))
+        self.positive, self.zero = positive.numpy(), None if zero is None else zero.numpy()
         self._meet_edges()
         self.cell_of = np.repeat(np.arange(len(mesh.ends) - 1), np.diff(mesh.ends))  # of each half-edge
         self.length = self.per_edge[mesh.half >> 1] + 1  # into how many pieces it is cut
         self.place = np.cumsum(self.length) - self.length  # of its start
         self._draw_chords()
-
-    def _read_signs(self) -> None:
-        """Which values are above their limit, and which are zero, None if that is nowhere: (rows, columns)."""
-        self.positive, self.zero = self.values > 0.0, None
-        some, scale = max(1, _BLOCK // max(1, self.columns)), 1.0 / np.maximum(self.limit, 1e-300)
-        for start in range(0, self.rows, some):
-            ratio = np.abs(self.values[start : start + some]) * scale
-            if float(ratio.min(initial=np.inf)) <= 1.0:
-                self.zero = np.zeros_like(self.positive) if self.zero is None else self.zero
-                self.zero[start : start + some] = here = ratio <= 1.0
-                self.decisions.zeros += int(here.sum())
-                ratio[here] = np.inf
-            self.decisions.smallest = min(self.decisions.smallest, float(ratio.min(initial=np.inf)) * RELATIVE)
-        if self.zero is not None:
-            self.positive &= ~self.zero
 
     def _changes(self) -> tuple[np.ndarray, np.ndarray]:
         """Edges and columns with opposite signs at the ends: eight columns at a time, as few edges are cut."""

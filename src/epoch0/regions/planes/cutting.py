@@ -49,7 +49,7 @@ class Plane:
     ) -> Cut | None:  # fmt: skip
         """Cut along some columns; where they are only counted the cells stay as they are."""
         undecided = decisions.undecided
-        found = Arrangement(self.mesh, values[:, some].numpy(), tolerance[some].numpy(), decisions)
+        found = Arrangement(self.mesh, values[:, some], tolerance[some], decisions)
         if not len(found.cell) and not len(found.u):
             return None
         if found.cross():  # in one point: one half of the columns, then the other, which finds a vertex there
@@ -59,7 +59,7 @@ class Plane:
                 values = first.extended(values, values.new_zeros(1), values.shape[1])
             second = self._cut(values, tolerance, slice(middle, some.stop), again, owners, step, False)
             decisions.undecided = undecided + again.undecided
-            return second if first is None else first.then(second)
+            return second if first is None else first if second is None else first.then(second)
         self._note(step, self.count + len(found.cell) + len(found.one))
         if counted:
             return None

@@ -82,7 +82,7 @@ def _used(numbers: np.ndarray, below: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def joined(mesh: Mesh, cut: Sequence[Mesh]) -> tuple[Mesh, int]:
-    """The whole again after its parts were cut, and the number of edges on which two parts do not agree.
+    """The whole again after its parts were cut, and the number of pieces on which two parts do not agree.
 
     An edge between two parts was cut in both at the same points; the points of the first part stay.
     """
@@ -113,7 +113,7 @@ def _begins(arrays: Sequence[Any]) -> list[int]:
 
 
 def _same_pieces(mesh: Mesh, cut: Sequence[Mesh], source: np.ndarray, start: np.ndarray) -> tuple[np.ndarray, int]:
-    """For each edge of all parts the first that is the same one, and the number of edges cut differently in two parts.
+    """For each edge of all parts the first that is the same one, and the number of pieces that only one part has.
 
     ``source`` is the edge of the whole that each is a piece of, -1 for those made since, ``start`` where it begins.
     """
@@ -125,13 +125,12 @@ def _same_pieces(mesh: Mesh, cut: Sequence[Mesh], source: np.ndarray, start: np.
     away = np.abs(start[at] - mesh.points.numpy()[mesh.edges[source[at], 0]]).sum(axis=1)
     at = at[np.lexsort((away, part[at], source[at]))]
     run = np.flatnonzero((np.diff(source[at], prepend=-1) != 0) | (np.diff(part[at], prepend=-1) != 0))
-    length = np.diff(np.append(run, len(at)))
-    _, first, inverse = np.unique(source[at[run]], return_index=True, return_inverse=True)
-    differ = length != length[first[inverse]]
+    place = within(np.diff(np.append(run, len(at))))  # of each piece along its edge
+    key = source[at] * (place.max(initial=0) + 1) + place
+    _, first, inverse, times = np.unique(key, return_index=True, return_inverse=True, return_counts=True)
     same = np.arange(len(source))
-    moved = np.where(differ, 0, run - run[first[inverse]])  # how far ahead the pieces of the first part are
-    same[at] = at[np.arange(len(at)) - np.repeat(moved, length)]
-    return same, int(differ.sum())
+    same[at] = at[first[inverse]]
+    return same, int((times != 2).sum())  # an edge has a cell on either side
 
 
 _BEND = 1e-9  # of the mesh's width: a vertex farther from the line between its neighbours is a corner
