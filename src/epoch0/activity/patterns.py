@@ -85,8 +85,8 @@ def _faces(threshold: float | Sequence[float] | None) -> tuple[float, ...]:
     if threshold is None:
         return ()
     values = (threshold,) if isinstance(threshold, int | float) else tuple(threshold)
-    faces = tuple(sorted({float(v) for v in values if isinstance(v, int | float) and not isinstance(v, bool)}))
-    if not faces or len(faces) != len(values) or not all(abs(v) < float("inf") for v in faces):
+    faces = tuple(sorted({float(v) for v in values}))
+    if not faces or len(faces) != len(values):
         raise InputError(f"threshold={threshold!r}; give one finite number or several different ones.")
     return faces
 

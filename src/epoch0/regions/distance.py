@@ -167,7 +167,13 @@ class _Prefix:
         self._made = lru_cache(1)(self._rows)
         self._rotated: Tensor | None = None
         if 0 < self.width < self.directions:
-            self._rotate(max(self.width, memory // max(self.width, max(program.shape, default=1))))
+            # the triangular factor of the Jacobian: the same lengths and angles in fewer coordinates
+            rows = max(self.width, memory // max(self.width, max(program.shape, default=1)))
+            factor = torch.zeros(0, self.width, dtype=torch.float64, device=device)
+            for start in range(0, self.directions, rows):
+                part = self._rows(start, min(start + rows, self.directions))
+                factor = torch.linalg.qr(torch.cat([factor, part]), mode="r").R
+            self._rotated, self.directions = factor, len(factor)
 
     def _rows(self, start: int, stop: int) -> Tensor:
         """Rows start..stop of the Jacobians of all slots, side by side."""
@@ -181,14 +187,6 @@ class _Prefix:
                 found.pop(slot, None)
         self.shapes = {slot: found[slot].shape[1:] for slot in self.slots}
         return torch.cat([basis[:, :0], *(found[slot].flatten(1) for slot in self.slots)], 1)
-
-    def _rotate(self, rows: int) -> None:
-        """The triangular factor of the Jacobian: the same lengths and angles in fewer coordinates."""
-        factor = torch.zeros(0, self.width, dtype=torch.float64, device=self.device)
-        for start in range(0, self.directions, rows):
-            part = self._rows(start, min(start + rows, self.directions))
-            factor = torch.linalg.qr(torch.cat([factor, part]), mode="r").R
-        self._rotated, self.directions = factor, len(factor)
 
     def tangents(self, start: int, stop: int) -> dict[int, Tensor]:
         """Rows start..stop of the Jacobians, slot by slot: (1, directions, *shape)."""
@@ -228,8 +226,10 @@ class _Block:
 
     def carry(self, tangents: dict[int, Tensor], begin: int) -> None:
         """Take some directions from the first fold to the last, adding to the squares of the gradients."""
-        number, count, last = 0, len(self.points), len(self.slopes) - 1
+        number, count = 0, len(self.points)
         for step in self.program.through(tangents, start=begin):
+            if number == len(self.slopes):
+                return
             if isinstance(step, Affine):
                 tangents[step.output] = step.linear_of_each(*(tangents[s] for s in step.inputs))
             else:
@@ -237,8 +237,6 @@ class _Block:
                 flat = before.reshape(*before.shape[:2], -1)
                 if isinstance(step, Fold):
                     self.squares[number] += flat.square().sum(dim=1, keepdim=True)
-                    if number == last:
-                        return
                     tangents[step.output] = before * self.slopes[number]
                 else:
                     top = flat.expand(count, *flat.shape[1:]).gather(
@@ -248,8 +246,6 @@ class _Block:
                     for entry in range(step.windows.shape[1]):
                         difference = top - flat[:, :, step.windows[:, entry]]
                         self.squares[number][:, entry] += difference.square().sum(dim=1)
-                    if number == last:
-                        return
                     tangents[step.output] = top.reshape(*top.shape[:2], *step.shape)
                 number += 1
 

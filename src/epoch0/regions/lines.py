@@ -298,11 +298,11 @@ def cut_lines(
         for some in corners.split(at_once):
             lines = walked(program, some, kind, memory, pool, budget, len(some) / len(corners))
             breaks = lines.rows.owner[lines.order, 0] >= 0
-            rows, line = lines.rows.take(lines.order[breaks]), lines.line[breaks].cpu().numpy()
+            rows = lines.rows.take(lines.order[breaks])
+            place, owner, line = (one.cpu().numpy() for one in (rows.t, rows.owner.T.contiguous(), lines.line[breaks]))
             ends = np.searchsorted(line, np.arange(len(some) + 1))
             for i, mine in enumerate(some):
-                here = slice(ends[i], ends[i + 1])
-                t, (layer, face, neuron) = rows.t[here].cpu().numpy(), rows.owner[here].cpu().numpy().T
+                t, (layer, face, neuron) = place[ends[i] : ends[i + 1]], owner[:, ends[i] : ends[i + 1]]
                 per_layer = tuple((1 + np.cumsum(np.bincount(layer, minlength=len(layers)))).tolist())
                 certificate = Certificate(RELATIVE, **vars(lines.decisions), ordered=bool((np.diff(t) >= 0).all()))
                 where, told = (mine, kind, t, layers, layer, neuron, face), (*notes, *program.notes)
