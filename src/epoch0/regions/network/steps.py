@@ -110,7 +110,6 @@ class Program:
     steps: tuple[Step, ...]  #: in order of execution
     output: int  #: slot of the network's output
     shape: tuple[int, ...]  #: of the input at one point
-    sizes: tuple[int, ...]  #: number of elements of the input of each folding step, in order
     elements: tuple[int, ...]  #: number of elements of each slot at one point
     notes: tuple[str, ...] = ()  #: what the user should know about how the model was read
 
@@ -118,6 +117,11 @@ class Program:
     def folds(self) -> list[Fold | Largest]:
         """The steps that cut, in order."""
         return [step for step in self.steps if not isinstance(step, Affine)]
+
+    @property
+    def sizes(self) -> list[int]:
+        """Number of elements of the input of each folding step, in order."""
+        return [self.elements[step.inputs[0]] for step in self.folds]
 
     @property
     def neurons(self) -> int:

@@ -111,7 +111,7 @@ class _Reader(Calls):
         self.probe, self.device = probe, probe.device
         self.steps: list[Step] = []
         self.slots = {id(probe): (probe, 0)}  # the tensors are kept, so that their ids stay their own
-        self.elements, self.widths = [probe[0].numel()], list[int]()
+        self.elements = [probe[0].numel()]
         self.names: set[str] = set()
         self.leaves: list[tuple[str, nn.Module]] = []  # modules of torch that run now, the outermost first
         self.title = self.where = ""  # the name of the step that is made, and the place that errors tell
@@ -130,8 +130,8 @@ class _Reader(Calls):
             raise InputError(f"the forward of {type(model).__name__} cannot be followed: {error}") from error
         if not isinstance(found, Tensor) or id(found) not in self.slots:
             raise InputError("the model's output does not depend on its input, or is no single tensor.")
-        output, sizes = self.slots[id(found)][1], (tuple(self.widths), tuple(self.elements))
-        return Program(tuple(self.steps), output, tuple(self.probe.shape[1:]), *sizes, notes)
+        output, shape = self.slots[id(found)][1], tuple(self.probe.shape[1:])
+        return Program(tuple(self.steps), output, shape, tuple(self.elements), notes)
 
     def _watch(self, path: str, module: nn.Module) -> None:
         def enter(*_: Any) -> None:
@@ -217,7 +217,8 @@ class _Reader(Calls):
             if len(given) > 1 or found is not values:
                 raise InputError(f"the operation {name} ({self.where}) takes its threshold or slope from the input.")
             source, slot = self.slots[id(values)][1], len(self.elements)
-            return self._fold(Fold(self.title, (source,), slot, faces, run, recession), values) if faces else values
+            step = Fold(self.title, (source,), slot, faces, run, recession)
+            return self._new(step, run(values)) if faces else values
         if kind == "extremum" or (kind == "largest" and len(args) == 2 and isinstance(args[1], Tensor)):
             pair = self._one(_pair, "stack", args, ".pair")
             size = pair[0, 0].numel()
@@ -230,15 +231,12 @@ class _Reader(Calls):
             return self._affine(func, name, args, kwargs, self.title)
         raise refusal(name, self.where)
 
-    def _fold(self, step: Fold | Largest, values: Tensor) -> Tensor:
-        self.widths.append(values[0].numel())
-        return self._new(step, step.run(values))
-
     def _largest(self, windows: Tensor, shape: tuple[int, ...], values: Tensor, low: bool) -> Tensor:
         if low:
             values = self._one(operator.neg, "neg", (values,), ".negative")
         source, slot = self.slots[id(values)][1], len(self.elements)
-        found = self._fold(Largest(self.title, (source,), slot, windows.to(self.device), shape), values)
+        step = Largest(self.title, (source,), slot, windows.to(self.device), shape)
+        found = self._new(step, step.run(values))
         return self._one(operator.neg, "neg", (found,), ".back") if low else found
 
     def _one(self, func: Callable[..., Tensor], name: str, args: Any, behind: str) -> Tensor:
