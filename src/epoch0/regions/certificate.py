@@ -21,10 +21,11 @@ class Decisions:
     zeros: int = 0
     undecided: int = 0
 
-    def signs(self, values: Tensor, tolerance: Tensor, group: Tensor) -> tuple[Tensor, Tensor | None]:
+    def signs(self, values: Tensor, tolerance: Tensor, group: Tensor | None) -> tuple[Tensor, Tensor | None]:
         """Which values, (rows, columns), are positive, and which are zero, None if that is nowhere.
 
         Those below the tolerance of their row's group, (groups, columns), are zero; the smallest that is not is noted.
+        Without groups there is one.
         """
         positive, zero = values > 0.0, None
         largest = 1.0 / tolerance.amax(dim=0).clamp_min(1e-300)
@@ -32,11 +33,13 @@ class Decisions:
         some = max(1, _BLOCK // values.shape[1]) if values.device.type == "cpu" else len(values)
         for start in range(0, len(values), some):
             here = slice(start, start + some)
-            size = values[here].abs()
-            if float((size * largest).amin()) > max(1.0, smallest):
+            ratio = values[here].abs().mul_(largest)
+            if (closest := float(ratio.amin())) > max(1.0, smallest):
                 continue  # nothing here decides more narrowly, by whatever group
-            ratio = size / (tolerance[group[here]] if len(tolerance) > 1 else tolerance).clamp_min(1e-300)
-            if (closest := float(ratio.amin())) <= 1.0:
+            if group is not None:
+                ratio = values[here].abs().div_(tolerance[group[here]].clamp_min(1e-300))
+                closest = float(ratio.amin())
+            if closest <= 1.0:
                 zero = torch.zeros_like(positive) if zero is None else zero
                 zero[here] = tiny = ratio <= 1.0
                 self.zeros += int(tiny.sum())

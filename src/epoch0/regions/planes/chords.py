@@ -6,7 +6,7 @@ from torch import Tensor
 
 from epoch0.regions.certificate import Decisions
 from epoch0.regions.complex import Cut
-from epoch0.regions.planes.mesh import Mesh, components, next_around, within
+from epoch0.regions.planes.mesh import Mesh, next_around, within
 
 
 class Arrangement:
@@ -20,7 +20,7 @@ class Arrangement:
     def __init__(self, mesh: Mesh, values: Tensor, limit: Tensor, decisions: Decisions) -> None:
         self.mesh, self.values, self.limit, self.decisions = mesh, values.numpy(), limit.numpy(), decisions
         self.rows, self.columns = values.shape
-        positive, zero = decisions.signs(values, limit[None], torch.zeros(self.rows, dtype=torch.int64))
+        positive, zero = decisions.signs(values, limit[None], None)
         self.positive, self.zero = positive.numpy(), None if zero is None else zero.numpy()
         self._meet_edges()
         self.cell_of = np.repeat(np.arange(len(mesh.ends) - 1), np.diff(mesh.ends))  # of each half-edge
@@ -273,9 +273,12 @@ def _between(u: np.ndarray, v: np.ndarray, share: np.ndarray, row: np.ndarray, c
 
 def cycles(following: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The cycles of a permutation: elements cycle by cycle, and where each starts, with the end."""
+    from scipy.sparse import csr_matrix
+    from scipy.sparse.csgraph import connected_components
+
     count = len(following)
-    label = components(np.stack([np.arange(count), following], axis=1), count)
-    number = int(label.max(initial=-1)) + 1
+    graph = csr_matrix((np.ones(count, dtype=np.int8), following, np.arange(count + 1)), shape=(count, count))
+    number, label = connected_components(graph, directed=True, connection="strong")
     heads = np.empty(number, dtype=np.int64)  # the first element of each cycle
     heads[label[::-1]] = np.arange(count)[::-1]
     heads.sort()
