@@ -160,6 +160,7 @@ def test_max_pooling_on_lines_only() -> None:
     x0, x1 = torch.randn(2, 1, 6, 6, generator=torch.Generator().manual_seed(0))
     found = transitions(model, Line(x0, x1))
     assert found.count == e0.regions.on_line(model, x0, x1).count - 1 and len(found.layers) == 2
+    assert found.faces[0].shape == (1, 4)  # as many as a window has entries, switched to or not
     with pytest.raises(InputError, match="maximum"):
         transitions(model, Arc(x0, x1))
 

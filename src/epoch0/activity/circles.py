@@ -7,16 +7,18 @@ cosine of known size and phase equals a number (Raghu section 2.1).
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NamedTuple, TypeGuard
 
 import torch
 from torch import Tensor
 
 from epoch0.errors import InputError
-from epoch0.regions.network.pieces import slopes_between
 from epoch0.regions.network.steps import Affine, Fold, Program
 
+EXACT_UP_TO = 4096
+"""Neurons times inputs up to which circles are walked unless the user says otherwise; above, halving is cheaper."""
+MOST = 200_000  # break points at which "auto" turns to halving steps
 _BLOCK = 1 << 22  # numbers of one tensor carried at a time; more pieces go through the rest of the network in parts
 _ROUNDING = 1e-13  # of a value's size: what is nearer to a face where two pieces meet is on it
 
@@ -45,7 +47,7 @@ def turn(
     span: float,
     *,
     output: tuple[float, ...] = (),
-    most: int | None = None,
+    most: float = math.inf,
     swept: Mapping[int, Affine] | None = None,
 ) -> tuple[list[Crossings], float]:
     """Carry curves through a network of affine steps and folds and find every crossing of each folding layer.
@@ -61,13 +63,12 @@ def turn(
     curves = coefficients.shape[1]
     group = torch.arange(curves).repeat_interleave(quarters)
     values = {0: coefficients.repeat_interleave(quarters, dim=1)}
-    walk = _Walk(program, output, math.inf if most is None else most, swept or {})
-    with torch.no_grad():
-        walk.carry(_Pieces(ends[:-1].repeat(curves), ends[1:].repeat(curves), group, values), 0, 0)
     whole, real = torch.zeros(0, dtype=torch.int64), torch.zeros(0, dtype=torch.float64)
     nothing = Crossings(whole, real, whole, whole)
-    blocks = (zip(*walk.crossings.get(layer, [nothing]), strict=True) for layer in range(len(program.folds) + 1))
-    return [Crossings(*(torch.cat(column) for column in columns)) for columns in blocks], walk.closest
+    walk = _Walk(program, output, most, swept or {}, [[nothing] for _ in range(len(program.folds) + 1)])
+    with torch.no_grad():
+        walk.carry(_Pieces(ends[:-1].repeat(curves), ends[1:].repeat(curves), group, values), 0, 0)
+    return [Crossings(*map(torch.cat, zip(*blocks, strict=True))) for blocks in walk.crossings], walk.closest
 
 
 @dataclass
@@ -95,7 +96,7 @@ class _Walk:
     output: tuple[float, ...]
     most: float
     swept: Mapping[int, Affine]
-    crossings: dict[int, list[Crossings]] = field(default_factory=dict)
+    crossings: list[list[Crossings]]  # of each layer, block by block
     closest: float = math.inf
     breaks: int = 0
 
@@ -163,7 +164,7 @@ class _Walk:
         self.breaks += len(row)
         if self.breaks > self.most:
             raise TooMany
-        self.crossings.setdefault(layer, []).append(crossings)
+        self.crossings[layer].append(crossings)
         return row, crossings
 
 
@@ -176,19 +177,16 @@ def _affine(step: Affine, pieces: _Pieces, other: Affine | None) -> Tensor:
     """Coefficients after an affine step: its bias belongs to the 1 alone."""
     inputs = [pieces.values[slot] for slot in step.inputs]
     count = len(pieces)
-    zero = step.run(*(torch.zeros_like(v[0, :1]) for v in inputs)) if step.biased else None
     if other is not None:
         if any(bool((v[:2] != 0).any()) for v in inputs):
             raise InputError(f"the layer '{step.name}' is used more than once; its weights cannot be swept.")
         still = [v[2] for v in inputs]
-        a, b = step.run(*still), other.run(*still)
-        if zero is None:
-            return torch.stack([a, b, torch.zeros_like(a)])
+        a, b, zero = step.run(*still), other.run(*still), step.constant(*still)
         return torch.stack([a - zero, b - zero, zero.expand_as(a)])
     flat = step.run(*(v.reshape(3 * count, *v.shape[2:]) for v in inputs))
     made = flat.reshape(3, count, *flat.shape[1:])
-    if zero is not None:
-        made[:2] -= zero
+    if step.biased:
+        made[:2] -= step.constant(*(v[0] for v in inputs))
     return made
 
 
@@ -221,8 +219,7 @@ def _folded(step: Fold, pieces: _Pieces) -> Tensor:
     before = pieces.values[step.inputs[0]]
     middle = (0.5 * (pieces.low + pieces.high)).view(-1, *[1] * (before.dim() - 2))
     at = _at(before[0], before[1], before[2], middle)
-    place = torch.stack([at > face for face in step.faces]).sum(dim=0)
-    value, slope = step.run(at), slopes_between(step, at[:1]).gather(0, place)
+    slope = step.slope(at)
     after: Tensor = before * slope
-    after[2] += value - slope * at
+    after[2] += step.run(at) - slope * at
     return after

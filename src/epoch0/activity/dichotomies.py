@@ -2,18 +2,18 @@
 
 import math
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass
-from typing import Annotated, Any
+from functools import partial
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from epoch0.activity.circles import TooMany, turn, turnable
-from epoch0.activity.halving import CAUTION, Evaluate, in_order, search, together
+from epoch0.activity.circles import EXACT_UP_TO, MOST, TooMany, turn, turnable
+from epoch0.activity.halving import CAUTION, in_order, search, together
 from epoch0.activity.patterns import Method, several
-from epoch0.activity.weight_circle import named_layer, own_weight, sweep
+from epoch0.activity.weight_circle import Sweep, named_layer, own_weight, sweep
 from epoch0.arguments import Depth, Positive, Seed, Size, Whole, Within, checked
 from epoch0.errors import InputError
 from epoch0.networks.ensemble import Ensemble
@@ -22,9 +22,6 @@ from epoch0.results import Result, aligned
 from epoch0.seeds import generator, numpy_generator
 from epoch0.tracing.guard import bare, check_model
 
-EXACT_UP_TO = 4096
-"""Neurons above the swept layer times inputs up to which sweeps are followed exactly unless the user says otherwise."""
-MOST = 200_000  # break points at which "auto" turns to halving steps
 EXACT_INPUTS = 60
 """Inputs up to which a labelling is one integer; beyond, labellings are told apart by random 128-bit sums."""
 _FUNCTIONS = 1024  # of inputs that are searched at a time
@@ -132,13 +129,24 @@ def dichotomies(
             f"inputs have shape {tuple(inputs.shape)}; give (s, *shape of one input) with s >= 1, or for an ensemble "
             f"whose networks have inputs of their own ({len(models)}, s, size)."
         )
-    given = inputs.detach().double().cpu()
-    asked = _Asked(layer, output, other, method, caution, points, seed)
-    found = [_of_one(models, i, given[i] if own else given, asked) for i in range(len(models))]
+    given, insist, found, names = inputs.detach().double().cpu(), method == "exact", list[_Flips](), list[str]()
+    for i in range(len(models)):
+        check_model(models[i])
+        net, mine = bare(models[i]), given[i] if own else given
+        names.append(name := named_layer(net, layer))
+        swept = sweep(net, mine, name, _weights(models, i, own_weight(net, name), name, other, seed))
+        if output >= (outputs := swept.first.shape[1]):
+            raise InputError(f"output={output!r}: the network has {outputs} outputs, numbered from 0.")
+        if insist and not turnable(swept.program):
+            raise InputError(
+                "this network is not made of affine maps and piecewise linear nonlinearities; use 'refined'."
+            )
+        closed = None if method == "refined" else _closed(swept, mine, output, insist)
+        found.append(closed or _halved(swept, len(mine), output, caution, points, seed))
     orders = [seen(one.first, one.which) for one in found]
     return Dichotomies(
         given.shape[own],
-        found[0].layer,
+        names[0],
         counts=np.array([order[-1] for order in orders]),
         flips=np.array([len(one.which) for one in found]),
         seen=tuple(orders),
@@ -151,93 +159,70 @@ def dichotomies(
     )
 
 
-@dataclass(frozen=True)
-class _Asked:
-    """What the user asked for."""
-
-    layer: int | str
-    output: int
-    other: Tensor | None
-    method: str
-    caution: float
-    points: int | None
-    seed: int
-
-    def weights(self, models: Ensemble | Sequence[nn.Module], index: int, weight: Tensor, name: str) -> Tensor:
-        """W' of one network, in float64: as given, from the ensemble's law, or Gaussian with the size of W."""
-        if self.other is not None:
-            if self.other.shape != weight.shape:
-                raise InputError(
-                    f"other has shape {tuple(self.other.shape)}, the weight of '{name}' {tuple(weight.shape)}."
-                )
-            return self.other.detach().double().cpu()
-        if isinstance(models, Ensemble):
-            made = torch.empty(weight.shape, dtype=torch.float64)
-            number = [key for key, _ in models.spec.names()].index(f"{name}.weight")
-            source = generator(self.seed, models.indices[index], 0xD1C0)
-            models.spec.entry_law(number).sample(made.shape, source, out=made)
-            return made
-        size = float(weight.detach().double().square().mean().sqrt())
-        source = generator(self.seed, index, 0xD1C0)
-        return torch.randn(weight.shape, generator=source, dtype=torch.float64) * size
+def _weights(
+    models: Ensemble | Sequence[nn.Module], index: int, weight: Tensor, name: str, other: Tensor | None, seed: int
+) -> Tensor:
+    """W' of one network, in float64: as given, from the ensemble's law, or Gaussian with the size of W."""
+    if other is not None:
+        if other.shape != weight.shape:
+            raise InputError(f"other has shape {tuple(other.shape)}, the weight of '{name}' {tuple(weight.shape)}.")
+        return other.detach().double().cpu()
+    if isinstance(models, Ensemble):
+        made = torch.empty(weight.shape, dtype=torch.float64)
+        number = [key for key, _ in models.spec.names()].index(f"{name}.weight")
+        source = generator(seed, models.indices[index], 0xD1C0)
+        models.spec.entry_law(number).sample(made.shape, source, out=made)
+        return made
+    size = float(weight.detach().double().square().mean().sqrt())
+    return torch.randn(weight.shape, generator=generator(seed, index, 0xD1C0), dtype=torch.float64) * size
 
 
-@dataclass
-class _Flips:
-    """One network's flips in order: t and the input; and the signs at the start."""
+class _Flips(NamedTuple):
+    """One network's flips in order: the signs at the start, t and the input of each."""
 
-    layer: str
     first: np.ndarray
     times: np.ndarray
     which: np.ndarray
-    exact: bool
+    exact: bool = True
     missed_at_most: float = 0.0
     unresolved: int = 0
 
 
-def _of_one(models: Ensemble | Sequence[nn.Module], index: int, inputs: Tensor, asked: _Asked) -> _Flips:
-    """All flips of one network: in closed form where that is right and cheap."""
-    model = models[index]
-    check_model(model)
-    model = bare(model)
-    name = named_layer(model, asked.layer)
-    swept = sweep(model, inputs, name, asked.weights(models, index, own_weight(model, name), name))
-    if asked.output >= (outputs := swept.first.shape[1]):
-        raise InputError(f"output={asked.output!r}: the network has {outputs} outputs, numbered from 0.")
-    program, insist = swept.program, asked.method == "exact"
-    if turnable(program) and swept.other is not None and asked.method != "refined":
-        above = sum(program.elements[step.inputs[0]] for step in program.steps[swept.step :] if isinstance(step, Fold))
-        if insist or above * len(inputs) <= EXACT_UP_TO:
-            still = torch.zeros_like(inputs)
-            circles, most = torch.stack([still, still, inputs]), None if insist else MOST
-            with suppress(TooMany):  # then halving steps is cheaper
-                turned = {swept.step: swept.other}
-                found = turn(program, circles, 2 * math.pi, output=(0.0,), most=most, swept=turned)[0][-1]
-                mine = found.element == asked.output
-                times, which = (found.angle[mine] / (2 * math.pi)).numpy(), found.group[mine].numpy()
-                order = np.argsort(times, kind="stable")
-                return _Flips(name, (swept.first[:, asked.output] > 0).numpy(), times[order], which[order], True)
-    elif insist:
-        raise InputError("this network is not made of affine maps and piecewise linear nonlinearities; use 'refined'.")
-    return _halved(lambda which, t: swept.values(which, 2 * math.pi * t)[:, asked.output], len(inputs), name, asked)
+def _closed(swept: Sweep, inputs: Tensor, output: int, insist: bool) -> _Flips | None:
+    """All flips of one network in closed form, where there is one and it is cheap or insisted on."""
+    program, other = swept.program, swept.other
+    if other is None or not turnable(program):
+        return None
+    above = sum(program.elements[step.inputs[0]] for step in program.steps[swept.step :] if isinstance(step, Fold))
+    if not insist and above * len(inputs) > EXACT_UP_TO:
+        return None
+    still = torch.zeros_like(inputs)
+    circles, most, turned = torch.stack([still, still, inputs]), math.inf if insist else MOST, {swept.step: other}
+    try:
+        found = turn(program, circles, 2 * math.pi, output=(0.0,), most=most, swept=turned)[0][-1]
+    except TooMany:  # then halving steps is cheaper
+        return None
+    own = found.element == output
+    times, which = (found.angle[own] / (2 * math.pi)).numpy(), found.group[own].numpy()
+    order = np.argsort(times, kind="stable")
+    return _Flips((swept.first[:, output] > 0).numpy(), times[order], which[order])
 
 
-def _halved(values: Evaluate, inputs: int, name: str, asked: _Asked) -> _Flips:
+def _halved(swept: Sweep, inputs: int, output: int, caution: float, points: int | None, seed: int) -> _Flips:
     """Flips of one network by halving steps; very many inputs part by part."""
 
-    def after(begin: int) -> Evaluate:
-        return lambda which, t: values(which + begin, t)
+    def values(which: Tensor, t: Tensor, begin: int = 0) -> Tensor:
+        return swept.values(which + begin, 2 * math.pi * t)[:, output]
 
     parts, changes = [], []
     for begin in range(0, inputs, _FUNCTIONS):
         count = min(_FUNCTIONS, inputs - begin)
-        part = search(after(begin), count, asked.caution, asked.points, asked.seed)
-        parts.append(part)
-        changes.append(part.changes._replace(function=part.changes.function + begin))
+        parts.append(search(partial(values, begin=begin), count, caution, points, seed))
+        changes.append(parts[-1].changes._replace(function=parts[-1].changes.function + begin))
     first = torch.cat([part.first for part in parts]).numpy()
     t, which, clashes = in_order(values, together(changes))
     left = sum(part.unresolved for part in parts) + clashes
-    return _Flips(name, first, t.numpy(), which.numpy(), False, sum(part.missed_at_most for part in parts), left)
+    return _Flips(first, t.numpy(), which.numpy(), False, sum(part.missed_at_most for part in parts), left)
 
 
 def seen(first: np.ndarray, flips: np.ndarray) -> np.ndarray:

@@ -39,6 +39,38 @@ def missed_at_most(audited: int, hidden: int, hiding: int, steps: int) -> float:
     return share * steps * max(2.0, hidden / max(1, hiding))
 
 
+class Steps(NamedTuple):
+    """Steps of functions along t: number of the function, t and the values at both ends.
+
+    Shapes are (steps,); a function of several values has them in columns, (steps, columns).
+    """
+
+    function: Tensor
+    low: Tensor
+    high: Tensor
+    at_low: Tensor
+    at_high: Tensor
+
+    def take(self, rows: Tensor | slice) -> "Steps":
+        """Some of them, by a mask, by numbers or a slice."""
+        return Steps(*(column[rows] for column in self))
+
+    def halves(self, middle: Tensor, at_middle: Tensor) -> tuple["Steps", "Steps"]:
+        """The first halves and the second halves."""
+        first = Steps(self.function, self.low, middle, self.at_low, at_middle)
+        return first, Steps(self.function, middle, self.high, at_middle, self.at_high)
+
+
+def together(parts: Sequence[Steps]) -> Steps:
+    """Several as one."""
+    return Steps(*(torch.cat(columns) for columns in zip(*parts, strict=True)))
+
+
+def _hidden(above: Tensor) -> Tensor:
+    """Crossings of columns between places of each step, (steps, places, columns), less those that its ends show."""
+    return (above[:, 1:] ^ above[:, :-1]).sum(dim=(1, 2)) - (above[:, 0] ^ above[:, -1]).sum(dim=1)
+
+
 # All neurons of a network in the same steps.
 
 _FIRST = 64  # steps to begin with
@@ -70,21 +102,6 @@ class Refined:
         return missed_at_most(self.audited, self.hidden, self.hiding, self.steps)
 
 
-@dataclass
-class _Steps:
-    """Steps from t0 to t1: the values of each layer at both ends."""
-
-    t0: Tensor
-    t1: Tensor
-    at0: list[Tensor]
-    at1: list[Tensor]
-    level: int  # how often halved
-
-    def take(self, rows: Tensor | slice) -> "_Steps":
-        at0, at1 = [v[rows] for v in self.at0], [v[rows] for v in self.at1]
-        return _Steps(self.t0[rows], self.t1[rows], at0, at1, self.level)
-
-
 def refine(
     evaluate: Callable[[Tensor], list[Tensor]],
     faces: Sequence[Sequence[float]],
@@ -104,66 +121,52 @@ def refine(
     looked at again.
     """
     ends = torch.from_numpy(np.union1d(np.linspace(0.0, 1.0, first + 1), np.asarray(corners, dtype=np.float64)))
-    values = evaluate(ends)
-    counts = [np.zeros((len(f), v.shape[1]), dtype=np.int64) for f, v in zip(faces, values, strict=True)]
-    found = Refined(counts, points=len(ends))
-    batch = max(16, _NUMBERS // sum(v.shape[1] for v in values))
+    layers = evaluate(ends)
+    counts = [np.zeros((len(f), v.shape[1]), dtype=np.int64) for f, v in zip(faces, layers, strict=True)]
+    stops = np.cumsum([v.shape[1] for v in layers]).tolist()
+    watched = [(slice(start, stop), f) for start, stop, f in zip([0, *stops], stops, faces, strict=False)]
+    found, values = Refined(counts, points=len(ends)), torch.cat(layers, 1)
+    batch = max(16, _NUMBERS // values.shape[1])
     done: list[Tensor] = []
-    work = [_Steps(ends[:-1], ends[1:], [v[:-1] for v in values], [v[1:] for v in values], 0)]
+    one = torch.zeros(len(ends) - 1, dtype=torch.int64)
+    work = [(Steps(one, ends[:-1], ends[1:], values[:-1], values[1:]), 0)]  # and how often they were halved
     while work:
-        steps = work.pop()
-        if len(steps.t0) > batch:
-            work.append(steps.take(slice(batch, None)))
+        steps, level = work.pop()
+        if len(steps.low) > batch:
+            work.append((steps.take(slice(batch, None)), level))
             steps = steps.take(slice(batch))
-        middle, level = 0.5 * (steps.t0 + steps.t1), steps.level + 1
-        at_middle = evaluate(middle)
+        middle = 0.5 * (steps.low + steps.high)
+        at_middle = torch.cat(evaluate(middle), 1)
         found.points += len(middle)
-        stop = level >= _DEEPEST or (points is not None and found.points >= points)
-        halves = (
-            _Steps(steps.t0, middle, steps.at0, at_middle, level),
-            _Steps(middle, steps.t1, at_middle, steps.at1, level),
-        )
+        stop = level + 1 >= _DEEPEST or (points is not None and found.points >= points)
         chosen = []
-        suspicious = _suspects(steps.at0, at_middle, steps.at1, faces, caution)
-        for half, again in zip(halves, suspicious, strict=True):
+        for half, again in zip(
+            steps.halves(middle, at_middle), _suspects(steps, at_middle, watched, caution), strict=True
+        ):
             if stop:
                 found.unresolved += int(again.sum())
                 again = torch.zeros_like(again)
-            if bool((~again).any()):
-                still = half.take(~again)
-                for count, layer in zip(found.counts, _crossings(still, faces), strict=True):
-                    count += torch.stack([met.sum(dim=0) for met in layer]).numpy()
-                done.append(torch.stack([still.t0, still.t1]))
+            still = half.take(~again)
+            for count, (columns, layer) in zip(found.counts, watched, strict=True):
+                before, after = still.at_low[:, columns], still.at_high[:, columns]
+                count += torch.stack([((before > f) != (after > f)).sum(dim=0) for f in layer]).numpy()
+            done.append(torch.stack([still.low, still.high]))
             chosen.append(half.take(again))
-        if sum(len(half.t0) for half in chosen):
-            work.append(_joined(*chosen))
+        if sum(len(half.low) for half in chosen):
+            work.append((together(chosen), level + 1))
     begin, end = torch.cat(done, dim=1)
     found.steps, found.resolution = len(begin), float((end - begin).min())
     _audit(found, evaluate, faces, begin, end, audit, seed, batch)
     return found
 
 
-def _crossings(steps: _Steps, faces: Sequence[Sequence[float]]) -> list[list[Tensor]]:
-    """Which values cross each face of each layer between the ends of each step, shape (steps, columns)."""
-    ends = zip(steps.at0, steps.at1, faces, strict=True)
-    return [[(before > face) != (after > face) for face in layer] for before, after, layer in ends]
-
-
-def _joined(one: _Steps, two: _Steps) -> _Steps:
-    """Both as one batch."""
-    at0, at1 = (
-        [torch.cat(pair) for pair in zip(a, b, strict=True)] for a, b in ((one.at0, two.at0), (one.at1, two.at1))
-    )
-    t0, t1 = (torch.cat(pair) for pair in ((one.t0, two.t0), (one.t1, two.t1)))
-    return _Steps(t0, t1, at0, at1, one.level)
-
-
 def _suspects(
-    at0: list[Tensor], at_middle: list[Tensor], at1: list[Tensor], faces: Sequence[Sequence[float]], caution: float
+    steps: Steps, at_middle: Tensor, watched: Sequence[tuple[slice, Sequence[float]]], caution: float
 ) -> list[Tensor]:
     """For both halves of each step, whether it may hide crossings."""
-    found = [torch.zeros(len(at0[0]), dtype=torch.bool) for _ in range(2)]
-    for a, m, b, layer in zip(at0, at_middle, at1, faces, strict=True):
+    found = [torch.zeros(len(at_middle), dtype=torch.bool) for _ in range(2)]
+    for columns, layer in watched:
+        a, m, b = steps.at_low[:, columns], at_middle[:, columns], steps.at_high[:, columns]
         near = torch.add(a, b).mul_(0.5).sub_(m).abs_()
         # a value may be close to its chord by chance, so it is given half of what is usual in its layer at least
         typical = torch.linalg.vector_norm(near, dim=1, keepdim=True).mul_(0.5 / near.shape[1] ** 0.5)
@@ -210,9 +213,7 @@ def _audit(
         more = torch.zeros(len(some), dtype=torch.int64)
         for value, layer in zip(evaluate(t.reshape(-1)), faces, strict=True):
             for face in layer:
-                above = value.reshape(len(some), 5, -1) > face
-                inner = (above[:, 1:] ^ above[:, :-1]).sum(dim=(1, 2))
-                more += inner - (above[:, 0] ^ above[:, 4]).sum(dim=1)
+                more += _hidden(value.reshape(len(some), 5, -1) > face)
         found.hidden += int(more.sum())
         found.hiding += int((more > 0).sum())
 
@@ -228,36 +229,12 @@ _AUDIT_OF_EACH = 10  # steps of every function, on average, that are looked at a
 _FINEST = 1 << 48  # of the shortest steps make [0, 1]: 128 steps halved 40 times, and one to spare
 
 
-class Stretches(NamedTuple):
-    """Steps of functions: number of the function, t and the value at both ends, shape (steps,) each."""
-
-    function: Tensor
-    low: Tensor
-    high: Tensor
-    at_low: Tensor
-    at_high: Tensor
-
-    def take(self, rows: Tensor) -> "Stretches":
-        """Some of them, by a mask or by numbers."""
-        return Stretches(*(column[rows] for column in self))
-
-    @property
-    def changes(self) -> Tensor:
-        """Whether the sign differs between the ends."""
-        return (self.at_low > 0) != (self.at_high > 0)
-
-
-def together(parts: Sequence[Stretches]) -> Stretches:
-    """Several as one."""
-    return Stretches(*(torch.cat(columns) for columns in zip(*parts, strict=True)))
-
-
 @dataclass
 class Search:
     """What a search found."""
 
     first: Tensor  # signs at t = 0, shape (functions,), bool
-    changes: Stretches  # steps between whose ends the sign differs
+    changes: Steps  # steps between whose ends the sign differs
     unresolved: int  # steps that stayed suspicious
     missed_at_most: float  # changes missed at most with 95 % confidence
 
@@ -273,10 +250,10 @@ def search(evaluate: Evaluate, functions: int, caution: float, points: int | Non
     values = evaluate(number.repeat_interleave(len(grid)), grid.repeat(functions)).reshape(functions, -1)
     looked = values.numel()
     ends = (grid[:-1].repeat(functions), grid[1:].repeat(functions), values[:, :-1].flatten(), values[:, 1:].flatten())
-    steps = Stretches(number.repeat_interleave(_FIRST_OF_EACH), *ends)
+    steps = Steps(number.repeat_interleave(_FIRST_OF_EACH), *ends)
     above = torch.zeros(len(steps.low), dtype=torch.float64)  # a quarter of the departure seen one halving before
     level, unresolved = 0, 0
-    done: list[Stretches] = []
+    done: list[Steps] = []
     while len(steps.low):
         middle = 0.5 * (steps.low + steps.high)
         at_middle = evaluate(steps.function, middle)
@@ -287,9 +264,8 @@ def search(evaluate: Evaluate, functions: int, caution: float, points: int | Non
         usual = 0.5 * departure.square().mean().sqrt()
         near = torch.maximum(torch.maximum(departure, above), usual)
         near = (near * (4 * _CLOSER * caution)).repeat_interleave(2)
-        pairs = ((steps.low, middle), (middle, steps.high), (steps.at_low, at_middle), (at_middle, steps.at_high))
-        both = (torch.stack(pair, dim=1).flatten() for pair in pairs)  # halves of a step side by side
-        halves = Stretches(steps.function.repeat_interleave(2), *both)
+        pairs = zip(*steps.halves(middle, at_middle), strict=True)
+        halves = Steps(*(torch.stack(pair, dim=1).flatten() for pair in pairs))  # those of a step side by side
         closest = torch.minimum(halves.at_low.abs(), halves.at_high.abs())
         change = (halves.at_high - halves.at_low).abs()
         rests = (change == 0) & (closest == 0)  # on 0, as what is behind dead neurons does
@@ -302,10 +278,11 @@ def search(evaluate: Evaluate, functions: int, caution: float, points: int | Non
         steps = halves.take(again)
     whole = together(done)
     missed = _audited(evaluate, whole, functions, seed)
-    return Search(values[:, 0] > 0, whole.take(whole.changes), unresolved, missed)
+    changes = whole.take((whole.at_low > 0) != (whole.at_high > 0))
+    return Search(values[:, 0] > 0, changes, unresolved, missed)
 
 
-def _audited(evaluate: Evaluate, steps: Stretches, functions: int, seed: int) -> float:
+def _audited(evaluate: Evaluate, steps: Steps, functions: int, seed: int) -> float:
     """Changes missed at most, from steps chosen at random that are looked at four times as closely."""
     count = len(steps.low)
     chosen = torch.randperm(count, generator=generator(seed, 0xA0D1))[: _AUDIT_OF_EACH * functions]
@@ -313,12 +290,11 @@ def _audited(evaluate: Evaluate, steps: Stretches, functions: int, seed: int) ->
     share = torch.tensor([0.25, 0.5, 0.75], dtype=torch.float64)
     t = torch.lerp(asked.low[:, None], asked.high[:, None], share)
     inner = evaluate(asked.function.repeat_interleave(3), t.flatten()).reshape(-1, 3)
-    sign = torch.cat([asked.at_low[:, None], inner, asked.at_high[:, None]], dim=1) > 0
-    more = (sign[:, 1:] != sign[:, :-1]).sum(dim=1) - asked.changes.long()
+    more = _hidden(torch.cat([asked.at_low[:, None], inner, asked.at_high[:, None]], dim=1)[:, :, None] > 0)
     return missed_at_most(len(more), int(more.sum()), int((more > 0).sum()), count)
 
 
-def in_order(evaluate: Evaluate, changes: Stretches) -> tuple[Tensor, Tensor, int]:
+def in_order(evaluate: Evaluate, changes: Steps) -> tuple[Tensor, Tensor, int]:
     """Halve the steps with a change in which other changes lie too, until the order is plain.
 
     Gives t and the function of every change in order of t, and how many stay unordered.

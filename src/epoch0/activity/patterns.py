@@ -85,8 +85,8 @@ def _faces(threshold: float | Sequence[float] | None) -> tuple[float, ...]:
     if threshold is None:
         return ()
     values = (threshold,) if isinstance(threshold, int | float) else tuple(threshold)
-    faces = tuple(sorted({float(v) for v in values if isinstance(v, int | float) and not isinstance(v, bool)}))
-    if not faces or len(faces) != len(values) or not all(abs(v) < float("inf") for v in faces):
+    faces = tuple(sorted({float(v) for v in values}))
+    if not faces or len(faces) != len(values):
         raise InputError(f"threshold={threshold!r}; give one finite number or several different ones.")
     return faces
 
@@ -106,7 +106,7 @@ def _by_program(program: Program) -> Callable[[Tensor], list[Tensor]]:
                 if isinstance(step, Fold):
                     found.append(_rows(before[0]))
                 elif isinstance(step, Largest):
-                    found.append(_rows(before[0])[:, step.windows].argmax(dim=2).double())
+                    found.append(step.entries(before[0]).argmax(dim=2).double())
                 if step is final:
                     break
                 slots[step.output] = step.run(*before)
@@ -172,12 +172,12 @@ class ActivationPatterns(Result):
     @property
     def count(self) -> int:
         """Distinct patterns of the whole network."""
-        return _distinct(self.packed)
+        return len(np.unique(self.packed, axis=0))
 
     @property
     def per_layer(self) -> np.ndarray:
         """Distinct patterns of each layer alone, shape (layers,)."""
-        return np.array([_distinct(part.reshape(len(part), -1)) for part in self.bits])
+        return np.array([len(np.unique(part, axis=0)) for part in self.bits])
 
     def states(self, layer: str) -> np.ndarray:
         """The number of faces each neuron of a layer is above, shape (inputs, neurons): 0, 1 or, for hard tanh, 2."""
@@ -233,8 +233,3 @@ def activation_patterns(
             made.append(np.packbits(above.numpy(), axis=2))
     names, widths = zip(*((layer.name, layer.width) for layer in reading.layers), strict=True)
     return ActivationPatterns(names, widths, tuple(np.concatenate(parts) for parts in found))
-
-
-def _distinct(rows: np.ndarray) -> int:
-    whole = np.ascontiguousarray(rows).view(np.dtype((np.void, rows.shape[1])))
-    return len(np.unique(whole))

@@ -113,9 +113,11 @@ def robustness(
 
     Source: Raghu et al. 2017, section 3.1 and Figure 6.
     """
-    call = Call.of(model, *_checked(data), forward=forward)
+    call = Call.of(model, *_checked(*data), forward=forward)
     model = call.model
-    sizes = _sizes(noise)
+    sizes = np.atleast_1d(np.asarray(noise, dtype=np.float64))
+    if not len(sizes) or sizes.min() < 0:
+        raise InputError(f"noise={noise!r}; give standard deviations >= 0, such as [0.1, 0.25].")
     asked = [layers] if isinstance(layers, str | int) else layers
     chosen = layer_names(model) if asked is None else [named_layer(model, layer) for layer in asked]
     if not chosen:
@@ -136,20 +138,7 @@ def robustness(
     return Robustness(tuple(chosen), sizes, found, clean, relative, call.examples)
 
 
-def _sizes(noise: Any) -> np.ndarray:
-    try:
-        sizes = np.atleast_1d(np.asarray(noise, dtype=np.float64))
-    except (TypeError, ValueError):
-        sizes = np.zeros(0)
-    if sizes.ndim != 1 or not len(sizes) or not np.isfinite(sizes).all() or sizes.min() < 0:
-        raise InputError(f"noise={noise!r}; give standard deviations >= 0, such as [0.1, 0.25].")
-    return sizes
-
-
-def _checked(data: Any) -> tuple[Any, Tensor]:
-    if not (isinstance(data, tuple | list) and len(data) == 2 and isinstance(data[1], Tensor)):
-        raise InputError("data must be a pair: inputs, as the model is called with them, and class numbers, a tensor.")
-    inputs, targets = data
+def _checked(inputs: Any, targets: Tensor) -> tuple[Any, Tensor]:
     wrong = targets.is_floating_point() or not targets.numel() or not targets.dim()
     if wrong or (isinstance(inputs, Tensor) and len(targets) != len(inputs)):
         given = f"inputs {tuple(inputs.shape)} and targets" if isinstance(inputs, Tensor) else "targets"

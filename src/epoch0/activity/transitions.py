@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from epoch0.activity.circles import TooMany, turn, turnable
+from epoch0.activity.circles import EXACT_UP_TO, MOST, TooMany, turn, turnable
 from epoch0.activity.halving import CAUTION, refine
 from epoch0.activity.patterns import Method, Reading, read, several
 from epoch0.arguments import Positive, Seed, Size, checked
@@ -18,10 +18,6 @@ from epoch0.curves import Arc, Curve, GreatCircle, Line, Polyline, SemicircularA
 from epoch0.errors import InputError, suggest
 from epoch0.regions import LinePartition, on_curve, on_line
 from epoch0.results import Result, aligned
-
-EXACT_UP_TO = 4096
-"""Neurons up to which circles are walked exactly unless the user says otherwise; above, halving steps is cheaper."""
-MOST = 200_000  # break points on circles at which "auto" turns to halving steps
 
 
 @dataclass(frozen=True, eq=False)
@@ -174,11 +170,15 @@ def _closed(model: nn.Module, reading: Reading, curve: Curve, insist: bool, own_
     """One network in closed form, where there is one and it is cheap or insisted on."""
     program = reading.program
     if isinstance(curve, Line | Polyline) and program is not None and own_faces:
-        return _on_lines(model, curve, reading)
+        pieces = len(curve.points) - 1 if isinstance(curve, Polyline) else 1
+        line = on_line(model, curve.x0, curve.x1) if isinstance(curve, Line) else on_curve(model, curve, pieces=pieces)
+        assert isinstance(line, LinePartition)
+        columns = (line.breakpoints, line.owner_layer, line.owner_neuron, line.owner_face)
+        return _exactly(reading, "line", columns, line.certificate.smallest)
     circles = _circles(curve) if turnable(program) and own_faces else None
     if circles is not None and program is not None and (insist or sum(program.sizes) <= EXACT_UP_TO):
         with suppress(TooMany):  # then halving steps is cheaper
-            return _on_circles(reading, *circles, None if insist else MOST)
+            return _on_circles(reading, *circles, math.inf if insist else MOST)
     if not insist:
         return None
     why = f"a {type(curve).__name__} is no circle and no line"
@@ -189,17 +189,6 @@ def _closed(model: nn.Module, reading: Reading, curve: Curve, insist: bool, own_
     elif not turnable(program):
         why = "it takes maxima, which have no closed form there"
     raise InputError(f"transitions of this network have no closed form along this curve: {why}; use 'refined'.")
-
-
-def _on_lines(model: nn.Module, curve: Line | Polyline, reading: Reading) -> Transitions:
-    """Break points of the walk on straight lines, by owner."""
-    if isinstance(curve, Line):
-        line = on_line(model, curve.x0, curve.x1)
-    else:
-        line = on_curve(model, curve, pieces=len(curve.points) - 1)
-    assert isinstance(line, LinePartition)
-    columns = (line.breakpoints, line.owner_layer, line.owner_neuron, line.owner_face)
-    return _exactly(reading, "line", columns, line.certificate.smallest)
 
 
 def _circles(curve: Curve) -> tuple[Tensor, float] | None:
@@ -215,7 +204,7 @@ def _circles(curve: Curve) -> tuple[Tensor, float] | None:
     return None
 
 
-def _on_circles(reading: Reading, coefficients: Tensor, span: float, most: int | None) -> Transitions:
+def _on_circles(reading: Reading, coefficients: Tensor, span: float, most: float) -> Transitions:
     """Closed forms on circles, by owner."""
     assert reading.program is not None
     every, closest = turn(reading.program, coefficients, span, most=most)
@@ -230,15 +219,19 @@ def _exactly(reading: Reading, method: str, found: Sequence[np.ndarray], closest
     """The result from the time, layer, element and face of every transition."""
     order = np.argsort(found[0], kind="stable")
     t, layer, element, face = (column[order] for column in found)
-    neurons, faces = [], []
+    counts = []
     for number, watched in enumerate(reading.layers):
-        mine = layer == number
-        neurons.append(np.bincount(element[mine], minlength=watched.width)[None])
-        faces.append(np.bincount(face[mine], minlength=max(1, len(watched.faces)))[None])
-    names, owners = tuple(watched.name for watched in reading.layers), np.stack([layer, element], axis=1)
-    return Transitions(
-        names, tuple(neurons), tuple(faces), method, closest=closest, times=(t,), owners=(owners,), notes=reading.notes
-    )
+        mine, sides = layer == number, len(watched.faces) or watched.entries
+        counts.append(np.zeros((sides, watched.width), dtype=np.int64))
+        np.add.at(counts[-1], (face[mine], element[mine]), 1)
+    return _result(reading, counts, method, closest=closest, times=(t,), owners=(np.stack([layer, element], axis=1),))
+
+
+def _result(reading: Reading, counts: Sequence[np.ndarray], method: str, **more: Any) -> Transitions:
+    """The result for one network from the counts of each layer, (faces, neurons)."""
+    names = tuple(watched.name for watched in reading.layers)
+    neurons, faces = (tuple(each.sum(axis=axis)[None] for each in counts) for axis in (0, 1))
+    return Transitions(names, neurons, faces, method, notes=reading.notes, **more)
 
 
 def _refined(reading: Reading, curve: Curve, caution: float, points: int | None, seed: int) -> Transitions:
@@ -257,14 +250,8 @@ def _refined(reading: Reading, curve: Curve, caution: float, points: int | None,
     found = refine(
         lambda t: reading.values(curve.point(t)), levels, caution=caution, points=points, seed=seed, corners=corners
     )
-    return Transitions(
-        tuple(watched.name for watched in reading.layers),
-        tuple(counts.sum(axis=0)[None] for counts in found.counts),
-        tuple(counts.sum(axis=1)[None] for counts in found.counts),
-        "refined",
-        *(found.resolution, found.points, found.missed, found.missed_at_most, found.unresolved),
-        notes=reading.notes,
-    )
+    told = {name: getattr(found, name) for name in ("resolution", "points", "missed", "missed_at_most", "unresolved")}
+    return _result(reading, found.counts, "refined", **told)
 
 
 def _together(found: list[Transitions]) -> Transitions:

@@ -47,12 +47,19 @@ def named_layer(model: nn.Module, layer: Any) -> str:
 class Sweep:
     """A network whose layer's weights are W cos + W' sin, on fixed inputs."""
 
-    layer: str
     first: Tensor  # outputs at angle 0, shape (inputs, outputs)
-    values: Callable[[Tensor, Tensor], Tensor]  # numbers of inputs and angles, (m,), to outputs (m, outputs), float64
+    carry: Callable[[Tensor, Tensor], Tensor]  # what ``values`` does, for all at once
+    numbers: int  # in the largest tensor of one input
     program: Program | None  # the network where it is piecewise linear
     step: int = -1  # index of the swept step
     other: Affine | None = None  # the swept step with the weights W'
+
+    def values(self, which: Tensor, angle: Tensor) -> Tensor:
+        """Numbers of inputs and angles, (m,), to outputs (m, outputs), float64."""
+        rows = max(1, _NUMBERS // self.numbers)
+        with torch.no_grad():
+            parts = zip(which.split(rows), angle.split(rows), strict=True)
+            return torch.cat([self.carry(mine, at) for mine, at in parts])
 
 
 def own_weight(model: nn.Module, layer: str) -> Tensor:
@@ -96,29 +103,24 @@ def _by_program(program: Program, twin: Program, inputs: Tensor, layer: str) -> 
                 if swept >= 0:
                     raise InputError(f"the layer '{layer}' is used more than once; its weights cannot be swept.")
                 swept = index
-                shift = step.run(*(torch.zeros_like(t[:1]) for t in before))
+                shift = step.constant(*before)
                 parts = [own - shift, other - shift, shift.expand_as(other)]
     if swept < 0:
         raise InputError(f"the output does not depend on the weights of '{layer}', or both ends of the sweep are one.")
     made_above = {step.output for step in program.steps[swept:]}
     below = {slot for step in program.steps[swept + 1 :] for slot in step.inputs} - made_above
     turning = (program.elements[slot] for step in program.steps[swept:] for slot in (*step.inputs, step.output))
-    rows = max(1, _NUMBERS // max(turning))
 
-    def values(which: Tensor, angle: Tensor) -> Tensor:
-        made = []
-        for mine, at in zip(which.split(rows), angle.split(rows), strict=True):
-            carried = {slot: slots[slot][mine] for slot in below}
-            carried[program.steps[swept].output] = turned(parts, mine, at)
-            with torch.no_grad():
-                for step in program.through(carried, start=swept + 1):
-                    carried[step.output] = step.run(*(carried[slot] for slot in step.inputs))
-            made.append(carried[program.output].reshape(len(mine), -1))
-        return torch.cat(made)
+    def carry(which: Tensor, angle: Tensor) -> Tensor:
+        carried = {slot: slots[slot][which] for slot in below}
+        carried[program.steps[swept].output] = turned(parts, which, angle)
+        for step in program.through(carried, start=swept + 1):
+            carried[step.output] = step.run(*(carried[slot] for slot in step.inputs))
+        return carried[program.output].reshape(len(which), -1)
 
     changed = twin.steps[swept]
     assert isinstance(changed, Affine)
-    return Sweep(layer, slots[program.output].reshape(len(inputs), -1), values, program, swept, changed)
+    return Sweep(slots[program.output].reshape(len(inputs), -1), carry, max(turning), program, swept, changed)
 
 
 def turned(parts: Sequence[Tensor], which: Tensor, angle: Tensor) -> Tensor:
@@ -156,10 +158,8 @@ def _by_hooks(model: nn.Module, inputs: Tensor, layer: str, other: Tensor) -> Sw
     away, _ = run(inputs, other.double(), None)
     shift, _ = run(inputs, torch.zeros_like(weights[key]), None)
     parts = [at - shift, away - shift, shift]
-    rows = max(1, _NUMBERS // max(inputs[0].numel(), shift[0].numel()))
 
-    def values(which: Tensor, angle: Tensor) -> Tensor:
-        pairs = zip(which.split(rows), angle.split(rows), strict=True)
-        return torch.cat([run(inputs[mine], weights[key], turned(parts, mine, at))[1] for mine, at in pairs])
+    def carry(which: Tensor, angle: Tensor) -> Tensor:
+        return run(inputs[which], weights[key], turned(parts, which, angle))[1]
 
-    return Sweep(layer, first, values, None)
+    return Sweep(first, carry, max(inputs[0].numel(), shift[0].numel()), None)

@@ -1,24 +1,22 @@
 """How much boundary a random network has, by Monte Carlo of an exact formula (Hanin and Rolnick 2019, Theorem 3)."""
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from epoch0.activations import Activation
 from epoch0.arguments import Count, Seed, Size, checked
-from epoch0.curves import Line
 from epoch0.distributions import Gaussian, Law, Uniform
 from epoch0.errors import InputError
 from epoch0.networks import Ensemble
-from epoch0.networks.dense import DenseSpec
-from epoch0.networks.nonlinearities import module_of
-from epoch0.regions.network.pieces import slopes_between
+from epoch0.regions.lines import segment_ends
+from epoch0.regions.network.operations import functions_of, refusal
 from epoch0.regions.network.steps import Fold
-from epoch0.regions.network.trace import in_float64, trace
 from epoch0.regions.planes.windows import Window
 from epoch0.regions.planes.windows import window as as_window
 from epoch0.results import Result
@@ -131,7 +129,7 @@ def boundary_density(
     if k not in (1, 2) or k > len(place.directions):
         known = "1 on a line" if len(place.directions) == 1 else "1 or 2 in a window"
         raise InputError(f"k={k!r}; k is {known}.")
-    fold, biases = _fold(spec), _density(spec.biases)
+    fold, biases = _fold(spec.activation), _density(spec.biases)
     nets = law if samples is None else Ensemble(spec, seed, range(samples))
     hidden = spec.depth - 1 if spec.linear_output else spec.depth
     found = np.zeros((len(nets), hidden))
@@ -140,9 +138,8 @@ def boundary_density(
             linear = [layer for layer in nets[number] if isinstance(layer, nn.Linear)]
             layers = [(layer.weight.double(), layer.bias.double()) for layer in linear]
             x = place.draw(points, generator(seed, index, 1))
-            found[number] = (
-                _FacesMet(layers, hidden, fold, *biases, k, kind == "linear").mean(x, place.directions).numpy()
-            )
+            met = _FacesMet(layers, hidden, fold, *biases, k, kind == "linear")
+            found[number] = met.mean(x, place.directions).numpy()
     return BoundaryDensity(found, place.measure, k, kind, len(place.directions))
 
 
@@ -156,32 +153,19 @@ class _Place:
 
 
 def _place(where: Any, inputs: int) -> _Place:
-    if isinstance(where, Line):
-        where = (where.x0, where.x1)
-    if isinstance(where, Tensor) and where.dim() and len(where) == 2:
-        where = (where[0], where[1])
-    if isinstance(where, tuple | list):
-        if len(where) != 2 or not all(isinstance(end, Tensor) for end in where):
-            raise InputError("a segment has two ends, both tensors; give (x0, x1).")
-        place = _segment(where[0], where[1])
-    else:
+    ends = segment_ends(where)
+    if ends is None:
         place = _window(where if isinstance(where, Window) else as_window(where))
+    else:
+        x0, x1 = (end.cpu() for end in ends)
+        out, length = x1 - x0, float((x1 - x0).norm())
+        if length == 0:
+            raise InputError("x0 and x1 are the same point; a line needs two different ones.")
+        place = _Place(out[None] / length, length, lambda count, source: x0 + _spread(count, source)[:, None] * out)
     if place.directions.shape[1:] != (inputs,):
         shape = tuple(place.directions.shape[1:])
         raise InputError(f"points of shape {shape} do not suit networks of {inputs} inputs.")
     return place
-
-
-def _segment(x0: Tensor, x1: Tensor) -> _Place:
-    if x0.shape != x1.shape:
-        raise InputError(f"x0 has shape {tuple(x0.shape)} and x1 {tuple(x1.shape)}; they must agree.")
-    x0, x1 = in_float64("x0", x0).cpu(), in_float64("x1", x1).cpu()
-    length = float((x1 - x0).norm())
-    if length == 0:
-        raise InputError("x0 and x1 are the same point; a line needs two different ones.")
-    return _Place(
-        (x1 - x0)[None] / length, length, lambda count, source: x0 + _spread(count, source)[:, None] * (x1 - x0)
-    )
 
 
 def _window(window: Window) -> _Place:
@@ -208,14 +192,12 @@ def _spread(points: int, source: torch.Generator) -> Tensor:
     return (torch.arange(points) + torch.rand(points, generator=source, dtype=torch.float64)) / points
 
 
-def _fold(spec: DenseSpec) -> Fold:
-    line = nn.utils.skip_init(nn.Linear, 1, 1)  # whose weight nobody draws
-    for parameter in line.parameters():
-        nn.init.ones_(parameter)
-    step = next(iter(trace(nn.Sequential(line, module_of(spec.activation)), (1,), "cpu").folds), None)
-    if not isinstance(step, Fold):
-        raise InputError(f"the activation {spec.activation.name} folds nowhere: such networks have one region.")
-    return step
+def _fold(rule: Activation) -> Fold:
+    if rule.slopes is None:
+        raise refusal(rule.name, "the networks' activation")
+    if not rule.breaks:
+        raise InputError(f"the activation {rule.name} folds nowhere: such networks have one region.")
+    return Fold(rule.name, (0,), 1, rule.breaks, *functions_of(rule))
 
 
 def _density(law: Law) -> tuple[Callable[[Tensor], Tensor], float]:
@@ -228,12 +210,11 @@ def _density(law: Law) -> tuple[Callable[[Tensor], Tensor], float]:
     raise InputError(f"biases={law!r} have no density, which the formula needs; use Gaussian(1e-3) or a Uniform law.")
 
 
-@dataclass(frozen=True)
-class _Rows:
-    """States of the network in front of one layer."""
+class _Rows(NamedTuple):
+    """States of the network in front of one layer, or behind its weights."""
 
     weight: Tensor  # what each row counts, (rows,)
-    value: Tensor  # outputs of the layer before, (rows, width)
+    value: Tensor  # outputs of the layer before, or what its weights make of them, (rows, width)
     tangent: Tensor  # their derivatives, (directions, rows, width)
     gradient: Tensor | None = None  # of the neuron on a face, (directions, rows), where one more is to come
     reached: tuple[Tensor, ...] = ()  # outputs to which each neuron on a face leads on open ways, (rows, width)
@@ -259,7 +240,6 @@ class _FacesMet:
     def __post_init__(self) -> None:
         self.faces = torch.tensor(self.fold.faces, dtype=torch.float64)
         self.heights = self.fold.run(self.faces)
-        self.slopes = slopes_between(self.fold, torch.zeros(1, dtype=torch.float64))
         self.total = torch.zeros(self.hidden, dtype=torch.float64)
 
     def mean(self, points: Tensor, directions: Tensor) -> Tensor:
@@ -273,13 +253,14 @@ class _FacesMet:
         for number in range(layer, self.hidden):
             if not len(rows.weight) or not (missing or self.open_ways):
                 return
-            weight, bias = self.layers[number]
-            pushed, tangent = rows.value @ weight.T, rows.tangent @ weight.T
-            if missing == 2:
-                self._pairs(rows, pushed, tangent, number)
+            weight = self.layers[number][0]
+            pushed = rows._replace(value=rows.value @ weight.T, tangent=rows.tangent @ weight.T)
             if missing:
-                self._singles(rows, pushed, tangent, number, missing)
-            rows = self._through(rows, pushed + bias, tangent, number)
+                density = self._density(pushed.value)
+                if missing == 2:
+                    self._pairs(pushed, density, number)
+                self._singles(pushed, density, number, missing)
+            rows = self._through(pushed, number)
         if self.open_ways and not missing and len(rows.weight):
             good = torch.ones(len(rows.weight), dtype=torch.bool)
             for reached in rows.reached:
@@ -288,69 +269,67 @@ class _FacesMet:
                 good &= reached.any(dim=1)
             self.total[completed] += rows.weight[good].sum()
 
-    def _through(self, rows: _Rows, z: Tensor, tangent: Tensor, layer: int) -> _Rows:
-        """Through the activation of a layer."""
-        slope = self.slopes[(z[..., None] > self.faces).sum(dim=-1)]
-        connected = (self.layers[layer][0] != 0).double().T
-        reached = tuple(((r.double() @ connected) > 0) & (slope != 0) for r in rows.reached)
-        return _Rows(rows.weight, self.fold.run(z), tangent * slope, rows.gradient, reached)
+    def _through(self, pushed: _Rows, layer: int) -> _Rows:
+        """Through the activation of a layer, with its biases."""
+        weight, bias = self.layers[layer]
+        z, connected = pushed.value + bias, (weight != 0).double().T
+        slope = self.fold.slope(z)
+        reached = tuple(((r.double() @ connected) > 0) & (slope != 0) for r in pushed.reached)
+        return pushed._replace(value=self.fold.run(z), tangent=pushed.tangent * slope, reached=reached)
 
     def _density(self, pushed: Tensor) -> Tensor:
         """Density of the bias that puts each neuron on each face, (rows, width, faces)."""
         needed = self.faces - pushed[..., None]
         return torch.where(needed.abs() <= self.reach, self.density(needed), 0.0)
 
-    def _singles(self, rows: _Rows, pushed: Tensor, tangent: Tensor, layer: int, missing: int) -> None:
-        density = self._density(pushed)
-        volume = torch.ones_like(pushed)
+    def _singles(self, pushed: _Rows, density: Tensor, layer: int, missing: int) -> None:
+        """One neuron of this layer."""
+        value, tangent, gradient = pushed.value, pushed.tangent, pushed.gradient
+        volume = torch.ones_like(value)
         if missing == 1:
-            volume = tangent.norm(dim=0) if rows.gradient is None else _cross(rows.gradient[..., None], tangent)
+            volume = tangent.norm(dim=0) if gradient is None else _cross(gradient[..., None], tangent)
             if not self.open_ways:
-                self.total[layer] += (rows.weight[:, None] * density.sum(dim=2) * volume).sum()
+                self.total[layer] += (pushed.weight[:, None] * density.sum(dim=2) * volume).sum()
                 return
-        for row, neuron, face in self._blocks((density > 0).nonzero().T, pushed):
-            weight = rows.weight[row] * density[row, neuron, face] * volume[row, neuron]
-            self._put(rows, pushed, tangent, layer, weight, row, [(neuron, face)], missing - 1)
+        for row, neuron, face in (density > 0).nonzero().T.split(self._at_once(value), 1):
+            weight = pushed.weight[row] * density[row, neuron, face] * volume[row, neuron]
+            self._put(pushed, layer, weight, row, [(neuron, face)], missing - 1)
 
-    def _pairs(self, rows: _Rows, pushed: Tensor, tangent: Tensor, layer: int) -> None:
-        """Both neurons in one layer."""
-        density = self._density(pushed)
+    def _pairs(self, pushed: _Rows, density: Tensor, layer: int) -> None:
+        """Both neurons in this layer."""
+        (count, width), tangent = pushed.value.shape, pushed.tangent
         if not self.open_ways:
             summed = density.sum(dim=2)
-            size = max(1, _NUMBERS // pushed.shape[1] ** 2)
-            for row in torch.arange(len(pushed)).split(size):
+            for row in torch.arange(count).split(max(1, _NUMBERS // width**2)):
                 cross = _cross(tangent[:, row, :, None], tangent[:, row, None, :])
                 both = torch.einsum("rab,ra,rb->r", cross, summed[row], summed[row])
-                self.total[layer] += 0.5 * (rows.weight[row] * both).sum()
+                self.total[layer] += 0.5 * (pushed.weight[row] * both).sum()
             return
-        size = max(1, _NUMBERS // (pushed.shape[1] * len(self.faces)) ** 2)
-        for start in range(0, len(pushed), size):
+        size = max(1, _NUMBERS // (width * len(self.faces)) ** 2)
+        for start in range(0, count, size):
             hits = (density[start : start + size] > 0).nonzero()
-            for first, second in self._blocks(_pairs_of_rows(hits), pushed):
+            for first, second in _pairs_of_rows(hits).split(self._at_once(pushed.value), 1):
                 (row, a, on_a), (_, b, on_b) = hits[first].T, hits[second].T
                 row = row + start
-                weight = rows.weight[row] * density[row, a, on_a] * density[row, b, on_b]
+                weight = pushed.weight[row] * density[row, a, on_a] * density[row, b, on_b]
                 weight = weight * _cross(tangent[:, row, a], tangent[:, row, b])
-                self._put(rows, pushed, tangent, layer, weight, row, [(a, on_a), (b, on_b)], 0)
+                self._put(pushed, layer, weight, row, [(a, on_a), (b, on_b)], 0)
 
-    def _blocks(self, index: Tensor, like: Tensor) -> Iterator[tuple[Tensor, ...]]:
-        size = max(1, _NUMBERS // max(1, like[0].numel() * self.k))
-        for part in index.split(size, dim=1):
-            yield tuple(part)
+    def _at_once(self, like: Tensor) -> int:
+        return max(1, _NUMBERS // max(1, like[0].numel() * self.k))
 
     def _put(
-        self, rows: _Rows, pushed: Tensor, tangent: Tensor, layer: int, weight: Tensor, row: Tensor,
-        neurons: list[tuple[Tensor, Tensor]], missing: int,
-    ) -> None:  # fmt: skip
+        self, pushed: _Rows, layer: int, weight: Tensor, row: Tensor, neurons: list[tuple[Tensor, Tensor]], missing: int
+    ) -> None:
         """Rows with some neurons of this layer on faces, from here to the output.
 
         The derivatives of a neuron on its face are set to zero for what comes after: any multiple of the gradient of
         one neuron may be taken from that of another without changing the area they span.
         """
-        every = torch.arange(len(row))
-        gradient = tangent[:, row, neurons[0][0]] if missing else None
-        before = _Rows(weight, rows.value[row], tangent[:, row], gradient, tuple(r[row] for r in rows.reached))
-        after = self._through(before, pushed[row] + self.layers[layer][1], before.tangent, layer)
+        every, tangent = torch.arange(len(row)), pushed.tangent[:, row]
+        gradient = tangent[:, every, neurons[0][0]] if missing else None
+        before = _Rows(weight, pushed.value[row], tangent, gradient, tuple(r[row] for r in pushed.reached))
+        after = self._through(before, layer)
         reached = list(after.reached)
         for neuron, face in neurons:
             after.value[every, neuron] = self.heights[face]
@@ -361,8 +340,8 @@ class _FacesMet:
             own = torch.zeros_like(after.value, dtype=torch.bool)
             own[every, neuron] = True
             reached.append(own)
-        tangents = after.tangent if missing else after.tangent[:0]
-        self._down(_Rows(weight, after.value, tangents, gradient, tuple(reached)), layer + 1, missing, layer)
+        tangent = after.tangent if missing else after.tangent[:0]
+        self._down(after._replace(tangent=tangent, reached=tuple(reached)), layer + 1, missing, layer)
 
 
 def _cross(a: Tensor, b: Tensor) -> Tensor:

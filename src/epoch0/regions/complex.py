@@ -18,18 +18,14 @@ class Cut:
     b: Tensor
     row: Tensor  #: new rows, numbered on from those there were, that are on a face; their value is exactly the face's
     column: Tensor  #: and the face; a row can be on several
-    second: Optional["Cut"] = None  #: further rows, which may also combine rows made here
+    before: Optional["Cut"] = None  #: rows made before these, which these may combine, too
 
-    def then(self, other: Optional["Cut"]) -> "Cut":
+    def then(self, other: "Cut") -> "Cut":
         """These rows, and behind them those of another cut."""
-        return replace(self, second=other if self.second is None else self.second.then(other))
-
-    def parts(self) -> list["Cut"]:
-        """Rows that combine only those before them, part by part."""
-        return [self, *(self.second.parts() if self.second is not None else ())]
+        return replace(other, before=self if other.before is None else self.then(other.before))
 
     def __len__(self) -> int:
-        return sum(len(part.u) for part in self.parts())
+        return len(self.u) + (0 if self.before is None else len(self.before))
 
     def extended(self, values: Tensor, faces: Tensor | None = None, width: int = 1) -> Tensor:
         """The old rows of a tensor and the new ones; arguments as for :meth:`take`."""
@@ -42,37 +38,28 @@ class Cut:
         there are the values of its faces: column c is element c % width, face c // width.
         """
         found = empty((len(rows), *values.shape[1:]), values)
-        _take(self.parts(), found, values, rows, faces, width)
+        self._write(found, values, rows, faces, width)
         return found
 
-    def _put_on_faces(self, found: Tensor, rows: Tensor, faces: Tensor, width: int) -> None:
-        """Where a row made here is on a face, its value is exactly the face's; ``rows`` are those there are."""
-        place = torch.searchsorted(rows, self.row).clamp_max(len(rows) - 1)
-        here = rows[place] == self.row
-        place, column = place[here], self.column[here]
-        found.view(len(found), -1)[place, column % width] = faces[column // width]
-
-
-def _take(parts: list[Cut], out: Tensor, values: Tensor, rows: Tensor, faces: Tensor | None, width: int) -> None:
-    """Write some rows of old ones and of those that the parts make."""
-    if not len(rows) or not parts:
-        torch.index_select(values, 0, rows, out=out)
-        return
-    *before, last = parts
-    old = len(values) + sum(len(part.u) for part in before)
-    first = int(torch.searchsorted(rows, old))
-    _take(before, out[:first], values, rows[:first], faces, width)
-    new = rows[first:] - old
-    source, u, v = values, last.u[new], last.v[new]
-    if before and len(new):
-        parents, place = torch.unique(torch.stack([u, v]), return_inverse=True)
-        source, (u, v) = empty((len(parents), *values.shape[1:]), values), place
-        _take(before, source, values, parents, faces, width)
-    shape = (-1,) + (1,) * (values.dim() - 1)
-    torch.index_select(source, 0, u, out=out[first:])
-    out[first:].mul_(last.a[new].view(shape)).addcmul_(source.index_select(0, v), last.b[new].view(shape))
-    if faces is not None and len(last.row):
-        last._put_on_faces(out, rows, faces, width)
+    def _write(self, out: Tensor, values: Tensor, rows: Tensor, faces: Tensor | None, width: int) -> None:
+        old = len(values) + len(self) - len(self.u)
+        first = int(torch.searchsorted(rows, old))
+        new = rows[first:] - old
+        source, u, v = values, self.u[new], self.v[new]
+        if self.before is None:
+            torch.index_select(values, 0, rows[:first], out=out[:first])
+        else:
+            self.before._write(out[:first], values, rows[:first], faces, width)
+            parents, place = torch.unique(torch.stack([u, v]), return_inverse=True)
+            source, (u, v) = self.before.take(values, parents, faces, width), place
+        shape = (-1,) + (1,) * (values.dim() - 1)
+        torch.index_select(source, 0, u, out=out[first:])
+        out[first:].mul_(self.a[new].view(shape)).addcmul_(source.index_select(0, v), self.b[new].view(shape))
+        if faces is not None and len(rows) and len(self.row):  # where a row is on a face, its value is the face's
+            place = torch.searchsorted(rows, self.row).clamp_max(len(rows) - 1)
+            here = rows[place] == self.row
+            place, column = place[here], self.column[here]
+            out.view(len(out), -1)[place, column % width] = faces[column // width]
 
 
 def empty(shape: tuple[int, ...], like: Tensor) -> Tensor:

@@ -9,6 +9,7 @@ that many of them carry everything, which is what makes wide inputs cheap.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -18,8 +19,7 @@ from torch import Tensor, nn
 from epoch0.arguments import checked
 from epoch0.errors import InputError
 from epoch0.regions.certificate import RELATIVE
-from epoch0.regions.network.pieces import linear_part, slopes_between
-from epoch0.regions.network.steps import Affine, Fold, Largest, Program
+from epoch0.regions.network.steps import Affine, Fold, Program
 from epoch0.regions.network.trace import in_float64, trace_for
 from epoch0.results import Result
 
@@ -164,10 +164,16 @@ class _Prefix:
         self.directions = torch.Size(program.shape).numel()
         self.shapes = dict[int, torch.Size]()
         self.width = self._rows(0, 1).shape[1]
-        self._kept: tuple[int, int, Tensor] | None = None
+        self._made = lru_cache(1)(self._rows)
         self._rotated: Tensor | None = None
         if 0 < self.width < self.directions:
-            self._rotate(max(self.width, memory // max(self.width, max(program.shape, default=1))))
+            # the triangular factor of the Jacobian: the same lengths and angles in fewer coordinates
+            rows = max(self.width, memory // max(self.width, max(program.shape, default=1)))
+            factor = torch.zeros(0, self.width, dtype=torch.float64, device=device)
+            for start in range(0, self.directions, rows):
+                part = self._rows(start, min(start + rows, self.directions))
+                factor = torch.linalg.qr(torch.cat([factor, part]), mode="r").R
+            self._rotated, self.directions = factor, len(factor)
 
     def _rows(self, start: int, stop: int) -> Tensor:
         """Rows start..stop of the Jacobians of all slots, side by side."""
@@ -176,26 +182,16 @@ class _Prefix:
         found = {0: basis.reshape(stop - start, *self.program.shape)}
         for step, done in zip(self.program.steps[: self.end], self.program.last_uses, strict=False):
             if isinstance(step, Affine):  # all of these are
-                found[step.output] = linear_part(step, [found[s] for s in step.inputs])
+                found[step.output] = step.linear(*(found[s] for s in step.inputs))
             for slot in done - set(self.slots):
                 found.pop(slot, None)
         self.shapes = {slot: found[slot].shape[1:] for slot in self.slots}
         return torch.cat([basis[:, :0], *(found[slot].flatten(1) for slot in self.slots)], 1)
 
-    def _rotate(self, rows: int) -> None:
-        """The triangular factor of the Jacobian: the same lengths and angles in fewer coordinates."""
-        factor = torch.zeros(0, self.width, dtype=torch.float64, device=self.device)
-        for start in range(0, self.directions, rows):
-            part = self._rows(start, min(start + rows, self.directions))
-            factor = torch.linalg.qr(torch.cat([factor, part]), mode="r").R
-        self._rotated, self.directions = factor, len(factor)
-
     def tangents(self, start: int, stop: int) -> dict[int, Tensor]:
         """Rows start..stop of the Jacobians, slot by slot: (1, directions, *shape)."""
-        if self._kept is None or self._kept[:2] != (start, stop):
-            rows = self._rows(start, stop) if self._rotated is None else self._rotated[start:stop]
-            self._kept = start, stop, rows
-        parts = self._kept[2].split([shape.numel() for shape in self.shapes.values()], 1)
+        rows = self._made(start, stop) if self._rotated is None else self._rotated[start:stop]
+        parts = rows.split([shape.numel() for shape in self.shapes.values()], 1)
         return {s: part.reshape(1, stop - start, *self.shapes[s]) for s, part in zip(self.slots, parts, strict=True)}
 
 
@@ -212,46 +208,35 @@ class _Block:
         for step in program.through(values):
             inputs = [values[s] for s in step.inputs]
             values[step.output] = step.run(*inputs)
+            if isinstance(step, Affine):
+                continue
+            flat = inputs[0].reshape(len(points), 1, -1)
             if isinstance(step, Fold):
-                self._fold(step, inputs[0])
-            elif isinstance(step, Largest):
-                self._largest(step, inputs[0])
-
-    def _fold(self, step: Fold, values: Tensor) -> None:
-        above = torch.stack([values > face for face in step.faces])
-        slopes = slopes_between(step, values[:1])
-        self.slopes.append(slopes.gather(0, above.sum(dim=0))[:, None])
-        flat = values.reshape(len(values), 1, -1)
-        self.gaps.append(torch.cat([(flat - face).abs() for face in step.faces], 1))
-        self.squares.append(torch.zeros_like(flat))
-        self.own.append(self.squares[-1])
-
-    def _largest(self, step: Largest, values: Tensor) -> None:
-        windows = step.windows.to(values.device)
-        entries = values.reshape(len(values), -1)[:, windows]
-        largest, top = entries.max(dim=2)
-        self.slopes.append(windows.gather(1, top.T).T)
-        self.gaps.append((largest[:, :, None] - entries).transpose(1, 2))
-        self.squares.append(torch.zeros_like(self.gaps[-1]))
-        self.own.append(torch.zeros_like(largest[:, None]))
+                self.slopes.append(step.slope(inputs[0])[:, None])
+                self.gaps.append(torch.cat([(flat - face).abs() for face in step.faces], 1))
+                self.squares.append(torch.zeros_like(flat))
+                self.own.append(self.squares[-1])
+            else:
+                entries = step.entries(inputs[0])
+                largest, top = entries.max(dim=2)
+                self.slopes.append(step.windows.gather(1, top.T).T)
+                self.gaps.append((largest[:, :, None] - entries).transpose(1, 2))
+                self.squares.append(torch.zeros_like(self.gaps[-1]))
+                self.own.append(torch.zeros_like(largest[:, None]))
 
     def carry(self, tangents: dict[int, Tensor], begin: int) -> None:
         """Take some directions from the first fold to the last, adding to the squares of the gradients."""
-        number, count, last = 0, len(self.points), len(self.slopes) - 1
+        number, count = 0, len(self.points)
         for step in self.program.through(tangents, start=begin):
+            if number == len(self.slopes):
+                return
             if isinstance(step, Affine):
-                inputs = [tangents[s] for s in step.inputs]
-                several = max(len(t) for t in inputs)
-                rows = [t.expand(several, *t.shape[1:]).reshape(-1, *t.shape[2:]) for t in inputs]
-                found = linear_part(step, rows)
-                tangents[step.output] = found.reshape(several, -1, *found.shape[1:])
+                tangents[step.output] = step.linear_of_each(*(tangents[s] for s in step.inputs))
             else:
                 before = tangents[step.inputs[0]]
                 flat = before.reshape(*before.shape[:2], -1)
                 if isinstance(step, Fold):
                     self.squares[number] += flat.square().sum(dim=1, keepdim=True)
-                    if number == last:
-                        return
                     tangents[step.output] = before * self.slopes[number]
                 else:
                     top = flat.expand(count, *flat.shape[1:]).gather(
@@ -261,8 +246,6 @@ class _Block:
                     for entry in range(step.windows.shape[1]):
                         difference = top - flat[:, :, step.windows[:, entry]]
                         self.squares[number][:, entry] += difference.square().sum(dim=1)
-                    if number == last:
-                        return
                     tangents[step.output] = top.reshape(*top.shape[:2], *step.shape)
                 number += 1
 
@@ -283,7 +266,7 @@ class _Block:
             if isinstance(step, Affine):
                 several = max(len(q) for q in inputs)
                 inputs = [q.expand(several, *q.shape[1:]) for q in inputs]
-                squares[step.output] = step.size(*inputs) - step.size(*(torch.zeros_like(q[:1]) for q in inputs))
+                squares[step.output] = step.linear_size(*inputs)
             else:
                 number = len(limits)
                 flat = inputs[0].reshape(len(inputs[0]), 1, -1)
@@ -293,8 +276,7 @@ class _Block:
                     squares[step.output] = gradient * self.slopes[number][:, 0].square()
                 else:
                     spread = flat[:, 0].expand(len(self.points), -1)
-                    windows = step.windows.to(flat.device)
                     top = spread.gather(1, self.slopes[number])
-                    limits.append(spread[:, windows].transpose(1, 2) + top[:, None])
+                    limits.append(step.entries(spread).transpose(1, 2) + top[:, None])
                     squares[step.output] = self.own[number].reshape(-1, *step.shape)
         return limits

@@ -12,19 +12,17 @@ from numpy.typing import ArrayLike
 from torch import Tensor, nn
 
 from epoch0.arguments import Layers, Positive, Size, checked
-from epoch0.curves import Curve
+from epoch0.curves import Curve, Line
 from epoch0.errors import InputError
 from epoch0.networks.ensemble import Ensemble
-from epoch0.regions.certificate import RELATIVE, Certificate, Sizes
-from epoch0.regions.line_cutting import Lines
+from epoch0.regions.certificate import RELATIVE, Certificate, sizes_of
+from epoch0.regions.line_cutting import Lines, Rows
 from epoch0.regions.network.pieces import Pieces, follow
 from epoch0.regions.network.steps import Program
 from epoch0.regions.network.trace import in_float64, trace, trace_for
 from epoch0.regions.walk import MEMORY, block, check_room, pool_for, walk
 from epoch0.regions.workers import Budget, Progress, ThreadPool
 from epoch0.results import Result
-
-_CHUNK = 1 << 26  # numbers of one tensor held at a time
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,18 +63,8 @@ class LinePartition(Result):
     @cached_property
     def linear_breaks(self) -> np.ndarray:
         """For each break point, whether the affine map changes there, shape (breaks,)."""
-        if not len(self.breakpoints):
-            return np.zeros(0, dtype=bool)
-        inside, breaks = self._inside(), self.breakpoints
-        changes: list[np.ndarray] = []
-        for start, stop in self._chunks():  # neighbouring chunks share a piece
-            t = inside[start:stop]
-            right, left = self.direction(breaks[start : stop - 1]), self.direction(breaks[start : stop - 1])
-            directions = torch.stack([torch.cat([right, right[-1:]]), torch.cat([left[:1], left])])
-            found = self._follow(t, directions, False)
-            jump = (found.slopes[0, :-1] - found.slopes[1, 1:]).abs() > RELATIVE * found.terms
-            changes.append(jump.any(dim=1).cpu().numpy())
-        return np.concatenate(changes)
+        before, after = self._pieces.slopes
+        return np.asarray((np.abs(before[:-1] - after[1:]) > RELATIVE * self._pieces.terms).any(axis=1))
 
     @cached_property
     def linear_count(self) -> int:
@@ -90,12 +78,24 @@ class LinePartition(Result):
         Columns run over the layers, within a layer over its faces, within a face over its elements; a maximum has one
         column for every window and entry, set for the largest. ``numpy.unpackbits(patterns, axis=1)`` gives the bits.
         """
-        parts = []
-        for start, stop in self._chunks(overlap=0):
-            t = self._inside()[start:stop]
-            found = self._follow(t, torch.zeros_like(self.corners[:1])[None], True)
-            parts.append(found.packed())
-        return np.concatenate(parts)
+        return self._pieces.patterns
+
+    @cached_property
+    def _pieces(self) -> Pieces:
+        """The network inside each region, with its slopes along the line at the region's end and at its start."""
+        breaks = self.breakpoints
+        low = 0.0 if self.kind != "line" else min(0.0, *breaks[:1]) - 1.0
+        high = 1.0 if self.kind in ("segment", "curve") else max(1.0, *breaks[-1:]) + 1.0
+        ends = np.concatenate([[low], breaks, [high]])
+        middles = 0.5 * (ends[1:] + ends[:-1])
+        if len(breaks):
+            ends[0], ends[-1] = breaks[0], breaks[-1]
+
+        def inside(some: slice) -> tuple[Tensor, Tensor]:
+            directions = [self.direction(t[some]) for t in (ends[1:], ends[:-1])]
+            return self.point(middles[some]), torch.stack(directions)
+
+        return follow(self.program, self.count, inside, sizes_of(self.program, sample(self.corners)))
 
     def point(self, t: ArrayLike) -> Tensor:
         """The points of the line at parameters t, shape ``(len(t), *shape)``."""
@@ -114,27 +114,6 @@ class LinePartition(Result):
     def _stretch(self, t: Tensor) -> tuple[Tensor, Tensor]:
         place = t * (len(self.corners) - 1)
         return place.floor().clamp(0, len(self.corners) - 2).long(), place
-
-    def _inside(self) -> np.ndarray:
-        """A parameter inside each region."""
-        breaks = self.breakpoints
-        low = 0.0 if self.kind != "line" else min(0.0, breaks[0] if len(breaks) else 0.0) - 1.0
-        high = 1.0 if self.kind in ("segment", "curve") else max(1.0, breaks[-1] if len(breaks) else 1.0) + 1.0
-        ends = np.concatenate([[low], breaks, [high]])
-        inside: np.ndarray = 0.5 * (ends[1:] + ends[:-1])
-        return inside
-
-    def _chunks(self, overlap: int = 1) -> Iterator[tuple[int, int]]:
-        size = max(2, _CHUNK // max(1, 4 * max((*self.program.sizes, self.corners[0].numel()))))
-        for start in range(0, self.count - overlap, size - overlap):
-            yield start, min(start + size, self.count)
-
-    def _follow(self, t: np.ndarray, directions: Tensor, patterns: bool) -> Pieces:
-        return follow(self.program, self.point(t), directions, self._sizes, patterns=patterns)
-
-    @cached_property
-    def _sizes(self) -> Sizes:
-        return Sizes.measure(self.program, sample(self.corners))
 
     def rows(self) -> list[dict[str, Any]]:
         """One row a break point: t, layer, neuron, face, and whether the affine map changes there."""
@@ -197,6 +176,25 @@ def sample(corners: Tensor) -> Tensor:
     return torch.cat([ends, 0.5 * (ends[1:] + ends[:-1])])
 
 
+def segment_ends(where: Any) -> tuple[Tensor, Tensor] | None:
+    """The two ends of a segment, points or batches of them, however it is given; None for what is no segment."""
+    if isinstance(where, Line):
+        where = (where.x0, where.x1)
+    if not isinstance(where, tuple | list) and not (isinstance(where, Tensor) and where.shape[:1] == (2,)):
+        return None
+    if len(where) != 2:
+        raise InputError(f"a segment has two ends, not {len(where)}; give (x0, x1).")
+    return two_ends(*where)
+
+
+def two_ends(x0: Any, x1: Any) -> tuple[Tensor, Tensor]:
+    """Both in float64 and of one shape."""
+    x0, x1 = in_float64("x0", x0), in_float64("x1", x1)
+    if x0.shape != x1.shape:
+        raise InputError(f"x0 has shape {tuple(x0.shape)} and x1 {tuple(x1.shape)}; they must agree.")
+    return x0, x1
+
+
 @checked
 def on_line(
     model: nn.Module | Ensemble, x0: Tensor, x1: Tensor, *, kind: str = "segment", memory: Positive = MEMORY,
@@ -232,25 +230,23 @@ def on_line(
     """
     if kind not in ("segment", "ray", "line"):
         raise InputError(f"kind={kind!r}; a line is a 'segment', a 'ray' from x0 on, or a whole 'line'.")
-    x0, x1 = in_float64("x0", x0), in_float64("x1", x1)
-    if x0.shape != x1.shape:
-        raise InputError(f"x0 has shape {tuple(x0.shape)} and x1 {tuple(x1.shape)}; they must agree.")
+    x0, x1 = two_ends(x0, x1)
     one = model[0] if isinstance(model, Ensemble) else model
     program, single = trace_for(one, x0)
-    corners = torch.stack([x0, x1], dim=0 if single else 1).to(_device(one))
+    corners = torch.stack([x0, x1], dim=0 if single else 1).to(next(one.parameters()).device)
     corners = corners[None] if single else corners
     same = (corners[:, 0] == corners[:, 1]).reshape(len(corners), -1).all(dim=1)
     if bool(same.any()):
         where = "" if single else f" for line {int(same.nonzero()[0])}"
         raise InputError(f"x0 and x1 are the same point{where}; a line needs two different ones.")
+    lines, count = list[LinePartition](), len(model) if isinstance(model, Ensemble) else 1
+    for i in range(count):
+        steps = trace(model[i], program.shape) if isinstance(model, Ensemble) and i else program
+        told = None if progress is None else partial(_told, progress, i, count)
+        lines += cut_lines(steps, corners, kind, (), memory, workers, told)
     if isinstance(model, Ensemble):
-        lines, count = list[LinePartition](), len(model)
-        for i, net in enumerate(model):
-            told = None if progress is None else partial(_told, progress, i, count)
-            lines += cut_lines(trace(net, program.shape), corners, kind, (), memory, workers, told)
         return LinePartitions(tuple(lines), count)
-    found = cut_lines(program, corners, kind, (), memory, workers, progress)
-    return found[0] if single else LinePartitions(tuple(found))
+    return lines[0] if single else LinePartitions(tuple(lines))
 
 
 @checked
@@ -279,12 +275,8 @@ def on_curve(
         f"the polyline is at most {float(away.max()):.1e} away from the curve, {float((away / length).max()):.1e} of a "
         f"piece's length; {pieces} pieces."
     )
-    corners = corners[None].to(_device(model))
+    corners = corners[None].to(next(model.parameters()).device)
     return cut_lines(program, corners, "curve", (note,), memory, workers, progress)[0]
-
-
-def _device(model: nn.Module) -> torch.device:
-    return next(model.parameters()).device
 
 
 _SIZES = 48 << 20  # bytes of the sizes of lines that are cut together
@@ -292,20 +284,29 @@ _BYTES = 250  # of one break point: its place, owner and group, twice while part
 
 
 def cut_lines(
-    program: Program, corners: Tensor, kind: str, notes: tuple[str, ...] = (), memory: float = MEMORY,
-    workers: int = 1, progress: Progress | None = None,
+    program: Program, corners: Tensor, kind: str, notes: tuple[str, ...], memory: float, workers: int,
+    progress: Progress | None,
 ) -> list[LinePartition]:  # fmt: skip
     """Partitions of lines given by their corners, shape (lines, corners, *shape)."""
     check_room(program, memory)
-    found: list[LinePartition] = []
+    found, layers = list[LinePartition](), tuple(step.name for step in program.folds)
     # the sizes of all lines taken at once are held until the last is cut
     at_once = max(1, int(min(_SIZES, memory / 8)) // (16 * (corners[0].numel() + sum(program.sizes))))
     advice = "give more memory, or cut fewer or shorter lines at a time"
-    budget = Budget(tuple(step.name for step in program.folds), memory, len(corners), _BYTES, "regions", advice)
+    budget = Budget(layers, memory, len(corners), _BYTES, "regions", advice)
     with pool_for(workers, memory, progress) as pool:
-        for part in corners.split(at_once):
-            share = len(part) / len(corners)
-            found.extend(partitions(program, part, kind, notes, memory, pool, budget, share))
+        for some in corners.split(at_once):
+            lines = walked(program, some, kind, memory, pool, budget, len(some) / len(corners))
+            breaks = lines.rows.owner[lines.order, 0] >= 0
+            rows = lines.rows.take(lines.order[breaks])
+            place, owner, line = (one.cpu().numpy() for one in (rows.t, rows.owner.T.contiguous(), lines.line[breaks]))
+            ends = np.searchsorted(line, np.arange(len(some) + 1))
+            for i, mine in enumerate(some):
+                t, (layer, face, neuron) = place[ends[i] : ends[i + 1]], owner[:, ends[i] : ends[i + 1]]
+                per_layer = tuple((1 + np.cumsum(np.bincount(layer, minlength=len(layers)))).tolist())
+                certificate = Certificate(RELATIVE, **vars(lines.decisions), ordered=bool((np.diff(t) >= 0).all()))
+                where, told = (mine, kind, t, layers, layer, neuron, face), (*notes, *program.notes)
+                found.append(LinePartition(*where, per_layer, certificate, told, program.neurons, program))
         pool.finish(f"{budget.cells} regions")
     return found
 
@@ -335,29 +336,8 @@ def walked(
         points = corners.flatten(0, 1)
         t = torch.linspace(0, 1, len(ways), dtype=torch.float64, device=device).repeat(lines)
     own = torch.where(away == 0, line, line + lines)
-    complex_ = Lines(line, t, away, own, budget)
+    nobody = torch.full((len(line), 3), -1, device=device)
+    whole = Lines(line, Rows(t, away, own, nobody), budget)
     with torch.no_grad():
-        sizes = Sizes.measure(program, samples, group, infinite)
-        found = walk(program, complex_, {0: points}, sizes, block(memory), pool, share=share)
-    return found
-
-
-def partitions(
-    program: Program, corners: Tensor, kind: str, notes: tuple[str, ...], memory: float, pool: ThreadPool,
-    budget: Budget, share: float,
-) -> list[LinePartition]:  # fmt: skip
-    """Partitions of lines that are cut together."""
-    complex_ = walked(program, corners, kind, memory, pool, budget, share)
-    breaks = complex_.step[complex_.order] >= 0
-    order, line = complex_.order[breaks], complex_.line[breaks].cpu().numpy()
-    arrays = [getattr(complex_, name)[order].cpu().numpy() for name in ("t", "step", "element", "face")]
-    ends = np.searchsorted(line, np.arange(len(corners) + 1))
-    layers = tuple(step.name for step in program.folds)
-    found = []
-    for i in range(len(corners)):
-        t, step, element, face = (one[ends[i] : ends[i + 1]] for one in arrays)
-        certificate = Certificate.of(complex_.decisions, ordered=bool((np.diff(t) >= 0).all()))
-        per_layer = tuple((1 + np.cumsum(np.bincount(step, minlength=len(layers)))).tolist())
-        where, said = (corners[i], kind, t, layers, step, element, face), (*notes, *program.notes)
-        found.append(LinePartition(*where, per_layer, certificate, said, program.neurons, program))
-    return found
+        sizes = sizes_of(program, samples, group, infinite)
+        return walk(program, whole, {0: points}, sizes, block(memory), pool, share=share)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from epoch0.errors import InputError
-from epoch0.regions.certificate import Sizes
+from epoch0.regions.certificate import RELATIVE
 from epoch0.regions.complex import Cut
 from epoch0.regions.line_cutting import Lines
 from epoch0.regions.network.steps import Affine, Fold, Largest, Program
@@ -58,8 +58,8 @@ def check_room(program: Program, memory: float) -> None:
 
 
 def walk(
-    program: Program, complex_: Complex, values: dict[int, Tensor], sizes: Sizes, most: int, pool: ThreadPool,
-    start: int = 0, number: int = 0, share: float = 1.0,
+    program: Program, complex_: Complex, values: dict[int, Tensor], sizes: Sequence[Tensor], most: int,
+    pool: ThreadPool, start: int = 0, number: int = 0, share: float = 1.0,
 ) -> Complex:  # fmt: skip
     """Cut the complex along every fold of the network.
 
@@ -91,9 +91,9 @@ def walk(
         if isinstance(step, Affine):
             values[step.output] = _apply(step, [values[s] for s in step.inputs], complex_)
         elif isinstance(step, Largest):
-            _largest(step, complex_, values, sizes.squares[number], number)
+            _largest(step, complex_, values, sizes[number], number)
         else:
-            cut = _cut(step, complex_, values[step.inputs[0]], sizes.squares[number], number)
+            cut = _cut(step, complex_, values[step.inputs[0]], sizes[number], number)
             if not final:
                 kept = (*(values.keys() - done), step.output, program.steps[index + 1].output)
                 wanted = _bytes(program, rows + (0 if cut is None else len(cut)), kept) / most
@@ -130,9 +130,9 @@ def _apply(step: Affine, inputs: list[Tensor], complex_: Complex) -> Tensor:
     some = max(512 if step.terms >= size else 16, _CACHE // size) if step.weighted else len(inputs[0])
     parts = zip(*(t.split(max(1, some)) for t in inputs), strict=True)
     found = torch.cat([step.run(*part) for part in parts])
-    if step.biased and complex_.unbounded:
-        found, away = found.clone(), complex_.away != 0
-        found[away] -= step.run(*(torch.zeros_like(t[away]) for t in inputs))
+    if step.biased and (away := complex_.infinite) is not None:
+        found = found.clone()
+        found[away] -= step.constant(*inputs)
     return found
 
 
@@ -142,13 +142,19 @@ def _cut(step: Fold, complex_: Complex, before: Tensor, square: Tensor, number: 
     faces, limits = [], []
     for face in step.faces:
         shifted = flat if face == 0.0 else flat - face
-        if face and complex_.unbounded:
-            away = complex_.away != 0
+        if face and (away := complex_.infinite) is not None:
             shifted[away] = flat[away]
         faces.append(shifted)
-        limits.append((square + face * face).sqrt_() * complex_.decisions.relative)
+        limits.append((square + face * face).sqrt_() * RELATIVE)
     columns, limit = (one[0] if len(one) == 1 else torch.cat(one, 1) for one in (faces, limits))
-    return complex_.cut(columns, limit.contiguous(), number, flat.shape[1])
+    owners = _owners(number, range(len(step.faces)), flat.shape[1], flat.device)
+    return complex_.cut(columns, limit.contiguous(), number, owners)
+
+
+def _owners(number: int, faces: Sequence[int], width: int, device: torch.device) -> Tensor:
+    """Step, face and element of each column, face after face: (columns, 3)."""
+    step, face = (torch.tensor(one, device=device) for one in ([number], [*faces]))
+    return torch.cartesian_prod(step, face, torch.arange(width, device=device))
 
 
 def _taken(values: dict[int, Tensor], part: Part) -> dict[int, Tensor]:
@@ -169,7 +175,7 @@ def _folded(
         found = {slot: cut.take(tensor, rows, *(faces if slot == source else ())) for slot, tensor in found.items()}
     before = found[source] if source not in done else found.pop(source)
     found[step.output] = step.run(before)
-    if complex_.unbounded and bool((away := complex_.away != 0).any()):
+    if (away := complex_.infinite) is not None:
         found[step.output][away] = step.recession(before[away])
     return found
 
@@ -177,14 +183,15 @@ def _folded(
 def _largest(step: Largest, complex_: Complex, values: dict[int, Tensor], square: Tensor, number: int) -> None:
     """One element of every window after another; cuts at ties that a later element tops are taken back at the end."""
     source, windows = step.inputs[0], step.windows
-    limit = (2 * square[:, windows].amax(dim=2)).sqrt_() * complex_.decisions.relative
+    limit = (2 * square[:, windows].amax(dim=2)).sqrt_() * RELATIVE
     start = len(values[source])
     flat = values[source].reshape(start, -1)
     values[step.output] = flat[:, windows[:, 0]]
     for entry in range(1, windows.shape[1]):
         flat = values[source].reshape(len(values[source]), -1)
         challenger = flat[:, windows[:, entry]]
-        cut = complex_.cut(challenger - values[step.output], limit, number, len(windows), entry)
+        owners = _owners(number, [entry], len(windows), flat.device)
+        cut = complex_.cut(challenger - values[step.output], limit, number, owners)
         if cut is not None:
             challenger = cut.extended(challenger)
             for slot, tensor in values.items():

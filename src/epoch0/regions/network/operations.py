@@ -89,10 +89,10 @@ def fold_call(operation: str, args: tuple[Any, ...], kwargs: dict[str, Any], whe
         raise InputError(f"{operation} ({where}) needs plain numbers as bounds, the lower one below the upper one.")
     if rule is None or rule.slopes is None:
         raise refusal(operation, where)
-    return values, rule.breaks, *_functions(rule)
+    return values, rule.breaks, *functions_of(rule)
 
 
-def _functions(rule: Activation) -> tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor]]:
+def functions_of(rule: Activation) -> tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor]]:
     """A continuous piecewise linear function of tensors, and the limit of its value at s x over s."""
     breaks, slopes = rule.breaks, rule.slopes
     assert slopes is not None

@@ -1,89 +1,67 @@
-"""The network on each piece of a partition, where it is one affine map: patterns, values and slopes."""
+"""The network on each piece of a partition, where it is one affine map: patterns and slopes."""
 
-from dataclasses import dataclass
-from itertools import pairwise
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from epoch0.regions.certificate import Sizes
 from epoch0.regions.network.steps import Affine, Fold, Program
 
+_CHUNK = 1 << 22  # numbers of one layer followed at a time
 _NOTHING = 1e-14  # a pre-activation below this part of its terms' size at a piece's middle is zero on the whole piece
 
 
-@dataclass
-class Pieces:
-    """Points inside pieces, carried through the network together with directions."""
+class Pieces(NamedTuple):
+    """What the network does on each piece."""
 
-    values: Tensor  #: network outputs at the points, shape (pieces, outputs)
-    slopes: Tensor  #: their derivatives along the directions, shape (directions, pieces, outputs)
-    #: for each folding step and face, which elements are above it; (pieces, elements) each. For a maximum, which
-    #: element of the window is the largest, one column for every window and entry.
-    patterns: list[Tensor]
-    terms: Tensor  #: size of the terms summed in each output's slope; below 1e-12 of it, two slopes are the same
+    slopes: np.ndarray  # derivatives of the outputs along some directions, (directions, pieces, outputs)
+    terms: np.ndarray  # size of the terms summed in each output's slope; below 1e-12 of it, two slopes are the same
+    #: which elements are above each face, eight bits a byte, (pieces, bytes). Columns run over the layers, within a
+    #: layer over its faces, within a face over its elements; a maximum has one column for every window and entry, set
+    #: for the largest.
+    patterns: np.ndarray
 
-    def packed(self) -> np.ndarray:
-        """The patterns side by side, eight bits a byte, shape (pieces, bytes)."""
-        none = torch.zeros(len(self.values), 0, dtype=torch.bool, device=self.values.device)
-        return np.packbits(torch.cat([none, *self.patterns], 1).cpu().numpy(), axis=1)
+
+def follow(
+    program: Program, count: int, inside: Callable[[slice], tuple[Tensor, Tensor]], squares: Sequence[Tensor]
+) -> Pieces:
+    """Slopes and patterns of so many pieces, all in one group of sizes.
+
+    For some of them ``inside`` gives points, ``(pieces, *shape)``, and directions, (directions, pieces or 1, *shape).
+    """
+    size = max(1, _CHUNK // max(program.elements))
+    parts = [_followed(program, *inside(slice(i, i + size)), squares) for i in range(0, count, size)]
+    slopes, terms, patterns = zip(*parts, strict=True)
+    return Pieces(np.concatenate(slopes, 1), np.max(terms, 0), np.concatenate(patterns))
 
 
 @torch.no_grad()
-def follow(program: Program, points: Tensor, directions: Tensor, sizes: Sizes, *, patterns: bool = False) -> Pieces:
-    """Values, slopes and, if asked for, patterns at points inside pieces, all in one group of sizes.
-
-    Points have the shape ``(pieces, *shape)``, directions (directions, pieces or 1, *shape).
-    """
-    values = {0: points}
+def _followed(program: Program, points: Tensor, directions: Tensor, squares: Sequence[Tensor]) -> list[np.ndarray]:
+    values, found = {0: points}, [torch.zeros(len(points), 0, dtype=torch.bool, device=points.device)]
     slopes = {0: directions.expand(len(directions), len(points), *points.shape[1:])}
-    squares = {0: slopes[0].square().amax(dim=(0, 1))[None]}
-    found: list[Tensor] = []
-    number = 0
+    terms = {0: slopes[0].square().amax(dim=(0, 1))[None]}
+    sizes = iter(squares)
     for step in program.through(values, slopes):
         inputs = [values[s] for s in step.inputs]
+        values[step.output] = step.run(*inputs)
         if isinstance(step, Affine):
-            values[step.output] = step.run(*inputs)
-            flat = linear_part(step, [slopes[s].flatten(0, 1) for s in step.inputs])
-            slopes[step.output] = flat.reshape(len(directions), len(points), *flat.shape[1:])
-            before = [squares[s] for s in step.inputs]
-            squares[step.output] = step.size(*before) - step.size(*(torch.zeros_like(q) for q in before))
-        elif isinstance(step, Fold):
-            size = sizes.squares[number][0].reshape(inputs[0].shape[1:])
+            slopes[step.output] = step.linear_of_each(*(slopes[s] for s in step.inputs))
+            terms[step.output] = step.linear_size(*(terms[s] for s in step.inputs))
+            continue
+        size = next(sizes)[0].reshape(inputs[0].shape[1:])
+        if isinstance(step, Fold):
             above = [inputs[0] - face > _NOTHING * (size + face * face).sqrt() for face in step.faces]
-            place = torch.stack(above).sum(dim=0)
-            values[step.output] = step.run(inputs[0])
-            slopes[step.output] = slopes_between(step, inputs[0][:1]).gather(0, place) * slopes[step.inputs[0]]
-            found.extend(one.reshape(len(points), -1) for one in above if patterns)
+            slopes[step.output] = step.slope(inputs[0], above) * slopes[step.inputs[0]]
+            found += [one.reshape(len(points), -1) for one in above]
         else:
-            windows = step.windows.to(inputs[0].device)
-            top = inputs[0].reshape(len(points), -1)[:, windows].argmax(dim=2)
-            values[step.output] = step.run(inputs[0])
-            flat = slopes[step.inputs[0]].reshape(len(directions), len(points), -1)
-            chosen = windows.gather(1, top.T).T
-            slope = flat.gather(2, chosen.expand(len(directions), -1, -1))
+            top = step.entries(inputs[0]).argmax(dim=2)
+            chosen = step.windows.gather(1, top.T).T.expand(len(directions), -1, -1)
+            slope = slopes[step.inputs[0]].reshape(len(directions), len(points), -1).gather(2, chosen)
             slopes[step.output] = slope.reshape(len(directions), len(points), *step.shape)
-            if patterns:
-                found.append(torch.nn.functional.one_hot(top, step.windows.shape[1]).reshape(len(points), -1).bool())
-        if not isinstance(step, Affine):
-            number += 1
-            squares[step.output] = slopes[step.output].square().amax(dim=(0, 1))[None]
-    output, slope = values[program.output], slopes[program.output]
-    return Pieces(output.reshape(len(points), -1), slope.reshape(len(directions), len(points), -1), found,
-                  squares[program.output].reshape(-1).sqrt())  # fmt: skip
-
-
-def linear_part(step: Affine, rows: list[Tensor]) -> Tensor:
-    """An affine step without its constant part."""
-    found = step.run(*rows)
-    return found - step.run(*(torch.zeros_like(t[:1]) for t in rows)) if step.biased else found
-
-
-def slopes_between(step: Fold, row: Tensor) -> Tensor:
-    """Slopes of the function between its faces, from the lowest stretch on, for one row: (faces + 1, *shape)."""
-    low, high = step.faces[0], step.faces[-1]
-    inner = [(a + 0.25 * (b - a), a + 0.5 * (b - a)) for a, b in pairwise(step.faces)]
-    stretches = [(low - 2, low - 1), *inner, (high + 1, high + 2)]
-    ends = [(step.run(torch.full_like(row, a)), step.run(torch.full_like(row, b))) for a, b in stretches]
-    return torch.cat([(last - first) / (b - a) for (first, last), (a, b) in zip(ends, stretches, strict=True)])
+            found.append(torch.nn.functional.one_hot(top, step.windows.shape[1]).reshape(len(points), -1).bool())
+        terms[step.output] = slopes[step.output].square().amax(dim=(0, 1))[None]
+    slope = slopes[program.output].reshape(len(directions), len(points), -1)
+    term = terms[program.output].reshape(-1).sqrt()
+    return [slope.cpu().numpy(), term.cpu().numpy(), np.packbits(torch.cat(found, 1).cpu().numpy(), axis=1)]

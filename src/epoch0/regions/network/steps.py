@@ -1,7 +1,7 @@
 """The steps a traced network is made of: affine ones applied to points as they are, and those that fold along faces."""
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -24,6 +24,25 @@ class Affine:
     weighted: bool = False  #: whether it sums many terms, as a matrix product or a convolution
     terms: int = 1  #: how many it sums in each output, about
 
+    def constant(self, *rows: Tensor) -> Tensor:
+        """The constant part, for one row like these."""
+        return self.run(*(torch.zeros_like(t[:1]) for t in rows))
+
+    def linear(self, *rows: Tensor) -> Tensor:
+        """The step without its constant part."""
+        return self.run(*rows) - self.constant(*rows) if self.biased else self.run(*rows)
+
+    def linear_of_each(self, *rows: Tensor) -> Tensor:
+        """The same where the first two dimensions run over points; a first one of 1 is that of the others."""
+        several = max(len(t) for t in rows)
+        found = self.linear(*(t.expand(several, *t.shape[1:]).flatten(0, 1) for t in rows))
+        return found.reshape(several, -1, *found.shape[1:])
+
+    def linear_size(self, *squares: Tensor) -> Tensor:
+        """The sizes without those of the constant part."""
+        found: Tensor = self.size(*squares) - self.size(*(torch.zeros_like(q[:1]) for q in squares))
+        return found
+
 
 @dataclass(frozen=True)
 class Fold:
@@ -36,6 +55,16 @@ class Fold:
     run: Callable[[Tensor], Tensor]
     recession: Callable[[Tensor], Tensor]  #: ``run`` for a direction that goes to infinity, the limit of run(s x) / s
 
+    def slope(self, values: Tensor, above: Sequence[Tensor] | None = None) -> Tensor:
+        """The slope at each element; ``above`` says which are above each face, if not by their values alone."""
+        place = torch.stack([values > face for face in self.faces] if above is None else list(above)).sum(dim=0)
+        row, low, high = values[:1], self.faces[0], self.faces[-1]
+        inner = [(a + 0.25 * (b - a), a + 0.5 * (b - a)) for a, b in itertools.pairwise(self.faces)]
+        stretches = [(low - 2, low - 1), *inner, (high + 1, high + 2)]
+        ends = [(self.run(torch.full_like(row, a)), self.run(torch.full_like(row, b))) for a, b in stretches]
+        slopes = [(last - first) / (b - a) for (first, last), (a, b) in zip(ends, stretches, strict=True)]
+        return torch.cat(slopes).gather(0, place)
+
 
 @dataclass(frozen=True)
 class Largest:
@@ -47,10 +76,13 @@ class Largest:
     windows: Tensor  #: indices into the flat input, shape (outputs, window); short windows repeat their first index
     shape: tuple[int, ...]  #: of one output
 
+    def entries(self, values: Tensor) -> Tensor:
+        """The elements of each window, for every point: (points, outputs, window)."""
+        return values.reshape(len(values), -1)[:, self.windows]
+
     def run(self, values: Tensor) -> Tensor:
         """The largest element of each window, for every point."""
-        flat = values.reshape(len(values), -1)
-        return flat[:, self.windows.to(values.device)].amax(dim=2).reshape(len(values), *self.shape)
+        return self.entries(values).amax(dim=2).reshape(len(values), *self.shape)
 
     def parted(self, left: Tensor, right: Tensor, limit: Tensor) -> tuple[Tensor, Tensor]:
         """Where no entry of some window is the largest on both sides: the window, and the entry; -1 if there is none.
@@ -58,7 +90,7 @@ class Largest:
         Inputs are those inside the pieces on both sides, (rows, ...); a difference below a window's limit is zero at a
         corner of a piece. Entries level on a whole side, such as zeros after a ReLU, are all the largest there.
         """
-        entries = [side.reshape(len(side), -1)[:, self.windows] for side in (left, right)]
+        entries = [self.entries(side) for side in (left, right)]
         top = [side.max(dim=2) for side in entries]
         # a corner beyond the limit lifts the inside by less, but rounding alone never comes near this
         level = [e >= t.values[:, :, None] - 0.03 * limit[:, None] for e, t in zip(entries, top, strict=True)]
@@ -78,7 +110,6 @@ class Program:
     steps: tuple[Step, ...]  #: in order of execution
     output: int  #: slot of the network's output
     shape: tuple[int, ...]  #: of the input at one point
-    sizes: tuple[int, ...]  #: number of elements of the input of each folding step, in order
     elements: tuple[int, ...]  #: number of elements of each slot at one point
     notes: tuple[str, ...] = ()  #: what the user should know about how the model was read
 
@@ -86,6 +117,11 @@ class Program:
     def folds(self) -> list[Fold | Largest]:
         """The steps that cut, in order."""
         return [step for step in self.steps if not isinstance(step, Affine)]
+
+    @property
+    def sizes(self) -> list[int]:
+        """Number of elements of the input of each folding step, in order."""
+        return [self.elements[step.inputs[0]] for step in self.folds]
 
     @property
     def neurons(self) -> int:

@@ -111,9 +111,10 @@ class _Reader(Calls):
         self.probe, self.device = probe, probe.device
         self.steps: list[Step] = []
         self.slots = {id(probe): (probe, 0)}  # the tensors are kept, so that their ids stay their own
-        self.elements, self.widths = [probe[0].numel()], list[int]()
+        self.elements = [probe[0].numel()]
         self.names: set[str] = set()
         self.leaves: list[tuple[str, nn.Module]] = []  # modules of torch that run now, the outermost first
+        self.title = self.where = ""  # the name of the step that is made, and the place that errors tell
 
     def read(self, model: nn.Module, notes: tuple[str, ...]) -> Program:
         """The steps of a model, with notes for whoever reads the result."""
@@ -129,8 +130,8 @@ class _Reader(Calls):
             raise InputError(f"the forward of {type(model).__name__} cannot be followed: {error}") from error
         if not isinstance(found, Tensor) or id(found) not in self.slots:
             raise InputError("the model's output does not depend on its input, or is no single tensor.")
-        output, sizes = self.slots[id(found)][1], (tuple(self.widths), tuple(self.elements))
-        return Program(tuple(self.steps), output, tuple(self.probe.shape[1:]), *sizes, notes)
+        output, shape = self.slots[id(found)][1], tuple(self.probe.shape[1:])
+        return Program(tuple(self.steps), output, shape, tuple(self.elements), notes)
 
     def _watch(self, path: str, module: nn.Module) -> None:
         def enter(*_: Any) -> None:
@@ -157,27 +158,27 @@ class _Reader(Calls):
             return self._know(given[0].clone(memory_format=torch.contiguous_format), given[0])
         if self.leaves:
             path, module = self.leaves[0]
-            title, where = self._name(path, "#", 2), f"module '{path}' ({type(module).__name__})"
+            self.title, self.where = self._name(path, "#", 2), f"module '{path}' ({type(module).__name__})"
         else:
-            title = self._name(name if func.__name__.startswith("__") else func.__name__, "_", 1)
-            where = f"call '{title}'"
+            self.title = self._name(name if func.__name__.startswith("__") else func.__name__, "_", 1)
+            self.where = f"call '{self.title}'"
         if name in _VALUES:
             raise InputError(
-                f"the model asks for values of its points ({name}, {where}): regions need a forward that does not "
+                f"the model asks for values of its points ({name}, {self.where}): regions need a forward that does not "
                 "branch on values."
             )
         if known.kind == "dropout":
             if kwargs.get("training", args[2] if len(args) > 2 else True):
-                raise InputError(f"dropout is switched on in evaluation mode ({where}): the network is random.")
+                raise InputError(f"dropout is switched on in evaluation mode ({self.where}): the network is random.")
             return self._know(given[0].clone(), given[0])
         try:
             plain = getattr(torch.Tensor, name) if in_place else func
-            made = self._step(plain, name, args, kwargs, given, title, where)
+            made = self._step(plain, name, args, kwargs, given)
             result = func(*args, **kwargs)  # which may change what the model holds in place
         except (TypeError, RuntimeError, ValueError) as error:
             if isinstance(error, InputError):
                 raise
-            raise InputError(f"the operation {name} ({where}) cannot be followed: {error}") from error
+            raise InputError(f"the operation {name} ({self.where}) cannot be followed: {error}") from error
         if isinstance(made, Tensor) and isinstance(result, tuple):  # the largest, and which it is
             return type(result)((self._know(result[0], made), None))
         for tensor, like in zip(tensors_in(result), tensors_in(made), strict=True):
@@ -208,52 +209,44 @@ class _Reader(Calls):
         self.names.add(unique)
         return unique
 
-    def _step(
-        self, func: Any, name: str, args: Any, kwargs: Any, given: list[Tensor], title: str, where: str
-    ) -> Tensor | tuple[Tensor, ...]:
+    def _step(self, func: Any, name: str, args: Any, kwargs: Any, given: list[Tensor]) -> Tensor | tuple[Tensor, ...]:
         """What the call makes, in slots of its own."""
         kind, values = meaning(name).kind, given[0]
         if kind == "activation":
-            found, faces, run, recession = fold_call(name, args, kwargs, where)
+            found, faces, run, recession = fold_call(name, args, kwargs, self.where)
             if len(given) > 1 or found is not values:
-                raise InputError(f"the operation {name} ({where}) takes its threshold or slope from the input.")
+                raise InputError(f"the operation {name} ({self.where}) takes its threshold or slope from the input.")
             source, slot = self.slots[id(values)][1], len(self.elements)
-            return self._fold(Fold(title, (source,), slot, faces, run, recession), values) if faces else values
+            step = Fold(self.title, (source,), slot, faces, run, recession)
+            return self._new(step, run(values)) if faces else values
         if kind == "extremum" or (kind == "largest" and len(args) == 2 and isinstance(args[1], Tensor)):
-            pair = self._one(_pair, "stack", args, f"{title}.pair", where)
+            pair = self._one(_pair, "stack", args, ".pair")
             size = pair[0, 0].numel()
             windows = torch.arange(2 * size).reshape(2, size).T.contiguous()
-            return self._largest(windows, tuple(pair.shape[2:]), pair, "min" in name, title, where)
+            return self._largest(windows, tuple(pair.shape[2:]), pair, "min" in name)
         if kind == "largest":
-            windows, shape = largest_call(name, args, kwargs, tuple(values.shape[1:]), where)
-            return self._largest(windows, shape, values, name in ("amin", "min"), title, where)
+            windows, shape = largest_call(name, args, kwargs, tuple(values.shape[1:]), self.where)
+            return self._largest(windows, shape, values, name in ("amin", "min"))
         if is_affine(name):
-            return self._affine(func, name, args, kwargs, title, where)
-        raise refusal(name, where)
+            return self._affine(func, name, args, kwargs, self.title)
+        raise refusal(name, self.where)
 
-    def _fold(self, step: Fold | Largest, values: Tensor) -> Tensor:
-        self.widths.append(values[0].numel())
-        return self._new(step, step.run(values))
-
-    def _largest(
-        self, windows: Tensor, shape: tuple[int, ...], values: Tensor, low: bool, title: str, where: str
-    ) -> Tensor:
+    def _largest(self, windows: Tensor, shape: tuple[int, ...], values: Tensor, low: bool) -> Tensor:
         if low:
-            values = self._one(operator.neg, "neg", (values,), f"{title}.negative", where)
+            values = self._one(operator.neg, "neg", (values,), ".negative")
         source, slot = self.slots[id(values)][1], len(self.elements)
-        found = self._fold(Largest(title, (source,), slot, windows.to(self.device), shape), values)
-        return self._one(operator.neg, "neg", (found,), f"{title}.back", where) if low else found
+        step = Largest(self.title, (source,), slot, windows.to(self.device), shape)
+        found = self._new(step, step.run(values))
+        return self._one(operator.neg, "neg", (found,), ".back") if low else found
 
-    def _one(self, func: Callable[..., Tensor], name: str, args: Any, title: str, where: str) -> Tensor:
-        found = self._affine(func, name, args, {}, title, where)
+    def _one(self, func: Callable[..., Tensor], name: str, args: Any, behind: str) -> Tensor:
+        found = self._affine(func, name, args, {}, self.title + behind)
         assert isinstance(found, Tensor)
         return found
 
-    def _affine(
-        self, func: Any, name: str, args: Any, kwargs: Any, title: str, where: str
-    ) -> Tensor | tuple[Tensor, ...]:
+    def _affine(self, func: Any, name: str, args: Any, kwargs: Any, title: str) -> Tensor | tuple[Tensor, ...]:
         kind = meaning(name).kind
-        func, args, kwargs = affine_call(func, name, args, kwargs, where)
+        func, args, kwargs = affine_call(func, name, args, kwargs, self.where)
         given = {self.slots[id(t)][1]: t for t in tensors_in((args, kwargs)) if id(t) in self.slots}
 
         def placed(value: Any, constant: Callable[[Tensor], Any] = lambda t: t) -> Any:
@@ -281,8 +274,7 @@ class _Reader(Calls):
         for pick in range(len(whole)) if isinstance(whole, tuple | list) else (None,):
             run, size = (partial(_picked, one, tuple(given), pick) for one in (call, squared))
             value = whole if pick is None else whole[pick]
-            _check_rows(run, list(given.values()), value, name, where)
-            _check_affine(run, size, list(given.values()), name, where)
+            _check(run, size, list(given.values()), value, name, self.where)
             biased = bool((run(*(torch.zeros_like(t[:1]) for t in given.values())) != 0).any())
             slot = len(self.elements)
             step = Affine(title, tuple(given), slot, run, size, biased, multiplies(name), terms)
@@ -315,23 +307,22 @@ def _pair(first: Tensor, second: Tensor) -> Tensor:
     return torch.stack(torch.broadcast_tensors(first, second), 1)
 
 
-def _check_rows(run: Callable[..., Tensor], tensors: list[Tensor], whole: Tensor, operation: str, where: str) -> None:
-    """Refuse a step that mixes points or moves their dimension."""
+def _check(
+    run: Callable[..., Tensor], size: Callable[..., Tensor], tensors: list[Tensor], whole: Tensor, operation: str,
+    where: str,
+) -> None:  # fmt: skip
+    """Refuse a step that mixes points or moves their dimension, or is not affine.
+
+    Of an affine one the value half way between points is the mean of the values, but for the rounding of its terms.
+    """
     part = run(*(t[3:8] for t in tensors)) if whole.dim() and len(whole) == _PROBE else None
     if part is None or part.shape != whole[3:8].shape or not torch.allclose(part, whole[3:8], rtol=1e-9, atol=1e-12):
         raise InputError(
             f"the operation {operation} ({where}) mixes the examples of a batch or moves the batch dimension from its "
             "first place; regions need a network that treats each example alone and does not branch on values."
         )
-
-
-def _check_affine(
-    run: Callable[..., Tensor], size: Callable[..., Tensor], tensors: list[Tensor], operation: str, where: str
-) -> None:
-    """Refuse a step whose value half way between points is not the mean of the values, beyond rounding of its terms."""
-    a, b = [t[:4] for t in tensors], [t[4:8] for t in tensors]
-    middle = run(*(0.5 * (x + y) for x, y in zip(a, b, strict=True)))
-    mean = 0.5 * (run(*a) + run(*b))
+    middle = run(*(0.5 * (t[:4] + t[4:8]) for t in tensors))
+    mean = 0.5 * (whole[:4] + whole[4:8])
     terms = torch.as_tensor(size(*(t[:8].square() for t in tensors))).sqrt()
     rounding = 1e-8 * float(mean.abs().max()) + 1e-13 * float(terms.max()) + 1e-300
     if not torch.allclose(middle, mean, rtol=1e-8, atol=rounding):

@@ -1,191 +1,257 @@
 """Where neurons cut the cells of a plane: signs at vertices, points on edges, chords, crossings, and the new cells."""
 
-from dataclasses import dataclass
-
 import numpy as np
+import torch
+from torch import Tensor
 
 from epoch0.regions.certificate import Decisions
-
-_BLOCK = 1 << 16  # values looked at together: they stay in the cache
-
-
-@dataclass(frozen=True)
-class Signs:
-    """Signs of every column at every row."""
-
-    positive: np.ndarray  # above the tolerance, (rows, columns)
-    zero: np.ndarray | None  # counts as zero; None if that is nowhere
+from epoch0.regions.complex import Cut
+from epoch0.regions.planes.mesh import Mesh, next_around, within
 
 
-def read(values: np.ndarray, limit: np.ndarray, decisions: Decisions) -> Signs:
-    """Signs of values (rows, columns) by a limit for every column; the closest decision goes to ``decisions``."""
-    rows, columns = values.shape
-    positive, zero = values > 0.0, None
-    some, scale = max(1, _BLOCK // max(1, columns)), 1.0 / np.maximum(limit, 1e-300)
-    for start in range(0, rows, some):
-        ratio = np.abs(values[start : start + some]) * scale
-        if float(ratio.min(initial=np.inf)) <= 1.0:
-            zero = np.zeros_like(positive) if zero is None else zero
-            zero[start : start + some] = here = ratio <= 1.0
-            decisions.zeros += int(here.sum())
-            ratio[here] = np.inf
-        decisions.smallest = min(decisions.smallest, float(ratio.min(initial=np.inf)) * decisions.relative)
-    return Signs(positive if zero is None else positive & ~zero, zero)
+class Arrangement:
+    """The chords along which the columns of some values, (rows, columns), cut the cells of a mesh.
 
-
-@dataclass(frozen=True)
-class EdgePoints:
-    """New points on edges; point i of an edge is i-th from its first vertex, points are numbered edge by edge."""
-
-    u: np.ndarray  # vertices of the point's edge
-    v: np.ndarray
-    share: np.ndarray  # where it lies between them
-    per_edge: np.ndarray  # number of points of each edge
-    first: np.ndarray  # number of the first point of each edge
-    edge: np.ndarray  # each crossing of an edge by a column: the edge, the column, the point
-    column: np.ndarray
-    point: np.ndarray
-    merged: bool  # whether a point has several columns
-
-
-def _changes(edges: np.ndarray, signs: Signs) -> tuple[np.ndarray, np.ndarray]:
-    """Edges and columns with opposite signs at the ends, in order: eight columns at a time, as few edges are cut."""
-    bits = np.packbits(signs.positive, axis=1)
-    change = bits[edges[:, 0]] ^ bits[edges[:, 1]]
-    if signs.zero is not None:
-        zero = np.packbits(signs.zero, axis=1)
-        change &= ~(zero[edges[:, 0]] | zero[edges[:, 1]])
-    place = np.flatnonzero(change.ravel() != 0)
-    found = np.flatnonzero(np.unpackbits(change.ravel()[place]).view(bool))
-    edge, byte = np.divmod(place[found >> 3], change.shape[1])
-    return edge, 8 * byte + (found & 7)
-
-
-def edge_points(edges: np.ndarray, signs: Signs, values: np.ndarray, tolerance: np.ndarray) -> EdgePoints:
-    """Cut the edges where a column has opposite signs at their ends."""
-    edge, column = _changes(edges, signs)
-    at_u, at_v = values[edges[edge, 0], column], values[edges[edge, 1], column]
-    share = at_u / (at_u - at_v)
-    order = np.lexsort((share, edge))
-    edge, column, share, at_u, at_v = edge[order], column[order], share[order], at_u[order], at_v[order]
-    # two crossings are one point if either column is zero, by its tolerance, at the other's crossing
-    rise = at_v - at_u
-    of_second, of_first = at_u[1:] + share[:-1] * rise[1:], at_u[:-1] + share[1:] * rise[:-1]
-    same = (np.abs(of_second) <= tolerance[column[1:]]) | (np.abs(of_first) <= tolerance[column[:-1]])
-    same &= edge[1:] == edge[:-1]
-    fresh = np.ones(len(edge), dtype=bool)
-    fresh[1:] = ~same
-    point = np.cumsum(fresh) - 1
-    lead = np.flatnonzero(fresh)
-    per_edge = np.bincount(edge[lead], minlength=len(edges))
-    first = np.cumsum(per_edge) - per_edge
-    return EdgePoints(
-        edges[edge[lead], 0], edges[edge[lead], 1], share[lead], per_edge, first, edge, column, point, bool(same.any())
-    )
-
-
-@dataclass(frozen=True)
-class Chords:
-    """Straight cuts across cells, sorted by cell and first end."""
-
-    cell: np.ndarray
-    low: np.ndarray  # places of the ends along the borders of all cells, low < high
-    high: np.ndarray
-    column: np.ndarray  # the column that is zero on it
-    start: np.ndarray  # vertices at the ends; behind those there are, new points on edges
-    stop: np.ndarray
-
-    def __len__(self) -> int:
-        return len(self.cell)
-
-
-def chords(
-    half: np.ndarray, ends: np.ndarray, cell_of: np.ndarray, edges: np.ndarray, signs: Signs, points: EdgePoints,
-    place: np.ndarray, rows: int, columns: int, decisions: Decisions,
-) -> Chords:  # fmt: skip
-    """The chord of every column in every cell where it takes both signs.
-
-    ``half``, ``ends`` and ``edges`` are the mesh's; ``cell_of`` and ``place`` say for each half-edge its cell, and the
-    place of its start along the borders, new points counted. There are so many rows (vertices) and columns.
+    A column is zero below its limit. New points are numbered from the number of rows on: those on edges edge by edge
+    and from the first vertex of each, then the crossings of chords. Places run along the borders of all cells, new
+    points counted.
     """
-    met = np.bincount(points.edge, minlength=len(edges))
-    start = np.cumsum(met) - met
-    cut = np.flatnonzero(met[half >> 1])
-    edge = half[cut] >> 1
-    count = met[edge]
-    at, edge = np.repeat(cut, count), np.repeat(edge, count)
-    index = np.repeat(start[half[cut] >> 1] - np.cumsum(count) + count, count) + np.arange(len(at))
-    point = points.point[index]
-    rank = point - points.first[edge]
-    offset = np.where(half[at] & 1, points.per_edge[edge] - rank, rank + 1)
-    key, where, vertex = cell_of[at] * columns + points.column[index], place[at] + offset, rows + point
-    if signs.zero is not None:
-        key, where, vertex = _through_vertices(
-            half, ends, cell_of, edges, signs, key, where, vertex, place, columns, decisions
+
+    def __init__(self, mesh: Mesh, values: Tensor, limit: Tensor, decisions: Decisions) -> None:
+        self.mesh, self.values, self.limit, self.decisions = mesh, values.numpy(), limit.numpy(), decisions
+        self.rows, self.columns = values.shape
+        positive, zero = decisions.signs(values, limit[None], None)
+        self.positive, self.zero = positive.numpy(), None if zero is None else zero.numpy()
+        self._meet_edges()
+        self.cell_of = np.repeat(np.arange(len(mesh.ends) - 1), np.diff(mesh.ends))  # of each half-edge
+        self.length = self.per_edge[mesh.half >> 1] + 1  # into how many pieces it is cut
+        self.place = np.cumsum(self.length) - self.length  # of its start
+        self._draw_chords()
+
+    def _changes(self) -> tuple[np.ndarray, np.ndarray]:
+        """Edges and columns with opposite signs at the ends: eight columns at a time, as few edges are cut."""
+        first, second = self.mesh.edges.T
+        bits = np.packbits(self.positive, axis=1)
+        change = bits[first] ^ bits[second]
+        if self.zero is not None:
+            zero = np.packbits(self.zero, axis=1)
+            change &= ~(zero[first] | zero[second])
+        place = np.flatnonzero(change.ravel() != 0)
+        found = np.flatnonzero(np.unpackbits(change.ravel()[place]).view(bool))
+        edge, byte = np.divmod(place[found >> 3], change.shape[1])
+        return edge, 8 * byte + (found & 7)
+
+    def _meet_edges(self) -> None:
+        """Cut the edges where a column has opposite signs at their ends."""
+        edge, column = self._changes()
+        u, v = self.mesh.edges[edge].T
+        at_u, at_v = self.values[u, column], self.values[v, column]
+        share = at_u / (at_u - at_v)
+        order = np.lexsort((share, edge))
+        edge, column, u, v, share, at_u, at_v = (one[order] for one in (edge, column, u, v, share, at_u, at_v))
+        # two crossings are one point if either column is zero, by its limit, at the other's crossing
+        rise, limit = at_v - at_u, self.limit[column]
+        same = np.abs(at_u[1:] + share[:-1] * rise[1:]) <= limit[1:]
+        same |= np.abs(at_u[:-1] + share[1:] * rise[:-1]) <= limit[:-1]
+        same &= edge[1:] == edge[:-1]
+        fresh = np.ones(len(edge), dtype=bool)
+        fresh[1:] = ~same
+        self.merged = bool(same.any())  # whether a point has several columns
+        self.edge, self.column, self.point = edge, column, np.cumsum(fresh) - 1  # of each crossing of an edge
+        self.u, self.v, self.share = u[fresh], v[fresh], share[fresh]  # of each point: its edge, and where on it
+        self.per_edge = np.bincount(edge[fresh], minlength=len(self.mesh.edges))
+        self.first = np.cumsum(self.per_edge) - self.per_edge  # the first point of each edge
+
+    def _draw_chords(self) -> None:
+        """The chord of every column in every cell where it takes both signs, sorted by cell and first end."""
+        half = self.mesh.half
+        met = np.bincount(self.edge, minlength=len(self.mesh.edges))
+        cut = np.flatnonzero(met[half >> 1])
+        count = met[half[cut] >> 1]
+        at = np.repeat(cut, count)
+        edge = half[at] >> 1
+        index = (np.cumsum(met) - met)[edge] + within(count)
+        point = self.point[index]
+        rank = point - self.first[edge]
+        offset = np.where(half[at] & 1, self.per_edge[edge] - rank, rank + 1)
+        ends = self.cell_of[at] * self.columns + self.column[index], self.place[at] + offset, self.rows + point
+        key, where, vertex = ends if self.zero is None else self._through_vertices(*ends)
+        order = np.argsort(key, kind="stable")  # quick, as cells come in order
+        key, where, vertex = key[order], where[order], vertex[order]
+        if len(key) % 2 or (key[::2] != key[1::2]).any():  # rounding hides where a column runs
+            _, back, count = np.unique(key, return_inverse=True, return_counts=True)
+            self.decisions.undecided += int((count != 2).sum())
+            key, where, vertex = (one[count[back] == 2] for one in (key, where, vertex))
+        backward = where[::2] > where[1::2]
+        low, high = np.sort(where.reshape(-1, 2), axis=1).T
+        start, stop = np.where(backward, (vertex[1::2], vertex[::2]), (vertex[::2], vertex[1::2]))
+        cell, column = np.divmod(key[::2], self.columns)
+        if self.merged or self.zero is not None:
+            order = np.lexsort((column, high, low))
+            keep = np.ones(len(order), dtype=bool)
+            keep[1:] = (np.diff(low[order]) != 0) | (np.diff(high[order]) != 0)
+            order = order[keep]
+        else:
+            order = np.argsort(low, kind="stable")  # places grow from cell to cell, so this sorts by cell too
+        # places and vertices of its ends, low < high, and the column that is zero on it
+        self.cell, self.low, self.high, self.start, self.stop, self.zero_on = (
+            one[order] for one in (cell, low, high, start, stop, column)
         )
-    order = np.argsort(key, kind="stable")  # quick, as cells come in order
-    key, where, vertex = key[order], where[order], vertex[order]
-    if len(key) % 2 or (key[::2] != key[1::2]).any():
-        key, where, vertex = _pairs_only(key, where, vertex, decisions)
-    first, second = where[::2], where[1::2]
-    swap = first > second
-    low, high = np.where(swap, second, first), np.where(swap, first, second)
-    start, stop = np.where(swap, vertex[1::2], vertex[::2]), np.where(swap, vertex[::2], vertex[1::2])
-    cell, column = key[::2] // columns, key[::2] % columns
-    if points.merged or signs.zero is not None:
-        order = np.lexsort((column, high, low))
-        keep = np.ones(len(order), dtype=bool)
-        keep[1:] = (np.diff(low[order]) != 0) | (np.diff(high[order]) != 0)
-        order = order[keep]
-    else:
-        order = np.argsort(low, kind="stable")  # places grow from cell to cell, so this sorts by cell too
-    return Chords(cell[order], low[order], high[order], column[order], start[order], stop[order])
 
+    def _through_vertices(self, key: np.ndarray, where: np.ndarray, vertex: np.ndarray) -> tuple[np.ndarray, ...]:
+        """Add the ends of chords that start in a vertex where their column is zero."""
+        assert self.zero is not None
+        start = self.mesh.edges[self.mesh.half >> 1, self.mesh.half & 1]
+        touched = np.asarray(self.zero.any(axis=1))
+        extra: list[tuple[int, int, int]] = []
+        dropped: list[int] = []
+        for cell in np.unique(self.cell_of[touched[start]]).tolist():
+            at = np.arange(self.mesh.ends[cell], self.mesh.ends[cell + 1])
+            positive, zero = self.positive[start[at]], self.zero[start[at]]
+            signed = positive.astype(int) - ~(positive | zero)
+            mixed = positive.any(axis=0) & (signed < 0).any(axis=0) & zero.any(axis=0)
+            for column in np.flatnonzero(mixed).tolist():
+                sign, number = signed[:, column], cell * self.columns + column
+                found = _sign_changes(sign)
+                if len(found) != 2:
+                    self.decisions.undecided += 1
+                    dropped.append(number)
+                    continue
+                extra += [(number, int(self.place[i]), int(start[i])) for i in at[found] if sign[i - at[0]] == 0]
+        good = ~np.isin(key, dropped)
+        more = np.array(extra, dtype=np.int64).reshape(-1, 3).T
+        ends = zip((key, where, vertex), more, strict=True)
+        return tuple(np.concatenate([old[good], new]) for old, new in ends)
 
-def _pairs_only(
-    key: np.ndarray, where: np.ndarray, vertex: np.ndarray, decisions: Decisions
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Leave out columns that do not meet a cell's border exactly twice: rounding hides where they run."""
-    _, back, count = np.unique(key, return_inverse=True, return_counts=True)
-    good = count[back] == 2
-    decisions.undecided += int((count != 2).sum())
-    return key[good], where[good], vertex[good]
+    def cross(self) -> bool:
+        """Find all crossings of chords; whether three chords meet in one point anywhere, by the limit."""
+        count = len(self.cell)
+        later = np.searchsorted(self.cell, self.cell, side="right") - np.arange(count) - 1
+        one = np.repeat(np.arange(count), later)
+        two = one + 1 + within(later)
+        low = self.low[two]
+        cross = (low < self.high[one]) & (self.high[two] > self.high[one]) & (low > self.low[one])
+        one, two = one[cross], two[cross]
+        chord, column = np.concatenate([one, two]), self.zero_on[np.concatenate([two, one])]
+        start, stop = self._at(self.start[chord], column), self._at(self.stop[chord], column)
+        a, total = np.abs(start), np.abs(start) + np.abs(stop)
+        share = np.where(total > 0, a / np.where(total > 0, total, 1.0), 0.5)
+        self.one, self.two, self.share_of_one = one, two, share[: len(one)]  # two chords, the first starts first
+        order = np.lexsort((share, chord))
+        self.along = np.bincount(chord, minlength=count)  # crossings of each chord
+        rank = np.empty(len(order), dtype=np.int64)
+        rank[order] = within(self.along)
+        self.rank_on_one, self.rank_on_two = rank[: len(one)], rank[len(one) :]
+        # along every chord, neighbouring crossings: is either other chord's column zero at the other crossing?
+        chord, share, start, rise = chord[order], share[order], start[order], (stop - start)[order]
+        limit = self.limit[column[order]]
+        close = np.abs(start[1:] + share[:-1] * rise[1:]) <= limit[1:]
+        close |= np.abs(start[:-1] + share[1:] * rise[:-1]) <= limit[:-1]
+        return bool((close & (chord[1:] == chord[:-1])).any())
 
+    def _at(self, vertex: np.ndarray, column: np.ndarray) -> np.ndarray:
+        """Values at vertices, old ones and points on edges."""
+        new = vertex >= self.rows
+        result = self.values[np.where(new, 0, vertex), column]
+        point, c = vertex[new] - self.rows, column[new]
+        u, v, share = self.u[point], self.v[point], self.share[point]
+        result[new] = (1 - share) * self.values[u, c] + share * self.values[v, c]
+        return np.asarray(result)
 
-def _through_vertices(
-    half: np.ndarray, ends: np.ndarray, cell_of: np.ndarray, edges: np.ndarray, signs: Signs, key: np.ndarray,
-    where: np.ndarray, vertex: np.ndarray, place: np.ndarray, columns: int, decisions: Decisions,
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:  # fmt: skip
-    """Add the ends of chords that start in a vertex where their column is zero."""
-    assert signs.zero is not None
-    start = edges[half >> 1, half & 1]
-    touched = np.asarray(signs.zero.any(axis=1))
-    cells = np.unique(cell_of[touched[start]])
-    extra: list[tuple[int, int, int]] = []
-    dropped: set[int] = set()
-    for cell in cells.tolist():
-        at = np.arange(ends[cell], ends[cell + 1])
-        positive, zero = signs.positive[start[at]], signs.zero[start[at]]
-        signed = positive.astype(int) - ~(positive | zero)
-        mixed = positive.any(axis=0) & (signed < 0).any(axis=0) & zero.any(axis=0)
-        for column in np.flatnonzero(mixed).tolist():
-            sign = signed[:, column]
-            found = _sign_changes(sign)
-            if len(found) != 2:
-                decisions.undecided += 1
-                dropped.add(cell * columns + column)
-                continue
-            for local in found:
-                if sign[local] == 0:
-                    pos = int(at[local])
-                    extra.append((cell * columns + column, int(place[pos]), int(start[pos])))
-    if dropped:
-        good = ~np.isin(key, list(dropped))
-        key, where, vertex = key[good], where[good], vertex[good]
-    if extra:
-        more = np.array(extra, dtype=np.int64)
-        key, where, vertex = (np.concatenate([a, more[:, i]]) for i, a in enumerate((key, where, vertex)))
-    return key, where, vertex
+    def rebuild(self, owners: np.ndarray, column: int) -> Cut:
+        """Make the chords edges of the mesh; ``column`` is the number, among the owners, of the first one looked at."""
+        mesh, old = self.mesh, len(self.mesh.edges)
+        touched = np.zeros(len(mesh.ends) - 1, dtype=bool)
+        touched[self.cell] = True
+        touched[self.cell_of[self.length > 1]] = True
+        # the pieces of split edges: the first keeps the edge's number, piece i + 1 of an edge starts at its point i
+        at = np.flatnonzero(touched[self.cell_of])
+        count = self.length[at]
+        inside = within(count)
+        half = np.repeat(mesh.half[at], count)
+        edge, back = half >> 1, half & 1
+        index = np.where(back == 0, inside, self.per_edge[edge] - inside)
+        piece = np.where(index == 0, edge, old + self.first[edge] + index - 1)
+        self.local = np.full(int(self.length.sum()), -1)  # the piece of a border that starts at each place
+        self.local[np.repeat(self.place[at], count) + inside] = np.arange(len(half))
+        degrees = np.bincount(self.cell_of[at], weights=count).astype(np.int64)
+        self._split_edges()
+
+        chord, start, stop = self._chord_pieces()
+        following = self._successors(np.concatenate([[0], np.cumsum(degrees[degrees > 0])]), len(chord))
+        elements, bounds = cycles(following)
+        ids = 2 * (len(mesh.edges) + np.arange(len(chord)))
+        halves = np.concatenate([2 * piece + back, ids, ids + 1])[elements]
+        mesh.add_edges(np.stack([start, stop], axis=1), owners[column + self.zero_on[chord]], np.full(len(chord), -1))
+        mesh.half = np.concatenate([mesh.half[~touched[self.cell_of]], halves])
+        mesh.ends = np.concatenate([[0], np.cumsum(np.append(np.diff(mesh.ends)[~touched], np.diff(bounds)))])
+
+        one, first = self.one, self.rows + len(self.u)
+        row, pair = first + np.tile(np.arange(len(one)), 2), np.concatenate([one, self.two])
+        crossed = _between(self.start[one], self.stop[one], self.share_of_one, row, column + self.zero_on[pair])
+        cut = _between(self.u, self.v, self.share, self.point + self.rows, column + self.column).then(crossed)
+        mesh.points = cut.extended(mesh.points)
+        mesh.from_row = np.concatenate([mesh.from_row, np.full(len(cut), -1)])
+        return cut
+
+    def _split_edges(self) -> None:
+        """New pieces of edges are numbered like the points they start from, after all edges there were."""
+        mesh, number = self.mesh, self.rows + np.arange(len(self.u))
+        split = np.flatnonzero(self.per_edge)
+        following = number + 1
+        following[self.first[split] + self.per_edge[split] - 1] = mesh.edges[split, 1]
+        mesh.edges[split, 1] = self.rows + self.first[split]
+        source = np.repeat(split, self.per_edge[split])
+        mesh.add_edges(np.stack([number, following], axis=1), mesh.owner[source], mesh.from_edge[source])
+
+    def _chord_pieces(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """The chords cut at their crossings: the chord of each piece, and its vertices."""
+        count = len(self.cell)
+        chord = np.repeat(np.arange(count), self.along + 1)  # one piece more than crossings
+        self.piece = np.cumsum(self.along + 1) - self.along - 1  # the first of each chord
+        start, stop = np.empty((2, len(chord)), dtype=np.int64)
+        start[self.piece], stop[self.piece + self.along] = self.start, self.stop
+        number = self.rows + len(self.u) + np.arange(len(self.one))
+        for crossed, rank in ((self.one, self.rank_on_one), (self.two, self.rank_on_two)):
+            inner = self.piece[crossed] + rank
+            stop[inner], start[inner + 1] = number, number
+        return chord, start, stop
+
+    def _successors(self, ends: np.ndarray, inner: int) -> np.ndarray:
+        """For each half-edge the next one around its cell: border pieces, then chord pieces forward, then backward.
+
+        The border pieces of each cell end as ``ends`` says, and there are so many inner pieces. At a border point the
+        walk round a cell turns into the chord that is leftmost; at a crossing it turns left.
+        """
+        border = int(ends[-1])
+        forward, backward = border, border + inner
+        following = np.empty(border + 2 * inner, dtype=np.int64)
+        following[:border] = next_around(ends)
+        previous = np.empty(border, dtype=np.int64)
+        previous[following[:border]] = np.arange(border)
+        length = np.repeat(np.diff(ends), np.diff(ends))
+
+        last = self.piece + self.along
+        low, high = self.local[self.low], self.local[self.high]
+        point, other = np.concatenate([low, high]), np.concatenate([high, low])
+        out = np.concatenate([forward + self.piece, backward + last])
+        into = np.concatenate([backward + self.piece, forward + last])
+        before = (other - point) % length[point]
+        order = np.argsort(point * (length.max() + 1) - before, kind="stable")
+        point, out, into = point[order], out[order], into[order]
+        fresh = np.diff(point, prepend=-1) != 0
+        following[previous[point[fresh]]] = out[fresh]
+        again = np.flatnonzero(~fresh)
+        following[into[again - 1]] = out[again]
+        final = np.append(fresh[1:], True)[: len(point)]
+        following[into[final]] = point[final]
+
+        one, two = self.piece[self.one] + self.rank_on_one, self.piece[self.two] + self.rank_on_two
+        following[forward + one] = forward + two + 1
+        following[forward + two] = backward + one
+        following[backward + one + 1] = backward + two
+        following[backward + two + 1] = forward + one + 1
+        return following
 
 
 def _sign_changes(sign: np.ndarray) -> list[int]:
@@ -199,146 +265,10 @@ def _sign_changes(sign: np.ndarray) -> list[int]:
     return found
 
 
-@dataclass(frozen=True)
-class Crossings:
-    """Pairs of chords that cross inside a cell: the first starts first along the border."""
-
-    first: np.ndarray
-    second: np.ndarray
-    share: np.ndarray  # where they cross, from the low end of the first
-    at_first: np.ndarray  # where the crossing is in ``chord``, once for each of its chords
-    at_second: np.ndarray
-    chord: np.ndarray  # sorted by chord and place on it
-
-    def __len__(self) -> int:
-        return len(self.first)
-
-
-def crossings(found: Chords, values: np.ndarray, points: EdgePoints, tolerance: np.ndarray) -> tuple[Crossings, bool]:
-    """All crossings of chords, and whether three chords meet in one point anywhere, by the tolerance."""
-    count = len(found)
-    later = np.searchsorted(found.cell, found.cell, side="right") - np.arange(count) - 1
-    first = np.repeat(np.arange(count), later)
-    second = first + 1 + np.arange(len(first)) - np.repeat(np.cumsum(later) - later, later)
-    low = found.low[second]
-    cross = (low < found.high[first]) & (found.high[second] > found.high[first]) & (low > found.low[first])
-    first, second = first[cross], second[cross]
-    rows = len(values)
-
-    def at(vertex: np.ndarray, column: np.ndarray) -> np.ndarray:
-        new = vertex >= rows
-        result = values[np.where(new, 0, vertex), column]
-        point = vertex[new] - rows
-        u, v, c, share = points.u[point], points.v[point], column[new], points.share[point]
-        result[new] = (1 - share) * values[u, c] + share * values[v, c]
-        return np.asarray(result)
-
-    across_first, across_second = found.column[second], found.column[first]
-    start_first, stop_first = at(found.start[first], across_first), at(found.stop[first], across_first)
-    start_second, stop_second = at(found.start[second], across_second), at(found.stop[second], across_second)
-    share_first, share_second = _share(start_first, stop_first), _share(start_second, stop_second)
-    # along every chord, neighbouring crossings: is either other chord's column zero at the other crossing?
-    chord, share = np.concatenate([first, second]), np.concatenate([share_first, share_second])
-    order = np.lexsort((share, chord))
-    chord, share = chord[order], share[order]
-    start = np.concatenate([start_first, start_second])[order]
-    stop = np.concatenate([stop_first, stop_second])[order]
-    column = np.concatenate([across_first, across_second])[order]
-    limit = tolerance[column]
-    rise = stop - start
-    close = np.abs(start[1:] + share[:-1] * rise[1:]) <= limit[1:]
-    close |= np.abs(start[:-1] + share[1:] * rise[:-1]) <= limit[:-1]
-    close &= chord[1:] == chord[:-1]
-    place = np.empty(len(order), dtype=np.int64)
-    place[order] = np.arange(len(order))
-    whole = Crossings(first, second, share_first, place[: len(first)], place[len(first) :], chord)
-    return whole, bool(close.any())
-
-
-def _share(start: np.ndarray, stop: np.ndarray) -> np.ndarray:
-    a, b = np.abs(start), np.abs(stop)
-    total = a + b
-    return np.where(total > 0, a / np.where(total > 0, total, 1.0), 0.5)
-
-
-@dataclass(frozen=True)
-class Pieces:
-    """Pieces of the borders of the cells to be rebuilt, counter-clockwise, cell by cell."""
-
-    half: np.ndarray
-    cell: np.ndarray
-    local: np.ndarray  # number of the piece that starts at each place along all borders, -1 elsewhere
-
-
-@dataclass(frozen=True)
-class ChordPieces:
-    """Chords cut at their crossings."""
-
-    chord: np.ndarray
-    start: np.ndarray  # vertices of each piece
-    stop: np.ndarray
-    first: np.ndarray  # number of the first piece of each chord
-    place_first: np.ndarray  # for each crossing, how many come before it on its two chords
-    place_second: np.ndarray
-
-
-def chord_pieces(chords: Chords, crossings: Crossings, vertex: int) -> ChordPieces:
-    """Cut the chords at their crossings, whose vertices are numbered from ``vertex`` on."""
-    count, total = len(chords), len(crossings)
-    along = np.bincount(crossings.chord, minlength=count)
-    before = np.cumsum(along) - along
-    place = np.arange(2 * total) - before[crossings.chord]
-    first = before + np.arange(count)  # a chord has one piece more than crossings
-    pieces = total * 2 + count
-    start, stop = np.empty(pieces, dtype=np.int64), np.empty(pieces, dtype=np.int64)
-    start[first], stop[first + along] = chords.start, chords.stop
-    places = place[crossings.at_first], place[crossings.at_second]
-    number = vertex + np.arange(total)
-    for chord, at in zip((crossings.first, crossings.second), places, strict=True):
-        inner = first[chord] + at
-        stop[inner], start[inner + 1] = number, number
-    return ChordPieces(np.repeat(np.arange(count), along + 1), start, stop, first, *places)
-
-
-def successors(borders: Pieces, chords: Chords, crossings: Crossings, pieces: ChordPieces) -> np.ndarray:
-    """For each half-edge the next one around its cell: border pieces, then chord pieces forward, then backward.
-
-    At a border point the walk round a cell turns into the chord that is leftmost; at a crossing it turns left.
-    """
-    border, inner = len(borders.half), len(pieces.chord)
-    following = np.empty(border + 2 * inner, dtype=np.int64)
-    if not border:
-        return following
-    starts = np.flatnonzero(np.diff(borders.cell, prepend=-1))
-    stops = np.append(starts[1:], border) - 1
-    following[:border] = np.arange(1, border + 1)
-    following[stops] = starts
-    previous = np.arange(-1, border - 1)
-    previous[starts] = stops
-    length = np.repeat(stops - starts + 1, stops - starts + 1)
-
-    forward, backward = border, border + inner
-    last = np.append(pieces.first[1:], inner) - 1
-    low, high = borders.local[chords.low], borders.local[chords.high]
-    point, other = np.concatenate([low, high]), np.concatenate([high, low])
-    out = np.concatenate([forward + pieces.first, backward + last])
-    into = np.concatenate([backward + pieces.first, forward + last])
-    before = (other - point) % length[point]
-    order = np.argsort(point * (length.max() + 1) - before, kind="stable")
-    point, out, into = point[order], out[order], into[order]
-    fresh = np.diff(point, prepend=-1) != 0
-    following[previous[point[fresh]]] = out[fresh]
-    again = np.flatnonzero(~fresh)
-    following[into[again - 1]] = out[again]
-    final = np.append(fresh[1:], True)[: len(point)]
-    following[into[final]] = point[final]
-
-    one, two = pieces.first[crossings.first] + pieces.place_first, pieces.first[crossings.second] + pieces.place_second
-    following[forward + one] = forward + two + 1
-    following[forward + two] = backward + one
-    following[backward + one + 1] = backward + two
-    following[backward + two + 1] = forward + one + 1
-    return following
+def _between(u: np.ndarray, v: np.ndarray, share: np.ndarray, row: np.ndarray, column: np.ndarray) -> Cut:
+    """Points between u and v, at a share of the way."""
+    first, last, near, at, on = (torch.from_numpy(np.ascontiguousarray(a)) for a in (u, v, share, row, column))
+    return Cut(first, last, 1 - near, near, at, on)
 
 
 def cycles(following: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -360,9 +290,7 @@ def cycles(following: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         current = following[current]
         going = current != heads[active]
         active, current = active[going], current[going]
-    degree = np.zeros(number, dtype=np.int64)
-    for active, _ in found:
-        degree[active] += 1
+    degree = np.bincount(np.concatenate([active for active, _ in found]), minlength=number)
     ends = np.concatenate([[0], np.cumsum(degree)])
     elements = np.empty(count, dtype=np.int64)
     for step, (active, current) in enumerate(found):

@@ -16,11 +16,38 @@ class Mesh:
 
     points: Tensor  # coordinates of the vertices, (vertices, 2)
     edges: np.ndarray  # (edges, 2)
-    owner: np.ndarray  # step, element and face that made each edge, (edges, 3); -1 on the window's border
+    owner: np.ndarray  # step, face and element that made each edge, (edges, 3); -1 on the window's border
     half: np.ndarray  # half-edges of all cells, cell by cell
     ends: np.ndarray  # where each cell starts in ``half``, and the end
     from_row: np.ndarray  # of each vertex, its number in the whole this is a part of, -1 for those made since
     from_edge: np.ndarray  # of each edge, the edge of the whole that it is a piece of, -1 for those made since
+
+    def add_edges(self, edges: np.ndarray, owner: np.ndarray, from_edge: np.ndarray) -> None:
+        """More edges, behind those there are."""
+        self.edges = np.concatenate([self.edges, edges])
+        self.owner = np.concatenate([self.owner, owner])
+        self.from_edge = np.concatenate([self.from_edge, from_edge])
+
+
+def within(counts: np.ndarray) -> np.ndarray:
+    """For each count the numbers from 0 on, so many, one after another."""
+    return np.asarray(np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts))
+
+
+def next_around(ends: np.ndarray) -> np.ndarray:
+    """For each place in a list of cells the next one around its cell; each begins and ends as ``ends`` says."""
+    after: np.ndarray = np.arange(1, ends[-1] + 1)
+    after[ends[1:] - 1] = ends[:-1]
+    return after
+
+
+def components(pairs: np.ndarray, count: int) -> np.ndarray:
+    """The number of the component in which each of so many nodes is, joined by pairs, (pairs, 2)."""
+    from scipy.sparse import coo_matrix
+    from scipy.sparse.csgraph import connected_components
+
+    graph = coo_matrix((np.ones(len(pairs), dtype=np.int8), pairs.T), shape=(count, count))
+    return np.asarray(connected_components(graph, directed=False)[1])
 
 
 def parts_of(mesh: Mesh, count: int) -> list[Mesh]:
@@ -39,7 +66,7 @@ def parts_of(mesh: Mesh, count: int) -> list[Mesh]:
         mine = np.sort(order[low:high])
         size = degree[mine]
         ends = np.concatenate([[0], np.cumsum(size)])
-        half = mesh.half[np.repeat(mesh.ends[mine] - ends[:-1], size) + np.arange(ends[-1])]
+        half = mesh.half[np.repeat(mesh.ends[mine], size) + within(size)]
         edges, edge = _used(half >> 1, len(mesh.edges))
         rows, vertex = _used(mesh.edges[edges], len(mesh.points))
         points_here = mesh.points.index_select(0, torch.from_numpy(rows))
@@ -55,7 +82,7 @@ def _used(numbers: np.ndarray, below: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def joined(mesh: Mesh, cut: Sequence[Mesh]) -> tuple[Mesh, int]:
-    """The whole again after its parts were cut, and the number of edges on which two parts do not agree.
+    """The whole again after its parts were cut, and the number of pieces on which two parts do not agree.
 
     An edge between two parts was cut in both at the same points; the points of the first part stay.
     """
@@ -86,7 +113,7 @@ def _begins(arrays: Sequence[Any]) -> list[int]:
 
 
 def _same_pieces(mesh: Mesh, cut: Sequence[Mesh], source: np.ndarray, start: np.ndarray) -> tuple[np.ndarray, int]:
-    """For each edge of all parts the first that is the same one, and the number of edges cut differently in two parts.
+    """For each edge of all parts the first that is the same one, and the number of pieces that only one part has.
 
     ``source`` is the edge of the whole that each is a piece of, -1 for those made since, ``start`` where it begins.
     """
@@ -98,13 +125,12 @@ def _same_pieces(mesh: Mesh, cut: Sequence[Mesh], source: np.ndarray, start: np.
     away = np.abs(start[at] - mesh.points.numpy()[mesh.edges[source[at], 0]]).sum(axis=1)
     at = at[np.lexsort((away, part[at], source[at]))]
     run = np.flatnonzero((np.diff(source[at], prepend=-1) != 0) | (np.diff(part[at], prepend=-1) != 0))
-    length = np.diff(np.append(run, len(at)))
-    _, first, inverse = np.unique(source[at[run]], return_index=True, return_inverse=True)
-    differ = length != length[first[inverse]]
+    place = within(np.diff(np.append(run, len(at))))  # of each piece along its edge
+    key = source[at] * (place.max(initial=0) + 1) + place
+    _, first, inverse, times = np.unique(key, return_index=True, return_inverse=True, return_counts=True)
     same = np.arange(len(source))
-    moved = np.where(differ, 0, run - run[first[inverse]])  # how far ahead the pieces of the first part are
-    same[at] = at[np.arange(len(at)) - np.repeat(moved, length)]
-    return same, int(differ.sum())
+    same[at] = at[first[inverse]]
+    return same, int((times != 2).sum())  # an edge has a cell on either side
 
 
 _BEND = 1e-9  # of the mesh's width: a vertex farther from the line between its neighbours is a corner
@@ -128,28 +154,21 @@ def straightened(mesh: Mesh, corners: int) -> Mesh:
     along, aside = others[:, 1] - others[:, 0], points[number] - others[:, 0]
     away = np.abs(along[:, 0] * aside[:, 1] - along[:, 1] * aside[:, 0])
     straight = away <= _BEND * float(np.ptp(points, axis=0).max()) * np.linalg.norm(along, axis=1)
-    first, second = ends.T >> 1
-    straight &= mesh.owner[first, 0] == mesh.owner[second, 0]
+    pairs = ends >> 1
+    straight &= mesh.owner[pairs[:, 0], 0] == mesh.owner[pairs[:, 1], 0]
     removed[number[~straight]] = False
-    return _without(mesh, removed, first[straight], second[straight])
+    return _without(mesh, removed, pairs[straight])
 
 
-def _without(mesh: Mesh, removed: np.ndarray, first: np.ndarray, second: np.ndarray) -> Mesh:
-    """Take out vertices, each between a first and a second edge that become one."""
-    from scipy.sparse import coo_matrix
-    from scipy.sparse.csgraph import connected_components
-
-    count = len(mesh.edges)
-    graph = coo_matrix((np.ones(len(first), dtype=np.int8), (first, second)), shape=(count, count))
-    _, label = connected_components(graph, directed=False)
+def _without(mesh: Mesh, removed: np.ndarray, pairs: np.ndarray) -> Mesh:
+    """Take out vertices, each between a pair of edges that become one."""
+    label = components(pairs, len(mesh.edges))
     start = mesh.edges[mesh.half >> 1, mesh.half & 1]
     kept = ~removed[start]
     ends = np.concatenate([[0], np.cumsum(kept)])[mesh.ends]
     start, half = start[kept], mesh.half[kept]
-    after = np.arange(1, len(start) + 1)
-    after[ends[1:] - 1] = ends[:-1]
     _, at, merged = np.unique(label[half >> 1], return_index=True, return_inverse=True)
-    edges = np.stack([start[at], start[after[at]]], axis=1)
+    edges = np.stack([start[at], start[next_around(ends)[at]]], axis=1)
     back = start != edges[merged, 0]
     stay = np.flatnonzero(~removed)
     return replace(

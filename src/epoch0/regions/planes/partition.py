@@ -1,6 +1,5 @@
 """The partition of a window into regions: cells, edges with owners, areas, patterns, affine maps (Hanin-Rolnick)."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Annotated, Any
@@ -14,13 +13,13 @@ from epoch0.arguments import Kind, Layers, Positive, checked
 from epoch0.curves import Curve, Line
 from epoch0.errors import InputError
 from epoch0.networks.ensemble import Ensemble
-from epoch0.regions.certificate import RELATIVE, Certificate, Sizes
-from epoch0.regions.lines import LinePartitions, on_curve, on_line
+from epoch0.regions.certificate import RELATIVE, Certificate, sizes_of
+from epoch0.regions.lines import LinePartitions, on_curve, on_line, segment_ends
 from epoch0.regions.network.pieces import Pieces, follow
 from epoch0.regions.network.steps import Largest, Program
 from epoch0.regions.network.trace import trace
 from epoch0.regions.planes.cutting import Plane
-from epoch0.regions.planes.mesh import straightened
+from epoch0.regions.planes.mesh import components, next_around, straightened
 from epoch0.regions.planes.windows import Window
 from epoch0.regions.planes.windows import window as as_window
 from epoch0.regions.walk import MEMORY, block, walk
@@ -31,7 +30,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-_CHUNK = 1 << 22  # numbers of one layer followed at a time
 Axes = Annotated[Any, Kind("axes of matplotlib", lambda v: v is None or hasattr(v, "add_collection"))]
 
 
@@ -112,31 +110,29 @@ class PlanePartition(Result):
 
         The columns are those of :attr:`LinePartition.patterns`.
         """
-        return np.concatenate([found.packed() for found in self._followed(patterns=True)])
+        return self._pieces.patterns
 
     @property
     def slopes(self) -> np.ndarray:
         """Derivatives of the outputs along the plane's two axes in each cell, (count, 2, outputs)."""
-        return self._slopes[0]
+        return self._pieces.slopes.swapaxes(0, 1)
 
     @cached_property
-    def _slopes(self) -> tuple[np.ndarray, np.ndarray]:
-        """The slopes, and for each output the size of the terms summed in them."""
-        parts = [(found.slopes.transpose(0, 1).numpy(), found.terms.numpy()) for found in self._followed()]
-        return np.concatenate([slopes for slopes, _ in parts]), np.max([terms for _, terms in parts], axis=0)
+    def _pieces(self) -> Pieces:
+        """The network at the middle of every cell."""
+
+        def inside(some: slice) -> tuple[Tensor, Tensor]:
+            return self.window.points(torch.from_numpy(self.middles[some])), self.window.axes[:, None]
+
+        return follow(self.program, self.count, inside, sizes_of(self.program, self.window.sample()))
 
     @cached_property
     def linear_regions(self) -> np.ndarray:
         """For each cell the number of the linear region it belongs to: neighbours with one affine map share it."""
-        from scipy.sparse import coo_matrix
-        from scipy.sparse.csgraph import connected_components
-
         inner = self.adjacency[(self.adjacency >= 0).all(axis=1)]
-        slopes, terms = self._slopes
+        slopes, terms = self.slopes, self._pieces.terms
         same = (np.abs(slopes[inner[:, 0]] - slopes[inner[:, 1]]) <= RELATIVE * terms).all(axis=(1, 2))
-        first, second = inner[same].T
-        graph = coo_matrix((np.ones(len(first)), (first, second)), shape=(self.count, self.count))
-        return np.asarray(connected_components(graph, directed=False)[1])
+        return components(inner[same], self.count)
 
     @cached_property
     def linear_count(self) -> int:
@@ -192,15 +188,6 @@ class PlanePartition(Result):
         names = ("area", "corners", "x", "y", "linear_region")
         return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
 
-    def _followed(self, *, patterns: bool = False) -> Iterator[Pieces]:
-        """The network at the middle of every cell, some cells at a time."""
-        middles = self.middles
-        size = max(1, _CHUNK // max((*self.program.sizes, self.window.origin.numel())))
-        sizes = Sizes.measure(self.program, self.window.sample())
-        for start in range(0, len(middles), size):
-            points = self.window.points(torch.from_numpy(middles[start : start + size]))
-            yield follow(self.program, points, self.window.axes[:, None], sizes, patterns=patterns)
-
     def __str__(self) -> str:
         neurons = max(1, self.neurons)
         rows = [
@@ -252,8 +239,7 @@ def cell_areas(vertices: np.ndarray, cells: np.ndarray, ends: np.ndarray) -> np.
     """Areas of polygons given by vertex lists, measured from a corner of their own, so that slivers keep their size."""
     degree = np.diff(ends)
     x, y = (vertices[cells] - np.repeat(vertices[cells[ends[:-1]]], degree, axis=0)).T
-    following = np.arange(1, len(cells) + 1)
-    following[ends[1:] - 1] = ends[:-1]
+    following = next_around(ends)
     return np.asarray(0.5 * np.add.reduceat(x * y[following] - y * x[following], ends[:-1]))
 
 
@@ -272,30 +258,9 @@ def walked(
 
     pool = ThreadPool(workers, told if progress else None)
     with torch.no_grad(), pool:
-        sizes = Sizes.measure(program, window.sample())
+        sizes = sizes_of(program, window.sample())
         found = walk(program, plane, {0: window.points(window.polygon)}, sizes, block(memory), pool)
     pool.finish("done")
-    return found
-
-
-def cut_plane(
-    program: Program, window: Window, memory: float = MEMORY, workers: int = 1, progress: Progress | None = None
-) -> PlanePartition:
-    """The partition of a window by a traced network."""
-    plane = walked(program, window, memory, -1, workers, progress)
-    mesh, per_layer = plane.mesh, tuple(plane.cells_after(number) for number in range(len(program.folds)))
-    if any(isinstance(step, Largest) for step in program.folds):
-        mesh = straightened(mesh, len(window.polygon))
-    vertices = mesh.points.numpy()
-    cells = mesh.edges[mesh.half >> 1, mesh.half & 1]
-    areas = cell_areas(vertices, cells, mesh.ends)
-    euler, error = len(vertices) - len(mesh.edges) + plane.count, float(areas.sum()) / window.area - 1.0
-    certificate = Certificate.of(plane.decisions, euler=euler, measure_error=error)
-    layers = tuple(step.name for step in program.folds)
-    layer, neuron, face = mesh.owner.T
-    geometry = vertices, mesh.edges, layer, neuron, face, mesh.ends, mesh.half
-    found = PlanePartition(window, *geometry, layers, per_layer, certificate, program.notes, program)
-    found.__dict__["areas"] = areas
     return found
 
 
@@ -320,9 +285,23 @@ def on_plane(
 
     Source: Hanin and Rolnick 2019, section 3.2.
     """
-    found = as_window(window)
-    program = trace(model, tuple(found.origin.shape), "cpu")
-    return cut_plane(program, found, memory, workers, progress)
+    where = as_window(window)
+    program = trace(model, tuple(where.origin.shape), "cpu")
+    plane = walked(program, where, memory, -1, workers, progress)
+    mesh, per_layer = plane.mesh, tuple(plane.cells_after(number) for number in range(len(program.folds)))
+    if any(isinstance(step, Largest) for step in program.folds):
+        mesh = straightened(mesh, len(where.polygon))
+    vertices = mesh.points.numpy()
+    cells = mesh.edges[mesh.half >> 1, mesh.half & 1]
+    areas = cell_areas(vertices, cells, mesh.ends)
+    euler, error = len(vertices) - len(mesh.edges) + plane.count, float(areas.sum()) / where.area - 1.0
+    certificate = Certificate(RELATIVE, **vars(plane.decisions), euler=euler, measure_error=error)
+    layers = tuple(step.name for step in program.folds)
+    layer, face, neuron = mesh.owner.T
+    geometry = vertices, mesh.edges, layer, neuron, face, mesh.ends, mesh.half
+    found = PlanePartition(where, *geometry, layers, per_layer, certificate, program.notes, program)
+    found.__dict__["areas"] = areas
+    return found
 
 
 @checked
@@ -344,18 +323,12 @@ def count(
             batches, or a tensor of two points), or a curve of ``epoch0.curves``.
         model, memory, workers, progress: as for :func:`on_line`; an ensemble for lines only.
     """
-    if isinstance(where, Line):
-        where = (where.x0, where.x1)
-    if isinstance(where, Curve):
+    if isinstance(where, Curve) and not isinstance(where, Line):
         if isinstance(model, Ensemble):
             raise InputError("curves are counted for one network at a time: regions.count(nets[i], curve).")
         return on_curve(model, where, memory=memory, workers=workers, progress=progress).count
-    if isinstance(where, Tensor) and where.shape[:1] == (2,):
-        where = (where[0], where[1])
-    if isinstance(where, tuple | list):
-        if len(where) != 2:
-            raise InputError(f"a segment has two ends, not {len(where)}; give (x0, x1).")
-        lines = on_line(model, *where, memory=memory, workers=workers, progress=progress)
+    if (ends := segment_ends(where)) is not None:
+        lines = on_line(model, *ends, memory=memory, workers=workers, progress=progress)
         return lines.counts if isinstance(lines, LinePartitions) else lines.count
     if isinstance(model, Ensemble):
         raise InputError("windows are counted for one network at a time: regions.count(nets[i], window).")
