@@ -269,8 +269,8 @@ def _record(call: Call, batch_norm: str) -> Tape:
 
 @contextmanager
 def _quiet_attention() -> Iterator[None]:
-    # only the plain implementation of attention has forward derivatives everywhere; and a transformer layer is to run the
-    # same operations in each run: it has a short cut where no gradient is asked for
+    # Only the plain implementation of attention has forward derivatives everywhere. And a transformer layer has a short
+    # cut where no gradient is asked for: it is to run the same operations in each run.
     short_cut = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)
     try:
