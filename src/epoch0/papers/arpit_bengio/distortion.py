@@ -28,26 +28,27 @@ RESOLUTION, COARSE = 0.05, 0.1
 
 
 def table(direction: str, found: Found) -> Table:
-    """One row a width: both distortions measured, the tolerances predicted, and the shares of inputs beyond them."""
-    return found.rows(partial(measured, direction), predicted)
+    """One row a width: both distortions measured, the tolerances predicted, and the shares of inputs beyond them.
 
+    And the mean by the exact law, and how wide the lemma would have the layer be for the exact tolerance.
+    """
 
-def measured(direction: str, cell: Cell) -> dict[str, Any]:
-    """Of the ratios (networks, inputs) of one width."""
-    off, squares = np.abs(1 - cell[direction]), np.abs(1 - cell[direction] ** 2)
-    # of all inputs together, since a quantile of few is biased; its error is that of networks apart
-    spread = mean_and_error(np.quantile(squares, 1 - DELTA, axis=1)).error
-    (width,) = cell.spec.widths
-    beyond = {f"{name}_beyond": (squares > norms.tolerance(width, DELTA, method=name)).mean(1) for name in METHODS}
-    return {"mean": off.mean(1), "quantile": Mean(float(np.quantile(squares, 1 - DELTA)), spread), **beyond}
+    def eps(cell: Cell) -> dict[str, float]:
+        return {name: norms.tolerance(*cell.spec.widths, DELTA, method=name) for name in METHODS}
 
+    def measured(cell: Cell) -> dict[str, Any]:
+        off, squares = np.abs(1 - cell[direction]), np.abs(1 - cell[direction] ** 2)
+        # of all inputs together, since a quantile of few is biased; its error is that of networks apart
+        spread = mean_and_error(np.quantile(squares, 1 - DELTA, axis=1)).error
+        beyond = {f"{name}_beyond": (squares > one).mean(1) for name, one in eps(cell).items()}
+        return {"mean": off.mean(1), "quantile": Mean(float(np.quantile(squares, 1 - DELTA)), spread), **beyond}
 
-def predicted(cell: Cell) -> dict[str, Any]:
-    """The exact mean, the tolerances, and how wide the lemma would have the layer be for the exact tolerance."""
-    (width,) = cell.spec.widths
-    needed = norms.required_width(norms.tolerance(width, DELTA), DELTA, method="paper")
-    eps = {f"{name}_eps": norms.tolerance(width, DELTA, method=name) for name in METHODS}
-    return {"exact_mean": expected_distortion(width), **eps, "paper_width": needed}
+    def predicted(cell: Cell) -> dict[str, Any]:
+        found = {"exact_mean": expected_distortion(*cell.spec.widths)}
+        found |= {f"{name}_eps": one for name, one in eps(cell).items()}
+        return {**found, "paper_width": norms.required_width(found["exact_eps"], DELTA, method="paper")}
+
+    return found.rows(measured, predicted)
 
 
 @functools.lru_cache(maxsize=256)
@@ -139,20 +140,18 @@ def failure_table(found: Found) -> Table:
 
 def failure_claims(backward: bool, found: Found) -> Claims:
     """The bound, the exact law of one sample, and the sum of exact chances."""
-    rows, names = found.table, "{inputs} samples, eps {eps:g}"
+    of = partial(found.table.claim, names="{inputs} samples, eps {eps:g}")
     what, way = ("gradient", "gradient_") if backward else ("norm", "")
     theorem = "Theorem 3: the gradient norm" if backward else "Theorem 1: the norm"
-    decided = {
-        f"{theorem} fails to be kept at most as often as the bound says": rows.claim(
-            at_most, what, f"{way}paper", names=names
-        )
-    }
     sharper = "beyond the paper: at most as often as the exact chances of layers, added over the samples, say"
-    decided[sharper] = rows.claim(at_most, what, f"{way}exact", names=names)
+    decided = {
+        f"{theorem} fails to be kept at most as often as the bound says": of(at_most, what, f"{way}paper"),
+        sharper: of(at_most, what, f"{way}exact"),
+    }
     if not backward:
         text = "beyond the paper: for one sample some layer fails as often as the exact law says"
-        clear = Table(row for row in rows.where(inputs=1) if row["exact"] > FEW)
-        decided[text] = clear.claim(agrees, "step", "exact", names=names, resolution=2 * COARSE)
+        clear = Table(row for row in found.table.where(inputs=1) if row["exact"] > FEW)
+        decided[text] = clear.claim(agrees, "step", "exact", resolution=2 * COARSE, **of.keywords)
     return decided
 
 

@@ -59,13 +59,10 @@ def deep(spec: Spec, seed: int) -> dict[str, Any]:
     """
 
     def one(found: dict[str, NDArray[np.float64]]) -> dict[str, Any]:
-        activation = found["hidden"] / found["input"]
-        before = np.concatenate([found["input"][None], found["hidden"][:-1]])
-        gradient = found["delta"] * before / (found["delta"][-1] * found["input"])
-        step = (found["hidden"] / before) ** 2
+        ratios = {"activation": found["hidden"] / found["input"], "gradient": found["gradient"], "step": found["step"]}
         cosine = found["product"] / (found["delta"][-1] * found["hidden"][-1])
         row: dict[str, Any] = {"alignment": (cosine**2).mean() * spec.widths[-1] / 2}
-        for name, ratio in (("activation", activation), ("gradient", gradient), ("step", step)):
+        for name, ratio in ratios.items():
             row |= {name: ratio.mean(1), f"{name}_square": (ratio**2).mean(1)}
         return row
 
@@ -96,11 +93,9 @@ def worst(spec: Spec, seed: int) -> dict[str, Any]:
 
     def one(each: dict[str, NDArray[np.float64]]) -> dict[str, Any]:
         depth = len(spec.widths)
-        before = np.concatenate([each["input"][None], each["hidden"][:-1]])
-        gradient = each["delta"] * before / (each["delta"][-1] * each["input"])
-        layers = np.arange(1, depth + 1)[:, None]
-        roots = {"step": (each["hidden"] / before) ** 2, "norm": (each["hidden"] / each["input"]) ** (2 / layers)}
-        return {n: np.abs(ratio - 1).max() for n, ratio in {**roots, "gradient": gradient ** (2 / depth)}.items()}
+        norm = (each["hidden"] / each["input"]) ** (2 / np.arange(1, depth + 1)[:, None])
+        roots = {"step": each["step"], "norm": norm, "gradient": each["gradient"] ** (2 / depth)}
+        return {name: np.abs(ratio - 1).max() for name, ratio in roots.items()}
 
     return _each(spec, seed, one)
 
@@ -113,28 +108,27 @@ def plane(spec: Spec, seed: int) -> dict[str, Any]:
     it; ranks are computed of as many if ``ranked``.
     """
     turns = torch.linspace(0, 2 * math.pi, spec.directions + 1, dtype=torch.float64)[:-1, None]
-    found: dict[str, list[Any]] = {"square": [], "norm": [], "rank": []}
-    for network in range(spec.first, spec.first + spec.networks):
+    found = np.empty((3, spec.networks, spec.depth))
+    for index in range(spec.networks):
         h = torch.cat([turns.cos(), turns.sin()], dim=1).to(torch.float64 if spec.ranked else torch.float32)
-        rows: dict[str, list[float]] = {name: [] for name in found}
         for layer in range(1, spec.depth + 1):
-            law, source = Gaussian(math.sqrt(2 / spec.width)), generator(seed, network, _WEIGHTS + layer)
+            law, source = Gaussian(math.sqrt(2 / spec.width)), generator(seed, spec.first + index, _WEIGHTS + layer)
             h = (h @ law.sample((spec.width, h.shape[1]), source).to(h.dtype).T).relu()
             ratio = torch.linalg.vector_norm(h, dim=1, dtype=torch.float64) ** (1 / layer)
-            rows["square"].append(float((ratio**2 - 1).abs().max()))
-            rows["norm"].append(float((ratio - 1).abs().max()))
-            rows["rank"].append(float(torch.linalg.matrix_rank(h)) if spec.ranked else math.nan)
-        for name, row in rows.items():
-            found[name].append(row)
-    return {name: np.array(values) for name, values in found.items()}
+            rank = float(torch.linalg.matrix_rank(h)) if spec.ranked else math.nan
+            found[:, index, layer - 1] = float((ratio**2 - 1).abs().max()), float((ratio - 1).abs().max()), rank
+    return dict(zip(("square", "norm", "rank"), found, strict=True))
 
 
 def _each(spec: Spec, seed: int, of: Callable[[dict[str, NDArray[np.float64]]], dict[str, Any]]) -> dict[str, Any]:
-    """Some numbers of each network, side by side."""
+    """Some numbers of each network, side by side: of its norms, and of what a layer makes of each."""
     found = []
     for network in range(spec.first, spec.first + spec.networks):
         parts = list(_norms(spec, seed, network))
-        found.append(of({name: torch.cat([part[name] for part in parts], dim=-1).numpy() for name in parts[0]}))
+        each = {name: torch.cat([part[name] for part in parts], dim=-1).numpy() for name in parts[0]}
+        before = np.concatenate([each["input"][None], each["hidden"][:-1]])
+        each["gradient"] = each["delta"] * before / (each["delta"][-1] * each["input"])
+        found.append(of({**each, "step": (each["hidden"] / before) ** 2}))
     return {name: np.array([one[name] for one in found]) for name in found[0]}
 
 
@@ -149,9 +143,7 @@ def _norms(spec: Spec, seed: int, network: int) -> Iterator[dict[str, Tensor]]:
     labels = torch.randint(spec.classes, (spec.inputs,), generator=generator(seed, network, _LABELS))
     for x, wanted in zip(inputs.split(_AT_ONCE), labels.split(_AT_ONCE), strict=True):
         with torch.enable_grad():
-            hidden = x
-            before: list[Tensor] = []
-            norms: list[Tensor] = []
+            hidden, before, norms = x, list[Tensor](), list[Tensor]()
             for weight in weights[:-1]:
                 pre = hidden @ weight.T
                 if not before:

@@ -61,11 +61,8 @@ def compare(spec: Spec, seed: int) -> dict[str, Any]:
     crossings = [inner_vertices(regions.on_plane(net, window)) for net in in_square]
     densities = [boundary_density(on_line, (x[0], x[1]), kind=kind, seed=seed) for kind in ("linear", "activation")]
     densities.append(boundary_density(in_square, window, k=2, kind="activation", seed=seed))
-    result: dict[str, Any] = {}
-    for index, (counts, density) in enumerate(zip((linear, activation, crossings), densities, strict=True)):
-        result[f"counts_{index}"] = np.array(counts, dtype=np.float64)
-        result[f"integral_{index}"] = density.values.sum(axis=1) * density.measure
-    return result
+    counts = {f"counts_{i}": np.array(one, np.float64) for i, one in enumerate((linear, activation, crossings))}
+    return counts | {f"integral_{i}": one.values.sum(axis=1) * one.measure for i, one in enumerate(densities)}
 
 
 def inner_vertices(found: PlanePartition) -> int:
@@ -198,47 +195,36 @@ def line_claims(found: Found) -> Claims:
     means, errors = (np.stack([part.column(name) for part in parts]) for name in ("breaks", "breaks_error"))
     steps = [name for part in parts[1:] for name in part.told(_ONE)]
     more = np.diff(means, axis=0).ravel(), np.hypot(errors[1:], errors[:-1]).ravel(), 0.0, rows[0]["runs"], steps
+    most = "break points on a line are at most T times neurons, times density of biases and mean gradient"
+    bent = "a nonlinearity of more break points makes more regions (break points more than of the one before)"
+    others = rows.where(breakpoints=tuple(NONLINEARITIES)[1:])
     return {
-        "break points on a line are at most T times neurons, times density of biases and mean gradient": (
-            rows.claim(at_least, "room", 0.0, names=_ONE)
-        ),
-        "a nonlinearity of more break points makes more regions (break points more than of the one before)": (
-            by(at_least, *more)
-        ),
+        most: rows.claim(at_least, "room", 0.0, names=_ONE),
+        bent: by(at_least, *more),
         "ReLU: they do not depend on the arrangement of as many neurons": _arrangements(parts[0], "breaks"),
-        "hard-tanh and a zigzag of five break points: nor do they": (
-            _arrangements(rows.where(breakpoints=tuple(NONLINEARITIES)[1:]), "breaks")
-        ),
+        "hard-tanh and a zigzag of five break points: nor do they": _arrangements(others, "breaks"),
     }
 
 
 def boundary_claims(found: Found) -> Claims:
     """Theorem 2."""
-    rows = found.table
+    of, relu = partial(found.table.claim, at_least, names=_ONE), found.table.where(breakpoints=1)
+    most = "the volume of the boundary is at most T times neurons, times density of biases and mean gradient"
     return {
-        "the volume of the boundary is at most T times neurons, times density of biases and mean gradient": (
-            rows.claim(at_least, "volume_room", 0.0, names=_ONE)
-        ),
-        "the mean distance to the boundary is at least a quarter of its inverse": (
-            rows.claim(at_least, "above", 0.0, names=_ONE)
-        ),
-        "ReLU: it does not depend on the arrangement of as many neurons": (
-            _arrangements(rows.where(breakpoints=1), "distance")
-        ),
+        most: of("volume_room", 0.0),
+        "the mean distance to the boundary is at least a quarter of its inverse": of("above", 0.0),
+        "ReLU: it does not depend on the arrangement of as many neurons": _arrangements(relu, "distance"),
     }
 
 
 def distance_claims(found: Found) -> Claims:
     """Corollary 5."""
-    rows = found.table
+    least = "the mean distance to the boundary times neurons is at least a constant of the law of the weights"
+    laws = found.table.alike("distance", "law", "{law}", "{neurons} neurons, depth {depth}", resolution=EQUAL)
     return {
-        "the mean distance to the boundary times neurons is at least a constant of the law of the weights": (
-            rows.claim(at_least, "above", 0.0, names=_ONE)
-        ),
-        "it does not depend on the arrangement of as many neurons": _arrangements(rows, "distance"),
-        "beyond the paper: nor does it depend on the law of the weights": (
-            rows.alike("distance", "law", "{law}", "{neurons} neurons, depth {depth}", resolution=EQUAL)
-        ),
+        least: found.table.claim(at_least, "above", 0.0, names=_ONE),
+        "it does not depend on the arrangement of as many neurons": _arrangements(found.table, "distance"),
+        "beyond the paper: nor does it depend on the law of the weights": laws,
     }
 
 

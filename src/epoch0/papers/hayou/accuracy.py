@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -70,31 +69,25 @@ PUBLISHED["tab10"] = PUBLISHED["tab9"]
 NEAR_CHANCE = 5.0  # percent points above a constant's that still count as chance; one run in three that learns is above
 REFERENCES = ("none", "obd")  # methods that do not prune at initialization
 WAYS = ("eoc-row", "eoc-measured")  # to rescale, beside the one whose numbers the paper's are set against
-NO_RATES: Mapping[str, float] = MappingProxyType({})
 Pairs = Mapping[str, tuple[Array, Array]]
 
 
-def panel(
-    base: Recipe, methods: Sequence[str], sparsities: Sequence[float], runs: int, rates: Mapping[str, float] = NO_RATES
-) -> Sweep:
+def panel(base: Recipe, methods: Sequence[str], sparsities: Sequence[float], runs: int, **rates: float) -> Sweep:
     """Every method at every sparsity, run i of each with seed i; ``"none"`` once, at sparsity 0.
 
     ``rates`` are learning rates of methods that have one of their own.
     """
-    pairs = [(method, s) for method in methods for s in ((0.0,) if method == "none" else sparsities)]
-    recipes = {
-        (method, s): replace(with_method(base, method, s), learning_rate=rates.get(method, base.learning_rate))
-        for method, s in pairs
-    }
-    varied = ("method", "sparsity", "norm_after", "learning_rate")
-    axis = {pair: {name: getattr(recipe, name) for name in varied} for pair, recipe in recipes.items()}
+    axis = {}
+    for method in methods:
+        for s in (0.0,) if method == "none" else sparsities:
+            late, rate = with_method(base, method, s).norm_after, rates.get(method, base.learning_rate)
+            axis[method, s] = {"method": method, "sparsity": s, "norm_after": late, "learning_rate": rate}
     return Sweep(run, base, {"method sparsity": axis}, runs)
 
 
 def joined(panels: Sequence[Sweep]) -> Sweep:
     """Panels as one table."""
-    first, *others = panels
-    return replace(first, also={title(each.spec): each for each in others})
+    return replace(panels[0], also={title(each.spec): each for each in panels[1:]})
 
 
 def title(recipe: Recipe) -> str:
@@ -152,10 +145,9 @@ def titled(before: str, after: str, sweep: Sweep) -> str:
 def about(sweep: Sweep) -> str:
     """The setting in one line."""
     each = [sweep, *sweep.also.values()]
-    bases = [one.spec for one in each]
+    bases, specs = [one.spec for one in each], [spec for one in each for _, spec, _ in one.cells()]
     networks = ", ".join(dict.fromkeys(f"{base.network.name} x{base.network.width:g}" for base in bases))
     said = f"{networks} (factor on the filters) on {', '.join(dict.fromkeys(base.data for base in bases))}; "
-    specs = [spec for one in each for _, spec, _ in one.cells()]
     said += f"{either(base.epochs for base in bases)} epochs of SGD at {either(one.learning_rate for one in specs)}, "
     said += sweep.told("batches of {batch_size}; scores with batch norm in {batch_norm} mode")
     said += ", without it where rescaled; " if any(one.norm_after for one in specs) else "; "
@@ -232,14 +224,13 @@ class Panel:
         """After the last epoch."""
         return 100 * self.cell(method, sparsity)["accuracy"]
 
-    def lead(self, first: str, second: str, sparsity: float) -> Array:
+    def lead(self, first: str, second: str, sparsity: float) -> Any:
         """By how many points one method is ahead of another."""
-        return np.asarray(self.accuracy(first, sparsity) - self.accuracy(second, sparsity))
+        return self.accuracy(first, sparsity) - self.accuracy(second, sparsity)
 
     def pairs(self, first: str, second: str, sparsities: Sequence[float] | None = None) -> Pairs:
         """Accuracies of two methods at each sparsity, or at some."""
-        chosen = self.sparsities if sparsities is None else sparsities
-        return {percent(s): (self.accuracy(first, s), self.accuracy(second, s)) for s in chosen}
+        return {percent(s): (self.accuracy(first, s), self.accuracy(second, s)) for s in sparsities or self.sparsities}
 
     def winner(self, sparsity: float) -> Winner:
         """The best of those that prune at initialization."""
@@ -367,17 +358,25 @@ def tables(name: str, found: Found) -> list[Grid]:
     for each in panels:
         there = printed(name, each.recipe)
         shown = f"{each.name}: % ± standard error" + (" (as printed, ± sd)" if there else "")
-        made.append(_grid(shown, each.methods, each.sparsities, partial(_entry, each, there)))
+        made.append(_grid(shown, there, each.methods, each.sparsities, each))
     if not any(printed(name, each.recipe) for each in panels):
         for (data, network, activation), there in PUBLISHED.get(name, {}).items():
             tanh = "" if activation == "relu" else f", {activation}"
             shown, sparsities = f"as printed: {network}{tanh}, {data}, % ± sd", dict.fromkeys(s for _, s in there if s)
-            made.append(_grid(shown, [method for method, _ in there], list(sparsities), partial(_entry, None, there)))
+            made.append(_grid(shown, there, [method for method, _ in there], list(sparsities)))
     return made
 
 
-def _grid(shown: str, methods: Sequence[str], sparsities: Sequence[float], cell: Callable[[str, float], str]) -> Grid:
-    """A row a method; what is not pruned has one entry."""
+def _grid(shown: str, there: Mapping[Any, Entry], methods: Any, sparsities: Any, own: Panel | None = None) -> Grid:
+    """A row a method, what is not pruned with one entry: what is printed, or what was measured with it in brackets."""
+
+    def cell(method: str, sparsity: float) -> str:
+        told = str(there.get((method, sparsity), ""))
+        if own is None:
+            return told
+        mean, error = mean_and_error(own.accuracy(method, sparsity))
+        return f"{mean:.1f} ± {error:.1f}" + (f" ({told})" if told else "")
+
     rest = [""] * (len(sparsities) - 1)
     rows = {
         METHODS[method].label: [cell(method, 0.0), *rest] if method == "none" else [cell(method, s) for s in sparsities]
@@ -385,14 +384,6 @@ def _grid(shown: str, methods: Sequence[str], sparsities: Sequence[float], cell:
         if method in methods
     }
     return Grid(shown, tuple(map(percent, sparsities)), rows)
-
-
-def _entry(panel: Panel | None, there: Mapping[tuple[str, float], Entry], method: str, sparsity: float) -> str:
-    told = str(there.get((method, sparsity), ""))
-    if panel is None:
-        return told
-    mean, error = mean_and_error(panel.accuracy(method, sparsity))
-    return f"{mean:.1f} ± {error:.1f}" + (f" ({told})" if told else "")
 
 
 def draw(tables: Callable[[Found], Sequence[Grid]], found: Found) -> plots.Figure:

@@ -187,17 +187,16 @@ def claims_4(found: Found) -> Claims:
 
 def tables_4(found: Found) -> list[Grid]:
     """Starts by depths, what is printed in brackets; as a table of its own where other data stand in for MNIST."""
-    own = found.sweep.spec.data == "mnist"
-    made: dict[bool, dict[str, list[str]]] = {True: {}, False: {}}
-    for label, rows in found.table.by("start"):
-        told = [str(one) for one in STARTS[label].printed.values()]
-        ours = [f"{row['accuracy']:.1f} ± {row['accuracy_error']:.1f}" for row in rows]
-        made[True][label] = [f"{a} ({b})" for a, b in zip(ours, told, strict=True)] if own and told else ours
-        made[False] |= {label: told} if told else {}
-    depths = tuple(f"depth {depth}" for depth in found.sweep["depth"])
-    titles = f"V-CNN, {found.sweep.spec.data}: % ± standard error", "as printed: V-CNN, MNIST, % ± sd"
-    grids = [Grid(f"{titles[0]} (as printed, ± sd)" if own else titles[0], depths, made[True])]
-    return grids if own else [*grids, Grid(titles[1], tuple(f"depth {d}" for d in EDGE.printed), made[False])]
+    own, rows = found.sweep.spec.data == "mnist", dict[str, list[str]]()
+    printed = {start.label: [str(one) for one in start.printed.values()] for start in PRINTED}
+    for label, some in found.table.by("start"):
+        ours, told = some.told("{accuracy:.1f} ± {accuracy_error:.1f}"), printed.get(label)
+        rows[label] = [f"{a} ({b})" for a, b in zip(ours, told, strict=True)] if own and told else ours
+    title = f"V-CNN, {found.sweep.spec.data}: % ± standard error" + " (as printed, ± sd)" * own
+    grids = [Grid(title, tuple(f"depth {depth}" for depth in found.sweep["depth"]), rows)]
+    if not own:
+        grids.append(Grid("as printed: V-CNN, MNIST, % ± sd", tuple(f"depth {d}" for d in EDGE.printed), printed))
+    return grids
 
 
 def about_4(sweep: Sweep) -> str:
@@ -260,19 +259,18 @@ def claims_5(found: Found) -> Claims:
     }
 
 
-def _panels(data: str, depth: int, width: float, runs: int, sparsities: Sequence[float], **more: Any) -> list[Sweep]:
-    methods, rates = (*OTHERS, OURS, *WAYS), more.pop("rates", accuracy.NO_RATES)
+def _vggs(data: str, depth: int, width: float, **more: Any) -> list[Recipe]:
     networks = [Network("vgg", depth, width, repeat=repeat, padding="circular") for repeat in (1, 3)]
-    bases = [Recipe(each, data, "snip", 0.5, norm_after=True, **more) for each in networks]
-    return [panel(base, methods, sparsities, runs, rates) for base in bases]
+    return [Recipe(each, data, "snip", _ANY, norm_after=True, **more) for each in networks]
 
 
 _FEW = {"epochs": 5, "batch_size": 32, "augment": False, "synflow_steps": 30, "drops": (0.8,)}
 # the best of one grid for each (docs/hayou-accuracy)
 _RATES = {"snip": 0.03, "synflow": 0.03, "eoc-rescaling": 0.1, "eoc-row": 0.1, "eoc-measured": 0.03}
+_WAYS = (*OTHERS, OURS, *WAYS)
 FIFTH = {
-    "quick": [each.but(seed=300) for each in _panels("digits", 11, 1 / 8, 7, (0.9,), rates=_RATES, **_FEW)],
-    "paper": _panels("cifar10", 16, 1.0, 3, (0.85, 0.9, 0.95)),
+    "quick": [panel(each, _WAYS, (0.9,), 7, **_RATES).but(seed=300) for each in _vggs("digits", 11, 1 / 8, **_FEW)],
+    "paper": [panel(each, _WAYS, (0.85, 0.9, 0.95), 3) for each in _vggs("cifar10", 16, 1.0)],
 }
 
 
