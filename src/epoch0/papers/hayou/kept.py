@@ -74,13 +74,12 @@ def edge_claims(found: Found) -> Claims:
     dead, kept = cell["dead"], 1 - cell.spec.sparsity
     most, mean = int(dead.max()), float(dead.mean())
     evidence = f"{mean:g} of {cell.spec.depth} layers on average, at most {most} in {len(dead)} networks"
-    inner = "the spread is uniform: each layer between the first and the last keeps"
-    inner += f" {kept:g} within a factor {UNIFORM:g}"
+    share, names = f"{kept:g} within a factor {UNIFORM:g}", "layer {layer}"
+    inner = f"the spread is uniform: each layer between the first and the last keeps {share}"
     first = f"... and so does the first layer, with {math.prod(EXTENTS[cell.spec.data][0])} inputs a unit"
     decided = {"no layer is fully pruned": by(exact, most == 0, evidence, {"most": most, "mean": mean})}
-    ends = {first: Table(rows[:1]), "... and so does the last layer": Table(rows[-1:])}
-    for text, some in {inner: Table(rows[1:-1]), **ends}.items():
-        decided[text] = some.claim(between, "density", kept / UNIFORM, kept * UNIFORM, names="layer {layer}")
+    for text, some in {inner: rows[1:-1], first: rows[:1], "... and so does the last layer": rows[-1:]}.items():
+        decided[text] = Table(some).claim(between, "density", kept / UNIFORM, kept * UNIFORM, names=names)
     return {**decided, **_law(rows)}
 
 

@@ -119,7 +119,7 @@ def depth_claims(found: Found) -> Claims:
     """Figure 2: exponential in depth, slower in width, and it depends on the scale of the weights."""
     sweep, depth, variances = found.sweep, found.sweep["depth"], found.sweep["variance"]
     widest, steepest = max(sweep["width"]), max(variances)
-    counts = {(cell.at["width"], cell.at["variance"]): _log(cell["transitions"]) for cell in found}
+    counts = {tuple(cell.at.values()): _log(cell["transitions"]) for cell in found}
     rates = np.stack([slopes(counts[widest, variance][:, 1:]) for variance in variances], axis=1)
     half, narrow, deeper = depth // 2, widest // 2, counts[widest, steepest]
     by_depth = mean_and_error(deeper[:, -1] - deeper[:, half - 1])
@@ -131,7 +131,7 @@ def depth_claims(found: Found) -> Claims:
     return {
         **_exponentials("transitions grow", "transitions", found, 2),
         f"the rate grows with the scale of the weights (width {widest})": over_runs(increasing, rates, names=names),
-        text: by(increasing, *map(list, gained), sweep["runs"], ways),
+        text: by(increasing, *gained, sweep["runs"], ways),
     }
 
 
@@ -200,16 +200,14 @@ def bound_claims(found: Found) -> Claims:
     growth, error, lower, upper = rows.of("growth", "growth_error", "lower", "upper")
     names, wide = rows.told(_NAME), rows.where(width=widest)
     widely, wide_error, limit = wide.of("growth", "growth_error", "wide")
-    inside = (1 - CLOSE) * limit, (1 + CLOSE) * limit
+    near = widely, wide_error, (1 - CLOSE) * limit, (1 + CLOSE) * limit, runs, wide.told(_NAME)
     empty = Table(row for row in rows if row["lower"] == 0)
     nothing = f" (0, so that it says nothing, in {len(empty)} of {len(rows)} settings, those of width "
     nothing = nothing + ", ".join(str(one) for one, _ in empty.by("width")) + ")" if empty else ""
     return {
         f"growth is at least the bound of Theorem 3{nothing}": by(at_least, growth, error, lower, runs, names),
         "growth is at most the chi bound (D.2)": by(at_most, growth, error, upper, runs, names),
-        f"at width {widest} growth is the wide limit sqrt(chi) to {CLOSE:.0%}": by(
-            between, widely, wide_error, *inside, runs, wide.told(_NAME)
-        ),
+        f"at width {widest} growth is the wide limit sqrt(chi) to {CLOSE:.0%}": by(between, *near),
         **_rates(found),
     }
 
@@ -246,15 +244,12 @@ def saturated_growth(width: float, biased: float) -> float:
 
 def saturated_claims(found: Found) -> Claims:
     """Theorem 4: the law of its factor, its constant, and how large scales must be."""
-    largest = max(found.sweep["variance"])
-    rows, names = found.table.where(variance=largest), "width {width}, sigma_b^2 = {biased:g} sigma_w^2"
-    decided = {
-        f"the factor a layer is that of networks of signs, (2/pi) sqrt(k / (1 + sigma_b^2/sigma_w^2)) when wide "
-        f"(sigma_w^2 = {largest:g})": rows.claim(agrees, "growth", "exact", names=names, resolution=0.05),
-        "the constant is 1: a neuron is sensitive to sqrt(k / (1 + sigma_b^2/sigma_w^2)) neurons of the layer before": (
-            rows.claim(agrees, "growth", "printed", names=names, resolution=0.05)
-        ),
-    }
+    largest, root = max(found.sweep["variance"]), "sqrt(k / (1 + sigma_b^2/sigma_w^2))"
+    rows = found.table.where(variance=largest)
+    of = partial(rows.claim, agrees, "growth", names="width {width}, sigma_b^2 = {biased:g} sigma_w^2", resolution=0.05)
+    signs = f"the factor a layer is that of networks of signs, (2/pi) {root} when wide (sigma_w^2 = {largest:g})"
+    one = f"the constant is 1: a neuron is sensitive to {root} neurons of the layer before"
+    decided = {signs: of("exact"), one: of("printed")}
     for biased, some in rows.by("biased"):
         text = f"the factor grows like the root of the width (exponent within 0.05; sigma_b^2 = {biased:g} sigma_w^2)"
         decided[text] = some.power("width", "growth", 0.5, 0.05, "exponent")
@@ -489,13 +484,11 @@ def by_width(found: Found) -> Claims:
     wider, deeper = found.table.where(depth=deepest), found.table.where(width=widest)
     each = a_doubling(wider, "width", "dichotomies"), a_doubling(deeper, "depth", "dichotomies")
     names = ["log ratio a doubling of width", "a doubling of depth"]
+    more = wider.claim(increasing, "dichotomies", names="width {width}")
+    slower = by(increasing, *map(list, zip(*each, strict=True)), found.sweep["runs"], names)
     return {
-        f"dichotomies increase with the width (depth {deepest})": wider.claim(
-            increasing, "dichotomies", names="width {width}"
-        ),
-        f"they grow more slowly in width (at depth {deepest}) than in depth (at width {widest})": by(
-            increasing, *map(list, zip(*each, strict=True)), found.sweep["runs"], names
-        ),
+        f"dichotomies increase with the width (depth {deepest})": more,
+        f"they grow more slowly in width (at depth {deepest}) than in depth (at width {widest})": slower,
         **_swept_bounded(found),
     }
 
@@ -504,10 +497,9 @@ def by_remaining(found: Found) -> Claims:
     """Figure 15: depends on the remaining depth alone."""
     decided = {}
     for remaining, some in sorted(found.table.by("remaining"), key=lambda one: one[0]):
-        if len(some) < 2:
-            continue
         text = f"dichotomies do not depend on the layers below ({remaining} hidden layers from the swept one on)"
-        decided[text] = some.alike("dichotomies", "depth", "depth {depth}", "{remaining} layers", resolution=ALIKE)
+        if len(some) > 1:
+            decided[text] = some.alike("dichotomies", "depth", "depth {depth}", "{remaining} layers", resolution=ALIKE)
     return {**decided, **_swept_bounded(found)}
 
 
@@ -579,15 +571,13 @@ def _by_remaining(width: int, depths: tuple[int, ...], runs: int, block: int) ->
     return Sweep(swept, _SPEC, {"width": (width,), "depth layer": pairs}, runs, _SEED, block=block)
 
 
-_TO_8, _WIDE = (1, 2, 3, 4, 5, 6, 7, 8), (16, 32, 64, 128, 256, 512)
+_TO_8, _WIDE = tuple(range(1, 9)), (16, 32, 64, 128, 256, 512)
 _FOURTEEN_A = _swept_sweep(_WIDE[1:-1], _TO_8, 20, 10).presets(width=(16, 64), depth=_TO_8[:6], block=20)
-_FOURTEEN_B = _swept_sweep(_WIDE, (1, 2, 4, 6), 20, 10).presets(
-    width=(8, 16, 32, 64), depth=(1, 2, 4), runs=30, block=30
-)
+_FEWER = {"width": (8, 16, 32, 64), "depth": (1, 2, 4), "runs": 30, "block": 30}
+_FOURTEEN_B = _swept_sweep(_WIDE, (1, 2, 4, 6), 20, 10).presets(**_FEWER)
 _FIFTEEN = {"quick": _by_remaining(32, (3, 5), 60, 30), "paper": _by_remaining(128, (5, 7, 9), 20, 10)}
-_SIXTEEN = (
-    _swept_sweep((128,), _TO_8, 20, 10).but(variance=16.0).presets(width=(32,), depth=_TO_8[:5], runs=40, block=20)
-)
+_STEEP = _swept_sweep((128,), _TO_8, 20, 10).but(variance=16.0)
+_SIXTEEN = _STEEP.presets(width=(32,), depth=_TO_8[:5], runs=40, block=20)
 _WALK_ABOUT = ABOUT.replace("a point; bars: two standard errors", "a depth; every point a network, no bars")
 _BY_DEPTH = partial(draw, "depth", "width", "width {}", "depth: hidden layers $n$")
 _BY_WIDTH = partial(draw, "width", "depth", "{} hidden layers", "width $k$")
