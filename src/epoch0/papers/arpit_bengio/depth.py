@@ -145,7 +145,7 @@ def _block(spec: Spec) -> int:
     return max(1, int(2000 // spec.widths[0]))
 
 
-_AXES = {"init": INITS, "width": of_widths(100, 500, 2000, 4060, depth=DEPTH)}
+_AXES: dict[str, Any] = {"init": INITS, "width": of_widths(100, 500, 2000, 4060, depth=DEPTH)}
 _MANY = {"width": (240, 120, 30, 10)}  # narrow networks differ more, and cost less, so there are more of them
 _PAPER = Sweep(deep, relu((1,) * DEPTH, "he", inputs=2000), _AXES, _MANY, _seed, block=_block)
 _FEWER: dict[str, Any] = {"width": of_widths(100, 300, 1000, depth=DEPTH), "runs": {"width": (240, 120, 40)}}
@@ -219,17 +219,14 @@ def claims(found: Found) -> Claims:
     between_layers = means(cell["gradient"].std(axis=1) for cell in found)
     between_inputs = means(over_inputs(cell).mean(1) for cell in found)
     relative = [cell["gradient_square"] * (widths := widths_of(cell))[:, -1:] / widths for cell in found]
-    follows = means(one.mean(1) for one in relative)
     groups = ("measured over n_l / n_L", "1")
+    follows = *means(one.mean(1) for one in relative), 1.0, count, names, UNEVEN_RESOLUTION, groups
+    further = "the ratio is further from 1 the more the widths vary (root of the mean of (ratio - 1)^2)"
     return {
-        "the ratio is further from 1 the more the widths vary (root of the mean of (ratio - 1)^2)": (
-            _further("gradient", list(found), names)
-        ),
+        further: _further("gradient", list(found), names),
         "the ratio differs more between the layers of a network": by(increasing, *between_layers, count, names),
         "the ratio varies more between the inputs of a network": by(increasing, *between_inputs, count, names),
-        "the mean squared ratio at layer l is n_l / n_L, as the exact law says": by(
-            agrees, *follows, 1.0, count, names, UNEVEN_RESOLUTION, groups
-        ),
+        "the mean squared ratio at layer l is n_l / n_L, as the exact law says": by(agrees, *follows),
     }
 
 

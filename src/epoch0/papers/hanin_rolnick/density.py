@@ -134,16 +134,16 @@ def boundaries(spec: Spec, seed: int) -> dict[str, Any]:
     weights = LAWS[spec.law].scaled(scale**0.5)
     nets = ensemble(spec.networks, sizes, bent, weights, biases, seed=seed, dtype=torch.float64)
     source = numpy_generator(seed, spec.breakpoints, spec.depth)
-    found: dict[str, list[Any]] = {name: [] for name in ("breaks", "distance", "norm", "along")}
+    found = []
     for net in nets:
         x, u = (torch.from_numpy(source.standard_normal(shape)) for shape in ((spec.points, spec.inputs), spec.inputs))
         u /= u.norm()
         gradients = _gradients(net, x, activations.get(bent).derivative)
-        found["breaks"].append(float(regions.on_line(net, x[0], x[0] + u).count - 1))
-        found["distance"].append(regions.distance(net, x).mean)
-        found["norm"].append(gradients.norm(dim=-1).mean((1, 2)).numpy())
-        found["along"].append((gradients @ u).abs().mean((1, 2)).numpy())
-    return {name: np.array(values) for name, values in found.items()}
+        norms = [one.mean((1, 2)).numpy() for one in (gradients.norm(dim=-1), (gradients @ u).abs())]
+        breaks = float(regions.on_line(net, x[0], x[0] + u).count - 1)
+        found.append((breaks, regions.distance(net, x).mean, *norms))
+    names = "breaks", "distance", "norm", "along"
+    return {name: np.array(values) for name, values in zip(names, zip(*found, strict=True), strict=True)}
 
 
 def _gradients(net: nn.Module, x: Tensor, slope: Any) -> Tensor:
@@ -165,9 +165,8 @@ def boundary_table(found: Found) -> Table:
 
     def measured(cell: Cell) -> dict[str, Any]:
         spec, (breaks, distance, norm, along) = cell.spec, (cell[n][0] for n in ("breaks", "distance", "norm", "along"))
-        places = spec.breakpoints * spec.neurons
+        places, n = spec.breakpoints * spec.neurons, spec.inputs
         dense = places / (math.sqrt(2 * math.pi) * spec.bias_std)  # T N rho
-        n = spec.inputs
         volume = breaks * math.sqrt(math.pi) * math.exp(math.lgamma((n + 1) / 2) - math.lgamma(n / 2))
         bound, area, least = dense * along.mean(1), dense * norm.mean(1), 1 / (4 * dense * norm.max(1))
         return {

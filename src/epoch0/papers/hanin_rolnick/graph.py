@@ -70,6 +70,7 @@ def claims(found: Found) -> Claims:
     # a single hidden layer has exactly one break point a neuron: no error, and no information for a fit with errors
     deep = Table(row for row in rows if row["depth"] > 1)
     grow = "with two layers and more the mean number of pieces is proportional to the number of neurons (exponent)"
+    each, names = (mean / neurons, error / neurons), rows.told("depth {depth}, width {width}")
     same = "break points a neuron, all pieces but one, do not depend on the depth"
     worst = max(rows, key=lambda row: row["most_pieces"] / row["neurons"])
     numbers = {name: float(worst[name]) for name in ("most_pieces", "neurons")}
@@ -77,9 +78,7 @@ def claims(found: Found) -> Claims:
     told = "most at depth {depth}, width {width}: {most_pieces} pieces of {neurons} neurons, which could be 2^{neurons}"
     return {
         grow: deep.power("neurons", "pieces", 1.0, EXPONENT, "networks of two layers and more"),
-        f"there are at most {PER_NEURON:g} pieces a neuron": by(
-            at_most, mean / neurons, error / neurons, PER_NEURON, count, rows.told("depth {depth}, width {width}")
-        ),
+        f"there are at most {PER_NEURON:g} pieces a neuron": by(at_most, *each, PER_NEURON, count, names),
         same: rows.alike("breaks_per_neuron", "depth", "depth {depth}", "width {width}", resolution=RESOLUTION),
         f"{nothing}: at most {MOST:g} a neuron": by(exact, few, told.format_map(worst), numbers),
     }
@@ -208,8 +207,7 @@ def sawtooth_draw(found: Found) -> plots.Figure:
     rows, axes, total = found.table.where(noise=noisy.sweep["noise"]), panels["count"], 2**whole.spec.depth
     axes.axhline(total, color=plots.BOUND, linestyle="--", label=f"without noise: {total}")
     axes.axhline(2 * whole.spec.depth + 1, color=plots.BOUND, linestyle=":", label="neurons + 1")
-    label = f"mean of {rows[0]['runs']} networks"
-    plots.means(axes, rows, "noise", "pieces", 0, label, linestyle="-", linewidth=0.8)
+    plots.means(axes, rows, "noise", "pieces", 0, rows.told("mean of {runs} networks")[0], linestyle="-", linewidth=0.8)
     axes.set(xscale="log", yscale="log", ylabel="linear pieces on [0, 1]")
     axes.set_xlabel("standard deviation of the noise on weights and biases")
     least, most = rows.column("pieces").min(), rows.column("pieces").max()

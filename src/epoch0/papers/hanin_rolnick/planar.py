@@ -41,7 +41,8 @@ def partitions(spec: Spec, seed: int) -> dict[str, Any]:
     vertex, and names with ``_l`` are the cells after layer l.
     """
     sizes, laws = [2, *[spec.width] * spec.depth, 1], (Gaussian(spec.weight_std), Gaussian(spec.bias_std))
-    window = regions.square(torch.zeros(2), *torch.eye(2, dtype=torch.float64), spec.half)
+    axes = torch.eye(2, dtype=torch.float64)
+    window = regions.square(torch.zeros(2), axes[0], axes[1], spec.half)
     tested: list[dict[str, Any]] = []
     drawing: dict[str, Any] = {}
     for net in ensemble(spec.networks, sizes, "relu", *laws, seed=seed, dtype=torch.float64):
@@ -202,7 +203,7 @@ def draw(found: Found) -> plots.Figure:
         axes.set(aspect="equal", title=f"after layer {index}: {len(corners)} regions", **window)
         axes.grid(False)
         for axis in "xy":
-            plots.ticks(axes, np.linspace(-half, half, 5), axis)  # "1.0 -1.0" of two panels touch
+            plots.ticks(axes, np.linspace(-half, half, 5).tolist(), axis)  # "1.0 -1.0" of two panels touch
         axes.tick_params(labelleft=index == 1)
     panels[names[0]].set_ylabel("second input")
     for layer in range(depth):
@@ -240,7 +241,7 @@ ARTIFACTS: tuple[Artifact, ...] = (Artifact("hanin-rolnick/fig2", _TITLE, "", _P
 CLASSES = (0, 1, 2)
 EXPONENT = 0.2  # regions grow as the square of the neurons if the fitted exponent is this near to 2
 ORDER = 10.0  # of the order of the number of neurons squared: within this factor
-_WEIGHTS, _BATCHES, _EXAMPLES = range(3)  # streams of a seed
+_WEIGHTS, _, _EXAMPLES = range(3)  # streams of a seed; the second is that of batches
 
 
 def random_slices(spec: Spec, seed: int) -> dict[str, Any]:
@@ -272,12 +273,11 @@ def trained_slices(spec: Spec, seed: int) -> dict[str, Any]:
     """
     inputs, labels = tensors(spec.data, mode="unit")
     accuracy = Accuracy(*tensors(spec.data, "test", "unit"))
-    sources = [numpy_generator(seed, spec.depth, spec.width, stream) for stream in (_WEIGHTS, _BATCHES, _EXAMPLES)]
+    weights, batches, examples = (numpy_generator(seed, spec.depth, spec.width, stream) for stream in range(3))
     sizes = [inputs.shape[1], *[spec.width] * spec.depth, EXTENTS[spec.data][1]]
-    net = ensemble(1, sizes, biases=Gaussian(BIAS_STD), seed=int(sources[0].integers(2**31)))[0]
-    planes = [three(inputs, labels, sources[2]) for _ in range(spec.planes)]
-    whens = iter(spec.at)
-    kept: dict[str, Any] = {}
+    net = ensemble(1, sizes, biases=Gaussian(BIAS_STD), seed=int(weights.integers(2**31)))[0]
+    planes = [three(inputs, labels, examples) for _ in range(spec.planes)]
+    whens, kept = iter(spec.at), dict[str, Any]()
 
     def look(model: nn.Module, _: int) -> dict[str, Any]:
         found, when = [regions.on_plane(model, regions.through(*chosen)) for chosen in planes], next(whens)
@@ -285,7 +285,7 @@ def trained_slices(spec: Spec, seed: int) -> dict[str, Any]:
             kept.update(drawing(found[0], planes[0], str(spec.drawn.index(when))))
         return {**accuracy(model), **_checked(found)}
 
-    found = through_training(spec, [net], (inputs, labels), int(sources[1].integers(2**31)), look)
+    found = through_training(spec, [net], (inputs, labels), int(batches.integers(2**31)), look)
     return {**{name: values if name == "epoch" else values[0] for name, values in found.items()}, **kept}
 
 
@@ -304,8 +304,9 @@ def drawing(found: PlanePartition, chosen: list[Tensor], name: str) -> dict[str,
 
 def _checked(found: list[PlanePartition]) -> dict[str, list[float]]:
     """Of each plane the number of regions and the two free checks."""
-    euler, error = zip(*((float(one.certificate.euler), one.certificate.measure_error) for one in found), strict=True)
-    return {"counts": [float(one.count) for one in found], "euler": list(euler), "area_error": list(error)}
+    checks = [one.certificate for one in found]
+    euler, error = [float(one.euler or 0) for one in checks], [one.measure_error or 0.0 for one in checks]
+    return {"counts": [float(one.count) for one in found], "euler": euler, "area_error": error}
 
 
 # ---- Figure 1
@@ -335,16 +336,14 @@ def slice_claims(found: Found) -> Claims:
     """Section 3.3: as many regions as neurons squared, in order of magnitude; and the free checks."""
     rows, drawn, names = found.table, found.one(width=found.sweep["drawn"]), "{neurons} neurons"
     neurons, mean, error, count = rows.of("neurons", "regions", "regions_error", "runs")
+    each = mean / neurons**2, error / neurons**2, 1 / ORDER, ORDER, count, rows.told(names)
+    as_lines = rows.claim(at_most, "regions", "lines_in_general_position", names=names)
     told = f"{int(drawn['counts'][0, 0, 0])} regions, {int(drawn['linear'][0])} of them linear regions"
     grows = rows.power("neurons", "regions", 2.0, EXPONENT, "all widths")
     return {
         "the number of regions grows as the number of neurons squared (exponent)": grows,
-        f"it is within a factor {ORDER:g} of the number of neurons squared": by(
-            between, mean / neurons**2, error / neurons**2, 1 / ORDER, ORDER, count, rows.told(names)
-        ),
-        "it is at most that of as many lines in general position, 1 + N + N(N - 1)/2": rows.claim(
-            at_most, "regions", "lines_in_general_position", names=names
-        ),
+        f"it is within a factor {ORDER:g} of the number of neurons squared": by(between, *each),
+        "it is at most that of as many lines in general position, 1 + N + N(N - 1)/2": as_lines,
         "no two regions of the network that is drawn have one pattern": by(check, bool(drawn["distinct"].all()), told),
         **checks(found, "partitions"),
     }
@@ -424,11 +423,10 @@ def training_draw(found: Found) -> plots.Figure:
         panels[name].set_title(f"{told}: {cells:,} regions,\ntest accuracy {accuracy:.1%}", fontsize=9)
         panels[name].tick_params(labelsize=7)
         panels[name].set_xlabel("in the plane of three examples", fontsize=8)
-    axes, epoch = panels["count"], rows.column("epoch")
-    label = f"mean over {cell.runs} networks of {spec.planes} planes each"
+    axes, label = panels["count"], f"mean over {cell.runs} networks of {spec.planes} planes each"
     plots.means(axes, rows, "epoch", "regions", 0, label, linestyle="-")
     axes.axhline(_neurons(cell) ** 2 / ORDER, color=plots.BOUND, linestyle=":", label=f"neurons squared / {ORDER:g}")
-    plots.epochs(axes, epoch[-1])
+    plots.epochs(axes, rows[-1]["epoch"])
     axes.set(ylabel="regions in the square")
     axes.legend()
     return picture

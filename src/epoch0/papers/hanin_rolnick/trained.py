@@ -21,7 +21,7 @@ from epoch0.distributions import Gaussian
 from epoch0.experiments.claims import at_least, at_most, between, equal_within_error, exact
 from epoch0.networks import ensemble, mlp
 from epoch0.papers.sweep import Artifact, Cell, Found, Spec, Sweep
-from epoch0.papers.tables import Array, Claims, Decision, Table, by, mean_and_error, means, over_runs, power
+from epoch0.papers.tables import Array, Claims, Decision, Mean, Table, by, mean_and_error, means, over_runs, power
 from epoch0.papers.trials import EXTENTS, fit, tensors
 from epoch0.regions.distance import distance
 from epoch0.seeds import numpy_generator
@@ -215,7 +215,8 @@ def claims_5(found: Found) -> Claims:
     (start, error), networks = means(starts), len(starts[0])
     neurons = np.array([float(one.neurons) for one in each])
     # a line has one region without any neuron: 3 % of those of 32 neurons
-    breaks = start - 1 / neurons, error, networks, names
+    breaks = _same_start(start - 1 / neurons, error, networks, names)
+    same = "before training all architectures have the same number of break points (regions but one) a neuron"
     worst = max(each, key=lambda one: one["counts"].max() / one.neurons)
     most, few = int(worst["counts"].max()), f"more than {PER_NEURON:g} regions a neuron"
     told = f"{worst.name}: {most} regions, {worst.neurons} neurons, of {worst.most:,} that are possible"
@@ -225,9 +226,7 @@ def claims_5(found: Found) -> Claims:
     at_once = found.table.claim(at_most, "regions_per_neuron", PER_NEURON, names=_PLACE)
     possible = by(exact, most <= PER_NEURON * worst.neurons, told, {"most": most})
     return {
-        "before training all architectures have the same number of break points (regions but one) a neuron": (
-            _same_start(*breaks)
-        ),
+        same: breaks,
         grows: power(*scaled),
         "before training there is about one region a neuron": one,
         **_turns(each, "regions", "the number of regions falls in the initial part of training"),
@@ -391,10 +390,9 @@ def histogram(found: Found) -> Table:
     return rows
 
 
-def _shares(one: Runs, place: int) -> tuple[Array, Array]:
+def _shares(one: Runs, place: int) -> Mean:
     values = np.clip(logs(one, place), BINS[0], BINS[-1])
-    shares = np.stack([np.histogram(run, BINS)[0] / len(run) for run in values])
-    return shares.mean(0), shares.std(0, ddof=1) / len(shares) ** 0.5
+    return mean_and_error(np.stack([np.histogram(run, BINS)[0] / len(run) for run in values]))
 
 
 def claims_7(found: Found) -> Claims:

@@ -250,19 +250,18 @@ _ABOUT = (
     f"bars); trainable: {100 * MARGIN:g} % above chance"
 )
 _TITLES = {"rescaled": "edge of chaos with rescaling", "edge": "edge of chaos", "ordered": "ordered phase"}
-_PRESETS = {activation: presets(activation) for activation in ("tanh", "elu")}
 
 
-def _panel(name: str, activation: str, init: str) -> Artifact:
-    named = f"hayou/fig{name}", f"Accuracy over depth and sparsity: {_TITLES[init]}", "section 4.1"
-    rows, decide, picture = partial(table, init), partial(claims, init), partial(draw, init)
-    about = _ABOUT + "; rows that name a way to rescale: so, in fewer networks" * (init == INITS[0])
-    return Artifact(*named, _PRESETS[activation], rows, decide, picture, about, cost)
+def _panels(names: str, presets: dict[str, Sweep]) -> list[Artifact]:
+    """Three panels of a figure."""
+    made = []
+    for name, init in zip(names.split(), INITS, strict=True):
+        named = f"hayou/fig{name}", f"Accuracy over depth and sparsity: {_TITLES[init]}", "section 4.1"
+        rows, decide, picture = partial(table, init), partial(claims, init), partial(draw, init)
+        about = _ABOUT + "; rows that name a way to rescale: so, in fewer networks" * (init == INITS[0])
+        made.append(Artifact(*named, presets, rows, decide, picture, about, cost))
+    return made
 
 
-_FIGURES = {"3abc": "tanh", "5abc": "elu", "5def": "tanh"}
-ARTIFACTS = tuple(
-    _panel(name[0] + letter, activation, init)
-    for name, activation in _FIGURES.items()
-    for letter, init in zip(name[1:], INITS, strict=True)
-)
+_TANH, _ELU = presets("tanh"), presets("elu")
+ARTIFACTS = (*_panels("3a 3b 3c", _TANH), *_panels("5a 5b 5c", _ELU), *_panels("5d 5e 5f", _TANH))

@@ -254,17 +254,15 @@ def _presets(images: bool, **swept: Any) -> dict[str, Sweep]:
     return paper.presets(curve=few, width=64, runs=runs, block=100)
 
 
-_LINE = "line between two random points of norm 1 in R^{width}"
-_POINT = "{runs} networks a point of width {width} and depth {depth}, "
-_ERRORS = "bars: two standard errors"
+_POINT, _ERRORS = "{runs} networks a point of width {width} and depth {depth}, ", "bars: two standard errors"
 
 
 def _by(swept: str, figure: str, title: str, shown: str | None = None) -> Artifact:
-    presets = _presets(shown is None, **({"std": STDS} if swept == "std" else {"density": DENSITIES}))
-    bent = ", bent into semicircles in 100 random planes" if shown == "curved" else ""
-    curve, fixed = "{curve}" if shown is None else _LINE + bent, "density 0.5" if swept == "std" else "std 2"
-    about, picture = f"{curve}; {_POINT}{fixed}; {_ERRORS}", partial(draw, swept, shown)
-    return Artifact(f"price-tanner/{figure}", title, "", presets, table, partial(claims, swept, shown), picture, about)
+    values, fixed = (STDS, "density 0.5") if swept == "std" else (DENSITIES, "std 2")
+    line = "line between two random points of norm 1 in R^{width}"
+    curve = {None: "{curve}", "straight": line, "curved": f"{line}, bent into semicircles in 100 random planes"}[shown]
+    how = table, partial(claims, swept, shown), partial(draw, swept, shown), f"{curve}; {_POINT}{fixed}; {_ERRORS}"
+    return Artifact(f"price-tanner/{figure}", title, "", _presets(shown is None, **{swept: values}), *how)
 
 
 _TITLE, _ABOUT = "Mean length of a trajectory at each layer, by density", f"{{curve}}; {_POINT}std 6; {_ERRORS}"

@@ -104,10 +104,8 @@ def average(spec: Spec, seed: int) -> dict[str, Any]:
 
 def average_table(found: Found) -> Table:
     """One row a law and vector: E abs(u . w) and the constant M."""
-    return found.rows(
-        lambda cell: {"average": cell["average"][0]},
-        lambda cell: {"constant": theory.absolute_moment_constant(LAWS[cell.spec.law])},
-    )
+    constant = lambda cell: {"constant": theory.absolute_moment_constant(LAWS[cell.spec.law])}  # noqa: E731
+    return found.rows(lambda cell: {"average": cell["average"][0]}, constant)
 
 
 def average_claims(found: Found) -> Claims:

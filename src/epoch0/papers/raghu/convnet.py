@@ -202,14 +202,12 @@ def by_variance(network: ConvNet, *variances: float) -> dict[float, dict[str, An
     return {variance: {"network": replace(network, variance=variance)} for variance in variances}
 
 
-def _preset(data: str, network: ConvNet, ends: tuple[int, int], block_size: int) -> Sweep:
-    axes = {"variance": by_variance(network, 2.0, 4.0, 8.0, 16.0)}
-    spec = Spec(data=data, network=network, ends=ends, points=64)
-    return Sweep(block, spec, axes, runs=100, seed="conv {network.variance!r}", block=block_size)
-
-
-_CIFAR = _preset("cifar10", ConvNet(), (100, 1000), 10)
-_PRESETS = {"quick": _preset("digits", SMALL, (100, 300), 25), "paper": _CIFAR}
+_VARIANCES = (2.0, 4.0, 8.0, 16.0)
+_SPEC = Spec(data="cifar10", network=ConvNet(), ends=(100, 1000), points=64)
+_AXES = {"variance": by_variance(ConvNet(), *_VARIANCES)}
+_CIFAR = Sweep(block, _SPEC, _AXES, runs=100, seed="conv {network.variance!r}", block=10)
+_FEW = {"network": SMALL, "ends": (100, 300), "variance": by_variance(SMALL, *_VARIANCES)}
+_PRESETS = _CIFAR.presets(data="digits", block=25, **_FEW)
 _TITLE = "Trajectory length through a conv net before training"
 _ABOUT = (
     "{data}, an arc between test images {ends[0]} and {ends[1]}; ReLU, {network.channels[0]} channels, fully connected "

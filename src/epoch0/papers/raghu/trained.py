@@ -178,18 +178,8 @@ def name_of(network: ConvNet | DenseNet) -> str:
 
 def conv_nets(*norms: str) -> dict[str, Sweep]:
     """Both presets of a figure of conv nets with sigma_w^2 = 2."""
-    return {
-        preset: named(spec, [replace(net, norm=norm) for norm in norms], runs)
-        for preset, spec, net, runs in (("quick", _DIGITS, SMALL, 8), ("paper", _CIFAR, ConvNet(), 4))
-    }
-
-
-def dense_nets(*variances: float) -> dict[str, Sweep]:
-    """Both presets of a figure of fully connected networks, one kind for each sigma_w^2."""
-    return {
-        preset: named(spec, [DenseNet((size, *[100] * 8, 10), v) for v in variances], 8)
-        for preset, spec, size in (("quick", _DENSE_DIGITS, 64), ("paper", _DENSE_MNIST, 784))
-    }
+    small, large = ([replace(net, norm=norm) for norm in norms] for net in (SMALL, ConvNet()))
+    return {"quick": named(_DIGITS, small, 8), "paper": named(_CIFAR, large, 4)}
 
 
 def accurate(found: Found, cells: Sequence[Cell] | None = None) -> Claims:
@@ -315,7 +305,7 @@ def draw_steps(by: str, column: str, label: str, found: Found) -> plots.Figure:
 
 def norm_table(found: Found) -> Table:
     """One row for each statistics, step and layer of the networks with batch norm."""
-    normed = Found(found.sweep, found.where(networks=NORMED), {})
+    normed = Found(found.sweep, found.where(networks=NORMED))
     return Table({"statistics": mode, **row} for name, mode in MODES.items() for row in length_table(normed, name))
 
 
@@ -410,7 +400,9 @@ _BOTH, _PLAIN = conv_nets("none", "batch"), conv_nets("none")
 _SGD = f"by SGD with momentum {MOMENTUM:g}; bars: two standard errors"
 _CONV, _WIDE = f"conv net, sigma_w^2 = 2, {_SGD}", f"fully connected, 8 hidden layers of width 100, {_SGD}"
 _SCALE, _GREY = f"scale: fan-in times the mean square of the weights; {_CONV}", f"grey: pooling layers; {_CONV}"
-_DENSE, _artifact = dense_nets(1.0, 2.0), partial(Artifact, cost=cost)
+_FEW, _MNIST = ([DenseNet((size, *[100] * 8, 10), variance) for variance in (1.0, 2.0)] for size in (64, 784))
+_DENSE = {"quick": named(_DENSE_DIGITS, _FEW, 8), "paper": named(_DENSE_MNIST, _MNIST, 8)}
+_artifact = partial(Artifact, cost=cost)
 _LENGTHS = partial(draw_steps, "networks", "length", "length of the arc after the layer")
 _BY_MODE = partial(draw_steps, "statistics", "length", "length of the arc after the layer")
 _SCALES = partial(draw_steps, "networks", "scale", r"weight scale $\sigma_w^2$ of the layer")

@@ -373,8 +373,6 @@ def growth_over(swept: str, found: Found) -> plots.Figure:
 
 
 _RANDOM = CurveSpec("random", size=100)
-
-
 # what a trial is given, but for widths and variances; counting transitions takes long
 _ARC = Spec(activation="hardtanh", ends=MNIST, depth=10, counted=False, biased=0.0, tangents=64)
 
@@ -384,23 +382,18 @@ def _sweep(spec: Spec, width: tuple[int, ...], variance: tuple[float, ...], runs
     return Sweep(block, spec, {"width": width, "variance": variance}, runs, seed, block=block_size)
 
 
-_COUNTED = _sweep(_ARC.but(counted=True), (16, 32, 64, 128), (1.0, 2.0, 4.0, 8.0), 20, 2).presets(
-    ends=DIGITS, depth=8, width=(16, 32, 64), variance=(2.0, 4.0, 8.0), runs=40, block=10
-)
-_RELU = _sweep(_ARC.but(activation="relu"), (16, 64, 256), (1.0, 2.0, 4.0, 8.0), 200, 25).presets(
-    ends=DIGITS, depth=8, width=(16, 64), variance=(1.0, 2.0, 4.0), block=100
-)
-_WIDTHS, _VARIANCES = (4, 8, 16, 32, 64, 128, 256, 512), (1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
-_GRID = _sweep(_ARC.but(ends=_RANDOM), _WIDTHS, _VARIANCES, 50, 50).presets(
-    width=(4, 16, 64, 128), variance=_VARIANCES[:-1], runs=20, block=20
-)
+_WIDTHS, _SCALES = (4, 8, 16, 32, 64, 128, 256, 512), (1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
+_SMALL: dict[str, Any] = {"ends": DIGITS, "depth": 8}
+_MANY = _sweep(_ARC.but(counted=True), _WIDTHS[2:6], _SCALES[:4], 20, 2)
+_COUNTED = _MANY.presets(**_SMALL, width=_WIDTHS[2:5], variance=_SCALES[1:4], runs=40, block=10)
+_LINEAR = _sweep(_ARC.but(activation="relu"), _WIDTHS[2:7:2], _SCALES[:4], 200, 25)
+_RELU = _LINEAR.presets(**_SMALL, width=_WIDTHS[2:5:2], variance=_SCALES[:3], block=100)
+_EVERY = _sweep(_ARC.but(ends=_RANDOM), _WIDTHS, _SCALES, 50, 50)
+_GRID = _EVERY.presets(width=(4, 16, 64, 128), variance=_SCALES[:-1], runs=20, block=20)
 _BIASED = {name: sweep.but(biased=1.0) for name, sweep in _GRID.items()}
-_SCALES: dict[str, Any] = {
-    "width": (16, 64, 144),
-    "biased variance": ((0.0, 1e2), (0.0, 1e4), (0.0, 1e6), (0.0, 1e8), (1.0, 1e8), (4.0, 1e8)),
-}
-_SIGNS = _ARC.but(ends=_RANDOM, depth=3, counted=True)
-_SATURATED = Sweep(block, _SIGNS, _SCALES, 2000, "{width} {biased!r} {variance!r}", block=50).presets(runs=400)
+_LARGE = ((0.0, 1e2), (0.0, 1e4), (0.0, 1e6), (0.0, 1e8), (1.0, 1e8), (4.0, 1e8))
+_SIGNS, _PAIRS = _ARC.but(ends=_RANDOM, depth=3, counted=True), {"width": (16, 64, 144), "biased variance": _LARGE}
+_SATURATED = Sweep(block, _SIGNS, _PAIRS, 2000, "{width} {biased!r} {variance!r}", block=50).presets(runs=400)
 _WIDTH_ALONE = {name: sweep.but(variance=(4.0,)) for name, sweep in _GRID.items()}
 _VARIANCE_ALONE = {name: sweep.but(width=sweep["width"][-1:]) for name, sweep in _GRID.items()}
 _FOUR = "Growth of transitions in a layer where all neurons are saturated, hard tanh"
@@ -411,8 +404,8 @@ _ABOUT, _NO_BARS = f"{_ENDS}; bars: two standard errors", f"{_ENDS}; means over 
 _artifact = partial(Artifact, table=table, draw=lengths, about=_ABOUT)
 _by_layer = partial(_artifact, place="", claims=hard_tanh_length_claims)
 _over_width, _over_variance = (partial(growth_over, swept) for swept in ("width", "variance"))
-_growth = partial(_artifact, table=growth_table, claims=bound_claims, draw=_over_width)
-_bounded = partial(_growth, place="Theorem 3", presets=_GRID)
+_bounds: dict[str, Any] = {"table": growth_table, "claims": bound_claims, "draw": _over_width, "presets": _GRID}
+_bounded = partial(_artifact, place="Theorem 3", **_bounds)
 ARTIFACTS: tuple[Artifact, ...] = (
     _artifact("raghu/fig2", _TWO, "section 2.1.1", _COUNTED, claims=depth_claims, draw=depth_and_width),
     _artifact("raghu/fig5", _FIVE, "Theorem 4", _COUNTED, claims=length_claims, draw=against_length, about=_NO_BARS),
@@ -562,21 +555,15 @@ _SPEC = Spec(variance=8.0, size=100, inputs=15)
 _SEED = "{variance!r} {width} {depth} {layer} {run}"  # every block has a seed, so inputs, of its own
 
 
-def _swept_sweep(width: tuple[int, ...], depth: tuple[int, ...], runs: int, block: int) -> Sweep:
-    return Sweep(swept, _SPEC, {"width": width, "depth": depth, "layer": (0,)}, runs, _SEED, block=block)
-
-
-def _by_remaining(width: int, depths: tuple[int, ...], runs: int, block: int) -> Sweep:
-    pairs = tuple((depth, layer) for depth in depths for layer in range(1, depth))
-    return Sweep(swept, _SPEC, {"width": (width,), "depth layer": pairs}, runs, _SEED, block=block)
-
-
 _TO_8, _WIDE = tuple(range(1, 9)), (16, 32, 64, 128, 256, 512)
-_FOURTEEN_A = _swept_sweep(_WIDE[1:-1], _TO_8, 20, 10).presets(width=(16, 64), depth=_TO_8[:6], block=20)
+_ALL = Sweep(swept, _SPEC, {"width": _WIDE, "depth": (1, 2, 4, 6), "layer": (0,)}, 20, _SEED, block=10)
+_FOURTEEN_A = _ALL.but(width=_WIDE[1:-1], depth=_TO_8).presets(width=(16, 64), depth=_TO_8[:6], block=20)
 _FEWER = {"width": (8, 16, 32, 64), "depth": (1, 2, 4), "runs": 30, "block": 30}
-_FOURTEEN_B = _swept_sweep(_WIDE, (1, 2, 4, 6), 20, 10).presets(**_FEWER)
-_FIFTEEN = {"quick": _by_remaining(32, (3, 5), 60, 30), "paper": _by_remaining(128, (5, 7, 9), 20, 10)}
-_STEEP = _swept_sweep((128,), _TO_8, 20, 10).but(variance=16.0)
+_FOURTEEN_B = _ALL.presets(**_FEWER)
+_LAYERS, _FEW = (tuple((n, i) for n in depths for i in range(1, n)) for depths in ((5, 7, 9), (3, 5)))
+_UNDER = _ALL.but(axes={"width": (128,), "depth layer": _LAYERS})
+_FIFTEEN = _UNDER.presets(**{"width": (32,), "depth layer": _FEW}, runs=60, block=30)
+_STEEP = _ALL.but(width=(128,), depth=_TO_8, variance=16.0)
 _SIXTEEN = _STEEP.presets(width=(32,), depth=_TO_8[:5], runs=40, block=20)
 _WALK_ABOUT = ABOUT.replace("a point; bars: two standard errors", "a depth; every point a network, no bars")
 _BY_DEPTH = partial(draw, "depth", "width", "width {}", "depth: hidden layers $n$")
