@@ -29,16 +29,14 @@ def pieces(spec: Spec, seed: int) -> dict[str, Any]:
 
     ``t`` are its break points, ``layer`` which hidden layer made each; ``knots`` and ``values`` reach beyond them.
     """
-    zero, one = torch.zeros(1, dtype=torch.float64), torch.ones(1, dtype=torch.float64)
+    ends = torch.tensor([[0.0], [1.0]], dtype=torch.float64)
     sizes = [1, *[spec.width] * spec.depth, 1]
     nets = list(ensemble(spec.networks, sizes, biases=Gaussian(BIAS_STD), seed=seed, dtype=torch.float64))
-    found: list[Any] = [regions.on_line(net, zero, one, kind="line") for net in nets]
+    found: list[Any] = [regions.on_line(net, *ends, kind="line") for net in nets]
     t, layer = found[0].breakpoints, found[0].owner_layer + 1.0
-    far = 1.1 * np.abs(t).max()
-    graph = _values(nets[0], -far, t, far)
-    count, linear = [one.count for one in found], [one.linear_count for one in found[:_LINEAR]]
-    numbers = {"count": np.array(count, dtype=np.float64), "linear": np.array(linear, dtype=np.float64)}
-    return {**numbers, "t": t, "layer": layer, **graph}
+    graph = _values(nets[0], -1.1 * np.abs(t).max(), t, 1.1 * np.abs(t).max())
+    count, linear = [float(one.count) for one in found], [float(one.linear_count) for one in found[:_LINEAR]]
+    return {"count": np.array(count), "linear": np.array(linear), "t": t, "layer": layer, **graph}
 
 
 def _values(net: nn.Module, start: float, breaks: Array, end: float) -> dict[str, Array]:

@@ -333,8 +333,8 @@ def claims_c(found: Found) -> Claims:
 def draw_a(found: Found) -> plots.Figure:
     """Mean distance against neurons, at several epochs, with the constants between which it lies."""
     picture, axes = plots.figure(6.4, 5.4)
-    epochs = np.unique(found.table.column("epoch"))
-    shown = tuple(epochs[np.unique(np.linspace(0, len(epochs) - 1, 4).astype(int))].tolist())
+    epochs = np.unique(found.table.column("epoch")).tolist()
+    shown = [epochs[place] for place in np.linspace(0, len(epochs) - 1, 4).astype(int)]
     for index, (epoch, rows) in enumerate(found.table.where(epoch=shown).by("epoch")):
         x = 1.025 ** (index - 2) * rows.column("neurons")  # beside each other, not on top
         plots.means(axes, rows, x, "distance", index, f"epoch {epoch:.2g}" if epoch else "before training")
@@ -350,9 +350,8 @@ def draw_a(found: Found) -> plots.Figure:
 
 def draw_c(found: Found) -> plots.Figure:
     """Neurons times distance against test accuracy; training runs from left to right."""
-    each = gather(found)
     picture, axes = plots.figure(7.0, 5.4)
-    for one in each:
+    for one in gather(found):
         accuracy, accuracy_error = mean_and_error(one["accuracy"])
         product, error = mean_and_error(one.product)
         width = found.sweep["width"].index(one.spec.width)

@@ -158,9 +158,8 @@ def draw(found: Found) -> plots.Figure:
     shown = np.unique(np.geomspace(1, found.one().spec.blocks, 10).round().astype(int))
     for index, (key, apart) in enumerate(measured(found).items()):
         mean, error = (each[shown] for each in log_mean(apart))
-        bars = [np.exp(mean) * sign * np.expm1(sign * 2 * error) for sign in (-1, 1)]
-        look = {"color": plots.COLOURS[index], "fmt": plots.MARKERS[index], "capsize": 2.5, "elinewidth": 1.0}
-        axes.errorbar(shown, np.exp(mean), bars, label=_name(*key), **look)
+        bars = np.array([np.exp(mean) * sign * np.expm1(sign * 2 * error) for sign in (-1, 1)])
+        plots.points(axes, shown, np.exp(mean), bars / 2, index, _name(*key))
         if key[0] != "snip":
             plots.curve(axes, range(1, apart.shape[1]), expected(apart, key[1])[1:], index)
     axes.plot([], [], color="#333333", label="mean field, random masks")

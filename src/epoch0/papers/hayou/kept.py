@@ -62,7 +62,6 @@ def _kept(cell: Cell) -> dict[str, Array]:
 
 
 def _law(rows: Table) -> Claims:
-    """Beyond the paper."""
     expected = rows.column("predicted")
     text = f"beyond the paper: the mean-field prediction of each layer's density is within {CLOSE:g}"
     return {text: rows.claim(between, "density", expected - CLOSE, expected + CLOSE, names="layer {layer}")}
@@ -239,9 +238,8 @@ def resnet_draw(places: tuple[int, ...], found: Found) -> plots.Figure:
                     plots.points(axes, x, y, spread, index, told, elinewidth=0.8, capsize=1.5, **look)
             for section in list(sections(names).values())[1:]:
                 axes.axvline(section[0] + 0.5, color="#999999", linewidth=0.7, linestyle="--", zorder=0.8)
-            spec = pair[0].spec
-            mode = f"{spec.activation}, batch norm in {spec.batch_norm} mode"
-            axes.set_title(f"{mode}, {100 * spec.sparsities[place]:g} % pruned", fontsize=9)
+            mode = "{activation}, batch norm in {batch_norm} mode".format_map(vars(pair[0].spec))
+            axes.set_title(f"{mode}, {100 * pair[0].spec.sparsities[place]:g} % pruned", fontsize=9)
             axes.set_yscale("symlog", linthresh=_LINEAR, linscale=0.4)
             axes.set_ylim(-0.02, 130)
             plots.ticks(axes, [0, 0.1, 1, 10, 100], "y")

@@ -116,6 +116,11 @@ def chance(cell: Cell) -> float:
     return 100 * float(cell["chance"][0])
 
 
+def above_chance(cell: Cell) -> Array:
+    """What is above it, (runs,)."""
+    return np.asarray(100 * cell["accuracy"] - chance(cell))
+
+
 def sd(values: Array) -> float:
     """Standard deviation of the runs; NaN for a single one."""
     return float(values.std(ddof=1)) if len(values) > 1 else math.nan
@@ -282,11 +287,6 @@ def chance_claims(name: str, high: float, found: Found) -> Claims:
         f"{at} SBP-SR is not": over_runs(at_least, stable, NEAR_CHANCE, names=names),
         **claims(name, high, found),
     }
-
-
-def above_chance(cell: Cell) -> Array:
-    """What is above the accuracy of the best constant, percent, (runs,)."""
-    return np.asarray(100 * cell["accuracy"] - chance(cell))
 
 
 def _ahead(panel: Panel, high: float) -> Claims:
@@ -713,13 +713,11 @@ def of_the_print() -> Claims:
             wrong.append(f"{place}: {_named(word)} printed, {best.label}")
         if word not in (COMPETITION, best.best):
             other.append(place)
-    follows = f"{len(wrong)} of {len(both)} entries do not: {'; '.join(wrong)}"
-    highest = f"{len(other)} of {len(both)} have not: {', '.join(other)}"
-    follow = by(exact, not wrong, follows, {"different": len(wrong)})
-    high = by(exact, not other, highest, {"different": len(other)})
+    follows = not wrong, f"{len(wrong)} of {len(both)} entries do not: {'; '.join(wrong)}", {"different": len(wrong)}
+    highest = not other, f"{len(other)} of {len(both)} have not: {', '.join(other)}", {"different": len(other)}
     return {
-        "as printed: Table 6 follows from Tables 2, 3 and 5 with ties inside one sd": follow,
-        "as printed: every winner that Table 6 names has the highest mean": high,
+        "as printed: Table 6 follows from Tables 2, 3 and 5 with ties inside one sd": by(exact, *follows),
+        "as printed: every winner that Table 6 names has the highest mean": by(exact, *highest),
     }
 
 

@@ -363,7 +363,15 @@ def circle_draw(found: Found) -> plots.Figure:
     told = "layer {layer}: length {drawn_pre_activation_length:.3g},\nshows {drawn_variance_shown:.0%} of variance"
     for layer, path in zip(shown.spec.shown, paths, strict=True):
         closed_curve(panels[f"layer {layer}"], path, told.format_map(rows[layer]))
-    _lengths(panels["lengths"], rows)
+    axes = panels["lengths"]
+    layer, upper, exact, lower, drawn = rows.of("layer", "upper", "exact", "paper_lower", "drawn_length")
+    axes.plot(layer, upper, ":", color=plots.BOUND, label="upper bound (second moment)")
+    axes.plot(layer, exact, "-", color=plots.COLOURS[0], linewidth=1.0, label="exact mean")
+    axes.plot(layer, lower, "--", color=plots.BOUND, label="lower bound (Cor. 1)")
+    plots.means(axes, rows, "layer", "length", 0, f"mean of {rows[0]['runs']} networks")
+    axes.plot(layer, drawn, linestyle="none", marker="x", color=plots.COLOURS[1], label="network drawn")
+    axes.set(xlabel="layer $d$", ylabel=r"length after the ReLU, $\ell(z^{(d)})$", yscale="log", xticks=layer)
+    axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.1), ncols=2)
     return picture
 
 
@@ -380,18 +388,6 @@ def closed_curve(axes: plots.Axes, path: Array, title: str) -> None:
     axes.set_aspect("equal", "datalim")
     axes.set_title(title, fontsize=8.5)
     axes.tick_params(labelsize=7)
-
-
-def _lengths(axes: plots.Axes, rows: Table) -> None:
-    """Length against layer on a log scale."""
-    layer, upper, exact, lower, drawn = rows.of("layer", "upper", "exact", "paper_lower", "drawn_length")
-    axes.plot(layer, upper, ":", color=plots.BOUND, label="upper bound (second moment)")
-    axes.plot(layer, exact, "-", color=plots.COLOURS[0], linewidth=1.0, label="exact mean")
-    axes.plot(layer, lower, "--", color=plots.BOUND, label="lower bound (Cor. 1)")
-    plots.means(axes, rows, "layer", "length", 0, f"mean of {rows[0]['runs']} networks")
-    axes.plot(layer, drawn, linestyle="none", marker="x", color=plots.COLOURS[1], label="network drawn")
-    axes.set(xlabel="layer $d$", ylabel=r"length after the ReLU, $\ell(z^{(d)})$", yscale="log", xticks=layer)
-    axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.1), ncols=2)
 
 
 def circles(width: int, networks: int, block_size: int, **more: Any) -> Sweep:

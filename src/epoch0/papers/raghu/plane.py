@@ -107,11 +107,9 @@ def table(found: Found) -> Table:
     """One row a layer: length relative to the circle, growth in this layer, and what wide networks have."""
     lengths, spec = _relative(found), found.sweep.spec
     wide, shares = wide_limit("tanh", spec.variance, spec.depth), found.one().results[0]["shares"]
-    return found.rows(
-        lambda cell: {"length": lengths[:, 1:], "growth": lengths[:, 1:] / lengths[:, :-1]},
-        lambda cell, layer: {"wide": wide[layer - 1], "share": float(shares[layer])},
-        layer=range(1, spec.depth + 1),
-    )
+    beside = lambda cell, layer: {"wide": wide[layer - 1], "share": float(shares[layer])}  # noqa: E731
+    measured = {"length": lengths[:, 1:], "growth": lengths[:, 1:] / lengths[:, :-1]}
+    return found.rows(lambda _: measured, beside, layer=range(1, spec.depth + 1))
 
 
 def claims(found: Found) -> Claims:

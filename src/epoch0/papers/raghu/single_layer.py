@@ -54,11 +54,9 @@ def trained(spec: Spec, seed: int) -> dict[str, Any]:
     sgd, rate = partial(torch.optim.SGD, momentum=spec.momentum), spec.learning_rate
     how = {"epochs": spec.epochs, "batch_size": spec.batch_size, "optimizer": sgd, "device": chosen_device()}
     done = train_one_layer(net, spec.layer, (x, y), learning_rate=rate, seed=seed, evaluate=judge, **how)
-    found = {}
-    for split in SPLITS:
-        values = [row[split] for row in done.history if split in row]
-        found[split] = np.array(values + values[-1:] * (spec.epochs + 1 - len(values)))
-    return {**found, "diverged": done.diverged}
+    rows = [row for row in done.history if "train" in row]
+    rows += rows[-1:] * (spec.epochs + 1 - len(rows))
+    return {**{split: np.array([row[split] for row in rows]) for split in SPLITS}, "diverged": done.diverged}
 
 
 def _inputs(spec: Spec, train: DataSet, test: DataSet) -> tuple[Tensor, Tensor]:

@@ -56,18 +56,17 @@ def chain(spec: Spec, seed: int) -> dict[str, Any]:
         bits = activation_patterns(net, angle.cos() * across[0] + angle.sin() * across[1]).packed
         seen = bits[np.r_[True, (bits[1:] != bits[:-1]).any(1)]]  # one after the other, each stretch once
         back.append(1 - len(np.unique(seen, axis=0)) / len(seen))
-    counts = {"random": np.array([float(one.count) for one in found]), "folded": float(folded.count)}
-    return {**counts, "repeated": repeated, "back": np.array(back)}
+    counts = np.array([float(one.count) for one in found])
+    return {"random": counts, "folded": float(folded.count), "repeated": repeated, "back": np.array(back)}
 
 
 def chain_table(found: Found) -> Table:
     """One row a number of layers: patterns, the construction's, and the bound."""
 
     def told(cell: Cell) -> dict[str, Any]:
-        width = cell.spec.neurons // cell.spec.layers
+        width, (result,) = cell.spec.neurons // cell.spec.layers, cell.results
         row = {"width": width, "bound": upper_bound([width] * cell.spec.layers, 1)}
-        repeated = sum(int(one["repeated"]) for one in cell.results)
-        return {**row, "construction": float(cell["folded"][0]), "repeated": repeated}
+        return {**row, "construction": float(result["folded"]), "repeated": int(result["repeated"])}
 
     return found.rows(lambda cell: {"patterns": cell["random"][0], "coming_back": cell["back"][0]}, told)
 
@@ -159,12 +158,10 @@ def shaken_table(found: Found) -> Table:
         mean, error = mean_and_error(square)
         return {"square": square, "change": Mean(np.sqrt(mean), error / (2 * np.sqrt(mean)))}
 
-    depth = found.sweep["depth"]
-    rows = found.rows(
-        measured,
-        lambda cell, layer: {"behind": depth - layer, "expected": float(expected_change(cell.spec)[layer - 1])},
-        layer=range(1, depth + 1),
-    )
+    def beside(cell: Cell, layer: int) -> dict[str, Any]:
+        return {"behind": cell.spec.depth - layer, "expected": float(expected_change(cell.spec)[layer - 1])}
+
+    rows = found.rows(measured, beside, layer=range(1, found.sweep["depth"] + 1))
     circles = found.also["dual"].rows(lambda cell: {name: cell[name][0] for name in ("inputs", "weights")})
     return Table({"kind": kind, **row} for kind, some in (("weights", rows), ("circles", circles)) for row in some)
 

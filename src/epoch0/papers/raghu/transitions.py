@@ -305,8 +305,8 @@ def against_length(found: Found) -> plots.Figure:
     widths, variances = found.sweep["width"], found.sweep["variance"]
     for cell in found:
         x, y = found.table.where(**cell.at).of("length", "transitions")
-        colour, marker = variances.index(cell.spec.variance), plots.MARKERS[widths.index(cell.spec.width)]
-        axes.plot(x, y, linewidth=0.8, marker=marker, color=plots.COLOURS[colour], label=_told(cell))
+        marker, colour = (names.index(cell.at[one]) for one, names in (("width", widths), ("variance", variances)))
+        axes.plot(x, y, linewidth=0.8, marker=plots.MARKERS[marker], color=plots.COLOURS[colour], label=_told(cell))
     lengths, counts = found.table.of("length", "transitions")
     x = np.array([lengths.min(), lengths.max()])
     y = np.exp(np.mean(np.log(np.maximum(counts, 0.5) / lengths))) * x
@@ -464,10 +464,8 @@ def _swept_bounded(found: Found) -> Claims:
 
 def by_depth(found: Found) -> Claims:
     """Figure 14a: exponential in depth."""
-    decided = {
-        f"dichotomies grow exponentially with depth (width {width})": exponential("dichotomies", rows, 1, "depth")
-        for width, rows in found.table.by("width")
-    }
+    each, text = found.table.by("width"), "dichotomies grow exponentially with depth (width {})"
+    decided = {text.format(width): exponential("dichotomies", rows, 1, "depth") for width, rows in each}
     return {**decided, **_swept_bounded(found)}
 
 
@@ -536,8 +534,7 @@ def draw_walk(found: Found) -> plots.Figure:
         label = f"{cell.spec.depth} hidden layers"
         axes.plot(cell["flips"], cell["counts"], marker, color=colour, alpha=0.8, markersize=4, label=label)
     flips = found["flips"]
-    least, most = float(flips.min()), float(flips.max())
-    at = np.unique(np.geomspace(max(1.0, least), most, 40).astype(int))
+    at = np.unique(np.geomspace(max(1.0, flips.min()), flips.max(), 40).astype(int))
     walk, _ = random_walk(found.sweep["inputs"], at.tolist(), walks=50)
     axes.plot(at, walk, "-", color="#000000", linewidth=1.0, label="random walk: one label flips at random")
     _axes(found, axes, "transitions: flips of a label, once round")
