@@ -86,11 +86,11 @@ def table(found: Found) -> Table:
 def claims(found: Found) -> Claims:
     """Theorem 3 for k = 1 and k = 2, at every architecture."""
     decided = {}
-    for (_, rows), text in zip(found.table.by("quantity"), QUANTITIES.values(), strict=True):
+    for quantity, rows in found.table.by("quantity"):
         # the error of the difference, network by network, stands for both
         values = rows.of("integral", "difference_error", "counted", "runs")
-        groups, names = ("Theorem 3", "counted"), rows.told("depth {depth}, width {width}")
-        decided[text] = by(agrees, *values, names, RESOLUTION, groups=groups)
+        names = rows.told("depth {depth}, width {width}")
+        decided[QUANTITIES[quantity]] = by(agrees, *values, names, RESOLUTION, groups=("Theorem 3", "counted"))
     return decided
 
 
@@ -264,8 +264,8 @@ _DISTANCE = "distance_each", "least_each", "distance to the boundary × T × neu
 
 
 def _boundary(name: str, title: str, place: str, paper: Sweep, claims: Any, *shown: Any) -> Artifact:
-    how = boundary_table, claims, partial(_draw, *shown), _OF
-    return Artifact(f"hanin-rolnick/{name}", title, place, paper.presets(**_FEW), *how)
+    how = paper.presets(**_FEW), boundary_table, claims, partial(_draw, *shown), _OF
+    return Artifact(f"hanin-rolnick/{name}", title, place, *how)
 
 
 _TH1, _TH2 = "Break points on a line by T, those of the nonlinearity", "Volume of the boundary, and the distance to it"

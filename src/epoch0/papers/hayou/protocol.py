@@ -248,8 +248,7 @@ def run(recipe: Recipe, seed: int) -> dict[str, Any]:
         layers of which nothing is kept. ``on_paths``: kept weights on a path from input to output, None if paths cannot
         be followed. ``epochs`` of all trainings. ``diverged``: accuracies are those of chance.
     """
-    device, method = chosen_device(), METHODS[recipe.method]
-    sets = sets_of(recipe)
+    device, method, sets = chosen_device(), METHODS[recipe.method], sets_of(recipe)
     precision, per_epoch = precision_for("auto", device), -(-len(sets.train) // recipe.batch_size)
 
     def built(network: Network) -> nn.Module:

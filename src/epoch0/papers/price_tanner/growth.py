@@ -358,8 +358,8 @@ def circle_draw(found: Found) -> plots.Figure:
     picture, panels = plots.figure(2.3 * columns + 4.6, 5.6, mosaic=grid)
     paths = shown["paths"][0]
     angle = np.linspace(0, 2 * np.pi, len(paths[0]))
-    circle = np.stack([np.cos(angle), np.sin(angle)], 1)
-    closed_curve(panels["input"], circle, f"input: length {rows[0]['drawn_length']:.3g}")
+    title = f"input: length {rows[0]['drawn_length']:.3g}"
+    closed_curve(panels["input"], np.stack([np.cos(angle), np.sin(angle)], 1), title)
     told = "layer {layer}: length {drawn_pre_activation_length:.3g},\nshows {drawn_variance_shown:.0%} of variance"
     for layer, path in zip(shown.spec.shown, paths, strict=True):
         closed_curve(panels[f"layer {layer}"], path, told.format_map(rows[layer]))

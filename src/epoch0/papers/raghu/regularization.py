@@ -73,10 +73,9 @@ def table(found: Found) -> Table:
 
     def more(cell: Cell, step: int) -> dict[str, Any]:
         row = {"learning_rate": cell.spec.learning_rate, "diverged": int(cell["diverged"].sum())}
-        for column, name in (("lambda", "multipliers"), ("length_ratio", "ratios")):
-            values = cell[name][:, at.index(step)]
-            row[column] = float(np.nanmean(values)) if values.size else None
-        return row
+        values = (cell[name][:, at.index(step)] for name in ("multipliers", "ratios"))
+        multiplier, ratio = (float(np.nanmean(each)) if each.size else None for each in values)
+        return {**row, "lambda": multiplier, "length_ratio": ratio}
 
     return found.rows(lambda cell: {"accuracy": cell["accuracy"]}, more, step=at)
 

@@ -83,7 +83,7 @@ def scattered(images: np.ndarray, side: int, stream: int) -> np.ndarray:
 def cost(spec: Spec) -> Cost:
     """What is below the trained layer needs no gradient."""
     shape, classes, train, test = EXTENTS[spec.data]
-    inputs = spec.side**2 if spec.side else int(np.prod(shape))
+    inputs = spec.side**2 or int(np.prod(shape))
 
     def frozen() -> nn.Sequential:
         net = network(spec, inputs, classes, 0).requires_grad_(False)
