@@ -13,7 +13,7 @@ from epoch0.distributions import Gaussian
 from epoch0.experiments.claims import VERDICTS
 from epoch0.experiments.experiment import resolve
 from epoch0.papers import catalogue
-from epoch0.papers.arpit_bengio import depth, distortion, norms
+from epoch0.papers.arpit_bengio import depth, norms
 from epoch0.papers.arpit_bengio.norms import relu
 from epoch0.papers.sweep import Cell, Spec
 from epoch0.seeds import generator
@@ -79,7 +79,7 @@ def test_a_figure_runs_small_through_the_same_code(figure: str) -> None:
 def test_the_paper_preset_is_the_papers_setting() -> None:
     one, two, three = (setting_of(figure, "paper") for figure in ("fig1a", "fig2a", "fig3"))
     assert (one["width"], len(one["widths"]), one["inputs"]) == ((100, 500, 2000, 4060), 10, 2000)
-    assert (two["width"][0], two["width"][-1], two["inputs"], distortion.DELTA) == (500, 4000, 2000, 0.05)
+    assert (two["width"][0], two["width"][-1], two["inputs"], norms.DELTA) == (500, 4000, 2000, 0.05)
     assert [three[name] for name in ("width", "variation", "depth", "inputs")] == [1000, (1, 200, 500), 20, 1000]
     for figure in FIGURES:
         for preset in ("quick", "paper"):
@@ -144,9 +144,9 @@ def test_a_plane_is_measured_as_its_vectors_one_by_one() -> None:
 
 def test_the_eps_that_the_lemma_asks_for_is_that_of_its_width() -> None:
     for eps, layers in ((0.8, 1), (0.5, 4)):
-        assert distortion.asked(math.ceil(norms_theory.subspace_width(eps, 0.05, 2, layers)), layers) <= eps + 1e-9
-        assert distortion.asked(math.floor(norms_theory.subspace_width(eps, 0.05, 2, layers)), layers) >= eps - 1e-9
-    assert distortion.asked(100, 1) == 1.0
+        assert norms.asked(math.ceil(norms_theory.subspace_width(eps, 0.05, 2, layers)), layers) <= eps + 1e-9
+        assert norms.asked(math.floor(norms_theory.subspace_width(eps, 0.05, 2, layers)), layers) >= eps - 1e-9
+    assert norms.asked(100, 1) == 1.0
 
 
 # ---- the trial
@@ -296,7 +296,7 @@ def test_the_mean_distortion_is_that_of_drawn_ratios() -> None:
         squares = source.standard_gamma(source.binomial(width, 0.5, size=200_000) / 2) * 4 / width
         drawn = np.abs(1 - np.sqrt(squares))
         error = drawn.std() / math.sqrt(len(drawn))
-        assert abs(drawn.mean() - distortion.expected_distortion(width)) < 4.5 * error  # one in 150,000
+        assert abs(drawn.mean() - norms.expected_distortion(width)) < 4.5 * error  # one in 150,000
 
 
 def test_gradients_are_larger_where_the_error_knows_the_activations() -> None:

@@ -12,10 +12,20 @@ from hypothesis import strategies as st
 
 from epoch0.experiments.claims import VERDICTS
 from epoch0.papers import catalogue
-from epoch0.papers.hayou import accuracy
-from epoch0.papers.hayou.accuracy import COMPETITION, PUBLISHED, WINNERS, Entry, Winner, joined, panel, winner
+from epoch0.papers.hayou import tables
 from epoch0.papers.hayou.protocol import METHODS, Network, Recipe, run
-from epoch0.papers.hayou.tables import of_the_print, printed_winners
+from epoch0.papers.hayou.tables import (
+    COMPETITION,
+    PUBLISHED,
+    WINNERS,
+    Entry,
+    Winner,
+    joined,
+    of_the_print,
+    panel,
+    printed_winners,
+    winner,
+)
 from epoch0.papers.trials import EXTENTS
 from pictures import whole_picture
 
@@ -98,7 +108,7 @@ def test_printed_numbers_are_those_of_the_paper() -> None:
     assert two["none", 0.0] == Entry(94.80, None) and str(two["none", 0.0]) == "94.80"
     assert ("none", 0.9) not in two and ("snip", 0.995) not in two
     assert ("digits", "ResNet-32", "relu") not in PUBLISHED["tab2"]
-    assert not accuracy.printed("tab2", replace(BASE, network=Network("resnet", 32)))
+    assert not tables.printed("tab2", replace(BASE, network=Network("resnet", 32)))
 
 
 def test_every_row_has_an_entry_for_each_column() -> None:
@@ -236,11 +246,11 @@ def test_references() -> None:
 
 
 def test_the_print_against_itself() -> None:
-    (nine,), (ten,) = ([decide(text) for text, decide in accuracy.of_the_print(t).items()] for t in ("tab9", "tab10"))
+    (nine,), (ten,) = ([decide(text) for text, decide in tables.said_of_itself(t).items()] for t in ("tab9", "tab10"))
     assert nine.verdict == "fails" and "4 of 8 entries differ" in nine.evidence
     assert "ResNet-32 SNIP 98 %: 87.78 and 87.63" in nine.evidence
     assert ten.verdict == "fails" and "32 accuracies" in ten.evidence
-    assert accuracy.of_the_print("tab1") == {}
+    assert tables.said_of_itself("tab1") == {}
 
 
 # ---- cells, tables, pictures
@@ -254,7 +264,7 @@ def test_results_find_their_panels_and_cells() -> None:
     def level(p, method, s):
         return (100 * s - (50 if method == "snip" else 0), 0.0)
 
-    first, second = accuracy.panels_of(setting.gather(made_up(setting, level)))
+    first, second = tables.panels_of(setting.gather(made_up(setting, level)))
     assert first.accuracy("snip", 0.9).tolist() == pytest.approx([40.0] * 2)
     assert first.accuracy("snip", 0.98).tolist() == pytest.approx([48.0] * 2)
     assert second.accuracy("sbp-sr", 0.98).tolist() == pytest.approx([98.0] * 3)
@@ -318,7 +328,7 @@ def test_tables_have_the_printed_values_beside_measured_ones() -> None:
     assert first.rows["SNIP"][0].endswith("(92.26 ± 0.32)") and first.rows["OBD"][2].endswith("(93.49)")
     assert first.rows[METHODS["none"].label][1:] == ["", ""]
     names = list(first.rows)
-    apart = [METHODS[method].label for method in accuracy.REFERENCES]
+    apart = [METHODS[method].label for method in tables.REFERENCES]
     assert {names[row] for row, _ in first.best(apart)} == {"SNIP"}
     measured = artifact.tables(artifact.read(quick, made_up(quick, level)))
     assert [grid.title.startswith("as printed") for grid in measured] == [False] * 2 + [True] * 6
@@ -354,7 +364,7 @@ def test_the_paper_presets_are_the_papers_protocol() -> None:
             assert base.epochs == epochs and base.drops == ((30, 60, 80) if epochs == 90 else (0.5, 0.75))
             assert base.network.width == (1.0 if base.data == "imagenet" else 2.0)  # doubled filters
             assert base.batch_size == (256 if base.data == "imagenet" else 128)
-            assert any(accuracy.printed(table, base) for table in ((name,) if name != "tab6" else ("tab2", "tab3")))
+            assert any(tables.printed(table, base) for table in ((name,) if name != "tab6" else ("tab2", "tab3")))
     three = [32, 50, 104]
     assert depths["tab1"] == [("cifar10", d) for d in three]
     assert depths["tab2"] == [(data, d) for data in ("cifar10", "cifar100") for d in three]
@@ -368,7 +378,7 @@ def test_every_printed_entry_has_its_runs_and_no_other() -> None:
     for name in ("tab1", "tab2", "tab3", "tab8", "tab9", "tab10"):
         setting = artifact_of(name).setting("paper")
         for each in panels(setting):
-            assert set(each.axes["method sparsity"]) == set(accuracy.printed(name, each.spec))
+            assert set(each.axes["method sparsity"]) == set(tables.printed(name, each.spec))
         assert len(panels(setting)) == len(PUBLISHED[name])
 
 
@@ -412,4 +422,4 @@ def test_the_heading_says_what_stands_in() -> None:
             own = artifact_of(name).of_paper(artifact_of(name).setting("quick"))
             assert "digits" in about and "digits" not in own and re.search(r"\d epochs", about)
             assert re.search("cifar10|imagenet", own) and re.search(r"\d epochs", own)
-    assert "OBD trains" in accuracy.about(artifact_of("tab2").setting("paper"))
+    assert "OBD trains" in tables.about(artifact_of("tab2").setting("paper"))

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from epoch0.distributions import Gaussian
 from epoch0.experiments.experiment import resolve
 from epoch0.networks import vanilla_cnn
-from epoch0.papers.hayou import accuracy, tables
+from epoch0.papers.hayou import tables
 from epoch0.papers.hayou.protocol import METHODS, enlarged, scored_batches, sets_of
 from epoch0.papers.hayou.tables import EDGE, FURTHER, ORDERED, PRINTED, RESCALED, STARTS
 from epoch0.seeds import generator
@@ -310,8 +310,8 @@ def vgg_made(given, accuracies, spread=0.1):
 
 def vgg_printed(given):
     return {
-        (panel.spec.network.name, method, sparsity): accuracy.printed("tab5", panel.spec)[
-            tables.OURS if method in accuracy.WAYS else method, sparsity
+        (panel.spec.network.name, method, sparsity): tables.printed("tab5", panel.spec)[
+            tables.OURS if method in tables.WAYS else method, sparsity
         ].value
         for panel in panels(given)
         for method, sparsity in panel.axes["method sparsity"]
@@ -325,7 +325,7 @@ def test_vgg_scores_without_batch_norm_where_it_is_rescaled() -> None:
             assert recipe.norm_after == (METHODS[recipe.method].rescaled is not None) == ("eoc" in recipe.method)
             assert recipe.network.norm == "batch" and recipe.network.padding == "circular"
     rates = {(trial.spec.method, trial.spec.learning_rate) for trial in vgg_setting("quick").trials()}
-    assert len(rates) == 5 and "SGD at 0.03 or 0.1, " in accuracy.about(TABLE_5.presets["quick"])
+    assert len(rates) == 5 and "SGD at 0.03 or 0.1, " in tables.about(TABLE_5.presets["quick"])
     trials = vgg_setting().trials()
     # two networks, five methods, three sparsities, three runs
     assert len({trial.key for trial in trials}) == len(trials) == 90
@@ -367,7 +367,7 @@ def test_each_claim_of_vgg_can_fail(changes, failing) -> None:
 
 def tiny_vgg(runs=1):
     small = {"examples": 12, "tested": 10, "epochs": 1, "batch_size": 12, "score_per_class": 1, "synflow_steps": 2}
-    return accuracy.joined([
+    return tables.joined([
         panel.but(network=replace(panel.spec.network, width=1 / 32), **small, runs=runs)
         for panel in panels(vgg_setting("quick"))
     ])  # fmt: skip

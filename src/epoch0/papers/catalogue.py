@@ -21,10 +21,7 @@ def catalogue() -> dict[str, Artifact]:
     >>> sorted(catalogue())[0]
     'arpit-bengio/fig1a'
     """
-    found: dict[str, Artifact] = {}
-    for paper in AUTHORS:
-        found |= _of(paper)
-    return found
+    return {id: artifact for paper in AUTHORS for id, artifact in _of(paper).items()}
 
 
 @functools.cache
@@ -34,8 +31,8 @@ def _of(paper: str) -> dict[str, Artifact]:
     places = importlib.import_module(package).__path__
     modules = [importlib.import_module(f"{package}.{one.name}") for one in pkgutil.iter_modules(places)]
     declared = {one.id: one for module in modules for one in getattr(module, "ARTIFACTS", ())}
-    parts = {id: re.split(r"(\d+)", id) for id in declared}  # fig2 comes before fig10
-    order = sorted(parts, key=lambda id: [int(part) if part.isdigit() else part for part in parts[id]])
+    # fig2 comes before fig10
+    order = sorted(declared, key=lambda id: [int(s) if s.isdigit() else s for s in re.split(r"(\d+)", id)])
     return {id: declared[id] for id in order}
 
 

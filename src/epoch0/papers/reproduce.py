@@ -63,7 +63,7 @@ class Reproduction(Result):
         lines = [f"{self.id} ({self.preset}): {self.title}", f"  ran: {self.about}", f"  paper: {self.paper}"]
         counts, wide = Counter(claim.verdict for claim in self.claims), max(map(len, VERDICTS))
         for claim in self.claims + self.checks:
-            word = f"check {claim.verdict}" if claim.check else claim.verdict
+            word = "check " * claim.check + claim.verdict
             lines += [f"  {word:<{wide}} {claim.text}", f"  {'':<{wide}} {claim.evidence}"]
         lines += [f"  {line}" for grid in self.tables for line in str(grid).splitlines()]
         lines.append("  " + ", ".join(f"{counts[verdict]} {verdict}" for verdict in VERDICTS))
@@ -71,12 +71,10 @@ class Reproduction(Result):
 
     def to_dict(self) -> dict[str, Any]:
         """Everything but the picture, ready for JSON; what is not a finite number is None."""
-        told = {name: getattr(self, name) for name in ("id", "preset", "title", "source", "about", "paper")}
+        told: dict[str, Any] = {n: getattr(self, n) for n in ("id", "preset", "title", "source", "about", "paper")}
         names = ("text", "verdict", "evidence", "numbers", "needed")
-        told |= {
-            kind: [{name: getattr(claim, name) for name in names} for claim in getattr(self, kind)]
-            for kind in ("claims", "checks")
-        }
+        for kind, claims in (("claims", self.claims), ("checks", self.checks)):
+            told[kind] = [{name: getattr(claim, name) for name in names} for claim in claims]
         told["tables"] = [grid._asdict() for grid in self.tables]
         setting = json.loads(canonical_json(self.setting.to_dict()))
         plain: dict[str, Any] = finite({**told, "setting": setting, "data": list(self.data)})
@@ -86,12 +84,11 @@ class Reproduction(Result):
         """Heading, picture, tables and claims as a page of Markdown, beside the picture."""
         name = self.id.rpartition("/")[2]
         parts = [f"# {self.id}: {self.title}", f"{self.preset}: {self.about}", f"paper: {self.paper}"]
-        parts += [f"![{self.title}]({name}.png)"]
-        parts += [f"{grid.title}\n\n{markdown(grid.lines())}" for grid in self.tables]
-        claims = [
-            (("check " if one.check else "") + one.verdict, one.text, one.evidence) for one in self.claims + self.checks
-        ]
-        return "\n\n".join([*parts, markdown([("verdict", "claim", "evidence"), *claims])]) + "\n"
+        tables = [f"{grid.title}\n\n{markdown(grid.lines())}" for grid in self.tables]
+        every = self.claims + self.checks
+        claims = [("check " * one.check + one.verdict, one.text, one.evidence) for one in every]
+        picture = f"![{self.title}]({name}.png)"
+        return "\n\n".join([*parts, picture, *tables, markdown([("verdict", "claim", "evidence"), *claims])]) + "\n"
 
     def rows(self) -> list[dict[str, Any]]:
         """The table, one row a measurement."""
@@ -115,8 +112,7 @@ class Reproduction(Result):
         writer.writerows(self.data)
         del told["data"]
         text = json.dumps(told, indent=2, allow_nan=False) + "\n"
-        texts = {".csv": table.getvalue(), ".json": text, ".md": self.markdown()}
-        contents = [*(one.encode() for one in texts.values()), png(self.figure)]
+        contents = [*(one.encode() for one in (table.getvalue(), text, self.markdown())), png(self.figure)]
         with _outputs(base) as paths:
             return [write_atomic(path, content) for path, content in zip(paths, contents, strict=True)]
 
@@ -198,9 +194,8 @@ def reproduce(
     Raises:
         InputError: if there is no such artifact or preset, a data set is absent, or an argument cannot be used.
     """
-    (done,) = reproduce_all(
-        [id], preset, out=out, store=store, workers=workers, scheduler=scheduler, progress=progress, data_dir=data_dir
-    )
+    how: dict[str, Any] = {"workers": workers, "scheduler": scheduler, "progress": progress, "data_dir": data_dir}
+    (done,) = reproduce_all([id], preset, out=out, store=store, **how)
     assert isinstance(done, Reproduction)
     return done
 

@@ -68,14 +68,14 @@ class Cell:
         return found.astype(np.float64) if found.dtype.kind == "f" else found
 
 
+@dataclass(eq=False)
 class Found:
     """The cells of a sweep in the order of its axes, the last axis fastest."""
 
-    def __init__(self, sweep: "Sweep", cells: Sequence[Cell], also: Mapping[str, "Found"]) -> None:
-        self.sweep = sweep
-        self.cells = list(cells)
-        self.also = dict(also)
-        self.table = Table()  # what the artifact makes of it, for its claims and its picture
+    sweep: "Sweep"
+    cells: list[Cell]
+    also: Mapping[str, "Found"] = field(default_factory=dict)
+    table: Table = field(default_factory=Table)  #: what the artifact makes of it, for its claims and its picture
 
     def __iter__(self) -> Iterator[Cell]:
         return iter(self.cells)

@@ -52,13 +52,10 @@ def columns_of(**values: Array) -> dict[str, float]:
 
 
 def mean_growth(growth: Array) -> tuple[float, float, int]:
-    """Mean over all layers of all networks, its standard error over networks, and the networks that count.
+    """Mean over all layers of all networks (networks, layers), its error over networks, and the networks that count.
 
-    A layer that nothing reaches has no growth factor. The others count alike: a mean of each network's own mean would
-    give the layers before a death more weight, among them the one that killed, and understate.
-
-    Args:
-        growth: shape (networks, layers), NaN where nothing reached the layer.
+    A layer that nothing reaches, NaN, has no growth factor. The others count alike: a mean of each network's own mean
+    would give the layers before a death more weight, among them the one that killed, and understate.
     """
     alive = ~np.isnan(growth)
     kept = alive.any(axis=1)

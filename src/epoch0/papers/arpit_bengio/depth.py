@@ -20,7 +20,6 @@ NAMES = {"activation": "activation norm ratio", "gradient": "gradient norm ratio
 LABELS = {"activation": r"$\|h^l\|\,/\,\|x\|$", "gradient": r"$\|\partial W^l\|_F\,/\,(\|\delta\|\,\|x\|)$"}
 # the backward pass is taken as independent of the forward pass, as the paper does
 LAWS = {"activation": "exact law", "gradient": "law under independence"}
-_UNITS = 2000  # A trial has so many networks that their widths add up to about this
 
 
 def table(quantity: str, found: Found) -> Table:
@@ -62,60 +61,52 @@ def first_layer(cell: Cell) -> tuple[float, float, float]:
 
 def activation_claims(found: Found) -> Claims:
     """Figure 1a: He keeps the norm of the activations, better with width; Glorot does not."""
-    glorot, spread = found.table.where(init="glorot"), _is_one(step_spread, found, COARSE, "measured over exact")
+    # beyond the paper
+    spread = "He: one layer's squared norm ratio has the exact law's variance, 5/width"
     return {
-        **_he("activation", found),
-        "Glorot: the activation norm ratio decays as the exact law says": _law_holds(glorot),
-        **_lost("activation", found.table, len(found.sweep["widths"])),
-        # beyond the paper
-        "He: one layer's squared norm ratio has the exact law's variance, 5/width": spread,
+        **_both("activation", found, "decays as the exact law says", len(found.sweep["widths"])),
+        spread: _is_one(step_spread, found, COARSE, "measured over exact"),
     }
 
 
 def gradient_claims(found: Found) -> Claims:
     """Figure 1b: the same for the gradients, and the assumption that Theorem 3 makes about them."""
-    he, glorot = found.where(init="he"), found.table.where(init="glorot")
+    he = found.where(init="he")
     independent = "He: the output error is independent of the activations, as Theorem 3 assumes (width/2 x cos^2 is 1)"
     # beyond the paper: how much larger gradients are for that dependence
     larger = "He: at layer 1 the mean squared ratio exceeds 1 by what that dependence gives to first order in 1/width"
     measured, expected, errors = np.transpose([first_layer(cell) for cell in he])
     counts, groups = [cell.runs for cell in he], ("measured", "predicted")
     return {
-        **_he("gradient", found),
-        "Glorot: the gradient norm ratio is the exact law's": _law_holds(glorot),
-        **_lost("gradient", found.table, 1),
+        **_both("gradient", found, "is the exact law's", 1),
         independent: _is_one(lambda cell: cell["alignment"], found, RESOLUTION, "measured"),
         larger: by(agrees, measured, errors, expected, counts, _widths(he), RESOLUTION, groups),
     }
 
 
-def _he(quantity: str, found: Found) -> Claims:
-    """The statements about He's initialization that both figures share."""
-    name, rows = NAMES[quantity], found.table.where(init="he")
-    narrower = found.where(init="he")[::-1]
+def _both(quantity: str, found: Found, glorot: str, layer: int) -> Claims:
+    """What both figures say; ``layer`` is the furthest from where Glorot's norm is 1 by definition."""
+    name, narrower, of_he = NAMES[quantity], found.where(init="he")[::-1], found.table.where(init="he")
+    of_glorot, bounds = found.table.where(init="glorot"), of_he.where(layer=layer).column("exact_low")
     nearer = f"He: the {name} is nearer to 1 the wider the network (root of the mean of (ratio - 1)^2)"
+    below = f"Glorot: at layer {layer} the {name} is below the band that He's has"
+    lost = of_glorot.where(layer=layer).claim(at_most, "ratio", bounds, names="width {width}")
     return {
-        f"He: the mean {name} is the exact law's": _law_holds(rows),
+        f"He: the mean {name} is the exact law's": _law_holds(of_he),
         nearer: _further(quantity, narrower, _widths(narrower)),
+        f"Glorot: the {name} {glorot}": _law_holds(of_glorot),
+        below: lost,
     }
 
 
 def _further(quantity: str, cells: Sequence[Cell], names: Sequence[str]) -> Decision:
     """Whether the root of the mean of (ratio - 1)^2 over layers, inputs and networks grows from cell to cell."""
     squares, errors = means((cell[f"{quantity}_square"] - 2 * cell[quantity] + 1).mean(1) for cell in cells)
-    rms = np.sqrt(squares)
-    return by(increasing, rms, errors / (2 * rms), [cell.runs for cell in cells], names)
+    return by(increasing, squares**0.5, errors / (2 * squares**0.5), [cell.runs for cell in cells], names)
 
 
 def _law_holds(rows: Table) -> Decision:
     return rows.claim(agrees, "ratio", "exact_mean", names="width {width}, layer {layer}", resolution=RESOLUTION)
-
-
-def _lost(quantity: str, table: Table, layer: int) -> Claims:
-    """Glorot at the layer that is furthest from where the norm is 1 by definition: below what He's law would give."""
-    bounds = table.where(init="he", layer=layer).column("exact_low")
-    text = f"Glorot: at layer {layer} the {NAMES[quantity]} is below the band that He's has"
-    return {text: table.where(init="glorot", layer=layer).claim(at_most, "ratio", bounds, names="width {width}")}
 
 
 def _is_one(of: Callable[[Cell], Array], found: Found, resolution: float, name: str) -> Decision:
@@ -150,18 +141,13 @@ def _seed(spec: Spec, network: int) -> int:
 
 
 def _block(spec: Spec) -> int:
-    return max(1, int(_UNITS // spec.widths[0]))
+    """So many networks that their widths add up to about 2000."""
+    return max(1, int(2000 // spec.widths[0]))
 
 
-_PAPER = Sweep(
-    deep,
-    relu((1,) * DEPTH, "he", inputs=2000),
-    {"init": INITS, "width": of_widths(100, 500, 2000, 4060, depth=DEPTH)},
-    runs={"width": (240, 120, 30, 10)},
-    seed=_seed,
-    block=_block,
-)
-# narrow networks differ more, and cost less, so there are more of them
+_AXES: dict[str, Any] = {"init": INITS, "width": of_widths(100, 500, 2000, 4060, depth=DEPTH)}
+_MANY = {"width": (240, 120, 30, 10)}  # narrow networks differ more, and cost less, so there are more of them
+_PAPER = Sweep(deep, relu((1,) * DEPTH, "he", inputs=2000), _AXES, _MANY, _seed, block=_block)
 _FEWER: dict[str, Any] = {"width": of_widths(100, 300, 1000, depth=DEPTH), "runs": {"width": (240, 120, 40)}}
 _PRESETS = _PAPER.presets(inputs=200, **_FEWER)
 _ABOUT = (
@@ -217,11 +203,11 @@ def uneven_table(found: Found) -> Table:
     """One row a variation, network and layer."""
     rows = Table()
     for cell in found:
-        widths, ratio, square, spread = widths_of(cell), cell["gradient"], cell["gradient_square"], over_inputs(cell)
+        widths, spread = widths_of(cell), over_inputs(cell)
         for (index, place), width in np.ndenumerate(widths):
             row = {**cell.at, "network": index, "layer": place + 1, "width": int(width)}
-            for name, values in (("ratio", ratio), ("std_over_inputs", spread), ("mean_square", square)):
-                row[name] = float(values[index, place])
+            row |= {"ratio": float(cell["gradient"][index, place]), "std_over_inputs": float(spread[index, place])}
+            row |= {"mean_square": float(cell["gradient_square"][index, place])}
             row["exact_mean"] = law(network(cell.spec, index), "gradient", place + 1).norm.mean
             rows.append({**row, "exact_mean_square": float(width / widths[index, -1])})
     return rows
@@ -233,28 +219,24 @@ def claims(found: Found) -> Claims:
     between_layers = means(cell["gradient"].std(axis=1) for cell in found)
     between_inputs = means(over_inputs(cell).mean(1) for cell in found)
     relative = [cell["gradient_square"] * (widths := widths_of(cell))[:, -1:] / widths for cell in found]
-    follows = means(one.mean(1) for one in relative)
     groups = ("measured over n_l / n_L", "1")
+    follows = *means(one.mean(1) for one in relative), 1.0, count, names, UNEVEN_RESOLUTION, groups
+    further = "the ratio is further from 1 the more the widths vary (root of the mean of (ratio - 1)^2)"
     return {
-        "the ratio is further from 1 the more the widths vary (root of the mean of (ratio - 1)^2)": (
-            _further("gradient", list(found), names)
-        ),
+        further: _further("gradient", list(found), names),
         "the ratio differs more between the layers of a network": by(increasing, *between_layers, count, names),
         "the ratio varies more between the inputs of a network": by(increasing, *between_inputs, count, names),
-        "the mean squared ratio at layer l is n_l / n_L, as the exact law says": by(
-            agrees, *follows, 1.0, count, names, UNEVEN_RESOLUTION, groups
-        ),
+        "the mean squared ratio at layer l is n_l / n_L, as the exact law says": by(agrees, *follows),
     }
 
 
 def uneven_draw(found: Found) -> plots.Figure:
     """One panel a variation: the first network's ratio at each layer in its exact band."""
     names = [f"v = {cell.at['variation']}" for cell in found]
-    picture, panels = plots.figure(9.0, 4.2, mosaic=[names])
-    depth, top = found.sweep["depth"], 0.0
-    layers = list(range(1, depth + 1))
-    for index, (cell, name) in enumerate(zip(found, names, strict=True)):
-        axes, ratio, first = panels[name], cell["gradient"], network(cell.spec, 0)
+    picture, panels = plots.figure(9.0, 4.2, columns=len(names), sharey=True)
+    layers = list(range(1, found.sweep["depth"] + 1))
+    for index, (cell, name, axes) in enumerate(zip(found, names, panels, strict=True)):
+        ratio, first = cell["gradient"], network(cell.spec, 0)
         exact = Table({"layer": layer, **band(first, "gradient", layer)} for layer in layers)
         told = "law under independence for its widths: 95 % band"
         plots.band(axes, exact, "layer", "exact_low", "exact_high", told)
@@ -265,13 +247,9 @@ def uneven_draw(found: Found) -> plots.Figure:
         label, spread = "one network: mean and std over inputs", over_inputs(cell)[0]
         plots.points(axes, layers, ratio[0], spread / 2, index, label, **look)
         axes.plot([], [], color="#777777", linewidth=0.7, label="other networks")
-        axes.set(title=f"${name}$", xlabel="layer $l$", xticks=range(1, depth + 1, 3))
-        axes.set_ylabel(r"$\|\partial W^l\|_F\,/\,(\|\delta\|\,\|x\|)$" if index == 0 else "")
-        top = max(top, float(ratio.max()), exact.column("exact_high").max())
-    for index, name in enumerate(names):
-        panels[name].set_ylim(0, 1.05 * top)
-        panels[name].tick_params(labelleft=index == 0)
-    plots.legend_below(picture, *panels[names[0]].get_legend_handles_labels(), columns=4)
+        axes.set(title=f"${name}$", xlabel="layer $l$", xticks=layers[::3])
+    panels[0].set(ylabel=LABELS["gradient"], ylim=(0, None))
+    plots.legend_below(picture, *panels[0].get_legend_handles_labels(), columns=4)
     return picture
 
 
@@ -283,8 +261,5 @@ _UNEVEN_ABOUT = (
     "std over inputs"
 )
 _TITLE = "Norm of the gradients at each layer when the widths vary"
-ARTIFACTS += (
-    Artifact(
-        "arpit-bengio/fig3", _TITLE, "section 4.3", _UNEVEN_PRESETS, uneven_table, claims, uneven_draw, _UNEVEN_ABOUT
-    ),
-)
+_MADE = uneven_table, claims, uneven_draw, _UNEVEN_ABOUT
+ARTIFACTS += (Artifact("arpit-bengio/fig3", _TITLE, "section 4.3", _UNEVEN_PRESETS, *_MADE),)

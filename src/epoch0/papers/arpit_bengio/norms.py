@@ -1,8 +1,14 @@
-"""Random ReLU networks of Arpit-Bengio Figures 1, 2, 3: norms of activations and gradients, and their exact laws."""
+"""Random ReLU networks of Arpit-Bengio: norms of activations and gradients, and their exact laws (all figures).
+
+Figures 2a, 2b (section 4.2): distortion of one layer against its width; Theorems 1 to 3 and Lemma 3. The paper compares
+two things that differ: the mean over inputs of ``|1 - ||h|| / ||x|| |``, and the eps that its lemma allows the
+*squared* norm with failure probability delta. Both are measured here, each beside its own exact value.
+"""
 
 import functools
 import math
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -10,10 +16,15 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from epoch0 import plots
 from epoch0.distributions import Gaussian
-from epoch0.papers.sweep import Spec
+from epoch0.experiments.claims import at_most, exact, increasing
+from epoch0.papers.sweep import Artifact, Cell, Found, Spec, Sweep
+from epoch0.papers.tables import Claims, Mean, Table, agrees, by, mean_and_error
 from epoch0.seeds import generator
+from epoch0.theory import norms as theory
 from epoch0.theory.norms import NormRatio
+from epoch0.theory.norms.failure import subspace_width
 
 INITS = ("he", "glorot")
 _INPUTS, _LABELS, _WEIGHTS = 0, 1, 2
@@ -59,13 +70,10 @@ def deep(spec: Spec, seed: int) -> dict[str, Any]:
     """
 
     def one(found: dict[str, NDArray[np.float64]]) -> dict[str, Any]:
-        activation = found["hidden"] / found["input"]
-        before = np.concatenate([found["input"][None], found["hidden"][:-1]])
-        gradient = found["delta"] * before / (found["delta"][-1] * found["input"])
-        step = (found["hidden"] / before) ** 2
+        ratios = {"activation": found["hidden"] / found["input"], "gradient": found["gradient"], "step": found["step"]}
         cosine = found["product"] / (found["delta"][-1] * found["hidden"][-1])
         row: dict[str, Any] = {"alignment": (cosine**2).mean() * spec.widths[-1] / 2}
-        for name, ratio in (("activation", activation), ("gradient", gradient), ("step", step)):
+        for name, ratio in ratios.items():
             row |= {name: ratio.mean(1), f"{name}_square": (ratio**2).mean(1)}
         return row
 
@@ -96,11 +104,9 @@ def worst(spec: Spec, seed: int) -> dict[str, Any]:
 
     def one(each: dict[str, NDArray[np.float64]]) -> dict[str, Any]:
         depth = len(spec.widths)
-        before = np.concatenate([each["input"][None], each["hidden"][:-1]])
-        gradient = each["delta"] * before / (each["delta"][-1] * each["input"])
-        layers = np.arange(1, depth + 1)[:, None]
-        roots = {"step": (each["hidden"] / before) ** 2, "norm": (each["hidden"] / each["input"]) ** (2 / layers)}
-        return {n: np.abs(ratio - 1).max() for n, ratio in {**roots, "gradient": gradient ** (2 / depth)}.items()}
+        norm = (each["hidden"] / each["input"]) ** (2 / np.arange(1, depth + 1)[:, None])
+        roots = {"step": each["step"], "norm": norm, "gradient": each["gradient"] ** (2 / depth)}
+        return {name: np.abs(ratio - 1).max() for name, ratio in roots.items()}
 
     return _each(spec, seed, one)
 
@@ -113,28 +119,27 @@ def plane(spec: Spec, seed: int) -> dict[str, Any]:
     it; ranks are computed of as many if ``ranked``.
     """
     turns = torch.linspace(0, 2 * math.pi, spec.directions + 1, dtype=torch.float64)[:-1, None]
-    found: dict[str, list[Any]] = {"square": [], "norm": [], "rank": []}
-    for network in range(spec.first, spec.first + spec.networks):
+    found = np.empty((3, spec.networks, spec.depth))
+    for index in range(spec.networks):
         h = torch.cat([turns.cos(), turns.sin()], dim=1).to(torch.float64 if spec.ranked else torch.float32)
-        rows: dict[str, list[float]] = {name: [] for name in found}
         for layer in range(1, spec.depth + 1):
-            law, source = Gaussian(math.sqrt(2 / spec.width)), generator(seed, network, _WEIGHTS + layer)
+            law, source = Gaussian(math.sqrt(2 / spec.width)), generator(seed, spec.first + index, _WEIGHTS + layer)
             h = (h @ law.sample((spec.width, h.shape[1]), source).to(h.dtype).T).relu()
             ratio = torch.linalg.vector_norm(h, dim=1, dtype=torch.float64) ** (1 / layer)
-            rows["square"].append(float((ratio**2 - 1).abs().max()))
-            rows["norm"].append(float((ratio - 1).abs().max()))
-            rows["rank"].append(float(torch.linalg.matrix_rank(h)) if spec.ranked else math.nan)
-        for name, row in rows.items():
-            found[name].append(row)
-    return {name: np.array(values) for name, values in found.items()}
+            rank = float(torch.linalg.matrix_rank(h)) if spec.ranked else math.nan
+            found[:, index, layer - 1] = float((ratio**2 - 1).abs().max()), float((ratio - 1).abs().max()), rank
+    return dict(zip(("square", "norm", "rank"), found, strict=True))
 
 
 def _each(spec: Spec, seed: int, of: Callable[[dict[str, NDArray[np.float64]]], dict[str, Any]]) -> dict[str, Any]:
-    """Some numbers of each network, side by side."""
+    """Some numbers of each network, side by side: of its norms, and of what a layer makes of each."""
     found = []
     for network in range(spec.first, spec.first + spec.networks):
         parts = list(_norms(spec, seed, network))
-        found.append(of({name: torch.cat([part[name] for part in parts], dim=-1).numpy() for name in parts[0]}))
+        each = {name: torch.cat([part[name] for part in parts], dim=-1).numpy() for name in parts[0]}
+        before = np.concatenate([each["input"][None], each["hidden"][:-1]])
+        each["gradient"] = each["delta"] * before / (each["delta"][-1] * each["input"])
+        found.append(of({**each, "step": (each["hidden"] / before) ** 2}))
     return {name: np.array([one[name] for one in found]) for name in found[0]}
 
 
@@ -149,9 +154,7 @@ def _norms(spec: Spec, seed: int, network: int) -> Iterator[dict[str, Tensor]]:
     labels = torch.randint(spec.classes, (spec.inputs,), generator=generator(seed, network, _LABELS))
     for x, wanted in zip(inputs.split(_AT_ONCE), labels.split(_AT_ONCE), strict=True):
         with torch.enable_grad():
-            hidden = x
-            before: list[Tensor] = []
-            norms: list[Tensor] = []
+            hidden, before, norms = x, list[Tensor](), list[Tensor]()
             for weight in weights[:-1]:
                 pre = hidden @ weight.T
                 if not before:
@@ -192,3 +195,261 @@ def band(spec: Spec, quantity: str, layer: int) -> dict[str, float]:
     norm = law(spec, quantity, layer).norm
     low, high = (norm.quantile(p) for p in ((1 - LEVEL) / 2, (1 + LEVEL) / 2))
     return {"exact_mean": norm.mean, "exact_low": low, "exact_high": high}
+
+
+# ---- Figures 2a, 2b
+
+DELTA = 0.05  # failure probability at which the bounds are turned into a distortion
+METHODS = {"paper": "the paper's bound", "chernoff": "the best Chernoff bound", "exact": "exact"}
+LEMMA = {"forward": "Lemma 2", "backward": "Lemma 5"}
+RATIO = {"forward": r"\|h\|/\|x\|", "backward": r"\|\partial W\|_F/(\|\delta\|\,\|x\|)"}
+# relative differences below which numbers agree: a mean, and the small share of inputs beyond a tolerance
+RESOLUTION, COARSE = 0.05, 0.1
+
+
+def table(direction: str, found: Found) -> Table:
+    """One row a width: both distortions measured, the tolerances predicted, and the shares of inputs beyond them.
+
+    And the mean by the exact law, and how wide the lemma would have the layer be for the exact tolerance.
+    """
+
+    def eps(cell: Cell) -> dict[str, float]:
+        return {name: theory.tolerance(cell.spec.widths[0], DELTA, method=name) for name in METHODS}
+
+    def measured(cell: Cell) -> dict[str, Any]:
+        off, squares = np.abs(1 - cell[direction]), np.abs(1 - cell[direction] ** 2)
+        # of all inputs together, since a quantile of few is biased; its error is that of networks apart
+        spread = mean_and_error(np.quantile(squares, 1 - DELTA, axis=1)).error
+        beyond = {f"{name}_beyond": (squares > one).mean(1) for name, one in eps(cell).items()}
+        return {"mean": off.mean(1), "quantile": Mean(float(np.quantile(squares, 1 - DELTA)), spread), **beyond}
+
+    def predicted(cell: Cell) -> dict[str, Any]:
+        found = {"exact_mean": expected_distortion(*cell.spec.widths)}
+        found |= {f"{name}_eps": one for name, one in eps(cell).items()}
+        return {**found, "paper_width": theory.required_width(found["exact_eps"], DELTA, method="paper")}
+
+    return found.rows(measured, predicted)
+
+
+@functools.lru_cache(maxsize=256)
+def expected_distortion(width: int) -> float:
+    """Mean of ``|1 - ||v|| / ||u|| |`` for one layer, exactly (He weights)."""
+    return theory.NormRatio((width,)).mean_distortion
+
+
+def claims(direction: str, found: Found) -> Claims:
+    """Section 4.2: the lemma holds, asks for too much, and less so for small eps; and what is exact."""
+    rows, lemma = found.table, LEMMA[direction]
+    mean, error, eps, count = rows.of("mean", "mean_error", "paper_eps", "runs")
+    off = "the squared norm is off by more than the"
+    of, names = partial(rows.claim, names="width {width}"), rows.told("width {width}")
+    grows = by(increasing, mean / eps, error / eps, count, names)
+    decided = {f"the mean distortion is at most the eps of {lemma}": of(at_most, "mean", "paper_eps")}
+    for name in ("paper", "chernoff"):
+        text = f"{off} eps of {METHODS[name]} for at most {DELTA:g} of the inputs"
+        decided[text] = of(at_most, f"{name}_beyond", DELTA)
+    beyond = of(agrees, "exact_beyond", DELTA, resolution=COARSE)
+    same = of(agrees, "mean", "exact_mean", resolution=RESOLUTION)
+    # the width that the lemma asks for against the one that is enough: two computed numbers
+    factors = [row["paper_width"] / row["width"] for row in rows]
+    ordered = all(row["exact_eps"] < row["chernoff_eps"] < row["paper_eps"] for row in rows)
+    holds = ordered and min(factors) > 1 and factors == sorted(factors, reverse=True)
+    told = f"it asks for {factors[0]:.2f} to {factors[-1]:.2f} times the width that is enough "
+    told += f"({', '.join(rows.told('{width}: {paper_width:,}'))})"
+    asks = f"{lemma} over-estimates the width, less so at small eps, and the best Chernoff bound lies between"
+    return {
+        **decided,
+        f"{off} exact law's eps for {DELTA:g} of the inputs": beyond,
+        "the mean distortion is the exact law's": same,
+        f"{lemma} is tighter at smaller eps: measured over predicted grows with the width": grows,
+        asks: by(exact, holds, told, {"largest_factor": factors[0], "smallest_factor": factors[-1]}),
+    }
+
+
+def draw(direction: str, found: Found) -> plots.Figure:
+    """Distortion against width: the lemma's eps, the best Chernoff bound's, the exact one, and what was measured."""
+    rows = found.table
+    picture, axes = plots.figure(6.8, 4.8)
+    low, high = rows[0]["width"], rows[-1]["width"]
+    fine = [round(low * (high / low) ** (step / 40)) for step in range(41)]
+    inside = f"{100 * (1 - DELTA):g} %"
+    for method, label, colour, dashes in (
+        ("paper", rf"{LEMMA[direction]} for $|1-r^2|$, as the paper draws it", plots.BOUND, "--"),
+        ("chernoff", "best Chernoff bound for $|1-r^2|$", plots.BOUND, "-."),
+        ("exact", rf"exact: {inside} of $|1-r^2|$ are below", plots.COLOURS[0], "-"),
+    ):
+        eps = [theory.tolerance(width, DELTA, method=method) for width in fine]
+        plots.curve(axes, fine, eps, 0, label, color=colour, linestyle=dashes, linewidth=1.2)
+    plots.means(axes, rows, "width", "quantile", 0, rf"measured: {inside} of $|1-r^2|$ are below")
+    plots.means(axes, rows, "width", "mean", 1, "measured: mean of $|1-r|$, as the paper draws it")
+    plots.curve(axes, fine, [expected_distortion(width) for width in fine], 1, "exact: mean of $|1-r|$", linewidth=1.2)
+    axes.set(xlabel="width of the hidden layer", ylabel=rf"distortion $\epsilon$, with $r={RATIO[direction]}$")
+    axes.set_ylim(0, 1.05 * max(row["paper_eps"] for row in rows))
+    axes.legend(loc="upper right")
+    return picture
+
+
+_AXIS = {"width": of_widths(*range(500, 4001, 500))}
+_PAPER = Sweep(shallow, relu((500,), "he", inputs=2000), _AXIS, runs=100, seed="{widths[0]}", block=10)
+_PRESETS = _PAPER.presets(width=of_widths(500, 1000, 2000, 4000), inputs=200, runs=200)
+_ABOUT = "{runs} networks a width, {inputs} inputs in R^500 each, delta = 0.05; bars: two standard errors over networks"
+
+
+def _artifact(letter: str, direction: str) -> Artifact:
+    """Both figures are made of the same trials."""
+    title = f"Distortion of the norm by one layer against its width, {direction}"
+    rows, decide, picture = partial(table, direction), partial(claims, direction), partial(draw, direction)
+    return Artifact(f"arpit-bengio/fig2{letter}", title, "section 4.2", _PRESETS, rows, decide, picture, _ABOUT)
+
+
+# ---- Theorems 1 and 3: many samples, many layers
+
+
+def failure_table(found: Found) -> Table:
+    """One row a number of samples and eps: the share of networks in which it is not enough, and its bounds."""
+
+    def bounds(cell: Cell, eps: float) -> dict[str, Any]:
+        of = partial(theory.failure_probability, eps, cell.spec.widths, cell.spec.inputs)
+        ways = (("", "forward"), ("gradient_", "gradient"))
+        return {f"{way}{how}": of(how, direction) for how in ("paper", "exact") for way, direction in ways}
+
+    what = "step", "norm", "gradient"
+    return found.rows(lambda cell: {name: cell[name][:, None] > np.array(EPS) for name in what}, bounds, eps=EPS)
+
+
+def failure_claims(backward: bool, found: Found) -> Claims:
+    """The bound, the exact law of one sample, and the sum of exact chances."""
+    of = partial(found.table.claim, names="{inputs} samples, eps {eps:g}")
+    what, way = ("gradient", "gradient_") if backward else ("norm", "")
+    theorem = "Theorem 3: the gradient norm" if backward else "Theorem 1: the norm"
+    sharper = "beyond the paper: at most as often as the exact chances of layers, added over the samples, say"
+    decided = {
+        f"{theorem} fails to be kept at most as often as the bound says": of(at_most, what, f"{way}paper"),
+        sharper: of(at_most, what, f"{way}exact"),
+    }
+    if not backward:
+        text = "beyond the paper: for one sample some layer fails as often as the exact law says"
+        clear = Table(row for row in found.table.where(inputs=1) if row["exact"] > FEW)
+        decided[text] = clear.claim(agrees, "step", "exact", resolution=2 * COARSE, **of.keywords)
+    return decided
+
+
+def draw_failures(backward: bool, found: Found) -> plots.Figure:
+    """Shares of networks against eps, a panel a number of samples."""
+    picture, panels = plots.figure(9.6, 4.4, columns=len(found.cells), sharey=True)
+    way, what = ("gradient_", "gradient") if backward else ("", "norm")
+    for axes, (inputs, rows) in zip(panels, found.table.by("inputs"), strict=True):
+        plots.column(axes, rows, "eps", f"{way}paper", 0, "the paper's bound", color=plots.BOUND, linestyle="--")
+        plots.column(axes, rows, "eps", f"{way}exact", 1, "exact chances, added over samples")
+        if not backward:
+            plots.means(axes, rows, "eps", "step", 1, "measured: some layer changes some norm by more")
+        label = f"measured: {'some gradient' if backward else 'norm of some layer'} is off by more than the power"
+        plots.means(axes, rows, "eps", what, 2, label)
+        axes.set(yscale="log", ylim=(0.3 / found.cells[0].runs, 1.5), xlabel=r"$\epsilon$")
+        axes.set_title(f"{inputs} sample{'s' * (inputs > 1)}")
+    panels[0].set_ylabel("share of networks in which it fails")
+    plots.legend_below(picture, *panels[0].get_legend_handles_labels(), columns=2)
+    return picture
+
+
+# ---- Lemma 3 and Theorem 2: all vectors of a plane
+
+
+def plane_table(found: Found) -> Table:
+    """One row a width and layer: the eps that is enough for the whole plane, and the one that is asked for."""
+
+    def measured(cell: Cell) -> dict[str, Any]:
+        beyond = {f"{name}_beyond": cell[name] > asked(cell.spec.width, cell.spec.depth) for name in ("square", "norm")}
+        return {"square": cell["square"], "norm": cell["norm"], "rank": cell["rank"], **beyond}
+
+    def eps(cell: Cell, layer: int) -> dict[str, Any]:
+        one = theory.tolerance(cell.spec.width, DELTA) if cell.spec.width > 50 else math.nan
+        return {"asked": asked(cell.spec.width, cell.spec.depth), "one_vector": one}
+
+    return found.rows(measured, eps, layer=range(1, found.sweep["depth"] + 1))
+
+
+@functools.lru_cache(maxsize=256)
+def asked(width: int, depth: int) -> float:
+    """The eps for which equation (11), for one layer (9), asks for that width of each layer; 1 if for none below 1."""
+    from scipy.optimize import brentq
+
+    excess = lambda eps: subspace_width(eps, DELTA, 2, depth) - width  # noqa: E731
+    return 1.0 if excess(1 - 1e-9) > 0 else float(brentq(excess, 1e-3, 1 - 1e-9))
+
+
+def plane_claims(found: Found) -> Claims:
+    """Lemma 3 in both forms; or Theorem 2, whose conclusion is measured, and the step of its proof that is false."""
+    rows, names = Table(row for row in found.table if row["asked"] < 1), "width {width}, layer {layer}"
+    forms = {"square": "squared norms, as in the text", "norm": "norms, as in the appendix"}
+    said = "Theorem 2 at every layer" if found.sweep["depth"] > 1 else "Lemma 3"
+    decided = {}
+    for name, form in forms.items():
+        text = f"{said} for {form}: within eps on the whole plane, but in {DELTA:g} of the networks"
+        decided[text] = rows.claim(at_most, f"{name}_beyond", DELTA, names=names)
+    if ranked := Table(row for row in found.table if row["rank"] == row["rank"]):
+        text = "Theorem 2's proof: behind each ReLU the plane is part of a plane (rank of its image)"
+        decided[text] = ranked.claim(at_most, "rank", 2.0, names=names)
+    else:
+        text = "the eps of Lemma 3 is more than twice what squared norms take"
+        decided[text] = rows.claim(at_most, "square", rows.column("asked") / 2, names=names)
+    return decided
+
+
+def draw_planes(found: Found) -> plots.Figure:
+    """Lemma 3: eps against width. Theorem 2: on the left ranks, on the right eps, against the layer."""
+    deep = found.sweep["depth"] > 1
+    picture, panels = plots.figure(9.6 if deep else 6.4, 4.4, columns=1 + deep, squeeze=False)
+    rows, axes, x = Table(row for row in found.table if row["asked"] < 1), panels[0, -1], "layer" if deep else "width"
+    xlabel = "layer $l$" if deep else "width"
+    plots.column(axes, rows, x, "asked", 0, "asked for in the paper", color=plots.BOUND, linestyle="--")
+    for index, (name, told) in enumerate((("square", "squared norms"), ("norm", "norms"))):
+        label = f"{told} (mean)" if deep else f"measured, whole plane, {told} (mean)"
+        plots.means(axes, rows, x, name, index, label, linestyle="-", linewidth=0.8)
+    axes.set(yscale="log", ylabel=r"$\epsilon$ that is enough on the whole plane", xlabel=xlabel)
+    if deep:
+        axes.set_title(f"width {rows[0]['width']}, the paper's for eps = {rows[0]['asked']:.2g}")
+        first, ranked = panels[0, 0], Table(row for row in found.table if row["rank"] == row["rank"])
+        plots.lines(first, ranked, "layer", "rank", "width", "width {}")
+        first.axhline(2, color=plots.BOUND, linestyle="--", label="as the proof has it")
+        first.set(yscale="log", xlabel="layer $l$", ylabel="rank of the image of a plane")
+        plots.ticks(first, [2, 5, 10, 20, 50, 100, 200], "y")
+        for each in panels[0]:
+            each.set_xticks(range(1, found.sweep["depth"] + 1))
+        first.legend(loc="center right")
+    else:
+        plots.column(axes, rows, x, "one_vector", 2, "exact, one vector, squared norm", linestyle=":")
+        plots.ticks(axes, found.sweep["width"], scale="log")
+    plots.ticks(axes, [0.02, 0.05, 0.1, 0.2, 0.5, 1.0], "y")
+    axes.legend(loc="upper right", bbox_to_anchor=(1.0, 0.9))
+    return picture
+
+
+EPS = (0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8)
+FEW = 0.03  # shares of networks below are of a few networks
+_DEEP = Sweep(worst, relu((200,) * 5, "he", 1, size=200), {"inputs": (1, 20)}, 20_000, 1, stride=1, block=200)
+_SAMPLES = "5 layers of width 200, inputs in R^{size}; {runs} networks each; bars: two standard errors"
+_OF_PLANES, _WIDTHS = Spec(depth=1, directions=2000, ranked=False), {"width": (1200, 2400, 4800, 9600)}
+_PLANES = Sweep(plane, _OF_PLANES, _WIDTHS, 1000, 11, stride=1, block=20)
+_SIZES = {50: {"width": 50, "ranked": True}, 200: {"width": 200, "ranked": True}, 1802: {"width": 1802}}
+_ALL = _PLANES.but(axes={"width": _SIZES}, depth=4, directions=1000, runs={"width": (50, 20, 400)}, block=5)
+_FOUR = _ALL.presets(runs={"width": (20, 5, 60)})
+_VECTORS = "{directions} directions of a plane; {runs} networks, delta = 0.05; bars: two standard errors"
+_KEPT = "How often the norm of a sample is not kept: {} through five layers"
+
+
+def _theorem(number: int, what: str, backward: bool) -> Artifact:
+    how = partial(failure_claims, backward), partial(draw_failures, backward), _SAMPLES
+    return Artifact(f"arpit-bengio/th{number}", _KEPT.format(what), "", _DEEP.presets(runs=2000), failure_table, *how)
+
+
+_PLANE = "Norms of all vectors of a plane behind {}"
+_MADE = plane_table, plane_claims, draw_planes, _VECTORS
+ARTIFACTS = (
+    _artifact("a", "forward"),
+    _artifact("b", "backward"),
+    _theorem(1, "activations", False),
+    Artifact("arpit-bengio/lemma3", _PLANE.format("one layer"), "", _PLANES.presets(runs=200), *_MADE),
+    Artifact("arpit-bengio/th2", _PLANE.format("several layers"), "", _FOUR, *_MADE),
+    _theorem(3, "gradients", True),
+)

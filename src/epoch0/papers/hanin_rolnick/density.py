@@ -61,11 +61,8 @@ def compare(spec: Spec, seed: int) -> dict[str, Any]:
     crossings = [inner_vertices(regions.on_plane(net, window)) for net in in_square]
     densities = [boundary_density(on_line, (x[0], x[1]), kind=kind, seed=seed) for kind in ("linear", "activation")]
     densities.append(boundary_density(in_square, window, k=2, kind="activation", seed=seed))
-    result: dict[str, Any] = {}
-    for index, (counts, density) in enumerate(zip((linear, activation, crossings), densities, strict=True)):
-        result[f"counts_{index}"] = np.array(counts, dtype=np.float64)
-        result[f"integral_{index}"] = density.values.sum(axis=1) * density.measure
-    return result
+    counts = {f"counts_{i}": np.array(one, np.float64) for i, one in enumerate((linear, activation, crossings))}
+    return counts | {f"integral_{i}": one.values.sum(axis=1) * one.measure for i, one in enumerate(densities)}
 
 
 def inner_vertices(found: PlanePartition) -> int:
@@ -89,11 +86,11 @@ def table(found: Found) -> Table:
 def claims(found: Found) -> Claims:
     """Theorem 3 for k = 1 and k = 2, at every architecture."""
     decided = {}
-    for (_, rows), text in zip(found.table.by("quantity"), QUANTITIES.values(), strict=True):
+    for quantity, rows in found.table.by("quantity"):
         # the error of the difference, network by network, stands for both
         values = rows.of("integral", "difference_error", "counted", "runs")
-        groups, names = ("Theorem 3", "counted"), rows.told("depth {depth}, width {width}")
-        decided[text] = by(agrees, *values, names, RESOLUTION, groups=groups)
+        names = rows.told("depth {depth}, width {width}")
+        decided[QUANTITIES[quantity]] = by(agrees, *values, names, RESOLUTION, groups=("Theorem 3", "counted"))
     return decided
 
 
@@ -137,16 +134,16 @@ def boundaries(spec: Spec, seed: int) -> dict[str, Any]:
     weights = LAWS[spec.law].scaled(scale**0.5)
     nets = ensemble(spec.networks, sizes, bent, weights, biases, seed=seed, dtype=torch.float64)
     source = numpy_generator(seed, spec.breakpoints, spec.depth)
-    found: dict[str, list[Any]] = {name: [] for name in ("breaks", "distance", "norm", "along")}
+    found = []
     for net in nets:
         x, u = (torch.from_numpy(source.standard_normal(shape)) for shape in ((spec.points, spec.inputs), spec.inputs))
         u /= u.norm()
         gradients = _gradients(net, x, activations.get(bent).derivative)
-        found["breaks"].append(float(regions.on_line(net, x[0], x[0] + u).count - 1))
-        found["distance"].append(regions.distance(net, x).mean)
-        found["norm"].append(gradients.norm(dim=-1).mean((1, 2)).numpy())
-        found["along"].append((gradients @ u).abs().mean((1, 2)).numpy())
-    return {name: np.array(values) for name, values in found.items()}
+        norms = [one.mean((1, 2)).numpy() for one in (gradients.norm(dim=-1), (gradients @ u).abs())]
+        breaks = float(regions.on_line(net, x[0], x[0] + u).count - 1)
+        found.append((breaks, regions.distance(net, x).mean, *norms))
+    names = "breaks", "distance", "norm", "along"
+    return {name: np.array(values) for name, values in zip(names, zip(*found, strict=True), strict=True)}
 
 
 def _gradients(net: nn.Module, x: Tensor, slope: Any) -> Tensor:
@@ -168,9 +165,8 @@ def boundary_table(found: Found) -> Table:
 
     def measured(cell: Cell) -> dict[str, Any]:
         spec, (breaks, distance, norm, along) = cell.spec, (cell[n][0] for n in ("breaks", "distance", "norm", "along"))
-        places = spec.breakpoints * spec.neurons
+        places, n = spec.breakpoints * spec.neurons, spec.inputs
         dense = places / (math.sqrt(2 * math.pi) * spec.bias_std)  # T N rho
-        n = spec.inputs
         volume = breaks * math.sqrt(math.pi) * math.exp(math.lgamma((n + 1) / 2) - math.lgamma(n / 2))
         bound, area, least = dense * along.mean(1), dense * norm.mean(1), 1 / (4 * dense * norm.max(1))
         return {
@@ -198,47 +194,36 @@ def line_claims(found: Found) -> Claims:
     means, errors = (np.stack([part.column(name) for part in parts]) for name in ("breaks", "breaks_error"))
     steps = [name for part in parts[1:] for name in part.told(_ONE)]
     more = np.diff(means, axis=0).ravel(), np.hypot(errors[1:], errors[:-1]).ravel(), 0.0, rows[0]["runs"], steps
+    most = "break points on a line are at most T times neurons, times density of biases and mean gradient"
+    bent = "a nonlinearity of more break points makes more regions (break points more than of the one before)"
+    others = rows.where(breakpoints=tuple(NONLINEARITIES)[1:])
     return {
-        "break points on a line are at most T times neurons, times density of biases and mean gradient": (
-            rows.claim(at_least, "room", 0.0, names=_ONE)
-        ),
-        "a nonlinearity of more break points makes more regions (break points more than of the one before)": (
-            by(at_least, *more)
-        ),
+        most: rows.claim(at_least, "room", 0.0, names=_ONE),
+        bent: by(at_least, *more),
         "ReLU: they do not depend on the arrangement of as many neurons": _arrangements(parts[0], "breaks"),
-        "hard-tanh and a zigzag of five break points: nor do they": (
-            _arrangements(rows.where(breakpoints=tuple(NONLINEARITIES)[1:]), "breaks")
-        ),
+        "hard-tanh and a zigzag of five break points: nor do they": _arrangements(others, "breaks"),
     }
 
 
 def boundary_claims(found: Found) -> Claims:
     """Theorem 2."""
-    rows = found.table
+    of, relu = partial(found.table.claim, at_least, names=_ONE), found.table.where(breakpoints=1)
+    most = "the volume of the boundary is at most T times neurons, times density of biases and mean gradient"
     return {
-        "the volume of the boundary is at most T times neurons, times density of biases and mean gradient": (
-            rows.claim(at_least, "volume_room", 0.0, names=_ONE)
-        ),
-        "the mean distance to the boundary is at least a quarter of its inverse": (
-            rows.claim(at_least, "above", 0.0, names=_ONE)
-        ),
-        "ReLU: it does not depend on the arrangement of as many neurons": (
-            _arrangements(rows.where(breakpoints=1), "distance")
-        ),
+        most: of("volume_room", 0.0),
+        "the mean distance to the boundary is at least a quarter of its inverse": of("above", 0.0),
+        "ReLU: it does not depend on the arrangement of as many neurons": _arrangements(relu, "distance"),
     }
 
 
 def distance_claims(found: Found) -> Claims:
     """Corollary 5."""
-    rows = found.table
+    least = "the mean distance to the boundary times neurons is at least a constant of the law of the weights"
+    laws = found.table.alike("distance", "law", "{law}", "{neurons} neurons, depth {depth}", resolution=EQUAL)
     return {
-        "the mean distance to the boundary times neurons is at least a constant of the law of the weights": (
-            rows.claim(at_least, "above", 0.0, names=_ONE)
-        ),
-        "it does not depend on the arrangement of as many neurons": _arrangements(rows, "distance"),
-        "beyond the paper: nor does it depend on the law of the weights": (
-            rows.alike("distance", "law", "{law}", "{neurons} neurons, depth {depth}", resolution=EQUAL)
-        ),
+        least: found.table.claim(at_least, "above", 0.0, names=_ONE),
+        "it does not depend on the arrangement of as many neurons": _arrangements(found.table, "distance"),
+        "beyond the paper: nor does it depend on the law of the weights": laws,
     }
 
 
@@ -279,8 +264,8 @@ _DISTANCE = "distance_each", "least_each", "distance to the boundary × T × neu
 
 
 def _boundary(name: str, title: str, place: str, paper: Sweep, claims: Any, *shown: Any) -> Artifact:
-    how = boundary_table, claims, partial(_draw, *shown), _OF
-    return Artifact(f"hanin-rolnick/{name}", title, place, paper.presets(**_FEW), *how)
+    how = paper.presets(**_FEW), boundary_table, claims, partial(_draw, *shown), _OF
+    return Artifact(f"hanin-rolnick/{name}", title, place, *how)
 
 
 _TH1, _TH2 = "Break points on a line by T, those of the nonlinearity", "Volume of the boundary, and the distance to it"

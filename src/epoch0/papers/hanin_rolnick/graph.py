@@ -13,7 +13,7 @@ from epoch0.networks import ensemble
 from epoch0.networks.constructions import sawtooth
 from epoch0.papers.hanin_rolnick.trained import BIAS_STD
 from epoch0.papers.sweep import Artifact, Cell, Found, Spec, Sweep
-from epoch0.papers.tables import Array, Claims, Decision, Mean, Table, by, mean_and_error, power
+from epoch0.papers.tables import Array, Claims, Decision, Mean, Table, by, mean_and_error
 from epoch0.seeds import generator
 
 EXPONENT = 0.05  # pieces are proportional to neurons if the fitted exponent is this near to 1
@@ -29,16 +29,14 @@ def pieces(spec: Spec, seed: int) -> dict[str, Any]:
 
     ``t`` are its break points, ``layer`` which hidden layer made each; ``knots`` and ``values`` reach beyond them.
     """
-    zero, one = torch.zeros(1, dtype=torch.float64), torch.ones(1, dtype=torch.float64)
+    ends = torch.tensor([[0.0], [1.0]], dtype=torch.float64)
     sizes = [1, *[spec.width] * spec.depth, 1]
     nets = list(ensemble(spec.networks, sizes, biases=Gaussian(BIAS_STD), seed=seed, dtype=torch.float64))
-    found: list[Any] = [regions.on_line(net, zero, one, kind="line") for net in nets]
+    found: list[Any] = [regions.on_line(net, *ends, kind="line") for net in nets]
     t, layer = found[0].breakpoints, found[0].owner_layer + 1.0
-    far = 1.1 * np.abs(t).max()
-    graph = _values(nets[0], -far, t, far)
-    count, linear = [one.count for one in found], [one.linear_count for one in found[:_LINEAR]]
-    numbers = {"count": np.array(count, dtype=np.float64), "linear": np.array(linear, dtype=np.float64)}
-    return {**numbers, "t": t, "layer": layer, **graph}
+    graph = _values(nets[0], -1.1 * np.abs(t).max(), t, 1.1 * np.abs(t).max())
+    count, linear = [float(one.count) for one in found], [float(one.linear_count) for one in found[:_LINEAR]]
+    return {"count": np.array(count), "linear": np.array(linear), "t": t, "layer": layer, **graph}
 
 
 def _values(net: nn.Module, start: float, breaks: Array, end: float) -> dict[str, Array]:
@@ -52,9 +50,9 @@ def table(found: Found) -> Table:
     """One row an architecture."""
 
     def measured(cell: Cell) -> dict[str, Any]:
-        (count,), (linear,), neurons = cell["count"], cell["linear"], cell.spec.depth * cell.spec.width
+        count, neurons = cell["count"][0], cell.spec.depth * cell.spec.width
         each = {"pieces": count, "pieces_per_neuron": count / neurons, "breaks_per_neuron": (count - 1) / neurons}
-        return {**each, "linear_pieces": linear}
+        return {**each, "linear_pieces": cell["linear"][0]}
 
     def beside(cell: Cell) -> dict[str, Any]:
         neurons = cell.spec.depth * cell.spec.width
@@ -66,25 +64,21 @@ def table(found: Found) -> Table:
 def claims(found: Found) -> Claims:
     """Section 2.1: as many pieces as neurons, whatever their arrangement, and nothing like 2^neurons."""
     rows = found.table
-    neurons, mean, error, depth, count = rows.of("neurons", "pieces", "pieces_error", "depth", "runs")
+    neurons, mean, error, count = rows.of("neurons", "pieces", "pieces_error", "runs")
     # a single hidden layer has exactly one break point a neuron: no error, and no information for a fit with errors
-    deep = depth > 1
+    deep = Table(row for row in rows if row["depth"] > 1)
+    grow = "with two layers and more the mean number of pieces is proportional to the number of neurons (exponent)"
+    each, names = (mean / neurons, error / neurons), rows.told("depth {depth}, width {width}")
     same = "break points a neuron, all pieces but one, do not depend on the depth"
     worst = max(rows, key=lambda row: row["most_pieces"] / row["neurons"])
     numbers = {name: float(worst[name]) for name in ("most_pieces", "neurons")}
-    few = worst["most_pieces"] <= MOST * worst["neurons"]
+    few, nothing = worst["most_pieces"] <= MOST * worst["neurons"], "no network has anything like 2^neurons pieces"
     told = "most at depth {depth}, width {width}: {most_pieces} pieces of {neurons} neurons, which could be 2^{neurons}"
     return {
-        "with two layers and more the mean number of pieces is proportional to the number of neurons (exponent)": power(
-            neurons[deep], mean[deep], error[deep], count[deep], 1.0, EXPONENT, "networks of two layers and more"
-        ),
-        f"there are at most {PER_NEURON:g} pieces a neuron": by(
-            at_most, mean / neurons, error / neurons, PER_NEURON, count, rows.told("depth {depth}, width {width}")
-        ),
+        grow: deep.power("neurons", "pieces", 1.0, EXPONENT, "networks of two layers and more"),
+        f"there are at most {PER_NEURON:g} pieces a neuron": by(at_most, *each, PER_NEURON, count, names),
         same: rows.alike("breaks_per_neuron", "depth", "depth {depth}", "width {width}", resolution=RESOLUTION),
-        f"no network has anything like 2^neurons pieces: at most {MOST:g} a neuron": by(
-            exact, few, told.format_map(worst), numbers
-        ),
+        f"{nothing}: at most {MOST:g} a neuron": by(exact, few, told.format_map(worst), numbers),
     }
 
 
@@ -185,11 +179,8 @@ def sawtooth_claims(found: Found) -> Claims:
     total = whole[-1]["without_noise"]
     lost = [0.0, *(total - mean)], [0.0, *error], count[0], ["no noise", *noisy.told("noise {noise:g}")]
     told = f"{', '.join(whole.told('{pieces:g}'))} pieces from {', '.join(whole.told('{neurons}'))} neurons"
-    decided: dict[str, Decision] = {
-        "without noise there are exactly 2^n linear pieces, 2^(n-1) teeth, from n layers of two neurons": by(
-            check, not wrong, told, {"wrong": len(wrong)}
-        )
-    }
+    text = "without noise there are exactly 2^n linear pieces, 2^(n-1) teeth, from n layers of two neurons"
+    decided: dict[str, Decision] = {text: by(check, not wrong, told, {"wrong": len(wrong)})}
     for size in NOISES:
         share, spread = mean[noise == size] / total, error[noise == size] / total
         text = f"noise of standard deviation {size:g} leaves at most half of the pieces"
@@ -214,8 +205,7 @@ def sawtooth_draw(found: Found) -> plots.Figure:
     rows, axes, total = found.table.where(noise=noisy.sweep["noise"]), panels["count"], 2**whole.spec.depth
     axes.axhline(total, color=plots.BOUND, linestyle="--", label=f"without noise: {total}")
     axes.axhline(2 * whole.spec.depth + 1, color=plots.BOUND, linestyle=":", label="neurons + 1")
-    label = f"mean of {rows[0]['runs']} networks"
-    plots.means(axes, rows, "noise", "pieces", 0, label, linestyle="-", linewidth=0.8)
+    plots.means(axes, rows, "noise", "pieces", 0, rows.told("mean of {runs} networks")[0], linestyle="-", linewidth=0.8)
     axes.set(xscale="log", yscale="log", ylabel="linear pieces on [0, 1]")
     axes.set_xlabel("standard deviation of the noise on weights and biases")
     least, most = rows.column("pieces").min(), rows.column("pieces").max()

@@ -3,7 +3,6 @@
 Every network of a trial is put to the tests of how its regions are made; the first is drawn.
 """
 
-import itertools
 import math
 from collections.abc import Iterable
 from typing import Any
@@ -19,7 +18,7 @@ from epoch0.experiments.claims import at_least, at_most, between, check
 from epoch0.networks import ensemble
 from epoch0.papers.hanin_rolnick.trained import BIAS_STD, through_training, turn
 from epoch0.papers.sweep import Artifact, Cell, Found, Spec, Sweep
-from epoch0.papers.tables import Array, Claims, Table, by, over_runs, power
+from epoch0.papers.tables import Array, Claims, Table, by, over_runs
 from epoch0.papers.trials import EXTENTS, tensors
 from epoch0.regions import PlanePartition, pattern_colours
 from epoch0.seeds import numpy_generator
@@ -49,7 +48,17 @@ def partitions(spec: Spec, seed: int) -> dict[str, Any]:
     for net in ensemble(spec.networks, sizes, "relu", *laws, seed=seed, dtype=torch.float64):
         layers = [regions.on_plane(net[: 2 * (layer + 1)], window) for layer in range(spec.depth)]
         whole = regions.on_plane(net, window)
-        tested.append(_tested(spec, whole, layers))
+        bits = np.unpackbits(whole.patterns, axis=1)[:, : spec.width * spec.depth]
+        parents = [len(np.unique(bits[:, : spec.width * (layer + 1)], axis=0)) for layer in range(spec.depth)]
+        lengths, moved, bends = _lengths(whole), [], [bends_of(whole, layer) for layer in range(spec.depth)]
+        for layer, cut in enumerate(layers):
+            own = _lengths(cut)[cut.owner_layer >= 0].sum()
+            same = lengths[(whole.owner_layer >= 0) & (whole.owner_layer <= layer)].sum()
+            moved.append(abs(own - same) / max(own, 1e-300))
+        bent, cells = sum(int((~explained).sum()) for _, explained in bends), [cut.count for cut in layers]
+        row = {"cells": cells, "linear": whole.linear_count, "parents": parents, "moved": max(moved), "bent": bent}
+        row |= {"bends": [len(at) for at, _ in bends], "concave": concave_corners(whole)}
+        tested.append({**row, "euler": whole.certificate.euler, "area_error": whole.certificate.measure_error})
         if not drawing:
             drawing = {"vertices": whole.vertices, "edges": whole.edges, "owner": whole.owner_layer}
             with torch.no_grad():
@@ -58,22 +67,6 @@ def partitions(spec: Spec, seed: int) -> dict[str, Any]:
                 drawing |= _cells(cut, str(index))
     result = {name: np.stack([np.asarray(one[name], dtype=np.float64) for one in tested]) for name in tested[0]}
     return {**result, **drawing}
-
-
-def _tested(spec: Spec, whole: PlanePartition, layers: list[PlanePartition]) -> dict[str, Any]:
-    bits = np.unpackbits(whole.patterns, axis=1)[:, : spec.width * spec.depth]
-    parents = [len(np.unique(bits[:, : spec.width * (layer + 1)], axis=0)) for layer in range(spec.depth)]
-    lengths = _lengths(whole)
-    moved = []
-    for layer, cut in enumerate(layers):
-        own = _lengths(cut)[cut.owner_layer >= 0].sum()
-        same = lengths[(whole.owner_layer >= 0) & (whole.owner_layer <= layer)].sum()
-        moved.append(abs(own - same) / max(own, 1e-300))
-    bends = [bends_of(whole, layer) for layer in range(spec.depth)]
-    cells, bent = [cut.count for cut in layers], sum(int((~explained).sum()) for _, explained in bends)
-    found = {"cells": cells, "linear": whole.linear_count, "parents": parents, "moved": max(moved), "bent": bent}
-    found |= {"bends": [len(at) for at, _ in bends], "concave": concave_corners(whole)}
-    return {**found, "euler": whole.certificate.euler, "area_error": whole.certificate.measure_error}
 
 
 def bends_of(partition: PlanePartition, layer: int) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
@@ -130,9 +123,9 @@ def _cells(found: PlanePartition, name: str) -> dict[str, Array]:
 def table(found: Found) -> Table:
     """One row a network and layer: regions after it, and what the tests of the whole network found."""
     spec, (result,), rows = found.sweep.spec, found.one().results, Table()
-    for network, layer in itertools.product(range(spec.networks), range(spec.depth)):
+    for (network, layer), cells in np.ndenumerate(result["cells"]):
         row: dict[str, Any] = {"network": network, "layer": layer + 1}
-        row |= {"regions": int(result["cells"][network][layer]), "most_possible": _most(spec, layer)}
+        row |= {"regions": int(cells), "most_possible": _most(spec, layer)}
         row["bends_of_its_boundaries"] = int(result["bends"][network][layer])
         row["linear_regions_of_the_network"] = int(result["linear"][network])
         rows.append({**row, "euler": int(result["euler"][network]), "area_error": float(result["area_error"][network])})
@@ -149,22 +142,20 @@ def further(found: Found) -> Claims:
     cells = np.asarray(result["cells"])
     above = int((cells > [_most(spec, layer) for layer in range(spec.depth)]).sum())
     told = f"{above} of {cells.size} counts above; {cells[:, -1].max():g} of {_most(spec, spec.depth - 1)} at the most"
-    lines = [arrangement_regions(spec.width * (layer + 1), 2) for layer in range(spec.depth)]
+    lines = [float(arrangement_regions(spec.width * (layer + 1), 2)) for layer in range(spec.depth)]
     names = [f"layer {layer + 1}" for layer in range(spec.depth)]
+    as_lines = "the number of regions after n layers is at most that of as many lines in general position"
+    theorem = "the number of regions is at most (1 + k + k(k - 1)/2)^n, k neurons in each of n layers"
     return {
-        "the number of regions after n layers is at most that of as many lines in general position": over_runs(
-            at_most, cells, np.array(lines, dtype=float), names=names
-        ),
-        "the number of regions is at most (1 + k + k(k - 1)/2)^n, k neurons in each of n layers": by(
-            check, above == 0, told, {"above": above}
-        ),
+        as_lines: over_runs(at_most, cells, np.array(lines), names=names),
+        theorem: by(check, above == 0, told, {"above": above}),
     }
 
 
 def checks(cells: Iterable[Cell], what: str) -> Claims:
     """Euler's relation and the areas, of all partitions."""
-    euler = np.concatenate([cell["euler"].ravel() for cell in cells])
-    area = max(float(np.abs(cell["area_error"]).max()) for cell in cells)
+    euler, areas = (np.concatenate([cell[name].ravel() for cell in cells]) for name in ("euler", "area_error"))
+    area = float(np.abs(areas).max())
     right, told = bool((euler == 1).all()) and area < EXACT, f"areas are off by at most {area:.1e} of the square"
     numbers = {"area_error": area, "euler_least": float(euler.min()), "euler_most": float(euler.max())}
     text = "vertices - edges + cells = 1, and the areas add up to the square"
@@ -178,13 +169,11 @@ def claims(found: Found) -> Claims:
     moved, wrong = float(np.max(result["moved"])), int((cells != parents).any(axis=1).sum())
     told = f"{int(cells[:, -1].sum())} cells of {networks} networks; {wrong} networks contradict"
     apart = f"their lengths differ by at most {moved:.1e} of themselves"
+    subdivides = "each layer only subdivides: every final cell comes from one cell of each layer before"
+    stay = by(check, moved < EXACT, apart, {"largest_difference": moved})
     return {
-        "each layer only subdivides: every final cell comes from one cell of each layer before": by(
-            check, wrong == 0, told, {"contradict": wrong}
-        ),
-        "later layers leave the boundaries of earlier ones where they are": by(
-            check, moved < EXACT, apart, {"largest_difference": moved}
-        ),
+        subdivides: by(check, wrong == 0, told, {"contradict": wrong}),
+        "later layers leave the boundaries of earlier ones where they are": stay,
         **further(found),
         **checks(found, "networks"),
     }
@@ -202,7 +191,6 @@ def draw(found: Found) -> plots.Figure:
     picture, panels = plots.figure(3.0 * depth + 0.6, 9.2, mosaic=rows, height_ratios=[1.0, 1.7], per_subplot_kw=solid)
     vertices, edges, owner = (np.asarray(result[name]) for name in ("vertices", "edges", "owner"))
     window = {"xlim": (-half, half), "ylim": (-half, half), "xlabel": "first input"}
-    cells, own, colours = [], vertices, vertices
     for index, name in enumerate(names, start=1):
         axes, parts = panels[name], ("vertices", "cell_vertices", "cell_ends", "colours")
         own, of, ends, colours = (np.asarray(result[f"{part}_{index}"]) for part in parts)
@@ -214,9 +202,8 @@ def draw(found: Found) -> plots.Figure:
             axes.add_collection(LineCollection(made, colors=plots.COLOURS[layer], linewidths=1.0))
         axes.set(aspect="equal", title=f"after layer {index}: {len(corners)} regions", **window)
         axes.grid(False)
-        ticks = [part * half for part in (-1.0, -0.5, 0.0, 0.5, 1.0)]
         for axis in "xy":
-            plots.ticks(axes, ticks, axis)  # "1.0 -1.0" of two panels touch
+            plots.ticks(axes, np.linspace(-half, half, 5).tolist(), axis)  # "1.0 -1.0" of two panels touch
         axes.tick_params(labelleft=index == 1)
     panels[names[0]].set_ylabel("second input")
     for layer in range(depth):
@@ -254,7 +241,7 @@ ARTIFACTS: tuple[Artifact, ...] = (Artifact("hanin-rolnick/fig2", _TITLE, "", _P
 CLASSES = (0, 1, 2)
 EXPONENT = 0.2  # regions grow as the square of the neurons if the fitted exponent is this near to 2
 ORDER = 10.0  # of the order of the number of neurons squared: within this factor
-_WEIGHTS, _BATCHES, _EXAMPLES = range(3)  # streams of a seed
+_WEIGHTS, _, _EXAMPLES = range(3)  # streams of a seed; the second is that of batches
 
 
 def random_slices(spec: Spec, seed: int) -> dict[str, Any]:
@@ -286,12 +273,11 @@ def trained_slices(spec: Spec, seed: int) -> dict[str, Any]:
     """
     inputs, labels = tensors(spec.data, mode="unit")
     accuracy = Accuracy(*tensors(spec.data, "test", "unit"))
-    sources = [numpy_generator(seed, spec.depth, spec.width, stream) for stream in (_WEIGHTS, _BATCHES, _EXAMPLES)]
+    weights, batches, examples = (numpy_generator(seed, spec.depth, spec.width, stream) for stream in range(3))
     sizes = [inputs.shape[1], *[spec.width] * spec.depth, EXTENTS[spec.data][1]]
-    net = ensemble(1, sizes, biases=Gaussian(BIAS_STD), seed=int(sources[0].integers(2**31)))[0]
-    planes = [three(inputs, labels, sources[2]) for _ in range(spec.planes)]
-    whens = iter(spec.at)
-    kept: dict[str, Any] = {}
+    net = ensemble(1, sizes, biases=Gaussian(BIAS_STD), seed=int(weights.integers(2**31)))[0]
+    planes = [three(inputs, labels, examples) for _ in range(spec.planes)]
+    whens, kept = iter(spec.at), dict[str, Any]()
 
     def look(model: nn.Module, _: int) -> dict[str, Any]:
         found, when = [regions.on_plane(model, regions.through(*chosen)) for chosen in planes], next(whens)
@@ -299,9 +285,8 @@ def trained_slices(spec: Spec, seed: int) -> dict[str, Any]:
             kept.update(drawing(found[0], planes[0], str(spec.drawn.index(when))))
         return {**accuracy(model), **_checked(found)}
 
-    batches = int(sources[1].integers(2**31))
-    epochs, *measured = through_training(spec, [net], (inputs, labels), batches, look).items()
-    return {**dict([epochs]), **{name: values[0] for name, values in measured}, **kept}
+    found = through_training(spec, [net], (inputs, labels), int(batches.integers(2**31)), look)
+    return {**{name: values if name == "epoch" else values[0] for name, values in found.items()}, **kept}
 
 
 def three(inputs: Tensor, labels: Tensor, source: np.random.Generator) -> list[Tensor]:
@@ -335,8 +320,8 @@ def slice_table(found: Found) -> Table:
         return {"regions": counts, "regions_per_neurons_squared": counts / _neurons(cell) ** 2}
 
     def beside(cell: Cell) -> dict[str, Any]:
-        euler, told = cell["euler"], {"neurons": _neurons(cell)}
-        told |= {"lines_in_general_position": arrangement_regions(_neurons(cell), 2)}
+        neurons, euler = _neurons(cell), cell["euler"]
+        told = {"neurons": neurons, "lines_in_general_position": arrangement_regions(neurons, 2)}
         told |= {"euler_least": int(euler.min()), "euler_most": int(euler.max())}
         return {**told, "largest_area_error": float(np.abs(cell["area_error"]).max())}
 
@@ -351,17 +336,14 @@ def slice_claims(found: Found) -> Claims:
     """Section 3.3: as many regions as neurons squared, in order of magnitude; and the free checks."""
     rows, drawn, names = found.table, found.one(width=found.sweep["drawn"]), "{neurons} neurons"
     neurons, mean, error, count = rows.of("neurons", "regions", "regions_error", "runs")
+    each = mean / neurons**2, error / neurons**2, 1 / ORDER, ORDER, count, rows.told(names)
+    as_lines = rows.claim(at_most, "regions", "lines_in_general_position", names=names)
     told = f"{int(drawn['counts'][0, 0, 0])} regions, {int(drawn['linear'][0])} of them linear regions"
+    grows = rows.power("neurons", "regions", 2.0, EXPONENT, "all widths")
     return {
-        "the number of regions grows as the number of neurons squared (exponent)": power(
-            neurons, mean, error, count, 2.0, EXPONENT, "all widths"
-        ),
-        f"it is within a factor {ORDER:g} of the number of neurons squared": by(
-            between, mean / neurons**2, error / neurons**2, 1 / ORDER, ORDER, count, rows.told(names)
-        ),
-        "it is at most that of as many lines in general position, 1 + N + N(N - 1)/2": rows.claim(
-            at_most, "regions", "lines_in_general_position", names=names
-        ),
+        "the number of regions grows as the number of neurons squared (exponent)": grows,
+        f"it is within a factor {ORDER:g} of the number of neurons squared": by(between, *each),
+        "it is at most that of as many lines in general position, 1 + N + N(N - 1)/2": as_lines,
         "no two regions of the network that is drawn have one pattern": by(check, bool(drawn["distinct"].all()), told),
         **checks(found, "partitions"),
     }
@@ -417,13 +399,11 @@ def training_claims(found: Found) -> Claims:
     counts, epoch = cell["counts"].mean(2), cell["epoch"][0]
     fall, rise, places = turn(counts, lowest=True)
     when, names = [f"lowest near epoch {epoch[max(places)]:.2g}"], [f"epoch {one:.2g}" for one in epoch]
-    shares = counts / _neurons(cell) ** 2
+    stays = over_runs(between, counts / _neurons(cell) ** 2, 1 / ORDER, ORDER, names=names)
     return {
         "the number of regions falls in the initial part of training": over_runs(at_least, fall, 0.0, names=when),
         "... and then rises until the end": over_runs(at_least, rise, 0.0, names=when),
-        f"it stays within a factor {ORDER:g} of the number of neurons squared": over_runs(
-            between, shares, 1 / ORDER, ORDER, names=names
-        ),
+        f"it stays within a factor {ORDER:g} of the number of neurons squared": stays,
         **checks(found, "partitions"),
     }
 
@@ -443,11 +423,10 @@ def training_draw(found: Found) -> plots.Figure:
         panels[name].set_title(f"{told}: {cells:,} regions,\ntest accuracy {accuracy:.1%}", fontsize=9)
         panels[name].tick_params(labelsize=7)
         panels[name].set_xlabel("in the plane of three examples", fontsize=8)
-    axes, epoch = panels["count"], rows.column("epoch")
-    label = f"mean over {cell.runs} networks of {spec.planes} planes each"
+    axes, label = panels["count"], f"mean over {cell.runs} networks of {spec.planes} planes each"
     plots.means(axes, rows, "epoch", "regions", 0, label, linestyle="-")
     axes.axhline(_neurons(cell) ** 2 / ORDER, color=plots.BOUND, linestyle=":", label=f"neurons squared / {ORDER:g}")
-    plots.epochs(axes, epoch[-1])
+    plots.epochs(axes, rows[-1]["epoch"])
     axes.set(ylabel="regions in the square")
     axes.legend()
     return picture

@@ -21,7 +21,7 @@ from epoch0.distributions import Gaussian
 from epoch0.experiments.claims import at_least, at_most, between, equal_within_error, exact
 from epoch0.networks import ensemble, mlp
 from epoch0.papers.sweep import Artifact, Cell, Found, Spec, Sweep
-from epoch0.papers.tables import Array, Claims, Table, by, mean_and_error, means, over_runs, power
+from epoch0.papers.tables import Array, Claims, Decision, Mean, Table, by, mean_and_error, means, over_runs, power
 from epoch0.papers.trials import EXTENTS, fit, tensors
 from epoch0.regions.distance import distance
 from epoch0.seeds import numpy_generator
@@ -97,8 +97,7 @@ def untrained(spec: Spec, seed: int) -> dict[str, Any]:
     Each network has lines and points of its own.
     """
     inputs, _ = tensors(spec.data, mode="unit")
-    draw = like(inputs)
-    sizes = [inputs.shape[1], *[spec.width] * spec.depth, EXTENTS[spec.data][1]]
+    sizes, draw = [inputs.shape[1], *[spec.width] * spec.depth, EXTENTS[spec.data][1]], like(inputs)
     source = numpy_generator(seed, spec.depth, spec.width)
     counts, away = [], []
     for net in ensemble(spec.networks, sizes, biases=Gaussian(BIAS_STD), seed=int(source.integers(2**31))):
@@ -111,9 +110,8 @@ def untrained(spec: Spec, seed: int) -> dict[str, Any]:
 
 def networks(spec: Spec, inputs: int, classes: int, seed: int) -> list[nn.Sequential]:
     """The networks of a trial before training: He's weights, biases of standard deviation 1e-3."""
-    sizes = [inputs, *[spec.width] * spec.depth, classes]
-    seeds = _source(spec, seed, _WEIGHTS).integers(2**31, size=spec.networks)
-    return [mlp(sizes, biases=Gaussian(BIAS_STD), seed=int(one)) for one in seeds]
+    sizes, source = [inputs, *[spec.width] * spec.depth, classes], _source(spec, seed, _WEIGHTS)
+    return [mlp(sizes, biases=Gaussian(BIAS_STD), seed=int(one)) for one in source.integers(2**31, size=spec.networks)]
 
 
 def like(inputs: Tensor) -> Callable[[int, np.random.Generator], Tensor]:
@@ -216,28 +214,32 @@ def claims_5(found: Found) -> Claims:
     names, starts = [one.name for one in each], [one.start_regions for one in each]
     (start, error), networks = means(starts), len(starts[0])
     neurons = np.array([float(one.neurons) for one in each])
-    breaks = start - 1 / neurons  # a line has one region without any neuron: 3 % of those of 32 neurons
+    # a line has one region without any neuron: 3 % of those of 32 neurons
+    breaks = _same_start(start - 1 / neurons, error, networks, names)
+    same = "before training all architectures have the same number of break points (regions but one) a neuron"
     worst = max(each, key=lambda one: one["counts"].max() / one.neurons)
-    most = int(worst["counts"].max())
+    most, few = int(worst["counts"].max()), f"more than {PER_NEURON:g} regions a neuron"
     told = f"{worst.name}: {most} regions, {worst.neurons} neurons, of {worst.most:,} that are possible"
-    same = {"resolution": RESOLUTION, "settings": ["before training"], "groups": names}
+    scaled = neurons, start * neurons, error * neurons, networks * len(each), 1.0, EXPONENT, "all architectures"
+    grows = "before training the number of regions grows in proportion to the number of neurons (exponent)"
+    one = over_runs(between, starts, 1 / CLOSE, CLOSE, names=names)
+    at_once = found.table.claim(at_most, "regions_per_neuron", PER_NEURON, names=_PLACE)
+    possible = by(exact, most <= PER_NEURON * worst.neurons, told, {"most": most})
     return {
-        "before training all architectures have the same number of break points (regions but one) a neuron": by(
-            equal_within_error, breaks[None], error[None], networks, **same
-        ),
-        "before training the number of regions grows in proportion to the number of neurons (exponent)": power(
-            neurons, start * neurons, error * neurons, networks * len(each), 1.0, EXPONENT, "all architectures"
-        ),
-        "before training there is about one region a neuron": over_runs(between, starts, 1 / CLOSE, CLOSE, names=names),
+        same: breaks,
+        grows: power(*scaled),
+        "before training there is about one region a neuron": one,
         **_turns(each, "regions", "the number of regions falls in the initial part of training"),
-        f"there are at most {PER_NEURON:g} regions a neuron, throughout training": found.table.claim(
-            at_most, "regions_per_neuron", PER_NEURON, names=_PLACE
-        ),
-        f"no line ever has more than {PER_NEURON:g} regions a neuron, where (width + 1)^depth are possible": by(
-            exact, most <= PER_NEURON * worst.neurons, told, {"most": most}
-        ),
+        f"there are at most {PER_NEURON:g} regions a neuron, throughout training": at_once,
+        f"no line ever has {few}, where (width + 1)^depth are possible": possible,
         **_spread(each, "regions"),
     }
+
+
+def _same_start(values: Array, errors: Array, networks: int, names: list[str]) -> Decision:
+    """Whether architectures have one mean before training."""
+    same = {"resolution": RESOLUTION, "settings": ["before training"], "groups": names}
+    return by(equal_within_error, values[None], errors[None], networks, **same)
 
 
 def _spread(each: list[Runs], of: str) -> Claims:
@@ -286,15 +288,13 @@ _EXPAND = ("product", "neurons x distance first rises in training")
 
 def claims_a(found: Found) -> Claims:
     """Section 3.2: the distance is about C / neurons, first increases and then decreases."""
-    each = gather(found)
+    each, decided = gather(found), {}
     neurons = [float(one.neurons) for one in each]
-    decided = {}
     starts, ends = [one.start_product for one in each], [one.product[:, -1] for one in each]
     for when, values in (("before training", starts), ("after training", ends)):
         distances = means(one / n for one, n in zip(values, neurons, strict=True))
         text = f"{when} the mean distance is inversely proportional to the number of neurons (exponent)"
-        count = [len(one) for one in values]
-        decided[text] = power(neurons, *distances, count, -1.0, EXPONENT, "all architectures")
+        decided[text] = power(neurons, *distances, [len(one) for one in values], -1.0, EXPONENT, "all architectures")
     text = f"neurons x distance stays between {ORDER_ONE[0]:g} and {ORDER_ONE[1]:g} throughout training"
     decided[text] = found.table.claim(between, "neurons_times_distance", *ORDER_ONE, names=_PLACE)
     return {**decided, **_turns(each, *_EXPAND)}
@@ -303,29 +303,23 @@ def claims_a(found: Found) -> Claims:
 def claims_b(found: Found) -> Claims:
     """Section 3.2 on Figure 6b: one product for all networks at first; it rises and falls again."""
     each = gather(found)
-    start, error = means(one.start_product for one in each)
-    same = {"resolution": RESOLUTION, "settings": ["before training"], "groups": [one.name for one in each]}
+    start = means(one.start_product for one in each)
+    same = _same_start(*start, len(each[0].start_product), [one.name for one in each])
+    others = {name: _turns(gather(found.also[name]), *_EXPAND) for name in PLACES}
     return {
-        "before training neurons x distance is the same for all architectures": by(
-            equal_within_error, start[None], error[None], len(each[0].start_product), **same
-        ),
+        "before training neurons x distance is the same for all architectures": same,
         **_turns(each, *_EXPAND),
-        **{
-            f"{text} ({PLACES[name]})": decide
-            for name in PLACES
-            for text, decide in _turns(gather(found.also[name]), *_EXPAND).items()
-        },
+        **{f"{text} ({PLACES[name]})": decide for name, own in others.items() for text, decide in own.items()},
         **_spread(each, "product"),
     }
 
 
 def claims_c(found: Found) -> Claims:
     """Section 3.2 on Figure 6c: regions expand while accuracy rises, then contract while it rises further."""
-    each = gather(found)
-    before, after = [], []
+    each, before, after = gather(found), [], []
     for one in each:
-        accuracy, at = one["accuracy"], turn(one.product, lowest=False)[2]
-        highest = accuracy[np.arange(len(accuracy)), at]
+        accuracy = one["accuracy"]
+        highest = accuracy[np.arange(len(accuracy)), turn(one.product, lowest=False)[2]]
         before.append(highest - accuracy[:, 0])
         after.append(accuracy[:, -1] - highest)
     names, later = [one.name for one in each], "... and rises further after the distance has begun to fall"
@@ -339,8 +333,8 @@ def claims_c(found: Found) -> Claims:
 def draw_a(found: Found) -> plots.Figure:
     """Mean distance against neurons, at several epochs, with the constants between which it lies."""
     picture, axes = plots.figure(6.4, 5.4)
-    epochs = np.unique(found.table.column("epoch"))
-    shown = tuple(epochs[np.unique(np.linspace(0, len(epochs) - 1, 4).astype(int))].tolist())
+    epochs = np.unique(found.table.column("epoch")).tolist()
+    shown = [epochs[place] for place in np.linspace(0, len(epochs) - 1, 4).astype(int)]
     for index, (epoch, rows) in enumerate(found.table.where(epoch=shown).by("epoch")):
         x = 1.025 ** (index - 2) * rows.column("neurons")  # beside each other, not on top
         plots.means(axes, rows, x, "distance", index, f"epoch {epoch:.2g}" if epoch else "before training")
@@ -356,9 +350,8 @@ def draw_a(found: Found) -> plots.Figure:
 
 def draw_c(found: Found) -> plots.Figure:
     """Neurons times distance against test accuracy; training runs from left to right."""
-    each = gather(found)
     picture, axes = plots.figure(7.0, 5.4)
-    for one in each:
+    for one in gather(found):
         accuracy, accuracy_error = mean_and_error(one["accuracy"])
         product, error = mean_and_error(one.product)
         width = found.sweep["width"].index(one.spec.width)
@@ -396,10 +389,9 @@ def histogram(found: Found) -> Table:
     return rows
 
 
-def _shares(one: Runs, place: int) -> tuple[Array, Array]:
+def _shares(one: Runs, place: int) -> Mean:
     values = np.clip(logs(one, place), BINS[0], BINS[-1])
-    shares = np.stack([np.histogram(run, BINS)[0] / len(run) for run in values])
-    return shares.mean(0), shares.std(0, ddof=1) / len(shares) ** 0.5
+    return mean_and_error(np.stack([np.histogram(run, BINS)[0] / len(run) for run in values]))
 
 
 def claims_7(found: Found) -> Claims:
@@ -409,16 +401,13 @@ def claims_7(found: Found) -> Claims:
     decades = [np.diff(np.quantile(logged, (0.01, 0.99), axis=1), axis=0)[0] for logged in every]
     moved = np.transpose([logged.mean(1) - every[0].mean(1) for logged in every[1:]])
     shift = moved / every[0].std(axis=1)[:, None]
+    span = f"from the 1st to the 99th percentile distances span at least {DECADES:g} orders of magnitude"
+    little = f"the mean of log10 of the distance moves by at most {SHIFT:g} of its standard deviation"
+    larger = "training moves the distances towards larger ones (mean of log10, against before training)"
     return {
-        f"from the 1st to the 99th percentile distances span at least {DECADES:g} orders of magnitude": over_runs(
-            at_least, np.transpose(decades), DECADES, names=STAGES
-        ),
-        f"the mean of log10 of the distance moves by at most {SHIFT:g} of its standard deviation": over_runs(
-            between, shift, -SHIFT, SHIFT, names=STAGES[1:]
-        ),
-        "training moves the distances towards larger ones (mean of log10, against before training)": over_runs(
-            at_least, moved, 0.0, names=STAGES[1:]
-        ),
+        span: over_runs(at_least, np.transpose(decades), DECADES, names=STAGES),
+        little: over_runs(between, shift, -SHIFT, SHIFT, names=STAGES[1:]),
+        larger: over_runs(at_least, moved, 0.0, names=STAGES[1:]),
     }
 
 

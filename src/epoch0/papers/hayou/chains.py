@@ -25,12 +25,8 @@ from epoch0.prune import apply, keep, random, snip
 from epoch0.seeds import numpy_generator
 from epoch0.theory.mean_field import c_star, correlation_map, propagate, q_star
 
-METHODS = ("snip", "random")
-
 EXPONENT = 0.5  # how near to -2 the fitted exponent must be: half of the way to -1, that of smooth nonlinearities
 RATE = 0.25  # allowed relative difference from the mean field's growth: half of the way from 50 % pruned to unpruned
-
-Key = tuple[str, float]  # how a network was pruned, ``"unpruned"`` too, and the fraction removed
 
 
 def correlations(spec: Spec, seed: int) -> dict[str, Any]:
@@ -55,29 +51,27 @@ def correlations(spec: Spec, seed: int) -> dict[str, Any]:
 
 def _distances(net: nn.Sequential, x: Tensor, pairs: int) -> Array:
     """Mean of 1 - c over pairs, at the input of the first block and behind each."""
-    first, second = torch.arange(pairs) * 2 % len(x), (torch.arange(pairs) * 2 + 1) % len(x)
-    rows, y = [], x
+    both, rows = torch.arange(2 * pairs) % len(x), []
     with torch.no_grad():
         for block in (net[0], *(part for part in net if isinstance(part, Rung))):
-            y = block(y)
-            rows.append(_apart(y[first], y[second]))
+            x = block(x)
+            # without cancellation: half the squared distance of the directions
+            a, b = (h / torch.linalg.vector_norm(h, dim=1, keepdim=True) for h in (x[both[::2]], x[both[1::2]]))
+            rows.append(float((a - b).square().sum(1).mean() / 2))
     return np.array(rows)
 
 
-def _apart(a: Tensor, b: Tensor) -> float:
-    """1 - c without cancellation: half the squared distance of the directions."""
-    a, b = (h / torch.linalg.vector_norm(h, dim=1, keepdim=True) for h in (a, b))
-    return float((a - b).square().sum(1).mean() / 2)
+def measured(found: Found) -> dict[tuple[str, float], Array]:
+    """1 - c_l of each network, shape (networks, blocks + 1), by how it was pruned and the fraction removed.
 
-
-def measured(found: Found) -> dict[Key, Array]:
-    """1 - c_l of each network, shape (networks, blocks + 1), by method and sparsity; unpruned once."""
+    ``"unpruned"`` comes once.
+    """
     cell = found.one()
     return {
         (method if sparsity else "unpruned", sparsity): cell[method][:, place]
-        for method in METHODS
+        for method in ("snip", "random")
         for place, sparsity in enumerate(cell.spec.sparsities)
-        if sparsity or method == METHODS[0]
+        if sparsity or method == "snip"
     }
 
 
@@ -132,12 +126,11 @@ def claims(found: Found) -> Claims:
     start = min(15 if spec.data == "digits" else 16, spec.blocks // 5)  # past the beginning, where 1 - c is not small
     decided: dict[str, Decision] = {}
     kinds = {"not pruned": "unpruned", "weights pruned at random": "random", "pruned by SNIP": "snip"}
-    for text, kind in kinds.items():
+    for said, kind in kinds.items():
         keys = [key for key in each if key[0] == kind]
-        powers = np.transpose([exponents(each[key], key[1], start) for key in keys])
-        decided[f"{text}: from l = {start} on 1 - c_l falls as (l + l0)^-2 (fitted exponent)"] = over_runs(
-            between, powers, -2 - EXPONENT, -2 + EXPONENT, names=[_name(*key) for key in keys]
-        )
+        powers, names = np.transpose([exponents(each[key], key[1], start) for key in keys]), [_name(*k) for k in keys]
+        text = f"{said}: from l = {start} on 1 - c_l falls as (l + l0)^-2 (fitted exponent)"
+        decided[text] = over_runs(between, powers, -2 - EXPONENT, -2 + EXPONENT, names=names)
     # far apart: neighbours share nearly all of their noise
     blocks = np.unique(np.linspace(start, spec.blocks, 8).astype(int))
     for key, apart in each.items():
@@ -153,12 +146,10 @@ def claims(found: Found) -> Claims:
         return np.asarray((roots[..., -1] - roots[..., start]) / (spec.blocks - start))
 
     limit = np.array([step(expected(apart, key[1])) for key, apart in chosen.items()])
-    text = (
-        "beyond the paper: unpruned or pruned at random, 1/sqrt(1 - c_l) grows as fast as the mean field says, within "
-    )
+    text = "beyond the paper: unpruned or pruned at random, 1/sqrt(1 - c_l) grows as fast as the mean field says"
     near, names = ((1 - RATE) * limit, (1 + RATE) * limit), [_name(*key) for key in chosen]
     steps = np.transpose([step(apart) for apart in chosen.values()])
-    return {**decided, f"{text}{100 * RATE:g} %": over_runs(between, steps, *near, names=names)}
+    return {**decided, f"{text}, within {100 * RATE:g} %": over_runs(between, steps, *near, names=names)}
 
 
 def draw(found: Found) -> plots.Figure:
@@ -167,9 +158,8 @@ def draw(found: Found) -> plots.Figure:
     shown = np.unique(np.geomspace(1, found.one().spec.blocks, 10).round().astype(int))
     for index, (key, apart) in enumerate(measured(found).items()):
         mean, error = (each[shown] for each in log_mean(apart))
-        bars = [np.exp(mean) * sign * np.expm1(sign * 2 * error) for sign in (-1, 1)]
-        look = {"color": plots.COLOURS[index], "fmt": plots.MARKERS[index], "capsize": 2.5, "elinewidth": 1.0}
-        axes.errorbar(shown, np.exp(mean), bars, label=_name(*key), **look)
+        bars = np.array([np.exp(mean) * sign * np.expm1(sign * 2 * error) for sign in (-1, 1)])
+        plots.points(axes, shown, np.exp(mean), bars / 2, index, _name(*key))
         if key[0] != "snip":
             plots.curve(axes, range(1, apart.shape[1]), expected(apart, key[1])[1:], index)
     axes.plot([], [], color="#333333", label="mean field, random masks")
@@ -200,12 +190,9 @@ def moments(spec: Spec, seed: int) -> dict[str, Any]:
     Of networks without a last layer, one Gaussian input and a Gaussian gradient each; ``variance`` is sigma_w^2. They
     are ReLU chains, or, if there is a ``bias_std``, tanh networks without shortcuts whose variance does not change.
     """
-    rows = []
+    rows, shapes = [], [(1, size, *spec.inputs[1:]) for size in (spec.inputs[0], spec.width)]
     for source in numpy_generator(seed, spec.blocks).spawn(spec.networks):
-        x, g = (
-            torch.from_numpy(source.standard_normal((1, size, *spec.inputs[1:])))
-            for size in (spec.inputs[0], spec.width)
-        )
+        x, g = (torch.from_numpy(source.standard_normal(shape)) for shape in shapes)
         net = network(spec, int(source.integers(2**31)))
         weights = [part.weight for part in net.modules() if isinstance(part, nn.Linear | nn.Conv1d)]
         weights = weights if "bias_std" in vars(spec) else weights[1:]  # not the layer before the first block
@@ -273,10 +260,8 @@ def moment_claims(stable: bool, found: Found) -> Claims:
 def well_conditioned(kind: str, rows: Table) -> Claims:
     """Definition 1 for one kind of network."""
     text = f"{kind}: well-conditioned, the {{}} m_l is that of the last block within {SAME:g} times"
-    return {
-        text.format(what): rows.claim(between, what, 1 / SAME, SAME, names="{blocks} blocks")
-        for what in ("least", "most")
-    }
+    of = partial(rows.claim, between, names="{blocks} blocks")
+    return {text.format(what): of(what, 1 / SAME, SAME) for what in ("least", "most")}
 
 
 def draw_moments(stable: bool, found: Found) -> plots.Figure:
@@ -331,10 +316,9 @@ def two_inputs(spec: Spec) -> Array:
 
 
 def unlike(spec: Spec, products: Array) -> Array:
-    """How far places are from being alike, (..., layers).
+    """How far places are from being alike, (..., layers): the largest distance of a correlation of the inputs from c*.
 
-    The largest distance of a correlation between the inputs from c*; in residual networks that of a variance from the
-    mean over the places, relatively.
+    In residual networks that of a variance from the mean over the places, relatively.
     """
     size, variances = spec.inputs[-1], products.diagonal(axis1=-2, axis2=-1)
     if "bias_std" not in vars(spec):

@@ -62,7 +62,6 @@ def _kept(cell: Cell) -> dict[str, Array]:
 
 
 def _law(rows: Table) -> Claims:
-    """Beyond the paper."""
     expected = rows.column("predicted")
     text = f"beyond the paper: the mean-field prediction of each layer's density is within {CLOSE:g}"
     return {text: rows.claim(between, "density", expected - CLOSE, expected + CLOSE, names="layer {layer}")}
@@ -74,13 +73,12 @@ def edge_claims(found: Found) -> Claims:
     dead, kept = cell["dead"], 1 - cell.spec.sparsity
     most, mean = int(dead.max()), float(dead.mean())
     evidence = f"{mean:g} of {cell.spec.depth} layers on average, at most {most} in {len(dead)} networks"
-    inner = "the spread is uniform: each layer between the first and the last keeps"
-    inner += f" {kept:g} within a factor {UNIFORM:g}"
+    share, names = f"{kept:g} within a factor {UNIFORM:g}", "layer {layer}"
+    inner = f"the spread is uniform: each layer between the first and the last keeps {share}"
     first = f"... and so does the first layer, with {math.prod(EXTENTS[cell.spec.data][0])} inputs a unit"
     decided = {"no layer is fully pruned": by(exact, most == 0, evidence, {"most": most, "mean": mean})}
-    ends = {first: Table(rows[:1]), "... and so does the last layer": Table(rows[-1:])}
-    for text, some in {inner: Table(rows[1:-1]), **ends}.items():
-        decided[text] = some.claim(between, "density", kept / UNIFORM, kept * UNIFORM, names="layer {layer}")
+    for text, some in {inner: rows[1:-1], first: rows[:1], "... and so does the last layer": rows[-1:]}.items():
+        decided[text] = Table(some).claim(between, "density", kept / UNIFORM, kept * UNIFORM, names=names)
     return {**decided, **_law(rows)}
 
 
@@ -240,9 +238,8 @@ def resnet_draw(places: tuple[int, ...], found: Found) -> plots.Figure:
                     plots.points(axes, x, y, spread, index, told, elinewidth=0.8, capsize=1.5, **look)
             for section in list(sections(names).values())[1:]:
                 axes.axvline(section[0] + 0.5, color="#999999", linewidth=0.7, linestyle="--", zorder=0.8)
-            spec = pair[0].spec
-            mode = f"{spec.activation}, batch norm in {spec.batch_norm} mode"
-            axes.set_title(f"{mode}, {100 * spec.sparsities[place]:g} % pruned", fontsize=9)
+            mode = "{activation}, batch norm in {batch_norm} mode".format_map(vars(pair[0].spec))
+            axes.set_title(f"{mode}, {100 * pair[0].spec.sparsities[place]:g} % pruned", fontsize=9)
             axes.set_yscale("symlog", linthresh=_LINEAR, linscale=0.4)
             axes.set_ylim(-0.02, 130)
             plots.ticks(axes, [0, 0.1, 1, 10, 100], "y")

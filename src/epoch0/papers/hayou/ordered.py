@@ -36,10 +36,9 @@ def critical(spec: Spec, seed: int) -> dict[str, Any]:
     Widths are constant, inputs and outputs included; examples are Gaussian with random labels. Computed in float64: in
     float32 at chi = 0.1 a fifth of the scores is 0.
     """
-    inputs, labels = gaussian(spec.width, spec.width, spec.examples, seed)
+    batch = gaussian(spec.width, spec.width, spec.examples, seed)
     laws = Gaussian(spec.weight_std), Gaussian(spec.bias_std)
-    net = mlp([spec.width] * (spec.depth + 1), spec.activation, *laws, seed=seed, dtype=torch.float64)
-    scores = snip(net, [(inputs, labels)])
+    scores = snip(mlp([spec.width] * (spec.depth + 1), spec.activation, *laws, seed=seed, dtype=torch.float64), [batch])
     found = critical_sparsity(scores)
     return {"critical": float(found), "layer": 1 + list(scores).index(found.layer)}
 
@@ -85,40 +84,35 @@ def table(found: Found) -> Table:
 def claims(found: Found) -> Claims:
     """Theorem 1, its example, and what is beyond the paper."""
     rows, bare = found.table.where(bias_std=BIAS_STD), found.table.where(bias_std=0.0)
-    names, expected = "chi = {chi:.3g}", rows.column("predicted")
+    of, expected = partial(_of, rows, "chi = {chi:.3g}"), rows.column("predicted")
     empty = [row["chi"] for row in rows if row["bound"] > 1]
     lowest = f"{min(empty):.3g}" if empty else "none"
     theorem = "Theorem 1 with biases: E[s_cr] is at most the bound (which is above 1, so says nothing, for "
     theorem += f"{len(empty)} of these {len(rows)} gains, from chi = {lowest} on)"
-    smaller = rows.claim(increasing, "critical_sparsity", names=names)
-    near = (1 - NEAR) * expected, (1 + NEAR) * expected
+    near = of(between, (1 - NEAR) * expected, (1 + NEAR) * expected)
     decided = {
-        theorem: rows.claim(at_most, "critical_sparsity", "bound", names=names),
-        "the critical sparsity is smaller the further chi is below 1": smaller,
+        theorem: of(at_most, "bound"),
+        "the critical sparsity is smaller the further chi is below 1": of(increasing),
         **_example(found.sweep, rows),
-        f"beyond the paper: the sharper prediction is within {100 * NEAR:g} %": rows.claim(
-            between, "critical_sparsity", *near, names=names
-        ),
+        f"beyond the paper: the sharper prediction is within {100 * NEAR:g} %": near,
     }
     if bare:
-        of_bare = partial(bare.claim, names="chi = {chi:.3g}, no biases")
+        of_bare = partial(_of, bare, "chi = {chi:.3g}, no biases")
         nothing = "without biases q is 0, the network linear, and nothing collapses: s_cr stays above 0.95"
         bounds = np.minimum(1, bare.column("bound"))
-        decided["Theorem 1 as stated holds without biases too"] = of_bare(at_most, "critical_sparsity", bounds)
-        decided[nothing] = of_bare(at_least, "critical_sparsity", 0.95)
-    return {**decided, **_conditioned(found.table)}
-
-
-def _conditioned(table: Table) -> Claims:
-    """Well-conditioned on the edge of chaos, in neither phase beside it."""
-    decided: Claims = {}
-    for kind, rows in Table(row for row in table if row["kind"]).by("kind"):
-        gain = rows[0]["gain"]
+        decided["Theorem 1 as stated holds without biases too"] = of_bare(at_most, bounds)
+        decided[nothing] = of_bare(at_least, 0.95)
+    # well-conditioned on the edge of chaos, in neither phase beside it
+    for kind, some in Table(row for row in found.table if row["kind"]).by("kind"):
+        gain = some[0]["gain"]
         text = f"{kind}: ill-conditioned, m_1 is chi^(L-1) = {gain:.3g}^(L-1) times m_L, chi within {FACTOR:.0%}"
-        near = (1 - FACTOR) * gain, (1 + FACTOR) * gain
-        beside = {text: rows.claim(between, "growth", *near, names="{blocks} layers")}
-        decided = {**decided, **(beside if abs(math.log(gain)) > FACTOR else well_conditioned(kind, rows))}
+        beside = some.claim(between, "growth", (1 - FACTOR) * gain, (1 + FACTOR) * gain, names="{blocks} layers")
+        decided |= {text: beside} if abs(math.log(gain)) > FACTOR else well_conditioned(kind, some)
     return decided
+
+
+def _of(rows: Table, names: str, decide: Any, *bounds: Any, **more: Any) -> Decision:
+    return rows.claim(decide, "critical_sparsity", *bounds, names=names, **more)
 
 
 def _example(sweep: Sweep, rows: Table) -> Claims:
@@ -128,14 +122,13 @@ def _example(sweep: Sweep, rows: Table) -> Claims:
     example = f"the example below Theorem 1: at kappa = {PAPER_KAPPA:g} the bound is {100 * PAPER_BOUND:g} % "
     example += sweep.told("(here L = {depth}, N = {width})")
     told = f"the formula gives {value:.3g}; with log base 10 in place of the natural logarithm {decimal:.3g}"
-    near = abs(value - PAPER_BOUND) < 0.01
-    decided = {example: by(exact, near, told, {"formula": value, "log10": decimal})}
+    same = abs(value - PAPER_BOUND) < 0.01
+    decided = {example: by(exact, same, told, {"formula": value, "log10": decimal})}
     first = f"the example: at kappa = {PAPER_KAPPA:g} E[s_cr] measures"
     for text, wanted in zip((first, f"... if kappa is |log chi|/2 (chi = {_EXAMPLE[1]:.3g})"), _EXAMPLE, strict=True):
         if there := Table(row for row in rows if abs(row["chi"] - wanted) < 1e-3):
-            decided[f"{text} {100 * PAPER_MEASURED:g} %, within 2"] = there.claim(
-                between, "critical_sparsity", PAPER_MEASURED - 0.02, PAPER_MEASURED + 0.02, names="chi = {chi:.3g}"
-            )
+            near = _of(there, "chi = {chi:.3g}", between, PAPER_MEASURED - 0.02, PAPER_MEASURED + 0.02)
+            decided[f"{text} {100 * PAPER_MEASURED:g} %, within 2"] = near
     return decided
 
 
@@ -239,39 +232,28 @@ def computed(spec: Spec) -> dict[str, float]:
 
 def unequal_claims(found: Found) -> Claims:
     """Proposition 4, its table, and what is beyond the paper."""
-    rows, given = found.table, found.table.where(gamma=tuple(PRINTED))
+    rows, given, meant = found.table, found.table.where(gamma=tuple(PRINTED)), found.table.where(gamma=MEANT)
     printed, bounds, told = given.of("bound_as_printed", "table_bound", "table_empirical")
     corrected, off = rows.column("bound_corrected"), float(np.abs(bounds - printed).max())
     pairs = ", ".join(given.told("{table_bound:g} printed, {bound_as_printed:.3g} computed"))
-    meant = rows.where(gamma=MEANT)
     wrong = float(np.abs(meant.column("bound_corrected") - bounds[1:]).max())
-
-    def of(decide: Any, *bounds: Any, rows: Table = rows, **more: Any) -> Decision:
-        return rows.claim(decide, "critical_sparsity", *bounds, names="gamma = {gamma:g}", **more)
-
+    values = ", ".join(meant.told("{bound_corrected:.3f}"))
+    of, of_given, of_meant = (partial(_of, some, "gamma = {gamma:g}") for some in (rows, given, meant))
+    shifted = "Table 7: the bounds of its second and third column are the corrected ones at gamma = 10 and 15"
+    as_printed = "Proposition 4 as printed (gamma, the ratio of variances, multiplies a standard deviation)"
+    better = "Proposition 4 corrected (with the square root of gamma): E[s_cr] is at most the bound"
+    expected = "beyond the paper: E[s_cr] at this depth is what the law of the weights gives"
+    same = by(exact, off <= _DECIMALS, pairs, {"largest_difference": off})
+    again, there = of_given(between, told - TIGHT, told + TIGHT), of_meant(between, told[1:] - TIGHT, told[1:] + TIGHT)
     return {
-        "Table 7: its bounds are those of Proposition 4": by(
-            exact, off <= _DECIMALS, pairs, {"largest_difference": off}
-        ),
-        f"Table 7: its empirical values are found again, within {TIGHT:g}": of(
-            between, told - TIGHT, told + TIGHT, rows=given
-        ),
-        "Table 7: the bounds of its second and third column are the corrected ones at gamma = 10 and 15": by(
-            exact, wrong <= _DECIMALS, ", ".join(meant.told("{bound_corrected:.3f}")), {"largest_difference": wrong}
-        ),
-        f"... and their empirical values are measured there, within {TIGHT:g}": of(
-            between, told[1:] - TIGHT, told[1:] + TIGHT, rows=meant
-        ),
-        "Proposition 4 as printed (gamma, the ratio of variances, multiplies a standard deviation)": of(
-            at_most, "bound_as_printed"
-        ),
-        "Proposition 4 corrected (with the square root of gamma): E[s_cr] is at most the bound": of(
-            at_most, "bound_corrected"
-        ),
+        "Table 7: its bounds are those of Proposition 4": same,
+        f"Table 7: its empirical values are found again, within {TIGHT:g}": again,
+        shifted: by(exact, wrong <= _DECIMALS, values, {"largest_difference": wrong}),
+        f"... and their empirical values are measured there, within {TIGHT:g}": there,
+        as_printed: of(at_most, "bound_as_printed"),
+        better: of(at_most, "bound_corrected"),
         f"... and the bound is tight, within {TIGHT:g}": of(between, corrected - TIGHT, corrected + 1e-9),
-        "beyond the paper: E[s_cr] at this depth is what the law of the weights gives": of(
-            agrees, "predicted", resolution=0.05, groups=("measured", "predicted")
-        ),
+        expected: of(agrees, "predicted", resolution=0.05, groups=("measured", "predicted")),
     }
 
 

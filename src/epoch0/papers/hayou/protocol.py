@@ -159,10 +159,8 @@ def sets_of(recipe: Recipe) -> Sets:
     plain, test = image_sources(recipe.data)
     shape, classes = shape_for(recipe.network, plain.shape), plain.classes
     factor = shape[-1] // plain.shape[-1]
-    if recipe.examples is not None:
-        plain = plain.first(recipe.examples)
-    if recipe.tested is not None:
-        test = test.first(recipe.tested)
+    plain = plain if recipe.examples is None else plain.first(recipe.examples)
+    test = test if recipe.tested is None else test.first(recipe.tested)
     if factor > 1:
         plain, test = (replace(part, images=enlarged(part.images, factor)) for part in (plain, test))
     return Sets(plain, plain.augmented() if recipe.augment else plain, test, shape, classes)
@@ -170,9 +168,7 @@ def sets_of(recipe: Recipe) -> Sets:
 
 def shape_for(network: Network, shape: tuple[int, ...]) -> tuple[int, ...]:
     """Of the inputs that a network gets from images of that shape: VGG's pools need sides of 16."""
-    if network.kind != "vgg" or min(shape[1:]) >= VGG_SIDE:
-        return tuple(shape)
-    factor = -(-VGG_SIDE // min(shape[1:]))
+    factor = -(-VGG_SIDE // min(shape[1:])) if network.kind == "vgg" else 1
     return (shape[0], *(factor * side for side in shape[1:]))
 
 
@@ -230,13 +226,12 @@ def hand_over(bare: nn.Module, net: nn.Module) -> None:
     each = ([(name, m) for name, m in one.named_modules() if isinstance(m, kinds)] for one in (bare, net))
     bake(bare)
     given = {}
-    with torch.no_grad():
-        for (old, first), (new, second) in zip(*each, strict=True):
-            second.weight.copy_(first.weight)
-            if first.bias is not None and second.bias is not None:
-                second.bias.copy_(first.bias)
-            if f"{old}.weight" in masks:
-                given[f"{new}.weight"] = masks[f"{old}.weight"]
+    for (old, first), (new, second) in zip(*each, strict=True):
+        second.weight.data.copy_(first.weight)
+        if first.bias is not None and second.bias is not None:
+            second.bias.data.copy_(first.bias)
+        if f"{old}.weight" in masks:
+            given[f"{new}.weight"] = masks[f"{old}.weight"]
     apply(net, given)
 
 
@@ -253,8 +248,7 @@ def run(recipe: Recipe, seed: int) -> dict[str, Any]:
         layers of which nothing is kept. ``on_paths``: kept weights on a path from input to output, None if paths cannot
         be followed. ``epochs`` of all trainings. ``diverged``: accuracies are those of chance.
     """
-    device, method = chosen_device(), METHODS[recipe.method]
-    sets = sets_of(recipe)
+    device, method, sets = chosen_device(), METHODS[recipe.method], sets_of(recipe)
     precision, per_epoch = precision_for("auto", device), -(-len(sets.train) // recipe.batch_size)
 
     def built(network: Network) -> nn.Module:
@@ -299,24 +293,22 @@ def run(recipe: Recipe, seed: int) -> dict[str, Any]:
 def _trained(done: Training | None, sets: Sets) -> dict[str, Any]:
     """What the last training says; None is one that was not begun because the one before diverged."""
     rows = [] if done is None else [row for row in done.history if "test_accuracy" in row]
-    lost = done is None or done.diverged
     accuracies = [float(row["test_accuracy"]) for row in rows]
-    history = {"epoch": [float(row["epoch"]) for row in rows], "loss": [row["loss"] for row in rows]}
+    lost = done is None or done.diverged
     last, best = (sets.chance, sets.chance) if lost else (accuracies[-1], max(accuracies))
-    found: dict[str, Any] = {"accuracy": last, "best": best, "chance": sets.chance}
-    return {**found, "diverged": lost, "history": {**history, "accuracy": accuracies}}
+    history = {"epoch": [float(row["epoch"]) for row in rows], "loss": [row["loss"] for row in rows]}
+    history["accuracy"] = accuracies
+    return {"accuracy": last, "best": best, "chance": sets.chance, "diverged": lost, "history": history}
 
 
 def _pruned(net: nn.Module, masked: bool, shape: tuple[int, ...]) -> dict[str, Any]:
     """What the masks that were trained leave."""
     if not masked:
-        none = dict.fromkeys(("weights", "kept", "on_paths", "effective_sparsity"))
-        return {**none, "names": [], "density": [], "dead": []}
+        return {"weights": None, "kept": None, "on_paths": None, "names": [], "density": [], "dead": []}
     masks = masks_of(net)
     try:
         live = on_paths(net, masks, shape).kept
     except InputError:  # of networks that paths cannot be followed through
         live = None
     found = {"weights": masks.total, "kept": masks.kept, "names": list(masks), "on_paths": live}
-    found |= {"density": list(masks.density_of.values()), "dead": list(masks.dead)}
-    return {**found, "effective_sparsity": None if live is None else 1 - live / masks.total}
+    return {**found, "density": list(masks.density_of.values()), "dead": list(masks.dead)}

@@ -19,11 +19,11 @@ from epoch0.experiments.claims import at_least, at_most, between
 from epoch0.measure.gain import gain
 from epoch0.networks import mlp, vanilla_cnn
 from epoch0.papers.sweep import Artifact, Cell, Found, Spec, Sweep
-from epoch0.papers.tables import Array, Claims, Decision, Mean, Table, columns_of, more, over_runs
+from epoch0.papers.tables import Claims, Decision, Mean, Table, columns_of, more, over_runs
 from epoch0.papers.trials import EXTENTS, fit, images, tensors
 from epoch0.prune import apply, keep, random, rescale, snip
 from epoch0.seeds import generator
-from epoch0.theory.mean_field import EdgeOfChaos, chi, edge_of_chaos, q_star
+from epoch0.theory.mean_field import chi, edge_of_chaos, q_star
 from epoch0.train.evaluation import Accuracy
 
 # as good as unpruned: over the whole depth its squared gradient changes by less than this beside the other's
@@ -47,16 +47,15 @@ def gains(spec: Spec, seed: int) -> dict[str, Any]:
     weights = Gaussian(float(edge_of_chaos(spec.activation, bias_std=0.0).weight_std))
     made = lambda: mlp(sizes, spec.activation, weights=weights, seed=seed, dtype=torch.float64)  # noqa: E731
     scores = snip(made(), [batch]) if spec.masks == "SNIP" else random(made(), seed=seed)
-    found = []
-    for sparsity in spec.sparsities:
-        masks = keep(scores, sparsity)
-        for method in METHODS:
+    found = np.full((len(spec.sparsities), len(METHODS)), math.nan)
+    for row, masks in zip(found, (keep(scores, sparsity) for sparsity in spec.sparsities), strict=True):
+        for place, method in enumerate(METHODS):
             net = apply(made(), masks)
-            alive = bool(net(batch[0]).any())
-            if alive and method != "none":
-                rescale(net, method, x=batch[0])
-            found.append(_log_gain(net, *batch) if alive else math.nan)
-    return {"dense": _log_gain(made(), *batch), "log_gain": np.reshape(found, (len(spec.sparsities), len(METHODS)))}
+            if bool(net(batch[0]).any()):
+                if method != "none":
+                    rescale(net, method, x=batch[0])
+                row[place] = _log_gain(net, *batch)
+    return {"dense": _log_gain(made(), *batch), "log_gain": found}
 
 
 def _log_gain(net: nn.Sequential, x: torch.Tensor, labels: torch.Tensor) -> float:
@@ -77,7 +76,8 @@ def table(found: Found) -> Table:
 
     def measured(cell: Cell) -> dict[str, Any]:
         each = {"log_gain": cell["log_gain"], "beside_unpruned": cell["log_gain"] - cell["dense"][:, None, None]}
-        return {name: _of_those_alive(values) for name, values in each.items()}
+        roots = np.sqrt((~np.isnan(cell["log_gain"])).sum(0))  # of how many are alive
+        return {name: Mean(np.nanmean(one, 0), np.nanstd(one, 0, ddof=1) / roots) for name, one in each.items()}
 
     def counted(cell: Cell, sparsity: float, method: str) -> dict[str, Any]:
         alive = ~np.isnan(cell["log_gain"][:, sparsities.index(sparsity)]).any(1)
@@ -90,29 +90,22 @@ def table(found: Found) -> Table:
     return rows
 
 
-def _of_those_alive(values: Array) -> Mean:
-    """Mean and error over the runs that are not NaN, (runs, ...)."""
-    count = (~np.isnan(values)).sum(0)
-    return Mean(np.nanmean(values, 0), np.nanstd(values, 0, ddof=1) / np.sqrt(count))
-
-
 def claims(found: Found) -> Claims:
     """Proposition 1 for each kind of mask and activation, and that without rescaling gradients vanish."""
     layers, decided = found.sweep["depth"] - 1, dict[str, Decision]()
     limit = math.log(FACTOR) / layers
+    same = f"over {layers} layers the squared gradient is as an unpruned network's, within {FACTOR:g} times"
+    rules: dict[str, Any] = dict.fromkeys(METHODS, (same, between, -limit, limit))
+    rules["none"] = "the squared gradient shrinks beside an unpruned network's", at_most, 0.0
     parts = ((cell, *part) for cell in found for part in found.table.where(**cell.at).by("method"))
     for cell, method, rows in parts:
+        said, decide, *bounds = rules[method]
         kind = f"{cell.at['activation']}, {cell.at['masks']} masks, {METHODS[method]}"
-        told = f"(a layer by {', '.join(f'{gain:.2f}' for gain in rows.column('gain'))})"
-        if method == "none":
-            text = f"{kind}: the squared gradient shrinks beside an unpruned network's {told}"
-            rule = partial(rows.claim, at_most, "beside_unpruned", 0.0)
-        else:
-            same = f"over {layers} layers the squared gradient is as an unpruned network's, within {FACTOR:g} times"
-            text, rule = f"{kind}: {same} {told}", partial(rows.claim, between, "beside_unpruned", -limit, limit)
+        told = f"(a layer by {', '.join(rows.told('{gain:.2f}'))})"
         dead = Table(row for row in rows if row["nothing_gets_through"])
         left = dead.told("{sparsity:.0%} removed: {nothing_gets_through} left out that nothing gets through")
-        decided[text] = more(rule(names="{sparsity:.0%} removed"), after="; ".join(left))
+        rule = rows.claim(decide, "beside_unpruned", *bounds, names="{sparsity:.0%} removed")
+        decided[f"{kind}: {said} {told}"] = more(rule, after="; ".join(left))
     return decided
 
 
@@ -149,20 +142,18 @@ CLOSE = 0.05  # how near to 1 the measured gain must be
 _INPUTS = 3  # stream of a seed
 
 
-@lru_cache
-def _edge(activation: str, bias_std: float) -> EdgeOfChaos:
-    return edge_of_chaos(activation, bias_std=bias_std)
+_edge = lru_cache(edge_of_chaos)
 
 
 def stds(spec: Spec) -> tuple[float, float]:
     """sigma_w on the edge of chaos for these biases, and of every layer."""
-    edge = float(_edge(spec.activation, spec.bias_std).weight_std)
+    edge = float(_edge(spec.activation, bias_std=spec.bias_std).weight_std)
     return round(edge, 9), round(edge * spec.factor, 9)
 
 
 def square(spec: Spec) -> float:
     """Mean square of a Gaussian input coordinate that makes q the fixed point from the first layer on."""
-    point = _edge(spec.activation, spec.bias_std)  # for a ReLU any q is a fixed point
+    point = _edge(spec.activation, bias_std=spec.bias_std)  # for a ReLU any q is a fixed point
     return 1.0 if point.q is None else (float(point.q) - spec.bias_std**2) / float(point.weight_std) ** 2
 
 
@@ -236,18 +227,15 @@ def ticket_table(found: Found) -> Table:
 def ticket_claims(found: Found) -> Claims:
     """Theorem 3, and that the masked networks train."""
     rows, trained = Table(found.table[:-2]), found.also["trained"].one()
-    spec, names = trained.spec.ticket, "{kind}, {factor:.3g} times the edge"
-    what = [f"{spec.activation}, depth {spec.depth}, {spec.factor:g} times the edge"]
-    more = over_runs(at_least, trained["masked"] - trained["dense"], 0.0, names=what)
+    spec, of = trained.spec.ticket, partial(rows.claim, names="{kind}, {factor:.3g} times the edge")
+    what = "{activation}, depth {depth}, {factor:g} times the edge".format_map(vars(spec))
+    above = partial(over_runs, at_least, names=[what])
+    theorem = f"Theorem 3: random masks of density sigma_EOC^2/sigma_w^2 bring chi to 1, within {CLOSE:g}"
     return {
-        "as they come the networks are chaotic: chi is above 1.1": rows.claim(at_least, "chi_before", 1.1, names=names),
-        f"Theorem 3: random masks of density sigma_EOC^2/sigma_w^2 bring chi to 1, within {CLOSE:g}": rows.claim(
-            between, "chi_after", 1 - CLOSE, 1 + CLOSE, names=names
-        ),
-        "a masked network trains: test accuracy above one half": over_runs(
-            at_least, trained["masked"], 0.5, names=what
-        ),
-        "... and further than the same network without the mask": more,
+        "as they come the networks are chaotic: chi is above 1.1": of(at_least, "chi_before", 1.1),
+        theorem: of(between, "chi_after", 1 - CLOSE, 1 + CLOSE),
+        "a masked network trains: test accuracy above one half": above(trained["masked"], 0.5),
+        "... and further than the same network without the mask": above(trained["masked"] - trained["dense"], 0.0),
     }
 
 

@@ -114,11 +114,10 @@ def table(init: str, found: Found) -> Table:
         found = {"accuracy": cell["accuracy"], "trainable": cell["accuracy"] >= threshold(cell)}
         return {**found, "dead_layers": cell["dead"], "diverged": cell["diverged"]}
 
-    names, inner = list(NAMES.values()), {"sparsity": found.sweep["sparsities"]}
-    rows = found.rows(measured, initialization=names, **inner)
-    for way, one in found.also.items():
-        rows += one.rows(measured, initialization=[WAYS[way]], **inner)
-    names = sorted([*names, *WAYS.values()], key=lambda name: name != NAMES[init])
+    each = {found: list(NAMES.values()), **{one: [WAYS[way]] for way, one in found.also.items()}}
+    inner = {"sparsity": found.sweep["sparsities"]}
+    rows = [row for one, names in each.items() for row in one.rows(measured, initialization=names, **inner)]
+    names = sorted([*NAMES.values(), *WAYS.values()], key=lambda name: name != NAMES[init])
     return Table(sorted(rows, key=lambda row: (names.index(row["initialization"]), row["depth"])))
 
 
@@ -148,21 +147,17 @@ def _rescaled(found: Found, way: str) -> Claims:
     # of each run the mean over some cells: what they have in common shows with fewer runs than each by itself
     each = runs_of(found, "accuracy", INITS[0])
     low, high = (each[:, deep & part].mean(1) for part in (sparsity <= 0.5, sparsity > 0.5))
-    decided = {
-        f"with {way} networks of depth {DEEP} and more train up to 50 % sparsity, on average": (
-            over_runs(at_least, low, limit, names=["mean"])
-        ),
-        f"... and above 50 % ({way})" if way in WAYS.values() else "... and above 50 %": (
-            over_runs(at_least, high, limit, names=["mean"])
-        ),
-    }
+    up_to = f"with {way} networks of depth {DEEP} and more train up to 50 % sparsity, on average"
+    above = "... and above 50 %" + f" ({way})" * (way in WAYS.values())
+    decided = {text: over_runs(at_least, one, limit, names=["mean"]) for text, one in ((up_to, low), (above, high))}
     if len(inits_of(found.sweep.spec)) > 1:
         both, plain = deep & (sparsity >= 0.5), runs_of(found, "accuracy", INITS[1])
         gain = each[:, both].mean(1) - plain[:, both].mean(1)
         adds = f"rescaling adds {100 * MARGIN:g} % and more from depth {DEEP} and 50 % sparsity on: mean over the cells"
         decided[adds] = over_runs(at_least, gain, MARGIN, names=["difference"])
-    others = (_rescaled(one, WAYS[other]) for other, one in found.also.items())
-    return {**decided, **{text: decide for own in others for text, decide in own.items()}}
+    for other, one in found.also.items():
+        decided |= _rescaled(one, WAYS[other])
+    return decided
 
 
 def _untrained(init: str, found: Found) -> Claims:
@@ -206,10 +201,8 @@ def draw(init: str, found: Found) -> plots.Figure:
     from matplotlib.lines import Line2D
 
     sparsities, limit = found.sweep["sparsities"], threshold(found.cells[0])
-    shown = {"": found, **(found.also if init == "rescaled" else {})}
-    depths = [
-        f"{depth:g}, {way}" if way else f"{depth:g}" for way, one in shown.items() for depth in _grid(one)[0][:, 0]
-    ]
+    shown = {"": found, **({f", {way}": one for way, one in found.also.items()} if init == "rescaled" else {})}
+    depths = [f"{depth:g}{way}" for way, one in shown.items() for depth in sorted(one.sweep["depth"])]
     each = [[runs_of(one, name, init) for one in shown.values()] for name in ("accuracy", "dead")]
     accuracy, dead = (np.concatenate([one.mean(0) for one in ones]) for ones in each)
     trainable = np.concatenate([(one >= limit).mean(0) for one in each[0]])
@@ -257,19 +250,18 @@ _ABOUT = (
     f"bars); trainable: {100 * MARGIN:g} % above chance"
 )
 _TITLES = {"rescaled": "edge of chaos with rescaling", "edge": "edge of chaos", "ordered": "ordered phase"}
-_PRESETS = {activation: presets(activation) for activation in ("tanh", "elu")}
 
 
-def _panel(name: str, activation: str, init: str) -> Artifact:
-    named = f"hayou/fig{name}", f"Accuracy over depth and sparsity: {_TITLES[init]}", "section 4.1"
-    rows, decide, picture = partial(table, init), partial(claims, init), partial(draw, init)
-    about = _ABOUT + "; rows that name a way to rescale: so, in fewer networks" * (init == INITS[0])
-    return Artifact(*named, _PRESETS[activation], rows, decide, picture, about, cost)
+def _panels(names: str, presets: dict[str, Sweep]) -> list[Artifact]:
+    """Three panels of a figure."""
+    made = []
+    for name, init in zip(names.split(), INITS, strict=True):
+        named = f"hayou/fig{name}", f"Accuracy over depth and sparsity: {_TITLES[init]}", "section 4.1"
+        rows, decide, picture = partial(table, init), partial(claims, init), partial(draw, init)
+        about = _ABOUT + "; rows that name a way to rescale: so, in fewer networks" * (init == INITS[0])
+        made.append(Artifact(*named, presets, rows, decide, picture, about, cost))
+    return made
 
 
-_FIGURES = {"3abc": "tanh", "5abc": "elu", "5def": "tanh"}
-ARTIFACTS = tuple(
-    _panel(name[0] + letter, activation, init)
-    for name, activation in _FIGURES.items()
-    for letter, init in zip(name[1:], INITS, strict=True)
-)
+_TANH, _ELU = presets("tanh"), presets("elu")
+ARTIFACTS = (*_panels("3a 3b 3c", _TANH), *_panels("5a 5b 5c", _ELU), *_panels("5d 5e 5f", _TANH))

@@ -118,8 +118,7 @@ def claims(swept: str, shown: str | None, found: Found) -> Claims:
 
 def depth_claims(found: Found) -> Claims:
     """Figure 2: lengths are exponential in depth, faster for larger density, and between the bounds."""
-    deep = found.table.where(layer=tuple(range(1, found.sweep["depth"] + 1)))
-    decided = {}
+    deep, decided = found.table.where(layer=tuple(range(1, found.sweep["depth"] + 1))), {}
     for density, rows in deep.by("density"):
         layer, length, error, count = rows.of("layer", "length", "length_error", "runs")
         text = f"log length is linear in depth (density {density:g})"
@@ -138,12 +137,12 @@ def depth_claims(found: Found) -> Claims:
 
 def _bounds_hold(rows: Table) -> Claims:
     """Measured growth against the paper's lower bound, ours, the exact extremes and the second-moment bound."""
-    bounds = {
-        "growth is at least the paper's lower bound (Corollaries 1-3)": (at_least, "paper_lower"),
-        "growth is at least the fourth-moment lower bound": (at_least, "lower"),
-        "growth is at most the second-moment upper bound": (at_most, "upper"),
+    of = partial(rows.claim, names=_NAME)
+    decided = {
+        "growth is at least the paper's lower bound (Corollaries 1-3)": of(at_least, "growth", "paper_lower"),
+        "growth is at least the fourth-moment lower bound": of(at_least, "growth", "lower"),
+        "growth is at most the second-moment upper bound": of(at_most, "growth", "upper"),
     }
-    decided = {text: rows.claim(one, "growth", bound, names=_NAME) for text, (one, bound) in bounds.items()}
     if known := rows.where(law="gaussian"):
         # the range is narrower than the errors, so its nearest value counts
         inside = np.clip(*known.of("growth", "minimum", "maximum"))
@@ -164,18 +163,16 @@ def _root(rows: Table) -> Decision:
 
 def _printed_values(rows: Table) -> Claims:
     """Section 4's two numbers, to the digit printed: growth 1 at density about 0.5, and about 1.5 for dense weights."""
-    decided = {}
+    decided, dense = {}, rows.where(density=1.0)
     if half := rows.where(density=0.5):
         growth, errors, count = half.of(*_GROWTH)
-        first = Table(half[:1])
-        told = first.told("growth at density 0.5 is {growth:.4f} ± {growth_error:.2g} ({law}")[0]
-        if half[0]["minimum"] is not None:
-            told += first.told("; exact extremes {minimum:.4f} and {maximum:.4f}")[0]
+        told = "growth at density 0.5 is {growth:.4f} ± {growth_error:.2g} ({law}"
+        told += "" if half[0]["minimum"] is None else "; exact extremes {minimum:.4f} and {maximum:.4f}"
         # growth goes like sqrt(density) close by, so that it is 1 at 0.5 / growth^2
         crossing = by(between, 0.5 / growth**2, errors / growth**3, 0.45, 0.55, count, half.told("{law}"))
         text = "growth is 1 at density 0.5, to the digit printed: the crossing is in [0.45, 0.55]"
-        decided[text] = more(crossing, f"{told})")
-    if dense := rows.where(density=1.0):
+        decided[text] = more(crossing, Table(half[:1]).told(f"{told})")[0])
+    if dense:
         text = "dense growth is 'approximately 1.5', to the digit printed: in [1.45, 1.55]"
         decided[text] = dense.claim(between, "growth", 1.45, 1.55, names="{law}")
     if gaussian := dense.where(law="gaussian"):
@@ -207,8 +204,7 @@ def draw(swept: str, shown: str | None, found: Found) -> plots.Figure:
     low, high = rows.column(swept).min(), rows.column(swept).max()
     axes.axhline(1.0, color="#333333", linewidth=0.7, zorder=1)
     axes.set(xlabel=_LABELS[swept], ylabel=r"growth factor $E\,\|dz^{(d+1)}\|\,/\,\|dz^{(d)}\|$")
-    span = low - 0.05 * (high - low), high + 0.03 * (high - low)
-    axes.set(xlim=span, ylim=(0, 1.06 * rows.column("upper").max()))
+    axes.set(xlim=(low - 0.05 * (high - low), high + 0.03 * (high - low)), ylim=(0, 1.06 * rows.column("upper").max()))
     plots.legend_below(picture, columns=2)
     return picture
 
@@ -216,13 +212,12 @@ def draw(swept: str, shown: str | None, found: Found) -> plots.Figure:
 def _theory(axes: plots.Axes, sweep: Sweep, rows: Table, swept: str) -> None:
     """The second-moment bound, and the exact range over directions for Gaussian weights."""
     fine = np.linspace(rows.column(swept).min(), rows.column(swept).max(), 40)
-    given = {"law": "gaussian", "std": sweep["std"][0], "density": sweep["density"][0]}
-    spec = sweep.spec.but(**given)
+    spec = sweep.spec.but(law="gaussian", std=sweep["std"][0], density=sweep["density"][0])
     each = Table({swept: value, **predicted(spec.but(**{swept: value}))} for value in fine.tolist())
-    upper, exact = "upper bound (second moment)", "gaussian: exact range"
-    axes.plot(*each.of(swept, "upper"), color=plots.BOUND, linestyle=":", zorder=1.2, label=upper)
+    second = {"color": plots.BOUND, "linestyle": ":", "zorder": 1.2}
+    plots.column(axes, each, swept, "upper", 0, "upper bound (second moment)", **second)
     look = {"color": "#bbbbbb", "edgecolor": "#999999", "linewidth": 0.8, "zorder": 1.1}
-    plots.band(axes, each, swept, "minimum", "maximum", exact, **look)
+    plots.band(axes, each, swept, "minimum", "maximum", "gaussian: exact range", **look)
 
 
 def over_depth(found: Found) -> plots.Figure:
@@ -244,10 +239,6 @@ def over_depth(found: Found) -> plots.Figure:
     return picture
 
 
-_DIGITS = {"line between two digits": DIGITS}
-_MNIST = {"line between two MNIST images": MNIST}
-
-
 def _random(size: int) -> dict[str, CurveSpec]:
     arcs = CurveSpec("random", "arcs", size=size, planes=100)
     return {"straight": CurveSpec("random", size=size), "curved": arcs}
@@ -255,24 +246,23 @@ def _random(size: int) -> dict[str, CurveSpec]:
 
 def _presets(images: bool, **swept: Any) -> dict[str, Sweep]:
     """The paper keeps a density of 0.5 in Figures 3a, 5a and 5c, and a std of 2 in the others but Figure 2."""
-    curves, width = (_MNIST, 784) if images else (_random(500), 500)
+    digits, mnist = {"line between two digits": DIGITS}, {"line between two MNIST images": MNIST}
+    curves, width, few, runs = (mnist, 784, digits, 400) if images else (_random(500), 500, _random(64), 200)
     axes = {"curve": curves, "law": tuple(BIASES), "std": (2.0,), "density": (0.5,), **swept}
     seed = "{curve.shape} {law} {std!r} {density!r}"  # curves of another shape get other networks
     paper = Sweep(block, Spec(width=width, depth=10, tangents=16), axes, 100, seed, 10)
-    return paper.presets(curve=_DIGITS if images else _random(64), width=64, runs=400 if images else 200, block=100)
+    return paper.presets(curve=few, width=64, runs=runs, block=100)
 
 
-_LINE = "line between two random points of norm 1 in R^{width}"
-_POINT = "{runs} networks a point of width {width} and depth {depth}, "
-_ERRORS = "bars: two standard errors"
+_POINT, _ERRORS = "{runs} networks a point of width {width} and depth {depth}, ", "bars: two standard errors"
 
 
 def _by(swept: str, figure: str, title: str, shown: str | None = None) -> Artifact:
-    presets = _presets(shown is None, **({"std": STDS} if swept == "std" else {"density": DENSITIES}))
-    bent = ", bent into semicircles in 100 random planes" if shown == "curved" else ""
-    curve, fixed = "{curve}" if shown is None else _LINE + bent, "density 0.5" if swept == "std" else "std 2"
-    about, picture = f"{curve}; {_POINT}{fixed}; {_ERRORS}", partial(draw, swept, shown)
-    return Artifact(f"price-tanner/{figure}", title, "", presets, table, partial(claims, swept, shown), picture, about)
+    values, fixed = (STDS, "density 0.5") if swept == "std" else (DENSITIES, "std 2")
+    line = "line between two random points of norm 1 in R^{width}"
+    curve = {None: "{curve}", "straight": line, "curved": f"{line}, bent into semicircles in 100 random planes"}[shown]
+    how = table, partial(claims, swept, shown), partial(draw, swept, shown), f"{curve}; {_POINT}{fixed}; {_ERRORS}"
+    return Artifact(f"price-tanner/{figure}", title, "", _presets(shown is None, **{swept: values}), *how)
 
 
 _TITLE, _ABOUT = "Mean length of a trajectory at each layer, by density", f"{{curve}}; {_POINT}std 6; {_ERRORS}"
@@ -332,15 +322,14 @@ def circle_table(found: Found) -> Table:
     """One row a layer: mean length with its standard error, that of the network drawn, bounds and exact law."""
     shown, entry = found.also["drawing"].one(), Gaussian(found.sweep["std"] * found.sweep["width"] ** -0.5)
     told = dict(zip(shown.spec.shown, zip(shown["lengths"][0], shown["shares"][0], strict=True), strict=True))
-    bounds = {"paper_lower": theory.lower_bound, "lower": theory.best_lower_bound}
-    bounds |= {"exact": theory.exact, "upper": theory.upper_bound}
+    bounds = {**BOUNDS, "exact": theory.exact}
 
     def beside(cell: Cell, layer: int) -> dict[str, Any]:
-        width, start = cell.spec.width, 2 * math.pi
         growth, error = mean_and_error(cell["growth"][:, layer - 1]) if layer else (None, None)
         length, share = told.get(layer, (None, None))
         row = {"growth": growth, "growth_error": error}
-        row |= {name: start * bound(entry, width) ** layer for name, bound in bounds.items()}
+        for name in ("paper_lower", "lower", "exact", "upper"):
+            row[name] = 2 * math.pi * bounds[name](entry, cell.spec.width) ** layer
         row["drawn_length"] = float(cell["lengths"][0, layer])
         return {**row, "drawn_pre_activation_length": length, "drawn_variance_shown": share}
 
@@ -369,13 +358,20 @@ def circle_draw(found: Found) -> plots.Figure:
     picture, panels = plots.figure(2.3 * columns + 4.6, 5.6, mosaic=grid)
     paths = shown["paths"][0]
     angle = np.linspace(0, 2 * np.pi, len(paths[0]))
-    circle = np.stack([np.cos(angle), np.sin(angle)], 1)
-    closed_curve(panels["input"], circle, f"input: length {rows[0]['drawn_length']:.3g}")
+    title = f"input: length {rows[0]['drawn_length']:.3g}"
+    closed_curve(panels["input"], np.stack([np.cos(angle), np.sin(angle)], 1), title)
+    told = "layer {layer}: length {drawn_pre_activation_length:.3g},\nshows {drawn_variance_shown:.0%} of variance"
     for layer, path in zip(shown.spec.shown, paths, strict=True):
-        row = rows[layer]
-        title = f"layer {layer}: length {row['drawn_pre_activation_length']:.3g}"
-        closed_curve(panels[f"layer {layer}"], path, f"{title},\nshows {row['drawn_variance_shown']:.0%} of variance")
-    _lengths(panels["lengths"], rows)
+        closed_curve(panels[f"layer {layer}"], path, told.format_map(rows[layer]))
+    axes = panels["lengths"]
+    layer, upper, exact, lower, drawn = rows.of("layer", "upper", "exact", "paper_lower", "drawn_length")
+    axes.plot(layer, upper, ":", color=plots.BOUND, label="upper bound (second moment)")
+    axes.plot(layer, exact, "-", color=plots.COLOURS[0], linewidth=1.0, label="exact mean")
+    axes.plot(layer, lower, "--", color=plots.BOUND, label="lower bound (Cor. 1)")
+    plots.means(axes, rows, "layer", "length", 0, f"mean of {rows[0]['runs']} networks")
+    axes.plot(layer, drawn, linestyle="none", marker="x", color=plots.COLOURS[1], label="network drawn")
+    axes.set(xlabel="layer $d$", ylabel=r"length after the ReLU, $\ell(z^{(d)})$", yscale="log", xticks=layer)
+    axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.1), ncols=2)
     return picture
 
 
@@ -392,18 +388,6 @@ def closed_curve(axes: plots.Axes, path: Array, title: str) -> None:
     axes.set_aspect("equal", "datalim")
     axes.set_title(title, fontsize=8.5)
     axes.tick_params(labelsize=7)
-
-
-def _lengths(axes: plots.Axes, rows: Table) -> None:
-    """Length against layer on a log scale."""
-    layer, upper, exact, lower, drawn = rows.of("layer", "upper", "exact", "paper_lower", "drawn_length")
-    axes.plot(layer, upper, ":", color=plots.BOUND, label="upper bound (second moment)")
-    axes.plot(layer, exact, "-", color=plots.COLOURS[0], linewidth=1.0, label="exact mean")
-    axes.plot(layer, lower, "--", color=plots.BOUND, label="lower bound (Cor. 1)")
-    plots.means(axes, rows, "layer", "length", 0, f"mean of {rows[0]['runs']} networks")
-    axes.plot(layer, drawn, linestyle="none", marker="x", color=plots.COLOURS[1], label="network drawn")
-    axes.set(xlabel="layer $d$", ylabel=r"length after the ReLU, $\ell(z^{(d)})$", yscale="log", xticks=layer)
-    axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.1), ncols=2)
 
 
 def circles(width: int, networks: int, block_size: int, **more: Any) -> Sweep:

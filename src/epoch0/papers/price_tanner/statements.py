@@ -5,6 +5,7 @@ product of ``alpha_j M_j sqrt(k_j) / 2`` times that of the curve.
 """
 
 import math
+from itertools import cycle
 from typing import Any
 
 import numpy as np
@@ -25,7 +26,6 @@ from epoch0.theory import growth as theory
 
 # ---- Theorem 2
 
-_KINDS = tuple(BIASES)
 SHAPES = {"narrowing": (200, 100, 50, 25), "widening": (25, 50, 100, 200), "equal": (50, 50, 50, 50)}
 
 
@@ -34,9 +34,8 @@ def layers_of(spec: Spec) -> list[tuple[int, int, str, Law]]:
 
     Layers have the spec's ``widths`` and ``densities``; laws take turns; inputs are as many as the first width.
     """
-    sizes = zip((spec.widths[0], *spec.widths), spec.widths, spec.densities, strict=False)
-    named = [(fan, units, _KINDS[i % len(_KINDS)], density) for i, (fan, units, density) in enumerate(sizes)]
-    return [(fan, units, kind, weight_law(kind, spec.std, density)) for fan, units, kind, density in named]
+    each = zip((spec.widths[0], *spec.widths), spec.widths, cycle(BIASES), spec.densities, strict=False)
+    return [(fan, units, kind, weight_law(kind, spec.std, density)) for fan, units, kind, density in each]
 
 
 def lengths(spec: Spec, seed: int) -> dict[str, Any]:
@@ -74,8 +73,7 @@ def layers_claims(found: Found) -> Claims:
     decided["it is at most that of second moments"] = rows.claim(at_most, "length", "upper", names=names)
     last = rows.where(layer=len(SHAPES["equal"]), weights="density .02")
     text = "at density .02 the bound vanishes with the depth, and the length: less than a hundredth is left"
-    start = last.column("start")
-    return {**decided, text: last.claim(at_most, "length", 0.01 * start, names=names)}
+    return {**decided, text: last.claim(at_most, "length", 0.01 * last.column("start"), names=names)}
 
 
 def draw_layers(found: Found) -> plots.Figure:
@@ -106,39 +104,30 @@ def average(spec: Spec, seed: int) -> dict[str, Any]:
 
 def average_table(found: Found) -> Table:
     """One row a law and vector: E abs(u . w) and the constant M."""
-    return found.rows(
-        lambda cell: {"average": cell["average"][0]},
-        lambda cell: {"constant": theory.absolute_moment_constant(LAWS[cell.spec.law])},
-    )
+    constant = lambda cell: {"constant": theory.absolute_moment_constant(LAWS[cell.spec.law])}  # noqa: E731
+    return found.rows(lambda cell: {"average": cell["average"][0]}, constant)
 
 
 def average_claims(found: Found) -> Claims:
     """Lemmas 10 and 11, and where they are sharp."""
-    rows, names = found.table, "{law}, {vector}"
-    uniform, finite = rows.where(law="uniform"), Table(row for row in rows if row["law"] != "uniform")
-    sharp = rows.where(law="±1", vector="two equal entries")
-    rest = Table(row for row in finite if row not in sharp)
+    rows, names, of = found.table, "{law}, {vector}", ("average", "constant")
+    uniform, sharp = rows.where(law="uniform"), rows.where(law="±1", vector="two equal entries")
+    rest = Table(row for row in rows if row not in uniform and row not in sharp)
+    lemma_10 = "uniform weights: E abs(u . w) is at least M norm(u) (Lemma 10)"
+    lemma_11 = "weights from a finite symmetric set: so it is, but for ±1 and two equal entries (Lemma 11)"
     return {
-        "uniform weights: E abs(u . w) is at least M norm(u) (Lemma 10)": (
-            uniform.claim(at_least, "average", "constant", names=names)
-        ),
-        "weights from a finite symmetric set: so it is, but for ±1 and two equal entries (Lemma 11)": (
-            rest.claim(at_least, "average", "constant", names=names)
-        ),
-        "weights of ±1 and two equal entries attain it": (
-            sharp.claim(agrees, "average", "constant", names=names, resolution=0.02)
-        ),
+        lemma_10: uniform.claim(at_least, *of, names=names),
+        lemma_11: rest.claim(at_least, *of, names=names),
+        "weights of ±1 and two equal entries attain it": sharp.claim(agrees, *of, names=names, resolution=0.02),
     }
 
 
 def draw_average(found: Found) -> plots.Figure:
     """E abs(u . w) over the constant, one group of markers a vector."""
     picture, axes = plots.figure(6.6, 4.4)
-    rows = found.table
-    for index, (law, part) in enumerate(rows.by("law")):
+    for index, (law, part) in enumerate(found.table.by("law")):
         places = np.arange(len(part)) + 0.12 * (index - 1)
-        scale = 1 / part[0]["constant"]
-        plots.means(axes, part, places, "average", index, f"{law} weights", scale)
+        plots.means(axes, part, places, "average", index, f"{law} weights", 1 / part[0]["constant"])
     axes.axhline(1.0, color=plots.BOUND, linestyle="--", label="Lemmas 10 and 11")
     axes.set_xticks(range(len(VECTORS)), list(VECTORS))
     axes.set(ylabel=r"$E\,|u \cdot w|\,/\,(M\,\|u\|)$", xlabel="vector u", ylim=(0.9, None))
@@ -185,20 +174,15 @@ def norms(spec: Spec, seed: int) -> dict[str, Any]:
     A ``direction`` is one of the ``"sphere"``, or ``"one-hot"``. All densities share the random numbers: entry i is
     kept at density alpha if its number is below alpha.
     """
-    size, draws = spec.size, spec.draws
-    found = np.empty((spec.vectors, len(spec.densities)))
+    found, most = np.zeros((spec.vectors, len(spec.densities))), max(1, _AT_ONCE // spec.size)
     for vector, row in enumerate(found):
         source = numpy_generator(seed, vector)
-        squares = source.standard_normal(size) ** 2 if spec.direction == "sphere" else np.eye(1, size)[0]
+        squares = source.standard_normal(spec.size) ** 2 if spec.direction == "sphere" else np.eye(1, spec.size)[0]
         squares /= squares.sum()
-        total, left = np.zeros(len(row)), draws
-        while left:
-            count = min(left, max(1, _AT_ONCE // size))
-            coins = source.random((count, size))
-            total += [np.sqrt((coins < density) @ squares).sum() for density in spec.densities]
-            left -= count
-        row[:] = total / draws
-    return {"norms": found}
+        for start in range(0, spec.draws, most):
+            coins = source.random((min(most, spec.draws - start), spec.size))
+            row += [np.sqrt((coins < density) @ squares).sum() for density in spec.densities]
+    return {"norms": found / spec.draws}
 
 
 def table(found: Found) -> Table:
@@ -237,7 +221,7 @@ def claims(found: Found) -> Claims:
 
 def _tightness(found: Found) -> Claims:
     """For vectors on the sphere: the upper bound is approached as k grows."""
-    densities, sizes = np.array(found.sweep["densities"]), found.sweep["size"]
+    densities, sizes = found.sweep["densities"], found.sweep["size"]
     shares = [cell["norms"][0] / np.sqrt(densities) for cell in found]
     means = np.transpose([share.mean(1) for share in shares])
     names, where = [f"k = {size}" for size in sizes], [f"density {density:g}" for density in densities]

@@ -66,8 +66,8 @@ def train_and_measure(spec: Spec, seed: int) -> dict[str, Any]:
     epochs = np.where(at >= 0, at / -(-len(given[0]) // spec.batch_size), -1.0)
     told = np.array([row["accuracy"][index] for index, row in enumerate(accuracy)])
     result: dict[str, Any] = {"reached": at >= 0, "accuracy": told, "epochs": epochs}
-    for name, (std, growth, log_length) in (("random", before), ("trained", after)):
-        result |= {f"std_{name}": std, f"growth_{name}": growth, f"log_length_{name}": log_length}
+    for state, values in (("random", before), ("trained", after)):
+        result |= {f"{name}_{state}": one for name, one in zip(("std", "growth", "log_length"), values, strict=True)}
     return result
 
 
@@ -149,8 +149,7 @@ def table_a(found: Found) -> Table:
             growth = trained.kind(state, kind)
             mean, over_lines = mean_and_error(_mean(growth).mean)
             error = float(np.hypot(over_lines, _mean(growth.mean(1)).error))
-            measured = {"growth": float(mean), "growth_error": error, **exact}
-            rows.append({"networks": state, "lines": name, **about, **measured})
+            rows.append({"networks": state, "lines": name, **about, "growth": mean, "growth_error": error, **exact})
     return rows
 
 
@@ -186,16 +185,15 @@ def claims_a(found: Found) -> Claims:
         growth = means(trained.kind("trained", kind).mean(1) for trained in gathered)
         text = f"growth in trained networks is linear in their sigma_w, lines {name}"
         decided[text] = by(linear, stds, *growth, each, least_r2=LINEAR_R2)
-    pairs = [[mean_and_error(trained.kind("trained", kind).mean(0)) for kind in (0, 1)] for trained in gathered]
-    wider = [between.mean - within.mean for within, between in pairs]
-    errors = [float(np.hypot(within.error, between.error)) for within, between in pairs]
+    within, between = (means(trained.kind("trained", kind).mean(0) for trained in gathered) for kind in (0, 1))
+    wider, names = (between.mean - within.mean, np.hypot(within.error, between.error)), [one.name for one in gathered]
     text = "in trained networks lines between classes grow more than lines within a class"
-    decided[text] = by(at_least, wider, errors, 0.0, found.sweep["lines"], [trained.name for trained in gathered])
+    decided[text] = by(at_least, *wider, 0.0, found.sweep["lines"], names)
     # section 4: the factor "is not the same size in random nets as it is in trained nets with the same sigma_w"
     text = "trained networks grow lines by another factor than random ones of equal sigma_w"
     mean, error = means(trained.of("growth", "trained").mean(1) for trained in gathered)
     exact = np.array([exact_random(found.sweep["sizes"], float(std)) for std in stds])
-    values = mean, error, exact, each, [trained.name for trained in gathered], RESOLUTION
+    values = mean, error, exact, each, names, RESOLUTION
     told = f"trained over random: {', '.join(f'{ratio:.2f}' for ratio in mean / exact)}"
     return {**decided, text: more(by(agrees, *values, groups=("trained", "random, exact"), alike=False), told)}
 
@@ -207,13 +205,11 @@ def _enough(found: Found) -> list[Trained]:
 
 def claims_b(found: Found) -> Claims:
     """The statements of appendix C.2 about single lines: they differ after training and agree before."""
-    trained, after = _enough(found), _too_few(found)
-    if len(trained) >= LEAST_SETTINGS:
-        after = _lines_agree(trained, "trained", alike=False)
-    same = "the growth factor does not depend on the line in random networks"
+    enough, random = _enough(found), _lines_agree(list(map(Trained, found)), "random")
+    after = _lines_agree(enough, "trained", alike=False) if len(enough) >= LEAST_SETTINGS else _too_few(found)
     return {
         "the growth factor depends on the line in trained networks": after,
-        same: _lines_agree(list(map(Trained, found)), "random"),
+        "the growth factor does not depend on the line in random networks": random,
     }
 
 
@@ -244,11 +240,9 @@ def draw_a(found: Found) -> plots.Figure:
     """Figure 6a: growth factor against sigma_w, averaged over the lines of each kind."""
     picture, axes = plots.figure(7.0, 4.6)
     rows = found.table
-    random = rows.where(networks="random")
     for index, kind in enumerate(KINDS):
-        own = rows.where(networks="trained", lines=kind)
-        _points(axes, own, index, f"trained, lines {kind}", linestyle="-")
-    _points(axes, random.where(lines=KINDS[0]), BLACK, "random, before training")
+        _points(axes, rows.where(networks="trained", lines=kind), index, f"trained, lines {kind}", linestyle="-")
+    _points(axes, rows.where(networks="random", lines=KINDS[0]), BLACK, "random, before training")
     x = np.linspace(np.nanmin(rows.column("weight_std")), np.nanmax(rows.column("weight_std")), 50)
     exact = [exact_random(found.sweep["sizes"], one) for one in x]
     axes.plot(x, exact, color=plots.BOUND, linestyle="--", label="random, exact")

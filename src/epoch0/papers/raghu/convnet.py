@@ -130,7 +130,6 @@ def block(spec: Spec, seed: int) -> dict[str, Any]:
 def table(found: Found) -> Table:
     """One row for each variance and layer: length, and growth from the layer before."""
     named = {number: {"name": layer.label, "kind": layer.kind} for number, layer in enumerate(LAYERS, start=1)}
-
     return found.rows(by_layer, lambda cell, layer: named[layer], layer=list(named))
 
 
@@ -159,18 +158,16 @@ def claims(found: Found) -> Claims:
         return over_runs(decide, np.stack(list(values.values()), axis=1), bound, names=settings)
 
     # change of the mean log length from each variance to the next, at every layer
-    logs = [mean_and_error(np.log(cell["lengths"][:, 1:])) for cell in found]
-    mean, error = np.stack([one.mean for one in logs]), np.stack([one.error for one in logs])
+    mean, error = np.stack([mean_and_error(np.log(cell["lengths"][:, 1:])) for cell in found], axis=1)
     steps, errors = np.diff(mean, axis=0).ravel(), np.hypot(error[1:], error[:-1]).ravel()
     names = [f"{name}, sigma_w^2 {a:g} to {b:g}" for a, b in pairwise(found.sweep["variance"]) for name in LABELS]
+    still = over_runs(at_most, means[first], 1.0, names=[f"sigma_w^2 = {first:g}, mean"])
     grows = "length grows with depth at sigma_w^2 above 2: growth of a layer that keeps the number of neurons"
     less = "... more than layers that keep the number of neurons: growth of those, less that of a pool"
     alike = f"convolutions grow like fully connected layers: at least {1 - SIMILAR:g} times as much as fc1"
     return {
         grows: at(at_least, {v: means[v] for v in larger}, ["mean"], 1.0),
-        "at sigma_w^2 = 2 it does not (step 0 of Figure 8)": over_runs(
-            at_most, means[first], 1.0, names=[f"sigma_w^2 = {first:g}, mean"]
-        ),
+        "at sigma_w^2 = 2 it does not (step 0 of Figure 8)": still,
         "length grows with sigma_w^2 at every layer": by(at_least, steps, errors, 0.0, found.sweep["runs"], names),
         "pooling layers reduce length: their growth": at(at_most, pools, POOLS, 1.0),
         less: at(at_least, over, KEEPING, 0.0),
@@ -205,14 +202,12 @@ def by_variance(network: ConvNet, *variances: float) -> dict[float, dict[str, An
     return {variance: {"network": replace(network, variance=variance)} for variance in variances}
 
 
-def _preset(data: str, network: ConvNet, ends: tuple[int, int], block_size: int) -> Sweep:
-    axes = {"variance": by_variance(network, 2.0, 4.0, 8.0, 16.0)}
-    spec = Spec(data=data, network=network, ends=ends, points=64)
-    return Sweep(block, spec, axes, runs=100, seed="conv {network.variance!r}", block=block_size)
-
-
-_CIFAR = _preset("cifar10", ConvNet(), (100, 1000), 10)
-_PRESETS = {"quick": _preset("digits", SMALL, (100, 300), 25), "paper": _CIFAR}
+_VARIANCES = (2.0, 4.0, 8.0, 16.0)
+_SPEC = Spec(data="cifar10", network=ConvNet(), ends=(100, 1000), points=64)
+_AXES = {"variance": by_variance(ConvNet(), *_VARIANCES)}
+_CIFAR = Sweep(block, _SPEC, _AXES, runs=100, seed="conv {network.variance!r}", block=10)
+_FEW = {"network": SMALL, "ends": (100, 300), "variance": by_variance(SMALL, *_VARIANCES)}
+_PRESETS = _CIFAR.presets(data="digits", block=25, **_FEW)
 _TITLE = "Trajectory length through a conv net before training"
 _ABOUT = (
     "{data}, an arc between test images {ends[0]} and {ends[1]}; ReLU, {network.channels[0]} channels, fully connected "

@@ -35,13 +35,12 @@ def boundary_claims(found: Found) -> Claims:
     bends, cells = np.asarray(result["bends"]), np.asarray(result["cells"])
     straight, later, corners = (int(part.sum()) for part in (bends[:, 0], bends[:, 1:], cells[:, -1]))
     bent, concave = int(np.sum(result["bent"])), int(np.sum(result["concave"]))
-    convex = f"{corners} regions, {concave} concave corners"
+    convex, elsewhere = f"{corners} regions, {concave} concave corners", f"{later} bends, {bent} of them elsewhere"
     told = f"{straight} bends in {spec.networks} networks of {spec.width} lines"
+    meet = by(check, bent == 0, elsewhere, {"bends": float(later), "elsewhere": bent})
     return {
         "the boundaries of the first layer are straight lines": by(check, straight == 0, told, {"bends": straight}),
-        "those of later layers bend only where they meet boundaries of earlier layers": by(
-            check, bent == 0, f"{later} bends, {bent} of them elsewhere", {"bends": float(later), "elsewhere": bent}
-        ),
+        "those of later layers bend only where they meet boundaries of earlier layers": meet,
         "every region is convex": by(check, concave == 0, convex, {"regions": corners, "concave_corners": concave}),
         **planar.further(found),
         **planar.checks(found, "networks"),
@@ -82,8 +81,7 @@ def block(spec: Spec, seed: int) -> dict[str, Any]:
 
     From the block of network 0 come also ``images``, (depth + 1, shown, 2), and ``shares`` of the variance in them.
     """
-    lengths = []
-    found: dict[str, Any] = {}
+    lengths, found = [], dict[str, Any]()
     sizes, law, stop = [spec.width] * (spec.depth + 1), Gaussian(math.sqrt(spec.variance)), spec.first + spec.networks
     every = ensemble(stop, sizes, "tanh", law, linear_output=False, seed=seed, dtype=torch.float64)
     for index in range(spec.first, stop):
@@ -109,11 +107,9 @@ def table(found: Found) -> Table:
     """One row a layer: length relative to the circle, growth in this layer, and what wide networks have."""
     lengths, spec = _relative(found), found.sweep.spec
     wide, shares = wide_limit("tanh", spec.variance, spec.depth), found.one().results[0]["shares"]
-    return found.rows(
-        lambda cell: {"length": lengths[:, 1:], "growth": lengths[:, 1:] / lengths[:, :-1]},
-        lambda cell, layer: {"wide": wide[layer - 1], "share": float(shares[layer])},
-        layer=range(1, spec.depth + 1),
-    )
+    beside = lambda cell, layer: {"wide": wide[layer - 1], "share": float(shares[layer])}  # noqa: E731
+    measured = {"length": lengths[:, 1:], "growth": lengths[:, 1:] / lengths[:, :-1]}
+    return found.rows(lambda _: measured, beside, layer=range(1, spec.depth + 1))
 
 
 def claims(found: Found) -> Claims:
@@ -121,12 +117,11 @@ def claims(found: Found) -> Claims:
     rows, runs = found.table, found.sweep["runs"]
     length, error = rows.of("length", "length_error")
     names, wide = ["the circle", *rows.told("layer {layer}")], rows.column("wide")
+    near = rows.claim(between, "growth", (1 - CLOSE) * wide, (1 + CLOSE) * wide, names="layer {layer}")
     return {
         "the image of the circle grows longer with depth": by(increasing, [1.0, *length], [0.0, *error], runs, names),
         "... in every layer": rows.claim(at_least, "growth", 1.0, names="layer {layer}"),
-        f"growth in every layer is within {100 * CLOSE:g} % of sqrt(chi), the wide limit": rows.claim(
-            between, "growth", (1 - CLOSE) * wide, (1 + CLOSE) * wide, names="layer {layer}"
-        ),
+        f"growth in every layer is within {100 * CLOSE:g} % of sqrt(chi), the wide limit": near,
     }
 
 

@@ -73,10 +73,9 @@ def table(found: Found) -> Table:
 
     def more(cell: Cell, step: int) -> dict[str, Any]:
         row = {"learning_rate": cell.spec.learning_rate, "diverged": int(cell["diverged"].sum())}
-        for column, name in (("lambda", "multipliers"), ("length_ratio", "ratios")):
-            values = cell[name][:, at.index(step)]
-            row[column] = float(np.nanmean(values)) if values.size else None
-        return row
+        values = (cell[name][:, at.index(step)] for name in ("multipliers", "ratios"))
+        multiplier, ratio = (float(np.nanmean(each)) if each.size else None for each in values)
+        return {**row, "lambda": multiplier, "length_ratio": ratio}
 
     return found.rows(lambda cell: {"accuracy": cell["accuracy"]}, more, step=at)
 
@@ -86,8 +85,7 @@ def claims(found: Found) -> Claims:
     time" for trajectory regularization (Figure 11).
     """
     batch, trajectory, none = KINDS.values()
-    tests = {cell.at["network"]: cell["accuracy"] for cell in found}
-    decided = {}
+    tests, decided, every = {cell.at["network"]: cell["accuracy"] for cell in found}, {}, slice(1, None)
 
     def difference(part: slice, a: str, b: str, decide: Callable[..., Claim], *bounds: float) -> Decision:
         """Of accuracies, run by run."""
@@ -95,8 +93,7 @@ def claims(found: Found) -> Claims:
         told = f"{first.mean():.4f} ({a}) minus {second.mean():.4f} ({b})"
         return over_runs(decide, first - second, *bounds, names=[told])
 
-    last, every = slice(-1, None), slice(1, None)
-    for when, part in (("after training", last), ("through training, mean of the tests", every)):
+    for when, part in (("after training", slice(-1, None)), ("through training, mean of the tests", every)):
         for name in (batch, trajectory):
             text = f"{when}: {name} is better than neither: difference in test accuracy"
             decided[text] = difference(part, name, none, at_least, 0.0)
@@ -114,9 +111,8 @@ def draw(found: Found) -> plots.Figure:
         label = name + (rows.told(" ({diverged} of {runs} diverged)")[0] if rows[0]["diverged"] else "")
         beside = rows.column("step") + (place - 1) * 0.004 * last  # so that bars do not hide each other
         plots.means(axes, rows, beside, "accuracy", place, label, linestyle="-")
-    axes.axhline(
-        1 / found.cells[0].spec.network.classes, color=plots.BOUND, linestyle=":", linewidth=1.2, label="chance"
-    )
+    chance = 1 / found.cells[0].spec.network.classes
+    axes.axhline(chance, color=plots.BOUND, linestyle=":", linewidth=1.2, label="chance")
     axes.set(xlabel="training step", ylabel="test accuracy")
     axes.legend(loc="lower right")
     return picture
@@ -124,10 +120,8 @@ def draw(found: Found) -> plots.Figure:
 
 def kinds(network: ConvNet, *rates: float) -> dict[str, dict[str, Any]]:
     """The axis of the figure: each kind with its norm and learning rate."""
-    return {
-        name: {"network": replace(network, norm=norm), "learning_rate": rate}
-        for (norm, name), rate in zip(KINDS.items(), rates, strict=True)
-    }
+    named = zip(KINDS.items(), rates, strict=True)
+    return {name: {"network": replace(network, norm=norm), "learning_rate": rate} for (norm, name), rate in named}
 
 
 _AT = (0, 25, 50, 100, 150, 200, 300, 400, 500, 600)

@@ -50,16 +50,13 @@ def trained(spec: Spec, seed: int) -> dict[str, Any]:
     y, labels = torch.as_tensor(train.labels), torch.as_tensor(test.labels)
     net = network(spec, x.shape[1], len(train.classes), seed)
     judges = Accuracy(x[: spec.judged], y[: spec.judged], "train"), Accuracy(held, labels, "test")
-
-    judge = lambda model: {key: value for one in judges for key, value in one(model).items()}  # noqa: E731
+    judge = lambda model: judges[0](model) | judges[1](model)  # noqa: E731
     sgd, rate = partial(torch.optim.SGD, momentum=spec.momentum), spec.learning_rate
     how = {"epochs": spec.epochs, "batch_size": spec.batch_size, "optimizer": sgd, "device": chosen_device()}
     done = train_one_layer(net, spec.layer, (x, y), learning_rate=rate, seed=seed, evaluate=judge, **how)
-    found = {}
-    for split in SPLITS:
-        values = [row[split] for row in done.history if split in row]
-        found[split] = np.array(values + values[-1:] * (spec.epochs + 1 - len(values)))
-    return {**found, "diverged": done.diverged}
+    rows = [row for row in done.history if "train" in row]
+    rows += rows[-1:] * (spec.epochs + 1 - len(rows))
+    return {**{split: np.array([row[split] for row in rows]) for split in SPLITS}, "diverged": done.diverged}
 
 
 def _inputs(spec: Spec, train: DataSet, test: DataSet) -> tuple[Tensor, Tensor]:
@@ -86,7 +83,7 @@ def scattered(images: np.ndarray, side: int, stream: int) -> np.ndarray:
 def cost(spec: Spec) -> Cost:
     """What is below the trained layer needs no gradient."""
     shape, classes, train, test = EXTENTS[spec.data]
-    inputs = spec.side**2 if spec.side else int(np.prod(shape))
+    inputs = spec.side**2 or int(np.prod(shape))
 
     def frozen() -> nn.Sequential:
         net = network(spec, inputs, classes, 0).requires_grad_(False)
@@ -114,17 +111,16 @@ def claims(low: bool, found: Found) -> Claims:
     pairs, names = [f"layer {a + 1} over {b + 1}" for a, b in pairwise(layers)], [f"layer {one + 1}" for one in layers]
     slopes_of = [over_runs(at_most, slopes(accuracy), 0.0, names=["slope"]) for accuracy in (train, test)]
     more = over_runs(at_least, train[:, :-1] - train[:, 1:], 0.0, names=pairs)
-    decided = {
+    poor = {
+        f"test accuracy stays below {LOW:g} whichever layer is trained": over_runs(at_most, test, LOW, names=names),
+        f"... and at least {GAP:g} below training accuracy": over_runs(at_least, train - test, GAP, names=names),
+    }
+    return {
         "training a lower layer gives more training accuracy than the next one up": more,
         "training accuracy falls with the number of the trained layer (slope a layer)": slopes_of[0],
         "and so does test accuracy (slope a layer)": slopes_of[1],
+        **(poor if low else {}),
     }
-    if low:
-        below = f"test accuracy stays below {LOW:g} whichever layer is trained"
-        decided[below] = over_runs(at_most, test, LOW, names=names)
-        apart = f"... and at least {GAP:g} below training accuracy"
-        decided[apart] = over_runs(at_least, train - test, GAP, names=names)
-    return decided
 
 
 def draw(found: Found) -> plots.Figure:

@@ -6,6 +6,7 @@ last layer, by forward derivatives.
 """
 
 import math
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -55,18 +56,17 @@ def chain(spec: Spec, seed: int) -> dict[str, Any]:
         bits = activation_patterns(net, angle.cos() * across[0] + angle.sin() * across[1]).packed
         seen = bits[np.r_[True, (bits[1:] != bits[:-1]).any(1)]]  # one after the other, each stretch once
         back.append(1 - len(np.unique(seen, axis=0)) / len(seen))
-    counts = {"random": np.array([float(one.count) for one in found]), "folded": float(folded.count)}
-    return {**counts, "repeated": repeated, "back": np.array(back)}
+    counts = np.array([float(one.count) for one in found])
+    return {"random": counts, "folded": float(folded.count), "repeated": repeated, "back": np.array(back)}
 
 
 def chain_table(found: Found) -> Table:
     """One row a number of layers: patterns, the construction's, and the bound."""
 
     def told(cell: Cell) -> dict[str, Any]:
-        width = cell.spec.neurons // cell.spec.layers
+        width, (result,) = cell.spec.neurons // cell.spec.layers, cell.results
         row = {"width": width, "bound": upper_bound([width] * cell.spec.layers, 1)}
-        repeated = sum(int(one["repeated"]) for one in cell.results)
-        return {**row, "construction": float(cell["folded"][0]), "repeated": repeated}
+        return {**row, "construction": float(result["folded"]), "repeated": int(result["repeated"])}
 
     return found.rows(lambda cell: {"patterns": cell["random"][0], "coming_back": cell["back"][0]}, told)
 
@@ -78,6 +78,8 @@ def chain_claims(found: Found) -> Claims:
     repeated, parts = int(rows.column("repeated").sum()), f"{found.sweep['neurons']} neurons"
     told, upper = (", ".join(f"{one:.4g}" for one in values) for values in (built, bounds))
     least, most = (built / width**layers).min(), (built / bounds).max()
+    of = partial(Table.claim, names="{layers} layers of {width}")
+    random, back = of(rows, increasing, "patterns"), of(Table(rows[1:]), at_least, "coming_back", 0.0)
     order = "the construction of Montufar et al. matches the bound in order: from k^n to (k + 1)^n patterns"
     follows = f"the chain holds of the construction, too: {parts} in more layers have more patterns, down to width 3"
     bounded, climbs = (bool((np.diff(values[width >= 3]) > 0).all()) for values in (bounds, built))
@@ -85,13 +87,9 @@ def chain_claims(found: Found) -> Claims:
         f"the chain: the bound rises if {parts} are in more layers, down to width 3": by(exact, bounded, upper),
         order: by(exact, bool(least >= 1 and most <= 1), f"{told} patterns"),
         follows: by(exact, bool(climbs), f"{told} patterns"),
-        f"beyond the paper: random networks follow the chain: {parts} in more layers have more patterns": rows.claim(
-            increasing, "patterns", names="{layers} layers of {width}"
-        ),
+        f"beyond the paper: random networks follow the chain: {parts} in more layers have more patterns": random,
         "Corollary 1: along a line no pattern comes back": by(check, repeated == 0, f"{repeated} came back"),
-        "on a circle patterns do come back (share of its stretches)": rows.where(layers=layers[1:].tolist()).claim(
-            at_least, "coming_back", 0.0, names="{layers} layers of {width}"
-        ),
+        "on a circle patterns do come back (share of its stretches)": back,
     }
 
 
@@ -160,12 +158,10 @@ def shaken_table(found: Found) -> Table:
         mean, error = mean_and_error(square)
         return {"square": square, "change": Mean(np.sqrt(mean), error / (2 * np.sqrt(mean)))}
 
-    depth = found.sweep["depth"]
-    rows = found.rows(
-        measured,
-        lambda cell, layer: {"behind": depth - layer, "expected": float(expected_change(cell.spec)[layer - 1])},
-        layer=range(1, depth + 1),
-    )
+    def beside(cell: Cell, layer: int) -> dict[str, Any]:
+        return {"behind": cell.spec.depth - layer, "expected": float(expected_change(cell.spec)[layer - 1])}
+
+    rows = found.rows(measured, beside, layer=range(1, found.sweep["depth"] + 1))
     circles = found.also["dual"].rows(lambda cell: {name: cell[name][0] for name in ("inputs", "weights")})
     return Table({"kind": kind, **row} for kind, some in (("weights", rows), ("circles", circles)) for row in some)
 
@@ -182,16 +178,13 @@ def expected_change(spec: Spec) -> Array:
 
 def shaken_claims(found: Found) -> Claims:
     """Section 3.1: exponential in the depth behind; how fast; and the two circles."""
-    decided = {}
-    for variance, rows in found.table.where(kind="weights").by("variance"):
+    rows, decided = found.table.where(kind="weights"), {}
+    for variance, some in rows.by("variance"):
         text = f"a change of a layer's weights grows exponentially with the depth behind it (sigma_w^2 = {variance:g})"
-        decided[text] = exponential("change", rows, 1, "behind")
-    rows = found.table.where(kind="weights")
+        decided[text] = exponential("change", some, 1, "behind")
     near = f"beyond the paper: its mean square is that of wide networks, a factor chi a layer, within {NEAR:.0%}"
-    law = rows.column("expected")
-    decided[near] = rows.claim(
-        between, "square", law * (1 - NEAR), law * (1 + NEAR), names="sigma_w^2 = {variance:g}, layer {layer}"
-    )
+    law, told = rows.column("expected"), "sigma_w^2 = {variance:g}, layer {layer}"
+    decided[near] = rows.claim(between, "square", law * (1 - NEAR), law * (1 + NEAR), names=told)
     circles, names = found.table.where(kind="circles"), "{depth} layers"
     same = [circles.of(f"{one}{part}") for part in ("", "_error") for one in ("inputs", "weights")]
     decided["turning the first layer's weights flips as many signs behind the last layer as turning the input"] = by(

@@ -25,7 +25,7 @@ from epoch0.experiments.cost import Cost
 from epoch0.networks import mlp
 from epoch0.papers.raghu.convnet import KEEPING, LAYERS, SMALL, ConvNet, by_layer, growth_of, mark_pools
 from epoch0.papers.sweep import Artifact, Cell, Found, Spec, Sweep
-from epoch0.papers.tables import Claims, Table, by, mean_and_error, more, over_runs, slopes
+from epoch0.papers.tables import Claims, Table, by, means, more, over_runs, slopes
 from epoch0.papers.trials import checkpoint_of, fit, tensors
 from epoch0.seeds import numpy_generator
 from epoch0.train.device import chosen_device
@@ -62,12 +62,9 @@ class DenseNet:
         return mlp(self.sizes, weights=Gaussian(math.sqrt(self.variance)), seed=seed)
 
 
-Looks = Callable[[int, nn.Module], dict[str, Any]]
-
-
 @contextmanager
 def training(
-    spec: Any, seed: int, examples: tuple[Tensor, Tensor], optimizer: Callable[..., torch.optim.Optimizer], look: Looks
+    spec: Any, seed: int, examples: tuple[Tensor, Tensor], optimizer: Any, look: Callable[[int, nn.Module], Any]
 ) -> Iterator[tuple[nn.Module, Training]]:
     """A network trained as its spec says, and looked at on the way; the seed names its weights and its batches.
 
@@ -78,10 +75,9 @@ def training(
     net = spec.network.build(weights).to(device)
     every = Every(pace, lambda step, model, metrics: look(step, model) if step in spec.at else None)
     with checkpoint_of(spec, seed) as path:
-        kept = {"checkpoint": path, "checkpoint_every": steps, "checkpoint_minutes": 5.0}
-        seen = {"evaluate_every": pace, "callbacks": [every]}
-        how = {"steps": steps, "optimizer": optimizer, "seed": batches, "device": device}
-        yield net, fit(spec, net, examples, **how, **seen, **kept)
+        how = {"checkpoint": path, "checkpoint_every": steps, "checkpoint_minutes": 5.0, "evaluate_every": pace}
+        how |= {"steps": steps, "optimizer": optimizer, "seed": batches, "device": device, "callbacks": [every]}
+        yield net, fit(spec, net, examples, **how)
 
 
 def trained(spec: Spec, seed: int) -> dict[str, Any]:
@@ -123,10 +119,10 @@ def trained(spec: Spec, seed: int) -> dict[str, Any]:
     noise = int(numpy_generator(seed, _NOISE).integers(2**31))
     with training(spec, seed, (x, y), partial(torch.optim.SGD, momentum=MOMENTUM), look) as (net, done):
         found = history(spec, done, "accuracy", *modes, "scale")
-        for unit in UNITS:
-            if sizes := getattr(spec, unit):
-                relative = unit == "relative"
-                noisy = robustness(net, (held, labels), sizes, draws=spec.draws, relative=relative, seed=noise)
+        for unit, sizes in zip(UNITS, (spec.absolute, spec.relative), strict=True):
+            if sizes:
+                how: Any = {"draws": spec.draws, "relative": unit == "relative", "seed": noise}
+                noisy = robustness(net, (held, labels), sizes, **how)
                 found |= {unit: noisy.accuracy, "clean": noisy.clean}
     names = {name: done.history[0][name] for name in ("layers", "kinds")}
     return {**found, **names, "weighted": list(weighted(net)), "device": next(net.parameters()).device.type}
@@ -182,18 +178,8 @@ def name_of(network: ConvNet | DenseNet) -> str:
 
 def conv_nets(*norms: str) -> dict[str, Sweep]:
     """Both presets of a figure of conv nets with sigma_w^2 = 2."""
-    return {
-        preset: named(spec, [replace(net, norm=norm) for norm in norms], runs)
-        for preset, spec, net, runs in (("quick", _DIGITS, SMALL, 8), ("paper", _CIFAR, ConvNet(), 4))
-    }
-
-
-def dense_nets(*variances: float) -> dict[str, Sweep]:
-    """Both presets of a figure of fully connected networks, one kind for each sigma_w^2."""
-    return {
-        preset: named(spec, [DenseNet((size, *[100] * 8, 10), v) for v in variances], 8)
-        for preset, spec, size in (("quick", _DENSE_DIGITS, 64), ("paper", _DENSE_MNIST, 784))
-    }
+    small, large = ([replace(net, norm=norm) for norm in norms] for net in (SMALL, ConvNet()))
+    return {"quick": named(_DIGITS, small, 8), "paper": named(_CIFAR, large, 4)}
 
 
 def accurate(found: Found, cells: Sequence[Cell] | None = None) -> Claims:
@@ -262,12 +248,12 @@ def conv_claims(found: Found) -> Claims:
 
 def dense_claims(found: Found) -> Claims:
     """The caption of Figure 18."""
-    decided = dict(accurate(found))
+    decided = accurate(found)
     for cell in found:
         said, after = f"{cell.at['networks']}: ", growth_of(cell["lengths"])[:, -1, 1:-1]
         text = f"{said}after training length grows through every hidden layer behind the first"
-        names = [f"layer {place}" for place in _layers(cell)[1:-1]]
-        decided |= {**_longer(cell, said), text: over_runs(at_least, after, 1.0, names=names)}
+        grows = over_runs(at_least, after, 1.0, names=[f"layer {place}" for place in _layers(cell)[1:-1]])
+        decided = {**decided, **_longer(cell, said), text: grows}
     return decided
 
 
@@ -300,7 +286,7 @@ def draw_steps(by: str, column: str, label: str, found: Found) -> plots.Figure:
     picture, (panels,) = plots.figure(4.9 * len(parts) + 1.5, 4.4, 1, len(parts), squeeze=False, sharey=True)
     colours = colormaps["viridis"](np.linspace(0.02, 0.85, len(steps)))  # its lightest cannot be seen on white
     for axes, (name, rows) in zip(panels, parts, strict=True):
-        names, kinds = ([row[what] for row in rows.where(step=0)] for what in ("layer", "kind"))
+        names, kinds = rows.where(step=0).of("layer", "kind")
         x = np.arange(1.0, len(names) + 1)
         for place, (step, some) in enumerate(rows.by("step")):
             beside = 0.06 * (place - (len(steps) - 1) / 2)  # so that bars do not hide each other
@@ -319,7 +305,7 @@ def draw_steps(by: str, column: str, label: str, found: Found) -> plots.Figure:
 
 def norm_table(found: Found) -> Table:
     """One row for each statistics, step and layer of the networks with batch norm."""
-    normed = Found(found.sweep, found.where(networks=NORMED), {})
+    normed = Found(found.sweep, found.where(networks=NORMED))
     return Table({"statistics": mode, **row} for name, mode in MODES.items() for row in length_table(normed, name))
 
 
@@ -341,43 +327,39 @@ def norm_claims(found: Found) -> Claims:
             if measured == "lengths_batch":
                 text = f"{mode}: at step 0 batch norms behind {behind} increase it, dividing by a small variance"
                 decided[text] = over_runs(at_least, growth[:, 0], 1.0, names=[layers[n] for n in norms])
-    own, other = (mean_and_error(np.log(each["lengths"][:, -1, -1])) for each in (cell, plain))
-    less, error = [own.mean - other.mean], [float(np.hypot(own.error, other.error))]
+    mean, error = means(np.log(each["lengths"][:, -1, -1]) for each in (cell, plain))
+    less = [mean[0] - mean[1]], [np.hypot(*error)], 0.0, min(cell.runs, plain.runs), ["difference"]
     text = "after training length at the output is less than without batch norm: difference of the logs"
-    decided[text] = by(at_most, less, error, 0.0, min(cell.runs, plain.runs), ["difference"])
-    return decided
+    return {**decided, text: by(at_most, *less)}
 
 
 def noise_table(found: Found) -> Table:
     """One row for each unit of noise, kind of network, layer and size of the noise."""
-    layers = _layers(found.cells[0], "weighted")
-
-    def rows(unit: str) -> Table:
-        accuracy = lambda cell: {"accuracy": cell[unit], "cost": cell["clean"][:, None, None] - cell[unit]}  # noqa: E731
-        return found.rows(accuracy, layer=layers, size=found.sweep[unit])
-
-    return Table({"noise": unit, **row} for unit in UNITS for row in rows(unit))
+    layers, rows = _layers(found.cells[0], "weighted"), Table()
+    for unit in UNITS:
+        cost = lambda cell, of=unit: {"accuracy": cell[of], "cost": cell["clean"][:, None, None] - cell[of]}  # noqa: E731
+        rows += ({"noise": unit, **row} for row in found.rows(cost, layer=layers, size=found.sweep[unit]))
+    return rows
 
 
 def noise_claims(found: Found) -> Claims:
     """The caption of Figure 6, for networks with and without batch norm and for both units of noise."""
-    decided = dict(accurate(found))
+    decided = accurate(found)
     for decide in (_earlier, _printed) if found.sweep["data"] == "cifar10" else (_earlier,):
         for cell, unit in product(found, UNITS):
-            decided |= decide(cell, unit)
+            decided = {**decided, **decide(cell, unit)}
     return decided
 
 
 def _earlier(cell: Cell, unit: str) -> Claims:
     """Earlier layers are less robust."""
     kept = cell[unit].mean(2)  # over the sizes, (runs, layers)
-    said, names = f"{cell.at['networks']}, {unit} noise", _layers(cell, "weighted")[1:]
-    other = "accuracy with noise in another one, less that with noise in it"
-    least = over_runs(at_least, kept[:, 1:] - kept[:, :1], 0.0, names=names)
+    said, names = f"{cell.at['networks']}, {unit} noise: ", _layers(cell, "weighted")[1:]
+    least = "the first layer is the least robust: accuracy with noise in another one, less that with noise in it"
     rises = over_runs(at_least, slopes(kept), 0.0, names=["slope"])
     return {
-        f"{said}: the first layer is the least robust: {other}": least,
-        f"{said}: earlier layers are less robust: rise of accuracy a layer": rises,
+        said + least: over_runs(at_least, kept[:, 1:] - kept[:, :1], 0.0, names=names),
+        f"{said}earlier layers are less robust: rise of accuracy a layer": rises,
     }
 
 
@@ -418,7 +400,9 @@ _BOTH, _PLAIN = conv_nets("none", "batch"), conv_nets("none")
 _SGD = f"by SGD with momentum {MOMENTUM:g}; bars: two standard errors"
 _CONV, _WIDE = f"conv net, sigma_w^2 = 2, {_SGD}", f"fully connected, 8 hidden layers of width 100, {_SGD}"
 _SCALE, _GREY = f"scale: fan-in times the mean square of the weights; {_CONV}", f"grey: pooling layers; {_CONV}"
-_DENSE, _artifact = dense_nets(1.0, 2.0), partial(Artifact, cost=cost)
+_FEW, _MNIST = ([DenseNet((size, *[100] * 8, 10), variance) for variance in (1.0, 2.0)] for size in (64, 784))
+_DENSE = {"quick": named(_DENSE_DIGITS, _FEW, 8), "paper": named(_DENSE_MNIST, _MNIST, 8)}
+_artifact = partial(Artifact, cost=cost)
 _LENGTHS = partial(draw_steps, "networks", "length", "length of the arc after the layer")
 _BY_MODE = partial(draw_steps, "statistics", "length", "length of the arc after the layer")
 _SCALES = partial(draw_steps, "networks", "scale", r"weight scale $\sigma_w^2$ of the layer")

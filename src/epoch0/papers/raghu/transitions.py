@@ -119,7 +119,7 @@ def depth_claims(found: Found) -> Claims:
     """Figure 2: exponential in depth, slower in width, and it depends on the scale of the weights."""
     sweep, depth, variances = found.sweep, found.sweep["depth"], found.sweep["variance"]
     widest, steepest = max(sweep["width"]), max(variances)
-    counts = {(cell.at["width"], cell.at["variance"]): _log(cell["transitions"]) for cell in found}
+    counts = {tuple(cell.at.values()): _log(cell["transitions"]) for cell in found}
     rates = np.stack([slopes(counts[widest, variance][:, 1:]) for variance in variances], axis=1)
     half, narrow, deeper = depth // 2, widest // 2, counts[widest, steepest]
     by_depth = mean_and_error(deeper[:, -1] - deeper[:, half - 1])
@@ -131,7 +131,7 @@ def depth_claims(found: Found) -> Claims:
     return {
         **_exponentials("transitions grow", "transitions", found, 2),
         f"the rate grows with the scale of the weights (width {widest})": over_runs(increasing, rates, names=names),
-        text: by(increasing, *map(list, gained), sweep["runs"], ways),
+        text: by(increasing, *gained, sweep["runs"], ways),
     }
 
 
@@ -200,16 +200,14 @@ def bound_claims(found: Found) -> Claims:
     growth, error, lower, upper = rows.of("growth", "growth_error", "lower", "upper")
     names, wide = rows.told(_NAME), rows.where(width=widest)
     widely, wide_error, limit = wide.of("growth", "growth_error", "wide")
-    inside = (1 - CLOSE) * limit, (1 + CLOSE) * limit
+    near = widely, wide_error, (1 - CLOSE) * limit, (1 + CLOSE) * limit, runs, wide.told(_NAME)
     empty = Table(row for row in rows if row["lower"] == 0)
     nothing = f" (0, so that it says nothing, in {len(empty)} of {len(rows)} settings, those of width "
     nothing = nothing + ", ".join(str(one) for one, _ in empty.by("width")) + ")" if empty else ""
     return {
         f"growth is at least the bound of Theorem 3{nothing}": by(at_least, growth, error, lower, runs, names),
         "growth is at most the chi bound (D.2)": by(at_most, growth, error, upper, runs, names),
-        f"at width {widest} growth is the wide limit sqrt(chi) to {CLOSE:.0%}": by(
-            between, widely, wide_error, *inside, runs, wide.told(_NAME)
-        ),
+        f"at width {widest} growth is the wide limit sqrt(chi) to {CLOSE:.0%}": by(between, *near),
         **_rates(found),
     }
 
@@ -246,15 +244,12 @@ def saturated_growth(width: float, biased: float) -> float:
 
 def saturated_claims(found: Found) -> Claims:
     """Theorem 4: the law of its factor, its constant, and how large scales must be."""
-    largest = max(found.sweep["variance"])
-    rows, names = found.table.where(variance=largest), "width {width}, sigma_b^2 = {biased:g} sigma_w^2"
-    decided = {
-        f"the factor a layer is that of networks of signs, (2/pi) sqrt(k / (1 + sigma_b^2/sigma_w^2)) when wide "
-        f"(sigma_w^2 = {largest:g})": rows.claim(agrees, "growth", "exact", names=names, resolution=0.05),
-        "the constant is 1: a neuron is sensitive to sqrt(k / (1 + sigma_b^2/sigma_w^2)) neurons of the layer before": (
-            rows.claim(agrees, "growth", "printed", names=names, resolution=0.05)
-        ),
-    }
+    largest, root = max(found.sweep["variance"]), "sqrt(k / (1 + sigma_b^2/sigma_w^2))"
+    rows = found.table.where(variance=largest)
+    of = partial(rows.claim, agrees, "growth", names="width {width}, sigma_b^2 = {biased:g} sigma_w^2", resolution=0.05)
+    signs = f"the factor a layer is that of networks of signs, (2/pi) {root} when wide (sigma_w^2 = {largest:g})"
+    one = f"the constant is 1: a neuron is sensitive to {root} neurons of the layer before"
+    decided = {signs: of("exact"), one: of("printed")}
     for biased, some in rows.by("biased"):
         text = f"the factor grows like the root of the width (exponent within 0.05; sigma_b^2 = {biased:g} sigma_w^2)"
         decided[text] = some.power("width", "growth", 0.5, 0.05, "exponent")
@@ -310,8 +305,8 @@ def against_length(found: Found) -> plots.Figure:
     widths, variances = found.sweep["width"], found.sweep["variance"]
     for cell in found:
         x, y = found.table.where(**cell.at).of("length", "transitions")
-        colour, marker = variances.index(cell.spec.variance), plots.MARKERS[widths.index(cell.spec.width)]
-        axes.plot(x, y, linewidth=0.8, marker=marker, color=plots.COLOURS[colour], label=_told(cell))
+        marker, colour = (names.index(cell.at[one]) for one, names in (("width", widths), ("variance", variances)))
+        axes.plot(x, y, linewidth=0.8, marker=plots.MARKERS[marker], color=plots.COLOURS[colour], label=_told(cell))
     lengths, counts = found.table.of("length", "transitions")
     x = np.array([lengths.min(), lengths.max()])
     y = np.exp(np.mean(np.log(np.maximum(counts, 0.5) / lengths))) * x
@@ -378,8 +373,6 @@ def growth_over(swept: str, found: Found) -> plots.Figure:
 
 
 _RANDOM = CurveSpec("random", size=100)
-
-
 # what a trial is given, but for widths and variances; counting transitions takes long
 _ARC = Spec(activation="hardtanh", ends=MNIST, depth=10, counted=False, biased=0.0, tangents=64)
 
@@ -389,23 +382,18 @@ def _sweep(spec: Spec, width: tuple[int, ...], variance: tuple[float, ...], runs
     return Sweep(block, spec, {"width": width, "variance": variance}, runs, seed, block=block_size)
 
 
-_COUNTED = _sweep(_ARC.but(counted=True), (16, 32, 64, 128), (1.0, 2.0, 4.0, 8.0), 20, 2).presets(
-    ends=DIGITS, depth=8, width=(16, 32, 64), variance=(2.0, 4.0, 8.0), runs=40, block=10
-)
-_RELU = _sweep(_ARC.but(activation="relu"), (16, 64, 256), (1.0, 2.0, 4.0, 8.0), 200, 25).presets(
-    ends=DIGITS, depth=8, width=(16, 64), variance=(1.0, 2.0, 4.0), block=100
-)
-_WIDTHS, _VARIANCES = (4, 8, 16, 32, 64, 128, 256, 512), (1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
-_GRID = _sweep(_ARC.but(ends=_RANDOM), _WIDTHS, _VARIANCES, 50, 50).presets(
-    width=(4, 16, 64, 128), variance=_VARIANCES[:-1], runs=20, block=20
-)
+_WIDTHS, _SCALES = (4, 8, 16, 32, 64, 128, 256, 512), (1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
+_SMALL: dict[str, Any] = {"ends": DIGITS, "depth": 8}
+_MANY = _sweep(_ARC.but(counted=True), _WIDTHS[2:6], _SCALES[:4], 20, 2)
+_COUNTED = _MANY.presets(**_SMALL, width=_WIDTHS[2:5], variance=_SCALES[1:4], runs=40, block=10)
+_LINEAR = _sweep(_ARC.but(activation="relu"), _WIDTHS[2:7:2], _SCALES[:4], 200, 25)
+_RELU = _LINEAR.presets(**_SMALL, width=_WIDTHS[2:5:2], variance=_SCALES[:3], block=100)
+_EVERY = _sweep(_ARC.but(ends=_RANDOM), _WIDTHS, _SCALES, 50, 50)
+_GRID = _EVERY.presets(width=(4, 16, 64, 128), variance=_SCALES[:-1], runs=20, block=20)
 _BIASED = {name: sweep.but(biased=1.0) for name, sweep in _GRID.items()}
-_SCALES: dict[str, Any] = {
-    "width": (16, 64, 144),
-    "biased variance": ((0.0, 1e2), (0.0, 1e4), (0.0, 1e6), (0.0, 1e8), (1.0, 1e8), (4.0, 1e8)),
-}
-_SIGNS = _ARC.but(ends=_RANDOM, depth=3, counted=True)
-_SATURATED = Sweep(block, _SIGNS, _SCALES, 2000, "{width} {biased!r} {variance!r}", block=50).presets(runs=400)
+_LARGE = ((0.0, 1e2), (0.0, 1e4), (0.0, 1e6), (0.0, 1e8), (1.0, 1e8), (4.0, 1e8))
+_SIGNS, _PAIRS = _ARC.but(ends=_RANDOM, depth=3, counted=True), {"width": (16, 64, 144), "biased variance": _LARGE}
+_SATURATED = Sweep(block, _SIGNS, _PAIRS, 2000, "{width} {biased!r} {variance!r}", block=50).presets(runs=400)
 _WIDTH_ALONE = {name: sweep.but(variance=(4.0,)) for name, sweep in _GRID.items()}
 _VARIANCE_ALONE = {name: sweep.but(width=sweep["width"][-1:]) for name, sweep in _GRID.items()}
 _FOUR = "Growth of transitions in a layer where all neurons are saturated, hard tanh"
@@ -416,8 +404,8 @@ _ABOUT, _NO_BARS = f"{_ENDS}; bars: two standard errors", f"{_ENDS}; means over 
 _artifact = partial(Artifact, table=table, draw=lengths, about=_ABOUT)
 _by_layer = partial(_artifact, place="", claims=hard_tanh_length_claims)
 _over_width, _over_variance = (partial(growth_over, swept) for swept in ("width", "variance"))
-_growth = partial(_artifact, table=growth_table, claims=bound_claims, draw=_over_width)
-_bounded = partial(_growth, place="Theorem 3", presets=_GRID)
+_bounds: dict[str, Any] = {"table": growth_table, "claims": bound_claims, "draw": _over_width, "presets": _GRID}
+_bounded = partial(_artifact, place="Theorem 3", **_bounds)
 ARTIFACTS: tuple[Artifact, ...] = (
     _artifact("raghu/fig2", _TWO, "section 2.1.1", _COUNTED, claims=depth_claims, draw=depth_and_width),
     _artifact("raghu/fig5", _FIVE, "Theorem 4", _COUNTED, claims=length_claims, draw=against_length, about=_NO_BARS),
@@ -476,10 +464,8 @@ def _swept_bounded(found: Found) -> Claims:
 
 def by_depth(found: Found) -> Claims:
     """Figure 14a: exponential in depth."""
-    decided = {
-        f"dichotomies grow exponentially with depth (width {width})": exponential("dichotomies", rows, 1, "depth")
-        for width, rows in found.table.by("width")
-    }
+    each, text = found.table.by("width"), "dichotomies grow exponentially with depth (width {})"
+    decided = {text.format(width): exponential("dichotomies", rows, 1, "depth") for width, rows in each}
     return {**decided, **_swept_bounded(found)}
 
 
@@ -489,13 +475,11 @@ def by_width(found: Found) -> Claims:
     wider, deeper = found.table.where(depth=deepest), found.table.where(width=widest)
     each = a_doubling(wider, "width", "dichotomies"), a_doubling(deeper, "depth", "dichotomies")
     names = ["log ratio a doubling of width", "a doubling of depth"]
+    more = wider.claim(increasing, "dichotomies", names="width {width}")
+    slower = by(increasing, *map(list, zip(*each, strict=True)), found.sweep["runs"], names)
     return {
-        f"dichotomies increase with the width (depth {deepest})": wider.claim(
-            increasing, "dichotomies", names="width {width}"
-        ),
-        f"they grow more slowly in width (at depth {deepest}) than in depth (at width {widest})": by(
-            increasing, *map(list, zip(*each, strict=True)), found.sweep["runs"], names
-        ),
+        f"dichotomies increase with the width (depth {deepest})": more,
+        f"they grow more slowly in width (at depth {deepest}) than in depth (at width {widest})": slower,
         **_swept_bounded(found),
     }
 
@@ -504,10 +488,9 @@ def by_remaining(found: Found) -> Claims:
     """Figure 15: depends on the remaining depth alone."""
     decided = {}
     for remaining, some in sorted(found.table.by("remaining"), key=lambda one: one[0]):
-        if len(some) < 2:
-            continue
         text = f"dichotomies do not depend on the layers below ({remaining} hidden layers from the swept one on)"
-        decided[text] = some.alike("dichotomies", "depth", "depth {depth}", "{remaining} layers", resolution=ALIKE)
+        if len(some) > 1:
+            decided[text] = some.alike("dichotomies", "depth", "depth {depth}", "{remaining} layers", resolution=ALIKE)
     return {**decided, **_swept_bounded(found)}
 
 
@@ -551,8 +534,7 @@ def draw_walk(found: Found) -> plots.Figure:
         label = f"{cell.spec.depth} hidden layers"
         axes.plot(cell["flips"], cell["counts"], marker, color=colour, alpha=0.8, markersize=4, label=label)
     flips = found["flips"]
-    least, most = float(flips.min()), float(flips.max())
-    at = np.unique(np.geomspace(max(1.0, least), most, 40).astype(int))
+    at = np.unique(np.geomspace(max(1.0, flips.min()), flips.max(), 40).astype(int))
     walk, _ = random_walk(found.sweep["inputs"], at.tolist(), walks=50)
     axes.plot(at, walk, "-", color="#000000", linewidth=1.0, label="random walk: one label flips at random")
     _axes(found, axes, "transitions: flips of a label, once round")
@@ -570,24 +552,16 @@ _SPEC = Spec(variance=8.0, size=100, inputs=15)
 _SEED = "{variance!r} {width} {depth} {layer} {run}"  # every block has a seed, so inputs, of its own
 
 
-def _swept_sweep(width: tuple[int, ...], depth: tuple[int, ...], runs: int, block: int) -> Sweep:
-    return Sweep(swept, _SPEC, {"width": width, "depth": depth, "layer": (0,)}, runs, _SEED, block=block)
-
-
-def _by_remaining(width: int, depths: tuple[int, ...], runs: int, block: int) -> Sweep:
-    pairs = tuple((depth, layer) for depth in depths for layer in range(1, depth))
-    return Sweep(swept, _SPEC, {"width": (width,), "depth layer": pairs}, runs, _SEED, block=block)
-
-
-_TO_8, _WIDE = (1, 2, 3, 4, 5, 6, 7, 8), (16, 32, 64, 128, 256, 512)
-_FOURTEEN_A = _swept_sweep(_WIDE[1:-1], _TO_8, 20, 10).presets(width=(16, 64), depth=_TO_8[:6], block=20)
-_FOURTEEN_B = _swept_sweep(_WIDE, (1, 2, 4, 6), 20, 10).presets(
-    width=(8, 16, 32, 64), depth=(1, 2, 4), runs=30, block=30
-)
-_FIFTEEN = {"quick": _by_remaining(32, (3, 5), 60, 30), "paper": _by_remaining(128, (5, 7, 9), 20, 10)}
-_SIXTEEN = (
-    _swept_sweep((128,), _TO_8, 20, 10).but(variance=16.0).presets(width=(32,), depth=_TO_8[:5], runs=40, block=20)
-)
+_TO_8, _WIDE = tuple(range(1, 9)), (16, 32, 64, 128, 256, 512)
+_ALL = Sweep(swept, _SPEC, {"width": _WIDE, "depth": (1, 2, 4, 6), "layer": (0,)}, 20, _SEED, block=10)
+_FOURTEEN_A = _ALL.but(width=_WIDE[1:-1], depth=_TO_8).presets(width=(16, 64), depth=_TO_8[:6], block=20)
+_FEWER = {"width": (8, 16, 32, 64), "depth": (1, 2, 4), "runs": 30, "block": 30}
+_FOURTEEN_B = _ALL.presets(**_FEWER)
+_LAYERS, _FEW = (tuple((n, i) for n in depths for i in range(1, n)) for depths in ((5, 7, 9), (3, 5)))
+_UNDER = _ALL.but(axes={"width": (128,), "depth layer": _LAYERS})
+_FIFTEEN = _UNDER.presets(**{"width": (32,), "depth layer": _FEW}, runs=60, block=30)
+_STEEP = _ALL.but(width=(128,), depth=_TO_8, variance=16.0)
+_SIXTEEN = _STEEP.presets(width=(32,), depth=_TO_8[:5], runs=40, block=20)
 _WALK_ABOUT = ABOUT.replace("a point; bars: two standard errors", "a depth; every point a network, no bars")
 _BY_DEPTH = partial(draw, "depth", "width", "width {}", "depth: hidden layers $n$")
 _BY_WIDTH = partial(draw, "width", "depth", "{} hidden layers", "width $k$")
