@@ -89,7 +89,7 @@ def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
 
 
 def test_a_wrong_number_of_workers_is_told_before_anything_is_made(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="workers is 0"):
+    with pytest.raises(InputError, match="workers=0"):
         demo.run(tmp_path / "out", workers=0)
     assert not (tmp_path / "out").exists()
 
