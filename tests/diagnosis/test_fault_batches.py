@@ -250,3 +250,38 @@ def test_a_matrix_of_other_examples_is_no_leak_but_a_mean_over_the_batch_is() ->
     assert not find_faults(model, x, y, seconds=0).faults
     leaky = nn.Sequential(nn.Linear(64, 10), nn.Softmax(0))
     assert find_faults(leaky, X[:100], Y[:100], seconds=0).faults[0].kind == "shapes"
+
+
+def test_a_rate_that_is_thousands_of_times_off() -> None:
+    torch.manual_seed(0)
+    model = mlp()
+    optimizer = torch.optim.SGD(model.parameters(), 1e-6)
+    first = find_faults(model, X[:100], Y[:100], optimizer=optimizer, data=(X, Y), seconds=30).faults[0]
+    assert first.kind == "learning rate" and first.evidence == "mended on a copy", first
+    assert float(first.fix.split("rate to ")[1].split(". ")[0]) > 1e-3
+
+
+def test_arguments_of_a_loss_in_the_wrong_order() -> None:
+    """Its outputs soon are no numbers, which the loss refuses."""
+    torch.manual_seed(0)
+    model, y = mlp(nn.Sigmoid(), ends=1), (X[:, 20:21] > 0).float()
+    given = {"optimizer": adam(model), "data": (X, y), "loss": lambda o, t: F.binary_cross_entropy(t, o)}
+    faults = find_faults(model, X[:100], y[:100], seconds=30, **given).faults
+    assert "Exchange the arguments" in next(fault.fix for fault in faults[:2] if fault.kind == "loss")
+    report = e0.checkup(model, X[:100], y[:100], loss=given["loss"])
+    assert not report.trains
+
+
+def test_one_output_for_two_classes() -> None:
+    torch.manual_seed(0)
+    y = (X[:, 20] > 0).long()
+    faults = find_faults(mlp(ends=1), X, y, loss=F.cross_entropy, seconds=0).faults
+    assert [fault.kind for fault in faults] == ["architecture", "loss"] and "1 output." in faults[0].message
+
+
+def test_a_critic_s_loss_has_no_floor() -> None:
+    torch.manual_seed(0)
+    side = torch.where(X[:, 20:21] > 0, 1.0, -1.0)
+    assert not find_faults(mlp(ends=1), X, side, loss=lambda o, t: -(o * t).mean(), seconds=0).faults
+    faults = find_faults(mlp(ends=1), X, side, loss=F.binary_cross_entropy_with_logits, seconds=0).faults
+    assert faults[0].kind == "labels"

@@ -213,10 +213,13 @@ def _train(
     while len(losses) < steps and (not losses or math.isfinite(losses[-1])):
         one = next(stream)
         with torch.enable_grad():
+            raw = one.run(model)
             try:
-                loss = one.loss(one.run(model))
+                loss = one.loss(raw)
                 losses.append(float(loss.detach()))
-            except NotFinite:
+            except InputError as refused:  # a loss may refuse outputs that are no numbers
+                if not isinstance(refused, NotFinite) and bool(one.output(raw).isfinite().all()):
+                    raise
                 losses.append(math.nan)
             if not math.isfinite(losses[-1]):
                 break
@@ -241,7 +244,7 @@ def _read(
         with torch.enable_grad():
             try:
                 value = float(held.loss(held.run(model)).detach())
-            except NotFinite:
+            except InputError:
                 value = math.inf
     base, last = losses[0] if constant is None else constant, losses[-10:]
     drop = (base - sum(last) / len(last)) / max(abs(base), 1e-12)

@@ -116,6 +116,17 @@ def _scaled(program: Program, seen: Evidence, mean: bool) -> str:
     return "Take the mean over the batch instead of the sum." if mean else "Minimize the negative of the loss."
 
 
+def _swapped(program: Program, seen: Evidence) -> str:
+    """Outputs and targets in each other's place, where that is another loss."""
+    out, targets, plain = seen.first.output, seen.call.targets, program.loss
+    if out is None or not isinstance(targets, Tensor) or targets.shape != out.shape or not targets.is_floating_point():
+        return ""
+    with torch.no_grad():
+        one, other = float(plain(out, targets)), float(plain(targets, out))
+    program.loss = lambda outputs, targets: plain(targets, outputs)
+    return "" if one == other else "Exchange the arguments of the loss: it takes outputs first, then targets."
+
+
 def _rate(program: Program, seen: Evidence, factor: float) -> str:
     for group in program.optimizer.param_groups:
         group["lr"] = group["lr"] * factor
@@ -123,9 +134,9 @@ def _rate(program: Program, seen: Evidence, factor: float) -> str:
 
 
 def _rate_by_size(program: Program, seen: Evidence) -> str:
-    """The rate at which a step changes the weights by a thousandth, where a hundred times another is not enough."""
+    """The rate at which a step changes the weights by a hundredth, where a hundred times another is not enough."""
     sizes = [] if seen.after is None else [size for size in seen.after.sizes.values() if 0 < size < math.inf]
-    factor = 1e-3 / statistics.median(sizes) if sizes else 1.0
+    factor = 1e-2 / statistics.median(sizes) if sizes else 1.0
     return "" if 1 / 300 < factor < 300 else _rate(program, seen, factor)
 
 
@@ -316,6 +327,7 @@ CHANGES: tuple[Change, ...] = (
     Change("anew", "update", "optimizer", _anew),
     Change("draw", "initialization", "model", _drawn),
     Change("wider", "architecture", "model", _wider),
+    Change("swapped", "loss", "loss", _swapped),
     Change("loss", "loss", "loss", _fitting_loss),
     Change("mean", "loss", "loss", partial(_scaled, mean=True)),
     Change("sign", "loss", "loss", partial(_scaled, mean=False)),

@@ -122,7 +122,12 @@ class Program:
         with torch.enable_grad(), as_written(), denormals_as_zero():
             for rows in shuffled(self.call, self.call.examples - self.held, self.size, generator(seed, 0x6D65)):
                 self.call.model.train()
-                losses.append(self._one(rows))
+                try:
+                    losses.append(self._one(rows))
+                except Exception:
+                    if not losses:
+                        raise
+                    losses.append(math.nan)  # a loss may refuse outputs that are no numbers
                 spent = time.thread_time() - started
                 last = not math.isfinite(losses[-1]) or len(losses) >= steps or spent > seconds
                 if last or len(losses) % max(1, steps // LOOKS) == 0:
@@ -163,6 +168,8 @@ class Program:
         with unchanged(few.model), torch.no_grad():
             few.model.eval()
             raw = few.raw()
+            if not bool(few.output(raw).isfinite().all()):
+                return math.nan
             own, other = float(self._loss(few, raw)), 0.0
             for place in range(OTHERS):
                 turned = _turned(few, torch.arange(few.examples).roll(1 + place * few.examples // (OTHERS + 1)))

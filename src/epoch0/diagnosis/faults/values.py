@@ -52,13 +52,19 @@ def classes(seen: Evidence, targets: Tensor) -> Iterator[Fault]:
         message = f"All {len(targets)} targets are the same."
         yield Fault("labels", "targets", message, "Look at how the targets are made.", certainty=CERTAIN)
         return
-    if targets.is_floating_point() or output is None or output.dim() < 2 or seen.call.criterion is None:
+    if targets.is_floating_point() or output is None or output.dim() < 2:
         return
     count = output.shape[1]
     known = targets[targets >= 0].long()
-    if targets.dim() == 1 and known.numel() and int(known.max()) >= count > 1:
-        message = f"Targets go up to {int(known.max())}, and the model has {count} outputs."
+    if targets.dim() != 1 or not known.numel() or int(known.max()) < count:
+        return
+    message = f"Targets go up to {int(known.max())}, and the model has {count} output{'s' * (count > 1)}."
+    if count > 1:
         yield Fault("labels", "targets", message, f"Classes go from 0 to {count - 1}.", certainty=CERTAIN)
+    elif seen.first.loss is None:
+        fix = "Give each class an output, or use binary_cross_entropy_with_logits with targets of 0.0 and 1.0."
+        yield Fault("architecture", "outputs", message, fix, certainty=CERTAIN)
+        yield Fault("loss", "loss", message, fix, certainty=0.9)
 
 
 def ignored_class(seen: Evidence) -> Iterator[Fault]:
