@@ -11,6 +11,7 @@ from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 import epoch0 as e0
 from epoch0.diagnosis.faults import find_faults
+from epoch0.errors import InputError
 from fault_programs import X, Y, adam, mlp
 
 Whole = tuple[nn.Module, Any, Any, Callable[..., Tensor]]
@@ -285,3 +286,18 @@ def test_a_critic_s_loss_has_no_floor() -> None:
     assert not find_faults(mlp(ends=1), X, side, loss=lambda o, t: -(o * t).mean(), seconds=0).faults
     faults = find_faults(mlp(ends=1), X, side, loss=F.binary_cross_entropy_with_logits, seconds=0).faults
     assert faults[0].kind == "labels"
+
+
+@pytest.mark.parametrize("where", ["batch", "data", "targets"])
+def test_examples_that_hold_nan_are_a_fault_and_the_others_are_looked_at(where: str) -> None:
+    torch.manual_seed(0)
+    x, y = X.clone(), X[:, 20:21].clone()
+    (y if where == "targets" else x)[300 if where == "data" else 7, 0] = float("nan")
+    model = mlp(ends=1)
+    report = e0.checkup(model, x[:100], y[:100], optimizer=adam(model), data=(x, y), seconds=20)
+    assert not report.trains and report.faults[0].kind == "data", report.verdict
+    assert "of 500 examples" in report.faults[0].message
+    assert report.program is not None and report.program.own.learns  # without them
+    if where != "data":
+        with pytest.raises(InputError, match="NaN"):  # without a program there is nothing to mend
+            e0.checkup(model, x[:100], y[:100], trial=False)

@@ -150,6 +150,7 @@ class Evidence:
     step: OwnStep | None = None
     passes: int = 0
     stopped: str = ""  # why a trial of the program could not be made
+    lost: str = ""  # what is to be said of examples that were left out, as they hold NaN
     whole: bool = False  # whether the loss takes all that the model returns, a tuple, say, and not THE output
 
     @property

@@ -86,12 +86,30 @@ def evidence(
         model.float()
     if step is not None and not callable(step):
         raise InputError(f"step={step!r}; give a function step(model, optimizer, loss, x, y).")
+    batch, targets, lost = finite(batch, targets)
     call = apart(Call.of(model, batch, targets, loss=loss, forward=forward), data)
     turned = LENGTH_FIRST in call.notes
     known, size = _known(call, data, turned)
+    if known is not None:
+        inputs, wanted, more = finite(*known)
+        known, lost = (inputs, wanted), more or lost
     if turned and step is not None:
         step = _as_given(step, loss or (lambda outputs, wanted: scalar_loss(outputs, wanted, None)))
-    return Evidence(call, optimizers, known, size, step)
+    return Evidence(call, optimizers, known, size, step, lost=lost)
+
+
+def finite(batch: Any, targets: Any) -> tuple[Any, Any, str]:
+    """The examples that hold numbers only, and what is to be said of the others; all where none or every one does."""
+    sides = [side for side in (batch, targets) if isinstance(side, Tensor) and side.dim()]
+    if not isinstance(batch, Tensor) or len({len(side) for side in sides}) != 1:
+        return batch, targets, ""
+    whole = torch.stack([side.reshape(len(side), -1).isfinite().all(1) for side in sides]).all(0)
+    if bool(whole.all()) or not bool(whole.any()):
+        return batch, targets, ""
+    kept = targets[whole] if isinstance(targets, Tensor) else targets
+    bad = int((~whole).sum())
+    said = f"{bad} of {len(whole)} examples hold NaN or infinity, and a step with one of them makes the weights NaN."
+    return batch[whole], kept, said
 
 
 def apart(call: Call, data: Any = None) -> Call:

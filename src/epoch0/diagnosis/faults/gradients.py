@@ -19,7 +19,8 @@ def first_not_finite(first: Pass) -> Iterator[Fault]:
     name = next((name for name, _, finite in first.ran if not finite), None)
     if name is not None:
         fix = "Look for a logarithm, root or division at 0 there, or weights that are too large."
-        message = f"'{name}' is the first module that returns NaN or infinity."
+        message = f"'{name}' is the first module that returns NaN or infinity." if name else ""
+        message = message or "The model returns NaN or infinity, and none of its parts does."
         yield Fault("architecture", name or "outputs", message, fix, certainty=0.95)
     elif first.loss is not None and not bool(first.loss.isfinite()):
         message = f"The loss is {float(first.loss.detach()):.3g} though all outputs are finite."

@@ -43,6 +43,13 @@ def input_scale(seen: Evidence) -> Iterator[Fault]:
         yield Fault("normalization", "inputs", message, "Or begin with a batch norm.", "step 0", sure - 0.05)
 
 
+def not_numbers(seen: Evidence) -> Iterator[Fault]:
+    """Examples with NaN or infinity."""
+    if seen.lost:
+        fix = "Leave them out, or fill what is missing: here they were left out."
+        yield Fault("data", "inputs", seen.lost, fix, certainty=CERTAIN)
+
+
 def classes(seen: Evidence, targets: Tensor) -> Iterator[Fault]:
     """Targets of one value, outside of the classes that the model has, or with most classes missing."""
     output = seen.first.output
