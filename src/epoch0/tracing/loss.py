@@ -76,7 +76,10 @@ def _cross_entropy(output: Tensor, targets: Tensor) -> Tensor:
     ):  # classes last: (examples, classes), (examples, length, classes)
         output, targets = output.reshape(-1, output.shape[-1]), targets.reshape(-1)
     elif output.dim() < 2 or targets.shape != (output.shape[0], *output.shape[2:]):
-        raise _wrong(output, targets, f"integer targets (classes) need one for each of the {output.shape[0]} examples")
+        count = (
+            f"the {len(output)} examples, and outputs a number for each class" if output.dim() else "several examples"
+        )
+        raise _wrong(output, targets, f"integer targets (classes) need one for each of {count}")
     classes = output.shape[1]
     wrong = ((targets < 0) | (targets >= classes)) & (targets != IGNORED)
     if bool(wrong.any()):
