@@ -107,6 +107,45 @@ class Sizes(nn.Module):
         return out
 
 
+class Bag(nn.Module):
+    """Texts one after another, and where each begins."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words, self.out = nn.EmbeddingBag(20, 64, mode="max"), nn.Linear(64, 2)
+
+    def forward(self, text: Tensor, begins: Tensor) -> Tensor:
+        first = F.embedding(text[begins], self.words.weight)
+        out: Tensor = self.out(self.words(text, begins) + first)
+        return out
+
+
+class Sparse(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.words, self.out = nn.Embedding(20, 64, sparse=True), nn.Linear(64, 2)
+
+    def forward(self, text: Tensor) -> Tensor:
+        out: Tensor = self.out(self.words(text)[:, 0])
+        return out
+
+
+class Queue(nn.Module):
+    """A key encoder that follows the other in forward, and negatives in a buffer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.query, self.key = nn.Linear(64, 16), nn.Linear(64, 16).requires_grad_(False)
+        self.register_buffer("queue", F.normalize(torch.randn(100, 16), dim=1))
+
+    def forward(self, x: Tensor, other: Tensor) -> Tensor:
+        with torch.no_grad():
+            self.key.weight.mul_(0.99).add_(self.query.weight, alpha=0.01)
+            key = F.normalize(self.key(other), dim=1)
+        query = F.normalize(self.query(x), dim=1)
+        return torch.cat([(query * key).sum(1, keepdim=True), query @ self.queue.T], 1) / 0.1
+
+
 class Recurrent(nn.Module):
     """As torch's recurrent layers are by default: (length, examples, ...)."""
 
@@ -153,6 +192,12 @@ PROGRAMS: dict[str, Callable[[], Whole]] = {
     ),
     "length first": lambda: (Recurrent(True), TEXTS, TEXTS[-1], F.cross_entropy),
     "length first, a target a place": lambda: (Recurrent(False), TEXTS, BEFORE, flat),
+    "places in one text": lambda: (Bag(), (TEXTS.flatten(), torch.arange(0, 2400, 12)), TEXTS.reshape(-1, 12)[:, 0] % 2,
+        F.cross_entropy),
+    "sparse gradients": lambda: (Sparse(), TEXTS.T, TEXTS[0] % 2, F.cross_entropy),
+    "one positive, many negatives": lambda: (
+        Queue(), (X, X + 0.1 * torch.randn(500, 64)), torch.zeros(500, dtype=torch.long), F.cross_entropy
+    ),
     "images of two sizes": lambda: (
         Sizes(), [X[i].reshape(1, 8, 8)[:, : 7 + i % 2] for i in range(100)], Y[:100] % 2, F.cross_entropy
     ),
@@ -165,9 +210,10 @@ PROGRAMS: dict[str, Callable[[], Whole]] = {
 def test_sound_programs(name: str) -> None:
     torch.manual_seed(0)
     model, x, y, loss = PROGRAMS[name]()
-    report = e0.checkup(model, x, y, loss=loss, optimizer=adam(model, 3e-3), data=(x, y), seconds=30)
+    optimizer = torch.optim.SGD(model.parameters(), 1.0) if name == "sparse gradients" else adam(model, 3e-3)
+    report = e0.checkup(model, x, y, loss=loss, optimizer=optimizer, data=(x, y), seconds=30)
     assert report.trains and not report.faults, report.verdict
-    if name == "triplets":  # its targets say nothing
+    if name in ("triplets", "one positive, many negatives"):  # targets that say nothing
         assert any("does not depend on the targets" in line for line in report.not_examined)
     else:
         assert report.program is not None and report.program.own.learns

@@ -25,7 +25,7 @@ from epoch0.tracing.call import Call, as_written, described
 from epoch0.tracing.failures import explain_first_run
 from epoch0.tracing.guard import refuse_changed, same_noise, unchanged
 from epoch0.tracing.loss import NotFinite
-from epoch0.tracing.sizes import sum_of_squares
+from epoch0.tracing.sizes import dense, sum_of_squares
 from epoch0.tracing.tape import prepare_forward_derivatives
 
 Optimizer = Literal["adam", "sgd"]
@@ -305,7 +305,7 @@ def _gradient(
         def back(end: Tensor, start: Tensor | None, keep: bool) -> Weights:
             found = torch.autograd.grad(end, list(leaves.values()), start, retain_graph=keep, allow_unused=True)
             pairs = zip(leaves.items(), found, strict=True)
-            return {name: torch.zeros_like(w) if g is None else g for (name, w), g in pairs}
+            return {name: torch.zeros_like(w) if g is None else dense(g) for (name, w), g in pairs}
 
         left = _less_mean(pull.pull)
         told = bool(left.any())

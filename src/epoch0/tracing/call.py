@@ -110,6 +110,8 @@ class Call:
         splits = not any("edge_index" in name for name, _ in named) and _divisible(batch, examples)
         check_targets(examples if splits else None, targets, loss)
         splits = splits and (targets is None or _divisible(targets, examples))
+        if not splits and isinstance(targets, Tensor) and targets.dim():
+            examples = len(targets)
         return cls(model, batch, targets, examples, splits, notes, loss, forward)
 
     def rows(self, index: Tensor | slice) -> "Call":

@@ -19,6 +19,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from epoch0.arguments import refuse_lazy
 from epoch0.errors import InputError
 from epoch0.interrupts import ONE_AT_A_TIME
+from epoch0.tracing.sizes import dense
 
 _CONTAINERS = (OrderedDict, dict, list, set)
 
@@ -27,6 +28,7 @@ HALF = (torch.float16, torch.bfloat16)  # dtypes too coarse to measure in
 
 def _same_bits(a: Tensor, b: Tensor) -> bool:
     """Whether two tensors of one shape hold the same bits, NaN included."""
+    a, b = dense(a), dense(b)
     return torch.equal(a, b) or bool(((a == b) | ((a != a) & (b != b))).all())
 
 
@@ -148,7 +150,9 @@ def refuse_changed(name: str) -> NoReturn:
 
 @contextmanager
 def _restored(model: nn.Module, weights: bool) -> Iterator[list[str]]:
-    """Restores it in the end; names of the parameters that were other ones then, or held other values."""
+    """Restores it in the end; names of the parameters that were other ones then, or held other values, frozen ones left
+    out: what follows other weights, as a key encoder does, is no weight that is trained.
+    """
     refuse_lazy(model)
     modules = [_ModuleState(module) for module in model.modules()]
     tensors = {id(t): t for module in model.modules() for t in _tensors(module)}
@@ -160,7 +164,7 @@ def _restored(model: nn.Module, weights: bool) -> Iterator[list[str]]:
         written += [name for name, p in model.named_parameters() if id(p) not in names]
         for module in modules:
             module.restore()
-        written += [names[id(s.tensor)] for s in states if s.restore() and id(s.tensor) in names]
+        written += [names[id(s.tensor)] for s in states if s.restore() and s.requires_grad and id(s.tensor) in names]
 
 
 @contextmanager

@@ -18,7 +18,12 @@ def sum_of_squares(tensor: Tensor) -> float:
     A sum over many numbers in float32 loses digits, and a copy of them in float64 costs forty times as much as to read
     them. Numbers whose squares float32 cannot hold are copied all the same.
     """
-    return float(squares_by_row(tensor.reshape(1, -1))[0])
+    return float(squares_by_row(dense(tensor).reshape(1, -1))[0])
+
+
+def dense(tensor: Tensor) -> Tensor:
+    """The tensor, or the plain one of a sparse gradient, as embeddings may have."""
+    return tensor.to_dense() if tensor.is_sparse else tensor
 
 
 def squares_by_row(tensor: Tensor) -> NDArray[np.float64]:

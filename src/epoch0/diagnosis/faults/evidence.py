@@ -24,6 +24,7 @@ from epoch0.results import Shown
 from epoch0.tracing.call import Call, as_written, mapped, parts
 from epoch0.tracing.guard import same_noise, unchanged
 from epoch0.tracing.loss import scalar_loss
+from epoch0.tracing.sizes import dense
 
 DRAW_SMALLER = "Draw smaller weights: epoch0.initialize(model, x=x)."
 STEPS = 5  # so many steps of the owner's optimizer are made on a copy
@@ -223,7 +224,7 @@ class Evidence:
             if found.loss.requires_grad:
                 named = {n: p for n, p in model.named_parameters() if p.requires_grad}
                 grads = torch.autograd.grad(found.loss, list(named.values()), retain_graph=True, allow_unused=True)
-                found.gradients = dict(zip(named, grads, strict=True))
+                found.gradients = {n: g if g is None else dense(g) for n, g in zip(named, grads, strict=True)}
         except Exception as error:  # whatever the owner's code raises is what the pass has to say
             found.problem = raised(error)
         finally:
@@ -264,6 +265,8 @@ class Evidence:
         output, targets = self.first.output, self.call.targets
         if output is None or not isinstance(targets, Tensor) or not targets.dim():
             return True
+        if len(parts(self.call.batch)) > 1 and bool((targets == targets[:1]).all()):
+            return False  # the place of the positive among the negatives
         if not self.whole and self.first.loss is not None and self.strangers(self.first.loss, output.grad_fn):
             return False
         other = targets.roll(1, 0)
@@ -391,7 +394,7 @@ class Evidence:
         self.passes += 1
 
         def slopes_there() -> dict[str, Tensor]:
-            return {n: p.grad.clone() for n, p in model.named_parameters() if p.grad is not None}
+            return {n: dense(p.grad).clone() for n, p in model.named_parameters() if p.grad is not None}
 
         if self.step is None:
             slopes = dict[str, Tensor]()
