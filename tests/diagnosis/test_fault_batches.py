@@ -211,8 +211,10 @@ def test_sound_programs(name: str) -> None:
     torch.manual_seed(0)
     model, x, y, loss = PROGRAMS[name]()
     optimizer = torch.optim.SGD(model.parameters(), 1.0) if name == "sparse gradients" else adam(model, 3e-3)
+    before = {key: value.clone() for key, value in model.state_dict().items()}
     report = e0.checkup(model, x, y, loss=loss, optimizer=optimizer, data=(x, y), seconds=30)
     assert report.trains and not report.faults, report.verdict
+    assert all(torch.equal(value, before[key]) for key, value in model.state_dict().items())
     if name in ("triplets", "one positive, many negatives"):  # targets that say nothing
         assert any("does not depend on the targets" in line for line in report.not_examined)
     else:

@@ -152,7 +152,7 @@ class Call:
             one, two = (out.narrow(dim, 1, out.shape[dim] - 1) for out in outputs)
             return not torch.allclose(one, two, rtol=1e-4)
 
-        with unchanged(self.model, weights=False), torch.no_grad():
+        with unchanged(self.model), torch.no_grad():
             self.model.eval()
             try:
                 first = changes(0) and not changes(1)
@@ -174,7 +174,7 @@ class Call:
         places = isinstance(t, Tensor) and not t.is_floating_point() and len(t.unique()) == self.examples
         if not self.splits or self.examples < 4 or not (places or len(parts(self.batch)) > 1):
             return self
-        with unchanged(self.model, weights=False), torch.no_grad():
+        with unchanged(self.model), torch.no_grad():
             self.model.eval()
             alone = self.rows(slice(self.examples // 2, None))._runs() or not self._runs()
         return self if alone else replace(self, splits=False)
