@@ -59,7 +59,7 @@ UNEXPLAINED = (
 )
 """The same where it learns nothing, and none of the changes mends it, or only hardly."""
 
-CERTAINTY = (0.75, 2.16, -0.64, -1.55)
+CERTAINTY = (0.73, 2.04, -0.46, -1.51)
 """Logistic weights of a check's certainty, of a cure that was tried and mends, and of one that was not suspected, and
 the intercept; fitted by ``benchmarks/bench_faults.py``."""
 
