@@ -349,3 +349,24 @@ def test_examples_that_hold_nan_are_a_fault_and_the_others_are_looked_at(where: 
     if where != "data":
         with pytest.raises(InputError, match="NaN"):  # without a program there is nothing to mend
             e0.checkup(model, x[:100], y[:100], trial=False)
+
+
+class Labelled(nn.Module):
+    """Its batches are mappings with labels, and it returns its own loss."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words, self.out = nn.Embedding(20, 32), nn.Linear(32, 2)
+
+    def forward(self, input_ids: Tensor, labels: Tensor) -> dict[str, Tensor]:
+        logits = self.out(self.words(input_ids)[:, 0])
+        return {"loss": F.cross_entropy(logits, labels), "logits": logits}
+
+
+def test_a_loader_of_mappings() -> None:
+    torch.manual_seed(0)
+    rows = [{"input_ids": text, "labels": text[0] % 2} for text in TEXTS.T]
+    model, loader = Labelled(), DataLoader(rows, 40)
+    looked = find_faults(model, next(iter(loader)), optimizer=adam(model, 3e-2), data=loader, seconds=20)
+    assert not looked.faults and looked.mending is not None
+    assert looked.mending.own.learns and looked.mending.own.others == 50  # a quarter of all 200

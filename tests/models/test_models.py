@@ -14,7 +14,7 @@ from safetensors.torch import save_file
 from torch import nn
 
 from epoch0.errors import InputError
-from epoch0.models import inputs_for, load_model
+from epoch0.models import inputs_for, load_model, load_program
 from epoch0.networks import mlp
 
 SOURCE = '''
@@ -507,3 +507,32 @@ def test_bad_batch_files(tmp_path: Path) -> None:
         inputs_for(net, batch=tmp_path / "batch.pt")
     with pytest.raises(InputError, match="leave out --data"):
         inputs_for(net, batch=tmp_path / "good.npz", data="digits")
+
+
+PROGRAM = """
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+x, t, y = torch.arange(900.0).reshape(300, 3), torch.arange(300), torch.arange(300) % 2
+
+def several():
+    return {"model": nn.Bilinear(3, 1, 2), "data": DataLoader(TensorDataset(x, t, y), 40)}
+
+def mappings():
+    rows = [{"input": one, "labels": label} for one, label in zip(x, y)]
+    return {"model": nn.Linear(3, 2), "data": DataLoader(rows, 40)}
+
+def ragged():
+    return {"model": nn.Linear(3, 2), "data": [(torch.ones(4, n), torch.ones(4)) for n in (2, 3)]}
+"""
+
+
+def test_the_first_examples_of_a_program_s_data(tmp_path: Path) -> None:
+    (tmp_path / "made.py").write_text(PROGRAM)
+    several = load_program(f"{tmp_path}/made.py:several")
+    assert [len(part) for part in several["batch"]] == [100, 100] and several["targets"].tolist() == [0, 1] * 50
+    mappings = load_program(f"{tmp_path}/made.py:mappings")
+    assert mappings["batch"]["input"].shape == (100, 3) and "targets" not in mappings
+    with pytest.raises(InputError, match="do not give pairs"):
+        load_program(f"{tmp_path}/made.py:ragged")

@@ -28,6 +28,7 @@ from epoch0.errors import InputError, suggest
 from epoch0.files import explained, to_read
 from epoch0.initialization.files import read_tensors
 from epoch0.seeds import generator
+from epoch0.tracing.call import joined, parts
 from epoch0.tracing.guard import draw_anew, streams_kept
 
 SHOWN = 4  # how many names an error lists
@@ -91,17 +92,22 @@ def _first(data: Any, spec: str) -> dict[str, Any]:
     """The first hundred examples of the data."""
     if isinstance(data, tuple | list) and len(data) == 2 and isinstance(data[0], torch.Tensor):
         return {"batch": data[0][:EXAMPLES], "targets": data[1][:EXAMPLES]}
-    pairs = []
-    loader = data if isinstance(data, DataLoader) else DataLoader(data, EXAMPLES, shuffle=True)
+    items: list[Any] = []
+    loader = data if isinstance(data, DataLoader | tuple | list) else DataLoader(data, EXAMPLES, shuffle=True)
     with seeded(0):
-        for pair in loader:
-            pairs.append(pair)
-            if not isinstance(pair, tuple | list) or len(pair) != 2 or sum(len(p[0]) for p in pairs) >= EXAMPLES:
+        for item in loader:
+            items.append(item)
+            if sum(len(next(iter(parts(each)), ("", ()))[1]) for each in items) >= EXAMPLES:
                 break
-    if not pairs or not isinstance(pairs[0], tuple | list) or len(pairs[0]) != 2:
+    if items and all(isinstance(item, Mapping) for item in items):  # labels are among them
+        found = {"batch": joined(items, EXAMPLES)}
+    else:
+        pairs = [item for item in items if isinstance(item, tuple | list) and len(item) > 1]
+        inputs = [pair[0] if len(pair) == 2 else tuple(pair[:-1]) for pair in pairs]
+        found = {"batch": joined(inputs, EXAMPLES), "targets": joined([pair[-1] for pair in pairs], EXAMPLES)}
+    if any(side is None for side in found.values()):
         raise InputError(f"the data of {spec!r} do not give pairs (inputs, targets); return the batch by name as well.")
-    batch, targets = (torch.cat([pair[place] for pair in pairs])[:EXAMPLES] for place in (0, 1))
-    return {"batch": batch, "targets": targets}
+    return found
 
 
 @checked

@@ -467,6 +467,24 @@ def alike(one: Any, other: Any) -> bool:
     return shapes[0] == shapes[1] != []
 
 
+def joined(batches: list[Any], most: int) -> Any:
+    """Batches as one, of up to so many examples; None where they are no tensors, or of different shapes."""
+    first = batches[0] if batches else None
+    if isinstance(first, Tensor):
+        fits = first.dim() and all(isinstance(one, Tensor) and one.shape[1:] == first.shape[1:] for one in batches)
+        return torch.cat(batches)[:most] if fits else None
+    if not isinstance(first, tuple | list | Mapping) or not all(type(one) is type(first) for one in batches):
+        return None
+    keys = list(first) if isinstance(first, Mapping) else range(len(first))
+    try:
+        found = {key: joined([one[key] for one in batches], most) for key in keys}
+    except LookupError:
+        return None
+    if not found or any(part is None for part in found.values()):
+        return None
+    return found if isinstance(first, Mapping) else tuple(found.values())
+
+
 def described(batch: Any) -> str:
     """A batch in a few words: the shapes of its tensors."""
     if isinstance(batch, Tensor):

@@ -13,7 +13,7 @@ from epoch0.diagnosis.faults import gradients, outputs, updates, values
 from epoch0.diagnosis.faults.evidence import Evidence, Fault, OwnStep, twins
 from epoch0.diagnosis.faults.mend import Mending, mend, ranked
 from epoch0.errors import InputError
-from epoch0.tracing.call import LENGTH_FIRST, Call, Forward, alike, mapped, parts
+from epoch0.tracing.call import LENGTH_FIRST, Call, Forward, alike, joined, mapped, parts
 from epoch0.tracing.guard import HALF, noise_kept, unchanged
 from epoch0.tracing.loss import Loss, scalar_loss
 
@@ -100,16 +100,16 @@ def evidence(
 
 def finite(batch: Any, targets: Any) -> tuple[Any, Any, str]:
     """The examples that hold numbers only, and what is to be said of the others; all where none or every one does."""
-    sides = [side for side in (batch, targets) if isinstance(side, Tensor) and side.dim()]
-    if not isinstance(batch, Tensor) or len({len(side) for side in sides}) != 1:
+    sides = [side for given in (batch, targets) for name, side in parts(given) if side.dim() and "mask" not in name]
+    if len({len(side) for side in sides}) != 1:
         return batch, targets, ""
     whole = torch.stack([side.reshape(len(side), -1).isfinite().all(1) for side in sides]).all(0)
     if bool(whole.all()) or not bool(whole.any()):
         return batch, targets, ""
-    kept = targets[whole] if isinstance(targets, Tensor) else targets
+    batch, targets = (mapped(given, lambda t: t[whole] if t.dim() else t) for given in (batch, targets))
     bad = int((~whole).sum())
     said = f"{bad} of {len(whole)} examples hold NaN or infinity, and a step with one of them makes the weights NaN."
-    return batch[whole], kept, said
+    return batch, targets, said
 
 
 def apart(call: Call, data: Any = None) -> Call:
@@ -201,7 +201,7 @@ def _known(call: Call, data: Any, turned: bool) -> tuple[tuple[Any, Any] | None,
         tensors = all(isinstance(part, Tensor) for part in data)
         data = _turned(data) if turned and tensors else data
         if tensors or (alike(data[0], call.batch) and alike(data[1], call.targets)):
-            return (_joined([data[0]]), _joined([data[1]])), None
+            return (joined([data[0]], MOST), joined([data[1]], MOST)), None
     if isinstance(data, Iterator) or not isinstance(data, Iterable | Dataset):
         raise InputError(
             f"data={type(data).__name__}; give a DataLoader, a Dataset or a pair (inputs, targets), to be read anew."
@@ -210,7 +210,7 @@ def _known(call: Call, data: Any, turned: bool) -> tuple[tuple[Any, Any] | None,
     streams = [getattr(one, "generator", None) for one in (data, getattr(data, "sampler", None))]
     with unchanged(call.model), noise_kept(*(one for one in streams if isinstance(one, torch.Generator))):
         pairs = [_turned(pair) if turned else pair for pair in _read(data, call)]
-    inputs, targets = (_joined([pair[place] for pair in pairs]) for place in (0, 1))
+    inputs, targets = (joined([pair[place] for pair in pairs], MOST) for place in (0, 1))
     return (inputs, targets), size if isinstance(size, int) else None
 
 
@@ -222,6 +222,8 @@ def _read(data: Any, call: Call) -> list[tuple[Any, Any]]:
     for item in (source[i] for i in range(min(MOST, len(source)))) if single else source:
         if isinstance(item, tuple | list) and len(item) == several + 1 > 2:  # as a TensorDataset has them
             item = (tuple(item[:-1]), item[-1])
+        if isinstance(item, Mapping) and call.targets is None:  # its labels are among them
+            item = (item, None)
         if not isinstance(item, tuple | list) or len(item) != 2:
             break
         pairs.append((item[0], item[1]) if not single else (_alone(item[0]), _alone(item[1])))
@@ -241,21 +243,3 @@ def _alone(example: Any) -> Any:
     if isinstance(example, bool | int | float):
         return torch.tensor([example])
     return mapped(example, lambda tensor: tensor[None])
-
-
-def _joined(batches: list[Any]) -> Any:
-    """Batches as one, of up to MOST examples; None where they are no tensors, or of different shapes."""
-    first = batches[0] if batches else None
-    if isinstance(first, Tensor):
-        fits = first.dim() and all(isinstance(one, Tensor) and one.shape[1:] == first.shape[1:] for one in batches)
-        return torch.cat(batches)[:MOST] if fits else None
-    if not isinstance(first, tuple | list | Mapping) or not all(type(one) is type(first) for one in batches):
-        return None
-    keys = list(first) if isinstance(first, Mapping) else range(len(first))
-    try:
-        found = {key: _joined([one[key] for one in batches]) for key in keys}
-    except LookupError:
-        return None
-    if not found or any(part is None for part in found.values()):
-        return None
-    return found if isinstance(first, Mapping) else tuple(found.values())

@@ -93,7 +93,9 @@ class Program:
         call, known = seen.call, seen.data or (None, None)
         if len(seen.optimizers) != 1 or not _exchangeable(call) or not seen.reads_targets:
             return None
-        if call.splits and known[0] is not None and known[1] is not None:
+        if call.splits and call.targets is None and isinstance(known[0], Mapping):
+            call = Call.of(call.model, known[0], forward=call.forward)
+        elif call.splits and known[0] is not None and known[1] is not None:
             if call.targets is not None and (isinstance(call.batch, Tensor) or alike(known[0], call.batch)):
                 call = Call.of(call.model, *known, loss=call.criterion, forward=call.forward)
             elif call.targets is None and isinstance(call.batch, tuple | list):
