@@ -126,6 +126,9 @@ def test_functions_serve_as_activations() -> None:
 def test_bad_input() -> None:
     with pytest.raises(InputError, match="tanh"):
         chi("tahn", 1.0, 1.0)
+    root = activations.custom(lambda h: torch.relu(h).sqrt(), name="root")
+    with pytest.raises(InputError, match="root: the means of its square or of its derivative's are not finite"):
+        moments_of(root)
     with pytest.raises(InputError, match="weight_std=-1"):
         chi("tanh", -1.0, 1.0)
     with pytest.raises(InputError, match="density=0"):

@@ -219,6 +219,8 @@ def _table(activation: Activation) -> tuple[Array, Array, Array]:
         if not (np.isfinite(both).all() and np.max(both[0]) < 1e200):
             break
         parts.append((q, *both))
+    if not parts:
+        raise InputError(f"{activation.name}: the means of its square or of its derivative's are not finite.")
     q, first, second = (np.concatenate(columns) for columns in zip(*parts, strict=True))
     return q, first, second
 
