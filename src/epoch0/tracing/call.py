@@ -50,7 +50,8 @@ class Call:
     ``model(batch)`` where forward takes that one argument only; a graph (with ``.x`` and ``.edge_index``),
     ``model(data.x, data.edge_index, ...)`` where forward has parameters of these two names, by the names of all its
     parameters; any other object, ``model(batch)``. A pair (inputs, targets) is two arguments and is not guessed, but
-    for a LightningModule: its ``training_step`` gets the batch whole, its forward as many parts as it takes.
+    for a LightningModule: its ``training_step`` gets the batch whole, its forward as many parts as it takes. A tensor
+    of shape (length, examples, ...) with one target an example is read as that.
     """
 
     #: the bare module (not the compiled or parallel wrapper); a float32 copy if the weights are half precision
