@@ -42,6 +42,8 @@ class Cut:
         return found
 
     def _write(self, out: Tensor, values: Tensor, rows: Tensor, faces: Tensor | None, width: int) -> None:
+        if not len(rows):  # each part asks those before it twice
+            return
         old = len(values) + len(self) - len(self.u)
         first = int(torch.searchsorted(rows, old))
         new = rows[first:] - old
@@ -55,7 +57,7 @@ class Cut:
         shape = (-1,) + (1,) * (values.dim() - 1)
         torch.index_select(source, 0, u, out=out[first:])
         out[first:].mul_(self.a[new].view(shape)).addcmul_(source.index_select(0, v), self.b[new].view(shape))
-        if faces is not None and len(rows) and len(self.row):  # where a row is on a face, its value is the face's
+        if faces is not None and len(self.row):  # where a row is on a face, its value is the face's
             place = torch.searchsorted(rows, self.row).clamp_max(len(rows) - 1)
             here = rows[place] == self.row
             place, column = place[here], self.column[here]
