@@ -146,7 +146,9 @@ class Evidence:
 
     call: Call
     optimizers: tuple[torch.optim.Optimizer, ...] = ()
-    data: tuple[Tensor | None, Tensor | None] | None = None  # inputs and targets of up to a thousand examples
+    data: tuple[Any, Any] | None = (
+        None  # inputs and targets of up to a thousand examples; None where they are not alike
+    )
     batch_size: int | None = None
     step: OwnStep | None = None
     passes: int = 0

@@ -292,7 +292,7 @@ def draw_steps(by: str, column: str, label: str, found: Found) -> plots.Figure:
             beside = 0.06 * (place - (len(steps) - 1) / 2)  # so that bars do not hide each other
             look = {"color": colours[place], "linestyle": "-", "markersize": 3.6, "capsize": 1.5, "linewidth": 1.2}
             plots.means(axes, some, x + beside, column, place, f"{step:,}", **look)
-        mark_pools(axes, kinds)
+        mark_pools(axes, list(kinds))
         axes.set_xticks(x, names, rotation=40, ha="right")
         axes.set(xlabel="layer", title=name, yscale="log")
         axes.yaxis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5)))

@@ -144,12 +144,12 @@ def magnitude_density(
     return predict(layers, names, sparsity, "magnitudes of normal weights")
 
 
-def _log_outside(z: Array) -> Array:
+def _log_outside(z: Array | float) -> Array:
     """Logarithm of P(abs(Z) > z) for z >= 0, far into the tail."""
     return np.asarray(math.log(2) + special.log_ndtr(-z))
 
 
-def _bound_at(z: Array, ratio: float, weights: int) -> Array:
+def _bound_at(z: Array | float, ratio: float, weights: int) -> Array:
     """The bound x + M/(1 + a) (1 - x)^(1 + a) at x = P(abs(Z) <= z), a such that (1 - x)^a = P(abs(Z) > r z)."""
     outside, inner = _log_outside(z), _log_outside(ratio * z)
     return np.asarray(-np.expm1(outside) + weights / (1 + inner / outside) * np.exp(outside + inner))
