@@ -370,3 +370,19 @@ def test_a_loader_of_mappings() -> None:
     looked = find_faults(model, next(iter(loader)), optimizer=adam(model, 3e-2), data=loader, seconds=20)
     assert not looked.faults and looked.mending is not None
     assert looked.mending.own.learns and looked.mending.own.others == 50  # a quarter of all 200
+
+
+def contrastive(outputs: Tensor, targets: Tensor) -> Tensor:
+    """Examples of one class are to lie together (Khosla et al. 2020)."""
+    z = F.normalize(outputs, dim=1)
+    near = (5 * z @ z.T).fill_diagonal_(-1e9).log_softmax(1)
+    same = (targets[:, None] == targets).float().fill_diagonal_(0)
+    return -(near * same).sum() / same.sum().clamp_min(1)
+
+
+@pytest.mark.parametrize("loss", [contrastive, F.cross_entropy])
+def test_an_embedding_has_no_output_a_class(loss: Callable[..., Tensor]) -> None:
+    torch.manual_seed(0)
+    model = mlp(ends=4)
+    faults = find_faults(model, X, Y, loss=loss, optimizer=adam(model), data=(X, Y), seconds=20).faults
+    assert [fault.kind for fault in faults[:1]] == ([] if loss is contrastive else ["labels"])

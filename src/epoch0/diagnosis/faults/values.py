@@ -63,15 +63,25 @@ def classes(seen: Evidence, targets: Tensor) -> Iterator[Fault]:
         return
     count = output.shape[1]
     known = targets[targets >= 0].long()
-    if targets.dim() != 1 or not known.numel() or int(known.max()) < count:
+    if targets.dim() != 1 or not known.numel() or int(known.max()) < count or not _refused(seen, int(known.max())):
         return
     message = f"Targets go up to {int(known.max())}, and the model has {count} output{'s' * (count > 1)}."
     if count > 1:
         yield Fault("labels", "targets", message, f"Classes go from 0 to {count - 1}.", certainty=CERTAIN)
-    elif seen.first.loss is None:
+    else:
         fix = "Give each class an output, or use binary_cross_entropy_with_logits with targets of 0.0 and 1.0."
         yield Fault("architecture", "outputs", message, fix, certainty=CERTAIN)
         yield Fault("loss", "loss", message, fix, certainty=0.9)
+
+
+def _refused(seen: Evidence, target: int) -> bool:
+    """Whether the loss takes no such target; one of embeddings has no output a class."""
+    wanted = seen.call.targets
+    try:
+        seen.loss_of(seen.first.raw, torch.full_like(wanted, target) if isinstance(wanted, Tensor) else wanted)
+    except Exception:
+        return True
+    return False
 
 
 def ignored_class(seen: Evidence) -> Iterator[Fault]:
