@@ -386,3 +386,22 @@ def test_an_embedding_has_no_output_a_class(loss: Callable[..., Tensor]) -> None
     model = mlp(ends=4)
     faults = find_faults(model, X, Y, loss=loss, optimizer=adam(model), data=(X, Y), seconds=20).faults
     assert [fault.kind for fault in faults[:1]] == ([] if loss is contrastive else ["labels"])
+
+
+class Masked(nn.Module):
+    """An autoencoder that hides a quarter of its input and returns its own loss first."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inside = mlp(ends=64)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        made = self.inside(x * (torch.arange(64) % 4 > 0))
+        return F.mse_loss(made, x), made
+
+
+def test_a_model_that_returns_its_own_loss() -> None:
+    torch.manual_seed(0)
+    report = e0.checkup(Masked(), X[:100])
+    assert report.trains and not any("made up" in note for note in report.notes)
+    assert e0.gain(Masked(), X[:100]).loss == pytest.approx(float(X[:100].square().mean()), rel=0.2)

@@ -249,12 +249,12 @@ class Call:
     def has_loss(self) -> bool:
         """Whether there is a loss: targets were given, or the model has its own.
 
-        Its own is that of ``training_step``, or the ``.loss`` it returns for labels in the batch; whether it does is
-        seen in a run, which is made now if there was none.
+        Its own is that of ``training_step``, or the ``.loss`` or first number that it returns; whether it does is seen in
+        a run, which is made now if there was none. For a mapping without labels none is expected.
         """
         if self.targets is not None or self._stepped:
             return True
-        if not isinstance(self.batch, Mapping) or not any(self.batch.get(key) is not None for key in LABELS):
+        if isinstance(self.batch, Mapping) and not any(self.batch.get(key) is not None for key in LABELS):
             return False
         if not self._seen:
             with unchanged(self.model), torch.no_grad():
