@@ -249,8 +249,8 @@ class Call:
     def has_loss(self) -> bool:
         """Whether there is a loss: targets were given, or the model has its own.
 
-        Its own is that of ``training_step``, or the ``.loss`` or first number that it returns; whether it does is seen in
-        a run, which is made now if there was none. For a mapping without labels none is expected.
+        Its own is that of ``training_step``, or the ``.loss`` or first number that it returns; whether it does is seen
+        in a run, which is made now if there was none. For a mapping without labels none is expected.
         """
         if self.targets is not None or self._stepped:
             return True
