@@ -52,7 +52,7 @@ def draw_boundaries(found: Found) -> plots.Figure:
     from matplotlib.collections import LineCollection
 
     spec, (result,) = found.sweep.spec, found.one().results
-    picture, panels = plots.figure(3.2 * spec.depth, 4.2, columns=spec.depth, sharey=True, squeeze=False)
+    picture, panels = plots.figure(3.2 * spec.depth, 4.8, columns=spec.depth, sharey=True, squeeze=False)
     vertices, edges, owner = (np.asarray(result[name]) for name in ("vertices", "edges", "owner"))
     for shown, axes in enumerate(panels[0]):
         for layer in range(shown + 1):
