@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from epoch0.arguments import BatchNorm, Directions, Positive, Seed, Sparsity, checked
-from epoch0.diagnosis.faults import Evidence, Found, apart, conclude, evidence, finite, suspects
+from epoch0.diagnosis.faults import Evidence, Found, apart, conclude, evidence, suspects
 from epoch0.diagnosis.pruning_forecast import about as about_pruning
 from epoch0.diagnosis.pruning_forecast import forecast_pruning
 from epoch0.diagnosis.result import Checkup, LayerCheckup, Remedy
@@ -123,11 +123,14 @@ def checkup(
         others |= {"sparsity": sparsity, "trial": trial or None, "remedies": remedies or None}
         if asked := [key for key, value in others.items() if value is not None]:
             raise InputError(f"{asked[0]}= needs the whole network in memory; leave it out with stream=True.")
-    whole = batch, targets
-    asked_why = any(part is not None for part in (optimizer, data, step)) or hasattr(model, "configure_optimizers")
-    if asked_why:  # NaN among the examples is what is wrong with a program, and no reason not to look at it
-        batch, targets, _ = finite(batch, targets)
-    call = Call.of(model, batch, targets, loss=loss, forward=forward, empty=bool(stream))
+    program: Evidence | None = None
+    own = {"optimizer": optimizer, "data": data, "step": step}
+    if not stream and (any(part is not None for part in own.values()) or hasattr(model, "configure_optimizers")):
+        program = evidence(model, batch, targets, loss=loss, forward=forward, **own)
+        call = program.call
+    else:
+        call = Call.of(model, batch, targets, loss=loss, forward=forward, empty=bool(stream))
+        call = call if stream else apart(call)
     shapes = described(call.batch).removeprefix("an input").removeprefix(" of ").strip()
     what, said = (name or type(call.model).__name__, inputs or shapes), [*notes, *call.notes]
 
@@ -154,15 +157,9 @@ def checkup(
         with unchanged(call.model), torch.no_grad():
             call.model.eval()
             call = dataclasses.replace(call, targets=make_up(call.output(call.run())))
-    call = apart(call, data)
-    said += [note for note in call.notes if note not in said]
     same = _same(call)
     said += [f"{same[:1].upper()}{same[1:]}: give about 100 different examples."] if same else []
-    program: Evidence | None = None
     recipes: dict[str, Recipe]
-    if asked_why:
-        own = {"optimizer": optimizer, "data": data, "step": step}
-        program = evidence(model, *whole, loss=loss, forward=forward, **own)
 
     def searched() -> Found:
         if program is None:

@@ -7,7 +7,7 @@ import copy
 import dataclasses
 import inspect
 import sys
-from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -443,7 +443,7 @@ def _turning(alike: bool = False) -> Forward:
 
     def forward(model: nn.Module, batch: Tensor) -> Any:
         raw = model(batch.transpose(0, 1))
-        return mapped(raw, lambda t: _exchanged(t, (batch.shape[1], batch.shape[0]))) if alike else raw
+        return mapped(raw, lambda t: exchanged(t, (batch.shape[1], batch.shape[0]))) if alike else raw
 
     return forward
 
@@ -453,16 +453,17 @@ def _of_turned(loss: Loss) -> Loss:
 
     def criterion(outputs: Any, targets: Any) -> Tensor:
         places = (targets.shape[0], targets.shape[1])
-        return loss(mapped(outputs, lambda t: _exchanged(t, places)), _exchanged(targets, places))
+        return loss(mapped(outputs, lambda t: exchanged(t, places)), exchanged(targets, places))
 
     return criterion
 
 
-def _exchanged(tensor: Tensor, places: tuple[int, int]) -> Tensor:
-    return tensor.transpose(0, 1) if tensor.dim() > 1 and tensor.shape[:2] == places else tensor
+def exchanged(tensor: Tensor, places: Sequence[int]) -> Tensor:
+    """The tensor with its first two dimensions in each other's place, if they are these."""
+    return tensor.transpose(0, 1) if tensor.dim() > 1 and tuple(tensor.shape[:2]) == tuple(places) else tensor
 
 
-def alike(one: Any, other: Any) -> bool:
+def same_shapes(one: Any, other: Any) -> bool:
     """Whether two batches have as many tensors, of the same shapes but for the number of examples."""
     shapes = [[tensor.shape[1:] for _, tensor in parts(batch)] for batch in (one, other)]
     return shapes[0] == shapes[1] != []
@@ -522,7 +523,12 @@ def _in_full(model: Any) -> tuple[nn.Module, tuple[str, ...]]:
             f"copied ({error}); give its float32 copy."
         ) from error
     check_model(wide)
-    return wide, (f"The weights are {str(coarse).removeprefix('torch.')}: a float32 copy was measured.",)
+    return wide, (copied_in_full(coarse),)
+
+
+def copied_in_full(dtype: torch.dtype) -> str:
+    """What a reader should know where the weights are too coarse to measure in."""
+    return f"The weights are {str(dtype).removeprefix('torch.')}: a float32 copy was measured."
 
 
 def check_tensors(batch: Any, named: list[tuple[str, Tensor]]) -> None:

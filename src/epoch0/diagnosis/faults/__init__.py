@@ -5,7 +5,7 @@
 """
 
 from epoch0.diagnosis.faults.evidence import KINDS, Evidence, Fault
-from epoch0.diagnosis.faults.find import Found, apart, conclude, evidence, find_faults, finite, suspects
+from epoch0.diagnosis.faults.find import Found, apart, conclude, evidence, find_faults, suspects
 from epoch0.diagnosis.faults.mend import Mending
 
 __all__ = [
@@ -18,6 +18,5 @@ __all__ = [
     "conclude",
     "evidence",
     "find_faults",
-    "finite",
     "suspects",
 ]

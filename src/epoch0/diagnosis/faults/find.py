@@ -1,7 +1,7 @@
 """Find the faults of a program: all checks before training, then a trial, and what mends it; most certain first."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from inspect import isfunction, signature
 from typing import Any
 
@@ -13,7 +13,17 @@ from epoch0.diagnosis.faults import gradients, outputs, updates, values
 from epoch0.diagnosis.faults.evidence import Evidence, Fault, OwnStep, twins
 from epoch0.diagnosis.faults.mend import Mending, mend, ranked
 from epoch0.errors import InputError
-from epoch0.tracing.call import LENGTH_FIRST, Call, Forward, alike, joined, mapped, parts
+from epoch0.tracing.call import (
+    LENGTH_FIRST,
+    Call,
+    Forward,
+    copied_in_full,
+    exchanged,
+    joined,
+    mapped,
+    parts,
+    same_shapes,
+)
 from epoch0.tracing.guard import HALF, noise_kept, unchanged
 from epoch0.tracing.loss import Loss, scalar_loss
 
@@ -81,24 +91,27 @@ def evidence(
     optimizers = () if given is None else tuple(given) if isinstance(given, list | tuple) else (given,)
     if wrong := [type(one).__name__ for one in optimizers if not isinstance(one, torch.optim.Optimizer)]:
         raise InputError(f"optimizer={wrong[0]}; give a torch.optim.Optimizer over this model, or several.")
-    if optimizers and isinstance(model, nn.Module) and any(p.dtype in HALF for p in model.parameters()):
+    coarse = isinstance(model, nn.Module) and next((p.dtype for p in model.parameters() if p.dtype in HALF), None)
+    if optimizers and coarse:
         model, optimizers = twins(model, optimizers)  # together, so that it still is the optimizer of these
         model.float()
     if step is not None and not callable(step):
         raise InputError(f"step={step!r}; give a function step(model, optimizer, loss, x, y).")
-    batch, targets, lost = finite(batch, targets)
+    batch, targets, lost = _finite(batch, targets)
     call = apart(Call.of(model, batch, targets, loss=loss, forward=forward), data)
+    if optimizers and coarse:
+        call = replace(call, notes=(copied_in_full(coarse), *call.notes))
     turned = LENGTH_FIRST in call.notes
     known, size = _known(call, data, turned)
     if known is not None:
-        inputs, wanted, more = finite(*known)
+        inputs, wanted, more = _finite(*known)
         known, lost = (inputs, wanted), more or lost
     if turned and step is not None:
         step = _as_given(step, loss or (lambda outputs, wanted: scalar_loss(outputs, wanted, None)))
     return Evidence(call, optimizers, known, size, step, lost=lost)
 
 
-def finite(batch: Any, targets: Any) -> tuple[Any, Any, str]:
+def _finite(batch: Any, targets: Any) -> tuple[Any, Any, str]:
     """The examples that hold numbers only, and what is to be said of the others; all where none or every one does."""
     sides = [side for given in (batch, targets) for name, side in parts(given) if side.dim() and "mask" not in name]
     if len({len(side) for side in sides}) != 1:
@@ -200,7 +213,7 @@ def _known(call: Call, data: Any, turned: bool) -> tuple[tuple[Any, Any] | None,
     if isinstance(data, tuple | list) and len(data) == 2:
         tensors = all(isinstance(part, Tensor) for part in data)
         data = _turned(data) if turned and tensors else data
-        if tensors or (alike(data[0], call.batch) and alike(data[1], call.targets)):
+        if tensors or (same_shapes(data[0], call.batch) and same_shapes(data[1], call.targets)):
             return (joined([data[0]], MOST), joined([data[1]], MOST)), None
     if isinstance(data, Iterator) or not isinstance(data, Iterable | Dataset):
         raise InputError(
@@ -235,7 +248,7 @@ def _read(data: Any, call: Call) -> list[tuple[Any, Any]]:
 
 def _turned(pair: Any) -> tuple[Tensor, Tensor]:
     x, y = pair
-    return x.transpose(0, 1), y.transpose(0, 1) if y.shape[:2] == x.shape[:2] else y
+    return exchanged(x, x.shape[:2]), exchanged(y, x.shape[:2])
 
 
 def _alone(example: Any) -> Any:

@@ -17,7 +17,7 @@ from torch import Tensor
 from epoch0.diagnosis.faults.evidence import Evidence, OwnStep, copied, rate_of, stepped
 from epoch0.diagnosis.trial import shuffled
 from epoch0.seeds import generator
-from epoch0.tracing.call import Call, alike, as_written, mapped, parts
+from epoch0.tracing.call import Call, as_written, mapped, parts, same_shapes
 from epoch0.tracing.guard import denormals_as_zero, same_noise, unchanged
 
 READ = 128  # with so many examples is asked what the outputs know
@@ -96,7 +96,7 @@ class Program:
         if call.splits and call.targets is None and isinstance(known[0], Mapping):
             call = Call.of(call.model, known[0], forward=call.forward)
         elif call.splits and known[0] is not None and known[1] is not None:
-            if call.targets is not None and (isinstance(call.batch, Tensor) or alike(known[0], call.batch)):
+            if call.targets is not None and (isinstance(call.batch, Tensor) or same_shapes(known[0], call.batch)):
                 call = Call.of(call.model, *known, loss=call.criterion, forward=call.forward)
             elif call.targets is None and isinstance(call.batch, tuple | list):
                 call = Call.of(call.model, known, forward=call.forward)
