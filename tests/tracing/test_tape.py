@@ -323,22 +323,27 @@ def test_norms_with_other_settings(norm: nn.Module) -> None:
 
 @pytest.mark.parametrize("reentrant", [False, True])
 def test_checkpointing_is_followed_or_refused(reentrant: bool) -> None:
-    """Code that is run again in the backward pass sees no rules for batch norm: then torch notices, and we say why."""
-    plain = nn.Sequential(nn.Linear(6, 6), nn.Tanh())
+    """Code that is run again in the backward pass sees no rules for batch norm: then torch notices, and we say why.
+
+    With ``use_reentrant=True`` torch could give no gradients of chosen tensors: it is run once.
+    """
+    tanh = nn.Sequential(nn.Linear(6, 6), nn.Tanh())
     norm = nn.Sequential(nn.Linear(6, 6), nn.BatchNorm1d(6), nn.Tanh())
-    for inner in (plain, norm):
+    for inner in (tanh, norm):
         model, x = Calls(lambda h, f=inner: checkpoint(f, h, use_reentrant=reentrant).sin()), torch.randn(5, 4)
         model.inner = inner
         with tape(model, x) as t:
             start = t.x.clone().requires_grad_()
             out = t.run(start).sum()
-            if reentrant or inner is norm:
+            if inner is norm and not reentrant:
                 with pytest.raises(InputError, match="turn gradient checkpointing off"), t.backward():
                     torch.autograd.grad(out, start)
             else:
                 with t.backward():
                     (gradient,) = torch.autograd.grad(out, start)
-                (expected,) = torch.autograd.grad(inner(model.linear(start)).sin().sum(), start)
+                model.function = lambda h, f=inner: f(h).sin()
+                with tape(model, x) as plain:
+                    (expected,) = torch.autograd.grad(plain.run(start).sum(), start)
                 torch.testing.assert_close(gradient, expected)
 
 

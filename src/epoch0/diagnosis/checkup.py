@@ -220,7 +220,7 @@ def checkup(
                 raise
             why_not = str(problem_of_copy)
     recipes = {optimizer: judge(first[optimizer], signs, done) for optimizer in OPTIMIZERS}
-    if done is None and not all(recipe.trains for recipe in recipes.values()):
+    if done is None and call.targets is not None and not all(recipe.trains for recipe in recipes.values()):
         signs = dataclasses.replace(signs, constant_loss=constant_loss(call))
         recipes = {optimizer: judge(first[optimizer], signs, done) for optimizer in OPTIMIZERS}
     trains = any(recipe.trains for recipe in recipes.values())

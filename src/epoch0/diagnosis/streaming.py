@@ -259,7 +259,7 @@ class _Run:
         """The call of one block, on what the block before it gave."""
         batch = self.call.batch if index == 0 else self.inputs[index - 1]
         batch = batch.float() if index and batch.dtype is torch.bfloat16 else batch  # all is computed in float32
-        own = dict[str, Any](splits=False, notes=(), _seen=[])
+        own = dict[str, Any](splits=False, notes=(), _seen={})
         return replace(self.call, batch=batch, forward=lambda model, batch: self._run(index, batch), **own)
 
     def _run(self, index: int, batch: Any) -> Any:

@@ -300,33 +300,42 @@ def _class_scores(call: Call, raw: Any) -> Tensor | None:
 def constant_loss(call: Call) -> float | None:
     """The loss of the best answer that is the same for all examples and, for classes, at all of their places.
 
-    None where the loss is the model's own, and where all targets are the same, for which such an answer is right.
+    None where it cannot be found, and where all targets are the same, for which such an answer is right.
     """
-    targets = call.targets
-    if targets is None or not call.splits or alike(call):
+    targets, own = call.targets, None
+    if targets is None and call.labels is not None:
+        targets = call.labels[1]
+    if not call.splits or (call.targets is None and not call.has_loss) or alike(call):
         return None
-    if call.criterion in (None, F.cross_entropy) and isinstance(targets, Tensor) and not targets.is_floating_point():
+    plain = call.targets is not None and call.criterion in (None, F.cross_entropy)
+    if plain and isinstance(targets, Tensor) and not targets.is_floating_point():
         counts = targets[targets >= 0].unique(return_counts=True)[1].double()  # their entropy
         return float(counts.sum().log() - (counts * counts.log()).sum() / counts.sum())
     with unchanged(call.model), torch.inference_mode(False), torch.no_grad():
         call.model.eval()
         output = call.output(call.run())
+        if call.targets is None and (own := call.own_loss()) is None:
+            return None
     places = [0]  # of examples and, for classes, all their places: all dimensions but that of the classes
     if isinstance(targets, Tensor) and not targets.is_floating_point() and targets.dim() == output.dim() - 1:
         classes = output.dim() - 1 if targets.shape == output.shape[:-1] else 1
         places = [dim for dim in range(output.dim()) if dim != classes]
     # of the usual size: what an overflowing network answers is no place to start from
     answer = output.mean(places, keepdim=True).detach().nan_to_num().clamp(-3, 3).requires_grad_()
-    search = torch.optim.LBFGS([answer], max_iter=50, line_search_fn="strong_wolfe")
+    # the model's own loss takes a pass each time
+    search = torch.optim.LBFGS([answer], max_iter=50 if own is None else 10, line_search_fn="strong_wolfe")
 
     def value() -> Tensor:
         search.zero_grad()
-        loss = call.loss(answer.expand_as(output))
-        loss.backward()
+        if own is not None:
+            same_noise(0)
+        loss = (call.loss if own is None else own)(answer.expand_as(output))
+        loss.backward(inputs=[answer])
         return loss
 
     try:
-        with torch.enable_grad():
+        with unchanged(call.model), torch.enable_grad():
+            call.model.eval()
             search.step(value)
             return float(value().detach())
     except (InputError, RuntimeError):

@@ -7,12 +7,13 @@ import copy
 import dataclasses
 import inspect
 import sys
-from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
+import torch.utils.checkpoint
 from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn.utils.rnn import PackedSequence
@@ -20,12 +21,13 @@ from torch.nn.utils.rnn import PackedSequence
 from epoch0.errors import InputError, check_dense
 from epoch0.tracing.failures import explain_first_run
 from epoch0.tracing.guard import HALF, bare, check_model, unchanged
-from epoch0.tracing.loss import Loss, check_loss, check_targets, scalar_loss
+from epoch0.tracing.loss import Loss, NotFinite, check_loss, check_targets, scalar_loss
 
 Forward = Callable[[nn.Module, Any], Any]
 
 OUTPUTS = ("logits", "last_hidden_state", "sample")  # what THE output is called in models that return several things
-LABELS = ("labels", "start_positions", "return_loss")  # keys of a batch that make a model return its own loss
+TARGETS = ("targets", "target")  # parameters of a forward that takes the targets, too
+LABELS = ("labels", "label", *TARGETS, "start_positions", "return_loss")  # keys that make a model return its own loss
 
 _OWN: Any = object()
 
@@ -51,7 +53,8 @@ class Call:
     ``model(data.x, data.edge_index, ...)`` where forward has parameters of these two names, by the names of all its
     parameters; any other object, ``model(batch)``. A pair (inputs, targets) is two arguments and is not guessed, but
     for a LightningModule: its ``training_step`` gets the batch whole, its forward as many parts as it takes. A tensor
-    of shape (length, examples, ...) with one target an example is read as that.
+    of shape (length, examples, ...) with one target an example is read as that. Targets given without a loss are also
+    handed to a forward that asks for them, ``forward(x, targets=None)``.
     """
 
     #: the bare module (not the compiled or parallel wrapper); a float32 copy if the weights are half precision
@@ -63,7 +66,9 @@ class Call:
     notes: tuple[str, ...] = ()  #: what a reader of any result should know
     criterion: Loss | None = None  #: the loss that was given
     forward: Forward | None = None  #: the way of calling that was given
-    _seen: list[bool] = field(default_factory=list, repr=False)  # whether a run gave a loss of the model's own
+    asks: str | None = None  #: the parameter of the model's forward that gets the targets
+    #: of the last run: whether it gave a loss of the model's own ("loss"), and nothing else ("alone")
+    _seen: dict[str, bool] = field(default_factory=dict, repr=False)
 
     @classmethod
     def of(
@@ -113,7 +118,12 @@ class Call:
         splits = splits and (targets is None or _divisible(targets, examples))
         if not splits and isinstance(targets, Tensor) and targets.dim():
             examples = len(targets)
-        return cls(model, batch, targets, examples, splits, notes, loss, forward)
+        asks = None
+        if targets is not None and loss is None and forward is None:
+            free = list(_parameters(model.forward) or {})[len(batch) if isinstance(batch, tuple | list) else 1 :]
+            given = batch if isinstance(batch, Mapping) else ()
+            asks = next((name for name in TARGETS if name in free and name not in given), None)
+        return cls(model, batch, targets, examples, splits, notes, loss, forward, asks)
 
     def rows(self, index: Tensor | slice) -> "Call":
         """The same call on some of the examples, with their targets.
@@ -140,7 +150,9 @@ class Call:
         """
         batch, targets = self.batch, self.targets
         places = isinstance(batch, Tensor) and isinstance(targets, Tensor) and min(batch.dim(), targets.dim()) > 1
-        if self.forward is not None or not places or targets.shape[:2] != batch.shape[:2] or 1 in batch.shape[:2]:
+        if self.forward is not None or self.asks or not places:
+            return self
+        if targets.shape[:2] != batch.shape[:2] or 1 in batch.shape[:2]:
             return self
         orders = [module.batch_first for module in self.model.modules() if hasattr(module, "batch_first")]
         if not orders or any(orders):
@@ -210,15 +222,33 @@ class Call:
         model = self.model if model is None else model
         if batch is None:
             batch = mapped(self.batch, lambda tensor: tensor.clone())  # the model may change its input in place
-        if self.forward is not None:
-            result = self.forward(model, batch)  # type: ignore[arg-type]
-        elif self._stepped and isinstance(model, nn.Module):
-            result = self._step(model, batch)
-        else:
-            args, kwargs = arguments(self.model, batch)
-            result = model(*args, **kwargs)
-        self._seen[:] = [_own_loss(result) is not None]
+        with _without_reentry():
+            try:
+                result = self._called(model, batch)
+            except RuntimeError as error:  # a forward that differentiates, as for forces
+                if torch.is_grad_enabled() or "does not require grad" not in str(error):
+                    raise
+                with torch.enable_grad():
+                    result = mapped(self._called(model, batch), Tensor.detach)
+        self._seen["loss"] = self._own_loss(result) is not None
         return result
+
+    def _called(self, model: Callable[..., Any], batch: Any) -> Any:
+        if self.forward is not None:
+            return self.forward(model, batch)  # type: ignore[arg-type]
+        if self._stepped and isinstance(model, nn.Module):
+            return self._step(model, batch)
+        args, kwargs = arguments(self.model, batch)
+        kwargs |= {self.asks: self.targets} if self.asks else {}
+        if not self._seen.get("alone"):
+            result = model(*args, **kwargs)
+            alone = isinstance(result, Tensor) and result.dim() == 0 and result.is_floating_point()
+            if not alone or self.targets is not None:
+                return result
+            self._seen["alone"] = True
+        with _heard((model if isinstance(model, nn.Module) else self.model).modules()) as heard:
+            loss = model(*args, **kwargs)
+        return Step(loss, heard[-1][1] if heard else loss)
 
     def output(self, raw: Any) -> Tensor:
         """THE output among what the model returned.
@@ -256,10 +286,10 @@ class Call:
             return True
         if isinstance(self.batch, Mapping) and not any(self.batch.get(key) is not None for key in LABELS):
             return False
-        if not self._seen:
+        if "loss" not in self._seen:
             with unchanged(self.model), torch.no_grad():
                 self.run()
-        return self._seen[0]
+        return self._seen["loss"]
 
     def loss(self, raw: Any, targets: Any = _OWN) -> Tensor:
         """The loss of what the model returned: one finite number with a gradient.
@@ -278,20 +308,67 @@ class Call:
         targets = self.targets if targets is _OWN else targets
         if self.criterion is not None:
             raw = raw.outputs if isinstance(raw, Step) else raw
-            if not isinstance(raw, Tensor):
+            if isinstance(raw, Tensor):
+                return scalar_loss(raw, targets, self.criterion)
+            try:
+                value = self.criterion(raw, targets)
+            except Exception as error:
                 try:
-                    return check_loss(self.criterion(raw, targets), [self.output(raw)])
-                except Exception:
-                    raw = self.output(raw)
-            return scalar_loss(raw, targets, self.criterion)
+                    return scalar_loss(self.output(raw), targets, self.criterion)
+                except NotFinite:
+                    raise
+                except InputError as other:
+                    whole = f"of the whole {type(raw).__name__} returned: {type(error).__name__}: {error}"
+                    raise InputError(f"{other}; {whole}") from error
+            return check_loss(value, [self.output(raw)])
         if targets is not None:
             return scalar_loss(self.output(raw), targets, None)
-        if (own := _own_loss(raw)) is None:
+        if (own := self._own_loss(raw)) is None:
             raise InputError(
                 "there is no loss: give targets, or a batch with labels for which the model "
                 f"{type(self.model).__name__} returns a .loss."
             )
         return check_loss(own, [self.output(raw)])
+
+    @property
+    def labels(self) -> tuple[str | int, Tensor] | None:
+        """Where in the batch the targets of the model's own loss are, and these; None where there are none."""
+        if isinstance(self.batch, Mapping):
+            key = next((k for k in LABELS if isinstance(self.batch.get(k), Tensor) and self.batch[k].dim()), None)
+            return None if key is None else (key, self.batch[key])
+        pair = isinstance(self.batch, tuple | list) and len(self.batch) == 2 and isinstance(self.batch[1], Tensor)
+        return (1, self.batch[1]) if pair else None
+
+    def own_loss(self) -> Callable[[Tensor], Tensor] | None:
+        """The model's own loss with another tensor in place of THE output, which one of its modules has to return.
+
+        None where none does, or more than once. The model runs anew for each; nothing is guarded.
+        """
+        with _heard(self.model.modules()) as heard:
+            output = self.output(self.raw())
+        gave = [one for one, made in heard if made.data_ptr() == output.data_ptr() and made.shape == output.shape]
+        if not gave or [one for one, _ in heard].count(gave[0]) > 1:
+            return None
+
+        def loss(answer: Tensor) -> Tensor:
+            handle = gave[0].register_forward_hook(lambda module, args, result: answer)
+            try:
+                return self.loss(self.raw())
+            finally:
+                handle.remove()
+
+        return loss
+
+    def _own_loss(self, raw: Any) -> Tensor | None:
+        """The loss among what the model returned: ``.loss``, or a single number: the first one, or any for targets."""
+        if isinstance(raw, Tensor):
+            return None
+        loss = raw.get("loss") if isinstance(raw, Mapping) else getattr(raw, "loss", None)
+        if loss is None and isinstance(raw, tuple | list) and len(raw) > 1:
+            asked = any(name in LABELS for name, _ in parts(self.batch, self.model))
+            numbers = [one for one in (raw if asked else raw[:1]) if isinstance(one, Tensor) and not one.dim()]
+            loss = next(iter(numbers), None)
+        return loss if isinstance(loss, Tensor) else None
 
     @property
     def _stepped(self) -> bool:
@@ -300,30 +377,20 @@ class Call:
         return not given and _has_step(self.model) and not isinstance(self.batch, Tensor)
 
     def _step(self, model: nn.Module, batch: Any) -> Step:
-        seen: list[Any] = []
         step: Callable[..., Any] = model.training_step  # type: ignore[assignment]
         whole = _has_forward(model)
-
-        def see(module: nn.Module, args: Any, result: Any) -> None:
-            if whole or (isinstance(result, Tensor) and result.dim() > 0):  # losses and metrics are modules, too
-                seen.append(result)
-
-        handles = [one.register_forward_hook(see) for one in ([model] if whole else model.modules())]
-        try:
+        with _heard([model] if whole else model.modules(), whole) as seen:
             result = step(batch, 0) if len(_parameters(step) or "ab") > 1 else step(batch)
-        finally:
-            for handle in handles:
-                handle.remove()
         if not seen:  # the step calls parts of the model, not the model
             args, kwargs = arguments(self.model, batch)
-            seen.append(model(*args, **kwargs))
+            seen.append((model, model(*args, **kwargs)))
         loss = result.get("loss") if isinstance(result, Mapping) else result
         if not isinstance(loss, Tensor):
             raise InputError(
                 f"training_step returns a {type(result).__name__} without a loss; give targets, and a loss if the "
                 "default one is not meant."
             )
-        return Step(loss, seen[0 if whole else -1])
+        return Step(loss, seen[0 if whole else -1][1])
 
 
 class _Called(nn.Module):
@@ -352,6 +419,8 @@ def arguments(model: nn.Module, batch: Any) -> tuple[tuple[Any, ...], dict[str, 
     if isinstance(batch, tuple | list):
         positional = [p for p in names.values() if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
         takes_all = known is None or any(p.kind is p.VAR_POSITIONAL for p in names.values())
+        if isinstance(batch, list) and not takes_all and len(batch) > len(positional) > 0:
+            return (batch,), {}  # a list of images, say
         return tuple(batch) if takes_all or not _has_step(model) else tuple(batch)[: len(positional)], {}
     if {"x", "edge_index"} <= names.keys() and _is_graph(batch):
         found = {name: getattr(batch, name, None) for name in names}
@@ -499,6 +568,36 @@ def described(batch: Any) -> str:
 
 
 @contextmanager
+def _heard(modules: Iterable[nn.Module], everything: bool = False) -> Iterator[list[tuple[nn.Module, Any]]]:
+    """What these modules return, in order; unless everything is wanted, no numbers: losses and metrics are modules."""
+    heard: list[tuple[nn.Module, Any]] = []
+
+    def hear(module: nn.Module, args: Any, result: Any) -> None:
+        if everything or (isinstance(result, Tensor) and result.dim() > 0):
+            heard.append((module, result))
+
+    handles = [one.register_forward_hook(hear) for one in modules]
+    try:
+        yield heard
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+@contextmanager
+def _without_reentry() -> Iterator[None]:
+    """Run the parts of a model that would be computed again from within its backward pass (``use_reentrant=True``)."""
+    function: Any = torch.utils.checkpoint.CheckpointFunction
+    outermost = "apply" not in vars(function)  # else a model runs within a model
+    function.apply = staticmethod(lambda run, preserve, *args: run(*args))
+    try:
+        yield
+    finally:
+        if outermost:
+            del function.apply  # its parent has one
+
+
+@contextmanager
 def as_written() -> Iterator[None]:
     """Run the python of compiled parts, in which every call can be seen."""
     if "torch._dynamo" not in sys.modules:  # nothing can have been compiled
@@ -615,16 +714,6 @@ def _is_graph(value: Any) -> bool:
         return not isinstance(value, Mapping) and hasattr(value, "x") and hasattr(value, "edge_index")
     except Exception:  # of an object's own __getattr__
         return False
-
-
-def _own_loss(raw: Any) -> Tensor | None:
-    """The loss among what a model returned: ``.loss``, or a single number that comes first."""
-    if isinstance(raw, Tensor):
-        return None
-    loss = raw.get("loss") if isinstance(raw, Mapping) else getattr(raw, "loss", None)
-    if loss is None and isinstance(raw, tuple | list) and len(raw) > 1:
-        loss = raw[0] if isinstance(raw[0], Tensor) and not raw[0].dim() else None
-    return loss if isinstance(loss, Tensor) else None
 
 
 def _has_step(model: nn.Module) -> bool:

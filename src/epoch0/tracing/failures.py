@@ -44,6 +44,8 @@ def explain_first_run(
             f"the model cannot take {given}: {where} expects {wanted}, got input {inner}. ({first_line(error)})"
         )
     hint = ""
+    if isinstance(error, NotImplementedError) and 'required "forward"' in str(error):
+        hint = " (forward=lambda model, batch: ... calls it in another way.)"
     if isinstance(error, TypeError) and "argument" in str(error) and not args:
         hint = (
             " (A tuple is model(*batch), a mapping model(**batch); targets are an argument of their own; "

@@ -1,6 +1,6 @@
 """From outputs and targets to the scalar whose gradient is measured, every mismatch said plainly (THEORY section 0)."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch.nn.functional as F
@@ -40,6 +40,13 @@ def scalar_loss(output: Tensor, targets: Any, loss: Loss | None) -> Tensor:
     return check_loss(value, [output])
 
 
+def number_of(value: Any) -> Any:
+    """What is minimized of what a loss returned: it, the first of several, the ``"loss"`` of a mapping."""
+    if isinstance(value, Mapping):
+        return value.get("loss", value)
+    return value[0] if isinstance(value, tuple | list) and value else value
+
+
 def check_loss(value: Any, outputs: Sequence[Tensor]) -> Tensor:
     """The loss as a scalar, or the reason why it cannot be one.
 
@@ -47,6 +54,7 @@ def check_loss(value: Any, outputs: Sequence[Tensor]) -> Tensor:
         InputError: if it is not one number computed from the outputs.
         NotFinite: if it is not finite though all outputs are.
     """
+    value = number_of(value)
     lost = isinstance(value, Tensor) and not value.requires_grad and any(o.requires_grad for o in outputs)
     if not isinstance(value, Tensor) or value.numel() != 1 or lost:
         what = f"a tensor of shape {tuple(value.shape)}" if isinstance(value, Tensor) else f"a {type(value).__name__}"
@@ -71,9 +79,9 @@ def _squares(output: Tensor, targets: Tensor) -> Tensor:
 
 
 def _cross_entropy(output: Tensor, targets: Tensor) -> Tensor:
-    if (
-        output.dim() >= 2 and targets.shape == output.shape[:-1]
-    ):  # classes last: (examples, classes), (examples, length, classes)
+    flat = output.dim() == 2 and targets.dim() > 1 and targets.numel() == len(output)  # a row for each place
+    if output.dim() >= 2 and (flat or targets.shape == output.shape[:-1]):
+        # classes last: (examples, classes), (examples, length, classes)
         output, targets = output.reshape(-1, output.shape[-1]), targets.reshape(-1)
     elif output.dim() < 2 or targets.shape != (output.shape[0], *output.shape[2:]):
         count = (

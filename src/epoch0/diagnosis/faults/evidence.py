@@ -23,7 +23,7 @@ from epoch0.measure.passes import SATURATION
 from epoch0.results import Shown
 from epoch0.tracing.call import Call, as_written, mapped, parts
 from epoch0.tracing.guard import same_noise, unchanged
-from epoch0.tracing.loss import scalar_loss
+from epoch0.tracing.loss import number_of, scalar_loss
 from epoch0.tracing.sizes import dense
 
 DRAW_SMALLER = "Draw smaller weights: epoch0.initialize(model, x=x)."
@@ -177,7 +177,7 @@ class Evidence:
         """The owner's loss, unchecked, of what the model returns, or of THE output where it cannot take that."""
         criterion = self.call.criterion or (lambda output, targets: scalar_loss(output, targets, None))
         try:
-            value = criterion(raw, targets)
+            value: Tensor = number_of(criterion(raw, targets))
             self.whole = self.whole or not isinstance(raw, Tensor)
             return value if value.dim() == 0 else value.mean()
         except Exception:
@@ -248,7 +248,7 @@ class Evidence:
         with unchanged(model), torch.no_grad(), as_written():
             same_noise()
             model.eval()
-            return self.call.output(self.call.raw(model, batch)).detach()
+            return self.call.output(self.call.raw(model, mapped(batch, Tensor.clone))).detach()
 
     @cached_property
     def reach(self) -> Reach | None:
@@ -488,7 +488,7 @@ def affine(call: Call, model: nn.Module, name: str) -> bool:
     with unchanged(model), torch.no_grad():
         model.get_submodule(name).register_forward_pre_hook(lambda module, args: caught.append(args[0]))
         for batch in (x, x.flip(0), x + x.flip(0), 0 * x):
-            call.raw(model.eval(), batch)
+            call.raw(model.eval(), mapped(batch, Tensor.clone))
     if len(caught) != 4:
         return False
     one, other, both, none = caught

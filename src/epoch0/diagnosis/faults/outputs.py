@@ -68,9 +68,7 @@ def one_answer_is_best(seen: Evidence, reach: Reach) -> Iterator[Fault]:
     numbers = f"One answer for all examples has a loss of {reach.constant:.3g}, the best of all {reach.free:.3g}"
     varied = bool((reach.targets != reach.targets[:1]).any())
     classes = not reach.targets.is_floating_point() or one_hot(reach.targets)
-    out = reach.output
-    shares = out.dim() > 1 and float(out.min()) >= 0 and bool(((out.sum(1) - 1).abs() < 1e-4).all())
-    if seen.first.tables or (varied and classes and shares):
+    if seen.first.tables or (varied and classes and _shares(reach.output)):
         return  # said already; and the logarithm of shares has its bound in the model, which free outputs do not have
     if varied and reach.output.shape != reach.targets.shape and reach.output.numel() == reach.targets.numel():
         shapes = f"outputs {_shape(reach.output)} with targets {_shape(reach.targets)}"
@@ -85,6 +83,11 @@ def one_answer_is_best(seen: Evidence, reach: Reach) -> Iterator[Fault]:
         message = f"{numbers}: the targets hardly tell the examples apart (root mean square {size:.2g})."
         fix = "Look at the targets: classes as they are, values standardized."
         yield Fault("labels", "targets", message, fix, certainty=0.8)
+
+
+def _shares(outputs: Tensor) -> bool:
+    """Whether outputs are probabilities of classes, whatever made them so."""
+    return outputs.dim() > 1 and float(outputs.min()) >= 0 and bool(((outputs.sum(1) - 1).abs() < 1e-4).all())
 
 
 def _shape(tensor: Tensor) -> str:
@@ -102,6 +105,8 @@ def loss_without_floor(reach: Reach) -> Iterator[Fault]:
     if int(wanted.min()) < 0 or int(wanted.max()) >= reach.output.shape[1]:
         return
     right = torch.zeros_like(reach.output).scatter_(1, wanted[:, None], 5.0)
+    if _shares(reach.output) and -0.01 < float(reach.score((right / 5).clamp(1e-7))) < reach.now:
+        return  # a loss that takes the logarithm of the model's own probabilities
     good, bad = float(reach.score(right)), float(reach.score(right.roll(1, 1)))
     if good > bad:
         message = f"Right answers have a loss of {good:.3g}, wrong ones of {bad:.3g}: its sign is wrong."

@@ -185,8 +185,7 @@ def _exchangeable(call: Call) -> bool:
     """Whether examples can be given the targets of others: they stand apart, or at a known place in the batch."""
     if call.targets is not None:
         return any(tensor.dim() > 0 for _, tensor in parts(call.targets))
-    pair = isinstance(call.batch, tuple | list) and len(call.batch) == 2 and isinstance(call.batch[1], Tensor)
-    return call.has_loss and (pair or (isinstance(call.batch, Mapping) and "labels" in call.batch))
+    return call.has_loss and call.labels is not None
 
 
 def _turned(call: Call, order: Tensor) -> Call:
@@ -194,6 +193,8 @@ def _turned(call: Call, order: Tensor) -> Call:
     if call.targets is not None:
         turned = mapped(call.targets, lambda t: t[order] if t.dim() and len(t) == len(order) else t)
         return dataclasses.replace(call, targets=turned)
+    assert call.labels is not None  # it is exchangeable
+    place, labels = call.labels
     if isinstance(call.batch, Mapping):
-        return dataclasses.replace(call, batch={**call.batch, "labels": call.batch["labels"][order]})
-    return dataclasses.replace(call, batch=(call.batch[0], call.batch[1][order]))
+        return dataclasses.replace(call, batch={**call.batch, place: labels[order]})
+    return dataclasses.replace(call, batch=(call.batch[0], labels[order]))

@@ -1,0 +1,221 @@
+"""Models that compute their loss themselves, or differentiate on their way, as much public code does."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+from torch.utils.data import DataLoader, TensorDataset
+
+import epoch0 as e0
+from epoch0.diagnosis.faults import find_faults
+from epoch0.diagnosis.trial import constant_loss
+from epoch0.errors import InputError
+from epoch0.tracing.call import Call
+from fault_programs import TOKENS, X, Y, adam, mlp
+
+PREVIOUS = torch.cat([TOKENS[:, :1], TOKENS[:, :-1]], 1)
+
+
+class Language(nn.Module):
+    """Logits of all places and the loss where targets are given; else those of the last place."""
+
+    def __init__(self, flat: bool = False) -> None:
+        super().__init__()
+        self.words, self.places, self.flat = nn.Embedding(20, 32), nn.Embedding(12, 32), flat
+        self.inside, self.out = nn.GRU(32, 32, batch_first=True), nn.Linear(32, 20)
+
+    def forward(self, tokens: Tensor, targets: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
+        h = self.inside(self.words(tokens) + self.places(torch.arange(tokens.shape[1])))[0]
+        if targets is None:
+            return self.out(h[:, [-1]]), None
+        logits = self.out(h)
+        rows = logits.flatten(0, 1)
+        return rows if self.flat else logits, F.cross_entropy(rows, targets.flatten())
+
+
+@pytest.mark.parametrize("flat", [False, True])
+@pytest.mark.parametrize("pair", [False, True])
+def test_a_forward_that_takes_the_targets(flat: bool, pair: bool) -> None:
+    torch.manual_seed(0)
+    model = Language(flat)
+    batch = ((TOKENS[:50], PREVIOUS[:50]),) if pair else (TOKENS[:50], PREVIOUS[:50])
+    expected = float(model(TOKENS[:50], PREVIOUS[:50])[1].detach())
+    assert e0.gain(model, *batch).loss == pytest.approx(expected)
+    data = TensorDataset(TOKENS, PREVIOUS)
+    report = e0.checkup(model, *batch, optimizer=adam(model, 1e-2), data=data, seconds=20)
+    assert report.trains and not report.faults, report.verdict
+    assert report.program is not None and report.program.own.learns
+
+
+def test_its_loop_body_gets_inputs_and_targets() -> None:
+    torch.manual_seed(0)
+    model = Language()
+
+    def body(model: nn.Module, optimizer: torch.optim.Optimizer, loss: Any, x: Tensor, y: Tensor) -> Tensor:
+        optimizer.zero_grad()
+        value: Tensor = model(x, y)[1]
+        value.backward()
+        optimizer.step()
+        return value
+
+    given = {"optimizer": adam(model, 1e-2), "data": DataLoader(TensorDataset(TOKENS, PREVIOUS), 25), "step": body}
+    looked = find_faults(model, TOKENS[:50], PREVIOUS[:50], seconds=20, **given)
+    assert not looked.faults and looked.mending is not None and looked.mending.own.learns
+
+
+class Denoiser(nn.Module):
+    """It returns its loss and nothing else."""
+
+    def __init__(self, of: float = 1.0) -> None:
+        super().__init__()
+        self.inside, self.of = mlp(ends=64), of
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.mse_loss(self.of * self.inside(x + torch.randn_like(x)), x)
+
+
+def test_a_model_that_returns_nothing_but_its_loss() -> None:
+    torch.manual_seed(0)
+    model, dead, state = Denoiser(), Denoiser(of=0.0), torch.get_rng_state()
+    call = Call.of(model, X[:100])
+    assert call.has_loss and call.output(call.run()).shape == (100, 64)
+    # one row for all examples: their mean, and of the loss their variance
+    constant = constant_loss(call)
+    assert constant == pytest.approx(float(X[:100].var(0, correction=0).mean()), rel=1e-3)
+    torch.set_rng_state(state)
+    report = e0.checkup(model, X, optimizer=adam(model), data=X, seconds=10)
+    assert torch.equal(torch.get_rng_state(), state)
+    assert report.trains and not report.faults, report.verdict
+    assert not e0.checkup(dead, X).trains
+
+
+def test_a_loss_that_no_module_gives_the_output_of_has_no_best_constant_answer() -> None:
+    class Twice(Denoiser):
+        def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:  # type: ignore[override]
+            made = self.inside(self.inside(x)).sin()
+            return F.mse_loss(made, x), made
+
+    call = Call.of(Twice(), X[:100])
+    assert call.has_loss and constant_loss(call) is None
+
+
+def test_a_mapping_may_say_label() -> None:
+    class Words(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.words, self.out = nn.Embedding(20, 32), nn.Linear(32, 2)
+
+        def forward(self, tokens: Tensor, label: Tensor) -> dict[str, Tensor]:
+            logits = self.out(self.words(tokens)[:, 0])
+            return {"logits": logits, "loss": F.cross_entropy(logits, label)}
+
+    torch.manual_seed(0)
+    rows, model = [{"tokens": t, "label": t[0] % 2} for t in TOKENS], Words()
+    loader = DataLoader(rows, 40)
+    looked = find_faults(model, next(iter(loader)), optimizer=adam(model, 3e-2), data=loader, seconds=20)
+    assert not looked.faults and looked.mending is not None and looked.mending.own.learns
+
+
+class Forces(nn.Module):
+    """An energy, and its derivative by the places of four atoms."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inside = nn.Sequential(nn.Linear(6, 32), nn.Tanh(), nn.Linear(32, 1))
+
+    def forward(self, places: Tensor) -> tuple[Tensor, Tensor]:
+        places.requires_grad_(True)
+        i, j = torch.triu_indices(4, 4, 1)
+        energy = self.inside((places[:, i] - places[:, j]).norm(dim=-1))
+        return energy, -torch.autograd.grad(energy.sum(), places, create_graph=True)[0]
+
+
+def test_a_forward_that_differentiates() -> None:
+    torch.manual_seed(0)
+    model, places = Forces(), 1.5 * torch.randn(200, 4, 3)
+    i, j = torch.triu_indices(4, 4, 1)
+    moved = places.clone().requires_grad_()
+    energy = (-(moved[:, i] - moved[:, j]).norm(dim=-1)).exp().sum(1, keepdim=True)
+    targets = energy.detach(), -torch.autograd.grad(energy.sum(), moved)[0]
+    report = e0.checkup(
+        model, places, targets, loss=lambda o, t: F.mse_loss(o[0], t[0]) + F.mse_loss(o[1], t[1]),
+        optimizer=adam(model, 3e-3), seconds=10,
+    )  # fmt: skip
+    assert report.trains and not report.faults, report.verdict
+    assert not places.requires_grad
+
+
+@pytest.mark.parametrize("made", [lambda v: (v, v.detach()), lambda v: [v, 0.0], lambda v: {"loss": v, "box": 0.0}])
+def test_a_loss_may_return_its_parts_beside_it(made: Callable[[Tensor], Any]) -> None:
+    torch.manual_seed(0)
+    model = mlp()
+    plain = e0.gain(model, X[:100], Y[:100]).loss
+    assert e0.gain(model, X[:100], Y[:100], loss=lambda o, t: made(F.cross_entropy(o, t))).loss == plain
+    given = {"loss": lambda o, t: made(F.cross_entropy(o, t)), "optimizer": adam(model)}
+    looked = find_faults(model, X[:100], Y[:100], data=(X, Y), seconds=10, **given)
+    assert not looked.faults and looked.mending is not None and looked.mending.own.learns
+
+
+def test_parts_that_would_be_computed_again() -> None:
+    class Again(nn.Module):
+        def __init__(self, again: bool) -> None:
+            super().__init__()
+            self.inside, self.out, self.again = nn.Linear(64, 64), nn.Linear(64, 10), again
+
+        def forward(self, x: Tensor) -> Tensor:
+            h = self.inside(x)
+            out: Tensor = self.out(checkpoint(torch.tanh, h, use_reentrant=True) if self.again else h.tanh())
+            return out
+
+    gains = []
+    for again in (False, True):
+        torch.manual_seed(0)
+        gains.append(e0.gain(Again(again), X[:50], Y[:50]).chi_backward.tolist())
+        assert e0.checkup(Again(again), X, Y).trains
+    assert gains[0] == gains[1]
+
+
+def test_a_large_rate_makes_a_loss_of_several_outputs_no_number() -> None:
+    """The loss is then not finite, which is no reason to give it THE output alone."""
+
+    class Parts(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inside, self.mean, self.log = mlp(ends=8), nn.Linear(8, 64), nn.Linear(8, 64)
+
+        def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+            h = self.inside(x)
+            return self.mean(h), 100 * self.log(h)
+
+    torch.manual_seed(0)
+    report = e0.checkup(Parts(), X[:100], X[:100], loss=lambda o, t: (o[1].exp() * (o[0] - t) ** 2 - o[1]).mean())
+    assert "unpack" not in report.verdict
+    with pytest.raises(InputError, match=r"of the whole tuple returned: ValueError: not these"):
+
+        def refuses(outputs: Any, targets: Tensor) -> Tensor:
+            raise ValueError("not these" if isinstance(outputs, tuple) else "nor that")
+
+        e0.gain(Parts(), X[:100], X[:100], loss=refuses)
+
+
+def test_a_softmax_written_by_hand() -> None:
+    class Shares(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = nn.Parameter(0.01 * torch.randn(64, 10))
+
+        def forward(self, x: Tensor) -> Tensor:
+            e = (x @ self.weight).exp()
+            return e / e.sum(1, keepdim=True)
+
+    torch.manual_seed(0)
+    model = Shares()
+    given = {"optimizer": torch.optim.SGD(model.parameters(), 0.1), "data": (X, Y), "seconds": 10}
+    logs = find_faults(model, X, Y, loss=lambda o, t: -o[range(len(o)), t].log().mean(), **given)
+    assert not logs.faults and logs.mending is not None and logs.mending.own.learns
+    plain = find_faults(model, X, Y, loss=F.nll_loss, **given).faults
+    assert plain and plain[0].kind == "output activation"
