@@ -1,6 +1,7 @@
 """Models and calls that break careless pruning: tied tables, autocast, checkpointing, attention, percent."""
 
 import copy
+from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
 
@@ -146,14 +147,18 @@ def test_attention_has_a_second_derivative() -> None:
 
 
 @pytest.mark.parametrize("score", [snip, grasp, obd])
-def test_checkpointing_is_refused(score: Callable[..., Any]) -> None:
-    """It runs modules again in the backward pass, on the model's own weights: scores would be silently wrong."""
+def test_checkpointing_is_refused_or_done_without(score: Callable[..., Any]) -> None:
+    """It runs modules again in the backward pass, on the model's own weights: scores would be silently wrong.
+
+    With ``use_reentrant=True`` they are run once.
+    """
     model = seeded(lambda: Checkpointed(False))
     before = copy.deepcopy(model.state_dict())
     with pytest.raises(InputError, match=r"runs its Linear again in the backward pass .*switch that off"):
         score(model, [(VECTORS, CLASSES)])
-    with pytest.raises(InputError, match="cannot be differentiated"):
-        score(seeded(lambda: Checkpointed(True)), [(VECTORS, CLASSES)])
+    plain = nn.Sequential(OrderedDict(a=model.a, relu=nn.ReLU(), o=model.o))
+    expected, scores = (score(one, [(VECTORS, CLASSES)]) for one in (plain, seeded(lambda: Checkpointed(True))))
+    assert all(torch.allclose(scores[name], value) for name, value in expected.items())
     assert all(torch.equal(value, before[key]) for key, value in model.state_dict().items())
     model(VECTORS).sum().backward()  # nothing of ours watches it any more
     assert model.o.weight.grad is not None

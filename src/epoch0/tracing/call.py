@@ -240,15 +240,13 @@ class Call:
             return self._step(model, batch)
         args, kwargs = arguments(self.model, batch)
         kwargs |= {self.asks: self.targets} if self.asks else {}
-        if not self._seen.get("alone"):
+        if not self._seen.get("alone", self.targets is None):
+            return model(*args, **kwargs)
+        with _heard((model if isinstance(model, nn.Module) else self.model).modules(), last=True) as heard:
             result = model(*args, **kwargs)
-            alone = isinstance(result, Tensor) and result.dim() == 0 and result.is_floating_point()
-            if not alone or self.targets is not None:
-                return result
-            self._seen["alone"] = True
-        with _heard((model if isinstance(model, nn.Module) else self.model).modules()) as heard:
-            loss = model(*args, **kwargs)
-        return Step(loss, heard[-1][1] if heard else loss)
+        alone = isinstance(result, Tensor) and result.dim() == 0 and result.is_floating_point() and bool(heard)
+        self._seen["alone"] = alone
+        return Step(result, heard[-1][1]) if alone else result
 
     def output(self, raw: Any) -> Tensor:
         """THE output among what the model returned.
@@ -379,7 +377,7 @@ class Call:
     def _step(self, model: nn.Module, batch: Any) -> Step:
         step: Callable[..., Any] = model.training_step  # type: ignore[assignment]
         whole = _has_forward(model)
-        with _heard([model] if whole else model.modules(), whole) as seen:
+        with _heard([model] if whole else model.modules(), everything=whole) as seen:
             result = step(batch, 0) if len(_parameters(step) or "ab") > 1 else step(batch)
         if not seen:  # the step calls parts of the model, not the model
             args, kwargs = arguments(self.model, batch)
@@ -568,13 +566,15 @@ def described(batch: Any) -> str:
 
 
 @contextmanager
-def _heard(modules: Iterable[nn.Module], everything: bool = False) -> Iterator[list[tuple[nn.Module, Any]]]:
+def _heard(
+    modules: Iterable[nn.Module], *, everything: bool = False, last: bool = False
+) -> Iterator[list[tuple[nn.Module, Any]]]:
     """What these modules return, in order; unless everything is wanted, no numbers: losses and metrics are modules."""
     heard: list[tuple[nn.Module, Any]] = []
 
     def hear(module: nn.Module, args: Any, result: Any) -> None:
         if everything or (isinstance(result, Tensor) and result.dim() > 0):
-            heard.append((module, result))
+            heard[:] = [(module, result)] if last else [*heard, (module, result)]
 
     handles = [one.register_forward_hook(hear) for one in modules]
     try:
