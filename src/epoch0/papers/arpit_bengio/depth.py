@@ -23,8 +23,6 @@ LAWS = {"activation": "exact law", "gradient": "law under independence"}
 
 
 def table(quantity: str, found: Found) -> Table:
-    """One row an initialization, width and layer: the mean ratio, its spreads, and the exact law."""
-
     def measured(cell: Cell) -> dict[str, Any]:
         ratio, square = cell[quantity], cell[f"{quantity}_square"]
         return {"ratio": ratio, "std_over_inputs": np.sqrt(np.maximum(square - ratio**2, 0)), "mean_square": square}
@@ -60,7 +58,6 @@ def first_layer(cell: Cell) -> tuple[float, float, float]:
 
 
 def activation_claims(found: Found) -> Claims:
-    """Figure 1a: He keeps the norm of the activations, better with width; Glorot does not."""
     # beyond the paper
     spread = "He: one layer's squared norm ratio has the exact law's variance, 5/width"
     return {
@@ -70,7 +67,6 @@ def activation_claims(found: Found) -> Claims:
 
 
 def gradient_claims(found: Found) -> Claims:
-    """Figure 1b: the same for the gradients, and the assumption that Theorem 3 makes about them."""
     he = found.where(init="he")
     independent = "He: the output error is independent of the activations, as Theorem 3 assumes (width/2 x cos^2 is 1)"
     # beyond the paper: how much larger gradients are for that dependence
@@ -110,7 +106,6 @@ def _law_holds(rows: Table) -> Decision:
 
 
 def _is_one(of: Callable[[Cell], Array], found: Found, resolution: float, name: str) -> Decision:
-    """Whether the mean of a number is 1 in He's networks of all widths."""
     cells = found.where(init="he")
     each = means(of(cell) for cell in cells)
     return by(agrees, *each, 1.0, [cell.runs for cell in cells], _widths(cells), resolution, (name, "1"))
@@ -121,7 +116,6 @@ def _widths(cells: Sequence[Cell]) -> list[str]:
 
 
 def draw(quantity: str, found: Found) -> plots.Figure:
-    """Every width under both initializations on a log scale, with the mean of the exact law, and 95 % of He's."""
     picture, axes = plots.figure(7.2, 5.2)
     for init, dashes, fill in (("he", "-", None), ("glorot", "--", "none")):
         for index, (width, rows) in enumerate(found.table.where(init=init).by("width")):
@@ -157,7 +151,6 @@ _ABOUT = (
 
 
 def _artifact(letter: str, quantity: str, claims: Callable[[Found], Claims]) -> Artifact:
-    """Both figures are made of the same trials."""
     named = f"arpit-bengio/fig1{letter}", f"Norm of the {quantity}s at each layer, He and Glorot", "section 4.1"
     return Artifact(*named, _PRESETS, partial(table, quantity), claims, partial(draw, quantity), _ABOUT)
 
@@ -200,7 +193,6 @@ def over_inputs(cell: Cell) -> Array:
 
 
 def uneven_table(found: Found) -> Table:
-    """One row a variation, network and layer."""
     rows = Table()
     for cell in found:
         widths, spread = widths_of(cell), over_inputs(cell)
@@ -214,7 +206,6 @@ def uneven_table(found: Found) -> Table:
 
 
 def claims(found: Found) -> Claims:
-    """Section 4.3: closer to 1 and of smaller variance for small v; and what the widths predict."""
     count, names = found.cells[0].runs, [f"v = {cell.at['variation']}" for cell in found]
     between_layers = means(cell["gradient"].std(axis=1) for cell in found)
     between_inputs = means(over_inputs(cell).mean(1) for cell in found)
@@ -231,7 +222,6 @@ def claims(found: Found) -> Claims:
 
 
 def uneven_draw(found: Found) -> plots.Figure:
-    """One panel a variation: the first network's ratio at each layer in its exact band."""
     names = [f"v = {cell.at['variation']}" for cell in found]
     picture, panels = plots.figure(9.0, 4.2, columns=len(names), sharey=True)
     layers = list(range(1, found.sweep["depth"] + 1))

@@ -45,7 +45,6 @@ def relu(widths: tuple[int, ...], init: str, inputs: int, size: int = 500, class
 
 
 def of_widths(*widths: int, depth: int = 1) -> dict[int, Any]:
-    """An axis of the width of all layers."""
     return {width: {"widths": (width,) * depth} for width in widths}
 
 
@@ -176,7 +175,6 @@ def _norms(spec: Spec, seed: int, network: int) -> Iterator[dict[str, Tensor]]:
 
 
 def _norm(rows: Tensor) -> Tensor:
-    """Euclidean norm of each row, float64."""
     norms: Tensor = torch.linalg.vector_norm(rows.detach(), dim=1, dtype=torch.float64)
     return norms
 
@@ -238,7 +236,6 @@ def expected_distortion(width: int) -> float:
 
 
 def claims(direction: str, found: Found) -> Claims:
-    """Section 4.2: the lemma holds, asks for too much, and less so for small eps; and what is exact."""
     rows, lemma = found.table, LEMMA[direction]
     mean, error, eps, count = rows.of("mean", "mean_error", "paper_eps", "runs")
     off = "the squared norm is off by more than the"
@@ -267,7 +264,6 @@ def claims(direction: str, found: Found) -> Claims:
 
 
 def draw(direction: str, found: Found) -> plots.Figure:
-    """Distortion against width: the lemma's eps, the best Chernoff bound's, the exact one, and what was measured."""
     rows = found.table
     picture, axes = plots.figure(6.8, 4.8)
     low, high = rows[0]["width"], rows[-1]["width"]
@@ -296,7 +292,6 @@ _ABOUT = "{runs} networks a width, {inputs} inputs in R^500 each, delta = 0.05; 
 
 
 def _artifact(letter: str, direction: str) -> Artifact:
-    """Both figures are made of the same trials."""
     title = f"Distortion of the norm by one layer against its width, {direction}"
     rows, decide, picture = partial(table, direction), partial(claims, direction), partial(draw, direction)
     return Artifact(f"arpit-bengio/fig2{letter}", title, "section 4.2", _PRESETS, rows, decide, picture, _ABOUT)
@@ -306,8 +301,6 @@ def _artifact(letter: str, direction: str) -> Artifact:
 
 
 def failure_table(found: Found) -> Table:
-    """One row a number of samples and eps: the share of networks in which it is not enough, and its bounds."""
-
     def bounds(cell: Cell, eps: float) -> dict[str, Any]:
         of = partial(theory.failure_probability, eps, cell.spec.widths, cell.spec.inputs)
         ways = (("", "forward"), ("gradient_", "gradient"))
@@ -318,7 +311,6 @@ def failure_table(found: Found) -> Table:
 
 
 def failure_claims(backward: bool, found: Found) -> Claims:
-    """The bound, the exact law of one sample, and the sum of exact chances."""
     of = partial(found.table.claim, names="{inputs} samples, eps {eps:g}")
     what, way = ("gradient", "gradient_") if backward else ("norm", "")
     theorem = "Theorem 3: the gradient norm" if backward else "Theorem 1: the norm"
@@ -335,7 +327,6 @@ def failure_claims(backward: bool, found: Found) -> Claims:
 
 
 def draw_failures(backward: bool, found: Found) -> plots.Figure:
-    """Shares of networks against eps, a panel a number of samples."""
     picture, panels = plots.figure(9.6, 4.4, columns=len(found.cells), sharey=True)
     way, what = ("gradient_", "gradient") if backward else ("", "norm")
     for axes, (inputs, rows) in zip(panels, found.table.by("inputs"), strict=True):
@@ -356,8 +347,6 @@ def draw_failures(backward: bool, found: Found) -> plots.Figure:
 
 
 def plane_table(found: Found) -> Table:
-    """One row a width and layer: the eps that is enough for the whole plane, and the one that is asked for."""
-
     def measured(cell: Cell) -> dict[str, Any]:
         beyond = {f"{name}_beyond": cell[name] > asked(cell.spec.width, cell.spec.depth) for name in ("square", "norm")}
         return {"square": cell["square"], "norm": cell["norm"], "rank": cell["rank"], **beyond}
@@ -397,7 +386,6 @@ def plane_claims(found: Found) -> Claims:
 
 
 def draw_planes(found: Found) -> plots.Figure:
-    """Lemma 3: eps against width. Theorem 2: on the left ranks, on the right eps, against the layer."""
     deep = found.sweep["depth"] > 1
     picture, panels = plots.figure(9.6 if deep else 6.4, 4.4, columns=1 + deep, squeeze=False)
     rows, axes, x = Table(row for row in found.table if row["asked"] < 1), panels[0, -1], "layer" if deep else "width"

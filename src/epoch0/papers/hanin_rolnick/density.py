@@ -66,13 +66,11 @@ def compare(spec: Spec, seed: int) -> dict[str, Any]:
 
 
 def inner_vertices(found: PlanePartition) -> int:
-    """Vertices of a partition that are not on the border of its window."""
     border = found.edges[found.owner_layer < 0]
     return len(found.vertices) - len(np.unique(border))
 
 
 def table(found: Found) -> Table:
-    """One row an architecture and quantity."""
     rows = Table()
     for cell in found:
         for index, quantity in enumerate(QUANTITIES):
@@ -84,7 +82,6 @@ def table(found: Found) -> Table:
 
 
 def claims(found: Found) -> Claims:
-    """Theorem 3 for k = 1 and k = 2, at every architecture."""
     decided = {}
     for quantity, rows in found.table.by("quantity"):
         # the error of the difference, network by network, stands for both
@@ -95,7 +92,6 @@ def claims(found: Found) -> Claims:
 
 
 def draw(found: Found) -> plots.Figure:
-    """Counts and integrals side by side: one panel a quantity."""
     picture, panels = plots.figure(11.0, 4.3, columns=3)
     for axes, (quantity, rows) in zip(panels, found.table.by("quantity"), strict=True):
         places = np.arange(len(rows), dtype=float)
@@ -161,8 +157,6 @@ def _gradients(net: nn.Module, x: Tensor, slope: Any) -> Tensor:
 
 
 def boundary_table(found: Found) -> Table:
-    """One row an architecture: counts, distances, and what bounds them by the gradients of the same networks."""
-
     def measured(cell: Cell) -> dict[str, Any]:
         spec, (breaks, distance, norm, along) = cell.spec, (cell[n][0] for n in ("breaks", "distance", "norm", "along"))
         places, n = spec.breakpoints * spec.neurons, spec.inputs
@@ -183,12 +177,10 @@ _ONE = _SAME + ", depth {depth}"
 
 
 def _arrangements(rows: Table, column: str) -> Any:
-    """What decides that networks of as many neurons do not differ by their depth."""
     return rows.alike(column, "depth", "depth {depth}", _SAME, resolution=EQUAL)
 
 
 def line_claims(found: Found) -> Claims:
-    """Theorem 1."""
     rows = found.table
     parts = [part for _, part in rows.by("breakpoints")]
     means, errors = (np.stack([part.column(name) for part in parts]) for name in ("breaks", "breaks_error"))
@@ -206,7 +198,6 @@ def line_claims(found: Found) -> Claims:
 
 
 def boundary_claims(found: Found) -> Claims:
-    """Theorem 2."""
     of, relu = partial(found.table.claim, at_least, names=_ONE), found.table.where(breakpoints=1)
     most = "the volume of the boundary is at most T times neurons, times density of biases and mean gradient"
     return {
@@ -217,7 +208,6 @@ def boundary_claims(found: Found) -> Claims:
 
 
 def distance_claims(found: Found) -> Claims:
-    """Corollary 5."""
     least = "the mean distance to the boundary times neurons is at least a constant of the law of the weights"
     laws = found.table.alike("distance", "law", "{law}", "{neurons} neurons, depth {depth}", resolution=EQUAL)
     return {
@@ -228,7 +218,6 @@ def distance_claims(found: Found) -> Claims:
 
 
 def _draw(column: str, bound: str, label: str, name: str, title: str, found: Found) -> plots.Figure:
-    """One panel a value of ``name``: a line for each depth against neurons, and the mean of what bounds it, dashed."""
     picture, panels = plots.figure(11.0, 4.2, columns=3, sharey=True)
     for axes, (value, rows) in zip(panels, found.table.by(name), strict=True):
         plots.lines(axes, rows, "neurons", column, "depth", "depth {}", {bound: "--"})

@@ -115,13 +115,11 @@ def _lengths(partition: PlanePartition) -> Array:
 
 
 def _cells(found: PlanePartition, name: str) -> dict[str, Array]:
-    """The cells and their colours."""
     parts = {"vertices": found.vertices, "cell_vertices": found.cell_vertices, "cell_ends": found.cell_ends}
     return {f"{part}_{name}": values for part, values in {**parts, "colours": pattern_colours(found.patterns)}.items()}
 
 
 def table(found: Found) -> Table:
-    """One row a network and layer: regions after it, and what the tests of the whole network found."""
     spec, (result,), rows = found.sweep.spec, found.one().results, Table()
     for (network, layer), cells in np.ndenumerate(result["cells"]):
         row: dict[str, Any] = {"network": network, "layer": layer + 1}
@@ -153,7 +151,6 @@ def further(found: Found) -> Claims:
 
 
 def checks(cells: Iterable[Cell], what: str) -> Claims:
-    """Euler's relation and the areas, of all partitions."""
     euler, areas = (np.concatenate([cell[name].ravel() for cell in cells]) for name in ("euler", "area_error"))
     area = float(np.abs(areas).max())
     right, told = bool((euler == 1).all()) and area < EXACT, f"areas are off by at most {area:.1e} of the square"
@@ -163,7 +160,6 @@ def checks(cells: Iterable[Cell], what: str) -> Claims:
 
 
 def claims(found: Found) -> Claims:
-    """The caption of Figure 2, on every network, and the free checks of a partition."""
     (result,), networks = found.one().results, found.sweep["networks"]
     cells, parents = np.asarray(result["cells"]), np.asarray(result["parents"])
     moved, wrong = float(np.max(result["moved"])), int((cells != parents).any(axis=1).sum())
@@ -180,7 +176,6 @@ def claims(found: Found) -> Claims:
 
 
 def draw(found: Found) -> plots.Figure:
-    """The first network: its cells after each layer, coloured by pattern, and its graph over the final cells."""
     from matplotlib.collections import LineCollection, PolyCollection
     from mpl_toolkits.mplot3d.art3d import Poly3DCollection  # type: ignore[import-untyped]
 
@@ -221,7 +216,6 @@ def draw(found: Found) -> plots.Figure:
 
 
 def square(width: int, networks: int) -> Spec:
-    """Networks from R^2, all of them tested and the first drawn, in the square of side 2 around 0."""
     return Spec(width=width, depth=3, weight_std=math.sqrt(2.0), bias_std=0.3, half=1.0, networks=networks)
 
 
@@ -303,7 +297,6 @@ def drawing(found: PlanePartition, chosen: list[Tensor], name: str) -> dict[str,
 
 
 def _checked(found: list[PlanePartition]) -> dict[str, list[float]]:
-    """Of each plane the number of regions and the two free checks."""
     checks = [one.certificate for one in found]
     euler, error = [float(one.euler or 0) for one in checks], [one.measure_error or 0.0 for one in checks]
     return {"counts": [float(one.count) for one in found], "euler": euler, "area_error": error}
@@ -313,8 +306,6 @@ def _checked(found: list[PlanePartition]) -> dict[str, list[float]]:
 
 
 def slice_table(found: Found) -> Table:
-    """One row a width: regions in a plane, against neurons squared, and as many lines in general position."""
-
     def measured(cell: Cell) -> dict[str, Any]:
         counts = cell["counts"][0].mean(1)
         return {"regions": counts, "regions_per_neurons_squared": counts / _neurons(cell) ** 2}
@@ -333,7 +324,6 @@ def _neurons(cell: Cell) -> int:
 
 
 def slice_claims(found: Found) -> Claims:
-    """Section 3.3: as many regions as neurons squared, in order of magnitude; and the free checks."""
     rows, drawn, names = found.table, found.one(width=found.sweep["drawn"]), "{neurons} neurons"
     neurons, mean, error, count = rows.of("neurons", "regions", "regions_error", "runs")
     each = mean / neurons**2, error / neurons**2, 1 / ORDER, ORDER, count, rows.told(names)
@@ -350,7 +340,6 @@ def slice_claims(found: Found) -> Claims:
 
 
 def slice_draw(found: Found) -> plots.Figure:
-    """The regions of one network, large, and how their number grows with the neurons."""
     picture, panels = plots.figure(11.0, 6.2, mosaic=[["plane", "count"]], width_ratios=[1.45, 1.0])
     drawn, rows = found.one(width=found.sweep["drawn"]), found.table
     plane(panels["plane"], drawn, "0")
@@ -368,7 +357,6 @@ def slice_draw(found: Found) -> plots.Figure:
 
 
 def plane(axes: plots.Axes, cell: Cell, name: str) -> None:
-    """Cells in the colours of their patterns, with thin edges, and the three examples."""
     from matplotlib.collections import PolyCollection
 
     parts = ("vertices", "cell_vertices", "cell_ends", "colours", "examples", "window")
@@ -386,7 +374,6 @@ def plane(axes: plots.Axes, cell: Cell, name: str) -> None:
 
 
 def training_table(found: Found) -> Table:
-    """One row an epoch: regions in a plane, and accuracy, with errors over networks."""
     cell = found.one()
     epochs, squared = cell["epoch"][0].tolist(), _neurons(cell) ** 2
     rows = found.rows(lambda cell: {"regions": cell["counts"].mean(2), "accuracy": cell["accuracy"]}, epoch=epochs)
@@ -394,7 +381,6 @@ def training_table(found: Found) -> Table:
 
 
 def training_claims(found: Found) -> Claims:
-    """Section 3.3: the regions expand at first and then contract; their number stays of the order neurons squared."""
     cell = found.one()
     counts, epoch = cell["counts"].mean(2), cell["epoch"][0]
     fall, rise, places = turn(counts, lowest=True)
@@ -409,7 +395,6 @@ def training_claims(found: Found) -> Claims:
 
 
 def training_draw(found: Found) -> plots.Figure:
-    """One plane at several epochs, a cell in one colour as long as its pattern survives; below, all counts."""
     cell = found.one()
     spec, rows = cell.spec, found.table
     names = [str(index) for index in range(len(spec.drawn))]

@@ -59,7 +59,6 @@ def run(spec: Spec, seed: int) -> dict[str, Any]:
 
 
 def _measured(spec: Spec, model: nn.Module, through: Tensor, points: Tensor) -> dict[str, Array]:
-    """Regions on every line and distance from every point."""
     found: Any = regions.on_line(model, torch.zeros_like(through), through, kind="line")
     linear = [found[index].linear_count for index in range(spec.linear_lines)]
     each = {"counts": found.counts, "linear": linear, "distance": distance(model, points).distance}
@@ -109,7 +108,6 @@ def untrained(spec: Spec, seed: int) -> dict[str, Any]:
 
 
 def networks(spec: Spec, inputs: int, classes: int, seed: int) -> list[nn.Sequential]:
-    """The networks of a trial before training: He's weights, biases of standard deviation 1e-3."""
     sizes, source = [inputs, *[spec.width] * spec.depth, classes], _source(spec, seed, _WEIGHTS)
     return [mlp(sizes, biases=Gaussian(BIAS_STD), seed=int(one)) for one in source.integers(2**31, size=spec.networks)]
 
@@ -121,7 +119,6 @@ def like(inputs: Tensor) -> Callable[[int, np.random.Generator], Tensor]:
 
 
 def some(inputs: Tensor, count: int, source: np.random.Generator) -> Tensor:
-    """So many of the examples, float64."""
     return inputs[torch.from_numpy(source.choice(len(inputs), size=count, replace=False))].double()
 
 
@@ -186,14 +183,11 @@ class Runs:
 
 
 def gather(found: Found) -> list[Runs]:
-    """Each architecture."""
     more = found.also.get("untrained")
     return [Runs(cell, more.one(**cell.at) if more else None) for cell in found]
 
 
 def table(found: Found) -> Table:
-    """One row an architecture and epoch: regions on lines, distances and accuracy, with errors over runs."""
-
     def measured(cell: Cell) -> dict[str, Any]:
         one = Runs(cell)
         counts, linear, away = one["counts"], one["linear"], one["distance"]
@@ -209,7 +203,6 @@ def table(found: Found) -> Table:
 
 
 def claims_5(found: Found) -> Claims:
-    """The three observations of section 3.1, and how far the counts are from what is possible."""
     each = gather(found)
     names, starts = [one.name for one in each], [one.start_regions for one in each]
     (start, error), networks = means(starts), len(starts[0])
@@ -237,7 +230,6 @@ def claims_5(found: Found) -> Claims:
 
 
 def _same_start(values: Array, errors: Array, networks: int, names: list[str]) -> Decision:
-    """Whether architectures have one mean before training."""
     same = {"resolution": RESOLUTION, "settings": ["before training"], "groups": names}
     return by(equal_within_error, values[None], errors[None], networks, **same)
 
@@ -265,7 +257,6 @@ def _turns(each: list[Runs], of: str, there: str) -> Claims:
 
 
 def through(of: str, label: str, found: Found) -> plots.Figure:
-    """Mean over runs against epochs with a band of two standard errors; colour tells the width, dashes the depth."""
     picture, axes = plots.figure(7.0, 4.6)
     for one in gather(found):
         mean, error = mean_and_error(getattr(one, of))
@@ -287,7 +278,6 @@ _EXPAND = ("product", "neurons x distance first rises in training")
 
 
 def claims_a(found: Found) -> Claims:
-    """Section 3.2: the distance is about C / neurons, first increases and then decreases."""
     each, decided = gather(found), {}
     neurons = [float(one.neurons) for one in each]
     starts, ends = [one.start_product for one in each], [one.product[:, -1] for one in each]
@@ -301,7 +291,6 @@ def claims_a(found: Found) -> Claims:
 
 
 def claims_b(found: Found) -> Claims:
-    """Section 3.2 on Figure 6b: one product for all networks at first; it rises and falls again."""
     each = gather(found)
     start = means(one.start_product for one in each)
     same = _same_start(*start, len(each[0].start_product), [one.name for one in each])
@@ -315,7 +304,6 @@ def claims_b(found: Found) -> Claims:
 
 
 def claims_c(found: Found) -> Claims:
-    """Section 3.2 on Figure 6c: regions expand while accuracy rises, then contract while it rises further."""
     each, before, after = gather(found), [], []
     for one in each:
         accuracy = one["accuracy"]
@@ -331,7 +319,6 @@ def claims_c(found: Found) -> Claims:
 
 
 def draw_a(found: Found) -> plots.Figure:
-    """Mean distance against neurons, at several epochs, with the constants between which it lies."""
     picture, axes = plots.figure(6.4, 5.4)
     epochs = np.unique(found.table.column("epoch")).tolist()
     shown = [epochs[place] for place in np.linspace(0, len(epochs) - 1, 4).astype(int)]
@@ -349,7 +336,6 @@ def draw_a(found: Found) -> plots.Figure:
 
 
 def draw_c(found: Found) -> plots.Figure:
-    """Neurons times distance against test accuracy; training runs from left to right."""
     picture, axes = plots.figure(7.0, 5.4)
     for one in gather(found):
         accuracy, accuracy_error = mean_and_error(one["accuracy"])
@@ -378,7 +364,6 @@ def logs(one: Runs, place: int) -> Array:
 
 
 def histogram(found: Found) -> Table:
-    """One row a stage and bin of log10 distance: share of the points, and its standard error over runs."""
     one, places = stages(found)
     rows, ends = Table(), [round(float(end), 6) for end in BINS]
     for stage, place in zip(STAGES, places, strict=True):
@@ -395,7 +380,6 @@ def _shares(one: Runs, place: int) -> Mean:
 
 
 def claims_7(found: Found) -> Claims:
-    """Section 3.2: many orders of magnitude, little change, a slight skew towards larger regions."""
     one, places = stages(found)
     every = [logs(one, place) for place in places]
     decades = [np.diff(np.quantile(logged, (0.01, 0.99), axis=1), axis=0)[0] for logged in every]
@@ -412,7 +396,6 @@ def claims_7(found: Found) -> Claims:
 
 
 def draw_7(found: Found) -> plots.Figure:
-    """Histograms of log10 distance before, during and after training, bars of two standard errors over runs."""
     one, places = stages(found)
     picture, axes = plots.figure(7.0, 4.4)
     middle = 0.5 * (BINS[1:] + BINS[:-1])

@@ -63,7 +63,6 @@ def weight_law(law: str, std: float, density: float = 1.0) -> Law:
 
 
 def table(found: Found) -> Table:
-    """One row a combination: growth factor, its standard error over networks, and what theory says of it."""
     return found.rows(
         lambda cell: {"growth": Mean(*mean_growth(cell["growth"])[:2])},
         lambda cell: {"runs": mean_growth(cell["growth"])[2], **predicted(cell.spec)},
@@ -71,8 +70,6 @@ def table(found: Found) -> Table:
 
 
 def length_table(found: Found) -> Table:
-    """Figure 2: one row a density and layer, the mean length with its standard error and bounds."""
-
     def bounds(cell: Cell, layer: int) -> dict[str, Any]:
         start = float(cell["lengths"][0, 0])
         return {name: None if one is None else start * one**layer for name, one in predicted(cell.spec).items()}
@@ -99,7 +96,6 @@ def predicted(spec: Spec) -> dict[str, float | None]:
 
 
 def claims(swept: str, shown: str | None, found: Found) -> Claims:
-    """Linear in the standard deviation, or a root of the density, with the values that the text prints of Figure 3b."""
     rows = found.table.where(curve=shown or found.sweep["curve"])
     if swept == "std":
         text = "growth is linear in the std of the weights"
@@ -117,7 +113,6 @@ def claims(swept: str, shown: str | None, found: Found) -> Claims:
 
 
 def depth_claims(found: Found) -> Claims:
-    """Figure 2: lengths are exponential in depth, faster for larger density, and between the bounds."""
     deep, decided = found.table.where(layer=tuple(range(1, found.sweep["depth"] + 1))), {}
     for density, rows in deep.by("density"):
         layer, length, error, count = rows.of("layer", "length", "length_error", "runs")
@@ -136,7 +131,6 @@ def depth_claims(found: Found) -> Claims:
 
 
 def _bounds_hold(rows: Table) -> Claims:
-    """Measured growth against the paper's lower bound, ours, the exact extremes and the second-moment bound."""
     of = partial(rows.claim, names=_NAME)
     decided = {
         "growth is at least the paper's lower bound (Corollaries 1-3)": of(at_least, "growth", "paper_lower"),
@@ -152,7 +146,6 @@ def _bounds_hold(rows: Table) -> Claims:
 
 
 def _root(rows: Table) -> Decision:
-    """Whether growth goes with the square root of the density or with the density, by the exponent between."""
     density, growth, errors, count = rows.of("density", *_GROWTH)
     values, names = (growth, errors, np.sqrt(density), density, count), ("sqrt(density)", "density")
     better = by(decide.better_fit, *values, names=names)
@@ -192,7 +185,6 @@ _LABELS = {
 
 
 def draw(swept: str, shown: str | None, found: Found) -> plots.Figure:
-    """Growth factor against std or density: bounds dashed, exact extremes as a band."""
     rows = found.table.where(curve=shown or found.sweep["curve"])
     picture, axes = plots.figure(6.4, 5.4)
     _theory(axes, found.sweep, rows, swept)
@@ -210,7 +202,6 @@ def draw(swept: str, shown: str | None, found: Found) -> plots.Figure:
 
 
 def _theory(axes: plots.Axes, sweep: Sweep, rows: Table, swept: str) -> None:
-    """The second-moment bound, and the exact range over directions for Gaussian weights."""
     fine = np.linspace(rows.column(swept).min(), rows.column(swept).max(), 40)
     spec = sweep.spec.but(law="gaussian", std=sweep["std"][0], density=sweep["density"][0])
     each = Table({swept: value, **predicted(spec.but(**{swept: value}))} for value in fine.tolist())
@@ -221,7 +212,6 @@ def _theory(axes: plots.Axes, sweep: Sweep, rows: Table, swept: str) -> None:
 
 
 def over_depth(found: Found) -> plots.Figure:
-    """Figure 2: mean length at each layer on a log scale, one line a density."""
     from matplotlib import colormaps
 
     picture, axes = plots.figure(6.4, 5.2)
@@ -319,7 +309,6 @@ def projected(points: Array) -> tuple[Array, float]:
 
 
 def circle_table(found: Found) -> Table:
-    """One row a layer: mean length with its standard error, that of the network drawn, bounds and exact law."""
     shown, entry = found.also["drawing"].one(), Gaussian(found.sweep["std"] * found.sweep["width"] ** -0.5)
     told = dict(zip(shown.spec.shown, zip(shown["lengths"][0], shown["shares"][0], strict=True), strict=True))
     bounds = {**BOUNDS, "exact": theory.exact}
@@ -337,7 +326,6 @@ def circle_table(found: Found) -> Table:
 
 
 def circle_claims(found: Found) -> Claims:
-    """The length at each layer is between the bounds, and is the exact one."""
     of = partial(Table(found.table[1:]).claim, names="layer {layer}")
     entry, width = Gaussian(found.sweep["std"] * found.sweep["width"] ** -0.5), found.sweep["width"]
     exact = of(agrees, "growth", theory.exact(entry, width), resolution=0.05)
@@ -349,7 +337,6 @@ def circle_claims(found: Found) -> Claims:
 
 
 def circle_draw(found: Found) -> plots.Figure:
-    """The circle at several layers, and beside them its length at every layer."""
     rows, shown = found.table, found.also["drawing"].one()
     names = ["input", *(f"layer {layer}" for layer in shown.spec.shown)]
     columns = -(-len(names) // 2)
@@ -391,7 +378,6 @@ def closed_curve(axes: plots.Axes, path: Array, title: str) -> None:
 
 
 def circles(width: int, networks: int, block_size: int, **more: Any) -> Sweep:
-    """Networks whose lengths are averaged; the first of them is drawn."""
     shown = {"points": 2000, "shown": (1, 2, 4, 7, 10)}
     shown |= {name: more.pop(name) for name in shown if name in more}
     law = {"law": "gaussian", "std": 2.0, "density": 1.0}

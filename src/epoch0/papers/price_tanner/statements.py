@@ -52,8 +52,6 @@ def lengths(spec: Spec, seed: int) -> dict[str, Any]:
 
 
 def layers_table(found: Found) -> Table:
-    """One row a setting and layer: the mean length, the product of Theorem 2's bounds, and that of second moments."""
-
     def bounds(cell: Cell, layer: int) -> dict[str, Any]:
         start = float(cell["lengths"][0, 0, 0])
         each = [(law.scaled(fan**-0.5), units) for fan, units, _, law in layers_of(cell.spec)[:layer]]
@@ -64,7 +62,6 @@ def layers_table(found: Found) -> Table:
 
 
 def layers_claims(found: Found) -> Claims:
-    """Theorem 2, its remark, and that the bounds hold without biases."""
     rows, names = Table(row for row in found.table if row["layer"]), "{shape}, {weights} {biases}, layer {layer}"
     decided: dict[str, Any] = {}
     for biases, part in rows.by("biases"):
@@ -77,7 +74,6 @@ def layers_claims(found: Found) -> Claims:
 
 
 def draw_layers(found: Found) -> plots.Figure:
-    """One panel a shape: the length behind each layer over that of the curve, and its bounds, dashed and dotted."""
     picture, panels = plots.figure(11.0, 4.4, columns=3, sharey=True)
     rows = found.table.where(biases="with biases")
     for axes, (shape, part) in zip(panels, rows.by("shape"), strict=True):
@@ -103,13 +99,11 @@ def average(spec: Spec, seed: int) -> dict[str, Any]:
 
 
 def average_table(found: Found) -> Table:
-    """One row a law and vector: E abs(u . w) and the constant M."""
     constant = lambda cell: {"constant": theory.absolute_moment_constant(LAWS[cell.spec.law])}  # noqa: E731
     return found.rows(lambda cell: {"average": cell["average"][0]}, constant)
 
 
 def average_claims(found: Found) -> Claims:
-    """Lemmas 10 and 11, and where they are sharp."""
     rows, names, of = found.table, "{law}, {vector}", ("average", "constant")
     uniform, sharp = rows.where(law="uniform"), rows.where(law="±1", vector="two equal entries")
     rest = Table(row for row in rows if row not in uniform and row not in sharp)
@@ -123,7 +117,6 @@ def average_claims(found: Found) -> Claims:
 
 
 def draw_average(found: Found) -> plots.Figure:
-    """E abs(u . w) over the constant, one group of markers a vector."""
     picture, axes = plots.figure(6.6, 4.4)
     for index, (law, part) in enumerate(found.table.by("law")):
         places = np.arange(len(part)) + 0.12 * (index - 1)
@@ -186,7 +179,6 @@ def norms(spec: Spec, seed: int) -> dict[str, Any]:
 
 
 def table(found: Found) -> Table:
-    """One row a size and density: the mean norm, its standard error over vectors, both bounds and the exact value."""
     direction = found.sweep["direction"]
 
     def law(cell: Cell, density: float) -> dict[str, Any]:
@@ -197,7 +189,6 @@ def table(found: Found) -> Table:
 
 
 def claims(found: Found) -> Claims:
-    """Appendix B: both bounds hold, and which of the two is tight."""
     rows, sphere, names = found.table, found.sweep["direction"] == "sphere", "k = {size}, density {density:g}"
     text = "the norm is its exact expectation" if sphere else "the lower bound is attained: the norm is the density"
     decided = {}
@@ -220,7 +211,6 @@ def claims(found: Found) -> Claims:
 
 
 def _tightness(found: Found) -> Claims:
-    """For vectors on the sphere: the upper bound is approached as k grows."""
     densities, sizes = found.sweep["densities"], found.sweep["size"]
     shares = [cell["norms"][0] / np.sqrt(densities) for cell in found]
     means = np.transpose([share.mean(1) for share in shares])
@@ -233,7 +223,6 @@ def _tightness(found: Found) -> Claims:
 
 
 def draw(found: Found) -> plots.Figure:
-    """The norm against the density, one hollow marker a size, so that none hides another, between its two bounds."""
     direction = found.sweep["direction"]
     picture, axes = plots.figure(6.0, 4.4)
     fine = np.linspace(found.sweep["densities"][0], 1, 200)

@@ -120,7 +120,6 @@ class Trained:
         return np.split(self.of("growth", state), 2, axis=1)[kind]
 
     def about(self, state: str) -> dict[str, Any]:
-        """Columns of every row: sigma_w, how many networks, their accuracy and those left out."""
         std, error = _mean(self.of("std", state))
         missed, accuracy = "", None
         if state == "trained":
@@ -154,7 +153,6 @@ def table_a(found: Found) -> Table:
 
 
 def table_b(found: Found) -> Table:
-    """Figure 6b: one row an initial sigma_w, line, and state of the networks; errors over networks."""
     rows = Table()
     for trained, state in product(map(Trained, found), ("trained", "random")):
         about, growth = trained.about(state), trained.of("growth", state)
@@ -166,12 +164,10 @@ def table_b(found: Found) -> Table:
 
 
 def exact_random(sizes: Sequence[int], std: float) -> float:
-    """Growth factor of a random network with that sigma_w in its square layers."""
     return float(theory.exact(Gaussian(std / sizes[1] ** 0.5), sizes[1])) if np.isfinite(std) else float("nan")
 
 
 def claims_a(found: Found) -> Claims:
-    """The statements of appendix C.2 and section 4 about averages over lines."""
     gathered = _enough(found)
     if len(gathered) < LEAST_SETTINGS:
         return {"what holds for random networks survives training": _too_few(found)}
@@ -204,7 +200,6 @@ def _enough(found: Found) -> list[Trained]:
 
 
 def claims_b(found: Found) -> Claims:
-    """The statements of appendix C.2 about single lines: they differ after training and agree before."""
     enough, random = _enough(found), _lines_agree(list(map(Trained, found)), "random")
     after = _lines_agree(enough, "trained", alike=False) if len(enough) >= LEAST_SETTINGS else _too_few(found)
     return {
@@ -237,7 +232,6 @@ BLACK = 6  # place of black among the colours; the random networks have it, as i
 
 
 def draw_a(found: Found) -> plots.Figure:
-    """Figure 6a: growth factor against sigma_w, averaged over the lines of each kind."""
     picture, axes = plots.figure(7.0, 4.6)
     rows = found.table
     for index, kind in enumerate(KINDS):
@@ -253,7 +247,6 @@ def draw_a(found: Found) -> plots.Figure:
 
 
 def draw_b(found: Found) -> plots.Figure:
-    """Figure 6b: the same for each line, in colour for trained networks and black for random ones."""
     picture, axes = plots.figure(7.0, 4.6)
     thin: dict[str, Any] = {"linestyle": "-", "linewidth": 0.6, "markersize": 2.2, "marker": "o", "capsize": 0}
     for line, both in found.table.by("line"):
@@ -275,7 +268,6 @@ def _points(axes: plots.Axes, rows: Table, index: int, label: str, **more: Any) 
 
 
 def _finish(axes: plots.Axes, found: Found) -> None:
-    """Labels, and how many networks are not shown."""
     axes.set(xlabel=r"$\sigma_w$ of the hidden layers (trained: after training)", ylabel="growth factor a layer")
     if missed := int((~found["reached"]).sum()):
         axes.set_title(f"{missed} networks that missed the accuracy left out", loc="left")

@@ -70,7 +70,6 @@ class ConvNet:
 
     @property
     def inputs(self) -> tuple[int, int, int]:
-        """Shape of one image."""
         return (self.colours, self.size, self.size)
 
     def build(self, seed: int) -> nn.Sequential:
@@ -128,7 +127,6 @@ def block(spec: Spec, seed: int) -> dict[str, Any]:
 
 
 def table(found: Found) -> Table:
-    """One row for each variance and layer: length, and growth from the layer before."""
     named = {number: {"name": layer.label, "kind": layer.kind} for number, layer in enumerate(LAYERS, start=1)}
     return found.rows(by_layer, lambda cell, layer: named[layer], layer=list(named))
 
@@ -144,7 +142,6 @@ def growth_of(lengths: Array) -> Array:
 
 
 def claims(found: Found) -> Claims:
-    """What the text and the caption say of Figure 4, and Figure 8 of its step 0."""
     first, *larger = found.sweep["variance"]
     places = ([LABELS.index(name) for name in names] for names in (KEEPING, POOLS))
     kept, pools = ({cell.at["variance"]: growth_of(cell["lengths"])[:, some] for cell in found} for some in places)
@@ -153,7 +150,6 @@ def claims(found: Found) -> Claims:
     means = {v: each.mean(1, keepdims=True) for v, each in kept.items()}
 
     def at(decide: Callable[..., Claim], values: dict[float, Array], names: Sequence[str], bound: float) -> Decision:
-        """Of some layers at every variance."""
         settings = [f"{name}, sigma_w^2 = {v:g}" for v in values for name in names]
         return over_runs(decide, np.stack(list(values.values()), axis=1), bound, names=settings)
 
@@ -177,7 +173,6 @@ def claims(found: Found) -> Claims:
 
 
 def draw(found: Found) -> plots.Figure:
-    """Length against layer, one line a variance, pooling layers marked."""
     picture, axes = plots.figure(6.4, 4.6)
     axes.set_xticks(range(1, len(LABELS) + 1), LABELS, rotation=35, ha="right")
     mark_pools(axes, [layer.kind for layer in LAYERS])
@@ -188,7 +183,6 @@ def draw(found: Found) -> plots.Figure:
 
 
 def mark_pools(axes: plots.Axes, kinds: Sequence[str]) -> None:
-    """Grey bands behind the pools."""
     for number, kind in enumerate(kinds, start=1):
         if kind == "pooling":
             axes.axvspan(number - 0.4, number + 0.4, color="#e8e8e8", zorder=0)

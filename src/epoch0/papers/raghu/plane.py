@@ -30,7 +30,6 @@ from epoch0.seeds import generator
 
 
 def boundary_claims(found: Found) -> Claims:
-    """The caption of Figure 1, section 2.2 and Theorem 1, on every network."""
     spec, (result,) = found.sweep.spec, found.one().results
     bends, cells = np.asarray(result["bends"]), np.asarray(result["cells"])
     straight, later, corners = (int(part.sum()) for part in (bends[:, 0], bends[:, 1:], cells[:, -1]))
@@ -48,7 +47,6 @@ def boundary_claims(found: Found) -> Claims:
 
 
 def draw_boundaries(found: Found) -> plots.Figure:
-    """The boundaries of the first network: of layer 1, of layers 1 and 2, of all; the newest in full strength."""
     from matplotlib.collections import LineCollection
 
     spec, (result,) = found.sweep.spec, found.one().results
@@ -104,7 +102,6 @@ def _relative(found: Found) -> Array:
 
 
 def table(found: Found) -> Table:
-    """One row a layer: length relative to the circle, growth in this layer, and what wide networks have."""
     lengths, spec = _relative(found), found.sweep.spec
     wide, shares = wide_limit("tanh", spec.variance, spec.depth), found.one().results[0]["shares"]
     beside = lambda cell, layer: {"wide": wide[layer - 1], "share": float(shares[layer])}  # noqa: E731
@@ -113,7 +110,6 @@ def table(found: Found) -> Table:
 
 
 def claims(found: Found) -> Claims:
-    """The caption of Figure 3, and section 2.2 on how fast."""
     rows, runs = found.table, found.sweep["runs"]
     length, error = rows.of("length", "length_error")
     names, wide = ["the circle", *rows.told("layer {layer}")], rows.column("wide")
@@ -126,7 +122,6 @@ def claims(found: Found) -> Claims:
 
 
 def draw(found: Found) -> plots.Figure:
-    """Panes: the circle, then its image after each layer."""
     ratio, (result,) = _relative(found)[0], found.one().results[:1]
     picture, panes = plots.figure(1.75 * len(ratio), 2.4, 1, len(ratio))
     for layer, axes in enumerate(panes):

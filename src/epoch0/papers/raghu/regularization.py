@@ -60,7 +60,6 @@ def _layers(model: nn.Module) -> dict[str, list[float]]:
 
 
 def cost(spec: Spec) -> Cost:
-    """Of one network."""
     net = spec.network
     name, images = f"conv net, {KINDS[net.norm]}, {spec.data}", spec.at[-1] * spec.batch_size
     build, tested = partial(net.build, 0), spec.tested * len(spec.at)
@@ -88,7 +87,6 @@ def claims(found: Found) -> Claims:
     tests, decided, every = {cell.at["network"]: cell["accuracy"] for cell in found}, {}, slice(1, None)
 
     def difference(part: slice, a: str, b: str, decide: Callable[..., Claim], *bounds: float) -> Decision:
-        """Of accuracies, run by run."""
         first, second = (tests[name][:, part].mean(1) for name in (a, b))
         told = f"{first.mean():.4f} ({a}) minus {second.mean():.4f} ({b})"
         return over_runs(decide, first - second, *bounds, names=[told])
@@ -104,7 +102,6 @@ def claims(found: Found) -> Claims:
 
 
 def draw(found: Found) -> plots.Figure:
-    """Test accuracy against training step, one line a kind."""
     picture, axes = plots.figure(6.4, 4.4)
     last = found.sweep["at"][-1]
     for place, (name, rows) in enumerate(found.table.by("network")):
@@ -119,7 +116,6 @@ def draw(found: Found) -> plots.Figure:
 
 
 def kinds(network: ConvNet, *rates: float) -> dict[str, dict[str, Any]]:
-    """The axis of the figure: each kind with its norm and learning rate."""
     named = zip(KINDS.items(), rates, strict=True)
     return {name: {"network": replace(network, norm=norm), "learning_rate": rate} for (norm, name), rate in named}
 

@@ -33,7 +33,6 @@ GAP = 0.1  # ... and generalisation is poor if it is so far below training accur
 
 
 def network(spec: Spec, inputs: int, classes: int, seed: int) -> nn.Sequential:
-    """The network before training, the same whichever layer is trained."""
     sizes = [inputs, *[spec.width] * spec.hidden, classes]
     return mlp(sizes, "hardtanh", weights=Gaussian(math.sqrt(spec.variance)), seed=seed)
 
@@ -60,7 +59,6 @@ def trained(spec: Spec, seed: int) -> dict[str, Any]:
 
 
 def _inputs(spec: Spec, train: DataSet, test: DataSet) -> tuple[Tensor, Tensor]:
-    """Training and test images, flat, with the mean and variance of the training ones taken out."""
     if not spec.side:
         return torch.as_tensor(train.inputs("standard")), torch.as_tensor(test.inputs("standard", like=train))
     moved = [scattered(each.images, spec.side, SPLITS[each.split]) for each in (train, test)]
@@ -96,7 +94,6 @@ def cost(spec: Spec) -> Cost:
 
 
 def table(found: Found) -> Table:
-    """One row a layer and epoch: mean accuracies over runs."""
     return found.rows(
         lambda cell: {f"{split}_accuracy": cell[split] for split in SPLITS},
         lambda cell, epoch: {"hidden_layer": cell.spec.layer + 1, "diverged": int(cell["diverged"].sum())},
@@ -105,7 +102,6 @@ def table(found: Found) -> Table:
 
 
 def claims(low: bool, found: Found) -> Claims:
-    """Section 3.1: accuracy rises monotonically as lower layers are trained; Figure 17: generalisation stays low."""
     train, test = (found[split][:, :, -1].T for split in SPLITS)  # (runs, layers)
     layers = found.sweep["layer"]
     pairs, names = [f"layer {a + 1} over {b + 1}" for a, b in pairwise(layers)], [f"layer {one + 1}" for one in layers]
@@ -124,7 +120,6 @@ def claims(low: bool, found: Found) -> Claims:
 
 
 def draw(found: Found) -> plots.Figure:
-    """Accuracy against epochs in two panels; colours from dark to bright as the trained layer moves up."""
     from matplotlib import colormaps
 
     picture, panels = plots.figure(10.0, 4.6, columns=2, sharey=True)

@@ -61,8 +61,6 @@ def chain(spec: Spec, seed: int) -> dict[str, Any]:
 
 
 def chain_table(found: Found) -> Table:
-    """One row a number of layers: patterns, the construction's, and the bound."""
-
     def told(cell: Cell) -> dict[str, Any]:
         width, (result,) = cell.spec.neurons // cell.spec.layers, cell.results
         row = {"width": width, "bound": upper_bound([width] * cell.spec.layers, 1)}
@@ -72,7 +70,6 @@ def chain_table(found: Found) -> Table:
 
 
 def chain_claims(found: Found) -> Claims:
-    """Theorem 1, its chain, how tight it is, and Corollary 1."""
     rows = found.table
     bounds, built, layers, width = rows.of("bound", "construction", "layers", "width")
     repeated, parts = int(rows.column("repeated").sum()), f"{found.sweep['neurons']} neurons"
@@ -94,7 +91,6 @@ def chain_claims(found: Found) -> Claims:
 
 
 def draw_chain(found: Found) -> plots.Figure:
-    """Patterns against the number of layers at equal neurons: the bound, the construction, random networks."""
     picture, axes = plots.figure(6.6, 4.6)
     rows, neurons = found.table, found.sweep["neurons"]
     plots.column(axes, rows, "layers", "bound", 1, "Theorem 1: $(k+1)^n$", linestyle="--", marker=".")
@@ -151,8 +147,6 @@ def _nets(spec: Spec, seed: int) -> Any:
 
 
 def shaken_table(found: Found) -> Table:
-    """One row a scale and layer: the root of the mean squared change; then one a depth of the two circles."""
-
     def measured(cell: Cell) -> dict[str, Any]:
         square = cell["change"].reshape(-1, cell.spec.depth)
         mean, error = mean_and_error(square)
@@ -177,7 +171,6 @@ def expected_change(spec: Spec) -> Array:
 
 
 def shaken_claims(found: Found) -> Claims:
-    """Section 3.1: exponential in the depth behind; how fast; and the two circles."""
     rows, decided = found.table.where(kind="weights"), {}
     for variance, some in rows.by("variance"):
         text = f"a change of a layer's weights grows exponentially with the depth behind it (sigma_w^2 = {variance:g})"
@@ -195,7 +188,6 @@ def shaken_claims(found: Found) -> Claims:
 
 
 def draw_shaken(found: Found) -> plots.Figure:
-    """Left: the change against the depth behind the layer; right: flips along the two circles."""
     picture, (left, right) = plots.figure(9.6, 4.6, columns=2)
     rows, circles = (found.table.where(kind=kind) for kind in ("weights", "circles"))
     plots.lines(left, rows, "behind", "change", "variance", r"$\sigma_w^2$ = {:g}", linestyle="none")

@@ -54,11 +54,9 @@ class DenseNet:
 
     @property
     def inputs(self) -> tuple[int, ...]:
-        """Shape of one input."""
         return self.sizes[:1]
 
     def build(self, seed: int) -> nn.Sequential:
-        """One network."""
         return mlp(self.sizes, weights=Gaussian(math.sqrt(self.variance)), seed=seed)
 
 
@@ -170,14 +168,12 @@ def named(spec: Spec, networks: Sequence[ConvNet | DenseNet], runs: int) -> Swee
 
 
 def name_of(network: ConvNet | DenseNet) -> str:
-    """What the figures call it."""
     if isinstance(network, DenseNet):
         return f"sigma_w^2 = {network.variance:g}"
     return NORMED if network.norm == "batch" else PLAIN
 
 
 def conv_nets(*norms: str) -> dict[str, Sweep]:
-    """Both presets of a figure of conv nets with sigma_w^2 = 2."""
     small, large = ([replace(net, norm=norm) for norm in norms] for net in (SMALL, ConvNet()))
     return {"quick": named(_DIGITS, small, 8), "paper": named(_CIFAR, large, 4)}
 
@@ -194,7 +190,6 @@ def accurate(found: Found, cells: Sequence[Cell] | None = None) -> Claims:
 
 
 def cost(spec: Spec) -> Cost:
-    """Of one network, with its noise."""
     net = spec.network
     count = len(net.sizes) - 1 if isinstance(net, DenseNet) else sum(layer.kind != "pooling" for layer in LAYERS)
     noisy = count * (len(spec.absolute) + len(spec.relative)) * spec.draws
@@ -216,7 +211,6 @@ def _layers(cell: Cell, name: str = "layers") -> list[str]:
 
 
 def length_table(found: Found, measured: str = "lengths") -> Table:
-    """One row for each kind of network, step and layer: length, its growth, accuracy at that step."""
     steps, layers = list(found.sweep["at"]), _layers(found.cells[0])
 
     def beside(cell: Cell, step: int, layer: str) -> dict[str, Any]:
@@ -227,13 +221,11 @@ def length_table(found: Found, measured: str = "lengths") -> Table:
 
 
 def scale_table(found: Found) -> Table:
-    """Figure 9: one row for each step and layer with weights."""
     inner = {"step": found.sweep["at"], "layer": _layers(found.cells[0], "weighted")}
     return found.rows(lambda cell: {"scale": cell["scale"]}, lambda cell, **_: {"kind": "linear"}, **inner)
 
 
 def conv_claims(found: Found) -> Claims:
-    """The caption of Figure 8."""
     cell = found.one()
     growth = growth_of(cell["lengths"])[..., [_layers(cell).index(name) for name in KEEPING]]
     level = "at step 0 length does not grow: mean over the layers that keep the number of neurons"
@@ -247,7 +239,6 @@ def conv_claims(found: Found) -> Claims:
 
 
 def dense_claims(found: Found) -> Claims:
-    """The caption of Figure 18."""
     decided = accurate(found)
     for cell in found:
         said, after = f"{cell.at['networks']}: ", growth_of(cell["lengths"])[:, -1, 1:-1]
@@ -258,7 +249,6 @@ def dense_claims(found: Found) -> Claims:
 
 
 def _longer(cell: Cell, said: str = "") -> Claims:
-    """Training increases length, the more the deeper the layer."""
     gained = np.log(cell["lengths"][:, -1, 1:] / cell["lengths"][:, 0, 1:])
     names = [f"layer {i}" if i.isdigit() else i for i in _layers(cell)]
     longer = f"{said}training increases length after every layer: log of length at the end over that at step 0"
@@ -268,7 +258,6 @@ def _longer(cell: Cell, said: str = "") -> Claims:
 
 
 def scale_claims(found: Found) -> Claims:
-    """The caption of Figure 9."""
     cell = found.one()
     text = "training increases the weight scale of every layer: log of sigma_w^2 at the end over that at step 0"
     gained = np.log(cell["scale"][:, -1] / cell["scale"][:, 0])
@@ -304,13 +293,11 @@ def draw_steps(by: str, column: str, label: str, found: Found) -> plots.Figure:
 
 
 def norm_table(found: Found) -> Table:
-    """One row for each statistics, step and layer of the networks with batch norm."""
     normed = Found(found.sweep, found.where(networks=NORMED))
     return Table({"statistics": mode, **row} for name, mode in MODES.items() for row in length_table(normed, name))
 
 
 def norm_claims(found: Found) -> Claims:
-    """The caption of Figure 10 and what section 3.2 says of it."""
     plain, cell = found.one(networks=PLAIN), found.one(networks=NORMED)
     layers, kinds, steps = cell.results[0]["layers"], cell.results[0]["kinds"], found.sweep["at"]
     late = [s for s, step in enumerate(steps) if step >= min(SETTLED, steps[-1])]
@@ -334,7 +321,6 @@ def norm_claims(found: Found) -> Claims:
 
 
 def noise_table(found: Found) -> Table:
-    """One row for each unit of noise, kind of network, layer and size of the noise."""
     layers, rows = _layers(found.cells[0], "weighted"), Table()
     for unit in UNITS:
         cost = lambda cell, of=unit: {"accuracy": cell[of], "cost": cell["clean"][:, None, None] - cell[of]}  # noqa: E731
@@ -343,7 +329,6 @@ def noise_table(found: Found) -> Table:
 
 
 def noise_claims(found: Found) -> Claims:
-    """The caption of Figure 6, for networks with and without batch norm and for both units of noise."""
     decided = accurate(found)
     for decide in (_earlier, _printed) if found.sweep["data"] == "cifar10" else (_earlier,):
         for cell, unit in product(found, UNITS):
@@ -352,7 +337,6 @@ def noise_claims(found: Found) -> Claims:
 
 
 def _earlier(cell: Cell, unit: str) -> Claims:
-    """Earlier layers are less robust."""
     kept = cell[unit].mean(2)  # over the sizes, (runs, layers)
     said, names = f"{cell.at['networks']}, {unit} noise: ", _layers(cell, "weighted")[1:]
     least = "the first layer is the least robust: accuracy with noise in another one, less that with noise in it"
@@ -375,7 +359,6 @@ def _printed(cell: Cell, unit: str) -> Claims:
 
 
 def draw_noise(found: Found) -> plots.Figure:
-    """Accuracy against noise, one line a layer; a row of panels for each kind of network, a column for each unit."""
     count = len(found.cells)
     picture, grid = plots.figure(9.2, 3.3 * count + 1.4, count, len(UNITS), squeeze=False, sharey=True)
     for row, cell in zip(grid, found, strict=True):

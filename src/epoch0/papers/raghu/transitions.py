@@ -50,8 +50,6 @@ def block(spec: Spec, seed: int) -> dict[str, Any]:
 
 
 def table(found: Found) -> Table:
-    """One row for each combination and layer: length, growth and transitions."""
-
     def measured(cell: Cell) -> dict[str, Any]:
         growth = np.array([tables.mean_growth(cell["growth"][:, i : i + 1])[:2] for i in range(cell.spec.depth)])
         counts = {"transitions": cell["transitions"]} if cell.spec.counted else {}
@@ -116,7 +114,6 @@ def exponential(name: str, rows: Table, layer: int, along: str = "layer") -> Dec
 
 
 def depth_claims(found: Found) -> Claims:
-    """Figure 2: exponential in depth, slower in width, and it depends on the scale of the weights."""
     sweep, depth, variances = found.sweep, found.sweep["depth"], found.sweep["variance"]
     widest, steepest = max(sweep["width"]), max(variances)
     counts = {tuple(cell.at.values()): _log(cell["transitions"]) for cell in found}
@@ -136,7 +133,6 @@ def depth_claims(found: Found) -> Claims:
 
 
 def length_claims(found: Found) -> Claims:
-    """Figure 5: transitions are proportional to length, slope 1 in logarithms, layer by layer."""
     decided, names = {}, ["slope of log transitions over log length"]
     for cell in found:
         lengths, counts = _log(cell["lengths"][:, 2:]), _log(cell["transitions"][:, 1:])
@@ -148,7 +144,6 @@ def length_claims(found: Found) -> Claims:
 
 
 def relu_claims(found: Found) -> Claims:
-    """Figure 12: exponential in depth, faster with scale than with width, and growth by the exact law."""
     widest, later = max(found.sweep["width"]), Table(row for row in found.table if row["layer"] > 1)
     combined = growth_table(found)
     by_width = a_doubling(combined.where(variance=max(found.sweep["variance"])), "width", "growth")
@@ -164,7 +159,6 @@ def relu_claims(found: Found) -> Claims:
 
 
 def _exponentials(what: str, column: str, found: Found, first: int) -> Claims:
-    """A column is exponential in depth from that layer on, in every setting."""
     each = {_NAME.format_map(cell.at): exponential(column, found.table.where(**cell.at), first) for cell in found}
     since = f" from layer {first} on" * (first > 1)
     return {f"{what} exponentially with depth{since} ({name})": decision for name, decision in each.items()}
@@ -179,12 +173,10 @@ def a_doubling(rows: Table, swept: str, column: str) -> Mean:
 
 
 def hard_tanh_length_claims(found: Found) -> Claims:
-    """Figure 13a, b: length is exponential in depth, at a rate that grows with width and variance."""
     return {**_exponentials("length grows", "length", found, SETTLED), **_rates(found)}
 
 
 def _rates(found: Found) -> Claims:
-    """Growth increases along the widths at every variance, and along the variances at every width."""
     rows, decided = growth_table(found), {}
     names = {"width": "width {width}", "variance": "sigma_w^2 = {variance:g}"}
     for swept, fixed in (("width", "variance"), ("variance", "width")):
@@ -195,7 +187,6 @@ def _rates(found: Found) -> Claims:
 
 
 def bound_claims(found: Found) -> Claims:
-    """Figure 13c, d: growth lies between the bounds of Theorem 3, and for wide networks on sqrt(chi)."""
     rows, runs, widest = found.table, found.sweep["runs"], max(found.sweep["width"])
     growth, error, lower, upper = rows.of("growth", "growth_error", "lower", "upper")
     names, wide = rows.told(_NAME), rows.where(width=widest)
@@ -216,8 +207,6 @@ def bound_claims(found: Found) -> Claims:
 
 
 def saturated_table(found: Found) -> Table:
-    """One row a combination: transitions of a layer beside those of the layer before, from the second layer on."""
-
     def measured(cell: Cell) -> dict[str, Any]:
         counts = cell["transitions"]
         return {"growth": tables.ratio_of_sums(counts[:, 1:].sum(1), counts[:, :-1].sum(1))}
@@ -243,7 +232,6 @@ def saturated_growth(width: float, biased: float) -> float:
 
 
 def saturated_claims(found: Found) -> Claims:
-    """Theorem 4: the law of its factor, its constant, and how large scales must be."""
     largest, root = max(found.sweep["variance"]), "sqrt(k / (1 + sigma_b^2/sigma_w^2))"
     rows = found.table.where(variance=largest)
     of = partial(rows.claim, agrees, "growth", names="width {width}, sigma_b^2 = {biased:g} sigma_w^2", resolution=0.05)
@@ -260,7 +248,6 @@ def saturated_claims(found: Found) -> Claims:
 
 
 def draw_saturated(found: Found) -> plots.Figure:
-    """The factor against the width at the largest scale, the law beside it."""
     picture, axes = plots.figure(6.4, 5.0)
     widths = found.sweep["width"]
     rows, wide = found.table.where(variance=max(found.sweep["variance"])), np.geomspace(widths[0], widths[-1], 50)
@@ -279,7 +266,6 @@ def draw_saturated(found: Found) -> plots.Figure:
 
 
 def depth_and_width(found: Found) -> plots.Figure:
-    """Figure 2: transitions against depth, and against width."""
     rows, widths = found.table, found.sweep["width"]
     variance, depth = found.sweep["variance"][-1], found.sweep["depth"]
     picture, (left, right) = plots.figure(10.0, 5.0, columns=2, sharey=True)
@@ -300,7 +286,6 @@ def depth_and_width(found: Found) -> plots.Figure:
 
 
 def against_length(found: Found) -> plots.Figure:
-    """Figure 5: transitions of each layer against the trajectory's length there."""
     picture, axes = plots.figure(6.4, 5.6)
     widths, variances = found.sweep["width"], found.sweep["variance"]
     for cell in found:
@@ -318,13 +303,11 @@ def against_length(found: Found) -> plots.Figure:
 
 
 def _told(cell: Cell, *varied: str) -> str:
-    """Which combination, or only what varies."""
     parts = {"width": f"width {cell.spec.width}", "variance": SIGMA.format(cell.spec.variance)}
     return ", ".join(part for name, part in parts.items() if not varied or name in varied)
 
 
 def lengths(found: Found) -> plots.Figure:
-    """Figures 12, 13a and 13b: length against layer on a log scale."""
     picture, axes = plots.figure(6.4, 5.2)
     widths, variances, depth = found.sweep["width"], found.sweep["variance"], found.sweep["depth"]
     varied = [name for name in ("width", "variance") if len(found.sweep[name]) > 1]
@@ -346,7 +329,6 @@ def lengths(found: Found) -> plots.Figure:
 
 
 def growth_over(swept: str, found: Found) -> plots.Figure:
-    """Figures 13c and 13d: growth ratio against width or variance, one colour a value of the other."""
     other, label, axis = {
         "width": ("variance", SIGMA, "width $k$"),
         "variance": ("width", "width {:g}", r"variance of the weights, $\sigma_w^2$"),
@@ -442,8 +424,6 @@ def swept(spec: Spec, seed: int) -> dict[str, Any]:
 
 
 def swept_table(found: Found) -> Table:
-    """One row a case: labellings, flips, and what a random walk of as many flips sees."""
-
     def measured(cell: Cell) -> dict[str, Any]:
         flips, seed = cell["flips"], cell.spec.width + cell.spec.depth
         walk, error = random_walk(cell.spec.inputs, flips.tolist(), walks=20, seed=seed)
@@ -463,14 +443,12 @@ def _swept_bounded(found: Found) -> Claims:
 
 
 def by_depth(found: Found) -> Claims:
-    """Figure 14a: exponential in depth."""
     each, text = found.table.by("width"), "dichotomies grow exponentially with depth (width {})"
     decided = {text.format(width): exponential("dichotomies", rows, 1, "depth") for width, rows in each}
     return {**decided, **_swept_bounded(found)}
 
 
 def by_width(found: Found) -> Claims:
-    """Figure 14b: increasing in width, and more slowly than in depth."""
     deepest, widest = max(found.sweep["depth"]), max(found.sweep["width"])
     wider, deeper = found.table.where(depth=deepest), found.table.where(width=widest)
     each = a_doubling(wider, "width", "dichotomies"), a_doubling(deeper, "depth", "dichotomies")
@@ -485,7 +463,6 @@ def by_width(found: Found) -> Claims:
 
 
 def by_remaining(found: Found) -> Claims:
-    """Figure 15: depends on the remaining depth alone."""
     decided = {}
     for remaining, some in sorted(found.table.by("remaining"), key=lambda one: one[0]):
         text = f"dichotomies do not depend on the layers below ({remaining} hidden layers from the swept one on)"
@@ -495,7 +472,6 @@ def by_remaining(found: Found) -> Claims:
 
 
 def of_walk(found: Found) -> Claims:
-    """Figure 16: as many as a random walk with the same number of flips."""
     decided = {}
     for row in found.table:
         both = (("measured", "dichotomies"), ("random walk", "walk"))
@@ -515,7 +491,6 @@ def _axes(found: Found, axes: plots.Axes, axis: str) -> None:
 
 
 def draw(along: str, by: str, label: str, axis: str, found: Found) -> plots.Figure:
-    """Figures 14 and 15: dichotomies against depth, width or remaining depth."""
     rows = Table(sorted(found.table, key=lambda row: (row[by], row[along])))
     picture, axes = plots.figure(6.4, 4.8)
     plots.lines(axes, rows, along, "dichotomies", by, label)
@@ -528,7 +503,6 @@ def draw(along: str, by: str, label: str, axis: str, found: Found) -> plots.Figu
 
 
 def draw_walk(found: Found) -> plots.Figure:
-    """Figure 16: dichotomies against flips, every network a point, and the random walk."""
     picture, axes = plots.figure(6.4, 4.8)
     for cell, marker, colour in zip(found, plots.MARKERS, plots.COLOURS, strict=False):
         label = f"{cell.spec.depth} hidden layers"
