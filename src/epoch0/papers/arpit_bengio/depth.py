@@ -115,8 +115,8 @@ def _widths(cells: Sequence[Cell]) -> list[str]:
     return [f"width {cell.at['width']}" for cell in cells]
 
 
-def draw(quantity: str, found: Found) -> plots.Figure:
-    picture, axes = plots.figure(7.2, 5.2)
+@plots.drawn(7.2, 5.2, legend=3)
+def draw(quantity: str, found: Found, axes: plots.Axes) -> None:
     for init, dashes, fill in (("he", "-", None), ("glorot", "--", "none")):
         for index, (width, rows) in enumerate(found.table.where(init=init).by("width")):
             plots.column(axes, rows, "layer", "exact_mean", index, linestyle=dashes, linewidth=0.9)
@@ -126,8 +126,6 @@ def draw(quantity: str, found: Found) -> plots.Figure:
         axes.plot([], [], dashes, color="#333333", linewidth=0.9, label=f"{LAWS[quantity]}, {init} (mean)")
     axes.set_yscale("log")
     axes.set(xlabel="layer $l$", ylabel=LABELS[quantity], xticks=range(1, len(found.sweep["widths"]) + 1))
-    plots.legend_below(picture, columns=3)
-    return picture
 
 
 def _seed(spec: Spec, network: int) -> int:

@@ -263,9 +263,9 @@ def claims(direction: str, found: Found) -> Claims:
     }
 
 
-def draw(direction: str, found: Found) -> plots.Figure:
+@plots.drawn(6.8, 4.8, legend="upper right")
+def draw(direction: str, found: Found, axes: plots.Axes) -> None:
     rows = found.table
-    picture, axes = plots.figure(6.8, 4.8)
     low, high = rows[0]["width"], rows[-1]["width"]
     fine = [round(low * (high / low) ** (step / 40)) for step in range(41)]
     inside = f"{100 * (1 - DELTA):g} %"
@@ -281,8 +281,6 @@ def draw(direction: str, found: Found) -> plots.Figure:
     plots.curve(axes, fine, [expected_distortion(width) for width in fine], 1, "exact: mean of $|1-r|$", linewidth=1.2)
     axes.set(xlabel="width of the hidden layer", ylabel=rf"distortion $\epsilon$, with $r={RATIO[direction]}$")
     axes.set_ylim(0, 1.05 * max(row["paper_eps"] for row in rows))
-    axes.legend(loc="upper right")
-    return picture
 
 
 _AXIS = {"width": of_widths(*range(500, 4001, 500))}

@@ -91,8 +91,8 @@ def claims(found: Found) -> Claims:
     return decided
 
 
-def draw(found: Found) -> plots.Figure:
-    picture, panels = plots.figure(11.0, 4.3, columns=3)
+@plots.drawn(11.0, 4.3, legend=2, columns=3)
+def draw(found: Found, panels: Any) -> None:
     for axes, (quantity, rows) in zip(panels, found.table.by("quantity"), strict=True):
         places = np.arange(len(rows), dtype=float)
         for index, (name, label) in enumerate((("counted", "exact counts"), ("integral", "Theorem 3, Monte Carlo"))):
@@ -100,8 +100,6 @@ def draw(found: Found) -> plots.Figure:
         axes.set_xticks(places, rows.told("{depth} × {width}"))
         axes.set(title=quantity, xlabel="depth × width", ylim=(0, None))
     panels[0].set_ylabel("mean number")
-    plots.legend_below(picture, *panels[0].get_legend_handles_labels(), columns=2)
-    return picture
 
 
 # ---- Theorems 1 and 2, Corollary 5
@@ -217,15 +215,13 @@ def distance_claims(found: Found) -> Claims:
     }
 
 
-def _draw(column: str, bound: str, label: str, name: str, title: str, found: Found) -> plots.Figure:
-    picture, panels = plots.figure(11.0, 4.2, columns=3, sharey=True)
+@plots.drawn(11.0, 4.2, legend=4, columns=3, sharey=True)
+def _draw(column: str, bound: str, label: str, name: str, title: str, found: Found, panels: Any) -> None:
     for axes, (value, rows) in zip(panels, found.table.by(name), strict=True):
         plots.lines(axes, rows, "neurons", column, "depth", "depth {}", {bound: "--"})
         axes.set(title=title.format(value), xlabel="neurons")
         plots.ticks(axes, sorted(set(rows.column("neurons"))), scale="log")
     panels[0].set(ylabel=label, ylim=(0, None))
-    plots.legend_below(picture, *panels[0].get_legend_handles_labels(), columns=4)
-    return picture
 
 
 # ---- declarations

@@ -256,8 +256,8 @@ def _turns(each: list[Runs], of: str, there: str) -> Claims:
     }
 
 
-def through(of: str, label: str, found: Found) -> plots.Figure:
-    picture, axes = plots.figure(7.0, 4.6)
+@plots.drawn(7.0, 4.6, legend=4)
+def through(of: str, label: str, found: Found, axes: plots.Axes) -> None:
     for one in gather(found):
         mean, error = mean_and_error(getattr(one, of))
         colour = plots.COLOURS[found.sweep["width"].index(one.spec.width)]
@@ -270,8 +270,6 @@ def through(of: str, label: str, found: Found) -> plots.Figure:
         plots.points(axes, one.epoch, mean, error, 6, f"{one.name}, {PLACES[name]}", marker=marker)
     plots.epochs(axes, found.sweep["at"][-1])
     axes.set(ylabel=label)
-    plots.legend_below(picture, *axes.get_legend_handles_labels(), columns=4)
-    return picture
 
 
 _EXPAND = ("product", "neurons x distance first rises in training")
@@ -318,8 +316,8 @@ def claims_c(found: Found) -> Claims:
     }
 
 
-def draw_a(found: Found) -> plots.Figure:
-    picture, axes = plots.figure(6.4, 5.4)
+@plots.drawn(6.4, 5.4, legend=2)
+def draw_a(found: Found, axes: plots.Axes) -> None:
     epochs = np.unique(found.table.column("epoch")).tolist()
     shown = [epochs[place] for place in np.linspace(0, len(epochs) - 1, 4).astype(int)]
     for index, (epoch, rows) in enumerate(found.table.where(epoch=shown).by("epoch")):
@@ -331,12 +329,10 @@ def draw_a(found: Found) -> plots.Figure:
         axes.plot(ends, bound / ends, color=plots.BOUND, linestyle=dashes, label=label, zorder=1.4)
     axes.set(xscale="log", yscale="log", xlabel="neurons", ylabel="mean distance to the nearest boundary")
     plots.ticks(axes, ends.tolist())
-    plots.legend_below(picture, *axes.get_legend_handles_labels(), columns=2)
-    return picture
 
 
-def draw_c(found: Found) -> plots.Figure:
-    picture, axes = plots.figure(7.0, 5.4)
+@plots.drawn(7.0, 5.4, legend=4)
+def draw_c(found: Found, axes: plots.Axes) -> None:
     for one in gather(found):
         accuracy, accuracy_error = mean_and_error(one["accuracy"])
         product, error = mean_and_error(one.product)
@@ -347,8 +343,6 @@ def draw_c(found: Found) -> plots.Figure:
         axes.plot(accuracy[-1], product[-1], marker="x", color="black", markersize=6, zorder=4)
     axes.plot([], [], "kx", label="end of training")
     axes.set(xlabel="test accuracy", ylabel="neurons × mean distance", xlim=(0, 1), ylim=(0, None))
-    plots.legend_below(picture, *axes.get_legend_handles_labels(), columns=4)
-    return picture
 
 
 def stages(found: Found) -> tuple[Runs, list[int]]:
@@ -395,9 +389,9 @@ def claims_7(found: Found) -> Claims:
     }
 
 
-def draw_7(found: Found) -> plots.Figure:
+@plots.drawn(7.0, 4.4, legend="upper left")
+def draw_7(found: Found, axes: plots.Axes) -> None:
     one, places = stages(found)
-    picture, axes = plots.figure(7.0, 4.4)
     middle = 0.5 * (BINS[1:] + BINS[:-1])
     for index, (stage, place) in enumerate(zip(STAGES, places, strict=True)):
         shares, errors = _shares(one, place)
@@ -408,8 +402,6 @@ def draw_7(found: Found) -> plots.Figure:
     axes.plot([], [], color=plots.BOUND, linestyle=":", linewidth=1.0, label="means")
     label = "log₁₀ of the distance to the nearest boundary"
     axes.set(xlabel=label, ylabel="share of the points", xlim=(-6.5, 0.5), ylim=(0, None))
-    axes.legend(loc="upper left")
-    return picture
 
 
 _EPOCHS = (0.0, 0.1, 0.2, 0.4, 0.7, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 10.0, 12.0, 14.0, 16.0, 18.0, 20.0)

@@ -184,9 +184,9 @@ _LABELS = {
 }
 
 
-def draw(swept: str, shown: str | None, found: Found) -> plots.Figure:
+@plots.drawn(6.4, 5.4, legend=2)
+def draw(swept: str, shown: str | None, found: Found, axes: plots.Axes) -> None:
     rows = found.table.where(curve=shown or found.sweep["curve"])
-    picture, axes = plots.figure(6.4, 5.4)
     _theory(axes, found.sweep, rows, swept)
     for index, ((law, mine), size, dashes) in enumerate(zip(rows.by("law"), _SIZES, _DASHES, strict=False)):
         bound, told, fill = f"{law}: the paper's lower bound", f"{law}: measured", "none" if index < 2 else None
@@ -197,8 +197,6 @@ def draw(swept: str, shown: str | None, found: Found) -> plots.Figure:
     axes.axhline(1.0, color="#333333", linewidth=0.7, zorder=1)
     axes.set(xlabel=_LABELS[swept], ylabel=r"growth factor $E\,\|dz^{(d+1)}\|\,/\,\|dz^{(d)}\|$")
     axes.set(xlim=(low - 0.05 * (high - low), high + 0.03 * (high - low)), ylim=(0, 1.06 * rows.column("upper").max()))
-    plots.legend_below(picture, columns=2)
-    return picture
 
 
 def _theory(axes: plots.Axes, sweep: Sweep, rows: Table, swept: str) -> None:
@@ -211,10 +209,10 @@ def _theory(axes: plots.Axes, sweep: Sweep, rows: Table, swept: str) -> None:
     plots.band(axes, each, swept, "minimum", "maximum", "gaussian: exact range", **look)
 
 
-def over_depth(found: Found) -> plots.Figure:
+@plots.drawn(6.4, 5.2)
+def over_depth(found: Found, axes: plots.Axes) -> None:
     from matplotlib import colormaps
 
-    picture, axes = plots.figure(6.4, 5.2)
     densities = sorted(found.sweep["density"], reverse=True)
     shades = colormaps["viridis"](np.linspace(0.0, 0.85, len(densities)))  # ordered, and without its palest end
     for index, (density, shade) in enumerate(zip(densities, shades, strict=True)):
@@ -226,7 +224,6 @@ def over_depth(found: Found) -> plots.Figure:
     axes.set(xlabel="layer $d$", ylabel=r"mean length of the trajectory, $E\,\ell(z^{(d)})$")
     axes.set(yscale="log", xticks=range(found.sweep["depth"] + 1))
     axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), title=r"density $\alpha$")
-    return picture
 
 
 def _random(size: int) -> dict[str, CurveSpec]:

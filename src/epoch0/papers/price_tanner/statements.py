@@ -73,15 +73,13 @@ def layers_claims(found: Found) -> Claims:
     return {**decided, text: last.claim(at_most, "length", 0.01 * last.column("start"), names=names)}
 
 
-def draw_layers(found: Found) -> plots.Figure:
-    picture, panels = plots.figure(11.0, 4.4, columns=3, sharey=True)
+@plots.drawn(11.0, 4.4, legend=3, columns=3, sharey=True)
+def draw_layers(found: Found, panels: Any) -> None:
     rows = found.table.where(biases="with biases")
     for axes, (shape, part) in zip(panels, rows.by("shape"), strict=True):
         plots.lines(axes, part, "layer", "length", "weights", "{}", {"lower": "--", "upper": ":"})
         axes.set(title=f"{shape}: {', '.join(map(str, SHAPES[shape]))}", xlabel="layer", ylabel="length", yscale="log")
         plots.ticks(axes, range(len(SHAPES[shape]) + 1))
-    plots.legend_below(picture, *panels[0].get_legend_handles_labels(), columns=3)
-    return picture
 
 
 # ---- Lemmas 10 and 11
@@ -116,16 +114,14 @@ def average_claims(found: Found) -> Claims:
     }
 
 
-def draw_average(found: Found) -> plots.Figure:
-    picture, axes = plots.figure(6.6, 4.4)
+@plots.drawn(6.6, 4.4, legend=4)
+def draw_average(found: Found, axes: plots.Axes) -> None:
     for index, (law, part) in enumerate(found.table.by("law")):
         places = np.arange(len(part)) + 0.12 * (index - 1)
         plots.means(axes, part, places, "average", index, f"{law} weights", 1 / part[0]["constant"])
     axes.axhline(1.0, color=plots.BOUND, linestyle="--", label="Lemmas 10 and 11")
     axes.set_xticks(range(len(VECTORS)), list(VECTORS))
     axes.set(ylabel=r"$E\,|u \cdot w|\,/\,(M\,\|u\|)$", xlabel="vector u", ylim=(0.9, None))
-    plots.legend_below(picture, columns=4)
-    return picture
 
 
 _SPEC = Spec(networks=400, std=2.0)
@@ -222,9 +218,9 @@ def _tightness(found: Found) -> Claims:
     }
 
 
-def draw(found: Found) -> plots.Figure:
+@plots.drawn(6.0, 4.4, legend="lower right")
+def draw(found: Found, axes: plots.Axes) -> None:
     direction = found.sweep["direction"]
-    picture, axes = plots.figure(6.0, 4.4)
     fine = np.linspace(found.sweep["densities"][0], 1, 200)
     axes.plot(fine, np.sqrt(fine), "--", color=plots.BOUND, label=r"upper bound $\sqrt{\alpha}$")
     axes.plot(fine, fine, ":", color=plots.BOUND, label=r"lower bound $\alpha$ (Lemma 7)")
@@ -236,8 +232,6 @@ def draw(found: Found) -> plots.Figure:
         plots.means(axes, rows, "density", "norm", index, f"k = {size}", **hollow)
     axes.set(xlabel=r"density $\alpha$ (probability that an entry is kept)", ylabel=r"$E\,\|u_J\|\,/\,\|u\|$")
     axes.set(xlim=(0, 1.03), ylim=(0, 1.05))
-    axes.legend(loc="lower right")
-    return picture
 
 
 def _artifact(letter: str, direction: str, kind: str, title: str) -> Artifact:

@@ -231,8 +231,8 @@ def _too_few(found: Found) -> Decision:
 BLACK = 6  # place of black among the colours; the random networks have it, as in the paper
 
 
-def draw_a(found: Found) -> plots.Figure:
-    picture, axes = plots.figure(7.0, 4.6)
+@plots.drawn(7.0, 4.6, legend="best")
+def draw_a(found: Found, axes: plots.Axes) -> None:
     rows = found.table
     for index, kind in enumerate(KINDS):
         _points(axes, rows.where(networks="trained", lines=kind), index, f"trained, lines {kind}", linestyle="-")
@@ -242,12 +242,10 @@ def draw_a(found: Found) -> plots.Figure:
     axes.plot(x, exact, color=plots.BOUND, linestyle="--", label="random, exact")
     axes.plot(x, x / np.sqrt(2 * np.pi), color=plots.BOUND, linestyle=":", label="random, lower bound (Cor. 1)")
     _finish(axes, found)
-    axes.legend()
-    return picture
 
 
-def draw_b(found: Found) -> plots.Figure:
-    picture, axes = plots.figure(7.0, 4.6)
+@plots.drawn(7.0, 4.6, legend="lower right")
+def draw_b(found: Found, axes: plots.Axes) -> None:
     thin: dict[str, Any] = {"linestyle": "-", "linewidth": 0.6, "markersize": 2.2, "marker": "o", "capsize": 0}
     for line, both in found.table.by("line"):
         for state in ("random", "trained"):
@@ -257,8 +255,6 @@ def draw_b(found: Found) -> plots.Figure:
             label = f"trained, one line {own[0]['lines']}" if state == "trained" else "random, one line"
             _points(axes, own, index, label if first else "_", elinewidth=0.4, alpha=0.7, **thin)
     _finish(axes, found)
-    axes.legend(loc="lower right")
-    return picture
 
 
 def _points(axes: plots.Axes, rows: Table, index: int, label: str, **more: Any) -> None:

@@ -172,14 +172,12 @@ def claims(found: Found) -> Claims:
     }
 
 
-def draw(found: Found) -> plots.Figure:
-    picture, axes = plots.figure(6.4, 4.6)
+@plots.drawn(6.4, 4.6, legend="upper left")
+def draw(found: Found, axes: plots.Axes) -> None:
     axes.set_xticks(range(1, len(LABELS) + 1), LABELS, rotation=35, ha="right")
     mark_pools(axes, [layer.kind for layer in LAYERS])
     plots.lines(axes, found.table, "layer", "length", "variance", r"$\sigma_w^2$ = {:g}", linewidth=1.2)
     axes.set(yscale="log", xlabel="layer", ylabel="mean length of the arc after the layer")
-    axes.legend(loc="upper left")
-    return picture
 
 
 def mark_pools(axes: plots.Axes, kinds: Sequence[str]) -> None:

@@ -90,8 +90,8 @@ def chain_claims(found: Found) -> Claims:
     }
 
 
-def draw_chain(found: Found) -> plots.Figure:
-    picture, axes = plots.figure(6.6, 4.6)
+@plots.drawn(6.6, 4.6, legend=2)
+def draw_chain(found: Found, axes: plots.Axes) -> None:
     rows, neurons = found.table, found.sweep["neurons"]
     plots.column(axes, rows, "layers", "bound", 1, "Theorem 1: $(k+1)^n$", linestyle="--", marker=".")
     plots.column(axes, rows, "layers", "construction", 2, "construction of Montufar et al.", marker="s", markersize=4)
@@ -99,8 +99,6 @@ def draw_chain(found: Found) -> plots.Figure:
     axes.axhline(neurons + 1, color=plots.BOUND, linestyle=":", label="neurons + 1")
     axes.set(yscale="log", ylabel="activation patterns on the line", xlabel=f"hidden layers, {neurons} neurons in all")
     plots.ticks(axes, rows.column("layers").tolist())
-    plots.legend_below(picture, columns=2)
-    return picture
 
 
 # ---- Section 3.1 and the duality of appendix B.3
@@ -187,8 +185,9 @@ def shaken_claims(found: Found) -> Claims:
     return decided
 
 
-def draw_shaken(found: Found) -> plots.Figure:
-    picture, (left, right) = plots.figure(9.6, 4.6, columns=2)
+@plots.drawn(9.6, 4.6, legend="best", columns=2)
+def draw_shaken(found: Found, panels: Any) -> None:
+    left, right = panels
     rows, circles = (found.table.where(kind=kind) for kind in ("weights", "circles"))
     plots.lines(left, rows, "behind", "change", "variance", r"$\sigma_w^2$ = {:g}", linestyle="none")
     for index, (_, some) in enumerate(rows.by("variance")):
@@ -199,9 +198,6 @@ def draw_shaken(found: Found) -> plots.Figure:
         plots.means(right, circles, circles.column("depth") + 0.1 * index, name, index, told)
     plots.ticks(right, found.also["dual"].sweep["depth"])
     right.set(xlabel="hidden layers", ylabel="flips of signs in the last layer", ylim=(0, None))
-    for axes in (left, right):
-        axes.legend()
-    return picture
 
 
 _TH1, _SEC = "Activation patterns on a line at equal numbers of neurons", "What a change of one layer's weights does"

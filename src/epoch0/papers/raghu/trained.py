@@ -451,8 +451,8 @@ def regularized_claims(found: Found) -> Claims:
     return {**decided, text: difference(every, trajectory, batch, at_most, 0.0)}
 
 
-def draw_regularized(found: Found) -> plots.Figure:
-    picture, axes = plots.figure(6.4, 4.4)
+@plots.drawn(6.4, 4.4, legend="lower right")
+def draw_regularized(found: Found, axes: plots.Axes) -> None:
     last = found.sweep["at"][-1]
     for place, (name, rows) in enumerate(found.table.by("network")):
         label = name + (rows.told(" ({diverged} of {runs} diverged)")[0] if rows[0]["diverged"] else "")
@@ -461,8 +461,6 @@ def draw_regularized(found: Found) -> plots.Figure:
     chance = 1 / found.cells[0].spec.network.classes
     axes.axhline(chance, color=plots.BOUND, linestyle=":", linewidth=1.2, label="chance")
     axes.set(xlabel="training step", ylabel="test accuracy")
-    axes.legend(loc="lower right")
-    return picture
 
 
 def kinds(network: ConvNet, *rates: float) -> dict[str, dict[str, Any]]:

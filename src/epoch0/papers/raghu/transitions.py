@@ -247,8 +247,8 @@ def saturated_claims(found: Found) -> Claims:
     return decided
 
 
-def draw_saturated(found: Found) -> plots.Figure:
-    picture, axes = plots.figure(6.4, 5.0)
+@plots.drawn(6.4, 5.0, legend=2)
+def draw_saturated(found: Found, axes: plots.Axes) -> None:
     widths = found.sweep["width"]
     rows, wide = found.table.where(variance=max(found.sweep["variance"])), np.geomspace(widths[0], widths[-1], 50)
     for index, (ratio, some) in enumerate(rows.by("biased")):
@@ -261,8 +261,6 @@ def draw_saturated(found: Found) -> plots.Figure:
     plots.ticks(axes, widths, scale="log")
     plots.ticks(axes, [1, 2, 3, 5, 8, 12], "y", "log")
     axes.set(xlabel="width $k$", ylabel="transitions for each of the layer before")
-    plots.legend_below(picture, columns=2)
-    return picture
 
 
 def depth_and_width(found: Found) -> plots.Figure:
@@ -285,8 +283,8 @@ def depth_and_width(found: Found) -> plots.Figure:
     return picture
 
 
-def against_length(found: Found) -> plots.Figure:
-    picture, axes = plots.figure(6.4, 5.6)
+@plots.drawn(6.4, 5.6, legend=3)
+def against_length(found: Found, axes: plots.Axes) -> None:
     widths, variances = found.sweep["width"], found.sweep["variance"]
     for cell in found:
         x, y = found.table.where(**cell.at).of("length", "transitions")
@@ -298,8 +296,6 @@ def against_length(found: Found) -> plots.Figure:
     axes.plot(x, y, "--", color=plots.BOUND, label="slope 1: proportional")
     axes.set(xscale="log", yscale="log", ylabel="transitions of the neurons of layer $d$")
     axes.set_xlabel(r"length of the trajectory after layer $d$, $\ell(z^{(d)})$")
-    plots.legend_below(picture, columns=3)
-    return picture
 
 
 def _told(cell: Cell, *varied: str) -> str:
@@ -307,8 +303,8 @@ def _told(cell: Cell, *varied: str) -> str:
     return ", ".join(part for name, part in parts.items() if not varied or name in varied)
 
 
-def lengths(found: Found) -> plots.Figure:
-    picture, axes = plots.figure(6.4, 5.2)
+@plots.drawn(6.4, 5.2, legend=3)
+def lengths(found: Found, axes: plots.Axes) -> None:
     widths, variances, depth = found.sweep["width"], found.sweep["variance"], found.sweep["depth"]
     varied = [name for name in ("width", "variance") if len(found.sweep[name]) > 1]
     relu = found.sweep["activation"] == "relu"
@@ -324,16 +320,14 @@ def lengths(found: Found) -> plots.Figure:
     axes.plot([], [], ":", color="#333333", linewidth=1.0, label=f"{told}, from layer 1 on")
     axes.set(xlabel="layer $d$", ylabel=r"mean length of the trajectory, $E\,\ell(z^{(d)})$")
     axes.set(yscale="log", xticks=range(1, depth + 1, max(1, depth // 10)))
-    plots.legend_below(picture, columns=3)
-    return picture
 
 
-def growth_over(swept: str, found: Found) -> plots.Figure:
+@plots.drawn(6.4, 5.4, legend=3)
+def growth_over(swept: str, found: Found, axes: plots.Axes) -> None:
     other, label, axis = {
         "width": ("variance", SIGMA, "width $k$"),
         "variance": ("width", "width {:g}", r"variance of the weights, $\sigma_w^2$"),
     }[swept]
-    picture, axes = plots.figure(6.4, 5.4)
     plots.lines(axes, found.table, swept, "growth", other, label)
     for index, (value, some) in enumerate(found.table.by(other)):
         x, colour = some.column(swept), plots.COLOURS[index]
@@ -350,8 +344,6 @@ def growth_over(swept: str, found: Found) -> plots.Figure:
     top = 1.2 * found.table.column("upper").max()
     plots.ticks(axes, [v for v in (0.25, 0.5, 1, 2, 4, 8) if v <= top], "y", "log")
     axes.set_ylim(0.2, top)
-    plots.legend_below(picture, columns=3)
-    return picture
 
 
 _RANDOM = CurveSpec("random", size=100)
@@ -490,20 +482,18 @@ def _axes(found: Found, axes: plots.Axes, axis: str) -> None:
     axes.set_ylim(top=2.0 ** (inputs + 0.7))
 
 
-def draw(along: str, by: str, label: str, axis: str, found: Found) -> plots.Figure:
+@plots.drawn(6.4, 4.8, legend="best")
+def draw(along: str, by: str, label: str, axis: str, found: Found, axes: plots.Axes) -> None:
     rows = Table(sorted(found.table, key=lambda row: (row[by], row[along])))
-    picture, axes = plots.figure(6.4, 4.8)
     plots.lines(axes, rows, along, "dichotomies", by, label)
     _axes(found, axes, axis)
     if along == "width":
         axes.set_xscale("log", base=2)
     plots.ticks(axes, sorted(set(rows.column(along).tolist())))
-    axes.legend(loc="best")
-    return picture
 
 
-def draw_walk(found: Found) -> plots.Figure:
-    picture, axes = plots.figure(6.4, 4.8)
+@plots.drawn(6.4, 4.8)
+def draw_walk(found: Found, axes: plots.Axes) -> None:
     for cell, marker, colour in zip(found, plots.MARKERS, plots.COLOURS, strict=False):
         label = f"{cell.spec.depth} hidden layers"
         axes.plot(cell["flips"], cell["counts"], marker, color=colour, alpha=0.8, markersize=4, label=label)
@@ -514,7 +504,6 @@ def draw_walk(found: Found) -> plots.Figure:
     _axes(found, axes, "transitions: flips of a label, once round")
     axes.set_xscale("log")
     axes.legend(loc="upper left", bbox_to_anchor=(0.0, 0.88))
-    return picture
 
 
 ABOUT = (
