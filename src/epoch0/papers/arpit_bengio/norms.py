@@ -85,12 +85,11 @@ def shallow(spec: Spec, seed: int) -> dict[str, Any]:
     ``forward`` is ``||h|| / ||x||``; ``backward`` is ``||dloss/dW||_F / (||delta|| ||x||)`` with delta the error at the
     output, which Lemma 5 is about.
     """
-
-    def one(found: dict[str, NDArray[np.float64]]) -> dict[str, Any]:
-        ratios = {"forward": found["hidden"][0] / found["input"], "backward": found["delta"][0] / found["error"]}
-        return {name: ratio.astype(np.float32) for name, ratio in ratios.items()}  # ||x|| is on both sides
-
-    return _each(spec, seed, one)
+    ratios = lambda found: {  # noqa: E731
+        "forward": (found["hidden"][0] / found["input"]).astype(np.float32),
+        "backward": (found["delta"][0] / found["error"]).astype(np.float32),  # ||x|| is on both sides
+    }
+    return _each(spec, seed, ratios)
 
 
 def worst(spec: Spec, seed: int) -> dict[str, Any]:
@@ -206,27 +205,24 @@ RESOLUTION, COARSE = 0.05, 0.1
 
 
 def table(direction: str, found: Found) -> Table:
-    """One row a width: both distortions measured, the tolerances predicted, and the shares of inputs beyond them.
-
-    And the mean by the exact law, and how wide the lemma would have the layer be for the exact tolerance.
-    """
-
-    def eps(cell: Cell) -> dict[str, float]:
-        return {name: theory.tolerance(cell.spec.widths[0], DELTA, method=name) for name in METHODS}
-
     def measured(cell: Cell) -> dict[str, Any]:
         off, squares = np.abs(1 - cell[direction]), np.abs(1 - cell[direction] ** 2)
         # of all inputs together, since a quantile of few is biased; its error is that of networks apart
         spread = mean_and_error(np.quantile(squares, 1 - DELTA, axis=1)).error
-        beyond = {f"{name}_beyond": (squares > one).mean(1) for name, one in eps(cell).items()}
+        beyond = {f"{name}_beyond": (squares > one).mean(1) for name, one in tolerances(*cell.spec.widths).items()}
         return {"mean": off.mean(1), "quantile": Mean(float(np.quantile(squares, 1 - DELTA)), spread), **beyond}
 
     def predicted(cell: Cell) -> dict[str, Any]:
-        found = {"exact_mean": expected_distortion(*cell.spec.widths)}
-        found |= {f"{name}_eps": one for name, one in eps(cell).items()}
-        return {**found, "paper_width": theory.required_width(found["exact_eps"], DELTA, method="paper")}
+        eps = tolerances(*cell.spec.widths)
+        row = {"exact_mean": expected_distortion(*cell.spec.widths), **{f"{name}_eps": eps[name] for name in eps}}
+        return {**row, "paper_width": theory.required_width(eps["exact"], DELTA, method="paper")}
 
     return found.rows(measured, predicted)
+
+
+def tolerances(width: int) -> dict[str, float]:
+    """The eps that each way of reckoning allows a layer."""
+    return {name: theory.tolerance(width, DELTA, method=name) for name in METHODS}
 
 
 @functools.lru_cache(maxsize=256)
@@ -289,12 +285,6 @@ _PRESETS = _PAPER.presets(width=of_widths(500, 1000, 2000, 4000), inputs=200, ru
 _ABOUT = "{runs} networks a width, {inputs} inputs in R^500 each, delta = 0.05; bars: two standard errors over networks"
 
 
-def _artifact(letter: str, direction: str) -> Artifact:
-    title = f"Distortion of the norm by one layer against its width, {direction}"
-    rows, decide, picture = partial(table, direction), partial(claims, direction), partial(draw, direction)
-    return Artifact(f"arpit-bengio/fig2{letter}", title, "section 4.2", _PRESETS, rows, decide, picture, _ABOUT)
-
-
 # ---- Theorems 1 and 3: many samples, many layers
 
 
@@ -324,8 +314,8 @@ def failure_claims(backward: bool, found: Found) -> Claims:
     return decided
 
 
-def draw_failures(backward: bool, found: Found) -> plots.Figure:
-    picture, panels = plots.figure(9.6, 4.4, columns=len(found.cells), sharey=True)
+@plots.drawn(9.6, 4.4, legend=2, columns=2, sharey=True)
+def draw_failures(backward: bool, found: Found, panels: Any) -> None:
     way, what = ("gradient_", "gradient") if backward else ("", "norm")
     for axes, (inputs, rows) in zip(panels, found.table.by("inputs"), strict=True):
         plots.column(axes, rows, "eps", f"{way}paper", 0, "the paper's bound", color=plots.BOUND, linestyle="--")
@@ -337,8 +327,6 @@ def draw_failures(backward: bool, found: Found) -> plots.Figure:
         axes.set(yscale="log", ylim=(0.3 / found.cells[0].runs, 1.5), xlabel=r"$\epsilon$")
         axes.set_title(f"{inputs} sample{'s' * (inputs > 1)}")
     panels[0].set_ylabel("share of networks in which it fails")
-    plots.legend_below(picture, *panels[0].get_legend_handles_labels(), columns=2)
-    return picture
 
 
 # ---- Lemma 3 and Theorem 2: all vectors of a plane
@@ -347,7 +335,7 @@ def draw_failures(backward: bool, found: Found) -> plots.Figure:
 def plane_table(found: Found) -> Table:
     def measured(cell: Cell) -> dict[str, Any]:
         beyond = {f"{name}_beyond": cell[name] > asked(cell.spec.width, cell.spec.depth) for name in ("square", "norm")}
-        return {"square": cell["square"], "norm": cell["norm"], "rank": cell["rank"], **beyond}
+        return {**{name: cell[name] for name in ("square", "norm", "rank")}, **beyond}
 
     def eps(cell: Cell, layer: int) -> dict[str, Any]:
         one = theory.tolerance(cell.spec.width, DELTA) if cell.spec.width > 50 else math.nan
@@ -414,28 +402,31 @@ def draw_planes(found: Found) -> plots.Figure:
 EPS = (0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8)
 FEW = 0.03  # shares of networks below are of a few networks
 _DEEP = Sweep(worst, relu((200,) * 5, "he", 1, size=200), {"inputs": (1, 20)}, 20_000, 1, stride=1, block=200)
-_SAMPLES = "5 layers of width 200, inputs in R^{size}; {runs} networks each; bars: two standard errors"
+_FAILURES = _DEEP.presets(runs=2000)
+_TOLD = "5 layers of width 200, inputs in R^{size}; {runs} networks each; bars: two standard errors"
 _OF_PLANES, _WIDTHS = Spec(depth=1, directions=2000, ranked=False), {"width": (1200, 2400, 4800, 9600)}
 _PLANES = Sweep(plane, _OF_PLANES, _WIDTHS, 1000, 11, stride=1, block=20)
 _SIZES = {50: {"width": 50, "ranked": True}, 200: {"width": 200, "ranked": True}, 1802: {"width": 1802}}
 _ALL = _PLANES.but(axes={"width": _SIZES}, depth=4, directions=1000, runs={"width": (50, 20, 400)}, block=5)
 _FOUR = _ALL.presets(runs={"width": (20, 5, 60)})
 _VECTORS = "{directions} directions of a plane; {runs} networks, delta = 0.05; bars: two standard errors"
-_KEPT = "How often the norm of a sample is not kept: {} through five layers"
-
-
-def _theorem(number: int, what: str, backward: bool) -> Artifact:
-    how = partial(failure_claims, backward), partial(draw_failures, backward), _SAMPLES
-    return Artifact(f"arpit-bengio/th{number}", _KEPT.format(what), "", _DEEP.presets(runs=2000), failure_table, *how)
-
-
 _PLANE = "Norms of all vectors of a plane behind {}"
 _MADE = plane_table, plane_claims, draw_planes, _VECTORS
 ARTIFACTS = (
-    _artifact("a", "forward"),
-    _artifact("b", "backward"),
-    _theorem(1, "activations", False),
+    *(
+        Artifact(
+            f"arpit-bengio/fig2{letter}", f"Distortion of the norm by one layer against its width, {direction}",
+            "section 4.2", _PRESETS, *(partial(one, direction) for one in (table, claims, draw)), _ABOUT,
+        )
+        for letter, direction in (("a", "forward"), ("b", "backward"))
+    ),
+    *(
+        Artifact(
+            f"arpit-bengio/th{number}", f"How often the norm of a sample is not kept: {what} through five layers", "",
+            _FAILURES, failure_table, partial(failure_claims, number == 3), partial(draw_failures, number == 3), _TOLD,
+        )
+        for number, what in ((1, "activations"), (3, "gradients"))
+    ),
     Artifact("arpit-bengio/lemma3", _PLANE.format("one layer"), "", _PLANES.presets(runs=200), *_MADE),
     Artifact("arpit-bengio/th2", _PLANE.format("several layers"), "", _FOUR, *_MADE),
-    _theorem(3, "gradients", True),
-)
+)  # fmt: skip
