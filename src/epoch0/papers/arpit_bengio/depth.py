@@ -62,7 +62,7 @@ def claims(quantity: str, found: Found) -> Claims:
     he, name, forward = found.where(init="he"), NAMES[quantity], quantity == "activation"
     widths, counts = [f"width {cell.at['width']}" for cell in he], [cell.runs for cell in he]
     of_he, of_glorot = (found.table.where(init=init) for init in INITS)
-    exact = {"names": "width {width}, layer {layer}", "resolution": RESOLUTION}
+    exact: Any = {"names": "width {width}, layer {layer}", "resolution": RESOLUTION}
     layer = len(found.sweep["widths"]) if forward else 1  # the furthest from where Glorot's norm is 1 by definition
     bounds = of_he.where(layer=layer).column("exact_low")
     lost = of_glorot.where(layer=layer).claim(at_most, "ratio", bounds, names="width {width}")

@@ -416,7 +416,8 @@ ARTIFACTS = (
     *(
         Artifact(
             f"arpit-bengio/fig2{letter}", f"Distortion of the norm by one layer against its width, {direction}",
-            "section 4.2", _PRESETS, *(partial(one, direction) for one in (table, claims, draw)), _ABOUT,
+            "section 4.2", _PRESETS, partial(table, direction), partial(claims, direction), partial(draw, direction),
+            _ABOUT,
         )
         for letter, direction in (("a", "forward"), ("b", "backward"))
     ),

@@ -28,7 +28,6 @@ from epoch0.experiments.claims import at_least
 from epoch0.networks import ensemble
 from epoch0.papers.sweep import Artifact, Cell, Found, Spec, Sweep
 from epoch0.papers.tables import Claims, Table, agrees, by, columns_of
-from epoch0.regions import PlanePartition
 from epoch0.regions.boundary_density import boundary_density
 from epoch0.seeds import numpy_generator
 
@@ -65,9 +64,9 @@ def compare(spec: Spec, seed: int) -> dict[str, Any]:
     return counts | {f"integral_{i}": one.values.sum(axis=1) * one.measure for i, one in enumerate(densities)}
 
 
-def inner_vertices(found: PlanePartition) -> int:
-    border = found.edges[found.owner_layer < 0]
-    return len(found.vertices) - len(np.unique(border))
+def inner_vertices(found: regions.PlanePartition) -> int:
+    """Those that are not on the border of the window."""
+    return len(found.vertices) - len(np.unique(found.edges[found.owner_layer < 0]))
 
 
 def table(found: Found) -> Table:
@@ -154,28 +153,24 @@ def _gradients(net: nn.Module, x: Tensor, slope: Any) -> Tensor:
     return torch.stack(seen)
 
 
-def boundary_table(found: Found) -> Table:
-    def measured(cell: Cell) -> dict[str, Any]:
-        spec, (breaks, distance, norm, along) = cell.spec, (cell[n][0] for n in ("breaks", "distance", "norm", "along"))
-        places, n = spec.breakpoints * spec.neurons, spec.inputs
-        dense = places / (math.sqrt(2 * math.pi) * spec.bias_std)  # T N rho
-        volume = breaks * math.sqrt(math.pi) * math.exp(math.lgamma((n + 1) / 2) - math.lgamma(n / 2))
-        bound, area, least = dense * along.mean(1), dense * norm.mean(1), 1 / (4 * dense * norm.max(1))
-        return {
-            "breaks": breaks, "room": bound - breaks, "breaks_each": breaks / places, "bound_each": bound / places,
-            "volume": volume, "volume_bound": area, "volume_room": area - volume, "distance": distance,
-            "above": distance - least, "distance_each": distance * places, "least_each": least * places,
-        }  # fmt: skip
-
-    return found.rows(measured)
+def room(cell: Cell) -> dict[str, Any]:
+    """Counts, distances, and what bounds them by the gradients of the same networks."""
+    spec, (breaks, distance, norm, along) = cell.spec, (cell[n][0] for n in ("breaks", "distance", "norm", "along"))
+    places, n = spec.breakpoints * spec.neurons, spec.inputs
+    dense = places / (math.sqrt(2 * math.pi) * spec.bias_std)  # T N rho
+    volume = breaks * math.sqrt(math.pi) * math.exp(math.lgamma((n + 1) / 2) - math.lgamma(n / 2))
+    bound, area, least = dense * along.mean(1), dense * norm.mean(1), 1 / (4 * dense * norm.max(1))
+    return {
+        "breaks": breaks, "room": bound - breaks, "breaks_each": breaks / places, "bound_each": bound / places,
+        "volume": volume, "volume_bound": area, "volume_room": area - volume, "distance": distance,
+        "above": distance - least, "distance_each": distance * places, "least_each": least * places,
+    }  # fmt: skip
 
 
 _SAME = "T = {breakpoints}, {neurons} neurons"
 _ONE = _SAME + ", depth {depth}"
-
-
-def _arrangements(rows: Table, column: str) -> Any:
-    return rows.alike(column, "depth", "depth {depth}", _SAME, resolution=EQUAL)
+# networks of as many neurons do not differ by their depth
+_arrangements: Any = partial(Table.alike, group="depth", groups="depth {depth}", settings=_SAME, resolution=EQUAL)
 
 
 def line_claims(found: Found) -> Claims:
@@ -224,9 +219,6 @@ def _draw(column: str, bound: str, label: str, name: str, title: str, found: Fou
     panels[0].set(ylabel=label, ylim=(0, None))
 
 
-# ---- declarations
-
-
 _SPEC = Spec(inputs=784, bias_std=0.1, networks=400, planes=200, half=14.0)
 _PAPER = Sweep(compare, _SPEC, {"depth width": ((1, 64), (2, 64), (3, 64), (4, 16), (8, 4))}, stride=1)
 _SMALL = {"depth width": ((1, 32), (2, 16), (3, 16), (3, 32), (6, 4))}
@@ -249,7 +241,7 @@ _DISTANCE = "distance_each", "least_each", "distance to the boundary × T × neu
 
 
 def _boundary(name: str, title: str, place: str, paper: Sweep, claims: Any, *shown: Any) -> Artifact:
-    how = paper.presets(**_FEW), boundary_table, claims, partial(_draw, *shown), _OF
+    how = paper.presets(**_FEW), lambda found: found.rows(room), claims, partial(_draw, *shown), _OF
     return Artifact(f"hanin-rolnick/{name}", title, place, *how)
 
 

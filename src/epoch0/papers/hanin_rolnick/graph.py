@@ -173,9 +173,9 @@ def sawtooth_claims(found: Found) -> Claims:
     text = "without noise there are exactly 2^n linear pieces, 2^(n-1) teeth, from n layers of two neurons"
     decided: dict[str, Decision] = {text: by(check, not wrong, told, {"wrong": len(wrong)})}
     for size in NOISES:
-        share, spread = mean[noise == size] / total, error[noise == size] / total
+        share = mean[noise == size] / total, error[noise == size] / total
         text = f"noise of standard deviation {size:g} leaves at most half of the pieces"
-        decided[text] = by(at_most, share, spread, SAWTOOTH_MOST, count[0], [f"noise {size:g}"])
+        decided[text] = by(at_most, *share, SAWTOOTH_MOST, count[0], [f"noise {size:g}"])
     return {**decided, "the larger the noise the more pieces are lost": by(increasing, *lost)}
 
 

@@ -21,7 +21,7 @@ from epoch0.distributions import Gaussian
 from epoch0.experiments.claims import at_least, at_most, between, equal_within_error, exact
 from epoch0.networks import ensemble, mlp
 from epoch0.papers.sweep import Artifact, Cell, Found, Spec, Sweep
-from epoch0.papers.tables import Array, Claims, Decision, Mean, Table, by, mean_and_error, means, over_runs, power
+from epoch0.papers.tables import Array, Claims, Mean, Table, by, mean_and_error, means, over_runs, power
 from epoch0.papers.trials import EXTENTS, fit, tensors
 from epoch0.regions.distance import distance
 from epoch0.seeds import numpy_generator
@@ -158,6 +158,7 @@ PLACES = {"training": "training examples", "test": "test examples"}  # of sectio
 SHIFT = 0.5  # the distribution changes little if the mean of log10 moves by at most this part of its standard deviation
 BINS = np.linspace(-8, 1, 91)  # of log10 of the distance
 _PLACE = "depth {depth}, width {width}, epoch {epoch:.2g}"
+_SAME: dict[str, Any] = {"resolution": RESOLUTION, "settings": ["before training"]}
 
 
 class Runs:
@@ -208,7 +209,7 @@ def claims_5(found: Found) -> Claims:
     (start, error), networks = means(starts), len(starts[0])
     neurons = np.array([float(one.neurons) for one in each])
     # a line has one region without any neuron: 3 % of those of 32 neurons
-    breaks = _same_start(start - 1 / neurons, error, networks, names)
+    breaks = by(equal_within_error, (start - 1 / neurons)[None], error[None], networks, **_SAME, groups=names)
     same = "before training all architectures have the same number of break points (regions but one) a neuron"
     worst = max(each, key=lambda one: one["counts"].max() / one.neurons)
     most, few = int(worst["counts"].max()), f"more than {PER_NEURON:g} regions a neuron"
@@ -227,11 +228,6 @@ def claims_5(found: Found) -> Claims:
         f"no line ever has {few}, where (width + 1)^depth are possible": possible,
         **_spread(each, "regions"),
     }
-
-
-def _same_start(values: Array, errors: Array, networks: int, names: list[str]) -> Decision:
-    same = {"resolution": RESOLUTION, "settings": ["before training"], "groups": names}
-    return by(equal_within_error, values[None], errors[None], networks, **same)
 
 
 def _spread(each: list[Runs], of: str) -> Claims:
@@ -290,8 +286,9 @@ def claims_a(found: Found) -> Claims:
 
 def claims_b(found: Found) -> Claims:
     each = gather(found)
-    start = means(one.start_product for one in each)
-    same = _same_start(*start, len(each[0].start_product), [one.name for one in each])
+    (start, error), names = means(one.start_product for one in each), [one.name for one in each]
+    networks = len(each[0].start_product)
+    same = by(equal_within_error, start[None], error[None], networks, **_SAME, groups=names)
     others = {name: _turns(gather(found.also[name]), *_EXPAND) for name in PLACES}
     return {
         "before training neurons x distance is the same for all architectures": same,
@@ -345,37 +342,31 @@ def draw_c(found: Found, axes: plots.Axes) -> None:
     axes.set(xlabel="test accuracy", ylabel="neurons × mean distance", xlim=(0, 1), ylim=(0, None))
 
 
-def stages(found: Found) -> tuple[Runs, list[int]]:
-    """The one architecture, and the epochs that are shown: before, about a tenth of the way, after."""
+def stages(found: Found) -> list[tuple[str, float, Array]]:
+    """What is shown, before, about a tenth of the way and after: name, epoch, log10 of distances (runs, points)."""
     (one,) = gather(found)
-    middle = int(np.argmin(np.abs(one.epoch - 0.1 * one.epoch[-1])))
-    return one, [0, middle, len(one.epoch) - 1]
+    places = 0, int(np.argmin(np.abs(one.epoch - 0.1 * one.epoch[-1]))), -1
+    logs = (np.log10(np.maximum(one["distance"][:, place], 1e-300)) for place in places)
+    return list(zip(STAGES, one.epoch[list(places)].tolist(), logs, strict=True))
 
 
-def logs(one: Runs, place: int) -> Array:
-    """log10 of the distances at that epoch, (runs, points)."""
-    return np.asarray(np.log10(np.maximum(one["distance"][:, place], 1e-300)))
+def _shares(logged: Array) -> Mean:
+    """Share of the points in each bin."""
+    values = np.clip(logged, BINS[0], BINS[-1])
+    return mean_and_error(np.stack([np.histogram(run, BINS)[0] / len(run) for run in values]))
 
 
 def histogram(found: Found) -> Table:
-    one, places = stages(found)
     rows, ends = Table(), [round(float(end), 6) for end in BINS]
-    for stage, place in zip(STAGES, places, strict=True):
-        for low, high, share, error in zip(ends, ends[1:], *_shares(one, place), strict=False):
-            row = {"stage": stage, "epoch": float(one.epoch[place])}
-            row |= {"log10_distance_from": low, "log10_distance_to": high}
+    for stage, epoch, logged in stages(found):
+        for low, high, share, error in zip(ends, ends[1:], *_shares(logged), strict=False):
+            row = {"stage": stage, "epoch": epoch, "log10_distance_from": low, "log10_distance_to": high}
             rows.append({**row, "share": float(share), "share_error": float(error)})
     return rows
 
 
-def _shares(one: Runs, place: int) -> Mean:
-    values = np.clip(logs(one, place), BINS[0], BINS[-1])
-    return mean_and_error(np.stack([np.histogram(run, BINS)[0] / len(run) for run in values]))
-
-
 def claims_7(found: Found) -> Claims:
-    one, places = stages(found)
-    every = [logs(one, place) for place in places]
+    every = [logged for _, _, logged in stages(found)]
     decades = [np.diff(np.quantile(logged, (0.01, 0.99), axis=1), axis=0)[0] for logged in every]
     moved = np.transpose([logged.mean(1) - every[0].mean(1) for logged in every[1:]])
     shift = moved / every[0].std(axis=1)[:, None]
@@ -391,20 +382,18 @@ def claims_7(found: Found) -> Claims:
 
 @plots.drawn(7.0, 4.4, legend="upper left")
 def draw_7(found: Found, axes: plots.Axes) -> None:
-    one, places = stages(found)
     middle = 0.5 * (BINS[1:] + BINS[:-1])
-    for index, (stage, place) in enumerate(zip(STAGES, places, strict=True)):
-        shares, errors = _shares(one, place)
-        label, colour = f"{stage} (epoch {one.epoch[place]:.2g})" if index else stage, plots.COLOURS[index]
+    for index, (stage, epoch, logged) in enumerate(stages(found)):
+        shares, errors = _shares(logged)
+        label, colour = f"{stage} (epoch {epoch:.2g})" if index else stage, plots.COLOURS[index]
         axes.stairs(shares, BINS, color=colour, linewidth=1.3, label=label)
         axes.errorbar(middle, shares, 2 * errors, linestyle="none", color=colour, elinewidth=0.8, alpha=0.7)
-        axes.axvline(logs(one, place).mean(), color=colour, linestyle=":", linewidth=1.0)
+        axes.axvline(logged.mean(), color=colour, linestyle=":", linewidth=1.0)
     axes.plot([], [], color=plots.BOUND, linestyle=":", linewidth=1.0, label="means")
     label = "log₁₀ of the distance to the nearest boundary"
     axes.set(xlabel=label, ylabel="share of the points", xlim=(-6.5, 0.5), ylim=(0, None))
 
 
-_EPOCHS = (0.0, 0.1, 0.2, 0.4, 0.7, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 10.0, 12.0, 14.0, 16.0, 18.0, 20.0)
 _SHAPES = {"depth": (2, 3, 4), "width": (16, 32, 64)}
 
 
@@ -416,6 +405,7 @@ def sweep_of(spec: Spec, programs: int, **further: int) -> Sweep:
     return Sweep(run, spec, _SHAPES, programs, also={"untrained": more, **there})
 
 
+_EPOCHS = (0.0, 0.1, 0.2, 0.4, 0.7, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 10.0, 12.0, 14.0, 16.0, 18.0, 20.0)
 _AT = (0.0, 0.1, 0.2, 0.5, 1.0, 2.0, 4.0, 7.0, 10.0, 20.0, 40.0, 60.0)
 _HOW = {"learning_rate": 1e-3, "lines": 100, "linear_lines": 10, "points": 1000, "networks": 1}
 _MNIST = Spec(data="mnist", at=_EPOCHS, batch_size=128, **_HOW)
@@ -426,8 +416,6 @@ LINES = {
     "paper": sweep_of(_MNIST, 5, networks=60, lines=50, points=500),
 }
 HISTOGRAM = {name: one.but(depth=(4,), width=(16,), also={}) for name, one in LINES.items()}
-
-
 _ABOUT = "by Adam, the networks of a run at a time on the same batches; bands, bars: two standard errors"
 _ON_LINES, _DISTANCE = "Regions on a line through training", "Distance to the nearest boundary"
 _EVERY = "Distances to the nearest boundary, all of them"
