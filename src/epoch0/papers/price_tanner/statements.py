@@ -17,7 +17,7 @@ from epoch0.distributions import Discrete, Law, Uniform, integers
 from epoch0.experiments.claims import at_least, at_most, better_fit, increasing
 from epoch0.measure.length import trajectory_length
 from epoch0.networks import mlp
-from epoch0.papers.price_tanner.growth import BIASES, weight_law
+from epoch0.papers.price_tanner.growth import BIASES, DENSITIES, weight_law
 from epoch0.papers.sweep import Artifact, Cell, Found, Spec, Sweep
 from epoch0.papers.tables import Claims, Table, agrees, by, over_runs
 from epoch0.papers.trials import CurveSpec
@@ -202,20 +202,15 @@ def claims(found: Found) -> Claims:
         large = f"k = {size}: from {MODERATE} on k is 'moderately large'" if sphere else f"k = {size}"
         text = f"the norm has the shape {shapes[0]}, not {shapes[1]}, at densities below 1 ({large})"
         decided[text] = by(better_fit, *values, names=shapes)
-    same = rows.alike("norm", "size", "k = {size}", "density {density:g}")
-    return {**decided, **(_tightness(found) if sphere else {"the norm does not depend on k": same})}
-
-
-def _tightness(found: Found) -> Claims:
-    densities, sizes = found.sweep["densities"], found.sweep["size"]
+    if not sphere:
+        same = rows.alike("norm", "size", "k = {size}", "density {density:g}")
+        return {**decided, "the norm does not depend on k": same}
+    densities = found.sweep["densities"]
     shares = [cell["norms"][0] / np.sqrt(densities) for cell in found]
-    means = np.transpose([share.mean(1) for share in shares])
-    names, where = [f"k = {size}" for size in sizes], [f"density {density:g}" for density in densities]
-    text = f"at k = {sizes[-1]} the upper bound is tight: the norm is at least {TIGHT:g} of it"
-    return {
-        "the norm approaches the upper bound as k grows": over_runs(increasing, means, names=names),
-        text: over_runs(at_least, shares[-1], TIGHT, names=where),
-    }
+    means, sizes = np.transpose([share.mean(1) for share in shares]), [f"k = {size}" for size in found.sweep["size"]]
+    decided["the norm approaches the upper bound as k grows"] = over_runs(increasing, means, names=sizes)
+    text, where = f"at {sizes[-1]} the upper bound is tight: the norm is at least {TIGHT:g} of it", "density {:g}"
+    return {**decided, text: over_runs(at_least, shares[-1], TIGHT, names=list(map(where.format, densities)))}
 
 
 @plots.drawn(6.0, 4.4, legend="lower right")
@@ -234,17 +229,16 @@ def draw(found: Found, axes: plots.Axes) -> None:
     axes.set(xlim=(0, 1.03), ylim=(0, 1.05))
 
 
-def _artifact(letter: str, direction: str, kind: str, title: str) -> Artifact:
-    """The paper prints no sizes; 784 is the width of its networks."""
-    densities = tuple(tenth / 10 for tenth in range(1, 11))
-    spec = Spec(direction=direction, densities=densities, vectors=100, draws=10_000)
-    presets = Sweep(norms, spec, {"size": (3, 10, 100, 784)}, seed="{size}").presets(draws=1000)
-    about = f"{{vectors}} unit vectors {kind}, {{draws:,}} sub-vectors each; bars: two standard errors"
-    title = f"Norm of a random sub-vector of a vector {title}"
-    return Artifact(f"price-tanner/fig4{letter}", title, "appendix B", presets, table, claims, draw, about)
-
-
-ARTIFACTS += (
-    _artifact("a", "sphere", "uniform on the sphere", "on the sphere"),
-    _artifact("b", "one-hot", "with one entry", "with one entry"),
-)
+# the paper prints no sizes; 784 is the width of its networks
+_SIZES = {"size": (3, 10, 100, 784)}
+_SPHERE = Sweep(norms, Spec(direction="sphere", densities=DENSITIES, vectors=100, draws=10_000), _SIZES, seed="{size}")
+ARTIFACTS += tuple(
+    Artifact(
+        f"price-tanner/fig4{letter}", f"Norm of a random sub-vector of a vector {title}", "appendix B",
+        _SPHERE.but(direction=direction).presets(draws=1000), table, claims, draw,
+        f"{{vectors}} unit vectors {kind}, {{draws:,}} sub-vectors each; bars: two standard errors",
+    )
+    for letter, direction, kind, title in (
+        ("a", "sphere", "uniform on the sphere", "on the sphere"), ("b", "one-hot", "with one entry", "with one entry"),
+    )
+)  # fmt: skip
