@@ -29,6 +29,8 @@ SETTLED = 3  # the first layer, counted from 1, from which growth is averaged: t
 RISES: dict[str, Any] = {"least_r2": 0.97, "rising": True}  # what is exponential, in logarithms
 SIGMA = r"$\sigma_w^2$ = {:g}"
 _NAME = "width {width}, sigma_w^2 = {variance:g}"
+_LABEL = {"width": "width {width}", "variance": r"$\sigma_w^2$ = {variance:g}"}
+_TOLD = ", ".join(_LABEL.values())
 
 
 def block(spec: Spec, seed: int) -> dict[str, Any]:
@@ -55,10 +57,8 @@ def table(found: Found) -> Table:
         counts = {"transitions": cell["transitions"]} if cell.spec.counted else {}
         return {"length": cell["lengths"][:, 1:], "growth": Mean(*growth.T), **counts}
 
-    def exact(cell: Cell, layer: int) -> dict[str, Any]:
-        wide = wide_limit(cell.spec.activation, cell.spec.variance, layer)[-1]
-        return {**predicted(cell.spec), "wide": wide}
-
+    wide = lambda spec, layer: wide_limit(spec.activation, spec.variance, layer)[-1]  # noqa: E731
+    exact = lambda cell, layer: {**predicted(cell.spec), "wide": wide(cell.spec, layer)}  # noqa: E731
     return found.rows(measured, exact, layer=range(1, found.sweep["depth"] + 1))
 
 
@@ -67,9 +67,7 @@ def growth_table(found: Found) -> Table:
 
     Layers that nothing reaches, as where all of a narrow network saturates, have no growth and do not count.
     """
-
-    def settled(cell: Cell) -> tuple[float, float, int]:
-        return tables.mean_growth(cell["growth"][:, SETTLED - 1 :])
+    settled = lambda cell: tables.mean_growth(cell["growth"][:, SETTLED - 1 :])  # noqa: E731
 
     def exact(cell: Cell) -> dict[str, Any]:
         spec = cell.spec
@@ -172,10 +170,6 @@ def a_doubling(rows: Table, swept: str, column: str) -> Mean:
     return Mean(math.log(last[column] / first[column]) / doublings, math.hypot(*errors) / doublings)
 
 
-def hard_tanh_length_claims(found: Found) -> Claims:
-    return {**_exponentials("length grows", "length", found, SETTLED), **_rates(found)}
-
-
 def _rates(found: Found) -> Claims:
     rows, decided = growth_table(found), {}
     names = {"width": "width {width}", "variance": "sigma_w^2 = {variance:g}"}
@@ -186,19 +180,23 @@ def _rates(found: Found) -> Claims:
     return decided
 
 
+def tanh_claims(found: Found) -> Claims:
+    return {**_exponentials("length grows", "length", found, SETTLED), **_rates(found)}
+
+
 def bound_claims(found: Found) -> Claims:
     rows, runs, widest = found.table, found.sweep["runs"], max(found.sweep["width"])
     growth, error, lower, upper = rows.of("growth", "growth_error", "lower", "upper")
     names, wide = rows.told(_NAME), rows.where(width=widest)
-    widely, wide_error, limit = wide.of("growth", "growth_error", "wide")
-    near = widely, wide_error, (1 - CLOSE) * limit, (1 + CLOSE) * limit, runs, wide.told(_NAME)
+    limit = wide.column("wide")
+    near = wide.claim(between, "growth", (1 - CLOSE) * limit, (1 + CLOSE) * limit, names=_NAME)
     empty = Table(row for row in rows if row["lower"] == 0)
     nothing = f" (0, so that it says nothing, in {len(empty)} of {len(rows)} settings, those of width "
     nothing = nothing + ", ".join(str(one) for one, _ in empty.by("width")) + ")" if empty else ""
     return {
         f"growth is at least the bound of Theorem 3{nothing}": by(at_least, growth, error, lower, runs, names),
         "growth is at most the chi bound (D.2)": by(at_most, growth, error, upper, runs, names),
-        f"at width {widest} growth is the wide limit sqrt(chi) to {CLOSE:.0%}": by(between, *near),
+        f"at width {widest} growth is the wide limit sqrt(chi) to {CLOSE:.0%}": near,
         **_rates(found),
     }
 
@@ -207,15 +205,12 @@ def bound_claims(found: Found) -> Claims:
 
 
 def saturated_table(found: Found) -> Table:
-    def measured(cell: Cell) -> dict[str, Any]:
-        counts = cell["transitions"]
-        return {"growth": tables.ratio_of_sums(counts[:, 1:].sum(1), counts[:, :-1].sum(1))}
-
     def law(cell: Cell) -> dict[str, Any]:
         width, biased = cell.spec.width, cell.spec.biased
         return {"printed": math.sqrt(width / (1 + biased)), "exact": saturated_growth(width, biased)}
 
-    return found.rows(measured, law)
+    sums = lambda counts: tables.ratio_of_sums(counts[:, 1:].sum(1), counts[:, :-1].sum(1))  # noqa: E731
+    return found.rows(lambda cell: {"growth": sums(cell["transitions"])}, law)
 
 
 def saturated_growth(width: float, biased: float) -> float:
@@ -270,7 +265,7 @@ def depth_and_width(found: Found) -> plots.Figure:
     shown = [cell for width in (widths[len(widths) // 2], widths[-1]) for cell in found.where(width=width)]
     for index, cell in enumerate(shown):
         some = rows.where(**cell.at)
-        plots.means(left, some, "layer", "transitions", index, _told(cell), linestyle="-", linewidth=1.0)
+        plots.means(left, some, "layer", "transitions", index, _TOLD.format_map(cell.at), linestyle="-", linewidth=1.0)
     left.set(xlabel="layer $d$", ylabel="transitions of the neurons of layer $d$", yscale="log")
     some = rows.where(variance=variance, layer=(2, depth // 2, depth))
     plots.lines(right, some, "width", "transitions", "layer", f"layer {{}}, {SIGMA.format(variance)}")
@@ -289,7 +284,14 @@ def against_length(found: Found, axes: plots.Axes) -> None:
     for cell in found:
         x, y = found.table.where(**cell.at).of("length", "transitions")
         marker, colour = (names.index(cell.at[one]) for one, names in (("width", widths), ("variance", variances)))
-        axes.plot(x, y, linewidth=0.8, marker=plots.MARKERS[marker], color=plots.COLOURS[colour], label=_told(cell))
+        axes.plot(
+            x,
+            y,
+            linewidth=0.8,
+            marker=plots.MARKERS[marker],
+            color=plots.COLOURS[colour],
+            label=_TOLD.format_map(cell.at),
+        )
     lengths, counts = found.table.of("length", "transitions")
     x = np.array([lengths.min(), lengths.max()])
     y = np.exp(np.mean(np.log(np.maximum(counts, 0.5) / lengths))) * x
@@ -298,20 +300,15 @@ def against_length(found: Found, axes: plots.Axes) -> None:
     axes.set_xlabel(r"length of the trajectory after layer $d$, $\ell(z^{(d)})$")
 
 
-def _told(cell: Cell, *varied: str) -> str:
-    parts = {"width": f"width {cell.spec.width}", "variance": SIGMA.format(cell.spec.variance)}
-    return ", ".join(part for name, part in parts.items() if not varied or name in varied)
-
-
 @plots.drawn(6.4, 5.2, legend=3)
 def lengths(found: Found, axes: plots.Axes) -> None:
     widths, variances, depth = found.sweep["width"], found.sweep["variance"], found.sweep["depth"]
-    varied = [name for name in ("width", "variance") if len(found.sweep[name]) > 1]
+    varied = ", ".join(label for name, label in _LABEL.items() if len(found.sweep[name]) > 1)
     relu = found.sweep["activation"] == "relu"
     for cell in found:
         some, index = found.table.where(**cell.at), widths.index(cell.spec.width)
         colour = plots.COLOURS[variances.index(cell.spec.variance) if len(variances) > 1 else index]
-        told = _told(cell, *varied)
+        told = varied.format_map(cell.at)
         plots.means(axes, some, "layer", "length", index, told, color=colour, linestyle="-", linewidth=1.0)
         if relu or cell.spec.width == max(widths):
             ratios = np.cumprod([1.0, *some.column("exact" if relu else "wide")[1:]])
@@ -346,27 +343,21 @@ def growth_over(swept: str, found: Found, axes: plots.Axes) -> None:
     axes.set_ylim(0.2, top)
 
 
-_RANDOM = CurveSpec("random", size=100)
-# what a trial is given, but for widths and variances; counting transitions takes long
-_ARC = Spec(activation="hardtanh", ends=MNIST, depth=10, counted=False, biased=0.0, tangents=64)
-
-
-def _sweep(spec: Spec, width: tuple[int, ...], variance: tuple[float, ...], runs: int, block_size: int) -> Sweep:
-    seed = "{activation} {width} {variance!r}"  # each combination has an ensemble of its own
-    return Sweep(block, spec, {"width": width, "variance": variance}, runs, seed, block=block_size)
-
-
 _WIDTHS, _SCALES = (4, 8, 16, 32, 64, 128, 256, 512), (1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
-_SMALL: dict[str, Any] = {"ends": DIGITS, "depth": 8}
-_MANY = _sweep(_ARC.but(counted=True), _WIDTHS[2:6], _SCALES[:4], 20, 2)
-_COUNTED = _MANY.presets(**_SMALL, width=_WIDTHS[2:5], variance=_SCALES[1:4], runs=40, block=10)
-_LINEAR = _sweep(_ARC.but(activation="relu"), _WIDTHS[2:7:2], _SCALES[:4], 200, 25)
-_RELU = _LINEAR.presets(**_SMALL, width=_WIDTHS[2:5:2], variance=_SCALES[:3], block=100)
-_EVERY = _sweep(_ARC.but(ends=_RANDOM), _WIDTHS, _SCALES, 50, 50)
+_BOTH: dict[str, Any] = {"width": _WIDTHS, "variance": _SCALES}
+# counting transitions takes long
+_ARC = Spec(activation="hardtanh", depth=10, ends=CurveSpec("random", size=100), counted=False, biased=0.0, tangents=64)
+# each combination has an ensemble of its own
+_EVERY = Sweep(block, _ARC, _BOTH, 50, "{activation} {width} {variance!r}", block=50)
 _GRID = _EVERY.presets(width=(4, 16, 64, 128), variance=_SCALES[:-1], runs=20, block=20)
+_SMALL: dict[str, Any] = {"ends": DIGITS, "depth": 8}
+_MANY = _EVERY.but(ends=MNIST, counted=True, width=_WIDTHS[2:6], variance=_SCALES[:4], runs=20, block=2)
+_COUNTED = _MANY.presets(**_SMALL, width=_WIDTHS[2:5], variance=_SCALES[1:4], runs=40, block=10)
+_LINEAR = _MANY.but(activation="relu", counted=False, width=_WIDTHS[2:7:2], runs=200, block=25)
+_RELU = _LINEAR.presets(**_SMALL, width=_WIDTHS[2:5:2], variance=_SCALES[:3], block=100)
 _BIASED = {name: sweep.but(biased=1.0) for name, sweep in _GRID.items()}
 _LARGE = ((0.0, 1e2), (0.0, 1e4), (0.0, 1e6), (0.0, 1e8), (1.0, 1e8), (4.0, 1e8))
-_SIGNS, _PAIRS = _ARC.but(ends=_RANDOM, depth=3, counted=True), {"width": (16, 64, 144), "biased variance": _LARGE}
+_SIGNS, _PAIRS = _ARC.but(depth=3, counted=True), {"width": (16, 64, 144), "biased variance": _LARGE}
 _SATURATED = Sweep(block, _SIGNS, _PAIRS, 2000, "{width} {biased!r} {variance!r}", block=50).presets(runs=400)
 _WIDTH_ALONE = {name: sweep.but(variance=(4.0,)) for name, sweep in _GRID.items()}
 _VARIANCE_ALONE = {name: sweep.but(width=sweep["width"][-1:]) for name, sweep in _GRID.items()}
@@ -376,7 +367,7 @@ _TWO, _FIVE = "Transitions against depth and against width", "Transitions agains
 _ENDS = "an arc between two images, or random vectors, scaled to norm sqrt(inputs)"
 _ABOUT, _NO_BARS = f"{_ENDS}; bars: two standard errors", f"{_ENDS}; means over the networks, no bars"
 _artifact = partial(Artifact, table=table, draw=lengths, about=_ABOUT)
-_by_layer = partial(_artifact, place="", claims=hard_tanh_length_claims)
+_by_layer = partial(_artifact, place="", claims=tanh_claims)
 _over_width, _over_variance = (partial(growth_over, swept) for swept in ("width", "variance"))
 _bounds: dict[str, Any] = {"table": growth_table, "claims": bound_claims, "draw": _over_width, "presets": _GRID}
 _bounded = partial(_artifact, place="Theorem 3", **_bounds)
@@ -436,8 +427,7 @@ def _swept_bounded(found: Found) -> Claims:
 
 def by_depth(found: Found) -> Claims:
     each, text = found.table.by("width"), "dichotomies grow exponentially with depth (width {})"
-    decided = {text.format(width): exponential("dichotomies", rows, 1, "depth") for width, rows in each}
-    return {**decided, **_swept_bounded(found)}
+    return {text.format(width): exponential("dichotomies", rows, 1, "depth") for width, rows in each}
 
 
 def by_width(found: Found) -> Claims:
@@ -450,7 +440,6 @@ def by_width(found: Found) -> Claims:
     return {
         f"dichotomies increase with the width (depth {deepest})": more,
         f"they grow more slowly in width (at depth {deepest}) than in depth (at width {widest})": slower,
-        **_swept_bounded(found),
     }
 
 
@@ -460,7 +449,7 @@ def by_remaining(found: Found) -> Claims:
         text = f"dichotomies do not depend on the layers below ({remaining} hidden layers from the swept one on)"
         if len(some) > 1:
             decided[text] = some.alike("dichotomies", "depth", "depth {depth}", "{remaining} layers", resolution=ALIKE)
-    return {**decided, **_swept_bounded(found)}
+    return decided
 
 
 def of_walk(found: Found) -> Claims:
@@ -470,7 +459,7 @@ def of_walk(found: Found) -> Claims:
         each = Table({**row, "of": of, "mean": row[name], "mean_error": row[f"{name}_error"]} for of, name in both)
         text = f"labellings seen are those of a random walk with as many flips (depth {row['depth']})"
         decided[text] = each.alike("mean", "of", "{of}", "depth {depth}", resolution=ALIKE)
-    return {**decided, **_swept_bounded(found)}
+    return decided
 
 
 def _axes(found: Found, axes: plots.Axes, axis: str) -> None:
@@ -510,16 +499,12 @@ ABOUT = (
     "hard tanh, sigma_w^2 = {variance:g}, no biases, one output; one layer's weights on a great circle, {inputs} "
     "random inputs in R^{size}; {runs} networks a point; bars: two standard errors"
 )
-
 _SPEC = Spec(variance=8.0, size=100, inputs=15)
 _SEED = "{variance!r} {width} {depth} {layer} {run}"  # every block has a seed, so inputs, of its own
-
-
 _TO_8, _WIDE = tuple(range(1, 9)), (16, 32, 64, 128, 256, 512)
 _ALL = Sweep(swept, _SPEC, {"width": _WIDE, "depth": (1, 2, 4, 6), "layer": (0,)}, 20, _SEED, block=10)
 _FOURTEEN_A = _ALL.but(width=_WIDE[1:-1], depth=_TO_8).presets(width=(16, 64), depth=_TO_8[:6], block=20)
-_FEWER = {"width": (8, 16, 32, 64), "depth": (1, 2, 4), "runs": 30, "block": 30}
-_FOURTEEN_B = _ALL.presets(**_FEWER)
+_FOURTEEN_B = _ALL.presets(width=(8, 16, 32, 64), depth=(1, 2, 4), runs=30, block=30)
 _LAYERS, _FEW = (tuple((n, i) for n in depths for i in range(1, n)) for depths in ((5, 7, 9), (3, 5)))
 _UNDER = _ALL.but(axes={"width": (128,), "depth layer": _LAYERS})
 _FIFTEEN = _UNDER.presets(**{"width": (32,), "depth layer": _FEW}, runs=60, block=30)
@@ -529,13 +514,16 @@ _WALK_ABOUT = ABOUT.replace("a point; bars: two standard errors", "a depth; ever
 _BY_DEPTH = partial(draw, "depth", "width", "width {}", "depth: hidden layers $n$")
 _BY_WIDTH = partial(draw, "width", "depth", "{} hidden layers", "width $k$")
 _REMAINING = partial(draw, "remaining", "depth", "{} hidden layers in all", "hidden layers from the swept one on")
-_WALK = "Dichotomies against transitions, and a random walk"
-_swept_artifact = partial(Artifact, place="appendix B.3", table=swept_table, about=ABOUT)
+
+
+def _swept(name: str, title: str, presets: Any, claims: Any, draw: Any, about: str = ABOUT) -> Artifact:
+    every = lambda found: {**claims(found), **_swept_bounded(found)}  # noqa: E731
+    return Artifact(f"raghu/{name}", title, "appendix B.3", presets, swept_table, every, draw, about)
+
+
 ARTIFACTS += (
-    _swept_artifact("raghu/fig14a", "Dichotomies against depth", presets=_FOURTEEN_A, claims=by_depth, draw=_BY_DEPTH),
-    _swept_artifact("raghu/fig14b", "Dichotomies against width", presets=_FOURTEEN_B, claims=by_width, draw=_BY_WIDTH),
-    _swept_artifact(
-        "raghu/fig15", "Dichotomies against the remaining depth", presets=_FIFTEEN, claims=by_remaining, draw=_REMAINING
-    ),
-    _swept_artifact("raghu/fig16", _WALK, presets=_SIXTEEN, claims=of_walk, draw=draw_walk, about=_WALK_ABOUT),
+    _swept("fig14a", "Dichotomies against depth", _FOURTEEN_A, by_depth, _BY_DEPTH),
+    _swept("fig14b", "Dichotomies against width", _FOURTEEN_B, by_width, _BY_WIDTH),
+    _swept("fig15", "Dichotomies against the remaining depth", _FIFTEEN, by_remaining, _REMAINING),
+    _swept("fig16", "Dichotomies against transitions, and a random walk", _SIXTEEN, of_walk, draw_walk, _WALK_ABOUT),
 )
