@@ -13,17 +13,15 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from epoch0 import plots
 from epoch0.distributions import Gaussian
 from epoch0.experiments.claims import at_most, exact, increasing
 from epoch0.papers.sweep import Artifact, Cell, Found, Spec, Sweep
-from epoch0.papers.tables import Claims, Mean, Table, agrees, by, mean_and_error
+from epoch0.papers.tables import Array, Claims, Mean, Table, agrees, by, mean_and_error
 from epoch0.seeds import generator
 from epoch0.theory import norms as theory
-from epoch0.theory.norms import NormRatio
 from epoch0.theory.norms.failure import subspace_width
 
 INITS = ("he", "glorot")
@@ -68,7 +66,7 @@ def deep(spec: Spec, seed: int) -> dict[str, Any]:
     width, which is 1 for a delta that knows nothing of h^L. A network is the same in whatever block.
     """
 
-    def one(found: dict[str, NDArray[np.float64]]) -> dict[str, Any]:
+    def one(found: dict[str, Array]) -> dict[str, Any]:
         ratios = {"activation": found["hidden"] / found["input"], "gradient": found["gradient"], "step": found["step"]}
         cosine = found["product"] / (found["delta"][-1] * found["hidden"][-1])
         row: dict[str, Any] = {"alignment": (cosine**2).mean() * spec.widths[-1] / 2}
@@ -100,7 +98,7 @@ def worst(spec: Spec, seed: int) -> dict[str, Any]:
     Theorem 1 has l for L at layer l.
     """
 
-    def one(each: dict[str, NDArray[np.float64]]) -> dict[str, Any]:
+    def one(each: dict[str, Array]) -> dict[str, Any]:
         depth = len(spec.widths)
         norm = (each["hidden"] / each["input"]) ** (2 / np.arange(1, depth + 1)[:, None])
         roots = {"step": each["step"], "norm": norm, "gradient": each["gradient"] ** (2 / depth)}
@@ -129,7 +127,7 @@ def plane(spec: Spec, seed: int) -> dict[str, Any]:
     return dict(zip(("square", "norm", "rank"), found, strict=True))
 
 
-def _each(spec: Spec, seed: int, of: Callable[[dict[str, NDArray[np.float64]]], dict[str, Any]]) -> dict[str, Any]:
+def _each(spec: Spec, seed: int, of: Callable[[dict[str, Array]], dict[str, Any]]) -> dict[str, Any]:
     """Some numbers of each network, side by side: of its norms, and of what a layer makes of each."""
     found = []
     for network in range(spec.first, spec.first + spec.networks):
@@ -178,12 +176,12 @@ def _norm(rows: Tensor) -> Tensor:
     return norms
 
 
-def law(spec: Spec, quantity: str, layer: int) -> NormRatio:
+def law(spec: Spec, quantity: str, layer: int) -> theory.NormRatio:
     """The law of the ratio ``"activation"`` or ``"gradient"``, for gradients that under Theorem 3's independence."""
     sizes = (spec.size, *spec.widths)
     if quantity == "activation":
-        return NormRatio.forward(sizes[: layer + 1], spec.init)
-    return NormRatio.gradient(sizes, layer, spec.init)
+        return theory.NormRatio.forward(sizes[: layer + 1], spec.init)
+    return theory.NormRatio.gradient(sizes, layer, spec.init)
 
 
 @functools.lru_cache(maxsize=1024)

@@ -28,7 +28,6 @@ from epoch0.experiments.claims import at_least
 from epoch0.networks import ensemble
 from epoch0.papers.sweep import Artifact, Cell, Found, Spec, Sweep
 from epoch0.papers.tables import Claims, Table, agrees, by, columns_of
-from epoch0.regions.boundary_density import boundary_density
 from epoch0.seeds import numpy_generator
 
 RESOLUTION = 0.1  # counts and integral agree if they differ by less than this, relatively
@@ -58,8 +57,9 @@ def compare(spec: Spec, seed: int) -> dict[str, Any]:
     linear, activation = [one.linear_count - 1 for one in found], [one.count - 1 for one in found]
     window = regions.square(x[2], x[3], x[4], spec.half)
     crossings = [inner_vertices(regions.on_plane(net, window)) for net in in_square]
-    densities = [boundary_density(on_line, (x[0], x[1]), kind=kind, seed=seed) for kind in ("linear", "activation")]
-    densities.append(boundary_density(in_square, window, k=2, kind="activation", seed=seed))
+    density, line = partial(regions.boundary_density, seed=seed), (x[0], x[1])
+    densities = [density(on_line, line, kind=kind) for kind in ("linear", "activation")]
+    densities.append(density(in_square, window, k=2, kind="activation"))
     counts = {f"counts_{i}": np.array(one, np.float64) for i, one in enumerate((linear, activation, crossings))}
     return counts | {f"integral_{i}": one.values.sum(axis=1) * one.measure for i, one in enumerate(densities)}
 

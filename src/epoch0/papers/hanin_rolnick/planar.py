@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from epoch0 import plots, regions
@@ -23,7 +22,7 @@ from epoch0.papers.trials import EXTENTS, tensors
 from epoch0.regions import PlanePartition, pattern_colours
 from epoch0.seeds import numpy_generator
 from epoch0.theory.regions import arrangement_regions, upper_bound
-from epoch0.train.evaluation import Accuracy
+from epoch0.train import Accuracy
 
 EXACT = 1e-9  # relative difference between sums of lengths or areas that rounding explains
 STRAIGHT = 1e-9  # angle in radians, beyond the rounding of short edges, up to which two directions are one
@@ -69,7 +68,7 @@ def partitions(spec: Spec, seed: int) -> dict[str, Any]:
     return {**result, **drawing}
 
 
-def bends_of(partition: PlanePartition, layer: int) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+def bends_of(partition: PlanePartition, layer: int) -> tuple[Array, Array]:
     """Where the boundary of a neuron of that layer turns, and whether an earlier layer has a boundary there."""
     mine = np.flatnonzero(partition.owner_layer == layer)
     ends = partition.edges[mine]  # (edges, 2)
@@ -80,7 +79,7 @@ def bends_of(partition: PlanePartition, layer: int) -> tuple[NDArray[np.int64], 
     pair = np.flatnonzero((vertex[1:] == vertex[:-1]) & (neuron[1:] == neuron[:-1]))
     at = vertex[pair]
 
-    def direction(edges: NDArray[np.int64]) -> tuple[Array, Array]:
+    def direction(edges: Array) -> tuple[Array, Array]:
         """Unit vectors away from the vertex, and the angle that rounding may turn them by."""
         both = ends[edges]
         other = np.where(both[:, 0] == at, both[:, 1], both[:, 0])

@@ -23,12 +23,9 @@ from epoch0.networks import ensemble, mlp
 from epoch0.papers.sweep import Artifact, Cell, Found, Spec, Sweep
 from epoch0.papers.tables import Array, Claims, Mean, Table, by, mean_and_error, means, over_runs, power
 from epoch0.papers.trials import EXTENTS, fit, tensors
-from epoch0.regions.distance import distance
 from epoch0.seeds import numpy_generator
 from epoch0.theory.regions import upper_bound
-from epoch0.train.evaluation import Accuracy
-from epoch0.train.record import Every
-from epoch0.train.stacked import Stacked
+from epoch0.train import Accuracy, Every, Stacked
 
 BIAS_STD = 1e-3  # standard deviation of the biases at initialization (section 3: variance 1e-6)
 _WEIGHTS, _BATCHES, _LINES, _POINTS = range(4)  # streams of a trial's seed
@@ -61,7 +58,7 @@ def run(spec: Spec, seed: int) -> dict[str, Any]:
 def _measured(spec: Spec, model: nn.Module, through: Tensor, points: Tensor) -> dict[str, Array]:
     found: Any = regions.on_line(model, torch.zeros_like(through), through, kind="line")
     linear = [found[index].linear_count for index in range(spec.linear_lines)]
-    each = {"counts": found.counts, "linear": linear, "distance": distance(model, points).distance}
+    each = {"counts": found.counts, "linear": linear, "distance": regions.distance(model, points).distance}
     return {name: np.asarray(values, dtype=np.float64) for name, values in each.items()}
 
 
@@ -103,7 +100,7 @@ def untrained(spec: Spec, seed: int) -> dict[str, Any]:
         through = some(inputs, spec.lines, source)
         found: Any = regions.on_line(net, torch.zeros_like(through), through, kind="line")
         counts.append(found.counts.mean())
-        away.append(distance(net, draw(spec.points, source)).distance.mean())
+        away.append(regions.distance(net, draw(spec.points, source)).distance.mean())
     return {"counts": np.array(counts), "distance": np.array(away)}
 
 

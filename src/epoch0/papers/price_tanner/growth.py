@@ -15,8 +15,7 @@ from epoch0.distributions import Discrete, Gaussian, Law, Sparse, Uniform, integ
 from epoch0.experiments import claims as decide
 from epoch0.experiments.claims import at_least, at_most, between
 from epoch0.measure.length import trajectory_length
-from epoch0.networks import ensemble
-from epoch0.networks.ensemble import Ensemble
+from epoch0.networks import Ensemble, ensemble
 from epoch0.papers import tables
 from epoch0.papers.sweep import Artifact, Cell, Found, Spec, Sweep
 from epoch0.papers.tables import Array, Claims, Mean, Table, agrees, by, mean_and_error, mean_growth, more

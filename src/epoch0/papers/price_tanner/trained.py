@@ -28,8 +28,7 @@ from epoch0.papers.tables import Array, Claims, Decision, Mean, Table, agrees, b
 from epoch0.papers.trials import fit, tensors
 from epoch0.seeds import numpy_generator
 from epoch0.theory import growth as theory
-from epoch0.train.evaluation import Accuracy
-from epoch0.train.stacked import FreezeAt, Stacked
+from epoch0.train import Accuracy, FreezeAt, Stacked
 
 WEIGHT_STDS = (1.0, 1.4, 1.8, 2.2, 2.6)  # the five initial sigma_w; with these nearly every network learns in time
 KINDS = ("within a class", "between classes")

@@ -29,12 +29,8 @@ from epoch0.papers.sweep import Artifact, Cell, Found, Spec, Sweep
 from epoch0.papers.tables import Claims, Decision, Table, by, means, more, over_runs, slopes
 from epoch0.papers.trials import EXTENTS, checkpoint_of, fit, tensors
 from epoch0.seeds import numpy_generator
+from epoch0.train import Accuracy, Every, Training, TrajectoryLengths, TrajectoryRegularization, train_one_layer
 from epoch0.train.device import chosen_device
-from epoch0.train.evaluation import Accuracy
-from epoch0.train.lengths import TrajectoryLengths
-from epoch0.train.record import Every, Training
-from epoch0.train.single_layer import train_one_layer
-from epoch0.train.trajectory_regularization import TrajectoryRegularization
 
 MOMENTUM = 0.9
 PLAIN, NORMED = "without batch norm", "with batch norm"
@@ -510,18 +506,17 @@ def scattered(images: np.ndarray, side: int, stream: int) -> np.ndarray:
     count, channels, height, width = images.shape
     found = np.zeros((count, channels, side, side), dtype=np.float32)
     source = numpy_generator(0, stream)
-    rows, columns = source.integers(side - height + 1, size=count), source.integers(side - width + 1, size=count)
+    rows, columns = (source.integers(side - size + 1, size=count) for size in (height, width))
     for place, (image, row, column) in enumerate(zip(images, rows, columns, strict=True)):
         found[place, :, row : row + height, column : column + width] = image
     return found.reshape(count, -1)
 
 
 def alone_cost(spec: Spec) -> Cost:
-    """What is below the trained layer needs no gradient."""
     shape, classes, train, test = EXTENTS[spec.data]
-    inputs = spec.side**2 or int(np.prod(shape))
+    inputs = spec.side**2 or math.prod(shape)
 
-    def frozen() -> nn.Sequential:
+    def frozen() -> nn.Sequential:  # what is below the trained layer needs no gradient
         net = tanh_net(spec, inputs, classes, 0).requires_grad_(False)
         [part for part in net if isinstance(part, nn.Linear)][spec.layer].requires_grad_(True)
         return net

@@ -20,8 +20,7 @@ from epoch0.papers.sweep import Artifact, Cell, Found, Spec, Sweep
 from epoch0.papers.tables import Claims, Decision, Mean, Table, agrees, by, mean_and_error, over_runs, slopes
 from epoch0.papers.trials import DIGITS, MNIST, CurveSpec
 from epoch0.seeds import generator
-from epoch0.theory import growth as growth_theory
-from epoch0.theory.growth import raghu_lower_bound, raghu_upper_bound
+from epoch0.theory import growth as theory
 from epoch0.theory.mean_field import propagate
 
 CLOSE = 0.03  # curves "fit" if one sees no difference; the correction of width, sigma_w^2/(4 k chi), is less
@@ -81,10 +80,10 @@ def growth_table(found: Found) -> Table:
 def predicted(spec: Spec) -> dict[str, float]:
     """Bounds on the growth of one layer (Theorem 3), and for ReLU the exact growth."""
     stds = math.sqrt(spec.variance), math.sqrt(spec.biased * spec.variance)
-    found = {"lower": raghu_lower_bound(*stds, spec.width, spec.activation)}
-    found["upper"] = raghu_upper_bound(stds[0], spec.width)
+    found = {"lower": theory.raghu_lower_bound(*stds, spec.width, spec.activation)}
+    found["upper"] = theory.raghu_upper_bound(stds[0], spec.width)
     if spec.activation == "relu":
-        found["exact"] = float(growth_theory.exact(Gaussian(stds[0] * spec.width**-0.5), spec.width))
+        found["exact"] = float(theory.exact(Gaussian(stds[0] * spec.width**-0.5), spec.width))
     return found
 
 
