@@ -284,8 +284,6 @@ _ABOUT = "{runs} networks a width, {inputs} inputs in R^500 each, delta = 0.05; 
 
 
 # ---- Theorems 1 and 3: many samples, many layers
-
-
 def failure_table(found: Found) -> Table:
     def bounds(cell: Cell, eps: float) -> dict[str, Any]:
         of = partial(theory.failure_probability, eps, cell.spec.widths, cell.spec.inputs)
@@ -328,8 +326,6 @@ def draw_failures(backward: bool, found: Found, panels: Any) -> None:
 
 
 # ---- Lemma 3 and Theorem 2: all vectors of a plane
-
-
 def plane_table(found: Found) -> Table:
     def measured(cell: Cell) -> dict[str, Any]:
         beyond = {f"{name}_beyond": cell[name] > asked(cell.spec.width, cell.spec.depth) for name in ("square", "norm")}

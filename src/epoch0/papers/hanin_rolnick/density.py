@@ -102,8 +102,6 @@ def draw(found: Found, panels: Any) -> None:
 
 
 # ---- Theorems 1 and 2, Corollary 5
-
-
 def _zigzag(h: Tensor) -> Tensor:
     """Slopes 1 and -1 in turn, with five break points drawn once: gradients keep their size exactly."""
     bends = [(-1) ** i * 2 * F.relu(h - at) for i, at in enumerate((-1.4, -0.5, 0.2, 0.7, 1.5), start=1)]

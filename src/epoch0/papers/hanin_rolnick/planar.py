@@ -302,8 +302,6 @@ def _checked(found: list[PlanePartition]) -> dict[str, list[float]]:
 
 
 # ---- Figure 1
-
-
 def slice_table(found: Found) -> Table:
     def measured(cell: Cell) -> dict[str, Any]:
         counts = cell["counts"][0].mean(1)
@@ -370,8 +368,6 @@ def plane(axes: plots.Axes, cell: Cell, name: str) -> None:
 
 
 # ---- Figure 8
-
-
 def training_table(found: Found) -> Table:
     cell = found.one()
     epochs, squared = cell["epoch"][0].tolist(), _neurons(cell) ** 2

@@ -253,8 +253,6 @@ ARTIFACTS: tuple[Artifact, ...] = (
 
 
 # ---- Figure 1: a circle carried through a network, drawn in two dimensions at several layers
-
-
 def drawing(spec: Spec, seed: int) -> dict[str, Any]:
     """The pre-activations of a ``network``, a block of one, along the curve, in the plane in which they vary most.
 

@@ -26,9 +26,8 @@ from epoch0.papers.sweep import Artifact, Found, Spec, Sweep
 from epoch0.papers.tables import Array, Claims, Table, by
 from epoch0.seeds import generator
 
+
 # ---- Figure 1
-
-
 def boundary_claims(found: Found) -> Claims:
     spec, (result,) = found.sweep.spec, found.one().results
     bends, cells = np.asarray(result["bends"]), np.asarray(result["cells"])

@@ -31,8 +31,6 @@ _INPUTS = 10**6  # stream of the inputs' seed, away from those of networks
 
 
 # ---- Theorem 1 and Corollary 1
-
-
 def chain(spec: Spec, seed: int) -> dict[str, Any]:
     """Activation patterns on the whole line of ReLU networks whose ``neurons`` are divided among so many layers:
 
@@ -102,8 +100,6 @@ def draw_chain(found: Found, axes: plots.Axes) -> None:
 
 
 # ---- Section 3.1 and the duality of appendix B.3
-
-
 def shaken(spec: Spec, seed: int) -> dict[str, Any]:
     """Relative squared change of the last hidden layer for weights of one layer that change, (networks, depth).
 

@@ -41,11 +41,7 @@ _WEIGHTS, _BATCHES, _ARCS, _NOISE = range(4)  # streams of a trial's seed
 
 @dataclass(frozen=True)
 class DenseNet:
-    """The fully connected ReLU network of Figure 18, sizes from inputs to classes; biases begin at zero.
-
-    >>> DenseNet((64, 100, 100, 10), variance=2.0).build(seed=0)(torch.zeros(5, 64)).shape
-    torch.Size([5, 10])
-    """
+    """The fully connected ReLU network of Figure 18, sizes from inputs to classes; biases begin at zero."""
 
     sizes: tuple[int, ...]
     variance: float
@@ -142,11 +138,7 @@ def history(spec: Any, done: Training, *names: str) -> dict[str, Any]:
 
 
 def weighted(net: nn.Module) -> dict[str, Tensor]:
-    """Weights of the dense and convolutional layers in order, under the names of their modules.
-
-    >>> list(weighted(nn.Sequential(nn.Linear(3, 2), nn.ReLU(), nn.Linear(2, 1))))
-    ['0', '2']
-    """
+    """Weights of the dense and convolutional layers in order, under the names of their modules."""
     return {name: module.weight for name, module in net.named_modules() if isinstance(module, nn.Linear | nn.Conv2d)}
 
 
@@ -491,11 +483,11 @@ def trained_alone(spec: Spec, seed: int) -> dict[str, Any]:
         mean, scale = moved[0].mean(), moved[0].std()
         x, held = (torch.from_numpy((each - mean) / scale) for each in moved)
     net = tanh_net(spec, x.shape[1], EXTENTS[spec.data][1], seed)
-    judges = Accuracy(x[: spec.judged], y[: spec.judged], "train"), Accuracy(held, labels, "test")
-    judge = lambda model: judges[0](model) | judges[1](model)  # noqa: E731
-    sgd, rate = partial(torch.optim.SGD, momentum=spec.momentum), spec.learning_rate
-    how = {"epochs": spec.epochs, "batch_size": spec.batch_size, "optimizer": sgd, "device": chosen_device()}
-    done = train_one_layer(net, spec.layer, (x, y), learning_rate=rate, seed=seed, evaluate=judge, **how)
+    known, new = Accuracy(x[: spec.judged], y[: spec.judged], "train"), Accuracy(held, labels, "test")
+    judge = lambda model: known(model) | new(model)  # noqa: E731
+    how = {name: vars(spec)[name] for name in ("epochs", "batch_size", "learning_rate")}
+    how |= {"optimizer": partial(torch.optim.SGD, momentum=spec.momentum), "device": chosen_device()}
+    done = train_one_layer(net, spec.layer, (x, y), seed=seed, evaluate=judge, **how)
     rows = [row for row in done.history if "train" in row]
     rows += rows[-1:] * (spec.epochs + 1 - len(rows))
     return {**{split: np.array([row[split] for row in rows]) for split in SPLITS}, "diverged": done.diverged}

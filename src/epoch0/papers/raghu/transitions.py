@@ -201,8 +201,6 @@ def bound_claims(found: Found) -> Claims:
 
 
 # ---- Theorem 4
-
-
 def saturated_table(found: Found) -> Table:
     def law(cell: Cell) -> dict[str, Any]:
         width, biased = cell.spec.width, cell.spec.biased
