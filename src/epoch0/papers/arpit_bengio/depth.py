@@ -104,13 +104,18 @@ def draw(quantity: str, found: Found, axes: plots.Axes) -> None:
     axes.set(xlabel="layer $l$", ylabel=LABELS[quantity], xticks=range(1, len(found.sweep["widths"]) + 1))
 
 
+def _seed(spec: Spec, network: int) -> int:
+    return int(2 * spec.widths[0] + INITS.index(spec.init))
+
+
+def _block(spec: Spec) -> int:
+    """So many networks that their widths add up to about 2000."""
+    return max(1, int(2000 // spec.widths[0]))
+
+
 _AXES: dict[str, Any] = {"init": INITS, "width": of_widths(100, 500, 2000, 4060, depth=DEPTH)}
 _MANY = {"width": (240, 120, 30, 10)}  # narrow networks differ more, and cost less, so there are more of them
-_PAPER = Sweep(
-    deep, relu((1,) * DEPTH, "he", inputs=2000), _AXES, _MANY,
-    seed=lambda spec, network: 2 * spec.widths[0] + INITS.index(spec.init),
-    block=lambda spec: max(1, 2000 // spec.widths[0]),  # so many networks that their widths add up to about 2000
-)  # fmt: skip
+_PAPER = Sweep(deep, relu((1,) * DEPTH, "he", inputs=2000), _AXES, _MANY, _seed, block=_block)
 _FEWER: dict[str, Any] = {"width": of_widths(100, 300, 1000, depth=DEPTH), "runs": {"width": (240, 120, 40)}}
 _PRESETS = _PAPER.presets(inputs=200, **_FEWER)
 _ABOUT = (

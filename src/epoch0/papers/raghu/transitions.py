@@ -2,6 +2,7 @@
 
 import functools
 import math
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -413,13 +414,13 @@ def swept_table(found: Found) -> Table:
     return found.rows(measured, more)
 
 
-def _swept_bounded(found: Found) -> Claims:
-    """No count above 2^s, nor above the stretches between flips."""
+def bounded(claims: Callable[[Found], Claims], found: Found) -> Claims:
+    """Further claims, and that no count is above 2^s, nor above the stretches between flips."""
     inputs, most = found.sweep["inputs"], found.table.column("most").max()
     above = sum(int((c["counts"] > np.minimum(2**inputs, np.maximum(1, c["flips"]))).sum()) for c in found)
     told = f"{above} networks above; the most seen are {most:.0f} of {2**inputs}"
     text = f"there are at most 2^{inputs} dichotomies, and no more than flips"
-    return {text: by(check, above == 0, told, {"above": above, "most": most})}
+    return {**claims(found), text: by(check, above == 0, told, {"above": above, "most": most})}
 
 
 def by_depth(found: Found) -> Claims:
@@ -514,8 +515,8 @@ _REMAINING = partial(draw, "remaining", "depth", "{} hidden layers in all", "hid
 
 
 def _swept(name: str, title: str, presets: Any, claims: Any, draw: Any, about: str = ABOUT) -> Artifact:
-    every = lambda found: {**claims(found), **_swept_bounded(found)}  # noqa: E731
-    return Artifact(f"raghu/{name}", title, "appendix B.3", presets, swept_table, every, draw, about)
+    how = swept_table, partial(bounded, claims), draw, about
+    return Artifact(f"raghu/{name}", title, "appendix B.3", presets, *how)
 
 
 ARTIFACTS += (
