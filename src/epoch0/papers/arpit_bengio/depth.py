@@ -32,10 +32,7 @@ def table(quantity: str, found: Found) -> Table:
 
 
 def step_spread(cell: Cell) -> Array:
-    """Variance of one layer's squared norm ratio over its exact value 5/width.
-
-    Layers are independent of each other, so that all of them count: expected is 1, whatever the correlation of inputs.
-    """
+    """Variance of one layer's squared norm ratio over the exact 5/width; all layers count, as they are independent."""
     widths = np.array(cell.spec.widths)
     expected = widths * np.square(weight_stds(cell.spec)[:-1]) / 2
     relative = cell["step_square"] / expected**2 - 2 * cell["step"] / expected + 1

@@ -47,9 +47,8 @@ def of_widths(*widths: int, depth: int = 1) -> dict[int, Any]:
 
 
 def weight_stds(spec: Spec) -> tuple[float, ...]:
-    """Standard deviation of a weight of each hidden layer and of the linear layer on top.
-
-    The linear layer is part of the backward pass only, so that He's variance for the backward pass, 2/fan-in, is taken.
+    """Standard deviation of a weight of each hidden layer, and of the linear layer on top, which is part of the
+    backward pass only, so that He's variance for that one, 2/fan-in, is taken.
     """
     fans = list(zip((spec.size, *spec.widths), (*spec.widths, spec.classes), strict=True))
     if spec.init == "glorot":
@@ -78,10 +77,9 @@ def deep(spec: Spec, seed: int) -> dict[str, Any]:
 
 
 def shallow(spec: Spec, seed: int) -> dict[str, Any]:
-    """Norm ratios of one hidden layer for every input, (networks, inputs), float32; equations 25 and 26.
-
-    ``forward`` is ``||h|| / ||x||``; ``backward`` is ``||dloss/dW||_F / (||delta|| ||x||)`` with delta the error at the
-    output, which Lemma 5 is about.
+    """Norm ratios of one hidden layer for every input, (networks, inputs), float32; equations 25 and 26: ``forward``,
+    ``||h|| / ||x||``, and ``backward``, ``||dloss/dW||_F / (||delta|| ||x||)`` with delta the error at the output,
+    which Lemma 5 is about.
     """
     ratios = lambda found: {  # noqa: E731
         "forward": (found["hidden"][0] / found["input"]).astype(np.float32),

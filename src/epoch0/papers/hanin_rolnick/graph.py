@@ -25,9 +25,9 @@ _LINEAR = 10  # networks whose linear regions are counted beside the activation 
 
 
 def pieces(spec: Spec, seed: int) -> dict[str, Any]:
-    """Count the pieces of networks on the real line (``linear`` ones of the first few), and graph the first.
-
-    ``t`` are its break points, ``layer`` which hidden layer made each; ``knots`` and ``values`` reach beyond them.
+    """``count`` of the pieces of networks on the real line, ``linear`` ones of the first few; and the graph of the
+    first: break points ``t``, which hidden ``layer`` made each, and ``knots``, which reach beyond them, with their
+    ``values``.
     """
     ends = torch.tensor([[0.0], [1.0]], dtype=torch.float64)
     sizes = [1, *[spec.width] * spec.depth, 1]

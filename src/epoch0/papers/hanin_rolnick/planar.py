@@ -260,9 +260,8 @@ def random_slices(spec: Spec, seed: int) -> dict[str, Any]:
 
 
 def trained_slices(spec: Spec, seed: int) -> dict[str, Any]:
-    """The same of one network at the epochs ``at``, (epochs, planes), with ``epoch`` and ``accuracy``, (epochs,).
-
-    For each of the ``drawn`` epochs the arrays of :func:`drawing` under its number in ``drawn``.
+    """The same of one network at the epochs ``at``, (epochs, planes), with ``epoch`` and ``accuracy``, (epochs,); for
+    each of the ``drawn`` epochs the arrays of :func:`drawing` under its number in ``drawn``.
     """
     inputs, labels = tensors(spec.data, mode="unit")
     accuracy = Accuracy(*tensors(spec.data, "test", "unit"))

@@ -65,9 +65,8 @@ def _measured(spec: Spec, model: nn.Module, through: Tensor, points: Tensor) -> 
 def through_training(
     spec: Any, nets: Sequence[nn.Module], examples: tuple[Tensor, Tensor], seed: int, look: Callable[..., Any]
 ) -> dict[str, Array]:
-    """Train networks by Adam as one program, and look at each, with its number, at the epochs of the spec.
-
-    ``epoch`` is (epochs,), what ``look`` returns by name (networks, epochs, ...).
+    """Train networks by Adam as one program, and look at each, with its number, at the epochs of the spec: ``epoch``,
+    (epochs,), and what ``look`` returns by name, (networks, epochs, ...).
     """
     steps = [round(epoch * -(-len(examples[0]) // spec.batch_size)) for epoch in spec.at]
     epochs: list[float] = []
@@ -88,9 +87,8 @@ def through_training(
 
 
 def untrained(spec: Spec, seed: int) -> dict[str, Any]:
-    """The same before training alone: mean ``counts`` of regions a line and mean ``distance``, (networks,).
-
-    Each network has lines and points of its own.
+    """The same before training alone, with lines and points for each network: mean ``counts`` a line and
+    ``distance``.
     """
     inputs, _ = tensors(spec.data, mode="unit")
     sizes, draw = [inputs.shape[1], *[spec.width] * spec.depth, EXTENTS[spec.data][1]], like(inputs)

@@ -40,9 +40,8 @@ def networks(spec: Spec, seed: int) -> Ensemble:
 
 
 def block(spec: Spec, seed: int) -> dict[str, Any]:
-    """Carry a curve, measured at so many ``tangents``, through one block of networks: ``lengths`` and ``growth``.
-
-    Shapes are (networks, depth + 1) and (networks, depth). A network is the same whatever the block it is measured in.
+    """``lengths`` (networks, depth + 1) and ``growth`` (networks, depth) of a curve; a network is the same in any
+    block.
     """
     measured = trajectory_length(networks(spec, seed), spec.curve.curve(), points=spec.tangents, seed=seed)
     return {"lengths": np.asarray(measured.network_lengths), "growth": np.asarray(measured.network_growth)}
@@ -254,11 +253,9 @@ ARTIFACTS: tuple[Artifact, ...] = (
 
 # ---- Figure 1: a circle carried through a network, drawn in two dimensions at several layers
 def drawing(spec: Spec, seed: int) -> dict[str, Any]:
-    """The pre-activations of a ``network``, a block of one, along the curve, in the plane in which they vary most.
-
-    ``shown`` are its layers, counted from 1; ``paths`` (shown, points, 2) are coordinates along the first two principal
-    components of each layer (the paper does not say how it projects), ``shares`` the part of the variance that the
-    plane holds, ``lengths`` those of the curve in all dimensions.
+    """The pre-activations of a ``network``, a block of one, along the curve: ``paths`` (shown, points, 2) in the plane
+    of the first two principal components of each of the layers ``shown``, counted from 1 (the paper does not say how it
+    projects), ``shares`` of the variance in that plane, ``lengths`` of the curve in all dimensions.
     """
     (net,) = list(networks(spec.network, seed))
     curve = spec.network.curve.curve()

@@ -30,9 +30,8 @@ SHAPES = {"narrowing": (200, 100, 50, 25), "widening": (25, 50, 100, 200), "equa
 
 
 def layers_of(spec: Spec) -> list[tuple[int, int, str, Law]]:
-    """Inputs, units, kind and law of the weights of each layer, before the division by the root of the inputs.
-
-    Layers have the spec's ``widths`` and ``densities``; laws take turns; inputs are as many as the first width.
+    """Inputs, units, kind and law of the weights of each layer, before the division by the root of the inputs. Laws
+    take turns; inputs are as many as the first width.
     """
     each = zip((spec.widths[0], *spec.widths), spec.widths, cycle(BIASES), spec.densities, strict=False)
     return [(fan, units, kind, weight_law(kind, spec.std, density)) for fan, units, kind, density in each]
@@ -158,10 +157,8 @@ MODERATE = 10  # "for even moderately large k" the norm behaves like sqrt(alpha)
 
 
 def norms(spec: Spec, seed: int) -> dict[str, Any]:
-    """Mean norm of so many ``draws`` of sub-vectors of several unit vectors, (vectors, densities).
-
-    A ``direction`` is one of the ``"sphere"``, or ``"one-hot"``. All densities share the random numbers: entry i is
-    kept at density alpha if its number is below alpha.
+    """Mean norm of so many ``draws`` of sub-vectors of unit vectors, on the ``"sphere"`` or ``"one-hot"``, (vectors,
+    densities). Densities share the random numbers: entry i is kept at density alpha if its number is below alpha.
     """
     found, most = np.zeros((spec.vectors, len(spec.densities))), max(1, _AT_ONCE // spec.size)
     for vector, row in enumerate(found):

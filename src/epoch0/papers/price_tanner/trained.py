@@ -135,10 +135,7 @@ def _mean(values: Array) -> Mean:
 
 
 def table_a(found: Found) -> Table:
-    """Figure 6a: one row an initial sigma_w, kind of line, and state of the networks.
-
-    The errors of the growth join those over networks and over lines: both are samples.
-    """
+    """One row an initial sigma_w, kind of line and state; errors of growth join those over networks and over lines."""
     rows = Table()
     for trained, state in product(map(Trained, found), ("trained", "random")):
         about = trained.about(state)
@@ -208,9 +205,8 @@ def claims_b(found: Found) -> Claims:
 
 
 def _lines_agree(gathered: Sequence[Trained], state: str, alike: bool = True) -> Decision:
-    """All lines have one growth factor, in every setting; or in none.
-
-    All lines pass through the same networks, so what a network adds to all of them alike is taken out first.
+    """All lines have one growth factor, in every setting, or in none; what a network adds to all of them is taken
+    out.
     """
     each = [trained.of("growth", state) for trained in gathered]
     own = [mean_and_error(growth - growth.mean(1, keepdims=True) + growth.mean()) for growth in each]

@@ -73,10 +73,7 @@ class ConvNet:
         return (self.colours, self.size, self.size)
 
     def build(self, seed: int) -> nn.Sequential:
-        """One network: its parts are named conv1, norm1, relu1, ..., pool1, ..., flatten, fc1, fc2 and output.
-
-        The seed names the draw of the weights; the kind of norm does not change them.
-        """
+        """Parts are named conv1, norm1, relu1, ..., pool1, ..., flatten, fc1, fc2, output; norms change no weights."""
         parts, before = OrderedDict[str, nn.Module](), self.colours
         source, widths = generator(seed), iter((*self.channels, *self.hidden, self.classes))
         for label, kind, output in LAYERS:
@@ -113,10 +110,7 @@ POOLS = ("pool1", "pool2")
 
 
 def block(spec: Spec, seed: int) -> dict[str, Any]:
-    """``lengths``, shape (networks, layers + 1), of the arc between two test images, those of the arc itself first.
-
-    A network is the same whatever the block it is measured in. Source: Raghu et al. 2017, section 2.2, Figure 4.
-    """
+    """``lengths`` (networks, layers + 1) of an arc between two test images, its own first, alike in whatever block."""
     weights = numpy_generator(seed).integers(2**31, size=spec.first + spec.networks)[spec.first :]
     nets = [spec.network.build(int(one)) for one in weights]
     held, _ = tensors(spec.data, "test", flatten=False)

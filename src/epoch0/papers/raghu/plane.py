@@ -74,9 +74,8 @@ _PLANE = 0  # stream of the plane of a network's circle
 
 
 def block(spec: Spec, seed: int) -> dict[str, Any]:
-    """Measure some networks, each with a circle of its own: ``lengths``, (networks, depth + 1); draw the first of all.
-
-    From the block of network 0 come also ``images``, (depth + 1, shown, 2), and ``shares`` of the variance in them.
+    """``lengths``, (networks, depth + 1), of a circle for each network; from the block of network 0 also its
+    ``images``, (depth + 1, shown, 2), and the ``shares`` of the variance in them.
     """
     lengths, found = [], dict[str, Any]()
     sizes, law, stop = [spec.width] * (spec.depth + 1), Gaussian(math.sqrt(spec.variance)), spec.first + spec.networks

@@ -32,11 +32,10 @@ _INPUTS = 10**6  # stream of the inputs' seed, away from those of networks
 
 # ---- Theorem 1 and Corollary 1
 def chain(spec: Spec, seed: int) -> dict[str, Any]:
-    """Activation patterns on the whole line of ReLU networks whose ``neurons`` are divided among so many layers:
+    """Activation patterns of ReLU networks on the whole line, their ``neurons`` divided among so many layers.
 
-    ``random`` (networks,) and ``folded``, of the construction.
-
-    ``repeated`` are patterns that came back on the line, ``back`` the share of them on a circle through nine inputs.
+    ``random`` (networks,), ``folded`` of the construction; ``repeated``, patterns that came back on the line, and
+    ``back``, the share of them on a circle through nine inputs.
     """
     width, ends = spec.neurons // spec.layers, torch.tensor([[0.0], [1.0]], dtype=torch.float64)
     laws = Gaussian(math.sqrt(2.0)), Gaussian(1.0)
@@ -101,9 +100,8 @@ def draw_chain(found: Found, axes: plots.Axes) -> None:
 
 # ---- Section 3.1 and the duality of appendix B.3
 def shaken(spec: Spec, seed: int) -> dict[str, Any]:
-    """Relative squared change of the last hidden layer for weights of one layer that change, (networks, depth).
-
-    Each layer's weights change in a direction of their own law, so by one and the same small part of their size.
+    """Relative squared change of the last hidden layer, (networks, depth), for weights of one layer that change in a
+    direction of their own law, so by one and the same small part of their size.
     """
     found = np.empty((spec.networks, spec.depth))
     for index, (net, x, other) in enumerate(_nets(spec, seed)):
@@ -155,10 +153,8 @@ def shaken_table(found: Found) -> Table:
 
 
 def expected_change(spec: Spec) -> Array:
-    """Relative squared change of the last layer of wide networks for each layer's weights, (depth,).
-
-    The change of a layer's weights moves its pre-activations as far as they are from 0; each layer behind multiplies
-    the square by its chi.
+    """The same in wide networks for each layer's weights, (depth,): their change moves the pre-activations as far as
+    they are from 0, and each layer behind multiplies the square by its chi.
     """
     law = propagate("hardtanh", math.sqrt(spec.variance), 0.0, spec.depth, q=spec.variance)
     return np.asarray(law.q[:-1] * law.gradient[:-1] / law.q[-1])

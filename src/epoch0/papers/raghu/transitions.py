@@ -63,9 +63,8 @@ def table(found: Found) -> Table:
 
 
 def growth_table(found: Found) -> Table:
-    """Figure 13c, d: one row a combination, the mean growth of a layer once variances have settled, with bounds.
-
-    Layers that nothing reaches, as where all of a narrow network saturates, have no growth and do not count.
+    """The mean growth of a layer once variances have settled, with bounds. Layers that nothing reaches, as where all of
+    a narrow network saturates, have no growth and do not count.
     """
     settled = lambda cell: tables.mean_growth(cell["growth"][:, SETTLED - 1 :])  # noqa: E731
 
