@@ -70,26 +70,19 @@ def partitions(spec: Spec, seed: int) -> dict[str, Any]:
 
 def bends_of(partition: PlanePartition, layer: int) -> tuple[Array, Array]:
     """Where the boundary of a neuron of that layer turns, and whether an earlier layer has a boundary there."""
-    mine = np.flatnonzero(partition.owner_layer == layer)
-    ends = partition.edges[mine]  # (edges, 2)
-    vertex, edge = ends.ravel(), np.repeat(np.arange(len(mine)), 2)
-    neuron = np.repeat(partition.owner_neuron[mine], 2)
+    mine = partition.owner_layer == layer
+    ends, neuron = partition.edges[mine], np.repeat(partition.owner_neuron[mine], 2)
+    vertex, other = ends.ravel(), ends[:, ::-1].ravel()
     order = np.lexsort((vertex, neuron))
-    vertex, edge, neuron = vertex[order], edge[order], neuron[order]
+    vertex, other, neuron = vertex[order], other[order], neuron[order]
+    along = partition.vertices[other] - partition.vertices[vertex]
+    length = np.linalg.norm(along, axis=1)
+    blur = STRAIGHT + 100 * _ROUNDING / length  # the angle that rounding may turn an edge by
+    x, y = along.T / length
+    # edges of one neuron that meet in a vertex stand side by side
     pair = np.flatnonzero((vertex[1:] == vertex[:-1]) & (neuron[1:] == neuron[:-1]))
-    at = vertex[pair]
-
-    def direction(edges: Array) -> tuple[Array, Array]:
-        """Unit vectors away from the vertex, and the angle that rounding may turn them by."""
-        both = ends[edges]
-        other = np.where(both[:, 0] == at, both[:, 1], both[:, 0])
-        along = partition.vertices[other] - partition.vertices[at]
-        length = np.linalg.norm(along, axis=1)
-        return along / length[:, None], STRAIGHT + 100 * _ROUNDING / length
-
-    (first, blur), (second, more) = direction(edge[pair]), direction(edge[pair + 1])
-    turn = np.abs(first[:, 0] * second[:, 1] - first[:, 1] * second[:, 0])
-    at = at[turn > blur + more]
+    turn = np.abs(x[pair] * y[pair + 1] - y[pair] * x[pair + 1])
+    at = vertex[pair][turn > blur[pair] + blur[pair + 1]]
     earlier = np.zeros(len(partition.vertices), dtype=bool)
     earlier[partition.edges[(partition.owner_layer >= 0) & (partition.owner_layer < layer)]] = True
     return at, earlier[at]

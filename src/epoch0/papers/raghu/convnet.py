@@ -83,8 +83,8 @@ class ConvNet:
             if label == "fc1":
                 parts["flatten"], before = nn.Flatten(), before * (self.size // 4) ** 2
             after, bias, image = next(widths), self.norm != "batch" or label == "output", kind == "convolution"
-            kept = {"padding": 1, "bias": bias} if image else {"bias": bias}
-            layer: Any = skip_init(nn.Conv2d if image else nn.Linear, before, after, *([3] if image else []), **kept)
+            made, more = (nn.Conv2d, {"kernel_size": 3, "padding": 1}) if image else (nn.Linear, {})
+            layer: Any = skip_init(made, before, after, bias=bias, **more)
             with torch.no_grad():
                 law = Gaussian(math.sqrt(self.variance / layer.weight[0].numel()))
                 law.sample(layer.weight.shape, source, out=layer.weight)
