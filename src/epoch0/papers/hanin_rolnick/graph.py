@@ -60,21 +60,20 @@ def table(found: Found) -> Table:
 
 def claims(found: Found) -> Claims:
     rows = found.table
-    neurons, mean, error, count = rows.of("neurons", "pieces", "pieces_error", "runs")
     # a single hidden layer has exactly one break point a neuron: no error, and no information for a fit with errors
     deep = Table(row for row in rows if row["depth"] > 1)
     grow = "with two layers and more the mean number of pieces is proportional to the number of neurons (exponent)"
-    each, names = (mean / neurons, error / neurons), rows.told("depth {depth}, width {width}")
+    few = rows.claim(at_most, "pieces_per_neuron", PER_NEURON, names="depth {depth}, width {width}")
     same = "break points a neuron, all pieces but one, do not depend on the depth"
     worst = max(rows, key=lambda row: row["most_pieces"] / row["neurons"])
     numbers = {name: float(worst[name]) for name in ("most_pieces", "neurons")}
-    few, nothing = worst["most_pieces"] <= MOST * worst["neurons"], "no network has anything like 2^neurons pieces"
+    holds, nothing = worst["most_pieces"] <= MOST * worst["neurons"], "no network has anything like 2^neurons pieces"
     told = "most at depth {depth}, width {width}: {most_pieces} pieces of {neurons} neurons, which could be 2^{neurons}"
     return {
         grow: deep.power("neurons", "pieces", 1.0, EXPONENT, "networks of two layers and more"),
-        f"there are at most {PER_NEURON:g} pieces a neuron": by(at_most, *each, PER_NEURON, count, names),
+        f"there are at most {PER_NEURON:g} pieces a neuron": few,
         same: rows.alike("breaks_per_neuron", "depth", "depth {depth}", "width {width}", resolution=RESOLUTION),
-        f"{nothing}: at most {MOST:g} a neuron": by(exact, few, told.format_map(worst), numbers),
+        f"{nothing}: at most {MOST:g} a neuron": by(exact, holds, told.format_map(worst), numbers),
     }
 
 

@@ -314,14 +314,13 @@ def _neurons(cell: Cell) -> int:
 
 def slice_claims(found: Found) -> Claims:
     rows, drawn, names = found.table, found.one(width=found.sweep["drawn"]), "{neurons} neurons"
-    neurons, mean, error, count = rows.of("neurons", "regions", "regions_error", "runs")
-    each = mean / neurons**2, error / neurons**2, 1 / ORDER, ORDER, count, rows.told(names)
+    near = rows.claim(between, "regions_per_neurons_squared", 1 / ORDER, ORDER, names=names)
     as_lines = rows.claim(at_most, "regions", "lines_in_general_position", names=names)
     told = f"{int(drawn['counts'][0, 0, 0])} regions, {int(drawn['linear'][0])} of them linear regions"
     grows = rows.power("neurons", "regions", 2.0, EXPONENT, "all widths")
     return {
         "the number of regions grows as the number of neurons squared (exponent)": grows,
-        f"it is within a factor {ORDER:g} of the number of neurons squared": by(between, *each),
+        f"it is within a factor {ORDER:g} of the number of neurons squared": near,
         "it is at most that of as many lines in general position, 1 + N + N(N - 1)/2": as_lines,
         "no two regions of the network that is drawn have one pattern": by(check, bool(drawn["distinct"].all()), told),
         **checks(found, "partitions"),
