@@ -210,7 +210,8 @@ def table(direction: str, found: Found) -> Table:
 
     def predicted(cell: Cell) -> dict[str, Any]:
         eps = tolerances(*cell.spec.widths)
-        row = {"exact_mean": expected_distortion(*cell.spec.widths), **{f"{name}_eps": eps[name] for name in eps}}
+        row = {"exact_mean": theory.NormRatio(cell.spec.widths).mean_distortion}
+        row |= {f"{name}_eps": one for name, one in eps.items()}
         return {**row, "paper_width": theory.required_width(eps["exact"], DELTA, method="paper")}
 
     return found.rows(measured, predicted)
@@ -219,12 +220,6 @@ def table(direction: str, found: Found) -> Table:
 def tolerances(width: int) -> dict[str, float]:
     """The eps that each way of reckoning allows a layer."""
     return {name: theory.tolerance(width, DELTA, method=name) for name in METHODS}
-
-
-@functools.lru_cache(maxsize=256)
-def expected_distortion(width: int) -> float:
-    """Mean of ``|1 - ||v|| / ||u|| |`` for one layer, exactly (He weights)."""
-    return theory.NormRatio((width,)).mean_distortion
 
 
 def claims(direction: str, found: Found) -> Claims:
@@ -270,7 +265,8 @@ def draw(direction: str, found: Found, axes: plots.Axes) -> None:
         plots.curve(axes, fine, eps, 0, label, color=colour, linestyle=dashes, linewidth=1.2)
     plots.means(axes, rows, "width", "quantile", 0, rf"measured: {inside} of $|1-r^2|$ are below")
     plots.means(axes, rows, "width", "mean", 1, "measured: mean of $|1-r|$, as the paper draws it")
-    plots.curve(axes, fine, [expected_distortion(width) for width in fine], 1, "exact: mean of $|1-r|$", linewidth=1.2)
+    mean = [theory.NormRatio((width,)).mean_distortion for width in fine]
+    plots.curve(axes, fine, mean, 1, "exact: mean of $|1-r|$", linewidth=1.2)
     axes.set(xlabel="width of the hidden layer", ylabel=rf"distortion $\epsilon$, with $r={RATIO[direction]}$")
     axes.set_ylim(0, 1.05 * max(row["paper_eps"] for row in rows))
 

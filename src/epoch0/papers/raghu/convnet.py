@@ -136,31 +136,29 @@ def growth_of(lengths: Array) -> Array:
 
 
 def claims(found: Found) -> Claims:
-    first, *larger = found.sweep["variance"]
-    places = ([LABELS.index(name) for name in names] for names in (KEEPING, POOLS))
-    kept, pools = ({cell.at["variance"]: growth_of(cell["lengths"])[:, some] for cell in found} for some in places)
-    over = {v: each - pools[v].mean(1, keepdims=True) for v, each in kept.items()}
-    shares = {v: each[:, :-1] / each[:, -1].mean() for v, each in kept.items()}
-    means = {v: each.mean(1, keepdims=True) for v, each in kept.items()}
+    variances = found.sweep["variance"]
+    growth = growth_of(found["lengths"]).swapaxes(0, 1)  # (runs, variances, layers)
+    kept, pools = (growth[..., [LABELS.index(name) for name in names]] for names in (KEEPING, POOLS))
+    mean, shares = kept.mean(-1, keepdims=True), kept[..., :-1] / kept[..., -1:].mean(0)
 
-    def at(decide: Callable[..., Claim], values: dict[float, Array], names: Sequence[str], bound: float) -> Decision:
-        settings = [f"{name}, sigma_w^2 = {v:g}" for v in values for name in names]
-        return over_runs(decide, np.stack(list(values.values()), axis=1), bound, names=settings)
+    def at(decide: Callable[..., Claim], values: Array, names: Sequence[str], bound: float) -> Decision:
+        settings = [f"{name}, sigma_w^2 = {v:g}" for v in variances[-values.shape[1] :] for name in names]
+        return over_runs(decide, values, bound, names=settings)
 
     # change of the mean log length from each variance to the next, at every layer
-    mean, error = np.stack([mean_and_error(np.log(cell["lengths"][:, 1:])) for cell in found], axis=1)
-    steps, errors = np.diff(mean, axis=0).ravel(), np.hypot(error[1:], error[:-1]).ravel()
-    names = [f"{name}, sigma_w^2 {a:g} to {b:g}" for a, b in pairwise(found.sweep["variance"]) for name in LABELS]
-    still = over_runs(at_most, means[first], 1.0, names=[f"sigma_w^2 = {first:g}, mean"])
+    logs, error = np.stack([mean_and_error(np.log(cell["lengths"][:, 1:])) for cell in found], axis=1)
+    steps, errors = np.diff(logs, axis=0).ravel(), np.hypot(error[1:], error[:-1]).ravel()
+    names = [f"{name}, sigma_w^2 {a:g} to {b:g}" for a, b in pairwise(variances) for name in LABELS]
+    still = over_runs(at_most, mean[:, 0], 1.0, names=[f"sigma_w^2 = {variances[0]:g}, mean"])
     grows = "length grows with depth at sigma_w^2 above 2: growth of a layer that keeps the number of neurons"
     less = "... more than layers that keep the number of neurons: growth of those, less that of a pool"
     alike = f"convolutions grow like fully connected layers: at least {1 - SIMILAR:g} times as much as fc1"
     return {
-        grows: at(at_least, {v: means[v] for v in larger}, ["mean"], 1.0),
+        grows: at(at_least, mean[:, 1:], ["mean"], 1.0),
         "at sigma_w^2 = 2 it does not (step 0 of Figure 8)": still,
         "length grows with sigma_w^2 at every layer": by(at_least, steps, errors, 0.0, found.sweep["runs"], names),
         "pooling layers reduce length: their growth": at(at_most, pools, POOLS, 1.0),
-        less: at(at_least, over, KEEPING, 0.0),
+        less: at(at_least, kept - pools.mean(-1, keepdims=True), KEEPING, 0.0),
         alike: at(at_least, shares, KEEPING[:-1], 1 - SIMILAR),
         f"... and at most {1 + SIMILAR:g} times": at(at_most, shares, KEEPING[:-1], 1 + SIMILAR),
     }
