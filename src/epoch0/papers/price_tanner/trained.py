@@ -205,10 +205,9 @@ def claims_b(found: Found) -> Claims:
 
 
 def _lines_agree(gathered: Sequence[Trained], state: str, alike: bool = True) -> Decision:
-    """All lines have one growth factor, in every setting, or in none; what a network adds to all of them is taken
-    out.
-    """
+    """All lines have one growth factor, in every setting; or in none."""
     each = [trained.of("growth", state) for trained in gathered]
+    # all lines pass through the same networks, so what a network adds to all of them alike is taken out first
     own = [mean_and_error(growth - growth.mean(1, keepdims=True) + growth.mean()) for growth in each]
     samples = [np.full(growth.shape[1], len(growth)) for growth in each]
     names, lines = [trained.name for trained in gathered], [f"line {line + 1}" for line in range(each[0].shape[1])]

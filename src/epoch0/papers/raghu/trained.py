@@ -59,9 +59,7 @@ class DenseNet:
 def training(
     spec: Any, seed: int, examples: tuple[Tensor, Tensor], optimizer: Any, look: Callable[[int, nn.Module], Any]
 ) -> Iterator[tuple[nn.Module, Training]]:
-    """A network that trains as its spec says and is looked at; EPOCH0_CHECKPOINTS names where a killed trial goes
-    on.
-    """
+    """A network trained as its spec says and looked at on the way; a killed trial goes on (:func:`checkpoint_of`)."""
     weights, batches = (int(numpy_generator(seed, s).integers(2**31)) for s in (_WEIGHTS, _BATCHES))
     device, pace, steps = chosen_device(), math.gcd(*spec.at), spec.at[-1]  # the largest pace that meets every step
     net = spec.network.build(weights).to(device)
