@@ -87,7 +87,7 @@ def through_training(
 
 
 def untrained(spec: Spec, seed: int) -> dict[str, Any]:
-    """Only before training, with own lines and points for each: mean ``counts`` a line and ``distance``, (networks,)."""
+    """Before training alone, own lines and points for each: mean ``counts`` a line and ``distance``, (networks,)."""
     inputs, _ = tensors(spec.data, mode="unit")
     sizes, draw = [inputs.shape[1], *[spec.width] * spec.depth, EXTENTS[spec.data][1]], like(inputs)
     source = numpy_generator(seed, spec.depth, spec.width)
