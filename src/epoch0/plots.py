@@ -1,5 +1,6 @@
 """The common style of all pictures: colours and markers that everyone can tell apart, labelled axes, error bars."""
 
+import functools
 import io
 import textwrap
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -82,6 +83,31 @@ def figure(
             return picture, picture.subplot_mosaic([list(row) for row in mosaic], **shared)
         axes = picture.subplots(rows, columns, **shared)
     return picture, axes
+
+
+def drawn(
+    width: float, height: float, legend: int | str = 0, **shared: Any
+) -> Callable[[Callable[..., None]], Callable[..., Figure]]:
+    """Makes of a function that draws on axes, its last argument, one that returns a whole :func:`figure`.
+
+    ``legend`` is the place of one in all axes; or how many columns one below has, of what the first axes show.
+    """
+
+    def decorated(draw: Callable[..., None]) -> Callable[..., Figure]:
+        @functools.wraps(draw)
+        def whole(*given: Any) -> Figure:
+            picture, axes = figure(width, height, **shared)
+            draw(*given, axes)
+            each = np.ravel(axes)
+            for one in each if isinstance(legend, str) else ():
+                one.legend(loc=legend)
+            if isinstance(legend, int) and legend:
+                legend_below(picture, *each[0].get_legend_handles_labels(), columns=legend)
+            return picture
+
+        return whole
+
+    return decorated
 
 
 def points(axes: Axes, x: Numbers, y: Numbers, error: Numbers, index: int, label: str, **more: Any) -> None:

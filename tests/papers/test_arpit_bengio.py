@@ -296,7 +296,7 @@ def test_the_mean_distortion_is_that_of_drawn_ratios() -> None:
         squares = source.standard_gamma(source.binomial(width, 0.5, size=200_000) / 2) * 4 / width
         drawn = np.abs(1 - np.sqrt(squares))
         error = drawn.std() / math.sqrt(len(drawn))
-        assert abs(drawn.mean() - norms.expected_distortion(width)) < 4.5 * error  # one in 150,000
+        assert abs(drawn.mean() - norms.theory.NormRatio((width,)).mean_distortion) < 4.5 * error  # one in 150,000
 
 
 def test_gradients_are_larger_where_the_error_knows_the_activations() -> None:

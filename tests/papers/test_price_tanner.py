@@ -31,7 +31,9 @@ def tiny(figure):
     """The figure's own quick setting with few and shallow networks."""
     setting = setting_of(figure)
     if figure == "fig1":
-        return growth.circles(12, 5, 2, shown=(1, 3), depth=3, points=200, tangents=8)
+        few = growth.circles(12, 5, 2).but(depth=3, tangents=8)
+        drawn = few["drawing"].but(network=few.spec.but(first=0, networks=1), shown=(1, 3), points=200)
+        return few.but(also={"drawing": drawn})
     if figure in ("fig4a", "fig4b"):
         return setting.but(size=(3, 12, 40), vectors=6, draws=60)
     if figure == "th2":

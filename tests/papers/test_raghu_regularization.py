@@ -15,7 +15,7 @@ from epoch0.data import load
 from epoch0.experiments.claims import VERDICTS
 from epoch0.papers.catalogue import find
 from epoch0.papers.raghu.convnet import ConvNet
-from epoch0.papers.raghu.regularization import KINDS, kinds, regularized
+from epoch0.papers.raghu.trained import KINDS, kinds, regularized
 from epoch0.papers.reproduce import reproduce
 from epoch0.papers.sweep import Spec, Sweep
 from epoch0.seeds import numpy_generator

@@ -10,7 +10,7 @@ from epoch0.data import load
 from epoch0.experiments.claims import VERDICTS
 from epoch0.experiments.experiment import resolve
 from epoch0.papers.catalogue import find
-from epoch0.papers.raghu.single_layer import network, scattered, trained
+from epoch0.papers.raghu.trained import scattered, tanh_net, trained_alone
 from epoch0.papers.sweep import Spec, Sweep
 from epoch0.train.loop import train
 from pictures import whole_picture
@@ -22,12 +22,12 @@ SPEC = Spec(
 
 
 def small(side: int = 0) -> Sweep:
-    return Sweep(trained, SPEC.but(side=side), {"layer": (1, 2)}, runs=2)
+    return Sweep(trained_alone, SPEC.but(side=side), {"layer": (1, 2)}, runs=2)
 
 
 def made(rows: list[list[float]], runs: int = 6) -> tuple[Sweep, list[dict]]:
     """Results whose final accuracies are given, (train, test) a layer, with a spread of 0.002 over runs."""
-    setting = Sweep(trained, SPEC.but(hidden=len(rows) + 1), {"layer": tuple(range(1, len(rows) + 1))}, runs=runs)
+    setting = Sweep(trained_alone, SPEC.but(hidden=len(rows) + 1), {"layer": tuple(range(1, len(rows) + 1))}, runs=runs)
     noise = np.random.default_rng(0).normal(0, 0.002, (len(rows), runs))
     return setting, [
         {
@@ -42,10 +42,10 @@ def made(rows: list[list[float]], runs: int = 6) -> tuple[Sweep, list[dict]]:
 def test_a_trial_trains_that_layer_as_the_library_does() -> None:
     """Twin: the same network, everything else frozen by hand, through the plain loop."""
     spec = SPEC.but(layer=2)
-    found = trained(spec, 3)
+    found = trained_alone(spec, 3)
     data, test = load("digits", "train"), load("digits", "test")
     x, y = torch.as_tensor(data.inputs("standard")), torch.as_tensor(data.labels)
-    net = network(spec, 64, 10, 3)
+    net = tanh_net(spec, 64, 10, 3)
     net.requires_grad_(False)
     net[4].requires_grad_(True)
     momentum = partial(torch.optim.SGD, momentum=0.9)

@@ -1,6 +1,6 @@
 """Arpit-Bengio Figures 1a, 1b, 3 (section 4, Theorems 1 and 3): norms at each layer of deep networks, He and Glorot."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -23,8 +23,6 @@ LAWS = {"activation": "exact law", "gradient": "law under independence"}
 
 
 def table(quantity: str, found: Found) -> Table:
-    """One row an initialization, width and layer: the mean ratio, its spreads, and the exact law."""
-
     def measured(cell: Cell) -> dict[str, Any]:
         ratio, square = cell[quantity], cell[f"{quantity}_square"]
         return {"ratio": ratio, "std_over_inputs": np.sqrt(np.maximum(square - ratio**2, 0)), "mean_square": square}
@@ -34,10 +32,7 @@ def table(quantity: str, found: Found) -> Table:
 
 
 def step_spread(cell: Cell) -> Array:
-    """Variance of one layer's squared norm ratio over its exact value 5/width.
-
-    Layers are independent of each other, so that all of them count: expected is 1, whatever the correlation of inputs.
-    """
+    """Variance of one layer's squared norm ratio over the exact 5/width; all layers count, as they are independent."""
     widths = np.array(cell.spec.widths)
     expected = widths * np.square(weight_stds(cell.spec)[:-1]) / 2
     relative = cell["step_square"] / expected**2 - 2 * cell["step"] / expected + 1
@@ -59,44 +54,32 @@ def first_layer(cell: Cell) -> tuple[float, float, float]:
     return mean, mean - difference, error
 
 
-def activation_claims(found: Found) -> Claims:
-    """Figure 1a: He keeps the norm of the activations, better with width; Glorot does not."""
-    # beyond the paper
-    spread = "He: one layer's squared norm ratio has the exact law's variance, 5/width"
-    return {
-        **_both("activation", found, "decays as the exact law says", len(found.sweep["widths"])),
-        spread: _is_one(step_spread, found, COARSE, "measured over exact"),
-    }
-
-
-def gradient_claims(found: Found) -> Claims:
-    """Figure 1b: the same for the gradients, and the assumption that Theorem 3 makes about them."""
-    he = found.where(init="he")
-    independent = "He: the output error is independent of the activations, as Theorem 3 assumes (width/2 x cos^2 is 1)"
-    # beyond the paper: how much larger gradients are for that dependence
-    larger = "He: at layer 1 the mean squared ratio exceeds 1 by what that dependence gives to first order in 1/width"
-    measured, expected, errors = np.transpose([first_layer(cell) for cell in he])
-    counts, groups = [cell.runs for cell in he], ("measured", "predicted")
-    return {
-        **_both("gradient", found, "is the exact law's", 1),
-        independent: _is_one(lambda cell: cell["alignment"], found, RESOLUTION, "measured"),
-        larger: by(agrees, measured, errors, expected, counts, _widths(he), RESOLUTION, groups),
-    }
-
-
-def _both(quantity: str, found: Found, glorot: str, layer: int) -> Claims:
-    """What both figures say; ``layer`` is the furthest from where Glorot's norm is 1 by definition."""
-    name, narrower, of_he = NAMES[quantity], found.where(init="he")[::-1], found.table.where(init="he")
-    of_glorot, bounds = found.table.where(init="glorot"), of_he.where(layer=layer).column("exact_low")
-    nearer = f"He: the {name} is nearer to 1 the wider the network (root of the mean of (ratio - 1)^2)"
-    below = f"Glorot: at layer {layer} the {name} is below the band that He's has"
+def claims(quantity: str, found: Found) -> Claims:
+    """Of both figures; and, beyond the paper, what the exact law and the dependence that Theorem 3 leaves out say."""
+    he, name, forward = found.where(init="he"), NAMES[quantity], quantity == "activation"
+    widths, counts = [f"width {cell.at['width']}" for cell in he], [cell.runs for cell in he]
+    of_he, of_glorot = (found.table.where(init=init) for init in INITS)
+    exact: Any = {"names": "width {width}, layer {layer}", "resolution": RESOLUTION}
+    layer = len(found.sweep["widths"]) if forward else 1  # the furthest from where Glorot's norm is 1 by definition
+    bounds = of_he.where(layer=layer).column("exact_low")
     lost = of_glorot.where(layer=layer).claim(at_most, "ratio", bounds, names="width {width}")
-    return {
-        f"He: the mean {name} is the exact law's": _law_holds(of_he),
-        nearer: _further(quantity, narrower, _widths(narrower)),
-        f"Glorot: the {name} {glorot}": _law_holds(of_glorot),
-        below: lost,
+    nearer = f"He: the {name} is nearer to 1 the wider the network (root of the mean of (ratio - 1)^2)"
+    glorot = f"Glorot: the {name} " + ("decays as the exact law says" if forward else "is the exact law's")
+    decided = {
+        f"He: the mean {name} is the exact law's": of_he.claim(agrees, "ratio", "exact_mean", **exact),
+        nearer: _further(quantity, he[::-1], widths[::-1]),
+        glorot: of_glorot.claim(agrees, "ratio", "exact_mean", **exact),
+        f"Glorot: at layer {layer} the {name} is below the band that He's has": lost,
     }
+    if forward:
+        text, groups = "He: one layer's squared norm ratio has the exact law's variance, 5/width", "measured over exact"
+        return decided | {text: by(agrees, *means(map(step_spread, he)), 1.0, counts, widths, COARSE, (groups, "1"))}
+    aligned = *means(cell["alignment"] for cell in he), 1.0, counts, widths, RESOLUTION, ("measured", "1")
+    measured, expected, errors = np.transpose([first_layer(cell) for cell in he])
+    same = measured, errors, expected, counts, widths, RESOLUTION, ("measured", "predicted")
+    independent = "He: the output error is independent of the activations, as Theorem 3 assumes (width/2 x cos^2 is 1)"
+    larger = "He: at layer 1 the mean squared ratio exceeds 1 by what that dependence gives to first order in 1/width"
+    return decided | {independent: by(agrees, *aligned), larger: by(agrees, *same)}
 
 
 def _further(quantity: str, cells: Sequence[Cell], names: Sequence[str]) -> Decision:
@@ -105,24 +88,8 @@ def _further(quantity: str, cells: Sequence[Cell], names: Sequence[str]) -> Deci
     return by(increasing, squares**0.5, errors / (2 * squares**0.5), [cell.runs for cell in cells], names)
 
 
-def _law_holds(rows: Table) -> Decision:
-    return rows.claim(agrees, "ratio", "exact_mean", names="width {width}, layer {layer}", resolution=RESOLUTION)
-
-
-def _is_one(of: Callable[[Cell], Array], found: Found, resolution: float, name: str) -> Decision:
-    """Whether the mean of a number is 1 in He's networks of all widths."""
-    cells = found.where(init="he")
-    each = means(of(cell) for cell in cells)
-    return by(agrees, *each, 1.0, [cell.runs for cell in cells], _widths(cells), resolution, (name, "1"))
-
-
-def _widths(cells: Sequence[Cell]) -> list[str]:
-    return [f"width {cell.at['width']}" for cell in cells]
-
-
-def draw(quantity: str, found: Found) -> plots.Figure:
-    """Every width under both initializations on a log scale, with the mean of the exact law, and 95 % of He's."""
-    picture, axes = plots.figure(7.2, 5.2)
+@plots.drawn(7.2, 5.2, legend=3)
+def draw(quantity: str, found: Found, axes: plots.Axes) -> None:
     for init, dashes, fill in (("he", "-", None), ("glorot", "--", "none")):
         for index, (width, rows) in enumerate(found.table.where(init=init).by("width")):
             plots.column(axes, rows, "layer", "exact_mean", index, linestyle=dashes, linewidth=0.9)
@@ -132,8 +99,6 @@ def draw(quantity: str, found: Found) -> plots.Figure:
         axes.plot([], [], dashes, color="#333333", linewidth=0.9, label=f"{LAWS[quantity]}, {init} (mean)")
     axes.set_yscale("log")
     axes.set(xlabel="layer $l$", ylabel=LABELS[quantity], xticks=range(1, len(found.sweep["widths"]) + 1))
-    plots.legend_below(picture, columns=3)
-    return picture
 
 
 def _seed(spec: Spec, network: int) -> int:
@@ -154,18 +119,13 @@ _ABOUT = (
     "10 layers of width {width}; {runs} networks, {inputs} inputs in R^500 each; bars: two standard errors over "
     "networks"
 )
-
-
-def _artifact(letter: str, quantity: str, claims: Callable[[Found], Claims]) -> Artifact:
-    """Both figures are made of the same trials."""
-    named = f"arpit-bengio/fig1{letter}", f"Norm of the {quantity}s at each layer, He and Glorot", "section 4.1"
-    return Artifact(*named, _PRESETS, partial(table, quantity), claims, partial(draw, quantity), _ABOUT)
-
-
-ARTIFACTS: tuple[Artifact, ...] = (
-    _artifact("a", "activation", activation_claims),
-    _artifact("b", "gradient", gradient_claims),
-)
+ARTIFACTS = tuple(
+    Artifact(
+        f"arpit-bengio/fig1{letter}", f"Norm of the {quantity}s at each layer, He and Glorot", "section 4.1",
+        _PRESETS, partial(table, quantity), partial(claims, quantity), partial(draw, quantity), _ABOUT,
+    )
+    for letter, quantity in (("a", "activation"), ("b", "gradient"))
+)  # fmt: skip
 
 
 # ---- Figure 3 (section 4.3): widths that vary from layer to layer
@@ -200,21 +160,19 @@ def over_inputs(cell: Cell) -> Array:
 
 
 def uneven_table(found: Found) -> Table:
-    """One row a variation, network and layer."""
     rows = Table()
     for cell in found:
         widths, spread = widths_of(cell), over_inputs(cell)
         for (index, place), width in np.ndenumerate(widths):
+            exact = law(network(cell.spec, index), "gradient", place + 1).norm.mean
+            values = cell["gradient"][index, place], spread[index, place], cell["gradient_square"][index, place]
             row = {**cell.at, "network": index, "layer": place + 1, "width": int(width)}
-            row |= {"ratio": float(cell["gradient"][index, place]), "std_over_inputs": float(spread[index, place])}
-            row |= {"mean_square": float(cell["gradient_square"][index, place])}
-            row["exact_mean"] = law(network(cell.spec, index), "gradient", place + 1).norm.mean
-            rows.append({**row, "exact_mean_square": float(width / widths[index, -1])})
+            row |= zip(("ratio", "std_over_inputs", "mean_square"), map(float, values), strict=True)
+            rows.append({**row, "exact_mean": exact, "exact_mean_square": float(width / widths[index, -1])})
     return rows
 
 
-def claims(found: Found) -> Claims:
-    """Section 4.3: closer to 1 and of smaller variance for small v; and what the widths predict."""
+def uneven_claims(found: Found) -> Claims:
     count, names = found.cells[0].runs, [f"v = {cell.at['variation']}" for cell in found]
     between_layers = means(cell["gradient"].std(axis=1) for cell in found)
     between_inputs = means(over_inputs(cell).mean(1) for cell in found)
@@ -230,12 +188,10 @@ def claims(found: Found) -> Claims:
     }
 
 
-def uneven_draw(found: Found) -> plots.Figure:
-    """One panel a variation: the first network's ratio at each layer in its exact band."""
-    names = [f"v = {cell.at['variation']}" for cell in found]
-    picture, panels = plots.figure(9.0, 4.2, columns=len(names), sharey=True)
+@plots.drawn(9.0, 4.2, legend=4, columns=3, sharey=True)
+def uneven_draw(found: Found, panels: Any) -> None:
     layers = list(range(1, found.sweep["depth"] + 1))
-    for index, (cell, name, axes) in enumerate(zip(found, names, panels, strict=True)):
+    for index, (cell, axes) in enumerate(zip(found, panels, strict=True)):
         ratio, first = cell["gradient"], network(cell.spec, 0)
         exact = Table({"layer": layer, **band(first, "gradient", layer)} for layer in layers)
         told = "law under independence for its widths: 95 % band"
@@ -247,10 +203,8 @@ def uneven_draw(found: Found) -> plots.Figure:
         label, spread = "one network: mean and std over inputs", over_inputs(cell)[0]
         plots.points(axes, layers, ratio[0], spread / 2, index, label, **look)
         axes.plot([], [], color="#777777", linewidth=0.7, label="other networks")
-        axes.set(title=f"${name}$", xlabel="layer $l$", xticks=layers[::3])
+        axes.set(title=f"$v = {cell.at['variation']}$", xlabel="layer $l$", xticks=layers[::3])
     panels[0].set(ylabel=LABELS["gradient"], ylim=(0, None))
-    plots.legend_below(picture, *panels[0].get_legend_handles_labels(), columns=4)
-    return picture
 
 
 _SPEC = Spec(width=1000, depth=20, inputs=1000)
@@ -261,5 +215,5 @@ _UNEVEN_ABOUT = (
     "std over inputs"
 )
 _TITLE = "Norm of the gradients at each layer when the widths vary"
-_MADE = uneven_table, claims, uneven_draw, _UNEVEN_ABOUT
+_MADE = uneven_table, uneven_claims, uneven_draw, _UNEVEN_ABOUT
 ARTIFACTS += (Artifact("arpit-bengio/fig3", _TITLE, "section 4.3", _UNEVEN_PRESETS, *_MADE),)

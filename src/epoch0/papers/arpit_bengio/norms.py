@@ -13,17 +13,15 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from epoch0 import plots
 from epoch0.distributions import Gaussian
 from epoch0.experiments.claims import at_most, exact, increasing
 from epoch0.papers.sweep import Artifact, Cell, Found, Spec, Sweep
-from epoch0.papers.tables import Claims, Mean, Table, agrees, by, mean_and_error
+from epoch0.papers.tables import Array, Claims, Mean, Table, agrees, by, mean_and_error
 from epoch0.seeds import generator
 from epoch0.theory import norms as theory
-from epoch0.theory.norms import NormRatio
 from epoch0.theory.norms.failure import subspace_width
 
 INITS = ("he", "glorot")
@@ -45,14 +43,12 @@ def relu(widths: tuple[int, ...], init: str, inputs: int, size: int = 500, class
 
 
 def of_widths(*widths: int, depth: int = 1) -> dict[int, Any]:
-    """An axis of the width of all layers."""
     return {width: {"widths": (width,) * depth} for width in widths}
 
 
 def weight_stds(spec: Spec) -> tuple[float, ...]:
-    """Standard deviation of a weight of each hidden layer and of the linear layer on top.
-
-    The linear layer is part of the backward pass only, so that He's variance for the backward pass, 2/fan-in, is taken.
+    """Standard deviation of a weight of each hidden layer, and of the linear layer on top, which is part of the
+    backward pass only, so that He's variance for that one, 2/fan-in, is taken.
     """
     fans = list(zip((spec.size, *spec.widths), (*spec.widths, spec.classes), strict=True))
     if spec.init == "glorot":
@@ -69,7 +65,7 @@ def deep(spec: Spec, seed: int) -> dict[str, Any]:
     width, which is 1 for a delta that knows nothing of h^L. A network is the same in whatever block.
     """
 
-    def one(found: dict[str, NDArray[np.float64]]) -> dict[str, Any]:
+    def one(found: dict[str, Array]) -> dict[str, Any]:
         ratios = {"activation": found["hidden"] / found["input"], "gradient": found["gradient"], "step": found["step"]}
         cosine = found["product"] / (found["delta"][-1] * found["hidden"][-1])
         row: dict[str, Any] = {"alignment": (cosine**2).mean() * spec.widths[-1] / 2}
@@ -81,17 +77,15 @@ def deep(spec: Spec, seed: int) -> dict[str, Any]:
 
 
 def shallow(spec: Spec, seed: int) -> dict[str, Any]:
-    """Norm ratios of one hidden layer for every input, (networks, inputs), float32; equations 25 and 26.
-
-    ``forward`` is ``||h|| / ||x||``; ``backward`` is ``||dloss/dW||_F / (||delta|| ||x||)`` with delta the error at the
-    output, which Lemma 5 is about.
+    """Norm ratios of one hidden layer for every input, (networks, inputs), float32; equations 25 and 26: ``forward``,
+    ``||h|| / ||x||``, and ``backward``, ``||dloss/dW||_F / (||delta|| ||x||)`` with delta the error at the output,
+    which Lemma 5 is about.
     """
-
-    def one(found: dict[str, NDArray[np.float64]]) -> dict[str, Any]:
-        ratios = {"forward": found["hidden"][0] / found["input"], "backward": found["delta"][0] / found["error"]}
-        return {name: ratio.astype(np.float32) for name, ratio in ratios.items()}  # ||x|| is on both sides
-
-    return _each(spec, seed, one)
+    ratios = lambda found: {  # noqa: E731
+        "forward": (found["hidden"][0] / found["input"]).astype(np.float32),
+        "backward": (found["delta"][0] / found["error"]).astype(np.float32),  # ||x|| is on both sides
+    }
+    return _each(spec, seed, ratios)
 
 
 def worst(spec: Spec, seed: int) -> dict[str, Any]:
@@ -102,7 +96,7 @@ def worst(spec: Spec, seed: int) -> dict[str, Any]:
     Theorem 1 has l for L at layer l.
     """
 
-    def one(each: dict[str, NDArray[np.float64]]) -> dict[str, Any]:
+    def one(each: dict[str, Array]) -> dict[str, Any]:
         depth = len(spec.widths)
         norm = (each["hidden"] / each["input"]) ** (2 / np.arange(1, depth + 1)[:, None])
         roots = {"step": each["step"], "norm": norm, "gradient": each["gradient"] ** (2 / depth)}
@@ -131,7 +125,7 @@ def plane(spec: Spec, seed: int) -> dict[str, Any]:
     return dict(zip(("square", "norm", "rank"), found, strict=True))
 
 
-def _each(spec: Spec, seed: int, of: Callable[[dict[str, NDArray[np.float64]]], dict[str, Any]]) -> dict[str, Any]:
+def _each(spec: Spec, seed: int, of: Callable[[dict[str, Array]], dict[str, Any]]) -> dict[str, Any]:
     """Some numbers of each network, side by side: of its norms, and of what a layer makes of each."""
     found = []
     for network in range(spec.first, spec.first + spec.networks):
@@ -176,17 +170,16 @@ def _norms(spec: Spec, seed: int, network: int) -> Iterator[dict[str, Tensor]]:
 
 
 def _norm(rows: Tensor) -> Tensor:
-    """Euclidean norm of each row, float64."""
     norms: Tensor = torch.linalg.vector_norm(rows.detach(), dim=1, dtype=torch.float64)
     return norms
 
 
-def law(spec: Spec, quantity: str, layer: int) -> NormRatio:
+def law(spec: Spec, quantity: str, layer: int) -> theory.NormRatio:
     """The law of the ratio ``"activation"`` or ``"gradient"``, for gradients that under Theorem 3's independence."""
     sizes = (spec.size, *spec.widths)
     if quantity == "activation":
-        return NormRatio.forward(sizes[: layer + 1], spec.init)
-    return NormRatio.gradient(sizes, layer, spec.init)
+        return theory.NormRatio.forward(sizes[: layer + 1], spec.init)
+    return theory.NormRatio.gradient(sizes, layer, spec.init)
 
 
 @functools.lru_cache(maxsize=1024)
@@ -208,37 +201,28 @@ RESOLUTION, COARSE = 0.05, 0.1
 
 
 def table(direction: str, found: Found) -> Table:
-    """One row a width: both distortions measured, the tolerances predicted, and the shares of inputs beyond them.
-
-    And the mean by the exact law, and how wide the lemma would have the layer be for the exact tolerance.
-    """
-
-    def eps(cell: Cell) -> dict[str, float]:
-        return {name: theory.tolerance(cell.spec.widths[0], DELTA, method=name) for name in METHODS}
-
     def measured(cell: Cell) -> dict[str, Any]:
         off, squares = np.abs(1 - cell[direction]), np.abs(1 - cell[direction] ** 2)
         # of all inputs together, since a quantile of few is biased; its error is that of networks apart
         spread = mean_and_error(np.quantile(squares, 1 - DELTA, axis=1)).error
-        beyond = {f"{name}_beyond": (squares > one).mean(1) for name, one in eps(cell).items()}
+        beyond = {f"{name}_beyond": (squares > one).mean(1) for name, one in tolerances(*cell.spec.widths).items()}
         return {"mean": off.mean(1), "quantile": Mean(float(np.quantile(squares, 1 - DELTA)), spread), **beyond}
 
     def predicted(cell: Cell) -> dict[str, Any]:
-        found = {"exact_mean": expected_distortion(*cell.spec.widths)}
-        found |= {f"{name}_eps": one for name, one in eps(cell).items()}
-        return {**found, "paper_width": theory.required_width(found["exact_eps"], DELTA, method="paper")}
+        eps = tolerances(*cell.spec.widths)
+        row = {"exact_mean": theory.NormRatio(cell.spec.widths).mean_distortion}
+        row |= {f"{name}_eps": one for name, one in eps.items()}
+        return {**row, "paper_width": theory.required_width(eps["exact"], DELTA, method="paper")}
 
     return found.rows(measured, predicted)
 
 
-@functools.lru_cache(maxsize=256)
-def expected_distortion(width: int) -> float:
-    """Mean of ``|1 - ||v|| / ||u|| |`` for one layer, exactly (He weights)."""
-    return theory.NormRatio((width,)).mean_distortion
+def tolerances(width: int) -> dict[str, float]:
+    """The eps that each way of reckoning allows a layer."""
+    return {name: theory.tolerance(width, DELTA, method=name) for name in METHODS}
 
 
 def claims(direction: str, found: Found) -> Claims:
-    """Section 4.2: the lemma holds, asks for too much, and less so for small eps; and what is exact."""
     rows, lemma = found.table, LEMMA[direction]
     mean, error, eps, count = rows.of("mean", "mean_error", "paper_eps", "runs")
     off = "the squared norm is off by more than the"
@@ -266,10 +250,9 @@ def claims(direction: str, found: Found) -> Claims:
     }
 
 
-def draw(direction: str, found: Found) -> plots.Figure:
-    """Distortion against width: the lemma's eps, the best Chernoff bound's, the exact one, and what was measured."""
+@plots.drawn(6.8, 4.8, legend="upper right")
+def draw(direction: str, found: Found, axes: plots.Axes) -> None:
     rows = found.table
-    picture, axes = plots.figure(6.8, 4.8)
     low, high = rows[0]["width"], rows[-1]["width"]
     fine = [round(low * (high / low) ** (step / 40)) for step in range(41)]
     inside = f"{100 * (1 - DELTA):g} %"
@@ -282,11 +265,10 @@ def draw(direction: str, found: Found) -> plots.Figure:
         plots.curve(axes, fine, eps, 0, label, color=colour, linestyle=dashes, linewidth=1.2)
     plots.means(axes, rows, "width", "quantile", 0, rf"measured: {inside} of $|1-r^2|$ are below")
     plots.means(axes, rows, "width", "mean", 1, "measured: mean of $|1-r|$, as the paper draws it")
-    plots.curve(axes, fine, [expected_distortion(width) for width in fine], 1, "exact: mean of $|1-r|$", linewidth=1.2)
+    mean = [theory.NormRatio((width,)).mean_distortion for width in fine]
+    plots.curve(axes, fine, mean, 1, "exact: mean of $|1-r|$", linewidth=1.2)
     axes.set(xlabel="width of the hidden layer", ylabel=rf"distortion $\epsilon$, with $r={RATIO[direction]}$")
     axes.set_ylim(0, 1.05 * max(row["paper_eps"] for row in rows))
-    axes.legend(loc="upper right")
-    return picture
 
 
 _AXIS = {"width": of_widths(*range(500, 4001, 500))}
@@ -295,19 +277,8 @@ _PRESETS = _PAPER.presets(width=of_widths(500, 1000, 2000, 4000), inputs=200, ru
 _ABOUT = "{runs} networks a width, {inputs} inputs in R^500 each, delta = 0.05; bars: two standard errors over networks"
 
 
-def _artifact(letter: str, direction: str) -> Artifact:
-    """Both figures are made of the same trials."""
-    title = f"Distortion of the norm by one layer against its width, {direction}"
-    rows, decide, picture = partial(table, direction), partial(claims, direction), partial(draw, direction)
-    return Artifact(f"arpit-bengio/fig2{letter}", title, "section 4.2", _PRESETS, rows, decide, picture, _ABOUT)
-
-
 # ---- Theorems 1 and 3: many samples, many layers
-
-
 def failure_table(found: Found) -> Table:
-    """One row a number of samples and eps: the share of networks in which it is not enough, and its bounds."""
-
     def bounds(cell: Cell, eps: float) -> dict[str, Any]:
         of = partial(theory.failure_probability, eps, cell.spec.widths, cell.spec.inputs)
         ways = (("", "forward"), ("gradient_", "gradient"))
@@ -318,7 +289,6 @@ def failure_table(found: Found) -> Table:
 
 
 def failure_claims(backward: bool, found: Found) -> Claims:
-    """The bound, the exact law of one sample, and the sum of exact chances."""
     of = partial(found.table.claim, names="{inputs} samples, eps {eps:g}")
     what, way = ("gradient", "gradient_") if backward else ("norm", "")
     theorem = "Theorem 3: the gradient norm" if backward else "Theorem 1: the norm"
@@ -334,9 +304,8 @@ def failure_claims(backward: bool, found: Found) -> Claims:
     return decided
 
 
-def draw_failures(backward: bool, found: Found) -> plots.Figure:
-    """Shares of networks against eps, a panel a number of samples."""
-    picture, panels = plots.figure(9.6, 4.4, columns=len(found.cells), sharey=True)
+@plots.drawn(9.6, 4.4, legend=2, columns=2, sharey=True)
+def draw_failures(backward: bool, found: Found, panels: Any) -> None:
     way, what = ("gradient_", "gradient") if backward else ("", "norm")
     for axes, (inputs, rows) in zip(panels, found.table.by("inputs"), strict=True):
         plots.column(axes, rows, "eps", f"{way}paper", 0, "the paper's bound", color=plots.BOUND, linestyle="--")
@@ -348,19 +317,13 @@ def draw_failures(backward: bool, found: Found) -> plots.Figure:
         axes.set(yscale="log", ylim=(0.3 / found.cells[0].runs, 1.5), xlabel=r"$\epsilon$")
         axes.set_title(f"{inputs} sample{'s' * (inputs > 1)}")
     panels[0].set_ylabel("share of networks in which it fails")
-    plots.legend_below(picture, *panels[0].get_legend_handles_labels(), columns=2)
-    return picture
 
 
 # ---- Lemma 3 and Theorem 2: all vectors of a plane
-
-
 def plane_table(found: Found) -> Table:
-    """One row a width and layer: the eps that is enough for the whole plane, and the one that is asked for."""
-
     def measured(cell: Cell) -> dict[str, Any]:
         beyond = {f"{name}_beyond": cell[name] > asked(cell.spec.width, cell.spec.depth) for name in ("square", "norm")}
-        return {"square": cell["square"], "norm": cell["norm"], "rank": cell["rank"], **beyond}
+        return {**{name: cell[name] for name in ("square", "norm", "rank")}, **beyond}
 
     def eps(cell: Cell, layer: int) -> dict[str, Any]:
         one = theory.tolerance(cell.spec.width, DELTA) if cell.spec.width > 50 else math.nan
@@ -397,7 +360,6 @@ def plane_claims(found: Found) -> Claims:
 
 
 def draw_planes(found: Found) -> plots.Figure:
-    """Lemma 3: eps against width. Theorem 2: on the left ranks, on the right eps, against the layer."""
     deep = found.sweep["depth"] > 1
     picture, panels = plots.figure(9.6 if deep else 6.4, 4.4, columns=1 + deep, squeeze=False)
     rows, axes, x = Table(row for row in found.table if row["asked"] < 1), panels[0, -1], "layer" if deep else "width"
@@ -428,28 +390,32 @@ def draw_planes(found: Found) -> plots.Figure:
 EPS = (0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8)
 FEW = 0.03  # shares of networks below are of a few networks
 _DEEP = Sweep(worst, relu((200,) * 5, "he", 1, size=200), {"inputs": (1, 20)}, 20_000, 1, stride=1, block=200)
-_SAMPLES = "5 layers of width 200, inputs in R^{size}; {runs} networks each; bars: two standard errors"
+_FAILURES = _DEEP.presets(runs=2000)
+_TOLD = "5 layers of width 200, inputs in R^{size}; {runs} networks each; bars: two standard errors"
 _OF_PLANES, _WIDTHS = Spec(depth=1, directions=2000, ranked=False), {"width": (1200, 2400, 4800, 9600)}
 _PLANES = Sweep(plane, _OF_PLANES, _WIDTHS, 1000, 11, stride=1, block=20)
 _SIZES = {50: {"width": 50, "ranked": True}, 200: {"width": 200, "ranked": True}, 1802: {"width": 1802}}
 _ALL = _PLANES.but(axes={"width": _SIZES}, depth=4, directions=1000, runs={"width": (50, 20, 400)}, block=5)
 _FOUR = _ALL.presets(runs={"width": (20, 5, 60)})
 _VECTORS = "{directions} directions of a plane; {runs} networks, delta = 0.05; bars: two standard errors"
-_KEPT = "How often the norm of a sample is not kept: {} through five layers"
-
-
-def _theorem(number: int, what: str, backward: bool) -> Artifact:
-    how = partial(failure_claims, backward), partial(draw_failures, backward), _SAMPLES
-    return Artifact(f"arpit-bengio/th{number}", _KEPT.format(what), "", _DEEP.presets(runs=2000), failure_table, *how)
-
-
 _PLANE = "Norms of all vectors of a plane behind {}"
 _MADE = plane_table, plane_claims, draw_planes, _VECTORS
 ARTIFACTS = (
-    _artifact("a", "forward"),
-    _artifact("b", "backward"),
-    _theorem(1, "activations", False),
+    *(
+        Artifact(
+            f"arpit-bengio/fig2{letter}", f"Distortion of the norm by one layer against its width, {direction}",
+            "section 4.2", _PRESETS, partial(table, direction), partial(claims, direction), partial(draw, direction),
+            _ABOUT,
+        )
+        for letter, direction in (("a", "forward"), ("b", "backward"))
+    ),
+    *(
+        Artifact(
+            f"arpit-bengio/th{number}", f"How often the norm of a sample is not kept: {what} through five layers", "",
+            _FAILURES, failure_table, partial(failure_claims, number == 3), partial(draw_failures, number == 3), _TOLD,
+        )
+        for number, what in ((1, "activations"), (3, "gradients"))
+    ),
     Artifact("arpit-bengio/lemma3", _PLANE.format("one layer"), "", _PLANES.presets(runs=200), *_MADE),
     Artifact("arpit-bengio/th2", _PLANE.format("several layers"), "", _FOUR, *_MADE),
-    _theorem(3, "gradients", True),
-)
+)  # fmt: skip

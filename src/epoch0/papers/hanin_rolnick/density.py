@@ -28,8 +28,6 @@ from epoch0.experiments.claims import at_least
 from epoch0.networks import ensemble
 from epoch0.papers.sweep import Artifact, Cell, Found, Spec, Sweep
 from epoch0.papers.tables import Claims, Table, agrees, by, columns_of
-from epoch0.regions import PlanePartition
-from epoch0.regions.boundary_density import boundary_density
 from epoch0.seeds import numpy_generator
 
 RESOLUTION = 0.1  # counts and integral agree if they differ by less than this, relatively
@@ -59,20 +57,19 @@ def compare(spec: Spec, seed: int) -> dict[str, Any]:
     linear, activation = [one.linear_count - 1 for one in found], [one.count - 1 for one in found]
     window = regions.square(x[2], x[3], x[4], spec.half)
     crossings = [inner_vertices(regions.on_plane(net, window)) for net in in_square]
-    densities = [boundary_density(on_line, (x[0], x[1]), kind=kind, seed=seed) for kind in ("linear", "activation")]
-    densities.append(boundary_density(in_square, window, k=2, kind="activation", seed=seed))
+    density, line = partial(regions.boundary_density, seed=seed), (x[0], x[1])
+    densities = [density(on_line, line, kind=kind) for kind in ("linear", "activation")]
+    densities.append(density(in_square, window, k=2, kind="activation"))
     counts = {f"counts_{i}": np.array(one, np.float64) for i, one in enumerate((linear, activation, crossings))}
     return counts | {f"integral_{i}": one.values.sum(axis=1) * one.measure for i, one in enumerate(densities)}
 
 
-def inner_vertices(found: PlanePartition) -> int:
-    """Vertices of a partition that are not on the border of its window."""
-    border = found.edges[found.owner_layer < 0]
-    return len(found.vertices) - len(np.unique(border))
+def inner_vertices(found: regions.PlanePartition) -> int:
+    """Those that are not on the border of the window."""
+    return len(found.vertices) - len(np.unique(found.edges[found.owner_layer < 0]))
 
 
 def table(found: Found) -> Table:
-    """One row an architecture and quantity."""
     rows = Table()
     for cell in found:
         for index, quantity in enumerate(QUANTITIES):
@@ -84,7 +81,6 @@ def table(found: Found) -> Table:
 
 
 def claims(found: Found) -> Claims:
-    """Theorem 3 for k = 1 and k = 2, at every architecture."""
     decided = {}
     for quantity, rows in found.table.by("quantity"):
         # the error of the difference, network by network, stands for both
@@ -94,9 +90,8 @@ def claims(found: Found) -> Claims:
     return decided
 
 
-def draw(found: Found) -> plots.Figure:
-    """Counts and integrals side by side: one panel a quantity."""
-    picture, panels = plots.figure(11.0, 4.3, columns=3)
+@plots.drawn(11.0, 4.3, legend=2, columns=3)
+def draw(found: Found, panels: Any) -> None:
     for axes, (quantity, rows) in zip(panels, found.table.by("quantity"), strict=True):
         places = np.arange(len(rows), dtype=float)
         for index, (name, label) in enumerate((("counted", "exact counts"), ("integral", "Theorem 3, Monte Carlo"))):
@@ -104,13 +99,9 @@ def draw(found: Found) -> plots.Figure:
         axes.set_xticks(places, rows.told("{depth} × {width}"))
         axes.set(title=quantity, xlabel="depth × width", ylim=(0, None))
     panels[0].set_ylabel("mean number")
-    plots.legend_below(picture, *panels[0].get_legend_handles_labels(), columns=2)
-    return picture
 
 
 # ---- Theorems 1 and 2, Corollary 5
-
-
 def _zigzag(h: Tensor) -> Tensor:
     """Slopes 1 and -1 in turn, with five break points drawn once: gradients keep their size exactly."""
     bends = [(-1) ** i * 2 * F.relu(h - at) for i, at in enumerate((-1.4, -0.5, 0.2, 0.7, 1.5), start=1)]
@@ -160,35 +151,27 @@ def _gradients(net: nn.Module, x: Tensor, slope: Any) -> Tensor:
     return torch.stack(seen)
 
 
-def boundary_table(found: Found) -> Table:
-    """One row an architecture: counts, distances, and what bounds them by the gradients of the same networks."""
-
-    def measured(cell: Cell) -> dict[str, Any]:
-        spec, (breaks, distance, norm, along) = cell.spec, (cell[n][0] for n in ("breaks", "distance", "norm", "along"))
-        places, n = spec.breakpoints * spec.neurons, spec.inputs
-        dense = places / (math.sqrt(2 * math.pi) * spec.bias_std)  # T N rho
-        volume = breaks * math.sqrt(math.pi) * math.exp(math.lgamma((n + 1) / 2) - math.lgamma(n / 2))
-        bound, area, least = dense * along.mean(1), dense * norm.mean(1), 1 / (4 * dense * norm.max(1))
-        return {
-            "breaks": breaks, "room": bound - breaks, "breaks_each": breaks / places, "bound_each": bound / places,
-            "volume": volume, "volume_bound": area, "volume_room": area - volume, "distance": distance,
-            "above": distance - least, "distance_each": distance * places, "least_each": least * places,
-        }  # fmt: skip
-
-    return found.rows(measured)
+def room(cell: Cell) -> dict[str, Any]:
+    """Counts, distances, and what bounds them by the gradients of the same networks."""
+    spec, (breaks, distance, norm, along) = cell.spec, (cell[n][0] for n in ("breaks", "distance", "norm", "along"))
+    places, n = spec.breakpoints * spec.neurons, spec.inputs
+    dense = places / (math.sqrt(2 * math.pi) * spec.bias_std)  # T N rho
+    volume = breaks * math.sqrt(math.pi) * math.exp(math.lgamma((n + 1) / 2) - math.lgamma(n / 2))
+    bound, area, least = dense * along.mean(1), dense * norm.mean(1), 1 / (4 * dense * norm.max(1))
+    return {
+        "breaks": breaks, "room": bound - breaks, "breaks_each": breaks / places, "bound_each": bound / places,
+        "volume": volume, "volume_bound": area, "volume_room": area - volume, "distance": distance,
+        "above": distance - least, "distance_each": distance * places, "least_each": least * places,
+    }  # fmt: skip
 
 
 _SAME = "T = {breakpoints}, {neurons} neurons"
 _ONE = _SAME + ", depth {depth}"
-
-
-def _arrangements(rows: Table, column: str) -> Any:
-    """What decides that networks of as many neurons do not differ by their depth."""
-    return rows.alike(column, "depth", "depth {depth}", _SAME, resolution=EQUAL)
+# networks of as many neurons do not differ by their depth
+_arrangements: Any = partial(Table.alike, group="depth", groups="depth {depth}", settings=_SAME, resolution=EQUAL)
 
 
 def line_claims(found: Found) -> Claims:
-    """Theorem 1."""
     rows = found.table
     parts = [part for _, part in rows.by("breakpoints")]
     means, errors = (np.stack([part.column(name) for part in parts]) for name in ("breaks", "breaks_error"))
@@ -206,7 +189,6 @@ def line_claims(found: Found) -> Claims:
 
 
 def boundary_claims(found: Found) -> Claims:
-    """Theorem 2."""
     of, relu = partial(found.table.claim, at_least, names=_ONE), found.table.where(breakpoints=1)
     most = "the volume of the boundary is at most T times neurons, times density of biases and mean gradient"
     return {
@@ -217,7 +199,6 @@ def boundary_claims(found: Found) -> Claims:
 
 
 def distance_claims(found: Found) -> Claims:
-    """Corollary 5."""
     least = "the mean distance to the boundary times neurons is at least a constant of the law of the weights"
     laws = found.table.alike("distance", "law", "{law}", "{neurons} neurons, depth {depth}", resolution=EQUAL)
     return {
@@ -227,19 +208,13 @@ def distance_claims(found: Found) -> Claims:
     }
 
 
-def _draw(column: str, bound: str, label: str, name: str, title: str, found: Found) -> plots.Figure:
-    """One panel a value of ``name``: a line for each depth against neurons, and the mean of what bounds it, dashed."""
-    picture, panels = plots.figure(11.0, 4.2, columns=3, sharey=True)
+@plots.drawn(11.0, 4.2, legend=4, columns=3, sharey=True)
+def _draw(column: str, bound: str, label: str, name: str, title: str, found: Found, panels: Any) -> None:
     for axes, (value, rows) in zip(panels, found.table.by(name), strict=True):
         plots.lines(axes, rows, "neurons", column, "depth", "depth {}", {bound: "--"})
         axes.set(title=title.format(value), xlabel="neurons")
         plots.ticks(axes, sorted(set(rows.column("neurons"))), scale="log")
     panels[0].set(ylabel=label, ylim=(0, None))
-    plots.legend_below(picture, *panels[0].get_legend_handles_labels(), columns=4)
-    return picture
-
-
-# ---- declarations
 
 
 _SPEC = Spec(inputs=784, bias_std=0.1, networks=400, planes=200, half=14.0)
@@ -264,7 +239,7 @@ _DISTANCE = "distance_each", "least_each", "distance to the boundary × T × neu
 
 
 def _boundary(name: str, title: str, place: str, paper: Sweep, claims: Any, *shown: Any) -> Artifact:
-    how = paper.presets(**_FEW), boundary_table, claims, partial(_draw, *shown), _OF
+    how = paper.presets(**_FEW), partial(Found.rows, measured=room), claims, partial(_draw, *shown), _OF
     return Artifact(f"hanin-rolnick/{name}", title, place, *how)
 
 

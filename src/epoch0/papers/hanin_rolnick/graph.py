@@ -25,9 +25,9 @@ _LINEAR = 10  # networks whose linear regions are counted beside the activation 
 
 
 def pieces(spec: Spec, seed: int) -> dict[str, Any]:
-    """Count the pieces of networks on the real line (``linear`` ones of the first few), and graph the first.
-
-    ``t`` are its break points, ``layer`` which hidden layer made each; ``knots`` and ``values`` reach beyond them.
+    """``count`` of the pieces of networks on the real line, ``linear`` ones of the first few; and the graph of the
+    first: break points ``t``, which hidden ``layer`` made each, and ``knots``, which reach beyond them, with their
+    ``values``.
     """
     ends = torch.tensor([[0.0], [1.0]], dtype=torch.float64)
     sizes = [1, *[spec.width] * spec.depth, 1]
@@ -40,15 +40,12 @@ def pieces(spec: Spec, seed: int) -> dict[str, Any]:
 
 
 def _values(net: nn.Module, start: float, breaks: Array, end: float) -> dict[str, Array]:
-    """What a network from R to R gives at its break points and at two ends."""
     knots = np.concatenate([[start], breaks, [end]])
     with torch.no_grad():
         return {"knots": knots, "values": net(torch.from_numpy(knots)[:, None])[:, 0].numpy()}
 
 
 def table(found: Found) -> Table:
-    """One row an architecture."""
-
     def measured(cell: Cell) -> dict[str, Any]:
         count, neurons = cell["count"][0], cell.spec.depth * cell.spec.width
         each = {"pieces": count, "pieces_per_neuron": count / neurons, "breaks_per_neuron": (count - 1) / neurons}
@@ -62,28 +59,25 @@ def table(found: Found) -> Table:
 
 
 def claims(found: Found) -> Claims:
-    """Section 2.1: as many pieces as neurons, whatever their arrangement, and nothing like 2^neurons."""
     rows = found.table
-    neurons, mean, error, count = rows.of("neurons", "pieces", "pieces_error", "runs")
     # a single hidden layer has exactly one break point a neuron: no error, and no information for a fit with errors
     deep = Table(row for row in rows if row["depth"] > 1)
     grow = "with two layers and more the mean number of pieces is proportional to the number of neurons (exponent)"
-    each, names = (mean / neurons, error / neurons), rows.told("depth {depth}, width {width}")
+    few = rows.claim(at_most, "pieces_per_neuron", PER_NEURON, names="depth {depth}, width {width}")
     same = "break points a neuron, all pieces but one, do not depend on the depth"
     worst = max(rows, key=lambda row: row["most_pieces"] / row["neurons"])
     numbers = {name: float(worst[name]) for name in ("most_pieces", "neurons")}
-    few, nothing = worst["most_pieces"] <= MOST * worst["neurons"], "no network has anything like 2^neurons pieces"
+    holds, nothing = worst["most_pieces"] <= MOST * worst["neurons"], "no network has anything like 2^neurons pieces"
     told = "most at depth {depth}, width {width}: {most_pieces} pieces of {neurons} neurons, which could be 2^{neurons}"
     return {
         grow: deep.power("neurons", "pieces", 1.0, EXPONENT, "networks of two layers and more"),
-        f"there are at most {PER_NEURON:g} pieces a neuron": by(at_most, *each, PER_NEURON, count, names),
+        f"there are at most {PER_NEURON:g} pieces a neuron": few,
         same: rows.alike("breaks_per_neuron", "depth", "depth {depth}", "width {width}", resolution=RESOLUTION),
-        f"{nothing}: at most {MOST:g} a neuron": by(exact, few, told.format_map(worst), numbers),
+        f"{nothing}: at most {MOST:g} a neuron": by(exact, holds, told.format_map(worst), numbers),
     }
 
 
 def draw(found: Found) -> plots.Figure:
-    """The graph of one network, where most of its break points are, and the number of pieces against neurons."""
     picture, (left, axes) = plots.figure(9.0, 4.2, columns=2)
     drawn, depths = (found.where(**DRAWN) or found.cells)[-1], found.sweep["depth"]
     _graph(left, drawn)
@@ -104,7 +98,6 @@ def draw(found: Found) -> plots.Figure:
 
 
 def _graph(axes: plots.Axes, drawn: Cell) -> None:
-    """The middle of the graph with its break points, coloured by the layer that makes them."""
     knots, values, t, layer = (drawn[name][0] for name in ("knots", "values", "t", "layer"))
     limit = 1.1 * float(np.quantile(np.abs(t), 0.8))
     axes.plot(knots, values, color="black", linewidth=1.0, zorder=1.5)
@@ -157,8 +150,6 @@ def disturbed(spec: Spec, seed: int, network: int) -> nn.Module:
 
 
 def sawtooth_table(found: Found) -> Table:
-    """One row a depth without noise, and one a noise."""
-
     def measured(cell: Cell) -> dict[str, Any]:
         means = {"pieces": mean_and_error(cell["linear"][0]), "activation_regions": mean_and_error(cell["count"][0])}
         return {name: Mean(mean, error if cell.spec.networks > 1 else 0.0) for name, (mean, error) in means.items()}
@@ -172,7 +163,6 @@ def sawtooth_table(found: Found) -> Table:
 
 
 def sawtooth_claims(found: Found) -> Claims:
-    """2^n pieces exactly, from 2n neurons; noise destroys most of them, the more the larger it is."""
     whole, noisy = found.table.where(noise=0.0), found.table.where(noise=found.also["noisy"].sweep["noise"])
     wrong = [row["depth"] for row in whole if row["pieces"] != row["without_noise"]]
     mean, error, noise, count = noisy.of("pieces", "pieces_error", "noise", "runs")
@@ -182,14 +172,13 @@ def sawtooth_claims(found: Found) -> Claims:
     text = "without noise there are exactly 2^n linear pieces, 2^(n-1) teeth, from n layers of two neurons"
     decided: dict[str, Decision] = {text: by(check, not wrong, told, {"wrong": len(wrong)})}
     for size in NOISES:
-        share, spread = mean[noise == size] / total, error[noise == size] / total
+        share = mean[noise == size] / total, error[noise == size] / total
         text = f"noise of standard deviation {size:g} leaves at most half of the pieces"
-        decided[text] = by(at_most, share, spread, SAWTOOTH_MOST, count[0], [f"noise {size:g}"])
+        decided[text] = by(at_most, *share, SAWTOOTH_MOST, count[0], [f"noise {size:g}"])
     return {**decided, "the larger the noise the more pieces are lost": by(increasing, *lost)}
 
 
 def sawtooth_draw(found: Found) -> plots.Figure:
-    """The sawtooth, two disturbed ones, and the number of pieces against the noise."""
     noisy, whole = found.also["noisy"], found.cells[-1]
     cells = {"0": whole, **{f"{noise:g}": noisy.one(noise=noise) for noise in NOISES}}
     picture, panels = plots.figure(11.0, 4.6, mosaic=[[name, "count"] for name in cells], width_ratios=[1.5, 1.0])
@@ -215,7 +204,6 @@ def sawtooth_draw(found: Found) -> plots.Figure:
 
 
 def sawtooths(depths: tuple[int, ...], networks: int) -> Sweep:
-    """The sawtooths as they are; and the largest with noise of several sizes."""
     noises = {"noise": (0.0001, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0)}
     noisy = Sweep(sawtooth_pieces, Spec(depth=depths[-1], networks=networks), noises, stride=1)
     return Sweep(sawtooth_pieces, Spec(noise=0.0, networks=1), {"depth": depths}, also={"noisy": noisy})

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from epoch0 import plots, regions
@@ -23,7 +22,7 @@ from epoch0.papers.trials import EXTENTS, tensors
 from epoch0.regions import PlanePartition, pattern_colours
 from epoch0.seeds import numpy_generator
 from epoch0.theory.regions import arrangement_regions, upper_bound
-from epoch0.train.evaluation import Accuracy
+from epoch0.train import Accuracy
 
 EXACT = 1e-9  # relative difference between sums of lengths or areas that rounding explains
 STRAIGHT = 1e-9  # angle in radians, beyond the rounding of short edges, up to which two directions are one
@@ -69,28 +68,21 @@ def partitions(spec: Spec, seed: int) -> dict[str, Any]:
     return {**result, **drawing}
 
 
-def bends_of(partition: PlanePartition, layer: int) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+def bends_of(partition: PlanePartition, layer: int) -> tuple[Array, Array]:
     """Where the boundary of a neuron of that layer turns, and whether an earlier layer has a boundary there."""
-    mine = np.flatnonzero(partition.owner_layer == layer)
-    ends = partition.edges[mine]  # (edges, 2)
-    vertex, edge = ends.ravel(), np.repeat(np.arange(len(mine)), 2)
-    neuron = np.repeat(partition.owner_neuron[mine], 2)
+    mine = partition.owner_layer == layer
+    ends, neuron = partition.edges[mine], np.repeat(partition.owner_neuron[mine], 2)
+    vertex, other = ends.ravel(), ends[:, ::-1].ravel()
     order = np.lexsort((vertex, neuron))
-    vertex, edge, neuron = vertex[order], edge[order], neuron[order]
+    vertex, other, neuron = vertex[order], other[order], neuron[order]
+    along = partition.vertices[other] - partition.vertices[vertex]
+    length = np.linalg.norm(along, axis=1)
+    blur = STRAIGHT + 100 * _ROUNDING / length  # the angle that rounding may turn an edge by
+    x, y = along.T / length
+    # edges of one neuron that meet in a vertex stand side by side
     pair = np.flatnonzero((vertex[1:] == vertex[:-1]) & (neuron[1:] == neuron[:-1]))
-    at = vertex[pair]
-
-    def direction(edges: NDArray[np.int64]) -> tuple[Array, Array]:
-        """Unit vectors away from the vertex, and the angle that rounding may turn them by."""
-        both = ends[edges]
-        other = np.where(both[:, 0] == at, both[:, 1], both[:, 0])
-        along = partition.vertices[other] - partition.vertices[at]
-        length = np.linalg.norm(along, axis=1)
-        return along / length[:, None], STRAIGHT + 100 * _ROUNDING / length
-
-    (first, blur), (second, more) = direction(edge[pair]), direction(edge[pair + 1])
-    turn = np.abs(first[:, 0] * second[:, 1] - first[:, 1] * second[:, 0])
-    at = at[turn > blur + more]
+    turn = np.abs(x[pair] * y[pair + 1] - y[pair] * x[pair + 1])
+    at = vertex[pair][turn > blur[pair] + blur[pair + 1]]
     earlier = np.zeros(len(partition.vertices), dtype=bool)
     earlier[partition.edges[(partition.owner_layer >= 0) & (partition.owner_layer < layer)]] = True
     return at, earlier[at]
@@ -115,13 +107,11 @@ def _lengths(partition: PlanePartition) -> Array:
 
 
 def _cells(found: PlanePartition, name: str) -> dict[str, Array]:
-    """The cells and their colours."""
     parts = {"vertices": found.vertices, "cell_vertices": found.cell_vertices, "cell_ends": found.cell_ends}
     return {f"{part}_{name}": values for part, values in {**parts, "colours": pattern_colours(found.patterns)}.items()}
 
 
 def table(found: Found) -> Table:
-    """One row a network and layer: regions after it, and what the tests of the whole network found."""
     spec, (result,), rows = found.sweep.spec, found.one().results, Table()
     for (network, layer), cells in np.ndenumerate(result["cells"]):
         row: dict[str, Any] = {"network": network, "layer": layer + 1}
@@ -153,7 +143,6 @@ def further(found: Found) -> Claims:
 
 
 def checks(cells: Iterable[Cell], what: str) -> Claims:
-    """Euler's relation and the areas, of all partitions."""
     euler, areas = (np.concatenate([cell[name].ravel() for cell in cells]) for name in ("euler", "area_error"))
     area = float(np.abs(areas).max())
     right, told = bool((euler == 1).all()) and area < EXACT, f"areas are off by at most {area:.1e} of the square"
@@ -163,7 +152,6 @@ def checks(cells: Iterable[Cell], what: str) -> Claims:
 
 
 def claims(found: Found) -> Claims:
-    """The caption of Figure 2, on every network, and the free checks of a partition."""
     (result,), networks = found.one().results, found.sweep["networks"]
     cells, parents = np.asarray(result["cells"]), np.asarray(result["parents"])
     moved, wrong = float(np.max(result["moved"])), int((cells != parents).any(axis=1).sum())
@@ -180,7 +168,6 @@ def claims(found: Found) -> Claims:
 
 
 def draw(found: Found) -> plots.Figure:
-    """The first network: its cells after each layer, coloured by pattern, and its graph over the final cells."""
     from matplotlib.collections import LineCollection, PolyCollection
     from mpl_toolkits.mplot3d.art3d import Poly3DCollection  # type: ignore[import-untyped]
 
@@ -221,7 +208,6 @@ def draw(found: Found) -> plots.Figure:
 
 
 def square(width: int, networks: int) -> Spec:
-    """Networks from R^2, all of them tested and the first drawn, in the square of side 2 around 0."""
     return Spec(width=width, depth=3, weight_std=math.sqrt(2.0), bias_std=0.3, half=1.0, networks=networks)
 
 
@@ -267,9 +253,8 @@ def random_slices(spec: Spec, seed: int) -> dict[str, Any]:
 
 
 def trained_slices(spec: Spec, seed: int) -> dict[str, Any]:
-    """The same of one network at the epochs ``at``, (epochs, planes), with ``epoch`` and ``accuracy``, (epochs,).
-
-    For each of the ``drawn`` epochs the arrays of :func:`drawing` under its number in ``drawn``.
+    """The same of one network at the epochs ``at``, (epochs, planes), with ``epoch`` and ``accuracy``, (epochs,); for
+    each of the ``drawn`` epochs the arrays of :func:`drawing` under its number in ``drawn``.
     """
     inputs, labels = tensors(spec.data, mode="unit")
     accuracy = Accuracy(*tensors(spec.data, "test", "unit"))
@@ -303,18 +288,13 @@ def drawing(found: PlanePartition, chosen: list[Tensor], name: str) -> dict[str,
 
 
 def _checked(found: list[PlanePartition]) -> dict[str, list[float]]:
-    """Of each plane the number of regions and the two free checks."""
     checks = [one.certificate for one in found]
     euler, error = [float(one.euler or 0) for one in checks], [one.measure_error or 0.0 for one in checks]
     return {"counts": [float(one.count) for one in found], "euler": euler, "area_error": error}
 
 
 # ---- Figure 1
-
-
 def slice_table(found: Found) -> Table:
-    """One row a width: regions in a plane, against neurons squared, and as many lines in general position."""
-
     def measured(cell: Cell) -> dict[str, Any]:
         counts = cell["counts"][0].mean(1)
         return {"regions": counts, "regions_per_neurons_squared": counts / _neurons(cell) ** 2}
@@ -333,16 +313,14 @@ def _neurons(cell: Cell) -> int:
 
 
 def slice_claims(found: Found) -> Claims:
-    """Section 3.3: as many regions as neurons squared, in order of magnitude; and the free checks."""
     rows, drawn, names = found.table, found.one(width=found.sweep["drawn"]), "{neurons} neurons"
-    neurons, mean, error, count = rows.of("neurons", "regions", "regions_error", "runs")
-    each = mean / neurons**2, error / neurons**2, 1 / ORDER, ORDER, count, rows.told(names)
+    near = rows.claim(between, "regions_per_neurons_squared", 1 / ORDER, ORDER, names=names)
     as_lines = rows.claim(at_most, "regions", "lines_in_general_position", names=names)
     told = f"{int(drawn['counts'][0, 0, 0])} regions, {int(drawn['linear'][0])} of them linear regions"
     grows = rows.power("neurons", "regions", 2.0, EXPONENT, "all widths")
     return {
         "the number of regions grows as the number of neurons squared (exponent)": grows,
-        f"it is within a factor {ORDER:g} of the number of neurons squared": by(between, *each),
+        f"it is within a factor {ORDER:g} of the number of neurons squared": near,
         "it is at most that of as many lines in general position, 1 + N + N(N - 1)/2": as_lines,
         "no two regions of the network that is drawn have one pattern": by(check, bool(drawn["distinct"].all()), told),
         **checks(found, "partitions"),
@@ -350,7 +328,6 @@ def slice_claims(found: Found) -> Claims:
 
 
 def slice_draw(found: Found) -> plots.Figure:
-    """The regions of one network, large, and how their number grows with the neurons."""
     picture, panels = plots.figure(11.0, 6.2, mosaic=[["plane", "count"]], width_ratios=[1.45, 1.0])
     drawn, rows = found.one(width=found.sweep["drawn"]), found.table
     plane(panels["plane"], drawn, "0")
@@ -368,7 +345,6 @@ def slice_draw(found: Found) -> plots.Figure:
 
 
 def plane(axes: plots.Axes, cell: Cell, name: str) -> None:
-    """Cells in the colours of their patterns, with thin edges, and the three examples."""
     from matplotlib.collections import PolyCollection
 
     parts = ("vertices", "cell_vertices", "cell_ends", "colours", "examples", "window")
@@ -383,10 +359,7 @@ def plane(axes: plots.Axes, cell: Cell, name: str) -> None:
 
 
 # ---- Figure 8
-
-
 def training_table(found: Found) -> Table:
-    """One row an epoch: regions in a plane, and accuracy, with errors over networks."""
     cell = found.one()
     epochs, squared = cell["epoch"][0].tolist(), _neurons(cell) ** 2
     rows = found.rows(lambda cell: {"regions": cell["counts"].mean(2), "accuracy": cell["accuracy"]}, epoch=epochs)
@@ -394,7 +367,6 @@ def training_table(found: Found) -> Table:
 
 
 def training_claims(found: Found) -> Claims:
-    """Section 3.3: the regions expand at first and then contract; their number stays of the order neurons squared."""
     cell = found.one()
     counts, epoch = cell["counts"].mean(2), cell["epoch"][0]
     fall, rise, places = turn(counts, lowest=True)
@@ -409,7 +381,6 @@ def training_claims(found: Found) -> Claims:
 
 
 def training_draw(found: Found) -> plots.Figure:
-    """One plane at several epochs, a cell in one colour as long as its pattern survives; below, all counts."""
     cell = found.one()
     spec, rows = cell.spec, found.table
     names = [str(index) for index in range(len(spec.drawn))]

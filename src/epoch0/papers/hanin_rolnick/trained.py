@@ -21,14 +21,11 @@ from epoch0.distributions import Gaussian
 from epoch0.experiments.claims import at_least, at_most, between, equal_within_error, exact
 from epoch0.networks import ensemble, mlp
 from epoch0.papers.sweep import Artifact, Cell, Found, Spec, Sweep
-from epoch0.papers.tables import Array, Claims, Decision, Mean, Table, by, mean_and_error, means, over_runs, power
+from epoch0.papers.tables import Array, Claims, Mean, Table, by, mean_and_error, means, over_runs, power
 from epoch0.papers.trials import EXTENTS, fit, tensors
-from epoch0.regions.distance import distance
 from epoch0.seeds import numpy_generator
 from epoch0.theory.regions import upper_bound
-from epoch0.train.evaluation import Accuracy
-from epoch0.train.record import Every
-from epoch0.train.stacked import Stacked
+from epoch0.train import Accuracy, Every, Stacked
 
 BIAS_STD = 1e-3  # standard deviation of the biases at initialization (section 3: variance 1e-6)
 _WEIGHTS, _BATCHES, _LINES, _POINTS = range(4)  # streams of a trial's seed
@@ -59,19 +56,17 @@ def run(spec: Spec, seed: int) -> dict[str, Any]:
 
 
 def _measured(spec: Spec, model: nn.Module, through: Tensor, points: Tensor) -> dict[str, Array]:
-    """Regions on every line and distance from every point."""
     found: Any = regions.on_line(model, torch.zeros_like(through), through, kind="line")
     linear = [found[index].linear_count for index in range(spec.linear_lines)]
-    each = {"counts": found.counts, "linear": linear, "distance": distance(model, points).distance}
+    each = {"counts": found.counts, "linear": linear, "distance": regions.distance(model, points).distance}
     return {name: np.asarray(values, dtype=np.float64) for name, values in each.items()}
 
 
 def through_training(
     spec: Any, nets: Sequence[nn.Module], examples: tuple[Tensor, Tensor], seed: int, look: Callable[..., Any]
 ) -> dict[str, Array]:
-    """Train networks by Adam as one program, and look at each, with its number, at the epochs of the spec.
-
-    ``epoch`` is (epochs,), what ``look`` returns by name (networks, epochs, ...).
+    """Train networks by Adam as one program, and look at each, with its number, at the epochs of the spec: ``epoch``,
+    (epochs,), and what ``look`` returns by name, (networks, epochs, ...).
     """
     steps = [round(epoch * -(-len(examples[0]) // spec.batch_size)) for epoch in spec.at]
     epochs: list[float] = []
@@ -92,10 +87,7 @@ def through_training(
 
 
 def untrained(spec: Spec, seed: int) -> dict[str, Any]:
-    """The same before training alone: mean ``counts`` of regions a line and mean ``distance``, (networks,).
-
-    Each network has lines and points of its own.
-    """
+    """Before training alone, own lines and points for each: mean ``counts`` a line and ``distance``, (networks,)."""
     inputs, _ = tensors(spec.data, mode="unit")
     sizes, draw = [inputs.shape[1], *[spec.width] * spec.depth, EXTENTS[spec.data][1]], like(inputs)
     source = numpy_generator(seed, spec.depth, spec.width)
@@ -104,12 +96,11 @@ def untrained(spec: Spec, seed: int) -> dict[str, Any]:
         through = some(inputs, spec.lines, source)
         found: Any = regions.on_line(net, torch.zeros_like(through), through, kind="line")
         counts.append(found.counts.mean())
-        away.append(distance(net, draw(spec.points, source)).distance.mean())
+        away.append(regions.distance(net, draw(spec.points, source)).distance.mean())
     return {"counts": np.array(counts), "distance": np.array(away)}
 
 
 def networks(spec: Spec, inputs: int, classes: int, seed: int) -> list[nn.Sequential]:
-    """The networks of a trial before training: He's weights, biases of standard deviation 1e-3."""
     sizes, source = [inputs, *[spec.width] * spec.depth, classes], _source(spec, seed, _WEIGHTS)
     return [mlp(sizes, biases=Gaussian(BIAS_STD), seed=int(one)) for one in source.integers(2**31, size=spec.networks)]
 
@@ -121,7 +112,6 @@ def like(inputs: Tensor) -> Callable[[int, np.random.Generator], Tensor]:
 
 
 def some(inputs: Tensor, count: int, source: np.random.Generator) -> Tensor:
-    """So many of the examples, float64."""
     return inputs[torch.from_numpy(source.choice(len(inputs), size=count, replace=False))].double()
 
 
@@ -161,6 +151,7 @@ PLACES = {"training": "training examples", "test": "test examples"}  # of sectio
 SHIFT = 0.5  # the distribution changes little if the mean of log10 moves by at most this part of its standard deviation
 BINS = np.linspace(-8, 1, 91)  # of log10 of the distance
 _PLACE = "depth {depth}, width {width}, epoch {epoch:.2g}"
+_SAME: dict[str, Any] = {"resolution": RESOLUTION, "settings": ["before training"]}
 
 
 class Runs:
@@ -186,14 +177,11 @@ class Runs:
 
 
 def gather(found: Found) -> list[Runs]:
-    """Each architecture."""
     more = found.also.get("untrained")
     return [Runs(cell, more.one(**cell.at) if more else None) for cell in found]
 
 
 def table(found: Found) -> Table:
-    """One row an architecture and epoch: regions on lines, distances and accuracy, with errors over runs."""
-
     def measured(cell: Cell) -> dict[str, Any]:
         one = Runs(cell)
         counts, linear, away = one["counts"], one["linear"], one["distance"]
@@ -209,13 +197,12 @@ def table(found: Found) -> Table:
 
 
 def claims_5(found: Found) -> Claims:
-    """The three observations of section 3.1, and how far the counts are from what is possible."""
     each = gather(found)
     names, starts = [one.name for one in each], [one.start_regions for one in each]
     (start, error), networks = means(starts), len(starts[0])
     neurons = np.array([float(one.neurons) for one in each])
     # a line has one region without any neuron: 3 % of those of 32 neurons
-    breaks = _same_start(start - 1 / neurons, error, networks, names)
+    breaks = by(equal_within_error, (start - 1 / neurons)[None], error[None], networks, **_SAME, groups=names)
     same = "before training all architectures have the same number of break points (regions but one) a neuron"
     worst = max(each, key=lambda one: one["counts"].max() / one.neurons)
     most, few = int(worst["counts"].max()), f"more than {PER_NEURON:g} regions a neuron"
@@ -234,12 +221,6 @@ def claims_5(found: Found) -> Claims:
         f"no line ever has {few}, where (width + 1)^depth are possible": possible,
         **_spread(each, "regions"),
     }
-
-
-def _same_start(values: Array, errors: Array, networks: int, names: list[str]) -> Decision:
-    """Whether architectures have one mean before training."""
-    same = {"resolution": RESOLUTION, "settings": ["before training"], "groups": names}
-    return by(equal_within_error, values[None], errors[None], networks, **same)
 
 
 def _spread(each: list[Runs], of: str) -> Claims:
@@ -264,9 +245,8 @@ def _turns(each: list[Runs], of: str, there: str) -> Claims:
     }
 
 
-def through(of: str, label: str, found: Found) -> plots.Figure:
-    """Mean over runs against epochs with a band of two standard errors; colour tells the width, dashes the depth."""
-    picture, axes = plots.figure(7.0, 4.6)
+@plots.drawn(7.0, 4.6, legend=4)
+def through(of: str, label: str, found: Found, axes: plots.Axes) -> None:
     for one in gather(found):
         mean, error = mean_and_error(getattr(one, of))
         colour = plots.COLOURS[found.sweep["width"].index(one.spec.width)]
@@ -279,15 +259,12 @@ def through(of: str, label: str, found: Found) -> plots.Figure:
         plots.points(axes, one.epoch, mean, error, 6, f"{one.name}, {PLACES[name]}", marker=marker)
     plots.epochs(axes, found.sweep["at"][-1])
     axes.set(ylabel=label)
-    plots.legend_below(picture, *axes.get_legend_handles_labels(), columns=4)
-    return picture
 
 
 _EXPAND = ("product", "neurons x distance first rises in training")
 
 
 def claims_a(found: Found) -> Claims:
-    """Section 3.2: the distance is about C / neurons, first increases and then decreases."""
     each, decided = gather(found), {}
     neurons = [float(one.neurons) for one in each]
     starts, ends = [one.start_product for one in each], [one.product[:, -1] for one in each]
@@ -301,10 +278,10 @@ def claims_a(found: Found) -> Claims:
 
 
 def claims_b(found: Found) -> Claims:
-    """Section 3.2 on Figure 6b: one product for all networks at first; it rises and falls again."""
     each = gather(found)
-    start = means(one.start_product for one in each)
-    same = _same_start(*start, len(each[0].start_product), [one.name for one in each])
+    (start, error), names = means(one.start_product for one in each), [one.name for one in each]
+    networks = len(each[0].start_product)
+    same = by(equal_within_error, start[None], error[None], networks, **_SAME, groups=names)
     others = {name: _turns(gather(found.also[name]), *_EXPAND) for name in PLACES}
     return {
         "before training neurons x distance is the same for all architectures": same,
@@ -315,7 +292,6 @@ def claims_b(found: Found) -> Claims:
 
 
 def claims_c(found: Found) -> Claims:
-    """Section 3.2 on Figure 6c: regions expand while accuracy rises, then contract while it rises further."""
     each, before, after = gather(found), [], []
     for one in each:
         accuracy = one["accuracy"]
@@ -330,9 +306,8 @@ def claims_c(found: Found) -> Claims:
     }
 
 
-def draw_a(found: Found) -> plots.Figure:
-    """Mean distance against neurons, at several epochs, with the constants between which it lies."""
-    picture, axes = plots.figure(6.4, 5.4)
+@plots.drawn(6.4, 5.4, legend=2)
+def draw_a(found: Found, axes: plots.Axes) -> None:
     epochs = np.unique(found.table.column("epoch")).tolist()
     shown = [epochs[place] for place in np.linspace(0, len(epochs) - 1, 4).astype(int)]
     for index, (epoch, rows) in enumerate(found.table.where(epoch=shown).by("epoch")):
@@ -344,13 +319,10 @@ def draw_a(found: Found) -> plots.Figure:
         axes.plot(ends, bound / ends, color=plots.BOUND, linestyle=dashes, label=label, zorder=1.4)
     axes.set(xscale="log", yscale="log", xlabel="neurons", ylabel="mean distance to the nearest boundary")
     plots.ticks(axes, ends.tolist())
-    plots.legend_below(picture, *axes.get_legend_handles_labels(), columns=2)
-    return picture
 
 
-def draw_c(found: Found) -> plots.Figure:
-    """Neurons times distance against test accuracy; training runs from left to right."""
-    picture, axes = plots.figure(7.0, 5.4)
+@plots.drawn(7.0, 5.4, legend=4)
+def draw_c(found: Found, axes: plots.Axes) -> None:
     for one in gather(found):
         accuracy, accuracy_error = mean_and_error(one["accuracy"])
         product, error = mean_and_error(one.product)
@@ -361,43 +333,33 @@ def draw_c(found: Found) -> plots.Figure:
         axes.plot(accuracy[-1], product[-1], marker="x", color="black", markersize=6, zorder=4)
     axes.plot([], [], "kx", label="end of training")
     axes.set(xlabel="test accuracy", ylabel="neurons × mean distance", xlim=(0, 1), ylim=(0, None))
-    plots.legend_below(picture, *axes.get_legend_handles_labels(), columns=4)
-    return picture
 
 
-def stages(found: Found) -> tuple[Runs, list[int]]:
-    """The one architecture, and the epochs that are shown: before, about a tenth of the way, after."""
+def stages(found: Found) -> list[tuple[str, float, Array]]:
+    """What is shown, before, about a tenth of the way and after: name, epoch, log10 of distances (runs, points)."""
     (one,) = gather(found)
-    middle = int(np.argmin(np.abs(one.epoch - 0.1 * one.epoch[-1])))
-    return one, [0, middle, len(one.epoch) - 1]
+    places = 0, int(np.argmin(np.abs(one.epoch - 0.1 * one.epoch[-1]))), -1
+    logs = (np.log10(np.maximum(one["distance"][:, place], 1e-300)) for place in places)
+    return list(zip(STAGES, one.epoch[list(places)].tolist(), logs, strict=True))
 
 
-def logs(one: Runs, place: int) -> Array:
-    """log10 of the distances at that epoch, (runs, points)."""
-    return np.asarray(np.log10(np.maximum(one["distance"][:, place], 1e-300)))
+def _shares(logged: Array) -> Mean:
+    """Share of the points in each bin."""
+    values = np.clip(logged, BINS[0], BINS[-1])
+    return mean_and_error(np.stack([np.histogram(run, BINS)[0] / len(run) for run in values]))
 
 
 def histogram(found: Found) -> Table:
-    """One row a stage and bin of log10 distance: share of the points, and its standard error over runs."""
-    one, places = stages(found)
     rows, ends = Table(), [round(float(end), 6) for end in BINS]
-    for stage, place in zip(STAGES, places, strict=True):
-        for low, high, share, error in zip(ends, ends[1:], *_shares(one, place), strict=False):
-            row = {"stage": stage, "epoch": float(one.epoch[place])}
-            row |= {"log10_distance_from": low, "log10_distance_to": high}
+    for stage, epoch, logged in stages(found):
+        for low, high, share, error in zip(ends, ends[1:], *_shares(logged), strict=False):
+            row = {"stage": stage, "epoch": epoch, "log10_distance_from": low, "log10_distance_to": high}
             rows.append({**row, "share": float(share), "share_error": float(error)})
     return rows
 
 
-def _shares(one: Runs, place: int) -> Mean:
-    values = np.clip(logs(one, place), BINS[0], BINS[-1])
-    return mean_and_error(np.stack([np.histogram(run, BINS)[0] / len(run) for run in values]))
-
-
 def claims_7(found: Found) -> Claims:
-    """Section 3.2: many orders of magnitude, little change, a slight skew towards larger regions."""
-    one, places = stages(found)
-    every = [logs(one, place) for place in places]
+    every = [logged for _, _, logged in stages(found)]
     decades = [np.diff(np.quantile(logged, (0.01, 0.99), axis=1), axis=0)[0] for logged in every]
     moved = np.transpose([logged.mean(1) - every[0].mean(1) for logged in every[1:]])
     shift = moved / every[0].std(axis=1)[:, None]
@@ -411,25 +373,20 @@ def claims_7(found: Found) -> Claims:
     }
 
 
-def draw_7(found: Found) -> plots.Figure:
-    """Histograms of log10 distance before, during and after training, bars of two standard errors over runs."""
-    one, places = stages(found)
-    picture, axes = plots.figure(7.0, 4.4)
+@plots.drawn(7.0, 4.4, legend="upper left")
+def draw_7(found: Found, axes: plots.Axes) -> None:
     middle = 0.5 * (BINS[1:] + BINS[:-1])
-    for index, (stage, place) in enumerate(zip(STAGES, places, strict=True)):
-        shares, errors = _shares(one, place)
-        label, colour = f"{stage} (epoch {one.epoch[place]:.2g})" if index else stage, plots.COLOURS[index]
+    for index, (stage, epoch, logged) in enumerate(stages(found)):
+        shares, errors = _shares(logged)
+        label, colour = f"{stage} (epoch {epoch:.2g})" if index else stage, plots.COLOURS[index]
         axes.stairs(shares, BINS, color=colour, linewidth=1.3, label=label)
         axes.errorbar(middle, shares, 2 * errors, linestyle="none", color=colour, elinewidth=0.8, alpha=0.7)
-        axes.axvline(logs(one, place).mean(), color=colour, linestyle=":", linewidth=1.0)
+        axes.axvline(logged.mean(), color=colour, linestyle=":", linewidth=1.0)
     axes.plot([], [], color=plots.BOUND, linestyle=":", linewidth=1.0, label="means")
     label = "log₁₀ of the distance to the nearest boundary"
     axes.set(xlabel=label, ylabel="share of the points", xlim=(-6.5, 0.5), ylim=(0, None))
-    axes.legend(loc="upper left")
-    return picture
 
 
-_EPOCHS = (0.0, 0.1, 0.2, 0.4, 0.7, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 10.0, 12.0, 14.0, 16.0, 18.0, 20.0)
 _SHAPES = {"depth": (2, 3, 4), "width": (16, 32, 64)}
 
 
@@ -441,6 +398,7 @@ def sweep_of(spec: Spec, programs: int, **further: int) -> Sweep:
     return Sweep(run, spec, _SHAPES, programs, also={"untrained": more, **there})
 
 
+_EPOCHS = (0.0, 0.1, 0.2, 0.4, 0.7, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 10.0, 12.0, 14.0, 16.0, 18.0, 20.0)
 _AT = (0.0, 0.1, 0.2, 0.5, 1.0, 2.0, 4.0, 7.0, 10.0, 20.0, 40.0, 60.0)
 _HOW = {"learning_rate": 1e-3, "lines": 100, "linear_lines": 10, "points": 1000, "networks": 1}
 _MNIST = Spec(data="mnist", at=_EPOCHS, batch_size=128, **_HOW)
@@ -451,8 +409,6 @@ LINES = {
     "paper": sweep_of(_MNIST, 5, networks=60, lines=50, points=500),
 }
 HISTOGRAM = {name: one.but(depth=(4,), width=(16,), also={}) for name, one in LINES.items()}
-
-
 _ABOUT = "by Adam, the networks of a run at a time on the same batches; bands, bars: two standard errors"
 _ON_LINES, _DISTANCE = "Regions on a line through training", "Distance to the nearest boundary"
 _EVERY = "Distances to the nearest boundary, all of them"

@@ -15,11 +15,10 @@ from epoch0.distributions import Discrete, Gaussian, Law, Sparse, Uniform, integ
 from epoch0.experiments import claims as decide
 from epoch0.experiments.claims import at_least, at_most, between
 from epoch0.measure.length import trajectory_length
-from epoch0.networks import ensemble
-from epoch0.networks.ensemble import Ensemble
+from epoch0.networks import Ensemble, ensemble
 from epoch0.papers import tables
 from epoch0.papers.sweep import Artifact, Cell, Found, Spec, Sweep
-from epoch0.papers.tables import Array, Claims, Decision, Mean, Table, agrees, by, mean_and_error, mean_growth, more
+from epoch0.papers.tables import Array, Claims, Mean, Table, agrees, by, mean_and_error, mean_growth, more
 from epoch0.papers.trials import DIGITS, MNIST, CurveSpec
 from epoch0.theory import growth as theory
 
@@ -41,10 +40,7 @@ def networks(spec: Spec, seed: int) -> Ensemble:
 
 
 def block(spec: Spec, seed: int) -> dict[str, Any]:
-    """Carry a curve, measured at so many ``tangents``, through one block of networks: ``lengths`` and ``growth``.
-
-    Shapes are (networks, depth + 1) and (networks, depth). A network is the same whatever the block it is measured in.
-    """
+    """``lengths`` (networks, depth + 1) and ``growth`` (networks, depth) of a curve, alike in whatever block."""
     measured = trajectory_length(networks(spec, seed), spec.curve.curve(), points=spec.tangents, seed=seed)
     return {"lengths": np.asarray(measured.network_lengths), "growth": np.asarray(measured.network_growth)}
 
@@ -63,7 +59,6 @@ def weight_law(law: str, std: float, density: float = 1.0) -> Law:
 
 
 def table(found: Found) -> Table:
-    """One row a combination: growth factor, its standard error over networks, and what theory says of it."""
     return found.rows(
         lambda cell: {"growth": Mean(*mean_growth(cell["growth"])[:2])},
         lambda cell: {"runs": mean_growth(cell["growth"])[2], **predicted(cell.spec)},
@@ -71,8 +66,6 @@ def table(found: Found) -> Table:
 
 
 def length_table(found: Found) -> Table:
-    """Figure 2: one row a density and layer, the mean length with its standard error and bounds."""
-
     def bounds(cell: Cell, layer: int) -> dict[str, Any]:
         start = float(cell["lengths"][0, 0])
         return {name: None if one is None else start * one**layer for name, one in predicted(cell.spec).items()}
@@ -99,25 +92,57 @@ def predicted(spec: Spec) -> dict[str, float | None]:
 
 
 def claims(swept: str, shown: str | None, found: Found) -> Claims:
-    """Linear in the standard deviation, or a root of the density, with the values that the text prints of Figure 3b."""
     rows = found.table.where(curve=shown or found.sweep["curve"])
-    if swept == "std":
-        text = "growth is linear in the std of the weights"
-        said = {f"{text} ({law})": by(decide.linear, *mine.of("std", *_GROWTH)) for law, mine in rows.by("law")}
-    else:
-        text = "growth has the shape sqrt(density), not density"
-        said = {f"{text} ({law})": _root(mine) for law, mine in rows.by("law")}
-        said |= _printed_values(rows) if shown is None else {}
+    of, gaussian = partial(rows.claim, names=_NAME), rows.where(law="gaussian")
+    # the range is narrower than the errors, so its nearest value counts
+    inside = np.clip(*gaussian.of("growth", "minimum", "maximum"))
+    in_range = gaussian.claim(agrees, "growth", inside, names=_NAME, resolution=RESOLUTION)
+    decided = {
+        "growth is at least the paper's lower bound (Corollaries 1-3)": of(at_least, "growth", "paper_lower"),
+        "growth is at least the fourth-moment lower bound": of(at_least, "growth", "lower"),
+        "growth is at most the second-moment upper bound": of(at_most, "growth", "upper"),
+        "Gaussian weights: growth agrees with its exact range over directions": in_range,
+    }
+    for law, mine in rows.by("law"):
+        x, growth, errors, count = mine.of(swept, *_GROWTH)
+        if swept == "std":
+            text = f"growth is linear in the std of the weights ({law})"
+            decided[text] = by(decide.linear, x, growth, errors, count)
+        else:
+            names, (exponent, error) = ("sqrt(density)", "density"), decide.fitted_exponent(x, growth, errors)
+            better = by(decide.better_fit, growth, errors, np.sqrt(x), x, count, names=names)
+            told = f"growth goes like density^p, p = {exponent:.3f} ± {error:.2g}"
+            text = f"growth has the shape sqrt(density), not density ({law})"
+            decided[text] = more(better, told, exponent=exponent, exponent_error=error)
+    if swept == "density" and shown is None:
+        decided |= _printed_values(rows)
     laws = rows.alike("growth", "law", "{law}", _NAME[7:], resolution=RESOLUTION)
-    decided = {**_bounds_hold(rows), **said, "the three laws of equal variance have the same growth factor": laws}
+    decided["the three laws of equal variance have the same growth factor"] = laws
     if len(found.sweep["curve"]) > 1:
         curves = found.table.alike("growth", "curve", "{curve}", _NAME, resolution=RESOLUTION)
         decided["straight and curved trajectories have the same growth factor"] = curves
     return decided
 
 
+def _printed_values(rows: Table) -> Claims:
+    """Section 4's two numbers, to the digit printed: growth 1 at density about 0.5, and about 1.5 for dense weights."""
+    half, dense = rows.where(density=0.5), rows.where(density=1.0)
+    growth, errors, count = half.of(*_GROWTH)
+    told = "growth at density 0.5 is {growth:.4f} ± {growth_error:.2g} ({law}; exact extremes {minimum:.4f} and "
+    # growth goes like sqrt(density) close by, so that it is 1 at 0.5 / growth^2
+    crossing = by(between, 0.5 / growth**2, errors / growth**3, 0.45, 0.55, count, half.told("{law}"))
+    one = "growth is 1 at density 0.5, to the digit printed: the crossing is in [0.45, 0.55]"
+    approximately = "dense growth is 'approximately 1.5', to the digit printed: in [1.45, 1.55]"
+    gaussian = dense.where(law="gaussian")
+    exact = gaussian.claim(agrees, "growth", "minimum", names="density 1", resolution=RESOLUTION)
+    return {
+        one: more(crossing, f"{told}{{maximum:.4f}})".format_map(half[0])),
+        approximately: dense.claim(between, "growth", 1.45, 1.55, names="{law}"),
+        f"dense Gaussian growth is its exact value {gaussian[0]['minimum']:.4f}": exact,
+    }
+
+
 def depth_claims(found: Found) -> Claims:
-    """Figure 2: lengths are exponential in depth, faster for larger density, and between the bounds."""
     deep, decided = found.table.where(layer=tuple(range(1, found.sweep["depth"] + 1))), {}
     for density, rows in deep.by("density"):
         layer, length, error, count = rows.of("layer", "length", "length_error", "runs")
@@ -135,52 +160,6 @@ def depth_claims(found: Found) -> Claims:
     }
 
 
-def _bounds_hold(rows: Table) -> Claims:
-    """Measured growth against the paper's lower bound, ours, the exact extremes and the second-moment bound."""
-    of = partial(rows.claim, names=_NAME)
-    decided = {
-        "growth is at least the paper's lower bound (Corollaries 1-3)": of(at_least, "growth", "paper_lower"),
-        "growth is at least the fourth-moment lower bound": of(at_least, "growth", "lower"),
-        "growth is at most the second-moment upper bound": of(at_most, "growth", "upper"),
-    }
-    if known := rows.where(law="gaussian"):
-        # the range is narrower than the errors, so its nearest value counts
-        inside = np.clip(*known.of("growth", "minimum", "maximum"))
-        text = "Gaussian weights: growth agrees with its exact range over directions"
-        decided[text] = known.claim(agrees, "growth", inside, names=_NAME, resolution=RESOLUTION)
-    return decided
-
-
-def _root(rows: Table) -> Decision:
-    """Whether growth goes with the square root of the density or with the density, by the exponent between."""
-    density, growth, errors, count = rows.of("density", *_GROWTH)
-    values, names = (growth, errors, np.sqrt(density), density, count), ("sqrt(density)", "density")
-    better = by(decide.better_fit, *values, names=names)
-    exponent, error = decide.fitted_exponent(density, growth, errors)
-    told = f"growth goes like density^p, p = {exponent:.3f} ± {error:.2g}"
-    return more(better, told, exponent=exponent, exponent_error=error)
-
-
-def _printed_values(rows: Table) -> Claims:
-    """Section 4's two numbers, to the digit printed: growth 1 at density about 0.5, and about 1.5 for dense weights."""
-    decided, dense = {}, rows.where(density=1.0)
-    if half := rows.where(density=0.5):
-        growth, errors, count = half.of(*_GROWTH)
-        told = "growth at density 0.5 is {growth:.4f} ± {growth_error:.2g} ({law}"
-        told += "" if half[0]["minimum"] is None else "; exact extremes {minimum:.4f} and {maximum:.4f}"
-        # growth goes like sqrt(density) close by, so that it is 1 at 0.5 / growth^2
-        crossing = by(between, 0.5 / growth**2, errors / growth**3, 0.45, 0.55, count, half.told("{law}"))
-        text = "growth is 1 at density 0.5, to the digit printed: the crossing is in [0.45, 0.55]"
-        decided[text] = more(crossing, Table(half[:1]).told(f"{told})")[0])
-    if dense:
-        text = "dense growth is 'approximately 1.5', to the digit printed: in [1.45, 1.55]"
-        decided[text] = dense.claim(between, "growth", 1.45, 1.55, names="{law}")
-    if gaussian := dense.where(law="gaussian"):
-        text = f"dense Gaussian growth is its exact value {gaussian[0]['minimum']:.4f}"
-        decided[text] = gaussian.claim(agrees, "growth", "minimum", names="density 1", resolution=RESOLUTION)
-    return decided
-
-
 _SIZES = (8.5, 5.5, 3.0)
 """The laws agree, so their markers lie on top of each other: large and hollow first, small and full last."""
 _DASHES = ((0, (6, 2)), (0, (4, 1.5, 1, 1.5)), (0, (1.5, 1.5)))
@@ -191,40 +170,31 @@ _LABELS = {
 }
 
 
-def draw(swept: str, shown: str | None, found: Found) -> plots.Figure:
-    """Growth factor against std or density: bounds dashed, exact extremes as a band."""
+@plots.drawn(6.4, 5.4, legend=2)
+def draw(swept: str, shown: str | None, found: Found, axes: plots.Axes) -> None:
     rows = found.table.where(curve=shown or found.sweep["curve"])
-    picture, axes = plots.figure(6.4, 5.4)
-    _theory(axes, found.sweep, rows, swept)
+    low, high = rows.column(swept).min(), rows.column(swept).max()
+    spec = found.sweep.spec.but(law="gaussian", std=found.sweep["std"][0], density=found.sweep["density"][0])
+    fine = np.linspace(low, high, 40).tolist()
+    exact = Table({swept: value, **predicted(spec.but(**{swept: value}))} for value in fine)
+    second = {"color": plots.BOUND, "linestyle": ":", "zorder": 1.2}
+    plots.column(axes, exact, swept, "upper", 0, "upper bound (second moment)", **second)
+    grey = {"color": "#bbbbbb", "edgecolor": "#999999", "linewidth": 0.8, "zorder": 1.1}
+    plots.band(axes, exact, swept, "minimum", "maximum", "gaussian: exact range", **grey)
     for index, ((law, mine), size, dashes) in enumerate(zip(rows.by("law"), _SIZES, _DASHES, strict=False)):
         bound, told, fill = f"{law}: the paper's lower bound", f"{law}: measured", "none" if index < 2 else None
         plots.column(axes, mine, swept, "paper_lower", index, bound, linestyle=dashes, linewidth=1.2)
         look = {"markersize": size, "capsize": size / 2}
         plots.means(axes, mine, swept, "growth", index, told, markerfacecolor=fill, **look)
-    low, high = rows.column(swept).min(), rows.column(swept).max()
     axes.axhline(1.0, color="#333333", linewidth=0.7, zorder=1)
     axes.set(xlabel=_LABELS[swept], ylabel=r"growth factor $E\,\|dz^{(d+1)}\|\,/\,\|dz^{(d)}\|$")
     axes.set(xlim=(low - 0.05 * (high - low), high + 0.03 * (high - low)), ylim=(0, 1.06 * rows.column("upper").max()))
-    plots.legend_below(picture, columns=2)
-    return picture
 
 
-def _theory(axes: plots.Axes, sweep: Sweep, rows: Table, swept: str) -> None:
-    """The second-moment bound, and the exact range over directions for Gaussian weights."""
-    fine = np.linspace(rows.column(swept).min(), rows.column(swept).max(), 40)
-    spec = sweep.spec.but(law="gaussian", std=sweep["std"][0], density=sweep["density"][0])
-    each = Table({swept: value, **predicted(spec.but(**{swept: value}))} for value in fine.tolist())
-    second = {"color": plots.BOUND, "linestyle": ":", "zorder": 1.2}
-    plots.column(axes, each, swept, "upper", 0, "upper bound (second moment)", **second)
-    look = {"color": "#bbbbbb", "edgecolor": "#999999", "linewidth": 0.8, "zorder": 1.1}
-    plots.band(axes, each, swept, "minimum", "maximum", "gaussian: exact range", **look)
-
-
-def over_depth(found: Found) -> plots.Figure:
-    """Figure 2: mean length at each layer on a log scale, one line a density."""
+@plots.drawn(6.4, 5.2)
+def over_depth(found: Found, axes: plots.Axes) -> None:
     from matplotlib import colormaps
 
-    picture, axes = plots.figure(6.4, 5.2)
     densities = sorted(found.sweep["density"], reverse=True)
     shades = colormaps["viridis"](np.linspace(0.0, 0.85, len(densities)))  # ordered, and without its palest end
     for index, (density, shade) in enumerate(zip(densities, shades, strict=True)):
@@ -236,7 +206,6 @@ def over_depth(found: Found) -> plots.Figure:
     axes.set(xlabel="layer $d$", ylabel=r"mean length of the trajectory, $E\,\ell(z^{(d)})$")
     axes.set(yscale="log", xticks=range(found.sweep["depth"] + 1))
     axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), title=r"density $\alpha$")
-    return picture
 
 
 def _random(size: int) -> dict[str, CurveSpec]:
@@ -281,14 +250,10 @@ ARTIFACTS: tuple[Artifact, ...] = (
 
 
 # ---- Figure 1: a circle carried through a network, drawn in two dimensions at several layers
-
-
 def drawing(spec: Spec, seed: int) -> dict[str, Any]:
-    """The pre-activations of a ``network``, a block of one, along the curve, in the plane in which they vary most.
-
-    ``shown`` are its layers, counted from 1; ``paths`` (shown, points, 2) are coordinates along the first two principal
-    components of each layer (the paper does not say how it projects), ``shares`` the part of the variance that the
-    plane holds, ``lengths`` those of the curve in all dimensions.
+    """The pre-activations of a ``network``, a block of one, along the curve: ``paths`` (shown, points, 2) in the plane
+    of the first two principal components of each of the layers ``shown``, counted from 1 (the paper does not say how it
+    projects), ``shares`` of the variance in that plane, ``lengths`` of the curve in all dimensions.
     """
     (net,) = list(networks(spec.network, seed))
     curve = spec.network.curve.curve()
@@ -319,7 +284,6 @@ def projected(points: Array) -> tuple[Array, float]:
 
 
 def circle_table(found: Found) -> Table:
-    """One row a layer: mean length with its standard error, that of the network drawn, bounds and exact law."""
     shown, entry = found.also["drawing"].one(), Gaussian(found.sweep["std"] * found.sweep["width"] ** -0.5)
     told = dict(zip(shown.spec.shown, zip(shown["lengths"][0], shown["shares"][0], strict=True), strict=True))
     bounds = {**BOUNDS, "exact": theory.exact}
@@ -337,7 +301,6 @@ def circle_table(found: Found) -> Table:
 
 
 def circle_claims(found: Found) -> Claims:
-    """The length at each layer is between the bounds, and is the exact one."""
     of = partial(Table(found.table[1:]).claim, names="layer {layer}")
     entry, width = Gaussian(found.sweep["std"] * found.sweep["width"] ** -0.5), found.sweep["width"]
     exact = of(agrees, "growth", theory.exact(entry, width), resolution=0.05)
@@ -349,7 +312,6 @@ def circle_claims(found: Found) -> Claims:
 
 
 def circle_draw(found: Found) -> plots.Figure:
-    """The circle at several layers, and beside them its length at every layer."""
     rows, shown = found.table, found.also["drawing"].one()
     names = ["input", *(f"layer {layer}" for layer in shown.spec.shown)]
     columns = -(-len(names) // 2)
@@ -390,14 +352,18 @@ def closed_curve(axes: plots.Axes, path: Array, title: str) -> None:
     axes.tick_params(labelsize=7)
 
 
-def circles(width: int, networks: int, block_size: int, **more: Any) -> Sweep:
-    """Networks whose lengths are averaged; the first of them is drawn."""
-    shown = {"points": 2000, "shown": (1, 2, 4, 7, 10)}
-    shown |= {name: more.pop(name) for name in shown if name in more}
-    law = {"law": "gaussian", "std": 2.0, "density": 1.0}
-    fields = {**law, "curve": CurveSpec("random", "circle", width), "width": width, "depth": 10, "tangents": 64, **more}
-    also = {"drawing": Sweep(drawing, Spec(network=Spec(**fields, first=0, networks=1), **shown))}
-    return Sweep(block, Spec(**fields), runs=networks, block=block_size, also=also)
+def circles(width: int, networks: int, block_size: int) -> Sweep:
+    fields: dict[str, Any] = {
+        "law": "gaussian",
+        "std": 2.0,
+        "density": 1.0,
+        "width": width,
+        "depth": 10,
+        "tangents": 64,
+    }
+    spec = Spec(**fields, curve=CurveSpec("random", "circle", width))
+    shown = Spec(network=spec.but(first=0, networks=1), points=2000, shown=(1, 2, 4, 7, 10))
+    return Sweep(block, spec, runs=networks, block=block_size, also={"drawing": Sweep(drawing, shown)})
 
 
 _PRESETS = {"quick": circles(64, 400, 100), "paper": circles(784, 100, 10)}  # no width is printed; others have 784

@@ -17,7 +17,7 @@ from epoch0.distributions import Discrete, Law, Uniform, integers
 from epoch0.experiments.claims import at_least, at_most, better_fit, increasing
 from epoch0.measure.length import trajectory_length
 from epoch0.networks import mlp
-from epoch0.papers.price_tanner.growth import BIASES, weight_law
+from epoch0.papers.price_tanner.growth import BIASES, DENSITIES, weight_law
 from epoch0.papers.sweep import Artifact, Cell, Found, Spec, Sweep
 from epoch0.papers.tables import Claims, Table, agrees, by, over_runs
 from epoch0.papers.trials import CurveSpec
@@ -30,9 +30,8 @@ SHAPES = {"narrowing": (200, 100, 50, 25), "widening": (25, 50, 100, 200), "equa
 
 
 def layers_of(spec: Spec) -> list[tuple[int, int, str, Law]]:
-    """Inputs, units, kind and law of the weights of each layer, before the division by the root of the inputs.
-
-    Layers have the spec's ``widths`` and ``densities``; laws take turns; inputs are as many as the first width.
+    """Inputs, units, kind and law of the weights of each layer, before the division by the root of the inputs. Laws
+    take turns; inputs are as many as the first width.
     """
     each = zip((spec.widths[0], *spec.widths), spec.widths, cycle(BIASES), spec.densities, strict=False)
     return [(fan, units, kind, weight_law(kind, spec.std, density)) for fan, units, kind, density in each]
@@ -52,8 +51,6 @@ def lengths(spec: Spec, seed: int) -> dict[str, Any]:
 
 
 def layers_table(found: Found) -> Table:
-    """One row a setting and layer: the mean length, the product of Theorem 2's bounds, and that of second moments."""
-
     def bounds(cell: Cell, layer: int) -> dict[str, Any]:
         start = float(cell["lengths"][0, 0, 0])
         each = [(law.scaled(fan**-0.5), units) for fan, units, _, law in layers_of(cell.spec)[:layer]]
@@ -64,7 +61,6 @@ def layers_table(found: Found) -> Table:
 
 
 def layers_claims(found: Found) -> Claims:
-    """Theorem 2, its remark, and that the bounds hold without biases."""
     rows, names = Table(row for row in found.table if row["layer"]), "{shape}, {weights} {biases}, layer {layer}"
     decided: dict[str, Any] = {}
     for biases, part in rows.by("biases"):
@@ -76,16 +72,13 @@ def layers_claims(found: Found) -> Claims:
     return {**decided, text: last.claim(at_most, "length", 0.01 * last.column("start"), names=names)}
 
 
-def draw_layers(found: Found) -> plots.Figure:
-    """One panel a shape: the length behind each layer over that of the curve, and its bounds, dashed and dotted."""
-    picture, panels = plots.figure(11.0, 4.4, columns=3, sharey=True)
+@plots.drawn(11.0, 4.4, legend=3, columns=3, sharey=True)
+def draw_layers(found: Found, panels: Any) -> None:
     rows = found.table.where(biases="with biases")
     for axes, (shape, part) in zip(panels, rows.by("shape"), strict=True):
         plots.lines(axes, part, "layer", "length", "weights", "{}", {"lower": "--", "upper": ":"})
         axes.set(title=f"{shape}: {', '.join(map(str, SHAPES[shape]))}", xlabel="layer", ylabel="length", yscale="log")
         plots.ticks(axes, range(len(SHAPES[shape]) + 1))
-    plots.legend_below(picture, *panels[0].get_legend_handles_labels(), columns=3)
-    return picture
 
 
 # ---- Lemmas 10 and 11
@@ -103,13 +96,11 @@ def average(spec: Spec, seed: int) -> dict[str, Any]:
 
 
 def average_table(found: Found) -> Table:
-    """One row a law and vector: E abs(u . w) and the constant M."""
     constant = lambda cell: {"constant": theory.absolute_moment_constant(LAWS[cell.spec.law])}  # noqa: E731
     return found.rows(lambda cell: {"average": cell["average"][0]}, constant)
 
 
 def average_claims(found: Found) -> Claims:
-    """Lemmas 10 and 11, and where they are sharp."""
     rows, names, of = found.table, "{law}, {vector}", ("average", "constant")
     uniform, sharp = rows.where(law="uniform"), rows.where(law="±1", vector="two equal entries")
     rest = Table(row for row in rows if row not in uniform and row not in sharp)
@@ -122,17 +113,14 @@ def average_claims(found: Found) -> Claims:
     }
 
 
-def draw_average(found: Found) -> plots.Figure:
-    """E abs(u . w) over the constant, one group of markers a vector."""
-    picture, axes = plots.figure(6.6, 4.4)
+@plots.drawn(6.6, 4.4, legend=4)
+def draw_average(found: Found, axes: plots.Axes) -> None:
     for index, (law, part) in enumerate(found.table.by("law")):
         places = np.arange(len(part)) + 0.12 * (index - 1)
         plots.means(axes, part, places, "average", index, f"{law} weights", 1 / part[0]["constant"])
     axes.axhline(1.0, color=plots.BOUND, linestyle="--", label="Lemmas 10 and 11")
     axes.set_xticks(range(len(VECTORS)), list(VECTORS))
     axes.set(ylabel=r"$E\,|u \cdot w|\,/\,(M\,\|u\|)$", xlabel="vector u", ylim=(0.9, None))
-    plots.legend_below(picture, columns=4)
-    return picture
 
 
 _SPEC = Spec(networks=400, std=2.0)
@@ -169,10 +157,8 @@ MODERATE = 10  # "for even moderately large k" the norm behaves like sqrt(alpha)
 
 
 def norms(spec: Spec, seed: int) -> dict[str, Any]:
-    """Mean norm of so many ``draws`` of sub-vectors of several unit vectors, (vectors, densities).
-
-    A ``direction`` is one of the ``"sphere"``, or ``"one-hot"``. All densities share the random numbers: entry i is
-    kept at density alpha if its number is below alpha.
+    """Mean norm of so many ``draws`` of sub-vectors of unit vectors, on the ``"sphere"`` or ``"one-hot"``, (vectors,
+    densities). Densities share the random numbers: entry i is kept at density alpha if its number is below alpha.
     """
     found, most = np.zeros((spec.vectors, len(spec.densities))), max(1, _AT_ONCE // spec.size)
     for vector, row in enumerate(found):
@@ -186,7 +172,6 @@ def norms(spec: Spec, seed: int) -> dict[str, Any]:
 
 
 def table(found: Found) -> Table:
-    """One row a size and density: the mean norm, its standard error over vectors, both bounds and the exact value."""
     direction = found.sweep["direction"]
 
     def law(cell: Cell, density: float) -> dict[str, Any]:
@@ -197,7 +182,6 @@ def table(found: Found) -> Table:
 
 
 def claims(found: Found) -> Claims:
-    """Appendix B: both bounds hold, and which of the two is tight."""
     rows, sphere, names = found.table, found.sweep["direction"] == "sphere", "k = {size}, density {density:g}"
     text = "the norm is its exact expectation" if sphere else "the lower bound is attained: the norm is the density"
     decided = {}
@@ -215,27 +199,20 @@ def claims(found: Found) -> Claims:
         large = f"k = {size}: from {MODERATE} on k is 'moderately large'" if sphere else f"k = {size}"
         text = f"the norm has the shape {shapes[0]}, not {shapes[1]}, at densities below 1 ({large})"
         decided[text] = by(better_fit, *values, names=shapes)
-    same = rows.alike("norm", "size", "k = {size}", "density {density:g}")
-    return {**decided, **(_tightness(found) if sphere else {"the norm does not depend on k": same})}
-
-
-def _tightness(found: Found) -> Claims:
-    """For vectors on the sphere: the upper bound is approached as k grows."""
-    densities, sizes = found.sweep["densities"], found.sweep["size"]
+    if not sphere:
+        same = rows.alike("norm", "size", "k = {size}", "density {density:g}")
+        return {**decided, "the norm does not depend on k": same}
+    densities = found.sweep["densities"]
     shares = [cell["norms"][0] / np.sqrt(densities) for cell in found]
-    means = np.transpose([share.mean(1) for share in shares])
-    names, where = [f"k = {size}" for size in sizes], [f"density {density:g}" for density in densities]
-    text = f"at k = {sizes[-1]} the upper bound is tight: the norm is at least {TIGHT:g} of it"
-    return {
-        "the norm approaches the upper bound as k grows": over_runs(increasing, means, names=names),
-        text: over_runs(at_least, shares[-1], TIGHT, names=where),
-    }
+    means, sizes = np.transpose([share.mean(1) for share in shares]), [f"k = {size}" for size in found.sweep["size"]]
+    decided["the norm approaches the upper bound as k grows"] = over_runs(increasing, means, names=sizes)
+    text, where = f"at {sizes[-1]} the upper bound is tight: the norm is at least {TIGHT:g} of it", "density {:g}"
+    return {**decided, text: over_runs(at_least, shares[-1], TIGHT, names=list(map(where.format, densities)))}
 
 
-def draw(found: Found) -> plots.Figure:
-    """The norm against the density, one hollow marker a size, so that none hides another, between its two bounds."""
+@plots.drawn(6.0, 4.4, legend="lower right")
+def draw(found: Found, axes: plots.Axes) -> None:
     direction = found.sweep["direction"]
-    picture, axes = plots.figure(6.0, 4.4)
     fine = np.linspace(found.sweep["densities"][0], 1, 200)
     axes.plot(fine, np.sqrt(fine), "--", color=plots.BOUND, label=r"upper bound $\sqrt{\alpha}$")
     axes.plot(fine, fine, ":", color=plots.BOUND, label=r"lower bound $\alpha$ (Lemma 7)")
@@ -247,21 +224,18 @@ def draw(found: Found) -> plots.Figure:
         plots.means(axes, rows, "density", "norm", index, f"k = {size}", **hollow)
     axes.set(xlabel=r"density $\alpha$ (probability that an entry is kept)", ylabel=r"$E\,\|u_J\|\,/\,\|u\|$")
     axes.set(xlim=(0, 1.03), ylim=(0, 1.05))
-    axes.legend(loc="lower right")
-    return picture
 
 
-def _artifact(letter: str, direction: str, kind: str, title: str) -> Artifact:
-    """The paper prints no sizes; 784 is the width of its networks."""
-    densities = tuple(tenth / 10 for tenth in range(1, 11))
-    spec = Spec(direction=direction, densities=densities, vectors=100, draws=10_000)
-    presets = Sweep(norms, spec, {"size": (3, 10, 100, 784)}, seed="{size}").presets(draws=1000)
-    about = f"{{vectors}} unit vectors {kind}, {{draws:,}} sub-vectors each; bars: two standard errors"
-    title = f"Norm of a random sub-vector of a vector {title}"
-    return Artifact(f"price-tanner/fig4{letter}", title, "appendix B", presets, table, claims, draw, about)
-
-
-ARTIFACTS += (
-    _artifact("a", "sphere", "uniform on the sphere", "on the sphere"),
-    _artifact("b", "one-hot", "with one entry", "with one entry"),
-)
+# the paper prints no sizes; 784 is the width of its networks
+_SIZES = {"size": (3, 10, 100, 784)}
+_SPHERE = Sweep(norms, Spec(direction="sphere", densities=DENSITIES, vectors=100, draws=10_000), _SIZES, seed="{size}")
+ARTIFACTS += tuple(
+    Artifact(
+        f"price-tanner/fig4{letter}", f"Norm of a random sub-vector of a vector {title}", "appendix B",
+        _SPHERE.but(direction=direction).presets(draws=1000), table, claims, draw,
+        f"{{vectors}} unit vectors {kind}, {{draws:,}} sub-vectors each; bars: two standard errors",
+    )
+    for letter, direction, kind, title in (
+        ("a", "sphere", "uniform on the sphere", "on the sphere"), ("b", "one-hot", "with one entry", "with one entry"),
+    )
+)  # fmt: skip

@@ -28,8 +28,7 @@ from epoch0.papers.tables import Array, Claims, Decision, Mean, Table, agrees, b
 from epoch0.papers.trials import fit, tensors
 from epoch0.seeds import numpy_generator
 from epoch0.theory import growth as theory
-from epoch0.train.evaluation import Accuracy
-from epoch0.train.stacked import FreezeAt, Stacked
+from epoch0.train import Accuracy, FreezeAt, Stacked
 
 WEIGHT_STDS = (1.0, 1.4, 1.8, 2.2, 2.6)  # the five initial sigma_w; with these nearly every network learns in time
 KINDS = ("within a class", "between classes")
@@ -120,7 +119,6 @@ class Trained:
         return np.split(self.of("growth", state), 2, axis=1)[kind]
 
     def about(self, state: str) -> dict[str, Any]:
-        """Columns of every row: sigma_w, how many networks, their accuracy and those left out."""
         std, error = _mean(self.of("std", state))
         missed, accuracy = "", None
         if state == "trained":
@@ -137,10 +135,7 @@ def _mean(values: Array) -> Mean:
 
 
 def table_a(found: Found) -> Table:
-    """Figure 6a: one row an initial sigma_w, kind of line, and state of the networks.
-
-    The errors of the growth join those over networks and over lines: both are samples.
-    """
+    """One row an initial sigma_w, kind of line and state; errors of growth join those over networks and over lines."""
     rows = Table()
     for trained, state in product(map(Trained, found), ("trained", "random")):
         about = trained.about(state)
@@ -154,7 +149,6 @@ def table_a(found: Found) -> Table:
 
 
 def table_b(found: Found) -> Table:
-    """Figure 6b: one row an initial sigma_w, line, and state of the networks; errors over networks."""
     rows = Table()
     for trained, state in product(map(Trained, found), ("trained", "random")):
         about, growth = trained.about(state), trained.of("growth", state)
@@ -166,12 +160,10 @@ def table_b(found: Found) -> Table:
 
 
 def exact_random(sizes: Sequence[int], std: float) -> float:
-    """Growth factor of a random network with that sigma_w in its square layers."""
     return float(theory.exact(Gaussian(std / sizes[1] ** 0.5), sizes[1])) if np.isfinite(std) else float("nan")
 
 
 def claims_a(found: Found) -> Claims:
-    """The statements of appendix C.2 and section 4 about averages over lines."""
     gathered = _enough(found)
     if len(gathered) < LEAST_SETTINGS:
         return {"what holds for random networks survives training": _too_few(found)}
@@ -204,7 +196,6 @@ def _enough(found: Found) -> list[Trained]:
 
 
 def claims_b(found: Found) -> Claims:
-    """The statements of appendix C.2 about single lines: they differ after training and agree before."""
     enough, random = _enough(found), _lines_agree(list(map(Trained, found)), "random")
     after = _lines_agree(enough, "trained", alike=False) if len(enough) >= LEAST_SETTINGS else _too_few(found)
     return {
@@ -214,11 +205,9 @@ def claims_b(found: Found) -> Claims:
 
 
 def _lines_agree(gathered: Sequence[Trained], state: str, alike: bool = True) -> Decision:
-    """All lines have one growth factor, in every setting; or in none.
-
-    All lines pass through the same networks, so what a network adds to all of them alike is taken out first.
-    """
+    """All lines have one growth factor, in every setting; or in none."""
     each = [trained.of("growth", state) for trained in gathered]
+    # all lines pass through the same networks, so what a network adds to all of them alike is taken out first
     own = [mean_and_error(growth - growth.mean(1, keepdims=True) + growth.mean()) for growth in each]
     samples = [np.full(growth.shape[1], len(growth)) for growth in each]
     names, lines = [trained.name for trained in gathered], [f"line {line + 1}" for line in range(each[0].shape[1])]
@@ -236,9 +225,8 @@ def _too_few(found: Found) -> Decision:
 BLACK = 6  # place of black among the colours; the random networks have it, as in the paper
 
 
-def draw_a(found: Found) -> plots.Figure:
-    """Figure 6a: growth factor against sigma_w, averaged over the lines of each kind."""
-    picture, axes = plots.figure(7.0, 4.6)
+@plots.drawn(7.0, 4.6, legend="best")
+def draw_a(found: Found, axes: plots.Axes) -> None:
     rows = found.table
     for index, kind in enumerate(KINDS):
         _points(axes, rows.where(networks="trained", lines=kind), index, f"trained, lines {kind}", linestyle="-")
@@ -248,13 +236,10 @@ def draw_a(found: Found) -> plots.Figure:
     axes.plot(x, exact, color=plots.BOUND, linestyle="--", label="random, exact")
     axes.plot(x, x / np.sqrt(2 * np.pi), color=plots.BOUND, linestyle=":", label="random, lower bound (Cor. 1)")
     _finish(axes, found)
-    axes.legend()
-    return picture
 
 
-def draw_b(found: Found) -> plots.Figure:
-    """Figure 6b: the same for each line, in colour for trained networks and black for random ones."""
-    picture, axes = plots.figure(7.0, 4.6)
+@plots.drawn(7.0, 4.6, legend="lower right")
+def draw_b(found: Found, axes: plots.Axes) -> None:
     thin: dict[str, Any] = {"linestyle": "-", "linewidth": 0.6, "markersize": 2.2, "marker": "o", "capsize": 0}
     for line, both in found.table.by("line"):
         for state in ("random", "trained"):
@@ -264,8 +249,6 @@ def draw_b(found: Found) -> plots.Figure:
             label = f"trained, one line {own[0]['lines']}" if state == "trained" else "random, one line"
             _points(axes, own, index, label if first else "_", elinewidth=0.4, alpha=0.7, **thin)
     _finish(axes, found)
-    axes.legend(loc="lower right")
-    return picture
 
 
 def _points(axes: plots.Axes, rows: Table, index: int, label: str, **more: Any) -> None:
@@ -275,7 +258,6 @@ def _points(axes: plots.Axes, rows: Table, index: int, label: str, **more: Any) 
 
 
 def _finish(axes: plots.Axes, found: Found) -> None:
-    """Labels, and how many networks are not shown."""
     axes.set(xlabel=r"$\sigma_w$ of the hidden layers (trained: after training)", ylabel="growth factor a layer")
     if missed := int((~found["reached"]).sum()):
         axes.set_title(f"{missed} networks that missed the accuracy left out", loc="left")

@@ -70,14 +70,10 @@ class ConvNet:
 
     @property
     def inputs(self) -> tuple[int, int, int]:
-        """Shape of one image."""
         return (self.colours, self.size, self.size)
 
     def build(self, seed: int) -> nn.Sequential:
-        """One network: its parts are named conv1, norm1, relu1, ..., pool1, ..., flatten, fc1, fc2 and output.
-
-        The seed names the draw of the weights; the kind of norm does not change them.
-        """
+        """Parts are named conv1, norm1, relu1, ..., pool1, ..., flatten, fc1, fc2, output; norms change no weights."""
         parts, before = OrderedDict[str, nn.Module](), self.colours
         source, widths = generator(seed), iter((*self.channels, *self.hidden, self.classes))
         for label, kind, output in LAYERS:
@@ -87,8 +83,8 @@ class ConvNet:
             if label == "fc1":
                 parts["flatten"], before = nn.Flatten(), before * (self.size // 4) ** 2
             after, bias, image = next(widths), self.norm != "batch" or label == "output", kind == "convolution"
-            kept = {"padding": 1, "bias": bias} if image else {"bias": bias}
-            layer: Any = skip_init(nn.Conv2d if image else nn.Linear, before, after, *([3] if image else []), **kept)
+            made, more = (nn.Conv2d, {"kernel_size": 3, "padding": 1}) if image else (nn.Linear, {})
+            layer: Any = skip_init(made, before, after, bias=bias, **more)
             with torch.no_grad():
                 law = Gaussian(math.sqrt(self.variance / layer.weight[0].numel()))
                 law.sample(layer.weight.shape, source, out=layer.weight)
@@ -114,10 +110,7 @@ POOLS = ("pool1", "pool2")
 
 
 def block(spec: Spec, seed: int) -> dict[str, Any]:
-    """``lengths``, shape (networks, layers + 1), of the arc between two test images, those of the arc itself first.
-
-    A network is the same whatever the block it is measured in. Source: Raghu et al. 2017, section 2.2, Figure 4.
-    """
+    """``lengths`` (networks, layers + 1) of an arc between two test images, its own first, alike in whatever block."""
     weights = numpy_generator(seed).integers(2**31, size=spec.first + spec.networks)[spec.first :]
     nets = [spec.network.build(int(one)) for one in weights]
     held, _ = tensors(spec.data, "test", flatten=False)
@@ -128,7 +121,6 @@ def block(spec: Spec, seed: int) -> dict[str, Any]:
 
 
 def table(found: Found) -> Table:
-    """One row for each variance and layer: length, and growth from the layer before."""
     named = {number: {"name": layer.label, "kind": layer.kind} for number, layer in enumerate(LAYERS, start=1)}
     return found.rows(by_layer, lambda cell, layer: named[layer], layer=list(named))
 
@@ -144,51 +136,43 @@ def growth_of(lengths: Array) -> Array:
 
 
 def claims(found: Found) -> Claims:
-    """What the text and the caption say of Figure 4, and Figure 8 of its step 0."""
-    first, *larger = found.sweep["variance"]
-    places = ([LABELS.index(name) for name in names] for names in (KEEPING, POOLS))
-    kept, pools = ({cell.at["variance"]: growth_of(cell["lengths"])[:, some] for cell in found} for some in places)
-    over = {v: each - pools[v].mean(1, keepdims=True) for v, each in kept.items()}
-    shares = {v: each[:, :-1] / each[:, -1].mean() for v, each in kept.items()}
-    means = {v: each.mean(1, keepdims=True) for v, each in kept.items()}
+    variances = found.sweep["variance"]
+    growth = growth_of(found["lengths"]).swapaxes(0, 1)  # (runs, variances, layers)
+    kept, pools = (growth[..., [LABELS.index(name) for name in names]] for names in (KEEPING, POOLS))
+    mean, shares = kept.mean(-1, keepdims=True), kept[..., :-1] / kept[..., -1:].mean(0)
 
-    def at(decide: Callable[..., Claim], values: dict[float, Array], names: Sequence[str], bound: float) -> Decision:
-        """Of some layers at every variance."""
-        settings = [f"{name}, sigma_w^2 = {v:g}" for v in values for name in names]
-        return over_runs(decide, np.stack(list(values.values()), axis=1), bound, names=settings)
+    def at(decide: Callable[..., Claim], values: Array, names: Sequence[str], bound: float) -> Decision:
+        settings = [f"{name}, sigma_w^2 = {v:g}" for v in variances[-values.shape[1] :] for name in names]
+        return over_runs(decide, values, bound, names=settings)
 
     # change of the mean log length from each variance to the next, at every layer
-    mean, error = np.stack([mean_and_error(np.log(cell["lengths"][:, 1:])) for cell in found], axis=1)
-    steps, errors = np.diff(mean, axis=0).ravel(), np.hypot(error[1:], error[:-1]).ravel()
-    names = [f"{name}, sigma_w^2 {a:g} to {b:g}" for a, b in pairwise(found.sweep["variance"]) for name in LABELS]
-    still = over_runs(at_most, means[first], 1.0, names=[f"sigma_w^2 = {first:g}, mean"])
+    logs, error = np.stack([mean_and_error(np.log(cell["lengths"][:, 1:])) for cell in found], axis=1)
+    steps, errors = np.diff(logs, axis=0).ravel(), np.hypot(error[1:], error[:-1]).ravel()
+    names = [f"{name}, sigma_w^2 {a:g} to {b:g}" for a, b in pairwise(variances) for name in LABELS]
+    still = over_runs(at_most, mean[:, 0], 1.0, names=[f"sigma_w^2 = {variances[0]:g}, mean"])
     grows = "length grows with depth at sigma_w^2 above 2: growth of a layer that keeps the number of neurons"
     less = "... more than layers that keep the number of neurons: growth of those, less that of a pool"
     alike = f"convolutions grow like fully connected layers: at least {1 - SIMILAR:g} times as much as fc1"
     return {
-        grows: at(at_least, {v: means[v] for v in larger}, ["mean"], 1.0),
+        grows: at(at_least, mean[:, 1:], ["mean"], 1.0),
         "at sigma_w^2 = 2 it does not (step 0 of Figure 8)": still,
         "length grows with sigma_w^2 at every layer": by(at_least, steps, errors, 0.0, found.sweep["runs"], names),
         "pooling layers reduce length: their growth": at(at_most, pools, POOLS, 1.0),
-        less: at(at_least, over, KEEPING, 0.0),
+        less: at(at_least, kept - pools.mean(-1, keepdims=True), KEEPING, 0.0),
         alike: at(at_least, shares, KEEPING[:-1], 1 - SIMILAR),
         f"... and at most {1 + SIMILAR:g} times": at(at_most, shares, KEEPING[:-1], 1 + SIMILAR),
     }
 
 
-def draw(found: Found) -> plots.Figure:
-    """Length against layer, one line a variance, pooling layers marked."""
-    picture, axes = plots.figure(6.4, 4.6)
+@plots.drawn(6.4, 4.6, legend="upper left")
+def draw(found: Found, axes: plots.Axes) -> None:
     axes.set_xticks(range(1, len(LABELS) + 1), LABELS, rotation=35, ha="right")
     mark_pools(axes, [layer.kind for layer in LAYERS])
     plots.lines(axes, found.table, "layer", "length", "variance", r"$\sigma_w^2$ = {:g}", linewidth=1.2)
     axes.set(yscale="log", xlabel="layer", ylabel="mean length of the arc after the layer")
-    axes.legend(loc="upper left")
-    return picture
 
 
 def mark_pools(axes: plots.Axes, kinds: Sequence[str]) -> None:
-    """Grey bands behind the pools."""
     for number, kind in enumerate(kinds, start=1):
         if kind == "pooling":
             axes.axvspan(number - 0.4, number + 0.4, color="#e8e8e8", zorder=0)

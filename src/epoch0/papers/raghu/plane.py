@@ -26,11 +26,9 @@ from epoch0.papers.sweep import Artifact, Found, Spec, Sweep
 from epoch0.papers.tables import Array, Claims, Table, by
 from epoch0.seeds import generator
 
+
 # ---- Figure 1
-
-
 def boundary_claims(found: Found) -> Claims:
-    """The caption of Figure 1, section 2.2 and Theorem 1, on every network."""
     spec, (result,) = found.sweep.spec, found.one().results
     bends, cells = np.asarray(result["bends"]), np.asarray(result["cells"])
     straight, later, corners = (int(part.sum()) for part in (bends[:, 0], bends[:, 1:], cells[:, -1]))
@@ -48,7 +46,6 @@ def boundary_claims(found: Found) -> Claims:
 
 
 def draw_boundaries(found: Found) -> plots.Figure:
-    """The boundaries of the first network: of layer 1, of layers 1 and 2, of all; the newest in full strength."""
     from matplotlib.collections import LineCollection
 
     spec, (result,) = found.sweep.spec, found.one().results
@@ -77,9 +74,8 @@ _PLANE = 0  # stream of the plane of a network's circle
 
 
 def block(spec: Spec, seed: int) -> dict[str, Any]:
-    """Measure some networks, each with a circle of its own: ``lengths``, (networks, depth + 1); draw the first of all.
-
-    From the block of network 0 come also ``images``, (depth + 1, shown, 2), and ``shares`` of the variance in them.
+    """``lengths``, (networks, depth + 1), of a circle for each network; from the block of network 0 also its
+    ``images``, (depth + 1, shown, 2), and the ``shares`` of the variance in them.
     """
     lengths, found = [], dict[str, Any]()
     sizes, law, stop = [spec.width] * (spec.depth + 1), Gaussian(math.sqrt(spec.variance)), spec.first + spec.networks
@@ -104,7 +100,6 @@ def _relative(found: Found) -> Array:
 
 
 def table(found: Found) -> Table:
-    """One row a layer: length relative to the circle, growth in this layer, and what wide networks have."""
     lengths, spec = _relative(found), found.sweep.spec
     wide, shares = wide_limit("tanh", spec.variance, spec.depth), found.one().results[0]["shares"]
     beside = lambda cell, layer: {"wide": wide[layer - 1], "share": float(shares[layer])}  # noqa: E731
@@ -113,7 +108,6 @@ def table(found: Found) -> Table:
 
 
 def claims(found: Found) -> Claims:
-    """The caption of Figure 3, and section 2.2 on how fast."""
     rows, runs = found.table, found.sweep["runs"]
     length, error = rows.of("length", "length_error")
     names, wide = ["the circle", *rows.told("layer {layer}")], rows.column("wide")
@@ -126,7 +120,6 @@ def claims(found: Found) -> Claims:
 
 
 def draw(found: Found) -> plots.Figure:
-    """Panes: the circle, then its image after each layer."""
     ratio, (result,) = _relative(found)[0], found.one().results[:1]
     picture, panes = plots.figure(1.75 * len(ratio), 2.4, 1, len(ratio))
     for layer, axes in enumerate(panes):

@@ -31,14 +31,11 @@ _INPUTS = 10**6  # stream of the inputs' seed, away from those of networks
 
 
 # ---- Theorem 1 and Corollary 1
-
-
 def chain(spec: Spec, seed: int) -> dict[str, Any]:
-    """Activation patterns on the whole line of ReLU networks whose ``neurons`` are divided among so many layers:
+    """Activation patterns of ReLU networks on the whole line, their ``neurons`` divided among so many layers.
 
-    ``random`` (networks,) and ``folded``, of the construction.
-
-    ``repeated`` are patterns that came back on the line, ``back`` the share of them on a circle through nine inputs.
+    ``random`` (networks,), ``folded`` of the construction; ``repeated``, patterns that came back on the line, and
+    ``back``, the share of them on a circle through nine inputs.
     """
     width, ends = spec.neurons // spec.layers, torch.tensor([[0.0], [1.0]], dtype=torch.float64)
     laws = Gaussian(math.sqrt(2.0)), Gaussian(1.0)
@@ -61,8 +58,6 @@ def chain(spec: Spec, seed: int) -> dict[str, Any]:
 
 
 def chain_table(found: Found) -> Table:
-    """One row a number of layers: patterns, the construction's, and the bound."""
-
     def told(cell: Cell) -> dict[str, Any]:
         width, (result,) = cell.spec.neurons // cell.spec.layers, cell.results
         row = {"width": width, "bound": upper_bound([width] * cell.spec.layers, 1)}
@@ -72,7 +67,6 @@ def chain_table(found: Found) -> Table:
 
 
 def chain_claims(found: Found) -> Claims:
-    """Theorem 1, its chain, how tight it is, and Corollary 1."""
     rows = found.table
     bounds, built, layers, width = rows.of("bound", "construction", "layers", "width")
     repeated, parts = int(rows.column("repeated").sum()), f"{found.sweep['neurons']} neurons"
@@ -93,9 +87,8 @@ def chain_claims(found: Found) -> Claims:
     }
 
 
-def draw_chain(found: Found) -> plots.Figure:
-    """Patterns against the number of layers at equal neurons: the bound, the construction, random networks."""
-    picture, axes = plots.figure(6.6, 4.6)
+@plots.drawn(6.6, 4.6, legend=2)
+def draw_chain(found: Found, axes: plots.Axes) -> None:
     rows, neurons = found.table, found.sweep["neurons"]
     plots.column(axes, rows, "layers", "bound", 1, "Theorem 1: $(k+1)^n$", linestyle="--", marker=".")
     plots.column(axes, rows, "layers", "construction", 2, "construction of Montufar et al.", marker="s", markersize=4)
@@ -103,17 +96,12 @@ def draw_chain(found: Found) -> plots.Figure:
     axes.axhline(neurons + 1, color=plots.BOUND, linestyle=":", label="neurons + 1")
     axes.set(yscale="log", ylabel="activation patterns on the line", xlabel=f"hidden layers, {neurons} neurons in all")
     plots.ticks(axes, rows.column("layers").tolist())
-    plots.legend_below(picture, columns=2)
-    return picture
 
 
 # ---- Section 3.1 and the duality of appendix B.3
-
-
 def shaken(spec: Spec, seed: int) -> dict[str, Any]:
-    """Relative squared change of the last hidden layer for weights of one layer that change, (networks, depth).
-
-    Each layer's weights change in a direction of their own law, so by one and the same small part of their size.
+    """Relative squared change of the last hidden layer, (networks, depth), for weights of one layer that change in a
+    direction of their own law, so by one and the same small part of their size.
     """
     found = np.empty((spec.networks, spec.depth))
     for index, (net, x, other) in enumerate(_nets(spec, seed)):
@@ -151,8 +139,6 @@ def _nets(spec: Spec, seed: int) -> Any:
 
 
 def shaken_table(found: Found) -> Table:
-    """One row a scale and layer: the root of the mean squared change; then one a depth of the two circles."""
-
     def measured(cell: Cell) -> dict[str, Any]:
         square = cell["change"].reshape(-1, cell.spec.depth)
         mean, error = mean_and_error(square)
@@ -167,17 +153,14 @@ def shaken_table(found: Found) -> Table:
 
 
 def expected_change(spec: Spec) -> Array:
-    """Relative squared change of the last layer of wide networks for each layer's weights, (depth,).
-
-    The change of a layer's weights moves its pre-activations as far as they are from 0; each layer behind multiplies
-    the square by its chi.
+    """The same in wide networks for each layer's weights, (depth,): their change moves the pre-activations as far as
+    they are from 0, and each layer behind multiplies the square by its chi.
     """
     law = propagate("hardtanh", math.sqrt(spec.variance), 0.0, spec.depth, q=spec.variance)
     return np.asarray(law.q[:-1] * law.gradient[:-1] / law.q[-1])
 
 
 def shaken_claims(found: Found) -> Claims:
-    """Section 3.1: exponential in the depth behind; how fast; and the two circles."""
     rows, decided = found.table.where(kind="weights"), {}
     for variance, some in rows.by("variance"):
         text = f"a change of a layer's weights grows exponentially with the depth behind it (sigma_w^2 = {variance:g})"
@@ -194,9 +177,9 @@ def shaken_claims(found: Found) -> Claims:
     return decided
 
 
-def draw_shaken(found: Found) -> plots.Figure:
-    """Left: the change against the depth behind the layer; right: flips along the two circles."""
-    picture, (left, right) = plots.figure(9.6, 4.6, columns=2)
+@plots.drawn(9.6, 4.6, legend="best", columns=2)
+def draw_shaken(found: Found, panels: Any) -> None:
+    left, right = panels
     rows, circles = (found.table.where(kind=kind) for kind in ("weights", "circles"))
     plots.lines(left, rows, "behind", "change", "variance", r"$\sigma_w^2$ = {:g}", linestyle="none")
     for index, (_, some) in enumerate(rows.by("variance")):
@@ -207,9 +190,6 @@ def draw_shaken(found: Found) -> plots.Figure:
         plots.means(right, circles, circles.column("depth") + 0.1 * index, name, index, told)
     plots.ticks(right, found.also["dual"].sweep["depth"])
     right.set(xlabel="hidden layers", ylabel="flips of signs in the last layer", ylim=(0, None))
-    for axes in (left, right):
-        axes.legend()
-    return picture
 
 
 _TH1, _SEC = "Activation patterns on a line at equal numbers of neurons", "What a change of one layer's weights does"

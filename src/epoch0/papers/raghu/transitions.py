@@ -2,6 +2,7 @@
 
 import functools
 import math
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -20,8 +21,7 @@ from epoch0.papers.sweep import Artifact, Cell, Found, Spec, Sweep
 from epoch0.papers.tables import Claims, Decision, Mean, Table, agrees, by, mean_and_error, over_runs, slopes
 from epoch0.papers.trials import DIGITS, MNIST, CurveSpec
 from epoch0.seeds import generator
-from epoch0.theory import growth as growth_theory
-from epoch0.theory.growth import raghu_lower_bound, raghu_upper_bound
+from epoch0.theory import growth as theory
 from epoch0.theory.mean_field import propagate
 
 CLOSE = 0.03  # curves "fit" if one sees no difference; the correction of width, sigma_w^2/(4 k chi), is less
@@ -29,6 +29,8 @@ SETTLED = 3  # the first layer, counted from 1, from which growth is averaged: t
 RISES: dict[str, Any] = {"least_r2": 0.97, "rising": True}  # what is exponential, in logarithms
 SIGMA = r"$\sigma_w^2$ = {:g}"
 _NAME = "width {width}, sigma_w^2 = {variance:g}"
+_LABEL = {"width": "width {width}", "variance": r"$\sigma_w^2$ = {variance:g}"}
+_TOLD = ", ".join(_LABEL.values())
 
 
 def block(spec: Spec, seed: int) -> dict[str, Any]:
@@ -50,28 +52,21 @@ def block(spec: Spec, seed: int) -> dict[str, Any]:
 
 
 def table(found: Found) -> Table:
-    """One row for each combination and layer: length, growth and transitions."""
-
     def measured(cell: Cell) -> dict[str, Any]:
         growth = np.array([tables.mean_growth(cell["growth"][:, i : i + 1])[:2] for i in range(cell.spec.depth)])
         counts = {"transitions": cell["transitions"]} if cell.spec.counted else {}
         return {"length": cell["lengths"][:, 1:], "growth": Mean(*growth.T), **counts}
 
-    def exact(cell: Cell, layer: int) -> dict[str, Any]:
-        wide = wide_limit(cell.spec.activation, cell.spec.variance, layer)[-1]
-        return {**predicted(cell.spec), "wide": wide}
-
+    wide = lambda spec, layer: wide_limit(spec.activation, spec.variance, layer)[-1]  # noqa: E731
+    exact = lambda cell, layer: {**predicted(cell.spec), "wide": wide(cell.spec, layer)}  # noqa: E731
     return found.rows(measured, exact, layer=range(1, found.sweep["depth"] + 1))
 
 
 def growth_table(found: Found) -> Table:
-    """Figure 13c, d: one row a combination, the mean growth of a layer once variances have settled, with bounds.
-
-    Layers that nothing reaches, as where all of a narrow network saturates, have no growth and do not count.
+    """The mean growth of a layer once variances have settled, with bounds. Layers that nothing reaches, as where all of
+    a narrow network saturates, have no growth and do not count.
     """
-
-    def settled(cell: Cell) -> tuple[float, float, int]:
-        return tables.mean_growth(cell["growth"][:, SETTLED - 1 :])
+    settled = lambda cell: tables.mean_growth(cell["growth"][:, SETTLED - 1 :])  # noqa: E731
 
     def exact(cell: Cell) -> dict[str, Any]:
         spec = cell.spec
@@ -85,10 +80,10 @@ def growth_table(found: Found) -> Table:
 def predicted(spec: Spec) -> dict[str, float]:
     """Bounds on the growth of one layer (Theorem 3), and for ReLU the exact growth."""
     stds = math.sqrt(spec.variance), math.sqrt(spec.biased * spec.variance)
-    found = {"lower": raghu_lower_bound(*stds, spec.width, spec.activation)}
-    found["upper"] = raghu_upper_bound(stds[0], spec.width)
+    found = {"lower": theory.raghu_lower_bound(*stds, spec.width, spec.activation)}
+    found["upper"] = theory.raghu_upper_bound(stds[0], spec.width)
     if spec.activation == "relu":
-        found["exact"] = float(growth_theory.exact(Gaussian(stds[0] * spec.width**-0.5), spec.width))
+        found["exact"] = float(theory.exact(Gaussian(stds[0] * spec.width**-0.5), spec.width))
     return found
 
 
@@ -116,7 +111,6 @@ def exponential(name: str, rows: Table, layer: int, along: str = "layer") -> Dec
 
 
 def depth_claims(found: Found) -> Claims:
-    """Figure 2: exponential in depth, slower in width, and it depends on the scale of the weights."""
     sweep, depth, variances = found.sweep, found.sweep["depth"], found.sweep["variance"]
     widest, steepest = max(sweep["width"]), max(variances)
     counts = {tuple(cell.at.values()): _log(cell["transitions"]) for cell in found}
@@ -136,7 +130,6 @@ def depth_claims(found: Found) -> Claims:
 
 
 def length_claims(found: Found) -> Claims:
-    """Figure 5: transitions are proportional to length, slope 1 in logarithms, layer by layer."""
     decided, names = {}, ["slope of log transitions over log length"]
     for cell in found:
         lengths, counts = _log(cell["lengths"][:, 2:]), _log(cell["transitions"][:, 1:])
@@ -148,7 +141,6 @@ def length_claims(found: Found) -> Claims:
 
 
 def relu_claims(found: Found) -> Claims:
-    """Figure 12: exponential in depth, faster with scale than with width, and growth by the exact law."""
     widest, later = max(found.sweep["width"]), Table(row for row in found.table if row["layer"] > 1)
     combined = growth_table(found)
     by_width = a_doubling(combined.where(variance=max(found.sweep["variance"])), "width", "growth")
@@ -164,7 +156,6 @@ def relu_claims(found: Found) -> Claims:
 
 
 def _exponentials(what: str, column: str, found: Found, first: int) -> Claims:
-    """A column is exponential in depth from that layer on, in every setting."""
     each = {_NAME.format_map(cell.at): exponential(column, found.table.where(**cell.at), first) for cell in found}
     since = f" from layer {first} on" * (first > 1)
     return {f"{what} exponentially with depth{since} ({name})": decision for name, decision in each.items()}
@@ -178,13 +169,7 @@ def a_doubling(rows: Table, swept: str, column: str) -> Mean:
     return Mean(math.log(last[column] / first[column]) / doublings, math.hypot(*errors) / doublings)
 
 
-def hard_tanh_length_claims(found: Found) -> Claims:
-    """Figure 13a, b: length is exponential in depth, at a rate that grows with width and variance."""
-    return {**_exponentials("length grows", "length", found, SETTLED), **_rates(found)}
-
-
 def _rates(found: Found) -> Claims:
-    """Growth increases along the widths at every variance, and along the variances at every width."""
     rows, decided = growth_table(found), {}
     names = {"width": "width {width}", "variance": "sigma_w^2 = {variance:g}"}
     for swept, fixed in (("width", "variance"), ("variance", "width")):
@@ -194,39 +179,35 @@ def _rates(found: Found) -> Claims:
     return decided
 
 
+def tanh_claims(found: Found) -> Claims:
+    return {**_exponentials("length grows", "length", found, SETTLED), **_rates(found)}
+
+
 def bound_claims(found: Found) -> Claims:
-    """Figure 13c, d: growth lies between the bounds of Theorem 3, and for wide networks on sqrt(chi)."""
     rows, runs, widest = found.table, found.sweep["runs"], max(found.sweep["width"])
     growth, error, lower, upper = rows.of("growth", "growth_error", "lower", "upper")
     names, wide = rows.told(_NAME), rows.where(width=widest)
-    widely, wide_error, limit = wide.of("growth", "growth_error", "wide")
-    near = widely, wide_error, (1 - CLOSE) * limit, (1 + CLOSE) * limit, runs, wide.told(_NAME)
+    limit = wide.column("wide")
+    near = wide.claim(between, "growth", (1 - CLOSE) * limit, (1 + CLOSE) * limit, names=_NAME)
     empty = Table(row for row in rows if row["lower"] == 0)
     nothing = f" (0, so that it says nothing, in {len(empty)} of {len(rows)} settings, those of width "
     nothing = nothing + ", ".join(str(one) for one, _ in empty.by("width")) + ")" if empty else ""
     return {
         f"growth is at least the bound of Theorem 3{nothing}": by(at_least, growth, error, lower, runs, names),
         "growth is at most the chi bound (D.2)": by(at_most, growth, error, upper, runs, names),
-        f"at width {widest} growth is the wide limit sqrt(chi) to {CLOSE:.0%}": by(between, *near),
+        f"at width {widest} growth is the wide limit sqrt(chi) to {CLOSE:.0%}": near,
         **_rates(found),
     }
 
 
 # ---- Theorem 4
-
-
 def saturated_table(found: Found) -> Table:
-    """One row a combination: transitions of a layer beside those of the layer before, from the second layer on."""
-
-    def measured(cell: Cell) -> dict[str, Any]:
-        counts = cell["transitions"]
-        return {"growth": tables.ratio_of_sums(counts[:, 1:].sum(1), counts[:, :-1].sum(1))}
-
     def law(cell: Cell) -> dict[str, Any]:
         width, biased = cell.spec.width, cell.spec.biased
         return {"printed": math.sqrt(width / (1 + biased)), "exact": saturated_growth(width, biased)}
 
-    return found.rows(measured, law)
+    sums = lambda counts: tables.ratio_of_sums(counts[:, 1:].sum(1), counts[:, :-1].sum(1))  # noqa: E731
+    return found.rows(lambda cell: {"growth": sums(cell["transitions"])}, law)
 
 
 def saturated_growth(width: float, biased: float) -> float:
@@ -243,7 +224,6 @@ def saturated_growth(width: float, biased: float) -> float:
 
 
 def saturated_claims(found: Found) -> Claims:
-    """Theorem 4: the law of its factor, its constant, and how large scales must be."""
     largest, root = max(found.sweep["variance"]), "sqrt(k / (1 + sigma_b^2/sigma_w^2))"
     rows = found.table.where(variance=largest)
     of = partial(rows.claim, agrees, "growth", names="width {width}, sigma_b^2 = {biased:g} sigma_w^2", resolution=0.05)
@@ -259,9 +239,8 @@ def saturated_claims(found: Found) -> Claims:
     return decided
 
 
-def draw_saturated(found: Found) -> plots.Figure:
-    """The factor against the width at the largest scale, the law beside it."""
-    picture, axes = plots.figure(6.4, 5.0)
+@plots.drawn(6.4, 5.0, legend=2)
+def draw_saturated(found: Found, axes: plots.Axes) -> None:
     widths = found.sweep["width"]
     rows, wide = found.table.where(variance=max(found.sweep["variance"])), np.geomspace(widths[0], widths[-1], 50)
     for index, (ratio, some) in enumerate(rows.by("biased")):
@@ -274,19 +253,16 @@ def draw_saturated(found: Found) -> plots.Figure:
     plots.ticks(axes, widths, scale="log")
     plots.ticks(axes, [1, 2, 3, 5, 8, 12], "y", "log")
     axes.set(xlabel="width $k$", ylabel="transitions for each of the layer before")
-    plots.legend_below(picture, columns=2)
-    return picture
 
 
 def depth_and_width(found: Found) -> plots.Figure:
-    """Figure 2: transitions against depth, and against width."""
     rows, widths = found.table, found.sweep["width"]
     variance, depth = found.sweep["variance"][-1], found.sweep["depth"]
     picture, (left, right) = plots.figure(10.0, 5.0, columns=2, sharey=True)
     shown = [cell for width in (widths[len(widths) // 2], widths[-1]) for cell in found.where(width=width)]
     for index, cell in enumerate(shown):
         some = rows.where(**cell.at)
-        plots.means(left, some, "layer", "transitions", index, _told(cell), linestyle="-", linewidth=1.0)
+        plots.means(left, some, "layer", "transitions", index, _TOLD.format_map(cell.at), linestyle="-", linewidth=1.0)
     left.set(xlabel="layer $d$", ylabel="transitions of the neurons of layer $d$", yscale="log")
     some = rows.where(variance=variance, layer=(2, depth // 2, depth))
     plots.lines(right, some, "width", "transitions", "layer", f"layer {{}}, {SIGMA.format(variance)}")
@@ -299,40 +275,37 @@ def depth_and_width(found: Found) -> plots.Figure:
     return picture
 
 
-def against_length(found: Found) -> plots.Figure:
-    """Figure 5: transitions of each layer against the trajectory's length there."""
-    picture, axes = plots.figure(6.4, 5.6)
+@plots.drawn(6.4, 5.6, legend=3)
+def against_length(found: Found, axes: plots.Axes) -> None:
     widths, variances = found.sweep["width"], found.sweep["variance"]
     for cell in found:
         x, y = found.table.where(**cell.at).of("length", "transitions")
         marker, colour = (names.index(cell.at[one]) for one, names in (("width", widths), ("variance", variances)))
-        axes.plot(x, y, linewidth=0.8, marker=plots.MARKERS[marker], color=plots.COLOURS[colour], label=_told(cell))
+        axes.plot(
+            x,
+            y,
+            linewidth=0.8,
+            marker=plots.MARKERS[marker],
+            color=plots.COLOURS[colour],
+            label=_TOLD.format_map(cell.at),
+        )
     lengths, counts = found.table.of("length", "transitions")
     x = np.array([lengths.min(), lengths.max()])
     y = np.exp(np.mean(np.log(np.maximum(counts, 0.5) / lengths))) * x
     axes.plot(x, y, "--", color=plots.BOUND, label="slope 1: proportional")
     axes.set(xscale="log", yscale="log", ylabel="transitions of the neurons of layer $d$")
     axes.set_xlabel(r"length of the trajectory after layer $d$, $\ell(z^{(d)})$")
-    plots.legend_below(picture, columns=3)
-    return picture
 
 
-def _told(cell: Cell, *varied: str) -> str:
-    """Which combination, or only what varies."""
-    parts = {"width": f"width {cell.spec.width}", "variance": SIGMA.format(cell.spec.variance)}
-    return ", ".join(part for name, part in parts.items() if not varied or name in varied)
-
-
-def lengths(found: Found) -> plots.Figure:
-    """Figures 12, 13a and 13b: length against layer on a log scale."""
-    picture, axes = plots.figure(6.4, 5.2)
+@plots.drawn(6.4, 5.2, legend=3)
+def lengths(found: Found, axes: plots.Axes) -> None:
     widths, variances, depth = found.sweep["width"], found.sweep["variance"], found.sweep["depth"]
-    varied = [name for name in ("width", "variance") if len(found.sweep[name]) > 1]
+    varied = ", ".join(label for name, label in _LABEL.items() if len(found.sweep[name]) > 1)
     relu = found.sweep["activation"] == "relu"
     for cell in found:
         some, index = found.table.where(**cell.at), widths.index(cell.spec.width)
         colour = plots.COLOURS[variances.index(cell.spec.variance) if len(variances) > 1 else index]
-        told = _told(cell, *varied)
+        told = varied.format_map(cell.at)
         plots.means(axes, some, "layer", "length", index, told, color=colour, linestyle="-", linewidth=1.0)
         if relu or cell.spec.width == max(widths):
             ratios = np.cumprod([1.0, *some.column("exact" if relu else "wide")[1:]])
@@ -341,17 +314,14 @@ def lengths(found: Found) -> plots.Figure:
     axes.plot([], [], ":", color="#333333", linewidth=1.0, label=f"{told}, from layer 1 on")
     axes.set(xlabel="layer $d$", ylabel=r"mean length of the trajectory, $E\,\ell(z^{(d)})$")
     axes.set(yscale="log", xticks=range(1, depth + 1, max(1, depth // 10)))
-    plots.legend_below(picture, columns=3)
-    return picture
 
 
-def growth_over(swept: str, found: Found) -> plots.Figure:
-    """Figures 13c and 13d: growth ratio against width or variance, one colour a value of the other."""
+@plots.drawn(6.4, 5.4, legend=3)
+def growth_over(swept: str, found: Found, axes: plots.Axes) -> None:
     other, label, axis = {
         "width": ("variance", SIGMA, "width $k$"),
         "variance": ("width", "width {:g}", r"variance of the weights, $\sigma_w^2$"),
     }[swept]
-    picture, axes = plots.figure(6.4, 5.4)
     plots.lines(axes, found.table, swept, "growth", other, label)
     for index, (value, some) in enumerate(found.table.by(other)):
         x, colour = some.column(swept), plots.COLOURS[index]
@@ -368,31 +338,23 @@ def growth_over(swept: str, found: Found) -> plots.Figure:
     top = 1.2 * found.table.column("upper").max()
     plots.ticks(axes, [v for v in (0.25, 0.5, 1, 2, 4, 8) if v <= top], "y", "log")
     axes.set_ylim(0.2, top)
-    plots.legend_below(picture, columns=3)
-    return picture
-
-
-_RANDOM = CurveSpec("random", size=100)
-# what a trial is given, but for widths and variances; counting transitions takes long
-_ARC = Spec(activation="hardtanh", ends=MNIST, depth=10, counted=False, biased=0.0, tangents=64)
-
-
-def _sweep(spec: Spec, width: tuple[int, ...], variance: tuple[float, ...], runs: int, block_size: int) -> Sweep:
-    seed = "{activation} {width} {variance!r}"  # each combination has an ensemble of its own
-    return Sweep(block, spec, {"width": width, "variance": variance}, runs, seed, block=block_size)
 
 
 _WIDTHS, _SCALES = (4, 8, 16, 32, 64, 128, 256, 512), (1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
-_SMALL: dict[str, Any] = {"ends": DIGITS, "depth": 8}
-_MANY = _sweep(_ARC.but(counted=True), _WIDTHS[2:6], _SCALES[:4], 20, 2)
-_COUNTED = _MANY.presets(**_SMALL, width=_WIDTHS[2:5], variance=_SCALES[1:4], runs=40, block=10)
-_LINEAR = _sweep(_ARC.but(activation="relu"), _WIDTHS[2:7:2], _SCALES[:4], 200, 25)
-_RELU = _LINEAR.presets(**_SMALL, width=_WIDTHS[2:5:2], variance=_SCALES[:3], block=100)
-_EVERY = _sweep(_ARC.but(ends=_RANDOM), _WIDTHS, _SCALES, 50, 50)
+_BOTH: dict[str, Any] = {"width": _WIDTHS, "variance": _SCALES}
+# counting transitions takes long
+_ARC = Spec(activation="hardtanh", depth=10, ends=CurveSpec("random", size=100), counted=False, biased=0.0, tangents=64)
+# each combination has an ensemble of its own
+_EVERY = Sweep(block, _ARC, _BOTH, 50, "{activation} {width} {variance!r}", block=50)
 _GRID = _EVERY.presets(width=(4, 16, 64, 128), variance=_SCALES[:-1], runs=20, block=20)
+_SMALL: dict[str, Any] = {"ends": DIGITS, "depth": 8}
+_MANY = _EVERY.but(ends=MNIST, counted=True, width=_WIDTHS[2:6], variance=_SCALES[:4], runs=20, block=2)
+_COUNTED = _MANY.presets(**_SMALL, width=_WIDTHS[2:5], variance=_SCALES[1:4], runs=40, block=10)
+_LINEAR = _MANY.but(activation="relu", counted=False, width=_WIDTHS[2:7:2], runs=200, block=25)
+_RELU = _LINEAR.presets(**_SMALL, width=_WIDTHS[2:5:2], variance=_SCALES[:3], block=100)
 _BIASED = {name: sweep.but(biased=1.0) for name, sweep in _GRID.items()}
 _LARGE = ((0.0, 1e2), (0.0, 1e4), (0.0, 1e6), (0.0, 1e8), (1.0, 1e8), (4.0, 1e8))
-_SIGNS, _PAIRS = _ARC.but(ends=_RANDOM, depth=3, counted=True), {"width": (16, 64, 144), "biased variance": _LARGE}
+_SIGNS, _PAIRS = _ARC.but(depth=3, counted=True), {"width": (16, 64, 144), "biased variance": _LARGE}
 _SATURATED = Sweep(block, _SIGNS, _PAIRS, 2000, "{width} {biased!r} {variance!r}", block=50).presets(runs=400)
 _WIDTH_ALONE = {name: sweep.but(variance=(4.0,)) for name, sweep in _GRID.items()}
 _VARIANCE_ALONE = {name: sweep.but(width=sweep["width"][-1:]) for name, sweep in _GRID.items()}
@@ -402,7 +364,7 @@ _TWO, _FIVE = "Transitions against depth and against width", "Transitions agains
 _ENDS = "an arc between two images, or random vectors, scaled to norm sqrt(inputs)"
 _ABOUT, _NO_BARS = f"{_ENDS}; bars: two standard errors", f"{_ENDS}; means over the networks, no bars"
 _artifact = partial(Artifact, table=table, draw=lengths, about=_ABOUT)
-_by_layer = partial(_artifact, place="", claims=hard_tanh_length_claims)
+_by_layer = partial(_artifact, place="", claims=tanh_claims)
 _over_width, _over_variance = (partial(growth_over, swept) for swept in ("width", "variance"))
 _bounds: dict[str, Any] = {"table": growth_table, "claims": bound_claims, "draw": _over_width, "presets": _GRID}
 _bounded = partial(_artifact, place="Theorem 3", **_bounds)
@@ -442,8 +404,6 @@ def swept(spec: Spec, seed: int) -> dict[str, Any]:
 
 
 def swept_table(found: Found) -> Table:
-    """One row a case: labellings, flips, and what a random walk of as many flips sees."""
-
     def measured(cell: Cell) -> dict[str, Any]:
         flips, seed = cell["flips"], cell.spec.width + cell.spec.depth
         walk, error = random_walk(cell.spec.inputs, flips.tolist(), walks=20, seed=seed)
@@ -453,24 +413,21 @@ def swept_table(found: Found) -> Table:
     return found.rows(measured, more)
 
 
-def _swept_bounded(found: Found) -> Claims:
-    """No count above 2^s, nor above the stretches between flips."""
+def bounded(claims: Callable[[Found], Claims], found: Found) -> Claims:
+    """Further claims, and that no count is above 2^s, nor above the stretches between flips."""
     inputs, most = found.sweep["inputs"], found.table.column("most").max()
     above = sum(int((c["counts"] > np.minimum(2**inputs, np.maximum(1, c["flips"]))).sum()) for c in found)
     told = f"{above} networks above; the most seen are {most:.0f} of {2**inputs}"
     text = f"there are at most 2^{inputs} dichotomies, and no more than flips"
-    return {text: by(check, above == 0, told, {"above": above, "most": most})}
+    return {**claims(found), text: by(check, above == 0, told, {"above": above, "most": most})}
 
 
 def by_depth(found: Found) -> Claims:
-    """Figure 14a: exponential in depth."""
     each, text = found.table.by("width"), "dichotomies grow exponentially with depth (width {})"
-    decided = {text.format(width): exponential("dichotomies", rows, 1, "depth") for width, rows in each}
-    return {**decided, **_swept_bounded(found)}
+    return {text.format(width): exponential("dichotomies", rows, 1, "depth") for width, rows in each}
 
 
 def by_width(found: Found) -> Claims:
-    """Figure 14b: increasing in width, and more slowly than in depth."""
     deepest, widest = max(found.sweep["depth"]), max(found.sweep["width"])
     wider, deeper = found.table.where(depth=deepest), found.table.where(width=widest)
     each = a_doubling(wider, "width", "dichotomies"), a_doubling(deeper, "depth", "dichotomies")
@@ -480,29 +437,26 @@ def by_width(found: Found) -> Claims:
     return {
         f"dichotomies increase with the width (depth {deepest})": more,
         f"they grow more slowly in width (at depth {deepest}) than in depth (at width {widest})": slower,
-        **_swept_bounded(found),
     }
 
 
 def by_remaining(found: Found) -> Claims:
-    """Figure 15: depends on the remaining depth alone."""
     decided = {}
     for remaining, some in sorted(found.table.by("remaining"), key=lambda one: one[0]):
         text = f"dichotomies do not depend on the layers below ({remaining} hidden layers from the swept one on)"
         if len(some) > 1:
             decided[text] = some.alike("dichotomies", "depth", "depth {depth}", "{remaining} layers", resolution=ALIKE)
-    return {**decided, **_swept_bounded(found)}
+    return decided
 
 
 def of_walk(found: Found) -> Claims:
-    """Figure 16: as many as a random walk with the same number of flips."""
     decided = {}
     for row in found.table:
         both = (("measured", "dichotomies"), ("random walk", "walk"))
         each = Table({**row, "of": of, "mean": row[name], "mean_error": row[f"{name}_error"]} for of, name in both)
         text = f"labellings seen are those of a random walk with as many flips (depth {row['depth']})"
         decided[text] = each.alike("mean", "of", "{of}", "depth {depth}", resolution=ALIKE)
-    return {**decided, **_swept_bounded(found)}
+    return decided
 
 
 def _axes(found: Found, axes: plots.Axes, axis: str) -> None:
@@ -514,22 +468,18 @@ def _axes(found: Found, axes: plots.Axes, axis: str) -> None:
     axes.set_ylim(top=2.0 ** (inputs + 0.7))
 
 
-def draw(along: str, by: str, label: str, axis: str, found: Found) -> plots.Figure:
-    """Figures 14 and 15: dichotomies against depth, width or remaining depth."""
+@plots.drawn(6.4, 4.8, legend="best")
+def draw(along: str, by: str, label: str, axis: str, found: Found, axes: plots.Axes) -> None:
     rows = Table(sorted(found.table, key=lambda row: (row[by], row[along])))
-    picture, axes = plots.figure(6.4, 4.8)
     plots.lines(axes, rows, along, "dichotomies", by, label)
     _axes(found, axes, axis)
     if along == "width":
         axes.set_xscale("log", base=2)
     plots.ticks(axes, sorted(set(rows.column(along).tolist())))
-    axes.legend(loc="best")
-    return picture
 
 
-def draw_walk(found: Found) -> plots.Figure:
-    """Figure 16: dichotomies against flips, every network a point, and the random walk."""
-    picture, axes = plots.figure(6.4, 4.8)
+@plots.drawn(6.4, 4.8)
+def draw_walk(found: Found, axes: plots.Axes) -> None:
     for cell, marker, colour in zip(found, plots.MARKERS, plots.COLOURS, strict=False):
         label = f"{cell.spec.depth} hidden layers"
         axes.plot(cell["flips"], cell["counts"], marker, color=colour, alpha=0.8, markersize=4, label=label)
@@ -540,23 +490,18 @@ def draw_walk(found: Found) -> plots.Figure:
     _axes(found, axes, "transitions: flips of a label, once round")
     axes.set_xscale("log")
     axes.legend(loc="upper left", bbox_to_anchor=(0.0, 0.88))
-    return picture
 
 
 ABOUT = (
     "hard tanh, sigma_w^2 = {variance:g}, no biases, one output; one layer's weights on a great circle, {inputs} "
     "random inputs in R^{size}; {runs} networks a point; bars: two standard errors"
 )
-
 _SPEC = Spec(variance=8.0, size=100, inputs=15)
 _SEED = "{variance!r} {width} {depth} {layer} {run}"  # every block has a seed, so inputs, of its own
-
-
 _TO_8, _WIDE = tuple(range(1, 9)), (16, 32, 64, 128, 256, 512)
 _ALL = Sweep(swept, _SPEC, {"width": _WIDE, "depth": (1, 2, 4, 6), "layer": (0,)}, 20, _SEED, block=10)
 _FOURTEEN_A = _ALL.but(width=_WIDE[1:-1], depth=_TO_8).presets(width=(16, 64), depth=_TO_8[:6], block=20)
-_FEWER = {"width": (8, 16, 32, 64), "depth": (1, 2, 4), "runs": 30, "block": 30}
-_FOURTEEN_B = _ALL.presets(**_FEWER)
+_FOURTEEN_B = _ALL.presets(width=(8, 16, 32, 64), depth=(1, 2, 4), runs=30, block=30)
 _LAYERS, _FEW = (tuple((n, i) for n in depths for i in range(1, n)) for depths in ((5, 7, 9), (3, 5)))
 _UNDER = _ALL.but(axes={"width": (128,), "depth layer": _LAYERS})
 _FIFTEEN = _UNDER.presets(**{"width": (32,), "depth layer": _FEW}, runs=60, block=30)
@@ -566,13 +511,16 @@ _WALK_ABOUT = ABOUT.replace("a point; bars: two standard errors", "a depth; ever
 _BY_DEPTH = partial(draw, "depth", "width", "width {}", "depth: hidden layers $n$")
 _BY_WIDTH = partial(draw, "width", "depth", "{} hidden layers", "width $k$")
 _REMAINING = partial(draw, "remaining", "depth", "{} hidden layers in all", "hidden layers from the swept one on")
-_WALK = "Dichotomies against transitions, and a random walk"
-_swept_artifact = partial(Artifact, place="appendix B.3", table=swept_table, about=ABOUT)
+
+
+def _swept(name: str, title: str, presets: Any, claims: Any, draw: Any, about: str = ABOUT) -> Artifact:
+    how = swept_table, partial(bounded, claims), draw, about
+    return Artifact(f"raghu/{name}", title, "appendix B.3", presets, *how)
+
+
 ARTIFACTS += (
-    _swept_artifact("raghu/fig14a", "Dichotomies against depth", presets=_FOURTEEN_A, claims=by_depth, draw=_BY_DEPTH),
-    _swept_artifact("raghu/fig14b", "Dichotomies against width", presets=_FOURTEEN_B, claims=by_width, draw=_BY_WIDTH),
-    _swept_artifact(
-        "raghu/fig15", "Dichotomies against the remaining depth", presets=_FIFTEEN, claims=by_remaining, draw=_REMAINING
-    ),
-    _swept_artifact("raghu/fig16", _WALK, presets=_SIXTEEN, claims=of_walk, draw=draw_walk, about=_WALK_ABOUT),
+    _swept("fig14a", "Dichotomies against depth", _FOURTEEN_A, by_depth, _BY_DEPTH),
+    _swept("fig14b", "Dichotomies against width", _FOURTEEN_B, by_width, _BY_WIDTH),
+    _swept("fig15", "Dichotomies against the remaining depth", _FIFTEEN, by_remaining, _REMAINING),
+    _swept("fig16", "Dichotomies against transitions, and a random walk", _SIXTEEN, of_walk, draw_walk, _WALK_ABOUT),
 )
