@@ -38,7 +38,7 @@ def step(optimizer: Any = "adam", **changes: Any) -> Step:
     values = {
         "loss": 1.6, "reached": 1.0, "alignment": 0.8, "held": 0.6, "second": 0.8, "second_held": 0.6, "pace": 20.0,
         "second_pace": 20.0, "change": -0.1, "largest": 0.01 if optimizer == "adam" else 1.0, "updates": {},
-        "still": (), "still_then": (), "finite": True, "examples": 50,
+        "finite": True, "examples": 50,
     }  # fmt: skip
     return Step(optimizer=optimizer, **{**values, **changes})
 
