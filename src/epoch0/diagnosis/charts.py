@@ -60,8 +60,6 @@ def log_chart(
 
 @dataclass(frozen=True)
 class _Area:
-    """From layer index and value to the place on the picture."""
-
     count: int
     low: float
     high: float

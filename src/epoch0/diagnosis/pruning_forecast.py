@@ -58,7 +58,6 @@ class PruningForecast:
 
     @property
     def sentence(self) -> str:
-        """The forecast in a sentence."""
         said = f"Pruned by SNIP to sparsity {self.sparsity:g}: "
         if self.dying:
             said += f"{first_names(self.dying)} would be emptied"
@@ -69,8 +68,15 @@ class PruningForecast:
             f"(expected {self.expected:.3g} ± {self.expected_sd:.1g})."
         )
 
+    def note(self, examples: int) -> str:
+        """How the forecast came about."""
+        classes = " with classes drawn by chance, as there are no targets" if self.drawn else ""
+        return (
+            f"Weights were scored by SNIP on {examples} examples{classes}, for one threshold over all layers. Kept: "
+            "exact for these scores. Expected and chance to vanish: of networks whose scores have the same moments."
+        )
+
     def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON."""
         told = {"dying": self.dying, "at_risk": self.at_risk, "sentence": self.sentence}
         return dict(finite(asdict(self) | told))
 
@@ -109,14 +115,3 @@ def _classes(net: nn.Module, x: Tensor, seed: int) -> Tensor:
         )
     places = (shape[0], *shape[2:])
     return torch.randint(int(shape[1]), places, generator=generator(seed, STREAM)).to(x.device)
-
-
-def about(found: PruningForecast | None, examples: int) -> list[str]:
-    """How the forecast of pruning came about."""
-    if found is None:
-        return []
-    classes = " with classes drawn by chance, as there are no targets" if found.drawn else ""
-    return [
-        f"Weights were scored by SNIP on {examples} examples{classes}, for one threshold over all layers. Kept: exact "
-        "for these scores. Expected and chance to vanish: of networks whose scores have the same moments."
-    ]

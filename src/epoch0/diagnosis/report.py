@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 
 def environment() -> "jinja2.Environment":
-    """The templates with the filters and small tables they use."""
     import jinja2
 
     found = jinja2.Environment(loader=jinja2.PackageLoader("epoch0"), autoescape=True, undefined=jinja2.StrictUndefined)
@@ -88,7 +87,6 @@ def _points(
     label: str, rows: Sequence[Mapping[str, Any]], key: str, error: str, style: str, marker: Marker = "circle",
     aside: float = 0.0,
 ) -> Series:  # fmt: skip
-    """One number a row as points, with their errors."""
     errors = [row[error] for row in rows] if error else []
     return Series(label, style, [row[key] for row in rows], errors, marker, joined=False, aside=aside)
 

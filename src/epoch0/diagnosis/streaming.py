@@ -136,7 +136,6 @@ class Weights:
             self._store(folder)
 
     def _held(self, path: str) -> list[tuple[str, Tensor]]:
-        """The parameters and buffers of one module by their names in it."""
         return [(name, t) for part in self.own[path] for name, t in part.items() if t is not None]
 
     def _store(self, folder: Path) -> None:

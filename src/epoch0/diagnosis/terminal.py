@@ -78,7 +78,6 @@ def terminal(checkup: Found, width: int, depth: int | None = None) -> Renderable
 
 
 def side_by_side(before: Found, after: Found, changes: Sequence[str], width: int) -> RenderableType:
-    """Two checkups of one model for a terminal."""
     lines = _head(before)[:1]
     for word, one in (("before", before), ("after", after)):
         lines += [Text.assemble(f"{word:<8}", _verdict(one)), Padding(Text(_passages(one)), (0, 0, 0, 8))]
@@ -179,7 +178,6 @@ _short = partial(wording.number, digits=2)
 
 
 def _recipes(*checkups: Found) -> Table:
-    """One row an optimizer."""
     rows = [[one["recipes"][name] for one in checkups] for name in checkups[0]["recipes"]]
     trains = [_pair(lambda trains: "✓ yes" if trains else "✕ no", "trains", *row) for row in rows]
     columns: dict[str, Cells] = {

@@ -25,7 +25,6 @@ Phase = Literal["ordered", "critical", "chaotic", "unknown"]
 Evidence = Literal["step 0", "trial"]
 
 FITTED: dict[str, dict[str, dict[str, float]]] = json.loads(Path(__file__).with_name("fitted.json").read_text())
-"""Optimizer -> kind of evidence -> name of a number -> its weight."""
 
 
 COLLAPSED = 1e-3
@@ -86,7 +85,6 @@ class CumulativeGain:
 
     @property
     def factor(self) -> float:
-        """By what the norm is multiplied."""
         return math.exp(self.log_gain / 2) if self.log_gain < 1400 else math.inf
 
     @property
@@ -108,11 +106,13 @@ def cumulative_gain(norms: Sequence[float]) -> CumulativeGain:
 class Signs:
     """What the layers say about the whole, in numbers."""
 
-    forward: CumulativeGain  #: what carried tangents do between the first layer's output and the last one's input
-    backward: CumulativeGain  #: what carried gradients do on the way back, between the same two
-    input_size: float  #: root mean square of the input
-    output_size: float  #: root mean square of the output
-    dissimilarity: float  #: mean 1 - cosine between two examples before the readout; NaN where it has no meaning
+    #: what carried tangents do between the first layer's output and the last one's input
+    forward: CumulativeGain = CumulativeGain(0.0)
+    backward: CumulativeGain = CumulativeGain(0.0)  #: what carried gradients do on the way back, between the same two
+    input_size: float = 1.0  #: root mean square of the input
+    output_size: float = 1.0  #: root mean square of the output
+    #: mean 1 - cosine between two examples before the readout; NaN where it has no meaning
+    dissimilarity: float = math.nan
     dead: tuple[str, ...] = ()  #: layers whose output is zero for every example
     overflowing: tuple[str, ...] = ()  #: layers whose numbers are not finite
     collapsed: tuple[str, ...] = ()  #: layers after which all examples point the same way
@@ -226,7 +226,6 @@ def level(step: Step, runs: Sequence[Run], steps: int | None) -> str:
 
 
 def judge(step: Step, signs: Signs, trial: Trial | None) -> Recipe:
-    """The verdict for one optimizer."""
     optimizer = step.optimizer
     runs, numbers = [] if trial is None else trial.of(optimizer), step_numbers(step, signs)
     if trial is not None:

@@ -40,7 +40,6 @@ def number(value: float | None, digits: int = 3) -> str:
 
 
 def percent(value: float | None) -> str:
-    """A share in percent, as people read it."""
     if value is None:
         return "–"
     size = 100 * value
@@ -48,7 +47,6 @@ def percent(value: float | None) -> str:
 
 
 def times(value: float | None) -> str:
-    """A change of a norm in words."""
     if value is None:
         return "–"
     if value == 0:
@@ -57,7 +55,6 @@ def times(value: float | None) -> str:
 
 
 def shape(sizes: Sequence[int] | None) -> str:
-    """The shape of one example."""
     return "–" if sizes is None else "×".join(str(size) for size in sizes) or "1"
 
 
