@@ -208,8 +208,9 @@ class Rows:
             )
             for i, (gain, row) in enumerate(zip(self.gains.layers, self.rows, strict=True))
         ]
-        signs = {"backward": self.signs.backward, "forward": self.signs.forward, "phase_reading": self.phase}
-        return {"layers": tuple(layers), "input_gradient": self.gains.input_gradient, **signs}
+        carried = {"backward": self.signs.backward, "forward": self.signs.forward}
+        own = {"layers": tuple(layers), "input_gradient": self.gains.input_gradient}
+        return {**own, **carried, **self.phase._asdict()}
 
     def correlated(self) -> list[str]:
         """Layers whose carried gain is not their local one: what came through the layers before is no fresh direction.

@@ -10,7 +10,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -46,16 +46,13 @@ NORMAL = 1.96  # standard errors to each side of the 95 % interval around the me
 NAMES: dict[str, str] = {"adam": "Adam", "sgd": "SGD with momentum", "yours": "your optimizer"}
 
 
-@dataclass(frozen=True)
-class PhaseEstimate:
+class PhaseEstimate(NamedTuple):
     """The phase of a network, with the mean gain a layer and its confidence interval."""
 
     #: 'ordered' (chi < 1), 'critical' (1 is in the interval), 'chaotic' (chi > 1) or 'unknown': no gain is positive
     phase: Phase = "unknown"
     chi: float = math.nan  #: geometric mean of the layers' gains
-    low: float = math.nan  #: lower end of the 95 % interval of chi
-    high: float = math.nan  #: upper end
-    layers: int = 0  #: how many layers went in
+    chi_interval: tuple[float, float] = (math.nan, math.nan)  #: 95 %
 
 
 def estimate_phase(gains: Sequence[float], errors: Sequence[float]) -> PhaseEstimate:
@@ -73,7 +70,7 @@ def estimate_phase(gains: Sequence[float], errors: Sequence[float]) -> PhaseEsti
     mean, half = float(logs.mean()), NORMAL * max(noise, spread)
     low, high = mean - half, mean + half
     phase: Phase = "critical" if low <= 0 <= high else "ordered" if mean < 0 else "chaotic"
-    return PhaseEstimate(phase, math.exp(mean), math.exp(low), math.exp(high), count)
+    return PhaseEstimate(phase, math.exp(mean), (math.exp(low), math.exp(high)))
 
 
 @dataclass(frozen=True)
@@ -236,7 +233,15 @@ def judge(step: Step, signs: Signs, trial: Trial | None) -> Recipe:
     if trial is not None and any(run.settles(trial.constant) for run in runs):
         chance = max(chance, SURE)
     trains, rate = chance >= 0.5, suggested_rate(step, runs)
-    cause, reason = ("learns", _success(step, runs)) if trains else _failure(step, signs, runs)
+    if not trains:
+        cause, reason = _failure(step, signs, runs)
+    elif runs:
+        best, cause = best_run(runs), "learns"
+        reason = f"in {len(best.losses)} steps at {best.rate:g} the loss {_told(best)}"
+    else:
+        cause, held = "learns", [value for value in (step.held, step.second_held) if value is not None]
+        reason = f"one step moves the outputs as the loss wants (cosine {max(step.alignment, step.second):.2f}"
+        reason += f", {max(held):.2f} on examples it has not seen)" if held else ")"
     evidence: Evidence = "step 0" if trial is None else "trial"
     return Recipe(optimizer, trains, chance, rate, step.largest, reason, evidence, cause, numbers)
 
@@ -288,15 +293,6 @@ def _round(rate: float) -> float:
 def best_run(runs: Sequence[Run]) -> Run:
     """The training whose loss fell furthest: the rate that is best after many more steps, too."""
     return max(runs, key=lambda run: -math.inf if run.diverged else run.drop)
-
-
-def _success(step: Step, runs: Sequence[Run]) -> str:
-    if runs:
-        best = best_run(runs)
-        return f"in {len(best.losses)} steps at {best.rate:g} the loss {_told(best)}"
-    said = f"one step moves the outputs as the loss wants (cosine {max(step.alignment, step.second):.2f}"
-    held = [value for value in (step.held, step.second_held) if value is not None]
-    return said + (f", {max(held):.2f} on examples it has not seen)" if held else ")")
 
 
 def _told(run: Run) -> str:
