@@ -372,7 +372,18 @@ def notes_of(measured: Gain, rows: Sequence[LayerCheckup], targets: bool, more: 
             f"Average pooling in {', '.join(pooled)} is left out of the judgement: it divides the gain by the places "
             "once, whatever the weights, and the gradients of shared weights add up over the places again."
         )
-    said.extend(_predictions(measured))
+    known = [layer for layer in measured.layers if layer.predicted is not None]
+    off = [layer for layer in known if "than predicted" in layer.agreement]
+    if known and not off:
+        which = "every layer" if len(known) == measured.depth else f"the {len(known)} layers that have a law"
+        which = "the one layer that has a law" if len(known) == 1 < measured.depth else which
+        said.append(f"Measured gains are as predicted from the weights in {which}, within three standard errors.")
+    for cause in dict.fromkeys(layer.cause for layer in off):
+        mine = [layer for layer in off if layer.cause == cause]
+        short = str.maketrans("", "", "()")  # "lower ×0.85"
+        each = [f"{layer.name} ({layer.agreement.replace(' than predicted', '').translate(short)})" for layer in mine]
+        unknown = "its weights are not as random as the law takes them to be, as after training, or it is very narrow"
+        said.append(f"The measured gain is not the predicted one in {first_names(each)}: {cause or unknown}.")
     if saturated := [row.name for row in rows if row.saturated is not None and row.saturated >= SATURATED]:
         said.append(
             f"More than half of the values are saturated after {', '.join(saturated)}: the weights are so large "
@@ -385,22 +396,4 @@ def notes_of(measured: Gain, rows: Sequence[LayerCheckup], targets: bool, more: 
             f"From {collapsed[0].name} on all examples point the same way (mean 1 - cosine "
             f"{collapsed[0].dissimilarity:.1g}): the network hardly sees its input."
         )
-    return said
-
-
-def _predictions(measured: Gain) -> list[str]:
-    """How the measured gains compare with the law, and why they differ where that is known."""
-    known = [layer for layer in measured.layers if layer.predicted is not None]
-    off = [layer for layer in known if "than predicted" in layer.agreement]
-    if known and not off:
-        which = "every layer" if len(known) == measured.depth else f"the {len(known)} layers that have a law"
-        which = "the one layer that has a law" if len(known) == 1 < measured.depth else which
-        return [f"Measured gains are as predicted from the weights in {which}, within three standard errors."]
-    said = []
-    for cause in dict.fromkeys(layer.cause for layer in off):
-        mine = [layer for layer in off if layer.cause == cause]
-        short = str.maketrans("", "", "()")  # "lower ×0.85"
-        each = [f"{layer.name} ({layer.agreement.replace(' than predicted', '').translate(short)})" for layer in mine]
-        unknown = "its weights are not as random as the law takes them to be, as after training, or it is very narrow"
-        said.append(f"The measured gain is not the predicted one in {first_names(each)}: {cause or unknown}.")
     return said

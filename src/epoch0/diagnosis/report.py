@@ -16,7 +16,7 @@ from epoch0.diagnosis import wording
 from epoch0.diagnosis.charts import Marker, Series, log_chart
 from epoch0.diagnosis.terminal import ROWS
 from epoch0.diagnosis.verdict import NAMES
-from epoch0.diagnosis.wording import SIGNS, percent, rate
+from epoch0.diagnosis.wording import SIGNS, rate
 
 if TYPE_CHECKING:
     import jinja2
@@ -28,8 +28,8 @@ def environment() -> "jinja2.Environment":
     found = jinja2.Environment(loader=jinja2.PackageLoader("epoch0"), autoescape=True, undefined=jinja2.StrictUndefined)
     found.trim_blocks = found.lstrip_blocks = True
     same = ("times", "shape", "chance", "rate", "update", "brief", "within")
-    found.filters |= {name: getattr(wording, name) for name in same} | {"num": wording.number, "pc": percent}
-    found.filters["pm"] = wording.with_error
+    found.filters |= {name: getattr(wording, name) for name in same}
+    found.filters |= {"num": wording.number, "pm": wording.with_error}
     found.globals |= {"version": __version__, "tone": wording.tone, "names": NAMES, "evidence": wording.evidence}
     found.globals["sign"] = lambda word: SIGNS.get(word, "·")
     found.globals["folded"] = lambda checkup: sum(1 + len(layer["parts"]) for layer in checkup["layers"]) > ROWS

@@ -49,22 +49,13 @@ WEIGHTED = (nn.Linear, nn.Bilinear, nn.modules.conv._ConvNd)
 class _Arrived(BaseException):
     """The next block is called: with what, the run of a block ends."""
 
-    def __init__(self, hidden: Tensor) -> None:
-        super().__init__()
-        self.hidden = hidden
 
+def stack(model: nn.Module) -> tuple[list[list[str]], list[str], list[str]]:
+    """The blocks of an ``nn.Sequential`` or of a model with one list of blocks; else an InputError says why not.
 
-@dataclass(frozen=True)
-class Stack:
-    """The blocks of a model in order, and what runs before and after them."""
-
-    blocks: tuple[tuple[str, ...], ...]  # paths of the modules of each block, the first of which takes its input
-    before: tuple[str, ...]  # paths of modules with weights that run before the blocks, such as embeddings
-    after: tuple[str, ...]  # and after them: a norm, a head
-
-
-def stack(model: nn.Module) -> Stack:
-    """The blocks of an ``nn.Sequential`` or of a model with one list of blocks; else an InputError says why not."""
+    Paths of the modules of each block, the first of which takes its input; of those with weights that run before the
+    blocks, such as embeddings; and of those that run after them: a norm, a head.
+    """
     modules = dict(model.named_modules(remove_duplicate=False))
     if type(model) is nn.Sequential:
         flat = _flat(model, "")
@@ -76,7 +67,7 @@ def stack(model: nn.Module) -> Stack:
             if not groups or (weighted[path] and any(weighted[p] for p in groups[-1])):
                 groups.append([])
             groups[-1].append(path)
-        return Stack(tuple(map(tuple, groups)), (), ())
+        return groups, [], []
     lists = [(path, m) for path, m in modules.items() if isinstance(m, nn.ModuleList) and len(m) > 1]
     sizes = {path: sum(p.numel() for p in m.parameters()) for path, m in lists}
     path = max(sizes, key=lambda p: sizes[p], default="")
@@ -90,12 +81,10 @@ def stack(model: nn.Module) -> Stack:
     tensors = {p: (*m._parameters.values(), *m._buffers.values()) for p, m in modules.items()}
     own = [p for p in tensors if any(t is not None for t in tensors[p]) and not p.startswith(path + ".")]
     names = list(modules)
-    place = names.index(path)
-    after = tuple(p for p in own if names.index(p) > place and any(True for _ in modules[p].parameters(recurse=False)))
-    before = [p for p in own if names.index(p) < place]
-    always = [p for p in own if p not in before and p not in after]
-    blocks = tuple((f"{path}.{name}",) for name, _ in modules[path].named_children())
-    return Stack(blocks, (*before, *always), after)
+    before = [p for p in own if names.index(p) < names.index(path)]
+    after = [p for p in own if p not in before and any(True for _ in modules[p].parameters(recurse=False))]
+    before += [p for p in own if p not in before and p not in after]  # buffers alone are there from the start
+    return [[f"{path}.{name}"] for name, _ in modules[path].named_children()], before, after
 
 
 def _flat(module: nn.Module, path: str) -> list[tuple[str, nn.Module]]:
@@ -224,8 +213,9 @@ class _Run:
         self, call: Call, directions: int, seed: int, batch_norm: str, targets: Targets, weights: Path | None
     ) -> None:
         self.call, self.directions, self.targets, self.batch_norm = call, directions, targets, batch_norm
-        self.stack, self.weights = stack(call.model), Weights(call.model, seed, weights)
-        self.count, self.modules = len(self.stack.blocks), dict(call.model.named_modules())
+        self.blocks, self.before, self.after = stack(call.model)
+        self.weights = Weights(call.model, seed, weights)
+        self.count, self.modules = len(self.blocks), dict(call.model.named_modules())
         self.inputs = list[Tensor]()  # of each block but the first, as far as they are known
         self.several: int | None = None  # how many things a block returns, where it is a tuple
         self.travel = Travel(directions, 1 if directions == 2 else directions, seed)
@@ -236,9 +226,9 @@ class _Run:
         self.has_loss = labelled or call.targets is not None
 
     def lent(self, index: int) -> AbstractContextManager[None]:
-        first = [p for p in self.stack.before if index == 0 or not isinstance(self.modules[p], nn.Embedding)]
-        last = self.stack.after if index == self.count - 1 else ()
-        return self.weights.lent((*first, *self.stack.blocks[index], *last))
+        first = [p for p in self.before if index == 0 or not isinstance(self.modules[p], nn.Embedding)]
+        last = self.after if index == self.count - 1 else ()
+        return self.weights.lent((*first, *self.blocks[index], *last))
 
     def part(self, index: int) -> Call:
         """The call of one block, on what the block before it gave."""
@@ -248,7 +238,7 @@ class _Run:
         return replace(self.call, batch=batch, forward=lambda model, batch: self._run(index, batch), **own)
 
     def _run(self, index: int, batch: Any) -> Any:
-        blocks, modules, undo = self.stack.blocks, self.modules, ExitStack()
+        blocks, modules, undo = self.blocks, self.modules, ExitStack()
 
         def instead(path: str, forward: Callable[..., Any]) -> None:
             modules[path].forward = forward
@@ -281,21 +271,21 @@ class _Run:
             for path in (path for group in blocks[:index] for path in group):
                 instead(path, nothing)
             if index:
-                for path in self.stack.before:
+                for path in self.before:
                     if isinstance(modules[path], nn.Embedding):
                         instead(path, embedded(modules[path].embedding_dim))
                 before(blocks[index][0], begin)
-            elif self.stack.before:
+            elif self.before:
                 undo.callback(modules[blocks[0][0]].register_forward_hook(note).remove)
             if index < self.count - 1:
                 before(blocks[index + 1][0], end)
             try:
                 return self.call.raw(batch=self.call.batch if index else batch)
             except _Arrived as arrived:
-                return arrived.hidden
+                return arrived.args[0]
 
     def forward(self, index: int) -> Piece:
-        last, name = index == self.count - 1, self.stack.blocks[index][0]
+        last, name = index == self.count - 1, self.blocks[index][0]
         with self.lent(index):
             part = replace(self.part(index), targets=self.call.targets if last else None)
             if last and not self.has_loss:
@@ -367,13 +357,10 @@ class _Run:
         return replace(piece, gains=after, rows=tuple(rows))
 
 
-RECORDS = (Piece, Gain, LayerGain, Row, Signals, Part, PartCheckup)
-
-
 def _kept(path: Path, key: str) -> dict[str, Any] | None:
     """What a run that was stopped left in a file, if it was this one: plain numbers, tensors, records of ours."""
     try:
-        with torch.serialization.safe_globals([*RECORDS]):
+        with torch.serialization.safe_globals([Piece, Gain, LayerGain, Row, Signals, Part, PartCheckup]):
             found: dict[str, Any] = torch.load(path, weights_only=True)
     except (OSError, RuntimeError, pickle.UnpicklingError, EOFError, TypeError, AttributeError):
         return None
@@ -392,7 +379,7 @@ def stream(
     InputError names what is in the way.
     """
     run = _Run(call, directions, seed, batch_norm, targets, weights)
-    count, names, pieces = run.count, [group[0] for group in run.stack.blocks], list[Piece]()
+    count, names, pieces = run.count, [group[0] for group in run.blocks], list[Piece]()
     ways = [("forward", index) for index in range(count)] + [("back", index) for index in reversed(range(count - 1))]
     keeps = run.weights.fresh and call.criterion is None and call.forward is None  # no function can be told apart
     key, path, last, done = run.key(weights) if keeps else "", cache_folder() / "streaming.pt", time.monotonic(), 0

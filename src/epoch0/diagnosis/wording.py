@@ -39,13 +39,6 @@ def number(value: float | None, digits: int = 3) -> str:
     return f"{mantissa}×10{str(int(power)).translate(str.maketrans('-0123456789', '⁻⁰¹²³⁴⁵⁶⁷⁸⁹'))}"
 
 
-def percent(value: float | None) -> str:
-    if value is None:
-        return "–"
-    size = 100 * value
-    return f"{size:.3g} %" if 10 <= size < 1000 else f"{size:.0f} %" if 1000 <= size < 1e5 else f"{number(size, 2)} %"
-
-
 def times(value: float | None) -> str:
     if value is None:
         return "–"
