@@ -142,10 +142,11 @@ class Rows:
         if self.piece.integers:  # what is made of integers has no size of its own: growth is that beside the signal
             sizes = [state.size for state in self.states[1:-1]]
             tangents = [t / size if size > 0 else 0.0 for t, size in zip(tangents, sizes, strict=True)]
-        named: dict[str, list[str]] = {}
-        for row, status in zip(rows, self.statuses, strict=True):
-            named.setdefault(status, []).append(row.name)
-        overflowing, collapsed, saturated = (tuple(named.get(s, ())) for s in ("overflows", "collapsed", "saturated"))
+        words = {"overflowing": "overflows", "collapsed": "collapsed", "saturated": "saturated"}
+        named = list(zip((row.name for row in rows), self.statuses, strict=True))
+        at_fault: dict[str, Any] = {
+            key: tuple(name for name, status in named if status == word) for key, word in words.items()
+        }
         unlike = [state.dissimilarity for state in self.states[: len(rows)] if not math.isnan(state.dissimilarity)]
         seen = zip(rows[:-1], self.states[1:], self.statuses, strict=False)
         back = cumulative_gain([row.gradient for row in rows[:-1]][::-1])
@@ -157,9 +158,7 @@ class Rows:
             output_size=self.states[-1].size,
             dissimilarity=unlike[-1] if unlike else math.nan,
             dead=tuple(row.name for row, state, status in seen if state.dead == 1 or status == "dead"),
-            overflowing=overflowing,
-            collapsed=collapsed,
-            saturated=saturated,
+            **at_fault,
         )
 
     def _status(self, gain: float, error: float, after: Signals) -> str:
@@ -180,24 +179,19 @@ class Rows:
             return max((updates[name] * rate for name in weights if name in updates), default=None)
 
         shapes = [self.piece.shape, *(row.shape for row in self.rows)]
+        same = ("name", "forward_error", "backward_error", "predicted", "predicted_error", "agreement", "gradient")
         layers = [
             LayerCheckup(
-                name=gain.name,
+                **{key: getattr(gain, key) for key in same},
                 kind=row.kind,
                 shape_in=tuple(shapes[i]),
                 shape_out=tuple(row.shape),
                 norm_in=self.states[i].size,
                 norm_out=row.after.size,
                 forward_gain=gain.forward,
-                forward_error=gain.forward_error,
                 backward_gain=gain.backward,
-                backward_error=gain.backward_error,
-                predicted=gain.predicted,
-                predicted_error=gain.predicted_error,
-                agreement=gain.agreement,
                 averaged=row.pool,
                 tangent=math.sqrt(gain.tangent),
-                gradient=gain.gradient,
                 weight_gradient=math.hypot(*gain.weight_gradients.values()),
                 update=update(row.weights),
                 dissimilarity=None if math.isnan(row.after.dissimilarity) else row.after.dissimilarity,

@@ -26,7 +26,6 @@ Evidence = Literal["step 0", "trial"]
 
 FITTED: dict[str, dict[str, dict[str, float]]] = json.loads(Path(__file__).with_name("fitted.json").read_text())
 
-
 COLLAPSED = 1e-3
 """Mean 1 - cosine between two examples below which a layer tells them apart no more.
 
