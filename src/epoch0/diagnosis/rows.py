@@ -142,10 +142,9 @@ class Rows:
         if self.piece.integers:  # what is made of integers has no size of its own: growth is that beside the signal
             sizes = [state.size for state in self.states[1:-1]]
             tangents = [t / size if size > 0 else 0.0 for t, size in zip(tangents, sizes, strict=True)]
-        words = {"overflowing": "overflows", "collapsed": "collapsed", "saturated": "saturated"}
-        named = list(zip((row.name for row in rows), self.statuses, strict=True))
         at_fault: dict[str, Any] = {
-            key: tuple(name for name, status in named if status == word) for key, word in words.items()
+            key: tuple(row.name for row, status in zip(rows, self.statuses, strict=True) if status == word)
+            for key, word in (("overflowing", "overflows"), ("collapsed", "collapsed"), ("saturated", "saturated"))
         }
         unlike = [state.dissimilarity for state in self.states[: len(rows)] if not math.isnan(state.dissimilarity)]
         seen = zip(rows[:-1], self.states[1:], self.statuses, strict=False)
