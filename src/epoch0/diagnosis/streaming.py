@@ -143,6 +143,11 @@ class Weights:
             some = suggest(lacks[0], given) or f" It has {', '.join(list(given)[:3])} ..."
             raise InputError(f"{str(folder)!r} holds no '{lacks[0]}'.{some}")
 
+    def _put(self, by: Mapping[int, Any]) -> None:
+        for held in self.held.values():
+            for own, name, tensor in held:
+                own[name] = by.get(id(tensor), tensor)
+
     @contextmanager
     def put_away(self) -> Iterator[None]:
         """Leave the model without weights meanwhile."""
@@ -151,11 +156,6 @@ class Weights:
             yield
         finally:
             self._put({})
-
-    def _put(self, by: Mapping[int, Any]) -> None:
-        for held in self.held.values():
-            for own, name, tensor in held:
-                own[name] = by.get(id(tensor), tensor)
 
     @contextmanager
     def lent(self, paths: Sequence[str]) -> Iterator[None]:

@@ -235,7 +235,7 @@ def _read(
 ) -> tuple[float | None, float | None, float, float | None]:
     """What a run says of the trained model: known, known_seen, drop, held."""
     if not math.isfinite(losses[-1]):
-        nothing = 0.5 if _comparable(seen) else None
+        nothing = 0.5 if isinstance(seen.targets, Tensor) and seen.targets.dim() else None
         return None if held is None else nothing, nothing, -1.0, None
     model.eval()
     few = seen.rows(slice(0, min(seen.examples, BATCH))) if seen.splits else seen
@@ -243,25 +243,22 @@ def _read(
         known, known_seen = (None if one is None else _told_apart(one, one.run(model), seed) for one in (held, few))
     value = None
     if held is not None:
-        with torch.enable_grad():
-            try:
+        try:
+            with torch.enable_grad():
                 value = float(held.loss(held.run(model)).detach())
-            except InputError:
-                value = math.inf
+        except InputError:
+            value = math.inf
     base, last = losses[0] if constant is None else constant, losses[-10:]
     drop = (base - sum(last) / len(last)) / max(abs(base), 1e-12)
     return known, known_seen, max(drop, -1.0), value
 
 
-def _comparable(call: Call) -> bool:
-    return isinstance(call.targets, Tensor) and call.targets.dim() > 0
-
-
 def _told_apart(call: Call, raw: Any, seed: int) -> float | None:
     """Share of pairs whose loss is lower with the own target than with another's; None where it cannot be said."""
-    if not _comparable(call):
+    targets = call.targets
+    if not isinstance(targets, Tensor) or not targets.dim():
         return None
-    targets, count = call.targets, len(call.targets)
+    count = len(targets)
     chosen = torch.randperm(count, generator=generator(seed, 0x7072))
     few, classes = chosen[: BATCH // 2], not targets.is_floating_point() and targets.dim() == 1
     entropy = classes and call.criterion in (None, F.cross_entropy) and bool((targets >= 0).all())
