@@ -34,11 +34,7 @@ BATCH = 64  # examples a step, as many as there are if fewer
 HELD = 4  # one example in so many is held out
 LEARNED, TOLD = 0.5, (0.85, 0.8)
 """What of a trial settles the matter: a loss of held-out examples below this share of the best constant answer's, or so
-many pairs of them told apart while the loss of the others falls by so much.
-
-Of the 260 and 520 times that a network of the fit did so, with some optimizer and length of trial, it trained in 258
-and 514. Where the largest rate of an optimizer has settled it after 60 steps, its other rates end there: 144 of the 146
-times that this was so of the 273 networks of the fit, and all 116 times of 216 others, the network trained."""
+many pairs of them told apart while the loss of the others falls by so much; docs/checkup.md has the figures."""
 
 SECONDS = 20.0  # A trial is on by default where it is estimated to take less, in CPU seconds
 OTHERS = 12  # with so many other examples' targets an example is compared

@@ -85,7 +85,7 @@ class CumulativeGain:
 
     @property
     def orders(self) -> float:
-        """The same in orders of magnitude, positive for growth."""
+        """The factor in orders of magnitude, positive for growth."""
         return self.log_gain / 2 / math.log(10)
 
 
