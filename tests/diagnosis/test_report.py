@@ -321,7 +321,6 @@ def test_ticks_say_their_value(value: float, text: str) -> None:
 def test_numbers_as_people_read_them() -> None:
     said = {
         "number": {(0.166667,): "0.167", (3.2e-9,): "3.2×10⁻⁹", (None,): "–", (12345.0,): "1.23×10⁴"},
-        "percent": {(0.1,): "10 %", (0.0314,): "3.1 %", (12.3,): "1230 %", (None,): "–"},
         "times": {(0.01,): "÷ 100", (3.0,): "× 3.00", (1.0,): "× 1.00"},
         "shape": {((16, 8, 8),): "16×8×8", ((10,),): "10", ((),): "1"},
         "tone": {("keeps",): "good", ("grows",): "mild", ("grows", False): "bad"},

@@ -47,7 +47,11 @@ def log_chart(
     """A chart with positions, by default 1, 2, 3, and a logarithmic value axis, as one ``<svg>`` element."""
     if positions is None:
         positions = [str(place) for place in range(1, 1 + max(len(one.values) for one in series))]
-    area = _Area(len(positions), *_range(series, reference, decades))
+    every = [reference, *(value for one in series for value in one.values)]
+    logs = [math.log10(value) for value in every if _drawn(value)] or [-1.0, 1.0]
+    low, high = min(logs), max(logs)  # powers of ten, with a little air
+    air = max(0.06 * (high - low), (decades - (high - low)) / 2, 0.04) if any(map(_drawn, every)) else 0.0
+    area = _Area(len(positions), low - air, high + air)
     title = f"{title}, logarithmic"
     parts = [
         f'<svg class="chart" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(title, quote=True)}">',
@@ -60,8 +64,6 @@ def log_chart(
 
 @dataclass(frozen=True)
 class _Area:
-    """From layer index and value to the place on the picture."""
-
     count: int
     low: float
     high: float
@@ -76,17 +78,6 @@ class _Area:
 
 def _drawn(value: float | None) -> TypeGuard[float]:
     return value is not None and math.isfinite(value) and value > 0
-
-
-def _range(series: Sequence[Series], reference: float | None, decades: float) -> tuple[float, float]:
-    """Powers of ten from the lowest to the highest value, with a little air."""
-    every = [reference, *(value for one in series for value in one.values)]
-    values = [math.log10(value) for value in every if _drawn(value)]
-    if not values:
-        return -1.0, 1.0
-    low, high = min(values), max(values)
-    air = max(0.06 * (high - low), (decades - (high - low)) / 2, 0.04)
-    return low - air, high + air
 
 
 def _ticks(low: float, high: float) -> list[float]:
@@ -156,17 +147,18 @@ def _line(area: _Area, one: Series, positions: Sequence[str]) -> str:
             top, bottom = area.y(value + 2 * error), area.y(max(value - 2 * error, 10**area.low))
             parts.append(f'<line class="bar" x1="{x:.1f}" x2="{x:.1f}" y1="{top:.1f}" y2="{bottom:.1f}"/>')
         tip = f"<title>{escape(positions[index])}: {escape(one.label)} {value:.4g}</title>"
-        parts.append(_point(one.marker, x, y, 4.0 if area.count < CROWDED else 2.0, tip))
+        size = 4.0 if area.count < CROWDED else 2.0
+        low, wide = 0.9 * size, 1.3 * size
+        parts += {
+            "circle": [f'<circle class="point" cx="{x:.1f}" cy="{y:.1f}" r="{size}">{tip}</circle>'],
+            "square": [
+                f'<rect class="point" x="{x - low:.1f}" y="{y - low:.1f}" width="{2 * low}" height="{2 * low}">{tip}',
+                "</rect>",
+            ],
+            "diamond": [
+                f'<path class="point" d="M{x:.1f},{y - wide:.1f}l{wide},{wide}l-{wide},{wide}l-{wide},-{wide}z">',
+                f"{tip}</path>",
+            ],
+            "none": [],
+        }[one.marker]
     return "".join([*parts, "</g>"])
-
-
-def _point(marker: Marker, x: float, y: float, size: float, tip: str) -> str:
-    low, wide = 0.9 * size, 1.3 * size
-    return {
-        "circle": f'<circle class="point" cx="{x:.1f}" cy="{y:.1f}" r="{size}">{tip}</circle>',
-        "square": f'<rect class="point" x="{x - low:.1f}" y="{y - low:.1f}" width="{2 * low}" height="{2 * low}">{tip}'
-        "</rect>",
-        "diamond": f'<path class="point" d="M{x:.1f},{y - wide:.1f}l{wide},{wide}l-{wide},{wide}l-{wide},-{wide}z">'
-        f"{tip}</path>",
-        "none": "",
-    }[marker]

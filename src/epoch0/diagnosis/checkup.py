@@ -6,7 +6,6 @@ the outputs and with a short trial, where that takes seconds.
 
 import copy
 import dataclasses
-import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -17,15 +16,14 @@ from torch import Tensor, nn
 
 from epoch0.arguments import BatchNorm, Directions, Positive, Seed, Sparsity, checked
 from epoch0.diagnosis.faults import Evidence, Found, apart, conclude, evidence, suspects
-from epoch0.diagnosis.pruning_forecast import about as about_pruning
 from epoch0.diagnosis.pruning_forecast import forecast_pruning
 from epoch0.diagnosis.result import Checkup, LayerCheckup, Remedy
 from epoch0.diagnosis.rows import Rows, measured, to_blame
-from epoch0.diagnosis.step import COSTLY, OPTIMIZERS, Step, steps
+from epoch0.diagnosis.step import COSTLY, OPTIMIZERS, steps
 from epoch0.diagnosis.streaming import stream as stream_layers
 from epoch0.diagnosis.trial import LENGTHS, SECONDS, NotCopied, Trial, affordable, alike, constant_loss
 from epoch0.diagnosis.trial import trial as train_copies
-from epoch0.diagnosis.verdict import NAMES, SATURATED, CumulativeGain, Recipe, Signs, judge, judge_program, sentence
+from epoch0.diagnosis.verdict import NAMES, SATURATED, Recipe, Signs, judge, judge_program, sentence
 from epoch0.errors import InputError
 from epoch0.initialization.initialize import initialize
 from epoch0.measure.gain import Gain
@@ -118,19 +116,19 @@ def checkup(
     """
     say = tell or (lambda part, share: None)
     started = time.process_time()
-    if stream:
-        others = {"optimizer": optimizer, "data": data, "step": step, "batches": batches, "forward": forward}
-        others |= {"sparsity": sparsity, "trial": trial or None, "remedies": remedies or None}
-        if asked := [key for key, value in others.items() if value is not None]:
-            raise InputError(f"{asked[0]}= needs the whole network in memory; leave it out with stream=True.")
     program: Evidence | None = None
     own = {"optimizer": optimizer, "data": data, "step": step}
-    if not stream and (any(part is not None for part in own.values()) or hasattr(model, "configure_optimizers")):
+    if stream:
+        others = {**own, "batches": batches, "forward": forward, "sparsity": sparsity}
+        others |= {"trial": trial or None, "remedies": remedies or None}
+        if asked := [key for key, value in others.items() if value is not None]:
+            raise InputError(f"{asked[0]}= needs the whole network in memory; leave it out with stream=True.")
+        call = Call.of(model, batch, targets, loss=loss, empty=True)
+    elif any(part is not None for part in own.values()) or hasattr(model, "configure_optimizers"):
         program = evidence(model, batch, targets, loss=loss, forward=forward, **own)
         call = program.call
     else:
-        call = Call.of(model, batch, targets, loss=loss, forward=forward, empty=bool(stream))
-        call = call if stream else apart(call)
+        call = apart(Call.of(model, batch, targets, loss=loss, forward=forward))
     shapes = described(call.batch).removeprefix("an input").removeprefix(" of ").strip()
     what, said = (name or type(call.model).__name__, inputs or shapes), [*notes, *call.notes]
 
@@ -143,7 +141,7 @@ def checkup(
         folder = None if stream is True else Path(stream)
         blocks = Rows(stream_layers(call, directions or 2, seed, batch_norm, make_up, say, folder, said))
         kept = blocks.kept({}, 1.0)
-        said += ["Blocks were measured one after another."]
+        said.append("Blocks were measured one after another.")
         return Checkup(
             *what,
             recipes={},
@@ -157,9 +155,8 @@ def checkup(
         with unchanged(call.model), torch.no_grad():
             call.model.eval()
             call = dataclasses.replace(call, targets=make_up(call.output(call.run())))
-    same = _same(call)
-    said += [f"{same[:1].upper()}{same[1:]}: give about 100 different examples."] if same else []
-    recipes: dict[str, Recipe]
+    if same := _same(call):
+        said.append(f"{same[0].upper()}{same[1:]}: give about 100 different examples.")
 
     def searched() -> Found:
         if program is None:
@@ -170,21 +167,22 @@ def checkup(
         return conclude(program, *seen, left, say)
 
     say("one step of each optimizer", 0.0)
+    recipes: dict[str, Recipe]
     try:
         first = steps(call, seed)
     except InputError as unmeasured:
         if program is None:
             raise
-        found = searched()
+        search = searched()
         recipes = {kind: Recipe(kind, False, 0.01, 0.0, 0.0, str(unmeasured), "step 0", "fault") for kind in OPTIMIZERS}
         return Checkup(
             *what,
-            recipes=recipes | judge_program(found, program.optimizers),
+            recipes=recipes | judge_program(search, program.optimizers),
             notes=(*said, f"The layers could not be measured: {unmeasured}"),
             trial_reason="the first step could not be measured",
-            faults=found.faults,
-            not_examined=found.not_examined,
-            program=found.mending,
+            faults=search.faults,
+            not_examined=search.not_examined,
+            program=search.mending,
         )
     say("gains of the layers", 0.0)
     one = first["adam"]
@@ -196,29 +194,35 @@ def checkup(
         step_of = f"one step was followed on {one.used}, and " if one.used < call.examples else ""
         said.append(f"As a pass takes long, {step_of}gains were measured on {some} of the {call.examples} examples.")
     rows = None
+    floats = isinstance(call.batch, Tensor) and call.batch.is_floating_point()
+    signs = Signs(input_size=float(call.batch.square().mean().sqrt()) if floats else 1.0)
     try:
         with tape(fewer, batch_norm=batch_norm, still=True) as record:
             usual = next((many for limit, many in DIRECTIONS.items() if one.seconds <= limit), 2)
             rows = Rows(measured(record, directions or usual, seed))
+            signs = rows.signs
     except ChangesItself:
         raise
     except InputError as problem:  # a verdict needs the layers for the reason only
         said.append(f"The layers could not be measured: {problem}")
-    signs = dataclasses.replace(rows.signs if rows is not None else _unknown(call), same=same)
     pruning_forecast = None
     if sparsity is not None:
         pruning_forecast = forecast_pruning(call.model, call.batch, targets, loss, sparsity, batch_norm, seed)
-    length, why_not = _trial_length(call, one, trial)
-    done = None
+    length, why_not, done = None, "left out, as asked", None
+    if trial is not False:
+        length = affordable(one.seconds * max(1.0, min(64, call.examples) / max(one.examples, 1)) * 1.2)
+        length = length or (LENGTHS[-1] if trial else None)
+        wanted = "trial=True makes it all the same"
+        why_not = "" if length else f"left out: it would take more than {SECONDS:.0f} CPU seconds; {wanted}"
     if length is not None:
         say("trial", 0.0)
         try:
             done = train_copies(call, length, batches=batches, seed=seed, tell=lambda share: say("trial", share))
-            signs = dataclasses.replace(signs, constant_loss=done.constant)
         except NotCopied as problem_of_copy:
             if trial is True:
                 raise
             why_not = str(problem_of_copy)
+    signs = dataclasses.replace(signs, same=same, constant_loss=None if done is None else done.constant)
     recipes = {optimizer: judge(first[optimizer], signs, done) for optimizer in OPTIMIZERS}
     if done is None and call.targets is not None and not all(recipe.trains for recipe in recipes.values()):
         signs = dataclasses.replace(signs, constant_loss=constant_loss(call))
@@ -234,23 +238,27 @@ def checkup(
     search = searched()
     if program is not None:
         recipes |= judge_program(search, program.optimizers)
-    kept = {"backward": signs.backward, "forward": signs.forward, "layers": ()}
+    kept = {"backward": signs.backward, "forward": signs.forward}
+    blame = None
     if rows is not None:
         kept = rows.kept(one.updates, recipes["adam"].learning_rate)
+        blame = None if trains else to_blame(kept["layers"], worst.cause, signs)
         said = notes_of(rows.gains, kept["layers"], targets is not None, said)
         if correlated := rows.correlated():
             said.append(
                 f"What is carried through {first_names(correlated, 3)} changes otherwise than fresh random directions "
                 "do: the layers before have left their mark on it, so local gains do not multiply to the whole."
             )
+    if pruning_forecast is not None:
+        said.append(pruning_forecast.note(call.examples))
     return Checkup(
         *what,
         recipes=recipes,
         **kept,
-        blame=None if trains or rows is None else to_blame(kept["layers"], worst.cause, signs),
+        blame=blame,
         advice=tuple(advice(recipes, tried)) if "yours" not in recipes else (),
         remedies=tuple(tried),
-        notes=(*said, *about_pruning(pruning_forecast, call.examples)),
+        notes=tuple(said),
         trial=done,
         trial_reason=why_not,
         pruning_forecast=pruning_forecast,
@@ -265,22 +273,6 @@ LAYERS_ONLY = (
     "What a step does to the outputs, the rates it stands, a trial and the curvature: they need all weights at once.",
     "The size of an optimizer's step in each layer: without a step there is no rate for it.",
 )
-
-
-def _unknown(call: Call) -> Signs:
-    floats = isinstance(call.batch, Tensor) and call.batch.is_floating_point()
-    size = float(call.batch.square().mean().sqrt()) if floats else 1.0
-    return Signs(CumulativeGain(0.0, 0), CumulativeGain(0.0, 0), size, 1.0, math.nan)
-
-
-def _trial_length(call: Call, one: Step, wanted: bool | None) -> tuple[int | None, str]:
-    """How many steps a trial has, or why there is none."""
-    if wanted is False:
-        return None, "left out, as asked"
-    length = affordable(one.seconds * max(1.0, min(64, call.examples) / max(one.examples, 1)) * 1.2)
-    if length is None and not wanted:
-        return None, f"left out: it would take more than {SECONDS:.0f} CPU seconds; trial=True makes it all the same"
-    return length or LENGTHS[-1], ""
 
 
 def made_up(batch: Any, output: Tensor, seed: int) -> tuple[Tensor, str]:
@@ -329,7 +321,6 @@ def try_remedies(
 
 
 def advice(recipes: Mapping[str, Recipe], tried: Sequence[Remedy]) -> Iterator[str]:
-    """One sentence for each thing to do."""
     trains = [recipe for recipe in recipes.values() if recipe.trains]
     if trains:
         best = max(trains, key=lambda recipe: recipe.probability)
@@ -381,7 +372,18 @@ def notes_of(measured: Gain, rows: Sequence[LayerCheckup], targets: bool, more: 
             f"Average pooling in {', '.join(pooled)} is left out of the judgement: it divides the gain by the places "
             "once, whatever the weights, and the gradients of shared weights add up over the places again."
         )
-    said.extend(_predictions(measured))
+    known = [layer for layer in measured.layers if layer.predicted is not None]
+    off = [layer for layer in known if "than predicted" in layer.agreement]
+    if known and not off:
+        which = "every layer" if len(known) == measured.depth else f"the {len(known)} layers that have a law"
+        which = "the one layer that has a law" if len(known) == 1 < measured.depth else which
+        said.append(f"Measured gains are as predicted from the weights in {which}, within three standard errors.")
+    for cause in dict.fromkeys(layer.cause for layer in off):
+        mine = [layer for layer in off if layer.cause == cause]
+        short = str.maketrans("", "", "()")  # "lower ×0.85"
+        each = [f"{layer.name} ({layer.agreement.replace(' than predicted', '').translate(short)})" for layer in mine]
+        unknown = "its weights are not as random as the law takes them to be, as after training, or it is very narrow"
+        said.append(f"The measured gain is not the predicted one in {first_names(each)}: {cause or unknown}.")
     if saturated := [row.name for row in rows if row.saturated is not None and row.saturated >= SATURATED]:
         said.append(
             f"More than half of the values are saturated after {', '.join(saturated)}: the weights are so large "
@@ -394,22 +396,4 @@ def notes_of(measured: Gain, rows: Sequence[LayerCheckup], targets: bool, more: 
             f"From {collapsed[0].name} on all examples point the same way (mean 1 - cosine "
             f"{collapsed[0].dissimilarity:.1g}): the network hardly sees its input."
         )
-    return said
-
-
-def _predictions(measured: Gain) -> list[str]:
-    """How the measured gains compare with the law, and why they differ where that is known."""
-    known = [layer for layer in measured.layers if layer.predicted is not None]
-    off = [layer for layer in known if "than predicted" in layer.agreement]
-    if known and not off:
-        which = "every layer" if len(known) == measured.depth else f"the {len(known)} layers that have a law"
-        which = "the one layer that has a law" if len(known) == 1 < measured.depth else which
-        return [f"Measured gains are as predicted from the weights in {which}, within three standard errors."]
-    said = []
-    for cause in dict.fromkeys(layer.cause for layer in off):
-        mine = [layer for layer in off if layer.cause == cause]
-        short = str.maketrans("", "", "()")  # "lower ×0.85"
-        each = [f"{layer.name} ({layer.agreement.replace(' than predicted', '').translate(short)})" for layer in mine]
-        unknown = "its weights are not as random as the law takes them to be, as after training, or it is very narrow"
-        said.append(f"The measured gain is not the predicted one in {first_names(each)}: {cause or unknown}.")
     return said

@@ -13,8 +13,6 @@ from epoch0.seeds import generator
 from epoch0.tracing.loss import Loss
 from epoch0.tracing.tape import tape
 
-STREAM = 0x7072  # name of the random stream that draws classes where there are no targets
-
 
 @dataclass(frozen=True)
 class LayerOutlook:
@@ -58,7 +56,6 @@ class PruningForecast:
 
     @property
     def sentence(self) -> str:
-        """The forecast in a sentence."""
         said = f"Pruned by SNIP to sparsity {self.sparsity:g}: "
         if self.dying:
             said += f"{first_names(self.dying)} would be emptied"
@@ -69,8 +66,15 @@ class PruningForecast:
             f"(expected {self.expected:.3g} ± {self.expected_sd:.1g})."
         )
 
+    def note(self, examples: int) -> str:
+        """How the forecast came about."""
+        classes = " with classes drawn by chance, as there are no targets" if self.drawn else ""
+        return (
+            f"Weights were scored by SNIP on {examples} examples{classes}, for one threshold over all layers. Kept: "
+            "exact for these scores. Expected and chance to vanish: of networks whose scores have the same moments."
+        )
+
     def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON."""
         told = {"dying": self.dying, "at_risk": self.at_risk, "sentence": self.sentence}
         return dict(finite(asdict(self) | told))
 
@@ -78,8 +82,20 @@ class PruningForecast:
 def forecast_pruning(
     net: nn.Module, x: Tensor, targets: Any, loss: Loss | None, sparsity: float, batch_norm: str, seed: int
 ) -> PruningForecast:
-    """Score the weights on the batch and say what a sparsity leaves, exactly for this batch and as expected."""
-    wanted = _classes(net, x, seed) if targets is None else targets
+    """Score the weights on the batch and say what a sparsity leaves, exactly for this batch and as expected.
+
+    Without targets a class is drawn for each example, and for each of its positions if the output has any.
+    """
+    wanted = targets
+    if wanted is None:
+        with tape(net, x) as record, torch.no_grad():
+            shape = record.nodes[record.output].shape
+        if len(shape) < 2:
+            raise InputError(
+                f"outputs of shape {tuple(shape)} have no classes to draw; give targets, which scoring weights needs."
+            )
+        places = (shape[0], *shape[2:])
+        wanted = torch.randint(int(shape[1]), places, generator=generator(seed, 0x7072)).to(x.device)
     scores = prune.snip(net, [(x, wanted)], batch_norm=batch_norm, loss=loss)
     kept, critical = prune.keep(scores, sparsity).density_of, prune.critical_sparsity(scores)
     predicted = prune.predicted_density(scores, sparsity)
@@ -88,35 +104,7 @@ def forecast_pruning(
         status = "dies" if kept[row.layer] == 0 else "at risk" if row.layer in predicted.at_risk else "survives"
         numbers = (row.weights, kept[row.layer], row.density, row.vanishes, critical.layers[row.layer])
         rows.append(LayerOutlook(row.layer, *numbers, status))
+    expected = predicted.critical_sparsity, predicted.critical_sparsity_sd
     return PruningForecast(
-        sparsity=float(sparsity),
-        layers=tuple(rows),
-        critical_sparsity=float(critical),
-        first=critical.layer,
-        expected=predicted.critical_sparsity,
-        expected_sd=predicted.critical_sparsity_sd,
-        drawn=targets is None,
+        float(sparsity), tuple(rows), float(critical), critical.layer, *expected, drawn=targets is None
     )
-
-
-def _classes(net: nn.Module, x: Tensor, seed: int) -> Tensor:
-    """A class for each example, and for each of its positions if the output has any."""
-    with tape(net, x) as record, torch.no_grad():
-        shape = record.nodes[record.output].shape
-    if len(shape) < 2:
-        raise InputError(
-            f"outputs of shape {tuple(shape)} have no classes to draw; give targets, which scoring weights needs."
-        )
-    places = (shape[0], *shape[2:])
-    return torch.randint(int(shape[1]), places, generator=generator(seed, STREAM)).to(x.device)
-
-
-def about(found: PruningForecast | None, examples: int) -> list[str]:
-    """How the forecast of pruning came about."""
-    if found is None:
-        return []
-    classes = " with classes drawn by chance, as there are no targets" if found.drawn else ""
-    return [
-        f"Weights were scored by SNIP on {examples} examples{classes}, for one threshold over all layers. Kept: exact "
-        "for these scores. Expected and chance to vanish: of networks whose scores have the same moments."
-    ]

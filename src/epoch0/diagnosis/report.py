@@ -6,7 +6,7 @@ from it.
 
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,21 +16,20 @@ from epoch0.diagnosis import wording
 from epoch0.diagnosis.charts import Marker, Series, log_chart
 from epoch0.diagnosis.terminal import ROWS
 from epoch0.diagnosis.verdict import NAMES
-from epoch0.diagnosis.wording import SIGNS, percent, rate
+from epoch0.diagnosis.wording import SIGNS, rate
 
 if TYPE_CHECKING:
     import jinja2
 
 
 def environment() -> "jinja2.Environment":
-    """The templates with the filters and small tables they use."""
     import jinja2
 
     found = jinja2.Environment(loader=jinja2.PackageLoader("epoch0"), autoescape=True, undefined=jinja2.StrictUndefined)
     found.trim_blocks = found.lstrip_blocks = True
     same = ("times", "shape", "chance", "rate", "update", "brief", "within")
-    found.filters |= {name: getattr(wording, name) for name in same} | {"num": wording.number, "pc": percent}
-    found.filters["pm"] = wording.with_error
+    found.filters |= {name: getattr(wording, name) for name in same}
+    found.filters |= {"num": wording.number, "pm": wording.with_error}
     found.globals |= {"version": __version__, "tone": wording.tone, "names": NAMES, "evidence": wording.evidence}
     found.globals["sign"] = lambda word: SIGNS.get(word, "·")
     found.globals["folded"] = lambda checkup: sum(1 + len(layer["parts"]) for layer in checkup["layers"]) > ROWS
@@ -58,20 +57,20 @@ def pictures(checkup: Mapping[str, Any]) -> dict[str, Any]:
         "predicted": has_law,
         "program": "" if checkup["program"] is None else _program(checkup["program"]),
         "trials": [] if checkup["trial"] is None else _trials(checkup["trial"]),
-        "pruning": _densities(checkup),
+        "pruning": _densities(measured=checkup),
     }
 
 
 def changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, str]:
     """SVG text of carried norms, gains and pruning in two checkups of one model."""
-    found, gains = {}, []
+    found, gains, both = {}, [], {"before": before, "after": after}
     for key in ("tangent", "gradient"):
-        named = [(word, *_STYLES[word], _carried(one, key)) for word, one in _named(before, after)]
+        named = [(word, *_STYLES[word], _carried(one, key)) for word, one in both.items()]
         lines = [Series(word, style, values, marker=marker) for word, style, marker, _, values in named]
         found[key] = _norms(lines, f"{key}s before and after the change", key)
-    for word, one in _named(before, after):
+    for word, one in both.items():
         gains.append(_points(word, one["layers"], "forward_gain", "forward_error", *_STYLES[word]))
-    return {**found, "gains": _gains(gains, " before and after the change"), "pruning": _densities(before, after)}
+    return {**found, "gains": _gains(gains, " before and after the change"), "pruning": _densities(**both)}
 
 
 _STYLES: dict[str, tuple[str, Marker, float]] = {
@@ -80,15 +79,10 @@ _STYLES: dict[str, tuple[str, Marker, float]] = {
 """How one checkup is drawn, and two side by side: style, marker, and how far beside their position the points stand."""
 
 
-def _named(*checkups: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    return zip(("before", "after") if len(checkups) > 1 else ("measured",), checkups, strict=True)
-
-
 def _points(
     label: str, rows: Sequence[Mapping[str, Any]], key: str, error: str, style: str, marker: Marker = "circle",
     aside: float = 0.0,
 ) -> Series:  # fmt: skip
-    """One number a row as points, with their errors."""
     errors = [row[error] for row in rows] if error else []
     return Series(label, style, [row[key] for row in rows], errors, marker, joined=False, aside=aside)
 
@@ -152,19 +146,19 @@ def _program(program: Mapping[str, Any]) -> str:
     return log_chart(series, [str(s) for s in steps], title, "step", said, reference=1.0, decades=1.0)
 
 
-def _densities(*checkups: Mapping[str, Any]) -> str:
+def _densities(**checkups: Mapping[str, Any]) -> str:
     """Fraction kept of each layer, as it is with these scores and, of one, as expected; empty without a forecast."""
-    found = [one["pruning_forecast"] for one in checkups]
-    if not all(found):
+    found = {word: one["pruning_forecast"] for word, one in checkups.items()}
+    if not all(found.values()):
         return ""
+    names = {"measured": "kept"}
     series = [
-        _points("kept" if len(found) == 1 else word, one["layers"], "density", "", *_STYLES[word])
-        for word, one in _named(*found)
+        _points(names.get(word, word), one["layers"], "density", "", *_STYLES[word]) for word, one in found.items()
     ]
-    if len(found) == 1:
-        expected = [row["predicted"] for row in found[0]["layers"]]
+    if forecast := found.get("measured"):
+        expected = [row["predicted"] for row in forecast["layers"]]
         series.insert(0, Series("expected", "predicted", expected, marker="none"))
-    sparsity = found[-1]["sparsity"]
+    sparsity = [*found.values()][-1]["sparsity"]
     title = f"Fraction of the weights kept of each layer at sparsity {sparsity:g}"
     where = "weights, in order of the table"
     return log_chart(series, None, title, where, "fraction kept", reference=1 - sparsity, decades=1.0)

@@ -95,17 +95,10 @@ def measured(
 
     def part(place: Place) -> Part:
         tangent, gradient, square = carried[place.node]
-        row = PartCheckup(
-            name=place.name,
-            kind=place.kind,
-            shape_out=tuple(record.nodes[place.node].shape[1:]),
-            norm_out=math.sqrt(square) if square >= 0 else math.nan,
-            gain=alone.get(place.node),
-            tangent=math.sqrt(tangent) if tangent >= 0 else math.nan,
-            gradient=gradient,
-            update=None,
-        )
-        return Part(row, place.node, ops[place.node].weights if place.node in ops else ())
+        norm, moved = (math.sqrt(value) if value >= 0 else math.nan for value in (square, tangent))
+        shape, op = tuple(record.nodes[place.node].shape[1:]), ops.get(place.node)
+        row = PartCheckup(place.name, place.kind, shape, norm, alone.get(place.node), moved, gradient, None)
+        return Part(row, place.node, () if op is None else op.weights)
 
     rows = [
         Row(
@@ -137,11 +130,10 @@ class Rows:
     def __init__(self, piece: Piece) -> None:
         self.piece, self.gains, self.rows = piece, piece.gains, piece.rows
         self.states = [piece.before, *(row.after for row in piece.rows)]
-        self.shapes = [piece.shape, *(row.shape for row in piece.rows)]
-        pairs = zip(self.gains.layers, self.rows, strict=True)
-        bent = [judged(gain, row.pool) for gain, row in pairs if row.bent]
+        chi = [judged(gain, row.pool) for gain, row in zip(self.gains.layers, self.rows, strict=True)]
+        bent = [one for one, row in zip(chi, self.rows, strict=True) if row.bent]
         self.phase = estimate_phase([gain for gain, _ in bent], [error for _, error in bent])
-        self.statuses = [self._status(i) for i in range(len(self.rows))]
+        self.statuses = [self._status(*one, after) for one, after in zip(chi, self.states[1:], strict=True)]
         self.signs = self._signs()
 
     def _signs(self) -> Signs:
@@ -150,13 +142,13 @@ class Rows:
         if self.piece.integers:  # what is made of integers has no size of its own: growth is that beside the signal
             sizes = [state.size for state in self.states[1:-1]]
             tangents = [t / size if size > 0 else 0.0 for t, size in zip(tangents, sizes, strict=True)]
-        gradients = [row.gradient for row in rows[:-1]][::-1]
-        named: dict[str, list[str]] = {}
-        for row, status in zip(rows, self.statuses, strict=True):
-            named.setdefault(status, []).append(row.name)
+        at_fault: dict[str, Any] = {
+            key: tuple(row.name for row, status in zip(rows, self.statuses, strict=True) if status == word)
+            for key, word in (("overflowing", "overflows"), ("collapsed", "collapsed"), ("saturated", "saturated"))
+        }
         unlike = [state.dissimilarity for state in self.states[: len(rows)] if not math.isnan(state.dissimilarity)]
         seen = zip(rows[:-1], self.states[1:], self.statuses, strict=False)
-        back = cumulative_gain(gradients)
+        back = cumulative_gain([row.gradient for row in rows[:-1]][::-1])
         return Signs(
             forward=cumulative_gain(tangents),
             # a gradient that is zero at a readout of zeros has nothing to be compared with
@@ -165,60 +157,53 @@ class Rows:
             output_size=self.states[-1].size,
             dissimilarity=unlike[-1] if unlike else math.nan,
             dead=tuple(row.name for row, state, status in seen if state.dead == 1 or status == "dead"),
-            overflowing=tuple(named.get("overflows", ())),
-            collapsed=tuple(named.get("collapsed", ())),
-            saturated=tuple(named.get("saturated", ())),
+            **at_fault,
         )
 
-    def _status(self, index: int) -> str:
-        row, start, after = self.gains.layers[index], self.states[0], self.states[index + 1]
-        status = gain_status(*judged(row, self.rows[index].pool), depth=len(self.rows))
+    def _status(self, gain: float, error: float, after: Signals) -> str:
+        status = gain_status(gain, error, depth=len(self.rows))
         if not math.isfinite(after.size):
             return "overflows"
         if status in ("dead", "overflows"):
             return status
-        if after.dissimilarity < min(COLLAPSED, 0.1 * start.dissimilarity):  # alike, though they were not at the input
+        # alike, though they were not at the input
+        if after.dissimilarity < min(COLLAPSED, 0.1 * self.states[0].dissimilarity):
             return "collapsed"
         return "saturated" if after.saturated >= SATURATED else status
 
     def kept(self, updates: Mapping[str, float], rate: float) -> dict[str, Any]:
         """What a checkup keeps of them, with the steps at this rate."""
-        return {
-            "layers": tuple(self._row(i, row, updates, rate) for i, row in enumerate(self.gains.layers)),
-            "phase_reading": self.phase,
-            "backward": self.signs.backward,
-            "forward": self.signs.forward,
-            "input_gradient": self.gains.input_gradient,
-        }
 
-    def _row(self, i: int, row: LayerGain, updates: Mapping[str, float], rate: float) -> LayerCheckup:
-        before, after = self.states[i : i + 2]
-        parts = [replace(part.row, update=_update(part.weights, updates, rate)) for part in self.rows[i].parts]
-        return LayerCheckup(
-            name=row.name,
-            kind=self.rows[i].kind,
-            shape_in=tuple(self.shapes[i]),
-            shape_out=tuple(self.shapes[i + 1]),
-            norm_in=before.size,
-            norm_out=after.size,
-            forward_gain=row.forward,
-            forward_error=row.forward_error,
-            backward_gain=row.backward,
-            backward_error=row.backward_error,
-            predicted=row.predicted,
-            predicted_error=row.predicted_error,
-            agreement=row.agreement,
-            averaged=self.rows[i].pool,
-            tangent=math.sqrt(row.tangent),
-            gradient=row.gradient,
-            weight_gradient=math.hypot(*row.weight_gradients.values()),
-            update=_update(self.rows[i].weights, updates, rate),
-            dissimilarity=None if math.isnan(after.dissimilarity) else after.dissimilarity,
-            dead_units=after.dead,
-            saturated=None if math.isnan(after.saturated) else after.saturated,
-            status=self.statuses[i],
-            parts=tuple(parts) if len(parts) > 1 else (),
-        )
+        def update(weights: Sequence[str]) -> float | None:
+            return max((updates[name] * rate for name in weights if name in updates), default=None)
+
+        shapes = [self.piece.shape, *(row.shape for row in self.rows)]
+        same = ("name", "forward_error", "backward_error", "predicted", "predicted_error", "agreement", "gradient")
+        layers = [
+            LayerCheckup(
+                **{key: getattr(gain, key) for key in same},
+                kind=row.kind,
+                shape_in=tuple(shapes[i]),
+                shape_out=tuple(row.shape),
+                norm_in=self.states[i].size,
+                norm_out=row.after.size,
+                forward_gain=gain.forward,
+                backward_gain=gain.backward,
+                averaged=row.pool,
+                tangent=math.sqrt(gain.tangent),
+                weight_gradient=math.hypot(*gain.weight_gradients.values()),
+                update=update(row.weights),
+                dissimilarity=None if math.isnan(row.after.dissimilarity) else row.after.dissimilarity,
+                dead_units=row.after.dead,
+                saturated=None if math.isnan(row.after.saturated) else row.after.saturated,
+                status=self.statuses[i],
+                parts=tuple(replace(p.row, update=update(p.weights)) for p in row.parts if len(row.parts) > 1),
+            )
+            for i, (gain, row) in enumerate(zip(self.gains.layers, self.rows, strict=True))
+        ]
+        carried = {"backward": self.signs.backward, "forward": self.signs.forward}
+        own = {"layers": tuple(layers), "input_gradient": self.gains.input_gradient}
+        return {**own, **carried, **self.phase._asdict()}
 
     def correlated(self) -> list[str]:
         """Layers whose carried gain is not their local one: what came through the layers before is no fresh direction.
@@ -238,14 +223,15 @@ class Rows:
 
 def to_blame(rows: Sequence[LayerCheckup], cause: str, signs: Signs) -> tuple[str, str] | None:
     """The layer that does most harm, with the reason; None where none does most of it."""
-    if cause == "overflow" and signs.overflowing:
-        return signs.overflowing[0], "its numbers are the first that are not finite"
-    if cause == "no gradient" and signs.dead:
-        return signs.dead[0], "it gives zero for every example"
-    if cause == "collapsed" and signs.collapsed:
-        return signs.collapsed[0], "after it all examples look alike"
-    if cause == "saturated" and signs.saturated:
-        return signs.saturated[0], "most of its values are saturated"
+    plain = {
+        "overflow": (signs.overflowing, "its numbers are the first that are not finite"),
+        "no gradient": (signs.dead, "it gives zero for every example"),
+        "collapsed": (signs.collapsed, "after it all examples look alike"),
+        "saturated": (signs.saturated, "most of its values are saturated"),
+    }
+    names, said = plain.get(cause, ((), ""))
+    if names:
+        return names[0], said
     if cause not in ("vanishing", "exploding") or len(rows) < 3:
         return None
     back = abs(signs.backward.orders) >= abs(signs.forward.orders)
@@ -261,11 +247,6 @@ def to_blame(rows: Sequence[LayerCheckup], cause: str, signs: Signs) -> tuple[st
         return None
     what = "gradients" if back else "differences between inputs"
     return name, f"{what} change by a factor of {math.exp(size):.2g} in it, more than in all others together"
-
-
-def _update(names: Sequence[str], updates: Mapping[str, float], rate: float) -> float | None:
-    sizes = [updates[name] * rate for name in names if name in updates]
-    return max(sizes) if sizes else None
 
 
 def _alone(ops: Sequence[Op], source: torch.Generator) -> tuple[dict[int, float], dict[int, Change]]:

@@ -39,33 +39,23 @@ from epoch0.tracing.tape import tape
 
 Tell = Callable[[str, float], None]
 Targets = Callable[[Tensor], Any]
-State = tuple[dict[str, Any], dict[str, Any]]  # parameters and buffers of one module
 
 EACH = 30.0  # seconds between two writings of what is known
 FORWARD = 2.0  # what a block costs on the way forward over what it costs on the way back
-OWN, TRAVELS = ("inputs", "several"), ("moving", "begun", "gradient")  # what a run and its travel come to know
+TRAVELS = ("moving", "begun", "gradient")  # what a travel comes to know
 WEIGHTED = (nn.Linear, nn.Bilinear, nn.modules.conv._ConvNd)
 
 
 class _Arrived(BaseException):
     """The next block is called: with what, the run of a block ends."""
 
-    def __init__(self, hidden: Tensor) -> None:
-        super().__init__()
-        self.hidden = hidden
 
+def stack(model: nn.Module) -> tuple[list[list[str]], list[str], list[str]]:
+    """The blocks of an ``nn.Sequential`` or of a model with one list of blocks; else an InputError says why not.
 
-@dataclass(frozen=True)
-class Stack:
-    """The blocks of a model in order, and what runs before and after them."""
-
-    blocks: tuple[tuple[str, ...], ...]  # paths of the modules of each block, the first of which takes its input
-    before: tuple[str, ...]  # paths of modules with weights that run before the blocks, such as embeddings
-    after: tuple[str, ...]  # and after them: a norm, a head
-
-
-def stack(model: nn.Module) -> Stack:
-    """The blocks of an ``nn.Sequential`` or of a model with one list of blocks; else an InputError says why not."""
+    Paths of the modules of each block, the first of which takes its input; of those with weights that run before the
+    blocks, such as embeddings; and of those that run after them: a norm, a head.
+    """
     modules = dict(model.named_modules(remove_duplicate=False))
     if type(model) is nn.Sequential:
         flat = _flat(model, "")
@@ -77,7 +67,7 @@ def stack(model: nn.Module) -> Stack:
             if not groups or (weighted[path] and any(weighted[p] for p in groups[-1])):
                 groups.append([])
             groups[-1].append(path)
-        return Stack(tuple(map(tuple, groups)), (), ())
+        return groups, [], []
     lists = [(path, m) for path, m in modules.items() if isinstance(m, nn.ModuleList) and len(m) > 1]
     sizes = {path: sum(p.numel() for p in m.parameters()) for path, m in lists}
     path = max(sizes, key=lambda p: sizes[p], default="")
@@ -91,12 +81,10 @@ def stack(model: nn.Module) -> Stack:
     tensors = {p: (*m._parameters.values(), *m._buffers.values()) for p, m in modules.items()}
     own = [p for p in tensors if any(t is not None for t in tensors[p]) and not p.startswith(path + ".")]
     names = list(modules)
-    place = names.index(path)
-    after = tuple(p for p in own if names.index(p) > place and any(True for _ in modules[p].parameters(recurse=False)))
-    before = [p for p in own if names.index(p) < place]
-    always = [p for p in own if p not in before and p not in after]
-    blocks = tuple((f"{path}.{name}",) for name, _ in modules[path].named_children())
-    return Stack(blocks, (*before, *always), after)
+    before = [p for p in own if names.index(p) < names.index(path)]
+    after = [p for p in own if p not in before and any(True for _ in modules[p].parameters(recurse=False))]
+    before += [p for p in own if p not in before and p not in after]  # buffers alone are there from the start
+    return [[f"{path}.{name}"] for name, _ in modules[path].named_children()], before, after
 
 
 def _flat(module: nn.Module, path: str) -> list[tuple[str, nn.Module]]:
@@ -118,48 +106,47 @@ class Weights:
     def __init__(self, model: nn.Module, seed: int, folder: Path | None = None) -> None:
         self.model, self.seed = model, seed
         self.modules = dict(model.named_modules())
-        self.own: dict[str, State] = {p: (dict(m._parameters), dict(m._buffers)) for p, m in self.modules.items()}
-        tensors = [t for path in self.own for _, t in self._held(path)]
-        on_meta = {t.device.type == "meta" for t in tensors}
-        self.fresh = on_meta == {True}
-        if len(on_meta) > 1 and not self.fresh:
-            lost = next(n for n, t in [*model.named_parameters(), *model.named_buffers()] if t.device.type == "meta")
-            raise InputError(f"'{lost}' is on the meta device and other weights are not; build all of the model there.")
-        self.empty = {
-            id(t): nn.Parameter(t.detach().to("meta"), t.requires_grad) if isinstance(t, nn.Parameter) else t.to("meta")
-            for t in tensors
+        # path of a module -> the table of its own that a tensor stands in, its name there, and the tensor
+        self.held: dict[str, list[tuple[dict[str, Any], str, Tensor]]] = {
+            path: [(own, name, t) for own in (m._parameters, m._buffers) for name, t in own.items() if t is not None]
+            for path, m in self.modules.items()
         }
-        # tensor -> the first module that has it
-        self.home = {id(t): p for p, s in reversed(self.own.items()) for t in s[0].values() if t is not None}
+        named = [*model.named_parameters(remove_duplicate=False), *model.named_buffers()]
+        on_meta = {t.device.type == "meta" for _, t in named}
+        self.fresh = on_meta == {True}
+        if len(on_meta) > 1:
+            lost = next(name for name, t in named if t.device.type == "meta")
+            raise InputError(f"'{lost}' is on the meta device and other weights are not; build all of the model there.")
+        self.empty: dict[int, Any] = {}
+        for _, t in named:
+            gone = t.detach().to("meta")
+            self.empty[id(t)] = nn.Parameter(gone, t.requires_grad) if isinstance(t, nn.Parameter) else gone
+        # parameter -> the first module that has it
+        every = ((path, t) for path, held in reversed(self.held.items()) for _, _, t in held)
+        self.home = {id(t): path for path, t in every if isinstance(t, nn.Parameter)}
         self.stored: dict[int, Tensor] = {}
-        if folder is not None:
-            self._store(folder)
-
-    def _held(self, path: str) -> list[tuple[str, Tensor]]:
-        """The parameters and buffers of one module by their names in it."""
-        return [(name, t) for part in self.own[path] for name, t in part.items() if t is not None]
-
-    def _store(self, folder: Path) -> None:
-        """Look up the weights in the files of a folder, or in one file."""
+        if folder is None:
+            return
         if not self.fresh:
             raise InputError(f"weights from {str(folder)!r} are for a model on the meta device; this one has its own.")
         files = sorted(folder.glob("*.safetensors")) if folder.is_dir() else [folder]
         if not files:
             raise InputError(f"the folder {str(folder)!r} has no .safetensors in it.")
         given = {name: tensor for file in files for name, tensor in read_tensors(file, "weights")[0].items()}
-        lost: dict[int, str] = {}
-        for name, t in [*self.model.named_parameters(remove_duplicate=False), *self.model.named_buffers()]:
-            if name not in given:
-                lost |= {id(t): name} if isinstance(t, nn.Parameter) else {}
-            elif given[name].shape != t.shape:
+        for name, t in named:
+            if name in given and given[name].shape != t.shape:
                 raise InputError(
                     f"'{name}' in {str(folder)!r} has shape {tuple(given[name].shape)}, the model's {tuple(t.shape)}."
                 )
-            else:
-                self.stored[id(t)] = given[name]
-        if lacks := next((n for key, n in lost.items() if key not in self.stored), None):
-            some = suggest(lacks, given) or f" It has {', '.join(list(given)[:3])} ..."
-            raise InputError(f"{str(folder)!r} holds no '{lacks}'.{some}")
+            self.stored |= {id(t): given[name]} if name in given else {}
+        if lacks := [name for name, t in named if isinstance(t, nn.Parameter) and id(t) not in self.stored]:
+            some = suggest(lacks[0], given) or f" It has {', '.join(list(given)[:3])} ..."
+            raise InputError(f"{str(folder)!r} holds no '{lacks[0]}'.{some}")
+
+    def _put(self, by: Mapping[int, Any]) -> None:
+        for held in self.held.values():
+            for own, name, tensor in held:
+                own[name] = by.get(id(tensor), tensor)
 
     @contextmanager
     def put_away(self) -> Iterator[None]:
@@ -170,62 +157,50 @@ class Weights:
         finally:
             self._put({})
 
-    def _put(self, by: Mapping[int, Any]) -> None:
-        for path, module in self.modules.items():
-            for own, there in zip(self.own[path], (module._parameters, module._buffers), strict=True):
-                for name, tensor in own.items():
-                    there[name] = None if tensor is None else by.get(id(tensor), tensor)
-
     @contextmanager
     def lent(self, paths: Sequence[str]) -> Iterator[None]:
         """Give these modules and all inside them their weights."""
         inside = [p for p in self.modules if any(p == path or p.startswith(path + ".") for path in paths)]
-        tied = {self.home[id(t)] for p in inside for t in self.own[p][0].values() if t is not None}
+        tied = {self.home.get(id(t)) for p in inside for _, _, t in self.held[p]}
         wanted = list(dict.fromkeys((*(p for p in self.modules if p in tied), *inside)))
-        there = self._made(wanted) if self.fresh else {id(t): t for p in wanted for _, t in self._held(p)}
+        tensors = {id(t): t for path in wanted for _, _, t in self.held[path]}
         try:
-            self._put(self.empty | there)
+            self._put(self.empty | (self._made(wanted, tensors) if self.fresh else tensors))
             yield
         finally:
             self._put(self.empty)
 
-    def _made(self, paths: Sequence[str]) -> dict[int, Any]:
+    def _made(self, paths: Sequence[str], tensors: Mapping[int, Tensor]) -> dict[int, Any]:
         """Fresh tensors for the modules: children before what they are in, as transformers initializes."""
         by: dict[int, Any] = {}
-        held = {path: self._held(path) for path in paths}
-        for t in {id(t): t for tensors in held.values() for _, t in tensors}.values():
+        for key, t in tensors.items():
             dtype = torch.float32 if t.is_floating_point() else t.dtype
             room = torch.full(t.shape, math.nan if t.is_floating_point() else 0, dtype=dtype)
-            by[id(t)] = nn.Parameter(room, t.requires_grad) if isinstance(t, nn.Parameter) else room
+            by[key] = nn.Parameter(room, t.requires_grad) if isinstance(t, nn.Parameter) else room
         self._put({**self.empty, **by})
         with noise_kept(), torch.no_grad():
             for path in sorted(paths, key=lambda p: -p.count(".")):
-                if all(id(t) in self.stored for _, t in held[path]):
+                if all(id(t) in self.stored for _, _, t in self.held[path]):
                     continue
                 key = int.from_bytes(hashlib.sha256(path.encode()).digest()[:4], "big")
                 noise_sources()["cpu", 0].set_state(generator(self.seed, 0x696E, key).get_state())
-                self._initialize(path)
+                module, around = self.modules[path], [path[:i] for i, c in enumerate(path) if c == "."]
+                inits = [getattr(self.modules.get(parent), "_init_weights", None) for parent in [*around[::-1], ""]]
+                resets = [getattr(module, name, None) for name in ("reset_parameters", "_reset_parameters")]
+                if init := next(filter(callable, inits), None):
+                    init(module)
+                elif reset := next(filter(callable, resets), None):
+                    reset()
             for key in by.keys() & self.stored.keys():
                 by[key].copy_(self.stored[key])
         for path in paths:
-            for name, t in held[path]:
+            for _, name, t in self.held[path]:
                 if by[id(t)].is_floating_point() and bool(by[id(t)].isnan().any()):
                     raise InputError(
                         f"'{path}.{name}' cannot be streamed: {type(self.modules[path]).__name__} has no "
                         "reset_parameters or _init_weights that sets it."
                     )
         return by
-
-    def _initialize(self, path: str) -> None:
-        module, parents = self.modules[path], [path[:i] for i, c in enumerate(path) if c == "."]
-        for parent in [*parents[::-1], ""]:
-            if callable(init := getattr(self.modules.get(parent), "_init_weights", None)):
-                init(module)
-                return
-        for name in ("reset_parameters", "_reset_parameters"):
-            if callable(reset := getattr(module, name, None)):
-                reset()
-                return
 
 
 class _Run:
@@ -238,8 +213,9 @@ class _Run:
         self, call: Call, directions: int, seed: int, batch_norm: str, targets: Targets, weights: Path | None
     ) -> None:
         self.call, self.directions, self.targets, self.batch_norm = call, directions, targets, batch_norm
-        self.stack, self.weights = stack(call.model), Weights(call.model, seed, weights)
-        self.count, self.modules = len(self.stack.blocks), dict(call.model.named_modules())
+        self.blocks, self.before, self.after = stack(call.model)
+        self.weights = Weights(call.model, seed, weights)
+        self.count, self.modules = len(self.blocks), dict(call.model.named_modules())
         self.inputs = list[Tensor]()  # of each block but the first, as far as they are known
         self.several: int | None = None  # how many things a block returns, where it is a tuple
         self.travel = Travel(directions, 1 if directions == 2 else directions, seed)
@@ -250,10 +226,9 @@ class _Run:
         self.has_loss = labelled or call.targets is not None
 
     def lent(self, index: int) -> AbstractContextManager[None]:
-        """Weights for the modules that have them while this block runs."""
-        first = [p for p in self.stack.before if index == 0 or not isinstance(self.modules[p], nn.Embedding)]
-        last = self.stack.after if index == self.count - 1 else ()
-        return self.weights.lent((*first, *self.stack.blocks[index], *last))
+        first = [p for p in self.before if index == 0 or not isinstance(self.modules[p], nn.Embedding)]
+        last = self.after if index == self.count - 1 else ()
+        return self.weights.lent((*first, *self.blocks[index], *last))
 
     def part(self, index: int) -> Call:
         """The call of one block, on what the block before it gave."""
@@ -263,7 +238,7 @@ class _Run:
         return replace(self.call, batch=batch, forward=lambda model, batch: self._run(index, batch), **own)
 
     def _run(self, index: int, batch: Any) -> Any:
-        blocks, modules, undo = self.stack.blocks, self.modules, ExitStack()
+        blocks, modules, undo = self.blocks, self.modules, ExitStack()
 
         def instead(path: str, forward: Callable[..., Any]) -> None:
             modules[path].forward = forward
@@ -296,21 +271,21 @@ class _Run:
             for path in (path for group in blocks[:index] for path in group):
                 instead(path, nothing)
             if index:
-                for path in self.stack.before:
+                for path in self.before:
                     if isinstance(modules[path], nn.Embedding):
                         instead(path, embedded(modules[path].embedding_dim))
                 before(blocks[index][0], begin)
-            elif self.stack.before:
+            elif self.before:
                 undo.callback(modules[blocks[0][0]].register_forward_hook(note).remove)
             if index < self.count - 1:
                 before(blocks[index + 1][0], end)
             try:
                 return self.call.raw(batch=self.call.batch if index else batch)
             except _Arrived as arrived:
-                return arrived.hidden
+                return arrived.args[0]
 
     def forward(self, index: int) -> Piece:
-        last, name = index == self.count - 1, self.stack.blocks[index][0]
+        last, name = index == self.count - 1, self.blocks[index][0]
         with self.lent(index):
             part = replace(self.part(index), targets=self.call.targets if last else None)
             if last and not self.has_loss:
@@ -334,18 +309,16 @@ class _Run:
                     self.inputs.append(made.bfloat16() if self.coarse else made)
                 return measured(record, self.directions, self.travel.seed, self.travel, self.source, gradients=last)
 
-    @property
     def state(self) -> dict[str, Any]:
         """All that the next block needs beside the pieces."""
-        kept = {key: vars(self)[key] for key in OWN} | {key: vars(self.travel)[key] for key in TRAVELS}
-        return {**kept, "sources": [source.get_state() for source in self.sources]}
+        kept = {"inputs": self.inputs, "several": self.several, "sources": [s.get_state() for s in self.sources]}
+        return kept | {name: vars(self.travel)[name] for name in TRAVELS}
 
-    @state.setter
-    def state(self, kept: Mapping[str, Any]) -> None:
-        for source, state in zip(self.sources, kept["sources"], strict=True):
-            source.set_state(state)
-        vars(self).update({key: kept[key] for key in OWN})
-        vars(self.travel).update({key: kept[key] for key in TRAVELS})
+    def go_on(self, state: Mapping[str, Any]) -> None:
+        self.inputs, self.several = state["inputs"], state["several"]
+        vars(self.travel).update({name: state[name] for name in TRAVELS})
+        for source, drawn in zip(self.sources, state["sources"], strict=True):
+            source.set_state(drawn)
 
     def key(self, weights: Path | None) -> str:
         """What the numbers depend on: the model, its files and code, the batch, the settings."""
@@ -384,13 +357,10 @@ class _Run:
         return replace(piece, gains=after, rows=tuple(rows))
 
 
-RECORDS = (Piece, Gain, LayerGain, Row, Signals, Part, PartCheckup)
-
-
 def _kept(path: Path, key: str) -> dict[str, Any] | None:
     """What a run that was stopped left in a file, if it was this one: plain numbers, tensors, records of ours."""
     try:
-        with torch.serialization.safe_globals([*RECORDS]):
+        with torch.serialization.safe_globals([Piece, Gain, LayerGain, Row, Signals, Part, PartCheckup]):
             found: dict[str, Any] = torch.load(path, weights_only=True)
     except (OSError, RuntimeError, pickle.UnpicklingError, EOFError, TypeError, AttributeError):
         return None
@@ -409,12 +379,13 @@ def stream(
     InputError names what is in the way.
     """
     run = _Run(call, directions, seed, batch_norm, targets, weights)
-    count, names, pieces = run.count, [group[0] for group in run.stack.blocks], list[Piece]()
+    count, names, pieces = run.count, [group[0] for group in run.blocks], list[Piece]()
     ways = [("forward", index) for index in range(count)] + [("back", index) for index in reversed(range(count - 1))]
     keeps = run.weights.fresh and call.criterion is None and call.forward is None  # no function can be told apart
     key, path, last, done = run.key(weights) if keeps else "", cache_folder() / "streaming.pt", time.monotonic(), 0
     if keeps and (state := _kept(path, key)) is not None:
-        pieces, notes[:], run.state, done = state["pieces"], state["notes"], state, state["done"]
+        pieces, notes[:], done = state["pieces"], state["notes"], state["done"]
+        run.go_on(state)
         notes.append(f"Of a run that was stopped {done} of {len(ways)} steps were there.")
     with run.weights.put_away():
         for step, (way, index) in enumerate(ways[done:], done):
@@ -426,7 +397,7 @@ def stream(
                 pieces[index] = run.back(index, pieces[index])
             if keeps and time.monotonic() - last >= EACH:
                 whole = io.BytesIO()
-                torch.save({**run.state, "pieces": pieces, "notes": notes, "done": step + 1, "key": key}, whole)
+                torch.save({**run.state(), "pieces": pieces, "notes": notes, "done": step + 1, "key": key}, whole)
                 path.parent.mkdir(parents=True, exist_ok=True)
                 write_atomic(path, whole.getvalue())
                 last = time.monotonic()

@@ -42,7 +42,7 @@ Cells = Sequence[str | Text]
 def terminal(checkup: Found, width: int, depth: int | None = None) -> RenderableType:
     """The checkup for a terminal: verdict, recipes, the layer to blame, what to do, one row a block and its parts."""
     columns: dict[str, Cells]
-    lines = [_verdict(checkup), *_head(checkup), _recipes(checkup)]
+    lines: list[RenderableType] = [_verdict(checkup), _head(checkup), Text(""), _recipes(checkup)]
     recipes = ((NAMES[name], one["reason"]) for name, one in checkup["recipes"].items() if name != "yours")
     lines += _listed("", [f"{name}: {why}." for name, why in recipes if why not in checkup["verdict"]])
     also = checkup["faults"]["yours" in checkup["recipes"] :]  # the first is said already
@@ -78,8 +78,7 @@ def terminal(checkup: Found, width: int, depth: int | None = None) -> Renderable
 
 
 def side_by_side(before: Found, after: Found, changes: Sequence[str], width: int) -> RenderableType:
-    """Two checkups of one model for a terminal."""
-    lines = _head(before)[:1]
+    lines: list[RenderableType] = [_head(before)]
     for word, one in (("before", before), ("after", after)):
         lines += [Text.assemble(f"{word:<8}", _verdict(one)), Padding(Text(_passages(one)), (0, 0, 0, 8))]
         if one["pruning_forecast"] is not None:
@@ -102,8 +101,8 @@ def plain(shown: RenderableType) -> str:
     return "\n".join(line.rstrip() for line in text.get().splitlines())
 
 
-def _head(checkup: Found) -> list[RenderableType]:
-    return [Text.assemble((checkup["model"], "bold"), f"  {checkup['subject']}"), Text("")]
+def _head(checkup: Found) -> Text:
+    return Text.assemble((checkup["model"], "bold"), f"  {checkup['subject']}")
 
 
 def _program(program: Found | None) -> list[RenderableType]:
@@ -179,7 +178,6 @@ _short = partial(wording.number, digits=2)
 
 
 def _recipes(*checkups: Found) -> Table:
-    """One row an optimizer."""
     rows = [[one["recipes"][name] for one in checkups] for name in checkups[0]["recipes"]]
     trains = [_pair(lambda trains: "✓ yes" if trains else "✕ no", "trains", *row) for row in rows]
     columns: dict[str, Cells] = {

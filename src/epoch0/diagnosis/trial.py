@@ -34,11 +34,7 @@ BATCH = 64  # examples a step, as many as there are if fewer
 HELD = 4  # one example in so many is held out
 LEARNED, TOLD = 0.5, (0.85, 0.8)
 """What of a trial settles the matter: a loss of held-out examples below this share of the best constant answer's, or so
-many pairs of them told apart while the loss of the others falls by so much.
-
-Of the 260 and 520 times that a network of the fit did so, with some optimizer and length of trial, it trained in 258
-and 514. Where the largest rate of an optimizer has settled it after 60 steps, its other rates end there: 144 of the 146
-times that this was so of the 273 networks of the fit, and all 116 times of 216 others, the network trained."""
+many pairs of them told apart while the loss of the others falls by so much; docs/checkup.md has the figures."""
 
 SECONDS = 20.0  # A trial is on by default where it is estimated to take less, in CPU seconds
 OTHERS = 12  # with so many other examples' targets an example is compared
@@ -66,7 +62,6 @@ class Run:
 
     @property
     def diverged(self) -> bool:
-        """Whether numbers stopped being finite."""
         return not self.losses or not math.isfinite(self.losses[-1])
 
     def settles(self, constant: float | None) -> bool:
@@ -88,14 +83,13 @@ class Trial:
     constant: float | None = None  #: loss of the best answer that is the same for all, None where it is not known
 
     def of(self, optimizer: Optimizer) -> list[Run]:
-        """The runs of one optimizer."""
         return [run for run in self.runs if run.optimizer == optimizer]
 
 
-def affordable(seconds_a_step: float, seconds: float = SECONDS) -> int | None:
+def affordable(seconds_a_step: float) -> int | None:
     """How many steps a trial can have, None if even the shortest would take too long."""
-    runs = sum(len(rates) for rates in RATES.values())
-    return next((steps for steps in LENGTHS if steps * runs * seconds_a_step <= seconds), None)
+    runs = sum(map(len, RATES.values()))
+    return next((steps for steps in LENGTHS if steps * runs * seconds_a_step <= SECONDS), None)
 
 
 def trial(
@@ -116,8 +110,8 @@ def trial(
     found = runs_at(call, marks, batches=batches, constant=constant, seed=seed, tell=tell, settled=True)
     runs = {one: run for mark in marks for one, run in found[mark].items()}.values()  # as each ended
     _, held, size = _split(call, seed, batches)
-    count = 0 if held is None else held.examples
-    return Trial(tuple(runs), steps, size, count, time.process_time() - started, constant)
+    held_out = 0 if held is None else held.examples
+    return Trial(tuple(runs), steps, size, held_out, time.process_time() - started, constant)
 
 
 def runs_at(
@@ -156,8 +150,8 @@ def runs_at(
                 if mark > ends[optimizer]:
                     break
                 _train(model, stream, update, losses, mark)
-                run = _read(model, optimizer, rate, tuple(losses), seen, held, constant, seed)
-                found[mark][optimizer, rate] = run
+                told = _read(model, losses, seen, held, constant, seed)
+                found[mark][optimizer, rate] = run = Run(optimizer, rate, tuple(losses), *told)
                 if settled and rate == RATES[optimizer][-1] and run.settles(constant):
                     ends[optimizer] = mark
             tell((place + 1) / len(todo))
@@ -233,42 +227,40 @@ def _train(
 
 
 def _read(
-    model: nn.Module, optimizer: Optimizer, rate: float, losses: tuple[float, ...], seen: Call, held: Call | None,
-    constant: float | None, seed: int,
-) -> Run:  # fmt: skip
+    model: nn.Module, losses: Sequence[float], seen: Call, held: Call | None, constant: float | None, seed: int
+) -> tuple[float | None, float | None, float, float | None]:
+    """What a run says of the trained model: known, known_seen, drop, held."""
     if not math.isfinite(losses[-1]):
-        nothing = 0.5 if _comparable(seen) else None
-        return Run(optimizer, rate, losses, None if held is None else nothing, nothing, -1.0, None)
+        nothing = 0.5 if isinstance(seen.targets, Tensor) and seen.targets.dim() else None
+        return None if held is None else nothing, nothing, -1.0, None
     model.eval()
     few = seen.rows(slice(0, min(seen.examples, BATCH))) if seen.splits else seen
     with torch.no_grad():
         known, known_seen = (None if one is None else _told_apart(one, one.run(model), seed) for one in (held, few))
     value = None
     if held is not None:
-        with torch.enable_grad():
-            try:
+        try:
+            with torch.enable_grad():
                 value = float(held.loss(held.run(model)).detach())
-            except InputError:
-                value = math.inf
+        except InputError:
+            value = math.inf
     base, last = losses[0] if constant is None else constant, losses[-10:]
     drop = (base - sum(last) / len(last)) / max(abs(base), 1e-12)
-    return Run(optimizer, rate, losses, known, known_seen, max(drop, -1.0), value)
-
-
-def _comparable(call: Call) -> bool:
-    return isinstance(call.targets, Tensor) and call.targets.dim() > 0
+    return known, known_seen, max(drop, -1.0), value
 
 
 def _told_apart(call: Call, raw: Any, seed: int) -> float | None:
     """Share of pairs whose loss is lower with the own target than with another's; None where it cannot be said."""
-    if not _comparable(call):
+    targets = call.targets
+    if not isinstance(targets, Tensor) or not targets.dim():
         return None
-    targets, count = call.targets, len(call.targets)
+    count = len(targets)
     chosen = torch.randperm(count, generator=generator(seed, 0x7072))
-    if (scores := _class_scores(call, raw)) is not None:  # the loss is lower where the score is higher
-        mine, theirs = targets[chosen[: BATCH // 2], None].long(), targets[chosen[:OTHERS]].long()
-        scores = scores.detach()[chosen[: BATCH // 2]]
-        same, different = scores.gather(1, mine), scores[:, theirs]
+    few, classes = chosen[: BATCH // 2], not targets.is_floating_point() and targets.dim() == 1
+    entropy = classes and call.criterion in (None, F.cross_entropy) and bool((targets >= 0).all())
+    if entropy and (scores := call.output(raw).detach()).dim() == 2:  # the loss is lower where the score is higher
+        mine, theirs = targets[few, None].long(), targets[chosen[:OTHERS]].long()
+        same, different = scores[few].gather(1, mine), scores[few][:, theirs]
         wins = ((same > different) + 0.5 * (same == different))[mine != theirs]
         return float(wins.mean()) if wins.numel() else None
     won: list[float] = []
@@ -277,8 +269,8 @@ def _told_apart(call: Call, raw: Any, seed: int) -> float | None:
         tensor = tensor[i : i + 1] if tensor.dim() and len(tensor) == count else tensor
         return tensor.detach().requires_grad_() if tensor.is_floating_point() else tensor
 
-    for i in (order := chosen.tolist())[: BATCH // 2]:
-        others = [j for j in order[:OTHERS] if not torch.equal(targets[i], targets[j])]
+    for i in few.tolist():
+        others = [j for j in chosen[:OTHERS].tolist() if not torch.equal(targets[i], targets[j])]
         one = mapped(raw, partial(row, i=i))
         try:
             with torch.enable_grad():
@@ -287,14 +279,6 @@ def _told_apart(call: Call, raw: Any, seed: int) -> float | None:
             return None
         won += [1.0 if own < value else 0.5 if own == value else 0.0 for value in other]
     return sum(won) / len(won) if won else None
-
-
-def _class_scores(call: Call, raw: Any) -> Tensor | None:
-    """The outputs (examples, classes), where the loss is the plain cross-entropy of them."""
-    if call.criterion not in (None, F.cross_entropy) or call.targets.is_floating_point() or call.targets.dim() != 1:
-        return None
-    output = call.output(raw)
-    return output if output.dim() == 2 and bool((call.targets >= 0).all()) else None
 
 
 def constant_loss(call: Call) -> float | None:

@@ -10,7 +10,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -25,8 +25,6 @@ Phase = Literal["ordered", "critical", "chaotic", "unknown"]
 Evidence = Literal["step 0", "trial"]
 
 FITTED: dict[str, dict[str, dict[str, float]]] = json.loads(Path(__file__).with_name("fitted.json").read_text())
-"""Optimizer -> kind of evidence -> name of a number -> its weight."""
-
 
 COLLAPSED = 1e-3
 """Mean 1 - cosine between two examples below which a layer tells them apart no more.
@@ -47,16 +45,13 @@ NORMAL = 1.96  # standard errors to each side of the 95 % interval around the me
 NAMES: dict[str, str] = {"adam": "Adam", "sgd": "SGD with momentum", "yours": "your optimizer"}
 
 
-@dataclass(frozen=True)
-class PhaseEstimate:
+class PhaseEstimate(NamedTuple):
     """The phase of a network, with the mean gain a layer and its confidence interval."""
 
     #: 'ordered' (chi < 1), 'critical' (1 is in the interval), 'chaotic' (chi > 1) or 'unknown': no gain is positive
     phase: Phase = "unknown"
     chi: float = math.nan  #: geometric mean of the layers' gains
-    low: float = math.nan  #: lower end of the 95 % interval of chi
-    high: float = math.nan  #: upper end
-    layers: int = 0  #: how many layers went in
+    chi_interval: tuple[float, float] = (math.nan, math.nan)  #: 95 %
 
 
 def estimate_phase(gains: Sequence[float], errors: Sequence[float]) -> PhaseEstimate:
@@ -74,7 +69,7 @@ def estimate_phase(gains: Sequence[float], errors: Sequence[float]) -> PhaseEsti
     mean, half = float(logs.mean()), NORMAL * max(noise, spread)
     low, high = mean - half, mean + half
     phase: Phase = "critical" if low <= 0 <= high else "ordered" if mean < 0 else "chaotic"
-    return PhaseEstimate(phase, math.exp(mean), math.exp(low), math.exp(high), count)
+    return PhaseEstimate(phase, math.exp(mean), (math.exp(low), math.exp(high)))
 
 
 @dataclass(frozen=True)
@@ -86,12 +81,11 @@ class CumulativeGain:
 
     @property
     def factor(self) -> float:
-        """By what the norm is multiplied."""
         return math.exp(self.log_gain / 2) if self.log_gain < 1400 else math.inf
 
     @property
     def orders(self) -> float:
-        """The same in orders of magnitude, positive for growth."""
+        """The factor in orders of magnitude, positive for growth."""
         return self.log_gain / 2 / math.log(10)
 
 
@@ -108,11 +102,13 @@ def cumulative_gain(norms: Sequence[float]) -> CumulativeGain:
 class Signs:
     """What the layers say about the whole, in numbers."""
 
-    forward: CumulativeGain  #: what carried tangents do between the first layer's output and the last one's input
-    backward: CumulativeGain  #: what carried gradients do on the way back, between the same two
-    input_size: float  #: root mean square of the input
-    output_size: float  #: root mean square of the output
-    dissimilarity: float  #: mean 1 - cosine between two examples before the readout; NaN where it has no meaning
+    #: what carried tangents do between the first layer's output and the last one's input
+    forward: CumulativeGain = CumulativeGain(0.0)
+    backward: CumulativeGain = CumulativeGain(0.0)  #: what carried gradients do on the way back, between the same two
+    input_size: float = 1.0  #: root mean square of the input
+    output_size: float = 1.0  #: root mean square of the output
+    #: mean 1 - cosine between two examples before the readout; NaN where it has no meaning
+    dissimilarity: float = math.nan
     dead: tuple[str, ...] = ()  #: layers whose output is zero for every example
     overflowing: tuple[str, ...] = ()  #: layers whose numbers are not finite
     collapsed: tuple[str, ...] = ()  #: layers after which all examples point the same way
@@ -226,7 +222,6 @@ def level(step: Step, runs: Sequence[Run], steps: int | None) -> str:
 
 
 def judge(step: Step, signs: Signs, trial: Trial | None) -> Recipe:
-    """The verdict for one optimizer."""
     optimizer = step.optimizer
     runs, numbers = [] if trial is None else trial.of(optimizer), step_numbers(step, signs)
     if trial is not None:
@@ -237,7 +232,15 @@ def judge(step: Step, signs: Signs, trial: Trial | None) -> Recipe:
     if trial is not None and any(run.settles(trial.constant) for run in runs):
         chance = max(chance, SURE)
     trains, rate = chance >= 0.5, suggested_rate(step, runs)
-    cause, reason = ("learns", _success(step, runs)) if trains else _failure(step, signs, runs)
+    if not trains:
+        cause, reason = _failure(step, signs, runs)
+    elif runs:
+        best, cause = best_run(runs), "learns"
+        reason = f"in {len(best.losses)} steps at {best.rate:g} the loss {_told(best)}"
+    else:
+        cause, held = "learns", [value for value in (step.held, step.second_held) if value is not None]
+        reason = f"one step moves the outputs as the loss wants (cosine {max(step.alignment, step.second):.2f}"
+        reason += f", {max(held):.2f} on examples it has not seen)" if held else ")"
     evidence: Evidence = "step 0" if trial is None else "trial"
     return Recipe(optimizer, trains, chance, rate, step.largest, reason, evidence, cause, numbers)
 
@@ -289,15 +292,6 @@ def _round(rate: float) -> float:
 def best_run(runs: Sequence[Run]) -> Run:
     """The training whose loss fell furthest: the rate that is best after many more steps, too."""
     return max(runs, key=lambda run: -math.inf if run.diverged else run.drop)
-
-
-def _success(step: Step, runs: Sequence[Run]) -> str:
-    if runs:
-        best = best_run(runs)
-        return f"in {len(best.losses)} steps at {best.rate:g} the loss {_told(best)}"
-    said = f"one step moves the outputs as the loss wants (cosine {max(step.alignment, step.second):.2f}"
-    held = [value for value in (step.held, step.second_held) if value is not None]
-    return said + (f", {max(held):.2f} on examples it has not seen)" if held else ")")
 
 
 def _told(run: Run) -> str:

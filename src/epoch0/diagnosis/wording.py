@@ -39,16 +39,7 @@ def number(value: float | None, digits: int = 3) -> str:
     return f"{mantissa}×10{str(int(power)).translate(str.maketrans('-0123456789', '⁻⁰¹²³⁴⁵⁶⁷⁸⁹'))}"
 
 
-def percent(value: float | None) -> str:
-    """A share in percent, as people read it."""
-    if value is None:
-        return "–"
-    size = 100 * value
-    return f"{size:.3g} %" if 10 <= size < 1000 else f"{size:.0f} %" if 1000 <= size < 1e5 else f"{number(size, 2)} %"
-
-
 def times(value: float | None) -> str:
-    """A change of a norm in words."""
     if value is None:
         return "–"
     if value == 0:
@@ -57,7 +48,6 @@ def times(value: float | None) -> str:
 
 
 def shape(sizes: Sequence[int] | None) -> str:
-    """The shape of one example."""
     return "–" if sizes is None else "×".join(str(size) for size in sizes) or "1"
 
 
