@@ -222,7 +222,8 @@ def checkup(
             if trial is True:
                 raise
             why_not = str(problem_of_copy)
-    signs = dataclasses.replace(signs, same=same, constant_loss=None if done is None else done.constant)
+    known = None if done is None or done.constant is None else done.constant * (one.used if done.sums else 1)
+    signs = dataclasses.replace(signs, same=same, constant_loss=known)
     recipes = {optimizer: judge(first[optimizer], signs, done) for optimizer in OPTIMIZERS}
     if done is None and call.targets is not None and not all(recipe.trains for recipe in recipes.values()):
         signs = dataclasses.replace(signs, constant_loss=constant_loss(call))

@@ -50,7 +50,9 @@ class Run:
 
     optimizer: Optimizer  #: ``"adam"`` or ``"sgd"`` (with momentum 0.9)
     rate: float  #: its learning rate
-    losses: tuple[float, ...]  #: of each step's batch, before the step; they end where one is not finite
+    #: of each step's batch, before the step, and of one example where the loss is a sum over them; they end where one
+    #: is not finite
+    losses: tuple[float, ...]
     #: share of pairs of held-out examples whose loss is lower with the own target than with the other's, at the end;
     #: None without held-out examples or where the loss is the model's own
     known: float | None
@@ -81,6 +83,7 @@ class Trial:
     held_out: int  #: examples held out of training
     seconds: float  #: CPU seconds it took
     constant: float | None = None  #: loss of the best answer that is the same for all, None where it is not known
+    sums: bool = False  #: whether the loss is a sum over examples; those of the trial are then of one example
 
     def of(self, optimizer: Optimizer) -> list[Run]:
         return [run for run in self.runs if run.optimizer == optimizer]
@@ -105,13 +108,14 @@ def trial(
     ``batches``, pairs (inputs, targets) such as a DataLoader, are trained on instead and begun again when they end; the
     call's batch is then held out whole. An InputError if the model cannot be copied.
     """
-    started, constant = time.process_time(), constant_loss(call)
+    started, constant, sums = time.process_time(), constant_loss(call), _sums(call)
+    constant = constant / call.examples if sums and constant is not None else constant
     marks = (*(length for length in LENGTHS[1:2] if length < steps), steps)
-    found = runs_at(call, marks, batches=batches, constant=constant, seed=seed, tell=tell, settled=True)
+    found = runs_at(call, marks, batches=batches, constant=constant, seed=seed, tell=tell, settled=True, sums=sums)
     runs = {one: run for mark in marks for one, run in found[mark].items()}.values()  # as each ended
     _, held, size = _split(call, seed, batches)
     held_out = 0 if held is None else held.examples
-    return Trial(tuple(runs), steps, size, held_out, time.process_time() - started, constant)
+    return Trial(tuple(runs), steps, size, held_out, time.process_time() - started, constant, sums)
 
 
 def runs_at(
@@ -123,10 +127,12 @@ def runs_at(
     seed: int = 0,
     tell: Callable[[float], None] = lambda share: None,
     settled: bool = False,
+    sums: bool = False,
 ) -> dict[int, dict[tuple[Optimizer, float], Run]]:
     """The trainings by optimizer and rate as they stand after these numbers of steps, the last of which ends them.
 
-    ``settled`` ends those of an optimizer where its largest rate settles the matter.
+    ``settled`` ends those of an optimizer where its largest rate settles the matter; where the loss ``sums`` over
+    examples, that of one is kept, and ``constant`` is of one.
     """
     seen, held, size = _split(call, seed, batches)
     todo = [(optimizer, rate) for optimizer in OPTIMIZERS for rate in reversed(RATES[optimizer])]
@@ -149,8 +155,8 @@ def runs_at(
             for mark in marks:
                 if mark > ends[optimizer]:
                     break
-                _train(model, stream, update, losses, mark)
-                told = _read(model, losses, seen, held, constant, seed)
+                _train(model, stream, update, losses, mark, sums)
+                told = _read(model, losses, seen, held, constant, seed, sums)
                 found[mark][optimizer, rate] = run = Run(optimizer, rate, tuple(losses), *told)
                 if settled and rate == RATES[optimizer][-1] and run.settles(constant):
                     ends[optimizer] = mark
@@ -204,7 +210,7 @@ def _copied(model: nn.Module) -> nn.Module:
 
 
 def _train(
-    model: nn.Module, stream: Iterator[Call], update: torch.optim.Optimizer, losses: list[float], steps: int
+    model: nn.Module, stream: Iterator[Call], update: torch.optim.Optimizer, losses: list[float], steps: int, sums: bool
 ) -> None:
     """Go on until so many steps were made, or the loss is no longer finite."""
     model.train()
@@ -214,7 +220,7 @@ def _train(
             raw = one.run(model)
             try:
                 loss = one.loss(raw)
-                losses.append(float(loss.detach()))
+                losses.append(float(loss.detach()) / (one.examples if sums else 1))
             except InputError as refused:  # a loss may refuse outputs that are no numbers
                 if not isinstance(refused, NotFinite) and bool(one.output(raw).isfinite().all()):
                     raise
@@ -227,7 +233,13 @@ def _train(
 
 
 def _read(
-    model: nn.Module, losses: Sequence[float], seen: Call, held: Call | None, constant: float | None, seed: int
+    model: nn.Module,
+    losses: Sequence[float],
+    seen: Call,
+    held: Call | None,
+    constant: float | None,
+    seed: int,
+    sums: bool,
 ) -> tuple[float | None, float | None, float, float | None]:
     """What a run says of the trained model: known, known_seen, drop, held."""
     if not math.isfinite(losses[-1]):
@@ -241,7 +253,7 @@ def _read(
     if held is not None:
         try:
             with torch.enable_grad():
-                value = float(held.loss(held.run(model)).detach())
+                value = float(held.loss(held.run(model)).detach()) / (held.examples if sums else 1)
         except InputError:
             value = math.inf
     base, last = losses[0] if constant is None else constant, losses[-10:]
@@ -297,8 +309,8 @@ def constant_loss(call: Call) -> float | None:
         return float(counts.sum().log() - (counts * counts.log()).sum() / counts.sum())
     with unchanged(call.model), torch.inference_mode(False), torch.no_grad():
         call.model.eval()
-        output = call.output(call.run())
-        if call.targets is None and (own := call.own_loss()) is None:
+        output = call.output(raw := call.run())
+        if (call.targets is None or not isinstance(raw, Tensor)) and (own := call.own_loss()) is None:
             return None
     places = [0]  # of examples and, for classes, all their places: all dimensions but that of the classes
     if isinstance(targets, Tensor) and not targets.is_floating_point() and targets.dim() == output.dim() - 1:
@@ -324,6 +336,21 @@ def constant_loss(call: Call) -> float | None:
             return float(value().detach())
     except (InputError, RuntimeError):
         return None
+
+
+def _sums(call: Call) -> bool:
+    """Whether the loss is a sum over examples: two halves have together about as much of it as the whole, not twice."""
+    if not call.splits or call.examples < 4:
+        return False
+    half = call.examples // 2
+    parts = (call, call.rows(slice(0, half)), call.rows(slice(half, None)))
+    with unchanged(call.model), torch.no_grad():
+        call.model.eval()
+        try:
+            whole, *halves = (float(part.loss(part.run())) for part in parts)
+        except InputError:  # not finite, say
+            return False
+    return whole != 0 and 0 < sum(halves) / whole < math.sqrt(2)
 
 
 def alike(call: Call) -> bool:

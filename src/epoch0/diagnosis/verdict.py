@@ -32,6 +32,11 @@ COLLAPSED = 1e-3
 A critical ReLU network keeps about 44/depth^2 (1 - c ~ 9 pi^2 / 2 l^2, Hayou Proposition 1), so this value is met by
 a healthy one only from depth 200 on, and by an ordered one within a few correlation lengths."""
 
+SLOWLY = 0.62
+"""Share of pairs that a trial tells apart from which a network that does not train is said to learn slowly.
+
+Of 91 such networks 89 end above chance after 300 steps with some recipe, of 57 others 15."""
+
 SATURATED = 0.5
 """Share of saturated values from which a layer is called saturated: most of its units answer to nothing any more."""
 
@@ -368,7 +373,8 @@ def sentence(recipes: Mapping[str, Recipe]) -> str:
         return f"Cannot train: {_short(adam.reason)}."
     else:
         worst = max((adam, sgd), key=lambda r: r.probability)
-        said = f"will not train: {_short(worst.reason)}."
+        seen = max(min(r.numbers.get("known", 0), r.numbers.get("known seen", 0)) for r in (adam, sgd))
+        said = f"{'learns slowly' if seen >= _odds(SLOWLY) else 'will not train'}: {_short(worst.reason)}."
     return said[0].upper() + said[1:] if not sure else sure + said
 
 
