@@ -132,12 +132,6 @@ class Recipe:
         return self.trainings * (1 + -(-self.epochs // self.tested_every))
 
 
-def with_method(recipe: Recipe, method: str, sparsity: float) -> Recipe:
-    """The recipe for another method and sparsity, which is 0 without pruning; only who rescales has norms later."""
-    late = recipe.norm_after and METHODS[method].rescaled is not None
-    return replace(recipe, method=method, sparsity=0.0 if method == "none" else sparsity, norm_after=late)
-
-
 @dataclass(frozen=True)
 class Sets:
     """The images of a recipe: ``plain`` as they are, for scores; ``train``, the same with augmentation; ``test``."""
