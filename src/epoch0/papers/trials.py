@@ -20,7 +20,7 @@ from epoch0.train.loop import train
 from epoch0.train.record import Training
 
 _POINTS = 10**6  # stream of a curve's seed, away from those of networks
-_INPUTS, _LABELS, _CHOICE = range(3)  # streams of a seed
+_CHOICE = 2  # stream of a seed
 
 # data set -> shape of an input, classes, training images, test images: the sets need not be there
 EXTENTS: dict[str, tuple[tuple[int, ...], int, int, int]] = {
@@ -93,12 +93,6 @@ def images(data: str, examples: int, seed: int, *, flatten: bool, dtype: torch.d
     inputs, labels = tensors(data, flatten=flatten)
     chosen = np.sort(numpy_generator(seed, _CHOICE).choice(len(inputs), examples, replace=False))
     return inputs[chosen].to(dtype), labels[chosen]
-
-
-def gaussian(size: int, classes: int, examples: int, seed: int) -> tuple[Tensor, Tensor]:
-    """Inputs with N(0, 1) coordinates, float64, and random classes."""
-    inputs = torch.randn(examples, size, generator=generator(seed, _INPUTS), dtype=torch.float64)
-    return inputs, torch.randint(classes, (examples,), generator=generator(seed, _LABELS))
 
 
 def fit(spec: Any, model: nn.Module, examples: Any, **more: Any) -> Training:

@@ -20,7 +20,7 @@ from epoch0.networks.residual import Rung
 from epoch0.papers import tables
 from epoch0.papers.sweep import Artifact, Cell, Found, Spec, Sweep
 from epoch0.papers.tables import Array, Claims, Decision, Mean, Table, by, columns_of, mean_and_error, over_runs
-from epoch0.papers.trials import gaussian, images
+from epoch0.papers.trials import images
 from epoch0.prune import apply, keep, random, snip
 from epoch0.seeds import numpy_generator
 from epoch0.theory.mean_field import c_star, correlation_map, propagate, q_star
@@ -32,16 +32,11 @@ RATE = 0.25  # allowed relative difference from the mean field's growth: half of
 def correlations(spec: Spec, seed: int) -> dict[str, Any]:
     """Mean over pairs of 1 - c_l behind each block, for SNIP and random masks: shape (sparsities, blocks + 1).
 
-    Of fully connected residual networks y + W relu(y) with He's weights; SNIP sees so many ``examples`` of the data, or
-    ``"gaussian"`` ones.
+    Of fully connected residual networks y + W relu(y) with He's weights; SNIP sees so many ``examples`` of the data.
     """
-    double = torch.float64
-    if spec.data == "gaussian":
-        inputs, labels = gaussian(spec.width, 10, spec.examples, seed)
-    else:
-        inputs, labels = images(spec.data, spec.examples, seed, flatten=True, dtype=double)
+    inputs, labels = images(spec.data, spec.examples, seed, flatten=True, dtype=torch.float64)
     shape = (inputs.shape[1],)
-    chain = partial(residual_chain, spec.blocks, spec.width, inputs=shape, seed=seed, dtype=double)
+    chain = partial(residual_chain, spec.blocks, spec.width, inputs=shape, seed=seed, dtype=torch.float64)
     found: dict[str, Any] = {}
     for method, scores in (("snip", snip(chain(), [(inputs, labels)])), ("random", random(chain(), seed=seed))):
         masked = [apply(chain(), keep(scores, sparsity)) if sparsity else chain() for sparsity in spec.sparsities]
@@ -62,10 +57,7 @@ def _distances(net: nn.Sequential, x: Tensor, pairs: int) -> Array:
 
 
 def measured(found: Found) -> dict[tuple[str, float], Array]:
-    """1 - c_l of each network, shape (networks, blocks + 1), by how it was pruned and the fraction removed.
-
-    ``"unpruned"`` comes once.
-    """
+    """1 - c_l of each network, shape (networks, blocks + 1), by how it was pruned and the fraction removed."""
     cell = found.one()
     return {
         (method if sparsity else "unpruned", sparsity): cell[method][:, place]
@@ -105,7 +97,6 @@ def exponents(apart: Array, sparsity: float, start: int) -> Array:
 
 
 def table(found: Found) -> Table:
-    """One row a method, sparsity and block."""
     rows = Table()
     for (method, sparsity), apart in measured(found).items():
         mean, error = log_mean(apart)
@@ -125,8 +116,11 @@ def claims(found: Found) -> Claims:
     spec, count, each = found.one().spec, found.one().runs, measured(found)
     start = min(15 if spec.data == "digits" else 16, spec.blocks // 5)  # past the beginning, where 1 - c is not small
     decided: dict[str, Decision] = {}
-    kinds = {"not pruned": "unpruned", "weights pruned at random": "random", "pruned by SNIP": "snip"}
-    for said, kind in kinds.items():
+    for said, kind in {
+        "not pruned": "unpruned",
+        "weights pruned at random": "random",
+        "pruned by SNIP": "snip",
+    }.items():
         keys = [key for key in each if key[0] == kind]
         powers, names = np.transpose([exponents(each[key], key[1], start) for key in keys]), [_name(*k) for k in keys]
         text = f"{said}: from l = {start} on 1 - c_l falls as (l + l0)^-2 (fitted exponent)"
@@ -141,9 +135,9 @@ def claims(found: Found) -> Claims:
     # the constant is beyond the paper
     chosen = {key: apart for key, apart in each.items() if key[0] != "snip"}
 
-    def step(apart: Array) -> Array:
+    def step(apart: Array) -> Any:
         roots = apart**-0.5
-        return np.asarray((roots[..., -1] - roots[..., start]) / (spec.blocks - start))
+        return (roots[..., -1] - roots[..., start]) / (spec.blocks - start)
 
     limit = np.array([step(expected(apart, key[1])) for key, apart in chosen.items()])
     text = "beyond the paper: unpruned or pruned at random, 1/sqrt(1 - c_l) grows as fast as the mean field says"
@@ -153,7 +147,6 @@ def claims(found: Found) -> Claims:
 
 
 def draw(found: Found) -> plots.Figure:
-    """1 - c against the block, log-log."""
     picture, axes = plots.figure(6.8, 5.0)
     shown = np.unique(np.geomspace(1, found.one().spec.blocks, 10).round().astype(int))
     for index, (key, apart) in enumerate(measured(found).items()):
@@ -171,11 +164,6 @@ def draw(found: Found) -> plots.Figure:
 _SPEC = Spec(blocks=80, width=400, data="mnist", examples=100, pairs=50, sparsities=(0.0, 0.5, 0.9, 0.98))
 _CHAINS = Sweep(correlations, _SPEC, runs=48, seed=100)  # those before 100 were looked at when limits were set
 _PRESETS = _CHAINS.presets(width=200, data="digits", examples=50, pairs=20, sparsities=(0.0, 0.5, 0.9))
-_TITLE = "Correlation of two inputs in residual networks, pruned and not"
-_ABOUT = (
-    "y + W relu(y), {blocks} blocks of width {width}, {pairs} pairs of images of {data}, {runs} networks; bars: "
-    "two standard errors"
-)
 
 
 # ---- Theorem 2 and Proposition 2
@@ -237,17 +225,15 @@ def moment_table(found: Found) -> Table:
 
 
 def moment_claims(stable: bool, found: Found) -> Claims:
-    """Well-conditioned; and how the second moments depend on the number of blocks."""
     decided: dict[str, Decision] = {}
     for kind, rows in found.table.by("kind"):
-        variance, blocks = found.one(kind=kind, blocks=rows[0]["blocks"]).spec.variance, rows.column("blocks")
         decided |= well_conditioned(kind, rows)
-        mean, error, runs = rows.of("moment", "moment_error", "runs")
         if stable:
             text = f"{kind}: m_l falls like 1 / blocks (exponent -1, within 0.15)"
             decided[text] = rows.power("blocks", "moment", -1.0, 0.15, "exponent")
             continue
-        steps, wanted = np.diff(blocks), 1 + variance / 2
+        blocks, mean, error, runs = rows.of("blocks", "moment", "moment_error", "runs")
+        steps, wanted = np.diff(blocks), 1 + found.one(kind=kind, blocks=blocks[0]).spec.variance / 2
         growth = (mean[1:] / mean[:-1]) ** (1 / steps)
         spread = growth / steps * np.hypot(error[1:] / mean[1:], error[:-1] / mean[:-1])
         told = ", ".join(f"{one:.3f}" for one in growth)
@@ -258,20 +244,19 @@ def moment_claims(stable: bool, found: Found) -> Claims:
 
 
 def well_conditioned(kind: str, rows: Table) -> Claims:
-    """Definition 1 for one kind of network."""
+    """Definition 1."""
     text = f"{kind}: well-conditioned, the {{}} m_l is that of the last block within {SAME:g} times"
     of = partial(rows.claim, between, names="{blocks} blocks")
     return {text.format(what): of(what, 1 / SAME, SAME) for what in ("least", "most")}
 
 
 def draw_moments(stable: bool, found: Found) -> plots.Figure:
-    """Second moments against the number of blocks, relative to the first."""
     picture, axes = plots.figure(6.4, 4.4)
     for index, (kind, rows) in enumerate(found.table.by("kind")):
         blocks, mean, error = rows.of("blocks", "moment", "moment_error")
         plots.points(axes, blocks, mean / mean[0], error / mean[0], index, kind)
         if not stable:
-            rate = 1 + found.one(kind=kind, blocks=rows[0]["blocks"]).spec.variance / 2
+            rate = 1 + found.one(kind=kind, blocks=blocks[0]).spec.variance / 2
             plots.curve(axes, blocks, rate ** (blocks - blocks[0]), index)
     if stable:
         axes.plot(blocks, blocks[0] / blocks, color="#333333", label="1 / blocks", zorder=1)
@@ -288,7 +273,7 @@ def draw_moments(stable: bool, found: Found) -> plots.Figure:
 # ---- Appendix Lemmas 1 and 2
 
 SEEN = 0.05  # differences between places that are expected to be smaller than this drown in those of finite networks
-ORDERED, CHAOTIC = "ordered phase", "chaotic phase"
+ORDERED, CHAOTIC, RESIDUAL = "ordered phase", "chaotic phase", "residual networks"
 
 
 def places(spec: Spec, seed: int) -> dict[str, Any]:
@@ -359,12 +344,11 @@ def expected_unlike(spec: Spec) -> tuple[float, ...]:
 
 
 def place_table(found: Found) -> Table:
-    """One row a kind of network and layer."""
     rows = Table()
     for cell in found:
-        values, expected = unlike(cell.spec, cell["products"]), expected_unlike(cell.spec)
-        for layer, (each, wide) in enumerate(zip(values.T, expected, strict=True), start=1):
-            rows.append({**cell.at, "layer": layer, "runs": cell.runs, **columns_of(unlike=each), "expected": wide})
+        each = zip(unlike(cell.spec, cell["products"]).T, expected_unlike(cell.spec), strict=True)
+        for layer, (values, wide) in enumerate(each, start=1):
+            rows.append({**cell.at, "layer": layer, "runs": cell.runs, **columns_of(unlike=values), "expected": wide})
     return rows
 
 
@@ -373,13 +357,13 @@ def place_claims(found: Found) -> Claims:
     lemma = {
         ORDERED: "Lemma 1, ordered phase: correlations of two inputs between all places converge to 1 exponentially",
         CHAOTIC: "Lemma 1, chaotic phase: they converge to one c below 1 exponentially",
+        RESIDUAL: "Lemma 2, residual networks: variances of all places become alike exponentially",
     }
     decided: dict[str, Decision] = {}
     for kind, rows in found.table.by("kind"):
-        told = lemma.get(kind, "Lemma 2, residual networks: variances of all places become alike exponentially")
         seen = Table(row for row in rows if row["expected"] > SEEN)
         layer, mean, error, runs = seen.of("layer", "unlike", "unlike_error", "runs")
-        decided[told] = by(linear, layer, -np.log(mean), error / mean, runs[0], least_r2=0.97, rising=True)
+        decided[lemma[kind]] = by(linear, layer, -np.log(mean), error / mean, runs[0], least_r2=0.97, rising=True)
         same = f"... as averages over neighbours do, in infinitely many channels: within {SEEN:g} of it ({kind})"
         wide = rows.column("expected")
         decided[same] = rows.claim(between, "unlike", wide - SEEN, wide + SEEN, names="layer {layer}")
@@ -387,7 +371,6 @@ def place_claims(found: Found) -> Claims:
 
 
 def draw_places(found: Found) -> plots.Figure:
-    """Largest differences between places against the layer."""
     picture, axes = plots.figure(6.4, 4.4)
     plots.lines(axes, found.table, "layer", "unlike", "kind", "{}", {"expected": "-"}, linestyle="none")
     axes.axhline(SEEN, color=plots.BOUND, linestyle=":", label="claims are about what is expected above")
@@ -405,10 +388,9 @@ _KINDS = {
 _DENSE = Spec(width=100, inputs=(100,), variance=2.0, stable=False, networks=2000)
 _MOMENTS = Sweep(moments, _DENSE, {"kind": _KINDS, "blocks": (4, 8, 16)}).presets(networks=300)
 _FALLING = {name: sweep.but(stable=True, blocks=(8, 16, 32)) for name, sweep in _MOMENTS.items()}
-_OF_SCORES = "Second moments of W dL/dW in {} by the number of blocks"
 # Theorem 1 and Definition 1, in ordered.py: three phases, dense and with convolutions, all of whose layers are alike
 _PLAIN: dict[str, Any] = {"dense": {"width": 100, "inputs": (100,)}, "convolutions": {"width": 48, "inputs": (48, 8)}}
-_SCALES = {"ordered phase": (1.111109971, 0.3), "edge of chaos": (1.30415, 0.2), "chaotic phase": (1.6, 0.2)}
+_SCALES = {ORDERED: (1.111109971, 0.3), "edge of chaos": (1.30415, 0.2), CHAOTIC: (1.6, 0.2)}
 _EACH = {
     f"{phase}, {kind}": {**shape, "variance": std**2, "bias_std": bias}
     for phase, (std, bias) in _SCALES.items()
@@ -416,34 +398,31 @@ _EACH = {
 }
 PHASES = Sweep(moments, Spec(networks=2000), {"kind": _EACH, "blocks": (8, 16, 32)}, stride=1)
 
-_TANH: dict[str, Any] = {"width": 64, "inputs": (16, 8)}
-_PLACED = Sweep(
-    places,
-    Spec(**_TANH, variance=2.0, stable=False, blocks=12, networks=400),
-    {"kind": {
-        ORDERED: {"variance": 1.111109971**2, "bias_std": 0.3}, CHAOTIC: {"variance": 4.0, "bias_std": 0.5},
-        "residual networks": {},
-    }}, runs=20, seed=100, stride=1000,
-)  # fmt: skip
-_PLACES = {"quick": _PLACED.but(networks=200, runs=8), "paper": _PLACED}
-_BETWEEN = "What two inputs have in common at two places of a convolutional network, layer by layer"
-_WHERE = (
-    "1-D convolutions of 3 places, {width} channels, circular; tanh with sigma_w, sigma_b = 1.111, 0.3 and 2, 0.5; "
-    "residual: ReLU, sigma_w^2 = 2; {runs} x {networks} networks; bars: two standard errors"
-)
+_TANH: dict[str, Any] = {
+    ORDERED: {"variance": 1.111109971**2, "bias_std": 0.3}, CHAOTIC: {"variance": 4.0, "bias_std": 0.5}, RESIDUAL: {},
+}  # fmt: skip
+_PLACE = Spec(width=64, inputs=(16, 8), variance=2.0, stable=False, blocks=12, networks=400)
+_PLACES = Sweep(places, _PLACE, {"kind": _TANH}, runs=20, seed=100, stride=1000).presets(networks=200, runs=8)
+_OF_SCORES = "Second moments of W dL/dW in {} networks by the number of blocks"
 _KEPT = "y + W relu(y), width {width}, {networks} networks each; bars: two standard errors"
 ARTIFACTS = (
     Artifact(
-        "hayou/lemma1", _BETWEEN, "and 2, appendix B.2", _PLACES, place_table, place_claims, draw_places, _WHERE,
+        "hayou/lemma1", "What two inputs have in common at two places of a convolutional network, layer by layer",
+        "and 2, appendix B.2", _PLACES, place_table, place_claims, draw_places,
+        "1-D convolutions of 3 places, {width} channels, circular; tanh with sigma_w, sigma_b = 1.111, 0.3 and 2, 0.5; "
+        "residual: ReLU, sigma_w^2 = 2; {runs} x {networks} networks; bars: two standard errors",
     ),
-    Artifact("hayou/prop3", _TITLE, "", _PRESETS, table, claims, draw, _ABOUT),
-    *(
-        Artifact(
-            f"hayou/{name}", _OF_SCORES.format(f"{what} networks"), "", presets, moment_table,
-            partial(moment_claims, stable), partial(draw_moments, stable), _KEPT,
-        )
-        for name, what, stable, presets in (
-            ("th2", "residual", False, _MOMENTS), ("prop2", "stable residual", True, _FALLING),
-        )
+    Artifact(
+        "hayou/prop3", "Correlation of two inputs in residual networks, pruned and not", "", _PRESETS, table, claims,
+        draw, "y + W relu(y), {blocks} blocks of width {width}, {pairs} pairs of images of {data}, {runs} networks; "
+        "bars: two standard errors",
+    ),
+    Artifact(
+        "hayou/th2", _OF_SCORES.format("residual"), "", _MOMENTS, moment_table, partial(moment_claims, False),
+        partial(draw_moments, False), _KEPT,
+    ),
+    Artifact(
+        "hayou/prop2", _OF_SCORES.format("stable residual"), "", _FALLING, moment_table, partial(moment_claims, True),
+        partial(draw_moments, True), _KEPT,
     ),
 )  # fmt: skip

@@ -48,11 +48,11 @@ def table(found: Found) -> Table:
     """One row a layer: what is kept of it, how often nothing is, and what mean field says for such inputs."""
     cell, spec = found.one(), found.one().spec
     shape, classes, *_ = EXTENTS[spec.data]
-    sizes = [math.prod(shape), *[spec.width] * (spec.depth - 1), classes]
-    seen = round(cell["square"].mean(), 3), round(max(cell["correlation"].mean(), 0.0), 3), spec.examples
-    told = dict(zip(("input_square", "input_correlation", "examples"), seen, strict=True))
-    law = predicted_density(spec.activation, spec.weight_std, spec.bias_std, sizes, spec.sparsity, **told)
-    expected, chi_star = list(law.density.values()), phase(spec.activation, spec.weight_std, spec.bias_std).chi
+    sizes, law = [math.prod(shape), *[spec.width] * (spec.depth - 1), classes], (spec.weight_std, spec.bias_std)
+    seen = {"input_square": cell["square"].mean(), "input_correlation": max(cell["correlation"].mean(), 0.0)}
+    told = {**{name: round(value, 3) for name, value in seen.items()}, "examples": spec.examples}
+    expected = list(predicted_density(spec.activation, *law, sizes, spec.sparsity, **told).density.values())
+    chi_star = phase(spec.activation, *law).chi
     beside = lambda cell, layer: {"predicted": float(expected[layer - 1]), "chi": chi_star}  # noqa: E731
     return found.rows(_kept, beside, layer=range(1, spec.depth + 1))
 
@@ -110,10 +110,9 @@ def draw(found: Found) -> plots.Figure:
     axes["map"].set(xlabel="hidden layer", ylabel="neuron", title="one network: incoming weights kept")
     picture.colorbar(image, ax=axes["map"], format="{x:.0f}%", pad=0.02)
     cell, table, right = found.one(), found.table, axes["layers"]
-    layers, expected = table.of("layer", "predicted")
     style = {"markersize": 2.5, "elinewidth": 0.6, "capsize": 0}
     plots.means(right, table, "layer", "density", 0, f"mean of {cell.runs} networks", 100, **style)
-    plots.curve(right, layers, 100 * expected, 1, "mean-field prediction", zorder=3)
+    plots.curve(right, table.column("layer"), 100 * table.column("predicted"), 1, "mean-field prediction", zorder=3)
     share = 100 * (1 - cell.spec.sparsity)
     right.axhline(share, color=plots.BOUND, linestyle=":", label="share of all weights kept")
     title = f"{cell['dead'].mean():g} layers keep nothing (mean)"
@@ -158,14 +157,13 @@ def densities(spec: Spec, seed: int) -> dict[str, Any]:
     return {"density": density, "names": list(scores), "weights": weights, "critical": critical}
 
 
-def sections(names: list[str]) -> dict[str, list[int]]:
+def sections(names: list[str]) -> list[list[int]]:
     """Places of the 3x3 convolutions of each section of the network, shortcuts left out."""
     found: dict[str, list[int]] = {}
     for place, name in enumerate(names):
-        first, _, rest = name.partition(".")
-        if first.startswith("layer") and "downsample" not in rest:
-            found.setdefault(first, []).append(place)
-    return found
+        if name.startswith("layer") and "downsample" not in name:
+            found.setdefault(name.partition(".")[0], []).append(place)
+    return list(found.values())
 
 
 def unevenness(density: Array, names: list[str]) -> Array:
@@ -174,14 +172,13 @@ def unevenness(density: Array, names: list[str]) -> Array:
     A section of which nothing is left counts as if one layer had it all.
     """
     parts = []
-    for places in sections(names).values():
-        mean, mine, most = density[..., places].mean(-1), density[..., places], math.sqrt(len(places) - 1)
+    for mine in (density[..., places] for places in sections(names)):
+        mean, most = mine.mean(-1), math.sqrt(mine.shape[-1] - 1)
         parts.append(np.where(mean > 0, mine.std(-1) / np.where(mean > 0, mean, 1.0), most))
     return np.asarray(np.mean(parts, axis=0))
 
 
 def resnet_table(found: Found) -> Table:
-    """One row a kind of network, sparsity and layer."""
     names = [name.removesuffix(".weight") for name in found.cells[0].results[0]["names"]]
 
     def others(cell: Cell, sparsity: float, layer: str) -> dict[str, Any]:
@@ -204,19 +201,20 @@ def claims(found: Found) -> Claims:
         spec, layer_names = plain.spec, plain.results[0]["names"]
         kind = f"{spec.activation}, batch norm in {spec.batch_norm} mode"
         names = [f"{100 * sparsity:g} %" for sparsity in spec.sparsities]
-        last = list(sections(layer_names).values())[-1]
+        last = sections(layer_names)[-1]
         uneven = [unevenness(cell["density"], layer_names) for cell in (plain, stable)]
         deep = stable["density"][:, :, last].mean(2) - plain["density"][:, :, last].mean(2)
         dead = (stable["density"] == 0).sum(2) - (plain["density"] == 0).sum(2).astype(float)
         means = f"plain and stable have {', '.join(f'{each[:, -1].mean():.2f}' for each in uneven)}"
         even = f"{kind}: within each section the stable network is more uniform (difference of sd/mean; at {names[-1]} "
-        critical = [cell["critical"] for cell in (stable, plain)]
-        told = " against ".join(f"{each.mean():.4f}" for each in critical)
-        higher = over_runs(at_least, critical[0] - critical[1], 0.0, names=["difference"])
+        high, low = stable["critical"], plain["critical"]
+        told = f"{high.mean():.4f} against {low.mean():.4f}"
         decided[f"{even}{means})"] = over_runs(at_most, uneven[1] - uneven[0], 0.0, names=names)
         decided[f"{kind}: it keeps more of the last section"] = over_runs(at_least, deep, 0.0, names=names)
         decided[f"{kind}: it has no more fully pruned layers"] = over_runs(at_most, dead, 0.0, names=names)
-        decided[f"{kind}: its critical sparsity is higher ({told})"] = higher
+        decided[f"{kind}: its critical sparsity is higher ({told})"] = over_runs(
+            at_least, high - low, 0.0, names=["difference"]
+        )
     return decided
 
 
@@ -236,7 +234,7 @@ def resnet_draw(places: tuple[int, ...], found: Found) -> plots.Figure:
                 for chosen, told, look in ((~shortcuts, name, line), (shortcuts, f"{name}, 1x1 shortcuts", alone)):
                     x, y, spread = (one[chosen] for one in values)
                     plots.points(axes, x, y, spread, index, told, elinewidth=0.8, capsize=1.5, **look)
-            for section in list(sections(names).values())[1:]:
+            for section in sections(names)[1:]:
                 axes.axvline(section[0] + 0.5, color="#999999", linewidth=0.7, linestyle="--", zorder=0.8)
             mode = "{activation}, batch norm in {batch_norm} mode".format_map(vars(pair[0].spec))
             axes.set_title(f"{mode}, {100 * pair[0].spec.sparsities[place]:g} % pruned", fontsize=9)
