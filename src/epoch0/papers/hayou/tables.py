@@ -28,7 +28,7 @@ from epoch0.papers.tables import Array, Claims, Decision, Table, by, mean_and_er
 from epoch0.papers.trials import EXTENTS
 from epoch0.results import Grid
 
-COMPETITION = "C"  # what Table 6 prints where it sees no clear winner
+UNCLEAR = "no clear winner"  # "C" in Table 6
 
 
 class Entry(NamedTuple):
@@ -59,10 +59,11 @@ def _read(text: str) -> dict[str, dict[tuple[str, ...], dict[tuple[str, float], 
 
 
 PUBLISHED = _read(Path(__file__).with_name("published.txt").read_text("utf-8"))
-# Table 6: (data, network) -> sparsity -> method, or COMPETITION
-WINNERS: dict[tuple[str, ...], dict[float, str]] = {
-    (data, network): {s: word for (_, s), word in own.items()}
+# Table 6: data, network, sparsity -> the best method, or UNCLEAR
+WINNERS: dict[tuple[str, str, float], str] = {
+    (data, network, s): UNCLEAR if word == "C" else METHODS[word].label
     for (data, network, _), own in PUBLISHED.pop("tab6").items()
+    for (_, s), word in own.items()
 }
 # Table 10 prints Table 9 once more, to the digit, under the caption "vanilla-CNN"
 PUBLISHED["tab10"] = PUBLISHED["tab9"]
@@ -177,36 +178,19 @@ def cost(recipe: Recipe) -> Cost:
     return Cost(name, (), model, inputs, classes, recipe.batch_size, images, recipe.tests * tests)
 
 
-class Winner(NamedTuple):
-    """The method with the highest mean, and others within one standard deviation of it, the best first."""
+def winners(accuracies: Mapping[str, tuple[float, float]]) -> list[str]:
+    """The best of means with their sds, then who is tied with it: by no more than the larger of their two sds apart.
 
-    best: str
-    tied: tuple[str, ...]
-
-    @property
-    def label(self) -> str:
-        names = ", ".join(METHODS[method].label for method in (self.best, *self.tied))
-        return f"tie: {names}" if self.tied else names
-
-    @property
-    def as_printed(self) -> str:
-        """The method, or what Table 6 prints for no clear winner."""
-        return COMPETITION if self.tied else self.best
-
-
-def winner(accuracies: Mapping[str, tuple[float, float]]) -> Winner:
-    """The best of means with their sds, and who is tied with it: by no more than the larger of their two sds apart.
-
-    >>> winner({"snip": (92.26, 0.32), "sbp-sr": (92.56, 0.06), "magnitude": (90.21, 0.55)})
-    Winner(best='sbp-sr', tied=('snip',))
+    >>> winners({"snip": (92.26, 0.32), "sbp-sr": (92.56, 0.06), "magnitude": (90.21, 0.55)})
+    ['sbp-sr', 'snip']
     """
-    first, *others = sorted(accuracies, key=lambda method: -accuracies[method][0])
-    best, sd = accuracies[first]
+    best, spread = max(accuracies.values(), key=lambda one: one[0])
 
-    def near(mean: float, spread: float) -> bool:
-        return best - mean <= max((each for each in (sd, spread) if not math.isnan(each)), default=0.0)
+    def tied(method: str) -> bool:
+        mean, own = accuracies[method]
+        return best - mean <= max((each for each in (spread, own) if not math.isnan(each)), default=0.0)
 
-    return Winner(first, tuple(method for method in others if near(*accuracies[method])))
+    return [method for method in sorted(accuracies, key=lambda method: -accuracies[method][0]) if tied(method)]
 
 
 class Panel:
@@ -234,9 +218,6 @@ class Panel:
         """Accuracies of those that prune at initialization, as the paper has them."""
         methods = (method for method in self.methods if method not in (*REFERENCES, *WAYS))
         return {method: self.accuracy(method, sparsity) for method in methods}
-
-    def winner(self, sparsity: float) -> Winner:
-        return winner({method: (float(mine.mean()), sd(mine)) for method, mine in self.rivals(sparsity).items()})
 
 
 def panels_of(found: Found) -> list[Panel]:
@@ -595,41 +576,47 @@ FIFTH = {
 SOURCES = ("tab2", "tab3", "tab5")  # the tables that Table 6 sums up
 
 
-def printed_winners() -> dict[tuple[str, str, float], tuple[str, Winner]]:
-    """(data, network, sparsity) -> what Table 6 prints, and what Tables 2, 3 and 5 as printed give."""
-    found = {}
-    for (data, network), row in WINNERS.items():
-        (there,) = filter(None, (PUBLISHED[name].get((data, network, "relu")) for name in SOURCES))
-        for sparsity, word in row.items():
-            each = {m: one for (m, s), one in there.items() if s == sparsity and m not in REFERENCES}
-            best = winner({m: (one.value, math.nan if one.sd is None else one.sd) for m, one in each.items()})
-            found[data, network, sparsity] = word, best
-    return found
-
-
-def _named(word: str) -> str:
-    return "no clear winner" if word == COMPETITION else METHODS[word].label
-
-
 def table_6(found: Found) -> Table:
     """One row a network and sparsity that was measured, then those of the print."""
-
-    def row(source: str, data: str, network: str, s: float, best: Winner, word: str, runs: int) -> dict[str, Any]:
-        place = {"from": source, "data": data, "network": network, "sparsity": s, "best": METHODS[best.best].label}
-        tied = ", ".join(METHODS[method].label for method in best.tied)
-        return {**place, "tied": tied, "table_6": _named(word) if word else "", "runs": runs}
-
     rows = Table()
-    for each in panels_of(found):
-        key = each.recipe.data, each.network
-        for s in each.sparsities:
-            rows.append(row("measured", *key, s, each.winner(s), WINNERS.get(key, {}).get(s, ""), each.runs))
-    return Table([*rows, *(row("as printed", *key, best, word, 3) for key, (word, best) in printed_winners().items())])
+
+    def add(source: str, key: tuple[str, str, float], each: Mapping[str, tuple[float, float]], runs: int) -> None:
+        row = {"from": source, **dict(zip(("data", "network", "sparsity"), key, strict=True))}
+        best, *tied = (METHODS[method].label for method in winners(each))
+        rows.append({**row, "best": best, "tied": ", ".join(tied), "table_6": WINNERS.get(key, ""), "runs": runs})
+
+    for one in panels_of(found):
+        for s in one.sparsities:
+            each = {method: (float(mine.mean()), sd(mine)) for method, mine in one.rivals(s).items()}
+            add("measured", (one.recipe.data, one.network, s), each, one.runs)
+    for data, network, s in WINNERS:
+        (there,) = filter(None, (PUBLISHED[name].get((data, network, "relu")) for name in SOURCES))
+        own = {method: one for (method, at), one in there.items() if at == s and method not in REFERENCES}
+        each = {method: (one.value, math.nan if one.sd is None else one.sd) for method, one in own.items()}
+        add("as printed", (data, network, s), each, 3)
+    return rows
+
+
+def _best(row: Mapping[str, Any]) -> str:
+    return f"tie: {row['best']}, {row['tied']}" if row["tied"] else row["best"]
+
+
+def _differs(row: Mapping[str, Any]) -> bool:
+    return bool(row["table_6"] != (UNCLEAR if row["tied"] else row["best"]))
 
 
 def claims_6(found: Found) -> Claims:
     """Table 6 against the tables it is made of, as printed; then SBP-SR against the best of the others, measured."""
-    decided = dict(of_the_print())
+    printed = found.table.where(**{"from": "as printed"})
+    rows = {f"{row['network']} {row['data']} {percent(row['sparsity'])}": row for row in printed}
+    wrong = [f"{at}: {row['table_6']} printed, {_best(row)}" for at, row in rows.items() if _differs(row)]
+    other = [at for at, row in rows.items() if row["table_6"] not in (UNCLEAR, row["best"])]
+    follows = not wrong, f"{len(wrong)} of {len(rows)} entries do not: {'; '.join(wrong)}", {"different": len(wrong)}
+    highest = not other, f"{len(other)} of {len(rows)} have not: {', '.join(other)}", {"different": len(other)}
+    decided = {
+        "as printed: Table 6 follows from Tables 2, 3 and 5 with ties inside one sd": by(exact, *follows),
+        "as printed: every winner that Table 6 names has the highest mean": by(exact, *highest),
+    }
     deepest = {each.recipe.data: each for each in panels_of(found) if "sbp-sr" in each.methods}
     for each in deepest.values():
         leads = {}
@@ -643,22 +630,6 @@ def claims_6(found: Found) -> Claims:
     return decided
 
 
-def of_the_print() -> Claims:
-    both, wrong, other = printed_winners(), [], []
-    for (data, network, sparsity), (word, best) in both.items():
-        place = f"{network} {data} {percent(sparsity)}"
-        if word != best.as_printed:
-            wrong.append(f"{place}: {_named(word)} printed, {best.label}")
-        if word not in (COMPETITION, best.best):
-            other.append(place)
-    follows = not wrong, f"{len(wrong)} of {len(both)} entries do not: {'; '.join(wrong)}", {"different": len(wrong)}
-    highest = not other, f"{len(other)} of {len(both)} have not: {', '.join(other)}", {"different": len(other)}
-    return {
-        "as printed: Table 6 follows from Tables 2, 3 and 5 with ties inside one sd": by(exact, *follows),
-        "as printed: every winner that Table 6 names has the highest mean": by(exact, *highest),
-    }
-
-
 def tables_6(found: Found) -> list[Grid]:
     titles = {"measured": "measured here: the best method, and those within one sd of it"}
     titles["as printed"] = "from Tables 2, 3 and 5 as printed; in brackets where Table 6 says otherwise"
@@ -668,10 +639,8 @@ def tables_6(found: Found) -> list[Grid]:
         columns, grid = sorted(set(rows.column("sparsity").tolist())), dict[str, list[str]]()
         for row in rows:
             name = names.get((source, row["data"], row["network"]), "{network}, {data}".format_map(row))
-            best = f"tie: {row['best']}, {row['tied']}" if row["tied"] else row["best"]
-            other = row["table_6"] != (_named(COMPETITION) if row["tied"] else best)
-            cell = best + f" (Table 6: {row['table_6']})" * (other and source == "as printed")
-            grid.setdefault(name, [""] * len(columns))[columns.index(row["sparsity"])] = cell
+            told = f" (Table 6: {row['table_6']})" * (source == "as printed" and _differs(row))
+            grid.setdefault(name, [""] * len(columns))[columns.index(row["sparsity"])] = _best(row) + told
         made.append(Grid(titles[source], tuple(map(percent, columns)), grid))
     return made
 

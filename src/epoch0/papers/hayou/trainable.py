@@ -114,10 +114,11 @@ def table(init: str, found: Found) -> Table:
         found = {"accuracy": cell["accuracy"], "trainable": cell["accuracy"] >= threshold(cell)}
         return {**found, "dead_layers": cell["dead"], "diverged": cell["diverged"]}
 
-    each = {found: list(NAMES.values()), **{one: [WAYS[way]] for way, one in found.also.items()}}
+    names = [*NAMES.values(), *WAYS.values()]
+    each = {found: names[: len(NAMES)], **{one: [WAYS[way]] for way, one in found.also.items()}}
     inner = {"sparsity": found.sweep["sparsities"]}
-    rows = [row for one, names in each.items() for row in one.rows(measured, initialization=names, **inner)]
-    names = sorted([*NAMES.values(), *WAYS.values()], key=lambda name: name != NAMES[init])
+    rows = [row for one, own in each.items() for row in one.rows(measured, initialization=own, **inner)]
+    names.sort(key=lambda name: name != NAMES[init])
     return Table(sorted(rows, key=lambda row: (names.index(row["initialization"]), row["depth"])))
 
 
@@ -136,8 +137,8 @@ def claims(init: str, found: Found) -> Claims:
     """What section 4.1 says of that panel, and how it compares with the one before."""
     own = _rescaled(found, "rescaling") if init == "rescaled" else _untrained(init, found)
     # the first of a pair is said to train where the second does, and in more cells
-    pairs = {"rescaled": (INITS[:2],), "edge": (INITS[1:], INITS[:2]), "ordered": (INITS[1:],)}
-    return {**own, **dict(_more(found, *pair) for pair in pairs[init])}
+    pairs = [pair for pair in (INITS[1:], INITS[:2]) if init in pair]
+    return {**own, **dict(_more(found, *pair) for pair in pairs)}
 
 
 def _rescaled(found: Found, way: str) -> Claims:
@@ -222,11 +223,10 @@ def draw(init: str, found: Found) -> plots.Figure:
             axes.plot(j + 0.36, i + 0.32, marker="x", color=colour, markersize=4.5, markeredgewidth=1.2)
     bar = picture.colorbar(image, ax=axes, pad=0.02, label="test accuracy (%)")
     bar.ax.axhline(100 * (limit - MARGIN), color="white", linewidth=1.2)
-    handles = [Line2D([], [], linestyle="none", label="white line on the scale: chance")]
-    if (trainable < 0.5).any():
-        handles.insert(0, Line2D([], [], marker="x", linestyle="none", color="black", label="does not train"))
-    if (dead > 0).any():
-        handles.append(Line2D([], [], linestyle="none", label="dead: layers that keep nothing"))
+    cross: dict[str, Any] = {"marker": "x", "color": "black", "label": "does not train"}
+    looks = [cross] * bool((trainable < 0.5).any()) + [{"label": "white line on the scale: chance"}]
+    looks += [{"label": "dead: layers that keep nothing"}] * bool((dead > 0).any())
+    handles = [Line2D([], [], linestyle="none", **look) for look in looks]
     plots.legend_below(picture, handles=handles, loc="outside lower left", handletextpad=0.2, frameon=False, columns=3)
     return picture
 
@@ -249,19 +249,14 @@ _ABOUT = (
     f"pruned by SNIP on so many examples, then plain SGD; sigma_w, sigma_b as edge and ordered have them; means (no "
     f"bars); trainable: {100 * MARGIN:g} % above chance"
 )
+_OTHERS = "; rows that name a way to rescale: so, in fewer networks"
 _TITLES = {"rescaled": "edge of chaos with rescaling", "edge": "edge of chaos", "ordered": "ordered phase"}
-
-
-def _panels(names: str, presets: dict[str, Sweep]) -> list[Artifact]:
-    """Three panels of a figure."""
-    made = []
-    for name, init in zip(names.split(), INITS, strict=True):
-        named = f"hayou/fig{name}", f"Accuracy over depth and sparsity: {_TITLES[init]}", "section 4.1"
-        rows, decide, picture = partial(table, init), partial(claims, init), partial(draw, init)
-        about = _ABOUT + "; rows that name a way to rescale: so, in fewer networks" * (init == INITS[0])
-        made.append(Artifact(*named, presets, rows, decide, picture, about, cost))
-    return made
-
-
-_TANH, _ELU = presets("tanh"), presets("elu")
-ARTIFACTS = (*_panels("3a 3b 3c", _TANH), *_panels("5a 5b 5c", _ELU), *_panels("5d 5e 5f", _TANH))
+_FIGURES = (("3a 3b 3c", presets("tanh")), ("5a 5b 5c", presets("elu")), ("5d 5e 5f", presets("tanh")))
+ARTIFACTS = tuple(
+    Artifact(
+        f"hayou/fig{name}", f"Accuracy over depth and sparsity: {_TITLES[init]}", "section 4.1", both,
+        partial(table, init), partial(claims, init), partial(draw, init), _ABOUT + _OTHERS * (init == INITS[0]), cost,
+    )
+    for names, both in _FIGURES
+    for name, init in zip(names.split(), INITS, strict=True)
+)  # fmt: skip
