@@ -80,11 +80,9 @@ class Statement:
 
     def row(self) -> dict[str, str]:
         """What the page of all statements says of it."""
-        row = {"statement": self.name, "in our words": self.said}
-        row["id"] = ", ".join(dict.fromkeys(id for id, _ in self.runs)) or f"no id: {self.why}"
-        for preset in ("quick", "paper"):
-            row[preset] = _verdict(self.runs, preset) if self.runs else ""
-        return {**row, "erratum": self.erratum}
+        id = ", ".join(dict.fromkeys(id for id, _ in self.runs)) or f"no id: {self.why}"
+        verdicts = {preset: _verdict(self.runs, preset) if self.runs else "" for preset in ("quick", "paper")}
+        return {"statement": self.name, "in our words": self.said, "id": id, **verdicts, "erratum": self.erratum}
 
 
 @functools.cache

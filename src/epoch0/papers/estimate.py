@@ -4,6 +4,7 @@ import math
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -58,10 +59,9 @@ class Estimate(Result):
             hours = "" if line.hours is None else format_duration(3600 * line.hours)
             rows.append((f"  {line.configuration}", *counts, each, hours))
         head, *table = aligned(rows)
-        text, last = [f"dry run ({self.preset}) on {self.device}", head], ""
-        for line, row in zip(self.lines, table, strict=True):
-            text += [row] if line.id == last else [line.id, row]
-            last = line.id
+        text = [f"dry run ({self.preset}) on {self.device}", head]
+        for id, group in groupby(zip(self.lines, table, strict=True), key=lambda pair: pair[0].id):
+            text += [id, *(row for _, row in group)]
         runs, done = sum(line.runs for line in self.lines), sum(line.done for line in self.lines)
         parts = [f"together: {runs:,} runs, {done:,} of them done or shared"]
         if any(line.hours is not None for line in self.lines):

@@ -52,7 +52,6 @@ class CurveSpec:
 
     @property
     def data(self) -> str | None:
-        """Name of the data set that the points come from, if any."""
         return None if self.ends == "random" else self.ends
 
     def points(self) -> tuple[Tensor, Tensor]:
@@ -69,7 +68,6 @@ class CurveSpec:
         return start.float(), end.float()
 
     def curve(self) -> Curve:
-        """The curve itself."""
         start, end = self.points()
         if self.shape == "arcs":
             return SemicircularArcs(start, end, planes=self.planes, seed=self.seed)
@@ -103,8 +101,7 @@ def fit(spec: Any, model: nn.Module, examples: Any, **more: Any) -> Training:
 @contextmanager
 def checkpoint_of(spec: Any, seed: int) -> Iterator[Path | None]:
     """The file of this trial in the folder that EPOCH0_CHECKPOINTS names, or None; removed when the trial is done."""
-    folder = os.environ.get("EPOCH0_CHECKPOINTS", "").strip()
-    if not folder:
+    if not (folder := os.environ.get("EPOCH0_CHECKPOINTS", "").strip()):
         yield None
         return
     name = hashlib.sha256(f"{canonical_json(spec)} {seed}".encode()).hexdigest()[:24]
