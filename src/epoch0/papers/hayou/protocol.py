@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -10,7 +10,6 @@ from torch import Tensor, nn
 
 from epoch0 import prune
 from epoch0.distributions import Law
-from epoch0.errors import InputError
 from epoch0.networks import resnet, vanilla_cnn, vgg
 from epoch0.papers.trials import checkpoint_of
 from epoch0.prune import Masks, apply, bake, iterate, keep, masks_of, on_paths, rescale
@@ -29,8 +28,7 @@ _BATCHES, _STAGES = 20, 21  # streams of a seed: the images that are scored, and
 Batches = list[tuple[Tensor, Tensor]]
 
 
-@dataclass(frozen=True)
-class Method:
+class Method(NamedTuple):
     """A way to prune: a function of :mod:`epoch0.prune` that scores (None: no pruning), and what comes with it."""
 
     label: str
@@ -132,8 +130,7 @@ class Recipe:
         return self.trainings * (1 + -(-self.epochs // self.tested_every))
 
 
-@dataclass(frozen=True)
-class Sets:
+class Sets(NamedTuple):
     """The images of a recipe: ``plain`` as they are, for scores; ``train``, the same with augmentation; ``test``."""
 
     plain: Any
@@ -149,13 +146,11 @@ class Sets:
 
 
 def sets_of(recipe: Recipe) -> Sets:
-    """The images that a recipe trains and tests on."""
     plain, test = image_sources(recipe.data)
     shape, classes = shape_for(recipe.network, plain.shape), plain.classes
-    factor = shape[-1] // plain.shape[-1]
     plain = plain if recipe.examples is None else plain.first(recipe.examples)
     test = test if recipe.tested is None else test.first(recipe.tested)
-    if factor > 1:
+    if (factor := shape[-1] // plain.shape[-1]) > 1:
         plain, test = (replace(part, images=enlarged(part.images, factor)) for part in (plain, test))
     return Sets(plain, plain.augmented() if recipe.augment else plain, test, shape, classes)
 
@@ -206,11 +201,10 @@ def masks_at_initialization(
     score = METHODS[recipe.method].score
     if score == "synflow":
         return iterate(net, partial(prune.synflow, x=shape), recipe.sparsity, steps=recipe.synflow_steps)
-    if score in ("random", "magnitude"):
-        scores = prune.random(net, seed) if score == "random" else prune.magnitude(net)
+    if score in ("snip", "grasp"):
+        scores = (prune.snip if score == "snip" else prune.grasp)(net, batches, batch_norm=recipe.batch_norm)
     else:
-        by_batches = prune.snip if score == "snip" else prune.grasp
-        scores = by_batches(net, batches, batch_norm=recipe.batch_norm)
+        scores = prune.random(net, seed) if score == "random" else prune.magnitude(net)
     return select(scores, recipe.sparsity)  # a warning of layers that died would be one line for each trial
 
 
@@ -239,8 +233,8 @@ def run(recipe: Recipe, seed: int) -> dict[str, Any]:
     Returns:
         ``accuracy`` after the last epoch, ``best`` of all tests, ``chance`` of the best constant: shares of
         the test images. ``history``: lists of ``epoch``, ``loss`` since the test before, and ``accuracy``. ``dead``:
-        layers of which nothing is kept. ``on_paths``: kept weights on a path from input to output, None if paths cannot
-        be followed. ``epochs`` of all trainings. ``diverged``: accuracies are those of chance.
+        layers of which nothing is kept. ``on_paths``: kept weights on a path from input to output. ``epochs`` of all
+        trainings. ``diverged``: accuracies are those of chance.
     """
     device, method, sets = chosen_device(), METHODS[recipe.method], sets_of(recipe)
     precision, per_epoch = precision_for("auto", device), -(-len(sets.train) // recipe.batch_size)
@@ -287,11 +281,10 @@ def run(recipe: Recipe, seed: int) -> dict[str, Any]:
 def _trained(done: Training | None, sets: Sets) -> dict[str, Any]:
     """What the last training says; None is one that was not begun because the one before diverged."""
     rows = [] if done is None else [row for row in done.history if "test_accuracy" in row]
-    accuracies = [float(row["test_accuracy"]) for row in rows]
+    epochs, accuracies = ([float(row[name]) for row in rows] for name in ("epoch", "test_accuracy"))
+    history = {"epoch": epochs, "loss": [row["loss"] for row in rows], "accuracy": accuracies}
     lost = done is None or done.diverged
     last, best = (sets.chance, sets.chance) if lost else (accuracies[-1], max(accuracies))
-    history = {"epoch": [float(row["epoch"]) for row in rows], "loss": [row["loss"] for row in rows]}
-    history["accuracy"] = accuracies
     return {"accuracy": last, "best": best, "chance": sets.chance, "diverged": lost, "history": history}
 
 
@@ -300,9 +293,5 @@ def _pruned(net: nn.Module, masked: bool, shape: tuple[int, ...]) -> dict[str, A
     if not masked:
         return {"weights": None, "kept": None, "on_paths": None, "names": [], "density": [], "dead": []}
     masks = masks_of(net)
-    try:
-        live = on_paths(net, masks, shape).kept
-    except InputError:  # of networks that paths cannot be followed through
-        live = None
-    found = {"weights": masks.total, "kept": masks.kept, "names": list(masks), "on_paths": live}
-    return {**found, "density": list(masks.density_of.values()), "dead": list(masks.dead)}
+    found = {"weights": masks.total, "kept": masks.kept, "names": list(masks), "dead": list(masks.dead)}
+    return {**found, "density": list(masks.density_of.values()), "on_paths": on_paths(net, masks, shape).kept}

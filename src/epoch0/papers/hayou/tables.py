@@ -271,16 +271,14 @@ def chance_claims(name: str, high: float, found: Found) -> Claims:
     panels = panels_of(found)
     names = [f"{each.name}, {percent(each.top)}" for each in panels]
     at = f"at {', '.join(dict.fromkeys(percent(each.top) for each in panels))}"
-    learnt = sum(int((each.cell("snip", each.top)["on_paths"].astype(float) > 0).sum()) for each in panels)
+    snip, stable = ([each.cell(method, each.top) for each in panels] for method in PAIR)
+    learnt = sum(int((cell["on_paths"].astype(float) > 0).sum()) for cell in snip)
     left = f"(a path from input to output is left in {learnt} of {sum(each.runs for each in panels)} runs)"
-    snip, stable = (
-        [percents(one) - chance(one) for one in (each.cell(method, each.top) for each in panels)] for method in PAIR
-    )
+    above = [[percents(cell) - chance(cell) for cell in each] for each in (snip, stable)]
+    near = f"{at} SNIP is at chance, within {NEAR_CHANCE:g} points {left}"
     return {
-        f"{at} SNIP is at chance, within {NEAR_CHANCE:g} points {left}": over_runs(
-            at_most, snip, NEAR_CHANCE, names=names
-        ),
-        f"{at} SBP-SR is not": over_runs(at_least, stable, NEAR_CHANCE, names=names),
+        near: over_runs(at_most, above[0], NEAR_CHANCE, names=names),
+        f"{at} SBP-SR is not": over_runs(at_least, above[1], NEAR_CHANCE, names=names),
         **claims(name, high, found),
     }
 
@@ -348,7 +346,6 @@ FOUR = ("snip", "grasp", "synflow", "sbp-sr")
 EVERY = ("none", "obd", "random", "magnitude", "snip", "grasp", "grasp-sr", "synflow", "sbp-sr")
 
 _ANY = 0.5  # a sparsity for bases, whose method and sparsity are replaced
-_RUNS = 4  # of quick presets; the paper has 3
 _WIDER, _HIGH = (0.995, 0.999), (0.98, 0.995)
 
 
@@ -372,7 +369,7 @@ def _quick(
     """Digits, which are not flipped, on narrow networks; OBD looks at 400 of them, a quarter."""
     network = Network("resnet", depth, width, activation)
     recipe = Recipe(network, "digits", "snip", _ANY, 4, 64, augment=False, obd_batches=4, tested_every=2)
-    return panel(recipe, methods, sparsities, _RUNS)
+    return panel(recipe, methods, sparsities, 4)
 
 
 _FIRST = [_quick(20, PAIR, _WIDER, 1.0), *(_quick(depth, PAIR, (0.98, 0.99, 0.995, 0.997)) for depth in (20, 32))]
@@ -424,7 +421,7 @@ FURTHER = tuple(Start(METHODS[way].label, way, 1.0, 0.0, 0.004) for way in WAYS)
 STARTS = {start.label: start for start in (*PRINTED, *FURTHER)}
 
 
-def sweep_4(base: Recipe, depths: Sequence[int], runs: int, more: int | None = None, seed: int = 0) -> Sweep:
+def sweep_4(base: Recipe, depths: Sequence[int], runs: int, more: int = 0, seed: int = 0) -> Sweep:
     """Every depth from every start; digits are trained at the rate of the start.
 
     ``more`` runs of EOC + rescaling at the greatest depth, where runs differ most, and of the paper's starts at the
@@ -438,7 +435,7 @@ def sweep_4(base: Recipe, depths: Sequence[int], runs: int, more: int | None = N
         rate = start.rate if base.data == "digits" else base.learning_rate
         axis[depth, label] = {"network": network, "method": start.method, "learning_rate": rate}
         often = start in (PRINTED if depth == depths[0] else (RESCALED,) if depth == depths[-1] else ())
-        counts.append(more if more is not None and often else runs)
+        counts.append((more if often else 0) or runs)
     return Sweep(run, base, {"depth start": axis}, {"depth start": counts}, seed)
 
 
@@ -513,9 +510,8 @@ def presets_4() -> dict[str, Sweep]:
     many runs there are were chosen after looking at other runs; no run of the table was among them.
     """
     network = Network("vanilla_cnn", 10, 32, "tanh")
-    more = {"weight_decay": 0.0, "drop_factor": 0.3, "augment": False}
     # as many steps as in section 4.1, in whole epochs
-    paper = Recipe(network, "mnist", "snip", SPARSITY, 17, 100, 0.001, **more)  # type: ignore[arg-type]
+    paper = Recipe(network, "mnist", "snip", SPARSITY, 17, 100, 0.001, drop_factor=0.3, weight_decay=0.0, augment=False)
     less = {"epochs": 3, "batch_size": 16, "drops": (), "examples": 720, "tested_every": 3}
     quick = replace(paper, network=replace(network, width=16), data="digits", **less)  # type: ignore[arg-type]
     return {"quick": sweep_4(quick, (10, 50, 100), 3, 6, seed=300), "paper": sweep_4(paper, (10, 50, 100), 3)}
@@ -658,7 +654,7 @@ _artifact = partial(Artifact, about=about, cost=cost)
 
 
 def _table(
-    name: str, what: str, place: str, quick: list[Sweep], paper: list[Sweep], *, decide: Any = None, more: str = ""
+    name: str, what: str, place: str, quick: list[Sweep], paper: list[Sweep], decide: Any = None, more: str = ""
 ) -> Artifact:
     """One of the tables that are made alike; ``decide`` are their claims, or its own."""
     rows, read = partial(table, name), partial(tables, name)
@@ -667,27 +663,27 @@ def _table(
     return _artifact(f"hayou/{name}", title, place, presets, rows, decide, partial(draw, read), tables=read)
 
 
-def _to_chance(name: str, what: str, place: str, quick: list[Sweep], more: str = "") -> Artifact:
-    """One of the tables that go to sparsities at which SNIP is at chance."""
-    return _table(name, what, place, quick, paper(name), decide=partial(chance_claims, name, 0.98), more=more)
-
-
+_CHANCE = {name: partial(chance_claims, name, 0.98) for name in ("tab1", "tab9", "tab10")}
 _PRUNED = "Accuracy of pruned"
 _TENTH = ', which the paper calls a "vanilla-CNN": Table 9 once more'
-_EIGHTH = [panel(_BOTTLENECKS, FOUR, (0.9, 0.95, 0.98), 3)], [panel(_IMAGENET, FOUR, (0.85, 0.9, 0.95), 3)]
 _SUM = {"quick": joined(_SECOND), "paper": joined([*paper("tab2"), *FIFTH["paper"], *paper("tab3")])}
-_SIX = "Which algorithm performs better"
 ARTIFACTS = (
-    _to_chance("tab1", "SNIP and SBP-SR: accuracy of pruned", "section 1", _FIRST),
+    _table("tab1", "SNIP and SBP-SR: accuracy of pruned", "section 1", _FIRST, paper("tab1"), _CHANCE["tab1"]),
     _table("tab2", "Nine methods: accuracy of pruned", "section 4.2", _SECOND, paper("tab2")),
     _table("tab3", _PRUNED, "section 4.2", _THIRD, paper("tab3")),
     _artifact(
         "hayou/tab4", "Accuracy of pruned V-CNNs of three depths", "section 4.3", presets_4(), table_4, claims_4,
         partial(draw, tables_4), about=about_4, tables=tables_4,
     ),
-    _table("tab5", _PRUNED, "section 4.3", *FIFTH.values(), decide=claims_5),
-    _artifact("hayou/tab6", _SIX, "section 4.3", _SUM, table_6, claims_6, draw_6, tables=tables_6),
-    _table("tab8", _PRUNED, "appendix F", *_EIGHTH),
-    _to_chance("tab9", f"{_PRUNED} ReLU and tanh", "appendix G", _NINTH),
-    _to_chance("tab10", _PRUNED, "appendix G", _NINTH, _TENTH),
+    _table("tab5", _PRUNED, "section 4.3", FIFTH["quick"], FIFTH["paper"], claims_5),
+    _artifact(
+        "hayou/tab6", "Which algorithm performs better", "section 4.3", _SUM, table_6, claims_6, draw_6,
+        tables=tables_6,
+    ),
+    _table(
+        "tab8", _PRUNED, "appendix F", [panel(_BOTTLENECKS, FOUR, (0.9, 0.95, 0.98), 3)],
+        [panel(_IMAGENET, FOUR, (0.85, 0.9, 0.95), 3)],
+    ),
+    _table("tab9", f"{_PRUNED} ReLU and tanh", "appendix G", _NINTH, paper("tab9"), _CHANCE["tab9"]),
+    _table("tab10", _PRUNED, "appendix G", _NINTH, paper("tab10"), _CHANCE["tab10"], _TENTH),
 )  # fmt: skip
