@@ -1,18 +1,4 @@
-"""A figure as data: what one trial needs, which of its fields vary over which values, and how many runs there are.
-
->>> from epoch0.papers.arpit_bengio.norms import relu, shallow          # what a trial is given, and the trial
->>> sweep = Sweep(shallow, relu((50,), "he", inputs=100), {"init": ("he", "glorot")}, runs=20, block=10)
->>> len(sweep.trials()), sweep.told("{runs} networks, {inputs} inputs, {init}")
-(4, '20 networks, 100 inputs, he, glorot')
->>> found = sweep.gather([shallow(trial.spec, trial.seed) for trial in sweep.trials()])
->>> found["forward"].shape                                      # initializations, runs, inputs
-(2, 20, 100)
->>> table = found.rows(lambda cell: {"ratio": cell["forward"].mean(1)}, lambda cell: {"exact": cell.spec.size})
->>> list(table[0])
-['init', 'runs', 'ratio', 'ratio_error', 'exact']
->>> table.where(init="he").told("{init}, {runs} networks")
-['he, 20 networks']
-"""
+"""A figure as data: what one trial needs, which of its fields vary over which values, and how many runs there are."""
 
 import hashlib
 import itertools
@@ -101,11 +87,9 @@ class Found:
     ) -> Table:
         """One row a combination of the axes and of ``inner``: its values, the runs, means and errors, what is exact.
 
-        Args:
-            measured: cell -> name -> an array (samples, *inner), mostly of runs, or a :class:`Mean` of shape inner; the
-                column ``runs`` counts the samples.
-            exact: cell, and the inner values by name -> further columns; may replace ``runs``.
-            inner: names and values of the dimensions that follow the runs.
+        ``measured`` gives arrays (samples, *inner), mostly of runs, or a :class:`Mean` of shape inner; the column
+        ``runs`` counts the samples. ``exact``, of a cell and the inner values by name, gives further columns; it may
+        replace ``runs``. ``inner`` are names and values of the dimensions that follow the runs.
         """
         table = Table()
         for cell in self.cells:

@@ -353,7 +353,6 @@ def place_table(found: Found) -> Table:
 
 
 def place_claims(found: Found) -> Claims:
-    """Both lemmas, and that what converges is the average over neighbours."""
     lemma = {
         ORDERED: "Lemma 1, ordered phase: correlations of two inputs between all places converge to 1 exponentially",
         CHAOTIC: "Lemma 1, chaotic phase: they converge to one c below 1 exponentially",

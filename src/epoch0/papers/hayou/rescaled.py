@@ -91,7 +91,6 @@ def table(found: Found) -> Table:
 
 
 def claims(found: Found) -> Claims:
-    """Proposition 1 for each kind of mask and activation, and that without rescaling gradients vanish."""
     layers, decided = found.sweep["depth"] - 1, dict[str, Decision]()
     limit = math.log(FACTOR) / layers
     same = f"over {layers} layers the squared gradient is as an unpruned network's, within {FACTOR:g} times"
@@ -224,7 +223,6 @@ def ticket_claims(found: Found) -> Claims:
 
 
 def ticket_draw(found: Found) -> plots.Figure:
-    """Gain before and after against sigma_w."""
     picture, axes = plots.figure(6.4, 4.4)
     for index, (kind, rows) in enumerate(Table(found.table[:-2]).by("kind")):
         x = rows.column("factor") * (1 + 0.012 * (index - 1))  # beside each other, not on top

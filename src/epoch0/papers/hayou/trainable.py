@@ -38,12 +38,10 @@ ONE_MORE = 0.5  # more cells train if the difference is nearer to one than to no
 def trained(spec: Spec, seed: int) -> dict[str, Any]:
     """Prune by SNIP, rescale, train by plain SGD and test every network of one depth; all see the same batches.
 
-    ``depth`` is that of weight layers with the last one; ``edge`` and ``ordered`` are sigma_w and sigma_b on the edge
-    of chaos and in the ordered phase; ``rescaling`` is that of :func:`epoch0.prune.rescale`. The network on the edge of
-    chaos and its rescaled twin have the same weights and masks. Scores are in float64. If ``EPOCH0_CHECKPOINTS`` names
-    a folder, a trial that was killed goes on from there. Arrays are (initializations, sparsities), only those of
-    ``inits`` if the spec has it; ``dead`` counts layers that keep nothing; ``unscaled`` could not be rescaled, since a
-    layer is dead.
+    ``depth`` is that of weight layers with the last one; ``edge`` and ``ordered`` are sigma_w and sigma_b. The network
+    on the edge of chaos and its rescaled twin have the same weights and masks. Scores are in float64. Arrays are
+    (initializations, sparsities), only those of ``inits`` if the spec has it; ``dead`` counts layers that keep nothing;
+    ``unscaled`` could not be rescaled, since a layer is dead.
     """
     (x, y), (held, labels) = tensors(spec.data), (each[: spec.tested] for each in tensors(spec.data, "test"))
     pixels, classes = x.shape[1], EXTENTS[spec.data][1]
@@ -80,14 +78,12 @@ def inits_of(spec: Spec) -> tuple[str, ...]:
 
 
 def network(spec: Spec, init: str, seed: int, inputs: int, classes: int) -> nn.Sequential:
-    """One network before it is pruned."""
     weight_std, bias_std = spec.ordered if init == "ordered" else spec.edge
     sizes, biases = [inputs, *[spec.width] * (spec.depth - 1), classes], Gaussian(bias_std) if bias_std > 0 else None
     return mlp(sizes, spec.activation, weights=Gaussian(weight_std), biases=biases, seed=seed)
 
 
 def cost(spec: Spec) -> Cost:
-    """Of all networks of one depth as one program."""
     shape, classes, *_ = EXTENTS[spec.data]
     inputs, inits = math.prod(shape), inits_of(spec)
     count = len(inits) * len(spec.sparsities)
@@ -123,12 +119,11 @@ def table(init: str, found: Found) -> Table:
 
 
 def runs_of(found: Found, name: str, init: str) -> Array:
-    """What came of the networks with that start, shape (runs, depths, sparsities)."""
+    """Of the networks with that start, (runs, depths, sparsities); depths rise."""
     return np.moveaxis(found[name][:, :, INITS.index(init)][::-1], 0, 1)
 
 
 def _grid(found: Found) -> tuple[Array, Array]:
-    """Depth and sparsity of every cell."""
     depth, sparsity = np.meshgrid(sorted(found.sweep["depth"]), found.sweep["sparsities"], indexing="ij")
     return depth.astype(float), sparsity
 
@@ -180,7 +175,6 @@ def _untrained(init: str, found: Found) -> Claims:
 
 
 def _more(found: Found, larger: str, smaller: str) -> tuple[str, Decision]:
-    """Inclusion, and more cells."""
     limit = threshold(found.cells[0])
     first, second = (runs_of(found, "accuracy", init) >= limit for init in (larger, smaller))
     counts = [trains.sum((1, 2)).astype(float) for trains in (first, second)]
