@@ -116,11 +116,8 @@ def claims(found: Found) -> Claims:
     spec, count, each = found.one().spec, found.one().runs, measured(found)
     start = min(15 if spec.data == "digits" else 16, spec.blocks // 5)  # past the beginning, where 1 - c is not small
     decided: dict[str, Decision] = {}
-    for said, kind in {
-        "not pruned": "unpruned",
-        "weights pruned at random": "random",
-        "pruned by SNIP": "snip",
-    }.items():
+    kinds = {"unpruned": "not pruned", "random": "weights pruned at random", "snip": "pruned by SNIP"}
+    for kind, said in kinds.items():
         keys = [key for key in each if key[0] == kind]
         powers, names = np.transpose([exponents(each[key], key[1], start) for key in keys]), [_name(*k) for k in keys]
         text = f"{said}: from l = {start} on 1 - c_l falls as (l + l0)^-2 (fitted exponent)"

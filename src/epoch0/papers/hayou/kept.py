@@ -121,19 +121,14 @@ def draw(found: Found) -> plots.Figure:
     return picture
 
 
-def _figure(letter: str, phase: str, weight_std: float, claims: Callable[[Found], Claims]) -> Artifact:
+def _figure(letter: str, phase: str, weight_std: float, runs: int, claims: Callable[[Found], Claims]) -> Artifact:
     network = {"depth": 100, "width": 100, "activation": "tanh", "weight_std": weight_std, "bias_std": 0.2}
-    paper = Sweep(kept, Spec(data="mnist", examples=100, sparsity=0.7, **network), runs=10)
-    presets = paper.presets(data="digits", runs=40 if letter == "a" else 5)
-    told = f"{phase}; pruned by SNIP on so many examples; bars: two standard errors"
-    title = f"Weights that SNIP keeps of each neuron, {phase}"
-    return Artifact(f"hayou/fig1{letter}", title, "", presets, table, claims, draw, told)
-
-
-ARTIFACTS: tuple[Artifact, ...] = (
-    _figure("a", "on the edge of chaos", EDGE, edge_claims),
-    _figure("b", "in the chaotic phase", CHAOS, chaotic_claims),
-)
+    presets = Sweep(kept, Spec(data="mnist", examples=100, sparsity=0.7, **network), runs=10)
+    return Artifact(
+        f"hayou/fig1{letter}", f"Weights that SNIP keeps of each neuron, {phase}", "",
+        presets.presets(data="digits", runs=runs), table, claims, draw,
+        f"{phase}; pruned by SNIP on so many examples; bars: two standard errors",
+    )  # fmt: skip
 
 
 # ---- Figures 2 and 4: what SNIP keeps of each layer of a ResNet and of a Stable ResNet (section 3, appendix G)
@@ -247,20 +242,22 @@ def resnet_draw(places: tuple[int, ...], found: Found) -> plots.Figure:
     return picture
 
 
-_ABOUT = "ResNets with He's weights, scored by SNIP on so many examples; bars: two standard errors"
-
-
 def _resnet_figure(name: str, title: str, place: str, shown: tuple[int, ...], **axes: tuple[str, ...]) -> Artifact:
     spec = Spec(data="cifar10", depth=32, width=2, examples=128, sparsities=(0.9, 0.98, 0.995))
     networks = {"plain": {"stable": False}, "stable": {"stable": True}}
     presets = Sweep(densities, spec, {**axes, "network": networks}, runs=6).presets(data="digits", width=1, runs=8)
-    title = f"Weights that SNIP keeps of each layer, {title}"
-    return Artifact(f"hayou/{name}", title, place, presets, resnet_table, claims, partial(resnet_draw, shown), _ABOUT)
+    return Artifact(
+        f"hayou/{name}", f"Weights that SNIP keeps of each layer, {title}", place, presets, resnet_table, claims,
+        partial(resnet_draw, shown),
+        "ResNets with He's weights, scored by SNIP on so many examples; bars: two standard errors",
+    )  # fmt: skip
 
 
 _MODES = {"activation": ("relu",), "batch_norm": ("train", "eval")}
 _ACTIVATIONS = {"activation": ("relu", "tanh"), "batch_norm": ("train",)}
-ARTIFACTS += (
+ARTIFACTS = (
+    _figure("a", "on the edge of chaos", EDGE, 40, edge_claims),
+    _figure("b", "in the chaotic phase", CHAOS, 5, chaotic_claims),
     _resnet_figure("fig2", "ResNet and Stable ResNet", "", (1,), **_MODES),
     _resnet_figure("fig4", "ReLU and tanh", "appendix G", (0, 1, 2), **_ACTIVATIONS),
 )

@@ -50,16 +50,14 @@ def trained(spec: Spec, seed: int) -> dict[str, Any]:
     for init in inits_of(spec):
         scores = snip(network(spec, init, seed, pixels, classes).double(), [batch])
         for masks in (keep(scores, sparsity) for sparsity in spec.sparsities):
-            net = apply(network(spec, init, seed, pixels, classes), masks)
-            failed = False
+            nets.append(apply(network(spec, init, seed, pixels, classes), masks))
+            dead.append(len(masks.dead))
+            unscaled.append(False)
             if init == "rescaled":
                 try:
-                    rescale(net, spec.rescaling, x=batch[0].float())
+                    rescale(nets[-1], spec.rescaling, x=batch[0].float())
                 except InputError:  # a layer without weights has no scale
-                    failed = True
-            nets.append(net)
-            dead.append(len(masks.dead))
-            unscaled.append(failed)
+                    unscaled[-1] = True
     device, stack = chosen_device(), Stacked.of(nets)
     how = {"loss": stack.loss(F.cross_entropy), "seed": seed, "device": device, "checkpoint_minutes": 2.0}
     seen = {"evaluate": Accuracy(held, labels), "evaluate_every": spec.steps}
@@ -67,9 +65,8 @@ def trained(spec: Spec, seed: int) -> dict[str, Any]:
         done = fit(spec, stack, (x, y), steps=spec.steps, checkpoint=path, **seen, **how)
     found = {"accuracy": done.history[-1]["accuracy"], "dead": dead, "unscaled": unscaled}
     found["diverged"] = stack.diverged.cpu().numpy()
-    shape, chance = (-1, len(spec.sparsities)), float(np.bincount(labels.numpy()).max() / len(labels))
-    arrays = {name: np.array(values).reshape(shape) for name, values in found.items()}
-    return {**arrays, "chance": chance, "device": device.type}
+    arrays = {name: np.array(values).reshape(-1, len(spec.sparsities)) for name, values in found.items()}
+    return {**arrays, "chance": float(np.bincount(labels.numpy()).max() / len(labels)), "device": device.type}
 
 
 def inits_of(spec: Spec) -> tuple[str, ...]:
@@ -85,17 +82,15 @@ def network(spec: Spec, init: str, seed: int, inputs: int, classes: int) -> nn.S
 
 def cost(spec: Spec) -> Cost:
     shape, classes, *_ = EXTENTS[spec.data]
-    inputs, inits = math.prod(shape), inits_of(spec)
-    count = len(inits) * len(spec.sparsities)
+    inputs, each = math.prod(shape), [(init, sparsity) for init in inits_of(spec) for sparsity in spec.sparsities]
 
     def untrained() -> Stacked:
-        nets = [network(spec, init, 0, inputs, classes) for init in inits for _ in spec.sparsities]
-        masks = [keep(random(net), s) for net, s in zip(nets, spec.sparsities * len(inits), strict=True)]
-        return Stacked.of(nets, masks)
+        nets = [network(spec, init, 0, inputs, classes) for init, _ in each]
+        return Stacked.of(nets, [keep(random(net), sparsity) for net, (_, sparsity) in zip(nets, each, strict=True)])
 
-    name, images = f"{spec.activation} depth {spec.depth}, {spec.data}", spec.steps * spec.batch_size
-    several = f"{name}, {count} networks as one"
-    return Cost(several, (), untrained, (inputs,), classes, spec.batch_size, images, spec.tested)
+    name = f"{spec.activation} depth {spec.depth}, {spec.data}, {len(each)} networks as one"
+    images = spec.steps * spec.batch_size
+    return Cost(name, (), untrained, (inputs,), classes, spec.batch_size, images, spec.tested)
 
 
 def threshold(cell: Cell) -> float:
@@ -175,11 +170,10 @@ def _untrained(init: str, found: Found) -> Claims:
 
 
 def _more(found: Found, larger: str, smaller: str) -> tuple[str, Decision]:
-    limit = threshold(found.cells[0])
-    first, second = (runs_of(found, "accuracy", init) >= limit for init in (larger, smaller))
+    first, second = (runs_of(found, "accuracy", init) >= threshold(found.cells[0]) for init in (larger, smaller))
     counts = [trains.sum((1, 2)).astype(float) for trains in (first, second)]
     lost = (second.mean(0) >= 0.5) & (first.mean(0) < 0.5)
-    cells = zip(*(values[lost] for values in _grid(found)), strict=True)
+    cells = np.stack(_grid(found), -1)[lost]
     where = ", ".join(f"depth {depth:g} at {100 * sparsity:g} %" for depth, sparsity in cells)
     claim = over_runs(at_least, counts[0] - counts[1], ONE_MORE, names=["difference"])
     both = f"{counts[0].mean():.3g} against {counts[1].mean():.3g}"
