@@ -4,7 +4,7 @@ Second moments of scores are measured here for Theorem 1, too, in networks witho
 """
 
 import math
-from functools import lru_cache, partial
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -73,14 +73,9 @@ def mean_field(density: float, start: float, blocks: int) -> Array:
     return np.asarray(propagate("relu", math.sqrt(2), 0.0, blocks, **how).gap)
 
 
-def log_mean(apart: Array) -> Mean:
-    """Mean over networks of log(1 - c_l) with its standard error: the spread is of factors."""
-    return mean_and_error(np.log(apart))
-
-
 def expected(apart: Array, sparsity: float) -> Array:
-    """The mean field that starts where these networks do."""
-    return mean_field(1 - sparsity, math.exp(log_mean(apart).mean[0]), apart.shape[1] - 1)
+    """The mean field that starts where these networks do, on average over logarithms: the spread is of factors."""
+    return mean_field(1 - sparsity, math.exp(np.log(apart).mean(0)[0]), apart.shape[1] - 1)
 
 
 def exponents(apart: Array, sparsity: float, start: int) -> Array:
@@ -99,7 +94,7 @@ def exponents(apart: Array, sparsity: float, start: int) -> Array:
 def table(found: Found) -> Table:
     rows = Table()
     for (method, sparsity), apart in measured(found).items():
-        mean, error = log_mean(apart)
+        mean, error = mean_and_error(np.log(apart))
         for block, value in enumerate(expected(apart, sparsity).tolist()):
             row = {"method": method, "sparsity": sparsity, "block": block, "one_minus_c": math.exp(mean[block])}
             rows.append({**row, "log_error": float(error[block]), "mean_field": value, "runs": len(apart)})
@@ -125,7 +120,7 @@ def claims(found: Found) -> Claims:
     # far apart: neighbours share nearly all of their noise
     blocks = np.unique(np.linspace(start, spec.blocks, 8).astype(int))
     for key, apart in each.items():
-        mean, error = log_mean(apart[:, blocks])
+        mean, error = mean_and_error(np.log(apart[:, blocks]))
         roots = np.exp(-mean / 2)
         text = f"{_name(*key)}: 1/sqrt(1 - c_l) grows linearly with l, as it does on the edge of chaos"
         decided[text] = by(linear, blocks, roots, roots * error / 2, count, least_r2=0.98)
@@ -147,7 +142,7 @@ def draw(found: Found) -> plots.Figure:
     picture, axes = plots.figure(6.8, 5.0)
     shown = np.unique(np.geomspace(1, found.one().spec.blocks, 10).round().astype(int))
     for index, (key, apart) in enumerate(measured(found).items()):
-        mean, error = (each[shown] for each in log_mean(apart))
+        mean, error = (each[shown] for each in mean_and_error(np.log(apart)))
         bars = np.array([np.exp(mean) * sign * np.expm1(sign * 2 * error) for sign in (-1, 1)])
         plots.points(axes, shown, np.exp(mean), bars / 2, index, _name(*key))
         if key[0] != "snip":
@@ -175,13 +170,14 @@ def moments(spec: Spec, seed: int) -> dict[str, Any]:
     Of networks without a last layer, one Gaussian input and a Gaussian gradient each; ``variance`` is sigma_w^2. They
     are ReLU chains, or, if there is a ``bias_std``, tanh networks without shortcuts whose variance does not change.
     """
-    rows, shapes = [], [(1, size, *spec.inputs[1:]) for size in (spec.inputs[0], spec.width)]
+    rows, scale = [], input_square(spec) ** 0.5
+    shapes = [(1, size, *spec.inputs[1:]) for size in (spec.inputs[0], spec.width)]
     for source in numpy_generator(seed, spec.blocks).spawn(spec.networks):
         x, g = (torch.from_numpy(source.standard_normal(shape)) for shape in shapes)
         net = network(spec, int(source.integers(2**31)))
         weights = [part.weight for part in net.modules() if isinstance(part, nn.Linear | nn.Conv1d)]
         weights = weights if "bias_std" in vars(spec) else weights[1:]  # not the layer before the first block
-        slopes = torch.autograd.grad((net(x * input_square(spec) ** 0.5) * g).sum(), weights)
+        slopes = torch.autograd.grad((net(x * scale) * g).sum(), weights)
         rows.append([float((w.detach() * d).square().mean()) for w, d in zip(weights, slopes, strict=True)])
     return {"moments": np.array(rows)}
 
@@ -197,7 +193,6 @@ def network(spec: Spec, seed: int) -> nn.Sequential:
     return mlp([*spec.inputs, *[spec.width] * spec.blocks], **how)
 
 
-@lru_cache
 def input_square(spec: Spec) -> float:
     """Mean square of an input with which the variance is at its fixed point from the first layer on."""
     if "bias_std" not in vars(spec):
@@ -307,16 +302,10 @@ def unlike(spec: Spec, products: Array) -> Array:
         first = variances[..., :size]
         return np.asarray(first.max(-1) / first.mean(-1) - 1)
     scale = np.sqrt(variances[..., :size, None] * variances[..., None, size:])
-    return np.asarray(abs(products[..., :size, size:] / scale - limit(spec)).max((-1, -2)))
+    limit = c_star("tanh", math.sqrt(spec.variance), spec.bias_std)
+    return np.asarray(abs(products[..., :size, size:] / scale - limit).max((-1, -2)))
 
 
-@lru_cache
-def limit(spec: Spec) -> float:
-    """The fixed point c* of correlations."""
-    return c_star("tanh", math.sqrt(spec.variance), spec.bias_std)
-
-
-@lru_cache
 def expected_unlike(spec: Spec) -> tuple[float, ...]:
     """The same of infinitely many channels: averages over neighbours, layer by layer (appendices B.2 and D)."""
 
@@ -332,10 +321,10 @@ def expected_unlike(spec: Spec) -> tuple[float, ...]:
             now = now + spec.variance / 2 * averaged(now)
         return tuple(rows)
     law = math.sqrt(spec.variance), spec.bias_std
-    square = input_square(spec)
+    square, limit = input_square(spec), c_star("tanh", *law)
     now = averaged(spec.variance * x[0].T @ x[1] / len(x[0]) + law[1] ** 2) / (spec.variance * square + law[1] ** 2)
     for _ in range(spec.blocks):
-        rows.append(abs(now - limit(spec)).max())
+        rows.append(abs(now - limit).max())
         now = averaged(correlation_map("tanh", *law, now))
     return tuple(rows)
 

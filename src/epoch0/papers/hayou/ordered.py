@@ -46,7 +46,7 @@ def critical(spec: Spec, seed: int) -> dict[str, Any]:
     return {"critical": float(found), "layer": 1 + list(scores).index(found.layer)}
 
 
-@lru_cache(maxsize=64)
+@lru_cache
 def weight_std(gain: float, bias_std: float) -> float:
     """sigma_w at which tanh has this gain at the fixed point of the variance, below the edge of chaos."""
     if bias_std == 0:
@@ -56,7 +56,7 @@ def weight_std(gain: float, bias_std: float) -> float:
     return float(brentq(lambda s: chi("tanh", s, q_star("tanh", s, bias_std)) - gain, 1e-3, 3.0, xtol=1e-10))
 
 
-@lru_cache(maxsize=256)
+@lru_cache
 def sharper(gain: float, bias_std: float, depth: int, width: int, examples: int) -> tuple[float, float]:
     """Mean-field prediction of E[s_cr] and of its standard deviation over networks."""
     sizes = [width] * (depth + 1)
@@ -128,9 +128,8 @@ def _example(sweep: Sweep, rows: Table) -> Claims:
     decided = {example: by(exact, abs(value - PAPER_BOUND) < 0.01, told, {"formula": value, "log10": decimal})}
     first = f"the example: at kappa = {PAPER_KAPPA:g} E[s_cr] measures"
     for text, wanted in zip((first, f"... if kappa is |log chi|/2 (chi = {_EXAMPLE[1]:.3g})"), _EXAMPLE, strict=True):
-        if there := Table(row for row in rows if abs(row["chi"] - wanted) < 1e-3):
-            near = _of(there, "chi = {chi:.3g}", between, PAPER_MEASURED - 0.02, PAPER_MEASURED + 0.02)
-            decided[f"{text} {100 * PAPER_MEASURED:g} %, within 2"] = near
+        near = _of(rows.where(chi=wanted), "chi = {chi:.3g}", between, PAPER_MEASURED - 0.02, PAPER_MEASURED + 0.02)
+        decided[f"{text} {100 * PAPER_MEASURED:g} %, within 2"] = near
     return decided
 
 
@@ -178,11 +177,10 @@ WEIGHT_STD = {
     0.1: 0.343135713, _EXAMPLE[0]: 0.491676288, 0.5: 0.804122293, _EXAMPLE[1]: 0.969181, 0.7: 0.999730265,
     0.8: 1.111109971, 0.85: 1.173490172, 0.9: 1.241508525, 0.95: 1.315596678, 0.99: 1.379143825,
 }  # fmt: skip
-_AXIS = gains(tuple(WEIGHT_STD), (_EXAMPLE[0], 0.5, 0.8, 0.95))
 _SPEC = Spec(depth=100, width=100, activation="tanh", examples=100)
+_AXIS, _FEW = gains(tuple(WEIGHT_STD), (_EXAMPLE[0], 0.5, 0.8, 0.95)), gains((*_EXAMPLE, 0.8, 0.95), (_EXAMPLE[0], 0.8))
 _PAPER = Sweep(critical, _SPEC, {"chi bias_std": _AXIS}, runs=10, stride=1000, also={"phases": PHASES})
-_FEW = {"chi bias_std": gains((*_EXAMPLE, 0.8, 0.95), (_EXAMPLE[0], 0.8))}
-_PRESETS = _PAPER.presets(axes=_FEW, runs=6, also={"phases": PHASES.but(networks=300)})
+_PRESETS = _PAPER.presets(axes={"chi bias_std": _FEW}, runs=6, also={"phases": PHASES.but(networks=300)})
 # ---- Proposition 4 and Table 7
 
 PRINTED = {2.0: (5.77, 1.0), 5.0: (0.81, 0.79), 10.0: (0.72, 0.69)}  # Table 7: gamma -> bound and empirical value
@@ -210,7 +208,6 @@ def unequal_table(found: Found) -> Table:
     return found.rows(lambda cell: {"critical_sparsity": cell["critical"]}, exact)
 
 
-@lru_cache(maxsize=64)
 def computed(spec: Spec) -> dict[str, float]:
     """Proposition 4 as printed and corrected, its limit of infinite depth, and the expected value at this depth."""
     size = spec.width**2

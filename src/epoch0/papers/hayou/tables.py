@@ -95,7 +95,6 @@ def joined(panels: Sequence[Sweep]) -> Sweep:
 
 
 def title(recipe: Recipe) -> str:
-    """Network, factor on its filters, and data."""
     network = recipe.network
     tanh = "" if network.activation == "relu" else f", {network.activation}"
     return f"{network.name} x{network.width:g}{tanh}, {recipe.data}"
@@ -527,7 +526,7 @@ NOT_MUCH = 1.0  # points by which 3xVGG16 may be ahead where the paper sees no g
 def claims_5(found: Found) -> Claims:
     """Section 4.3: on VGG16 the three are alike, on 3xVGG16 rescaling wins."""
     once, thrice = panels_of(found)
-    label, methods = METHODS[OURS].label, (*OTHERS, OURS)
+    methods = (*OTHERS, OURS)
     each = np.array([[mean_and_error(once.accuracy(method, s)) for method in methods] for s in once.sparsities])
     names = {"settings": [percent(s) for s in once.sparsities], "groups": [METHODS[method].label for method in methods]}
     larger = {
@@ -536,19 +535,17 @@ def claims_5(found: Found) -> Claims:
         for s, lead in thrice.leads(OURS, other).items()
     }
     gained = {percent(s): thrice.accuracy(OURS, s) - once.accuracy(OURS, s) for s in thrice.sparsities}
+    same = by(equal_within_error, each[..., 0], each[..., 1], once.runs, resolution=SIMILAR, **names)
+    better = "the larger the blocks between pools, the better rescaling does: its lead is larger on"
+    little = f"{thrice.network} does not improve much on {once.network} ({METHODS[OURS].label})"
     return {
-        f"{once.name}: the three methods perform similarly": by(
-            equal_within_error, each[..., 0], each[..., 1], once.runs, resolution=SIMILAR, **names
-        ),
+        f"{once.name}: the three methods perform similarly": same,
         **{
             f"{thrice.name}: {METHODS[way].label} is ahead of {METHODS[other].label}": ahead(thrice.leads(way, other))
             for way, other in product((OURS, *WAYS), OTHERS)
         },
-        "the larger the blocks between pools, the better rescaling does: its lead is larger on "
-        f"{thrice.network}": ahead(larger),
-        f"{thrice.network} does not improve much on {once.network} ({label}): by {NOT_MUCH:g} point or less": ahead(
-            gained, NOT_MUCH, at_most
-        ),
+        f"{better} {thrice.network}": ahead(larger),
+        f"{little}: by {NOT_MUCH:g} point or less": ahead(gained, NOT_MUCH, at_most),
     }
 
 
