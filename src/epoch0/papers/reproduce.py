@@ -129,8 +129,8 @@ def gallery(folder: StrPath) -> str:
             try:
                 told = json.loads(to_read(path).read_text("utf-8"))
                 counts = Counter(claim["verdict"] for claim in told["claims"])
-                words = ", ".join(f"{count} {word}" for word, count in counts.items())
                 parts += [f"## {id}: {told['title']}", f"{told['preset']}: {told['about']}", f"paper: {told['paper']}"]
+                words = ", ".join(f"{count} {word}" for word, count in counts.items())
                 parts += [f"![{id}]({id}.png)", f"**{words}**"]
             except (ValueError, LookupError, TypeError, RecursionError) as problem:
                 if isinstance(problem, InputError):

@@ -109,13 +109,11 @@ class Found:
 class Sweep:
     """A function, the spec of one trial, and which fields of it take which values.
 
-    The spec is a :class:`Spec` without the fields that axes give, or a frozen dataclass. ``axes`` are field -> its
-    values; or its labels, each with its value or with the values of several fields by name; ``"depth width"`` are two
-    fields that take pairs of values. ``seed`` is that of run 0, the others follow; or a function of the cell's spec and
-    the run; or a text with names of fields in braces, and perhaps ``{run}``: once filled it is the seed, if it is a
-    number, or else names one that only this text has. ``block`` is for a function that measures the ``networks`` from
-    the ``first`` on, as its spec has them, and whose arrays begin with the networks; 0 is one run a trial. Blocks have
-    the seed of run 0, or of their ``first``.
+    docs/reproduce.md shows what each can say. The spec is a :class:`Spec` without the fields that axes give, or a
+    frozen dataclass. ``seed`` is that of run 0, the others follow; or a function of the cell's spec and the run; or a
+    text with names of fields in braces: once filled it is the seed, if it is a number, or else names one that only this
+    text has. ``block`` is for a function that measures the ``networks`` from the ``first`` on, as its spec has them,
+    and whose arrays begin with the networks; 0 is one run a trial. Blocks have the seed of run 0 or their ``first``.
     """
 
     function: Callable[[Any, int], dict[str, Any]]  #: a trial, a module-level function of (spec, seed)
@@ -312,8 +310,8 @@ class Artifact:
         if setting.data and setting.data not in told.lower():
             parts.append(f"data: {setting.data}")
         axes = [name for key in setting.axes for name in key.split()]
-        fields = {name: value for name, value in vars(setting.spec).items() if not isinstance(value, bool)}
-        own = [name for name in fields if name != "data" and isinstance(fields[name], str | int | float | tuple)]
+        kinds = str, int, float, tuple
+        own = [name for name, value in vars(setting.spec).items() if name != "data" and type(value) in kinds]
         every = isinstance(self.about, str) and "{" not in self.about
         for name in dict.fromkeys([*axes, *(own if every else []), "runs"]):
             values = setting.ranged(name)

@@ -13,7 +13,7 @@ from epoch0.distributions import Gaussian
 from epoch0.experiments.claims import at_least, at_most, between, exact
 from epoch0.networks import mlp, resnet
 from epoch0.papers.sweep import Artifact, Cell, Found, Spec, Sweep
-from epoch0.papers.tables import Array, Claims, Decision, Table, by, mean_and_error, over_runs
+from epoch0.papers.tables import Array, Claims, Decision, Table, by, columns_of, mean_and_error, over_runs
 from epoch0.papers.trials import EXTENTS, images
 from epoch0.prune import critical_sparsity, keep, snip
 from epoch0.theory.mean_field import phase
@@ -177,9 +177,8 @@ def resnet_table(found: Found) -> Table:
     names = [name.removesuffix(".weight") for name in found.cells[0].results[0]["names"]]
 
     def others(cell: Cell, sparsity: float, layer: str) -> dict[str, Any]:
-        critical, error = mean_and_error(cell["critical"])
         weights = cell.results[0]["weights"][names.index(layer)]
-        return {"weights": weights, "critical_sparsity": critical, "critical_sparsity_error": error}
+        return {"weights": weights, **columns_of(critical_sparsity=cell["critical"])}
 
     return found.rows(_kept, others, sparsity=found.sweep["sparsities"], layer=names)
 
@@ -194,9 +193,8 @@ def claims(found: Found) -> Claims:
     decided: dict[str, Decision] = {}
     for plain, stable in pairs(found):
         spec, layer_names = plain.spec, plain.results[0]["names"]
-        kind = f"{spec.activation}, batch norm in {spec.batch_norm} mode"
+        kind, last = f"{spec.activation}, batch norm in {spec.batch_norm} mode", sections(layer_names)[-1]
         names = [f"{100 * sparsity:g} %" for sparsity in spec.sparsities]
-        last = sections(layer_names)[-1]
         uneven = [unevenness(cell["density"], layer_names) for cell in (plain, stable)]
         deep = stable["density"][:, :, last].mean(2) - plain["density"][:, :, last].mean(2)
         dead = (stable["density"] == 0).sum(2) - (plain["density"] == 0).sum(2).astype(float)

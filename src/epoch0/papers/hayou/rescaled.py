@@ -91,7 +91,7 @@ def table(found: Found) -> Table:
 
 
 def claims(found: Found) -> Claims:
-    layers, decided = found.sweep["depth"] - 1, dict[str, Decision]()
+    decided, layers = dict[str, Decision](), found.sweep["depth"] - 1
     limit = math.log(FACTOR) / layers
     same = f"over {layers} layers the squared gradient is as an unpruned network's, within {FACTOR:g} times"
     rules: dict[str, Any] = dict.fromkeys(METHODS, (same, between, -limit, limit))
@@ -126,11 +126,12 @@ def draw(found: Found) -> plots.Figure:
 _SPEC = Spec(data="mnist", depth=100, width=100, examples=100, sparsities=(0.5, 0.8, 0.9))
 _AXES = {"masks": ("SNIP", "random"), "activation": ("relu", "tanh")}
 _GAINS = Sweep(gains, _SPEC, _AXES, runs=20).presets(data="digits", depth=30, runs=32)
+
+
 # ---- Theorem 3, the weak lottery ticket: random masks bring networks to the edge of chaos (appendix H)
 
 CLOSE = 0.05  # how near to 1 the measured gain must be
 _INPUTS = 3  # stream of a seed
-
 _edge = lru_cache(edge_of_chaos)
 
 
@@ -155,12 +156,10 @@ def measure(spec: Spec, seed: int) -> dict[str, Any]:
     """
     shape = (spec.width, 8, 8) if spec.kind == "cnn" else (spec.width,)
     inputs = torch.randn(16 if spec.kind == "cnn" else 64, *shape, generator=generator(seed, _INPUTS))
-    gains = {}
-    for name in ("before", "after"):
-        net = network(spec, seed, shape, masked=name == "after")
-        found = gain(net, inputs * square(spec) ** 0.5, directions=4, seed=seed)
-        gains[name] = float(np.mean((found.chi_forward + found.chi_backward)[1:-1] / 2))
-    return gains
+    inputs = inputs * square(spec) ** 0.5
+    nets = {"before": network(spec, seed, shape, masked=False), "after": network(spec, seed, shape, masked=True)}
+    each = {name: gain(net, inputs, directions=4, seed=seed) for name, net in nets.items()}
+    return {name: float(np.mean((one.chi_forward + one.chi_backward)[1:-1] / 2)) for name, one in each.items()}
 
 
 def learn(spec: Spec, seed: int) -> dict[str, Any]:
@@ -198,11 +197,9 @@ def ticket_table(found: Found) -> Table:
     rows = found.rows(lambda cell: {"chi_before": cell["before"], "chi_after": cell["after"]}, others)
     trained = found.also["trained"].one()
     edge, std = stds(trained.spec.ticket)
-    same = {**dict.fromkeys(rows[0], math.nan), "factor": std / edge, "runs": trained.runs}
-    for name, result, density in (
-        ("trained as it came", "dense", 1.0),
-        ("trained, masked", "masked", 1 / (std / edge) ** 2),
-    ):
+    factor = std / edge
+    same = {**dict.fromkeys(rows[0], math.nan), "factor": factor, "runs": trained.runs}
+    for name, result, density in (("trained as it came", "dense", 1.0), ("trained, masked", "masked", 1 / factor**2)):
         rows.append({**same, "kind": name, "density": density, **columns_of(accuracy=trained[result])})
     return rows
 
@@ -210,8 +207,8 @@ def ticket_table(found: Found) -> Table:
 def ticket_claims(found: Found) -> Claims:
     """Theorem 3, and that the masked networks train."""
     rows, trained = Table(found.table[:-2]), found.also["trained"].one()
-    spec, of = trained.spec.ticket, partial(rows.claim, names="{kind}, {factor:.3g} times the edge")
-    what = "{activation}, depth {depth}, {factor:g} times the edge".format_map(vars(spec))
+    of = partial(rows.claim, names="{kind}, {factor:.3g} times the edge")
+    what = "{activation}, depth {depth}, {factor:g} times the edge".format_map(vars(trained.spec.ticket))
     above = partial(over_runs, at_least, names=[what])
     theorem = f"Theorem 3: random masks of density sigma_EOC^2/sigma_w^2 bring chi to 1, within {CLOSE:g}"
     return {
