@@ -26,7 +26,6 @@ def catalogue() -> dict[str, Artifact]:
 
 @functools.cache
 def _of(paper: str) -> dict[str, Artifact]:
-    """The artifacts of all modules of a paper."""
     package = f"epoch0.papers.{paper.replace('-', '_')}"
     places = importlib.import_module(package).__path__
     modules = [importlib.import_module(f"{package}.{one.name}") for one in pkgutil.iter_modules(places)]

@@ -84,7 +84,6 @@ class Reproduction(Result):
         return "\n\n".join([*parts, markdown([("verdict", "claim", "evidence"), *claims])]) + "\n"
 
     def rows(self) -> list[dict[str, Any]]:
-        """The table, one row a measurement."""
         return list(self.data)
 
     def save(self, folder: StrPath) -> list[Path]:

@@ -111,8 +111,8 @@ class Sweep:
 
     docs/reproduce.md shows what each can say. The spec is a :class:`Spec` without the fields that axes give, or a
     frozen dataclass. ``seed`` is that of run 0, the others follow; or a function of the cell's spec and the run; or a
-    text with names of fields in braces: once filled it is the seed, if it is a number, or else names one that only this
-    text has. ``block`` is for a function that measures the ``networks`` from the ``first`` on, as its spec has them,
+    text with names of fields in braces, and perhaps ``{run}``: the seed, if it is a number once filled, or else the
+    name of one. ``block`` is for a function that measures the ``networks`` from the ``first`` on, as its spec has them,
     and whose arrays begin with the networks; 0 is one run a trial. Blocks have the seed of run 0 or their ``first``.
     """
 
@@ -331,7 +331,6 @@ class Artifact:
         return "; ".join(part for part in paper if part not in own) or "the same"
 
     def costs(self, setting: Sweep) -> "list[Cost]":
-        """What its runs cost, one a configuration, for a dry run."""
         return setting.costs(self.cost) if self.cost else []
 
 

@@ -100,7 +100,6 @@ def chaotic_claims(found: Found) -> Claims:
 
 
 def draw(found: Found) -> plots.Figure:
-    """On the left the paper's picture, one network; on the right all networks, layer by layer, with the prediction."""
     picture, axes = plots.figure(8.6, 4.8, mosaic=[["map", "layers"]], width_ratios=[1.15, 1.0])
     # the paper's axes: a pixel (i, j) is neuron j of layer i
     rows = np.asarray(found.one().results[0]["rows"])

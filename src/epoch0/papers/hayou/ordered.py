@@ -83,7 +83,6 @@ def table(found: Found) -> Table:
 
 
 def claims(found: Found) -> Claims:
-    """Theorem 1, its example, and what is beyond the paper."""
     rows, bare = found.table.where(bias_std=BIAS_STD), found.table.where(bias_std=0.0)
     of, expected = partial(_of, rows, "chi = {chi:.3g}"), rows.column("predicted")
     empty = [row["chi"] for row in rows if row["bound"] > 1]
@@ -134,7 +133,6 @@ def _example(sweep: Sweep, rows: Table) -> Claims:
 
 
 def draw(found: Found) -> plots.Figure:
-    """Measured with error bars; the prediction with its spread over networks; the bound where it says something."""
     sweep, biased = found.sweep, found.table.where(bias_std=BIAS_STD)
     depth, width, gains = sweep["depth"], sweep["width"], biased.column("chi")
     picture, (axes, right) = plots.figure(11.0, 5.0, columns=2)

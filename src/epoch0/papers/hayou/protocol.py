@@ -77,7 +77,6 @@ class Network:
 
     @property
     def name(self) -> str:
-        """Kind and depth as the paper writes them."""
         if self.kind == "vgg":
             return f"{f'{self.repeat}x' if self.repeat > 1 else ''}VGG{self.depth}"
         return f"V-CNN-{self.depth}" if self.kind == "vanilla_cnn" else f"ResNet-{self.depth}"
@@ -121,7 +120,6 @@ class Recipe:
 
     @property
     def trainings(self) -> int:
-        """How often a run trains its network; more than once for the OBD reference alone."""
         return 1 + (self.obd_rounds if self.method == "obd" else 0)
 
     @property
@@ -289,7 +287,6 @@ def _trained(done: Training | None, sets: Sets) -> dict[str, Any]:
 
 
 def _pruned(net: nn.Module, masked: bool, shape: tuple[int, ...]) -> dict[str, Any]:
-    """What the masks that were trained leave."""
     if not masked:
         return {"weights": None, "kept": None, "on_paths": None, "names": [], "density": [], "dead": []}
     masks = masks_of(net)

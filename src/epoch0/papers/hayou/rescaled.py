@@ -71,7 +71,6 @@ def _log_gain(net: nn.Sequential, x: torch.Tensor, labels: torch.Tensor) -> floa
 
 
 def table(found: Found) -> Table:
-    """Growth a layer, and that beside the unpruned network's."""
     sparsities = found.sweep["sparsities"]
 
     def measured(cell: Cell) -> dict[str, Any]:
@@ -108,7 +107,6 @@ def claims(found: Found) -> Claims:
 
 
 def draw(found: Found) -> plots.Figure:
-    """A panel for each mask and activation: growth a layer against sparsity, one line a method."""
     picture, grid = plots.figure(8.4, 6.2, 2, 2, sharex=True, sharey=True)
     spare = FACTOR ** (1 / (found.sweep["depth"] - 1))
     look: dict[str, Any] = {"color": "#cccccc", "zorder": 0.5, "label": "unpruned, and ten times over all layers"}
@@ -205,7 +203,6 @@ def ticket_table(found: Found) -> Table:
 
 
 def ticket_claims(found: Found) -> Claims:
-    """Theorem 3, and that the masked networks train."""
     rows, trained = Table(found.table[:-2]), found.also["trained"].one()
     of = partial(rows.claim, names="{kind}, {factor:.3g} times the edge")
     what = "{activation}, depth {depth}, {factor:g} times the edge".format_map(vars(trained.spec.ticket))

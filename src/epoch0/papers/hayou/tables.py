@@ -166,7 +166,6 @@ def either(counts: Iterable[float]) -> str:
 
 
 def cost(recipe: Recipe) -> Cost:
-    """Of one run; those of the OBD reference are longer."""
     network = recipe.network
     shape, classes, train, test = EXTENTS[recipe.data]
     inputs = shape_for(network, shape)

@@ -152,7 +152,6 @@ def _rescaled(found: Found, way: str) -> Claims:
 
 
 def _untrained(init: str, found: Found) -> Claims:
-    """On the edge of chaos without rescaling, and in the ordered phase, no deep and sparse network trains."""
     depth, sparsity = _grid(found)
     cells = (depth > DEEP) & (sparsity > SPARSE)
     text = f"in the ordered phase nothing trains above {100 * SPARSE:g} % sparsity and depth {DEEP}"
