@@ -15,7 +15,7 @@ from epoch0.networks import mlp, residual_chain, resnet
 from epoch0.papers import catalogue
 from epoch0.papers.hayou import chains, kept, ordered, rescaled
 from epoch0.papers.sweep import Spec
-from epoch0.papers.trials import gaussian, images
+from epoch0.papers.trials import images
 from epoch0.seeds import generator, numpy_generator
 from epoch0.theory.mean_field import chi, correlation_map, depth_scale, q_star
 from pictures import whole_picture
@@ -200,7 +200,8 @@ def test_what_is_kept_is_the_top_of_plain_scores() -> None:
 def test_the_critical_sparsity_is_where_a_layer_dies() -> None:
     spec = Spec(depth=5, width=12, activation="tanh", weight_std=0.6, bias_std=0.3, examples=8)
     found = ordered.critical(spec, seed=3)
-    inputs, labels = gaussian(12, 12, 8, 3)
+    inputs = torch.randn(8, 12, generator=generator(3, 0), dtype=torch.float64)
+    labels = torch.randint(12, (8,), generator=generator(3, 1))
     net = mlp([12] * 6, "tanh", weights=e0.Gaussian(0.6), biases=e0.Gaussian(0.3), seed=3, dtype=torch.float64)
     scores = plain_scores(net, inputs, labels)
     every = torch.cat([score.flatten() for score in scores]).sort().values
@@ -237,12 +238,12 @@ def test_densities_of_residual_networks() -> None:
 
 def test_correlations_along_a_chain() -> None:
     """Twin: the same chain by hand with its masks multiplied in, and cosines."""
-    spec = Spec(blocks=4, width=9, data="gaussian", examples=6, pairs=3, sparsities=(0.0, 0.6))
+    spec = Spec(blocks=4, width=9, data="digits", examples=6, pairs=3, sparsities=(0.0, 0.6))
     found = chains.correlations(spec, seed=1)
     assert found["snip"].shape == found["random"].shape == (2, 5)
     assert found["snip"][0] == pytest.approx(found["random"][0])
-    inputs, labels = gaussian(9, 10, 6, 1)
-    net = e0.networks.residual_chain(4, 9, inputs=(9,), seed=1, dtype=torch.float64)
+    inputs, labels = images("digits", 6, 1, flatten=True, dtype=torch.float64)
+    net = e0.networks.residual_chain(4, 9, inputs=(64,), seed=1, dtype=torch.float64)
     scores = plain_scores(net, inputs, labels)
     every = torch.cat([score.flatten() for score in scores]).sort().values
     weights = [m.weight for m in net.modules() if isinstance(m, nn.Linear)]
@@ -372,7 +373,7 @@ def test_exponents_of_exact_powers() -> None:
 def test_unevenness() -> None:
     names = ["conv1", "layer1.0.conv1", "layer1.0.conv2", "layer1.0.downsample.0", "layer2.0.conv1", "layer2.0.conv2"]
     density = np.array([[0.9, 0.2, 0.2, 0.5, 0.1, 0.3], [0.9, 0.1, 0.3, 0.5, 0.0, 0.0]])
-    assert kept.sections(names) == {"layer1": [1, 2], "layer2": [4, 5]}
+    assert kept.sections(names) == [[1, 2], [4, 5]]
     # a section of which nothing is left is as uneven as one that keeps a single layer
     assert kept.unevenness(density, names) == pytest.approx(np.array([(0 + 0.5) / 2, (0.5 + 1) / 2]))
 

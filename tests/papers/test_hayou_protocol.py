@@ -27,7 +27,6 @@ from epoch0.papers.hayou.protocol import (
     run,
     scored_batches,
     sets_of,
-    with_method,
 )
 from epoch0.prune import apply, keep, masks_of, obd, rescale, snip
 from epoch0.seeds import generator
@@ -114,7 +113,7 @@ def test_a_run_is_what_plain_code_does(trained, method: str) -> None:
 
 
 def test_without_pruning_nothing_is_masked(trained) -> None:
-    found = run(with_method(TINY, "none", 0.8), 0)
+    found = run(replace(TINY, method="none", sparsity=0.0), 0)
     assert found["kept"] is None and found["dead"] == [] and found["accuracy"] > 0.15
     with pytest.raises(InputError, match="not pruned"):
         masks_of(trained[0])

@@ -1,6 +1,5 @@
 """Sweeps against plain loops: every combination once, runs and blocks with their seeds, results under their values."""
 
-import doctest
 import importlib
 import itertools
 import json
@@ -16,7 +15,6 @@ from torch import nn
 
 from epoch0.experiments.cost import Cost
 from epoch0.experiments.experiment import canonical_json, resolve
-from epoch0.papers import sweep as module
 from epoch0.papers.sweep import Artifact, Found, Sweep
 from epoch0.papers.tables import Mean, Table, mean_and_error
 
@@ -148,10 +146,6 @@ def test_costs_are_grouped_by_their_names() -> None:
     costs = made.costs(cost)
     assert [(one.name, len(one.trials), one.images) for one in costs] == [("depth 1", 6, 100), ("depth 2", 6, 200)]
     assert {trial.key for one in costs for trial in one.trials} == {trial.key for trial in made.trials()}
-
-
-def test_the_examples_of_the_module_run() -> None:
-    assert doctest.testmod(module).failed == 0
 
 
 def test_the_page_shows_a_whole_figure(tmp_path, monkeypatch) -> None:

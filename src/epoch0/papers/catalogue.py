@@ -26,7 +26,6 @@ def catalogue() -> dict[str, Artifact]:
 
 @functools.cache
 def _of(paper: str) -> dict[str, Artifact]:
-    """The artifacts of all modules of a paper."""
     package = f"epoch0.papers.{paper.replace('-', '_')}"
     places = importlib.import_module(package).__path__
     modules = [importlib.import_module(f"{package}.{one.name}") for one in pkgutil.iter_modules(places)]
@@ -80,11 +79,9 @@ class Statement:
 
     def row(self) -> dict[str, str]:
         """What the page of all statements says of it."""
-        row = {"statement": self.name, "in our words": self.said}
-        row["id"] = ", ".join(dict.fromkeys(id for id, _ in self.runs)) or f"no id: {self.why}"
-        for preset in ("quick", "paper"):
-            row[preset] = _verdict(self.runs, preset) if self.runs else ""
-        return {**row, "erratum": self.erratum}
+        id = ", ".join(dict.fromkeys(id for id, _ in self.runs)) or f"no id: {self.why}"
+        verdicts = {preset: _verdict(self.runs, preset) if self.runs else "" for preset in ("quick", "paper")}
+        return {"statement": self.name, "in our words": self.said, "id": id, **verdicts, "erratum": self.erratum}
 
 
 @functools.cache

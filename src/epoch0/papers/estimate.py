@@ -4,6 +4,7 @@ import math
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -58,10 +59,9 @@ class Estimate(Result):
             hours = "" if line.hours is None else format_duration(3600 * line.hours)
             rows.append((f"  {line.configuration}", *counts, each, hours))
         head, *table = aligned(rows)
-        text, last = [f"dry run ({self.preset}) on {self.device}", head], ""
-        for line, row in zip(self.lines, table, strict=True):
-            text += [row] if line.id == last else [line.id, row]
-            last = line.id
+        text = [f"dry run ({self.preset}) on {self.device}", head]
+        for id, group in groupby(zip(self.lines, table, strict=True), key=lambda pair: pair[0].id):
+            text += [id, *(row for _, row in group)]
         runs, done = sum(line.runs for line in self.lines), sum(line.done for line in self.lines)
         parts = [f"together: {runs:,} runs, {done:,} of them done or shared"]
         if any(line.hours is not None for line in self.lines):
@@ -74,11 +74,9 @@ class Estimate(Result):
         return "\n".join([*text, "; ".join(parts) + "."])
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything, ready for JSON; what is not known is None."""
         return {**asdict(self), "hours": self.hours, "lines": self.rows()}
 
     def rows(self) -> list[dict[str, Any]]:
-        """One row a line."""
         return [asdict(line) for line in self.lines]
 
 
@@ -103,21 +101,16 @@ def estimate(
     ``seconds`` of measurement are divided among the configurations that differ, one step of each at least; runs in the
     results file ``store`` are done, one that is missing counts as empty.
     """
-    plans = [(artifact, artifact.setting(preset)) for artifact in map(find, dict.fromkeys(ids))]
-    seen = set[str]()
+    plans, seen = [(artifact, artifact.setting(preset)) for artifact in map(find, dict.fromkeys(ids))], set[str]()
     if store is not None and Path(store).exists():
         with Store(store, read_only=True) as kept:
             seen = kept.keys()
     rows: list[tuple[str, str, int, int, Cost | None]] = []  # artifact, configuration, runs, done
     for artifact, setting in plans:
-        named = set[str]()
-        for cost in artifact.costs(setting):
-            keys = {trial.key for trial in cost.trials}
-            rows.append((artifact.id, cost.name, len(keys), len(keys & seen), cost))
-            named, seen = named | keys, seen | keys
-        if rest := {each.key for each in artifact.trials(setting)} - named:
-            rows.append((artifact.id, "other trials" if named else "trials", len(rest), len(rest & seen), None))
-        seen |= rest
+        for known in artifact.costs(setting) or (None,):
+            keys = {trial.key for trial in (artifact.trials(setting) if known is None else known.trials)}
+            rows.append((artifact.id, "trials" if known is None else known.name, len(keys), len(keys & seen), known))
+            seen |= keys
     different = {cost.name: cost for _, _, runs, done, cost in rows if cost is not None and runs > done}
     times, end = dict[str, float](), time.perf_counter() + seconds
     for place, (name, cost) in enumerate(different.items()):

@@ -8,7 +8,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -54,11 +54,6 @@ class Reproduction(Result):
     figure: "Figure"  #: the picture, a matplotlib figure
     tables: tuple[Grid, ...] = ()  #: what the paper prints as tables, measured beside printed
 
-    def __getstate__(self) -> dict[str, Any]:
-        """For pickle, without what draws the seeds of its trials, which may be any function."""
-        parts = {name: replace(part, seed=0, block=0) for name, part in self.setting.also.items()}
-        return {**vars(self), "setting": replace(self.setting, seed=0, block=0, also=parts)}
-
     def __str__(self) -> str:
         lines = [f"{self.id} ({self.preset}): {self.title}", f"  ran: {self.about}", f"  paper: {self.paper}"]
         counts, wide = Counter(claim.verdict for claim in self.claims), max(map(len, VERDICTS))
@@ -73,25 +68,22 @@ class Reproduction(Result):
         """Everything but the picture, ready for JSON; what is not a finite number is None."""
         told: dict[str, Any] = {n: getattr(self, n) for n in ("id", "preset", "title", "source", "about", "paper")}
         names = ("text", "verdict", "evidence", "numbers", "needed")
-        for kind, claims in (("claims", self.claims), ("checks", self.checks)):
-            told[kind] = [{name: getattr(claim, name) for name in names} for claim in claims]
+        for kind in ("claims", "checks"):
+            told[kind] = [{name: getattr(claim, name) for name in names} for claim in getattr(self, kind)]
         told["tables"] = [grid._asdict() for grid in self.tables]
-        setting = json.loads(canonical_json(self.setting.to_dict()))
-        plain: dict[str, Any] = finite({**told, "setting": setting, "data": list(self.data)})
-        return plain
+        told |= {"setting": json.loads(canonical_json(self.setting.to_dict())), "data": list(self.data)}
+        return dict(finite(told))
 
     def markdown(self) -> str:
         """Heading, picture, tables and claims as a page of Markdown, beside the picture."""
-        name = self.id.rpartition("/")[2]
         parts = [f"# {self.id}: {self.title}", f"{self.preset}: {self.about}", f"paper: {self.paper}"]
-        tables = [f"{grid.title}\n\n{markdown(grid.lines())}" for grid in self.tables]
+        parts.append(f"![{self.title}]({self.id.rpartition('/')[2]}.png)")
+        parts += [f"{grid.title}\n\n{markdown(grid.lines())}" for grid in self.tables]
         every = self.claims + self.checks
         claims = [("check " * one.check + one.verdict, one.text, one.evidence) for one in every]
-        picture = f"![{self.title}]({name}.png)"
-        return "\n\n".join([*parts, picture, *tables, markdown([("verdict", "claim", "evidence"), *claims])]) + "\n"
+        return "\n\n".join([*parts, markdown([("verdict", "claim", "evidence"), *claims])]) + "\n"
 
     def rows(self) -> list[dict[str, Any]]:
-        """The table, one row a measurement."""
         return list(self.data)
 
     def save(self, folder: StrPath) -> list[Path]:
@@ -111,8 +103,8 @@ class Reproduction(Result):
         writer.writeheader()
         writer.writerows(self.data)
         del told["data"]
-        text = json.dumps(told, indent=2, allow_nan=False) + "\n"
-        contents = [*(one.encode() for one in (table.getvalue(), text, self.markdown())), png(self.figure)]
+        texts = table.getvalue(), json.dumps(told, indent=2, allow_nan=False) + "\n", self.markdown()
+        contents = [*map(str.encode, texts), png(self.figure)]
         with _outputs(base) as paths:
             return [write_atomic(path, content) for path, content in zip(paths, contents, strict=True)]
 
@@ -136,8 +128,8 @@ def gallery(folder: StrPath) -> str:
             try:
                 told = json.loads(to_read(path).read_text("utf-8"))
                 counts = Counter(claim["verdict"] for claim in told["claims"])
-                words = ", ".join(f"{count} {word}" for word, count in counts.items())
                 parts += [f"## {id}: {told['title']}", f"{told['preset']}: {told['about']}", f"paper: {told['paper']}"]
+                words = ", ".join(f"{count} {word}" for word, count in counts.items())
                 parts += [f"![{id}]({id}.png)", f"**{words}**"]
             except (ValueError, LookupError, TypeError, RecursionError) as problem:
                 if isinstance(problem, InputError):
@@ -160,7 +152,6 @@ class Part:
         return f"{self.id} ({self.preset}), part {self.shard}: {self.trials} trials are in {self.store}"
 
     def to_dict(self) -> dict[str, Any]:
-        """The attributes, ready for JSON."""
         return dict(vars(self))
 
 
@@ -302,12 +293,10 @@ def environment(name: str, folder: StrPath | None, ahead: bool = False) -> Itera
     if folder is None:
         yield
         return
-    before = os.environ.get(name)
-    given = os.fspath(Path(folder).resolve())
+    before, given = os.environ.get(name), os.fspath(Path(folder).resolve())
     if ahead and os.pathsep in given:
-        raise InputError(
-            f"data folder {given!r}: {os.pathsep!r} stands between folders in {name}; give one without it."
-        )
+        told = f"{os.pathsep!r} stands between folders in {name}; give one without it."
+        raise InputError(f"data folder {given!r}: {told}")
     os.environ[name] = f"{given}{os.pathsep}{before}" if before and ahead else given
     try:
         yield

@@ -1,18 +1,4 @@
-"""A figure as data: what one trial needs, which of its fields vary over which values, and how many runs there are.
-
->>> from epoch0.papers.arpit_bengio.norms import relu, shallow          # what a trial is given, and the trial
->>> sweep = Sweep(shallow, relu((50,), "he", inputs=100), {"init": ("he", "glorot")}, runs=20, block=10)
->>> len(sweep.trials()), sweep.told("{runs} networks, {inputs} inputs, {init}")
-(4, '20 networks, 100 inputs, he, glorot')
->>> found = sweep.gather([shallow(trial.spec, trial.seed) for trial in sweep.trials()])
->>> found["forward"].shape                                      # initializations, runs, inputs
-(2, 20, 100)
->>> table = found.rows(lambda cell: {"ratio": cell["forward"].mean(1)}, lambda cell: {"exact": cell.spec.size})
->>> list(table[0])
-['init', 'runs', 'ratio', 'ratio_error', 'exact']
->>> table.where(init="he").told("{init}, {runs} networks")
-['he, 20 networks']
-"""
+"""A figure as data: what one trial needs, which of its fields vary over which values, and how many runs there are."""
 
 import hashlib
 import itertools
@@ -81,7 +67,6 @@ class Found:
         return iter(self.cells)
 
     def where(self, **values: Any) -> list[Cell]:
-        """The cells at these values."""
         return [cell for cell in self.cells if all(cell.at[name] == value for name, value in values.items())]
 
     def one(self, **values: Any) -> Cell:
@@ -102,19 +87,17 @@ class Found:
     ) -> Table:
         """One row a combination of the axes and of ``inner``: its values, the runs, means and errors, what is exact.
 
-        Args:
-            measured: cell -> name -> an array (samples, *inner), mostly of runs, or a :class:`Mean` of shape inner; the
-                column ``runs`` counts the samples.
-            exact: cell, and the inner values by name -> further columns; may replace ``runs``.
-            inner: names and values of the dimensions that follow the runs.
+        ``measured`` gives arrays (samples, *inner), mostly of runs, or a :class:`Mean` of shape inner; the column
+        ``runs`` counts the samples. ``exact``, of a cell and the inner values by name, gives further columns; it may
+        replace ``runs``. ``inner`` are names and values of the dimensions that follow the runs.
         """
         table = Table()
         for cell in self.cells:
             values = measured(cell)
             each = {name: one if isinstance(one, Mean) else mean_and_error(one) for name, one in values.items()}
             count = next((len(value) for value in values.values() if not isinstance(value, Mean)), cell.runs)
-            for place in itertools.product(*(range(len(one)) for one in inner.values())):
-                named = {name: inner[name][i] for name, i in zip(inner, place, strict=True)}
+            for chosen in itertools.product(*map(enumerate, inner.values())):
+                place, named = tuple(i for i, _ in chosen), dict(zip(inner, (one for _, one in chosen), strict=True))
                 row: dict[str, Any] = {**cell.at, **named, "runs": count}
                 for name, (mean, error) in each.items():
                     row[name], row[f"{name}_error"] = float(np.asarray(mean)[place]), float(np.asarray(error)[place])
@@ -126,13 +109,11 @@ class Found:
 class Sweep:
     """A function, the spec of one trial, and which fields of it take which values.
 
-    The spec is a :class:`Spec` without the fields that axes give, or a frozen dataclass. ``axes`` are field -> its
-    values; or its labels, each with its value or with the values of several fields by name; ``"depth width"`` are two
-    fields that take pairs of values. ``seed`` is that of run 0, the others follow; or a function of the cell's spec and
-    the run; or a text with names of fields in braces, and perhaps ``{run}``: once filled it is the seed, if it is a
-    number, or else names one that only this text has. ``block`` is for a function that measures the ``networks`` from
-    the ``first`` on, as its spec has them, and whose arrays begin with the networks; 0 is one run a trial. Blocks have
-    the seed of run 0, or of their ``first``.
+    docs/reproduce.md shows what each can say. The spec is a :class:`Spec` without the fields that axes give, or a
+    frozen dataclass. ``seed`` is that of run 0, the others follow; or a function of the cell's spec and the run; or a
+    text with names of fields in braces, and perhaps ``{run}``: the seed, if it is a number once filled, or else the
+    name of one. ``block`` is for a function that measures the ``networks`` from the ``first`` on, as its spec has them,
+    and whose arrays begin with the networks; 0 is one run a trial. Blocks have the seed of run 0 or their ``first``.
     """
 
     function: Callable[[Any, int], dict[str, Any]]  #: a trial, a module-level function of (spec, seed)
@@ -183,14 +164,15 @@ class Sweep:
 
     def cells(self) -> list[tuple[dict[str, Any], Any, int]]:
         """The combinations of the axes: names and values, spec, runs."""
+        every = self.axes.values()
+        pairs = (values.items() if isinstance(values, Mapping) else [(one, one) for one in values] for values in every)
         made = []
-        for place in itertools.product(*(range(len(values)) for values in self.axes.values())):
+        for chosen in itertools.product(*map(enumerate, pairs)):
             at: dict[str, Any] = {}
             fields: dict[str, Any] = {}
             runs = self.runs if isinstance(self.runs, int) else 0
-            for (key, values), index in zip(self.axes.items(), place, strict=True):
-                names, label = key.split(), list(values)[index]
-                value = values[label] if isinstance(values, Mapping) else label
+            for key, (index, (label, value)) in zip(self.axes, chosen, strict=True):
+                names = key.split()
                 at |= zip(names, label if len(names) > 1 else (label,), strict=True)
                 own = value if len(names) > 1 else (value,)
                 fields |= value if isinstance(value, Mapping) else zip(names, own, strict=True)
@@ -202,21 +184,19 @@ class Sweep:
     def trials_of(self, spec: Any, runs: int, place: int = 0) -> list[Trial]:
         """The trials of one cell, the first, second, ... of all."""
         block = self.block(spec) if callable(self.block) else self.block
-
-        def seed(run: int) -> int:
+        trials = []
+        for run in range(0, runs, block or 1):
             if isinstance(self.seed, str):
                 text = self.seed.format(**vars(spec), run=run)
                 own = int.from_bytes(hashlib.sha256(text.encode()).digest()[:7], "big")
-                return int(text) if text.isdecimal() else own
-            if isinstance(self.seed, int):
-                return self.seed + (0 if block else run) + place * self.stride
-            return self.seed(spec, run)
-
-        if not block:
-            return [Trial(self._name, spec, seed(run)) for run in range(runs)]
-        some = ({"first": run, "networks": min(block, runs - run)} for run in range(0, runs, block))
-        parts = [with_fields(spec, one) for one in some]
-        return [Trial(self._name, part, seed(part.first)) for part in parts]
+                seed = int(text) if text.isdecimal() else own
+            elif isinstance(self.seed, int):
+                seed = self.seed + (0 if block else run) + place * self.stride
+            else:
+                seed = self.seed(spec, run)
+            part = with_fields(spec, {"first": run, "networks": min(block, runs - run)}) if block else spec
+            trials.append(Trial(self._name, part, seed))
+        return trials
 
     @property
     def _name(self) -> str:
@@ -252,17 +232,16 @@ class Sweep:
     @property
     def data(self) -> str | None:
         """Name of the data set that the trials load, if any."""
-        own = (_data_of(spec) for _, spec, _ in self.cells())
-        return next((name for name in (*own, *(sweep.data for sweep in self.also.values())) if name), None)
+        own = [*(_data_of(spec) for _, spec, _ in self.cells()), *(sweep.data for sweep in self.also.values())]
+        return next(filter(None, own), None)
 
     def to_dict(self) -> dict[str, Any]:
-        """What it is, for JSON."""
         axes = {  # labels need not be text: pairs, not names
             name: [list(pair) for pair in values.items()] if isinstance(values, Mapping) else list(values)
             for name, values in self.axes.items()
         }
-        told = {"function": self._name, "spec": self.spec}
-        return {**told, "axes": axes, "runs": self.runs, **{name: one.to_dict() for name, one in self.also.items()}}
+        also = {name: one.to_dict() for name, one in self.also.items()}
+        return {"function": self._name, "spec": self.spec, "axes": axes, "runs": self.runs, **also}
 
 
 @methods_checked
@@ -297,12 +276,11 @@ class Artifact:
     def setting(self, preset: str) -> Sweep:
         """What that preset runs; an InputError if there is no such preset."""
         if preset not in self.presets:
-            known = ", ".join(self.presets)
-            raise InputError(f"{self.id} has no preset {preset!r}; there are {known}.{suggest(preset, self.presets)}")
+            known = f"there are {', '.join(self.presets)}.{suggest(preset, self.presets)}"
+            raise InputError(f"{self.id} has no preset {preset!r}; {known}")
         return self.presets[preset]
 
     def trials(self, setting: Sweep) -> list[Trial]:
-        """The trials to run."""
         return setting.trials()
 
     def read(self, setting: Sweep, results: Results) -> Found:
@@ -320,7 +298,6 @@ class Artifact:
         return found.table, claims, lambda: self.draw(found), tuple(self.tables(found) if self.tables else ())
 
     def titled(self, setting: Sweep) -> str:
-        """What it shows under that setting."""
         return self.title if isinstance(self.title, str) else self.title(setting)
 
     def caption(self, setting: Sweep) -> str:
@@ -333,8 +310,8 @@ class Artifact:
         if setting.data and setting.data not in told.lower():
             parts.append(f"data: {setting.data}")
         axes = [name for key in setting.axes for name in key.split()]
-        fields = {name: value for name, value in vars(setting.spec).items() if not isinstance(value, bool)}
-        own = [name for name in fields if name != "data" and isinstance(fields[name], str | int | float | tuple)]
+        kinds = str, int, float, tuple
+        own = [name for name, value in vars(setting.spec).items() if name != "data" and type(value) in kinds]
         every = isinstance(self.about, str) and "{" not in self.about
         for name in dict.fromkeys([*axes, *(own if every else []), "runs"]):
             values = setting.ranged(name)
@@ -354,12 +331,10 @@ class Artifact:
         return "; ".join(part for part in paper if part not in own) or "the same"
 
     def costs(self, setting: Sweep) -> "list[Cost]":
-        """What its runs cost, one a configuration, for a dry run."""
         return setting.costs(self.cost) if self.cost else []
 
 
 def with_fields(spec: Any, fields: Mapping[str, Any]) -> Any:
-    """The spec with other values of some fields, or with more fields."""
     return spec.but(**fields) if isinstance(spec, Spec) else replace(spec, **fields)
 
 

@@ -23,11 +23,7 @@ class Mean(NamedTuple):
 
 
 def mean_and_error(values: Any) -> Mean:
-    """Mean over the first axis and its standard error, which is NaN for a single value.
-
-    >>> mean_and_error(np.array([1.0, 2.0, 3.0]))               # shape (runs, ...) gives (...)
-    Mean(mean=2.0, error=0.5773502691896258)
-    """
+    """Mean over the first axis and its standard error, which is NaN for a single value: (...) of (runs, ...)."""
     values = np.asarray(values, dtype=np.float64)
     mean = values.mean(axis=0)
     error = values.std(axis=0, ddof=1) / math.sqrt(len(values)) if len(values) > 1 else np.full_like(mean, math.nan)
@@ -91,7 +87,6 @@ class Table(list[dict[str, Any]]):
         return values.astype(float) if values.dtype == object else values
 
     def of(self, *names: str) -> Any:
-        """Several columns, each an array."""
         return tuple(self.column(name) for name in names)
 
     def told(self, template: str) -> list[str]:
@@ -99,13 +94,7 @@ class Table(list[dict[str, Any]]):
         return [template.format_map(row) for row in self]
 
     def claim(self, decide: Callable[..., Claim], column: str, *bounds: Any, names: str, **more: Any) -> Decision:
-        """What decides a claim about a column of means, row by row; bounds are names of columns, numbers or arrays.
-
-        >>> from epoch0.experiments.claims import at_most
-        >>> rows = Table([{"width": 4, "loss": 0.5, "loss_error": 0.01, "runs": 9, "bound": 0.7}])
-        >>> rows.claim(at_most, "loss", "bound", names="width {width}")("the loss is below its bound").verdict
-        'holds'
-        """
+        """What decides a claim about a column of means, row by row; bounds are names of columns, numbers or arrays."""
         given = [self.column(one) if isinstance(one, str) else one for one in bounds]
         means, errors, runs = self.of(column, f"{column}_error", "runs")
         return by(decide, means, errors, *given, runs, self.told(names), **more)
@@ -127,12 +116,7 @@ class Table(list[dict[str, Any]]):
 
 
 def by(decide: Callable[..., Claim], *arguments: Any, **more: Any) -> Decision:
-    """What decides a claim, given all but its text.
-
-    >>> from epoch0.experiments.claims import exact
-    >>> by(exact, 2**3 == 8, "8 teeth")("there are 2^3 teeth").verdict
-    'holds'
-    """
+    """What decides a claim, given all but its text."""
     return lambda text: decide(text, *arguments, **more)
 
 
@@ -151,10 +135,6 @@ def over_runs(decide: Callable[..., Claim], values: Any, *bounds: Any, names: Se
     """The same for means over runs, the first axis, at one setting or several: shape (runs,) or (runs, settings).
 
     A list has one array (runs,) for each setting, which may have different runs.
-
-    >>> from epoch0.experiments.claims import at_least
-    >>> over_runs(at_least, np.array([1.2, 1.21, 1.22, 1.2]), 1.0, names=["growth"])("it grows").verdict
-    'holds'
     """
     if isinstance(values, list):
         return by(decide, *means(values), *bounds, [len(one) for one in values], names)
@@ -178,11 +158,7 @@ def agrees(
     groups: tuple[str, str] = ("measured", "exact"),
     alike: bool = True,
 ) -> Claim:
-    """Measured means are the exact values: they differ by less than ``resolution``, relatively; or in no setting.
-
-    >>> agrees("the mean is 1", [1.001, 0.999], [0.002, 0.002], 1.0, 50, ["a", "b"], resolution=0.05).verdict
-    'holds'
-    """
+    """Measured means are the exact values: they differ by less than ``resolution``, relatively; or in no setting."""
     means = np.stack(np.broadcast_arrays(np.asarray(measured), exact), 1)
     spread = np.stack([np.broadcast_to(errors, means.shape[:1]), np.zeros(len(means))], 1)
     count = np.stack([np.broadcast_to(samples, means.shape[:1])] * 2, 1)

@@ -20,7 +20,7 @@ from epoch0.train.loop import train
 from epoch0.train.record import Training
 
 _POINTS = 10**6  # stream of a curve's seed, away from those of networks
-_INPUTS, _LABELS, _CHOICE = range(3)  # streams of a seed
+_CHOICE = 2  # stream of a seed
 
 # data set -> shape of an input, classes, training images, test images: the sets need not be there
 EXTENTS: dict[str, tuple[tuple[int, ...], int, int, int]] = {
@@ -52,7 +52,6 @@ class CurveSpec:
 
     @property
     def data(self) -> str | None:
-        """Name of the data set that the points come from, if any."""
         return None if self.ends == "random" else self.ends
 
     def points(self) -> tuple[Tensor, Tensor]:
@@ -69,7 +68,6 @@ class CurveSpec:
         return start.float(), end.float()
 
     def curve(self) -> Curve:
-        """The curve itself."""
         start, end = self.points()
         if self.shape == "arcs":
             return SemicircularArcs(start, end, planes=self.planes, seed=self.seed)
@@ -95,12 +93,6 @@ def images(data: str, examples: int, seed: int, *, flatten: bool, dtype: torch.d
     return inputs[chosen].to(dtype), labels[chosen]
 
 
-def gaussian(size: int, classes: int, examples: int, seed: int) -> tuple[Tensor, Tensor]:
-    """Inputs with N(0, 1) coordinates, float64, and random classes."""
-    inputs = torch.randn(examples, size, generator=generator(seed, _INPUTS), dtype=torch.float64)
-    return inputs, torch.randint(classes, (examples,), generator=generator(seed, _LABELS))
-
-
 def fit(spec: Any, model: nn.Module, examples: Any, **more: Any) -> Training:
     """Train on batches and at a learning rate as a spec has them; ``more`` goes to :func:`epoch0.train.loop.train`."""
     return train(model, examples, batch_size=spec.batch_size, learning_rate=spec.learning_rate, **more)
@@ -109,8 +101,7 @@ def fit(spec: Any, model: nn.Module, examples: Any, **more: Any) -> Training:
 @contextmanager
 def checkpoint_of(spec: Any, seed: int) -> Iterator[Path | None]:
     """The file of this trial in the folder that EPOCH0_CHECKPOINTS names, or None; removed when the trial is done."""
-    folder = os.environ.get("EPOCH0_CHECKPOINTS", "").strip()
-    if not folder:
+    if not (folder := os.environ.get("EPOCH0_CHECKPOINTS", "").strip()):
         yield None
         return
     name = hashlib.sha256(f"{canonical_json(spec)} {seed}".encode()).hexdigest()[:24]

@@ -4,7 +4,7 @@ Second moments of scores are measured here for Theorem 1, too, in networks witho
 """
 
 import math
-from functools import lru_cache, partial
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -20,7 +20,7 @@ from epoch0.networks.residual import Rung
 from epoch0.papers import tables
 from epoch0.papers.sweep import Artifact, Cell, Found, Spec, Sweep
 from epoch0.papers.tables import Array, Claims, Decision, Mean, Table, by, columns_of, mean_and_error, over_runs
-from epoch0.papers.trials import gaussian, images
+from epoch0.papers.trials import images
 from epoch0.prune import apply, keep, random, snip
 from epoch0.seeds import numpy_generator
 from epoch0.theory.mean_field import c_star, correlation_map, propagate, q_star
@@ -32,16 +32,11 @@ RATE = 0.25  # allowed relative difference from the mean field's growth: half of
 def correlations(spec: Spec, seed: int) -> dict[str, Any]:
     """Mean over pairs of 1 - c_l behind each block, for SNIP and random masks: shape (sparsities, blocks + 1).
 
-    Of fully connected residual networks y + W relu(y) with He's weights; SNIP sees so many ``examples`` of the data, or
-    ``"gaussian"`` ones.
+    Of fully connected residual networks y + W relu(y) with He's weights; SNIP sees so many ``examples`` of the data.
     """
-    double = torch.float64
-    if spec.data == "gaussian":
-        inputs, labels = gaussian(spec.width, 10, spec.examples, seed)
-    else:
-        inputs, labels = images(spec.data, spec.examples, seed, flatten=True, dtype=double)
+    inputs, labels = images(spec.data, spec.examples, seed, flatten=True, dtype=torch.float64)
     shape = (inputs.shape[1],)
-    chain = partial(residual_chain, spec.blocks, spec.width, inputs=shape, seed=seed, dtype=double)
+    chain = partial(residual_chain, spec.blocks, spec.width, inputs=shape, seed=seed, dtype=torch.float64)
     found: dict[str, Any] = {}
     for method, scores in (("snip", snip(chain(), [(inputs, labels)])), ("random", random(chain(), seed=seed))):
         masked = [apply(chain(), keep(scores, sparsity)) if sparsity else chain() for sparsity in spec.sparsities]
@@ -62,10 +57,7 @@ def _distances(net: nn.Sequential, x: Tensor, pairs: int) -> Array:
 
 
 def measured(found: Found) -> dict[tuple[str, float], Array]:
-    """1 - c_l of each network, shape (networks, blocks + 1), by how it was pruned and the fraction removed.
-
-    ``"unpruned"`` comes once.
-    """
+    """1 - c_l of each network, shape (networks, blocks + 1), by how it was pruned and the fraction removed."""
     cell = found.one()
     return {
         (method if sparsity else "unpruned", sparsity): cell[method][:, place]
@@ -81,14 +73,9 @@ def mean_field(density: float, start: float, blocks: int) -> Array:
     return np.asarray(propagate("relu", math.sqrt(2), 0.0, blocks, **how).gap)
 
 
-def log_mean(apart: Array) -> Mean:
-    """Mean over networks of log(1 - c_l) with its standard error: the spread is of factors."""
-    return mean_and_error(np.log(apart))
-
-
 def expected(apart: Array, sparsity: float) -> Array:
-    """The mean field that starts where these networks do."""
-    return mean_field(1 - sparsity, math.exp(log_mean(apart).mean[0]), apart.shape[1] - 1)
+    """The mean field that starts where these networks do, on average over logarithms: the spread is of factors."""
+    return mean_field(1 - sparsity, math.exp(np.log(apart).mean(0)[0]), apart.shape[1] - 1)
 
 
 def exponents(apart: Array, sparsity: float, start: int) -> Array:
@@ -105,10 +92,9 @@ def exponents(apart: Array, sparsity: float, start: int) -> Array:
 
 
 def table(found: Found) -> Table:
-    """One row a method, sparsity and block."""
     rows = Table()
     for (method, sparsity), apart in measured(found).items():
-        mean, error = log_mean(apart)
+        mean, error = mean_and_error(np.log(apart))
         for block, value in enumerate(expected(apart, sparsity).tolist()):
             row = {"method": method, "sparsity": sparsity, "block": block, "one_minus_c": math.exp(mean[block])}
             rows.append({**row, "log_error": float(error[block]), "mean_field": value, "runs": len(apart)})
@@ -125,8 +111,8 @@ def claims(found: Found) -> Claims:
     spec, count, each = found.one().spec, found.one().runs, measured(found)
     start = min(15 if spec.data == "digits" else 16, spec.blocks // 5)  # past the beginning, where 1 - c is not small
     decided: dict[str, Decision] = {}
-    kinds = {"not pruned": "unpruned", "weights pruned at random": "random", "pruned by SNIP": "snip"}
-    for said, kind in kinds.items():
+    kinds = {"unpruned": "not pruned", "random": "weights pruned at random", "snip": "pruned by SNIP"}
+    for kind, said in kinds.items():
         keys = [key for key in each if key[0] == kind]
         powers, names = np.transpose([exponents(each[key], key[1], start) for key in keys]), [_name(*k) for k in keys]
         text = f"{said}: from l = {start} on 1 - c_l falls as (l + l0)^-2 (fitted exponent)"
@@ -134,16 +120,16 @@ def claims(found: Found) -> Claims:
     # far apart: neighbours share nearly all of their noise
     blocks = np.unique(np.linspace(start, spec.blocks, 8).astype(int))
     for key, apart in each.items():
-        mean, error = log_mean(apart[:, blocks])
+        mean, error = mean_and_error(np.log(apart[:, blocks]))
         roots = np.exp(-mean / 2)
         text = f"{_name(*key)}: 1/sqrt(1 - c_l) grows linearly with l, as it does on the edge of chaos"
         decided[text] = by(linear, blocks, roots, roots * error / 2, count, least_r2=0.98)
     # the constant is beyond the paper
     chosen = {key: apart for key, apart in each.items() if key[0] != "snip"}
 
-    def step(apart: Array) -> Array:
+    def step(apart: Array) -> Any:
         roots = apart**-0.5
-        return np.asarray((roots[..., -1] - roots[..., start]) / (spec.blocks - start))
+        return (roots[..., -1] - roots[..., start]) / (spec.blocks - start)
 
     limit = np.array([step(expected(apart, key[1])) for key, apart in chosen.items()])
     text = "beyond the paper: unpruned or pruned at random, 1/sqrt(1 - c_l) grows as fast as the mean field says"
@@ -153,11 +139,10 @@ def claims(found: Found) -> Claims:
 
 
 def draw(found: Found) -> plots.Figure:
-    """1 - c against the block, log-log."""
     picture, axes = plots.figure(6.8, 5.0)
     shown = np.unique(np.geomspace(1, found.one().spec.blocks, 10).round().astype(int))
     for index, (key, apart) in enumerate(measured(found).items()):
-        mean, error = (each[shown] for each in log_mean(apart))
+        mean, error = (each[shown] for each in mean_and_error(np.log(apart)))
         bars = np.array([np.exp(mean) * sign * np.expm1(sign * 2 * error) for sign in (-1, 1)])
         plots.points(axes, shown, np.exp(mean), bars / 2, index, _name(*key))
         if key[0] != "snip":
@@ -171,11 +156,6 @@ def draw(found: Found) -> plots.Figure:
 _SPEC = Spec(blocks=80, width=400, data="mnist", examples=100, pairs=50, sparsities=(0.0, 0.5, 0.9, 0.98))
 _CHAINS = Sweep(correlations, _SPEC, runs=48, seed=100)  # those before 100 were looked at when limits were set
 _PRESETS = _CHAINS.presets(width=200, data="digits", examples=50, pairs=20, sparsities=(0.0, 0.5, 0.9))
-_TITLE = "Correlation of two inputs in residual networks, pruned and not"
-_ABOUT = (
-    "y + W relu(y), {blocks} blocks of width {width}, {pairs} pairs of images of {data}, {runs} networks; bars: "
-    "two standard errors"
-)
 
 
 # ---- Theorem 2 and Proposition 2
@@ -190,13 +170,14 @@ def moments(spec: Spec, seed: int) -> dict[str, Any]:
     Of networks without a last layer, one Gaussian input and a Gaussian gradient each; ``variance`` is sigma_w^2. They
     are ReLU chains, or, if there is a ``bias_std``, tanh networks without shortcuts whose variance does not change.
     """
-    rows, shapes = [], [(1, size, *spec.inputs[1:]) for size in (spec.inputs[0], spec.width)]
+    rows, scale = [], input_square(spec) ** 0.5
+    shapes = [(1, size, *spec.inputs[1:]) for size in (spec.inputs[0], spec.width)]
     for source in numpy_generator(seed, spec.blocks).spawn(spec.networks):
         x, g = (torch.from_numpy(source.standard_normal(shape)) for shape in shapes)
         net = network(spec, int(source.integers(2**31)))
         weights = [part.weight for part in net.modules() if isinstance(part, nn.Linear | nn.Conv1d)]
         weights = weights if "bias_std" in vars(spec) else weights[1:]  # not the layer before the first block
-        slopes = torch.autograd.grad((net(x * input_square(spec) ** 0.5) * g).sum(), weights)
+        slopes = torch.autograd.grad((net(x * scale) * g).sum(), weights)
         rows.append([float((w.detach() * d).square().mean()) for w, d in zip(weights, slopes, strict=True)])
     return {"moments": np.array(rows)}
 
@@ -212,7 +193,6 @@ def network(spec: Spec, seed: int) -> nn.Sequential:
     return mlp([*spec.inputs, *[spec.width] * spec.blocks], **how)
 
 
-@lru_cache
 def input_square(spec: Spec) -> float:
     """Mean square of an input with which the variance is at its fixed point from the first layer on."""
     if "bias_std" not in vars(spec):
@@ -237,17 +217,15 @@ def moment_table(found: Found) -> Table:
 
 
 def moment_claims(stable: bool, found: Found) -> Claims:
-    """Well-conditioned; and how the second moments depend on the number of blocks."""
     decided: dict[str, Decision] = {}
     for kind, rows in found.table.by("kind"):
-        variance, blocks = found.one(kind=kind, blocks=rows[0]["blocks"]).spec.variance, rows.column("blocks")
         decided |= well_conditioned(kind, rows)
-        mean, error, runs = rows.of("moment", "moment_error", "runs")
         if stable:
             text = f"{kind}: m_l falls like 1 / blocks (exponent -1, within 0.15)"
             decided[text] = rows.power("blocks", "moment", -1.0, 0.15, "exponent")
             continue
-        steps, wanted = np.diff(blocks), 1 + variance / 2
+        blocks, mean, error, runs = rows.of("blocks", "moment", "moment_error", "runs")
+        steps, wanted = np.diff(blocks), 1 + found.one(kind=kind, blocks=blocks[0]).spec.variance / 2
         growth = (mean[1:] / mean[:-1]) ** (1 / steps)
         spread = growth / steps * np.hypot(error[1:] / mean[1:], error[:-1] / mean[:-1])
         told = ", ".join(f"{one:.3f}" for one in growth)
@@ -258,20 +236,19 @@ def moment_claims(stable: bool, found: Found) -> Claims:
 
 
 def well_conditioned(kind: str, rows: Table) -> Claims:
-    """Definition 1 for one kind of network."""
+    """Definition 1."""
     text = f"{kind}: well-conditioned, the {{}} m_l is that of the last block within {SAME:g} times"
     of = partial(rows.claim, between, names="{blocks} blocks")
     return {text.format(what): of(what, 1 / SAME, SAME) for what in ("least", "most")}
 
 
 def draw_moments(stable: bool, found: Found) -> plots.Figure:
-    """Second moments against the number of blocks, relative to the first."""
     picture, axes = plots.figure(6.4, 4.4)
     for index, (kind, rows) in enumerate(found.table.by("kind")):
         blocks, mean, error = rows.of("blocks", "moment", "moment_error")
         plots.points(axes, blocks, mean / mean[0], error / mean[0], index, kind)
         if not stable:
-            rate = 1 + found.one(kind=kind, blocks=rows[0]["blocks"]).spec.variance / 2
+            rate = 1 + found.one(kind=kind, blocks=blocks[0]).spec.variance / 2
             plots.curve(axes, blocks, rate ** (blocks - blocks[0]), index)
     if stable:
         axes.plot(blocks, blocks[0] / blocks, color="#333333", label="1 / blocks", zorder=1)
@@ -288,7 +265,7 @@ def draw_moments(stable: bool, found: Found) -> plots.Figure:
 # ---- Appendix Lemmas 1 and 2
 
 SEEN = 0.05  # differences between places that are expected to be smaller than this drown in those of finite networks
-ORDERED, CHAOTIC = "ordered phase", "chaotic phase"
+ORDERED, CHAOTIC, RESIDUAL = "ordered phase", "chaotic phase", "residual networks"
 
 
 def places(spec: Spec, seed: int) -> dict[str, Any]:
@@ -325,16 +302,10 @@ def unlike(spec: Spec, products: Array) -> Array:
         first = variances[..., :size]
         return np.asarray(first.max(-1) / first.mean(-1) - 1)
     scale = np.sqrt(variances[..., :size, None] * variances[..., None, size:])
-    return np.asarray(abs(products[..., :size, size:] / scale - limit(spec)).max((-1, -2)))
+    limit = c_star("tanh", math.sqrt(spec.variance), spec.bias_std)
+    return np.asarray(abs(products[..., :size, size:] / scale - limit).max((-1, -2)))
 
 
-@lru_cache
-def limit(spec: Spec) -> float:
-    """The fixed point c* of correlations."""
-    return c_star("tanh", math.sqrt(spec.variance), spec.bias_std)
-
-
-@lru_cache
 def expected_unlike(spec: Spec) -> tuple[float, ...]:
     """The same of infinitely many channels: averages over neighbours, layer by layer (appendices B.2 and D)."""
 
@@ -350,36 +321,34 @@ def expected_unlike(spec: Spec) -> tuple[float, ...]:
             now = now + spec.variance / 2 * averaged(now)
         return tuple(rows)
     law = math.sqrt(spec.variance), spec.bias_std
-    square = input_square(spec)
+    square, limit = input_square(spec), c_star("tanh", *law)
     now = averaged(spec.variance * x[0].T @ x[1] / len(x[0]) + law[1] ** 2) / (spec.variance * square + law[1] ** 2)
     for _ in range(spec.blocks):
-        rows.append(abs(now - limit(spec)).max())
+        rows.append(abs(now - limit).max())
         now = averaged(correlation_map("tanh", *law, now))
     return tuple(rows)
 
 
 def place_table(found: Found) -> Table:
-    """One row a kind of network and layer."""
     rows = Table()
     for cell in found:
-        values, expected = unlike(cell.spec, cell["products"]), expected_unlike(cell.spec)
-        for layer, (each, wide) in enumerate(zip(values.T, expected, strict=True), start=1):
-            rows.append({**cell.at, "layer": layer, "runs": cell.runs, **columns_of(unlike=each), "expected": wide})
+        each = zip(unlike(cell.spec, cell["products"]).T, expected_unlike(cell.spec), strict=True)
+        for layer, (values, wide) in enumerate(each, start=1):
+            rows.append({**cell.at, "layer": layer, "runs": cell.runs, **columns_of(unlike=values), "expected": wide})
     return rows
 
 
 def place_claims(found: Found) -> Claims:
-    """Both lemmas, and that what converges is the average over neighbours."""
     lemma = {
         ORDERED: "Lemma 1, ordered phase: correlations of two inputs between all places converge to 1 exponentially",
         CHAOTIC: "Lemma 1, chaotic phase: they converge to one c below 1 exponentially",
+        RESIDUAL: "Lemma 2, residual networks: variances of all places become alike exponentially",
     }
     decided: dict[str, Decision] = {}
     for kind, rows in found.table.by("kind"):
-        told = lemma.get(kind, "Lemma 2, residual networks: variances of all places become alike exponentially")
         seen = Table(row for row in rows if row["expected"] > SEEN)
         layer, mean, error, runs = seen.of("layer", "unlike", "unlike_error", "runs")
-        decided[told] = by(linear, layer, -np.log(mean), error / mean, runs[0], least_r2=0.97, rising=True)
+        decided[lemma[kind]] = by(linear, layer, -np.log(mean), error / mean, runs[0], least_r2=0.97, rising=True)
         same = f"... as averages over neighbours do, in infinitely many channels: within {SEEN:g} of it ({kind})"
         wide = rows.column("expected")
         decided[same] = rows.claim(between, "unlike", wide - SEEN, wide + SEEN, names="layer {layer}")
@@ -387,7 +356,6 @@ def place_claims(found: Found) -> Claims:
 
 
 def draw_places(found: Found) -> plots.Figure:
-    """Largest differences between places against the layer."""
     picture, axes = plots.figure(6.4, 4.4)
     plots.lines(axes, found.table, "layer", "unlike", "kind", "{}", {"expected": "-"}, linestyle="none")
     axes.axhline(SEEN, color=plots.BOUND, linestyle=":", label="claims are about what is expected above")
@@ -405,10 +373,9 @@ _KINDS = {
 _DENSE = Spec(width=100, inputs=(100,), variance=2.0, stable=False, networks=2000)
 _MOMENTS = Sweep(moments, _DENSE, {"kind": _KINDS, "blocks": (4, 8, 16)}).presets(networks=300)
 _FALLING = {name: sweep.but(stable=True, blocks=(8, 16, 32)) for name, sweep in _MOMENTS.items()}
-_OF_SCORES = "Second moments of W dL/dW in {} by the number of blocks"
 # Theorem 1 and Definition 1, in ordered.py: three phases, dense and with convolutions, all of whose layers are alike
 _PLAIN: dict[str, Any] = {"dense": {"width": 100, "inputs": (100,)}, "convolutions": {"width": 48, "inputs": (48, 8)}}
-_SCALES = {"ordered phase": (1.111109971, 0.3), "edge of chaos": (1.30415, 0.2), "chaotic phase": (1.6, 0.2)}
+_SCALES = {ORDERED: (1.111109971, 0.3), "edge of chaos": (1.30415, 0.2), CHAOTIC: (1.6, 0.2)}
 _EACH = {
     f"{phase}, {kind}": {**shape, "variance": std**2, "bias_std": bias}
     for phase, (std, bias) in _SCALES.items()
@@ -416,34 +383,31 @@ _EACH = {
 }
 PHASES = Sweep(moments, Spec(networks=2000), {"kind": _EACH, "blocks": (8, 16, 32)}, stride=1)
 
-_TANH: dict[str, Any] = {"width": 64, "inputs": (16, 8)}
-_PLACED = Sweep(
-    places,
-    Spec(**_TANH, variance=2.0, stable=False, blocks=12, networks=400),
-    {"kind": {
-        ORDERED: {"variance": 1.111109971**2, "bias_std": 0.3}, CHAOTIC: {"variance": 4.0, "bias_std": 0.5},
-        "residual networks": {},
-    }}, runs=20, seed=100, stride=1000,
-)  # fmt: skip
-_PLACES = {"quick": _PLACED.but(networks=200, runs=8), "paper": _PLACED}
-_BETWEEN = "What two inputs have in common at two places of a convolutional network, layer by layer"
-_WHERE = (
-    "1-D convolutions of 3 places, {width} channels, circular; tanh with sigma_w, sigma_b = 1.111, 0.3 and 2, 0.5; "
-    "residual: ReLU, sigma_w^2 = 2; {runs} x {networks} networks; bars: two standard errors"
-)
+_TANH: dict[str, Any] = {
+    ORDERED: {"variance": 1.111109971**2, "bias_std": 0.3}, CHAOTIC: {"variance": 4.0, "bias_std": 0.5}, RESIDUAL: {},
+}  # fmt: skip
+_PLACE = Spec(width=64, inputs=(16, 8), variance=2.0, stable=False, blocks=12, networks=400)
+_PLACES = Sweep(places, _PLACE, {"kind": _TANH}, runs=20, seed=100, stride=1000).presets(networks=200, runs=8)
+_OF_SCORES = "Second moments of W dL/dW in {} networks by the number of blocks"
 _KEPT = "y + W relu(y), width {width}, {networks} networks each; bars: two standard errors"
 ARTIFACTS = (
     Artifact(
-        "hayou/lemma1", _BETWEEN, "and 2, appendix B.2", _PLACES, place_table, place_claims, draw_places, _WHERE,
+        "hayou/lemma1", "What two inputs have in common at two places of a convolutional network, layer by layer",
+        "and 2, appendix B.2", _PLACES, place_table, place_claims, draw_places,
+        "1-D convolutions of 3 places, {width} channels, circular; tanh with sigma_w, sigma_b = 1.111, 0.3 and 2, 0.5; "
+        "residual: ReLU, sigma_w^2 = 2; {runs} x {networks} networks; bars: two standard errors",
     ),
-    Artifact("hayou/prop3", _TITLE, "", _PRESETS, table, claims, draw, _ABOUT),
-    *(
-        Artifact(
-            f"hayou/{name}", _OF_SCORES.format(f"{what} networks"), "", presets, moment_table,
-            partial(moment_claims, stable), partial(draw_moments, stable), _KEPT,
-        )
-        for name, what, stable, presets in (
-            ("th2", "residual", False, _MOMENTS), ("prop2", "stable residual", True, _FALLING),
-        )
+    Artifact(
+        "hayou/prop3", "Correlation of two inputs in residual networks, pruned and not", "", _PRESETS, table, claims,
+        draw, "y + W relu(y), {blocks} blocks of width {width}, {pairs} pairs of images of {data}, {runs} networks; "
+        "bars: two standard errors",
+    ),
+    Artifact(
+        "hayou/th2", _OF_SCORES.format("residual"), "", _MOMENTS, moment_table, partial(moment_claims, False),
+        partial(draw_moments, False), _KEPT,
+    ),
+    Artifact(
+        "hayou/prop2", _OF_SCORES.format("stable residual"), "", _FALLING, moment_table, partial(moment_claims, True),
+        partial(draw_moments, True), _KEPT,
     ),
 )  # fmt: skip

@@ -13,7 +13,7 @@ from epoch0.distributions import Gaussian
 from epoch0.experiments.claims import at_least, at_most, between, exact
 from epoch0.networks import mlp, resnet
 from epoch0.papers.sweep import Artifact, Cell, Found, Spec, Sweep
-from epoch0.papers.tables import Array, Claims, Decision, Table, by, mean_and_error, over_runs
+from epoch0.papers.tables import Array, Claims, Decision, Table, by, columns_of, mean_and_error, over_runs
 from epoch0.papers.trials import EXTENTS, images
 from epoch0.prune import critical_sparsity, keep, snip
 from epoch0.theory.mean_field import phase
@@ -48,11 +48,11 @@ def table(found: Found) -> Table:
     """One row a layer: what is kept of it, how often nothing is, and what mean field says for such inputs."""
     cell, spec = found.one(), found.one().spec
     shape, classes, *_ = EXTENTS[spec.data]
-    sizes = [math.prod(shape), *[spec.width] * (spec.depth - 1), classes]
-    seen = round(cell["square"].mean(), 3), round(max(cell["correlation"].mean(), 0.0), 3), spec.examples
-    told = dict(zip(("input_square", "input_correlation", "examples"), seen, strict=True))
-    law = predicted_density(spec.activation, spec.weight_std, spec.bias_std, sizes, spec.sparsity, **told)
-    expected, chi_star = list(law.density.values()), phase(spec.activation, spec.weight_std, spec.bias_std).chi
+    sizes, law = [math.prod(shape), *[spec.width] * (spec.depth - 1), classes], (spec.weight_std, spec.bias_std)
+    seen = {"input_square": cell["square"].mean(), "input_correlation": max(cell["correlation"].mean(), 0.0)}
+    told = {**{name: round(value, 3) for name, value in seen.items()}, "examples": spec.examples}
+    expected = list(predicted_density(spec.activation, *law, sizes, spec.sparsity, **told).density.values())
+    chi_star = phase(spec.activation, *law).chi
     beside = lambda cell, layer: {"predicted": float(expected[layer - 1]), "chi": chi_star}  # noqa: E731
     return found.rows(_kept, beside, layer=range(1, spec.depth + 1))
 
@@ -100,7 +100,6 @@ def chaotic_claims(found: Found) -> Claims:
 
 
 def draw(found: Found) -> plots.Figure:
-    """On the left the paper's picture, one network; on the right all networks, layer by layer, with the prediction."""
     picture, axes = plots.figure(8.6, 4.8, mosaic=[["map", "layers"]], width_ratios=[1.15, 1.0])
     # the paper's axes: a pixel (i, j) is neuron j of layer i
     rows = np.asarray(found.one().results[0]["rows"])
@@ -110,10 +109,9 @@ def draw(found: Found) -> plots.Figure:
     axes["map"].set(xlabel="hidden layer", ylabel="neuron", title="one network: incoming weights kept")
     picture.colorbar(image, ax=axes["map"], format="{x:.0f}%", pad=0.02)
     cell, table, right = found.one(), found.table, axes["layers"]
-    layers, expected = table.of("layer", "predicted")
     style = {"markersize": 2.5, "elinewidth": 0.6, "capsize": 0}
     plots.means(right, table, "layer", "density", 0, f"mean of {cell.runs} networks", 100, **style)
-    plots.curve(right, layers, 100 * expected, 1, "mean-field prediction", zorder=3)
+    plots.curve(right, table.column("layer"), 100 * table.column("predicted"), 1, "mean-field prediction", zorder=3)
     share = 100 * (1 - cell.spec.sparsity)
     right.axhline(share, color=plots.BOUND, linestyle=":", label="share of all weights kept")
     title = f"{cell['dead'].mean():g} layers keep nothing (mean)"
@@ -122,19 +120,14 @@ def draw(found: Found) -> plots.Figure:
     return picture
 
 
-def _figure(letter: str, phase: str, weight_std: float, claims: Callable[[Found], Claims]) -> Artifact:
+def _figure(letter: str, phase: str, weight_std: float, runs: int, claims: Callable[[Found], Claims]) -> Artifact:
     network = {"depth": 100, "width": 100, "activation": "tanh", "weight_std": weight_std, "bias_std": 0.2}
-    paper = Sweep(kept, Spec(data="mnist", examples=100, sparsity=0.7, **network), runs=10)
-    presets = paper.presets(data="digits", runs=40 if letter == "a" else 5)
-    told = f"{phase}; pruned by SNIP on so many examples; bars: two standard errors"
-    title = f"Weights that SNIP keeps of each neuron, {phase}"
-    return Artifact(f"hayou/fig1{letter}", title, "", presets, table, claims, draw, told)
-
-
-ARTIFACTS: tuple[Artifact, ...] = (
-    _figure("a", "on the edge of chaos", EDGE, edge_claims),
-    _figure("b", "in the chaotic phase", CHAOS, chaotic_claims),
-)
+    presets = Sweep(kept, Spec(data="mnist", examples=100, sparsity=0.7, **network), runs=10)
+    return Artifact(
+        f"hayou/fig1{letter}", f"Weights that SNIP keeps of each neuron, {phase}", "",
+        presets.presets(data="digits", runs=runs), table, claims, draw,
+        f"{phase}; pruned by SNIP on so many examples; bars: two standard errors",
+    )  # fmt: skip
 
 
 # ---- Figures 2 and 4: what SNIP keeps of each layer of a ResNet and of a Stable ResNet (section 3, appendix G)
@@ -158,14 +151,13 @@ def densities(spec: Spec, seed: int) -> dict[str, Any]:
     return {"density": density, "names": list(scores), "weights": weights, "critical": critical}
 
 
-def sections(names: list[str]) -> dict[str, list[int]]:
+def sections(names: list[str]) -> list[list[int]]:
     """Places of the 3x3 convolutions of each section of the network, shortcuts left out."""
     found: dict[str, list[int]] = {}
     for place, name in enumerate(names):
-        first, _, rest = name.partition(".")
-        if first.startswith("layer") and "downsample" not in rest:
-            found.setdefault(first, []).append(place)
-    return found
+        if name.startswith("layer") and "downsample" not in name:
+            found.setdefault(name.partition(".")[0], []).append(place)
+    return list(found.values())
 
 
 def unevenness(density: Array, names: list[str]) -> Array:
@@ -174,20 +166,18 @@ def unevenness(density: Array, names: list[str]) -> Array:
     A section of which nothing is left counts as if one layer had it all.
     """
     parts = []
-    for places in sections(names).values():
-        mean, mine, most = density[..., places].mean(-1), density[..., places], math.sqrt(len(places) - 1)
+    for mine in (density[..., places] for places in sections(names)):
+        mean, most = mine.mean(-1), math.sqrt(mine.shape[-1] - 1)
         parts.append(np.where(mean > 0, mine.std(-1) / np.where(mean > 0, mean, 1.0), most))
     return np.asarray(np.mean(parts, axis=0))
 
 
 def resnet_table(found: Found) -> Table:
-    """One row a kind of network, sparsity and layer."""
     names = [name.removesuffix(".weight") for name in found.cells[0].results[0]["names"]]
 
     def others(cell: Cell, sparsity: float, layer: str) -> dict[str, Any]:
-        critical, error = mean_and_error(cell["critical"])
         weights = cell.results[0]["weights"][names.index(layer)]
-        return {"weights": weights, "critical_sparsity": critical, "critical_sparsity_error": error}
+        return {"weights": weights, **columns_of(critical_sparsity=cell["critical"])}
 
     return found.rows(_kept, others, sparsity=found.sweep["sparsities"], layer=names)
 
@@ -202,21 +192,21 @@ def claims(found: Found) -> Claims:
     decided: dict[str, Decision] = {}
     for plain, stable in pairs(found):
         spec, layer_names = plain.spec, plain.results[0]["names"]
-        kind = f"{spec.activation}, batch norm in {spec.batch_norm} mode"
+        kind, last = f"{spec.activation}, batch norm in {spec.batch_norm} mode", sections(layer_names)[-1]
         names = [f"{100 * sparsity:g} %" for sparsity in spec.sparsities]
-        last = list(sections(layer_names).values())[-1]
         uneven = [unevenness(cell["density"], layer_names) for cell in (plain, stable)]
         deep = stable["density"][:, :, last].mean(2) - plain["density"][:, :, last].mean(2)
         dead = (stable["density"] == 0).sum(2) - (plain["density"] == 0).sum(2).astype(float)
         means = f"plain and stable have {', '.join(f'{each[:, -1].mean():.2f}' for each in uneven)}"
         even = f"{kind}: within each section the stable network is more uniform (difference of sd/mean; at {names[-1]} "
-        critical = [cell["critical"] for cell in (stable, plain)]
-        told = " against ".join(f"{each.mean():.4f}" for each in critical)
-        higher = over_runs(at_least, critical[0] - critical[1], 0.0, names=["difference"])
+        high, low = stable["critical"], plain["critical"]
+        told = f"{high.mean():.4f} against {low.mean():.4f}"
         decided[f"{even}{means})"] = over_runs(at_most, uneven[1] - uneven[0], 0.0, names=names)
         decided[f"{kind}: it keeps more of the last section"] = over_runs(at_least, deep, 0.0, names=names)
         decided[f"{kind}: it has no more fully pruned layers"] = over_runs(at_most, dead, 0.0, names=names)
-        decided[f"{kind}: its critical sparsity is higher ({told})"] = higher
+        decided[f"{kind}: its critical sparsity is higher ({told})"] = over_runs(
+            at_least, high - low, 0.0, names=["difference"]
+        )
     return decided
 
 
@@ -236,7 +226,7 @@ def resnet_draw(places: tuple[int, ...], found: Found) -> plots.Figure:
                 for chosen, told, look in ((~shortcuts, name, line), (shortcuts, f"{name}, 1x1 shortcuts", alone)):
                     x, y, spread = (one[chosen] for one in values)
                     plots.points(axes, x, y, spread, index, told, elinewidth=0.8, capsize=1.5, **look)
-            for section in list(sections(names).values())[1:]:
+            for section in sections(names)[1:]:
                 axes.axvline(section[0] + 0.5, color="#999999", linewidth=0.7, linestyle="--", zorder=0.8)
             mode = "{activation}, batch norm in {batch_norm} mode".format_map(vars(pair[0].spec))
             axes.set_title(f"{mode}, {100 * pair[0].spec.sparsities[place]:g} % pruned", fontsize=9)
@@ -249,20 +239,22 @@ def resnet_draw(places: tuple[int, ...], found: Found) -> plots.Figure:
     return picture
 
 
-_ABOUT = "ResNets with He's weights, scored by SNIP on so many examples; bars: two standard errors"
-
-
 def _resnet_figure(name: str, title: str, place: str, shown: tuple[int, ...], **axes: tuple[str, ...]) -> Artifact:
     spec = Spec(data="cifar10", depth=32, width=2, examples=128, sparsities=(0.9, 0.98, 0.995))
     networks = {"plain": {"stable": False}, "stable": {"stable": True}}
     presets = Sweep(densities, spec, {**axes, "network": networks}, runs=6).presets(data="digits", width=1, runs=8)
-    title = f"Weights that SNIP keeps of each layer, {title}"
-    return Artifact(f"hayou/{name}", title, place, presets, resnet_table, claims, partial(resnet_draw, shown), _ABOUT)
+    return Artifact(
+        f"hayou/{name}", f"Weights that SNIP keeps of each layer, {title}", place, presets, resnet_table, claims,
+        partial(resnet_draw, shown),
+        "ResNets with He's weights, scored by SNIP on so many examples; bars: two standard errors",
+    )  # fmt: skip
 
 
 _MODES = {"activation": ("relu",), "batch_norm": ("train", "eval")}
 _ACTIVATIONS = {"activation": ("relu", "tanh"), "batch_norm": ("train",)}
-ARTIFACTS += (
+ARTIFACTS = (
+    _figure("a", "on the edge of chaos", EDGE, 40, edge_claims),
+    _figure("b", "in the chaotic phase", CHAOS, 5, chaotic_claims),
     _resnet_figure("fig2", "ResNet and Stable ResNet", "", (1,), **_MODES),
     _resnet_figure("fig4", "ReLU and tanh", "appendix G", (0, 1, 2), **_ACTIVATIONS),
 )

@@ -3,6 +3,7 @@ prediction (section 2.2), and of magnitude pruning where one layer is weaker (Ta
 """
 
 import math
+from collections.abc import Iterator
 from functools import lru_cache, partial
 from typing import Any
 
@@ -16,7 +17,6 @@ from epoch0.networks import mlp
 from epoch0.papers.hayou.chains import PHASES, moment_table, well_conditioned
 from epoch0.papers.sweep import Artifact, Cell, Found, Spec, Sweep
 from epoch0.papers.tables import Claims, Decision, Table, agrees, by
-from epoch0.papers.trials import gaussian
 from epoch0.prune import critical_sparsity, snip
 from epoch0.seeds import generator
 from epoch0.theory import pruning as law
@@ -28,6 +28,7 @@ NEAR = 0.25  # relative difference up to which the sharper prediction counts as 
 
 _EXAMPLE = math.exp(-8 * PAPER_KAPPA), math.exp(-2 * PAPER_KAPPA)  # its gain, and if kappa is |log chi|/2
 BIAS_STD = 0.3
+_INPUTS, _LABELS = range(2)  # streams of a seed
 
 
 def critical(spec: Spec, seed: int) -> dict[str, Any]:
@@ -36,14 +37,16 @@ def critical(spec: Spec, seed: int) -> dict[str, Any]:
     Widths are constant, inputs and outputs included; examples are Gaussian with random labels. Computed in float64: in
     float32 at chi = 0.1 a fifth of the scores is 0.
     """
-    batch = gaussian(spec.width, spec.width, spec.examples, seed)
+    inputs = torch.randn(spec.examples, spec.width, generator=generator(seed, _INPUTS), dtype=torch.float64)
+    labels = torch.randint(spec.width, (spec.examples,), generator=generator(seed, _LABELS))
     laws = Gaussian(spec.weight_std), Gaussian(spec.bias_std)
-    scores = snip(mlp([spec.width] * (spec.depth + 1), spec.activation, *laws, seed=seed, dtype=torch.float64), [batch])
+    net = mlp([spec.width] * (spec.depth + 1), spec.activation, *laws, seed=seed, dtype=torch.float64)
+    scores = snip(net, [(inputs, labels)])
     found = critical_sparsity(scores)
     return {"critical": float(found), "layer": 1 + list(scores).index(found.layer)}
 
 
-@lru_cache(maxsize=64)
+@lru_cache
 def weight_std(gain: float, bias_std: float) -> float:
     """sigma_w at which tanh has this gain at the fixed point of the variance, below the edge of chaos."""
     if bias_std == 0:
@@ -53,7 +56,7 @@ def weight_std(gain: float, bias_std: float) -> float:
     return float(brentq(lambda s: chi("tanh", s, q_star("tanh", s, bias_std)) - gain, 1e-3, 3.0, xtol=1e-10))
 
 
-@lru_cache(maxsize=256)
+@lru_cache
 def sharper(gain: float, bias_std: float, depth: int, width: int, examples: int) -> tuple[float, float]:
     """Mean-field prediction of E[s_cr] and of its standard deviation over networks."""
     sizes = [width] * (depth + 1)
@@ -62,7 +65,6 @@ def sharper(gain: float, bias_std: float, depth: int, width: int, examples: int)
 
 
 def table(found: Found) -> Table:
-    """One row a gain."""
 
     def computed(cell: Cell) -> dict[str, Any]:
         spec, gain = cell.spec, cell.at["chi"]
@@ -74,41 +76,41 @@ def table(found: Found) -> Table:
 
     rows, phases = found.rows(lambda cell: {"critical_sparsity": cell["critical"]}, computed), found.also["phases"]
     more = moment_table(phases)
-    for row in more:
-        spec = phases.one(kind=row["kind"], blocks=row["blocks"]).spec
-        row["gain"] = phase("tanh", math.sqrt(spec.variance), spec.bias_std).chi
+    for row, cell in zip(more, phases, strict=True):
+        row["gain"] = phase("tanh", math.sqrt(cell.spec.variance), cell.spec.bias_std).chi
     empty = {**dict.fromkeys([*rows[0], *more[0]], math.nan), "kind": ""}
     return Table({**empty, **row} for row in (*rows, *more))
 
 
 def claims(found: Found) -> Claims:
-    """Theorem 1, its example, and what is beyond the paper."""
     rows, bare = found.table.where(bias_std=BIAS_STD), found.table.where(bias_std=0.0)
     of, expected = partial(_of, rows, "chi = {chi:.3g}"), rows.column("predicted")
     empty = [row["chi"] for row in rows if row["bound"] > 1]
-    lowest = f"{min(empty):.3g}" if empty else "none"
     theorem = "Theorem 1 with biases: E[s_cr] is at most the bound (which is above 1, so says nothing, for "
-    theorem += f"{len(empty)} of these {len(rows)} gains, from chi = {lowest} on)"
-    near = of(between, (1 - NEAR) * expected, (1 + NEAR) * expected)
+    theorem += f"{len(empty)} of these {len(rows)} gains, from chi = {min(empty):.3g} on)"
+    of_bare = partial(_of, bare, "chi = {chi:.3g}, no biases")
+    nothing = "without biases q is 0, the network linear, and nothing collapses: s_cr stays above 0.95"
     decided = {
         theorem: of(at_most, "bound"),
         "the critical sparsity is smaller the further chi is below 1": of(increasing),
         **_example(found.sweep, rows),
-        f"beyond the paper: the sharper prediction is within {100 * NEAR:g} %": near,
+        f"beyond the paper: the sharper prediction is within {100 * NEAR:g} %": of(
+            between, (1 - NEAR) * expected, (1 + NEAR) * expected
+        ),
+        "Theorem 1 as stated holds without biases too": of_bare(at_most, np.minimum(1, bare.column("bound"))),
+        nothing: of_bare(at_least, 0.95),
     }
-    if bare:
-        of_bare = partial(_of, bare, "chi = {chi:.3g}, no biases")
-        nothing = "without biases q is 0, the network linear, and nothing collapses: s_cr stays above 0.95"
-        bounds = np.minimum(1, bare.column("bound"))
-        decided["Theorem 1 as stated holds without biases too"] = of_bare(at_most, bounds)
-        decided[nothing] = of_bare(at_least, 0.95)
     # well-conditioned on the edge of chaos, in neither phase beside it
-    for kind, some in Table(row for row in found.table if row["kind"]).by("kind"):
+    for kind, some in _phases(found):
         gain = some[0]["gain"]
         text = f"{kind}: ill-conditioned, m_1 is chi^(L-1) = {gain:.3g}^(L-1) times m_L, chi within {FACTOR:.0%}"
         beside = some.claim(between, "growth", (1 - FACTOR) * gain, (1 + FACTOR) * gain, names="{blocks} layers")
         decided |= {text: beside} if abs(math.log(gain)) > FACTOR else well_conditioned(kind, some)
     return decided
+
+
+def _phases(found: Found) -> Iterator[tuple[str, Table]]:
+    return Table(row for row in found.table if row["kind"]).by("kind")
 
 
 def _of(rows: Table, names: str, decide: Any, *bounds: Any, **more: Any) -> Decision:
@@ -117,23 +119,20 @@ def _of(rows: Table, names: str, decide: Any, *bounds: Any, **more: Any) -> Deci
 
 def _example(sweep: Sweep, rows: Table) -> Claims:
     """The text below the theorem: kappa = 0.2, L = N = 100."""
-    size = sweep["depth"], sweep["width"]
-    value, decimal = (law.ordered_bound(_EXAMPLE[0], *size, paper=paper) for paper in (False, True))
+    bound = partial(law.ordered_bound, _EXAMPLE[0], sweep["depth"], sweep["width"])
+    value, decimal = bound(), bound(paper=True)
     example = f"the example below Theorem 1: at kappa = {PAPER_KAPPA:g} the bound is {100 * PAPER_BOUND:g} % "
     example += sweep.told("(here L = {depth}, N = {width})")
     told = f"the formula gives {value:.3g}; with log base 10 in place of the natural logarithm {decimal:.3g}"
-    same = abs(value - PAPER_BOUND) < 0.01
-    decided = {example: by(exact, same, told, {"formula": value, "log10": decimal})}
+    decided = {example: by(exact, abs(value - PAPER_BOUND) < 0.01, told, {"formula": value, "log10": decimal})}
     first = f"the example: at kappa = {PAPER_KAPPA:g} E[s_cr] measures"
     for text, wanted in zip((first, f"... if kappa is |log chi|/2 (chi = {_EXAMPLE[1]:.3g})"), _EXAMPLE, strict=True):
-        if there := Table(row for row in rows if abs(row["chi"] - wanted) < 1e-3):
-            near = _of(there, "chi = {chi:.3g}", between, PAPER_MEASURED - 0.02, PAPER_MEASURED + 0.02)
-            decided[f"{text} {100 * PAPER_MEASURED:g} %, within 2"] = near
+        near = _of(rows.where(chi=wanted), "chi = {chi:.3g}", between, PAPER_MEASURED - 0.02, PAPER_MEASURED + 0.02)
+        decided[f"{text} {100 * PAPER_MEASURED:g} %, within 2"] = near
     return decided
 
 
 def draw(found: Found) -> plots.Figure:
-    """Measured with error bars; the prediction with its spread over networks; the bound where it says something."""
     sweep, biased = found.sweep, found.table.where(bias_std=BIAS_STD)
     depth, width, gains = sweep["depth"], sweep["width"], biased.column("chi")
     picture, (axes, right) = plots.figure(11.0, 5.0, columns=2)
@@ -145,10 +144,9 @@ def draw(found: Found) -> plots.Figure:
     plots.curve(axes, grid, mean, 0, "sharper prediction (mean field)")
     fine = np.linspace(min(0.01, *gains), 0.999, 400)
     theorem = ("--", "Theorem 1 (natural logarithm)"), (":", "... with log base 10, as in the paper's example")
-    for paper, (line, label) in zip((False, True), theorem, strict=True):
-        values = np.array([law.ordered_bound(float(x), depth, width, paper=paper) for x in fine])
-        inside = values <= 1
-        axes.plot(fine[inside], values[inside], color=plots.BOUND, linestyle=line, label=label, zorder=1.4)
+    for paper, (line, label) in enumerate(theorem):
+        values = np.array([law.ordered_bound(float(x), depth, width, paper=bool(paper)) for x in fine])
+        axes.plot(*np.array([fine, values])[:, values <= 1], color=plots.BOUND, linestyle=line, label=label, zorder=1.4)
     label = rf"measured, $\sigma_b={BIAS_STD:g}$"
     plots.means(axes, biased, "chi", "critical_sparsity", 0, label, markerfacecolor=None)
     label = r"measured, $\sigma_b=0$: nothing collapses"
@@ -156,7 +154,7 @@ def draw(found: Found) -> plots.Figure:
     plots.ticks(axes, [0.02, 0.05, 0.1, 0.2, 0.5, 1.0], "y", "log")
     axes.set(xlabel=r"gain of a layer, $\chi$", ylabel=r"critical sparsity $s_{cr}$", xlim=(0, 1.01), ylim=(0.02, 1.35))
     axes.legend(loc="lower right", fontsize=8)
-    for index, (kind, rows) in enumerate(Table(row for row in found.table if row["kind"]).by("kind")):
+    for index, (kind, rows) in enumerate(_phases(found)):
         layers, growth, error, gain = rows.of("blocks", "growth", "growth_error", "gain")
         plots.points(right, layers, growth ** (layers - 1), (layers - 1) * growth ** (layers - 2) * error, index, kind)
         plots.curve(right, layers, gain ** (layers - 1), index)
@@ -177,17 +175,10 @@ WEIGHT_STD = {
     0.1: 0.343135713, _EXAMPLE[0]: 0.491676288, 0.5: 0.804122293, _EXAMPLE[1]: 0.969181, 0.7: 0.999730265,
     0.8: 1.111109971, 0.85: 1.173490172, 0.9: 1.241508525, 0.95: 1.315596678, 0.99: 1.379143825,
 }  # fmt: skip
-_AXIS = gains(tuple(WEIGHT_STD), (_EXAMPLE[0], 0.5, 0.8, 0.95))
 _SPEC = Spec(depth=100, width=100, activation="tanh", examples=100)
+_AXIS, _FEW = gains(tuple(WEIGHT_STD), (_EXAMPLE[0], 0.5, 0.8, 0.95)), gains((*_EXAMPLE, 0.8, 0.95), (_EXAMPLE[0], 0.8))
 _PAPER = Sweep(critical, _SPEC, {"chi bias_std": _AXIS}, runs=10, stride=1000, also={"phases": PHASES})
-_FEW = {"chi bias_std": gains((*_EXAMPLE, 0.8, 0.95), (_EXAMPLE[0], 0.8))}
-_PRESETS = _PAPER.presets(axes=_FEW, runs=6, also={"phases": PHASES.but(networks=300)})
-_TITLE = "Critical sparsity of SNIP in the ordered phase"
-_ABOUT = (
-    f"tanh, L = {{depth}}, N = {{width}}, sigma_b = {BIAS_STD:g} (and 0); {{runs}} networks a gain, {{examples}} "
-    "Gaussian inputs with random labels; on the right tanh networks of width 100 and 48 channels, "
-    "{phases[networks]} each; bars: two standard errors"
-)
+_PRESETS = _PAPER.presets(axes={"chi bias_std": _FEW}, runs=6, also={"phases": PHASES.but(networks=300)})
 # ---- Proposition 4 and Table 7
 
 PRINTED = {2.0: (5.77, 1.0), 5.0: (0.81, 0.79), 10.0: (0.72, 0.69)}  # Table 7: gamma -> bound and empirical value
@@ -208,16 +199,13 @@ def unequal_critical(spec: Spec, seed: int) -> dict[str, Any]:
 
 
 def unequal_table(found: Found) -> Table:
-    """One row a ratio, the paper's columns beside ours."""
-
     def exact(cell: Cell) -> dict[str, float]:
-        bound, empirical = PRINTED.get(cell.spec.gamma, (float("nan"), float("nan")))
+        bound, empirical = PRINTED.get(cell.spec.gamma, (math.nan, math.nan))
         return {**computed(cell.spec), "table_bound": bound, "table_empirical": empirical}
 
     return found.rows(lambda cell: {"critical_sparsity": cell["critical"]}, exact)
 
 
-@lru_cache(maxsize=64)
 def computed(spec: Spec) -> dict[str, float]:
     """Proposition 4 as printed and corrected, its limit of infinite depth, and the expected value at this depth."""
     size = spec.width**2
@@ -231,7 +219,6 @@ def computed(spec: Spec) -> dict[str, float]:
 
 
 def unequal_claims(found: Found) -> Claims:
-    """Proposition 4, its table, and what is beyond the paper."""
     rows, given, meant = found.table, found.table.where(gamma=tuple(PRINTED)), found.table.where(gamma=MEANT)
     printed, bounds, told = given.of("bound_as_printed", "table_bound", "table_empirical")
     corrected, off = rows.column("bound_corrected"), float(np.abs(bounds - printed).max())
@@ -258,7 +245,6 @@ def unequal_claims(found: Found) -> Claims:
 
 
 def unequal_draw(found: Found) -> plots.Figure:
-    """Table 7 as a picture: critical sparsity against gamma."""
     rows, sweep = found.table, found.sweep
     gammas = rows.column("gamma").tolist()
     picture, axes = plots.figure(7.2, 5.0)
@@ -284,15 +270,19 @@ def unequal_draw(found: Found) -> plots.Figure:
     return picture
 
 
-_LAYERS = Spec(depth=100, width=100)
-_RATIOS = {"gamma": (2.0, 5.0, 10.0, 15.0)}
+_LAYERS, _RATIOS = Spec(depth=100, width=100), {"gamma": (2.0, 5.0, 10.0, 15.0)}
 _WIDE = Sweep(unequal_critical, _LAYERS, _RATIOS, runs=300, seed=500, stride=1000).presets(runs=200)
-_WEAKER = "Critical sparsity of magnitude pruning when one layer is weaker"
-_NORMAL = (
-    "L = {depth} layers of {width} x {width} normal weights, the first with 1/gamma of the variance; {runs} networks a "
-    "ratio; bars: two standard errors"
-)
 ARTIFACTS = (
-    Artifact("hayou/th1", _TITLE, "section 2.2", _PRESETS, table, claims, draw, _ABOUT),
-    Artifact("hayou/tab7", _WEAKER, "appendix E", _WIDE, unequal_table, unequal_claims, unequal_draw, _NORMAL),
-)
+    Artifact(
+        "hayou/th1", "Critical sparsity of SNIP in the ordered phase", "section 2.2", _PRESETS, table, claims, draw,
+        f"tanh, L = {{depth}}, N = {{width}}, sigma_b = {BIAS_STD:g} (and 0); {{runs}} networks a gain, {{examples}} "
+        "Gaussian inputs with random labels; on the right tanh networks of width 100 and 48 channels, "
+        "{phases[networks]} each; bars: two standard errors",
+    ),
+    Artifact(
+        "hayou/tab7", "Critical sparsity of magnitude pruning when one layer is weaker", "appendix E", _WIDE,
+        unequal_table, unequal_claims, unequal_draw,
+        "L = {depth} layers of {width} x {width} normal weights, the first with 1/gamma of the variance; {runs} "
+        "networks a ratio; bars: two standard errors",
+    ),
+)  # fmt: skip

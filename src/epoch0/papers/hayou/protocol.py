@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -10,7 +10,6 @@ from torch import Tensor, nn
 
 from epoch0 import prune
 from epoch0.distributions import Law
-from epoch0.errors import InputError
 from epoch0.networks import resnet, vanilla_cnn, vgg
 from epoch0.papers.trials import checkpoint_of
 from epoch0.prune import Masks, apply, bake, iterate, keep, masks_of, on_paths, rescale
@@ -29,8 +28,7 @@ _BATCHES, _STAGES = 20, 21  # streams of a seed: the images that are scored, and
 Batches = list[tuple[Tensor, Tensor]]
 
 
-@dataclass(frozen=True)
-class Method:
+class Method(NamedTuple):
     """A way to prune: a function of :mod:`epoch0.prune` that scores (None: no pruning), and what comes with it."""
 
     label: str
@@ -79,7 +77,6 @@ class Network:
 
     @property
     def name(self) -> str:
-        """Kind and depth as the paper writes them."""
         if self.kind == "vgg":
             return f"{f'{self.repeat}x' if self.repeat > 1 else ''}VGG{self.depth}"
         return f"V-CNN-{self.depth}" if self.kind == "vanilla_cnn" else f"ResNet-{self.depth}"
@@ -123,7 +120,6 @@ class Recipe:
 
     @property
     def trainings(self) -> int:
-        """How often a run trains its network; more than once for the OBD reference alone."""
         return 1 + (self.obd_rounds if self.method == "obd" else 0)
 
     @property
@@ -132,14 +128,7 @@ class Recipe:
         return self.trainings * (1 + -(-self.epochs // self.tested_every))
 
 
-def with_method(recipe: Recipe, method: str, sparsity: float) -> Recipe:
-    """The recipe for another method and sparsity, which is 0 without pruning; only who rescales has norms later."""
-    late = recipe.norm_after and METHODS[method].rescaled is not None
-    return replace(recipe, method=method, sparsity=0.0 if method == "none" else sparsity, norm_after=late)
-
-
-@dataclass(frozen=True)
-class Sets:
+class Sets(NamedTuple):
     """The images of a recipe: ``plain`` as they are, for scores; ``train``, the same with augmentation; ``test``."""
 
     plain: Any
@@ -155,13 +144,11 @@ class Sets:
 
 
 def sets_of(recipe: Recipe) -> Sets:
-    """The images that a recipe trains and tests on."""
     plain, test = image_sources(recipe.data)
     shape, classes = shape_for(recipe.network, plain.shape), plain.classes
-    factor = shape[-1] // plain.shape[-1]
     plain = plain if recipe.examples is None else plain.first(recipe.examples)
     test = test if recipe.tested is None else test.first(recipe.tested)
-    if factor > 1:
+    if (factor := shape[-1] // plain.shape[-1]) > 1:
         plain, test = (replace(part, images=enlarged(part.images, factor)) for part in (plain, test))
     return Sets(plain, plain.augmented() if recipe.augment else plain, test, shape, classes)
 
@@ -212,11 +199,10 @@ def masks_at_initialization(
     score = METHODS[recipe.method].score
     if score == "synflow":
         return iterate(net, partial(prune.synflow, x=shape), recipe.sparsity, steps=recipe.synflow_steps)
-    if score in ("random", "magnitude"):
-        scores = prune.random(net, seed) if score == "random" else prune.magnitude(net)
+    if score in ("snip", "grasp"):
+        scores = (prune.snip if score == "snip" else prune.grasp)(net, batches, batch_norm=recipe.batch_norm)
     else:
-        by_batches = prune.snip if score == "snip" else prune.grasp
-        scores = by_batches(net, batches, batch_norm=recipe.batch_norm)
+        scores = prune.random(net, seed) if score == "random" else prune.magnitude(net)
     return select(scores, recipe.sparsity)  # a warning of layers that died would be one line for each trial
 
 
@@ -245,8 +231,8 @@ def run(recipe: Recipe, seed: int) -> dict[str, Any]:
     Returns:
         ``accuracy`` after the last epoch, ``best`` of all tests, ``chance`` of the best constant: shares of
         the test images. ``history``: lists of ``epoch``, ``loss`` since the test before, and ``accuracy``. ``dead``:
-        layers of which nothing is kept. ``on_paths``: kept weights on a path from input to output, None if paths cannot
-        be followed. ``epochs`` of all trainings. ``diverged``: accuracies are those of chance.
+        layers of which nothing is kept. ``on_paths``: kept weights on a path from input to output. ``epochs`` of all
+        trainings. ``diverged``: accuracies are those of chance.
     """
     device, method, sets = chosen_device(), METHODS[recipe.method], sets_of(recipe)
     precision, per_epoch = precision_for("auto", device), -(-len(sets.train) // recipe.batch_size)
@@ -293,22 +279,16 @@ def run(recipe: Recipe, seed: int) -> dict[str, Any]:
 def _trained(done: Training | None, sets: Sets) -> dict[str, Any]:
     """What the last training says; None is one that was not begun because the one before diverged."""
     rows = [] if done is None else [row for row in done.history if "test_accuracy" in row]
-    accuracies = [float(row["test_accuracy"]) for row in rows]
+    epochs, accuracies = ([float(row[name]) for row in rows] for name in ("epoch", "test_accuracy"))
+    history = {"epoch": epochs, "loss": [row["loss"] for row in rows], "accuracy": accuracies}
     lost = done is None or done.diverged
     last, best = (sets.chance, sets.chance) if lost else (accuracies[-1], max(accuracies))
-    history = {"epoch": [float(row["epoch"]) for row in rows], "loss": [row["loss"] for row in rows]}
-    history["accuracy"] = accuracies
     return {"accuracy": last, "best": best, "chance": sets.chance, "diverged": lost, "history": history}
 
 
 def _pruned(net: nn.Module, masked: bool, shape: tuple[int, ...]) -> dict[str, Any]:
-    """What the masks that were trained leave."""
     if not masked:
         return {"weights": None, "kept": None, "on_paths": None, "names": [], "density": [], "dead": []}
     masks = masks_of(net)
-    try:
-        live = on_paths(net, masks, shape).kept
-    except InputError:  # of networks that paths cannot be followed through
-        live = None
-    found = {"weights": masks.total, "kept": masks.kept, "names": list(masks), "on_paths": live}
-    return {**found, "density": list(masks.density_of.values()), "dead": list(masks.dead)}
+    found = {"weights": masks.total, "kept": masks.kept, "names": list(masks), "dead": list(masks.dead)}
+    return {**found, "density": list(masks.density_of.values()), "on_paths": on_paths(net, masks, shape).kept}

@@ -5,6 +5,7 @@ units that are active, so a ReLU passes on more than the variance of its weights
 """
 
 import math
+from collections.abc import Sequence
 from functools import lru_cache, partial
 from typing import Any
 
@@ -65,13 +66,11 @@ def _log_gain(net: nn.Sequential, x: torch.Tensor, labels: torch.Tensor) -> floa
         x = part(x)
         if isinstance(part, nn.Linear):
             outputs.append(x)
-    hidden = outputs[:-1]
-    first, last = torch.autograd.grad(F.cross_entropy(outputs[-1], labels), [hidden[0], hidden[-1]])
-    return math.log(float(first.square().sum() / last.square().sum())) / (len(hidden) - 1)
+    first, last = torch.autograd.grad(F.cross_entropy(x, labels), [outputs[0], outputs[-2]])
+    return math.log(float(first.square().sum() / last.square().sum())) / (len(outputs) - 2)
 
 
 def table(found: Found) -> Table:
-    """One row a mask, activation, sparsity and method: growth a layer, and that beside the unpruned network's."""
     sparsities = found.sweep["sparsities"]
 
     def measured(cell: Cell) -> dict[str, Any]:
@@ -91,14 +90,12 @@ def table(found: Found) -> Table:
 
 
 def claims(found: Found) -> Claims:
-    """Proposition 1 for each kind of mask and activation, and that without rescaling gradients vanish."""
-    layers, decided = found.sweep["depth"] - 1, dict[str, Decision]()
+    decided, layers = dict[str, Decision](), found.sweep["depth"] - 1
     limit = math.log(FACTOR) / layers
     same = f"over {layers} layers the squared gradient is as an unpruned network's, within {FACTOR:g} times"
     rules: dict[str, Any] = dict.fromkeys(METHODS, (same, between, -limit, limit))
     rules["none"] = "the squared gradient shrinks beside an unpruned network's", at_most, 0.0
-    parts = ((cell, *part) for cell in found for part in found.table.where(**cell.at).by("method"))
-    for cell, method, rows in parts:
+    for cell, (method, rows) in ((one, part) for one in found for part in found.table.where(**one.at).by("method")):
         said, decide, *bounds = rules[method]
         kind = f"{cell.at['activation']}, {cell.at['masks']} masks, {METHODS[method]}"
         told = f"(a layer by {', '.join(rows.told('{gain:.2f}'))})"
@@ -110,7 +107,6 @@ def claims(found: Found) -> Claims:
 
 
 def draw(found: Found) -> plots.Figure:
-    """A panel for each mask and activation: growth a layer against sparsity, one line a method."""
     picture, grid = plots.figure(8.4, 6.2, 2, 2, sharex=True, sharey=True)
     spare = FACTOR ** (1 / (found.sweep["depth"] - 1))
     look: dict[str, Any] = {"color": "#cccccc", "zorder": 0.5, "label": "unpruned, and ten times over all layers"}
@@ -128,20 +124,12 @@ def draw(found: Found) -> plots.Figure:
 _SPEC = Spec(data="mnist", depth=100, width=100, examples=100, sparsities=(0.5, 0.8, 0.9))
 _AXES = {"masks": ("SNIP", "random"), "activation": ("relu", "tanh")}
 _GAINS = Sweep(gains, _SPEC, _AXES, runs=20).presets(data="digits", depth=30, runs=32)
-_TITLE = "Gradient through pruned networks, rescaled in three ways and not"
-_ABOUT = (
-    "{depth} hidden layers of width {width}, weights on the edge of chaos, no biases, {examples} images of {data}, "
-    "{runs} networks; bars: two standard errors"
-)
-ARTIFACTS: tuple[Artifact, ...] = (Artifact("hayou/prop1", _TITLE, "", _GAINS, table, claims, draw, _ABOUT),)
 
 
 # ---- Theorem 3, the weak lottery ticket: random masks bring networks to the edge of chaos (appendix H)
 
 CLOSE = 0.05  # how near to 1 the measured gain must be
 _INPUTS = 3  # stream of a seed
-
-
 _edge = lru_cache(edge_of_chaos)
 
 
@@ -164,15 +152,12 @@ def measure(spec: Spec, seed: int) -> dict[str, Any]:
     a kernel of 3. Means over layers of the forward and the backward gain, without the first layer and the last, which
     no activation follows.
     """
-    net, shape = _network(spec, seed)
+    shape = (spec.width, 8, 8) if spec.kind == "cnn" else (spec.width,)
     inputs = torch.randn(16 if spec.kind == "cnn" else 64, *shape, generator=generator(seed, _INPUTS))
-    gains = {}
-    for name in ("before", "after"):
-        if name == "after":
-            _mask(net, spec, seed)
-        found = gain(net, inputs * square(spec) ** 0.5, directions=4, seed=seed)
-        gains[name] = float(np.mean((found.chi_forward + found.chi_backward)[1:-1] / 2))
-    return gains
+    inputs = inputs * square(spec) ** 0.5
+    nets = {"before": network(spec, seed, shape, masked=False), "after": network(spec, seed, shape, masked=True)}
+    each = {name: gain(net, inputs, directions=4, seed=seed) for name, net in nets.items()}
+    return {name: float(np.mean((one.chi_forward + one.chi_backward)[1:-1] / 2)) for name, one in each.items()}
 
 
 def learn(spec: Spec, seed: int) -> dict[str, Any]:
@@ -181,27 +166,20 @@ def learn(spec: Spec, seed: int) -> dict[str, Any]:
     scale, found = square(spec.ticket) ** 0.5, {}
     accuracy = Accuracy(test[: spec.tested] * scale, labels[: spec.tested])
     for name in ("dense", "masked"):
-        net, _ = _network(spec.ticket, seed, x.shape[1], 10)
-        if name == "masked":
-            _mask(net, spec.ticket, seed)
+        net = network(spec.ticket, seed, x.shape[1:], masked=name == "masked")
         fit(spec, net, (x * scale, y), steps=spec.steps, seed=seed)
         found[name] = float(accuracy(net.eval())["accuracy"])  # also of a run that diverged
     return found
 
 
-def _network(spec: Spec, seed: int, inputs: int | None = None, classes: int = 10) -> tuple[nn.Module, list[int]]:
-    drawn: dict[str, Any] = {"weights": Gaussian(stds(spec)[1]), "biases": Gaussian(spec.bias_std), "seed": seed}
-    if spec.kind == "cnn":
-        shape, drawn["activation"] = [spec.width, 8, 8], spec.activation
-        return vanilla_cnn(spec.depth, spec.width, inputs=shape, classes=classes, **drawn), shape
-    size = spec.width if inputs is None else inputs
-    return mlp([size, *[spec.width] * spec.depth, classes], spec.activation, **drawn), [size]
-
-
-def _mask(net: nn.Module, spec: Spec, seed: int) -> None:
+def network(spec: Spec, seed: int, shape: Sequence[int], masked: bool) -> nn.Module:
     edge, std = stds(spec)
-    sparsity = 1 - (edge / std) ** 2
-    apply(net, keep(random(net, seed=seed), sparsity, scope="layer"))
+    drawn: dict[str, Any] = {"weights": Gaussian(std), "biases": Gaussian(spec.bias_std), "seed": seed}
+    if spec.kind == "cnn":
+        net = vanilla_cnn(spec.depth, spec.width, inputs=shape, activation=spec.activation, **drawn)
+    else:
+        net = mlp([*shape, *[spec.width] * spec.depth, 10], spec.activation, **drawn)
+    return apply(net, keep(random(net, seed=seed), 1 - (edge / std) ** 2, scope="layer")) if masked else net
 
 
 def ticket_table(found: Found) -> Table:
@@ -215,20 +193,19 @@ def ticket_table(found: Found) -> Table:
         return {"factor": factor, "density": 1 / factor**2, "chi_before_predicted": predicted, **unknown}
 
     rows = found.rows(lambda cell: {"chi_before": cell["before"], "chi_after": cell["after"]}, others)
-    trained, empty = found.also["trained"].one(), dict.fromkeys(rows[0], math.nan)
+    trained = found.also["trained"].one()
     edge, std = stds(trained.spec.ticket)
     factor = std / edge
+    same = {**dict.fromkeys(rows[0], math.nan), "factor": factor, "runs": trained.runs}
     for name, result, density in (("trained as it came", "dense", 1.0), ("trained, masked", "masked", 1 / factor**2)):
-        row = {**empty, "kind": name, "factor": factor, "density": density, "runs": trained.runs}
-        rows.append({**row, **columns_of(accuracy=trained[result])})
+        rows.append({**same, "kind": name, "density": density, **columns_of(accuracy=trained[result])})
     return rows
 
 
 def ticket_claims(found: Found) -> Claims:
-    """Theorem 3, and that the masked networks train."""
     rows, trained = Table(found.table[:-2]), found.also["trained"].one()
-    spec, of = trained.spec.ticket, partial(rows.claim, names="{kind}, {factor:.3g} times the edge")
-    what = "{activation}, depth {depth}, {factor:g} times the edge".format_map(vars(spec))
+    of = partial(rows.claim, names="{kind}, {factor:.3g} times the edge")
+    what = "{activation}, depth {depth}, {factor:g} times the edge".format_map(vars(trained.spec.ticket))
     above = partial(over_runs, at_least, names=[what])
     theorem = f"Theorem 3: random masks of density sigma_EOC^2/sigma_w^2 bring chi to 1, within {CLOSE:g}"
     return {
@@ -240,7 +217,6 @@ def ticket_claims(found: Found) -> Claims:
 
 
 def ticket_draw(found: Found) -> plots.Figure:
-    """Gain before and after against sigma_w."""
     picture, axes = plots.figure(6.4, 4.4)
     for index, (kind, rows) in enumerate(Table(found.table[:-2]).by("kind")):
         x = rows.column("factor") * (1 + 0.012 * (index - 1))  # beside each other, not on top
@@ -273,11 +249,16 @@ _PRESETS = {
     "quick": sweep(8, 250, 48, 8, 4, data="digits", steps=1500, tested=360),
     "paper": sweep(12, 400, 64, 4, 3, data="mnist", steps=2000, tested=10000),
 }
-_TICKET_ABOUT = (
-    "trained on {trained[data]}: width {trained[ticket].width}, {trained[steps]} steps of SGD, {trained[runs]} runs; "
-    "bars: two standard errors"
-)
-_TICKET_TITLE, _PLACE = "Random masks bring networks to the edge of chaos", "Theorem 3, appendix H"
-ARTIFACTS += (
-    Artifact("hayou/wlth", _TICKET_TITLE, _PLACE, _PRESETS, ticket_table, ticket_claims, ticket_draw, _TICKET_ABOUT),
-)
+ARTIFACTS = (
+    Artifact(
+        "hayou/prop1", "Gradient through pruned networks, rescaled in three ways and not", "", _GAINS, table, claims,
+        draw, "{depth} hidden layers of width {width}, weights on the edge of chaos, no biases, {examples} images of "
+        "{data}, {runs} networks; bars: two standard errors",
+    ),
+    Artifact(
+        "hayou/wlth", "Random masks bring networks to the edge of chaos", "Theorem 3, appendix H", _PRESETS,
+        ticket_table, ticket_claims, ticket_draw,
+        "trained on {trained[data]}: width {trained[ticket].width}, {trained[steps]} steps of SGD, {trained[runs]} "
+        "runs; bars: two standard errors",
+    ),
+)  # fmt: skip

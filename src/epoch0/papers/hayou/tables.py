@@ -10,7 +10,7 @@ was looked at before.
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from itertools import product
 from pathlib import Path
@@ -20,15 +20,15 @@ import numpy as np
 
 from epoch0 import plots
 from epoch0.distributions import Gaussian
-from epoch0.experiments.claims import at_least, at_most, equal_within_error, exact
+from epoch0.experiments.claims import Claim, at_least, at_most, equal_within_error, exact
 from epoch0.experiments.cost import Cost
-from epoch0.papers.hayou.protocol import METHODS, Network, Recipe, build, run, shape_for, with_method
+from epoch0.papers.hayou.protocol import METHODS, Network, Recipe, build, run, shape_for
 from epoch0.papers.sweep import Artifact, Cell, Found, Sweep
 from epoch0.papers.tables import Array, Claims, Decision, Table, by, mean_and_error, over_runs
 from epoch0.papers.trials import EXTENTS
 from epoch0.results import Grid
 
-COMPETITION = "C"  # what Table 6 prints where it sees no clear winner
+UNCLEAR = "no clear winner"  # "C" in Table 6
 
 
 class Entry(NamedTuple):
@@ -59,11 +59,12 @@ def _read(text: str) -> dict[str, dict[tuple[str, ...], dict[tuple[str, float], 
 
 
 PUBLISHED = _read(Path(__file__).with_name("published.txt").read_text("utf-8"))
-WINNERS: dict[tuple[str, ...], dict[float, str]] = {
-    (data, network): {s: word for (_, s), word in own.items()}
+# Table 6: data, network, sparsity -> the best method, or UNCLEAR
+WINNERS: dict[tuple[str, str, float], str] = {
+    (data, network, s): UNCLEAR if word == "C" else METHODS[word].label
     for (data, network, _), own in PUBLISHED.pop("tab6").items()
+    for (_, s), word in own.items()
 }
-"""Table 6: (data, network) -> sparsity -> method, or :data:`COMPETITION`."""
 # Table 10 prints Table 9 once more, to the digit, under the caption "vanilla-CNN"
 PUBLISHED["tab10"] = PUBLISHED["tab9"]
 
@@ -73,29 +74,27 @@ PUBLISHED["tab10"] = PUBLISHED["tab9"]
 NEAR_CHANCE = 5.0  # percent points above a constant's that still count as chance; one run in three that learns is above
 REFERENCES = ("none", "obd")  # methods that do not prune at initialization
 WAYS = ("eoc-row", "eoc-measured")  # to rescale, beside the one whose numbers the paper's are set against
-Pairs = Mapping[str, tuple[Array, Array]]
+Leads = dict[str, Array]
 
 
 def panel(base: Recipe, methods: Sequence[str], sparsities: Sequence[float], runs: int, **rates: float) -> Sweep:
     """Every method at every sparsity, run i of each with seed i; ``"none"`` once, at sparsity 0.
 
-    ``rates`` are learning rates of methods that have one of their own.
+    ``rates`` are learning rates of methods that have one of their own; only who rescales has norms later.
     """
     axis = {}
     for method in methods:
+        late, rate = base.norm_after and METHODS[method].rescaled is not None, rates.get(method, base.learning_rate)
         for s in (0.0,) if method == "none" else sparsities:
-            late, rate = with_method(base, method, s).norm_after, rates.get(method, base.learning_rate)
             axis[method, s] = {"method": method, "sparsity": s, "norm_after": late, "learning_rate": rate}
     return Sweep(run, base, {"method sparsity": axis}, runs)
 
 
 def joined(panels: Sequence[Sweep]) -> Sweep:
-    """Panels as one table."""
     return replace(panels[0], also={title(each.spec): each for each in panels[1:]})
 
 
 def title(recipe: Recipe) -> str:
-    """Network, factor on its filters, and data."""
     network = recipe.network
     tanh = "" if network.activation == "relu" else f", {network.activation}"
     return f"{network.name} x{network.width:g}{tanh}, {recipe.data}"
@@ -103,26 +102,25 @@ def title(recipe: Recipe) -> str:
 
 def printed(table: str, recipe: Recipe) -> Mapping[tuple[str, float], Entry]:
     """What a table prints for that network on those data; nothing where something smaller stands in for it."""
-    return PUBLISHED.get(table, {}).get((recipe.data, recipe.network.name, recipe.network.activation), {})
+    return PUBLISHED[table].get((recipe.data, recipe.network.name, recipe.network.activation), {})
 
 
-def dead(cell: Cell) -> Array:
-    """How many layers are fully pruned, shape (runs,)."""
-    return np.array([float(len(one["dead"])) for one in cell.results])
+def percents(cell: Cell) -> Array:
+    """Accuracy after the last epoch, (runs,)."""
+    return 100 * cell["accuracy"]
 
 
 def chance(cell: Cell) -> float:
-    """Accuracy of the best constant, percent."""
+    """The same of the best constant."""
     return 100 * float(cell["chance"][0])
 
 
-def above_chance(cell: Cell) -> Array:
-    """What is above it, (runs,)."""
-    return np.asarray(100 * cell["accuracy"] - chance(cell))
+def dead(cell: Cell) -> Array:
+    """How many layers are fully pruned, (runs,)."""
+    return np.array([float(len(one["dead"])) for one in cell.results])
 
 
 def sd(values: Array) -> float:
-    """Standard deviation of the runs; NaN for a single one."""
     return float(values.std(ddof=1)) if len(values) > 1 else math.nan
 
 
@@ -133,7 +131,7 @@ def table(name: str, found: Found) -> Table:
         recipe, network = cell.spec, cell.spec.network
         entry = printed(name, recipe).get((recipe.method, recipe.sparsity), Entry(math.nan, None))
         row = {"data": recipe.data, "network": network.name, "width": network.width, "activation": network.activation}
-        row |= {"method": METHODS[recipe.method].label, "accuracy_sd": sd(100 * cell["accuracy"])}
+        row |= {"method": METHODS[recipe.method].label, "accuracy_sd": sd(percents(cell))}
         row |= {"accuracy_best_epoch": float((100 * cell["best"]).mean()), "chance": chance(cell)}
         row |= {"printed": entry.value, "printed_sd": math.nan if entry.sd is None else entry.sd}
         row |= {"dead_layers": float(dead(cell).mean())}
@@ -141,18 +139,16 @@ def table(name: str, found: Found) -> Table:
         return {**row, "diverged": int(cell["diverged"].sum()), "epochs": recipe.trainings * recipe.epochs}
 
     each = (found, *found.also.values())
-    return Table(row for one in each for row in one.rows(lambda cell: {"accuracy": 100 * cell["accuracy"]}, others))
+    return Table(row for one in each for row in one.rows(lambda cell: {"accuracy": percents(cell)}, others))
 
 
 def titled(before: str, after: str, sweep: Sweep) -> str:
-    """The title of a table: the networks and data that it has."""
     bases = [one.spec for one in (sweep, *sweep.also.values())]
     names, data = (dict.fromkeys(found) for found in zip(*((b.network.name, b.data) for b in bases), strict=True))
     return f"{before} {', '.join(names)} on {', '.join(data)}{after}"
 
 
 def about(sweep: Sweep) -> str:
-    """The setting in one line."""
     each = [sweep, *sweep.also.values()]
     bases, specs = [one.spec for one in each], [spec for one in each for _, spec, _ in one.cells()]
     networks = ", ".join(dict.fromkeys(f"{base.network.name} x{base.network.width:g}" for base in bases))
@@ -166,12 +162,10 @@ def about(sweep: Sweep) -> str:
 
 
 def either(counts: Iterable[float]) -> str:
-    """Different numbers in words."""
     return " or ".join(map(str, sorted(set(counts))))
 
 
 def cost(recipe: Recipe) -> Cost:
-    """Of one run; those of the OBD reference are longer."""
     network = recipe.network
     shape, classes, train, test = EXTENTS[recipe.data]
     inputs = shape_for(network, shape)
@@ -182,38 +176,19 @@ def cost(recipe: Recipe) -> Cost:
     return Cost(name, (), model, inputs, classes, recipe.batch_size, images, recipe.tests * tests)
 
 
-@dataclass(frozen=True)
-class Winner:
-    """The method with the highest mean, and others within one standard deviation of it, the best first."""
+def winners(accuracies: Mapping[str, tuple[float, float]]) -> list[str]:
+    """The best of means with their sds, then who is tied with it: by no more than the larger of their two sds apart.
 
-    best: str
-    tied: tuple[str, ...]
-
-    @property
-    def label(self) -> str:
-        """In words."""
-        names = ", ".join(METHODS[method].label for method in (self.best, *self.tied))
-        return f"tie: {names}" if self.tied else names
-
-    @property
-    def as_printed(self) -> str:
-        """The method, or what Table 6 prints for no clear winner."""
-        return COMPETITION if self.tied else self.best
-
-
-def winner(accuracies: Mapping[str, tuple[float, float]]) -> Winner:
-    """The best of means with their sds, and who is tied with it: by no more than the larger of their two sds apart.
-
-    >>> winner({"snip": (92.26, 0.32), "sbp-sr": (92.56, 0.06), "magnitude": (90.21, 0.55)})
-    Winner(best='sbp-sr', tied=('snip',))
+    >>> winners({"snip": (92.26, 0.32), "sbp-sr": (92.56, 0.06), "magnitude": (90.21, 0.55)})
+    ['sbp-sr', 'snip']
     """
-    first, *others = sorted(accuracies, key=lambda method: -accuracies[method][0])
-    best, sd = accuracies[first]
+    best, spread = max(accuracies.values(), key=lambda one: one[0])
 
-    def near(mean: float, spread: float) -> bool:
-        return best - mean <= max((each for each in (sd, spread) if not math.isnan(each)), default=0.0)
+    def tied(method: str) -> bool:
+        mean, own = accuracies[method]
+        return best - mean <= max((each for each in (spread, own) if not math.isnan(each)), default=0.0)
 
-    return Winner(first, tuple(method for method in others if near(*accuracies[method])))
+    return [method for method in sorted(accuracies, key=lambda method: -accuracies[method][0]) if tied(method)]
 
 
 class Panel:
@@ -224,31 +199,26 @@ class Panel:
         self.name, self.network = title(self.recipe), self.recipe.network.name
         self.methods: tuple[str, ...] = found.sweep["method"]
         self.sparsities = [sparsity for sparsity in found.sweep["sparsity"] if sparsity]
+        self.top = self.sparsities[-1]
 
-    def cell(self, method: str, sparsity: float | None = None) -> Cell:
-        """The runs of a method at a sparsity, or at the highest."""
-        return self.found.one(method=method, sparsity=self.sparsities[-1] if sparsity is None else sparsity)
+    def cell(self, method: str, sparsity: float) -> Cell:
+        return self.found.one(method=method, sparsity=sparsity)
 
     def accuracy(self, method: str, sparsity: float) -> Array:
-        """After the last epoch."""
-        return 100 * self.cell(method, sparsity)["accuracy"]
+        return percents(self.cell(method, sparsity))
 
-    def lead(self, first: str, second: str, sparsity: float) -> Any:
-        """By how many points one method is ahead of another."""
-        return self.accuracy(first, sparsity) - self.accuracy(second, sparsity)
+    def leads(self, first: str, second: str, least: float = 0.0, of: Callable[[Cell], Array] = percents) -> Leads:
+        """By how many points one method is ahead of another, at each sparsity from the least on."""
+        some = [sparsity for sparsity in self.sparsities if sparsity >= least]
+        return {percent(s): of(self.cell(first, s)) - of(self.cell(second, s)) for s in some}
 
-    def pairs(self, first: str, second: str, sparsities: Sequence[float] | None = None) -> Pairs:
-        """Accuracies of two methods at each sparsity, or at some."""
-        return {percent(s): (self.accuracy(first, s), self.accuracy(second, s)) for s in sparsities or self.sparsities}
-
-    def winner(self, sparsity: float) -> Winner:
-        """The best of those that prune at initialization."""
-        each = {m: self.accuracy(m, sparsity) for m in self.methods if m not in (*REFERENCES, *WAYS)}
-        return winner({method: (float(mine.mean()), sd(mine)) for method, mine in each.items()})
+    def rivals(self, sparsity: float) -> dict[str, Array]:
+        """Accuracies of those that prune at initialization, as the paper has them."""
+        methods = (method for method in self.methods if method not in (*REFERENCES, *WAYS))
+        return {method: self.accuracy(method, sparsity) for method in methods}
 
 
 def panels_of(found: Found) -> list[Panel]:
-    """The panels of a table."""
     return [Panel(each) for each in (found, *found.also.values())]
 
 
@@ -257,83 +227,58 @@ def percent(sparsity: float) -> str:
     return f"{100 * sparsity:.4g} %"
 
 
-def compared(pairs: Pairs, bound: float = 0.0, *, most: bool = False) -> Decision:
-    """The first of each pair of runs with one seed, so the same weights and images, is ahead by the bound or more."""
-    each = [first - second for first, second in pairs.values()]
-    return over_runs(at_most if most else at_least, each, bound, names=list(pairs))
+def ahead(leads: Leads, bound: float = 0.0, decide: Callable[..., Claim] = at_least) -> Decision:
+    """Decides by differences of runs of one seed, so with the same weights and images, in each of some settings."""
+    return over_runs(decide, list(leads.values()), bound, names=list(leads))
 
 
 def claims(name: str, high: float, found: Found) -> Claims:
     """All that can be asked of the methods and networks; SBP-SR is expected to be ahead from a high sparsity on."""
-    panels = panels_of(found)
-    decided = {**_ahead(panels[-1], high), **_with_depth(panels, high)}
+    panels, decided = panels_of(found), dict[str, Decision]()
+    deepest = panels[-1]
+    where = f"{deepest.name}, from {percent(min(s for s in deepest.sparsities if s >= high))} on: SBP-SR"
+    for other in deepest.methods:
+        if other not in (*REFERENCES, "sbp-sr"):
+            text = f"{where} is at least as accurate as {METHODS[other].label}"
+            decided[text] = ahead(deepest.leads("sbp-sr", other, high))
+    more = deepest.leads("sbp-sr", "snip", high, dead)
+    decided[f"{where} has no more fully pruned layers than SNIP"] = ahead(more, decide=at_most)
+    # networks that differ in their depth alone
+    families: dict[tuple[Any, ...], list[Panel]] = {}
     for each in panels:
-        decided |= _references(each)
+        network = each.recipe.network
+        families.setdefault((each.recipe.data, network.activation, network.width), []).append(each)
+    for first, *_, last in (family for family in families.values() if len(family) > 1):
+        less, most = (each.leads("sbp-sr", "snip", high) for each in (first, last))
+        text = f"the lead of SBP-SR over SNIP is larger for {last.network} than for {first.name}"
+        decided[text] = ahead({where: most[where] - less[where] for where in most if where in less})
+    for each in panels:
+        if "grasp-sr" in each.methods:  # section 4.2
+            text = f"{each.name}: GraSP on the stable network does not improve on GraSP"
+            decided[text] = ahead(each.leads("grasp-sr", "grasp"), decide=at_most)
+        if "obd" in each.methods:
+            others = [method for method in each.methods if method not in REFERENCES]
+            leads = {f"{METHODS[m].label}, {s}": one for m in others for s, one in each.leads("obd", m).items()}
+            text = f"{each.name}: OBD, which trains before it prunes, is ahead of all that prune at initialization"
+            decided[text] = ahead(leads)
     return {**decided, **said_of_itself(name)}
 
 
 def chance_claims(name: str, high: float, found: Found) -> Claims:
     """Tables 1, 9 and 10: at the highest sparsity SNIP is at chance and SBP-SR is not; then all of :func:`claims`."""
     panels = panels_of(found)
-    tops = [percent(each.sparsities[-1]) for each in panels]
-    names = [f"{each.name}, {top}" for each, top in zip(panels, tops, strict=True)]
-    at = f"at {', '.join(dict.fromkeys(tops))}"
-    learnt = sum(int((each.cell("snip")["on_paths"].astype(float) > 0).sum()) for each in panels)
+    names = [f"{each.name}, {percent(each.top)}" for each in panels]
+    at = f"at {', '.join(dict.fromkeys(percent(each.top) for each in panels))}"
+    snip, stable = ([each.cell(method, each.top) for each in panels] for method in PAIR)
+    learnt = sum(int((cell["on_paths"].astype(float) > 0).sum()) for cell in snip)
     left = f"(a path from input to output is left in {learnt} of {sum(each.runs for each in panels)} runs)"
-    snip, stable = ([above_chance(each.cell(method)) for each in panels] for method in ("snip", "sbp-sr"))
+    above = [[percents(cell) - chance(cell) for cell in each] for each in (snip, stable)]
     near = f"{at} SNIP is at chance, within {NEAR_CHANCE:g} points {left}"
     return {
-        near: over_runs(at_most, snip, NEAR_CHANCE, names=names),
-        f"{at} SBP-SR is not": over_runs(at_least, stable, NEAR_CHANCE, names=names),
+        near: over_runs(at_most, above[0], NEAR_CHANCE, names=names),
+        f"{at} SBP-SR is not": over_runs(at_least, above[1], NEAR_CHANCE, names=names),
         **claims(name, high, found),
     }
-
-
-def _ahead(panel: Panel, high: float) -> Claims:
-    """SBP-SR against every other method that prunes at initialization, on the deepest network."""
-    others = [method for method in panel.methods if method not in (*REFERENCES, "sbp-sr")]
-    sparsities = [sparsity for sparsity in panel.sparsities if sparsity >= high]
-    if "sbp-sr" not in panel.methods or not others or not sparsities:
-        return {}
-    decided, where = {}, f"{panel.name}, from {percent(sparsities[0])} on: SBP-SR"
-    for other in others:
-        text = f"{where} is at least as accurate as {METHODS[other].label}"
-        decided[text] = compared(panel.pairs("sbp-sr", other, sparsities))
-    if "snip" in others:
-        pairs = {percent(s): (dead(panel.cell("sbp-sr", s)), dead(panel.cell("snip", s))) for s in sparsities}
-        decided[f"{where} has no more fully pruned layers than SNIP"] = compared(pairs, most=True)
-    return decided
-
-
-def _with_depth(panels: Sequence[Panel], high: float) -> Claims:
-    """The lead of SBP-SR over SNIP grows from the shallowest network to the deepest of those that else are alike."""
-    families: dict[tuple[Any, ...], list[Panel]] = {}
-    for each in panels:
-        if {"snip", "sbp-sr"} <= set(each.methods):
-            network = each.recipe.network
-            families.setdefault((each.recipe.data, network.activation, network.width), []).append(each)
-    decided = {}
-    for first, *_, last in (family for family in families.values() if len(family) > 1):
-        common = [s for s in last.sparsities if s in first.sparsities and s >= high]
-        if common and first.runs == last.runs:
-            pairs = {percent(s): (last.lead("sbp-sr", "snip", s), first.lead("sbp-sr", "snip", s)) for s in common}
-            text = f"the lead of SBP-SR over SNIP is larger for {last.network} than for {first.name}"
-            decided[text] = compared(pairs)
-    return decided
-
-
-def _references(panel: Panel) -> Claims:
-    """Section 4.2 on GraSP-SR, and OBD as the table shows it."""
-    decided = {}
-    if {"grasp", "grasp-sr"} <= set(panel.methods):
-        text = f"{panel.name}: GraSP on the stable network does not improve on GraSP"
-        decided[text] = compared(panel.pairs("grasp-sr", "grasp"), most=True)
-    if "obd" in panel.methods:
-        others = {METHODS[m].label: panel.pairs("obd", m) for m in panel.methods if m not in REFERENCES}
-        pairs = {f"{label}, {where}": pair for label, each in others.items() for where, pair in each.items()}
-        text = f"{panel.name}: OBD, which trains before it prunes, is ahead of all that prune at initialization"
-        decided[text] = compared(pairs)
-    return decided
 
 
 def said_of_itself(table: str) -> Claims:
@@ -349,8 +294,7 @@ def said_of_itself(table: str) -> Claims:
         told = f"{len(apart)} of {len(shared)} entries differ: {'; '.join(apart)}"
         return {"as printed: Tables 2 and 9 agree where they show the same network": by(exact, not apart, told)}
     if table == "tab10":
-        count = sum(map(len, PUBLISHED["tab10"].values()))
-        same = PUBLISHED["tab10"] == PUBLISHED["tab9"]
+        count, same = sum(map(len, PUBLISHED[table].values())), PUBLISHED[table] == PUBLISHED["tab9"]
         told = f"its {count} accuracies are those of Table 9, of ResNet-32 and ResNet-50"
         return {'as printed: Table 10 shows a "vanilla-CNN", as its caption says': by(exact, not same, told)}
     return {}
@@ -364,7 +308,7 @@ def tables(name: str, found: Found) -> list[Grid]:
         shown = f"{each.name}: % ± standard error" + (" (as printed, ± sd)" if there else "")
         made.append(_grid(shown, there, each.methods, each.sparsities, each))
     if not any(printed(name, each.recipe) for each in panels):
-        for (data, network, activation), there in PUBLISHED.get(name, {}).items():
+        for (data, network, activation), there in PUBLISHED[name].items():
             tanh = "" if activation == "relu" else f", {activation}"
             shown, sparsities = f"as printed: {network}{tanh}, {data}, % ± sd", dict.fromkeys(s for _, s in there if s)
             made.append(_grid(shown, there, [method for method, _ in there], list(sparsities)))
@@ -381,12 +325,9 @@ def _grid(shown: str, there: Mapping[Any, Entry], methods: Any, sparsities: Any,
         mean, error = mean_and_error(own.accuracy(method, sparsity))
         return f"{mean:.1f} ± {error:.1f}" + (f" ({told})" if told else "")
 
-    rest = [""] * (len(sparsities) - 1)
-    rows = {
-        METHODS[method].label: [cell(method, 0.0), *rest] if method == "none" else [cell(method, s) for s in sparsities]
-        for method in METHODS
-        if method in methods
-    }
+    rows = {METHODS[m].label: [cell(m, s) for s in sparsities] for m in METHODS if m in methods and m != "none"}
+    if "none" in methods:
+        rows = {METHODS["none"].label: [cell("none", 0.0), *[""] * (len(sparsities) - 1)], **rows}
     return Grid(shown, tuple(map(percent, sparsities)), rows)
 
 
@@ -398,31 +339,26 @@ def draw(tables: Callable[[Found], Sequence[Grid]], found: Found) -> plots.Figur
 # ---- The paper's protocol, and what stands in for it on two cores
 
 OURS = "eoc-rescaling"
-FOUR = ("snip", "grasp", "synflow", "sbp-sr")
 PAIR = ("snip", "sbp-sr")
-SEVEN = ("none", "random", "magnitude", *FOUR)
+FOUR = ("snip", "grasp", "synflow", "sbp-sr")
 EVERY = ("none", "obd", "random", "magnitude", "snip", "grasp", "grasp-sr", "synflow", "sbp-sr")
 
 _ANY = 0.5  # a sparsity for bases, whose method and sparsity are replaced
-_RUNS = 4  # of quick presets; the paper has 3
-_TO_999, _TO_98, _TO_95 = (0.9, 0.95, 0.98, 0.995, 0.999), (0.9, 0.95, 0.98), (0.85, 0.9, 0.95)
-_WIDER = (0.995, 0.999)
-_DEPTHS = (32, 50, 104)
+_WIDER, _HIGH = (0.995, 0.999), (0.98, 0.995)
 
 
-def paper_recipe(depth: int, data: str, activation: str = "relu") -> Recipe:
-    """Section 4.2: doubled filters, SGD at 0.1, a tenth of it from 1/2 and from 3/4 of the epochs on."""
-    # ten of each of 200 classes do not fit into one batch of GraSP on every device
-    variant, batches = ("tiny_imagenet", 10) if data == "tiny-imagenet" else ("cifar", 1)
-    epochs = {"cifar10": 160, "cifar100": 250, "tiny-imagenet": 300}[data]
-    network = Network("resnet", depth, 2.0, activation, variant=variant)
-    return Recipe(network, data, "snip", _ANY, epochs, score_batches=batches)
-
-
-def _paper(
-    data: str, methods: tuple[str, ...], sparsities: tuple[float, ...], depths: Iterable[int] = _DEPTHS
-) -> list[Sweep]:
-    return [panel(paper_recipe(depth, data), methods, sparsities, 3) for depth in depths]
+def paper(name: str) -> list[Sweep]:
+    """All that a table prints. Section 4.2: doubled filters, SGD at 0.1, a tenth from 1/2 and from 3/4 on."""
+    made = []
+    for (data, network, activation), entries in PUBLISHED[name].items():
+        # ten of each of 200 classes do not fit into one batch of GraSP on every device
+        variant, batches = ("tiny_imagenet", 10) if data == "tiny-imagenet" else ("cifar", 1)
+        epochs = {"cifar10": 160, "cifar100": 250, "tiny-imagenet": 300}[data]
+        resnet = Network("resnet", int(network.removeprefix("ResNet-")), 2.0, activation, variant)
+        recipe = Recipe(resnet, data, "snip", _ANY, epochs, score_batches=batches)
+        methods = [method for method in METHODS if method in {one for one, _ in entries}]
+        made.append(panel(recipe, methods, list(dict.fromkeys(s for _, s in entries if s)), 3))
+    return made
 
 
 def _quick(
@@ -431,47 +367,31 @@ def _quick(
     """Digits, which are not flipped, on narrow networks; OBD looks at 400 of them, a quarter."""
     network = Network("resnet", depth, width, activation)
     recipe = Recipe(network, "digits", "snip", _ANY, 4, 64, augment=False, obd_batches=4, tested_every=2)
-    return panel(recipe, methods, sparsities, _RUNS)
+    return panel(recipe, methods, sparsities, 4)
 
 
-# Table 6 has these panels of the paper's preset, and those of Table 5, too
-SECOND = {
-    "quick": [_quick(20, EVERY, (0.98, 0.995)), _quick(32, FOUR, (0.98, 0.995))],
-    "paper": [
-        each
-        for name in ("cifar10", "cifar100")
-        for each in (*_paper(name, EVERY, _TO_98, (32,)), *_paper(name, SEVEN, _TO_98, (50, 104)))
-    ],
-}
-THIRD = _paper("tiny-imagenet", FOUR, _TO_95)
+_FIRST = [_quick(20, PAIR, _WIDER, 1.0), *(_quick(depth, PAIR, (0.98, 0.99, 0.995, 0.997)) for depth in (20, 32))]
+_SECOND = [_quick(20, EVERY, _HIGH), _quick(32, FOUR, _HIGH)]
+_THIRD = [_quick(depth, FOUR, (0.98, 0.99, 0.995)) for depth in (20, 32)]
 _LARGE = Network("resnet", 50, 1.0, variant="imagenet")
 _BOTTLENECKS = Recipe(replace(_LARGE, width=1 / 16, stem="3x3"), "digits", "snip", _ANY, 4, 64, augment=False)
 # appendix F; what is left open as in He et al.: batches of 256, decay 1e-4
 _IMAGENET = Recipe(_LARGE, "imagenet", "snip", _ANY, 90, 256, drops=(30, 60, 80), weight_decay=1e-4)
 _IMAGENET = replace(_IMAGENET, score_per_class=1, score_batches=10)
-_NINTH = {
-    "quick": [
-        _quick(depth, PAIR, sparsities, width, activation)
-        for depth, width, sparsities in ((20, 1.0, _WIDER), (32, 0.5, (0.98, 0.995, 0.997)))
-        for activation in ("relu", "tanh")
-    ],
-    "paper": [
-        panel(paper_recipe(depth, "cifar10", activation), PAIR, (0.9, 0.98, 0.995, 0.999), 3)
-        for depth in (32, 50)
-        for activation in ("relu", "tanh")
-    ],
-}
+_NINTH = [
+    _quick(depth, PAIR, sparsities, width, activation)
+    for depth, width, sparsities in ((20, 1.0, _WIDER), (32, 0.5, (*_HIGH, 0.997)))
+    for activation in ("relu", "tanh")
+]
 
 
 # ---- Table 4: V-CNNs of three depths from three starts, rescaled in two other ways, too; who trains at all
-
 
 SPARSITY = 0.5
 LEARNT = 30.0  # percent of the test images: three times what a constant gets; the table is about who trains at all
 
 
-@dataclass(frozen=True)
-class Start:
+class Start(NamedTuple):
     """One row of the table: a pruning method with or without rescaling, sigma_w, sigma_b, and what is printed.
 
     ``rate`` is the learning rate of the quick preset, tuned alike for each start (docs/hayou-accuracy).
@@ -482,7 +402,7 @@ class Start:
     weight_std: float
     bias_std: float
     rate: float
-    printed: Mapping[int, Entry] = field(default_factory=dict)
+    printed: Mapping[int, Entry] = {}
 
 
 def _of(*entries: tuple[float, float]) -> dict[int, Entry]:
@@ -499,7 +419,7 @@ FURTHER = tuple(Start(METHODS[way].label, way, 1.0, 0.0, 0.004) for way in WAYS)
 STARTS = {start.label: start for start in (*PRINTED, *FURTHER)}
 
 
-def sweep_4(base: Recipe, depths: Sequence[int], runs: int, more: int | None = None, seed: int = 0) -> Sweep:
+def sweep_4(base: Recipe, depths: Sequence[int], runs: int, more: int = 0, seed: int = 0) -> Sweep:
     """Every depth from every start; digits are trained at the rate of the start.
 
     ``more`` runs of EOC + rescaling at the greatest depth, where runs differ most, and of the paper's starts at the
@@ -513,22 +433,21 @@ def sweep_4(base: Recipe, depths: Sequence[int], runs: int, more: int | None = N
         rate = start.rate if base.data == "digits" else base.learning_rate
         axis[depth, label] = {"network": network, "method": start.method, "learning_rate": rate}
         often = start in (PRINTED if depth == depths[0] else (RESCALED,) if depth == depths[-1] else ())
-        counts.append(more if more is not None and often else runs)
+        counts.append((more if often else 0) or runs)
     return Sweep(run, base, {"depth start": axis}, {"depth start": counts}, seed)
 
 
 def table_4(found: Found) -> Table:
-    """One row an entry; percent."""
 
     def others(cell: Cell) -> dict[str, Any]:
         start, spec = STARTS[cell.at["start"]], cell.spec
         entry = start.printed.get(cell.at["depth"]) if spec.data == "mnist" else None
         row: dict[str, Any] = {"weight_std": start.weight_std, "bias_std": start.bias_std, "rate": spec.learning_rate}
-        row |= {"accuracy_sd": sd(100 * cell["accuracy"]), "chance": chance(cell)}
+        row |= {"accuracy_sd": sd(percents(cell)), "chance": chance(cell)}
         row |= {"printed": entry.value if entry else math.nan, "printed_sd": entry.sd if entry else math.nan}
         return {**row, "dead_layers": float(dead(cell).mean()), "diverged": int(cell["diverged"].sum())}
 
-    return found.rows(lambda cell: {"accuracy": 100 * cell["accuracy"]}, others)
+    return found.rows(lambda cell: {"accuracy": percents(cell)}, others)
 
 
 def claims_4(found: Found) -> Claims:
@@ -542,7 +461,7 @@ def claims_4(found: Found) -> Claims:
 
     def stuck(start: str, depth: int) -> Decision:
         cell = found.one(depth=depth, start=start)
-        return over_runs(at_most, above_chance(cell), NEAR_CHANCE, names=[f"{start}, depth {depth}"])
+        return over_runs(at_most, percents(cell) - chance(cell), NEAR_CHANCE, names=[f"{start}, depth {depth}"])
 
     three = found.table.where(depth=shallow, start=(ordered, edge, rescaled))
     every = {start: f"{start} trains at every depth, to {LEARNT:g} % or more" for start in (rescaled, *STARTS)}
@@ -574,7 +493,6 @@ def tables_4(found: Found) -> list[Grid]:
 
 
 def about_4(sweep: Sweep) -> str:
-    """The setting in one line; quick has a learning rate for each start."""
     rates = either(spec.learning_rate for _, spec, _ in sweep.cells())
     return sweep.told(
         f"{{network.activation}}, {{network.width:g}} channels, 3x3 kernels, {SPARSITY:.0%} pruned by SNIP; {{data}}, "
@@ -590,16 +508,14 @@ def presets_4() -> dict[str, Sweep]:
     many runs there are were chosen after looking at other runs; no run of the table was among them.
     """
     network = Network("vanilla_cnn", 10, 32, "tanh")
-    more = {"weight_decay": 0.0, "drop_factor": 0.3, "augment": False}
     # as many steps as in section 4.1, in whole epochs
-    paper = Recipe(network, "mnist", "snip", SPARSITY, 17, 100, 0.001, **more)  # type: ignore[arg-type]
+    paper = Recipe(network, "mnist", "snip", SPARSITY, 17, 100, 0.001, drop_factor=0.3, weight_decay=0.0, augment=False)
     less = {"epochs": 3, "batch_size": 16, "drops": (), "examples": 720, "tested_every": 3}
     quick = replace(paper, network=replace(network, width=16), data="digits", **less)  # type: ignore[arg-type]
     return {"quick": sweep_4(quick, (10, 50, 100), 3, 6, seed=300), "paper": sweep_4(paper, (10, 50, 100), 3)}
 
 
 # ---- Table 5: VGG16, and 3xVGG16 with thrice the convolutions between its pools
-
 
 OTHERS = ("snip", "synflow")
 SIMILAR = 0.01  # relative size of a difference that would show where the paper says that methods perform similarly
@@ -609,27 +525,26 @@ NOT_MUCH = 1.0  # points by which 3xVGG16 may be ahead where the paper sees no g
 def claims_5(found: Found) -> Claims:
     """Section 4.3: on VGG16 the three are alike, on 3xVGG16 rescaling wins."""
     once, thrice = panels_of(found)
-    leads = {
-        f"{METHODS[other].label}, {percent(s)}": (thrice.lead(OURS, other, s), once.lead(OURS, other, s))
-        for other, s in product(OTHERS, thrice.sparsities)
-    }
-    gained = {percent(s): (thrice.accuracy(OURS, s), once.accuracy(OURS, s)) for s in thrice.sparsities}
-    label, methods = METHODS[OURS].label, (*OTHERS, OURS)
-    larger = f"the larger the blocks between pools, the better rescaling does: its lead is larger on {thrice.network}"
-    much = f"{thrice.network} does not improve much on {once.network} ({label}): by {NOT_MUCH:g} point or less"
+    methods = (*OTHERS, OURS)
     each = np.array([[mean_and_error(once.accuracy(method, s)) for method in methods] for s in once.sparsities])
     names = {"settings": [percent(s) for s in once.sparsities], "groups": [METHODS[method].label for method in methods]}
-    same = by(equal_within_error, each[..., 0], each[..., 1], once.runs, resolution=SIMILAR, **names)
-    ahead = {
-        f"{thrice.name}: {METHODS[way].label} is ahead of {METHODS[other].label}": compared(thrice.pairs(way, other))
-        for way, other in product((OURS, *WAYS), OTHERS)
-        if way in thrice.methods
+    larger = {
+        f"{METHODS[other].label}, {s}": lead - once.leads(OURS, other)[s]
+        for other in OTHERS
+        for s, lead in thrice.leads(OURS, other).items()
     }
+    gained = {percent(s): thrice.accuracy(OURS, s) - once.accuracy(OURS, s) for s in thrice.sparsities}
+    same = by(equal_within_error, each[..., 0], each[..., 1], once.runs, resolution=SIMILAR, **names)
+    better = "the larger the blocks between pools, the better rescaling does: its lead is larger on"
+    little = f"{thrice.network} does not improve much on {once.network} ({METHODS[OURS].label})"
     return {
         f"{once.name}: the three methods perform similarly": same,
-        **ahead,
-        larger: compared(leads),
-        much: compared(gained, NOT_MUCH, most=True),
+        **{
+            f"{thrice.name}: {METHODS[way].label} is ahead of {METHODS[other].label}": ahead(thrice.leads(way, other))
+            for way, other in product((OURS, *WAYS), OTHERS)
+        },
+        f"{better} {thrice.network}": ahead(larger),
+        f"{little}: by {NOT_MUCH:g} point or less": ahead(gained, NOT_MUCH, at_most),
     }
 
 
@@ -653,76 +568,61 @@ FIFTH = {
 SOURCES = ("tab2", "tab3", "tab5")  # the tables that Table 6 sums up
 
 
-def printed_winners() -> dict[tuple[str, str, float], tuple[str, Winner]]:
-    """(data, network, sparsity) -> what Table 6 prints, and what Tables 2, 3 and 5 as printed give."""
-
-    def best(there: Mapping[tuple[str, float], Entry], sparsity: float) -> Winner:
-        each = {method: one for (method, s), one in there.items() if s == sparsity and method not in REFERENCES}
-        return winner({name: (one.value, math.nan if one.sd is None else one.sd) for name, one in each.items()})
-
-    return {
-        (data, network, sparsity): (word, best(there, sparsity))
-        for (data, network), row in WINNERS.items()
-        for sparsity, word in row.items()
-        for name in SOURCES
-        if (there := PUBLISHED[name].get((data, network, "relu")))
-    }
-
-
-def _named(word: str) -> str:
-    return "no clear winner" if word == COMPETITION else METHODS[word].label
-
-
 def table_6(found: Found) -> Table:
     """One row a network and sparsity that was measured, then those of the print."""
-
-    def row(source: str, data: str, network: str, s: float, best: Winner, word: str, runs: int) -> dict[str, Any]:
-        place = {"from": source, "data": data, "network": network, "sparsity": s, "best": METHODS[best.best].label}
-        tied = ", ".join(METHODS[method].label for method in best.tied)
-        return {**place, "tied": tied, "table_6": _named(word) if word else "", "runs": runs}
-
     rows = Table()
-    for each in panels_of(found):
-        key = each.recipe.data, each.network
-        for s in each.sparsities:
-            rows.append(row("measured", *key, s, each.winner(s), WINNERS.get(key, {}).get(s, ""), each.runs))
-    return Table([*rows, *(row("as printed", *key, best, word, 3) for key, (word, best) in printed_winners().items())])
+
+    def add(source: str, key: tuple[str, str, float], each: Mapping[str, tuple[float, float]], runs: int) -> None:
+        row = {"from": source, **dict(zip(("data", "network", "sparsity"), key, strict=True))}
+        best, *tied = (METHODS[method].label for method in winners(each))
+        rows.append({**row, "best": best, "tied": ", ".join(tied), "table_6": WINNERS.get(key, ""), "runs": runs})
+
+    for one in panels_of(found):
+        for s in one.sparsities:
+            each = {method: (float(mine.mean()), sd(mine)) for method, mine in one.rivals(s).items()}
+            add("measured", (one.recipe.data, one.network, s), each, one.runs)
+    for data, network, s in WINNERS:
+        (there,) = filter(None, (PUBLISHED[name].get((data, network, "relu")) for name in SOURCES))
+        own = {method: one for (method, at), one in there.items() if at == s and method not in REFERENCES}
+        each = {method: (one.value, math.nan if one.sd is None else one.sd) for method, one in own.items()}
+        add("as printed", (data, network, s), each, 3)
+    return rows
+
+
+def _best(row: Mapping[str, Any]) -> str:
+    return f"tie: {row['best']}, {row['tied']}" if row["tied"] else row["best"]
+
+
+def _differs(row: Mapping[str, Any]) -> bool:
+    return bool(row["table_6"] != (UNCLEAR if row["tied"] else row["best"]))
 
 
 def claims_6(found: Found) -> Claims:
     """Table 6 against the tables it is made of, as printed; then SBP-SR against the best of the others, measured."""
-    decided = dict(of_the_print())
-    deepest = {each.recipe.data: each for each in panels_of(found) if "sbp-sr" in each.methods}
-    for each in deepest.values():
-        pairs = {}
-        for s in each.sparsities:
-            rivals = {m: each.accuracy(m, s) for m in each.methods if m not in (*REFERENCES, "sbp-sr")}
-            best = max(rivals, key=lambda method: rivals[method].mean())
-            pairs[f"{percent(s)} against {METHODS[best].label}"] = each.accuracy("sbp-sr", s), rivals[best]
-        text = f"{each.name}: SBP-SR is the best, or as good as the best of the others, at every sparsity"
-        decided[text] = compared(pairs)
-    return decided
-
-
-def of_the_print() -> Claims:
-    """Table 6 against the tables it is made of."""
-    both, wrong, other = printed_winners(), [], []
-    for (data, network, sparsity), (word, best) in both.items():
-        place = f"{network} {data} {percent(sparsity)}"
-        if word != best.as_printed:
-            wrong.append(f"{place}: {_named(word)} printed, {best.label}")
-        if word not in (COMPETITION, best.best):
-            other.append(place)
-    follows = not wrong, f"{len(wrong)} of {len(both)} entries do not: {'; '.join(wrong)}", {"different": len(wrong)}
-    highest = not other, f"{len(other)} of {len(both)} have not: {', '.join(other)}", {"different": len(other)}
-    return {
+    printed = found.table.where(**{"from": "as printed"})
+    rows = {f"{row['network']} {row['data']} {percent(row['sparsity'])}": row for row in printed}
+    wrong = [f"{at}: {row['table_6']} printed, {_best(row)}" for at, row in rows.items() if _differs(row)]
+    other = [at for at, row in rows.items() if row["table_6"] not in (UNCLEAR, row["best"])]
+    follows = not wrong, f"{len(wrong)} of {len(rows)} entries do not: {'; '.join(wrong)}", {"different": len(wrong)}
+    highest = not other, f"{len(other)} of {len(rows)} have not: {', '.join(other)}", {"different": len(other)}
+    decided = {
         "as printed: Table 6 follows from Tables 2, 3 and 5 with ties inside one sd": by(exact, *follows),
         "as printed: every winner that Table 6 names has the highest mean": by(exact, *highest),
     }
+    deepest = {each.recipe.data: each for each in panels_of(found) if "sbp-sr" in each.methods}
+    for each in deepest.values():
+        leads = {}
+        for s in each.sparsities:
+            rivals = each.rivals(s)
+            own = rivals.pop("sbp-sr")
+            best = max(rivals, key=lambda method: rivals[method].mean())
+            leads[f"{percent(s)} against {METHODS[best].label}"] = own - rivals[best]
+        text = f"{each.name}: SBP-SR is the best, or as good as the best of the others, at every sparsity"
+        decided[text] = ahead(leads)
+    return decided
 
 
 def tables_6(found: Found) -> list[Grid]:
-    """The best method of each network and sparsity: measured, and as Tables 2, 3 and 5 print."""
     titles = {"measured": "measured here: the best method, and those within one sd of it"}
     titles["as printed"] = "from Tables 2, 3 and 5 as printed; in brackets where Table 6 says otherwise"
     names = {("measured", each.recipe.data, each.network): each.name for each in panels_of(found)}
@@ -731,16 +631,13 @@ def tables_6(found: Found) -> list[Grid]:
         columns, grid = sorted(set(rows.column("sparsity").tolist())), dict[str, list[str]]()
         for row in rows:
             name = names.get((source, row["data"], row["network"]), "{network}, {data}".format_map(row))
-            best = f"tie: {row['best']}, {row['tied']}" if row["tied"] else row["best"]
-            other = row["table_6"] != (_named(COMPETITION) if row["tied"] else best)
-            cell = best + f" (Table 6: {row['table_6']})" * (other and source == "as printed")
-            grid.setdefault(name, [""] * len(columns))[columns.index(row["sparsity"])] = cell
+            told = f" (Table 6: {row['table_6']})" * (source == "as printed" and _differs(row))
+            grid.setdefault(name, [""] * len(columns))[columns.index(row["sparsity"])] = _best(row) + told
         made.append(Grid(titles[source], tuple(map(percent, columns)), grid))
     return made
 
 
 def draw_6(found: Found) -> plots.Figure:
-    """Two tables."""
     grids = tables_6(found)
     heights = [len(grid.rows) + 1 for grid in grids]
     picture, axes = plots.figure(9.6, 0.52 * sum(heights) + 1.6, 2, 1, height_ratios=heights)
@@ -753,7 +650,7 @@ _artifact = partial(Artifact, about=about, cost=cost)
 
 
 def _table(
-    name: str, what: str, place: str, quick: list[Sweep], paper: list[Sweep], *, decide: Any = None, more: str = ""
+    name: str, what: str, place: str, quick: list[Sweep], paper: list[Sweep], decide: Any = None, more: str = ""
 ) -> Artifact:
     """One of the tables that are made alike; ``decide`` are their claims, or its own."""
     rows, read = partial(table, name), partial(tables, name)
@@ -762,30 +659,27 @@ def _table(
     return _artifact(f"hayou/{name}", title, place, presets, rows, decide, partial(draw, read), tables=read)
 
 
-def _to_chance(name: str, *what: Any, more: str = "") -> Artifact:
-    """One of the tables that go to sparsities at which SNIP is at chance."""
-    return _table(name, *what, decide=partial(chance_claims, name, 0.98), more=more)
-
-
+_CHANCE = {name: partial(chance_claims, name, 0.98) for name in ("tab1", "tab9", "tab10")}
 _PRUNED = "Accuracy of pruned"
-_SMALL = [_quick(20, PAIR, _WIDER, 1.0), *(_quick(depth, PAIR, (0.98, 0.99, 0.995, 0.997)) for depth in (20, 32))]
-_FIRST = _SMALL, _paper("cifar10", PAIR, _TO_999)
-_THIRD = [_quick(depth, FOUR, (0.98, 0.99, 0.995)) for depth in (20, 32)]
-_EIGHTH = [panel(_BOTTLENECKS, FOUR, _TO_98, 3)], [panel(_IMAGENET, FOUR, _TO_95, 3)]
 _TENTH = ', which the paper calls a "vanilla-CNN": Table 9 once more'
-_SUM = {"quick": joined(SECOND["quick"]), "paper": joined([*SECOND["paper"], *FIFTH["paper"], *THIRD])}
-_SIX = "Which algorithm performs better"
+_SUM = {"quick": joined(_SECOND), "paper": joined([*paper("tab2"), *FIFTH["paper"], *paper("tab3")])}
 ARTIFACTS = (
-    _to_chance("tab1", "SNIP and SBP-SR: accuracy of pruned", "section 1", *_FIRST),
-    _table("tab2", "Nine methods: accuracy of pruned", "section 4.2", *SECOND.values()),
-    _table("tab3", _PRUNED, "section 4.2", _THIRD, THIRD),
+    _table("tab1", "SNIP and SBP-SR: accuracy of pruned", "section 1", _FIRST, paper("tab1"), _CHANCE["tab1"]),
+    _table("tab2", "Nine methods: accuracy of pruned", "section 4.2", _SECOND, paper("tab2")),
+    _table("tab3", _PRUNED, "section 4.2", _THIRD, paper("tab3")),
     _artifact(
         "hayou/tab4", "Accuracy of pruned V-CNNs of three depths", "section 4.3", presets_4(), table_4, claims_4,
         partial(draw, tables_4), about=about_4, tables=tables_4,
     ),
-    _table("tab5", _PRUNED, "section 4.3", *FIFTH.values(), decide=claims_5),
-    _artifact("hayou/tab6", _SIX, "section 4.3", _SUM, table_6, claims_6, draw_6, tables=tables_6),
-    _table("tab8", _PRUNED, "appendix F", *_EIGHTH),
-    _to_chance("tab9", f"{_PRUNED} ReLU and tanh", "appendix G", *_NINTH.values()),
-    _to_chance("tab10", _PRUNED, "appendix G", *_NINTH.values(), more=_TENTH),
+    _table("tab5", _PRUNED, "section 4.3", FIFTH["quick"], FIFTH["paper"], claims_5),
+    _artifact(
+        "hayou/tab6", "Which algorithm performs better", "section 4.3", _SUM, table_6, claims_6, draw_6,
+        tables=tables_6,
+    ),
+    _table(
+        "tab8", _PRUNED, "appendix F", [panel(_BOTTLENECKS, FOUR, (0.9, 0.95, 0.98), 3)],
+        [panel(_IMAGENET, FOUR, (0.85, 0.9, 0.95), 3)],
+    ),
+    _table("tab9", f"{_PRUNED} ReLU and tanh", "appendix G", _NINTH, paper("tab9"), _CHANCE["tab9"]),
+    _table("tab10", _PRUNED, "appendix G", _NINTH, paper("tab10"), _CHANCE["tab10"], _TENTH),
 )  # fmt: skip

@@ -38,12 +38,10 @@ ONE_MORE = 0.5  # more cells train if the difference is nearer to one than to no
 def trained(spec: Spec, seed: int) -> dict[str, Any]:
     """Prune by SNIP, rescale, train by plain SGD and test every network of one depth; all see the same batches.
 
-    ``depth`` is that of weight layers with the last one; ``edge`` and ``ordered`` are sigma_w and sigma_b on the edge
-    of chaos and in the ordered phase; ``rescaling`` is that of :func:`epoch0.prune.rescale`. The network on the edge of
-    chaos and its rescaled twin have the same weights and masks. Scores are in float64. If ``EPOCH0_CHECKPOINTS`` names
-    a folder, a trial that was killed goes on from there. Arrays are (initializations, sparsities), only those of
-    ``inits`` if the spec has it; ``dead`` counts layers that keep nothing; ``unscaled`` could not be rescaled, since a
-    layer is dead.
+    ``depth`` is that of weight layers with the last one; ``edge`` and ``ordered`` are sigma_w and sigma_b. The network
+    on the edge of chaos and its rescaled twin have the same weights and masks. Scores are in float64. Arrays are
+    (initializations, sparsities), only those of ``inits`` if the spec has it; ``dead`` counts layers that keep nothing;
+    ``unscaled`` could not be rescaled, since a layer is dead.
     """
     (x, y), (held, labels) = tensors(spec.data), (each[: spec.tested] for each in tensors(spec.data, "test"))
     pixels, classes = x.shape[1], EXTENTS[spec.data][1]
@@ -52,16 +50,14 @@ def trained(spec: Spec, seed: int) -> dict[str, Any]:
     for init in inits_of(spec):
         scores = snip(network(spec, init, seed, pixels, classes).double(), [batch])
         for masks in (keep(scores, sparsity) for sparsity in spec.sparsities):
-            net = apply(network(spec, init, seed, pixels, classes), masks)
-            failed = False
+            nets.append(apply(network(spec, init, seed, pixels, classes), masks))
+            dead.append(len(masks.dead))
+            unscaled.append(False)
             if init == "rescaled":
                 try:
-                    rescale(net, spec.rescaling, x=batch[0].float())
+                    rescale(nets[-1], spec.rescaling, x=batch[0].float())
                 except InputError:  # a layer without weights has no scale
-                    failed = True
-            nets.append(net)
-            dead.append(len(masks.dead))
-            unscaled.append(failed)
+                    unscaled[-1] = True
     device, stack = chosen_device(), Stacked.of(nets)
     how = {"loss": stack.loss(F.cross_entropy), "seed": seed, "device": device, "checkpoint_minutes": 2.0}
     seen = {"evaluate": Accuracy(held, labels), "evaluate_every": spec.steps}
@@ -69,9 +65,8 @@ def trained(spec: Spec, seed: int) -> dict[str, Any]:
         done = fit(spec, stack, (x, y), steps=spec.steps, checkpoint=path, **seen, **how)
     found = {"accuracy": done.history[-1]["accuracy"], "dead": dead, "unscaled": unscaled}
     found["diverged"] = stack.diverged.cpu().numpy()
-    shape, chance = (-1, len(spec.sparsities)), float(np.bincount(labels.numpy()).max() / len(labels))
-    arrays = {name: np.array(values).reshape(shape) for name, values in found.items()}
-    return {**arrays, "chance": chance, "device": device.type}
+    arrays = {name: np.array(values).reshape(-1, len(spec.sparsities)) for name, values in found.items()}
+    return {**arrays, "chance": float(np.bincount(labels.numpy()).max() / len(labels)), "device": device.type}
 
 
 def inits_of(spec: Spec) -> tuple[str, ...]:
@@ -80,26 +75,22 @@ def inits_of(spec: Spec) -> tuple[str, ...]:
 
 
 def network(spec: Spec, init: str, seed: int, inputs: int, classes: int) -> nn.Sequential:
-    """One network before it is pruned."""
     weight_std, bias_std = spec.ordered if init == "ordered" else spec.edge
     sizes, biases = [inputs, *[spec.width] * (spec.depth - 1), classes], Gaussian(bias_std) if bias_std > 0 else None
     return mlp(sizes, spec.activation, weights=Gaussian(weight_std), biases=biases, seed=seed)
 
 
 def cost(spec: Spec) -> Cost:
-    """Of all networks of one depth as one program."""
     shape, classes, *_ = EXTENTS[spec.data]
-    inputs, inits = math.prod(shape), inits_of(spec)
-    count = len(inits) * len(spec.sparsities)
+    inputs, each = math.prod(shape), [(init, sparsity) for init in inits_of(spec) for sparsity in spec.sparsities]
 
     def untrained() -> Stacked:
-        nets = [network(spec, init, 0, inputs, classes) for init in inits for _ in spec.sparsities]
-        masks = [keep(random(net), s) for net, s in zip(nets, spec.sparsities * len(inits), strict=True)]
-        return Stacked.of(nets, masks)
+        nets = [network(spec, init, 0, inputs, classes) for init, _ in each]
+        return Stacked.of(nets, [keep(random(net), sparsity) for net, (_, sparsity) in zip(nets, each, strict=True)])
 
-    name, images = f"{spec.activation} depth {spec.depth}, {spec.data}", spec.steps * spec.batch_size
-    several = f"{name}, {count} networks as one"
-    return Cost(several, (), untrained, (inputs,), classes, spec.batch_size, images, spec.tested)
+    name = f"{spec.activation} depth {spec.depth}, {spec.data}, {len(each)} networks as one"
+    images = spec.steps * spec.batch_size
+    return Cost(name, (), untrained, (inputs,), classes, spec.batch_size, images, spec.tested)
 
 
 def threshold(cell: Cell) -> float:
@@ -114,20 +105,20 @@ def table(init: str, found: Found) -> Table:
         found = {"accuracy": cell["accuracy"], "trainable": cell["accuracy"] >= threshold(cell)}
         return {**found, "dead_layers": cell["dead"], "diverged": cell["diverged"]}
 
-    each = {found: list(NAMES.values()), **{one: [WAYS[way]] for way, one in found.also.items()}}
+    names = [*NAMES.values(), *WAYS.values()]
+    each = {found: names[: len(NAMES)], **{one: [WAYS[way]] for way, one in found.also.items()}}
     inner = {"sparsity": found.sweep["sparsities"]}
-    rows = [row for one, names in each.items() for row in one.rows(measured, initialization=names, **inner)]
-    names = sorted([*NAMES.values(), *WAYS.values()], key=lambda name: name != NAMES[init])
+    rows = [row for one, own in each.items() for row in one.rows(measured, initialization=own, **inner)]
+    names.sort(key=lambda name: name != NAMES[init])
     return Table(sorted(rows, key=lambda row: (names.index(row["initialization"]), row["depth"])))
 
 
 def runs_of(found: Found, name: str, init: str) -> Array:
-    """What came of the networks with that start, shape (runs, depths, sparsities)."""
+    """Of the networks with that start, (runs, depths, sparsities); depths rise."""
     return np.moveaxis(found[name][:, :, INITS.index(init)][::-1], 0, 1)
 
 
 def _grid(found: Found) -> tuple[Array, Array]:
-    """Depth and sparsity of every cell."""
     depth, sparsity = np.meshgrid(sorted(found.sweep["depth"]), found.sweep["sparsities"], indexing="ij")
     return depth.astype(float), sparsity
 
@@ -136,8 +127,8 @@ def claims(init: str, found: Found) -> Claims:
     """What section 4.1 says of that panel, and how it compares with the one before."""
     own = _rescaled(found, "rescaling") if init == "rescaled" else _untrained(init, found)
     # the first of a pair is said to train where the second does, and in more cells
-    pairs = {"rescaled": (INITS[:2],), "edge": (INITS[1:], INITS[:2]), "ordered": (INITS[1:],)}
-    return {**own, **dict(_more(found, *pair) for pair in pairs[init])}
+    pairs = [pair for pair in (INITS[1:], INITS[:2]) if init in pair]
+    return {**own, **dict(_more(found, *pair) for pair in pairs)}
 
 
 def _rescaled(found: Found, way: str) -> Claims:
@@ -161,7 +152,6 @@ def _rescaled(found: Found, way: str) -> Claims:
 
 
 def _untrained(init: str, found: Found) -> Claims:
-    """On the edge of chaos without rescaling, and in the ordered phase, no deep and sparse network trains."""
     depth, sparsity = _grid(found)
     cells = (depth > DEEP) & (sparsity > SPARSE)
     text = f"in the ordered phase nothing trains above {100 * SPARSE:g} % sparsity and depth {DEEP}"
@@ -179,12 +169,10 @@ def _untrained(init: str, found: Found) -> Claims:
 
 
 def _more(found: Found, larger: str, smaller: str) -> tuple[str, Decision]:
-    """Inclusion, and more cells."""
-    limit = threshold(found.cells[0])
-    first, second = (runs_of(found, "accuracy", init) >= limit for init in (larger, smaller))
+    first, second = (runs_of(found, "accuracy", init) >= threshold(found.cells[0]) for init in (larger, smaller))
     counts = [trains.sum((1, 2)).astype(float) for trains in (first, second)]
     lost = (second.mean(0) >= 0.5) & (first.mean(0) < 0.5)
-    cells = zip(*(values[lost] for values in _grid(found)), strict=True)
+    cells = np.stack(_grid(found), -1)[lost]
     where = ", ".join(f"depth {depth:g} at {100 * sparsity:g} %" for depth, sparsity in cells)
     claim = over_runs(at_least, counts[0] - counts[1], ONE_MORE, names=["difference"])
     both = f"{counts[0].mean():.3g} against {counts[1].mean():.3g}"
@@ -222,11 +210,10 @@ def draw(init: str, found: Found) -> plots.Figure:
             axes.plot(j + 0.36, i + 0.32, marker="x", color=colour, markersize=4.5, markeredgewidth=1.2)
     bar = picture.colorbar(image, ax=axes, pad=0.02, label="test accuracy (%)")
     bar.ax.axhline(100 * (limit - MARGIN), color="white", linewidth=1.2)
-    handles = [Line2D([], [], linestyle="none", label="white line on the scale: chance")]
-    if (trainable < 0.5).any():
-        handles.insert(0, Line2D([], [], marker="x", linestyle="none", color="black", label="does not train"))
-    if (dead > 0).any():
-        handles.append(Line2D([], [], linestyle="none", label="dead: layers that keep nothing"))
+    cross: dict[str, Any] = {"marker": "x", "color": "black", "label": "does not train"}
+    looks = [cross] * bool((trainable < 0.5).any()) + [{"label": "white line on the scale: chance"}]
+    looks += [{"label": "dead: layers that keep nothing"}] * bool((dead > 0).any())
+    handles = [Line2D([], [], linestyle="none", **look) for look in looks]
     plots.legend_below(picture, handles=handles, loc="outside lower left", handletextpad=0.2, frameon=False, columns=3)
     return picture
 
@@ -249,19 +236,14 @@ _ABOUT = (
     f"pruned by SNIP on so many examples, then plain SGD; sigma_w, sigma_b as edge and ordered have them; means (no "
     f"bars); trainable: {100 * MARGIN:g} % above chance"
 )
+_OTHERS = "; rows that name a way to rescale: so, in fewer networks"
 _TITLES = {"rescaled": "edge of chaos with rescaling", "edge": "edge of chaos", "ordered": "ordered phase"}
-
-
-def _panels(names: str, presets: dict[str, Sweep]) -> list[Artifact]:
-    """Three panels of a figure."""
-    made = []
-    for name, init in zip(names.split(), INITS, strict=True):
-        named = f"hayou/fig{name}", f"Accuracy over depth and sparsity: {_TITLES[init]}", "section 4.1"
-        rows, decide, picture = partial(table, init), partial(claims, init), partial(draw, init)
-        about = _ABOUT + "; rows that name a way to rescale: so, in fewer networks" * (init == INITS[0])
-        made.append(Artifact(*named, presets, rows, decide, picture, about, cost))
-    return made
-
-
-_TANH, _ELU = presets("tanh"), presets("elu")
-ARTIFACTS = (*_panels("3a 3b 3c", _TANH), *_panels("5a 5b 5c", _ELU), *_panels("5d 5e 5f", _TANH))
+_FIGURES = (("3a 3b 3c", presets("tanh")), ("5a 5b 5c", presets("elu")), ("5d 5e 5f", presets("tanh")))
+ARTIFACTS = tuple(
+    Artifact(
+        f"hayou/fig{name}", f"Accuracy over depth and sparsity: {_TITLES[init]}", "section 4.1", both,
+        partial(table, init), partial(claims, init), partial(draw, init), _ABOUT + _OTHERS * (init == INITS[0]), cost,
+    )
+    for names, both in _FIGURES
+    for name, init in zip(names.split(), INITS, strict=True)
+)  # fmt: skip
