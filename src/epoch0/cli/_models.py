@@ -137,11 +137,7 @@ def checkup(
 
     def examined() -> Any:
         with Shares("checkup") as shown:
-
-            def tell(part: str, share: float) -> None:
-                shown.show(share, part, lambda: f"{part}, {share:.0%} done")
-
-            return examine(network, given.x, given.targets, tell=tell, **settings)
+            return examine(network, given.x, given.targets, tell=lambda part, share: shown(share, part), **settings)
 
     found = last = examined()
     if fix is not None:

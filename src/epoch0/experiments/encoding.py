@@ -2,7 +2,8 @@
 
 import hashlib
 import json
-from collections.abc import Mapping
+import math
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,8 +14,7 @@ from epoch0.errors import InputError
 
 _INLINE = 1024  # entries; a smaller array is written into the JSON, since a small file costs more than a long line
 _ARRAY, _FILE = "$array", "$file"
-_INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
-_DTYPES = ("bool", *_INTEGERS, "float16", "float32", "float64")
+_DTYPES = ["bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "float32", "float64"]
 
 
 @dataclass(frozen=True)
@@ -46,9 +46,25 @@ def encode(result: Any) -> Encoded:
         InputError: naming the place of a value that cannot be kept exactly.
     """
     large: dict[str, NDArray[Any]] = {}
+
+    def other(value: Any, place: str) -> Any:
+        if isinstance(value, float):
+            return value
+        if not isinstance(value, np.ndarray):
+            kinds = "numbers, strings, lists, mappings and numpy arrays (for a tensor its .numpy())"
+            raise InputError(f"{place} is a {type(value).__name__}, which cannot be kept; return {kinds}.")
+        if str(value.dtype) not in _DTYPES:
+            raise InputError(f"{place} is an array of dtype {value.dtype}; use one of {', '.join(_DTYPES)}.")
+        form = {"dtype": str(value.dtype), "shape": list(value.shape)}
+        if value.size <= _INLINE:
+            return {_ARRAY: value.ravel().tolist(), **form}
+        name = str(len(large))
+        large[name] = np.ascontiguousarray(value)
+        return {_FILE: name, **form}
+
     if not isinstance(result, Mapping):
         raise InputError(f"a trial function returned a {type(result).__name__}; a result is a dict of named values.")
-    text = json.dumps(_plain(result, "result", large), separators=(",", ":"))
+    text = json.dumps(plain(result, "result", (_ARRAY, _FILE), other), separators=(",", ":"))
     if not large:
         return Encoded(text, None)
     from safetensors.numpy import save
@@ -62,11 +78,9 @@ def decode(encoded: Encoded) -> dict[str, Any]:
     >>> decode(encode({"growth": np.ones(3)}))["growth"]          # shape (3,), float64
     array([1., 1., 1.])
     """
-    large: dict[str, NDArray[Any]] = {}
-    if encoded.arrays is not None:
-        from safetensors.numpy import load
+    from safetensors.numpy import load
 
-        large = load(encoded.arrays)
+    large = {} if encoded.arrays is None else load(encoded.arrays)
 
     def read(value: dict[str, Any]) -> Any:
         if _ARRAY in value:
@@ -94,27 +108,18 @@ def equal(one: Any, other: Any) -> bool:
     return bool(one == other or (one != one and other != other))
 
 
-def _plain(value: Any, place: str, large: dict[str, NDArray[Any]]) -> Any:
-    """The value in JSON's own types; arrays too large for a row are collected in `large`."""
+def plain(value: Any, place: str, reserved: Collection[str], other: Callable[[Any, str], Any]) -> Any:
+    """The value in JSON's own types; what JSON has no sign for goes to `other`, with its place for the error."""
     if isinstance(value, np.generic):
         value = value.item()
-    if value is None or isinstance(value, str | bool | int | float):
+    if value is None or isinstance(value, str | bool | int) or (isinstance(value, float) and math.isfinite(value)):
         return value
-    if isinstance(value, np.ndarray):
-        if str(value.dtype) not in _DTYPES:
-            raise InputError(f"{place} is an array of dtype {value.dtype}; use one of {', '.join(_DTYPES)}.")
-        form = {"dtype": str(value.dtype), "shape": list(value.shape)}
-        if value.size <= _INLINE:
-            return {_ARRAY: value.ravel().tolist(), **form}
-        name = str(len(large))
-        large[name] = np.ascontiguousarray(value)
-        return {_FILE: name, **form}
     if isinstance(value, Mapping):
         for name in value:
-            if not isinstance(name, str) or name in (_ARRAY, _FILE):
-                raise InputError(f"{place} has the name {name!r}; names are strings other than {_ARRAY!r}, {_FILE!r}.")
-        return {name: _plain(item, f"{place}[{name!r}]", large) for name, item in value.items()}
+            if not isinstance(name, str) or name in reserved:
+                names = " and ".join(map(repr, reserved))
+                raise InputError(f"{place} has the name {name!r}; names are strings other than the reserved {names}.")
+        return {name: plain(item, f"{place}[{name!r}]", reserved, other) for name, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(item, f"{place}[{index}]", large) for index, item in enumerate(value)]
-    kinds = "numbers, strings, lists, mappings and numpy arrays (for a tensor its .numpy())"
-    raise InputError(f"{place} is a {type(value).__name__}, which cannot be kept; return {kinds}.")
+        return [plain(item, f"{place}[{index}]", reserved, other) for index, item in enumerate(value)]
+    return other(value, place)

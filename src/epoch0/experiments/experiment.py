@@ -4,15 +4,13 @@ import dataclasses
 import hashlib
 import importlib
 import json
-import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
-import numpy as np
-
 from epoch0.arguments import Within, checked
 from epoch0.errors import InputError, suggest
+from epoch0.experiments.encoding import plain
 
 DATA_VERSION = 1
 """Raise it when the same spec and seed would give other numbers than before: every old key is then out of date."""
@@ -110,7 +108,7 @@ def canonical_json(value: Any) -> str:
     >>> canonical_json({"b": (1, 2.0), "a": Gaussian(0.1)})
     '{"a":{"$class":"epoch0.distributions:Gaussian","std":0.1},"b":[1,2.0]}'
     """
-    return json.dumps(_plain(value, "spec"), sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return json.dumps(plain(value, "spec", (_CLASS,), _plain), sort_keys=True, separators=(",", ":"))
 
 
 @checked
@@ -162,29 +160,15 @@ def _is_frozen(kind: Any) -> bool:
 
 
 def _plain(value: Any, place: str) -> Any:
-    """The value in JSON's own types; `place` says where it stands, for the error."""
-    if isinstance(value, np.generic):
-        value = value.item()
-    if value is None or isinstance(value, str | bool | int):
-        return value
+    """A frozen dataclass or a spec in JSON's own types; anything else is refused."""
     if isinstance(value, float):
-        if not math.isfinite(value):
-            raise InputError(f"{place} is {value}; a trial's spec holds finite numbers only.")
-        return float(value)
-    if isinstance(value, Mapping):
-        for name in value:
-            if not isinstance(name, str) or name == _CLASS:
-                raise InputError(f"{place} has the name {name!r}; names are strings, and {_CLASS!r} is reserved.")
-        return {name: _plain(item, f"{place}[{name!r}]") for name, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(item, f"{place}[{index}]") for index, item in enumerate(value)]
+        raise InputError(f"{place} is {value}; a trial's spec holds finite numbers only.")
     if isinstance(value, Spec) or (dataclasses.is_dataclass(value) and not isinstance(value, type)):
         kind = type(value)
         if not _is_frozen(kind) or "." in kind.__qualname__:
             raise InputError(f"{place} is a {kind.__name__}; a dataclass in a spec is frozen and defined in a module.")
         own = vars(value) if isinstance(value, Spec) else [part.name for part in dataclasses.fields(value) if part.init]
-        named = {name: getattr(value, name) for name in own}
-        fields = {name: _plain(item, f"{place}.{name}") for name, item in named.items()}
+        fields = {name: plain(getattr(value, name), f"{place}.{name}", (_CLASS,), _plain) for name in own}
         return {_CLASS: f"{kind.__module__}:{kind.__qualname__}", **fields}
     kinds = (
         "numbers, strings, lists, mappings and frozen dataclasses (for an array its .tolist(), for a function its name)"

@@ -31,12 +31,10 @@ class DenseSpec:
 
     @property
     def depth(self) -> int:
-        """Number of weight layers."""
         return len(self.sizes) - 1
 
     @property
     def parameters(self) -> int:
-        """Number of weights and biases of one network."""
         return sum((fan_in + 1) * fan_out for fan_in, fan_out in pairwise(self.sizes))
 
     def entry_law(self, layer: int) -> Law:
@@ -65,7 +63,6 @@ class DenseSpec:
             self.biases.sample(bias.shape, source, out=bias)
 
     def build(self, source: torch.Generator) -> nn.Sequential:
-        """One network with its own memory."""
         check_memory("this network", sum(a * b for a, b in pairwise(self.sizes)), self.dtype.itemsize)
         network = self.skeleton().to_empty(device="cpu")
         linear = [layer for layer in network if isinstance(layer, nn.Linear)]

@@ -22,12 +22,10 @@ class Function(nn.Module):
         self.name = name
 
     def forward(self, h: Tensor) -> Tensor:
-        """Any shape to the same shape."""
         result: Tensor = getattr(torch, self.name)(h)
         return result
 
     def extra_repr(self) -> str:
-        """The function's name."""
         return self.name
 
 
@@ -59,14 +57,12 @@ class Elementwise(nn.Module):
         self.rule = rule
 
     def forward(self, h: Tensor) -> Tensor:
-        """Any shape to the same shape."""
         torch_function = getattr(self.rule.function, "torch_function", None)
         result = _NumpyFunction.apply(h, self.rule) if torch_function is None else torch_function(h)
         assert isinstance(result, Tensor)
         return result
 
     def extra_repr(self) -> str:
-        """The activation's name."""
         return self.rule.name
 
 
