@@ -49,7 +49,6 @@ class Within:
     below: float = math.inf
 
     def holds(self, low: Any, high: Any) -> bool:
-        """Whether all from the lowest to the highest value are inside."""
         return bool(low >= self.least and low > self.above and high <= self.most and high < self.below)
 
     def __str__(self) -> str:

@@ -48,8 +48,6 @@ Say = Callable[[str], Any]
 
 @dataclass(frozen=True)
 class Case:
-    """One network of the demo."""
-
     title: str
     about: str  # why it is here
     build: Callable[[], nn.Module]  # the same each time
@@ -96,11 +94,9 @@ class Judged:
         return max(self.accuracy[optimizer].values())
 
     def right(self, optimizer: Optimizer) -> bool:
-        """Whether training did what the verdict says."""
         return self.checkup.recipes[optimizer].trains == (self.best(optimizer) > TRAINS)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON."""
         recipes: dict[str, dict[str, Any]] = {}
         for name, rates in self.accuracy.items():
             said, tried = self.checkup.recipes[name], {str(rate): value for rate, value in rates.items()}
@@ -156,7 +152,6 @@ Digits = tuple[Tensor, Tensor, Tensor, Tensor]
 
 
 def _digits() -> Digits:
-    """Training inputs and labels, test inputs and labels."""
     seen, unseen = data.load("digits", "train"), data.load("digits", "test")
     x, test_x = seen.inputs("standard", True), unseen.inputs("standard", True, like=seen)
     tensors = (torch.from_numpy(a) for a in (x, seen.labels, test_x, unseen.labels))

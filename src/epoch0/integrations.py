@@ -129,7 +129,6 @@ class Examination:
         self.found: Checkup | None = None  #: the checkup, once it was made
 
     def __reduce__(self) -> Any:
-        """Copied and pickled as the class that it was made from."""
         return Examination.__new__, (type(self).__mro__[1],), vars(self)
 
     def examine(self, model: nn.Module, batch: Callable[[], Any], folder: str | Path, **own: Any) -> Path | None:

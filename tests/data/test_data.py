@@ -379,7 +379,7 @@ def test_the_catalogue_is_consistent() -> None:
         assert len(set(sums)) == len(sums) and all(len(md5) == 32 for md5 in sums)
         assert known.embedded or known.download
         if known.tree:
-            assert known.home and not known.mirrors and not known.files() and not known.classes
+            assert known.home and not known.mirrors and not known.classes
             continue
         assert known.embedded or known.mirrors
         if known.format == "idx":

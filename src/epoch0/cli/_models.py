@@ -303,7 +303,6 @@ def regions(
 
 
 def _point(text: str, given: "Tensor") -> "Tensor":
-    """A point of input space, shape of one example."""
     import torch
 
     if text == "origin":

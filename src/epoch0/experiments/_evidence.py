@@ -45,12 +45,10 @@ class Settings:
         return bool(np.isnan(self.errors).any())
 
     def shown(self, index: int) -> str:
-        """One setting with its name, mean and error."""
         return f"{self.names[index]}: {self.measured[index]:.4g} ± {self.errors[index]:.2g}"
 
 
 def settings_of(measured: Numbers, errors: Numbers, samples: Numbers | None, names: Sequence[str] | None) -> Settings:
-    """Check and align what was measured."""
     check_finite("measured", measured)
     if samples is not None:
         check_finite("samples", samples)
@@ -153,7 +151,6 @@ def grows_past(score: float, error_floor: float, factor: float) -> bool:
 
 
 def fitting(name: str, values: Numbers, given: Settings) -> Array:
-    """One value for each setting."""
     check_finite(name, values)
     array = np.asarray(values, dtype=np.float64)
     if array.shape not in ((), given.measured.shape):
@@ -170,7 +167,6 @@ def weights(errors: Array, scale: Array) -> Array:
 
 
 def centred(values: Array, weights: Array) -> Array:
-    """The values less their weighted mean."""
     return np.asarray(values - np.average(values, weights=weights))
 
 
@@ -209,12 +205,10 @@ class Line:
 
     @property
     def r2(self) -> float:
-        """Share of the variance that the line explains, noise included."""
         total = self.slope**2 + self.residual
         return self.slope**2 / total if total > 0 else 0.0
 
     def per(self, factor: float) -> "Line":
-        """In units of errors so many times as large."""
         return Line(self.slope / factor, self.residual / factor**2, self.bend / factor)
 
     def explained(self, freedom: int) -> tuple[float, float]:

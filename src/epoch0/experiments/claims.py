@@ -327,7 +327,6 @@ def fitted_exponent(x: Numbers, measured: Numbers, errors: Numbers) -> tuple[flo
 
 
 def _within(text: str, given: Settings, lower: Numbers | None, upper: Numbers | None) -> Claim:
-    """Every mean on the right side of one bound or two."""
     if given.unmeasured:
         return _unmeasured(text)
     sides: list[tuple[Array, Array]] = []
@@ -381,5 +380,4 @@ def _unmeasured(text: str) -> Claim:
 
 
 def _score(score: float) -> str:
-    """A score in words."""
     return f"{score:+.1f} standard errors" if math.isfinite(score) else "exactly"

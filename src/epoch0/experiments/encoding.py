@@ -14,7 +14,8 @@ from epoch0.errors import InputError
 
 _INLINE = 1024  # entries; a smaller array is written into the JSON, since a small file costs more than a long line
 _ARRAY, _FILE = "$array", "$file"
-_DTYPES = ["bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "float32", "float64"]
+_INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
+_DTYPES = ("bool", *_INTEGERS, "float16", "float32", "float64")
 
 
 @dataclass(frozen=True)

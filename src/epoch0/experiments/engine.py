@@ -224,8 +224,6 @@ class _Processes:
 
 
 class _Scheduler:
-    """The workers of a scheduler that runs elsewhere."""
-
     def __init__(self, address: str) -> None:
         self.address = address
         self.finished: queue.SimpleQueue[Any] = queue.SimpleQueue()

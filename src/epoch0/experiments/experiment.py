@@ -142,7 +142,6 @@ def resolve(function: str) -> TrialFunction:
 
 
 def _imported(name: str, what: str) -> Any:
-    """The object ``module:name`` stands for."""
     module_name, _, attribute = name.partition(":")
     if not module_name or module_name.startswith("."):
         raise InputError(f"{what} {name!r} is not of the form 'package.module:name'.")
@@ -177,7 +176,6 @@ def _plain(value: Any, place: str) -> Any:
 
 
 def _rebuilt(value: Any, inside_dataclass: bool) -> Any:
-    """The inverse of `_plain`."""
     if isinstance(value, list):
         items = [_rebuilt(item, inside_dataclass) for item in value]
         return tuple(items) if inside_dataclass else items

@@ -69,7 +69,6 @@ class Progress(Meter):
         self.line(self._said())
 
     def advance(self) -> None:
-        """One more trial ended."""
         self._done += 1
         if self.on_terminal or self._done < self._total:  # a log hears of the last ones from `end`
             self.show(self._done, "", self._said)

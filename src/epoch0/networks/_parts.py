@@ -67,7 +67,6 @@ class Parts:
 
 
 def laws_of(weights: Law | None, biases: Law | None) -> tuple[Law, Law]:
-    """Laws of weights and biases; by default He's law, and zero."""
     return Gaussian(math.sqrt(2.0)) if weights is None else weights, Gaussian(0.0) if biases is None else biases
 
 

@@ -80,7 +80,6 @@ def dense_spec(
     linear_output: bool,
     dtype: torch.dtype,
 ) -> DenseSpec:
-    """The checked description of a dense network."""
     if len(sizes) < 2:
         raise InputError(f"sizes={list(sizes)!r}: a network has at least two, all integers > 0: [784, 256, 10].")
     return DenseSpec(tuple(sizes), get(activation), *laws_of(weights, biases), scaling, linear_output, dtype)

@@ -152,7 +152,6 @@ class CentreCrop:
     numbers: ClassVar[int] = 0
 
     def __post_init__(self) -> None:
-        """Refuse a square that does not fit."""
         if self.size > self.shorter:
             raise InputError(f"CentreCrop({self.size}, shorter={self.shorter}): a square of {self.size} pixels cannot "
                              f"be cut from an image {self.shorter} wide.")  # fmt: skip

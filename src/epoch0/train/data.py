@@ -57,17 +57,14 @@ class Pair:
 
     @property
     def fingerprint(self) -> str:
-        """Checksum of the content."""
         return digest("", {"inputs": self.inputs.cpu(), "targets": self.targets.cpu()})[:16]
 
     def to(self, device: torch.device) -> "Pair":
-        """The same on a device."""
         moved = object.__new__(Pair)  # checked already
         moved.__dict__.update(inputs=self.inputs.to(device), targets=self.targets.to(device))
         return moved
 
     def batch(self, chosen: Tensor, seed: Seed = 0) -> tuple[Tensor, Tensor]:
-        """These examples."""
         return take(self.inputs, chosen), take(self.targets, chosen)
 
 
@@ -113,7 +110,6 @@ class Images:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of one input."""
         shape = self.images.shape[1:]
         return (shape.numel(),) if self.flatten else tuple(shape)
 
@@ -128,11 +124,9 @@ class Images:
         return replace(self, augment=PadCropFlip(4) if augment is None else augment)
 
     def first(self, count: Count) -> "Images":
-        """The first so many of them."""
         return replace(self, images=self.images[:count], targets=self.targets[:count])
 
     def to(self, device: torch.device | str) -> "Images":
-        """The same on a device."""
         moved = {name: getattr(self, name).to(device) for name in ("images", "targets", "scaling")}
         return replace(self, **moved)
 
@@ -186,17 +180,14 @@ class Folder:
 
     @property
     def classes(self) -> int:
-        """How many there are."""
         return len(self.files.classes)
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of one input."""
         return (3, self.view.size, self.view.size)
 
     @cached_property
     def targets(self) -> Tensor:
-        """Class of every image, int64 of shape (images,), on the CPU."""
         return torch.from_numpy(self.files.labels.copy())
 
     @property
@@ -211,12 +202,10 @@ class Folder:
         return replace(self, view=CropResizeFlip(self.view.size))
 
     def first(self, count: Count) -> "Folder":
-        """The first so many of them."""
         files = replace(self.files, names=self.files.names[:count], labels=self.files.labels[:count])
         return replace(self, files=files)
 
     def to(self, device: torch.device | str) -> "Folder":
-        """The same with batches on that device."""
         return replace(self, scaling=self.scaling.to(device))
 
     def batch(self, chosen: Tensor, seed: Seed = 0) -> tuple[Tensor, Tensor]:

@@ -48,7 +48,6 @@ def precision_for(precision: Precision, device: torch.device) -> Literal["float3
 
 
 def autocast(device: torch.device, precision: Precision) -> contextlib.AbstractContextManager[object]:
-    """Products in that precision for a while."""
     low = precision_for(precision, device) == "bfloat16"
     return torch.autocast(device.type, torch.bfloat16) if low else contextlib.nullcontext()
 
@@ -67,7 +66,6 @@ class Group:
 
     @property
     def first(self) -> bool:
-        """Is this the process that evaluates, prints and writes?"""
         return self.rank == 0
 
     def part(self, chosen: Tensor) -> Tensor:

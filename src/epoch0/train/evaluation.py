@@ -64,7 +64,6 @@ class Evaluation:
     precision: Precision = "float32"
 
     def __post_init__(self) -> None:
-        """Refuse what would not be an evaluation."""
         if isinstance(self.data, tuple) and len(self.data) == 2:
             object.__setattr__(self, "data", Pair(*self.data))
         if not (hasattr(self.data, "batch") and isinstance(getattr(self.data, "targets", None), Tensor)):
@@ -106,7 +105,6 @@ class Evaluation:
 
 @contextlib.contextmanager
 def _explained(examples: Tensor) -> Iterator[None]:
-    """What model or loss raise, as one error."""
     try:
         yield
     except (InputError, torch.OutOfMemoryError):

@@ -191,7 +191,6 @@ class TrajectoryLengths(Result):
             return self._tangents(model)
 
     def _look_at(self, model: nn.Module) -> None:
-        """Find the layers of a model."""
         device = next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
         x = self.curve.point(self._grid()[:2]).to(device)
         statistics = "train" if self.batch_norm == "batch" else "eval"

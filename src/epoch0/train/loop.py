@@ -206,8 +206,6 @@ class Progress:
 
 @dataclass
 class _Run:
-    """One run in the making; see :func:`train` for what is what."""
-
     model: nn.Module
     source: Any
     loss: Loss
@@ -239,7 +237,6 @@ class _Run:
         self._written = time.monotonic()
 
     def go(self) -> None:
-        """Do the steps that are left."""
         progress = self.progress
         with streams_kept():
             if not progress.history:
@@ -427,7 +424,6 @@ def _columns(what: str, found: object) -> Row:
 
 
 def _per_epoch(data: Any, batch_size: int) -> int:
-    """Steps in a pass through the data."""
     try:
         count = len(data)
         if hasattr(data, "batch"):
@@ -486,7 +482,6 @@ def _clip(model: nn.Module, largest: float) -> None:
 
 
 def _by_class(loss: Any) -> bool:
-    """A loss whose integer targets are numbers of outputs?"""
     loss = getattr(loss, "function", loss)
     loss = loss.func if isinstance(loss, functools.partial) else loss
     return loss in (F.cross_entropy, F.nll_loss) or isinstance(loss, nn.CrossEntropyLoss | nn.NLLLoss)

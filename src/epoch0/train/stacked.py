@@ -120,7 +120,6 @@ class Stacked(nn.Module):
 
     @property
     def running(self) -> int:
-        """How many networks are neither frozen nor diverged."""
         return int(((self.frozen_at < 0) & ~self.diverged).sum())
 
     def freeze(self, which: Tensor, step: Whole) -> None:
@@ -132,7 +131,6 @@ class Stacked(nn.Module):
         self.frozen_at[fresh] = step
 
     def _keep(self, which: Tensor) -> None:
-        """Remember those networks as they are now."""
         live = self.networks.state_dict()
         for name, value in self.kept.state_dict().items():
             value[which] = live[name][which]

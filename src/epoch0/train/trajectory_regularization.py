@@ -93,7 +93,6 @@ class TrajectoryRegularization(nn.Module):
         return scaled
 
     def extra_repr(self) -> str:
-        """The scale."""
         return f"scale={self.scale:g}"
 
     def _begin(self, original: Tensor) -> None:
@@ -121,7 +120,6 @@ def mean_segment(x: Tensor) -> Tensor:
 
 
 def _lengths(steps: Tensor) -> Tensor:
-    """Norm of each of the steps, shape (steps,)."""
     rest = tuple(range(1, steps.dim()))
     kind = torch.promote_types(steps.dtype, torch.float32)
     found: Tensor = torch.linalg.vector_norm(steps, dim=rest, dtype=kind) if rest else steps.abs().to(kind)
@@ -202,7 +200,6 @@ class Replaced(Shown):
 
     @property
     def count(self) -> int:
-        """How many there are."""
         return len(self.names)
 
     def __str__(self) -> str:
