@@ -48,6 +48,8 @@ Say = Callable[[str], Any]
 
 @dataclass(frozen=True)
 class Case:
+    """One network of the demo."""
+
     title: str
     about: str  # why it is here
     build: Callable[[], nn.Module]  # the same each time

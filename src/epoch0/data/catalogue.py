@@ -176,15 +176,19 @@ def known_set(name: str) -> KnownSet:
 
 def places(data_dir: StrPath | None) -> list[tuple[str, Path]]:
     """The folders that are searched, in order, each with the reason it is; the last is the user's cache."""
-    import pooch
-
     found = []
     named = os.environ.get(ENVIRONMENT, "").split(os.pathsep)  # several, as in PATH
     for reason, folder in (("data_dir", data_dir), *((ENVIRONMENT, each) for each in named)):
         if folder is not None and (folder or reason == "data_dir"):
             with explained(folder, "data folder", "read"):
                 found.append((reason, Path(folder).expanduser()))
-    return [*found, ("cache", Path(pooch.os_cache("epoch0")))]
+    return [*found, ("cache", cache_folder())]
+
+
+def cache_folder() -> Path:
+    import pooch
+
+    return Path(pooch.os_cache("epoch0"))
 
 
 def _folders(known: KnownSet, data_dir: StrPath | None) -> Iterator[tuple[str, Path]]:

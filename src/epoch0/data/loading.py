@@ -76,6 +76,8 @@ def path(name: str, data_dir: StrPath | None = None) -> Path:
 
 @dataclass(frozen=True)
 class Availability:
+    """One line of the list of known sets."""
+
     name: str
     what: str
     found: Path | None  #: the folder it would be loaded from; None if it must be fetched
@@ -90,12 +92,12 @@ def available(data_dir: StrPath | None = None) -> list[Availability]:
     for known in SETS.values():
         files = find(known, None, data_dir)
         size = sum(file.stat().st_size for file in files.values()) if files and not known.tree else known.download
-        rows.append(Availability(known.name, known.what, files and place(files), size, known.licence))
+        rows.append(Availability(known.name, known.what, place(files) if files else None, size, known.licence))
     return rows
 
 
 def parsed(known: KnownSet, file: KnownFile, path: Path) -> tuple[Any, bool | None]:
-    """Images, labels or both, and whether they are official, None if that is unknown; errors give sizes and checksums."""
+    """Images, labels or both, and whether they are official (None: unknown); errors give sizes and checksums."""
     raw, trouble = content(path)
     try:
         if trouble:
