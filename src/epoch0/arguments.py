@@ -320,11 +320,7 @@ class _Device(Kind):
 
 
 def check_device(device: Any, said: str | None = None) -> Any:
-    """A device of torch that can be used.
-
-    >>> check_device("cpu")
-    device(type='cpu')
-    """
+    """A device of torch that can be used."""
     import torch
 
     said = said or f"device={str(device)!r}"
@@ -505,9 +501,6 @@ def refuse_lazy(model: Any, *, written: bool = False) -> None:
     """Refuse a model with parameters or buffers that its first batch would make.
 
     With ``written`` also one with parameters that cannot be written, or that nothing can be differentiated by.
-
-    Raises:
-        InputError: with the name of the first.
     """
     from torch.nn.parameter import is_lazy
 
@@ -523,11 +516,7 @@ def refuse_lazy(model: Any, *, written: bool = False) -> None:
 
 
 def refuse_inference(name: str, parameter: Any) -> None:
-    """Refuse a parameter that was made under ``torch.inference_mode``: nothing can be differentiated by it.
-
-    Raises:
-        InputError: with its name.
-    """
+    """Refuse a parameter made under ``torch.inference_mode``: nothing can be differentiated by it."""
     if parameter.requires_grad and parameter.is_inference():
         raise InputError(f"'{name}' was made under torch.inference_mode and has no gradient; copy.deepcopy the model.")
 

@@ -19,13 +19,7 @@ _PARTIAL = ".epoch0-{}.partial"  # while it is not whole, where a file must have
 
 @contextmanager
 def explained(path: StrPath, what: str, doing: str) -> Iterator[None]:
-    """Whatever the system says against a file or folder, as one InputError that names it.
-
-    >>> with explained("a\\0b", "weights", "read"):
-    ...     open("a\\0b")
-    Traceback (most recent call last):
-    epoch0.errors.InputError: the weights 'a\\x00b' cannot be read: embedded null byte.
-    """
+    """Whatever the system says against a file or folder, as one InputError that names it."""
     try:
         yield
     except (OSError, ValueError, RuntimeError) as problem:
@@ -46,11 +40,7 @@ def explained(path: StrPath, what: str, doing: str) -> Iterator[None]:
 
 
 def to_read(path: StrPath, what: str = "file") -> Path:
-    """The path, if a plain file is there that may be read; else an InputError that says what is wrong.
-
-    >>> to_read("weights.safetensor", "weights")                # doctest: +SKIP
-    the weights 'weights.safetensor' cannot be read: it does not exist. Did you mean 'weights.safetensors'?
-    """
+    """The path, if a plain file is there that may be read; else an InputError that says what is wrong."""
     with explained(path, what, "read"):
         _check_plain(os.stat(path), path, what, "read")
         os.close(os.open(path, os.O_RDONLY | os.O_NONBLOCK))
@@ -58,11 +48,7 @@ def to_read(path: StrPath, what: str = "file") -> Path:
 
 
 def to_write(path: StrPath, what: str = "file", endings: Sequence[str] = ()) -> Path:
-    """The path, if a file can be put there, of one of these endings; else an InputError, before the work is done.
-
-    >>> to_write("weights.safetensors", "weights", [".safetensors"])
-    PosixPath('weights.safetensors')
-    """
+    """The path, if a file of one of these endings can be put there; else an InputError, before the work is done."""
     target = Path(path)
     if endings and target.suffix.lower() not in endings:
         example = f"{target.stem}{endings[0]}"
@@ -84,20 +70,10 @@ def _check_plain(found: os.stat_result, path: StrPath, what: str, doing: str) ->
 
 
 def write_atomic(path: StrPath, content: bytes, what: str = "file", *, new: bool = False) -> Path:
-    """Put content at a path: afterwards it holds either all of it or what it held before.
-
-    >>> write_atomic("claims.json", b"[]")
-    PosixPath('claims.json')
+    """Put content at a path: afterwards it holds either all of it or what it held before; with ``new`` only if free.
 
     A kill leaves nothing: until it is whole the file has no name, or where the system has no such files one that nobody
     can guess and that the next writer in the folder removes. A link is replaced, never followed.
-
-    Args:
-        what: it is, for messages.
-        new: leave a file alone that is there at the end.
-
-    Raises:
-        InputError: if the disk is full or the path cannot be written; what was there is then as it was.
     """
     target = to_write(path, what)
     with explained(path, what, "written"):
@@ -155,9 +131,6 @@ def sweep(folder: Path) -> None:
 def unlinked(path: StrPath, what: str = "folder", *, own: bool = False) -> Path:
     """A path inside a folder of ours, if no link is there: we make none, so somebody else says where it leads.
 
-    >>> unlinked("results/checkpoints")
-    PosixPath('results/checkpoints')
-
     With ``own``, links that this user or root has made are followed: where the user says a name.
     """
     if os.path.islink(path) and not (own and os.lstat(path).st_uid in (0, os.geteuid())):
@@ -170,11 +143,6 @@ def made(folder: Path) -> Iterator[Path]:
     """A folder, made if it is missing; what was made for it and holds nothing in the end is removed again.
 
     A link to it that another user has made is refused.
-
-    >>> with made(Path("results/today")) as folder:
-    ...     pass
-    >>> Path("results").exists()
-    False
     """
     with explained(folder, "folder", "made"):
         missing = [each for each in (unlinked(folder, own=True), *folder.parents) if not each.exists()]

@@ -11,15 +11,8 @@ from typing import Any
 class Meter:
     """A bar where there is a terminal or a notebook, else at most one line every few seconds.
 
-    >>> meter = Meter("training")
-    >>> meter.begin(total=100)
-    >>> meter.show(40, "loss 0.3", lambda: "40 of 100 steps, loss 0.3")
-    >>> meter.end()
-
-    Args:
-        title: what is being done.
-        stream: text file to show it in; standard error by default, so that a command's own output stays clean.
-        every: least number of seconds between two lines in a log.
+    It goes to standard error unless a stream is given, so that a command's own output stays clean; ``every`` is the
+    least number of seconds between two lines in a log.
     """
 
     counted = True  # the bar shows the numbers done and in all; else the part in per cent, and it goes when it is over
@@ -63,11 +56,7 @@ class Meter:
 
 
 class Shares(Meter):
-    """The part of something that is done, from 0 to 1, and what is being done.
-
-    >>> with Shares("regions") as shown:
-    ...     shown(0.25, "layer 1 of 4")
-    """
+    """The part of something that is done, from 0 to 1, and what is being done: ``shown(0.25, "layer 1 of 4")``."""
 
     counted = False
 
@@ -86,13 +75,7 @@ class Shares(Meter):
 class Stages(Meter):
     """Tells which stage a command is at, also while a stage is silent: it may be one long call.
 
-    >>> with Stages("prune", 3) as stage:
-    ...     stage("scoring by snip")
-    ...     stage.within(0.5, "round 3 of 6")
-
-    On a terminal this is a bar; in a file or a pipe a line every few seconds, and none for what is quick::
-
-        prune: scoring by snip, round 3 of 6 (stage 1 of 3), 10 s
+    In a file or a pipe: ``prune: scoring by snip, round 3 of 6 (stage 1 of 3), 10 s``, and nothing of what is quick.
     """
 
     counted = False
@@ -132,11 +115,7 @@ class Stages(Meter):
 
 
 def format_duration(seconds: float) -> str:
-    """A duration in the two units that matter.
-
-    >>> format_duration(12.2), format_duration(3725)
-    ('12 s', '1 h 02 min')
-    """
+    """A duration in the two units that matter: 12 s, 1 h 02 min."""
     minutes, left = divmod(round(seconds), 60)
     if minutes < 60:
         return f"{minutes} min {left:02d} s" if minutes else f"{left} s"

@@ -225,14 +225,10 @@ def decoded(path: Path) -> "Image":
 def read_images(
     paths: Sequence[Path], progress: Callable[[int], object] | None = None, workers: int | None = None
 ) -> NDArray[np.uint8]:
-    """Image files of one size as an array, shape (n, channels, height, width), uint8.
+    """Image files of one size as an array, shape (n, channels, height, width), uint8; one channel if all are gray.
 
-    >>> read_images([Path("a.png"), Path("b.png")]).shape           # doctest: +SKIP
-    (2, 3, 64, 64)
-
-    One channel if every file is grayscale, else three (red, green, blue; an alpha channel is dropped). Needs pillow.
-    The progress is called with the number of files decoded so far, every two seconds. Workers are threads, by default
-    one for each core. A file that is damaged or of another size is named: the first in order.
+    The progress is called with the number of files decoded so far, every two seconds. A file that is damaged or of
+    another size is named: the first in order.
     """
     first = decoded(paths[0])
     # the array that is given back from the start, so that a hundred thousand images are never held twice

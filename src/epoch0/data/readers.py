@@ -55,13 +55,7 @@ def _asked(raw: bytes | bytearray) -> tuple[tuple[int, ...], int]:
 
 
 def parse_idx(raw: bytes, source: str) -> np.ndarray:
-    """The array in the (decompressed) bytes of an IDX file, in the machine's byte order.
-
-    >>> parse_idx(bytes([0, 0, 8, 1, 0, 0, 0, 2, 3, 4]), "two numbers")
-    array([3, 4], dtype=uint8)
-
-    ``source`` is what to call the file in an error: if it is no IDX file, or not as long as its header says.
-    """
+    """The array in the (decompressed) bytes of an IDX file, in the machine's byte order; errors name the source."""
     if len(raw) < 4:
         raise InputError(f"{source} is no IDX file: it has {len(raw)} bytes, and the header alone needs 4.")
     if raw[0] or raw[1] or raw[2] not in IDX_TYPES or raw[3] == 0:
@@ -103,11 +97,6 @@ def read_idx(path: StrPath) -> np.ndarray:
 
 def parse_cifar(raw: bytes, source: str, label_bytes: int, classes: int) -> tuple[np.ndarray, np.ndarray]:
     """Images and labels in the bytes of a CIFAR binary batch.
-
-    >>> raw = bytes(5 * (1 + 3072))                             # five black images of class 0
-    >>> images, labels = parse_cifar(raw, "data_batch_1.bin", label_bytes=1, classes=10)
-    >>> images.shape, labels.shape
-    ((5, 3, 32, 32), (5,))
 
     A record has ``label_bytes`` label bytes (1 for CIFAR-10, 2 for CIFAR-100: coarse, then fine, which is returned) and
     3,072 pixel bytes (red, green and blue plane, row by row).

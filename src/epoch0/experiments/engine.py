@@ -347,11 +347,7 @@ def _send(stream: Any, message: object) -> None:
 
 
 def exit_status(status: int) -> str:
-    """How a process ended, in words.
-
-    >>> exit_status(-9)
-    'exit status -9 (SIGKILL)'
-    """
+    """How a process ended, in words: exit status -9 (SIGKILL)."""
     known = {-number.value: f" ({number.name})" for number in signal.Signals}
     return f"exit status {status}{known.get(status, '')}"
 

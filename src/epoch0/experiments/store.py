@@ -306,10 +306,7 @@ def merge(sources: Iterable[StrPath] | StrPath, into: StrPath) -> int:
 
 @checked
 def on_network(folder: StrPath, mounts: str = "/proc/mounts") -> bool:
-    """Whether a folder is on a network file system, where SQLite's write-ahead log does not work.
-
-    The mounts are the system's table of file systems; without one the answer is True, the safe side.
-    """
+    """Whether a folder is on a network file system, where SQLite's write-ahead log fails; True where nothing tells."""
     try:
         lines = Path(mounts).read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:

@@ -37,9 +37,6 @@ the number of every image in its set, int64 of shape (batch,), on the CPU; ``see
 def uniforms(chosen: NDArray[np.int64], seed: int, count: int) -> NDArray[np.float64]:
     """Random numbers in [0, 1) that belong to images: row i depends on the seed and on ``chosen[i]`` only.
 
-    >>> uniforms(np.array([7, 3]), seed=0, count=2)[1] == uniforms(np.array([3]), seed=0, count=2)[0]
-    array([ True,  True])
-
     Source: Steele, Lea, Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014, Fig. 16 (SplitMix64).
     """
     keys = numpy_generator(seed).integers(2**64, size=2, dtype=np.uint64)

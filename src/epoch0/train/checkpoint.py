@@ -23,13 +23,7 @@ LAYOUT = "epoch0 training 2"
 
 
 def save(path: Path, model: nn.Module, optimizer: torch.optim.Optimizer, numbers: Mapping[str, Any]) -> None:
-    """Write one checkpoint; afterwards the path holds either the whole new one or the old one, untouched.
-
-    >>> save(Path("run.safetensors"), model, optimizer, {"step": 100})          # doctest: +SKIP
-
-    The model's whole ``state_dict`` goes in, under the names it has before it is compiled, the state tensors of the
-    optimizer, and ``numbers``, whatever JSON can hold.
-    """
+    """The model's state, the optimizer's tensors and `numbers`, whatever JSON can hold, whole or not at all."""
     tensors = {f"model.{name}": value for name, value in bare(model).state_dict().items()}
     for index, entries in optimizer.state_dict()["state"].items():
         for key, value in entries.items():

@@ -7,7 +7,6 @@ the same for any number of threads, after a resumed checkpoint, and split over p
 import hashlib
 import os
 import warnings
-from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -31,11 +30,7 @@ IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # re
 
 @dataclass(frozen=True, eq=False)
 class Pair:
-    """Inputs and targets in two tensors, as many of both, the first dimension the examples; finite.
-
-    >>> Pair(torch.eye(4), torch.arange(4)).batch(torch.tensor([2, 0]))[1]
-    tensor([2, 0])
-    """
+    """Inputs and targets in two tensors, as many of both, the first dimension the examples; finite."""
 
     inputs: Tensor
     targets: Tensor
@@ -60,9 +55,7 @@ class Pair:
         return digest("", {"inputs": self.inputs.cpu(), "targets": self.targets.cpu()})[:16]
 
     def to(self, device: torch.device) -> "Pair":
-        moved = object.__new__(Pair)  # checked already
-        moved.__dict__.update(inputs=self.inputs.to(device), targets=self.targets.to(device))
-        return moved
+        return Pair(self.inputs.to(device), self.targets.to(device))
 
     def batch(self, chosen: Tensor, seed: Seed = 0) -> tuple[Tensor, Tensor]:
         return take(self.inputs, chosen), take(self.targets, chosen)
@@ -127,8 +120,7 @@ class Images:
         return replace(self, images=self.images[:count], targets=self.targets[:count])
 
     def to(self, device: torch.device | str) -> "Images":
-        moved = {name: getattr(self, name).to(device) for name in ("images", "targets", "scaling")}
-        return replace(self, **moved)
+        return replace(self, **{name: getattr(self, name).to(device) for name in ("images", "targets", "scaling")})
 
     def batch(self, chosen: Tensor, seed: Seed = 0) -> tuple[Tensor, Tensor]:
         """Inputs and targets of these examples, numbers on the CPU; ``seed`` is that of the batch's augmentation."""
@@ -202,16 +194,17 @@ class Folder:
         return replace(self, view=CropResizeFlip(self.view.size))
 
     def first(self, count: Count) -> "Folder":
-        files = replace(self.files, names=self.files.names[:count], labels=self.files.labels[:count])
-        return replace(self, files=files)
+        return replace(
+            self, files=replace(self.files, names=self.files.names[:count], labels=self.files.labels[:count])
+        )
 
     def to(self, device: torch.device | str) -> "Folder":
         return replace(self, scaling=self.scaling.to(device))
 
     def batch(self, chosen: Tensor, seed: Seed = 0) -> tuple[Tensor, Tensor]:
         """Inputs and targets of these examples; see :meth:`Images.batch`. A file that cannot be read is named."""
-        rows = zip(chosen.tolist(), uniforms(chosen.numpy(), seed, self.view.numbers), strict=True)
-        pixels = torch.from_numpy(np.stack(list(self._pool.map(self._opened, rows))))
+        numbers = uniforms(chosen.numpy(), seed, self.view.numbers)
+        pixels = torch.from_numpy(np.stack(list(self._pool.map(self._opened, chosen.tolist(), numbers))))
         shift, divisor = self.scaling
         device = shift.device
         inputs = torch.sub(pixels.to(device), shift).div_(divisor).permute(0, 3, 1, 2).contiguous()
@@ -221,9 +214,8 @@ class Folder:
     def _pool(self) -> ThreadPoolExecutor:
         return ThreadPoolExecutor(self.workers, thread_name_prefix="decoding")
 
-    def _opened(self, row: tuple[int, Any]) -> Any:
-        image = decoded(self.files.path(row[0]))
-        return self.view(image if image.mode == "RGB" else image.convert("RGB"), row[1])
+    def _opened(self, index: int, numbers: Any) -> Any:
+        return self.view(decoded(self.files.path(index)).convert("RGB"), numbers)
 
 
 def batches(source: Any, plan: Iterable[tuple[Tensor, int]]) -> Iterator[tuple[Tensor, Tensor]]:
@@ -232,13 +224,13 @@ def batches(source: Any, plan: Iterable[tuple[Tensor, int]]) -> Iterator[tuple[T
         yield from (source.batch(*each) for each in plan)
         return
     with ThreadPoolExecutor(1) as thread:
-        begun: deque[Any] = deque()
+        ahead = None
         for each in plan:
-            begun.append(thread.submit(source.batch, *each))
-            if len(begun) > 1:
-                yield begun.popleft().result()
-        for last in begun:
-            yield last.result()
+            before, ahead = ahead, thread.submit(source.batch, *each)
+            if before is not None:
+                yield before.result()
+        if ahead is not None:
+            yield ahead.result()
 
 
 @checked
@@ -275,12 +267,7 @@ def image_sources(
 
 
 def check_classes(targets: Tensor, classes: int) -> None:
-    """Refuse class labels that a network with so many outputs has no output for, before a GPU dies of them.
-
-    >>> check_classes(torch.tensor([0, 9]), classes=10)
-
-    Targets that are no integers of shape (examples,) are let through.
-    """
+    """Refuse labels that a network with so many outputs has no output for, before a GPU dies of them."""
     if targets.is_floating_point() or targets.dim() != 1 or len(targets) == 0:
         return
     low, high = (int(end) for end in torch.aminmax(targets))

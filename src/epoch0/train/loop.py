@@ -29,7 +29,7 @@ from epoch0.seeds import generator
 from epoch0.tracing.guard import draw_anew, refuse_closed, streams_kept
 from epoch0.train import checkpoint as checkpoints
 from epoch0.train.data import Pair, batches, check_classes
-from epoch0.train.device import Group, Precision, autocast, current, precision_for
+from epoch0.train.device import CURRENT, Group, Precision, autocast, precision_for
 from epoch0.train.record import Callback, Every, Row, Training, plain
 from epoch0.train.stacked import Stacked
 
@@ -110,7 +110,7 @@ def train(
     few steps, so the parameters may have gone on a little.
     """
     place = check_device(device)
-    group = current() or Group(device=place)
+    group = CURRENT.get() or Group(device=place)
     if group.size > 1 and place.type != group.device.type:
         raise InputError(f"device is {str(device)!r}, but this process trains on {group.device}; pass group.device.")
     used, pair = precision_for(precision, group.device), isinstance(data, tuple) and len(data) == 2
@@ -136,9 +136,8 @@ def train(
     try:
         state = Progress(**numbers.get("progress", {}))
     except (TypeError, InputError) as problem:
-        raise InputError(
-            f"the checkpoint {str(path)!r} cannot be resumed: {problem} Delete it, or name another path, to start anew."
-        ) from problem
+        anew = "Delete it, or name another path, to start anew."
+        raise InputError(f"the checkpoint {str(path)!r} cannot be resumed: {problem} {anew}") from problem
     if state.step > total:
         raise InputError(
             f"the checkpoint {str(path)!r} already has {state.step} steps and {total} were asked for; "

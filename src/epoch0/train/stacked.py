@@ -182,11 +182,7 @@ class FreezeAt:
 
 
 def loss_of_each(function: Callable[[Tensor, Tensor], Tensor]) -> Callable[[Tensor, Tensor], Tensor]:
-    """Losses of shape (networks,) from outputs (networks, batch, ...) and the targets that all share.
-
-    >>> loss_of_each(F.cross_entropy)(torch.zeros(5, 2, 10), torch.tensor([3, 1])).shape
-    torch.Size([5])
-    """
+    """Losses of shape (networks,) from outputs (networks, batch, ...) and the targets that all share."""
     return vmap(function, in_dims=(0, None))
 
 

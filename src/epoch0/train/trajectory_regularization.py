@@ -111,11 +111,7 @@ class TrajectoryRegularization(nn.Module):
 
 
 def mean_segment(x: Tensor) -> Tensor:
-    """Mean distance between neighbouring examples of x, shape (examples, ...): a number, shape ().
-
-    >>> mean_segment(torch.tensor([[0.0, 0.0], [3.0, 4.0], [3.0, 5.0]]))        # (5 + 1) / 2
-    tensor(3.)
-    """
+    """Mean distance between neighbouring examples of x, shape (examples, ...)."""
     return _lengths(x[1:] - x[:-1]).mean()
 
 
