@@ -23,7 +23,7 @@ import traceback
 import types
 import typing
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
 from typing import Annotated, Any, TypeVar
 
@@ -82,34 +82,26 @@ Stds = Annotated[Sequence[Std] | NDArray[np.float64], Within(0)]
 
 def shown(value: object) -> str:
     """The value as an error repeats it: short, and on one line; its type alone if it cannot be shown."""
-    try:
-        return _shown(value)
-    except Exception:
-        return f" is {_article(type(value).__name__)}"
-
-
-def _shown(value: object) -> str:
-    if isinstance(value, int) and abs(value) > 10**30:
-        return f" is an integer of {value.bit_length()} bits"
-    if isinstance(value, np.number):
-        return f"={reprlib.repr(value.item())}"
-    if (
-        _plain(value)
-        or isinstance(value, bytes)
-        or (isinstance(value, list | tuple | dict) and all(map(_plain, value)))
-    ):
-        return f"={reprlib.repr(value)}"
-    if type(value).__module__ == "torch" and type(value).__name__ in ("dtype", "device"):
-        return f"={value}"
-    if hasattr(value, "shape") and hasattr(value, "dtype"):
-        return f" is {_article(type(value).__name__)} of shape {tuple(value.shape)} and {value.dtype}"
-    return f" is the class {value.__name__}" if isinstance(value, type) else f" is {_article(type(value).__name__)}"
+    kind = f" is {_article(type(value).__name__)}"
+    with suppress(Exception):
+        if isinstance(value, int) and not _plain(value):
+            return f" is an integer of {value.bit_length()} bits"
+        if isinstance(value, np.number):
+            return f"={reprlib.repr(value.item())}"
+        several = isinstance(value, list | tuple | dict) and all(map(_plain, value))
+        if several or _plain(value) or isinstance(value, bytes):
+            return f"={reprlib.repr(value)}"
+        if type(value).__module__ == "torch" and type(value).__name__ in ("dtype", "device"):
+            return f"={value}"
+        if hasattr(value, "shape") and hasattr(value, "dtype"):
+            return f"{kind} of shape {tuple(value.shape)} and {value.dtype}"
+    return f" is the class {value.__name__}" if isinstance(value, type) else kind
 
 
 def _plain(value: object) -> bool:
-    return isinstance(value, types.NoneType | float | complex | str) or (
-        isinstance(value, int) and abs(value) <= 10**30
-    )
+    if isinstance(value, int):
+        return abs(value) <= 10**30
+    return isinstance(value, types.NoneType | float | complex | str)
 
 
 def _article(noun: str) -> str:
@@ -130,10 +122,10 @@ def check_memory(what: str, numbers: float, size: int = 4) -> None:
 
 
 class Kind:
-    """One kind of value: what it is called, what looks like it, and what it is made into or refused for."""
+    """One kind of value: what it is called, what looks like it, and a check of what does."""
 
-    def __init__(self, wanted: str, fits: Callable[[Any], bool]) -> None:
-        self.wanted, self.fits = wanted, fits
+    def __init__(self, wanted: str, fits: Callable[[Any], bool], check: Callable[[str, Any], object] | None = None):
+        self.wanted, self.fits, self.check = wanted, fits, check
 
     def take(self, name: str, value: Any) -> Any:
         """The value, numpy's numbers as Python's."""
@@ -143,6 +135,8 @@ class Kind:
 
     def made(self, name: str, value: Any) -> Any:
         """What a value that looks right is made into; it may still be refused."""
+        if self.check is not None:
+            self.check(name, value)
         return value
 
 
@@ -303,20 +297,12 @@ class _Function(Kind):
         return value
 
 
-class _Path(Kind):
-    def made(self, name: str, value: Any) -> Any:
-        text = os.fspath(value)
-        if not text:
-            raise refuse(name, value, self.wanted)
-        if "\0" in text or any(len(os.fsencode(part)) > 255 for part in text.split("/")):
-            raise refuse(name, value, "a path without NUL, no name in it longer than 255 bytes")
-        return value
-
-
-class _Device(Kind):
-    def made(self, name: str, value: Any) -> Any:
-        check_device(value)
-        return value
+def _check_path(name: str, value: Any) -> None:
+    text = os.fspath(value)
+    if not text:
+        raise refuse(name, value, "a path")
+    if "\0" in text or any(len(os.fsencode(part)) > 255 for part in text.split("/")):
+        raise refuse(name, value, "a path without NUL, no name in it longer than 255 bytes")
 
 
 def check_device(device: Any, said: str | None = None) -> Any:
@@ -386,9 +372,10 @@ def _kind(hint: Any, more: tuple[Any, ...] = ()) -> Kind | None:
         # a collection, not a loader, which draws and may start processes
         return _Each("a list", lambda v: isinstance(v, Collection | Iterator) and _iterable(v), inner, "once")
     if issubclass(sort, os.PathLike):
-        return _Path("a path", lambda v: isinstance(v, str | os.PathLike))
+        return Kind("a path", lambda v: isinstance(v, str | os.PathLike), _check_path)
     if sort.__module__ == "torch" and sort.__name__ == "device":
-        return _Device("a device, as 'cpu' or 'cuda:0'", lambda v: isinstance(v, str | sort))
+        wanted = "a device, as 'cpu' or 'cuda:0'"
+        return Kind(wanted, lambda v: isinstance(v, str | sort), lambda name, value: check_device(value))
     if sort is str:
         return Kind("a text", lambda v: isinstance(v, str))
     return Kind(_article(sort.__name__), lambda v: isinstance(v, sort))
@@ -413,7 +400,7 @@ def _union(parts: Sequence[Any], more: tuple[Any, ...] = ()) -> Kind | None:
     kinds = [_kind(part, more) for part in parts]
     if any(kind is None for kind in kinds):
         return None
-    if any(isinstance(kind, _Path | _Device) for kind in kinds):
+    if any(kind is not None and kind.check for kind in kinds):  # a path or device, which may be a text
         kinds = [kind for kind, part in zip(kinds, parts, strict=True) if part is not str]
     return _Any([kind for kind in kinds if kind is not None])
 
@@ -446,8 +433,7 @@ def checked(function: F) -> F:
     if isinstance(function, type):
         if "__init__" in vars(function):
             function.__init__ = checked(function.__init__)  # type: ignore[misc]
-        methods_checked(function)
-        return function
+        return methods_checked(function)
     makes = function.__name__ == "__init__"
     trains = function.__module__.startswith("epoch0.train")
     alone: AbstractContextManager[Any] = nullcontext() if trains else ONE_AT_A_TIME

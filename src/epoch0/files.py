@@ -8,6 +8,7 @@ import stat
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import BinaryIO
 
 from epoch0.errors import InputError, suggest
 
@@ -72,21 +73,18 @@ def _check_plain(found: os.stat_result, path: StrPath, what: str, doing: str) ->
 def write_atomic(path: StrPath, content: bytes, what: str = "file", *, new: bool = False) -> Path:
     """Put content at a path: afterwards it holds either all of it or what it held before; with ``new`` only if free.
 
-    A kill leaves nothing: until it is whole the file has no name, or where the system has no such files one that nobody
-    can guess and that the next writer in the folder removes. A link is replaced, never followed.
+    Until it is whole the file has a name that nobody can guess; what a kill leaves of it, the next writer in the folder
+    removes. A link is replaced, never followed.
     """
     target = to_write(path, what)
     with explained(path, what, "written"):
         sweep(target.parent)
         partial = target.with_name(_PARTIAL.format(secrets.token_hex(8)))
-        handle, named = _fresh(partial)
         try:
-            with os.fdopen(handle, "wb") as file:
+            with _fresh(partial) as file:
                 file.write(content)
                 file.flush()
-                os.fsync(handle)
-                if not named:
-                    os.link(f"/proc/self/fd/{handle}", partial, src_dir_fd=handle)  # with one it follows
+                os.fsync(file.fileno())
                 if new:
                     with suppress(FileExistsError):
                         os.link(partial, target)
@@ -97,19 +95,14 @@ def write_atomic(path: StrPath, content: bytes, what: str = "file", *, new: bool
     return target
 
 
-def _fresh(partial: Path) -> tuple[int, bool]:
-    """A file to write, locked while it is written, and whether it has a name: this one, as few systems make it."""
-    if hasattr(os, "O_TMPFILE") and os.path.isdir("/proc/self/fd"):
-        with suppress(OSError):
-            handle = os.open(partial.parent, os.O_TMPFILE | os.O_WRONLY, 0o666)
-            _lock(handle)
-            return handle, False
+def _fresh(partial: Path) -> BinaryIO:
+    """A file to write, locked while it is written."""
     while True:
-        handle = os.open(partial, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666)
-        _lock(handle)
-        if os.fstat(handle).st_nlink:
-            return handle, True
-        os.close(handle)  # swept away before it was locked
+        file = open(partial, "xb")  # noqa: SIM115  # the caller closes it
+        _lock(file.fileno())
+        if os.fstat(file.fileno()).st_nlink:
+            return file
+        file.close()  # swept away before it was locked
 
 
 def _lock(handle: int) -> bool:

@@ -120,9 +120,8 @@ class Examination:
         self, *, fail_on: str = "never", page: str | Path | bool = True, batch: Any = None, **settings: Any
     ) -> None:
         known = [name for name in inspect.signature(checkup).parameters if name not in ("model", "batch")]
-        for name in settings:
-            if name not in known:
-                raise InputError(f"the checkup has no argument {name!r}.{suggest(name, known)}")
+        if unknown := [name for name in settings if name not in known]:
+            raise InputError(f"the checkup has no argument {unknown[0]!r}.{suggest(unknown[0], known)}")
         if fail_on not in FAIL_ON:
             raise InputError(f"fail_on={fail_on!r} is none of {', '.join(FAIL_ON)}.{suggest(fail_on, FAIL_ON)}")
         self.fail_on, self.page, self.batch, self.settings = fail_on, page, batch, settings
@@ -173,7 +172,6 @@ class TrainerCheckup(Examination):
         self.logger = logger
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **given: Any) -> None:
-        """Called by the trainer."""
         page = None
         if state.is_world_process_zero:
             page = self.examine(given["model"], lambda: next(iter(given["train_dataloader"])), args.output_dir)

@@ -6,6 +6,7 @@ import importlib
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Annotated, Any
 
 from epoch0.arguments import Within, checked
@@ -22,15 +23,12 @@ TrialFunction = Callable[[Any, int], dict[str, Any]]
 """``f(spec, seed) -> result``: module-level, pure, its result a dict of numbers, strings, lists and numpy arrays."""
 
 
-class Spec:
+class Spec(SimpleNamespace):
     """A frozen spec whose fields need no class of their own.
 
     >>> Spec(width=4, widths=(4, 8)).widths, Spec(width=4).but(depth=2)
     ((4, 8), Spec(width=4, depth=2))
     """
-
-    def __init__(self, **fields: Any) -> None:
-        vars(self).update(fields)
 
     def but(self, **fields: Any) -> "Spec":
         """The same with other values of some fields, or with more fields."""
@@ -42,14 +40,8 @@ class Spec:
     def __setattr__(self, name: str, value: Any) -> None:
         raise AttributeError(f"a spec is frozen; spec.but({name}=...) gives another")
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Spec) and vars(self) == vars(other)
-
-    def __hash__(self) -> int:
+    def __hash__(self) -> int:  # type: ignore[override]  # frozen, unlike its base
         return hash(frozenset(vars(self).items()))
-
-    def __repr__(self) -> str:
-        return f"Spec({', '.join(f'{name}={value!r}' for name, value in vars(self).items())})"
 
 
 @checked

@@ -118,10 +118,11 @@ class CropResizeFlip:
             wide, tall = round(math.sqrt(part * ratio)), round(math.sqrt(part / ratio))
             if 0 < wide <= width and 0 < tall <= height:
                 left, upper = int(u[-3] * (width - wide + 1)), int(u[-2] * (height - tall + 1))
-                return left, upper, left + wide, upper + tall
-        wide = min(width, max(1, round(height * self.ratio[1])))
-        tall = min(height, max(1, round(width / self.ratio[0])))
-        left, upper = (width - wide) // 2, (height - tall) // 2
+                break
+        else:
+            wide = min(width, max(1, round(height * self.ratio[1])))
+            tall = min(height, max(1, round(width / self.ratio[0])))
+            left, upper = (width - wide) // 2, (height - tall) // 2
         return left, upper, left + wide, upper + tall
 
     def __call__(self, image: "Image", u: NDArray[np.float64]) -> NDArray[np.uint8]:
