@@ -197,7 +197,10 @@ def init(
     from epoch0.initialization import check_path, initialize, save
 
     check_path(out)
-    chi = _chi(at)
+    try:
+        chi = None if at.replace("_", "-") == "edge-of-chaos" else float(at)
+    except ValueError:
+        raise InputError(f"--at {at!r} is neither edge-of-chaos nor a gain chi, such as 1.1.") from None
     network = models.load_model(model, weights=weights, seed=seed)
     given = models.inputs_for(
         network, data=data_name, input_shape=input_shape, batch=batch, spec=model, seed=seed, data_dir=data_dir
@@ -213,16 +216,6 @@ def init(
         print_json({"initialization": done.to_dict(), "before": before.to_dict(), "after": after.to_dict()})
     else:
         typer.echo(f"{done}\nbefore: {before.verdict}\nnow:    {after.verdict}\nweights: {out}")
-
-
-def _chi(at: str) -> float | None:
-    """The gain asked for; None for the edge of chaos."""
-    if at.replace("_", "-") == "edge-of-chaos":
-        return None
-    try:
-        return float(at)
-    except ValueError:
-        raise InputError(f"--at {at!r} is neither edge-of-chaos nor a gain chi, such as 1.1.") from None
 
 
 def regions(

@@ -1,6 +1,5 @@
 """The statistics under the claims: scores that are normal when a claim just holds, fits, samples that would decide."""
 
-import bisect
 import itertools
 import math
 from collections.abc import Callable, Sequence
@@ -65,7 +64,7 @@ def settings_of(measured: Numbers, errors: Numbers, samples: Numbers | None, nam
     if ((number < 2) & (spread > 0)).any() or (number < 1).any():
         wanted = "a standard error needs 2 samples or more (None: the errors are exact)"
         raise InputError(f"samples are {number.tolist()}; {wanted}.")
-    labels = tuple(names) if names is not None else tuple(f"setting {i + 1}" for i in range(len(values)))
+    labels = tuple(names or (f"setting {i + 1}" for i in range(len(values))))
     if len(labels) != len(values):
         raise InputError(f"{len(labels)} names for {len(values)} settings; give one each.")
     return Settings(values, spread, np.where(spread == 0, np.inf, number), labels)
@@ -120,14 +119,6 @@ def pooled(favour: Array) -> float:
     often share random numbers, so that their sum over the root of their number would be wider.
     """
     return float(np.minimum(favour, CAP).mean())
-
-
-def samples_needed(samples: Array, decided: Callable[[float], bool]) -> int | None:
-    """Samples a setting that would decide; None if no number would, or it is unknown how many there were."""
-    largest = float(np.where(np.isfinite(samples), samples, 0.0).max())
-    factors = [2.0 ** (step / 4) for step in range(1, 81)] if largest > 0 else []  # up to a million, in steps of 19 %
-    first = bisect.bisect_left(factors, True, key=decided)
-    return math.ceil(factors[first] * largest) if first < len(factors) else None
 
 
 def scores_decide(pool: Array, every: Array) -> Callable[[float], bool]:

@@ -132,7 +132,14 @@ def run(
         raise InputError("engine was given together with workers or scheduler; the engine has its own workers.")
     own = engine is None
     engine = engine or Engine(workers=workers, scheduler=scheduler)
-    wanted = list(trials) if shard is None else _shard(trials, shard)
+    wanted = list(trials)
+    if shard is not None:
+        if not re.fullmatch(r"[0-9]+/[0-9]+", shard):
+            raise InputError(f"shard {shard!r} is not of the form i/n, such as 2/8.")
+        part, parts = map(int, shard.split("/"))
+        if not 1 <= part <= parts:
+            raise InputError(f"shard {shard!r}: the part must be from 1 to {parts}.")
+        wanted = wanted[part - 1 :: parts]
     for function in {trial.function for trial in wanted}:
         resolve(function)
     with ExitStack() as stack:
@@ -279,12 +286,3 @@ def _interrupts_wait() -> Iterator[threading.Event]:
         yield interrupted
     finally:
         signal.signal(signal.SIGINT, before)
-
-
-def _shard(trials: Sequence[Trial], shard: str) -> list[Trial]:
-    if not re.fullmatch(r"[0-9]+/[0-9]+", shard):
-        raise InputError(f"shard {shard!r} is not of the form i/n, such as 2/8.")
-    part, parts = map(int, shard.split("/"))
-    if not 1 <= part <= parts:
-        raise InputError(f"shard {shard!r}: the part must be from 1 to {parts}.")
-    return list(trials[part - 1 :: parts])
