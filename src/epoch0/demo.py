@@ -7,7 +7,6 @@ runs, the same again after :func:`epoch0.initialize` where one failed, and Price
 import base64
 import copy
 import functools
-import io
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from epoch0 import data
+from epoch0 import data, plots
 from epoch0.diagnosis import checkup, report
 from epoch0.diagnosis.step import Optimizer
 from epoch0.diagnosis.verdict import NAMES
@@ -179,7 +178,5 @@ def _figure(workers: int | None) -> dict[str, Any]:
     from epoch0.papers.reproduce import reproduce
 
     result = reproduce(FIGURE, preset="quick", workers=workers)
-    buffer = io.BytesIO()
-    result.figure.savefig(buffer, format="png", dpi=160, bbox_inches="tight", metadata={"Software": None})
     claims = [{"text": c.text, "verdict": c.verdict, "evidence": c.evidence} for c in result.claims]
-    return {"png": base64.b64encode(buffer.getvalue()).decode("ascii"), "claims": claims}
+    return {"png": base64.b64encode(plots.png(result.figure, dpi=160)).decode("ascii"), "claims": claims}

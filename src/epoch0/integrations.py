@@ -67,9 +67,6 @@ def log(logger: Any, found: Result | Mapping[str, float], step: int = 0) -> None
             ``add_scalar`` (a SummaryWriter) or ``log`` (a W&B run).
         found: a result, see :func:`scalars`, or numbers by name.
         step: of training.
-
-    Raises:
-        InputError: if it has none of these.
     """
     numbers = dict(scalars(found) if isinstance(found, Result) else found)
     if hasattr(logger, "callback_handler"):  # a Trainer knows its step, and tells all its reporters

@@ -62,11 +62,7 @@ def load(name: str, split: Split = "train", data_dir: StrPath | None = None, pro
 
 @checked
 def path(name: str, data_dir: StrPath | None = None) -> Path:
-    """The folder a known set would be loaded from.
-
-    Raises:
-        InputError: if the set is unknown or is not complete in any folder searched.
-    """
+    """The folder a known set would be loaded from; an InputError if it is complete in none."""
     known = known_set(name)
     files = find(known, None, data_dir)
     if files is None:

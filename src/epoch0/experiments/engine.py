@@ -73,22 +73,11 @@ Outcomes = list[Outcome] | Died
 class Engine:
     """Worker processes, started when first needed, good for several runs.
 
-    >>> from epoch0.experiments.run import run
-    >>> from epoch0.experiments.experiment import Spec, Trial
-    >>> specs = [Spec(depth=depth, noise=0.0, networks=1) for depth in (2, 3, 4)]
-    >>> trials = [Trial("epoch0.papers.hanin_rolnick.graph:sawtooth_pieces", spec, 0) for spec in specs]
-    >>> with Engine(workers=1) as engine:
-    ...     [int(run([trial], engine=engine)[0]["count"][0]) for trial in trials]      # pieces of a sawtooth
-    [4, 8, 16]
-
     Args:
         workers: processes on this machine; default one per CPU.
         scheduler: address of a running scheduler, such as ``"tcp://host:8786"``, instead of processes here. Its
             workers need this package at the same version.
         accelerators: how many accelerators the processes here share: each sees one of them only, in turn.
-
-    Raises:
-        InputError: if workers is not an integer >= 1, or both are given; when first used, if no scheduler answers.
     """
 
     def __init__(self, *, workers: Count | None = None, scheduler: str | None = None, accelerators: int = 0) -> None:

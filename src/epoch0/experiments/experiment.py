@@ -109,9 +109,6 @@ def read_canonical(text: str) -> Any:
 
     >>> read_canonical('{"a":{"$class":"epoch0.distributions:Gaussian","std":0.1}}')
     {'a': Gaussian(std=0.1)}
-
-    Raises:
-        InputError: if the text is no JSON, or names a class that is not a frozen dataclass.
     """
     try:
         value = json.loads(text)

@@ -112,9 +112,6 @@ def mlp(
         seed: names the draw; ``mlp(..., seed=s)`` is always the same network.
         dtype: torch.float32 or torch.float64.
 
-    Raises:
-        InputError: naming the argument that cannot be used.
-
     Source: Price-Tanner section 1.1; He et al. 2015 for the default law.
     """
     return dense_spec(sizes, activation, weights, biases, scaling, linear_output, dtype).build(generator(seed))
