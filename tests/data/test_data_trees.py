@@ -66,7 +66,7 @@ def test_the_files_are_listed_without_opening_one(tiny: Path) -> None:
     for file in tiny.rglob("*.JPEG"):
         file.write_bytes(b"not opened")
     files = data.image_files("tiny-imagenet", "test", tiny.parent)
-    assert len(files) == 10 and files.path(3) == tiny / "val/images/val_3.JPEG" == files.paths()[3]
+    assert len(files) == 10 and files.path(3) == tiny / "val/images/val_3.JPEG"
     with pytest.raises(InputError, match=r"index=10: there are 10 files"):
         files.path(10)
     assert files.split == "test" and files.labels.dtype == np.int64

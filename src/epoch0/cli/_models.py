@@ -435,7 +435,6 @@ EXAMINED = "from the first step, without training"
 
 
 def _verdict(network: "nn.Module", given: "Inputs", batch_norm: str, seed: int) -> str:
-    """The verdict of a checkup from the first step alone."""
     from epoch0.diagnosis.checkup import checkup
 
     settings = dict[str, Any](batch_norm=batch_norm, seed=seed, directions=2, trial=False, remedies=False)

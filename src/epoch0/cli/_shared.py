@@ -45,7 +45,6 @@ def guarded(function: Callable[..., None]) -> Callable[..., None]:
 
 
 def check_picture(path: Path) -> Path:
-    """Refuse a picture that cannot be written before the work is done."""
     return to_write(path, "picture", (".png", ".svg", ".pdf"))
 
 

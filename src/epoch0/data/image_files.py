@@ -56,13 +56,9 @@ class ImageFiles:
         return len(self.names)
 
     def path(self, index: int) -> Path:
-        """Where one file lies."""
         if not -len(self) <= index < len(self):
             raise InputError(f"index={index}: there are {len(self)} files.")
         return self.root / self.names[index]
-
-    def paths(self) -> list[Path]:
-        return [self.root / name for name in self.names]
 
 
 @checked

@@ -48,7 +48,8 @@ def load(name: str, split: Split = "train", data_dir: StrPath | None = None, pro
             if progress is not None:
                 progress(f"{files.name} ({files.split}): {done:,} of {len(files):,} images decoded")
 
-        return DataSet(files.name, files.split, read_images(files.paths(), tell), files.labels, files.classes)
+        images = read_images([files.root / each for each in files.names], tell)
+        return DataSet(files.name, files.split, images, files.labels, files.classes)
     known = known_set(name)
     found = find(known, split, data_dir)
     if found is None:

@@ -353,8 +353,8 @@ def _claim(
     """The rule of this module on normal scores: of each setting for the claim, and of all that may contradict it."""
     pool = favour if pool is None else pool
     together, alone = stats.pooled(pool), stats.holm(favour)
-    numbers = {**numbers, "worst_score": float(every.min()), "pooled_score": together}
-    numbers |= {"settings": favour.size, "significant": alone}
+    scored = {"worst_score": float(every.min()), "pooled_score": together}
+    numbers = {**numbers, **scored, "settings": favour.size, "significant": alone}
     verdict: Verdict = "undecided"
     if every.min() < -stats.bonferroni(every.size):
         verdict = "fails"

@@ -32,10 +32,12 @@ _NETWORK_DISKS = re.compile(
     r"(nfs|smb|cifs|ncpfs|afs|ceph|lustre|gpfs|beegfs|panfs|pvfs|orangefs|glusterfs|9p|virtiofs"
     r"|fuse\.(sshfs|s3fs|rclone|juicefs|glusterfs|ceph))"
 )
-_SCHEMA = """
+_SCHEMA = f"""
 CREATE TABLE results (
     key TEXT PRIMARY KEY, function TEXT NOT NULL, seed INTEGER NOT NULL, spec TEXT NOT NULL,
-    result TEXT NOT NULL, arrays TEXT, digest TEXT NOT NULL)
+    result TEXT NOT NULL, arrays TEXT, digest TEXT NOT NULL);
+PRAGMA application_id={_APPLICATION};
+PRAGMA user_version={STORE_VERSION};
 """
 _LOCK = getattr(fcntl, "F_OFD_SETLK", fcntl.F_SETLK)  # of the open file; elsewhere than on Linux of the process
 _LOCKED = 1 << 40  # a byte of the file that SQLite never locks
@@ -321,10 +323,8 @@ def on_network(folder: StrPath, mounts: str = "/proc/mounts") -> bool:
 
 
 def _empty() -> bytes:
-    """A results file that holds nothing."""
     with closing(_connect(":memory:")) as database:
-        for each in (_SCHEMA, f"PRAGMA application_id={_APPLICATION}", f"PRAGMA user_version={STORE_VERSION}"):
-            database.execute(each)
+        database.executescript(_SCHEMA)
         return database.serialize()
 
 

@@ -44,7 +44,6 @@ class DenseSpec:
         return self.weights if fan == 1 else self.weights.scaled(1.0 / math.sqrt(fan))
 
     def names(self) -> list[tuple[str, str]]:
-        """Names of the weight and the bias of each layer in the module, as in its state dict."""
         return [(f"{2 * layer}.weight", f"{2 * layer}.bias") for layer in range(self.depth)]
 
     def skeleton(self) -> nn.Sequential:

@@ -51,8 +51,7 @@ def restore(
         raise InputError(f"the checkpoint {str(path)!r} is of another model: {first_names(wrong, 3, '; ')}.")
     stored: dict[str, Any] = numbers["run"]
     settings = [(key, stored.get(key), run.get(key)) for key in {**stored, **run}]
-    changed = [f"{key} {old!r} (now {new!r})" for key, old, new in settings if old != new]
-    if changed:
+    if changed := [f"{key} {old!r} (now {new!r})" for key, old, new in settings if old != new]:
         raise InputError(
             f"the checkpoint {str(path)!r} was made by a run with {', '.join(changed)}; "
             "repeat that run's arguments to resume it, or name another path to start anew."

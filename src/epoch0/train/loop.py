@@ -184,7 +184,6 @@ def train(
 
 
 def _lay_out(model: nn.Module, torchs: Optimizer, layout: torch.memory_format) -> None:
-    """Give what has the four dimensions of images that layout."""
     held = [*model.parameters(), *model.buffers(), *(part for own in torchs.state.values() for part in own.values())]
     for tensor in held:
         if isinstance(tensor, Tensor) and tensor.dim() == 4:
@@ -409,7 +408,6 @@ class _Run:
         return row, evaluating and self.until is not None and bool(self.until(row))
 
     def _write(self) -> None:
-        """Write the checkpoint, if one was asked for and this is the rank that writes."""
         if self.path is not None and self.group.first:
             run = {**self.record, RATE: self.optimizer.param_groups[0]["lr"]}
             checkpoints.save(self.path, self.model, self.optimizer, {"run": run, "progress": asdict(self.progress)})
