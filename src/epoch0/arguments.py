@@ -397,12 +397,11 @@ def _union(parts: Sequence[Any], more: tuple[Any, ...] = ()) -> Kind | None:
     whole = typing.get_args(ArrayLike)
     if whole and set(whole) <= set(parts):  # ``ArrayLike | None`` is one flat union, or its name from numpy 2.5 on
         parts = [ArrayLike, *(part for part in parts if part not in whole)]
-    kinds = [_kind(part, more) for part in parts]
-    if any(kind is None for kind in kinds):
+    kinds = [(part, kind) for part in parts if (kind := _kind(part, more))]
+    if len(kinds) < len(parts):
         return None
-    if any(kind is not None and kind.check for kind in kinds):  # a path or device, which may be a text
-        kinds = [kind for kind, part in zip(kinds, parts, strict=True) if part is not str]
-    return _Any([kind for kind in kinds if kind is not None])
+    texts = any(kind.check for _, kind in kinds)  # a path or device, which may be a text
+    return _Any([kind for part, kind in kinds if not (texts and part is str)])
 
 
 @functools.cache
@@ -493,12 +492,11 @@ def refuse_lazy(model: Any, *, written: bool = False) -> None:
     for name, tensor in itertools.chain(model.named_parameters(), model.named_buffers()):
         if is_lazy(tensor):
             raise InputError(f"'{name}' is lazy and has no values yet; call the model once on a batch first.")
-        if not (written and tensor.requires_grad):
-            continue
-        refuse_inference(name, tensor)
-        expanded = any(size > 1 and not by for size, by in zip(tensor.shape, tensor.stride(), strict=True))
-        if tensor.is_meta or expanded:
-            raise InputError(f"'{name}' has no memory for each value ({'meta' if tensor.is_meta else 'expanded'}).")
+        if written and tensor.requires_grad:
+            refuse_inference(name, tensor)
+            expanded = any(size > 1 and not by for size, by in zip(tensor.shape, tensor.stride(), strict=True))
+            if tensor.is_meta or expanded:
+                raise InputError(f"'{name}' has no memory for each value ({'meta' if tensor.is_meta else 'expanded'}).")
 
 
 def refuse_inference(name: str, parameter: Any) -> None:

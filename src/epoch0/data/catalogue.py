@@ -245,12 +245,13 @@ def official(file: KnownFile, path: Path, raw: bytes) -> bool | None:
     The members of the CIFAR archives have no published checksums: fetching checks the archive and records theirs
     beside them, and later loads compare with that record.
     """
-    recorded = [file.md5, path.name] if file.md5 else []
-    if not recorded:
-        with suppress(OSError, UnicodeDecodeError):
-            lines = (path.parent / RECORD).read_text(encoding="utf-8").splitlines()
-            recorded = next((line.split() for line in lines if line.split()[1:] == [path.name]), [])
-    return md5(raw) == recorded[0] if recorded else None
+    if file.md5:
+        return md5(raw) == file.md5
+    with suppress(OSError, UnicodeDecodeError):
+        for line in (path.parent / RECORD).read_text(encoding="utf-8").splitlines():
+            if line.split()[1:] == [path.name]:
+                return md5(raw) == line.split()[0]
+    return None
 
 
 def md5(raw: bytes) -> str:
