@@ -53,10 +53,13 @@ def train_one_layer(model: nn.Module, layer: str | int, data: Any, **options: An
     with ExitStack() as after:
         for module in inner.modules():
             if module not in own and any(buffer is not None for buffer in module._buffers.values()):
-                # at every call, as the loop puts the whole model in train mode after each evaluation
-                as_evaluated = module.register_forward_pre_hook(lambda m, _: nn.Module.train(m, False), prepend=True)
-                after.callback(as_evaluated.remove)
+                after.callback(module.register_forward_pre_hook(_as_in_evaluation, prepend=True).remove)
         for parameter in inner.parameters():
             after.callback(parameter.requires_grad_, parameter.requires_grad)
             parameter.requires_grad_(id(parameter) in mine)
         return train(model, data, **options)
+
+
+def _as_in_evaluation(module: nn.Module, inputs: tuple[Any, ...]) -> None:
+    # at every call, as the loop puts the whole model in train mode after each evaluation; it gives the modes back
+    nn.Module.train(module, False)
