@@ -17,6 +17,7 @@ from torch import nn
 
 import epoch0 as e0
 from epoch0.experiments import store
+from made_sets import write_idx
 
 ROOMS = [
     "epoch0", "activations", "activity", "curves", "data", "diagnosis", "distributions", "errors",
@@ -93,7 +94,7 @@ def line() -> Any:
 def folder() -> Path:
     made = Path(tempfile.mkdtemp(prefix="epoch0-calls-"))
     np.savez(made / "set.npz", x=np.zeros((4, 3), np.float32), y=np.arange(4))
-    e0.data.write_idx(made / "images-idx3-ubyte", np.zeros((4, 3, 3), np.uint8))
+    write_idx(made / "images-idx3-ubyte", np.zeros((4, 3, 3), np.uint8))
     for kind in "ab":
         (made / "tree" / "train" / kind).mkdir(parents=True)
         (made / "tree" / "train" / kind / "0.png").write_bytes(b"")
@@ -184,7 +185,6 @@ CALLS: dict[str, Callable[[], dict[str, Any]]] = {
     "data.path": lambda: {"name": "digits", "data_dir": str(folder())},
     "data.read_idx": lambda: {"path": folder() / "images-idx3-ubyte"},
     "data.read_npz": lambda: {"path": folder() / "set.npz", "names": ["x"]},
-    "data.write_idx": lambda: {"path": folder() / "new-idx1-ubyte", "array": np.arange(4, dtype=np.uint8)},
     "distributions.integers": lambda: {"largest": 3, "scale": 1.0},
     "experiments.claims.exact": lambda: {"text": "t", "holds": True, "evidence": "e", "numbers": {"a": 1.0}},
     "experiments.claims.check": lambda: {"text": "t", "holds": True, "evidence": "e", "numbers": {"a": 1.0}},

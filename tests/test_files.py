@@ -12,7 +12,6 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
 
-import numpy as np
 import pytest
 import torch
 
@@ -75,8 +74,6 @@ def writers(folder: Path) -> dict[str, Callable[[Path], object]]:
         "masks.safetensors": lambda path: e0.prune.keep(e0.prune.magnitude(net), 0.5).save(path),
         "scores.safetensors": lambda path: e0.prune.magnitude(net).save(path),
         "weights.safetensors": lambda path: save(net, path),
-        "new-idx1-ubyte": lambda path: e0.data.write_idx(path, np.arange(4, dtype=np.uint8)),
-        "new-idx1-ubyte.gz": lambda path: e0.data.write_idx(path, np.arange(4, dtype=np.uint8)),
         "page.html": report.to_html,
         "both.html": lambda path: report.to_html(path, report),
         "checkpoint.safetensors": lambda path: e0.train.train(nets(), pair, steps=1, checkpoint=path),

@@ -14,29 +14,20 @@ __version__ = "0.2.0"
 # Public name -> the module that holds it. Names are looked up on first use, so that `import epoch0` and the help of
 # the command line do not wait for torch.
 _HOMES = {
-    "InputError": "epoch0.errors",
-    "Law": "epoch0.distributions",
-    "Gaussian": "epoch0.distributions",
-    "Uniform": "epoch0.distributions",
-    "Discrete": "epoch0.distributions",
-    "Sparse": "epoch0.distributions",
-    "Line": "epoch0.curves",
-    "Arc": "epoch0.curves",
-    "GreatCircle": "epoch0.curves",
-    "SemicircularArcs": "epoch0.curves",
-    "Polyline": "epoch0.curves",
-    "trajectory_length": "epoch0.measure.length",
-    "gain": "epoch0.measure.gain",
-    "transitions": "epoch0.activity",
-    "activation_patterns": "epoch0.activity",
-    "dichotomies": "epoch0.activity",
-    "robustness": "epoch0.activity",
-    "initialize": "epoch0.initialization",
-    "train_one_layer": "epoch0.train",
-    "TrajectoryRegularization": "epoch0.train",
-    "replace_batch_norm": "epoch0.train",
-    "checkup": "epoch0.diagnosis",
-    "reproduce": "epoch0.papers.reproduce",
+    name: f"epoch0.{home}"
+    for home, names in {
+        "errors": "InputError",
+        "distributions": "Law Gaussian Uniform Discrete Sparse",
+        "curves": "Line Arc GreatCircle SemicircularArcs Polyline",
+        "measure.length": "trajectory_length",
+        "measure.gain": "gain",
+        "activity": "transitions activation_patterns dichotomies robustness",
+        "initialization": "initialize",
+        "train": "train_one_layer TrajectoryRegularization replace_batch_norm",
+        "diagnosis": "checkup",
+        "papers.reproduce": "reproduce",
+    }.items()
+    for name in names.split()
 }
 _MODULES = ("activations", "activity", "curves", "data", "distributions", "errors", "experiments",
             "initialization", "integrations", "lightning", "measure", "networks", "papers", "prune", "regions",

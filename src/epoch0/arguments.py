@@ -23,7 +23,7 @@ import traceback
 import types
 import typing
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
 from typing import Annotated, Any, TypeVar
 
@@ -49,7 +49,6 @@ class Within:
     below: float = math.inf
 
     def holds(self, low: Any, high: Any) -> bool:
-        """Whether all from the lowest to the highest value are inside."""
         return bool(low >= self.least and low > self.above and high <= self.most and high < self.below)
 
     def __str__(self) -> str:
@@ -83,34 +82,26 @@ Stds = Annotated[Sequence[Std] | NDArray[np.float64], Within(0)]
 
 def shown(value: object) -> str:
     """The value as an error repeats it: short, and on one line; its type alone if it cannot be shown."""
-    try:
-        return _shown(value)
-    except Exception:
-        return f" is {_article(type(value).__name__)}"
-
-
-def _shown(value: object) -> str:
-    if isinstance(value, int) and abs(value) > 10**30:
-        return f" is an integer of {value.bit_length()} bits"
-    if isinstance(value, np.number):
-        return f"={reprlib.repr(value.item())}"
-    if (
-        _plain(value)
-        or isinstance(value, bytes)
-        or (isinstance(value, list | tuple | dict) and all(map(_plain, value)))
-    ):
-        return f"={reprlib.repr(value)}"
-    if type(value).__module__ == "torch" and type(value).__name__ in ("dtype", "device"):
-        return f"={value}"
-    if hasattr(value, "shape") and hasattr(value, "dtype"):
-        return f" is {_article(type(value).__name__)} of shape {tuple(value.shape)} and {value.dtype}"
-    return f" is the class {value.__name__}" if isinstance(value, type) else f" is {_article(type(value).__name__)}"
+    kind = f" is {_article(type(value).__name__)}"
+    with suppress(Exception):
+        if isinstance(value, int) and not _plain(value):
+            return f" is an integer of {value.bit_length()} bits"
+        if isinstance(value, np.number):
+            return f"={reprlib.repr(value.item())}"
+        several = isinstance(value, list | tuple | dict) and all(map(_plain, value))
+        if several or _plain(value) or isinstance(value, bytes):
+            return f"={reprlib.repr(value)}"
+        if type(value).__module__ == "torch" and type(value).__name__ in ("dtype", "device"):
+            return f"={value}"
+        if hasattr(value, "shape") and hasattr(value, "dtype"):
+            return f"{kind} of shape {tuple(value.shape)} and {value.dtype}"
+    return f" is the class {value.__name__}" if isinstance(value, type) else kind
 
 
 def _plain(value: object) -> bool:
-    return isinstance(value, types.NoneType | float | complex | str) or (
-        isinstance(value, int) and abs(value) <= 10**30
-    )
+    if isinstance(value, int):
+        return abs(value) <= 10**30
+    return isinstance(value, types.NoneType | float | complex | str)
 
 
 def _article(noun: str) -> str:
@@ -131,10 +122,10 @@ def check_memory(what: str, numbers: float, size: int = 4) -> None:
 
 
 class Kind:
-    """One kind of value: what it is called, what looks like it, and what it is made into or refused for."""
+    """One kind of value: what it is called, what looks like it, and a check of what does."""
 
-    def __init__(self, wanted: str, fits: Callable[[Any], bool]) -> None:
-        self.wanted, self.fits = wanted, fits
+    def __init__(self, wanted: str, fits: Callable[[Any], bool], check: Callable[[str, Any], object] | None = None):
+        self.wanted, self.fits, self.check = wanted, fits, check
 
     def take(self, name: str, value: Any) -> Any:
         """The value, numpy's numbers as Python's."""
@@ -144,6 +135,8 @@ class Kind:
 
     def made(self, name: str, value: Any) -> Any:
         """What a value that looks right is made into; it may still be refused."""
+        if self.check is not None:
+            self.check(name, value)
         return value
 
 
@@ -304,28 +297,16 @@ class _Function(Kind):
         return value
 
 
-class _Path(Kind):
-    def made(self, name: str, value: Any) -> Any:
-        text = os.fspath(value)
-        if not text:
-            raise refuse(name, value, self.wanted)
-        if "\0" in text or any(len(os.fsencode(part)) > 255 for part in text.split("/")):
-            raise refuse(name, value, "a path without NUL, no name in it longer than 255 bytes")
-        return value
-
-
-class _Device(Kind):
-    def made(self, name: str, value: Any) -> Any:
-        check_device(value)
-        return value
+def _check_path(name: str, value: Any) -> None:
+    text = os.fspath(value)
+    if not text:
+        raise refuse(name, value, "a path")
+    if "\0" in text or any(len(os.fsencode(part)) > 255 for part in text.split("/")):
+        raise refuse(name, value, "a path without NUL, no name in it longer than 255 bytes")
 
 
 def check_device(device: Any, said: str | None = None) -> Any:
-    """A device of torch that can be used.
-
-    >>> check_device("cpu")
-    device(type='cpu')
-    """
+    """A device of torch that can be used."""
     import torch
 
     said = said or f"device={str(device)!r}"
@@ -391,9 +372,10 @@ def _kind(hint: Any, more: tuple[Any, ...] = ()) -> Kind | None:
         # a collection, not a loader, which draws and may start processes
         return _Each("a list", lambda v: isinstance(v, Collection | Iterator) and _iterable(v), inner, "once")
     if issubclass(sort, os.PathLike):
-        return _Path("a path", lambda v: isinstance(v, str | os.PathLike))
+        return Kind("a path", lambda v: isinstance(v, str | os.PathLike), _check_path)
     if sort.__module__ == "torch" and sort.__name__ == "device":
-        return _Device("a device, as 'cpu' or 'cuda:0'", lambda v: isinstance(v, str | sort))
+        wanted = "a device, as 'cpu' or 'cuda:0'"
+        return Kind(wanted, lambda v: isinstance(v, str | sort), lambda name, value: check_device(value))
     if sort is str:
         return Kind("a text", lambda v: isinstance(v, str))
     return Kind(_article(sort.__name__), lambda v: isinstance(v, sort))
@@ -415,12 +397,11 @@ def _union(parts: Sequence[Any], more: tuple[Any, ...] = ()) -> Kind | None:
     whole = typing.get_args(ArrayLike)
     if whole and set(whole) <= set(parts):  # ``ArrayLike | None`` is one flat union, or its name from numpy 2.5 on
         parts = [ArrayLike, *(part for part in parts if part not in whole)]
-    kinds = [_kind(part, more) for part in parts]
-    if any(kind is None for kind in kinds):
+    kinds = [(part, kind) for part in parts if (kind := _kind(part, more))]
+    if len(kinds) < len(parts):
         return None
-    if any(isinstance(kind, _Path | _Device) for kind in kinds):
-        kinds = [kind for kind, part in zip(kinds, parts, strict=True) if part is not str]
-    return _Any([kind for kind in kinds if kind is not None])
+    texts = any(kind.check for _, kind in kinds)  # a path or device, which may be a text
+    return _Any([kind for part, kind in kinds if not (texts and part is str)])
 
 
 @functools.cache
@@ -451,8 +432,7 @@ def checked(function: F) -> F:
     if isinstance(function, type):
         if "__init__" in vars(function):
             function.__init__ = checked(function.__init__)  # type: ignore[misc]
-        methods_checked(function)
-        return function
+        return methods_checked(function)
     makes = function.__name__ == "__init__"
     trains = function.__module__.startswith("epoch0.train")
     alone: AbstractContextManager[Any] = nullcontext() if trains else ONE_AT_A_TIME
@@ -506,29 +486,21 @@ def refuse_lazy(model: Any, *, written: bool = False) -> None:
     """Refuse a model with parameters or buffers that its first batch would make.
 
     With ``written`` also one with parameters that cannot be written, or that nothing can be differentiated by.
-
-    Raises:
-        InputError: with the name of the first.
     """
     from torch.nn.parameter import is_lazy
 
     for name, tensor in itertools.chain(model.named_parameters(), model.named_buffers()):
         if is_lazy(tensor):
             raise InputError(f"'{name}' is lazy and has no values yet; call the model once on a batch first.")
-        if not (written and tensor.requires_grad):
-            continue
-        refuse_inference(name, tensor)
-        expanded = any(size > 1 and not by for size, by in zip(tensor.shape, tensor.stride(), strict=True))
-        if tensor.is_meta or expanded:
-            raise InputError(f"'{name}' has no memory for each value ({'meta' if tensor.is_meta else 'expanded'}).")
+        if written and tensor.requires_grad:
+            refuse_inference(name, tensor)
+            expanded = any(size > 1 and not by for size, by in zip(tensor.shape, tensor.stride(), strict=True))
+            if tensor.is_meta or expanded:
+                raise InputError(f"'{name}' has no memory for each value ({'meta' if tensor.is_meta else 'expanded'}).")
 
 
 def refuse_inference(name: str, parameter: Any) -> None:
-    """Refuse a parameter that was made under ``torch.inference_mode``: nothing can be differentiated by it.
-
-    Raises:
-        InputError: with its name.
-    """
+    """Refuse a parameter made under ``torch.inference_mode``: nothing can be differentiated by it."""
     if parameter.requires_grad and parameter.is_inference():
         raise InputError(f"'{name}' was made under torch.inference_mode and has no gradient; copy.deepcopy the model.")
 

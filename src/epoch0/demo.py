@@ -7,7 +7,6 @@ runs, the same again after :func:`epoch0.initialize` where one failed, and Price
 import base64
 import copy
 import functools
-import io
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,8 +17,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from epoch0 import data
-from epoch0.diagnosis import Checkup, checkup, report
+from epoch0 import data, plots
+from epoch0.diagnosis import checkup, report
 from epoch0.diagnosis.step import Optimizer
 from epoch0.diagnosis.verdict import NAMES
 from epoch0.diagnosis.wording import SIGNS, chance
@@ -84,45 +83,14 @@ CASES = (
 )
 
 
-@dataclass(frozen=True)
-class Judged:
-    """What the checkup said of a network, and what training then did."""
-
-    checkup: Checkup
-    accuracy: Mapping[Optimizer, Mapping[float, float]]  # after training, for each optimizer and learning rate
-
-    def best(self, optimizer: Optimizer) -> float:
-        """Test accuracy at the better learning rate."""
-        return max(self.accuracy[optimizer].values())
-
-    def right(self, optimizer: Optimizer) -> bool:
-        """Whether training did what the verdict says."""
-        return self.checkup.recipes[optimizer].trains == (self.best(optimizer) > TRAINS)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON."""
-        recipes: dict[str, dict[str, Any]] = {}
-        for name, rates in self.accuracy.items():
-            said, tried = self.checkup.recipes[name], {str(rate): value for rate, value in rates.items()}
-            recipe = {"said": said.trains, "probability": said.probability, "learning_rate": said.learning_rate}
-            recipes[name] = {**recipe, "accuracy": tried, "best": self.best(name), "right": self.right(name)}
-        found = self.checkup
-        return {"title": found.model, "outcome": found.outcome, "verdict": found.verdict, "recipes": recipes}
-
-
 def run(out: Path, workers: int | None = None, echo: Say | None = None) -> dict[str, Any]:
     """Run the demo and write ``report.html`` into a folder.
 
     >>> run(Path("demo-out"))["networks"][0]["recipes"]["adam"]["right"]         # doctest: +SKIP
     True
 
-    Args:
-        out: folder for the report; made if it is missing.
-        workers: worker processes for the figure; by default as many as there are cores.
-        echo: is given each line of the summary as soon as it is known; the summary comes back as plain data.
-
-    Raises:
-        InputError: if the folder cannot be made or written to, or workers is not 1 or more.
+    ``workers`` processes make the figure, by default as many as there are cores; ``echo`` is given each line of the
+    summary as soon as it is known, which comes back as plain data.
     """
     say: Say = echo or (lambda line: None)
     started = time.monotonic()
@@ -135,9 +103,10 @@ def run(out: Path, workers: int | None = None, echo: Say | None = None) -> dict[
                 both, done = _examine(case, digits)
             for line in _lines(both):
                 say(line)
-            before, after = both[0].to_dict(), both[1].to_dict() if len(both) > 1 else None
-            networks.append({**before, "after": after})
-            cases.append({"title": case.title, "about": case.about, "done": done, "both": [_told(one) for one in both]})
+            before, *after = ({key: value for key, value in one.items() if key != "c"} for one in both)
+            networks.append({**before, "after": after[0] if after else None})
+            shown = [{**one, "pictures": report.pictures(one["c"])} for one in both]
+            cases.append({"title": case.title, "about": case.about, "done": done, "both": shown})
         say(f"Price & Tanner, Figure 3b ({FIGURE}, quick preset):")
         figure = _figure(workers)
         for claim in figure["claims"]:
@@ -156,49 +125,51 @@ Digits = tuple[Tensor, Tensor, Tensor, Tensor]
 
 
 def _digits() -> Digits:
-    """Training inputs and labels, test inputs and labels."""
     seen, unseen = data.load("digits", "train"), data.load("digits", "test")
     x, test_x = seen.inputs("standard", True), unseen.inputs("standard", True, like=seen)
     tensors = (torch.from_numpy(a) for a in (x, seen.labels, test_x, unseen.labels))
     return tuple(tensors)  # type: ignore[return-value]
 
 
-def _examine(case: Case, digits: Digits) -> tuple[list[Judged], str]:
+def _examine(case: Case, digits: Digits) -> tuple[list[dict[str, Any]], str]:
     """The network as it is and, where training failed with an optimizer, after ``initialize``; what that did."""
     net = case.build()
     before = _judged(case.title, net, digits)
-    if all(before.best(optimizer) > TRAINS for optimizer in before.accuracy):
+    if all(recipe["best"] > TRAINS for recipe in before["recipes"].values()):
         return [before], ""
     done = initialize(net, x=digits[0][:128], seed=SEED)
     return [before, _judged(f"{case.title}, initialized", net, digits)], done.summary
 
 
-def _judged(title: str, net: nn.Module, digits: Digits) -> Judged:
+def _judged(title: str, net: nn.Module, digits: Digits) -> dict[str, Any]:
     """The checkup first, then training of copies: at the rate it suggests, and where that fails at the usual one."""
     x, labels, test_x, test_labels = digits
     found = checkup(net, x[:128], labels[:128], seed=SEED, name=title, inputs="128 of the embedded digits")
-    measure, accuracy = Accuracy(test_x, test_labels), dict[Optimizer, dict[float, float]]()
+    measure, recipes = Accuracy(test_x, test_labels), dict[str, dict[str, Any]]()
     for name, usual in USUAL.items():
         settings = "adam" if name == "adam" else functools.partial(torch.optim.SGD, momentum=0.9)
-        for rate in dict.fromkeys((found.recipes[name].learning_rate, usual)):
+        said, accuracy = found.recipes[name], dict[str, float]()
+        for rate in dict.fromkeys((said.learning_rate, usual)):
             student = copy.deepcopy(net)
             plan = dict[str, Any](epochs=EPOCHS, batch_size=BATCH, optimizer=settings, learning_rate=rate, seed=SEED)
             train(student, (x, labels), **plan)
-            accuracy.setdefault(name, {})[rate] = float(measure(student)["accuracy"])
-            if accuracy[name][rate] > TRAINS:
+            accuracy[str(rate)] = float(measure(student)["accuracy"])
+            if accuracy[str(rate)] > TRAINS:
                 break
-    return Judged(found, accuracy)
+        recipe = {"said": said.trains, "probability": said.probability, "learning_rate": said.learning_rate}
+        best = max(accuracy.values())
+        recipes[name] = {**recipe, "accuracy": accuracy, "best": best, "right": said.trains == (best > TRAINS)}
+    verdict = {"title": found.model, "outcome": found.outcome, "verdict": found.verdict}
+    return {**verdict, "recipes": recipes, "c": found.to_dict()}
 
 
-def _lines(both: Sequence[Judged]) -> list[str]:
+def _lines(both: Sequence[Mapping[str, Any]]) -> list[str]:
     lines = []
-    for judged in both:
-        found = judged.checkup
-        lines += [f"  {SIGNS[found.outcome]} {found.model}", f"      before training: {found.verdict}"]
-        for name in judged.accuracy:
-            said = chance(found.recipes[name].probability)
-            right = "as said" if judged.right(name) else "not as said"
-            lines.append(f"      {NAMES[name]}: {said} to train; {judged.best(name):.0%} of the test digits, {right}")
+    for one in both:
+        lines += [f"  {SIGNS[one['outcome']]} {one['title']}", f"      before training: {one['verdict']}"]
+        for name, recipe in one["recipes"].items():
+            said, right = chance(recipe["probability"]), "as said" if recipe["right"] else "not as said"
+            lines.append(f"      {NAMES[name]}: {said} to train; {recipe['best']:.0%} of the test digits, {right}")
     return lines
 
 
@@ -207,12 +178,5 @@ def _figure(workers: int | None) -> dict[str, Any]:
     from epoch0.papers.reproduce import reproduce
 
     result = reproduce(FIGURE, preset="quick", workers=workers)
-    buffer = io.BytesIO()
-    result.figure.savefig(buffer, format="png", dpi=160, bbox_inches="tight", metadata={"Software": None})
     claims = [{"text": c.text, "verdict": c.verdict, "evidence": c.evidence} for c in result.claims]
-    return {"png": base64.b64encode(buffer.getvalue()).decode("ascii"), "claims": claims}
-
-
-def _told(judged: Judged) -> dict[str, Any]:
-    found = judged.checkup.to_dict()
-    return {**judged.to_dict(), "c": found, "pictures": report.pictures(found)}
+    return {"png": base64.b64encode(plots.png(result.figure, dpi=160)).decode("ascii"), "claims": claims}

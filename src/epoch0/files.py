@@ -8,6 +8,7 @@ import stat
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import BinaryIO
 
 from epoch0.errors import InputError, suggest
 
@@ -19,13 +20,7 @@ _PARTIAL = ".epoch0-{}.partial"  # while it is not whole, where a file must have
 
 @contextmanager
 def explained(path: StrPath, what: str, doing: str) -> Iterator[None]:
-    """Whatever the system says against a file or folder, as one InputError that names it.
-
-    >>> with explained("a\\0b", "weights", "read"):
-    ...     open("a\\0b")
-    Traceback (most recent call last):
-    epoch0.errors.InputError: the weights 'a\\x00b' cannot be read: embedded null byte.
-    """
+    """Whatever the system says against a file or folder, as one InputError that names it."""
     try:
         yield
     except (OSError, ValueError, RuntimeError) as problem:
@@ -46,11 +41,7 @@ def explained(path: StrPath, what: str, doing: str) -> Iterator[None]:
 
 
 def to_read(path: StrPath, what: str = "file") -> Path:
-    """The path, if a plain file is there that may be read; else an InputError that says what is wrong.
-
-    >>> to_read("weights.safetensor", "weights")                # doctest: +SKIP
-    the weights 'weights.safetensor' cannot be read: it does not exist. Did you mean 'weights.safetensors'?
-    """
+    """The path, if a plain file is there that may be read; else an InputError that says what is wrong."""
     with explained(path, what, "read"):
         _check_plain(os.stat(path), path, what, "read")
         os.close(os.open(path, os.O_RDONLY | os.O_NONBLOCK))
@@ -58,11 +49,7 @@ def to_read(path: StrPath, what: str = "file") -> Path:
 
 
 def to_write(path: StrPath, what: str = "file", endings: Sequence[str] = ()) -> Path:
-    """The path, if a file can be put there, of one of these endings; else an InputError, before the work is done.
-
-    >>> to_write("weights.safetensors", "weights", [".safetensors"])
-    PosixPath('weights.safetensors')
-    """
+    """The path, if a file of one of these endings can be put there; else an InputError, before the work is done."""
     target = Path(path)
     if endings and target.suffix.lower() not in endings:
         example = f"{target.stem}{endings[0]}"
@@ -84,33 +71,20 @@ def _check_plain(found: os.stat_result, path: StrPath, what: str, doing: str) ->
 
 
 def write_atomic(path: StrPath, content: bytes, what: str = "file", *, new: bool = False) -> Path:
-    """Put content at a path: afterwards it holds either all of it or what it held before.
+    """Put content at a path: afterwards it holds either all of it or what it held before; with ``new`` only if free.
 
-    >>> write_atomic("claims.json", b"[]")
-    PosixPath('claims.json')
-
-    A kill leaves nothing: until it is whole the file has no name, or where the system has no such files one that nobody
-    can guess and that the next writer in the folder removes. A link is replaced, never followed.
-
-    Args:
-        what: it is, for messages.
-        new: leave a file alone that is there at the end.
-
-    Raises:
-        InputError: if the disk is full or the path cannot be written; what was there is then as it was.
+    Until it is whole the file has a name that nobody can guess; what a kill leaves of it, the next writer in the folder
+    removes. A link is replaced, never followed.
     """
     target = to_write(path, what)
     with explained(path, what, "written"):
         sweep(target.parent)
         partial = target.with_name(_PARTIAL.format(secrets.token_hex(8)))
-        handle, named = _fresh(partial)
         try:
-            with os.fdopen(handle, "wb") as file:
+            with _fresh(partial) as file:
                 file.write(content)
                 file.flush()
-                os.fsync(handle)
-                if not named:
-                    os.link(f"/proc/self/fd/{handle}", partial, src_dir_fd=handle)  # with one it follows
+                os.fsync(file.fileno())
                 if new:
                     with suppress(FileExistsError):
                         os.link(partial, target)
@@ -121,19 +95,14 @@ def write_atomic(path: StrPath, content: bytes, what: str = "file", *, new: bool
     return target
 
 
-def _fresh(partial: Path) -> tuple[int, bool]:
-    """A file to write, locked while it is written, and whether it has a name: this one, as few systems make it."""
-    if hasattr(os, "O_TMPFILE") and os.path.isdir("/proc/self/fd"):
-        with suppress(OSError):
-            handle = os.open(partial.parent, os.O_TMPFILE | os.O_WRONLY, 0o666)
-            _lock(handle)
-            return handle, False
+def _fresh(partial: Path) -> BinaryIO:
+    """A file to write, locked while it is written."""
     while True:
-        handle = os.open(partial, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666)
-        _lock(handle)
-        if os.fstat(handle).st_nlink:
-            return handle, True
-        os.close(handle)  # swept away before it was locked
+        file = open(partial, "xb")  # noqa: SIM115  # the caller closes it
+        _lock(file.fileno())
+        if os.fstat(file.fileno()).st_nlink:
+            return file
+        file.close()  # swept away before it was locked
 
 
 def _lock(handle: int) -> bool:
@@ -155,9 +124,6 @@ def sweep(folder: Path) -> None:
 def unlinked(path: StrPath, what: str = "folder", *, own: bool = False) -> Path:
     """A path inside a folder of ours, if no link is there: we make none, so somebody else says where it leads.
 
-    >>> unlinked("results/checkpoints")
-    PosixPath('results/checkpoints')
-
     With ``own``, links that this user or root has made are followed: where the user says a name.
     """
     if os.path.islink(path) and not (own and os.lstat(path).st_uid in (0, os.geteuid())):
@@ -170,11 +136,6 @@ def made(folder: Path) -> Iterator[Path]:
     """A folder, made if it is missing; what was made for it and holds nothing in the end is removed again.
 
     A link to it that another user has made is refused.
-
-    >>> with made(Path("results/today")) as folder:
-    ...     pass
-    >>> Path("results").exists()
-    False
     """
     with explained(folder, "folder", "made"):
         missing = [each for each in (unlinked(folder, own=True), *folder.parents) if not each.exists()]

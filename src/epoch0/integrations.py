@@ -67,9 +67,6 @@ def log(logger: Any, found: Result | Mapping[str, float], step: int = 0) -> None
             ``add_scalar`` (a SummaryWriter) or ``log`` (a W&B run).
         found: a result, see :func:`scalars`, or numbers by name.
         step: of training.
-
-    Raises:
-        InputError: if it has none of these.
     """
     numbers = dict(scalars(found) if isinstance(found, Result) else found)
     if hasattr(logger, "callback_handler"):  # a Trainer knows its step, and tells all its reporters
@@ -120,16 +117,14 @@ class Examination:
         self, *, fail_on: str = "never", page: str | Path | bool = True, batch: Any = None, **settings: Any
     ) -> None:
         known = [name for name in inspect.signature(checkup).parameters if name not in ("model", "batch")]
-        for name in settings:
-            if name not in known:
-                raise InputError(f"the checkup has no argument {name!r}.{suggest(name, known)}")
+        if unknown := [name for name in settings if name not in known]:
+            raise InputError(f"the checkup has no argument {unknown[0]!r}.{suggest(unknown[0], known)}")
         if fail_on not in FAIL_ON:
             raise InputError(f"fail_on={fail_on!r} is none of {', '.join(FAIL_ON)}.{suggest(fail_on, FAIL_ON)}")
         self.fail_on, self.page, self.batch, self.settings = fail_on, page, batch, settings
         self.found: Checkup | None = None  #: the checkup, once it was made
 
     def __reduce__(self) -> Any:
-        """Copied and pickled as the class that it was made from."""
         return Examination.__new__, (type(self).__mro__[1],), vars(self)
 
     def examine(self, model: nn.Module, batch: Callable[[], Any], folder: str | Path, **own: Any) -> Path | None:
@@ -174,7 +169,6 @@ class TrainerCheckup(Examination):
         self.logger = logger
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **given: Any) -> None:
-        """Called by the trainer."""
         page = None
         if state.is_world_process_zero:
             page = self.examine(given["model"], lambda: next(iter(given["train_dataloader"])), args.output_dir)

@@ -11,35 +11,27 @@ from typing import Any
 class Meter:
     """A bar where there is a terminal or a notebook, else at most one line every few seconds.
 
-    >>> meter = Meter("training")
-    >>> meter.begin(total=100)
-    >>> meter.show(40, "loss 0.3", lambda: "40 of 100 steps, loss 0.3")
-    >>> meter.end()
-
-    Args:
-        title: what is being done.
-        stream: text file to show it in; standard error by default, so that a command's own output stays clean.
-        every: least number of seconds between two lines in a log.
-        counted: show the numbers done and in all on the bar; else the part in per cent, and no bar when it is over.
+    It goes to standard error unless a stream is given, so that a command's own output stays clean; ``every`` is the
+    least number of seconds between two lines in a log.
     """
 
-    def __init__(self, title: str, stream: Any = None, every: float = 5.0, *, counted: bool = True) -> None:
-        self.title = title
-        self._stream, self._every, self._counted = stream, every, counted
+    counted = True  # the bar shows the numbers done and in all; else the part in per cent, and it goes when it is over
+
+    def __init__(self, title: str, stream: Any = None, every: float = 5.0) -> None:
+        self.title, self._stream, self._every = title, stream, every
         self._bar: Any = None
-        self._task: Any = None
         self._shown = 0.0
 
     @property
     def on_terminal(self) -> bool:
-        """Is a bar shown?"""
         return self._bar is not None
 
     def begin(self, total: float, done: float = 0.0) -> None:
         """Something starts of which this much is done."""
-        self._shown = time.monotonic()
-        if self._file().isatty() or (self._stream is None and in_notebook()):
-            self._bar = _bar(self._file(), self._counted)
+        self._begun = self._shown = time.monotonic()
+        file = self._stream or sys.stderr
+        if file.isatty() or (self._stream is None and in_notebook()):
+            self._bar = _bar(file, self.counted)
             self._task = self._bar.add_task(self.title, total=total, completed=done)
             self._bar.start()
 
@@ -54,7 +46,7 @@ class Meter:
         """A line of the log, whether one is due or not; on a terminal the bar has said it."""
         if self._bar is None:
             self._shown = time.monotonic()
-            print(f"{self.title}: {text}", file=self._file(), flush=True)
+            print(f"{self.title}: {text}", file=self._stream or sys.stderr, flush=True)
 
     def end(self) -> None:
         """It is over, finished or not."""
@@ -62,27 +54,17 @@ class Meter:
             self._bar.stop()
             self._bar = None
 
-    def _file(self) -> Any:
-        return sys.stderr if self._stream is None else self._stream
-
 
 class Shares(Meter):
-    """The part of something that is done, from 0 to 1, and what is being done.
+    """The part of something that is done, from 0 to 1, and what is being done: ``shown(0.25, "layer 1 of 4")``."""
 
-    >>> with Shares("regions") as shown:
-    ...     shown(0.25, "layer 1 of 4")
-    """
-
-    def __init__(self, title: str, stream: Any = None, every: float = 5.0) -> None:
-        super().__init__(title, stream, every, counted=False)
+    counted = False
 
     def __enter__(self) -> "Shares":
-        self._begun = time.monotonic()
         self.begin(1.0)
         return self
 
     def __call__(self, done: float, what: str) -> None:
-        """So much is done."""
         left = (time.monotonic() - self._begun) * (1.0 - done) / max(done, 1e-9)
         self.show(done, what, lambda: f"{100 * done:.0f} % done, {what}, about {left:.0f} s left")
 
@@ -93,25 +75,18 @@ class Shares(Meter):
 class Stages(Meter):
     """Tells which stage a command is at, also while a stage is silent: it may be one long call.
 
-    >>> with Stages("prune", 3) as stage:
-    ...     stage("scoring by snip")
-    ...     stage.within(0.5, "round 3 of 6")
-
-    On a terminal this is a bar; in a file or a pipe a line every few seconds, and none for what is quick::
-
-        prune: scoring by snip, round 3 of 6 (stage 1 of 3), 10 s
-
-    ``count`` is the number of stages; stream and seconds between lines are those of :class:`Meter`.
+    In a file or a pipe: ``prune: scoring by snip, round 3 of 6 (stage 1 of 3), 10 s``, and nothing of what is quick.
     """
 
+    counted = False
+
     def __init__(self, title: str, count: int, stream: Any = None, every: float = 5.0) -> None:
-        super().__init__(title, stream, every, counted=False)
-        self._count, self._number, self._name, self._said = count, 0, "", ""
+        super().__init__(title, stream, every)
+        self._count, self._number, self._said = count, 0, ""
         self._over = threading.Event()
         self._teller = threading.Thread(target=self._tell, daemon=True)
 
     def __enter__(self) -> "Stages":
-        self._begun = time.monotonic()
         self.begin(self._count)
         self._teller.start()
         return self
@@ -140,25 +115,14 @@ class Stages(Meter):
 
 
 def format_duration(seconds: float) -> str:
-    """A duration in the two units that matter.
-
-    >>> format_duration(12.2), format_duration(3725)
-    ('12 s', '1 h 02 min')
-    """
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60:02d} s"
-    return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
+    """A duration in the two units that matter: 12 s, 1 h 02 min."""
+    minutes, left = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes} min {left:02d} s" if minutes else f"{left} s"
+    return f"{minutes // 60} h {minutes % 60:02d} min"
 
 
 def in_notebook() -> bool:
-    """Is this a Jupyter kernel that can show a bar as a widget?
-
-    >>> in_notebook()
-    False
-    """
     shell = sys.modules.get("IPython") and sys.modules["IPython"].get_ipython()
     return type(shell).__name__ == "ZMQInteractiveShell" and importlib.util.find_spec("ipywidgets") is not None
 

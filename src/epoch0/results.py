@@ -70,22 +70,12 @@ def finite(value: Any) -> Any:
 
 
 def first_names(names: Sequence[str], most: int = 5, between: str = ", ") -> str:
-    """The first few, and how many more.
-
-    >>> first_names(["a", "b", "c"], 2)
-    'a, b and 1 more'
-    """
+    """The first few, and how many more: a, b and 1 more."""
     return between.join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
 def markdown(rows: Sequence[Sequence[str]]) -> str:
-    """A table of Markdown; the first row is the heading.
-
-    >>> print(markdown([("layer", "kept"), ("conv1", "12 | 13")]))
-    | layer | kept |
-    |---|---|
-    | conv1 | 12 \\| 13 |
-    """
+    """A table of Markdown; the first row is the heading."""
     head, *rest = ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows]
     return "\n".join([head, "|---" * len(rows[0]) + "|", *rest])
 
@@ -105,11 +95,7 @@ class Grid(NamedTuple):
         return [("", *self.columns), *((name, *cells) for name, cells in self.rows.items())]
 
     def best(self, apart: Collection[str] = ()) -> set[tuple[int, int]]:
-        """Row and column of the highest number of each column; rows ``apart`` do not compete.
-
-        >>> Grid("", ("50 %",), {"SNIP": ("91.2 ± 0.1",), "random": ("88.0 ± 0.3",)}).best()
-        {(0, 0)}
-        """
+        """Row and column of the highest number of each column; rows ``apart`` do not compete."""
         found = set()
         for column in range(len(self.columns)):
             cells = [(row, cells[column]) for row, (name, cells) in enumerate(self.rows.items()) if name not in apart]
@@ -119,15 +105,7 @@ class Grid(NamedTuple):
 
 
 def aligned(rows: Sequence[Sequence[str]], numbers: slice = slice(0)) -> list[str]:
-    """One line a row, each column as wide as its widest cell, those of numbers to the right.
-
-    >>> aligned([("layer", "kept"), ("conv1.weight", "12")])
-    ['layer         kept', 'conv1.weight  12']
-
-    Args:
-        rows: cells of text, equally many in each row; often the first is the heading.
-        numbers: which columns hold numbers.
-    """
+    """One line a row, each column as wide as its widest cell, those of numbers to the right."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     sides = [">" if place in range(len(widths))[numbers] else "<" for place in range(len(widths))]
     forms = [f"{side}{width}" for side, width in zip(sides, widths, strict=True)]

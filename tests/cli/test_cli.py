@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from command_line import epoch0
-from epoch0.data import write_idx
 from epoch0.experiments.claims import VERDICTS
+from made_sets import write_idx
 
 MODELS = """
 from epoch0.experiments.claims import VERDICTS

@@ -13,10 +13,9 @@ from PIL import Image
 
 from epoch0 import data
 from epoch0.data.catalogue import SETS
-from epoch0.data.readers import encode_idx
 from epoch0.errors import InputError
 from epoch0.papers.reproduce import environment
-from made_sets import CIFAR10_FILES, made_idx, write_cifar, write_set
+from made_sets import CIFAR10_FILES, encode_idx, made_idx, write_cifar, write_idx, write_set
 
 REAL = Path(os.environ["EPOCH0_DATA"]) if os.environ.get("EPOCH0_DATA") else None
 
@@ -285,7 +284,7 @@ def test_a_truncated_idx_set_names_file_sizes_and_checksums(tmp_path: Path) -> N
 )
 def test_well_formed_files_of_the_wrong_kind(tmp_path: Path, file: str, array: np.ndarray, message: str) -> None:
     write_set(tmp_path / "mnist")
-    data.write_idx(tmp_path / "mnist" / file, array)
+    write_idx(tmp_path / "mnist" / file, array)
     with pytest.raises(InputError, match=message) as caught:
         data.load("mnist", data_dir=tmp_path)
     assert str(tmp_path / "mnist") in str(caught.value)
@@ -379,7 +378,7 @@ def test_the_catalogue_is_consistent() -> None:
         assert len(set(sums)) == len(sums) and all(len(md5) == 32 for md5 in sums)
         assert known.embedded or known.download
         if known.tree:
-            assert known.home and not known.mirrors and not known.files() and not known.classes
+            assert known.home and not known.mirrors and not known.classes
             continue
         assert known.embedded or known.mirrors
         if known.format == "idx":

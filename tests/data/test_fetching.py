@@ -18,9 +18,8 @@ import pytest
 from epoch0 import data
 from epoch0.data import fetching
 from epoch0.data.catalogue import SETS, KnownFile
-from epoch0.data.readers import encode_idx
 from epoch0.errors import InputError
-from made_sets import CIFAR10_FILES, made_idx, write_cifar, write_set
+from made_sets import CIFAR10_FILES, encode_idx, made_idx, write_cifar, write_idx, write_set
 
 
 @pytest.fixture(autouse=True)
@@ -218,7 +217,7 @@ def test_fetch_mends_its_own_folder(server: Server, cache: Path, monkeypatch: py
             data.load("mnist", "train" if images in damage else "test")
         data.fetch("mnist")
         assert data.load("mnist").verified and data.load("mnist", "test").verified
-    data.write_idx(labels, made_idx(1, 10)[1][::-1])  # official images with other labels are not the official set
+    write_idx(labels, made_idx(1, 10)[1][::-1])  # official images with other labels are not the official set
     assert not data.load("mnist", "test").verified
 
 

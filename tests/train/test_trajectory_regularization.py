@@ -400,7 +400,7 @@ class Shared(nn.Module):
 def test_every_batch_norm_is_replaced_in_place() -> None:
     model = Shared()
     result = replace_batch_norm(model, scale=0.02)
-    assert result.model is model and result.count == 5
+    assert result.model is model and len(result.names) == 5
     assert result.names == ("one", "parts.1", "parts.2", "parts.3", "fast")
     assert str(result) == "5 batch norms replaced: one, parts.1, parts.2, parts.3, fast"
     made = [model.get_submodule(name) for name in result.names]
@@ -420,7 +420,7 @@ def test_a_residual_network_trains_on_the_penalties_in_five_lines() -> None:
     F.cross_entropy(network(x), y).backward()
     optimizer.step()
     after = [layer.multiplier.item() for layer in network.modules() if isinstance(layer, TrajectoryRegularization)]
-    assert replaced.count == len(before) == 9 and all(a != b for a, b in zip(before, after, strict=True))
+    assert len(replaced.names) == len(before) == 9 and all(a != b for a, b in zip(before, after, strict=True))
     assert penalty(network).item() == pytest.approx(0.09, rel=1e-5)
 
 

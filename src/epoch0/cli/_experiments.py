@@ -80,7 +80,7 @@ def reproduce(
 
     where = dict[str, Any](out=out, workers=workers, scheduler=scheduler, shard=shard, data_dir=data_dir)
     results = []
-    for done in reproduce_all(names, preset=preset, progress=Progress(), **where):
+    for done in reproduce_all(names, preset=preset, progress=Progress("trials"), **where):
         results.append(done.to_dict())
         if not as_json:
             typer.echo(str(done))

@@ -137,11 +137,7 @@ def checkup(
 
     def examined() -> Any:
         with Shares("checkup") as shown:
-
-            def tell(part: str, share: float) -> None:
-                shown.show(share, part, lambda: f"{part}, {share:.0%} done")
-
-            return examine(network, given.x, given.targets, tell=tell, **settings)
+            return examine(network, given.x, given.targets, tell=lambda part, share: shown(share, part), **settings)
 
     found = last = examined()
     if fix is not None:
@@ -201,7 +197,10 @@ def init(
     from epoch0.initialization import check_path, initialize, save
 
     check_path(out)
-    chi = _chi(at)
+    try:
+        chi = None if at.replace("_", "-") == "edge-of-chaos" else float(at)
+    except ValueError:
+        raise InputError(f"--at {at!r} is neither edge-of-chaos nor a gain chi, such as 1.1.") from None
     network = models.load_model(model, weights=weights, seed=seed)
     given = models.inputs_for(
         network, data=data_name, input_shape=input_shape, batch=batch, spec=model, seed=seed, data_dir=data_dir
@@ -217,16 +216,6 @@ def init(
         print_json({"initialization": done.to_dict(), "before": before.to_dict(), "after": after.to_dict()})
     else:
         typer.echo(f"{done}\nbefore: {before.verdict}\nnow:    {after.verdict}\nweights: {out}")
-
-
-def _chi(at: str) -> float | None:
-    """The gain asked for; None for the edge of chaos."""
-    if at.replace("_", "-") == "edge-of-chaos":
-        return None
-    try:
-        return float(at)
-    except ValueError:
-        raise InputError(f"--at {at!r} is neither edge-of-chaos nor a gain chi, such as 1.1.") from None
 
 
 def regions(
@@ -307,7 +296,6 @@ def regions(
 
 
 def _point(text: str, given: "Tensor") -> "Tensor":
-    """A point of input space, shape of one example."""
     import torch
 
     if text == "origin":
@@ -447,7 +435,6 @@ EXAMINED = "from the first step, without training"
 
 
 def _verdict(network: "nn.Module", given: "Inputs", batch_norm: str, seed: int) -> str:
-    """The verdict of a checkup from the first step alone."""
     from epoch0.diagnosis.checkup import checkup
 
     settings = dict[str, Any](batch_norm=batch_norm, seed=seed, directions=2, trial=False, remedies=False)

@@ -45,12 +45,10 @@ def guarded(function: Callable[..., None]) -> Callable[..., None]:
 
 
 def check_picture(path: Path) -> Path:
-    """Refuse a picture that cannot be written before the work is done."""
     return to_write(path, "picture", (".png", ".svg", ".pdf"))
 
 
 def save_picture(figure: Any, path: Path) -> None:
-    """Draw it into a file of the kind that the ending says."""
     content = io.BytesIO()
     figure.savefig(content, format=path.suffix[1:].lower())
     write_atomic(path, content.getvalue(), "picture")
@@ -61,7 +59,6 @@ def print_json(value: Any) -> None:
 
 
 def print_result(found: Any, as_json: bool, *more: str) -> None:
-    """A result as JSON, or as its text and further lines."""
     print_json(found.to_dict()) if as_json else typer.echo("\n".join([str(found), *more]))
 
 

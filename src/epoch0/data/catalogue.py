@@ -64,12 +64,10 @@ class KnownSet:
 
     @property
     def embedded(self) -> bool:
-        """Whether the set ships inside the package."""
         return not self.folders
 
     @property
-    def tree(self) -> bool:
-        """Whether the set is a tree of image files: folders ``train`` and ``val``."""
+    def tree(self) -> bool:  # of image files: folders ``train`` and ``val``
         return self.format == "tree"
 
 
@@ -91,7 +89,6 @@ fashion-mnist t10k-labels 10008 15d484375f8d13e6eb1aabb0c3f46965 5148 bb300cfdad
 
 
 def _idx_files(name: str) -> tuple[tuple[KnownFile, ...], tuple[KnownFile, ...]]:
-    """The files of the train split and those of the test split."""
     found = []
     for owner, file, size, md5, *packed in map(str.split, _IDX.split("\n")[1:-1]):
         spelled = file.replace("images", "images-idx3-ubyte").replace("labels", "labels-idx1-ubyte")
@@ -113,6 +110,7 @@ _CIFAR100_NAMES = """
     telephone television tiger tractor train trout tulip turtle wardrobe whale willow_tree wolf woman worm
 """
 _CIFAR = "https://www.cs.toronto.edu/~kriz"
+_PARTS = ((KnownFile("train", 0),), (KnownFile("val", 0),))  # folders of a tree
 _IMAGENET_TERMS = "ImageNet's terms: research and teaching, no commerce"
 
 SETS: dict[str, KnownSet] = {
@@ -155,13 +153,13 @@ SETS: dict[str, KnownSet] = {
         KnownSet(
             "tiny-imagenet",
             "colour photographs, 64 x 64, 200 classes, 100,000 + 10,000 images; put into DIR/tiny-imagenet-200",
-            _IMAGENET_TERMS, "tree", ("tiny-imagenet-200", "tiny-imagenet/tiny-imagenet-200", "tiny-imagenet"),
+            _IMAGENET_TERMS, "tree", ("tiny-imagenet-200", "tiny-imagenet/tiny-imagenet-200", "tiny-imagenet"), *_PARTS,
             download=248_100_043, home="http://cs231n.stanford.edu/tiny-imagenet-200.zip, unpacked as it comes",
         ),
         KnownSet(
             "imagenet",
             "colour photographs of all sizes, 1,000 classes, 1,281,167 + 50,000 images; put into DIR/imagenet",
-            f"{_IMAGENET_TERMS}, by registration", "tree", ("imagenet", "ILSVRC2012", "ILSVRC/Data/CLS-LOC"),
+            f"{_IMAGENET_TERMS}, by registration", "tree", ("imagenet", "ILSVRC2012", "ILSVRC/Data/CLS-LOC"), *_PARTS,
             download=144_200_000_000,
             home="https://image-net.org (ILSVRC2012, after registration): train/CLASS/*.JPEG and val/CLASS/*.JPEG",
         ),
@@ -170,22 +168,14 @@ SETS: dict[str, KnownSet] = {
 
 
 def known_set(name: str) -> KnownSet:
-    """The set of this name; the error suggests the nearest."""
     if name not in SETS:
         known = f"{', '.join(SETS)}, and folder:PATH for a folder of images"
         raise InputError(f"data set {name!r} is unknown; there are {known}.{suggest(name, SETS)}")
     return SETS[name]
 
 
-def cache_folder() -> Path:
-    """The folder fetched sets are kept in: the user's cache folder of this operating system."""
-    import pooch
-
-    return Path(pooch.os_cache("epoch0"))
-
-
 def places(data_dir: StrPath | None) -> list[tuple[str, Path]]:
-    """The folders that are searched, in order, each with the reason it is."""
+    """The folders that are searched, in order, each with the reason it is; the last is the user's cache."""
     found = []
     named = os.environ.get(ENVIRONMENT, "").split(os.pathsep)  # several, as in PATH
     for reason, folder in (("data_dir", data_dir), *((ENVIRONMENT, each) for each in named)):
@@ -195,13 +185,18 @@ def places(data_dir: StrPath | None) -> list[tuple[str, Path]]:
     return [*found, ("cache", cache_folder())]
 
 
+def cache_folder() -> Path:
+    import pooch
+
+    return Path(pooch.os_cache("epoch0"))
+
+
 def _folders(known: KnownSet, data_dir: StrPath | None) -> Iterator[tuple[str, Path]]:
-    """The folders where a set may lie, in order, each with the reason it is searched."""
     return ((reason, root / folder) for reason, root in places(data_dir) for folder in known.folders)
 
 
 def present(known: KnownSet, split: str | None, folder: Path) -> dict[KnownFile, Path]:
-    """Those files of a set that lie in this very folder, under any of the names they go by."""
+    """Those files of a set that lie in this very folder, under any of the names they go by; of a tree its folders."""
     found: dict[KnownFile, Path] = {}
     with explained(folder, "data folder", "read"):
         for file in known.files(split):
@@ -209,7 +204,8 @@ def present(known: KnownSet, split: str | None, folder: Path) -> dict[KnownFile,
             if known.format == "idx":  # the first is what fetching writes
                 both = (file.name, file.name.replace("-idx", ".idx"))
                 names = [name + suffix for name in both for suffix in (".gz", "")]
-            if here := [folder / name for name in names if (folder / name).is_file()]:
+            there = Path.is_dir if known.tree else Path.is_file
+            if here := [folder / name for name in names if there(folder / name)]:
                 found[file] = here[0]
     return found
 
@@ -222,22 +218,9 @@ def find(known: KnownSet, split: str | None, data_dir: StrPath | None) -> dict[K
     return next((files for files in found if len(files) == len(known.files(split))), None)
 
 
-def tree(known: KnownSet, split: str | None, data_dir: StrPath | None) -> Path | None:
-    """The first folder that has the parts of a tree: ``train`` and ``val``, or the one of this split."""
-    parts = {"train": ("train",), "test": ("val",), None: ("train", "val")}[split]
-    for _, folder in _folders(known, data_dir):
-        with explained(folder, "data folder", "read"):
-            if all((folder / part).is_dir() for part in parts):
-                return folder
-    return None
-
-
-def place(known: KnownSet, data_dir: StrPath | None) -> Path | None:
-    """The folder a set would be loaded from; None if it is not complete in any folder searched."""
-    if known.tree:
-        return tree(known, None, data_dir)
-    files = find(known, None, data_dir)
-    return next(iter(files.values())).parent if files else None
+def place(files: dict[KnownFile, Path]) -> Path:
+    """The folder of files that were found."""
+    return next(iter(files.values())).parent
 
 
 def absent(known: KnownSet, split: str | None, data_dir: StrPath | None) -> InputError:
@@ -262,14 +245,14 @@ def official(file: KnownFile, path: Path, raw: bytes) -> bool | None:
     The members of the CIFAR archives have no published checksums: fetching checks the archive and records theirs
     beside them, and later loads compare with that record.
     """
-    recorded = [file.md5, path.name] if file.md5 else []
-    if not recorded:
-        with suppress(OSError, UnicodeDecodeError):
-            lines = (path.parent / RECORD).read_text(encoding="utf-8").splitlines()
-            recorded = next((line.split() for line in lines if line.split()[1:] == [path.name]), [])
-    return md5(raw) == recorded[0] if recorded else None
+    if file.md5:
+        return md5(raw) == file.md5
+    with suppress(OSError, UnicodeDecodeError):
+        for line in (path.parent / RECORD).read_text(encoding="utf-8").splitlines():
+            if line.split()[1:] == [path.name]:
+                return md5(raw) == line.split()[0]
+    return None
 
 
 def md5(raw: bytes) -> str:
-    """The checksum by which official content is known."""
     return hashlib.md5(raw, usedforsecurity=False).hexdigest()

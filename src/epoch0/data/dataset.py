@@ -110,9 +110,6 @@ class DataSet:
 
         >>> load("digits").scaling("unit")                      # each of shape (channels,)
         (array([0.]), array([16.]))
-
-        Raises:
-            InputError: for another normalization, a constant channel, or a set `like` with other channels.
         """
         channels = self.images.shape[1]
         if normalize == "unit":

@@ -5,8 +5,8 @@ import tarfile
 from pathlib import Path
 
 from epoch0.data import catalogue
-from epoch0.data.catalogue import EMBEDDED, KnownFile, KnownSet, Tell, cache_folder, find, known_set, md5, present
-from epoch0.data.loading import check
+from epoch0.data.catalogue import EMBEDDED, KnownFile, KnownSet, Tell, find, known_set, md5, place, places, present
+from epoch0.data.loading import parsed
 from epoch0.data.loading import path as folder_of
 from epoch0.data.readers import content
 from epoch0.errors import InputError
@@ -42,13 +42,13 @@ def fetch(name: str, data_dir: StrPath | None = None, progress: Tell | None = No
         return EMBEDDED
     if known.tree:
         return folder_of(name, data_dir)
-    root = cache_folder() if data_dir is None else catalogue.places(data_dir)[0][1]
+    root = places(data_dir)[-1 if data_dir is None else 0][1]
     target = root / known.folders[0]
     found = find(known, None, data_dir)
     files = found if found is not None else present(known, None, target)
     sound = [_sound(known, file, path, root) for file, path in files.items()]
     if found is not None and all(sound):
-        return next(iter(found.values())).parent
+        return place(found)
     with made(target):
         to_write(target / catalogue.RECORD)  # told before anything is downloaded
         tell = progress or (lambda line: None)
@@ -67,7 +67,7 @@ def fetch(name: str, data_dir: StrPath | None = None, progress: Tell | None = No
 def _sound(known: KnownSet, file: KnownFile, path: Path, root: Path) -> bool:
     """Whether a file that is already there can stay; a damaged one can be replaced only where fetching writes."""
     try:
-        official = check(known, file, path)
+        official = parsed(known, file, path)[1]
     except InputError:
         if not path.is_relative_to(root):
             raise

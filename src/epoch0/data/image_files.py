@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from epoch0.arguments import checked, methods_checked
-from epoch0.data.catalogue import KnownSet, Split, absent, known_set, tree
+from epoch0.data.catalogue import KnownSet, Split, absent, find, known_set, place
 from epoch0.errors import InputError
 from epoch0.files import StrPath, explained
 from epoch0.results import first_names
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 FOLDER = "folder:"
 IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg")
 _IMAGENET_CLASSES = 1000
-BLOCK = 64  # files that a thread decodes at a time
 PAUSE = 2.0  # seconds between two lines of progress
 
 
@@ -57,14 +56,9 @@ class ImageFiles:
         return len(self.names)
 
     def path(self, index: int) -> Path:
-        """Where one file lies."""
         if not -len(self) <= index < len(self):
             raise InputError(f"index={index}: there are {len(self)} files.")
         return self.root / self.names[index]
-
-    def paths(self) -> list[Path]:
-        """Where all of them lie."""
-        return [self.root / name for name in self.names]
 
 
 @checked
@@ -84,10 +78,9 @@ def image_files(name: str, split: Split = "train", data_dir: StrPath | None = No
         known = known_set(name)
         if not known.tree:
             raise InputError(f"{name} does not come as image files; read it whole with epoch0.data.load({name!r}).")
-        root = tree(known, split, data_dir)
-        if root is None:
+        if (parts := find(known, split, data_dir)) is None:
             raise absent(known, split, data_dir)
-        return (_tiny_imagenet if name == "tiny-imagenet" else _imagenet)(known, root, split)
+        return (_tiny_imagenet if name == "tiny-imagenet" else _imagenet)(known, place(parts), split)
 
 
 def _tiny_imagenet(known: KnownSet, root: Path, split: str) -> ImageFiles:
@@ -99,26 +92,22 @@ def _tiny_imagenet(known: KnownSet, root: Path, split: str) -> ImageFiles:
     if split == "train":
         _check_folders(root / "train", classes, "as wnids.txt has")
         return _files(known.name, split, root, [f"train/{one}/images" for one in classes], classes)
-    label = {one: i for i, one in enumerate(classes)}
-    annotations = root / "val" / "val_annotations.txt"
-    there = set(_images(root / "val" / "images"))
-    stated: dict[str, int] = {}
+    annotations, images = root / "val" / "val_annotations.txt", root / "val" / "images"
+    there, stated = set(_images(images)), dict[str, int]()
     for number, line in enumerate(_lines(annotations), 1):
         file, wnid = (*line.split("\t"), "", "")[:2]
         at = f"line {number} of {annotations}"
-        if wnid not in label:
-            wrong = f"the class {wnid!r}, which is none of the {len(classes)} in wnids.txt"
-            raise InputError(f"{at} gives {file!r} {wrong}.")
-        if file not in there:
-            raise InputError(f"{at} names {file!r}, which is not in {root / 'val/images'}.")
-        if file in stated:
-            raise InputError(f"{at} names {file!r} a second time.")
-        stated[file] = label[wnid]
-    if missing := sorted(there - set(stated)):
-        counts = f"names {len(stated):,} files and the folder has {len(there):,}"
-        raise InputError(f"{annotations} {counts}; it lacks {first_names(missing, 3)}.")
-    if not stated:
-        raise InputError(f"{annotations} names no file; it has a line for each image in {root / 'val/images'}.")
+        if wnid not in classes:
+            raise InputError(
+                f"{at} gives {file!r} the class {wnid!r}, which is none of the {len(classes)} in wnids.txt."
+            )
+        if file not in there or file in stated:
+            wrong = "a second time" if file in stated else f"which is not in {images}"
+            raise InputError(f"{at} names {file!r}{',' * (file not in stated)} {wrong}.")
+        stated[file] = classes.index(wnid)
+    if not stated or (missing := sorted(there - set(stated))):
+        lacks = f"; it lacks {first_names(missing, 3)}" if stated else ""
+        raise InputError(f"{annotations} names {len(stated):,} files and the folder has {len(there):,}{lacks}.")
     order = sorted(stated, key=lambda file: (len(file), file))  # val_2 before val_10
     labels = np.array([stated[file] for file in order], np.int64)
     return ImageFiles(known.name, split, root, tuple(f"val/images/{file}" for file in order), labels, tuple(classes))
@@ -181,11 +170,10 @@ def _files(name: str, split: str, root: Path, folders: Sequence[str], classes: S
 
 def _check_folders(folder: Path, classes: Sequence[str], source: str) -> None:
     found = set(_subfolders(folder))
-    missing = [one for one in classes if one not in found]
-    foreign = sorted(found - set(classes))
-    if missing or foreign:
-        wrong = [f"it lacks {first_names(missing, 3)}"] if missing else []
-        wrong += [f"{first_names(foreign, 3)} {'is' if len(foreign) == 1 else 'are'} not among them"] if foreign else []
+    missing, foreign = sorted(set(classes) - found), sorted(found - set(classes))
+    wrong = [f"it lacks {first_names(missing, 3)}"] if missing else []
+    wrong += [f"{first_names(foreign, 3)} {'is' if len(foreign) == 1 else 'are'} not among them"] if foreign else []
+    if wrong:
         raise InputError(
             f"{folder} must have {len(classes):,} class folders, {source}, and has {len(found):,}: {'; '.join(wrong)}."
         )
@@ -233,39 +221,29 @@ def decoded(path: Path) -> "Image":
 def read_images(
     paths: Sequence[Path], progress: Callable[[int], object] | None = None, workers: int | None = None
 ) -> NDArray[np.uint8]:
-    """Image files of one size as an array, shape (n, channels, height, width), uint8.
+    """Image files of one size as an array, shape (n, channels, height, width), uint8; one channel if all are gray.
 
-    >>> read_images([Path("a.png"), Path("b.png")]).shape           # doctest: +SKIP
-    (2, 3, 64, 64)
-
-    One channel if every file is grayscale, else three (red, green, blue; an alpha channel is dropped). Needs pillow.
-    The progress is called with the number of files decoded so far, every two seconds. Workers are threads, by default
-    one for each core. A file that is damaged or of another size is named: the first in order.
+    The progress is called with the number of files decoded so far, every two seconds. A file that is damaged or of
+    another size is named: the first in order.
     """
     first = decoded(paths[0])
     # the array that is given back from the start, so that a hundred thousand images are never held twice
     images = np.empty((len(paths), 3, first.height, first.width), np.uint8)
 
-    def fill(start: int) -> bool:
-        gray = True
-        for index in range(start, min(start + BLOCK, len(paths))):
-            image = decoded(paths[index])
-            if image.size != first.size:
-                sizes = f"{image.width} x {image.height} pixels and {paths[0]} is {first.width} x {first.height}"
-                raise InputError(f"{paths[index]} is {sizes}; all images of a folder must have one size.")
-            pixels = np.asarray(image, np.uint8)
-            images[index] = pixels if pixels.ndim == 2 else pixels.transpose(2, 0, 1)
-            gray = gray and pixels.ndim == 2
-        return gray
+    def fill(index: int) -> bool:
+        image = decoded(paths[index])
+        if image.size != first.size:
+            sizes = f"{image.width} x {image.height} pixels and {paths[0]} is {first.width} x {first.height}"
+            raise InputError(f"{paths[index]} is {sizes}; all images of a folder must have one size.")
+        pixels = np.asarray(image, np.uint8)
+        images[index] = pixels if pixels.ndim == 2 else pixels.transpose(2, 0, 1)
+        return pixels.ndim == 2
 
     all_gray, told = True, time.monotonic()
-    pool = ThreadPoolExecutor(workers or default_workers())
-    try:
-        for block, gray in enumerate(pool.map(fill, range(0, len(paths), BLOCK))):
+    with ThreadPoolExecutor(workers or default_workers()) as pool:
+        for done, gray in enumerate(pool.map(fill, range(len(paths))), 1):
             all_gray = all_gray and gray
             if progress is not None and time.monotonic() > told + PAUSE:
                 told = time.monotonic()
-                progress(min((block + 1) * BLOCK, len(paths)))
-    finally:
-        pool.shutdown(cancel_futures=True)
+                progress(done)
     return images[:, :1].copy() if all_gray else images

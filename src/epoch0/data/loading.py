@@ -48,7 +48,8 @@ def load(name: str, split: Split = "train", data_dir: StrPath | None = None, pro
             if progress is not None:
                 progress(f"{files.name} ({files.split}): {done:,} of {len(files):,} images decoded")
 
-        return DataSet(files.name, files.split, read_images(files.paths(), tell), files.labels, files.classes)
+        images = read_images([files.root / each for each in files.names], tell)
+        return DataSet(files.name, files.split, images, files.labels, files.classes)
     known = known_set(name)
     found = find(known, split, data_dir)
     if found is None:
@@ -57,21 +58,17 @@ def load(name: str, split: Split = "train", data_dir: StrPath | None = None, pro
     try:
         return DataSet(name, split, images, labels, known.classes, known.peak, verified)
     except InputError as error:
-        raise InputError(f"{error} (Read from {next(iter(found.values())).parent}.)") from error
+        raise InputError(f"{error} (Read from {place(found)}.)") from error
 
 
 @checked
 def path(name: str, data_dir: StrPath | None = None) -> Path:
-    """The folder a known set would be loaded from.
-
-    Raises:
-        InputError: if the set is unknown or is not complete in any folder searched.
-    """
+    """The folder a known set would be loaded from; an InputError if it is complete in none."""
     known = known_set(name)
-    folder = place(known, data_dir)
-    if folder is None:
+    files = find(known, None, data_dir)
+    if files is None:
         raise absent(known, None, data_dir)
-    return folder
+    return place(files)
 
 
 @dataclass(frozen=True)
@@ -90,19 +87,14 @@ def available(data_dir: StrPath | None = None) -> list[Availability]:
     """Every known set, and where it is (both splits complete) or how much there is to download."""
     rows = []
     for known in SETS.values():
-        files = None if known.tree else find(known, None, data_dir)
-        size = sum(file.stat().st_size for file in files.values()) if files else known.download
-        rows.append(Availability(known.name, known.what, place(known, data_dir), size, known.licence))
+        files = find(known, None, data_dir)
+        size = sum(file.stat().st_size for file in files.values()) if files and not known.tree else known.download
+        rows.append(Availability(known.name, known.what, place(files) if files else None, size, known.licence))
     return rows
 
 
-def check(known: KnownSet, file: KnownFile, path: Path) -> bool | None:
-    """Read one file of a known set in full: True if it is the official one, False if not, None if that is unknown."""
-    return _parsed(known, file, path)[1]
-
-
-def _parsed(known: KnownSet, file: KnownFile, path: Path) -> tuple[Any, bool | None]:
-    """Images, labels or both, and whether they are official; an error about the file also gives sizes and checksums."""
+def parsed(known: KnownSet, file: KnownFile, path: Path) -> tuple[Any, bool | None]:
+    """Images, labels or both, and whether they are official (None: unknown); errors give sizes and checksums."""
     raw, trouble = content(path)
     try:
         if trouble:
@@ -130,7 +122,7 @@ def _parse(known: KnownSet, file: KnownFile, raw: bytes, source: str) -> Any:
 
 def _read(known: KnownSet, files: dict[KnownFile, Path]) -> tuple[np.ndarray, np.ndarray, bool]:
     """Images and labels of a split, and whether all of them are official."""
-    parts, verified = zip(*(_parsed(known, file, where) for file, where in files.items()), strict=True)
+    parts, verified = zip(*(parsed(known, file, where) for file, where in files.items()), strict=True)
     if known.format == "idx":
         return *parts, all(verified)
     # a batch cut off between two records is still a well-formed batch; its siblings tell

@@ -16,7 +16,7 @@ import numpy as np
 
 from epoch0.arguments import checked
 from epoch0.errors import InputError, check_finite
-from epoch0.files import StrPath, explained, to_read, write_atomic
+from epoch0.files import StrPath, explained, to_read
 
 # Source: Y. LeCun, "The MNIST database", section "The IDX file format"; all numbers are big-endian.
 IDX_TYPES = {0x08: ">u1", 0x09: ">i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
@@ -55,13 +55,7 @@ def _asked(raw: bytes | bytearray) -> tuple[tuple[int, ...], int]:
 
 
 def parse_idx(raw: bytes, source: str) -> np.ndarray:
-    """The array in the (decompressed) bytes of an IDX file, in the machine's byte order.
-
-    >>> parse_idx(encode_idx(np.zeros((5, 28, 28), np.uint8)), "five images").shape
-    (5, 28, 28)
-
-    ``source`` is what to call the file in an error: if it is no IDX file, or not as long as its header says.
-    """
+    """The array in the (decompressed) bytes of an IDX file, in the machine's byte order; errors name the source."""
     if len(raw) < 4:
         raise InputError(f"{source} is no IDX file: it has {len(raw)} bytes, and the header alone needs 4.")
     if raw[0] or raw[1] or raw[2] not in IDX_TYPES or raw[3] == 0:
@@ -84,24 +78,14 @@ def parse_idx(raw: bytes, source: str) -> np.ndarray:
     return np.frombuffer(raw, dtype, offset=start).reshape(shape).astype(dtype.newbyteorder("="))
 
 
-def encode_idx(array: np.ndarray) -> bytes:
-    """The bytes of an IDX file that holds this array, of 1 to 32 dimensions and a dtype that IDX has."""
-    codes = {np.dtype(name): code for code, name in IDX_TYPES.items()}
-    big_endian = array.dtype.newbyteorder(">")
-    if big_endian not in codes or array.ndim == 0:
-        held = f"{', '.join(dtype.name for dtype in codes)} with at least one dimension"
-        raise InputError(f"an array of {array.dtype.name} and shape {array.shape} has no IDX form; IDX holds {held}.")
-    header = bytes([0, 0, codes[big_endian], array.ndim]) + np.array(array.shape, ">u4").tobytes()
-    return header + array.astype(big_endian).tobytes()
-
-
 @checked
 def read_idx(path: StrPath) -> np.ndarray:
     """The array in an IDX file, gzipped or not.
 
-    >>> write_idx("images.gz", np.zeros((5, 28, 28), np.uint8))
-    >>> read_idx("images.gz").shape
-    (5, 28, 28)
+    >>> Path("numbers.idx").write_bytes(bytes([0, 0, 8, 1, 0, 0, 0, 2, 3, 4]))
+    10
+    >>> read_idx("numbers.idx")                                 # of any shape
+    array([3, 4], dtype=uint8)
 
     Source: Y. LeCun, "The MNIST database", section "The IDX file format".
     """
@@ -111,23 +95,8 @@ def read_idx(path: StrPath) -> np.ndarray:
     return parse_idx(raw, str(path))
 
 
-@checked
-def write_idx(path: StrPath, array: np.ndarray) -> None:
-    """Write an array as an IDX file, gzipped if the name ends in ``.gz``; the file appears whole or not at all.
-
-    The same array gives the same bytes (no time stamp in the gzip header).
-    """
-    raw, path = encode_idx(array), Path(path)
-    write_atomic(path, gzip.compress(raw, 9, mtime=0) if path.suffix == ".gz" else raw, "IDX file")
-
-
 def parse_cifar(raw: bytes, source: str, label_bytes: int, classes: int) -> tuple[np.ndarray, np.ndarray]:
     """Images and labels in the bytes of a CIFAR binary batch.
-
-    >>> raw = bytes(5 * (1 + 3072))                             # five black images of class 0
-    >>> images, labels = parse_cifar(raw, "data_batch_1.bin", label_bytes=1, classes=10)
-    >>> images.shape, labels.shape
-    ((5, 3, 32, 32), (5,))
 
     A record has ``label_bytes`` label bytes (1 for CIFAR-10, 2 for CIFAR-100: coarse, then fine, which is returned) and
     3,072 pixel bytes (red, green and blue plane, row by row).

@@ -1,6 +1,5 @@
 """The statistics under the claims: scores that are normal when a claim just holds, fits, samples that would decide."""
 
-import bisect
 import itertools
 import math
 from collections.abc import Callable, Sequence
@@ -45,12 +44,10 @@ class Settings:
         return bool(np.isnan(self.errors).any())
 
     def shown(self, index: int) -> str:
-        """One setting with its name, mean and error."""
         return f"{self.names[index]}: {self.measured[index]:.4g} ± {self.errors[index]:.2g}"
 
 
 def settings_of(measured: Numbers, errors: Numbers, samples: Numbers | None, names: Sequence[str] | None) -> Settings:
-    """Check and align what was measured."""
     check_finite("measured", measured)
     if samples is not None:
         check_finite("samples", samples)
@@ -67,7 +64,7 @@ def settings_of(measured: Numbers, errors: Numbers, samples: Numbers | None, nam
     if ((number < 2) & (spread > 0)).any() or (number < 1).any():
         wanted = "a standard error needs 2 samples or more (None: the errors are exact)"
         raise InputError(f"samples are {number.tolist()}; {wanted}.")
-    labels = tuple(names) if names is not None else tuple(f"setting {i + 1}" for i in range(len(values)))
+    labels = tuple(names or (f"setting {i + 1}" for i in range(len(values))))
     if len(labels) != len(values):
         raise InputError(f"{len(labels)} names for {len(values)} settings; give one each.")
     return Settings(values, spread, np.where(spread == 0, np.inf, number), labels)
@@ -124,14 +121,6 @@ def pooled(favour: Array) -> float:
     return float(np.minimum(favour, CAP).mean())
 
 
-def samples_needed(samples: Array, decided: Callable[[float], bool]) -> int | None:
-    """Samples a setting that would decide; None if no number would, or it is unknown how many there were."""
-    largest = float(np.where(np.isfinite(samples), samples, 0.0).max())
-    factors = [2.0 ** (step / 4) for step in range(1, 81)] if largest > 0 else []  # up to a million, in steps of 19 %
-    first = bisect.bisect_left(factors, True, key=decided)
-    return math.ceil(factors[first] * largest) if first < len(factors) else None
-
-
 def scores_decide(pool: Array, every: Array) -> Callable[[float], bool]:
     """Whether scores as these would decide a claim, either way, from that many times the samples."""
     limit = bonferroni(every.size)
@@ -153,7 +142,6 @@ def grows_past(score: float, error_floor: float, factor: float) -> bool:
 
 
 def fitting(name: str, values: Numbers, given: Settings) -> Array:
-    """One value for each setting."""
     check_finite(name, values)
     array = np.asarray(values, dtype=np.float64)
     if array.shape not in ((), given.measured.shape):
@@ -170,7 +158,6 @@ def weights(errors: Array, scale: Array) -> Array:
 
 
 def centred(values: Array, weights: Array) -> Array:
-    """The values less their weighted mean."""
     return np.asarray(values - np.average(values, weights=weights))
 
 
@@ -209,12 +196,10 @@ class Line:
 
     @property
     def r2(self) -> float:
-        """Share of the variance that the line explains, noise included."""
         total = self.slope**2 + self.residual
         return self.slope**2 / total if total > 0 else 0.0
 
     def per(self, factor: float) -> "Line":
-        """In units of errors so many times as large."""
         return Line(self.slope / factor, self.residual / factor**2, self.bend / factor)
 
     def explained(self, freedom: int) -> tuple[float, float]:

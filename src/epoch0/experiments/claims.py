@@ -15,6 +15,7 @@ decider what that is, and the tests simulate it.
 known exactly. An error of zero says that the mean is exact. After one sample the error is NaN and nothing is decided.
 """
 
+import bisect
 import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -184,7 +185,7 @@ def equal_within_error(
     rows, count = given.measured.shape
     if groups is not None and len(groups) != count:
         raise InputError(f"{len(groups)} names for {count} groups; give one each.")
-    names = tuple(groups) if groups is not None else tuple(f"group {i + 1}" for i in range(count))
+    names = groups or [f"group {i + 1}" for i in range(count)]
     p_values = stats.welch(given)
     near, coarse = stats.equivalence(given, resolution)
     scale = np.abs(given.measured).max(1)
@@ -327,7 +328,6 @@ def fitted_exponent(x: Numbers, measured: Numbers, errors: Numbers) -> tuple[flo
 
 
 def _within(text: str, given: Settings, lower: Numbers | None, upper: Numbers | None) -> Claim:
-    """Every mean on the right side of one bound or two."""
     if given.unmeasured:
         return _unmeasured(text)
     sides: list[tuple[Array, Array]] = []
@@ -353,8 +353,8 @@ def _claim(
     """The rule of this module on normal scores: of each setting for the claim, and of all that may contradict it."""
     pool = favour if pool is None else pool
     together, alone = stats.pooled(pool), stats.holm(favour)
-    numbers = {**numbers, "worst_score": float(every.min()), "pooled_score": together}
-    numbers |= {"settings": favour.size, "significant": alone}
+    scored = {"worst_score": float(every.min()), "pooled_score": together}
+    numbers = {**numbers, **scored, "settings": favour.size, "significant": alone}
     verdict: Verdict = "undecided"
     if every.min() < -stats.bonferroni(every.size):
         verdict = "fails"
@@ -369,11 +369,15 @@ def _claim(
 
 def _told(text: str, verdict: Verdict, evidence: str, numbers: Figures, samples: Array, decided: Decides) -> Claim:
     """A claim that says, if it is undecided, how many samples would decide."""
-    if verdict != "undecided":
+    largest = float(np.where(np.isfinite(samples), samples, 0.0).max())
+    if verdict != "undecided" or not largest:  # no hint where nobody knows how many samples there were
         return Claim(text, verdict, evidence, numbers)
-    needed = stats.samples_needed(samples, decided)
-    hint = f"; {needed} samples a setting would decide" if needed else ""
-    return Claim(text, verdict, evidence + hint, numbers, needed)
+    factors = [2.0 ** (step / 4) for step in range(1, 81)]  # up to a million, in steps of 19 %
+    first = bisect.bisect_left(factors, True, key=decided)
+    if first == len(factors):
+        return Claim(text, verdict, evidence, numbers)
+    needed = math.ceil(factors[first] * largest)
+    return Claim(text, verdict, f"{evidence}; {needed} samples a setting would decide", numbers, needed)
 
 
 def _unmeasured(text: str) -> Claim:
@@ -381,5 +385,4 @@ def _unmeasured(text: str) -> Claim:
 
 
 def _score(score: float) -> str:
-    """A score in words."""
     return f"{score:+.1f} standard errors" if math.isfinite(score) else "exactly"

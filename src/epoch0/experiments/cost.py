@@ -17,12 +17,7 @@ from epoch0.train.stacked import Stacked
 
 @dataclass(frozen=True)
 class Cost:
-    """One line of a dry run: the trials of one configuration, and what one of their training steps is.
-
-    >>> net = Cost("linear map, digits", [], lambda: nn.Linear(64, 10), (64,), 10, batch_size=32, images=32 * 100)
-    >>> net.steps, net.seconds_a_step(0.1) > 0
-    (100.0, True)
-    """
+    """One line of a dry run: the trials of one configuration, and what one of their training steps is."""
 
     name: str  #: of the configuration, such as "ResNet-32 x2, CIFAR-10"; costs of one name are timed once
     trials: Sequence[Trial] = field(repr=False)  #: its runs

@@ -2,7 +2,8 @@
 
 import hashlib
 import json
-from collections.abc import Mapping
+import math
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,20 +36,29 @@ class Encoded:
 def encode(result: Any) -> Encoded:
     """A result in the exact form the store keeps: floats to the bit, arrays with dtype and shape.
 
-    >>> encode({"length": 0.1, "growth": np.ones(3)}).text
-    '{"length":0.1,"growth":{"$array":[1.0,1.0,1.0],"dtype":"float64","shape":[3]}}'
-
-    Args:
-        result: names to numbers (NaN and infinity too), strings, booleans, None, lists, mappings, numpy scalars (kept
-            as the Python number of the same value) and numpy arrays of any shape. Tuples become lists.
-
-    Raises:
-        InputError: naming the place of a value that cannot be kept exactly.
+    It may hold numbers (NaN and infinity too), strings, booleans, None, lists, mappings, numpy scalars (kept as Python
+    numbers) and numpy arrays; tuples become lists. An InputError names the place of what cannot be kept exactly.
     """
     large: dict[str, NDArray[Any]] = {}
+
+    def other(value: Any, place: str) -> Any:
+        if isinstance(value, float):
+            return value
+        if not isinstance(value, np.ndarray):
+            kinds = "numbers, strings, lists, mappings and numpy arrays (for a tensor its .numpy())"
+            raise InputError(f"{place} is a {type(value).__name__}, which cannot be kept; return {kinds}.")
+        if str(value.dtype) not in _DTYPES:
+            raise InputError(f"{place} is an array of dtype {value.dtype}; use one of {', '.join(_DTYPES)}.")
+        form = {"dtype": str(value.dtype), "shape": list(value.shape)}
+        if value.size <= _INLINE:
+            return {_ARRAY: value.ravel().tolist(), **form}
+        name = str(len(large))
+        large[name] = np.ascontiguousarray(value)
+        return {_FILE: name, **form}
+
     if not isinstance(result, Mapping):
         raise InputError(f"a trial function returned a {type(result).__name__}; a result is a dict of named values.")
-    text = json.dumps(_plain(result, "result", large), separators=(",", ":"))
+    text = json.dumps(plain(result, "result", (_ARRAY, _FILE), other), separators=(",", ":"))
     if not large:
         return Encoded(text, None)
     from safetensors.numpy import save
@@ -57,16 +67,10 @@ def encode(result: Any) -> Encoded:
 
 
 def decode(encoded: Encoded) -> dict[str, Any]:
-    """The result that :func:`encode` wrote.
+    """The result that :func:`encode` wrote."""
+    from safetensors.numpy import load
 
-    >>> decode(encode({"growth": np.ones(3)}))["growth"]          # shape (3,), float64
-    array([1., 1., 1.])
-    """
-    large: dict[str, NDArray[Any]] = {}
-    if encoded.arrays is not None:
-        from safetensors.numpy import load
-
-        large = load(encoded.arrays)
+    large = {} if encoded.arrays is None else load(encoded.arrays)
 
     def read(value: dict[str, Any]) -> Any:
         if _ARRAY in value:
@@ -78,11 +82,7 @@ def decode(encoded: Encoded) -> dict[str, Any]:
 
 
 def equal(one: Any, other: Any) -> bool:
-    """Whether two results say the same: equal numbers of one kind, NaN and NaN, whatever the order of the names.
-
-    >>> equal({"a": np.nan, "b": np.zeros(2)}, {"b": -np.zeros(2), "a": np.nan})
-    True
-    """
+    """Whether two results say the same: NaN is NaN, 0 is -0, whatever the order of the names."""
     if type(one) is not type(other):
         return False
     if isinstance(one, dict):
@@ -94,27 +94,18 @@ def equal(one: Any, other: Any) -> bool:
     return bool(one == other or (one != one and other != other))
 
 
-def _plain(value: Any, place: str, large: dict[str, NDArray[Any]]) -> Any:
-    """The value in JSON's own types; arrays too large for a row are collected in `large`."""
+def plain(value: Any, place: str, reserved: Collection[str], other: Callable[[Any, str], Any]) -> Any:
+    """The value in JSON's own types; what JSON has no sign for goes to `other`, with its place for the error."""
     if isinstance(value, np.generic):
         value = value.item()
-    if value is None or isinstance(value, str | bool | int | float):
+    if value is None or isinstance(value, str | bool | int) or (isinstance(value, float) and math.isfinite(value)):
         return value
-    if isinstance(value, np.ndarray):
-        if str(value.dtype) not in _DTYPES:
-            raise InputError(f"{place} is an array of dtype {value.dtype}; use one of {', '.join(_DTYPES)}.")
-        form = {"dtype": str(value.dtype), "shape": list(value.shape)}
-        if value.size <= _INLINE:
-            return {_ARRAY: value.ravel().tolist(), **form}
-        name = str(len(large))
-        large[name] = np.ascontiguousarray(value)
-        return {_FILE: name, **form}
     if isinstance(value, Mapping):
         for name in value:
-            if not isinstance(name, str) or name in (_ARRAY, _FILE):
-                raise InputError(f"{place} has the name {name!r}; names are strings other than {_ARRAY!r}, {_FILE!r}.")
-        return {name: _plain(item, f"{place}[{name!r}]", large) for name, item in value.items()}
+            if not isinstance(name, str) or name in reserved:
+                names = " and ".join(map(repr, reserved))
+                raise InputError(f"{place} has the name {name!r}; names are strings other than the reserved {names}.")
+        return {name: plain(item, f"{place}[{name!r}]", reserved, other) for name, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(item, f"{place}[{index}]", large) for index, item in enumerate(value)]
-    kinds = "numbers, strings, lists, mappings and numpy arrays (for a tensor its .numpy())"
-    raise InputError(f"{place} is a {type(value).__name__}, which cannot be kept; return {kinds}.")
+        return [plain(item, f"{place}[{index}]", reserved, other) for index, item in enumerate(value)]
+    return other(value, place)

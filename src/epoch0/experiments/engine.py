@@ -19,10 +19,9 @@ import uuid
 from collections.abc import Iterator, Sequence
 from concurrent.futures import CancelledError, Future
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from epoch0.arguments import Count, checked
 from epoch0.errors import InputError
@@ -33,8 +32,8 @@ from epoch0.heap import heap_environment
 _LIBRARIES = ("OMP", "MKL", "OPENBLAS", "NUMEXPR")
 _ONE_THREAD = {f"{library}_NUM_THREADS": "1" for library in _LIBRARIES} | {"VECLIB_MAXIMUM_THREADS": "1"}
 _counting = threading.Lock()
-_inside: list[int] = []  # the threads that compute with one BLAS thread at this moment
-_outside: dict[str, Any] = {}  # how many BLAS threads there were before the first of them
+_inside = 0  # how many compute with one BLAS thread at this moment
+_outside: dict[str, Any] = {}  # the environment before the first of them, and torch's threads
 _WORKER = "import sys; sys.path[:] = sys.argv[2:]; from epoch0.experiments.engine import serve; serve(int(sys.argv[1]))"
 _STARTS = 5  # times a worker process may end before it is ready
 _ASK_AGAIN = 0.5  # seconds a count of workers stays good
@@ -45,8 +44,7 @@ Named = Sequence[tuple[str, str, int]]
 """Trials on their way to a worker: function, canonical spec, seed."""
 
 
-@dataclass(frozen=True)
-class Failure:
+class Failure(NamedTuple):
     """What went wrong inside a trial, in words that survive the way back from a worker."""
 
     cause: str
@@ -54,16 +52,14 @@ class Failure:
     bad_input: bool
 
 
-@dataclass(frozen=True)
-class Outcome:
+class Outcome(NamedTuple):
     """One trial that ran: its encoded result or its failure, and how many seconds it took."""
 
     result: Encoded | Failure
     seconds: float
 
 
-@dataclass(frozen=True)
-class Died:
+class Died(NamedTuple):
     """The worker died while it ran a group, this many times (a remote scheduler may have tried again by itself)."""
 
     times: int
@@ -77,22 +73,11 @@ Outcomes = list[Outcome] | Died
 class Engine:
     """Worker processes, started when first needed, good for several runs.
 
-    >>> from epoch0.experiments.run import run
-    >>> from epoch0.experiments.experiment import Spec, Trial
-    >>> specs = [Spec(depth=depth, noise=0.0, networks=1) for depth in (2, 3, 4)]
-    >>> trials = [Trial("epoch0.papers.hanin_rolnick.graph:sawtooth_pieces", spec, 0) for spec in specs]
-    >>> with Engine(workers=1) as engine:
-    ...     [int(run([trial], engine=engine)[0]["count"][0]) for trial in trials]      # pieces of a sawtooth
-    [4, 8, 16]
-
     Args:
         workers: processes on this machine; default one per CPU.
         scheduler: address of a running scheduler, such as ``"tcp://host:8786"``, instead of processes here. Its
             workers need this package at the same version.
         accelerators: how many accelerators the processes here share: each sees one of them only, in turn.
-
-    Raises:
-        InputError: if workers is not an integer >= 1, or both are given; when first used, if no scheduler answers.
     """
 
     def __init__(self, *, workers: Count | None = None, scheduler: str | None = None, accelerators: int = 0) -> None:
@@ -196,13 +181,8 @@ class _Processes:
                     raise InputError("the engine was closed")
                 # -P: nothing is imported from the folder one is in; a session of its own: Ctrl-C is for the driver
                 command = [sys.executable, "-P", "-c", _WORKER, str(theirs.fileno()), *sys.path]
-                process = subprocess.Popen(
-                    command,
-                    env=environment,
-                    stdin=subprocess.DEVNULL,
-                    pass_fds=[theirs.fileno()],
-                    start_new_session=True,
-                )
+                how = dict[str, Any](env=environment, stdin=subprocess.DEVNULL, start_new_session=True)
+                process = subprocess.Popen(command, pass_fds=[theirs.fileno()], **how)
                 self._running.add(process)
                 stream = ours.makefile("rwb")
             try:
@@ -224,8 +204,6 @@ class _Processes:
 
 
 class _Scheduler:
-    """The workers of a scheduler that runs elsewhere."""
-
     def __init__(self, address: str) -> None:
         self.address = address
         self.finished: queue.SimpleQueue[Any] = queue.SimpleQueue()
@@ -342,8 +320,9 @@ def cores() -> int:
     root, group = Path("/sys/fs/cgroup"), ""
     with suppress(OSError):
         group = Path("/proc/self/cgroup").read_text().strip().split(":")[-1].lstrip("/")
-    names = ("cpuacct,cpu", "cpu,cpuacct")
-    old = ([root / name / f"cpu.cfs_{what}_us" for what in ("quota", "period")] for name in names)
+    old = (
+        [root / cpu / f"cpu.cfs_{what}_us" for what in ("quota", "period")] for cpu in ("cpuacct,cpu", "cpu,cpuacct")
+    )
     for files in ([root / group / "cpu.max"], *old):
         with suppress(OSError, ValueError):  # no such file, or no limit
             quota, period = (int(number) for file in files for number in file.read_text().split())
@@ -357,11 +336,7 @@ def _send(stream: Any, message: object) -> None:
 
 
 def exit_status(status: int) -> str:
-    """How a process ended, in words.
-
-    >>> exit_status(-9)
-    'exit status -9 (SIGKILL)'
-    """
+    """How a process ended, in words: exit status -9 (SIGKILL)."""
     known = {-number.value: f" ({number.name})" for number in signal.Signals}
     return f"exit status {status}{known.get(status, '')}"
 
@@ -373,8 +348,8 @@ def run_group(group: Named, seconds: float) -> list[Outcome]:
     """
     outcomes: list[Outcome] = []
     begun = time.perf_counter()
-    for function, canonical, seed in group:
-        outcomes.append(_attempt(function, canonical, seed))
+    for each in group:
+        outcomes.append(_attempt(*each))
         if time.perf_counter() - begun >= seconds:
             break
     return outcomes
@@ -387,24 +362,24 @@ def one_thread() -> Iterator[None]:
     Libraries loaded inside read it from the environment; torch, if it is loaded, is told directly. Both are put back by
     the last of the threads that are inside at the same time.
     """
+    global _inside
+    torch: Any = sys.modules.get("torch")
     with _counting:
         if not _inside:
-            _outside["environment"] = {name: os.environ[name] for name in _ONE_THREAD if name in os.environ}
+            _outside["environment"] = {name: os.environ.get(name) for name in _ONE_THREAD}
             os.environ.update(_ONE_THREAD)
-        _inside.append(threading.get_ident())
-        set_threads = getattr(sys.modules.get("torch"), "set_num_threads", None)
-        if set_threads is not None:
-            _outside.setdefault("threads", sys.modules["torch"].get_num_threads())
-            set_threads(1)
+        _inside += 1
+        if hasattr(torch, "set_num_threads"):  # it may be loading just now
+            _outside.setdefault("threads", torch.get_num_threads())
+            torch.set_num_threads(1)
     try:
         yield
     finally:
         with _counting:
-            _inside.pop()
+            _inside -= 1
             if not _inside:
-                for name in _ONE_THREAD:
-                    os.environ.pop(name, None)
-                os.environ.update(_outside.pop("environment"))
+                for name, value in _outside.pop("environment").items():
+                    os.environ.pop(name) if value is None else os.environ.update({name: value})
                 if "threads" in _outside:
                     sys.modules["torch"].set_num_threads(_outside.pop("threads"))
 

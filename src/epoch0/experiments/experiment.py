@@ -4,15 +4,14 @@ import dataclasses
 import hashlib
 import importlib
 import json
-import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Annotated, Any
-
-import numpy as np
 
 from epoch0.arguments import Within, checked
 from epoch0.errors import InputError, suggest
+from epoch0.experiments.encoding import plain
 
 DATA_VERSION = 1
 """Raise it when the same spec and seed would give other numbers than before: every old key is then out of date."""
@@ -24,15 +23,12 @@ TrialFunction = Callable[[Any, int], dict[str, Any]]
 """``f(spec, seed) -> result``: module-level, pure, its result a dict of numbers, strings, lists and numpy arrays."""
 
 
-class Spec:
+class Spec(SimpleNamespace):
     """A frozen spec whose fields need no class of their own.
 
     >>> Spec(width=4, widths=(4, 8)).widths, Spec(width=4).but(depth=2)
     ((4, 8), Spec(width=4, depth=2))
     """
-
-    def __init__(self, **fields: Any) -> None:
-        vars(self).update(fields)
 
     def but(self, **fields: Any) -> "Spec":
         """The same with other values of some fields, or with more fields."""
@@ -44,14 +40,8 @@ class Spec:
     def __setattr__(self, name: str, value: Any) -> None:
         raise AttributeError(f"a spec is frozen; spec.but({name}=...) gives another")
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Spec) and vars(self) == vars(other)
-
-    def __hash__(self) -> int:
+    def __hash__(self) -> int:  # type: ignore[override]  # frozen, unlike its base
         return hash(frozenset(vars(self).items()))
-
-    def __repr__(self) -> str:
-        return f"Spec({', '.join(f'{name}={value!r}' for name, value in vars(self).items())})"
 
 
 @checked
@@ -110,7 +100,7 @@ def canonical_json(value: Any) -> str:
     >>> canonical_json({"b": (1, 2.0), "a": Gaussian(0.1)})
     '{"a":{"$class":"epoch0.distributions:Gaussian","std":0.1},"b":[1,2.0]}'
     """
-    return json.dumps(_plain(value, "spec"), sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return json.dumps(plain(value, "spec", (_CLASS,), _plain), sort_keys=True, separators=(",", ":"))
 
 
 @checked
@@ -119,9 +109,6 @@ def read_canonical(text: str) -> Any:
 
     >>> read_canonical('{"a":{"$class":"epoch0.distributions:Gaussian","std":0.1}}')
     {'a': Gaussian(std=0.1)}
-
-    Raises:
-        InputError: if the text is no JSON, or names a class that is not a frozen dataclass.
     """
     try:
         value = json.loads(text)
@@ -144,7 +131,6 @@ def resolve(function: str) -> TrialFunction:
 
 
 def _imported(name: str, what: str) -> Any:
-    """The object ``module:name`` stands for."""
     module_name, _, attribute = name.partition(":")
     if not module_name or module_name.startswith("."):
         raise InputError(f"{what} {name!r} is not of the form 'package.module:name'.")
@@ -162,29 +148,15 @@ def _is_frozen(kind: Any) -> bool:
 
 
 def _plain(value: Any, place: str) -> Any:
-    """The value in JSON's own types; `place` says where it stands, for the error."""
-    if isinstance(value, np.generic):
-        value = value.item()
-    if value is None or isinstance(value, str | bool | int):
-        return value
+    """A frozen dataclass or a spec in JSON's own types; anything else is refused."""
     if isinstance(value, float):
-        if not math.isfinite(value):
-            raise InputError(f"{place} is {value}; a trial's spec holds finite numbers only.")
-        return float(value)
-    if isinstance(value, Mapping):
-        for name in value:
-            if not isinstance(name, str) or name == _CLASS:
-                raise InputError(f"{place} has the name {name!r}; names are strings, and {_CLASS!r} is reserved.")
-        return {name: _plain(item, f"{place}[{name!r}]") for name, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(item, f"{place}[{index}]") for index, item in enumerate(value)]
+        raise InputError(f"{place} is {value}; a trial's spec holds finite numbers only.")
     if isinstance(value, Spec) or (dataclasses.is_dataclass(value) and not isinstance(value, type)):
         kind = type(value)
         if not _is_frozen(kind) or "." in kind.__qualname__:
             raise InputError(f"{place} is a {kind.__name__}; a dataclass in a spec is frozen and defined in a module.")
         own = vars(value) if isinstance(value, Spec) else [part.name for part in dataclasses.fields(value) if part.init]
-        named = {name: getattr(value, name) for name in own}
-        fields = {name: _plain(item, f"{place}.{name}") for name, item in named.items()}
+        fields = {name: plain(getattr(value, name), f"{place}.{name}", (_CLASS,), _plain) for name in own}
         return {_CLASS: f"{kind.__module__}:{kind.__qualname__}", **fields}
     kinds = (
         "numbers, strings, lists, mappings and frozen dataclasses (for an array its .tolist(), for a function its name)"
@@ -193,7 +165,6 @@ def _plain(value: Any, place: str) -> Any:
 
 
 def _rebuilt(value: Any, inside_dataclass: bool) -> Any:
-    """The inverse of `_plain`."""
     if isinstance(value, list):
         items = [_rebuilt(item, inside_dataclass) for item in value]
         return tuple(items) if inside_dataclass else items

@@ -62,24 +62,18 @@ class Progress(Meter):
         price-tanner/fig3b: 120 of 1000 done (12 %), 45 s left
     """
 
-    def __init__(self, title: str = "trials", stream: Any = None, every: float = 5.0) -> None:
-        super().__init__(title, stream, every)
-
     def begin(self, total: float, done: float = 0.0) -> None:
         """A run starts, of so many trials, of which an earlier run finished some."""
         self._total, self._found, self._done = int(total), int(done), int(done)
-        self._begun = time.monotonic()
         super().begin(total, done)
         self.line(self._said())
 
     def advance(self) -> None:
-        """One more trial ended."""
         self._done += 1
         if self.on_terminal or self._done < self._total:  # a log hears of the last ones from `end`
             self.show(self._done, "", self._said)
 
     def end(self) -> None:
-        """The run is over, finished or not."""
         if self._done > self._found:  # with nothing new, the first line has said it all
             self.line(self._said())
         super().end()
@@ -138,7 +132,14 @@ def run(
         raise InputError("engine was given together with workers or scheduler; the engine has its own workers.")
     own = engine is None
     engine = engine or Engine(workers=workers, scheduler=scheduler)
-    wanted = list(trials) if shard is None else _shard(trials, shard)
+    wanted = list(trials)
+    if shard is not None:
+        if not re.fullmatch(r"[0-9]+/[0-9]+", shard):
+            raise InputError(f"shard {shard!r} is not of the form i/n, such as 2/8.")
+        part, parts = map(int, shard.split("/"))
+        if not 1 <= part <= parts:
+            raise InputError(f"shard {shard!r}: the part must be from 1 to {parts}.")
+        wanted = wanted[part - 1 :: parts]
     for function in {trial.function for trial in wanted}:
         resolve(function)
     with ExitStack() as stack:
@@ -155,26 +156,21 @@ def run(
             if own and scheduler is None:
                 engine.workers = min(len(missing), workers or cores())
             _Run(missing, store, engine, progress).finish(close=own)
-        results: dict[str, dict[str, Any]] = {}
-        for key in unique:
-            result = store.get(key)
-            assert result is not None, key
-            results[key] = result
-        return [results[trial.key] for trial in wanted]
+        results = {key: store.get(key) for key in unique}
+        return [results[trial.key] for trial in wanted]  # type: ignore[misc]  # all are there
 
 
 class _Run:
     """The trials of one call that are not in the store, on their way into it."""
 
     def __init__(self, missing: list[Trial], store: Store, engine: Engine, progress: Progress | None) -> None:
-        self.store, self.engine, self.progress = store, engine, progress
-        self.order = {trial.key: index for index, trial in enumerate(missing)}
+        self.missing, self.store, self.engine, self.progress = missing, store, engine, progress
         self.pending = deque(missing)
         self.suspects: deque[Trial] = deque()  # their worker died: each runs again in a group of its own
         self.alone: set[str] = set()  # the keys of suspects that are running
         self.deaths: Counter[str] = Counter()  # of the worker, while a trial ran alone
         self.flying: dict[Any, list[Trial]] = {}
-        self.failures: list[tuple[Trial, Failure]] = []
+        self.failures: dict[str, Failure] = {}  # by the keys of the trials
         self.seconds = math.inf  # recent mean duration of a trial
 
     def finish(self, close: bool) -> None:
@@ -202,22 +198,20 @@ class _Run:
 
         A suspect is never given out in advance, so that the death of its worker accuses nobody else.
         """
-        slots = self.workers.slots(ask=False)
-        while self.suspects and len(self.flying) < slots:
-            trial = self.suspects.popleft()
-            self.alone.add(trial.key)
-            self._give_out([trial])
+        slots, groups = self.workers.slots(ask=False), list[list[Trial]]()
+        while self.suspects and len(self.flying) + len(groups) < slots:
+            groups.append([self.suspects.popleft()])
+            self.alone.add(groups[-1][0].key)
         calm = not self.suspects and not self.alone
         limit = 2 * slots if calm and self.seconds < _SHORT_SECONDS else slots
-        while self.pending and len(self.flying) < limit:
+        while self.pending and len(self.flying) + len(groups) < limit:
             fair = math.ceil(len(self.pending) / (4 * slots))  # the last groups end together
-            fitting = int(_GROUP_SECONDS / self.seconds) if self.seconds > 0 else _LARGEST_GROUP
+            fitting = int(_GROUP_SECONDS / max(self.seconds, 1e-9))
             size = max(1, min(fair, fitting, _LARGEST_GROUP))
-            self._give_out([self.pending.popleft() for _ in range(size)])
-
-    def _give_out(self, group: list[Trial]) -> None:
-        named = [(trial.function, trial.canonical, trial.seed) for trial in group]
-        self.flying[self.workers.submit(named, _GROUP_SECONDS)] = group
+            groups.append([self.pending.popleft() for _ in range(size)])
+        for group in groups:
+            named = [(trial.function, trial.canonical, trial.seed) for trial in group]
+            self.flying[self.workers.submit(named, _GROUP_SECONDS)] = group
 
     def _collect(self, seconds: float) -> bool:
         """Keep what a group gave, if one ends within that time."""
@@ -239,7 +233,7 @@ class _Run:
         known = self.seconds if math.isfinite(self.seconds) else outcome.seconds
         self.seconds = 0.9 * known + 0.1 * outcome.seconds
         if isinstance(outcome.result, Failure):
-            self.failures.append((trial, outcome.result))
+            self.failures[trial.key] = outcome.result
         else:
             self.store.put(trial, outcome.result)
         if self.progress is not None:
@@ -248,31 +242,30 @@ class _Run:
     def _accuse(self, group: list[Trial], died: Died) -> None:
         """A worker died: which trial of those it had was the cause is found by running each one alone."""
         self.workers.slots(ask=True)
-        if group[0].key in self.alone:
-            (trial,) = group
-            self.alone.remove(trial.key)
-            self.deaths[trial.key] += died.times
-            if self.deaths[trial.key] >= _DEATHS:
+        key = group[0].key
+        if key in self.alone:
+            self.alone.remove(key)
+            self.deaths[key] += died.times
+            if self.deaths[key] >= _DEATHS:
                 how = "" if died.status is None else f"{exit_status(died.status)}: "
-                cause = f"it killed its worker process {self.deaths[trial.key]} times ({how}out of memory, or a crash)"
-                self.failures.append((trial, Failure(cause, "", False)))
-                if self.progress is not None:
-                    self.progress.advance()
+                cause = f"it killed its worker process {self.deaths[key]} times ({how}out of memory, or a crash)"
+                self._keep(group[0], Outcome(Failure(cause, "", False), self.seconds))
                 return
         self.suspects.extend(group)
 
     def _error(self) -> TrialError:
-        failures = sorted(self.failures, key=lambda pair: self.order[pair[0].key])
-        (trial, failure), *others = failures
-        failed, total = len(failures), len(self.order)
+        causes = {trial.key: self.failures[trial.key].cause for trial in self.missing if trial.key in self.failures}
+        trial, *_ = (trial for trial in self.missing if trial.key in causes)
+        (first, cause), *others = causes.items()
+        failed, total, failure = len(causes), len(self.missing), self.failures[first]
         rest = f" (the other {total - failed} are finished and stored)" if total > failed else ""
-        message = f"{failed} of {total} trials failed{rest}. The first, {trial}: {shorten(failure.cause, _LONGEST)}"
+        message = f"{failed} of {total} trials failed{rest}. The first, {trial}: {shorten(cause, _LONGEST)}"
         if others:
-            named = [f"{other.key[:12]} ({shorten(why.cause, 100)})" for other, why in others[:_NAMED]]
+            named = [f"{key[:12]} ({shorten(why, 100)})" for key, why in others[:_NAMED]]
             more = ", ..." if len(others) > _NAMED else ""
-            message += f". By their keys {trial.key[:12]} (the first), {', '.join(named)}{more}"
+            message += f". By their keys {first[:12]} (the first), {', '.join(named)}{more}"
         kind = TrialInputError if failure.bad_input else TrialError
-        return kind(message, trial, failure.traceback, {one.key: why.cause for one, why in failures})
+        return kind(message, trial, failure.traceback, causes)
 
 
 @contextmanager
@@ -293,14 +286,3 @@ def _interrupts_wait() -> Iterator[threading.Event]:
         yield interrupted
     finally:
         signal.signal(signal.SIGINT, before)
-
-
-def _shard(trials: Sequence[Trial], shard: str) -> list[Trial]:
-    """The trials of one job of an array."""
-    found = re.fullmatch(r"([0-9]+)/([0-9]+)", shard)
-    if found is None:
-        raise InputError(f"shard {shard!r} is not of the form i/n, such as 2/8.")
-    part, parts = map(int, found.groups())
-    if not 1 <= part <= parts:
-        raise InputError(f"shard {shard!r}: the part must be from 1 to {parts}.")
-    return list(trials[part - 1 :: parts])

@@ -32,10 +32,12 @@ _NETWORK_DISKS = re.compile(
     r"(nfs|smb|cifs|ncpfs|afs|ceph|lustre|gpfs|beegfs|panfs|pvfs|orangefs|glusterfs|9p|virtiofs"
     r"|fuse\.(sshfs|s3fs|rclone|juicefs|glusterfs|ceph))"
 )
-_SCHEMA = """
+_SCHEMA = f"""
 CREATE TABLE results (
     key TEXT PRIMARY KEY, function TEXT NOT NULL, seed INTEGER NOT NULL, spec TEXT NOT NULL,
-    result TEXT NOT NULL, arrays TEXT, digest TEXT NOT NULL)
+    result TEXT NOT NULL, arrays TEXT, digest TEXT NOT NULL);
+PRAGMA application_id={_APPLICATION};
+PRAGMA user_version={STORE_VERSION};
 """
 _LOCK = getattr(fcntl, "F_OFD_SETLK", fcntl.F_SETLK)  # of the open file; elsewhere than on Linux of the process
 _LOCKED = 1 << 40  # a byte of the file that SQLite never locks
@@ -203,10 +205,7 @@ class Store:
     def _holds(self) -> bool:
         """Whether the file that is locked still has its name."""
         assert self._lock is not None
-        try:
-            return os.path.samestat(os.stat(self.path), os.fstat(self._lock))
-        except FileNotFoundError:
-            return False
+        return self.path.exists() and os.path.samestat(os.stat(self.path), os.fstat(self._lock))
 
     def _check_contents(self) -> None:
         """Whole: SQLite's own check of every page, and our table."""
@@ -247,12 +246,11 @@ class Store:
         except (sqlite3.Error, OSError) as error:
             number = error.errno if isinstance(error, OSError) else None
             full = number in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG) or "is full" in str(error)
-            damaged = type(error) is sqlite3.DatabaseError
             if full:
                 hint = "the disk is full; make room and run again: what is finished is kept and not run again"
             elif "readonly" in str(error):
                 hint = "a run that was killed has left it half written, and it may not be written to; run that again"
-            elif damaged:
+            elif type(error) is sqlite3.DatabaseError:
                 hint = f"it is truncated or damaged ({error}); {_RESTORE}"
             else:
                 hint = f"{error}; check the path, its permissions and the disk, or give another file"
@@ -275,9 +273,8 @@ def merge(sources: Iterable[StrPath] | StrPath, into: StrPath) -> int:
     Raises:
         InputError: if a file cannot be used, or two files hold different results for one trial.
     """
-    if isinstance(sources, str | os.PathLike):
-        sources = [sources]
-    if not (sources := list(sources)):
+    sources = [sources] if isinstance(sources, str | os.PathLike) else list(sources)
+    if not sources:
         raise InputError("there are no files to merge; give one or more.")
     for source in sources:  # before a new file lies beside them, which is none that they may have meant
         to_read(source, "results file")
@@ -288,19 +285,16 @@ def merge(sources: Iterable[StrPath] | StrPath, into: StrPath) -> int:
             for source in sources:
                 with Store(source, read_only=True) as part, part._explained("read"):
                     for row in part._execute(f"SELECT {_COLUMNS} FROM results"):
-                        key, _, _, _, text, arrays, digest = row
-                        held = target._execute("SELECT digest FROM results WHERE key = ?", (key,)).fetchone()
-                        if held is None:
-                            if name := target._write_arrays(key, part._checked(key, text, arrays, digest)):
+                        key, function, seed, spec, *stored = row
+                        if key not in target:
+                            if name := target._write_arrays(key, part._checked(key, *stored)):
                                 files.append(target.arrays / name)
                             target._execute("INSERT INTO results VALUES (?,?,?,?,?,?,?)", row)
                             added += 1
-                        elif held[0] != digest and not equal(
-                            target.get(key), decode(part._checked(key, text, arrays, digest))
-                        ):
+                        elif not equal(target.get(key), part.get(key)):
                             raise InputError(
                                 f"{part.path} and {target.path} (or a file merged before) hold different results for "
-                                f"the trial {row[1]} seed={row[2]} spec={row[3][:200]}: they come from different code "
+                                f"the trial {function} seed={seed} spec={spec[:200]}: they come from different code "
                                 "or machines; keep them apart, or run that trial again."
                             )
             target._execute("COMMIT")
@@ -314,10 +308,7 @@ def merge(sources: Iterable[StrPath] | StrPath, into: StrPath) -> int:
 
 @checked
 def on_network(folder: StrPath, mounts: str = "/proc/mounts") -> bool:
-    """Whether a folder is on a network file system, where SQLite's write-ahead log does not work.
-
-    The mounts are the system's table of file systems; without one the answer is True, the safe side.
-    """
+    """Whether a folder is on a network file system, where SQLite's write-ahead log fails; True where nothing tells."""
     try:
         lines = Path(mounts).read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
@@ -332,10 +323,8 @@ def on_network(folder: StrPath, mounts: str = "/proc/mounts") -> bool:
 
 
 def _empty() -> bytes:
-    """A results file that holds nothing."""
     with closing(_connect(":memory:")) as database:
-        for each in (_SCHEMA, f"PRAGMA application_id={_APPLICATION}", f"PRAGMA user_version={STORE_VERSION}"):
-            database.execute(each)
+        database.executescript(_SCHEMA)
         return database.serialize()
 
 
@@ -356,13 +345,16 @@ def _check_header(path: Path) -> None:
     """Ours and of this version, from the bytes SQLite keeps at 60 and 68, before SQLite itself may touch the file."""
     with open(to_read(path, "results file"), "rb") as file:
         start = file.read(100)
-    if not start:
-        raise InputError(f"{path} is empty: truncated, or no results file; remove it or give another file name.")
-    if not start.startswith(b"SQLite format 3\x00") or len(start) < 100:
-        raise InputError(f"{path} is no results file (or its beginning is damaged); give another file name.")
     version, application = (int.from_bytes(start[at : at + 4], "big") for at in (60, 68))
-    if application != _APPLICATION:
-        raise InputError(f"{path} is an SQLite file of another program; give a new file name for the results.")
-    if version != STORE_VERSION:
-        told = f"{path} is a results file of version {version}, and this epoch0 writes version {STORE_VERSION}"
-        raise InputError(f"{told}; use the epoch0 that made it, or give a new file name.")
+    problem = ""
+    if not start:
+        problem = "is empty: truncated, or no results file; remove it or give another file name"
+    elif not start.startswith(b"SQLite format 3\x00") or len(start) < 100:
+        problem = "is no results file (or its beginning is damaged); give another file name"
+    elif application != _APPLICATION:
+        problem = "is an SQLite file of another program; give a new file name for the results"
+    elif version != STORE_VERSION:
+        problem = f"is a results file of version {version}, and this epoch0 writes version {STORE_VERSION}; use the "
+        problem += "epoch0 that made it, or give a new file name"
+    if problem:
+        raise InputError(f"{path} {problem}.")

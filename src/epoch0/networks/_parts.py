@@ -39,14 +39,11 @@ class Parts:
         return kind(inputs, outputs, kernel, stride, kernel // 2, **options, device="meta", dtype=self.dtype)
 
     def linear(self, inputs: int, outputs: int) -> nn.Linear:
-        """A fully connected layer with a bias."""
         return nn.Linear(inputs, outputs, device="meta", dtype=self.dtype)
 
     def normalization(self, channels: int) -> nn.Module:
-        """What follows a convolution of images; nothing without batch norm."""
-        if self.norm is None:
-            return nn.Identity()
-        return nn.BatchNorm2d(channels, device="meta", dtype=self.dtype)
+        norm = self.norm is not None
+        return nn.BatchNorm2d(channels, device="meta", dtype=self.dtype) if norm else nn.Identity()
 
     def nonlinearity(self) -> nn.Module:
         """A module of its own for each place, so that each has a name in reports."""
@@ -60,18 +57,16 @@ class Parts:
             for layer in network.modules():
                 if isinstance(layer, nn.Linear | nn.Conv1d | nn.Conv2d):
                     layer.to_empty(device="cpu", recurse=False)
-                    fan_in = layer.weight[0].numel()
-                    self.weights.scaled(1.0 / math.sqrt(fan_in)).sample(layer.weight.shape, source, out=layer.weight)
+                    law = self.weights.scaled(1.0 / math.sqrt(layer.weight[0].numel()))
+                    law.sample(layer.weight.shape, source, out=layer.weight)
                     if layer.bias is not None:
                         self.biases.sample(layer.bias.shape, source, out=layer.bias)
                 elif isinstance(layer, nn.BatchNorm2d):
-                    layer.to_empty(device="cpu", recurse=False)
-                    layer.reset_parameters()
+                    layer.to_empty(device="cpu", recurse=False).reset_parameters()
         return network
 
 
 def laws_of(weights: Law | None, biases: Law | None) -> tuple[Law, Law]:
-    """Laws of weights and biases; by default He's law, and zero."""
     return Gaussian(math.sqrt(2.0)) if weights is None else weights, Gaussian(0.0) if biases is None else biases
 
 

@@ -31,12 +31,10 @@ class DenseSpec:
 
     @property
     def depth(self) -> int:
-        """Number of weight layers."""
         return len(self.sizes) - 1
 
     @property
     def parameters(self) -> int:
-        """Number of weights and biases of one network."""
         return sum((fan_in + 1) * fan_out for fan_in, fan_out in pairwise(self.sizes))
 
     def entry_law(self, layer: int) -> Law:
@@ -46,7 +44,6 @@ class DenseSpec:
         return self.weights if fan == 1 else self.weights.scaled(1.0 / math.sqrt(fan))
 
     def names(self) -> list[tuple[str, str]]:
-        """Names of the weight and the bias of each layer in the module, as in its state dict."""
         return [(f"{2 * layer}.weight", f"{2 * layer}.bias") for layer in range(self.depth)]
 
     def skeleton(self) -> nn.Sequential:
@@ -65,7 +62,6 @@ class DenseSpec:
             self.biases.sample(bias.shape, source, out=bias)
 
     def build(self, source: torch.Generator) -> nn.Sequential:
-        """One network with its own memory."""
         check_memory("this network", sum(a * b for a, b in pairwise(self.sizes)), self.dtype.itemsize)
         network = self.skeleton().to_empty(device="cpu")
         linear = [layer for layer in network if isinstance(layer, nn.Linear)]
@@ -83,7 +79,6 @@ def dense_spec(
     linear_output: bool,
     dtype: torch.dtype,
 ) -> DenseSpec:
-    """The checked description of a dense network."""
     if len(sizes) < 2:
         raise InputError(f"sizes={list(sizes)!r}: a network has at least two, all integers > 0: [784, 256, 10].")
     return DenseSpec(tuple(sizes), get(activation), *laws_of(weights, biases), scaling, linear_output, dtype)
@@ -115,9 +110,6 @@ def mlp(
         linear_output: whether the last layer is left without the nonlinearity.
         seed: names the draw; ``mlp(..., seed=s)`` is always the same network.
         dtype: torch.float32 or torch.float64.
-
-    Raises:
-        InputError: naming the argument that cannot be used.
 
     Source: Price-Tanner section 1.1; He et al. 2015 for the default law.
     """

@@ -64,7 +64,6 @@ class Ensemble:
         return max(self.spec.sizes) <= _BATCHED_UP_TO
 
     def skeleton(self) -> nn.Sequential:
-        """One network without memory for its parameters, for ``torch.func.functional_call``."""
         return self.spec.skeleton()
 
     def stacked(self, start: int, stop: int, out: dict[str, Tensor] | None = None) -> dict[str, Tensor]:

@@ -11,23 +11,17 @@ from epoch0.activations import Activation, ActivationLike
 
 
 class Function(nn.Module):
-    """A function of torch that has no module of its own, elementwise: erf, sin, abs.
-
-    >>> Function("sin")
-    Function(sin)
-    """
+    """A function of torch that has no module of its own, elementwise: erf, sin, abs."""
 
     def __init__(self, name: str) -> None:
         super().__init__()
         self.name = name
 
     def forward(self, h: Tensor) -> Tensor:
-        """Any shape to the same shape."""
         result: Tensor = getattr(torch, self.name)(h)
         return result
 
     def extra_repr(self) -> str:
-        """The function's name."""
         return self.name
 
 
@@ -48,34 +42,24 @@ class _NumpyFunction(torch.autograd.Function):
 
 
 class Elementwise(nn.Module):
-    """A custom activation as a module: the torch function it was made from, or its numpy function with its derivative.
-
-    >>> Elementwise(activations.custom(lambda h: h * torch.sigmoid(2 * h), name="swish2"))
-    Elementwise(swish2)
-    """
+    """A custom activation: the torch function it was made from, or its numpy function and derivative."""
 
     def __init__(self, rule: Activation) -> None:
         super().__init__()
         self.rule = rule
 
     def forward(self, h: Tensor) -> Tensor:
-        """Any shape to the same shape."""
         torch_function = getattr(self.rule.function, "torch_function", None)
         result = _NumpyFunction.apply(h, self.rule) if torch_function is None else torch_function(h)
         assert isinstance(result, Tensor)
         return result
 
     def extra_repr(self) -> str:
-        """The activation's name."""
         return self.rule.name
 
 
 def module_of(activation: ActivationLike) -> nn.Module:
-    """A fresh torch module that computes the activation: a name, an Activation, or a function or module, copied.
-
-    >>> module_of("relu")
-    ReLU()
-    """
+    """A fresh torch module that computes the activation; a function or module is copied."""
     rule = activations.get(activation)
     if isinstance(rule.source, nn.Module):
         return copy.deepcopy(rule.source)
@@ -88,9 +72,5 @@ def module_of(activation: ActivationLike) -> nn.Module:
 
 
 def activation_of(module: nn.Module) -> Activation | None:
-    """The activation a module computes, or None if there is no rule for its type.
-
-    >>> activation_of(nn.LeakyReLU(0.2)).parameters
-    (('negative_slope', 0.2),)
-    """
+    """The activation a module computes, or None if there is no rule for its type."""
     return module.rule if type(module) is Elementwise else activations.known_module(module)

@@ -3,7 +3,6 @@
 import math
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Annotated, Any
 
 import torch
@@ -25,11 +24,9 @@ class ResidualBlock(nn.Module):
         self.scale = scale
 
     def joined(self, shortcut: Any, branch: Any) -> Any:
-        """The sum; plain networks are spared the product."""
         return shortcut + (branch if self.scale == 1.0 else self.scale * branch)
 
     def extra_repr(self) -> str:
-        """The factor of the branch."""
         return f"scale={self.scale:.6g}"
 
 
@@ -41,7 +38,6 @@ class Rung(ResidualBlock):
         self.activation, self.layer = activation, layer
 
     def forward(self, y: Any) -> Any:
-        """Any shape that the layer keeps to the same shape."""
         return self.joined(y, self.layer(self.activation(y)))
 
 
@@ -81,7 +77,6 @@ class Bottleneck(ResidualBlock):
         self.activation3 = chosen.nonlinearity()
 
     def forward(self, x: Any) -> Any:
-        """(batch, inputs, height, width) to (batch, expansion * channels, height / stride, width / stride)."""
         inside = self.activation2(self.bn2(self.conv2(self.activation1(self.bn1(self.conv1(x))))))
         return self.activation3(self.joined(self.downsample(x), self.bn3(self.conv3(inside))))
 
@@ -95,21 +90,11 @@ def _shortcut(chosen: Parts, inputs: int, outputs: int, stride: int) -> nn.Modul
 Block = type[BasicBlock] | type[Bottleneck]
 
 
-@dataclass(frozen=True)
-class Variant:
-    """A family of residual networks."""
-
-    inputs: tuple[int, int, int]
-    classes: int
-    channels: tuple[int, ...]  # of each stage at width 1, before the expansion of bottlenecks
-    stem: str  # the first convolution
-    classifier: str  # name of the last layer
-
-
+# one input, classes, channels of each stage at width 1 before the expansion, first convolution, name of the last layer
 VARIANTS = {
-    "cifar": Variant((3, 32, 32), 10, (16, 32, 64), "3x3", "linear"),
-    "tiny_imagenet": Variant((3, 64, 64), 200, (16, 32, 64), "3x3", "linear"),
-    "imagenet": Variant((3, 224, 224), 1000, (64, 128, 256, 512), "7x7", "fc"),
+    "cifar": ((3, 32, 32), 10, (16, 32, 64), "3x3", "linear"),
+    "tiny_imagenet": ((3, 64, 64), 200, (16, 32, 64), "3x3", "linear"),
+    "imagenet": ((3, 224, 224), 1000, (64, 128, 256, 512), "7x7", "fc"),
 }
 
 IMAGENET: dict[int, tuple[Block, tuple[int, ...]]] = {
@@ -162,12 +147,10 @@ def resnet(
 
     Source: He et al. 2016; Hayou et al. 2021, section 3, Proposition 2 (stable) and section 4.2 (doubled filters).
     """
-    family = VARIANTS[variant]
+    usual, labels, filters, entry, classifier = VARIANTS[variant]
     block, counts = _plan(depth, variant)
-    channels = scaled_channels(family.channels, width)
-    classes = family.classes if classes is None else classes
-    stem = family.stem if stem is None else stem
-    shape = check_inputs(family.inputs if inputs is None else inputs, family.inputs, dims=(2,))
+    channels, stem = scaled_channels(filters, width), stem or entry
+    shape = check_inputs(usual if inputs is None else inputs, usual, dims=(2,))
     least = 2 ** (len(counts) - 1) * (4 if stem == "7x7" else 1)
     if min(shape[1:]) < least:
         raise InputError(f"inputs={inputs!r}: the strides divide the sides by {least}, which they cannot be below.")
@@ -186,7 +169,7 @@ def resnet(
             before = after * block.expansion
         layers[f"layer{stage + 1}"] = nn.Sequential(*blocks)
     layers |= {"average": nn.AdaptiveAvgPool2d(1), "flatten": nn.Flatten()}
-    layers[family.classifier] = chosen.linear(before, classes)
+    layers[classifier] = chosen.linear(before, classes or labels)
     return chosen.fill(nn.Sequential(OrderedDict(layers)), seed)
 
 

@@ -37,9 +37,6 @@ the number of every image in its set, int64 of shape (batch,), on the CPU; ``see
 def uniforms(chosen: NDArray[np.int64], seed: int, count: int) -> NDArray[np.float64]:
     """Random numbers in [0, 1) that belong to images: row i depends on the seed and on ``chosen[i]`` only.
 
-    >>> uniforms(np.array([7, 3]), seed=0, count=2)[1] == uniforms(np.array([3]), seed=0, count=2)[0]
-    array([ True,  True])
-
     Source: Steele, Lea, Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014, Fig. 16 (SplitMix64).
     """
     keys = numpy_generator(seed).integers(2**64, size=2, dtype=np.uint64)
@@ -121,10 +118,11 @@ class CropResizeFlip:
             wide, tall = round(math.sqrt(part * ratio)), round(math.sqrt(part / ratio))
             if 0 < wide <= width and 0 < tall <= height:
                 left, upper = int(u[-3] * (width - wide + 1)), int(u[-2] * (height - tall + 1))
-                return left, upper, left + wide, upper + tall
-        wide = min(width, max(1, round(height * self.ratio[1])))
-        tall = min(height, max(1, round(width / self.ratio[0])))
-        left, upper = (width - wide) // 2, (height - tall) // 2
+                break
+        else:
+            wide = min(width, max(1, round(height * self.ratio[1])))
+            tall = min(height, max(1, round(width / self.ratio[0])))
+            left, upper = (width - wide) // 2, (height - tall) // 2
         return left, upper, left + wide, upper + tall
 
     def __call__(self, image: "Image", u: NDArray[np.float64]) -> NDArray[np.uint8]:
@@ -152,7 +150,6 @@ class CentreCrop:
     numbers: ClassVar[int] = 0
 
     def __post_init__(self) -> None:
-        """Refuse a square that does not fit."""
         if self.size > self.shorter:
             raise InputError(f"CentreCrop({self.size}, shorter={self.shorter}): a square of {self.size} pixels cannot "
                              f"be cut from an image {self.shorter} wide.")  # fmt: skip

@@ -23,13 +23,7 @@ LAYOUT = "epoch0 training 2"
 
 
 def save(path: Path, model: nn.Module, optimizer: torch.optim.Optimizer, numbers: Mapping[str, Any]) -> None:
-    """Write one checkpoint; afterwards the path holds either the whole new one or the old one, untouched.
-
-    >>> save(Path("run.safetensors"), model, optimizer, {"step": 100})          # doctest: +SKIP
-
-    The model's whole ``state_dict`` goes in, under the names it has before it is compiled, the state tensors of the
-    optimizer, and ``numbers``, whatever JSON can hold.
-    """
+    """The model's state, the optimizer's tensors and `numbers`, whatever JSON can hold, whole or not at all."""
     tensors = {f"model.{name}": value for name, value in bare(model).state_dict().items()}
     for index, entries in optimizer.state_dict()["state"].items():
         for key, value in entries.items():
@@ -57,8 +51,7 @@ def restore(
         raise InputError(f"the checkpoint {str(path)!r} is of another model: {first_names(wrong, 3, '; ')}.")
     stored: dict[str, Any] = numbers["run"]
     settings = [(key, stored.get(key), run.get(key)) for key in {**stored, **run}]
-    changed = [f"{key} {old!r} (now {new!r})" for key, old, new in settings if old != new]
-    if changed:
+    if changed := [f"{key} {old!r} (now {new!r})" for key, old, new in settings if old != new]:
         raise InputError(
             f"the checkpoint {str(path)!r} was made by a run with {', '.join(changed)}; "
             "repeat that run's arguments to resume it, or name another path to start anew."

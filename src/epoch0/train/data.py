@@ -7,7 +7,6 @@ the same for any number of threads, after a resumed checkpoint, and split over p
 import hashlib
 import os
 import warnings
-from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -31,11 +30,7 @@ IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # re
 
 @dataclass(frozen=True, eq=False)
 class Pair:
-    """Inputs and targets in two tensors, as many of both, the first dimension the examples; finite.
-
-    >>> Pair(torch.eye(4), torch.arange(4)).batch(torch.tensor([2, 0]))[1]
-    tensor([2, 0])
-    """
+    """Inputs and targets in two tensors, as many of both, the first dimension the examples; finite."""
 
     inputs: Tensor
     targets: Tensor
@@ -57,17 +52,14 @@ class Pair:
 
     @property
     def fingerprint(self) -> str:
-        """Checksum of the content."""
         return digest("", {"inputs": self.inputs.cpu(), "targets": self.targets.cpu()})[:16]
 
     def to(self, device: torch.device) -> "Pair":
-        """The same on a device."""
         moved = object.__new__(Pair)  # checked already
         moved.__dict__.update(inputs=self.inputs.to(device), targets=self.targets.to(device))
         return moved
 
     def batch(self, chosen: Tensor, seed: Seed = 0) -> tuple[Tensor, Tensor]:
-        """These examples."""
         return take(self.inputs, chosen), take(self.targets, chosen)
 
 
@@ -113,7 +105,6 @@ class Images:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of one input."""
         shape = self.images.shape[1:]
         return (shape.numel(),) if self.flatten else tuple(shape)
 
@@ -128,13 +119,10 @@ class Images:
         return replace(self, augment=PadCropFlip(4) if augment is None else augment)
 
     def first(self, count: Count) -> "Images":
-        """The first so many of them."""
         return replace(self, images=self.images[:count], targets=self.targets[:count])
 
     def to(self, device: torch.device | str) -> "Images":
-        """The same on a device."""
-        moved = {name: getattr(self, name).to(device) for name in ("images", "targets", "scaling")}
-        return replace(self, **moved)
+        return replace(self, **{name: getattr(self, name).to(device) for name in ("images", "targets", "scaling")})
 
     def batch(self, chosen: Tensor, seed: Seed = 0) -> tuple[Tensor, Tensor]:
         """Inputs and targets of these examples, numbers on the CPU; ``seed`` is that of the batch's augmentation."""
@@ -186,17 +174,14 @@ class Folder:
 
     @property
     def classes(self) -> int:
-        """How many there are."""
         return len(self.files.classes)
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of one input."""
         return (3, self.view.size, self.view.size)
 
     @cached_property
     def targets(self) -> Tensor:
-        """Class of every image, int64 of shape (images,), on the CPU."""
         return torch.from_numpy(self.files.labels.copy())
 
     @property
@@ -211,18 +196,17 @@ class Folder:
         return replace(self, view=CropResizeFlip(self.view.size))
 
     def first(self, count: Count) -> "Folder":
-        """The first so many of them."""
-        files = replace(self.files, names=self.files.names[:count], labels=self.files.labels[:count])
-        return replace(self, files=files)
+        return replace(
+            self, files=replace(self.files, names=self.files.names[:count], labels=self.files.labels[:count])
+        )
 
     def to(self, device: torch.device | str) -> "Folder":
-        """The same with batches on that device."""
         return replace(self, scaling=self.scaling.to(device))
 
     def batch(self, chosen: Tensor, seed: Seed = 0) -> tuple[Tensor, Tensor]:
         """Inputs and targets of these examples; see :meth:`Images.batch`. A file that cannot be read is named."""
-        rows = zip(chosen.tolist(), uniforms(chosen.numpy(), seed, self.view.numbers), strict=True)
-        pixels = torch.from_numpy(np.stack(list(self._pool.map(self._opened, rows))))
+        numbers = uniforms(chosen.numpy(), seed, self.view.numbers)
+        pixels = torch.from_numpy(np.stack(list(self._pool.map(self._opened, chosen.tolist(), numbers))))
         shift, divisor = self.scaling
         device = shift.device
         inputs = torch.sub(pixels.to(device), shift).div_(divisor).permute(0, 3, 1, 2).contiguous()
@@ -232,9 +216,8 @@ class Folder:
     def _pool(self) -> ThreadPoolExecutor:
         return ThreadPoolExecutor(self.workers, thread_name_prefix="decoding")
 
-    def _opened(self, row: tuple[int, Any]) -> Any:
-        image = decoded(self.files.path(row[0]))
-        return self.view(image if image.mode == "RGB" else image.convert("RGB"), row[1])
+    def _opened(self, index: int, numbers: Any) -> Any:
+        return self.view(decoded(self.files.path(index)).convert("RGB"), numbers)
 
 
 def batches(source: Any, plan: Iterable[tuple[Tensor, int]]) -> Iterator[tuple[Tensor, Tensor]]:
@@ -243,13 +226,13 @@ def batches(source: Any, plan: Iterable[tuple[Tensor, int]]) -> Iterator[tuple[T
         yield from (source.batch(*each) for each in plan)
         return
     with ThreadPoolExecutor(1) as thread:
-        begun: deque[Any] = deque()
+        ahead = None
         for each in plan:
-            begun.append(thread.submit(source.batch, *each))
-            if len(begun) > 1:
-                yield begun.popleft().result()
-        for last in begun:
-            yield last.result()
+            before, ahead = ahead, thread.submit(source.batch, *each)
+            if before is not None:
+                yield before.result()
+        if ahead is not None:
+            yield ahead.result()
 
 
 @checked
@@ -286,12 +269,7 @@ def image_sources(
 
 
 def check_classes(targets: Tensor, classes: int) -> None:
-    """Refuse class labels that a network with so many outputs has no output for, before a GPU dies of them.
-
-    >>> check_classes(torch.tensor([0, 9]), classes=10)
-
-    Targets that are no integers of shape (examples,) are let through.
-    """
+    """Refuse labels that a network with so many outputs has no output for, before a GPU dies of them."""
     if targets.is_floating_point() or targets.dim() != 1 or len(targets) == 0:
         return
     low, high = (int(end) for end in torch.aminmax(targets))

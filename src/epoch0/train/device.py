@@ -38,28 +38,19 @@ def chosen_device() -> torch.device:
 
 
 def precision_for(precision: Precision, device: torch.device) -> Literal["float32", "bfloat16"]:
-    """What ``"auto"`` means on a device: bfloat16 on CUDA, float32 elsewhere; the others mean themselves.
-
-    >>> precision_for("auto", torch.device("cpu"))
-    'float32'
-    """
+    """``"auto"`` is bfloat16 on CUDA, float32 elsewhere; the others mean themselves."""
     low = precision == "bfloat16" or (precision == "auto" and device.type == "cuda")
     return "bfloat16" if low else "float32"
 
 
 def autocast(device: torch.device, precision: Precision) -> contextlib.AbstractContextManager[object]:
-    """Products in that precision for a while."""
     low = precision_for(precision, device) == "bfloat16"
     return torch.autocast(device.type, torch.bfloat16) if low else contextlib.nullcontext()
 
 
 @dataclass(frozen=True)
 class Group:
-    """The processes of one run, seen from one of them.
-
-    >>> Group().first, Group(rank=1, size=2).part(torch.arange(5))
-    (True, tensor([3, 4]))
-    """
+    """The processes of one run, seen from one of them."""
 
     rank: int = 0  #: number of this process
     size: int = 1  #: how many there are
@@ -67,7 +58,6 @@ class Group:
 
     @property
     def first(self) -> bool:
-        """Is this the process that evaluates, prints and writes?"""
         return self.rank == 0
 
     def part(self, chosen: Tensor) -> Tensor:
@@ -104,12 +94,8 @@ class Group:
         return held[0]
 
 
-_current: ContextVar[Group | None] = ContextVar("epoch0_group", default=None)
-
-
-def current() -> Group | None:
-    """The group this process has joined, None outside :func:`joined`."""
-    return _current.get()
+CURRENT: ContextVar[Group | None] = ContextVar("epoch0_group", default=None)
+"""The group this process has joined, None outside :func:`joined`."""
 
 
 @contextlib.contextmanager
@@ -128,7 +114,7 @@ def joined(device: str | torch.device | None = None, timeout_minutes: float = 30
         device: where this process trains; by default the CUDA device of its local rank (NCCL), else the CPU (gloo).
         timeout_minutes: how long a process waits for the others before it gives up.
     """
-    if current() is not None:
+    if CURRENT.get() is not None:
         raise InputError("this process has already joined its group; joined() cannot be nested.")
     place = chosen_device() if device is None else torch.device(check_device(device))
     if "WORLD_SIZE" not in os.environ:
@@ -144,11 +130,11 @@ def joined(device: str | torch.device | None = None, timeout_minutes: float = 30
         "nccl" if place.type == "cuda" else "gloo", timeout=timedelta(minutes=timeout_minutes)
     )
     group = Group(torch.distributed.get_rank(), torch.distributed.get_world_size(), place)
-    token, whole = _current.set(group), False
+    token, whole = CURRENT.set(group), False
     try:
         yield group
         whole = True
     finally:
-        _current.reset(token)
+        CURRENT.reset(token)
         if whole or place.type != "cuda":  # with NCCL this waits for work that a lost rank will never finish
             torch.distributed.destroy_process_group()

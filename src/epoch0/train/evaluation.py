@@ -33,17 +33,13 @@ class Accuracy:
     batch_size: Count = 1000  #: examples of a forward pass
 
     def __post_init__(self) -> None:
-        Pair(self.inputs, self.targets)  # refuses what does not go together
+        object.__setattr__(self, "_data", Pair(self.inputs, self.targets))  # refuses what does not go together
 
     @torch.no_grad()
     def __call__(self, model: nn.Module) -> dict[str, Any]:
         """Evaluate, in the mode the model is in; outputs have shape (..., batch, classes), buffers stay."""
-        device = next((parameter.device for parameter in model.parameters()), self.inputs.device)
-        right: Tensor | int = 0
         with _put_back(model), _explained(self.inputs):
-            for x, y in zip(self.inputs.split(self.batch_size), self.targets.split(self.batch_size), strict=True):
-                right = right + (model(x.to(device)).argmax(-1) == y.to(device)).sum(-1)
-            return {self.name: (torch.as_tensor(right).double() / len(self.targets)).tolist()}
+            return {self.name: _means(model, vars(self)["_data"], self.batch_size)["accuracy"]}
 
 
 @checked
@@ -64,7 +60,6 @@ class Evaluation:
     precision: Precision = "float32"
 
     def __post_init__(self) -> None:
-        """Refuse what would not be an evaluation."""
         if isinstance(self.data, tuple) and len(self.data) == 2:
             object.__setattr__(self, "data", Pair(*self.data))
         if not (hasattr(self.data, "batch") and isinstance(getattr(self.data, "targets", None), Tensor)):
@@ -85,28 +80,37 @@ class Evaluation:
         device = next((tensor.device for tensor in (*model.parameters(), *model.buffers())), torch.device("cpu"))
         if self.data.targets.device != device:
             object.__setattr__(self, "data", self.data.to(device))
-        targets = self.data.targets
-        by_class = not targets.is_floating_point() and targets.dim() == 1
         loss = loss_of_each(self.loss) if isinstance(model, Stacked) else self.loss
-        sums: dict[str, Any] = {"loss": 0.0}
-        with _put_back(model), _explained(targets):
+        with _put_back(model), _explained(self.data.targets):
             model.eval()
-            for x, y in batches(self.data, ((part, 0) for part in torch.arange(len(targets)).split(self.batch_size))):
-                with autocast(device, self.precision):
-                    outputs = model(x)
-                outputs = outputs.float() if outputs.dtype in (torch.bfloat16, torch.float16) else outputs
-                if by_class and len(sums) == 1:
-                    check_classes(targets, outputs.shape[-1])
-                sums["loss"] = sums["loss"] + loss(outputs, y).double() * len(y)
-                if by_class:
-                    sums["accuracy"] = sums.get("accuracy", 0) + (outputs.argmax(-1) == y).sum(-1)
-        means = {name: torch.as_tensor(total).double() / len(targets) for name, total in sums.items()}
-        return {f"{self.name}_{name}": mean.tolist() for name, mean in means.items()}
+            means = _means(model, self.data, self.batch_size, loss, self.precision)
+        return {f"{self.name}_{name}": mean for name, mean in means.items()}
+
+
+def _means(
+    model: nn.Module, data: Any, size: int, loss: Callable[[Tensor, Tensor], Tensor] | None = None,
+    precision: Precision = "float32",
+) -> dict[str, Any]:  # fmt: skip
+    """Mean loss, if one is given, and for class labels the share that is right; lists for a stack."""
+    targets, sums = data.targets, dict[str, Any]()
+    device = next((parameter.device for parameter in model.parameters()), targets.device)
+    by_class = loss is None or (not targets.is_floating_point() and targets.dim() == 1)
+    for x, y in batches(data, ((part, 0) for part in torch.arange(len(targets)).split(size))):
+        x, y = x.to(device), y.to(device)
+        with autocast(device, precision):
+            outputs = model(x)
+        outputs = outputs.float() if outputs.dtype in (torch.bfloat16, torch.float16) else outputs
+        if loss is not None and by_class and not sums:
+            check_classes(targets, outputs.shape[-1])
+        if loss is not None:
+            sums["loss"] = sums.get("loss", 0.0) + loss(outputs, y).double() * len(y)
+        if by_class:
+            sums["accuracy"] = sums.get("accuracy", 0) + (outputs.argmax(-1) == y).sum(-1)
+    return {name: (torch.as_tensor(total).double() / len(targets)).tolist() for name, total in sums.items()}
 
 
 @contextlib.contextmanager
 def _explained(examples: Tensor) -> Iterator[None]:
-    """What model or loss raise, as one error."""
     try:
         yield
     except (InputError, torch.OutOfMemoryError):

@@ -142,25 +142,24 @@ class TrajectoryLengths(Result):
             axes.set(yscale="log", xlabel="layer", ylabel="trajectory length")
             axes.yaxis.set_major_formatter(LogFormatter())
             axes.yaxis.set_minor_formatter(LogFormatter(minor_thresholds=(2, 0.5)))
-            turned = 90 if len(names) > 13 else 45
-            axes.set_xticks(range(len(names)), names, rotation=turned, ha="right", rotation_mode="anchor")
-            axes.tick_params(axis="x", labelsize=7.5 if len(names) > 25 else 8.5)
-            dots = {kind: [at for at, other in enumerate(self.kinds, 1) if other == kind] for kind in DOTTED}
-            for kind, places in dots.items():
-                for at in places:
-                    label = kind if at == places[0] else None
-                    axes.axvline(at, color=DOTTED[kind], linestyle=":", linewidth=1.3, zorder=0.8, label=label)
-            if any(dots.values()):
+            turned = {"rotation": 90 if len(names) > 13 else 45, "ha": "right", "rotation_mode": "anchor"}
+            axes.set_xticks(range(len(names)), names, fontsize=7.5 if len(names) > 25 else 8.5, **turned)
+            dotted = [(at, kind) for at, kind in enumerate(self.kinds, 1) if kind in DOTTED]
+            for at, kind in dotted:
+                label = kind if kind not in self.kinds[: at - 1] else None
+                axes.axvline(at, color=DOTTED[kind], linestyle=":", linewidth=1.3, zorder=0.8, label=label)
+            if dotted:
                 axes.legend(loc="best", title="layers that are dotted")
             scale = ScalarMappable(BoundaryNorm(range(count + 1), count), ListedColormap(colours))
             side = picture.colorbar(scale, ax=axes, label="training step", pad=0.02)
             some = np.unique(np.linspace(0, count - 1, min(9, count)).round().astype(int))
             side.set_ticks((some + 0.5).tolist(), labels=[str(self.steps[place]) for place in some])
             side.minorticks_off()
-            statistics = {"eval": "running statistics", "batch": "statistics of the trajectory's points"}
+            statistics = {"eval": "running statistics", "batch": "statistics of the trajectory's points"}[
+                self.batch_norm
+            ]
             about = f"one network, {self.points} tangents along one curve; bars: two standard errors over the curve"
-            if "batch norm" in self.kinds:
-                about += f"; batch norm by {statistics[self.batch_norm]}"
+            about += f"; batch norm by {statistics}" if "batch norm" in self.kinds else ""
             plots.heading(picture, "Trajectory length after each layer, through training", about)
         return picture
 
@@ -191,7 +190,6 @@ class TrajectoryLengths(Result):
             return self._tangents(model)
 
     def _look_at(self, model: nn.Module) -> None:
-        """Find the layers of a model."""
         device = next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
         x = self.curve.point(self._grid()[:2]).to(device)
         statistics = "train" if self.batch_norm == "batch" else "eval"

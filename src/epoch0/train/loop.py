@@ -29,7 +29,7 @@ from epoch0.seeds import generator
 from epoch0.tracing.guard import draw_anew, refuse_closed, streams_kept
 from epoch0.train import checkpoint as checkpoints
 from epoch0.train.data import Pair, batches, check_classes
-from epoch0.train.device import Group, Precision, autocast, current, precision_for
+from epoch0.train.device import CURRENT, Group, Precision, autocast, precision_for
 from epoch0.train.record import Callback, Every, Row, Training, plain
 from epoch0.train.stacked import Stacked
 
@@ -110,7 +110,7 @@ def train(
     few steps, so the parameters may have gone on a little.
     """
     place = check_device(device)
-    group = current() or Group(device=place)
+    group = CURRENT.get() or Group(device=place)
     if group.size > 1 and place.type != group.device.type:
         raise InputError(f"device is {str(device)!r}, but this process trains on {group.device}; pass group.device.")
     used, pair = precision_for(precision, group.device), isinstance(data, tuple) and len(data) == 2
@@ -136,9 +136,8 @@ def train(
     try:
         state = Progress(**numbers.get("progress", {}))
     except (TypeError, InputError) as problem:
-        raise InputError(
-            f"the checkpoint {str(path)!r} cannot be resumed: {problem} Delete it, or name another path, to start anew."
-        ) from problem
+        anew = "Delete it, or name another path, to start anew."
+        raise InputError(f"the checkpoint {str(path)!r} cannot be resumed: {problem} {anew}") from problem
     if state.step > total:
         raise InputError(
             f"the checkpoint {str(path)!r} already has {state.step} steps and {total} were asked for; "
@@ -185,7 +184,6 @@ def train(
 
 
 def _lay_out(model: nn.Module, torchs: Optimizer, layout: torch.memory_format) -> None:
-    """Give what has the four dimensions of images that layout."""
     held = [*model.parameters(), *model.buffers(), *(part for own in torchs.state.values() for part in own.values())]
     for tensor in held:
         if isinstance(tensor, Tensor) and tensor.dim() == 4:
@@ -206,8 +204,6 @@ class Progress:
 
 @dataclass
 class _Run:
-    """One run in the making; see :func:`train` for what is what."""
-
     model: nn.Module
     source: Any
     loss: Loss
@@ -239,7 +235,6 @@ class _Run:
         self._written = time.monotonic()
 
     def go(self) -> None:
-        """Do the steps that are left."""
         progress = self.progress
         with streams_kept():
             if not progress.history:
@@ -413,7 +408,6 @@ class _Run:
         return row, evaluating and self.until is not None and bool(self.until(row))
 
     def _write(self) -> None:
-        """Write the checkpoint, if one was asked for and this is the rank that writes."""
         if self.path is not None and self.group.first:
             run = {**self.record, RATE: self.optimizer.param_groups[0]["lr"]}
             checkpoints.save(self.path, self.model, self.optimizer, {"run": run, "progress": asdict(self.progress)})
@@ -427,7 +421,6 @@ def _columns(what: str, found: object) -> Row:
 
 
 def _per_epoch(data: Any, batch_size: int) -> int:
-    """Steps in a pass through the data."""
     try:
         count = len(data)
         if hasattr(data, "batch"):
@@ -486,7 +479,6 @@ def _clip(model: nn.Module, largest: float) -> None:
 
 
 def _by_class(loss: Any) -> bool:
-    """A loss whose integer targets are numbers of outputs?"""
     loss = getattr(loss, "function", loss)
     loss = loss.func if isinstance(loss, functools.partial) else loss
     return loss in (F.cross_entropy, F.nll_loss) or isinstance(loss, nn.CrossEntropyLoss | nn.NLLLoss)

@@ -79,7 +79,6 @@ class Training(Result):
         return [{**row, "status": words} for row, words in zip(self.history, status, strict=True)]
 
     def __str__(self) -> str:
-        """One line: how long, why it stopped, what the last row says."""
         last = {k: v for k, v in self.history[-1].items() if isinstance(v, int | float) and k not in ("step", "epoch")}
         shown = ", ".join(f"{name} {value:.4g}" for name, value in last.items())
         return f"{self.steps} steps, stopped: {self.stopped_because}" + (f" ({shown})" if shown else "")

@@ -10,7 +10,6 @@ Invariants, whatever happens::
 from contextlib import ExitStack
 from typing import Any
 
-import torch
 from torch import nn
 
 from epoch0.activity.weight_circle import named_layer
@@ -63,4 +62,4 @@ def train_one_layer(model: nn.Module, layer: str | int, data: Any, **options: An
 
 def _as_in_evaluation(module: nn.Module, inputs: tuple[Any, ...]) -> None:
     # at every call, as the loop puts the whole model in train mode after each evaluation; it gives the modes back
-    torch.nn.Module.train(module, False)
+    nn.Module.train(module, False)

@@ -87,11 +87,8 @@ class Stacked(nn.Module):
         """Outputs of all networks for the same inputs: (batch, ...) -> (networks, batch, ...)."""
         state = {**dict(self.networks.named_parameters()), **dict(self.networks.named_buffers())}
 
-        def one(own: dict[str, Tensor]) -> Tensor:
-            result: Tensor = functional_call(self.networks, own, (inputs,))
-            return result
-
-        outputs: Tensor = vmap(one, randomness="different")(state)
+        call = vmap(lambda own: functional_call(self.networks, own, (inputs,)), randomness="different")
+        outputs: Tensor = call(state)
         return outputs
 
     def loss(self, function: Callable[[Tensor, Tensor], Tensor]) -> Callable[[Tensor, Tensor], Tensor]:
@@ -120,7 +117,6 @@ class Stacked(nn.Module):
 
     @property
     def running(self) -> int:
-        """How many networks are neither frozen nor diverged."""
         return int(((self.frozen_at < 0) & ~self.diverged).sum())
 
     def freeze(self, which: Tensor, step: Whole) -> None:
@@ -132,7 +128,6 @@ class Stacked(nn.Module):
         self.frozen_at[fresh] = step
 
     def _keep(self, which: Tensor) -> None:
-        """Remember those networks as they are now."""
         live = self.networks.state_dict()
         for name, value in self.kept.state_dict().items():
             value[which] = live[name][which]
@@ -184,11 +179,7 @@ class FreezeAt:
 
 
 def loss_of_each(function: Callable[[Tensor, Tensor], Tensor]) -> Callable[[Tensor, Tensor], Tensor]:
-    """Losses of shape (networks,) from outputs (networks, batch, ...) and the targets that all share.
-
-    >>> loss_of_each(F.cross_entropy)(torch.zeros(5, 2, 10), torch.tensor([3, 1])).shape
-    torch.Size([5])
-    """
+    """Losses of shape (networks,) from outputs (networks, batch, ...) and the targets that all share."""
     return vmap(function, in_dims=(0, None))
 
 
@@ -196,12 +187,11 @@ def _masked(networks: "Ensemble | Sequence[nn.Module]", masks: Sequence[Mapping[
     """Copies with masks; a weight that only some of the networks have a mask for keeps everything in the others."""
     if len(masks) != len(networks):
         raise InputError(f"there are {len(masks)} masks for {len(networks)} networks; give one for each.")
-    names = list(dict.fromkeys(name for each in masks for name in each))
-    found = []
+    names, found = {name for each in masks for name in each}, []
     for network, own in zip(networks, masks, strict=True):
-        weights = {name: where[0].parameter for name, where in places(network).items()}
-        whole = {n: torch.ones_like(weights[n], dtype=torch.bool) for n in names if n in weights and n not in own}
-        found.append(apply(copy.deepcopy(network), {**own, **whole}))
+        weights = {name: where[0].parameter for name, where in places(network).items() if name in names}
+        whole = {name: torch.ones_like(weight, dtype=torch.bool) for name, weight in weights.items()}
+        found.append(apply(copy.deepcopy(network), {**whole, **own}))
     return found
 
 
@@ -218,11 +208,7 @@ def _why(networks: Sequence[nn.Module], problem: Exception) -> str:
 def _with_state(architecture: nn.Module, state: Mapping[str, Tensor]) -> nn.Module:
     """A copy of a module that holds these tensors, of whatever shape, as its parameters and buffers."""
     # keeping the copy from copying the tensors: they may be on the meta device or much larger than those of one network
-    own = {**dict(architecture.named_parameters()), **dict(architecture.named_buffers())}
-    memo: dict[int, Any] = {}
-    for name, old in own.items():
-        new: Tensor = state[name]
-        if isinstance(old, nn.Parameter):
-            new = nn.Parameter(new, requires_grad=old.requires_grad)
-        memo[id(old)] = new
+    memo: dict[int, Any] = {id(old): state[name] for name, old in architecture.named_buffers()}
+    for name, old in architecture.named_parameters():
+        memo[id(old)] = nn.Parameter(state[name], requires_grad=old.requires_grad)
     return copy.deepcopy(architecture, memo)

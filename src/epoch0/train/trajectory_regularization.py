@@ -66,10 +66,9 @@ class TrajectoryRegularization(nn.Module):
         super().__init__()
         self.scale = float(scale)
         self.multiplier = nn.Parameter(torch.ones((), device=device, dtype=dtype))
-        zero = torch.zeros_like(self.multiplier.detach())
-        self.register_buffer("original_segment", zero.clone())
-        for name, value in (("segment", zero.clone()), ("penalty", zero.clone()), ("share", zero + 1)):
-            self.register_buffer(name, value, persistent=False)
+        for name, value in (("original_segment", 0.0), ("segment", 0.0), ("penalty", 0.0), ("share", 1.0)):
+            buffer = torch.full_like(self.multiplier.detach(), value)
+            self.register_buffer(name, buffer, persistent=name == "original_segment")
         self._begun = False
 
     def forward(self, x: Tensor) -> Tensor:
@@ -93,7 +92,6 @@ class TrajectoryRegularization(nn.Module):
         return scaled
 
     def extra_repr(self) -> str:
-        """The scale."""
         return f"scale={self.scale:g}"
 
     def _begin(self, original: Tensor) -> None:
@@ -112,16 +110,11 @@ class TrajectoryRegularization(nn.Module):
 
 
 def mean_segment(x: Tensor) -> Tensor:
-    """Mean distance between neighbouring examples of x, shape (examples, ...): a number, shape ().
-
-    >>> mean_segment(torch.tensor([[0.0, 0.0], [3.0, 4.0], [3.0, 5.0]]))        # (5 + 1) / 2
-    tensor(3.)
-    """
+    """Mean distance between neighbouring examples of x, shape (examples, ...)."""
     return _lengths(x[1:] - x[:-1]).mean()
 
 
 def _lengths(steps: Tensor) -> Tensor:
-    """Norm of each of the steps, shape (steps,)."""
     rest = tuple(range(1, steps.dim()))
     kind = torch.promote_types(steps.dtype, torch.float32)
     found: Tensor = torch.linalg.vector_norm(steps, dim=rest, dtype=kind) if rest else steps.abs().to(kind)
@@ -200,14 +193,9 @@ class Replaced(Shown):
     model: nn.Module
     names: tuple[str, ...]
 
-    @property
-    def count(self) -> int:
-        """How many there are."""
-        return len(self.names)
-
     def __str__(self) -> str:
         names = ", ".join(name or "the model itself" for name in self.names)
-        return f"{self.count} batch norm{'s' * (self.count > 1)} replaced: {names}"
+        return f"{len(self.names)} batch norm{'s' * (len(self.names) > 1)} replaced: {names}"
 
 
 @checked
@@ -238,14 +226,12 @@ def replace_batch_norm(model: nn.Module, scale: Std = 0.01) -> Replaced:
             "are not seen: put TrajectoryRegularization() there yourself."
         )
     made: dict[int, TrajectoryRegularization] = {}
-    for _, part in places:
+    for name, part in places:
         if id(part) not in made:
             held = next((t for t in (part.weight, part.running_mean) if t is not None), torch.empty(0))
             made[id(part)] = TrajectoryRegularization(scale, held.device, held.dtype).train(part.training)
-    for name, part in places:
         if name:
-            owner, _, own = name.rpartition(".")
-            inner.get_submodule(owner)._modules[own] = made[id(part)]
+            inner.set_submodule(name, made[id(part)])
     return Replaced(made.get(id(inner), model), tuple(name for name, _ in places))
 
 
