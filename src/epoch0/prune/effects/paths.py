@@ -122,7 +122,6 @@ class MaskSummary(Result):
 
     @property
     def sparsity(self) -> float:
-        """Fraction removed."""
         return 1.0 - self.kept / max(self.total, 1)
 
     @property
@@ -148,7 +147,6 @@ class MaskSummary(Result):
         return "every layer keeps weights" if self.effective is None else "every layer lies on a path"
 
     def __str__(self) -> str:
-        """Counts, verdict and one line a layer."""
         first = f"{self.kept:,} of {self.total:,} weights kept, sparsity {self.sparsity:.4%}"
         if self.effective is not None:
             first += f"; {self.effective:,} on a path, effective sparsity {self.effective_sparsity:.4%}"
@@ -189,11 +187,8 @@ Masks.summary = summary
 
 def _layer(name: str, mask: Tensor, on_path: Tensor | None) -> LayerMask:
     kept, effective = int(mask.count_nonzero()), None if on_path is None else int(on_path.count_nonzero())
-    rows = columns = 0
-    if mask.dim() > 0:
-        rows = int((~mask.reshape(mask.shape[0], -1).any(1)).sum())
-    if mask.dim() > 1:
-        columns = int((~mask.transpose(0, 1).reshape(mask.shape[1], -1).any(1)).sum())
+    along = [mask.movedim(axis, 0).reshape(mask.shape[axis], -1) for axis in range(min(mask.dim(), 2))]
+    rows, columns = ([int((~one.any(1)).sum()) for one in along] + [0, 0])[:2]
     if kept == 0:
         status = "dead: nothing is kept"
     elif effective == 0:

@@ -220,14 +220,9 @@ WAYS = ("layer", "row", "measured")
 
 @checked
 def rescale(
-    model: nn.Module,
-    method: Annotated[str, tuple(WAYS)] = "measured",
-    *,
-    x: Any = None,
-    forward: Forward | None = None,
-    weight_std: Positive | None = None,
-    seed: Seed = 0,
-) -> Rescaling:
+    model: nn.Module, method: Annotated[str, tuple(WAYS)] = "measured", *, x: Any = None,
+    forward: Forward | None = None, weight_std: Positive | None = None, seed: Seed = 0,
+) -> Rescaling:  # fmt: skip
     """Multiply the kept weights of a pruned model, so that each layer has the variance of an unpruned one.
 
     >>> net = epoch0.networks.mlp([100, *[300] * 20, 10], "tanh", weights=epoch0.Gaussian(1.0))

@@ -27,23 +27,17 @@ MOST = 10**4  # batches: an iterable may have no end
 
 
 class Batch(NamedTuple):
-    """Inputs, as the model is called with them, their targets (None: labels are among the inputs), and how many."""
+    """What a loss is computed on."""
 
-    inputs: Any
-    targets: Any
+    inputs: Any  # as the model is called with them
+    targets: Any  # None: labels are among the inputs
     examples: int
 
 
 @streams_kept()
 @torch.inference_mode(False)  # in which gradients can be taken with what is cloned
 def taken(batches: Iterable[Any], loss: Loss | None) -> list[Batch]:
-    """The batches as pairs (inputs, targets); one bare pair of tensors is a list of one batch.
-
-    What a loader draws from torch's global stream on the way is given back.
-
-    >>> len(taken([(torch.zeros(8, 3), torch.zeros(8, dtype=torch.long))] * 5, None))
-    5
-    """
+    """The batches as pairs; what a loader draws from torch's global stream on the way is given back."""
     pair = isinstance(batches, tuple) and len(batches) == 2 and all(isinstance(part, Tensor) for part in batches)
     if pair or _labelled(batches):
         batches = [batches]
@@ -77,7 +71,6 @@ def taken(batches: Iterable[Any], loss: Loss | None) -> list[Batch]:
 
 
 def examples(batches: Sequence[Batch]) -> int:
-    """How many examples the batches have together."""
     return sum(batch.examples for batch in batches)
 
 
@@ -112,7 +105,6 @@ class Borrowed:
         return [torch.ones_like(leaf, dtype=torch.bool) if w.mask is None else w.mask for leaf, w in pairs]
 
     def output(self, x: Any, mode: operations.Calls | None = None) -> Tensor:
-        """The model's output for a batch."""
         return self._run(self._call(x), mode)[1]
 
     def _call(self, x: Any, targets: Any = None, loss: Loss | None = None) -> Call:
@@ -183,10 +175,8 @@ class Borrowed:
                 "Leave them out of the scores to keep them.",
                 stacklevel=5,
             )
-        return [
-            torch.zeros_like(leaf) if value is None else value.detach()
-            for leaf, value in zip(self.leaves, values, strict=True)
-        ]
+        pairs = zip(self.leaves, values, strict=True)
+        return [torch.zeros_like(leaf) if value is None else value.detach() for leaf, value in pairs]
 
 
 def added(total: Values, more: Sequence[Tensor | None], share: float) -> Values:
@@ -205,11 +195,8 @@ def times(weights: Sequence[Tensor], values: Sequence[Tensor | None]) -> Values:
 
 def near_the_end(gradients: Sequence[Tensor | None]) -> bool:
     """Whether the largest gradient of some tensor comes near the smallest numbers of its dtype."""
-    return any(
-        float(gradient.abs().max()) < torch.finfo(gradient.dtype).tiny / torch.finfo(gradient.dtype).eps
-        for gradient in gradients
-        if gradient is not None
-    )
+    found = ((float(g.abs().max()), torch.finfo(g.dtype)) for g in gradients if g is not None)
+    return any(largest < numbers.tiny / numbers.eps for largest, numbers in found)
 
 
 class _Statistics(operations.Calls):
@@ -262,16 +249,10 @@ def _cast(tensor: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def scored(
-    model: nn.Module,
-    batches: Iterable[Any],
-    loss: Loss | None,
-    method: str,
-    compute: Callable[[Borrowed, list[Batch]], tuple[Values, bool]],
-    batch_norm: str,
-    dtype: torch.dtype | None,
-    forward: Forward | None,
-    twice: bool = False,
-) -> Scores:
+    model: nn.Module, batches: Iterable[Any], loss: Loss | None, method: str,
+    compute: Callable[[Borrowed, list[Batch]], tuple[Values, bool]], batch_norm: str, dtype: torch.dtype | None,
+    forward: Forward | None, twice: bool = False,
+) -> Scores:  # fmt: skip
     """The scores that a function computes on a borrowed model and batches, in a precision that holds them."""
     held = taken(batches, loss)
     for chosen in (dtype, torch.float64):

@@ -1,31 +1,26 @@
 """Scores from derivatives of the loss: SNIP and FORCE the first, GraSP and OBD the second (Hayou et al. 2021, 2.2)."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from epoch0.arguments import BatchNorm, Positive, Seed, Size, Sparsity
+from epoch0.arguments import BatchNorm, Positive, Seed, Size, Sparsity, checked
 from epoch0.prune.masks.keep import largest
 from epoch0.prune.scores.functional import Batch, Borrowed, Values, added, examples, near_the_end, scored, times
-from epoch0.prune.scores.scores import Progress, Scores, listed, tell
+from epoch0.prune.scores.scores import Progress, Scores, tell
 from epoch0.seeds import generator
 from epoch0.tracing.call import Forward
 from epoch0.tracing.loss import Loss, scalar_loss
 
 
-@listed("batches", "batch_norm")
+@checked
 def snip(
-    model: nn.Module,
-    batches: Iterable[Any],
-    *,
-    loss: Loss | None = None,
-    batch_norm: BatchNorm = "train",
-    dtype: torch.dtype | None = None,
-    forward: Forward | None = None,
-) -> Scores:
+    model: nn.Module, batches: Iterable[Any], *, loss: Loss | None = None, batch_norm: BatchNorm = "train",
+    dtype: torch.dtype | None = None, forward: Forward | None = None,
+) -> Scores:  # fmt: skip
     """Score each weight by its connection sensitivity abs(W dL/dW).
 
     >>> net = epoch0.networks.mlp([64, 256, 10], seed=0)
@@ -58,32 +53,23 @@ def snip(
     """
 
     def compute(lent: Borrowed, held: list[Batch]) -> tuple[Values, bool]:
-        gradients = lent.gradients(held, loss)
-        near = near_the_end(gradients)
-        return sensitivity(lent.leaves, gradients), near
+        return sensitivity(lent, lent.gradients(held, loss))
 
     return scored(model, batches, loss, "snip", compute, batch_norm, dtype, forward)
 
 
-def sensitivity(weights: Sequence[Tensor], gradients: Sequence[Tensor | None]) -> Values:
-    """abs(W dL/dW), written over the gradients, None where they are."""
-    return [None if product is None else product.abs_() for product in times(weights, gradients)]
+def sensitivity(lent: Borrowed, gradients: Values) -> tuple[Values, bool]:
+    """abs(W dL/dW), written over the gradients, and whether one of these came near the end of its range."""
+    near = near_the_end(gradients)
+    return [None if product is None else product.abs_() for product in times(lent.leaves, gradients)], near
 
 
-@listed("batches", "batch_norm", "sparsity", "steps", "progress", rounds=60)
+@checked
 def force(
-    model: nn.Module,
-    batches: Iterable[Any],
-    sparsity: Sparsity,
-    steps: Size = 60,
-    *,
-    loss: Loss | None = None,
-    revive: bool = True,
-    batch_norm: BatchNorm = "train",
-    dtype: torch.dtype | None = None,
-    forward: Forward | None = None,
-    progress: Progress | None = None,
-) -> Scores:
+    model: nn.Module, batches: Iterable[Any], sparsity: Sparsity, steps: Size = 60, *, loss: Loss | None = None,
+    revive: bool = True, batch_norm: BatchNorm = "train", dtype: torch.dtype | None = None,
+    forward: Forward | None = None, progress: Progress | None = None,
+) -> Scores:  # fmt: skip
     """Score each weight by its connection sensitivity in the network that earlier rounds have left.
 
     >>> net = epoch0.networks.mlp([64, 256, 10], seed=0)
@@ -121,9 +107,8 @@ def force(
         for number in range(1, steps + 1):
             tell(progress, number - 1, steps)
             masked = [(w * m).requires_grad_() for w, m in zip(weights, kept.values(), strict=True)]
-            gradients = replace(lent, leaves=masked).gradients(held, loss)
-            near = near or near_the_end(gradients)
-            values = sensitivity(weights, gradients)
+            values, close = sensitivity(lent, replace(lent, leaves=masked).gradients(held, loss))
+            near = near or close
             pairs = list(zip(values, kept.items(), strict=True))
             if not revive:
                 values = [None if v is None else v.masked_fill_(~m, 0.0) for v, (_, m) in pairs]
@@ -141,17 +126,11 @@ def force(
     return Scores(scores, scores.method, removed)
 
 
-@listed("batches", "batch_norm")
+@checked
 def grasp(
-    model: nn.Module,
-    batches: Iterable[Any],
-    *,
-    loss: Loss | None = None,
-    temperature: Positive = 200.0,
-    batch_norm: BatchNorm = "train",
-    dtype: torch.dtype | None = None,
-    forward: Forward | None = None,
-) -> Scores:
+    model: nn.Module, batches: Iterable[Any], *, loss: Loss | None = None, temperature: Positive = 200.0,
+    batch_norm: BatchNorm = "train", dtype: torch.dtype | None = None, forward: Forward | None = None,
+) -> Scores:  # fmt: skip
     """Score each weight by what it does for the gradient flow: W (H g), H the Hessian and g the gradient of the loss.
 
     >>> net = epoch0.networks.mlp([64, 256, 10], seed=0)
@@ -196,13 +175,9 @@ def grasp(
 
 
 def product(
-    lent: Borrowed,
-    batch: Batch,
-    loss: Loss | None,
-    temperature: float,
-    direction: Sequence[Tensor | None] | None = None,
+    lent: Borrowed, batch: Batch, loss: Loss | None, temperature: float, direction: Values | None = None
 ) -> tuple[Values, bool]:
-    """The Hessian of the loss times a direction, and whether the gradient comes near the end of its range."""
+    """The Hessian of the loss times a direction, the gradient's by default, and whether that is near its end."""
     value = lent.loss(batch, loss, temperature)
     gradients = lent.differentiated(value, create_graph=True)
     if direction is None:
@@ -220,17 +195,11 @@ def product(
 _PROBE = 6
 
 
-@listed("batches", "batch_norm")
+@checked
 def obd(
-    model: nn.Module,
-    batches: Iterable[Any],
-    *,
-    probes: Size = 16,
-    seed: Seed = 0,
-    batch_norm: BatchNorm = "train",
-    dtype: torch.dtype | None = None,
-    forward: Forward | None = None,
-) -> Scores:
+    model: nn.Module, batches: Iterable[Any], *, probes: Size = 16, seed: Seed = 0, batch_norm: BatchNorm = "train",
+    dtype: torch.dtype | None = None, forward: Forward | None = None,
+) -> Scores:  # fmt: skip
     """Score each weight by its diagonal-curvature saliency W^2 H_ii/2, H the Hessian of the loss.
 
     >>> net = epoch0.networks.mlp([64, 256, 10], seed=0)
