@@ -126,7 +126,7 @@ def distance(model: nn.Module, x: Tensor, *, every: bool = False) -> Distances:
                 owner[:, rows] = np.stack([np.full(len(rows), number), place % width, place // width])
                 if every:
                     every_layer[number].append(away.cpu().numpy())
-    names = tuple(step.name for step in folds)
+    names = program.layers
     everything = {n: np.concatenate(parts) for n, parts in zip(names, every_layer, strict=True)} if every else None
     return Distances(nearest, names, owner[0], owner[1], owner[2], program.neurons, program.notes, everything)
 

@@ -72,13 +72,10 @@ class PlanePartition(Result):
 
     def cell(self, index: int) -> np.ndarray:
         """Corners of one cell in the plane's coordinates, counter-clockwise, shape (corners, 2)."""
-        start, stop = self.cell_ends[self._cell(index) + np.arange(2)]
-        return np.asarray(self.vertices[self.cell_vertices[start:stop]])
-
-    def _cell(self, index: int) -> int:
         if not -self.count <= index < self.count:
             raise InputError(f"there is no cell {index}; the {self.count} are counted from 0.")
-        return index % self.count
+        start, stop = self.cell_ends[index % self.count + np.arange(2)]
+        return np.asarray(self.vertices[self.cell_vertices[start:stop]])
 
     @property
     def points(self) -> Tensor:
@@ -138,13 +135,6 @@ class PlanePartition(Result):
     def linear_count(self) -> int:
         """Number of linear regions: cells after neighbours with one affine map are joined."""
         return int(self.linear_regions.max()) + 1
-
-    def affine(self, cell: int) -> tuple[Tensor, Tensor]:
-        """The network on one cell: output = matrix x + offset, shapes ``(outputs, *shape)`` and (outputs,), float64."""
-        x = self.window.points(torch.from_numpy(self.middles[[self._cell(cell)]]))
-        matrix = torch.autograd.functional.jacobian(lambda p: self.program.forward(p).reshape(-1), x)[:, 0]
-        value = self.program.forward(x).reshape(-1)
-        return matrix, value - matrix.reshape(len(value), -1) @ x.reshape(-1)
 
     def verify(self) -> Certificate:
         """The certificate with all patterns compared: two cells never share one."""
@@ -249,7 +239,7 @@ def walked(
     """The window cut along every fold; step ``last`` is only counted."""
     if last >= 0 and isinstance(program.folds[last], Largest):
         last = -1  # the pieces of a maximum are joined by their geometry
-    budget = Budget(tuple(step.name for step in program.folds), memory if last < 0 else 2 * memory)
+    budget = Budget(program.layers, memory if last < 0 else 2 * memory)
     plane = Plane.start(window.polygon.clone(), budget, last)
 
     def told(done: float, what: str) -> None:
@@ -296,10 +286,9 @@ def on_plane(
     areas = cell_areas(vertices, cells, mesh.ends)
     euler, error = len(vertices) - len(mesh.edges) + plane.count, float(areas.sum()) / where.area - 1.0
     certificate = Certificate(RELATIVE, **vars(plane.decisions), euler=euler, measure_error=error)
-    layers = tuple(step.name for step in program.folds)
     layer, face, neuron = mesh.owner.T
     geometry = vertices, mesh.edges, layer, neuron, face, mesh.ends, mesh.half
-    found = PlanePartition(where, *geometry, layers, per_layer, certificate, program.notes, program)
+    found = PlanePartition(where, *geometry, program.layers, per_layer, certificate, program.notes, program)
     found.__dict__["areas"] = areas
     return found
 
