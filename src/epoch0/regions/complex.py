@@ -27,16 +27,14 @@ class Cut:
     def __len__(self) -> int:
         return len(self.u) + (0 if self.before is None else len(self.before))
 
-    def extended(self, values: Tensor, faces: Tensor | None = None, width: int = 1) -> Tensor:
-        """The old rows of a tensor and the new ones; arguments as for :meth:`take`."""
-        return self.take(values, torch.arange(len(values) + len(self), device=values.device), faces, width)
-
-    def take(self, values: Tensor, rows: Tensor, faces: Tensor | None = None, width: int = 1) -> Tensor:
-        """Some rows only, old ones and new ones: the tensor of all is never made.
+    def take(self, values: Tensor, rows: Tensor | None = None, faces: Tensor | None = None, width: int = 1) -> Tensor:
+        """The old rows of a tensor and the new ones, or some of them: then the tensor of all is never made.
 
         Rows are increasing numbers, those of new rows go on from those of the old ones. For the tensor that was cut
         there are the values of its faces: column c is element c % width, face c // width.
         """
+        if rows is None:
+            rows = torch.arange(len(values) + len(self), device=values.device)
         found = empty((len(rows), *values.shape[1:]), values)
         self._write(found, values, rows, faces, width)
         return found

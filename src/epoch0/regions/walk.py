@@ -162,7 +162,6 @@ def _folded(
     found = {slot: tensor for slot, tensor in values.items() if slot == source or slot not in done}
     if cut is not None:
         before = found[source]
-        rows = torch.arange(len(before) + len(cut), device=before.device) if rows is None else rows
         faces = torch.tensor(step.faces, dtype=before.dtype, device=before.device), before[0].numel()
         found = {slot: cut.take(tensor, rows, *(faces if slot == source else ())) for slot, tensor in found.items()}
     before = found[source] if source not in done else found.pop(source)
@@ -185,9 +184,9 @@ def _largest(step: Largest, complex_: Complex, values: dict[int, Tensor], square
         owners = _owners(number, [entry], len(windows), flat.device)
         cut = complex_.cut(challenger - values[step.output], limit, number, owners)
         if cut is not None:
-            challenger = cut.extended(challenger)
+            challenger = cut.take(challenger)
             for slot, tensor in values.items():
-                values[slot] = cut.extended(tensor)
+                values[slot] = cut.take(tensor)
         values[step.output] = torch.maximum(values[step.output], challenger)
     if len(values[source]) > start and windows.shape[1] > 2:
         kept = complex_.settle(step, number, values[source], limit.amax(dim=0))

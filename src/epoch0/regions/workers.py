@@ -49,10 +49,6 @@ class Stopped(Exception):
 class ThreadPool:
     """Threads for the pieces of a walk, for the time of one ``with``.
 
-    >>> with ThreadPool(2) as pool:
-    ...     pool.map(sum, [[1, 2], [3, 4], [5]])
-    [3, 7, 5]
-
     Pieces within pieces stay with their thread. The pieces do not depend on the number of workers, so neither does any
     result. PyTorch's own threads are shared among the workers.
     """
@@ -110,10 +106,8 @@ class ThreadPool:
                 self._progress(min(self._done, 1.0), what)
 
     def finish(self, what: str) -> None:
-        """All is done."""
         self.advance(1.0 - self._done, what)
 
     def check(self) -> None:
-        """Stop the work on a piece if another one has failed."""
         if self._failure is not None:
             raise Stopped

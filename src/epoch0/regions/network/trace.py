@@ -134,15 +134,12 @@ class _Reader(Calls):
         return Program(tuple(self.steps), output, shape, tuple(self.elements), notes)
 
     def _watch(self, path: str, module: nn.Module) -> None:
-        def enter(*_: Any) -> None:
-            self.leaves.append((path, module))
-
         def leave(*_: Any) -> None:
             self.leaves.pop()
 
         module._forward_pre_hooks.clear()  # those that compute weights have run, others only look
         module._forward_hooks.clear()
-        module.register_forward_pre_hook(enter)
+        module.register_forward_pre_hook(lambda *_: self.leaves.append((path, module)))
         module.register_forward_hook(leave, always_call=True)
 
     def call(self, func: Any, name: str, args: Any, kwargs: Any) -> Any:

@@ -56,7 +56,7 @@ class Plane:
             middle, again = (some.start + some.stop) // 2, Decisions()
             first = self._cut(values, tolerance, slice(some.start, middle), again, owners, step, False)
             if first is not None:
-                values = first.extended(values, values.new_zeros(1), values.shape[1])
+                values = first.take(values, None, values.new_zeros(1), values.shape[1])
             second = self._cut(values, tolerance, slice(middle, some.stop), again, owners, step, False)
             decisions.undecided = undecided + again.undecided
             return second if first is None else first if second is None else first.then(second)
@@ -68,7 +68,6 @@ class Plane:
         return cut
 
     def _note(self, step: int, count: int) -> None:
-        """Write down how many cells there are now."""
         self.budget.add(count - self.count, step)
         self.count = self.history[step] = count
 

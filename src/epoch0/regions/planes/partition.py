@@ -49,6 +49,7 @@ class PlanePartition(Result):
     owner_face: np.ndarray  #: and its face (0 for a ReLU; for max pooling the entry of the window)
     cell_ends: np.ndarray  #: where each cell begins in ``cell_edges``, and the end, (count + 1,)
     cell_edges: np.ndarray  #: half-edges of the cells, counter-clockwise; 2 e runs along edge e, 2 e + 1 against it
+    areas: np.ndarray  #: area of each cell, in the square of the input's unit
     layers: tuple[str, ...]  #: names of the folding steps, in order
     per_layer: tuple[int, ...]  #: cells after each folding step
     certificate: Certificate  #: what vouches for the count; :meth:`verify` adds the comparison of all patterns
@@ -81,11 +82,6 @@ class PlanePartition(Result):
     def points(self) -> Tensor:
         """The vertices in input space, ``(vertices, *shape)``, float64."""
         return self.window.points(torch.from_numpy(self.vertices))
-
-    @cached_property
-    def areas(self) -> np.ndarray:
-        """Area of each cell, in the square of the input's unit."""
-        return cell_areas(self.vertices, self.cell_vertices, self.cell_ends)
 
     @cached_property
     def adjacency(self) -> np.ndarray:
@@ -241,12 +237,8 @@ def walked(
         last = -1  # the pieces of a maximum are joined by their geometry
     budget = Budget(program.layers, memory if last < 0 else 2 * memory)
     plane = Plane.start(window.polygon.clone(), budget, last)
-
-    def told(done: float, what: str) -> None:
-        assert progress is not None
-        progress(done, f"{what}, {budget.cells:,} cells")
-
-    pool = ThreadPool(workers, told if progress else None)
+    told = progress and (lambda done, what: progress(done, f"{what}, {budget.cells:,} cells"))
+    pool = ThreadPool(workers, told)
     with torch.no_grad(), pool:
         sizes = sizes_of(program, window.sample())
         found = walk(program, plane, {0: window.points(window.polygon)}, sizes, block(memory), pool)
@@ -287,10 +279,8 @@ def on_plane(
     euler, error = len(vertices) - len(mesh.edges) + plane.count, float(areas.sum()) / where.area - 1.0
     certificate = Certificate(RELATIVE, **vars(plane.decisions), euler=euler, measure_error=error)
     layer, face, neuron = mesh.owner.T
-    geometry = vertices, mesh.edges, layer, neuron, face, mesh.ends, mesh.half
-    found = PlanePartition(where, *geometry, program.layers, per_layer, certificate, program.notes, program)
-    found.__dict__["areas"] = areas
-    return found
+    geometry = vertices, mesh.edges, layer, neuron, face, mesh.ends, mesh.half, areas
+    return PlanePartition(where, *geometry, program.layers, per_layer, certificate, program.notes, program)
 
 
 @checked
