@@ -3,7 +3,6 @@
 from dataclasses import dataclass, replace
 from typing import Optional
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -35,7 +34,7 @@ class Cut:
         """
         if rows is None:
             rows = torch.arange(len(values) + len(self), device=values.device)
-        found = empty((len(rows), *values.shape[1:]), values)
+        found = values.new_empty((len(rows), *values.shape[1:]))
         self._write(found, values, rows, faces, width)
         return found
 
@@ -60,13 +59,3 @@ class Cut:
             here = rows[place] == self.row
             place, column = place[here], self.column[here]
             out.view(len(out), -1)[place, column % width] = faces[column // width]
-
-
-def empty(shape: tuple[int, ...], like: Tensor) -> Tensor:
-    """A tensor with nothing in it yet, of the type and on the device of another.
-
-    On the CPU from numpy, which asks for huge pages: filling them is several times cheaper.
-    """
-    if like.device.type != "cpu" or like.dtype != torch.float64:
-        return like.new_empty(shape)
-    return torch.from_numpy(np.empty(shape))

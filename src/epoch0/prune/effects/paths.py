@@ -1,7 +1,7 @@
 """What masks leave: kept weights, dead layers, and weights that lie on no path (Vysogorets & Kempe 2023)."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -150,13 +150,12 @@ class MaskSummary(Result):
         first = f"{self.kept:,} of {self.total:,} weights kept, sparsity {self.sparsity:.4%}"
         if self.effective is not None:
             first += f"; {self.effective:,} on a path, effective sparsity {self.effective_sparsity:.4%}"
-        lines = aligned([_HEAD, *(_cells(layer) for layer in self.layers)])
-        return "\n".join([first, self.verdict, *lines])
+        return "\n".join([first, self.verdict, *aligned([_HEAD, *map(_cells, self.layers)])])
 
     def to_dict(self) -> dict[str, Any]:
         """Everything as plain numbers, strings, lists and dicts."""
         names = ("total", "kept", "sparsity", "effective", "effective_sparsity", "dead", "verdict")
-        layers = [{**asdict(layer), "shape": list(layer.shape)} for layer in self.layers]
+        layers = [{**row, "shape": list(row["shape"])} for row in self.rows()]
         return {name: getattr(self, name) for name in names} | {"dead": list(self.dead), "layers": layers}
 
 
