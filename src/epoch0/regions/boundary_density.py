@@ -40,7 +40,7 @@ class BoundaryDensity(Result):
 
     @property
     def mean(self) -> float:
-        """Mean density over the networks, all layers together."""
+        """Over the networks, all layers together."""
         return float(self.values.sum(axis=1).mean())
 
     @property
@@ -52,7 +52,6 @@ class BoundaryDensity(Result):
 
     @property
     def per_layer(self) -> np.ndarray:
-        """Mean density of each layer, (layers,)."""
         return np.asarray(self.values.mean(axis=0))
 
     @property
@@ -62,11 +61,9 @@ class BoundaryDensity(Result):
 
     @property
     def expected_error(self) -> float:
-        """Standard error of ``expected``."""
         return self.standard_error * self.measure
 
     def rows(self) -> list[dict[str, Any]]:
-        """One row a network and layer: its density."""
         places = np.ndenumerate(self.values)
         return [{"network": network, "layer": layer, "density": value} for (network, layer), value in places]
 
@@ -153,13 +150,11 @@ class _Place:
 
 
 def _place(where: Any, inputs: int) -> _Place:
-    ends = segment_ends(where)
-    if ends is None:
+    if (ends := segment_ends(where)) is None:
         place = _window(where if isinstance(where, Window) else as_window(where))
     else:
-        x0, x1 = (end.cpu() for end in ends)
-        out, length = x1 - x0, float((x1 - x0).norm())
-        if length == 0:
+        x0, out = ends[0].cpu(), (ends[1] - ends[0]).cpu()
+        if (length := float(out.norm())) == 0:
             raise InputError("x0 and x1 are the same point; a line needs two different ones.")
         place = _Place(out[None] / length, length, lambda count, source: x0 + _spread(count, source)[:, None] * out)
     if place.directions.shape[1:] != (inputs,):
@@ -173,12 +168,12 @@ def _window(window: Window) -> _Place:
     fans = torch.stack([corners[:1].expand(len(corners) - 2, 2), corners[1:-1], corners[2:]], 1)
     first, second = fans[:, 1] - fans[:, 0], fans[:, 2] - fans[:, 0]
     areas = 0.5 * (first[:, 0] * second[:, 1] - first[:, 1] * second[:, 0])
-    ends = areas.cumsum(0) / areas.sum()
+    shares, ends = areas / areas.sum(), areas.cumsum(0) / areas.sum()
 
     def draw(points: int, source: torch.Generator) -> Tensor:
         spread = _spread(points, source)
         which = torch.searchsorted(ends, spread).clamp(max=len(ends) - 1)
-        inside = (spread - (ends - areas / areas.sum())[which]) / (areas / areas.sum())[which]
+        inside = (spread - (ends - shares)[which]) / shares[which]
         out = inside.clamp(0, 1).sqrt()[:, None]
         across = torch.rand(points, 1, generator=source, dtype=torch.float64)
         a, b, c = fans[which].unbind(1)

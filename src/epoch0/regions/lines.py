@@ -302,7 +302,7 @@ def cut_lines(
                 certificate = Certificate(RELATIVE, **vars(lines.decisions), ordered=bool((np.diff(t) >= 0).all()))
                 where, told = (mine, kind, t, layers, layer, neuron, face), (*notes, *program.notes)
                 found.append(LinePartition(*where, per_layer, certificate, told, program.neurons, program))
-        pool.finish(f"{budget.cells} regions")
+        pool.advance(1.0, f"{budget.cells} regions")
     return found
 
 

@@ -221,14 +221,6 @@ def pattern_colours(patterns: np.ndarray) -> np.ndarray:
     return np.asarray(hsv_to_rgb(np.stack([parts[0], 0.12 + 0.33 * parts[1], 0.84 + 0.16 * parts[2]], axis=1)))
 
 
-def cell_areas(vertices: np.ndarray, cells: np.ndarray, ends: np.ndarray) -> np.ndarray:
-    """Areas of polygons given by vertex lists, measured from a corner of their own, so that slivers keep their size."""
-    degree = np.diff(ends)
-    x, y = (vertices[cells] - np.repeat(vertices[cells[ends[:-1]]], degree, axis=0)).T
-    following = next_around(ends)
-    return np.asarray(0.5 * np.add.reduceat(x * y[following] - y * x[following], ends[:-1]))
-
-
 def walked(
     program: Program, window: Window, memory: float, last: int, workers: int, progress: Progress | None
 ) -> Plane:
@@ -242,7 +234,7 @@ def walked(
     with torch.no_grad(), pool:
         sizes = sizes_of(program, window.sample())
         found = walk(program, plane, {0: window.points(window.polygon)}, sizes, block(memory), pool)
-    pool.finish("done")
+    pool.advance(1.0, "done")
     return found
 
 
@@ -273,9 +265,11 @@ def on_plane(
     mesh, per_layer = plane.mesh, tuple(plane.cells_after(number) for number in range(len(program.folds)))
     if any(isinstance(step, Largest) for step in program.folds):
         mesh = straightened(mesh, len(where.polygon))
-    vertices = mesh.points.numpy()
-    cells = mesh.edges[mesh.half >> 1, mesh.half & 1]
-    areas = cell_areas(vertices, cells, mesh.ends)
+    vertices, starts, following = mesh.points.numpy(), mesh.ends[:-1], next_around(mesh.ends)
+    corners = vertices[mesh.edges[mesh.half >> 1, mesh.half & 1]]
+    # areas measured from a corner of each cell, so that slivers keep their size
+    x, y = (corners - np.repeat(corners[starts], np.diff(mesh.ends), axis=0)).T
+    areas = np.asarray(0.5 * np.add.reduceat(x * y[following] - y * x[following], starts))
     euler, error = len(vertices) - len(mesh.edges) + plane.count, float(areas.sum()) / where.area - 1.0
     certificate = Certificate(RELATIVE, **vars(plane.decisions), euler=euler, measure_error=error)
     layer, face, neuron = mesh.owner.T

@@ -33,7 +33,6 @@ class Window:
 
     @property
     def area(self) -> float:
-        """The polygon's area."""
         return float(polygon_area(self.polygon))
 
 
