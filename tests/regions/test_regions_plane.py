@@ -291,7 +291,7 @@ def test_pictures(tmp_path) -> None:
     net = recipe([2, 12, 12, 3], 0.2)
     p = regions.on_plane(net, SQUARE * 2)
     p.plot().savefig(tmp_path / "regions.png")
-    p.plot(fill=False).savefig(tmp_path / "regions.svg")
+    p.plot().savefig(tmp_path / "regions.svg")
     assert (tmp_path / "regions.png").stat().st_size > 10_000 and (tmp_path / "regions.svg").stat().st_size > 1000
     colours = regions.pattern_colours(p.patterns)
     assert (regions.pattern_colours(p.patterns[::-1])[::-1] == colours).all()

@@ -80,7 +80,7 @@ class BoundaryDensity(Result):
 
 @checked
 def boundary_density(
-    law: Any, where: Any, *, k: Count = 1, samples: Size | None = None, points: Size = 64, seed: Seed = 0,
+    law: Any, where: Any, *, k: Count = 1, points: Size = 64, seed: Seed = 0,
     kind: Annotated[str, ("linear", "activation")] = "linear",
 ) -> BoundaryDensity:  # fmt: skip
     """Expected boundary between the regions of a random network, without finding a single region.
@@ -104,14 +104,13 @@ def boundary_density(
         where: the two ends of a segment (a tuple, a tensor of two points or a ``Line``), or a window of three corners
             or more, as for :func:`epoch0.regions.on_plane`.
         k: 1 for the boundary itself (points on a line, length in a window), 2 for its vertices in a window.
-        samples: how many networks; None for those of the ensemble itself, on which exact counts can be made to compare.
         points: points of each network, spread evenly with one random place each.
-        seed: names the networks if ``samples`` is given, and the points.
+        seed: of the points.
         kind: "linear" for boundaries of linear regions as in the theorem: every neuron of the set needs an open way to
             the output at x (one that is on its face is not open); "activation" for those of activation regions.
 
     Raises:
-        InputError: if the biases have no density or the activation does not fold, if k, samples or points make no
+        InputError: if the biases have no density or the activation does not fold, if k or points make no
             sense, or the line or window does not suit the networks.
 
     Source: Hanin and Rolnick 2019, Theorems 3 and 6.
@@ -127,12 +126,11 @@ def boundary_density(
         known = "1 on a line" if len(place.directions) == 1 else "1 or 2 in a window"
         raise InputError(f"k={k!r}; k is {known}.")
     fold, biases = _fold(spec.activation), _density(spec.biases)
-    nets = law if samples is None else Ensemble(spec, seed, range(samples))
     hidden = spec.depth - 1 if spec.linear_output else spec.depth
-    found = np.zeros((len(nets), hidden))
+    found = np.zeros((len(law), hidden))
     with torch.no_grad():
-        for number, index in enumerate(nets.indices):
-            linear = [layer for layer in nets[number] if isinstance(layer, nn.Linear)]
+        for number, index in enumerate(law.indices):
+            linear = [layer for layer in law[number] if isinstance(layer, nn.Linear)]
             layers = [(layer.weight.double(), layer.bias.double()) for layer in linear]
             x = place.draw(points, generator(seed, index, 1))
             met = _FacesMet(layers, hidden, fold, *biases, k, kind == "linear")

@@ -16,14 +16,13 @@ from epoch0.prune.scores.scores import Progress, Scores, tell
 from epoch0.prune.scores.synaptic_flow import synflow, synflow_rounds
 from epoch0.tracing.guard import bare
 
-SCHEDULES = ("exponential", "linear")
-
 
 @checked
 def iterate(
     model: nn.Module, score: Callable[[nn.Module], Mapping[str, Tensor]], sparsity: Sparsity, *, steps: Size = 100,
-    schedule: Annotated[str, SCHEDULES] = "exponential", scope: Annotated[str, SCOPES] = "global", floor: Whole = 0,
-    layers: Annotated[str, LAYERS] | Mapping[str, Sparsity] = "uniform", progress: Progress | None = None,
+    schedule: Annotated[str, ("exponential", "linear")] = "exponential", scope: Annotated[str, SCOPES] = "global",
+    floor: Whole = 0, layers: Annotated[str, LAYERS] | Mapping[str, Sparsity] = "uniform",
+    progress: Progress | None = None,
 ) -> Masks:  # fmt: skip
     """Prune in rounds: score what is left, remove a little, until exactly ``round(sparsity * M)`` are removed.
 

@@ -121,10 +121,6 @@ class Masks(Mapping[str, Tensor], Shown):
         either = (self | other).kept
         return (self & other).kept / either if either else 1.0
 
-    def to(self, device: torch.device | str) -> "Masks":
-        """The same masks on another device."""
-        return Masks._own({name: mask.to(device) for name, mask in self.items()})
-
     summary: ClassVar[Callable[..., Any]]  # what follows paths is bound here by epoch0.prune.effects.paths
     to_torch_prune: ClassVar[Callable[..., Any]]  # and by epoch0.prune.masks.apply
 

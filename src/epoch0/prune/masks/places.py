@@ -70,25 +70,15 @@ class Place:
         return list(self.row or ())
 
 
-def prunable(model: nn.Module) -> dict[str, nn.Parameter]:
-    """The weights that can be pruned.
+def standing(model: nn.Module) -> list[Place]:
+    """The weights that can be pruned, each in its first place with all masks that stand on it.
 
-    >>> list(prunable(nn.Sequential(nn.Conv2d(3, 16, 5), nn.BatchNorm2d(16), nn.Flatten(), nn.Linear(16, 10))))
-    ['0.weight', '3.weight']
-
-    The floating-point parameters of two or more dimensions of linear maps, convolutions, attention, recurrent layers
-    and modules of your own. Not biases, norms and embeddings, nor a parameter of your own module that is named a bias
-    or has three or more dimensions of which the first is 1 (a class token, a position embedding). A parameter in
+    These are the floating-point parameters of two or more dimensions of linear maps, convolutions, attention, recurrent
+    layers and modules of your own. Not biases, norms and embeddings, nor a parameter of your own module that is named a
+    bias or has three or more dimensions of which the first is 1 (a class token, a position embedding). A parameter in
     several modules is there once, under its first name; so is one behind a mask (ours or that of
     ``torch.nn.utils.prune``), under the name it had before.
-
-    Source: Hayou et al. 2021, section 2.1.
     """
-    return {weight.name: weight.parameter for weight in standing(model)}
-
-
-def standing(model: nn.Module) -> list[Place]:
-    """The first place of each of these weights, with all masks that stand on it; see :func:`prunable`."""
     found = []
     for name, where in places(model).items():
         place = next((place for place in where if _is_weight(place)), None)
@@ -103,11 +93,7 @@ def standing(model: nn.Module) -> list[Place]:
 
 
 def plain_name(name: str) -> str:
-    """The name that a parameter had before it was parametrized or pruned, or a module around it compiled.
-
-    >>> plain_name("body._orig_mod.0.parametrizations.weight.original"), plain_name("fc.weight_orig")
-    ('body.0.weight', 'fc.weight')
-    """
+    """The name that a parameter had before it was parametrized or pruned, or a module around it compiled."""
     name = _uncompiled(name)
     module, _, rest = name.rpartition("parametrizations.")
     if rest.endswith(".original") and (not module or module.endswith(".")):

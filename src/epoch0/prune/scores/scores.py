@@ -152,7 +152,7 @@ def magnitude(model: nn.Module) -> Scores:
     With Kaiming or mean-field weights a layer's scale is 1/sqrt(fan_in), so a global threshold empties the widest
     layers first (Proposition 4).
 
-    What is scored is told by :func:`epoch0.prune.masks.places.prunable`.
+    What is scored is told by :func:`epoch0.prune.masks.places.standing`.
 
     Source: Hayou et al. 2021, sections 2.1 (MBP) and E.
     """

@@ -137,7 +137,7 @@ class PlanePartition(Result):
         distinct = self.count == 1 or len(np.unique(self.patterns, axis=0)) == self.count
         return replace(self.certificate, distinct=distinct)
 
-    def plot(self, axes: Axes = None, *, fill: bool = True, boundaries: bool = True) -> "Figure":
+    def plot(self, axes: Axes = None) -> "Figure":
         """A picture of the partition, in matplotlib axes if they are given.
 
         Cells are filled by their patterns, the same always in the same colour; boundaries have one colour a layer.
@@ -145,25 +145,23 @@ class PlanePartition(Result):
         from matplotlib.collections import LineCollection, PolyCollection
 
         picture, axes = plots.figure(6.0, 5.6) if axes is None else (axes.figure, axes)
-        if fill:
-            corners = np.split(self.vertices[self.cell_vertices], self.cell_ends[1:-1])
-            colours = pattern_colours(self.patterns)
-            axes.add_collection(
-                PolyCollection(corners, facecolors=colours, edgecolors=colours, linewidths=0.2, rasterized=True)
-            )
-        if boundaries:
-            width = float(np.clip(40.0 / max(1, self.count) ** 0.5, 0.15, 1.0))
-            for layer in np.unique(self.owner_layer[self.owner_layer >= 0]).tolist():
-                mine, colour = self.owner_layer == layer, plots.COLOURS[layer % len(plots.COLOURS)]
-                lines, flat = self.vertices[self.edges[mine]], self.count > 20_000
-                axes.add_collection(LineCollection(lines, colors=colour, linewidths=width, rasterized=flat))
-                label = f"{self.layers[layer]} ({len(np.unique(self.owner_neuron[mine]))} neurons)"
-                axes.plot([], [], color=colour, label=label)
+        corners = np.split(self.vertices[self.cell_vertices], self.cell_ends[1:-1])
+        colours = pattern_colours(self.patterns)
+        axes.add_collection(
+            PolyCollection(corners, facecolors=colours, edgecolors=colours, linewidths=0.2, rasterized=True)
+        )
+        width = float(np.clip(40.0 / max(1, self.count) ** 0.5, 0.15, 1.0))
+        for layer in np.unique(self.owner_layer[self.owner_layer >= 0]).tolist():
+            mine, colour = self.owner_layer == layer, plots.COLOURS[layer % len(plots.COLOURS)]
+            lines, flat = self.vertices[self.edges[mine]], self.count > 20_000
+            axes.add_collection(LineCollection(lines, colors=colour, linewidths=width, rasterized=flat))
+            label = f"{self.layers[layer]} ({len(np.unique(self.owner_neuron[mine]))} neurons)"
+            axes.plot([], [], color=colour, label=label)
         low, high = self.window.polygon.min(dim=0).values.numpy(), self.window.polygon.max(dim=0).values.numpy()
         axes.set(xlim=(low[0], high[0]), ylim=(low[1], high[1]), aspect="equal", xlabel="along the first axis",
                  ylabel="along the second axis", title=f"{self.count:,} activation regions")  # fmt: skip
         axes.grid(False)
-        if boundaries and self.layers:
+        if self.layers:
             axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.12), ncols=3, frameon=False)
         return picture
 
