@@ -281,9 +281,6 @@ class _FacesMet:
         volume = torch.ones_like(value)
         if missing == 1:
             volume = tangent.norm(dim=0) if gradient is None else _cross(gradient[..., None], tangent)
-            if not self.open_ways:
-                self.total[layer] += (pushed.weight[:, None] * density.sum(dim=2) * volume).sum()
-                return
         for row, neuron, face in (density > 0).nonzero().T.split(self._at_once(value), 1):
             weight = pushed.weight[row] * density[row, neuron, face] * volume[row, neuron]
             self._put(pushed, layer, weight, row, [(neuron, face)], missing - 1)
@@ -291,13 +288,6 @@ class _FacesMet:
     def _pairs(self, pushed: _Rows, density: Tensor, layer: int) -> None:
         """Both neurons in this layer."""
         (count, width), tangent = pushed.value.shape, pushed.tangent
-        if not self.open_ways:
-            summed = density.sum(dim=2)
-            for row in torch.arange(count).split(max(1, _NUMBERS // width**2)):
-                cross = _cross(tangent[:, row, :, None], tangent[:, row, None, :])
-                both = torch.einsum("rab,ra,rb->r", cross, summed[row], summed[row])
-                self.total[layer] += 0.5 * (pushed.weight[row] * both).sum()
-            return
         size = max(1, _NUMBERS // (width * len(self.faces)) ** 2)
         for start in range(0, count, size):
             hits = (density[start : start + size] > 0).nonzero()
@@ -319,6 +309,9 @@ class _FacesMet:
         The derivatives of a neuron on its face are set to zero for what comes after: any multiple of the gradient of
         one neuron may be taken from that of another without changing the area they span.
         """
+        if not (missing or self.open_ways):
+            self.total[layer] += weight.sum()
+            return
         every, tangent = torch.arange(len(row)), pushed.tangent[:, row]
         gradient = tangent[:, every, neurons[0][0]] if missing else None
         before = _Rows(weight, pushed.value[row], tangent, gradient, tuple(r[row] for r in pushed.reached))

@@ -168,13 +168,13 @@ def check_masks(model: nn.Module, masks: Mapping[str, Tensor]) -> dict[str, list
         if name not in known:
             wrong.append(f"it has no weight '{name}'.{suggest(name, known)}".removesuffix("."))
             continue
-        if isinstance(known[name][0].parameter, nn.UninitializedParameter):
-            raise InputError(f"'{name}' is lazy and has no shape yet; call the model once on a batch first.")
-        if known[name][0].parameter.is_meta:
-            raise InputError(
-                f"'{name}' is on the meta device and has no values; move it with .to_empty and load weights."
-            )
         place = known[name][0]
+        if isinstance(place.parameter, nn.UninitializedParameter):
+            raise InputError(f"'{name}' is lazy and has no shape yet; call the model once on a batch first.")
+        if place.parameter.is_meta:
+            raise InputError(
+                f"'{name}' is on the meta device, without values; move it with .to_empty and load weights."
+            )
         plain = place.row is None or place.row.is_tensor
         if (shape := (place.parameter if plain else getattr(place.module, place.attribute)).shape) != mask.shape:
             wrong.append(f"'{name}' is {tuple(shape)}, its mask {tuple(mask.shape)}")

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from epoch0 import plots
 from epoch0.arguments import Kind, Layers, Positive, checked
-from epoch0.curves import Curve, Line
+from epoch0.curves import Curve
 from epoch0.errors import InputError
 from epoch0.networks.ensemble import Ensemble
 from epoch0.regions.certificate import RELATIVE, Certificate, sizes_of
@@ -294,15 +294,14 @@ def count(
             batches, or a tensor of two points), or a curve of ``epoch0.curves``.
         model, memory, workers, progress: as for :func:`on_line`; an ensemble for lines only.
     """
-    if isinstance(where, Curve) and not isinstance(where, Line):
-        if isinstance(model, Ensemble):
-            raise InputError("curves are counted for one network at a time: regions.count(nets[i], curve).")
-        return on_curve(model, where, memory=memory, workers=workers, progress=progress).count
     if (ends := segment_ends(where)) is not None:
         lines = on_line(model, *ends, memory=memory, workers=workers, progress=progress)
         return lines.counts if isinstance(lines, LinePartitions) else lines.count
     if isinstance(model, Ensemble):
-        raise InputError("windows are counted for one network at a time: regions.count(nets[i], window).")
+        what = "curve" if isinstance(where, Curve) else "window"
+        raise InputError(f"{what}s are counted for one network at a time: regions.count(nets[i], {what}).")
+    if isinstance(where, Curve):
+        return on_curve(model, where, memory=memory, workers=workers, progress=progress).count
     found = as_window(where)
     program = trace(model, tuple(found.origin.shape), "cpu")
     return walked(program, found, memory, len(program.folds) - 1, workers, progress).count
