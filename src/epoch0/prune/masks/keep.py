@@ -183,9 +183,6 @@ def best(scores: Tensor, count: int) -> Tensor:
 def shared_out(total: int, weights: Sequence[float], low: Sequence[int], high: Sequence[int]) -> list[int]:
     """Whole shares that add up to the total, proportional to the weights as far as the bounds allow.
 
-    >>> shared_out(10, [1.0, 1.0, 2.0], low=[0, 0, 0], high=[10, 1, 10])
-    [3, 1, 6]
-
     The largest remainders are rounded up, the first of equal ones first.
     """
     weight, least, most = np.asarray(weights, dtype=np.float64), np.asarray(low), np.asarray(high)
