@@ -60,8 +60,8 @@ def snip(
 
 def sensitivity(lent: Borrowed, gradients: Values) -> tuple[Values, bool]:
     """abs(W dL/dW), written over the gradients, and whether one of these came near the end of its range."""
-    near = near_the_end(gradients)
-    return [None if product is None else product.abs_() for product in times(lent.leaves, gradients)], near
+    near = lent.near_the_end(gradients)
+    return [product.abs_() for product in times(lent.leaves, gradients)], near
 
 
 @checked
@@ -109,11 +109,10 @@ def force(
             masked = [(w * m).requires_grad_() for w, m in zip(weights, kept.values(), strict=True)]
             values, close = sensitivity(lent, replace(lent, leaves=masked).gradients(held, loss))
             near = near or close
-            pairs = list(zip(values, kept.items(), strict=True))
             if not revive:
-                values = [None if v is None else v.masked_fill_(~m, 0.0) for v, (_, m) in pairs]
+                values = [v.masked_fill_(~m, 0.0) for v, m in zip(values, kept.values(), strict=True)]
             if number < steps:
-                scores = {name: torch.zeros(m.shape, device=m.device) if v is None else v for v, (name, m) in pairs}
+                scores = dict(zip(kept, values, strict=True))
                 allowed = standing if revive else kept
                 count = round(total ** (1 - number / steps) * last ** (number / steps))
                 count = min(count, sum(int(mask.sum()) for mask in allowed.values()))
@@ -163,11 +162,11 @@ def grasp(
             products, near = product(lent, held[0], loss, temperature)
         else:
             gradients = lent.gradients(held, loss, temperature)
-            products, near = Values(), near_the_end(gradients)
+            products, near = Values(), lent.near_the_end(gradients)
             for batch in held:
                 found, _ = product(lent, batch, loss, temperature, gradients)
                 products = added(products, found, batch.examples / examples(held))
-        near = near or near_the_end([p for p in products if p is not None and bool(p.any())])
+        near = near or near_the_end([p for p in products if bool(p.any())])
         return times(lent.leaves, products), near
 
     words = f"grasp, temperature {temperature:g}"
@@ -180,16 +179,13 @@ def product(
     """The Hessian of the loss times a direction, the gradient's by default, and whether that is near its end."""
     value = lent.loss(batch, loss, temperature)
     gradients = lent.differentiated(value, create_graph=True)
-    if direction is None:
-        direction = [None if g is None else g.detach() for g in gradients]
-    pairs = [(g, v) for g, v in zip(gradients, direction, strict=True) if g is not None and v is not None]
-    along = torch.stack([(g * v).sum() for g, v in pairs if g.requires_grad]).sum() if pairs else value
-    near = near_the_end([g.detach() for g, _ in pairs])
-    unused = [g is None for g in gradients]
-    del gradients, pairs, value
-    found = lent.differentiated(along) if along.requires_grad else [None] * len(unused)
-    rows = zip(unused, found, lent.leaves, strict=True)
-    return [None if gone else torch.zeros_like(leaf) if p is None else p for gone, p, leaf in rows], near
+    direction = direction or [g.detach() for g in gradients]
+    terms = [(g * v).sum() for g, v in zip(gradients, direction, strict=True) if g.requires_grad]
+    near = lent.near_the_end([g.detach() for g in gradients])
+    if not terms:  # the loss is linear
+        return [torch.zeros_like(leaf) for leaf in lent.leaves], near
+    del gradients, value
+    return lent.differentiated(torch.stack(terms).sum()), near
 
 
 _PROBE = 6
@@ -232,11 +228,10 @@ def obd(
             for probe in range(probes):
                 push = _push(output.detach(), batch.targets, generator(seed, _PROBE, place, probe))
                 gradients = lent.differentiated(output, push, retain_graph=probe + 1 < probes)
-                found = [None if g is None else g.square() for g in gradients]
-                near = near or near_the_end([d for d in found if d is not None and bool(d.any())])
+                found = [g.square() for g in gradients]
+                near = near or near_the_end([d for d in found if bool(d.any())])
                 total = added(total, found, batch.examples / examples(held) / probes)
-        halved = [None if t is None else t.div_(2) for t in times(lent.leaves, times(lent.leaves, total))]
-        return halved, near
+        return [t.div_(2) for t in times(lent.leaves, times(lent.leaves, total))], near
 
     words = f"obd, {probes} probes, seed {seed}"
     return scored(model, batches, None, words, compute, batch_norm, dtype, forward)

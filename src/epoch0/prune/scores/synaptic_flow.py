@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from epoch0.arguments import checked, refuse
 from epoch0.errors import InputError, is_count
 from epoch0.prune.masks.keep import best
-from epoch0.prune.scores.functional import Borrowed, borrowed, times
+from epoch0.prune.scores.functional import Borrowed, Values, borrowed, times
 from epoch0.prune.scores.scores import Progress, Scores, scores_of, tell
 from epoch0.tracing import operations
 
@@ -156,7 +156,8 @@ def synflow(model: nn.Module, x: Tensor | tuple[int, ...], *, dtype: torch.dtype
     with _positive(model, x, dtype) as (lent, ones):
         gradients, power = _flow(lent, ones)
         with torch.no_grad():
-            scores = lent.used(times(lent.leaves, gradients))
+            lent.warn_of_unused()
+            scores = times(lent.leaves, gradients)
             room = math.log2(torch.finfo(dtype).max) / 2  # scores of a layer add up to about 1 before this
             if power and abs(power) < room:
                 scores = [score.mul_(2.0**power) for score in scores]
@@ -186,8 +187,7 @@ def synflow_rounds(
                 continue
             with torch.enable_grad():
                 gradients, _ = _flow(replace(lent, leaves=leaves), ones)
-            every = [torch.zeros_like(w) if g is None else g for g, w in zip(gradients, leaves, strict=True)]
-            torch.cat([g.flatten() for g in every], out=scores).mul_(flat)
+            torch.cat([g.flatten() for g in gradients], out=scores).mul_(flat)
             stay = best(scores if len(places) == len(flat) else scores.index_select(0, places), k)
             flat.index_fill_(0, places.masked_select(~stay), 0.0)
             places = places.masked_select(stay)
@@ -216,7 +216,7 @@ def _positive(model: nn.Module, x: Tensor | tuple[int, ...], dtype: torch.dtype)
         yield replace(lent, leaves=leaves, others=others), ones
 
 
-def _flow(lent: Borrowed, ones: Tensor) -> tuple[tuple[Tensor | None, ...], int]:
+def _flow(lent: Borrowed, ones: Tensor) -> tuple[Values, int]:
     """The gradients of R at the leaves, divided by two to the power that comes with them."""
     mode = Absolute()
     output = lent.output(ones, mode)
