@@ -227,9 +227,8 @@ class _Block:
                     self.squares[number] += flat.square().sum(dim=1, keepdim=True)
                     tangents[step.output] = before * self.slopes[number]
                 else:
-                    top = flat.expand(count, *flat.shape[1:]).gather(
-                        2, self.slopes[number][:, None].expand(count, flat.shape[1], -1)
-                    )
+                    chosen = self.slopes[number][:, None].expand(count, flat.shape[1], -1)
+                    top = flat.expand(count, *flat.shape[1:]).gather(2, chosen)
                     self.own[number] += top.square().sum(dim=1, keepdim=True)
                     for entry in range(step.windows.shape[1]):
                         difference = top - flat[:, :, step.windows[:, entry]]

@@ -153,7 +153,6 @@ class MaskSummary(Result):
         return "\n".join([first, self.verdict, *aligned([_HEAD, *map(_cells, self.layers)])])
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything as plain numbers, strings, lists and dicts."""
         names = ("total", "kept", "sparsity", "effective", "effective_sparsity", "dead", "verdict")
         layers = [{**row, "shape": list(row["shape"])} for row in self.rows()]
         return {name: getattr(self, name) for name in names} | {"dead": list(self.dead), "layers": layers}

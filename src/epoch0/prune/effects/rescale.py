@@ -76,7 +76,6 @@ class Rescaling(Result):
         return "\n".join([self.summary, *lines, *left_alone(self.untouched), *self.notes])
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything as plain numbers, strings, lists and dicts."""
         return {**asdict(self), "layers": self.rows(), "notes": list(self.notes)}
 
 
@@ -111,8 +110,7 @@ def by_row(site: Site, values: Tensor) -> Tensor:
 def masked_sites(record: Tape, seed: int) -> tuple[list[MaskedLayer], dict[str, str], list[Follow]]:
     """Every masked weight that a weighted operation uses, in order, why each other is left alone, and all activations.
 
-    A weight counts as masked if it is seen through a mask (a parametrization, ``torch.nn.utils.prune``) or if some of
-    its entries are zero, as a baked mask leaves them.
+    Masked is what is seen through a mask, and what has entries that are zero, as a baked mask leaves them.
     """
     sites, untouched = find_sites(record, seed)
     found, follower = dict[str, MaskedLayer](), Follower(record)
@@ -318,7 +316,6 @@ def _target(each: MaskedLayer, record: Tape, weight_std: float | None) -> float:
 
 
 def _factors(each: MaskedLayer, sums: Tensor, method: str) -> Tensor:
-    """One factor a row."""
     if method == "row":
         return torch.where(sums > 0, each.target / sums.sqrt(), 1.0)
     if not (mean := float(sums.mean())) > 0:

@@ -189,10 +189,7 @@ def _ours(place: Place) -> Masked | None:
 
 
 def _remove(place: Place, step: Masked, *, baked: bool = False) -> None:
-    """Take our parametrization away; the parameter stays the same object with the same values.
-
-    Others that were there before it stay, or all are baked into the values.
-    """
+    """Take our parametrization away; others that were there before it stay, or all are baked into the values."""
     if place.row is not None and len(place.row) > 1 and not baked:
         place.row.pop(len(place.row) - 1)
         return

@@ -140,7 +140,6 @@ def _left(sparsity: float, total: int, least: int, most: int, floor: str) -> int
 
 
 def check_order(name: str, scores: Tensor) -> None:
-    """Refuse scores of a weight that have no order."""
     if not scores.is_floating_point():
         raise InputError(f"the scores of '{name}' are {scores.dtype}; floating-point numbers are needed.")
     if bad := int(scores.isnan().count_nonzero()):

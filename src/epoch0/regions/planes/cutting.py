@@ -31,7 +31,6 @@ class Plane:
 
     @staticmethod
     def start(corners: Tensor, budget: Budget, last: int = -1) -> "Plane":
-        """One cell: the window itself."""
         number = np.arange(len(corners))
         edges = np.stack([number, (number + 1) % len(corners)], axis=1)
         none = np.full((len(corners), 3), -1)
