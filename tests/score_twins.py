@@ -7,6 +7,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from epoch0.prune.masks.places import standing
+
+
+def prunable(model: nn.Module) -> dict[str, nn.Parameter]:
+    """What the scores look at, by name."""
+    return {place.name: place.parameter for place in standing(model)}
+
 
 class Block(nn.Module):
     """Two convolutions, the shortcut a convolution where shapes change, the nonlinearity behind the sum."""

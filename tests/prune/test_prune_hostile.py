@@ -17,10 +17,10 @@ from epoch0.prune.effects.rescale import rescale
 from epoch0.prune.masks.apply import apply, masks_of
 from epoch0.prune.masks.iterate import iterate
 from epoch0.prune.masks.keep import keep
-from epoch0.prune.masks.places import prunable
 from epoch0.prune.scores.gradients import force, grasp, obd, snip
 from epoch0.prune.scores.scores import magnitude, random
 from epoch0.prune.scores.synaptic_flow import synflow
+from score_twins import prunable
 
 
 class Language(nn.Module):

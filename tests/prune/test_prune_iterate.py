@@ -14,9 +14,9 @@ from epoch0.prune.masks.apply import apply, masks_of
 from epoch0.prune.masks.iterate import iterate, scheduled
 from epoch0.prune.masks.keep import PruningWarning, keep
 from epoch0.prune.masks.masks import Masks
-from epoch0.prune.masks.places import prunable
 from epoch0.prune.scores.scores import magnitude, random
 from epoch0.prune.scores.synaptic_flow import synflow
+from score_twins import prunable
 
 
 def flow(model: nn.Module) -> dict[str, Tensor]:

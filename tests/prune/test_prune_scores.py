@@ -16,12 +16,13 @@ from epoch0.errors import InputError
 from epoch0.prune.masks.apply import apply
 from epoch0.prune.masks.keep import best, keep
 from epoch0.prune.masks.masks import Masks
-from epoch0.prune.masks.places import prunable, standing
+from epoch0.prune.masks.places import standing
 from epoch0.prune.scores.gradients import force, grasp, obd, snip
 from epoch0.prune.scores.scores import Scores, magnitude, random
 from epoch0.prune.scores.synaptic_flow import synflow, synflow_rounds
 from measured_models import BasicBlock
 from photograph import Photograph
+from score_twins import prunable
 
 Batch = tuple[Tensor, Tensor]
 SCORES: dict[str, Callable[[nn.Module, Batch], Scores]] = {

@@ -53,16 +53,24 @@ def twin(model: nn.Module, x: Tensor) -> tuple[np.ndarray, np.ndarray]:
     return np.stack(rows), np.stack(nearest)
 
 
+def of_all_faces(model: nn.Module, x: Tensor) -> dict[str, np.ndarray]:
+    """Distances of all faces of each layer, (examples, faces, neurons)."""
+    program = trace(model, tuple(x.shape[1:]))
+    with torch.no_grad():
+        blocks = [found for _, found in faces(program, x.double())]
+    return {
+        layer: torch.cat(parts).numpy() for layer, parts in zip(program.layers, zip(*blocks, strict=True), strict=True)
+    }
+
+
 @pytest.mark.sample(4)
 @pytest.mark.parametrize("name", NETWORKS)
 def test_twin_by_autograd(name: str) -> None:
     model, shape = NETWORKS[name]
     x = inputs(shape, 6)
-    found = distance(model, x, every=True)
     expected, _ = twin(deepcopy(model), x)
-    assert found.distance == pytest.approx(expected[:, 0], rel=1e-9)
-    assert found.all is not None
-    every = np.concatenate([part.reshape(len(x), -1) for part in found.all.values()], axis=1)
+    assert distance(model, x).distance == pytest.approx(expected[:, 0], rel=1e-9)
+    every = np.concatenate([part.reshape(len(x), -1) for part in of_all_faces(model, x).values()], axis=1)
     for row, other in zip(every, expected, strict=True):  # ours also hold the largest entry itself, nowhere
         finite = np.sort(row[np.isfinite(row)])
         assert finite == pytest.approx(other[np.isfinite(other)], rel=1e-7)
@@ -185,11 +193,10 @@ def test_gradients_that_vanish_beside_large_biases() -> None:
             net[i].bias.abs_()
     x = inputs((3,), 3)
     expected, _ = twin(deepcopy(net), x)  # refuses gradients below 1e-11, so compare the products by hand
-    found = distance(net, x, every=True)
     jacobian = net[4].weight @ net[2].weight @ net[0].weight
     z = net[:5](x)
-    assert found.all is not None
-    assert found.all["5"][:, 0] == pytest.approx((z.abs() / jacobian.norm(dim=1)).detach().numpy(), rel=1e-10)
+    last = of_all_faces(net, x)["5"][:, 0]
+    assert last == pytest.approx((z.abs() / jacobian.norm(dim=1)).detach().numpy(), rel=1e-10)
     assert np.isfinite(expected[:, 0]).all()
 
 
@@ -211,14 +218,15 @@ def test_dead_and_cancelling_neurons_are_nowhere() -> None:
             return self.last(torch.relu(self.second(torch.cat([h, h, h], 1))))
 
     torch.manual_seed(0)
-    found = distance(Cancelling(), inputs((4,), 10), every=True)
-    assert found.all is not None and np.isinf(found.all["relu"][:, 0, 0]).all() and (found.owner_neuron == 1).all()
+    net, x = Cancelling(), inputs((4,), 10)
+    assert np.isinf(of_all_faces(net, x)["relu"][:, 0, 0]).all() and (distance(net, x).owner_neuron == 1).all()
     net = recipe([3, 8, 8, 2], 0.3)
     with torch.no_grad():
         net[2].weight[:4] = 0.0
         net[2].bias[:2] = 0.0
-    found = distance(net, inputs((3,), 10), every=True)
-    assert found.all is not None and np.isinf(found.all["3"][:, 0, :4]).all() and np.isfinite(found.distance).all()
+    x = inputs((3,), 10)
+    found = distance(net, x)
+    assert np.isinf(of_all_faces(net, x)["3"][:, 0, :4]).all() and np.isfinite(found.distance).all()
     assert not np.isnan(found.distance).any()
 
 

@@ -13,7 +13,7 @@ from epoch0.distributions import Gaussian
 from epoch0.errors import InputError
 from epoch0.meter import Shares
 from epoch0.networks import ensemble
-from epoch0.regions.workers import Stopped, ThreadPool
+from epoch0.regions.workers import ThreadPool
 from region_twins import networks
 
 NETWORKS = networks()
@@ -71,7 +71,7 @@ def test_threads_see_the_stop_and_keep_the_mode_of_the_caller() -> None:
             for _ in range(2000):
                 pool.check()
                 time.sleep(0.001)
-        except Stopped:
+        except KeyboardInterrupt:
             stopped.set()
             raise
 
@@ -150,7 +150,7 @@ def test_progress_is_shown_in_a_log_and_on_a_terminal() -> None:
     with Shares("regions", log, every=0.0) as shown:
         pool = ThreadPool(progress=shown)
         pool.advance(0.25, "layer 1 of 4")
-        pool.finish("9 regions")
+        pool.advance(1.0, "9 regions")
     assert log.getvalue().splitlines()[0].startswith("regions: 25 % done, layer 1 of 4, about")
     assert log.getvalue().splitlines()[1].startswith("regions: 100 % done, 9 regions")
     quiet = io.StringIO()

@@ -17,7 +17,7 @@ from epoch0.prune.masks.iterate import iterate
 from epoch0.prune.masks.keep import PruningWarning, keep
 from epoch0.prune.masks.masks import Masks
 from epoch0.prune.scores.gradients import force, grasp, obd, snip
-from epoch0.prune.scores.scores import TABLE, Scores, magnitude, random
+from epoch0.prune.scores.scores import Scores, magnitude, random
 from epoch0.prune.scores.synaptic_flow import synflow
 
 __all__ = [
@@ -25,5 +25,3 @@ __all__ = [
     "apply", "bake", "critical_sparsity", "force", "grasp", "iterate", "keep", "magnitude",
     "masks_of", "obd", "on_paths", "predicted_density", "random", "rescale", "snip", "synflow",
 ]  # fmt: skip
-
-globals().update({name: score.function for name, score in TABLE.items()})  # those named above, and any other

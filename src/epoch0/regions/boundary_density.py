@@ -40,7 +40,7 @@ class BoundaryDensity(Result):
 
     @property
     def mean(self) -> float:
-        """Mean density over the networks, all layers together."""
+        """Over the networks, all layers together."""
         return float(self.values.sum(axis=1).mean())
 
     @property
@@ -52,7 +52,6 @@ class BoundaryDensity(Result):
 
     @property
     def per_layer(self) -> np.ndarray:
-        """Mean density of each layer, (layers,)."""
         return np.asarray(self.values.mean(axis=0))
 
     @property
@@ -62,11 +61,9 @@ class BoundaryDensity(Result):
 
     @property
     def expected_error(self) -> float:
-        """Standard error of ``expected``."""
         return self.standard_error * self.measure
 
     def rows(self) -> list[dict[str, Any]]:
-        """One row a network and layer: its density."""
         places = np.ndenumerate(self.values)
         return [{"network": network, "layer": layer, "density": value} for (network, layer), value in places]
 
@@ -83,7 +80,7 @@ class BoundaryDensity(Result):
 
 @checked
 def boundary_density(
-    law: Any, where: Any, *, k: Count = 1, samples: Size | None = None, points: Size = 64, seed: Seed = 0,
+    law: Any, where: Any, *, k: Count = 1, points: Size = 64, seed: Seed = 0,
     kind: Annotated[str, ("linear", "activation")] = "linear",
 ) -> BoundaryDensity:  # fmt: skip
     """Expected boundary between the regions of a random network, without finding a single region.
@@ -107,14 +104,13 @@ def boundary_density(
         where: the two ends of a segment (a tuple, a tensor of two points or a ``Line``), or a window of three corners
             or more, as for :func:`epoch0.regions.on_plane`.
         k: 1 for the boundary itself (points on a line, length in a window), 2 for its vertices in a window.
-        samples: how many networks; None for those of the ensemble itself, on which exact counts can be made to compare.
         points: points of each network, spread evenly with one random place each.
-        seed: names the networks if ``samples`` is given, and the points.
+        seed: of the points.
         kind: "linear" for boundaries of linear regions as in the theorem: every neuron of the set needs an open way to
             the output at x (one that is on its face is not open); "activation" for those of activation regions.
 
     Raises:
-        InputError: if the biases have no density or the activation does not fold, if k, samples or points make no
+        InputError: if the biases have no density or the activation does not fold, if k or points make no
             sense, or the line or window does not suit the networks.
 
     Source: Hanin and Rolnick 2019, Theorems 3 and 6.
@@ -130,12 +126,11 @@ def boundary_density(
         known = "1 on a line" if len(place.directions) == 1 else "1 or 2 in a window"
         raise InputError(f"k={k!r}; k is {known}.")
     fold, biases = _fold(spec.activation), _density(spec.biases)
-    nets = law if samples is None else Ensemble(spec, seed, range(samples))
     hidden = spec.depth - 1 if spec.linear_output else spec.depth
-    found = np.zeros((len(nets), hidden))
+    found = np.zeros((len(law), hidden))
     with torch.no_grad():
-        for number, index in enumerate(nets.indices):
-            linear = [layer for layer in nets[number] if isinstance(layer, nn.Linear)]
+        for number, index in enumerate(law.indices):
+            linear = [layer for layer in law[number] if isinstance(layer, nn.Linear)]
             layers = [(layer.weight.double(), layer.bias.double()) for layer in linear]
             x = place.draw(points, generator(seed, index, 1))
             met = _FacesMet(layers, hidden, fold, *biases, k, kind == "linear")
@@ -153,13 +148,11 @@ class _Place:
 
 
 def _place(where: Any, inputs: int) -> _Place:
-    ends = segment_ends(where)
-    if ends is None:
+    if (ends := segment_ends(where)) is None:
         place = _window(where if isinstance(where, Window) else as_window(where))
     else:
-        x0, x1 = (end.cpu() for end in ends)
-        out, length = x1 - x0, float((x1 - x0).norm())
-        if length == 0:
+        x0, out = ends[0].cpu(), (ends[1] - ends[0]).cpu()
+        if (length := float(out.norm())) == 0:
             raise InputError("x0 and x1 are the same point; a line needs two different ones.")
         place = _Place(out[None] / length, length, lambda count, source: x0 + _spread(count, source)[:, None] * out)
     if place.directions.shape[1:] != (inputs,):
@@ -173,12 +166,12 @@ def _window(window: Window) -> _Place:
     fans = torch.stack([corners[:1].expand(len(corners) - 2, 2), corners[1:-1], corners[2:]], 1)
     first, second = fans[:, 1] - fans[:, 0], fans[:, 2] - fans[:, 0]
     areas = 0.5 * (first[:, 0] * second[:, 1] - first[:, 1] * second[:, 0])
-    ends = areas.cumsum(0) / areas.sum()
+    shares, ends = areas / areas.sum(), areas.cumsum(0) / areas.sum()
 
     def draw(points: int, source: torch.Generator) -> Tensor:
         spread = _spread(points, source)
         which = torch.searchsorted(ends, spread).clamp(max=len(ends) - 1)
-        inside = (spread - (ends - areas / areas.sum())[which]) / (areas / areas.sum())[which]
+        inside = (spread - (ends - shares)[which]) / shares[which]
         out = inside.clamp(0, 1).sqrt()[:, None]
         across = torch.rand(points, 1, generator=source, dtype=torch.float64)
         a, b, c = fans[which].unbind(1)
@@ -288,9 +281,6 @@ class _FacesMet:
         volume = torch.ones_like(value)
         if missing == 1:
             volume = tangent.norm(dim=0) if gradient is None else _cross(gradient[..., None], tangent)
-            if not self.open_ways:
-                self.total[layer] += (pushed.weight[:, None] * density.sum(dim=2) * volume).sum()
-                return
         for row, neuron, face in (density > 0).nonzero().T.split(self._at_once(value), 1):
             weight = pushed.weight[row] * density[row, neuron, face] * volume[row, neuron]
             self._put(pushed, layer, weight, row, [(neuron, face)], missing - 1)
@@ -298,13 +288,6 @@ class _FacesMet:
     def _pairs(self, pushed: _Rows, density: Tensor, layer: int) -> None:
         """Both neurons in this layer."""
         (count, width), tangent = pushed.value.shape, pushed.tangent
-        if not self.open_ways:
-            summed = density.sum(dim=2)
-            for row in torch.arange(count).split(max(1, _NUMBERS // width**2)):
-                cross = _cross(tangent[:, row, :, None], tangent[:, row, None, :])
-                both = torch.einsum("rab,ra,rb->r", cross, summed[row], summed[row])
-                self.total[layer] += 0.5 * (pushed.weight[row] * both).sum()
-            return
         size = max(1, _NUMBERS // (width * len(self.faces)) ** 2)
         for start in range(0, count, size):
             hits = (density[start : start + size] > 0).nonzero()
@@ -326,6 +309,9 @@ class _FacesMet:
         The derivatives of a neuron on its face are set to zero for what comes after: any multiple of the gradient of
         one neuron may be taken from that of another without changing the area they span.
         """
+        if not (missing or self.open_ways):
+            self.total[layer] += weight.sum()
+            return
         every, tangent = torch.arange(len(row)), pushed.tangent[:, row]
         gradient = tangent[:, every, neurons[0][0]] if missing else None
         before = _Rows(weight, pushed.value[row], tangent, gradient, tuple(r[row] for r in pushed.reached))

@@ -49,7 +49,6 @@ class Decisions:
         return positive if zero is None else positive & ~zero, zero
 
     def add(self, other: "Decisions") -> None:
-        """Take in the decisions made on another piece."""
         self.smallest = min(self.smallest, other.smallest)
         self.zeros += other.zeros
         self.undecided += other.undecided
@@ -73,7 +72,7 @@ def sizes_of(
     groups, away, found = len(infinite), infinite[group], []
 
     def largest(values: Tensor) -> Tensor:
-        """Per group, the largest among its samples."""
+        """Per group, among its samples."""
         top = values.new_zeros(groups, *values.shape[1:])
         index = group.view(-1, *[1] * (values.dim() - 1)).expand_as(values)
         return top.scatter_reduce_(0, index, values, "amax")
@@ -120,7 +119,6 @@ class Certificate(Shown):
         return self.undecided == 0 and topology and length
 
     def to_dict(self) -> dict[str, float | int | bool | None]:
-        """All fields and whether it holds."""
         return {**asdict(self), "holds": self.holds}
 
     def __str__(self) -> str:

@@ -3,7 +3,6 @@
 from dataclasses import dataclass, replace
 from typing import Optional
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -27,17 +26,15 @@ class Cut:
     def __len__(self) -> int:
         return len(self.u) + (0 if self.before is None else len(self.before))
 
-    def extended(self, values: Tensor, faces: Tensor | None = None, width: int = 1) -> Tensor:
-        """The old rows of a tensor and the new ones; arguments as for :meth:`take`."""
-        return self.take(values, torch.arange(len(values) + len(self), device=values.device), faces, width)
-
-    def take(self, values: Tensor, rows: Tensor, faces: Tensor | None = None, width: int = 1) -> Tensor:
-        """Some rows only, old ones and new ones: the tensor of all is never made.
+    def take(self, values: Tensor, rows: Tensor | None = None, faces: Tensor | None = None, width: int = 1) -> Tensor:
+        """The old rows of a tensor and the new ones, or some of them: then the tensor of all is never made.
 
         Rows are increasing numbers, those of new rows go on from those of the old ones. For the tensor that was cut
         there are the values of its faces: column c is element c % width, face c // width.
         """
-        found = empty((len(rows), *values.shape[1:]), values)
+        if rows is None:
+            rows = torch.arange(len(values) + len(self), device=values.device)
+        found = values.new_empty((len(rows), *values.shape[1:]))
         self._write(found, values, rows, faces, width)
         return found
 
@@ -62,13 +59,3 @@ class Cut:
             here = rows[place] == self.row
             place, column = place[here], self.column[here]
             out.view(len(out), -1)[place, column % width] = faces[column // width]
-
-
-def empty(shape: tuple[int, ...], like: Tensor) -> Tensor:
-    """A tensor with nothing in it yet, of the type and on the device of another.
-
-    On the CPU from numpy, which asks for huge pages: filling them is several times cheaper.
-    """
-    if like.device.type != "cpu" or like.dtype != torch.float64:
-        return like.new_empty(shape)
-    return torch.from_numpy(np.empty(shape))

@@ -37,9 +37,6 @@ class Distances(Result):
     owner_face: np.ndarray
     neurons: int  #: number of elements that fold, all layers together
     notes: tuple[str, ...]  #: what else should be known
-    #: if asked for, layer -> distances of all its faces, (examples, faces, neurons); those of faces other than the
-    #: nearest are of the planes on which they lie as seen from the example's own region
-    all: dict[str, np.ndarray] | None = None
 
     @property
     def owner(self) -> list[tuple[str, int, int] | None]:
@@ -49,7 +46,6 @@ class Distances(Result):
 
     @property
     def mean(self) -> float:
-        """Mean distance over the examples."""
         return float(self.distance.mean())
 
     @property
@@ -82,7 +78,7 @@ class Distances(Result):
 
 
 @checked
-def distance(model: nn.Module, x: Tensor, *, every: bool = False) -> Distances:
+def distance(model: nn.Module, x: Tensor) -> Distances:
     """The exact distance of each example to the nearest boundary of a linear region.
 
     >>> d = distance(net, images)                             # net: 64-32-32-10, images: (100, 64)
@@ -99,7 +95,6 @@ def distance(model: nn.Module, x: Tensor, *, every: bool = False) -> Distances:
     Args:
         model: as for :func:`epoch0.regions.on_line`.
         x: examples, shape ``(examples, *shape)``, or one example of the model's input shape.
-        every: whether to return the distances of all faces of all neurons too.
 
     Raises:
         InputError: if x does not suit the model or holds NaN, or the model has an operation that is not piecewise
@@ -112,10 +107,7 @@ def distance(model: nn.Module, x: Tensor, *, every: bool = False) -> Distances:
         raise InputError(f"x has shape {tuple(x.shape)}: there is no example in it.")
     program, single = trace_for(model, x)
     points = (x[None] if single else x).to(next(model.parameters()).device)
-    count, folds = len(points), program.folds
-    nearest = np.full(count, np.inf)
-    owner = np.full((3, count), -1, dtype=np.int64)
-    every_layer: list[list[np.ndarray]] = [[] for _ in folds]
+    nearest, owner = np.full(len(points), np.inf), np.full((3, len(points)), -1, dtype=np.int64)
     with torch.no_grad():
         for start, found in faces(program, points):
             for number, away in enumerate(found):
@@ -124,11 +116,7 @@ def distance(model: nn.Module, x: Tensor, *, every: bool = False) -> Distances:
                 rows = start + np.flatnonzero(value < nearest[start : start + len(value)])
                 nearest[rows], place = value[rows - start], place[rows - start]
                 owner[:, rows] = np.stack([np.full(len(rows), number), place % width, place // width])
-                if every:
-                    every_layer[number].append(away.cpu().numpy())
-    names = tuple(step.name for step in folds)
-    everything = {n: np.concatenate(parts) for n, parts in zip(names, every_layer, strict=True)} if every else None
-    return Distances(nearest, names, owner[0], owner[1], owner[2], program.neurons, program.notes, everything)
+    return Distances(nearest, program.layers, owner[0], owner[1], owner[2], program.neurons, program.notes)
 
 
 _CACHE = 1 << 20  # float64 numbers of one layer's Jacobians carried at a time: about what a processor's cache holds
@@ -239,9 +227,8 @@ class _Block:
                     self.squares[number] += flat.square().sum(dim=1, keepdim=True)
                     tangents[step.output] = before * self.slopes[number]
                 else:
-                    top = flat.expand(count, *flat.shape[1:]).gather(
-                        2, self.slopes[number][:, None].expand(count, flat.shape[1], -1)
-                    )
+                    chosen = self.slopes[number][:, None].expand(count, flat.shape[1], -1)
+                    top = flat.expand(count, *flat.shape[1:]).gather(2, chosen)
                     self.own[number] += top.square().sum(dim=1, keepdim=True)
                     for entry in range(step.windows.shape[1]):
                         difference = top - flat[:, :, step.windows[:, entry]]

@@ -21,12 +21,10 @@ class Rows(NamedTuple):
     owner: Tensor  # step, face and element that made it, (rows, 3); -1 for ends and corners
 
     def take(self, rows: Tensor) -> "Rows":
-        """Some of them."""
         return Rows(*(column[rows] for column in self))
 
     @staticmethod
     def joined(parts: Sequence["Rows"]) -> "Rows":
-        """Several, one after another."""
         return Rows(*map(torch.cat, zip(*parts, strict=True)))
 
 
@@ -122,15 +120,13 @@ class Lines:
             t = torch.where(out, t_u + cut.b, torch.where(back, t_v - cut.a, t))
         group = rows.group[torch.where(rows.away[cut.u] == 0, cut.u, cut.v)]
         self.rows = Rows.joined([rows, Rows(t, torch.zeros_like(cut.u), group, owner)])
-        ahead = torch.zeros(len(self.order) + 1, dtype=torch.int64, device=places.device)
-        ahead.scatter_add_(0, places + 1, torch.ones_like(places))
-        ahead = ahead.cumsum(0)[:-1]
-        order = torch.empty(len(self.order) + len(places), dtype=torch.int64, device=places.device)
-        line = torch.empty_like(order)
-        kept = torch.arange(len(self.order), device=places.device) + ahead
-        new = places + 1 + torch.arange(len(places), device=places.device)
+        number = torch.arange(len(places), device=places.device)
+        new = places + 1 + number
+        kept = torch.ones(old + len(places), dtype=torch.bool, device=places.device)
+        kept[new] = False
+        order, line = torch.empty((2, len(kept)), dtype=torch.int64, device=places.device)
         order[kept], line[kept] = self.order, self.line
-        order[new], line[new] = torch.arange(old, old + len(places), device=places.device), self.line[places]
+        order[new], line[new] = old + number, self.line[places]
         self.order, self.line = order, line
 
     def settle(self, step: Largest, number: int, values: Tensor, limit: Tensor) -> Tensor | None:
@@ -194,7 +190,6 @@ class Lines:
         return whole
 
     def _places(self) -> Tensor:
-        """The place of each row in the order."""
         place = torch.empty_like(self.order)
         place[self.order] = torch.arange(len(self.order), device=self.order.device)
         return place

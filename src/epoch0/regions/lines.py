@@ -20,7 +20,7 @@ from epoch0.regions.line_cutting import Lines, Rows
 from epoch0.regions.network.pieces import Pieces, follow
 from epoch0.regions.network.steps import Program
 from epoch0.regions.network.trace import in_float64, trace, trace_for
-from epoch0.regions.walk import MEMORY, block, check_room, pool_for, walk
+from epoch0.regions.walk import LEVELS, MEMORY, block, check_room, walk
 from epoch0.regions.workers import Budget, Progress, ThreadPool
 from epoch0.results import Result
 
@@ -92,26 +92,20 @@ class LinePartition(Result):
             ends[0], ends[-1] = breaks[0], breaks[-1]
 
         def inside(some: slice) -> tuple[Tensor, Tensor]:
-            directions = [self.direction(t[some]) for t in (ends[1:], ends[:-1])]
-            return self.point(middles[some]), torch.stack(directions)
+            stretches = [self._stretch(t[some])[0] for t in (ends[1:], ends[:-1])]
+            return self.point(middles[some]), torch.stack([self.corners[s + 1] - self.corners[s] for s in stretches])
 
         return follow(self.program, self.count, inside, sizes_of(self.program, sample(self.corners)))
 
     def point(self, t: ArrayLike) -> Tensor:
         """The points of the line at parameters t, shape ``(len(t), *shape)``."""
-        t = torch.as_tensor(t, dtype=torch.float64, device=self.corners.device).reshape(-1)
         stretch, place = self._stretch(t)
-        shape = (-1,) + (1,) * (self.corners.dim() - 1)
         start = self.corners[stretch]
-        return start + (place - stretch).view(shape) * (self.corners[stretch + 1] - start)
+        return start + (place - stretch).view(-1, *[1] * (start.dim() - 1)) * (self.corners[stretch + 1] - start)
 
-    def direction(self, t: ArrayLike) -> Tensor:
-        """The direction of the stretch that holds t, from one corner to the next, shape ``(len(t), *shape)``."""
+    def _stretch(self, t: ArrayLike) -> tuple[Tensor, Tensor]:
+        """From which corner to the next each t is, and where, counted in corners."""
         t = torch.as_tensor(t, dtype=torch.float64, device=self.corners.device).reshape(-1)
-        stretch, _ = self._stretch(t)
-        return self.corners[stretch + 1] - self.corners[stretch]
-
-    def _stretch(self, t: Tensor) -> tuple[Tensor, Tensor]:
         place = t * (len(self.corners) - 1)
         return place.floor().clamp(0, len(self.corners) - 2).long(), place
 
@@ -188,7 +182,6 @@ def segment_ends(where: Any) -> tuple[Tensor, Tensor] | None:
 
 
 def two_ends(x0: Any, x1: Any) -> tuple[Tensor, Tensor]:
-    """Both in float64 and of one shape."""
     x0, x1 = in_float64("x0", x0), in_float64("x1", x1)
     if x0.shape != x1.shape:
         raise InputError(f"x0 has shape {tuple(x0.shape)} and x1 {tuple(x1.shape)}; they must agree.")
@@ -239,14 +232,15 @@ def on_line(
     if bool(same.any()):
         where = "" if single else f" for line {int(same.nonzero()[0])}"
         raise InputError(f"x0 and x1 are the same point{where}; a line needs two different ones.")
-    lines, count = list[LinePartition](), len(model) if isinstance(model, Ensemble) else 1
-    for i in range(count):
-        steps = trace(model[i], program.shape) if isinstance(model, Ensemble) and i else program
+    if not isinstance(model, Ensemble):
+        lines = cut_lines(program, corners, kind, (), memory, workers, progress)
+        return lines[0] if single else LinePartitions(tuple(lines))
+    found = list[LinePartition]()
+    for i in range(count := len(model)):
         told = None if progress is None else partial(_told, progress, i, count)
-        lines += cut_lines(steps, corners, kind, (), memory, workers, told)
-    if isinstance(model, Ensemble):
-        return LinePartitions(tuple(lines), count)
-    return lines[0] if single else LinePartitions(tuple(lines))
+        steps = trace(model[i], program.shape) if i else program
+        found += cut_lines(steps, corners, kind, (), memory, workers, told)
+    return LinePartitions(tuple(found), count)
 
 
 @checked
@@ -289,12 +283,13 @@ def cut_lines(
 ) -> list[LinePartition]:  # fmt: skip
     """Partitions of lines given by their corners, shape (lines, corners, *shape)."""
     check_room(program, memory)
-    found, layers = list[LinePartition](), tuple(step.name for step in program.folds)
+    found, layers = list[LinePartition](), program.layers
     # the sizes of all lines taken at once are held until the last is cut
     at_once = max(1, int(min(_SIZES, memory / 8)) // (16 * (corners[0].numel() + sum(program.sizes))))
     advice = "give more memory, or cut fewer or shorter lines at a time"
     budget = Budget(layers, memory, len(corners), _BYTES, "regions", advice)
-    with pool_for(workers, memory, progress) as pool:
+    fitting = max(1, int(memory / (LEVELS * block(memory))))  # threads whose blocks the memory is enough for
+    with ThreadPool(min(workers, fitting), progress) as pool:
         for some in corners.split(at_once):
             lines = walked(program, some, kind, memory, pool, budget, len(some) / len(corners))
             breaks = lines.rows.owner[lines.order, 0] >= 0
@@ -307,7 +302,7 @@ def cut_lines(
                 certificate = Certificate(RELATIVE, **vars(lines.decisions), ordered=bool((np.diff(t) >= 0).all()))
                 where, told = (mine, kind, t, layers, layer, neuron, face), (*notes, *program.notes)
                 found.append(LinePartition(*where, per_layer, certificate, told, program.neurons, program))
-        pool.finish(f"{budget.cells} regions")
+        pool.advance(1.0, f"{budget.cells} regions")
     return found
 
 
@@ -317,8 +312,7 @@ def _told(progress: Progress, network: int, networks: int, done: float, what: st
 
 def walked(
     program: Program, corners: Tensor, kind: str, memory: float, pool: ThreadPool, budget: Budget, share: float
-) -> Lines:  # fmt: skip
-    """The lines cut along every fold."""
+) -> Lines:
     lines, device = len(corners), corners.device
     out, each = corners[:, 1] - corners[:, 0], torch.arange(lines, device=device)
     ways = {"line": [-1, 0, 1], "ray": [0, 1]}.get(kind, [0] * corners.shape[1])

@@ -13,14 +13,14 @@ from epoch0.regions.complex import Cut
 from epoch0.regions.line_cutting import Lines
 from epoch0.regions.network.steps import Affine, Fold, Largest, Program
 from epoch0.regions.planes.cutting import Plane
-from epoch0.regions.workers import Progress, ThreadPool
+from epoch0.regions.workers import ThreadPool
 
 Complex = TypeVar("Complex", bound=Lines | Plane)  # a partition: its rows are points, whose values the walk carries
 Part = tuple[Any, Tensor]  # of a partition, and the rows it has there
 
 BLOCK = 96 << 20
 """Bytes of the tensors carried at a time: a few times what a processor's cache holds."""
-_LEVELS = 8
+LEVELS = 8
 """Blocks that one worker holds together, about: those of the pieces that its piece is a piece of."""
 _PIECES = 16
 """Parts that the whole is divided in at least, once it is: for the threads."""
@@ -32,13 +32,7 @@ MEMORY = 2e9
 
 def block(memory: float) -> int:
     """Bytes of the tensors to carry at a time: those of some levels of splitting are held together."""
-    return int(max(1.0, min(BLOCK, memory / _LEVELS)))
-
-
-def pool_for(workers: int, memory: float, progress: Progress | None = None) -> ThreadPool:
-    """The threads of a walk: as many as are asked for, if the memory is enough for the blocks of all of them."""
-    fitting = max(1, int(memory / (_LEVELS * block(memory))))
-    return ThreadPool(min(workers, fitting), progress)
+    return int(max(1.0, min(BLOCK, memory / LEVELS)))
 
 
 def check_room(program: Program, memory: float) -> None:
@@ -53,7 +47,7 @@ def check_room(program: Program, memory: float) -> None:
     if most > memory:
         raise InputError(
             f"memory={memory:.3g} bytes; at layer '{where}' the values at three points alone take {most:.3g}, and a "
-            f"walk holds a few pieces of that size. Give at least {_LEVELS * most:.1g}."
+            f"walk holds a few pieces of that size. Give at least {LEVELS * most:.1g}."
         )
 
 
@@ -119,7 +113,6 @@ def _parts(complex_: Complex, wanted: float, whole: bool) -> Sequence[Part]:
 
 
 def _bytes(program: Program, rows: int, slots: Sequence[int]) -> int:
-    """Bytes of the tensors of some slots."""
     return 8 * rows * sum(program.elements[slot] for slot in slots)
 
 
@@ -158,7 +151,6 @@ def _owners(number: int, faces: Sequence[int], width: int, device: torch.device)
 
 
 def _taken(values: dict[int, Tensor], part: Part) -> dict[int, Tensor]:
-    """The rows of a part."""
     return {slot: tensor.index_select(0, part[1]) for slot, tensor in values.items()}
 
 
@@ -170,7 +162,6 @@ def _folded(
     found = {slot: tensor for slot, tensor in values.items() if slot == source or slot not in done}
     if cut is not None:
         before = found[source]
-        rows = torch.arange(len(before) + len(cut), device=before.device) if rows is None else rows
         faces = torch.tensor(step.faces, dtype=before.dtype, device=before.device), before[0].numel()
         found = {slot: cut.take(tensor, rows, *(faces if slot == source else ())) for slot, tensor in found.items()}
     before = found[source] if source not in done else found.pop(source)
@@ -193,9 +184,9 @@ def _largest(step: Largest, complex_: Complex, values: dict[int, Tensor], square
         owners = _owners(number, [entry], len(windows), flat.device)
         cut = complex_.cut(challenger - values[step.output], limit, number, owners)
         if cut is not None:
-            challenger = cut.extended(challenger)
+            challenger = cut.take(challenger)
             for slot, tensor in values.items():
-                values[slot] = cut.extended(tensor)
+                values[slot] = cut.take(tensor)
         values[step.output] = torch.maximum(values[step.output], challenger)
     if len(values[source]) > start and windows.shape[1] > 2:
         kept = complex_.settle(step, number, values[source], limit.amax(dim=0))

@@ -42,16 +42,8 @@ Item = TypeVar("Item")
 Found = TypeVar("Found")
 
 
-class Stopped(Exception):
-    """Another piece failed, or the user interrupted: the work on this piece is of no use any more."""
-
-
 class ThreadPool:
     """Threads for the pieces of a walk, for the time of one ``with``.
-
-    >>> with ThreadPool(2) as pool:
-    ...     pool.map(sum, [[1, 2], [3, 4], [5]])
-    [3, 7, 5]
 
     Pieces within pieces stay with their thread. The pieces do not depend on the number of workers, so neither does any
     result. PyTorch's own threads are shared among the workers.
@@ -81,7 +73,7 @@ class ThreadPool:
     def map(self, function: Callable[[Item], Found], items: Sequence[Item]) -> list[Found]:
         """The function of every item, in order; it may itself call ``map``.
 
-        What it raises first is raised; the pieces that are under way stop at their next :meth:`check`.
+        What it raises first is raised; the pieces that are under way raise it too, at their next :meth:`check`.
         """
         if self._pool is None or threading.current_thread().name.startswith("regions"):
             return [function(item) for item in items]
@@ -96,24 +88,15 @@ class ThreadPool:
                 self._failure = self._failure or error
                 raise
 
-        try:
-            return list(self._pool.map(carried, items))
-        except Stopped:
-            assert self._failure is not None
-            raise self._failure from None
+        return list(self._pool.map(carried, items))
 
     def advance(self, share: float, what: str) -> None:
-        """So much more is done, as a part of the whole; it is told of one at a time, whichever thread did it."""
+        """So much more is done, as a part of the whole, or all; told of one at a time, whichever thread did it."""
         if self._progress is not None:
             with self._lock:
-                self._done += share
-                self._progress(min(self._done, 1.0), what)
-
-    def finish(self, what: str) -> None:
-        """All is done."""
-        self.advance(1.0 - self._done, what)
+                self._done = min(self._done + share, 1.0)
+                self._progress(self._done, what)
 
     def check(self) -> None:
-        """Stop the work on a piece if another one has failed."""
         if self._failure is not None:
-            raise Stopped
+            raise self._failure

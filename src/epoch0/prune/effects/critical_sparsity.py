@@ -102,14 +102,9 @@ def _left(name: str, tensor: Tensor, removed: Tensor | None) -> NDArray[np.float
 
 @checked
 def predicted_density(
-    source: nn.Module | Mapping[str, Tensor],
-    sparsity: Sparsity,
-    x: Tensor | None = None,
-    targets: Any = None,
-    *,
-    loss: Loss | None = None,
-    batch_norm: BatchNorm = "train",
-) -> PredictedDensity:
+    source: nn.Module | Mapping[str, Tensor], sparsity: Sparsity, x: Tensor | None = None, targets: Any = None, *,
+    loss: Loss | None = None, batch_norm: BatchNorm = "train",
+) -> PredictedDensity:  # fmt: skip
     """What a global threshold on the scores will leave of each layer, which layers may vanish, and from when on.
 
     >>> found = predicted_density(net, 0.95, images, labels)        # images (100, 64), labels (100,)

@@ -1,7 +1,7 @@
 """What masks leave: kept weights, dead layers, and weights that lie on no path (Vysogorets & Kempe 2023)."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -122,7 +122,6 @@ class MaskSummary(Result):
 
     @property
     def sparsity(self) -> float:
-        """Fraction removed."""
         return 1.0 - self.kept / max(self.total, 1)
 
     @property
@@ -148,17 +147,14 @@ class MaskSummary(Result):
         return "every layer keeps weights" if self.effective is None else "every layer lies on a path"
 
     def __str__(self) -> str:
-        """Counts, verdict and one line a layer."""
         first = f"{self.kept:,} of {self.total:,} weights kept, sparsity {self.sparsity:.4%}"
         if self.effective is not None:
             first += f"; {self.effective:,} on a path, effective sparsity {self.effective_sparsity:.4%}"
-        lines = aligned([_HEAD, *(_cells(layer) for layer in self.layers)])
-        return "\n".join([first, self.verdict, *lines])
+        return "\n".join([first, self.verdict, *aligned([_HEAD, *map(_cells, self.layers)])])
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything as plain numbers, strings, lists and dicts."""
         names = ("total", "kept", "sparsity", "effective", "effective_sparsity", "dead", "verdict")
-        layers = [{**asdict(layer), "shape": list(layer.shape)} for layer in self.layers]
+        layers = [{**row, "shape": list(row["shape"])} for row in self.rows()]
         return {name: getattr(self, name) for name in names} | {"dead": list(self.dead), "layers": layers}
 
 
@@ -189,11 +185,8 @@ Masks.summary = summary
 
 def _layer(name: str, mask: Tensor, on_path: Tensor | None) -> LayerMask:
     kept, effective = int(mask.count_nonzero()), None if on_path is None else int(on_path.count_nonzero())
-    rows = columns = 0
-    if mask.dim() > 0:
-        rows = int((~mask.reshape(mask.shape[0], -1).any(1)).sum())
-    if mask.dim() > 1:
-        columns = int((~mask.transpose(0, 1).reshape(mask.shape[1], -1).any(1)).sum())
+    along = [mask.movedim(axis, 0).reshape(mask.shape[axis], -1) for axis in range(min(mask.dim(), 2))]
+    rows, columns = ([int((~one.any(1)).sum()) for one in along] + [0, 0])[:2]
     if kept == 0:
         status = "dead: nothing is kept"
     elif effective == 0:

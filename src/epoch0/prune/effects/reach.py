@@ -6,7 +6,7 @@ so that nothing overflows.
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -14,10 +14,8 @@ from torch import Tensor
 from torch.autograd import forward_ad
 
 from epoch0.errors import InputError
-from epoch0.tracing.operations import MOVES, Calls, map_tensors, meaning, tensors_in
-
-Args: TypeAlias = tuple[Any, ...]
-Kwargs: TypeAlias = dict[str, Any]
+from epoch0.regions.network.operations import largest_call
+from epoch0.tracing.operations import MOVES, Args, Calls, Kwargs, map_tensors, meaning, tensors_in
 
 
 class _ZeroOrOne(torch.autograd.Function):
@@ -36,10 +34,7 @@ class _ZeroOrOne(torch.autograd.Function):
         return (tangents[0] > 0).to(tangents[0].dtype)
 
 
-def zero_or_one(x: Tensor) -> Tensor:
-    """Ones where x is positive; the same of its tangent and, backwards, of its gradient."""
-    found: Tensor = _ZeroOrOne.apply(x)
-    return found
+zero_or_one: Callable[[Tensor], Tensor] = _ZeroOrOne.apply
 
 
 def depends(x: Any) -> bool:
@@ -75,8 +70,6 @@ def biased(x: Tensor, bias: Any) -> Tensor:
 
 
 class _Call(NamedTuple):
-    """A call of a torch function."""
-
     func: Any
     name: str
     args: Args
@@ -165,10 +158,10 @@ def _largest(call: _Call, given: Kwargs) -> Any:
     x, name = given["input"], call.name
     if given.get("return_indices"):
         raise InputError("max pooling that returns its indices cannot be followed.")
-    if name.startswith("adaptive"):
-        return getattr(F, name.replace("max", "avg"))(x, given["output_size"])
     if "pool" in name:
-        return _windows(call.run().shape[-int(name[name.index("pool") + 4]) :], given)
+        options = {role: value for role, value in given.items() if role != "input"}
+        windows, shape = largest_call(name, (x,), options, tuple(x.shape[1:]), name)
+        return x.flatten(1)[:, windows.to(x.device)].sum(2).unflatten(1, shape)
     dim, keep = given.get("dim"), given.get("keepdim", False)
     if isinstance(dim, Tensor):  # the larger of two
         return x + dim
@@ -176,22 +169,6 @@ def _largest(call: _Call, given: Kwargs) -> Any:
         return x.sum()
     largest = x.sum(dim, keepdim=keep)
     return largest if name in ("amax", "amin") else torch.return_types.max((largest, x.argmax(dim, keepdim=keep)))
-
-
-def _windows(shape: torch.Size, given: Kwargs) -> Tensor:
-    """Sums over the windows of a max pooling, whose results have this shape."""
-    x: Tensor = given["input"]
-    for axis in range(-len(shape), 0):
-        size, stride, padding, dilation = (
-            value if isinstance(value, int) else value[axis] if len(value) > 1 else value[0]
-            for value in (given["kernel_size"], given.get("stride") or given["kernel_size"], given.get("padding", 0),
-                          given.get("dilation", 1))
-        )  # fmt: skip
-        span = dilation * (size - 1) + 1
-        behind = (shape[axis] - 1) * stride + span - x.shape[axis] - padding
-        x = F.pad(x, (0, 0) * (-axis - 1) + (padding, behind))
-        x = x.unfold(axis, span, stride)[..., ::dilation].sum(-1)
-    return x
 
 
 def _mixing(call: _Call, given: Kwargs) -> Tensor:
@@ -270,7 +247,6 @@ class Reach(Calls):
     """While it is on, every function of a tensor that depends on the input runs by the rule of its kind."""
 
     def call(self, func: Any, name: str, args: Args, kwargs: Kwargs) -> Any:
-        """What the function passes on."""
         known, own = meaning(name), getattr(func, "__name__", "")
         if known.kind == "lookup":  # rows looked up for tokens and positions: these are the input
             found = func(*args, **kwargs)

@@ -72,15 +72,11 @@ class Rescaling(Result):
         return f"{weights} rescaled, {way[self.method]}; {empty} of {rows} rows keep nothing"
 
     def __str__(self) -> str:
-        """The table, then what was left alone."""
-        lines = [self.summary]
-        lines += aligned([_HEAD, *(_cells(layer) for layer in self.layers)])
-        return "\n".join([*lines, *left_alone(self.untouched), *self.notes])
+        lines = aligned([_HEAD, *map(_cells, self.layers)])
+        return "\n".join([self.summary, *lines, *left_alone(self.untouched), *self.notes])
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything as plain numbers, strings, lists and dicts."""
-        found = asdict(self)
-        return {**found, "layers": list(found["layers"]), "notes": list(self.notes)}
+        return {**asdict(self), "layers": self.rows(), "notes": list(self.notes)}
 
 
 _HEAD = ("weights", "activation", "density", "empty rows", "weight std", "now", "target", "factor", "note")
@@ -98,19 +94,15 @@ def _cells(layer: RescaledLayer) -> tuple[str, ...]:
 class MaskedLayer:
     """One masked weight."""
 
-    site: Site  #: its operation and its parameter; ``site.mask`` is never None
-    follow: Follow  #: what comes after it
-    uses: list[Site]  #: all operations that use it, the first included
-    target: float = 1.0  #: the weight_std at which a dense layer in its place is on the edge of chaos
-
-    @property
-    def name(self) -> str:
-        """Its name in the model before it was masked."""
-        return plain_name(self.site.name)
+    name: str  # in the model before it was masked
+    site: Site  # its operation and its parameter; ``site.mask`` is never None
+    follow: Follow  # what comes after it
+    uses: list[Site]  # all operations that use it, the first included
+    target: float = 1.0  # the weight_std at which a dense layer in its place is on the edge of chaos
 
 
 def by_row(site: Site, values: Tensor) -> Tensor:
-    """Sums of numbers, one a weight, over the weights into each unit: from (16, 3, 5, 5) of a convolution to (16,)."""
+    """Sums of numbers, one a weight, over the weights into each unit."""
     units = site.by_unit(values)
     return units.sum(tuple(range(2, units.dim()))).flatten()
 
@@ -118,8 +110,7 @@ def by_row(site: Site, values: Tensor) -> Tensor:
 def masked_sites(record: Tape, seed: int) -> tuple[list[MaskedLayer], dict[str, str], list[Follow]]:
     """Every masked weight that a weighted operation uses, in order, why each other is left alone, and all activations.
 
-    A weight counts as masked if it is seen through a mask (a parametrization, ``torch.nn.utils.prune``) or if some of
-    its entries are zero, as a baked mask leaves them.
+    Masked is what is seen through a mask, and what has entries that are zero, as a baked mask leaves them.
     """
     sites, untouched = find_sites(record, seed)
     found, follower = dict[str, MaskedLayer](), Follower(record)
@@ -140,13 +131,12 @@ def masked_sites(record: Tape, seed: int) -> tuple[list[MaskedLayer], dict[str, 
             untouched[site.name] = "the norm after it undoes any scale"
         else:
             site.mask, site.bias = kept, site.bias or follow.bias
-            found[site.name] = MaskedLayer(site, follow, [site])
+            found[site.name] = MaskedLayer(plain_name(site.name), site, follow, [site])
     reasons = {plain_name(name): reason for name, reason in untouched.items()}
     return list(found.values()), reasons, [follow for follow in follows if follow.activation is not None]
 
 
 def no_scale(each: MaskedLayer) -> InputError:
-    """The error for a layer that no factor helps."""
     return InputError(
         f"'{each.name}' passes nothing on, or its signals overflow, so no factor gives it a variance: keep more of its "
         "weights (keep(..., floor=...)), or take the layer out. Nothing was changed."
@@ -220,14 +210,9 @@ WAYS = ("layer", "row", "measured")
 
 @checked
 def rescale(
-    model: nn.Module,
-    method: Annotated[str, tuple(WAYS)] = "measured",
-    *,
-    x: Any = None,
-    forward: Forward | None = None,
-    weight_std: Positive | None = None,
-    seed: Seed = 0,
-) -> Rescaling:
+    model: nn.Module, method: Annotated[str, tuple(WAYS)] = "measured", *, x: Any = None,
+    forward: Forward | None = None, weight_std: Positive | None = None, seed: Seed = 0,
+) -> Rescaling:  # fmt: skip
     """Multiply the kept weights of a pruned model, so that each layer has the variance of an unpruned one.
 
     >>> net = epoch0.networks.mlp([100, *[300] * 20, 10], "tanh", weights=epoch0.Gaussian(1.0))
@@ -331,13 +316,11 @@ def _target(each: MaskedLayer, record: Tape, weight_std: float | None) -> float:
 
 
 def _factors(each: MaskedLayer, sums: Tensor, method: str) -> Tensor:
-    """One factor a row."""
-    if method == "layer":
-        mean = float(sums.mean())
-        if not mean > 0:
-            raise no_scale(each)
-        return torch.full_like(sums, each.target / math.sqrt(mean))
-    return torch.where(sums > 0, each.target / sums.sqrt(), torch.ones_like(sums))
+    if method == "row":
+        return torch.where(sums > 0, each.target / sums.sqrt(), 1.0)
+    if not (mean := float(sums.mean())) > 0:
+        raise no_scale(each)
+    return torch.full_like(sums, each.target / math.sqrt(mean))
 
 
 def _row(each: MaskedLayer, before: Tensor, factors: Tensor) -> RescaledLayer:
@@ -345,24 +328,14 @@ def _row(each: MaskedLayer, before: Tensor, factors: Tensor) -> RescaledLayer:
     assert site.mask is not None
     alive = by_row(site, site.mask.double()) > 0
     used = factors[alive]
-    after = float((before * factors.square()).mean().sqrt())
     if len(each.uses) > 1:
         words.append(f"used {len(each.uses)} times; set for the first")
     if each.follow.no_law:
         words.append(f"{each.follow.no_law} behind it is not counted")
     activation = each.follow.activation
     return RescaledLayer(
-        name=each.name,
-        kind=site.op.kind,
-        activation="none" if activation is None else activation.name,
-        density=site.density,
-        rows=len(before),
-        empty_rows=int((~alive).sum()),
-        target=each.target,
-        weight_std_before=float(before.mean().sqrt()),
-        weight_std=after,
-        factor=float(used.median()),
-        smallest=float(used.min()),
-        largest=float(used.max()),
-        note="; ".join(words),
-    )
+        name=each.name, kind=site.op.kind, activation="none" if activation is None else activation.name,
+        density=site.density, rows=len(before), empty_rows=int((~alive).sum()), target=each.target,
+        weight_std_before=float(before.mean().sqrt()), weight_std=float((before * factors.square()).mean().sqrt()),
+        factor=float(used.median()), smallest=float(used.min()), largest=float(used.max()), note="; ".join(words),
+    )  # fmt: skip

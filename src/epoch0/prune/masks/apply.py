@@ -1,6 +1,7 @@
 """Put masks on a model so that pruned weights stay zero, read them back, bake them in (Hayou et al. 2021, 2.1)."""
 
 import copy
+import itertools
 from collections.abc import Mapping
 from contextlib import ExitStack
 from typing import TypeVar
@@ -14,7 +15,7 @@ from epoch0.arguments import checked
 from epoch0.errors import InputError, suggest
 from epoch0.interrupts import whole
 from epoch0.prune.masks.masks import Masks
-from epoch0.prune.masks.places import Masked, Place, parameter_order, parametrization, places
+from epoch0.prune.masks.places import Masked, Place, parameter_order, places
 from epoch0.results import first_names
 from epoch0.tracing.guard import bare
 
@@ -49,31 +50,28 @@ def apply(model: Model, masks: Mapping[str, Tensor]) -> Model:
     """
     masks = masks if isinstance(masks, Masks) else Masks(masks)
     where = check_masks(model, masks)
-    for name in masks:
-        for place in where[name]:
-            if place.by_torch:
-                raise InputError(
-                    f"'{name}' is pruned by torch.nn.utils.prune. masks_of(model) reads its mask: bake(model) first, "
-                    "then apply that and yours; or put yours on with masks.to_torch_prune(model)."
-                )
-    orders = {id(place.module): parameter_order(place.module) for name in masks for place in where[name]}
+    pairs = [(name, place) for name in masks for place in where[name]]
+    for name, place in pairs:
+        if place.by_torch:
+            raise InputError(
+                f"'{name}' is pruned by torch.nn.utils.prune. masks_of(model) reads its mask: bake(model) first, "
+                "then apply that and yours; or put yours on with masks.to_torch_prune(model)."
+            )
+    orders = {id(place.module): parameter_order(place.module) for _, place in pairs}
+    fresh = dict[str, Masked]()  # one mask for all places of a shared weight, so that they cannot part
     with ExitStack() as undo:
-        for name, mask in masks.items():
-            fresh: Masked | None = None
-            for place in where[name]:
-                row = parametrization(place.module, place.attribute)
-                ours = next((step for step in row or () if isinstance(step, Masked)), None)
-                mask = mask.to(place.parameter.device)
-                if ours is not None:
-                    undo.callback(setattr, ours, "mask", ours.mask)
-                    ours.mask = ours.mask & mask
-                    continue
-                # one mask for all places of a shared weight, so that they cannot part
-                fresh = fresh or Masked(mask.clone(), orders[id(place.module)])
-                _own_class(place.module)
-                parametrize.register_parametrization(place.module, place.attribute, fresh)
-                undo.callback(_remove, place, fresh)
-                _keep_copyable(place.module)
+        for name, place in pairs:
+            mask = masks[name].to(place.parameter.device)
+            if (ours := _ours(place)) is not None:
+                undo.callback(setattr, ours, "mask", ours.mask)
+                ours.mask = ours.mask & mask
+                continue
+            if name not in fresh:
+                fresh[name] = Masked(mask.clone(), orders[id(place.module)])
+            _own_class(place.module)
+            parametrize.register_parametrization(place.module, place.attribute, fresh[name])
+            undo.callback(_remove, place, fresh[name])
+            _keep_copyable(place.module)
         undo.pop_all()  # nothing failed
     return model
 
@@ -90,20 +88,14 @@ def bake(model: Model) -> Model:
     moves them. Masks of ``torch.nn.utils.prune`` are baked in too. Another parametrization of a masked weight, such as
     a weight norm, is baked in with it. A model that is not pruned stays as it is.
     """
-    for where in places(model).values():
-        for place in where:
-            if place.by_torch:
-                torch_prune.remove(place.module, place.attribute)
-                continue
-            row = parametrization(place.module, place.attribute)
-            steps = [step for step in row or () if isinstance(step, Masked)]
-            if not steps:
-                continue
-            others = row is not None and len(row) > 1
-            if not others:
+    for place in itertools.chain(*places(model).values()):
+        if place.by_torch:
+            torch_prune.remove(place.module, place.attribute)
+        elif (ours := _ours(place)) is not None:
+            if not (others := len(place.steps) > 1):
                 with torch.no_grad():
-                    place.parameter.masked_fill_(~steps[0].mask, 0.0)
-            _remove(place, steps[0], baked=others)
+                    place.parameter.masked_fill_(~ours.mask, 0.0)
+            _remove(place, ours, baked=others)
     return model
 
 
@@ -125,22 +117,21 @@ def to_torch_prune(masks: Masks, model: Model) -> Model:
     """
     where = check_masks(model, masks)
     unseen = {id(module.out_proj) for module in model.modules() if isinstance(module, nn.MultiheadAttention)}
-    for name in masks:
-        for place in where[name]:
-            if any(not isinstance(step, Masked) for step in parametrization(place.module, place.attribute) or ()):
-                raise InputError(f"'{name}' has a parametrization, and torch.nn.utils.prune masks plain weights only.")
-            if id(place.module) in unseen:
-                raise InputError(
-                    f"torch.nn.utils.prune cannot mask '{name}': MultiheadAttention reads it without calling its "
-                    "module. Use apply(model, masks), or leave it out of the masks."
-                )
-    for name, mask in masks.items():
-        for place in where[name]:
-            for step in list(parametrization(place.module, place.attribute) or ()):
-                assert isinstance(step, Masked)
-                mask = mask.to(place.parameter.device) & step.mask
-                _remove(place, step)
-            torch_prune.custom_from_mask(place.module, place.attribute, mask)
+    pairs = [(name, place) for name in masks for place in where[name]]
+    for name, place in pairs:
+        if any(not isinstance(step, Masked) for step in place.steps):
+            raise InputError(f"'{name}' has a parametrization, and torch.nn.utils.prune masks plain weights only.")
+        if id(place.module) in unseen:
+            raise InputError(
+                f"torch.nn.utils.prune cannot mask '{name}': MultiheadAttention reads it without calling its "
+                "module. Use apply(model, masks), or leave it out of the masks."
+            )
+    for name, place in pairs:
+        mask = masks[name]
+        if (ours := _ours(place)) is not None:
+            mask = mask.to(place.parameter.device) & ours.mask
+            _remove(place, ours)
+        torch_prune.custom_from_mask(place.module, place.attribute, mask)
     return model
 
 
@@ -177,13 +168,15 @@ def check_masks(model: nn.Module, masks: Mapping[str, Tensor]) -> dict[str, list
         if name not in known:
             wrong.append(f"it has no weight '{name}'.{suggest(name, known)}".removesuffix("."))
             continue
-        if isinstance(known[name][0].parameter, nn.UninitializedParameter):
+        place = known[name][0]
+        if isinstance(place.parameter, nn.UninitializedParameter):
             raise InputError(f"'{name}' is lazy and has no shape yet; call the model once on a batch first.")
-        if known[name][0].parameter.is_meta:
+        if place.parameter.is_meta:
             raise InputError(
-                f"'{name}' is on the meta device and has no values; move it with .to_empty and load weights."
+                f"'{name}' is on the meta device, without values; move it with .to_empty and load weights."
             )
-        if (shape := _shape(known[name][0])) != mask.shape:
+        plain = place.row is None or place.row.is_tensor
+        if (shape := (place.parameter if plain else getattr(place.module, place.attribute)).shape) != mask.shape:
             wrong.append(f"'{name}' is {tuple(shape)}, its mask {tuple(mask.shape)}")
     if wrong:
         what = first_names(wrong, 3, "; ")
@@ -191,25 +184,21 @@ def check_masks(model: nn.Module, masks: Mapping[str, Tensor]) -> dict[str, list
     return known
 
 
-def _shape(place: Place) -> torch.Size:
-    row = parametrization(place.module, place.attribute)
-    return place.parameter.shape if row is None or row.is_tensor else getattr(place.module, place.attribute).shape
+def _ours(place: Place) -> Masked | None:
+    return next((step for step in place.steps if isinstance(step, Masked)), None)
 
 
 def _remove(place: Place, step: Masked, *, baked: bool = False) -> None:
-    """Take our parametrization away; the parameter stays the same object with the same values.
-
-    Others that were there before it stay, or all are baked into the values.
-    """
-    row = parametrization(place.module, place.attribute)
-    assert row is not None
-    if len(row) > 1 and not baked:
-        row.pop(len(row) - 1)
+    """Take our parametrization away; others that were there before it stay, or all are baked into the values."""
+    if place.row is not None and len(place.row) > 1 and not baked:
+        place.row.pop(len(place.row) - 1)
         return
     _own_class(place.module)
     parametrize.remove_parametrizations(place.module, place.attribute, leave_parametrized=baked)
     _keep_copyable(place.module)
-    _reorder(place.module, step.order)
+    stored = place.module._parameters  # in their old order: optimizers count on it
+    for name in [*(n for n in step.order if n in stored), *(n for n in stored if n not in step.order)]:
+        stored[name] = stored.pop(name)
 
 
 def _own_class(module: nn.Module) -> None:
@@ -239,10 +228,3 @@ def _copy_without_history(module: nn.RNNBase, memo: dict[int, object]) -> nn.RNN
     weights = [weight if weight is None else weight.detach() for weight in module._flat_weights]
     replica.__dict__ = copy.deepcopy({**module.__dict__, "_flat_weights": weights}, memo)
     return replica
-
-
-def _reorder(module: nn.Module, order: tuple[str, ...]) -> None:
-    """Put the parameters of a module back into an order; optimizers count on it."""
-    stored = module._parameters
-    for name in [*(n for n in order if n in stored), *(n for n in stored if n not in order)]:
-        stored[name] = stored.pop(name)

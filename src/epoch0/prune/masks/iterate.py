@@ -16,22 +16,14 @@ from epoch0.prune.scores.scores import Progress, Scores, tell
 from epoch0.prune.scores.synaptic_flow import synflow, synflow_rounds
 from epoch0.tracing.guard import bare
 
-SCHEDULES = ("exponential", "linear")
-
 
 @checked
 def iterate(
-    model: nn.Module,
-    score: Callable[[nn.Module], Mapping[str, Tensor]],
-    sparsity: Sparsity,
-    *,
-    steps: Size = 100,
-    schedule: Annotated[str, SCHEDULES] = "exponential",
-    scope: Annotated[str, SCOPES] = "global",
-    floor: Whole = 0,
-    layers: Annotated[str, LAYERS] | Mapping[str, Sparsity] = "uniform",
+    model: nn.Module, score: Callable[[nn.Module], Mapping[str, Tensor]], sparsity: Sparsity, *, steps: Size = 100,
+    schedule: Annotated[str, ("exponential", "linear")] = "exponential", scope: Annotated[str, SCOPES] = "global",
+    floor: Whole = 0, layers: Annotated[str, LAYERS] | Mapping[str, Sparsity] = "uniform",
     progress: Progress | None = None,
-) -> Masks:
+) -> Masks:  # fmt: skip
     """Prune in rounds: score what is left, remove a little, until exactly ``round(sparsity * M)`` are removed.
 
     >>> masks = iterate(model, lambda m: snip(m, batches), sparsity=0.98, steps=20)
@@ -69,11 +61,7 @@ def iterate(
 
 
 def scheduled(sparsity: float, steps: int, schedule: str, start: float = 0.0) -> list[float]:
-    """Sparsities after each round.
-
-    >>> [round(s, 3) for s in scheduled(0.99, 2, "exponential")], scheduled(0.99, 2, "linear")
-    ([0.9, 0.99], [0.495, 0.99])
-    """
+    """Sparsities after each round."""
     if schedule == "linear":
         rise = [start + (sparsity - start) * k / steps for k in range(1, steps)]
     else:
@@ -102,14 +90,13 @@ def _rounds(
     gone = {name: int(there.count_nonzero()) / there.numel() for name, there in scores.removed.items()}
     told = {} if isinstance(layers, str) else layers
     own = {name: scheduled(s, steps, schedule, min(gone.get(name, 0.0), s)) for name, s in told.items()}
-    masks = None
+    masks = Masks._own({})
     for number, share in enumerate(_plan(scores, sparsity, steps, schedule)):
-        if masks is not None:
+        if number:
             tell(progress, number, steps)
             scores = _scored(score, apply(twin, masks), {name: ~mask for name, mask in masks.items()})
         each = {name: row[number] for name, row in own.items()} or layers
         masks = select(scores, share, scope=scope, floor=floor, layers=each)
-    assert masks is not None
     return masks
 
 

@@ -22,13 +22,9 @@ class PruningWarning(UserWarning):
 
 @checked
 def keep(
-    scores: Mapping[str, Tensor],
-    sparsity: Sparsity,
-    *,
-    scope: Annotated[str, SCOPES] = "global",
-    floor: Whole = 0,
+    scores: Mapping[str, Tensor], sparsity: Sparsity, *, scope: Annotated[str, SCOPES] = "global", floor: Whole = 0,
     layers: Annotated[str, LAYERS] | Mapping[str, Sparsity] = "uniform",
-) -> Masks:
+) -> Masks:  # fmt: skip
     """Keep the highest-scored weights and drop the rest.
 
     >>> masks = keep({"fc": torch.tensor([[0.1, 0.9], [0.5, 0.2]])}, sparsity=0.5)      # shape (2, 2)
@@ -66,13 +62,9 @@ def keep(
 
 
 def select(
-    scores: Mapping[str, Tensor],
-    sparsity: float,
-    *,
-    scope: str = "global",
-    floor: int = 0,
+    scores: Mapping[str, Tensor], sparsity: float, *, scope: str = "global", floor: int = 0,
     layers: str | Mapping[str, float] = "uniform",
-) -> Masks:
+) -> Masks:  # fmt: skip
     """What :func:`keep` does, without its warning."""
     if not scores:
         raise InputError("scores must be a mapping of names to tensors, with at least one.")
@@ -80,9 +72,7 @@ def select(
         raise InputError(f"layers={layers!r} sets the sparsity of each layer: use it with scope='layer'.")
     removed: Mapping[str, Tensor] = getattr(scores, "removed", {})
     sizes = {name: tensor.numel() for name, tensor in scores.items()}
-    most = {
-        name: size - int(removed[name].count_nonzero()) if name in removed else size for name, size in sizes.items()
-    }
+    most = {n: size - int(removed[n].count_nonzero()) if n in removed else size for n, size in sizes.items()}
     least = {name: min(int(floor), left) for name, left in most.items()}
     told = {} if isinstance(layers, str) else layers
     counts = {name: _told(name, share, sizes, least, most) for name, share in told.items()}
@@ -150,7 +140,6 @@ def _left(sparsity: float, total: int, least: int, most: int, floor: str) -> int
 
 
 def check_order(name: str, scores: Tensor) -> None:
-    """Refuse scores of a weight that have no order."""
     if not scores.is_floating_point():
         raise InputError(f"the scores of '{name}' are {scores.dtype}; floating-point numbers are needed.")
     if bad := int(scores.isnan().count_nonzero()):
@@ -162,9 +151,6 @@ def check_order(name: str, scores: Tensor) -> None:
 
 def largest(scores: Mapping[str, Tensor], count: int, removed: Mapping[str, Tensor] | None = None) -> dict[str, Tensor]:
     """Masks of the ``count`` largest of all scores; among equals those that come first, by name and then row by row.
-
-    >>> largest({"a": torch.tensor([[1.0, 3.0]]), "b": torch.tensor([3.0])}, 1)        # shapes (1, 2) and (1,)
-    {'a': tensor([[False,  True]]), 'b': tensor([False])}
 
     Zeros are equal whatever their sign, and infinities are scores like any other. Scores of mixed precision are
     compared exactly.
@@ -182,11 +168,7 @@ def largest(scores: Mapping[str, Tensor], count: int, removed: Mapping[str, Tens
 
 
 def best(scores: Tensor, count: int) -> Tensor:
-    """Which scores are among the ``count`` largest; of equal ones those that come first.
-
-    >>> best(torch.tensor([0.5, 0.1, 0.5, 0.5]), 2)
-    tensor([ True, False,  True, False])
-    """
+    """Which scores are among the ``count`` largest; of equal ones those that come first."""
     dropped = len(scores) - count
     if dropped == 0 or count == 0:
         return torch.full_like(scores, dropped == 0, dtype=torch.bool)
@@ -199,9 +181,6 @@ def best(scores: Tensor, count: int) -> Tensor:
 
 def shared_out(total: int, weights: Sequence[float], low: Sequence[int], high: Sequence[int]) -> list[int]:
     """Whole shares that add up to the total, proportional to the weights as far as the bounds allow.
-
-    >>> shared_out(10, [1.0, 1.0, 2.0], low=[0, 0, 0], high=[10, 1, 10])
-    [3, 1, 6]
 
     The largest remainders are rounded up, the first of equal ones first.
     """

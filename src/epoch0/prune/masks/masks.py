@@ -121,10 +121,6 @@ class Masks(Mapping[str, Tensor], Shown):
         either = (self | other).kept
         return (self & other).kept / either if either else 1.0
 
-    def to(self, device: torch.device | str) -> "Masks":
-        """The same masks on another device."""
-        return Masks._own({name: mask.to(device) for name, mask in self.items()})
-
     summary: ClassVar[Callable[..., Any]]  # what follows paths is bound here by epoch0.prune.effects.paths
     to_torch_prune: ClassVar[Callable[..., Any]]  # and by epoch0.prune.masks.apply
 
@@ -169,17 +165,12 @@ class Masks(Mapping[str, Tensor], Shown):
     def _joined(self, other: "Masks", join: Callable[[Tensor, Tensor], Tensor]) -> "Masks":
         if not isinstance(other, Masks):
             return NotImplemented
-        if wrong := differences(self, other):
+        wrong = [
+            f"'{n}' is {tuple(self[n].shape)} here, {tuple(other[n].shape)} there"
+            if n in other else f"'{n}' is not in the other"
+            for n in self if n not in other or self[n].shape != other[n].shape
+        ]  # fmt: skip
+        wrong += [f"'{name}' is only in the other" for name in other if name not in self]
+        if wrong:
             raise InputError(f"these masks are of different models: {first_names(wrong, 3, '; ')}.")
         return Masks._own({name: join(mask, other[name].to(mask.device)) for name, mask in self.items()})
-
-
-def differences(masks: Mapping[str, Tensor], others: Mapping[str, Any]) -> list[str]:
-    """Names and shapes that do not agree, in words; the first is what the user should look at."""
-    found = []
-    for name, mask in masks.items():
-        if name not in others:
-            found.append(f"'{name}' is not in the other")
-        elif mask.shape != others[name].shape:
-            found.append(f"'{name}' is {tuple(mask.shape)} here, {tuple(others[name].shape)} there")
-    return [*found, *(f"'{name}' is only in the other" for name in others if name not in masks)]

@@ -15,10 +15,6 @@ from epoch0.tracing.guard import bare, refuse_closed
 class Masked(nn.Module):
     """A parametrization for ``torch.nn.utils.parametrize``: the weight where the mask is true, zero elsewhere.
 
-    >>> masked = Masked(torch.tensor([[True, False]]))
-    >>> masked(torch.tensor([[2.0, float("nan")]]))             # (1, 2) -> (1, 2), whatever lies under the mask
-    tensor([[2., 0.]])
-
     The gradient of a pruned weight is zero too, not a product with zero: infinite gradients under a loss scaler leave
     no NaN there. Whatever an optimizer does to the parameter, the module computes with an exact zero.
     """
@@ -31,7 +27,6 @@ class Masked(nn.Module):
         self.order = order
 
     def forward(self, weight: Tensor) -> Tensor:
-        """The weight with zeros where it is pruned; same shape and dtype."""
         # the same selection by an operation that is not slow on booleans; flat, as gradients of matrices in a stack
         # come transposed, which it is slow on
         flat, mask = (each.flatten() if each.dim() == 2 else each for each in (weight, self.mask))
@@ -43,7 +38,6 @@ class Masked(nn.Module):
         return weight
 
     def extra_repr(self) -> str:
-        """What ``print(model)`` shows."""
         return f"{int(self.mask.count_nonzero())} of {self.mask.numel()} kept"
 
 
@@ -63,26 +57,28 @@ class Place:
     mask: Tensor | None = None  #: True where the weight is kept; None where nothing masks it
     by_torch: bool = False  #: whether the mask is one of ``torch.nn.utils.prune``
 
+    @property
+    def row(self) -> ParametrizationList | None:
+        """Its parametrizations, if it has any."""
+        if not is_parametrized(self.module, self.attribute):
+            return None
+        return cast(ParametrizationList, cast(nn.ModuleDict, self.module.parametrizations)[self.attribute])
 
-def prunable(model: nn.Module) -> dict[str, nn.Parameter]:
-    """The weights that can be pruned.
-
-    >>> list(prunable(nn.Sequential(nn.Conv2d(3, 16, 5), nn.BatchNorm2d(16), nn.Flatten(), nn.Linear(16, 10))))
-    ['0.weight', '3.weight']
-
-    The floating-point parameters of two or more dimensions of linear maps, convolutions, attention, recurrent layers
-    and modules of your own. Not biases, norms and embeddings, nor a parameter of your own module that is named a bias
-    or has three or more dimensions of which the first is 1 (a class token, a position embedding). A parameter in
-    several modules is there once, under its first name; so is one behind a mask (ours or that of
-    ``torch.nn.utils.prune``), under the name it had before.
-
-    Source: Hayou et al. 2021, section 2.1.
-    """
-    return {weight.name: weight.parameter for weight in standing(model)}
+    @property
+    def steps(self) -> list[nn.Module]:
+        """Those, one by one."""
+        return list(self.row or ())
 
 
 def standing(model: nn.Module) -> list[Place]:
-    """The first place of each of these weights, with all masks that stand on it; see :func:`prunable`."""
+    """The weights that can be pruned, each in its first place with all masks that stand on it.
+
+    These are the floating-point parameters of two or more dimensions of linear maps, convolutions, attention, recurrent
+    layers and modules of your own. Not biases, norms and embeddings, nor a parameter of your own module that is named a
+    bias or has three or more dimensions of which the first is 1 (a class token, a position embedding). A parameter in
+    several modules is there once, under its first name; so is one behind a mask (ours or that of
+    ``torch.nn.utils.prune``), under the name it had before.
+    """
     found = []
     for name, where in places(model).items():
         place = next((place for place in where if _is_weight(place)), None)
@@ -97,11 +93,7 @@ def standing(model: nn.Module) -> list[Place]:
 
 
 def plain_name(name: str) -> str:
-    """The name that a parameter had before it was parametrized or pruned, or a module around it compiled.
-
-    >>> plain_name("body._orig_mod.0.parametrizations.weight.original"), plain_name("fc.weight_orig")
-    ('body.0.weight', 'fc.weight')
-    """
+    """The name that a parameter had before it was parametrized or pruned, or a module around it compiled."""
     name = _uncompiled(name)
     module, _, rest = name.rpartition("parametrizations.")
     if rest.endswith(".original") and (not module or module.endswith(".")):
@@ -128,13 +120,11 @@ def _is_weight(place: Place) -> bool:
 
 
 def _mask_on(place: Place) -> Tensor | None:
-    row = parametrization(place.module, place.attribute)
-    if row is None:
+    if not (steps := place.steps):
         return place.mask
-    found = [getattr(step, "mask", None) for step in row]
-    masks = [mask.bool() for mask in found if isinstance(mask, Tensor)]
-    if len(masks) < len(row):
-        raise _computed(place.name, ", ".join(type(step).__name__ for step in row))
+    masks = [mask.bool() for step in steps if isinstance(mask := getattr(step, "mask", None), Tensor)]
+    if len(masks) < len(steps):
+        raise _computed(place.name, ", ".join(type(step).__name__ for step in steps))
     return torch.stack(masks).all(0)
 
 
@@ -147,11 +137,6 @@ def _computed(name: str, how: str) -> InputError:
 
 def places(model: nn.Module) -> dict[str, list[Place]]:
     """Every parameter of a model, under the name that it had when nothing was masked, and all places it is used in.
-
-    >>> model = nn.Sequential(nn.Embedding(50, 8), nn.Linear(8, 50))
-    >>> model[1].weight = model[0].weight                               # tied weights: one name, two places
-    >>> {name: len(where) for name, where in places(model).items()}
-    {'0.weight': 2, '1.bias': 1}
 
     The order is that of ``model.named_parameters()`` before the model was masked, and so is the name of a parameter in
     several places: the first one.
@@ -166,19 +151,11 @@ def places(model: nn.Module) -> dict[str, list[Place]]:
     return {where[0].name: where for where in found.values()}
 
 
-def parametrization(module: nn.Module, attribute: str) -> ParametrizationList | None:
-    """The list of parametrizations of one attribute, if it has any."""
-    if not is_parametrized(module, attribute):
-        return None
-    return cast(ParametrizationList, cast(nn.ModuleDict, module.parametrizations)[attribute])
-
-
 def _weights_of(path: str, module: nn.Module) -> list[Place]:
     seen, start = [], _uncompiled(f"{path}." if path else "")
     if is_parametrized(module):
-        for attribute in cast(nn.ModuleDict, module.parametrizations):
-            row = parametrization(module, attribute)
-            assert row is not None
+        for attribute, row in cast(nn.ModuleDict, module.parametrizations).items():
+            assert isinstance(row, ParametrizationList)
             original = row.original if row.is_tensor else row.original0
             if isinstance(original, nn.Parameter):
                 masks = [step.mask for step in row if isinstance(step, Masked)]

@@ -1,11 +1,24 @@
-"""Scores of weights: the larger, the more worth keeping (Hayou et al. 2021, section 2.1).
+"""Scores of weights: the larger, the more worth keeping (Hayou et al. 2021, section 2.1)."""
 
-A function in a module here that is decorated with ``listed`` is in the table of scores: ``epoch0.prune`` and the
-command line have it from there.
-"""
+from collections.abc import Callable
+from typing import NamedTuple
 
-import importlib
-import pkgutil
+from epoch0.prune.scores.gradients import force, grasp, obd, snip
+from epoch0.prune.scores.scores import Scores, magnitude, random
+from epoch0.prune.scores.synaptic_flow import synflow
 
-for _module in pkgutil.iter_modules(__path__):
-    importlib.import_module(f"{__name__}.{_module.name}")
+
+class Listed(NamedTuple):
+    """A score as the command line calls it."""
+
+    function: Callable[..., Scores]
+    takes: tuple[str, ...] = ()  # beside the model; one that takes steps does all of them in one call
+    rounds: int = 1  # of scores that its authors repeat
+
+
+_LOSS = ("batches", "batch_norm")
+TABLE = {
+    "magnitude": Listed(magnitude), "random": Listed(random, ("seed",)), "snip": Listed(snip, _LOSS),
+    "force": Listed(force, (*_LOSS, "sparsity", "steps", "progress"), 60), "grasp": Listed(grasp, _LOSS),
+    "obd": Listed(obd, _LOSS), "synflow": Listed(synflow, ("x",), 100),
+}  # fmt: skip

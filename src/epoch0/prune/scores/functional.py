@@ -20,30 +20,24 @@ from epoch0.tracing.call import LABELS, Call, Forward, check_tensors, described,
 from epoch0.tracing.guard import bare, same_noise, streams_kept, unchanged
 from epoch0.tracing.loss import Loss, check_targets
 
-Values = list[Tensor | None]
-"""A tensor for each weight; None where nothing depends on it."""
+Values = list[Tensor]
+"""A tensor for each weight."""
 
 MOST = 10**4  # batches: an iterable may have no end
 
 
 class Batch(NamedTuple):
-    """Inputs, as the model is called with them, their targets (None: labels are among the inputs), and how many."""
+    """What a loss is computed on."""
 
-    inputs: Any
-    targets: Any
+    inputs: Any  # as the model is called with them
+    targets: Any  # None: labels are among the inputs
     examples: int
 
 
 @streams_kept()
 @torch.inference_mode(False)  # in which gradients can be taken with what is cloned
 def taken(batches: Iterable[Any], loss: Loss | None) -> list[Batch]:
-    """The batches as pairs (inputs, targets); one bare pair of tensors is a list of one batch.
-
-    What a loader draws from torch's global stream on the way is given back.
-
-    >>> len(taken([(torch.zeros(8, 3), torch.zeros(8, dtype=torch.long))] * 5, None))
-    5
-    """
+    """The batches as pairs; what a loader draws from torch's global stream on the way is given back."""
     pair = isinstance(batches, tuple) and len(batches) == 2 and all(isinstance(part, Tensor) for part in batches)
     if pair or _labelled(batches):
         batches = [batches]
@@ -77,7 +71,6 @@ def taken(batches: Iterable[Any], loss: Loss | None) -> list[Batch]:
 
 
 def examples(batches: Sequence[Batch]) -> int:
-    """How many examples the batches have together."""
     return sum(batch.examples for batch in batches)
 
 
@@ -104,6 +97,7 @@ class Borrowed:
     dtype: torch.dtype  #: of all floating-point tensors
     twice: bool = False  #: whether what is computed will be differentiated twice
     running: list[bool] = field(default_factory=list)  #: holds something while the model may run
+    reached: set[int] = field(default_factory=set)  #: numbers of the weights on which something depended
 
     @property
     def kept(self) -> list[Tensor]:
@@ -112,7 +106,6 @@ class Borrowed:
         return [torch.ones_like(leaf, dtype=torch.bool) if w.mask is None else w.mask for leaf, w in pairs]
 
     def output(self, x: Any, mode: operations.Calls | None = None) -> Tensor:
-        """The model's output for a batch."""
         return self._run(self._call(x), mode)[1]
 
     def _call(self, x: Any, targets: Any = None, loss: Loss | None = None) -> Call:
@@ -163,17 +156,23 @@ class Borrowed:
             total = added(total, found, batch.examples / everything)
         return total
 
-    def differentiated(self, value: Tensor, push: Tensor | None = None, **how: bool) -> tuple[Tensor | None, ...]:
+    def differentiated(self, value: Tensor, push: Tensor | None = None, **how: bool) -> Values:
         """The gradient of a value, or its product with a cotangent, at the leaves."""
         try:
-            return torch.autograd.grad(value, self.leaves, push, allow_unused=True, **how)
+            found = torch.autograd.grad(value, self.leaves, push, allow_unused=True, **how)
         except RuntimeError as error:
             times = "twice" if self.twice else "once"
             raise InputError(f"the model cannot be differentiated {times}: {first_line(error)}") from error
+        self.reached.update(place for place, gradient in enumerate(found) if gradient is not None)
+        return [torch.zeros_like(leaf) if g is None else g for leaf, g in zip(self.leaves, found, strict=True)]
 
-    def used(self, values: Sequence[Tensor | None]) -> list[Tensor]:
-        """The tensors, with zeros for weights that the loss does not depend on and a warning that names those."""
-        unused = [w.name for w, value in zip(self.weights, values, strict=True) if value is None]
+    def near_the_end(self, gradients: Values) -> bool:
+        """Whether the largest of a tensor, if not of one never reached, comes near the smallest of its dtype."""
+        return near_the_end([g for place, g in enumerate(gradients) if place in self.reached])
+
+    def warn_of_unused(self) -> None:
+        """Name the weights that the loss does not depend on."""
+        unused = [w.name for place, w in enumerate(self.weights) if place not in self.reached]
         if len(unused) == len(self.weights):
             raise InputError("the loss does not depend on any weight of the model.")
         if unused:
@@ -183,33 +182,24 @@ class Borrowed:
                 "Leave them out of the scores to keep them.",
                 stacklevel=5,
             )
-        return [
-            torch.zeros_like(leaf) if value is None else value.detach()
-            for leaf, value in zip(self.leaves, values, strict=True)
-        ]
 
 
-def added(total: Values, more: Sequence[Tensor | None], share: float) -> Values:
-    """The sum total + share * more, tensor by tensor and in place; an empty total is zero, and so is None."""
-    scaled = [None if value is None else value if share == 1.0 else value.mul_(share) for value in more]
-    if not total:
-        return scaled
-    return [b if a is None else a if b is None else a.add_(b) for a, b in zip(total, scaled, strict=True)]
+def added(total: Values, more: Values, share: float) -> Values:
+    """The sum total + share * more, tensor by tensor and in place; an empty total is zero."""
+    scaled = [value if share == 1.0 else value.mul_(share) for value in more]
+    return [a.add_(b) for a, b in zip(total, scaled, strict=True)] if total else scaled
 
 
-def times(weights: Sequence[Tensor], values: Sequence[Tensor | None]) -> Values:
+def times(weights: Values, values: Values) -> Values:
     """The values times the weights, in place."""
     with torch.no_grad():
-        return [None if value is None else value.mul_(w) for w, value in zip(weights, values, strict=True)]
+        return [value.mul_(w) for w, value in zip(weights, values, strict=True)]
 
 
-def near_the_end(gradients: Sequence[Tensor | None]) -> bool:
-    """Whether the largest gradient of some tensor comes near the smallest numbers of its dtype."""
-    return any(
-        float(gradient.abs().max()) < torch.finfo(gradient.dtype).tiny / torch.finfo(gradient.dtype).eps
-        for gradient in gradients
-        if gradient is not None
-    )
+def near_the_end(values: Values) -> bool:
+    """Whether the largest of some tensor comes near the smallest numbers of its dtype."""
+    found = ((float(v.abs().max()), torch.finfo(v.dtype)) for v in values)
+    return any(largest < numbers.tiny / numbers.eps for largest, numbers in found)
 
 
 class _Statistics(operations.Calls):
@@ -262,16 +252,10 @@ def _cast(tensor: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def scored(
-    model: nn.Module,
-    batches: Iterable[Any],
-    loss: Loss | None,
-    method: str,
-    compute: Callable[[Borrowed, list[Batch]], tuple[Values, bool]],
-    batch_norm: str,
-    dtype: torch.dtype | None,
-    forward: Forward | None,
-    twice: bool = False,
-) -> Scores:
+    model: nn.Module, batches: Iterable[Any], loss: Loss | None, method: str,
+    compute: Callable[[Borrowed, list[Batch]], tuple[Values, bool]], batch_norm: str, dtype: torch.dtype | None,
+    forward: Forward | None, twice: bool = False,
+) -> Scores:  # fmt: skip
     """The scores that a function computes on a borrowed model and batches, in a precision that holds them."""
     held = taken(batches, loss)
     for chosen in (dtype, torch.float64):
@@ -281,5 +265,6 @@ def scored(
                 continue
             words = f"{method}, {len(held)} batch{'es' if len(held) > 1 else ''}, {examples(held)} examples"
             words += f", batch norm {batch_norm}, {str(lent.dtype).removeprefix('torch.')}"
-            return scores_of(lent.weights, lent.used(values), words)
+            lent.warn_of_unused()
+            return scores_of(lent.weights, values, words)
     raise AssertionError("float64 is the last that is tried")

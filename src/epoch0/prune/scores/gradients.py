@@ -1,31 +1,26 @@
 """Scores from derivatives of the loss: SNIP and FORCE the first, GraSP and OBD the second (Hayou et al. 2021, 2.2)."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from epoch0.arguments import BatchNorm, Positive, Seed, Size, Sparsity
+from epoch0.arguments import BatchNorm, Positive, Seed, Size, Sparsity, checked
 from epoch0.prune.masks.keep import largest
 from epoch0.prune.scores.functional import Batch, Borrowed, Values, added, examples, near_the_end, scored, times
-from epoch0.prune.scores.scores import Progress, Scores, listed, tell
+from epoch0.prune.scores.scores import Progress, Scores, tell
 from epoch0.seeds import generator
 from epoch0.tracing.call import Forward
 from epoch0.tracing.loss import Loss, scalar_loss
 
 
-@listed("batches", "batch_norm")
+@checked
 def snip(
-    model: nn.Module,
-    batches: Iterable[Any],
-    *,
-    loss: Loss | None = None,
-    batch_norm: BatchNorm = "train",
-    dtype: torch.dtype | None = None,
-    forward: Forward | None = None,
-) -> Scores:
+    model: nn.Module, batches: Iterable[Any], *, loss: Loss | None = None, batch_norm: BatchNorm = "train",
+    dtype: torch.dtype | None = None, forward: Forward | None = None,
+) -> Scores:  # fmt: skip
     """Score each weight by its connection sensitivity abs(W dL/dW).
 
     >>> net = epoch0.networks.mlp([64, 256, 10], seed=0)
@@ -58,32 +53,23 @@ def snip(
     """
 
     def compute(lent: Borrowed, held: list[Batch]) -> tuple[Values, bool]:
-        gradients = lent.gradients(held, loss)
-        near = near_the_end(gradients)
-        return sensitivity(lent.leaves, gradients), near
+        return sensitivity(lent, lent.gradients(held, loss))
 
     return scored(model, batches, loss, "snip", compute, batch_norm, dtype, forward)
 
 
-def sensitivity(weights: Sequence[Tensor], gradients: Sequence[Tensor | None]) -> Values:
-    """abs(W dL/dW), written over the gradients, None where they are."""
-    return [None if product is None else product.abs_() for product in times(weights, gradients)]
+def sensitivity(lent: Borrowed, gradients: Values) -> tuple[Values, bool]:
+    """abs(W dL/dW), written over the gradients, and whether one of these came near the end of its range."""
+    near = lent.near_the_end(gradients)
+    return [product.abs_() for product in times(lent.leaves, gradients)], near
 
 
-@listed("batches", "batch_norm", "sparsity", "steps", "progress", rounds=60)
+@checked
 def force(
-    model: nn.Module,
-    batches: Iterable[Any],
-    sparsity: Sparsity,
-    steps: Size = 60,
-    *,
-    loss: Loss | None = None,
-    revive: bool = True,
-    batch_norm: BatchNorm = "train",
-    dtype: torch.dtype | None = None,
-    forward: Forward | None = None,
-    progress: Progress | None = None,
-) -> Scores:
+    model: nn.Module, batches: Iterable[Any], sparsity: Sparsity, steps: Size = 60, *, loss: Loss | None = None,
+    revive: bool = True, batch_norm: BatchNorm = "train", dtype: torch.dtype | None = None,
+    forward: Forward | None = None, progress: Progress | None = None,
+) -> Scores:  # fmt: skip
     """Score each weight by its connection sensitivity in the network that earlier rounds have left.
 
     >>> net = epoch0.networks.mlp([64, 256, 10], seed=0)
@@ -121,14 +107,12 @@ def force(
         for number in range(1, steps + 1):
             tell(progress, number - 1, steps)
             masked = [(w * m).requires_grad_() for w, m in zip(weights, kept.values(), strict=True)]
-            gradients = replace(lent, leaves=masked).gradients(held, loss)
-            near = near or near_the_end(gradients)
-            values = sensitivity(weights, gradients)
-            pairs = list(zip(values, kept.items(), strict=True))
+            values, close = sensitivity(lent, replace(lent, leaves=masked).gradients(held, loss))
+            near = near or close
             if not revive:
-                values = [None if v is None else v.masked_fill_(~m, 0.0) for v, (_, m) in pairs]
+                values = [v.masked_fill_(~m, 0.0) for v, m in zip(values, kept.values(), strict=True)]
             if number < steps:
-                scores = {name: torch.zeros(m.shape, device=m.device) if v is None else v for v, (name, m) in pairs}
+                scores = dict(zip(kept, values, strict=True))
                 allowed = standing if revive else kept
                 count = round(total ** (1 - number / steps) * last ** (number / steps))
                 count = min(count, sum(int(mask.sum()) for mask in allowed.values()))
@@ -141,17 +125,11 @@ def force(
     return Scores(scores, scores.method, removed)
 
 
-@listed("batches", "batch_norm")
+@checked
 def grasp(
-    model: nn.Module,
-    batches: Iterable[Any],
-    *,
-    loss: Loss | None = None,
-    temperature: Positive = 200.0,
-    batch_norm: BatchNorm = "train",
-    dtype: torch.dtype | None = None,
-    forward: Forward | None = None,
-) -> Scores:
+    model: nn.Module, batches: Iterable[Any], *, loss: Loss | None = None, temperature: Positive = 200.0,
+    batch_norm: BatchNorm = "train", dtype: torch.dtype | None = None, forward: Forward | None = None,
+) -> Scores:  # fmt: skip
     """Score each weight by what it does for the gradient flow: W (H g), H the Hessian and g the gradient of the loss.
 
     >>> net = epoch0.networks.mlp([64, 256, 10], seed=0)
@@ -184,11 +162,11 @@ def grasp(
             products, near = product(lent, held[0], loss, temperature)
         else:
             gradients = lent.gradients(held, loss, temperature)
-            products, near = Values(), near_the_end(gradients)
+            products, near = Values(), lent.near_the_end(gradients)
             for batch in held:
                 found, _ = product(lent, batch, loss, temperature, gradients)
                 products = added(products, found, batch.examples / examples(held))
-        near = near or near_the_end([p for p in products if p is not None and bool(p.any())])
+        near = near or near_the_end([p for p in products if bool(p.any())])
         return times(lent.leaves, products), near
 
     words = f"grasp, temperature {temperature:g}"
@@ -196,41 +174,28 @@ def grasp(
 
 
 def product(
-    lent: Borrowed,
-    batch: Batch,
-    loss: Loss | None,
-    temperature: float,
-    direction: Sequence[Tensor | None] | None = None,
+    lent: Borrowed, batch: Batch, loss: Loss | None, temperature: float, direction: Values | None = None
 ) -> tuple[Values, bool]:
-    """The Hessian of the loss times a direction, and whether the gradient comes near the end of its range."""
+    """The Hessian of the loss times a direction, the gradient's by default, and whether that is near its end."""
     value = lent.loss(batch, loss, temperature)
     gradients = lent.differentiated(value, create_graph=True)
-    if direction is None:
-        direction = [None if g is None else g.detach() for g in gradients]
-    pairs = [(g, v) for g, v in zip(gradients, direction, strict=True) if g is not None and v is not None]
-    along = torch.stack([(g * v).sum() for g, v in pairs if g.requires_grad]).sum() if pairs else value
-    near = near_the_end([g.detach() for g, _ in pairs])
-    unused = [g is None for g in gradients]
-    del gradients, pairs, value
-    found = lent.differentiated(along) if along.requires_grad else [None] * len(unused)
-    rows = zip(unused, found, lent.leaves, strict=True)
-    return [None if gone else torch.zeros_like(leaf) if p is None else p for gone, p, leaf in rows], near
+    direction = direction or [g.detach() for g in gradients]
+    terms = [(g * v).sum() for g, v in zip(gradients, direction, strict=True) if g.requires_grad]
+    near = lent.near_the_end([g.detach() for g in gradients])
+    if not terms:  # the loss is linear
+        return [torch.zeros_like(leaf) for leaf in lent.leaves], near
+    del gradients, value
+    return lent.differentiated(torch.stack(terms).sum()), near
 
 
 _PROBE = 6
 
 
-@listed("batches", "batch_norm")
+@checked
 def obd(
-    model: nn.Module,
-    batches: Iterable[Any],
-    *,
-    probes: Size = 16,
-    seed: Seed = 0,
-    batch_norm: BatchNorm = "train",
-    dtype: torch.dtype | None = None,
-    forward: Forward | None = None,
-) -> Scores:
+    model: nn.Module, batches: Iterable[Any], *, probes: Size = 16, seed: Seed = 0, batch_norm: BatchNorm = "train",
+    dtype: torch.dtype | None = None, forward: Forward | None = None,
+) -> Scores:  # fmt: skip
     """Score each weight by its diagonal-curvature saliency W^2 H_ii/2, H the Hessian of the loss.
 
     >>> net = epoch0.networks.mlp([64, 256, 10], seed=0)
@@ -263,11 +228,10 @@ def obd(
             for probe in range(probes):
                 push = _push(output.detach(), batch.targets, generator(seed, _PROBE, place, probe))
                 gradients = lent.differentiated(output, push, retain_graph=probe + 1 < probes)
-                found = [None if g is None else g.square() for g in gradients]
-                near = near or near_the_end([d for d in found if d is not None and bool(d.any())])
+                found = [g.square() for g in gradients]
+                near = near or near_the_end([d for d in found if bool(d.any())])
                 total = added(total, found, batch.examples / examples(held) / probes)
-        halved = [None if t is None else t.div_(2) for t in times(lent.leaves, times(lent.leaves, total))]
-        return halved, near
+        return [t.div_(2) for t in times(lent.leaves, times(lent.leaves, total))], near
 
     words = f"obd, {probes} probes, seed {seed}"
     return scored(model, batches, None, words, compute, batch_norm, dtype, forward)

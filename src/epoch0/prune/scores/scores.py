@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -61,7 +60,7 @@ class Scores(dict[str, Tensor], Result):
 
     @property
     def weights(self) -> int:
-        """How many weights are scored, removed ones included."""
+        """How many are scored, removed ones included."""
         return sum(score.numel() for score in self.values())
 
     def rows(self) -> list[dict[str, str | int | float]]:
@@ -71,22 +70,20 @@ class Scores(dict[str, Tensor], Result):
         found: list[dict[str, str | int | float]] = []
         for name, score in self.items():
             gone = int(self.removed[name].sum()) if name in self.removed else 0
-            left = max(score.numel() - gone, 1)
-            exact = score.double()
-            row: dict[str, str | int | float] = {"name": name, "weights": score.numel(), "removed": gone}
-            row |= {"mean": float(exact.sum()) / left, "mean_square": float(exact.square().sum()) / left}
-            row |= {"largest": float(exact.max()), "zeros": (int((score == 0).sum()) - gone) / left}
-            found.append(row)
+            left, exact = max(score.numel() - gone, 1), score.double()
+            found.append({
+                "name": name, "weights": score.numel(), "removed": gone, "mean": float(exact.sum()) / left,
+                "mean_square": float(exact.square().sum()) / left, "largest": float(exact.max()),
+                "zeros": (int((score == 0).sum()) - gone) / left,
+            })  # fmt: skip
         return found
 
     def __str__(self) -> str:
-        """What was scored and how, then a line a weight tensor."""
-        head = ("weights of", "count", "removed", "mean", "mean square", "largest", "zeros")
-        lines: list[tuple[str, ...]] = [head]
+        lines = [["weights of", "count", "removed", "mean", "mean square", "largest", "zeros"]]
         for row in self.rows():
-            numbers = (f"{row[key]:.3g}" for key in ("mean", "mean_square", "largest"))
-            counts = (str(row[key]) for key in ("name", "weights", "removed"))
-            lines.append((*counts, *numbers, f"{row['zeros']:.1%}"))
+            *counts, zeros = row.values()
+            numbers = [str(value) if isinstance(value, str | int) else f"{value:.3g}" for value in counts]
+            lines.append([*numbers, f"{zeros:.1%}"])
         summary = f"scores of {self.weights} weights in {len(self)} tensors"
         return "\n".join([f"{summary}: {self.method}" if self.method else summary, *aligned(lines)])
 
@@ -112,32 +109,6 @@ class Scores(dict[str, Tensor], Result):
         if "method" not in words:
             raise impossible(path, "scores", "method", "how they came about")
         return cls(scores, words["method"], removed)
-
-
-class Listed(NamedTuple):
-    """A score as the table has it."""
-
-    function: Callable[..., Scores]
-    #: beside the model: of batches (it looks at the loss), batch_norm, x (a shape), seed, sparsity, progress, and steps
-    #: (one call does all rounds)
-    takes: tuple[str, ...]
-    rounds: int  #: of scores that its authors repeat
-
-
-TABLE: dict[str, Listed] = {}
-"""Every score by the name of its function."""
-
-Function = TypeVar("Function", bound=Callable[..., Scores])
-
-
-def listed(*takes: str, rounds: int = 1) -> Callable[[Function], Function]:
-    """Put a score into the table, its arguments checked."""
-
-    def into(function: Function) -> Function:
-        TABLE[function.__name__] = Listed(found := checked(function), takes, rounds)
-        return found
-
-    return into
 
 
 Progress = Callable[[float, str], None]
@@ -170,7 +141,7 @@ def scores_of(weights: Sequence[Place], values: Sequence[Tensor], method: str) -
     return Scores(found | {name: found[name].masked_fill(removed, 0.0) for name, removed in gone.items()}, method, gone)
 
 
-@listed()
+@checked
 def magnitude(model: nn.Module) -> Scores:
     """Score each weight by its absolute value, abs(W), in its own dtype.
 
@@ -181,7 +152,7 @@ def magnitude(model: nn.Module) -> Scores:
     With Kaiming or mean-field weights a layer's scale is 1/sqrt(fan_in), so a global threshold empties the widest
     layers first (Proposition 4).
 
-    What is scored is told by :func:`epoch0.prune.masks.places.prunable`.
+    What is scored is told by :func:`epoch0.prune.masks.places.standing`.
 
     Source: Hayou et al. 2021, sections 2.1 (MBP) and E.
     """
@@ -190,7 +161,7 @@ def magnitude(model: nn.Module) -> Scores:
     return scores_of(weights, [w.parameter.detach().abs() for w in weights], "magnitude")
 
 
-@listed("seed")
+@checked
 def random(model: nn.Module, seed: Seed = 0) -> Scores:
     """Score each weight by chance: independent uniform numbers in (0, 1), float64.
 

@@ -15,11 +15,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from epoch0.arguments import refuse
+from epoch0.arguments import checked, refuse
 from epoch0.errors import InputError, is_count
 from epoch0.prune.masks.keep import best
-from epoch0.prune.scores.functional import Borrowed, borrowed, times
-from epoch0.prune.scores.scores import Progress, Scores, listed, scores_of, tell
+from epoch0.prune.scores.functional import Borrowed, Values, borrowed, times
+from epoch0.prune.scores.scores import Progress, Scores, scores_of, tell
 from epoch0.tracing import operations
 
 LARGEST = 64
@@ -28,12 +28,6 @@ LARGEST = 64
 
 class Absolute(operations.Calls):
     """Every torch function as the linear network of absolute values has it.
-
-    >>> with Absolute() as mode:
-    ...     y = torch.tanh(torch.full((2, 3), 5.0))             # activations are the identity
-    >>> y, mode.exponent(y)
-    (tensor([[5., 5., 5.],
-            [5., 5., 5.]]), 0)
 
     Weights and buffers must have been replaced by their absolute values. Activations are the identity, as is ReLU on
     positive numbers; norms only multiply by their scale, ``abs(weight)/sqrt(running_var + eps)`` or ``abs(weight)``,
@@ -49,7 +43,6 @@ class Absolute(operations.Calls):
         return self._known[id(tensor)][1] if id(tensor) in self._known else 0
 
     def call(self, func: Any, name: str, args: Any, kwargs: Any) -> Any:
-        """What the function gives in the linear network of absolute values."""
         known = operations.meaning(name)
         kind, given = known.kind, known.given(args, kwargs)
         if kind == "activation" and args and isinstance(args[0], Tensor):
@@ -125,7 +118,7 @@ class Absolute(operations.Calls):
         return tensor
 
 
-@listed("x", rounds=100)
+@checked
 def synflow(model: nn.Module, x: Tensor | tuple[int, ...], *, dtype: torch.dtype = torch.float64) -> Scores:
     """Score each weight by its synaptic flow: abs(W) dR/d abs(W), R the sum of the outputs for an input of ones.
 
@@ -163,7 +156,8 @@ def synflow(model: nn.Module, x: Tensor | tuple[int, ...], *, dtype: torch.dtype
     with _positive(model, x, dtype) as (lent, ones):
         gradients, power = _flow(lent, ones)
         with torch.no_grad():
-            scores = lent.used(times(lent.leaves, gradients))
+            lent.warn_of_unused()
+            scores = times(lent.leaves, gradients)
             room = math.log2(torch.finfo(dtype).max) / 2  # scores of a layer add up to about 1 before this
             if power and abs(power) < room:
                 scores = [score.mul_(2.0**power) for score in scores]
@@ -172,23 +166,13 @@ def synflow(model: nn.Module, x: Tensor | tuple[int, ...], *, dtype: torch.dtype
 
 
 def synflow_rounds(
-    model: nn.Module,
-    x: Tensor | tuple[int, ...],
-    kept: Sequence[int],
-    *,
-    dtype: torch.dtype = torch.float64,
+    model: nn.Module, x: Tensor | tuple[int, ...], kept: Sequence[int], *, dtype: torch.dtype = torch.float64,
     progress: Progress | None = None,
-) -> dict[str, Tensor]:
-    """Prune in rounds of SynFlow, each scored on the network that the rounds before have left.
+) -> dict[str, Tensor]:  # fmt: skip
+    """The masks of rounds of SynFlow that keep so many weights, each scored on what the rounds before have left.
 
-    >>> masks = synflow_rounds(net, (64,), [2000, 1000, 500])              # net has 3,392 weights
-    >>> sum(int(mask.sum()) for mask in masks.values())
-    500
-
-    The same masks as scoring and keeping in turn, at a fraction of the cost: weights are zeroed where they stand, and
-    the threshold is looked for among those that are left.
-
-    Source: Tanaka, Kunin, Yamins, Ganguli 2020, Algorithm 1.
+    They are those of scoring and keeping in turn, at half the cost: weights are zeroed where they stand, and the
+    threshold is looked for among those that are left.
     """
     with _positive(model, x, dtype) as (lent, ones), torch.no_grad():
         flat = torch.cat([leaf.flatten() for leaf in lent.leaves])
@@ -203,8 +187,7 @@ def synflow_rounds(
                 continue
             with torch.enable_grad():
                 gradients, _ = _flow(replace(lent, leaves=leaves), ones)
-            every = [torch.zeros_like(w) if g is None else g for g, w in zip(gradients, leaves, strict=True)]
-            torch.cat([g.flatten() for g in every], out=scores).mul_(flat)
+            torch.cat([g.flatten() for g in gradients], out=scores).mul_(flat)
             stay = best(scores if len(places) == len(flat) else scores.index_select(0, places), k)
             flat.index_fill_(0, places.masked_select(~stay), 0.0)
             places = places.masked_select(stay)
@@ -233,7 +216,7 @@ def _positive(model: nn.Module, x: Tensor | tuple[int, ...], dtype: torch.dtype)
         yield replace(lent, leaves=leaves, others=others), ones
 
 
-def _flow(lent: Borrowed, ones: Tensor) -> tuple[tuple[Tensor | None, ...], int]:
+def _flow(lent: Borrowed, ones: Tensor) -> tuple[Values, int]:
     """The gradients of R at the leaves, divided by two to the power that comes with them."""
     mode = Absolute()
     output = lent.output(ones, mode)

@@ -13,7 +13,7 @@ from torch.nn import functional
 
 from epoch0.activations import Activation
 from epoch0.errors import InputError
-from epoch0.tracing.operations import MOVES, meaning
+from epoch0.tracing.operations import MOVES, Args, Kwargs, meaning
 
 _PRODUCTS = {"linear", "convolution", "product", "quotient"}
 _SUMS = {"sum", "negation", "average", "total", "repeat", "join", "pad", "place", "resample"}
@@ -31,28 +31,27 @@ def multiplies(operation: str) -> bool:
 
 def refusal(operation: str, where: str) -> InputError:
     """Why this operation has no regions, and what can be measured instead."""
-    plain, known = operation, meaning(operation)
+    known = meaning(operation)
     instead = (
         "trajectory_length and gain measure networks with any nonlinearity; relu, leaky_relu, prelu, hardtanh, relu6, "
         "abs, clamp and max pooling have linear regions."
     )
     if known.jumps:
-        reason = f"{plain} jumps, and regions are defined for continuous functions here"
+        reason = f"{operation} jumps, and regions are defined for continuous functions here"
     elif known.kind in ("activation", "function", "softmax"):
-        reason = f"{plain} is no piecewise linear function"
-    elif known.kind == "norm" or plain == "normalize":
-        reason = f"{plain} divides by a norm of its input, which is not piecewise linear"
-    elif multiplies(plain):
-        reason = f"{plain} of two tensors that both depend on the input is not piecewise linear"
+        reason = f"{operation} is no piecewise linear function"
+    elif known.kind == "norm" or operation == "normalize":
+        reason = f"{operation} divides by a norm of its input, which is not piecewise linear"
+    elif multiplies(operation):
+        reason = f"{operation} of two tensors that both depend on the input is not piecewise linear"
     else:
-        reason = f"no rule says that {plain} is piecewise linear"
+        reason = f"no rule says that {operation} is piecewise linear"
     return InputError(f"the operation {operation} ({where}) cannot be cut into linear regions: {reason}. {instead}")
 
 
-Call = tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]
-
-
-def affine_call(func: Callable[..., Any], name: str, args: tuple[Any, ...], kwargs: dict[str, Any], where: str) -> Call:
+def affine_call(
+    func: Callable[..., Any], name: str, args: Args, kwargs: Kwargs, where: str
+) -> tuple[Callable[..., Any], Args, Kwargs]:
     """A call as regions make it: batch norm by its running statistics."""
     if name != "batch_norm":
         return func, args, kwargs
@@ -72,10 +71,12 @@ def _normalize(x: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
     return torch.addcmul(shift.view(shape), x, scale.view(shape))
 
 
-FoldCall = tuple[Any, tuple[float, ...], Callable[[Tensor], Tensor], Callable[[Tensor], Tensor]]
+Elementwise = Callable[[Tensor], Tensor]
 
 
-def fold_call(operation: str, args: tuple[Any, ...], kwargs: dict[str, Any], where: str) -> FoldCall:
+def fold_call(
+    operation: str, args: Args, kwargs: Kwargs, where: str
+) -> tuple[Any, tuple[float, ...], Elementwise, Elementwise]:
     """The input, faces, function and recession function of an elementwise piecewise linear call."""
     known = meaning(operation)
     given = known.given(args, kwargs)
@@ -92,7 +93,7 @@ def fold_call(operation: str, args: tuple[Any, ...], kwargs: dict[str, Any], whe
     return values, rule.breaks, *functions_of(rule)
 
 
-def functions_of(rule: Activation) -> tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor]]:
+def functions_of(rule: Activation) -> tuple[Elementwise, Elementwise]:
     """A continuous piecewise linear function of tensors, and the limit of its value at s x over s."""
     breaks, slopes = rule.breaks, rule.slopes
     assert slopes is not None

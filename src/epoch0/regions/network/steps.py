@@ -25,11 +25,9 @@ class Affine:
     terms: int = 1  #: how many it sums in each output, about
 
     def constant(self, *rows: Tensor) -> Tensor:
-        """The constant part, for one row like these."""
         return self.run(*(torch.zeros_like(t[:1]) for t in rows))
 
     def linear(self, *rows: Tensor) -> Tensor:
-        """The step without its constant part."""
         return self.run(*rows) - self.constant(*rows) if self.biased else self.run(*rows)
 
     def linear_of_each(self, *rows: Tensor) -> Tensor:
@@ -39,7 +37,6 @@ class Affine:
         return found.reshape(several, -1, *found.shape[1:])
 
     def linear_size(self, *squares: Tensor) -> Tensor:
-        """The sizes without those of the constant part."""
         found: Tensor = self.size(*squares) - self.size(*(torch.zeros_like(q[:1]) for q in squares))
         return found
 
@@ -81,7 +78,6 @@ class Largest:
         return values.reshape(len(values), -1)[:, self.windows]
 
     def run(self, values: Tensor) -> Tensor:
-        """The largest element of each window, for every point."""
         return self.entries(values).amax(dim=2).reshape(len(values), *self.shape)
 
     def parted(self, left: Tensor, right: Tensor, limit: Tensor) -> tuple[Tensor, Tensor]:
@@ -115,12 +111,16 @@ class Program:
 
     @property
     def folds(self) -> list[Fold | Largest]:
-        """The steps that cut, in order."""
         return [step for step in self.steps if not isinstance(step, Affine)]
 
     @property
+    def layers(self) -> tuple[str, ...]:
+        """Their names."""
+        return tuple(step.name for step in self.folds)
+
+    @property
     def sizes(self) -> list[int]:
-        """Number of elements of the input of each folding step, in order."""
+        """Numbers of elements of what goes into them."""
         return [self.elements[step.inputs[0]] for step in self.folds]
 
     @property
@@ -157,7 +157,6 @@ class Program:
                     slots.pop(slot, None)
 
     def forward(self, points: Tensor) -> Tensor:
-        """The network's output at points of shape (points, *shape)."""
         values = {0: points}
         for step in self.through(values):
             values[step.output] = step.run(*(values[slot] for slot in step.inputs))

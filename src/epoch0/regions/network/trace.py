@@ -117,7 +117,6 @@ class _Reader(Calls):
         self.title = self.where = ""  # the name of the step that is made, and the place that errors tell
 
     def read(self, model: nn.Module, notes: tuple[str, ...]) -> Program:
-        """The steps of a model, with notes for whoever reads the result."""
         for path, module in model.named_modules():
             if path and not isinstance(module, nn.Sequential) and module.__module__.startswith(_LEAVES):
                 self._watch(path, module)
@@ -134,15 +133,12 @@ class _Reader(Calls):
         return Program(tuple(self.steps), output, shape, tuple(self.elements), notes)
 
     def _watch(self, path: str, module: nn.Module) -> None:
-        def enter(*_: Any) -> None:
-            self.leaves.append((path, module))
-
         def leave(*_: Any) -> None:
             self.leaves.pop()
 
         module._forward_pre_hooks.clear()  # those that compute weights have run, others only look
         module._forward_hooks.clear()
-        module.register_forward_pre_hook(enter)
+        module.register_forward_pre_hook(lambda *_: self.leaves.append((path, module)))
         module.register_forward_hook(leave, always_call=True)
 
     def call(self, func: Any, name: str, args: Any, kwargs: Any) -> Any:
@@ -250,10 +246,7 @@ class _Reader(Calls):
         given = {self.slots[id(t)][1]: t for t in tensors_in((args, kwargs)) if id(t) in self.slots}
 
         def placed(value: Any, constant: Callable[[Tensor], Any] = lambda t: t) -> Any:
-            def change(tensor: Tensor) -> Any:
-                return Slot(self.slots[id(tensor)][1]) if id(tensor) in self.slots else constant(tensor)
-
-            return map_tensors(value, change)
+            return map_tensors(value, lambda t: Slot(self.slots[id(t)][1]) if id(t) in self.slots else constant(t))
 
         call = squared = FunctionCall(func, placed(args), placed(kwargs))
         whole = call(given)

@@ -190,7 +190,7 @@ class Arrangement:
         row, pair = first + np.tile(np.arange(len(one)), 2), np.concatenate([one, self.two])
         crossed = _between(self.start[one], self.stop[one], self.share_of_one, row, column + self.zero_on[pair])
         cut = _between(self.u, self.v, self.share, self.point + self.rows, column + self.column).then(crossed)
-        mesh.points = cut.extended(mesh.points)
+        mesh.points = cut.take(mesh.points)
         mesh.from_row = np.concatenate([mesh.from_row, np.full(len(cut), -1)])
         return cut
 

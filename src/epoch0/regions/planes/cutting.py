@@ -31,44 +31,38 @@ class Plane:
 
     @staticmethod
     def start(corners: Tensor, budget: Budget, last: int = -1) -> "Plane":
-        """One cell: the window itself."""
         number = np.arange(len(corners))
         edges = np.stack([number, (number + 1) % len(corners)], axis=1)
         none = np.full((len(corners), 3), -1)
         mesh = Mesh(corners, edges, none, 2 * number, np.array([0, len(corners)]), none[:, 0], none[:, 0])
         return Plane(mesh, budget, last)
 
-    def cut(self, values: Tensor, tolerance: Tensor, step: int, owners: Tensor) -> Cut | None:
-        """Cut every cell along every column that takes both signs in it; as for lines."""
-        whole = slice(0, values.shape[1])
-        return self._cut(values, tolerance[0], whole, self.decisions, owners.numpy(), step, step == self.last)
-
-    def _cut(
-        self, values: Tensor, tolerance: Tensor, some: slice, decisions: Decisions, owners: np.ndarray, step: int,
-        counted: bool,
+    def cut(
+        self, values: Tensor, tolerance: Tensor, step: int, owners: Tensor, columns: slice | None = None,
+        decisions: Decisions | None = None,
     ) -> Cut | None:  # fmt: skip
-        """Cut along some columns; where they are only counted the cells stay as they are."""
+        """Cut every cell along every column, or some, that takes both signs in it; as for lines."""
+        some, decisions = columns or slice(0, values.shape[1]), decisions or self.decisions
         undecided = decisions.undecided
-        found = Arrangement(self.mesh, values[:, some], tolerance[some], decisions)
+        found = Arrangement(self.mesh, values[:, some], tolerance[0, some], decisions)
         if not len(found.cell) and not len(found.u):
             return None
         if found.cross():  # in one point: one half of the columns, then the other, which finds a vertex there
             middle, again = (some.start + some.stop) // 2, Decisions()
-            first = self._cut(values, tolerance, slice(some.start, middle), again, owners, step, False)
+            first = self.cut(values, tolerance, step, owners, slice(some.start, middle), again)
             if first is not None:
-                values = first.extended(values, values.new_zeros(1), values.shape[1])
-            second = self._cut(values, tolerance, slice(middle, some.stop), again, owners, step, False)
+                values = first.take(values, None, values.new_zeros(1), values.shape[1])
+            second = self.cut(values, tolerance, step, owners, slice(middle, some.stop), again)
             decisions.undecided = undecided + again.undecided
             return second if first is None else first if second is None else first.then(second)
         self._note(step, self.count + len(found.cell) + len(found.one))
-        if counted:
+        if step == self.last and columns is None:  # only counted
             return None
-        cut = found.rebuild(owners, some.start)
+        cut = found.rebuild(owners.numpy(), some.start)
         self._note(step, len(self.mesh.ends) - 1)
         return cut
 
     def _note(self, step: int, count: int) -> None:
-        """Write down how many cells there are now."""
         self.budget.add(count - self.count, step)
         self.count = self.history[step] = count
 

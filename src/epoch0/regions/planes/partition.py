@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from epoch0 import plots
 from epoch0.arguments import Kind, Layers, Positive, checked
-from epoch0.curves import Curve, Line
+from epoch0.curves import Curve
 from epoch0.errors import InputError
 from epoch0.networks.ensemble import Ensemble
 from epoch0.regions.certificate import RELATIVE, Certificate, sizes_of
@@ -49,6 +49,7 @@ class PlanePartition(Result):
     owner_face: np.ndarray  #: and its face (0 for a ReLU; for max pooling the entry of the window)
     cell_ends: np.ndarray  #: where each cell begins in ``cell_edges``, and the end, (count + 1,)
     cell_edges: np.ndarray  #: half-edges of the cells, counter-clockwise; 2 e runs along edge e, 2 e + 1 against it
+    areas: np.ndarray  #: area of each cell, in the square of the input's unit
     layers: tuple[str, ...]  #: names of the folding steps, in order
     per_layer: tuple[int, ...]  #: cells after each folding step
     certificate: Certificate  #: what vouches for the count; :meth:`verify` adds the comparison of all patterns
@@ -72,23 +73,15 @@ class PlanePartition(Result):
 
     def cell(self, index: int) -> np.ndarray:
         """Corners of one cell in the plane's coordinates, counter-clockwise, shape (corners, 2)."""
-        start, stop = self.cell_ends[self._cell(index) + np.arange(2)]
-        return np.asarray(self.vertices[self.cell_vertices[start:stop]])
-
-    def _cell(self, index: int) -> int:
         if not -self.count <= index < self.count:
             raise InputError(f"there is no cell {index}; the {self.count} are counted from 0.")
-        return index % self.count
+        start, stop = self.cell_ends[index % self.count + np.arange(2)]
+        return np.asarray(self.vertices[self.cell_vertices[start:stop]])
 
     @property
     def points(self) -> Tensor:
         """The vertices in input space, ``(vertices, *shape)``, float64."""
         return self.window.points(torch.from_numpy(self.vertices))
-
-    @cached_property
-    def areas(self) -> np.ndarray:
-        """Area of each cell, in the square of the input's unit."""
-        return cell_areas(self.vertices, self.cell_vertices, self.cell_ends)
 
     @cached_property
     def adjacency(self) -> np.ndarray:
@@ -139,19 +132,12 @@ class PlanePartition(Result):
         """Number of linear regions: cells after neighbours with one affine map are joined."""
         return int(self.linear_regions.max()) + 1
 
-    def affine(self, cell: int) -> tuple[Tensor, Tensor]:
-        """The network on one cell: output = matrix x + offset, shapes ``(outputs, *shape)`` and (outputs,), float64."""
-        x = self.window.points(torch.from_numpy(self.middles[[self._cell(cell)]]))
-        matrix = torch.autograd.functional.jacobian(lambda p: self.program.forward(p).reshape(-1), x)[:, 0]
-        value = self.program.forward(x).reshape(-1)
-        return matrix, value - matrix.reshape(len(value), -1) @ x.reshape(-1)
-
     def verify(self) -> Certificate:
         """The certificate with all patterns compared: two cells never share one."""
         distinct = self.count == 1 or len(np.unique(self.patterns, axis=0)) == self.count
         return replace(self.certificate, distinct=distinct)
 
-    def plot(self, axes: Axes = None, *, fill: bool = True, boundaries: bool = True) -> "Figure":
+    def plot(self, axes: Axes = None) -> "Figure":
         """A picture of the partition, in matplotlib axes if they are given.
 
         Cells are filled by their patterns, the same always in the same colour; boundaries have one colour a layer.
@@ -159,25 +145,23 @@ class PlanePartition(Result):
         from matplotlib.collections import LineCollection, PolyCollection
 
         picture, axes = plots.figure(6.0, 5.6) if axes is None else (axes.figure, axes)
-        if fill:
-            corners = np.split(self.vertices[self.cell_vertices], self.cell_ends[1:-1])
-            colours = pattern_colours(self.patterns)
-            axes.add_collection(
-                PolyCollection(corners, facecolors=colours, edgecolors=colours, linewidths=0.2, rasterized=True)
-            )
-        if boundaries:
-            width = float(np.clip(40.0 / max(1, self.count) ** 0.5, 0.15, 1.0))
-            for layer in np.unique(self.owner_layer[self.owner_layer >= 0]).tolist():
-                mine, colour = self.owner_layer == layer, plots.COLOURS[layer % len(plots.COLOURS)]
-                lines, flat = self.vertices[self.edges[mine]], self.count > 20_000
-                axes.add_collection(LineCollection(lines, colors=colour, linewidths=width, rasterized=flat))
-                label = f"{self.layers[layer]} ({len(np.unique(self.owner_neuron[mine]))} neurons)"
-                axes.plot([], [], color=colour, label=label)
+        corners = np.split(self.vertices[self.cell_vertices], self.cell_ends[1:-1])
+        colours = pattern_colours(self.patterns)
+        axes.add_collection(
+            PolyCollection(corners, facecolors=colours, edgecolors=colours, linewidths=0.2, rasterized=True)
+        )
+        width = float(np.clip(40.0 / max(1, self.count) ** 0.5, 0.15, 1.0))
+        for layer in np.unique(self.owner_layer[self.owner_layer >= 0]).tolist():
+            mine, colour = self.owner_layer == layer, plots.COLOURS[layer % len(plots.COLOURS)]
+            lines, flat = self.vertices[self.edges[mine]], self.count > 20_000
+            axes.add_collection(LineCollection(lines, colors=colour, linewidths=width, rasterized=flat))
+            label = f"{self.layers[layer]} ({len(np.unique(self.owner_neuron[mine]))} neurons)"
+            axes.plot([], [], color=colour, label=label)
         low, high = self.window.polygon.min(dim=0).values.numpy(), self.window.polygon.max(dim=0).values.numpy()
         axes.set(xlim=(low[0], high[0]), ylim=(low[1], high[1]), aspect="equal", xlabel="along the first axis",
                  ylabel="along the second axis", title=f"{self.count:,} activation regions")  # fmt: skip
         axes.grid(False)
-        if boundaries and self.layers:
+        if self.layers:
             axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.12), ncols=3, frameon=False)
         return picture
 
@@ -235,32 +219,20 @@ def pattern_colours(patterns: np.ndarray) -> np.ndarray:
     return np.asarray(hsv_to_rgb(np.stack([parts[0], 0.12 + 0.33 * parts[1], 0.84 + 0.16 * parts[2]], axis=1)))
 
 
-def cell_areas(vertices: np.ndarray, cells: np.ndarray, ends: np.ndarray) -> np.ndarray:
-    """Areas of polygons given by vertex lists, measured from a corner of their own, so that slivers keep their size."""
-    degree = np.diff(ends)
-    x, y = (vertices[cells] - np.repeat(vertices[cells[ends[:-1]]], degree, axis=0)).T
-    following = next_around(ends)
-    return np.asarray(0.5 * np.add.reduceat(x * y[following] - y * x[following], ends[:-1]))
-
-
 def walked(
     program: Program, window: Window, memory: float, last: int, workers: int, progress: Progress | None
 ) -> Plane:
     """The window cut along every fold; step ``last`` is only counted."""
     if last >= 0 and isinstance(program.folds[last], Largest):
         last = -1  # the pieces of a maximum are joined by their geometry
-    budget = Budget(tuple(step.name for step in program.folds), memory if last < 0 else 2 * memory)
+    budget = Budget(program.layers, memory if last < 0 else 2 * memory)
     plane = Plane.start(window.polygon.clone(), budget, last)
-
-    def told(done: float, what: str) -> None:
-        assert progress is not None
-        progress(done, f"{what}, {budget.cells:,} cells")
-
-    pool = ThreadPool(workers, told if progress else None)
+    told = progress and (lambda done, what: progress(done, f"{what}, {budget.cells:,} cells"))
+    pool = ThreadPool(workers, told)
     with torch.no_grad(), pool:
         sizes = sizes_of(program, window.sample())
         found = walk(program, plane, {0: window.points(window.polygon)}, sizes, block(memory), pool)
-    pool.finish("done")
+    pool.advance(1.0, "done")
     return found
 
 
@@ -291,17 +263,16 @@ def on_plane(
     mesh, per_layer = plane.mesh, tuple(plane.cells_after(number) for number in range(len(program.folds)))
     if any(isinstance(step, Largest) for step in program.folds):
         mesh = straightened(mesh, len(where.polygon))
-    vertices = mesh.points.numpy()
-    cells = mesh.edges[mesh.half >> 1, mesh.half & 1]
-    areas = cell_areas(vertices, cells, mesh.ends)
+    vertices, starts, following = mesh.points.numpy(), mesh.ends[:-1], next_around(mesh.ends)
+    corners = vertices[mesh.edges[mesh.half >> 1, mesh.half & 1]]
+    # areas measured from a corner of each cell, so that slivers keep their size
+    x, y = (corners - np.repeat(corners[starts], np.diff(mesh.ends), axis=0)).T
+    areas = np.asarray(0.5 * np.add.reduceat(x * y[following] - y * x[following], starts))
     euler, error = len(vertices) - len(mesh.edges) + plane.count, float(areas.sum()) / where.area - 1.0
     certificate = Certificate(RELATIVE, **vars(plane.decisions), euler=euler, measure_error=error)
-    layers = tuple(step.name for step in program.folds)
     layer, face, neuron = mesh.owner.T
-    geometry = vertices, mesh.edges, layer, neuron, face, mesh.ends, mesh.half
-    found = PlanePartition(where, *geometry, layers, per_layer, certificate, program.notes, program)
-    found.__dict__["areas"] = areas
-    return found
+    geometry = vertices, mesh.edges, layer, neuron, face, mesh.ends, mesh.half, areas
+    return PlanePartition(where, *geometry, program.layers, per_layer, certificate, program.notes, program)
 
 
 @checked
@@ -323,15 +294,14 @@ def count(
             batches, or a tensor of two points), or a curve of ``epoch0.curves``.
         model, memory, workers, progress: as for :func:`on_line`; an ensemble for lines only.
     """
-    if isinstance(where, Curve) and not isinstance(where, Line):
-        if isinstance(model, Ensemble):
-            raise InputError("curves are counted for one network at a time: regions.count(nets[i], curve).")
-        return on_curve(model, where, memory=memory, workers=workers, progress=progress).count
     if (ends := segment_ends(where)) is not None:
         lines = on_line(model, *ends, memory=memory, workers=workers, progress=progress)
         return lines.counts if isinstance(lines, LinePartitions) else lines.count
     if isinstance(model, Ensemble):
-        raise InputError("windows are counted for one network at a time: regions.count(nets[i], window).")
+        what = "curve" if isinstance(where, Curve) else "window"
+        raise InputError(f"{what}s are counted for one network at a time: regions.count(nets[i], {what}).")
+    if isinstance(where, Curve):
+        return on_curve(model, where, memory=memory, workers=workers, progress=progress).count
     found = as_window(where)
     program = trace(model, tuple(found.origin.shape), "cpu")
     return walked(program, found, memory, len(program.folds) - 1, workers, progress).count

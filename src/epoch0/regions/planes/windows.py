@@ -33,7 +33,6 @@ class Window:
 
     @property
     def area(self) -> float:
-        """The polygon's area."""
         return float(polygon_area(self.polygon))
 
 
@@ -45,12 +44,7 @@ def polygon_area(polygon: Tensor) -> Tensor:
 
 
 def window(corners: Any) -> Window:
-    """Check the corners of a window, shape ``(corners, *shape)``, and give them coordinates.
-
-    Raises:
-        InputError: if there are fewer than three corners, they are not in one plane, not convex, not in order, or
-            enclose no area.
-    """
+    """Check the corners of a window, shape ``(corners, *shape)``, and give them coordinates."""
     if isinstance(corners, Tensor):
         check_dense("the window", corners)
     if not isinstance(corners, Tensor) or corners.dim() < 2 or len(corners) < 3:
