@@ -14,12 +14,7 @@ from epoch0 import regions
 from epoch0.distributions import Gaussian
 from epoch0.errors import InputError
 from epoch0.networks import ensemble
-from epoch0.theory.regions import (
-    arrangement_regions,
-    line_breaks,
-    montufar_lower_bound,
-    upper_bound,
-)
+from epoch0.theory.regions import arrangement_regions, line_breaks, upper_bound
 from region_twins import recipe, recipe_lines
 
 
@@ -61,8 +56,6 @@ def test_order_of_the_bound() -> None:
 def test_bounds_are_in_order(widths: list[int], inputs: int, faces: int) -> None:
     raghu, sharp = upper_bound(widths, inputs, faces=faces), upper_bound(widths, inputs, faces=faces, method="sharp")
     assert sharp <= raghu and sharp <= (faces + 1) ** sum(widths)  # patterns
-    if all(width >= inputs for width in widths[:-1]):
-        assert montufar_lower_bound(widths, inputs) <= sharp
 
 
 def test_counts_obey_the_bounds() -> None:
@@ -140,8 +133,6 @@ def test_bad_input() -> None:
         upper_bound([3], 2, faces=0)
     with pytest.raises(InputError, match="method='best'"):
         upper_bound([3], 2, method="best")
-    with pytest.raises(InputError, match="at least 3 neurons"):
-        montufar_lower_bound([2, 5], 3)
     x = np.ones(3)
     for arguments, message in (
         ({"x1": np.ones(4)}, "shape"), ({"x1": x}, "same point"), ({"weight_std": 0.0}, "weight_std"),

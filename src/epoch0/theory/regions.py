@@ -58,25 +58,6 @@ def upper_bound(
 
 
 @checked
-def montufar_lower_bound(widths: Sequence[Size], inputs: Size) -> int:
-    """Some ReLU network of these widths has at least so many linear regions: the folding network.
-
-    >>> montufar_lower_bound([6, 6, 4], inputs=2)                       # (3 * 3)^2 copies of 11 regions
-    891
-
-    Every layer but the last, none narrower than the input, folds each coordinate floor(width / inputs) times onto
-    itself, and the last one cuts every copy like planes in general position; see :func:`epoch0.networks.folding`.
-
-    Source: Montufar et al. 2014, Theorem 4; Raghu et al. 2017, section 2.2.
-    """
-    sizes = _widths(widths)
-    if any(width < inputs for width in sizes[:-1]):
-        raise InputError(f"widths={list(sizes)!r}: the construction needs at least {inputs} neurons, one an input.")
-    copies: int = math.prod((width // inputs) ** inputs for width in sizes[:-1])
-    return copies * _regions(sizes[-1], inputs, 1)
-
-
-@checked
 def line_breaks(
     widths: Sequence[Size],
     x0: ArrayLike,
