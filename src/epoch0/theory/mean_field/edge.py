@@ -181,7 +181,6 @@ class EdgeOfChaos(Shown):
         )
 
     def to_dict(self) -> dict[str, object]:
-        """Plain values for JSON."""
         names = ("weight_std", "bias_std", "q")
         return asdict(self) | {"others": [dict(zip(names, point, strict=True)) for point in self.others]}
 

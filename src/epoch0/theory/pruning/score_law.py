@@ -37,8 +37,7 @@ _LEAST = -40.0  # log of a probability that no product of it need tell from 0
 def histogram(factors: ArrayLike) -> Array:
     """Where factors lie on the grid of logarithms, each shared between its two neighbours; (..., n) to (..., 1100).
 
-    >>> histogram(np.array([1.0, 1.0, 0.0])).sum()               # shape (1100,); zeros count nowhere
-    np.float64(2.0)
+    Zeros count nowhere.
     """
     values = np.asarray(factors, dtype=np.float64)
     flat = values.reshape(-1, values.shape[-1])
@@ -83,10 +82,6 @@ class ScoreLaw:
 
 def score_law(entry: Array, rows: ArrayLike, columns: ArrayLike, scale: float = 1.0) -> ScoreLaw:
     """The law of S_ij = scale * rows_i * columns_j * X_ij with independent X, given its rows and columns.
-
-    >>> law = score_law(entry_tail(1.0), np.ones(50), np.ones(100))              # |N(0, 1)| of 50 x 100 weights
-    >>> float(np.interp(0.0, GRID, law.tail).round(3))                           # P(|N| > 1)
-    0.317
 
     The largest score depends on what rows and columns share, so it is not that of independent scores.
 
@@ -151,12 +146,7 @@ def entry_of_mean(mean: float, log_mean: float | None = None) -> Array:
 
 
 def following_tail(correlation: float) -> Array:
-    """Tail of X = |U V| / sqrt(1 + 2 rho^2) for standard normal U and V with this correlation; E X^2 = 1.
-
-    >>> tail = following_tail(1.0)                              # of N^2 / sqrt(3): P(N^2 > sqrt(3)) at 1
-    >>> float(np.interp(0.0, GRID, tail).round(3))
-    0.188
-    """
+    """Tail of X = |U V| / sqrt(1 + 2 rho^2) for standard normal U and V with this correlation; E X^2 = 1."""
     t = np.exp(GRID) * math.sqrt(1 + 2 * correlation**2)
     rest = math.sqrt(max(1 - correlation**2, 0.0))
     if rest < 1e-6:
@@ -170,11 +160,7 @@ def following_tail(correlation: float) -> Array:
 
 
 def following_moments(correlation: float) -> tuple[float, float]:
-    """E X and E log X of that X.
-
-    >>> following_moments(0.0)                                  # 2 / pi, and twice that of one normal variable
-    (0.6366197723675814, -1.2703628454614782)
-    """
+    """E X and E log X of that X."""
     size = math.sqrt(1 + 2 * correlation**2)
     mean = 2 / math.pi * (math.sqrt(max(1 - correlation**2, 0.0)) + correlation * math.asin(correlation))
     return mean / size, 2 * _LOG_NORMAL - math.log(size)
@@ -230,11 +216,6 @@ def law_of_moments(
     row_squares: ArrayLike, column_squares: ArrayLike, mean: float, zeros: float = 0.0, log_mean: float | None = None
 ) -> ScoreLaw:
     """The law of a layer's scores from their mean squares in each row and column, their mean and that of their logs.
-
-    >>> scores = np.abs(np.random.default_rng(0).standard_normal((60, 80)))
-    >>> law = law_of_moments((scores**2).mean(1), (scores**2).mean(0), float(scores.mean()))    # (60,), (80,)
-    >>> float(np.interp(0.0, GRID, law.tail).round(2))                   # P(|N| > 1) is 0.317
-    0.33
 
     S_ij = s sqrt(r_i c_j) X_ij, where r and c are the rows' and columns' mean squares over the whole one s^2, less the
     noise of means over few entries, and the shape of X gives the mean; see :func:`entry_of_mean`.
