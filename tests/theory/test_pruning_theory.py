@@ -101,18 +101,18 @@ def test_one_example_and_many_alike_are_one_product() -> None:
     assert np.abs(np.array(list(one.density.values())) - simulated).max() < 0.06
 
 
-def test_layers_of_their_own_scales_and_bad_luck_named() -> None:
+def test_layers_of_their_own_scales() -> None:
     weights = [1.2] * 10
     weights[4] = 0.1  # scores of layer 4 and, as gradients pass through it, of all layers before it
-    found = predicted_density("tanh", weights, 0.2, [60] * 11, 0.6, names=[f"layer{i}" for i in range(10)])
+    found = predicted_density("tanh", weights, 0.2, [60] * 11, 0.6)
     density = list(found.density.values())
     assert max(density[:5]) < 0.3 and min(density[5:]) > 0.5
-    assert found.to_dict()["layers"][4]["layer"] == "layer4"
+    assert found.to_dict()["layers"][4]["layer"] == "5"
     json.dumps(found.to_dict(), allow_nan=False)
     table = found.to_pandas()
     assert table.shape == (10, 5) and table.density.tolist() == [row.density for row in found.layers]
     assert len(str(found).splitlines()) == 12
-    assert asdict(found.layers[0])["layer"] == "layer0"
+    assert asdict(found.layers[0])["layer"] == "1"
 
 
 @pytest.mark.slow

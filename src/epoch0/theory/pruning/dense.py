@@ -216,7 +216,6 @@ def predicted_density(
     input_correlation: Share = 0.0,
     examples: Size = 100,
     seed: Seed = 0,
-    names: Sequence[str] | None = None,
 ) -> PredictedDensity:
     """What pruning by abs(W dL/dW) is expected to leave of each layer of a dense network with random weights.
 
@@ -253,7 +252,7 @@ def predicted_density(
     walks = log_deviations(rule, weights, sizes, moments, _NETWORKS, numpy_generator(seed, 1))
     counts = np.array([law.weights for law in laws], dtype=np.float64)
     layers = Layers(laws, mean_field + 0.5 * walks, counts)
-    return predict(layers, names, sparsity, f"mean field of {rule.name}, {examples} examples")
+    return predict(layers, sparsity, f"mean field of {rule.name}, {examples} examples")
 
 
 def _laws(rule: Activation, widths: list[int], moments: DenseMoments, examples: int, seed: int) -> list[ScoreLaw]:

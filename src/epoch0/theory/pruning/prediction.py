@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from epoch0.errors import InputError
 from epoch0.results import Result, first_names
 from epoch0.theory.checks import Array
 from epoch0.theory.pruning.score_law import GRID, LOW, ScoreLaw
@@ -133,11 +132,9 @@ class Layers:
         return mean, math.sqrt(max(float(second.mean()) - mean**2, 0.0))
 
 
-def predict(layers: Layers, names: Sequence[str] | None, sparsity: float, basis: str) -> PredictedDensity:
+def predict(layers: Layers, sparsity: float, basis: str, names: Sequence[str] = ()) -> PredictedDensity:
     """The prediction for one sparsity, averaged over the networks in ``layers``; names are "1", "2", ... by default."""
-    names = [str(layer + 1) for layer in range(len(layers.laws))] if names is None else names
-    if len(names) != len(layers.laws):
-        raise InputError(f"{len(names)} names for {len(layers.laws)} layers; give one each.")
+    names = names or [str(layer + 1) for layer in range(len(layers.laws))]
     log_t = layers.thresholds(sparsity)
     density, gone = layers.at("tail", log_t).mean(axis=0), layers.at("none_above", log_t).mean(axis=0)
     mean, sd = layers.critical_sparsity()
