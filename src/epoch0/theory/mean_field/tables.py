@@ -140,9 +140,8 @@ def evaluate_series(coefficients: Array, first: Array, second: Array, t: Array) 
     """Several series at many pairs: coefficients (s, r, k, n), weights (m1, r), (m2, k), t (m1, m2) to (s, m1, m2)."""
     count, rank, other, terms = coefficients.shape
     if rank == 1 == other:
-        return np.asarray(
-            (coefficients.reshape(count, terms) @ chebvander(t.reshape(-1), terms - 1).T).reshape(count, *t.shape)
-        )
+        powers = chebvander(t.reshape(-1), terms - 1)
+        return np.asarray((coefficients.reshape(count, terms) @ powers.T).reshape(count, *t.shape))
     rows = np.tensordot(first, coefficients, axes=(1, 1)).reshape(len(t), count * other, terms)
     parts = (rows @ np.moveaxis(chebvander(t, terms - 1), -1, 1)).reshape(len(t), count, other, -1)
     parts *= second.T
