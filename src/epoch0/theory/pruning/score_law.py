@@ -114,7 +114,7 @@ def entry_tail(shared: float) -> Array:
     return _product(entry_tail(1.0), offset)
 
 
-def entry_of_mean(mean: float, log_mean: float | None = None) -> Array:
+def entry_of_mean(mean: float, log_mean: float = -math.inf) -> Array:
     """Tail of the X of mean square 1 whose mean is given: the moments that a layer shows decide its shape.
 
     From 1 to sqrt(2/pi) = 0.80 it is a coordinate of a random point on a sphere (of two points, ..., to |N|: what is
@@ -136,9 +136,7 @@ def entry_of_mean(mean: float, log_mean: float | None = None) -> Array:
         return np.asarray(special.betaincc(0.5, (size - 1) / 2, np.minimum(t * t / size, 1.0)))
     if mean >= _HALF_NORMAL**2:
         return entry_tail(float(brentq(lambda k: _HALF_NORMAL * _offset_mean(k) - mean, 0.0, 1.0)))
-    correlation, spread = 0.0, math.sqrt(-2 * math.log(mean / _HALF_NORMAL**2))
-    if log_mean is not None:
-        correlation, spread = fit(mean, log_mean)
+    correlation, spread = fit(mean, log_mean)
     tail = following_tail(correlation) if correlation > 0 else entry_tail(0.0)
     if spread < STEP:
         return tail
@@ -213,7 +211,7 @@ def _offset_mean(shared: float) -> float:
 
 
 def law_of_moments(
-    row_squares: ArrayLike, column_squares: ArrayLike, mean: float, zeros: float = 0.0, log_mean: float | None = None
+    row_squares: ArrayLike, column_squares: ArrayLike, mean: float, zeros: float = 0.0, log_mean: float = -math.inf
 ) -> ScoreLaw:
     """The law of a layer's scores from their mean squares in each row and column, their mean and that of their logs.
 
@@ -221,7 +219,7 @@ def law_of_moments(
     noise of means over few entries, and the shape of X gives the mean; see :func:`entry_of_mean`.
 
     Mean squares are of each row, (n_out,), and column, (n_in,); ``zeros`` is the fraction of exact zeros among those
-    that are not all 0, ``log_mean`` the mean of the logarithms of the others; None: as for weights that know nothing of
+    that are not all 0, ``log_mean`` the mean of the logarithms of the others; -inf: as for weights that know nothing of
     their gradients.
     """
     rows, columns = (np.asarray(a, dtype=np.float64) for a in (row_squares, column_squares))
@@ -231,7 +229,7 @@ def law_of_moments(
     share = 1 - zeros
     ratio = mean / math.sqrt(total * share)
     row, column = shown = rows / total, columns / total
-    logs = None if log_mean is None else log_mean - 0.5 * math.log(total / share)
+    logs = log_mean - 0.5 * math.log(total / share)
     entry = _entry(ratio, row, column, logs)
     for _ in range(_ROUNDS):  # the noise depends on the entries, and they on what is left to explain
         square, fourth = (float((k * np.exp(k * GRID) * entry).sum() * STEP) for k in (2, 4))
@@ -244,11 +242,9 @@ def law_of_moments(
     return score_law(entry, np.sqrt(row), np.sqrt(column), math.sqrt(total))
 
 
-def _entry(ratio: float, row: Array, column: Array, logs: float | None) -> Array:
+def _entry(ratio: float, row: Array, column: Array, logs: float) -> Array:
     """The law of what is left of a score without its row's and its column's factor."""
     mean = min(ratio / float(np.sqrt(row).mean() * np.sqrt(column).mean()), 1.0)
-    if logs is None:
-        return entry_of_mean(mean)
     return entry_of_mean(mean, logs - sum(0.5 * float(np.log(side[side > 0]).mean()) for side in (row, column)))
 
 
