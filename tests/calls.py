@@ -312,7 +312,6 @@ CALLS: dict[str, Callable[[], dict[str, Any]]] = {
     "theory.growth.exact": lambda: dict(_LAW),
     "theory.growth.expected_subvector_norm": lambda: {"direction": "flat", "density": 0.5, "size": 10},
     "theory.growth.fourth_moment_lower_bound": lambda: {**_LAW, "fourth_power_sum": 0.5},
-    "theory.growth.law_over_depth": lambda: {"law": e0.Gaussian(1.0), "widths": [4, 5]},
     "theory.growth.lower_bound": lambda: dict(_LAW),
     "theory.growth.raghu_lower_bound": lambda: {"weight_std": 2.0, "bias_std": 0.1, "width": 9, "activation": "relu"},
     "theory.growth.raghu_upper_bound": lambda: {"weight_std": 2.0, "width": 9},
@@ -354,10 +353,8 @@ CALLS: dict[str, Callable[[], dict[str, Any]]] = {
         "width": 900, "delta": 0.1, "samples": 1, "layers": 1, "method": "paper", "direction": "forward"
     },
     "theory.pruning.magnitude_bound": lambda: {"gamma": 1.5, "weights": 100, "paper": False},
-    "theory.pruning.magnitude_density": lambda: {
-        "weight_std": [1.0, 2.0], "weights": [100, 200], "sparsity": 0.5, "names": ["a", "b"]
-    },
-    "theory.pruning.magnitude_limit": lambda: {"gamma": 1.5, "weights": 100, "paper": False},
+    "theory.pruning.magnitude_density": lambda: {"weight_std": [1.0, 2.0], "weights": [100, 200], "sparsity": 0.5},
+    "theory.pruning.magnitude_limit": lambda: {"gamma": 1.5, "weights": 100},
     "theory.pruning.ordered_bound": lambda: {"chi": 0.9, "depth": 10, "width": 20, "paper": False},
     "theory.pruning.ordered_bound_of": lambda: {
         "activation": "tanh", "weight_std": 0.9, "bias_std": 0.1, "depth": 10, "width": 20, "paper": False
@@ -367,8 +364,7 @@ CALLS: dict[str, Callable[[], dict[str, Any]]] = {
         "input_square": 1.0, "input_correlation": 0.0,
     },
     "theory.regions.arrangement_regions": lambda: {"planes": 5, "dimension": 2},
-    "theory.regions.upper_bound": lambda: {"widths": [4, 4], "inputs": 2, "faces": 1, "method": "sharp"},
-    "theory.regions.montufar_lower_bound": lambda: {"widths": [4, 4], "inputs": 2},
+    "theory.regions.upper_bound": lambda: {"widths": [4, 4], "inputs": 2, "faces": 1},
     "theory.regions.line_breaks": lambda: {
         "widths": [4, 4], "x0": np.eye(3)[0], "x1": np.eye(3)[1], "weight_std": 1.4, "bias_std": 0.1,
         "negative_slope": 0.1, "kind": "segment",

@@ -322,7 +322,7 @@ def test_more_bad_calls(part: int, tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 FOUND: dict[str, Callable[[], Any]] = {
-    "endless range": lambda: PUBLIC["theory.growth.law_over_depth"](law=range(10**9), widths=[3, 4]),
+    "endless range": lambda: PUBLIC["theory.growth.bounds"](law=range(10**9), widths=[3, 4]),
     "peak": lambda: PUBLIC["data.DataSet"](**{**CALLS["data.DataSet"](), "peak": -5}),
     "one integer": lambda: PUBLIC["prune.on_paths"](**{**CALLS["prune.on_paths"](), "x": torch.tensor(3)}),
     "number of a network": lambda: PUBLIC["networks.ensemble"](**CALLS["networks.ensemble"]())["seven"],

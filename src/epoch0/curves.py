@@ -93,7 +93,6 @@ class _TwoEnds(Curve):
         return f"{type(self).__name__}(shape={self.shape}, dtype={self.dtype})"
 
     def to(self, dtype: Dtype) -> "Curve":
-        """The same curve in another floating dtype."""
         return type(self)(self.x0.to(dtype), self.x1.to(dtype))
 
     def _mix(self, first: Tensor, second: Tensor) -> Tensor:
@@ -194,7 +193,6 @@ class SemicircularArcs(_TwoEnds):
         self._radius = float(chord.norm()) / (2 * planes)
 
     def to(self, dtype: Dtype) -> "SemicircularArcs":
-        """The same curve in another floating dtype."""
         return SemicircularArcs(self.x0.to(dtype), self.x1.to(dtype), planes=self.planes, seed=self.seed)
 
     def _points(self, t: Tensor) -> Tensor:
@@ -240,7 +238,6 @@ class Polyline(Curve):
         return f"Polyline({len(self.points)} points, shape={self.shape}, dtype={self.dtype})"
 
     def to(self, dtype: Dtype) -> "Polyline":
-        """The same curve in another floating dtype."""
         return Polyline(self.points.to(dtype))
 
     def _points(self, t: Tensor) -> Tensor:

@@ -41,7 +41,6 @@ class Law:
 
     @property
     def mean_abs(self) -> float:
-        """Mean of the absolute value."""
         return self._moment(1)
 
     @property
@@ -115,7 +114,6 @@ class Gaussian(Law):
         object.__setattr__(self, "std", float(self.std))
 
     def scaled(self, factor: float) -> "Gaussian":
-        """The law of ``factor * X``."""
         return Gaussian(self.std * abs(factor))
 
     def _moment(self, order: int) -> float:
@@ -145,7 +143,6 @@ class Uniform(Law):
         object.__setattr__(self, "bound", float(self.bound))
 
     def scaled(self, factor: float) -> "Uniform":
-        """The law of ``factor * X``."""
         return Uniform(self.bound * abs(factor))
 
     def _moment(self, order: int) -> float:
@@ -180,11 +177,9 @@ class Discrete(Law):
 
     @property
     def even(self) -> bool:
-        """Whether the set is symmetric about zero."""
         return self.values == tuple(-value for value in reversed(self.values))
 
     def scaled(self, factor: float) -> "Discrete":
-        """The law of ``factor * X``."""
         return Discrete(tuple(value * factor for value in self.values))
 
     def _moment(self, order: int) -> float:
@@ -235,16 +230,13 @@ class Sparse(Law):
 
     @property
     def mean(self) -> float:
-        """E X."""
         return self.density * self.law.mean
 
     @property
     def even(self) -> bool:
-        """Whether the law of the kept entries is even."""
         return self.law.even
 
     def scaled(self, factor: float) -> "Sparse":
-        """The law of ``factor * X``."""
         return Sparse(self.law.scaled(factor), self.density)
 
     def _moment(self, order: int) -> float:

@@ -10,14 +10,11 @@ import os
 import sys
 from collections.abc import Mapping
 
-_LARGE = 1 << 25
-"""Bytes from which on a piece of memory is the system's again at once; the most that glibc takes."""
-
-_KEPT = 1 << 29
-"""Bytes at the end of the heap that a process keeps."""
-
-_NAMES = {"MALLOC_MMAP_THRESHOLD_": (-3, _LARGE), "MALLOC_TRIM_THRESHOLD_": (-1, _KEPT)}
-"""The variables that a process reads when it starts, with the numbers of mallopt(3) and the values."""
+# What a process reads when it starts: the number of mallopt(3), and bytes.
+_NAMES = {
+    "MALLOC_MMAP_THRESHOLD_": (-3, 1 << 25),  # a piece of memory this large is the system's again at once; glibc's most
+    "MALLOC_TRIM_THRESHOLD_": (-1, 1 << 29),  # what a process keeps at the end of the heap
+}
 
 
 def heap_environment(user: Mapping[str, str] = os.environ) -> dict[str, str]:

@@ -135,7 +135,6 @@ def means(
 
 
 def column(axes: Axes, table: Rows, x: str, y: str, index: int, label: str = "", **more: Any) -> None:
-    """A computed column as a line."""
     curve(axes, table.column(x), table.column(y), index, label, **more)
 
 

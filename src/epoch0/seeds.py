@@ -35,12 +35,8 @@ def generator(seed: Seed, *path: Seed) -> "torch.Generator":
     >>> bool((torch.rand(4, generator=a) == torch.rand(4, generator=b)).all())     # shape (4,)
     True
 
-    Args:
-        seed: the user's one seed, >= 0.
-        path: integers that name the stream, such as the index of a network.
-
-    Raises:
-        InputError: if the seed or a part of the path is not an integer >= 0.
+    ``path`` names the stream, such as by the index of a network. An InputError if it or the seed holds anything but
+    integers >= 0.
     """
     import torch
 

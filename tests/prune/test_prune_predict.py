@@ -139,7 +139,7 @@ def test_measured_moments_of_resnet_32(batch_norm: str) -> None:
     s_cr = critical_sparsity(scores)
     assert abs(float(s_cr) - found.critical_sparsity) < max(4 * found.critical_sparsity_sd, 0.01)
     true = s_cr.dead(0.98)
-    assert abs(found.expected_dead - len(true)) < 2.5 and set(true) <= set(found.at_risk)
+    assert abs(found.to_dict()["expected_dead"] - len(true)) < 2.5 and set(true) <= set(found.at_risk)
 
 
 def test_moments_of_other_scores() -> None:

@@ -8,7 +8,7 @@ from torch import nn
 from epoch0 import regions
 from epoch0.errors import InputError
 from epoch0.networks import folding, sawtooth
-from epoch0.theory.regions import arrangement_regions, montufar_lower_bound, upper_bound
+from epoch0.theory.regions import arrangement_regions, upper_bound
 
 SQUARE = torch.tensor([[0.0, 0.0], [1.0, 0.0], [1.0, 1.0], [0.0, 1.0]], dtype=torch.float64)
 
@@ -70,8 +70,6 @@ def test_folding_of_a_square(folds: list[int], last: int) -> None:
         assert plane.linear_count == expected
     widths = [2 * p for p in folds] + ([last] if last else [])
     assert expected <= upper_bound(widths, 2, faces=1)
-    if last:
-        assert expected == montufar_lower_bound(widths, 2)
 
 
 def test_bad_input() -> None:

@@ -76,7 +76,7 @@ def test_squares_of_weights_are_told_from_products_of_strangers() -> None:
     moments = (scores**2).mean(1), (scores**2).mean(0), float(scores.mean())
     level = np.quantile(scores, [0.3, 0.5, 0.7, 0.8, 0.9])
     errors = []
-    for logs in (float(np.log(scores).mean()), None):
+    for logs in (float(np.log(scores).mean()), -math.inf):
         law = law_of_moments(*moments, log_mean=logs)
         tail = np.interp(np.log(level / law.scale), GRID, law.tail)
         errors.append(float(np.abs(tail - [0.7, 0.5, 0.3, 0.2, 0.1]).max()))

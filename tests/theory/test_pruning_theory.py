@@ -76,7 +76,7 @@ def test_vanishing_layers_in_number() -> None:
     of 12 has a standard error of 1 and misses the bound with a chance of 0.5 %."""
     weight_std = weight_std_of(0.8)
     dead = [(sorted_density(snip_scores(weight_std, 0.3, [100] * 61, seed), 0.7) == 0).sum() for seed in range(12)]
-    assert predicted_density("tanh", weight_std, 0.3, [100] * 61, 0.7).expected_dead == pytest.approx(
+    assert predicted_density("tanh", weight_std, 0.3, [100] * 61, 0.7).to_dict()["expected_dead"] == pytest.approx(
         np.mean(dead), abs=3
     )
 
@@ -101,18 +101,18 @@ def test_one_example_and_many_alike_are_one_product() -> None:
     assert np.abs(np.array(list(one.density.values())) - simulated).max() < 0.06
 
 
-def test_layers_of_their_own_scales_and_bad_luck_named() -> None:
+def test_layers_of_their_own_scales() -> None:
     weights = [1.2] * 10
     weights[4] = 0.1  # scores of layer 4 and, as gradients pass through it, of all layers before it
-    found = predicted_density("tanh", weights, 0.2, [60] * 11, 0.6, names=[f"layer{i}" for i in range(10)])
+    found = predicted_density("tanh", weights, 0.2, [60] * 11, 0.6)
     density = list(found.density.values())
     assert max(density[:5]) < 0.3 and min(density[5:]) > 0.5
-    assert found.to_dict()["layers"][4]["layer"] == "layer4"
+    assert found.to_dict()["layers"][4]["layer"] == "5"
     json.dumps(found.to_dict(), allow_nan=False)
     table = found.to_pandas()
     assert table.shape == (10, 5) and table.density.tolist() == [row.density for row in found.layers]
-    assert str(found).splitlines()[0] == found.headline and len(str(found).splitlines()) == 12
-    assert asdict(found.layers[0])["layer"] == "layer0"
+    assert len(str(found).splitlines()) == 12
+    assert asdict(found.layers[0])["layer"] == "1"
 
 
 @pytest.mark.slow

@@ -122,7 +122,7 @@ def test_magnitude_densities() -> None:
     stds, sizes = [0.5, 1.0, 2.0], [200_000, 50_000, 50_000]
     draw = np.random.default_rng(0)
     scores = [np.abs(std * draw.standard_normal(size)) for std, size in zip(stds, sizes, strict=True)]
-    found = magnitude_density(stds, sizes, 0.8, names=["a", "b", "c"])
+    found = magnitude_density(stds, sizes, 0.8)
     assert list(found.density.values()) == pytest.approx(sorted_density(scores, 0.8), abs=0.01)
     assert found.at_risk == []
 

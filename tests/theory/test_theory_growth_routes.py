@@ -198,7 +198,7 @@ def test_deep_rectangular_networks() -> None:
     for layer, row in enumerate(table.cumulative):
         assert row.exact is not None
         agree(found[:, layer], row.exact)
-    law = growth.law_over_depth(laws, sizes[1:])
+    law = growth.GrowthLaw(tuple(sizes[1:]), tuple(stds))
     agree(found[:, -1] ** 2, law.std**2 + law.mean**2)
     alive = found[(found[:, -1] > 0)]
     steps = np.diff(np.log(alive), axis=1, prepend=0.0)
@@ -263,7 +263,7 @@ def test_wide_and_deep_is_log_normal() -> None:
 def test_law_against_draws() -> None:
     """Dvoretzky-Kiefer-Wolfowitz: the gap exceeds sqrt(log(2/delta)/2n) with probability at most delta = 1e-6."""
     sizes, stds = [4, 3, 10, 6], [0.8, 0.5, 0.6]
-    law = growth.law_over_depth([e0.Gaussian(std) for std in stds], sizes[1:])
+    law = growth.GrowthLaw(tuple(sizes[1:]), tuple(stds))
     n = 50_000
     found = growths(np.random.default_rng(5), sizes, stds, networks=n)[:, -1]
     agree((found == 0).astype(float), law.zero_probability)

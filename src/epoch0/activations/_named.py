@@ -132,11 +132,8 @@ def elu(alpha: float = 1.0) -> Activation:
 @_known("GELU", approximate="none", reads=lambda approximate: gelu() if approximate == "none" else gelu_tanh())
 def gelu() -> Activation:
     """The product h * Phi(h), with the exact normal distribution function Phi."""
-
-    def derivative(h: Array) -> Array:
-        return np.asarray(special.ndtr(h) + h * np.exp(-0.5 * h**2) / math.sqrt(2 * math.pi))
-
-    return _smooth("gelu", lambda h: h * special.ndtr(h), derivative)
+    root = math.sqrt(2 * math.pi)
+    return _smooth("gelu", lambda h: h * special.ndtr(h), lambda h: special.ndtr(h) + h * np.exp(-0.5 * h**2) / root)
 
 
 @_known("SiLU")

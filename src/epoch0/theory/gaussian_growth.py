@@ -137,7 +137,6 @@ class GrowthLaw:
 
     @property
     def std(self) -> float:
-        """Standard deviation of the growth."""
         # 1 + variance/mean^2 of the product is the product of the layers'; expm1 keeps the digits of a narrow law
         spread = sum(n * math.log(k / 2 / binomial_chi_mean(k, 0.5) ** 2) for k, n in self._layers.items())
         excess = math.log(math.expm1(spread)) if spread < 700 else spread
@@ -253,7 +252,6 @@ class GrowthLaw:
 
 
 def _exp(logarithm: float) -> float:
-    """The exponential, infinite where it leaves the range of a float."""
     return math.exp(logarithm) if logarithm < 709 else math.inf
 
 

@@ -30,7 +30,7 @@ from epoch0.results import Result, aligned
 from epoch0.theory.gaussian_growth import GrowthLaw, binomial, chi_mean, flat_mean, one_hot_mean
 
 __all__ = ["GrowthBounds", "GrowthLaw", "LayerGrowth", "absolute_moment_constant", "best_lower_bound", "bounds"]
-__all__ += ["exact", "expected_subvector_norm", "fourth_moment_lower_bound", "law_over_depth", "lower_bound"]
+__all__ += ["exact", "expected_subvector_norm", "fourth_moment_lower_bound", "lower_bound"]
 __all__ += ["raghu_lower_bound", "raghu_upper_bound", "sparse_maximum", "sparse_minimum", "upper_bound"]
 
 _COLUMNS = ("paper_lower", "lower", "minimum", "exact", "maximum", "upper")
@@ -119,7 +119,6 @@ class GrowthBounds(Result):
 
     @property
     def over_depth(self) -> LayerGrowth:
-        """The products over all layers: bounds on the growth of the whole length."""
         return replace(self.cumulative[-1], layer=0)
 
     @property
@@ -135,11 +134,10 @@ class GrowthBounds(Result):
 
     @property
     def status(self) -> str:
-        """The weakest status of any layer."""
+        """The weakest of the layers'."""
         return self.over_depth.status
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain dictionaries, lists, numbers and strings, ready for JSON."""
         return {
             "activation": self.activation,
             "depth": len(self.layers),
@@ -313,10 +311,15 @@ def bounds(
     >>> table.status, round(table.layers[0].minimum, 4), round(table.over_depth.maximum, 4)
     ('sharp interval', 0.9982, 0.992)
     """
-    layers = _layers(law, widths)
+    sizes = [widths] if isinstance(widths, int) else list(widths)
+    laws = [law] * len(sizes) if isinstance(law, Law) else list(law)
+    if not sizes or len(laws) != len(sizes):
+        raise InputError(
+            f"{len(laws)} laws for {len(sizes)} widths; give one law, or one for each width (one or more)."
+        )
     rows: list[LayerGrowth] = []
-    before = fan_in or layers[0][1]
-    for layer, (entry, width) in enumerate(layers, start=1):
+    before = fan_in or sizes[0]
+    for layer, (entry, width) in enumerate(zip(laws, sizes, strict=True), start=1):
         density, kept = _split(entry)
         minimum = expected = maximum = None
         status = "bounded"
@@ -329,25 +332,6 @@ def bounds(
         rows.append(LayerGrowth(layer, width, least, best, minimum, expected, maximum, most, status))
         before = width
     return GrowthBounds(get(activation).name, tuple(rows))
-
-
-@checked
-def law_over_depth(law: Law | Sequence[Law], widths: Size | Sequence[Size]) -> GrowthLaw:
-    """The exact law of the growth of a tangent through dense Gaussian ReLU layers.
-
-    >>> law = law_over_depth(e0.Gaussian(2.0).scaled(100**-0.5), [100] * 10)
-    >>> round(law.mean, 3), round(law.log_std, 3)
-    (30.05, 0.36)
-
-    Source: THEORY 1.2 (F3).
-    """
-    layers, stds = _layers(law, widths), []
-    for entry, _ in layers:
-        density, std = _gaussian(entry)
-        if density != 1.0:
-            raise InputError(f"law_over_depth: {entry!r} is sparse; only the law of dense Gaussian weights is known.")
-        stds.append(std)
-    return GrowthLaw(tuple(width for _, width in layers), tuple(stds))
 
 
 @checked
@@ -370,17 +354,6 @@ def expected_subvector_norm(
     if direction == "flat":
         return float(mass @ np.sqrt(counts / size))
     return float(mass @ chi_mean(counts) / chi_mean(np.array(float(size))))
-
-
-def _layers(law: Law | Sequence[Law], widths: int | Sequence[int]) -> list[tuple[Law, int]]:
-    """Law and width of each layer."""
-    sizes = [widths] if isinstance(widths, int) else list(widths)
-    laws = [law] * len(sizes) if isinstance(law, Law) else list(law)
-    if not sizes or len(laws) != len(sizes):
-        raise InputError(
-            f"{len(laws)} laws for {len(sizes)} widths; give one law, or one for each width (one or more)."
-        )
-    return list(zip(laws, sizes, strict=True))
 
 
 def _split(law: Law) -> tuple[float, Law]:

@@ -30,50 +30,22 @@ def arrangement_regions(planes: Whole, dimension: Whole) -> int:
 
     Source: Zaslavsky's theorem; Raghu et al. 2017, Theorem 5.
     """
-    return _regions(planes, dimension, 1)
+    return sum(math.comb(planes, i) for i in range(min(planes, dimension) + 1))
 
 
 @checked
-def upper_bound(
-    widths: Sequence[Size], inputs: Size, *, faces: Size = 1, method: Annotated[str, ("raghu", "sharp")] = "raghu"
-) -> int:
+def upper_bound(widths: Sequence[Size], inputs: Size, *, faces: Size = 1) -> int:
     """No network of these widths has more activation regions, whatever its weights: a product over layers.
 
     >>> upper_bound([2, 2, 2], inputs=1), upper_bound([4, 4], inputs=2, faces=2)
     (27, 1369)
-    >>> upper_bound([4, 4], inputs=2, faces=2, method="sharp")
-    1089
 
     A layer's neurons cut each region of the layers before along hyperplanes, into no more than
-    :func:`arrangement_regions`; together O(k^(mn)) for n layers of width k and m inputs. "sharp" also uses that outputs
-    of a narrow layer have fewer dimensions, and that the faces of one neuron are parallel: sum of C(k, i) faces^i.
+    :func:`arrangement_regions`; together O(k^(mn)) for n layers of width k and m inputs.
 
-    Source: Raghu et al. 2017, Theorems 1 and 5; Montufar 2017 for the narrow layers.
+    Source: Raghu et al. 2017, Theorems 1 and 5.
     """
-    bound, dimension = 1, inputs
-    for width in _widths(widths):
-        bound *= _regions(faces * width, inputs, 1) if method == "raghu" else _regions(width, dimension, faces)
-        dimension = min(dimension, width)
-    return bound
-
-
-@checked
-def montufar_lower_bound(widths: Sequence[Size], inputs: Size) -> int:
-    """Some ReLU network of these widths has at least so many linear regions: the folding network.
-
-    >>> montufar_lower_bound([6, 6, 4], inputs=2)                       # (3 * 3)^2 copies of 11 regions
-    891
-
-    Every layer but the last, none narrower than the input, folds each coordinate floor(width / inputs) times onto
-    itself, and the last one cuts every copy like planes in general position; see :func:`epoch0.networks.folding`.
-
-    Source: Montufar et al. 2014, Theorem 4; Raghu et al. 2017, section 2.2.
-    """
-    sizes = _widths(widths)
-    if any(width < inputs for width in sizes[:-1]):
-        raise InputError(f"widths={list(sizes)!r}: the construction needs at least {inputs} neurons, one an input.")
-    copies: int = math.prod((width // inputs) ** inputs for width in sizes[:-1])
-    return copies * _regions(sizes[-1], inputs, 1)
+    return math.prod(arrangement_regions(faces * width, inputs) for width in _widths(widths))
 
 
 @checked
@@ -135,10 +107,6 @@ def _angle(start: np.ndarray, end: np.ndarray, height: np.ndarray, kind: str) ->
     a, b = (np.divide(v, n, out=np.zeros_like(v), where=n > 0) for v, n in zip((a, b), lengths, strict=True))
     angle = 2 * np.arctan2(np.linalg.norm(a - b, axis=-1), np.linalg.norm(a + b, axis=-1))
     return np.where((lengths[0] > 0)[..., 0] & (lengths[1] > 0)[..., 0], angle, 0.0)
-
-
-def _regions(planes: int, dimension: int, faces: int) -> int:
-    return sum(math.comb(planes, i) * faces**i for i in range(min(planes, dimension) + 1))
 
 
 def _widths(widths: Sequence[int]) -> tuple[int, ...]:

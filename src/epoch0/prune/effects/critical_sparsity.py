@@ -140,7 +140,7 @@ def predicted_density(
     if all(one == -math.inf for one in logs):
         raise InputError("all scores are 0: there is nothing to tell layers apart by.")
     method = getattr(source, "method", "") or "scores"
-    return predict(Layers(laws, np.array([logs]), counts), list(source), sparsity, f"moments of {method}")
+    return predict(Layers(laws, np.array([logs]), counts), sparsity, f"moments of {method}", list(source))
 
 
 def _law(name: str, tensor: Tensor) -> tuple[ScoreLaw, float]:

@@ -18,7 +18,6 @@ from epoch0.theory.mean_field.moments import Moments, mean_slope, mean_square, m
 _SIGN = 1e-10
 # A moment below this is an underflow of the table, as for a phi that is flat around 0.
 _NOTHING = 1e-28
-_SETTLED = 1e-3
 
 
 def scale_free(rule: Activation) -> bool:
@@ -84,7 +83,7 @@ def edge_points(moments: Moments, name: str, value: float, density: float) -> li
             attracts = abs(kept * moments.square_rate(q)) < 1
         settled = float(settle(moments, np.array([kept]), np.array([bias]))[0])
         stds = (math.sqrt(kept / density), value) if name == "bias_std" else (value, math.sqrt(bias))
-        return EdgePoint(*stds, q, attracts, attracts and abs(settled - q) <= _SETTLED * q + 1e-5)
+        return EdgePoint(*stds, q, attracts, attracts and abs(settled - q) <= 1e-3 * q + 1e-5)
 
     points = []
     if at_zero and moments.at_zero < 1e-20 and moments.slope_at_zero > 0:
@@ -181,7 +180,6 @@ class EdgeOfChaos(Shown):
         )
 
     def to_dict(self) -> dict[str, object]:
-        """Plain values for JSON."""
         names = ("weight_std", "bias_std", "q")
         return asdict(self) | {"others": [dict(zip(names, point, strict=True)) for point in self.others]}
 

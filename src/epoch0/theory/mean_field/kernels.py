@@ -163,7 +163,6 @@ class Pairs:
             start = stop
 
     def step(self, layer: int) -> None:
-        """Carry the pairs through one layer."""
         both = np.concatenate([self.first, self.second])
         low, high = float(both.min()), float(both.max())
         settled = needed_rank(low, high) == 1
@@ -465,7 +464,6 @@ def kernel(
 
 
 def _inputs(name: str, x: Any) -> Array:
-    """The inputs as a float64 array of shape (n, d), or an error that says what is wrong with them."""
     array = np.asarray(x.detach().cpu() if hasattr(x, "detach") else x, dtype=np.float64)
     if array.ndim != 2 or 0 in array.shape:
         raise InputError(f"{name} has shape {array.shape}; it must be (n, d): n >= 1 inputs of d >= 1 numbers each.")
@@ -474,10 +472,6 @@ def _inputs(name: str, x: Any) -> Array:
 
 def pair_gaps(first: Array, second: Array, fold: bool) -> tuple[Array, Array]:
     """1 - c of every pair of rows, and the sign that was taken off; (n1, d) and (n2, d) to (n1, n2) twice.
-
-    >>> gaps, signs = pair_gaps(np.array([[1.0, 0.0]]), np.array([[1.0, 1e-9], [-2.0, 0.0]]), fold=True)
-    >>> gaps, signs
-    (array([[5.e-19, 0.e+00]]), array([[ 1., -1.]]))
 
     A row of zeros is at a right angle to every other and equal to another row of zeros. With ``fold``, for an odd phi
     without biases, 1 - abs(c) and the sign of c; otherwise every sign is 1.

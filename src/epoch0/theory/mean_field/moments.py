@@ -108,12 +108,10 @@ def _panels(f: Callable[[Any], Any], scale: Array, low: Array, high: Array) -> t
 
 
 def mean_square(rule: Activation, q: Number) -> Number:
-    """E phi(sqrt(q) Z)^2 by quadrature."""
     return gaussian_mean(lambda h: rule.function(h) ** 2, q, rule.breaks)
 
 
 def mean_slope(rule: Activation, q: Number) -> Number:
-    """E phi'(sqrt(q) Z)^2 by quadrature."""
     return gaussian_mean(lambda h: rule.derivative(h) ** 2, q, rule.breaks)
 
 
@@ -147,9 +145,6 @@ def variance_map(
 
 class Moments:
     """The two moments of one activation for variances up to ``top``, where phi^2 overflows or oscillates too fast.
-
-    >>> moments_of(get("relu")).square(np.array([1.0, 4.0])).round(9)              # shape (2,)
-    array([0.5, 2. ])
 
     ``at_zero`` is the square of phi at 0, ``slope_at_zero`` the mean of phi'^2 on both sides of it.
     """

@@ -21,9 +21,8 @@ from epoch0.theory.mean_field.moments import Moments, mean_slope, moments_of
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-
+# A network counts as critical where chi is this close to 1: a signal then lasts for a thousand layers.
 TOLERANCE = 1e-3
-"""A network counts as critical where chi is this close to 1: a signal then lasts for a thousand layers."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +54,6 @@ class Phase(Shown):
         return f"{self.activation} at {at}: {self.word}, {numbers}" + (f" ({self.note})" if self.note else "")
 
     def to_dict(self) -> dict[str, object]:
-        """Plain values for JSON; what is infinite or unknown is None."""
         return dict(finite(vars(self)))
 
 
@@ -87,7 +85,6 @@ def phase(activation: ActivationLike, weight_std: Std, bias_std: Std, density: D
 
 
 def _words(chi: ArrayLike, q: ArrayLike) -> NDArray[Any]:
-    """The word of each phase; any shape."""
     words = np.where(np.less(chi, 1), "ordered", "chaotic")
     words = np.where(np.abs(np.subtract(chi, 1)) <= TOLERANCE, "critical", words)
     return np.where(np.isinf(q), "diverges", words)
@@ -113,14 +110,12 @@ class PhaseDiagram(Result):
         return f"{self.activation}: phase diagram of {columns} weight_std x {rows} bias_std: {shares}"
 
     def to_dict(self) -> dict[str, object]:
-        """Plain lists for JSON; what is infinite or NaN is None."""
         names = ("weight_std", "bias_std", "phase", "chi", "q")
         found = {"activation": self.activation, "density": self.density}
         found |= {name: getattr(self, name).tolist() for name in names}
         return dict(finite({**found, "edge": {name: values.tolist() for name, values in vars(self.edge).items()}}))
 
     def rows(self) -> list[dict[str, Any]]:
-        """One row per grid point: weight_std, bias_std, chi, q, phase."""
         weight, bias = np.meshgrid(self.weight_std, self.bias_std)
         names = ("weight_std", "bias_std", "chi", "q", "phase")
         columns = (values.ravel().tolist() for values in (weight, bias, self.chi, self.q, self.phase))

@@ -14,9 +14,6 @@ from epoch0.results import Result
 from epoch0.theory.checks import Array, continuous
 from epoch0.theory.mean_field.correlations import mean_at, pieces
 
-CRITICAL_FACTOR = 10.0
-"""A network counts as critical while the gradient's variance changes by less than this over the depth."""
-
 
 @dataclass(frozen=True)
 class Propagation(Result):
@@ -39,7 +36,6 @@ class Propagation(Result):
     architecture: str
 
     def rows(self) -> list[dict[str, Any]]:
-        """One row a layer, from 0 on."""
         columns: dict[str, list[Any]] = {"layer": list(range(len(self.q))), "q": self.q.tolist()}
         if self.c is not None:
             columns["c"] = self.c.tolist()
@@ -108,7 +104,7 @@ def propagate(
     with np.errstate(over="ignore", divide="ignore"):  # a gradient that explodes past the largest float is infinite
         gradient = np.append(np.cumprod(chi[::-1])[::-1], 1.0)
         total = float(np.log(chi).sum())
-    edge = math.log(CRITICAL_FACTOR)
+    edge = math.log(10)  # critical: the gradient's variance changes by less than a factor 10 over the depth
     phase = "ordered" if total < -edge else "chaotic" if total > edge else "critical"
     correlation = None if gap is None else 1 - gap
     return Propagation(np.concatenate(qs), correlation, gap, chi, gradient, total, phase, architecture)

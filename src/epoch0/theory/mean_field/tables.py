@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
+from numpy.polynomial.chebyshev import chebvander
 
 from epoch0.activations import Activation
 from epoch0.theory.checks import Array
@@ -36,7 +37,6 @@ class Angles:
 
     @staticmethod
     def of(rule: Activation, high: float) -> "Angles":
-        """Fit for variances up to high."""
         return Angles(math.inf if high < 3 or rule.homogeneous else 1 / math.sqrt(high))
 
     @property
@@ -45,7 +45,6 @@ class Angles:
         return math.asinh(math.pi / self.width)
 
     def of_gap(self, gap: Array) -> Array:
-        """The variable t from 1 - c; any shape."""
         angle = np.sqrt(0.5 * gap)
         np.arcsin(angle, out=angle)
         angle *= 2
@@ -53,15 +52,13 @@ class Angles:
             return np.asarray(angle * (2 / math.pi) - 1)
         return np.asarray((np.arcsinh(angle / self.width) - np.arcsinh((math.pi - angle) / self.width)) / self._reach)
 
-    def slope(self, angle: Array) -> Array:
-        """The derivative of the angle with respect to t."""
+    def slope(self, angle: Array) -> Array:  # by t
         if np.isinf(self.width):
             return np.full(angle.shape, math.pi / 2)
         rate = 1 / np.hypot(angle, self.width) + 1 / np.hypot(math.pi - angle, self.width)
         return np.asarray(self._reach / rate)
 
     def to_angle(self, t: Array) -> Array:
-        """The angle of each t in [-1, 1]; any shape."""
         if np.isinf(self.width):
             return np.asarray((t + 1) * (math.pi / 2))
         # the sinhs of the two have the sum pi / width, which gives the sum of the two
@@ -75,15 +72,10 @@ def nodes(count: int) -> Array:
     return np.asarray(-np.cos((np.arange(count) + 0.5) * np.pi / count))
 
 
-def basis(t: Array, count: int) -> Array:
-    """T_0(t) to T_(count-1)(t); shape (..., count)."""
-    return np.asarray(np.polynomial.chebyshev.chebvander(t, count - 1))
-
-
 @lru_cache(maxsize=64)
 def to_coefficients(count: int) -> Array:
     """Matrix from values at :func:`nodes` to Chebyshev coefficients; shape (count, count)."""
-    matrix = basis(nodes(count), count).T * (2 / count)
+    matrix = chebvander(nodes(count), count - 1).T * (2 / count)
     matrix[0] /= 2
     return np.asarray(matrix)
 
@@ -102,7 +94,7 @@ def _gap_matrix(angles: Angles, count: int) -> Array:
     angle = angles.to_angle(inner)
     mass = half * weights * np.sin(angle) * angles.slope(angle)
     total = 2 * np.sin(angles.to_angle(t) / 2) ** 2
-    values = basis(inner, count) @ to_coefficients(count)
+    values = chebvander(inner, count - 1) @ to_coefficients(count)
     return np.asarray((mass[:, :, None] * values).sum(axis=1) / total[:, None])
 
 
@@ -140,7 +132,7 @@ def variance_weights(q: Array, low: float, high: float, rank: int, shift: float 
     if rank == 1:
         return np.ones((len(q), 1))
     # no BLAS here: equal inputs get equal weights, to the last bit, wherever they stand
-    values = basis(2 * place(q, low, shift) / place(np.array([high]), low, shift) - 1, rank)
+    values = chebvander(2 * place(q, low, shift) / place(np.array([high]), low, shift) - 1, rank - 1)
     return np.asarray(np.einsum("ik,ka->ia", values, to_coefficients(rank)))
 
 
@@ -148,9 +140,10 @@ def evaluate_series(coefficients: Array, first: Array, second: Array, t: Array) 
     """Several series at many pairs: coefficients (s, r, k, n), weights (m1, r), (m2, k), t (m1, m2) to (s, m1, m2)."""
     count, rank, other, terms = coefficients.shape
     if rank == 1 == other:
-        return np.asarray((coefficients.reshape(count, terms) @ basis(t.reshape(-1), terms).T).reshape(count, *t.shape))
+        powers = chebvander(t.reshape(-1), terms - 1)
+        return np.asarray((coefficients.reshape(count, terms) @ powers.T).reshape(count, *t.shape))
     rows = np.tensordot(first, coefficients, axes=(1, 1)).reshape(len(t), count * other, terms)
-    parts = (rows @ np.moveaxis(basis(t, terms), -1, 1)).reshape(len(t), count, other, -1)
+    parts = (rows @ np.moveaxis(chebvander(t, terms - 1), -1, 1)).reshape(len(t), count, other, -1)
     parts *= second.T
     return np.asarray(parts.sum(axis=2).transpose(1, 0, 2))
 
@@ -191,9 +184,8 @@ class SlopeTable:
 
     def mean_square(self, q: Array, weights: Array) -> Array:
         """E phi(sqrt(q) Z)^2 of each variance; (m,) to (m,)."""
-        rule = self.exact
-        if rule is not None:
-            return mean_square(rule, q)
+        if self.exact is not None:
+            return mean_square(self.exact, q)
         return np.asarray((q + self.shift**2) * (np.einsum("ia,a->i", weights, self.ratios)))
 
     def evaluate(self, first: Array, second: Array, gap: Array) -> tuple[Array, Array]:
@@ -204,12 +196,6 @@ class SlopeTable:
 
 def tabulate(rule: Activation, low: float, high: float) -> SlopeTable:
     """Tabulate the covariance map of an activation over variances in [low, high]; equal for one variance.
-
-    >>> table = tabulate(e0.activations.get("tanh"), 0.5, 0.6)
-    >>> row = table.weights(np.array([0.55]))
-    >>> gap, slope = table.evaluate(row, row, np.array([[0.1]]))                        # distance 1 - c = 0.1
-    >>> slope.round(6), e0.theory.mean_field.pair_mean("tanh", 0.55, 0.55, 0.9, derivative=True).round(6)
-    (array([[0.558586]]), np.float64(0.558586))
 
     G and H are within :data:`TOLERANCE` of the exact ones, relative to the largest of them: terms are added until their
     decay says so, at most 256 in the angle and 48 variances.

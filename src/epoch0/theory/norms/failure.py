@@ -197,12 +197,8 @@ def required_width_subspace(eps: Inside, delta: Inside, dimension: Count, layers
     return math.ceil(subspace_width(eps, delta, dimension, layers))
 
 
-def subspace_width(eps: float, delta: float, dimension: Count, layers: int) -> float:
-    """Equation (11) as printed, for any number of layers.
-
-    >>> round(subspace_width(0.8, 0.05, dimension=2, layers=4), 1)
-    1801.3
-    """
+def subspace_width(eps: float, delta: float, dimension: int, layers: int) -> float:
+    """Equation (11) as printed, for any number of layers."""
     spacing = min(eps / (3 * math.sqrt(dimension)), math.sqrt(eps) / (math.sqrt(3) * dimension))
     third = eps / 3
     rate = eps / 12 - math.log1p(third / (2 * (1 + math.sqrt(1 + third))))
@@ -233,11 +229,9 @@ class NormSummary(Result):
     failures: dict[str, float]
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain dictionaries, numbers and strings, ready for JSON."""
         return asdict(self)
 
     def rows(self) -> list[dict[str, Any]]:
-        """One row a method: its width and the failure probability there."""
         return [{"method": m, "width": width, "failure": self.failures[m]} for m, width in self.widths.items()]
 
     def __str__(self) -> str:

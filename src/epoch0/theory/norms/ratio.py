@@ -120,7 +120,6 @@ class NormRatio:
 
     @property
     def std(self) -> float:
-        """Standard deviation of the ratio."""
         return math.sqrt(self.variance)
 
     @property
@@ -188,7 +187,6 @@ class NormRatio:
 
 
 def _variances(sizes: Sequence[int], init: str) -> list[float]:
-    """Variance of the weights of every layer."""
     if len(sizes) < 2:
         raise InputError(f"sizes={list(sizes)!r} holds no layer; give the number of inputs and of units of each layer.")
     return [_VARIANCE[init](fan_in, fan_out) for fan_in, fan_out in pairwise(sizes)]

@@ -99,7 +99,7 @@ def magnitude_bound(gamma: Annotated[float, Within(above=1)], weights: Count, *,
 
 
 @checked
-def magnitude_limit(gamma: Annotated[float, Within(above=1)], weights: Count, *, paper: bool = False) -> float:
+def magnitude_limit(gamma: Annotated[float, Within(above=1)], weights: Count) -> float:
     """Expected critical sparsity of magnitude pruning when one layer is weaker than infinitely many others.
 
     >>> [round(magnitude_limit(g, 10_000), 3) for g in (2, 5, 10)]
@@ -112,25 +112,22 @@ def magnitude_limit(gamma: Annotated[float, Within(above=1)], weights: Count, *,
 
     Source: beyond Hayou et al. 2021, appendix E, which bounds it.
     """
-    ratio = gamma if paper else math.sqrt(gamma)
     z, mass = pieces(np.linspace(0.0, 40.0, 801), 20)
     with np.errstate(divide="ignore"):
-        stays = -np.expm1(weights * np.log1p(-np.exp(_log_outside(ratio * z))))
+        stays = -np.expm1(weights * np.log1p(-np.exp(_log_outside(math.sqrt(gamma) * z))))
     return math.sqrt(2 / math.pi) * float((mass * stays * np.exp(-0.5 * z**2)).sum())
 
 
 @checked
-def magnitude_density(
-    weight_std: Variance, weights: Sequence[Count], sparsity: Sparsity, *, names: Sequence[str] | None = None
-) -> PredictedDensity:
+def magnitude_density(weight_std: Variance, weights: Sequence[Count], sparsity: Sparsity) -> PredictedDensity:
     """What magnitude pruning is expected to leave of each layer of normal weights, at any depth.
 
     >>> found = magnitude_density([5**-0.5] + [1.0] * 99, [10_000] * 100, sparsity=0.9)
     >>> round(found.critical_sparsity, 3), found.at_risk
     (0.926, ['1'])
 
-    Standard deviations (not times sqrt(fan_in)) and numbers of weights are one a layer; names are "1", "2", ... if not
-    given. The standard deviation of the prediction is over drawings of the weights.
+    Standard deviations (not times sqrt(fan_in)) and numbers of weights are one a layer; the layers' names are "1", "2",
+    ... The standard deviation of the prediction is over drawings of the weights.
 
     Source: Hayou et al. 2021, appendix E, where only the limit of infinite depth is bounded.
     """
@@ -141,7 +138,7 @@ def magnitude_density(
     laws = {count: score_law(entry, np.ones(1), np.ones(int(count))) for count in set(weights)}
     with np.errstate(divide="ignore"):
         layers = Layers([laws[count] for count in weights], np.log(stds)[None], np.asarray(weights, dtype=np.float64))
-    return predict(layers, names, sparsity, "magnitudes of normal weights")
+    return predict(layers, sparsity, "magnitudes of normal weights")
 
 
 def _log_outside(z: Array | float) -> Array:

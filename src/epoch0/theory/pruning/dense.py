@@ -196,9 +196,7 @@ def _curves(rule: Activation, q: float) -> tuple[Array, Array]:
     return first, second
 
 
-NETWORKS = 128
-"""How many networks' random walks are averaged."""
-
+_NETWORKS = 128  # whose random walks are averaged
 _DRAWS = 24  # drawings of rows and columns that the law of a largest score is averaged over
 _INNER = np.array([NormalDist().inv_cdf((i + 0.5) / 64) for i in range(64)])  # quantiles of a normal variable
 _MOST_UNITS = 4096  # of one layer's rows or columns that are drawn
@@ -218,7 +216,6 @@ def predicted_density(
     input_correlation: Share = 0.0,
     examples: Size = 100,
     seed: Seed = 0,
-    names: Sequence[str] | None = None,
 ) -> PredictedDensity:
     """What pruning by abs(W dL/dW) is expected to leave of each layer of a dense network with random weights.
 
@@ -252,10 +249,10 @@ def predicted_density(
     laws = _laws(rule, sizes, moments, examples, seed)
     with np.errstate(divide="ignore"):
         mean_field = 0.5 * np.log(moments.mean_square)
-    walks = log_deviations(rule, weights, sizes, moments, NETWORKS, numpy_generator(seed, 1))
+    walks = log_deviations(rule, weights, sizes, moments, _NETWORKS, numpy_generator(seed, 1))
     counts = np.array([law.weights for law in laws], dtype=np.float64)
     layers = Layers(laws, mean_field + 0.5 * walks, counts)
-    return predict(layers, names, sparsity, f"mean field of {rule.name}, {examples} examples")
+    return predict(layers, sparsity, f"mean field of {rule.name}, {examples} examples")
 
 
 def _laws(rule: Activation, widths: list[int], moments: DenseMoments, examples: int, seed: int) -> list[ScoreLaw]:

@@ -7,14 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from epoch0.errors import InputError
 from epoch0.results import Result, first_names
 from epoch0.theory.checks import Array
 from epoch0.theory.pruning.score_law import GRID, LOW, ScoreLaw
 
-AT_RISK = 0.05
-"""A layer is at risk if it vanishes with a larger probability than this."""
-_HIGHEST = GRID[-1]
 _STEP = 0.06  # of log t in the integral for the critical sparsity
 
 
@@ -52,41 +48,30 @@ class PredictedDensity(Result):
 
     @property
     def density(self) -> dict[str, float]:
-        """Expected fraction kept, by layer."""
         return {row.layer: row.density for row in self.layers}
 
     @property
     def at_risk(self) -> list[str]:
         """Layers that vanish with a probability above 5 %, in the order of the layers."""
-        return [row.layer for row in self.layers if row.vanishes > AT_RISK]
-
-    @property
-    def expected_dead(self) -> float:
-        """Expected number of layers of which nothing is kept."""
-        return sum(row.vanishes for row in self.layers)
+        return [row.layer for row in self.layers if row.vanishes > 0.05]
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain dictionaries, lists, numbers and strings, ready for JSON."""
-        return asdict(self) | {"layers": self.rows(), "at_risk": self.at_risk, "expected_dead": self.expected_dead}
+        dead = sum(row.vanishes for row in self.layers)
+        return asdict(self) | {"layers": self.rows(), "at_risk": self.at_risk, "expected_dead": dead}
 
     def __str__(self) -> str:
         size = max(len("layer"), *(len(row.layer) for row in self.layers))
-        lines = [f"{'layer':{size}}  {'weights':>9}  {'density':>7}  {'vanishes':>8}  {'m_l/m_L':>9}"]
+        risk = f"at risk: {first_names(self.at_risk, 6)}" if self.at_risk else "no layer is at risk"
+        lines = [
+            f"sparsity {self.sparsity:g} ({self.basis}): a layer is expected to vanish from "
+            f"{self.critical_sparsity:.4g} (sd {self.critical_sparsity_sd:.2g}) on; {risk}",
+            f"{'layer':{size}}  {'weights':>9}  {'density':>7}  {'vanishes':>8}  {'m_l/m_L':>9}",
+        ]
         lines += [
             f"{row.layer:{size}}  {row.weights:>9,}  {row.density:>7.4f}  {row.vanishes:>8.3f}  {row.mean_square:>9.3g}"
             for row in self.layers
         ]
-        return f"{self.headline}\n" + "\n".join(lines)
-
-    @property
-    def headline(self) -> str:
-        """One sentence without the table."""
-        risk = self.at_risk
-        return (
-            f"sparsity {self.sparsity:g} ({self.basis}): a layer is expected to vanish from "
-            f"{self.critical_sparsity:.4g} (sd {self.critical_sparsity_sd:.2g}) on; "
-            + (f"at risk: {first_names(risk, 6)}" if risk else "no layer is at risk")
-        )
+        return "\n".join(lines)
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,7 +90,7 @@ class Layers:
         """Logarithm of the threshold that removes this fraction of all weights, in each network; shape (networks,)."""
         finite = self.log_scales[np.isfinite(self.log_scales)]
         low = np.full(len(self.log_scales), finite.min() + LOW)
-        high = np.full(len(self.log_scales), finite.max() + _HIGHEST)
+        high = np.full(len(self.log_scales), finite.max() + GRID[-1])
         for _ in range(60):
             middle = (low + high) / 2
             more = self.at("tail", middle) @ self.weights / self.weights.sum() > 1 - sparsity
@@ -131,7 +116,7 @@ class Layers:
             return 0.0, 0.0
         least = self.log_scales.min(axis=1)
         # the largest score of the weakest layer is not above its grid, and of a layer of one weight not far below
-        steps = np.arange(-LOW + _HIGHEST, step=_STEP) + LOW
+        steps = np.arange(-LOW + GRID[-1], step=_STEP) + LOW
         first, second = np.empty(len(least)), np.empty(len(least))
         for network in range(len(least)):
             tails, nones = (self.at(what, least[network] + steps, network) for what in ("tail", "none_above"))
@@ -147,11 +132,9 @@ class Layers:
         return mean, math.sqrt(max(float(second.mean()) - mean**2, 0.0))
 
 
-def predict(layers: Layers, names: Sequence[str] | None, sparsity: float, basis: str) -> PredictedDensity:
+def predict(layers: Layers, sparsity: float, basis: str, names: Sequence[str] = ()) -> PredictedDensity:
     """The prediction for one sparsity, averaged over the networks in ``layers``; names are "1", "2", ... by default."""
-    names = [str(layer + 1) for layer in range(len(layers.laws))] if names is None else names
-    if len(names) != len(layers.laws):
-        raise InputError(f"{len(names)} names for {len(layers.laws)} layers; give one each.")
+    names = names or [str(layer + 1) for layer in range(len(layers.laws))]
     log_t = layers.thresholds(sparsity)
     density, gone = layers.at("tail", log_t).mean(axis=0), layers.at("none_above", log_t).mean(axis=0)
     mean, sd = layers.critical_sparsity()

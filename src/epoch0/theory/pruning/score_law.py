@@ -37,8 +37,7 @@ _LEAST = -40.0  # log of a probability that no product of it need tell from 0
 def histogram(factors: ArrayLike) -> Array:
     """Where factors lie on the grid of logarithms, each shared between its two neighbours; (..., n) to (..., 1100).
 
-    >>> histogram(np.array([1.0, 1.0, 0.0])).sum()               # shape (1100,); zeros count nowhere
-    np.float64(2.0)
+    Zeros count nowhere.
     """
     values = np.asarray(factors, dtype=np.float64)
     flat = values.reshape(-1, values.shape[-1])
@@ -84,10 +83,6 @@ class ScoreLaw:
 def score_law(entry: Array, rows: ArrayLike, columns: ArrayLike, scale: float = 1.0) -> ScoreLaw:
     """The law of S_ij = scale * rows_i * columns_j * X_ij with independent X, given its rows and columns.
 
-    >>> law = score_law(entry_tail(1.0), np.ones(50), np.ones(100))              # |N(0, 1)| of 50 x 100 weights
-    >>> float(np.interp(0.0, GRID, law.tail).round(3))                           # P(|N| > 1)
-    0.317
-
     The largest score depends on what rows and columns share, so it is not that of independent scores.
 
     ``entry`` is the tail of X on the grid, P(X > exp(GRID)). Factors of rows, (n_out,), and of columns, (n_in,), are >=
@@ -119,7 +114,7 @@ def entry_tail(shared: float) -> Array:
     return _product(entry_tail(1.0), offset)
 
 
-def entry_of_mean(mean: float, log_mean: float | None = None) -> Array:
+def entry_of_mean(mean: float, log_mean: float = -math.inf) -> Array:
     """Tail of the X of mean square 1 whose mean is given: the moments that a layer shows decide its shape.
 
     From 1 to sqrt(2/pi) = 0.80 it is a coordinate of a random point on a sphere (of two points, ..., to |N|: what is
@@ -141,9 +136,7 @@ def entry_of_mean(mean: float, log_mean: float | None = None) -> Array:
         return np.asarray(special.betaincc(0.5, (size - 1) / 2, np.minimum(t * t / size, 1.0)))
     if mean >= _HALF_NORMAL**2:
         return entry_tail(float(brentq(lambda k: _HALF_NORMAL * _offset_mean(k) - mean, 0.0, 1.0)))
-    correlation, spread = 0.0, math.sqrt(-2 * math.log(mean / _HALF_NORMAL**2))
-    if log_mean is not None:
-        correlation, spread = fit(mean, log_mean)
+    correlation, spread = fit(mean, log_mean)
     tail = following_tail(correlation) if correlation > 0 else entry_tail(0.0)
     if spread < STEP:
         return tail
@@ -151,12 +144,7 @@ def entry_of_mean(mean: float, log_mean: float | None = None) -> Array:
 
 
 def following_tail(correlation: float) -> Array:
-    """Tail of X = |U V| / sqrt(1 + 2 rho^2) for standard normal U and V with this correlation; E X^2 = 1.
-
-    >>> tail = following_tail(1.0)                              # of N^2 / sqrt(3): P(N^2 > sqrt(3)) at 1
-    >>> float(np.interp(0.0, GRID, tail).round(3))
-    0.188
-    """
+    """Tail of X = |U V| / sqrt(1 + 2 rho^2) for standard normal U and V with this correlation; E X^2 = 1."""
     t = np.exp(GRID) * math.sqrt(1 + 2 * correlation**2)
     rest = math.sqrt(max(1 - correlation**2, 0.0))
     if rest < 1e-6:
@@ -170,11 +158,7 @@ def following_tail(correlation: float) -> Array:
 
 
 def following_moments(correlation: float) -> tuple[float, float]:
-    """E X and E log X of that X.
-
-    >>> following_moments(0.0)                                  # 2 / pi, and twice that of one normal variable
-    (0.6366197723675814, -1.2703628454614782)
-    """
+    """E X and E log X of that X."""
     size = math.sqrt(1 + 2 * correlation**2)
     mean = 2 / math.pi * (math.sqrt(max(1 - correlation**2, 0.0)) + correlation * math.asin(correlation))
     return mean / size, 2 * _LOG_NORMAL - math.log(size)
@@ -227,20 +211,15 @@ def _offset_mean(shared: float) -> float:
 
 
 def law_of_moments(
-    row_squares: ArrayLike, column_squares: ArrayLike, mean: float, zeros: float = 0.0, log_mean: float | None = None
+    row_squares: ArrayLike, column_squares: ArrayLike, mean: float, zeros: float = 0.0, log_mean: float = -math.inf
 ) -> ScoreLaw:
     """The law of a layer's scores from their mean squares in each row and column, their mean and that of their logs.
-
-    >>> scores = np.abs(np.random.default_rng(0).standard_normal((60, 80)))
-    >>> law = law_of_moments((scores**2).mean(1), (scores**2).mean(0), float(scores.mean()))    # (60,), (80,)
-    >>> float(np.interp(0.0, GRID, law.tail).round(2))                   # P(|N| > 1) is 0.317
-    0.33
 
     S_ij = s sqrt(r_i c_j) X_ij, where r and c are the rows' and columns' mean squares over the whole one s^2, less the
     noise of means over few entries, and the shape of X gives the mean; see :func:`entry_of_mean`.
 
     Mean squares are of each row, (n_out,), and column, (n_in,); ``zeros`` is the fraction of exact zeros among those
-    that are not all 0, ``log_mean`` the mean of the logarithms of the others; None: as for weights that know nothing of
+    that are not all 0, ``log_mean`` the mean of the logarithms of the others; -inf: as for weights that know nothing of
     their gradients.
     """
     rows, columns = (np.asarray(a, dtype=np.float64) for a in (row_squares, column_squares))
@@ -250,7 +229,7 @@ def law_of_moments(
     share = 1 - zeros
     ratio = mean / math.sqrt(total * share)
     row, column = shown = rows / total, columns / total
-    logs = None if log_mean is None else log_mean - 0.5 * math.log(total / share)
+    logs = log_mean - 0.5 * math.log(total / share)
     entry = _entry(ratio, row, column, logs)
     for _ in range(_ROUNDS):  # the noise depends on the entries, and they on what is left to explain
         square, fourth = (float((k * np.exp(k * GRID) * entry).sum() * STEP) for k in (2, 4))
@@ -263,11 +242,9 @@ def law_of_moments(
     return score_law(entry, np.sqrt(row), np.sqrt(column), math.sqrt(total))
 
 
-def _entry(ratio: float, row: Array, column: Array, logs: float | None) -> Array:
+def _entry(ratio: float, row: Array, column: Array, logs: float) -> Array:
     """The law of what is left of a score without its row's and its column's factor."""
     mean = min(ratio / float(np.sqrt(row).mean() * np.sqrt(column).mean()), 1.0)
-    if logs is None:
-        return entry_of_mean(mean)
     return entry_of_mean(mean, logs - sum(0.5 * float(np.log(side[side > 0]).mean()) for side in (row, column)))
 
 
