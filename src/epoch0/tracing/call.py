@@ -7,8 +7,8 @@ import copy
 import dataclasses
 import inspect
 import sys
-from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -69,11 +69,7 @@ class Call:
     def of(
         cls, model: Any, batch: Any, targets: Any = None, *, loss: Any = None, forward: Any = None, empty: bool = False
     ) -> "Call":
-        """Check a model, a batch and its targets; where it may be empty, the model may be on the meta device.
-
-        Raises:
-            InputError: if one of them cannot be used; it says which and what to pass instead.
-        """
+        """Check a model, a batch and its targets; where it may be empty, the model may be on the meta device."""
         for what, given in (("loss", loss), ("forward", forward)):
             if given is not None and not callable(given):
                 wanted = "loss(outputs, targets)" if what == "loss" else "lambda model, batch: ..."
@@ -87,23 +83,22 @@ class Call:
         home = parameter if parameter is not None else next(model.parameters())
         device = torch.device("cpu") if empty else home.device
 
+        def here(tensor: Tensor) -> Tensor:
+            with torch.inference_mode(False):
+                return (tensor.clone() if tensor.is_inference() else tensor.detach()).to(device)
+
         def moved(tensor: Tensor) -> Tensor:
             floating = parameter is not None and tensor.is_floating_point()
-            with torch.inference_mode(False):
-                tensor = tensor.clone() if tensor.is_inference() else tensor.detach()
-                dtype = torch.float32 if empty or parameter is None else parameter.dtype
-                return tensor.to(device, dtype) if floating else tensor.to(device)
+            return here(tensor).to(torch.float32 if empty else home.dtype) if floating else here(tensor)
 
         named = parts(batch, model)
         check_tensors(batch, named)
         batch = mapped(batch, moved)
-        if targets is not None:
-            for tensor in _tensors(targets):
-                check_dense("the targets", tensor)
-            targets = mapped(targets, lambda t: (t.clone() if t.is_inference() else t.detach()).to(device))
-            for tensor in _tensors(targets):
-                if tensor.is_floating_point() and not bool(tensor.isfinite().all()):
-                    raise InputError(f"the targets {tuple(tensor.shape)} hold NaN or infinity.")
+        for tensor in _tensors(targets):
+            check_dense("the targets", tensor)
+            if tensor.is_floating_point() and not bool(tensor.isfinite().all()):
+                raise InputError(f"the targets {tuple(tensor.shape)} hold NaN or infinity.")
+        targets = mapped(targets, here)
         if forward is None and _second(batch, targets):
             batch, forward, notes = batch.transpose(0, 1), _turning(), (*notes, LENGTH_FIRST)
             named = parts(batch, model)
@@ -116,11 +111,7 @@ class Call:
         return cls(model, batch, targets, examples, splits, notes, loss, forward)
 
     def rows(self, index: Tensor | slice) -> "Call":
-        """The same call on some of the examples, with their targets.
-
-        Raises:
-            InputError: if the batch cannot be split: a graph, an object, tensors of different lengths.
-        """
+        """The same call on some of the examples, with their targets."""
         if not self.splits:
             raise InputError(f"{described(self.batch)} cannot be split into examples.")
 
@@ -128,9 +119,7 @@ class Call:
             return tensor[index] if tensor.dim() and len(tensor) == self.examples else tensor
 
         count = len(range(self.examples)[index]) if isinstance(index, slice) else len(index)
-        return replace(
-            self, batch=mapped(self.batch, some), targets=mapped(self.targets, some), examples=count, _seen=self._seen
-        )
+        return replace(self, batch=mapped(self.batch, some), targets=mapped(self.targets, some), examples=count)
 
     def examples_first(self) -> "Call":
         """The same call with the examples first, where the model takes (length, examples, ...) and targets are alike.
@@ -161,10 +150,9 @@ class Call:
                 return self
         if not first:
             return self
-        turned = _turning(alike=True)
         criterion = None if self.criterion is None else _of_turned(self.criterion)
         batch, targets, notes = batch.transpose(0, 1), targets.transpose(0, 1), (*self.notes, LENGTH_FIRST)
-        return Call(self.model, batch, targets, len(batch), True, notes, criterion, turned)
+        return Call(self.model, batch, targets, len(batch), True, notes, criterion, _turning(alike=True))
 
     def divided(self) -> "Call":
         """The same call, no longer to be split where the model or its loss takes all of the examples and not half.
@@ -181,18 +169,13 @@ class Call:
         return self if alone else replace(self, splits=False)
 
     def _runs(self) -> bool:
-        try:
+        with suppress(InputError):
             raw = self.run()
             return self.targets is None or bool(self.loss(raw).isfinite())
-        except InputError:
-            return False
+        return False
 
     def run(self, model: Callable[..., Any] | None = None) -> Any:
-        """What the model returns for the batch. It is not guarded: it runs in its own mode and may change itself.
-
-        Raises:
-            InputError: if the model fails.
-        """
+        """What the model returns for the batch. It is not guarded: it runs in its own mode and may change itself."""
         try:
             with as_written():
                 return self.raw(model)
@@ -225,9 +208,6 @@ class Call:
 
         It is the tensor itself; ``.logits``, ``.last_hidden_state`` or ``.sample``; else the first floating point
         tensor of a tuple, mapping or dataclass that has a gradient and is not a single number; else the first one.
-
-        Raises:
-            InputError: if there is none.
         """
         value = raw.outputs if isinstance(raw, Step) else raw
         for name in OUTPUTS:
@@ -235,11 +215,8 @@ class Call:
             if isinstance(part, Tensor) and part.is_floating_point() and not isinstance(value, Tensor):
                 return part
         found = [t for t in _tensors(value) if t.is_floating_point()]
-        for wanted in (
-            lambda t: t.dim() > 0 and t.requires_grad, lambda t: t.requires_grad, lambda t: t.dim() > 0, lambda t: True
-        ):  # fmt: skip
-            if (tensor := next((t for t in found if wanted(t)), None)) is not None:
-                return tensor
+        if found:  # of those that are alike max gives the first
+            return max(found, key=lambda t: (t.requires_grad, t.dim() > 0))
         raise InputError(
             f"the model {type(self.model).__name__} returns a {type(value).__name__} without a floating point tensor; "
             "give forward=lambda model, batch: ... that returns the one to measure."
@@ -267,13 +244,6 @@ class Call:
         A loss that was given gets what the model returned, and THE output if it cannot take that (``F.cross_entropy``
         of a model that returns a dataclass). Without one: cross-entropy of THE output for integer targets, mean squared
         error for floats; without targets, the model's own. Auxiliary outputs count only in a loss that was given.
-
-        Args:
-            raw: what :meth:`run` returned.
-            targets: others than the call's own.
-
-        Raises:
-            InputError: if there is no loss, the targets do not fit, or it is not such a number.
         """
         targets = self.targets if targets is _OWN else targets
         if self.criterion is not None:
@@ -414,7 +384,8 @@ def mapped(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
         for key, v in new.items():
             same[key] = v
         return same
-    if not any(isinstance(v, Tensor | tuple | list | Mapping) for v in _attributes(value).values()):
+    held = _attributes(value)
+    if not any(isinstance(v, Tensor | tuple | list | Mapping) for v in held.values()):
         return value
     if dataclasses.is_dataclass(value):
         fields = [f.name for f in dataclasses.fields(value) if f.init]
@@ -422,7 +393,7 @@ def mapped(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
     other: Any = copy.copy(value)
     if callable(getattr(value, "apply", None)) and _is_graph(value):
         return other.apply(change)
-    for name, v in _attributes(value).items():
+    for name, v in held.items():
         object.__setattr__(other, name, mapped(v, change))
     return other
 
@@ -498,14 +469,10 @@ def described(batch: Any) -> str:
     return f"a {type(batch).__name__} of {shapes}"
 
 
-@contextmanager
-def as_written() -> Iterator[None]:
+def as_written() -> AbstractContextManager[Any]:
     """Run the python of compiled parts, in which every call can be seen."""
-    if "torch._dynamo" not in sys.modules:  # nothing can have been compiled
-        yield
-        return
-    with torch.compiler.set_stance("force_eager"):
-        yield
+    compiled = "torch._dynamo" in sys.modules  # else nothing can have been compiled
+    return torch.compiler.set_stance("force_eager") if compiled else nullcontext()
 
 
 def _in_full(model: Any) -> tuple[nn.Module, tuple[str, ...]]:
@@ -532,11 +499,7 @@ def copied_in_full(dtype: torch.dtype) -> str:
 
 
 def check_tensors(batch: Any, named: list[tuple[str, Tensor]]) -> None:
-    """Refuse a batch without tensors, or with NaN or infinity among them.
-
-    Raises:
-        InputError: naming the tensor.
-    """
+    """Refuse a batch without tensors, or with NaN or infinity among them."""
     if not named:
         kind = type(batch).__name__
         hint = "; torch.from_numpy makes one of an array" if kind == "ndarray" else ""
@@ -553,11 +516,7 @@ def check_tensors(batch: Any, named: list[tuple[str, Tensor]]) -> None:
 
 
 def examples_in(batch: Any, targets: Any, named: list[tuple[str, Tensor]]) -> int:
-    """How many examples a batch holds: the rows of its first tensor; of a graph those of its targets, else its graphs.
-
-    Raises:
-        InputError: if there is none.
-    """
+    """How many examples a batch holds: the rows of its first tensor; of a graph of its targets, else its graphs."""
     graph = any("edge_index" in name for name, _ in named)
     if isinstance(batch, PackedSequence):
         return int(batch.batch_sizes[0])
@@ -583,10 +542,8 @@ def _divisible(value: Any, examples: int) -> bool:
         return value.dim() == 0 or len(value) in (1, examples)
     if isinstance(value, PackedSequence):
         return False
-    if isinstance(value, tuple | list):
-        return all(_divisible(v, examples) for v in value)
-    if isinstance(value, Mapping):
-        return all(_divisible(v, examples) for v in value.values())
+    if isinstance(value, tuple | list | Mapping):
+        return all(_divisible(v, examples) for v in (value.values() if isinstance(value, Mapping) else value))
     return value is None or isinstance(value, bool | int | float | str)
 
 
@@ -594,10 +551,9 @@ def _tensors(value: Any, inside: bool = False) -> list[Tensor]:
     """All tensors of a batch or of what a model returned, in order; of an object inside an object none."""
     if isinstance(value, Tensor):
         return [value]
-    if isinstance(value, tuple | list):
-        return [t for v in value for t in _tensors(v, inside)]
-    if isinstance(value, Mapping):
-        return [t for v in value.values() for t in _tensors(v, inside)]
+    if isinstance(value, tuple | list | Mapping):
+        every = value.values() if isinstance(value, Mapping) else value
+        return [t for v in every for t in _tensors(v, inside)]
     return [] if inside else [t for v in _attributes(value).values() for t in _tensors(v, True)]
 
 

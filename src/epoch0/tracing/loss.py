@@ -22,10 +22,6 @@ def scalar_loss(output: Tensor, targets: Any, loss: Loss | None) -> Tensor:
 
     >>> scalar_loss(torch.zeros(2, 10), torch.tensor([3, 9]), None)            # cross-entropy of 10 equal classes
     tensor(2.3026)
-
-    Raises:
-        InputError: if the targets do not fit the output, or the loss is not one finite number that depends on the
-            output.
     """
     if loss is None:
         if not isinstance(targets, Tensor):
@@ -41,12 +37,7 @@ def scalar_loss(output: Tensor, targets: Any, loss: Loss | None) -> Tensor:
 
 
 def check_loss(value: Any, outputs: Sequence[Tensor]) -> Tensor:
-    """The loss as a scalar, or the reason why it cannot be one.
-
-    Raises:
-        InputError: if it is not one number computed from the outputs.
-        NotFinite: if it is not finite though all outputs are.
-    """
+    """The loss as a scalar, or the reason why it cannot be one; NotFinite if all outputs are finite and it is not."""
     lost = isinstance(value, Tensor) and not value.requires_grad and any(o.requires_grad for o in outputs)
     if not isinstance(value, Tensor) or value.numel() != 1 or lost:
         what = f"a tensor of shape {tuple(value.shape)}" if isinstance(value, Tensor) else f"a {type(value).__name__}"
@@ -71,14 +62,11 @@ def _squares(output: Tensor, targets: Tensor) -> Tensor:
 
 
 def _cross_entropy(output: Tensor, targets: Tensor) -> Tensor:
-    if (
-        output.dim() >= 2 and targets.shape == output.shape[:-1]
-    ):  # classes last: (examples, classes), (examples, length, classes)
+    if output.dim() >= 2 and targets.shape == output.shape[:-1]:  # classes last: (examples, [length,] classes)
         output, targets = output.reshape(-1, output.shape[-1]), targets.reshape(-1)
     elif output.dim() < 2 or targets.shape != (output.shape[0], *output.shape[2:]):
-        count = (
-            f"the {len(output)} examples, and outputs a number for each class" if output.dim() else "several examples"
-        )
+        several = f"the {len(output)} examples, and outputs a number for each class"
+        count = several if output.dim() else "several examples"
         raise _wrong(output, targets, f"integer targets (classes) need one for each of {count}")
     classes = output.shape[1]
     wrong = ((targets < 0) | (targets >= classes)) & (targets != IGNORED)
@@ -91,11 +79,7 @@ def _cross_entropy(output: Tensor, targets: Tensor) -> Tensor:
 
 
 def check_targets(examples: int | None, targets: Any, loss: Loss | None) -> None:
-    """Refuse targets of another length than the batch or without values, and a loss without targets, before any run.
-
-    Raises:
-        InputError: with both lengths.
-    """
+    """Refuse targets of another length than the batch or without values, and a loss without targets, before any run."""
     if targets is None and loss is not None:
         raise InputError("a loss was given but no targets; loss(outputs, targets) needs both.")
     if isinstance(targets, Tensor):

@@ -22,19 +22,15 @@ Function = Callable[..., Any]
 Args = tuple[Any, ...]
 Kwargs = dict[str, Any]
 
+# Kinds that multiply by learnt weights and so start a layer; that are no linear map of the input; of functions of
+# numbers that are no activations by themselves and may be part of one; that carry entries to other places unchanged.
 WEIGHTED = frozenset({"linear", "convolution", "bilinear", "attention", "recurrent"})
-"""Kinds that multiply by learnt weights and so start a layer."""
-
 NONLINEAR = frozenset({
     "activation", "extremum", "function", "choice", "largest", "softmax", "spread", "attention", "mixing", "recurrent",
     "other",
 })  # fmt: skip
-"""Kinds that are no linear map of the input."""
-
 ARITHMETIC = frozenset({"sum", "product", "quotient", "negation", "function", "choice"})
-"""Kinds of functions of numbers that are no activations by themselves and may be part of one."""
-
-MOVES = frozenset({"same", "reshape", "move", "select"})  # kinds that carry entries to other places and change none
+MOVES = frozenset({"same", "reshape", "move", "select"})
 
 
 @dataclass(frozen=True)
@@ -77,7 +73,6 @@ class Meaning:
         return self.of_two or self.kind in ARITHMETIC
 
     def activation(self, args: Args, kwargs: Mapping[str, Any]) -> Activation | None:
-        """The activation that a call of it is, if there is a rule for it."""
         return None if self.finds is None else self.finds(self.given(args, kwargs))
 
     def given(self, args: Args, kwargs: Mapping[str, Any]) -> Kwargs:
@@ -94,7 +89,6 @@ class Meaning:
 
 
 def _between(given: Kwargs, low: float | None = None, high: float | None = None) -> Activation | None:
-    """Clipping to numbers, one of them perhaps left out."""
     low, high = given.get("min", low), given.get("max", high)
     if not all(bound is None or isinstance(bound, int | float) for bound in (low, high)) or low is high is None:
         return None
@@ -127,8 +121,7 @@ def _softshrink(given: Kwargs) -> Activation:
     return activations.piecewise("softshrink", (-width, width), (1.0, 0.0, 1.0), lambd=width)
 
 
-MEANINGS: dict[str, Meaning] = {}
-"""The table: plain name of a torch function -> what it means."""
+MEANINGS: dict[str, Meaning] = {}  # the table: plain name of a torch function -> what it means
 
 
 def _enter(kind: str, names: str, arguments: str = "input", **facts: Any) -> None:
@@ -269,11 +262,7 @@ _UNKNOWN = Meaning()
 
 
 def meaning(name: str) -> Meaning:
-    """The entry of a torch function, by its plain name; of one that is not in the table the kind is "unknown".
-
-    >>> meaning("softmax").kind, meaning("my_function").kind
-    ('softmax', 'unknown')
-    """
+    """The entry of a torch function, by its plain name; of one that is not in the table the kind is "unknown"."""
     return MEANINGS.get(name, _UNKNOWN)
 
 
@@ -297,16 +286,11 @@ class Calls(TorchFunctionMode):
         return self.call(func, function_name(func), args, kwargs or {})
 
     def call(self, func: Function, name: str, args: Args, kwargs: Kwargs) -> Any:
-        """What the function of this plain name is to give for these arguments."""
         raise NotImplementedError
 
 
 def measured(func: Function, name: str, args: Args, kwargs: Kwargs, batch_norm: str, hold: bool = False) -> Any:
-    """What the model's call of a torch function gives while it is measured.
-
-    Raises:
-        InputError: for a batch of one through batch statistics.
-    """
+    """What the model's call of a torch function gives while it is measured."""
     known = meaning(name)
     if known.kind == "dropout":
         return known.given(args, kwargs)["input"]
@@ -352,13 +336,9 @@ def fan_in(name: str, known: Meaning, given: Mapping[str, Any]) -> int:
         return 0
     if name in ("matmul", "mm"):
         return weight.shape[-2]
-    if name == "linear":
-        return weight.shape[-1]
-    if known.kind != "convolution":
-        return 0
-    return (
-        weight.shape[0] // given.get("groups", 1) * weight[0, 0].numel() if "transpose" in name else weight[0].numel()
-    )
+    if "conv_transpose" in name:
+        return int(weight.shape[0] // given.get("groups", 1) * weight[0, 0].numel())
+    return weight[0].numel() if name == "linear" or known.kind == "convolution" else 0
 
 
 def tensors_in(value: Any) -> list[Tensor]:
