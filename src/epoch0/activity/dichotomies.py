@@ -22,8 +22,7 @@ from epoch0.results import Result, aligned
 from epoch0.seeds import generator, numpy_generator
 from epoch0.tracing.guard import bare, check_model
 
-EXACT_INPUTS = 60
-"""Inputs up to which a labelling is one integer; beyond, labellings are told apart by random 128-bit sums."""
+EXACT_INPUTS = 60  # up to which a labelling is one integer; beyond, labellings are told apart by random 128-bit sums
 _FUNCTIONS = 1024  # of inputs that are searched at a time
 
 
@@ -70,8 +69,7 @@ class Dichotomies(Result):
         return [{"network": i, "dichotomies": count, "flips": flips} for i, (count, flips) in enumerate(rows)]
 
     def __str__(self) -> str:
-        rows = [["network", "dichotomies", "flips"]]
-        rows += [[str(row["network"]), str(row["dichotomies"]), str(row["flips"])] for row in self.rows()[:10]]
+        rows = [["network", "dichotomies", "flips"], *(list(map(str, row.values())) for row in self.rows()[:10])]
         more = [f"  ... {len(self.counts) - 10} networks more"] if len(self.counts) > 10 else []
         how = "exact" if self.method == "exact" else f"steps halved; at most {self.missed_at_most:.0f} flips missed"
         head = f"{self.count:.6g} of 2^{self.inputs} labellings, sweeping the weights of '{self.layer}' ({how})"

@@ -194,8 +194,7 @@ class ActivationPatterns(Result):
         return [{"layer": layer, "neurons": neurons, "patterns": count} for layer, neurons, count in rows]
 
     def __str__(self) -> str:
-        rows = [["layer", "neurons", "distinct patterns"]]
-        rows += [[row["layer"], str(row["neurons"]), str(row["patterns"])] for row in self.rows()]
+        rows = [["layer", "neurons", "distinct patterns"], *(list(map(str, row.values())) for row in self.rows())]
         return "\n".join([f"{self.count} distinct activation patterns of {len(self)} inputs", *aligned(rows)])
 
 
@@ -226,10 +225,7 @@ def activation_patterns(
     found: list[list[np.ndarray]] = [[] for _ in reading.layers]
     for part in x.detach().cpu().double().split(rows):
         for layer, values, made in zip(reading.layers, reading.values(part), found, strict=True):
-            if layer.entries:
-                above = torch.stack([values == entry for entry in range(layer.entries)], dim=1)
-            else:
-                above = torch.stack([values > face for face in layer.faces], dim=1)
-            made.append(np.packbits(above.numpy(), axis=2))
+            faces = [values == entry for entry in range(layer.entries)] or [values > face for face in layer.faces]
+            made.append(np.packbits(torch.stack(faces, dim=1).numpy(), axis=2))
     names, widths = zip(*((layer.name, layer.width) for layer in reading.layers), strict=True)
     return ActivationPatterns(names, widths, tuple(np.concatenate(parts) for parts in found))

@@ -66,11 +66,9 @@ class Robustness(Result):
         rows = [["layer", *(f"noise {size:g}" for size in self.noise)]]
         for layer, means, errors in zip(self.layers, self.accuracy, self.error, strict=True):
             rows.append([layer, *(f"{m:.4f} +- {e:.4f}" for m, e in zip(means, errors, strict=True))])
-        head = (
-            f"Accuracy with noise in one layer at a time ({unit}; {self.accuracies.shape[2]} draws, {self.examples} "
-            f"examples), {self.clean:.4f} without; most fragile: {self.most_fragile}"
-        )
-        return "\n".join([head, *aligned(rows)])
+        how = f"{unit}; {self.accuracies.shape[2]} draws, {self.examples} examples"
+        head = f"Accuracy with noise in one layer at a time ({how}), {self.clean:.4f} without"
+        return "\n".join([f"{head}; most fragile: {self.most_fragile}", *aligned(rows)])
 
 
 @checked

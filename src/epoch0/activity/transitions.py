@@ -178,7 +178,12 @@ def _closed(model: nn.Module, reading: Reading, curve: Curve, insist: bool, own_
     circles = _circles(curve) if turnable(program) and own_faces else None
     if circles is not None and program is not None and (insist or sum(program.sizes) <= EXACT_UP_TO):
         with suppress(TooMany):  # then halving steps is cheaper
-            return _on_circles(reading, *circles, math.inf if insist else MOST)
+            every, closest = turn(program, *circles, most=math.inf if insist else MOST)
+            every.pop()  # the output's
+            number = np.repeat(np.arange(len(every)), [len(one.angle) for one in every])
+            group, angle, element, face = (torch.cat(column) for column in zip(*every, strict=True))
+            t = (group.double() + angle / circles[1]) / circles[0].shape[1]
+            return _exactly(reading, "exact", (t.numpy(), number, element.numpy(), face.numpy()), closest)
     if not insist:
         return None
     why = f"a {type(curve).__name__} is no circle and no line"
@@ -204,17 +209,6 @@ def _circles(curve: Curve) -> tuple[Tensor, float] | None:
     return None
 
 
-def _on_circles(reading: Reading, coefficients: Tensor, span: float, most: float) -> Transitions:
-    """Closed forms on circles, by owner."""
-    assert reading.program is not None
-    every, closest = turn(reading.program, coefficients, span, most=most)
-    found = every[:-1]  # the last is the output's
-    layer = np.repeat(np.arange(len(found)), [len(one.angle) for one in found])
-    group, angle, element, face = (torch.cat(column) for column in zip(*found, strict=True))
-    t = (group.double() + angle / span) / coefficients.shape[1]
-    return _exactly(reading, "exact", (t.numpy(), layer, element.numpy(), face.numpy()), closest)
-
-
 def _exactly(reading: Reading, method: str, found: Sequence[np.ndarray], closest: float) -> Transitions:
     """The result from the time, layer, element and face of every transition."""
     order = np.argsort(found[0], kind="stable")
@@ -235,7 +229,6 @@ def _result(reading: Reading, counts: Sequence[np.ndarray], method: str, **more:
 
 
 def _refined(reading: Reading, curve: Curve, caution: float, points: int | None, seed: int) -> Transitions:
-    """Steps halved where a crossing could hide."""
     for watched in reading.layers:
         if watched.entries:
             raise InputError(
@@ -255,14 +248,14 @@ def _refined(reading: Reading, curve: Curve, caution: float, points: int | None,
 
 
 def _together(found: list[Transitions]) -> Transitions:
-    """Several networks as one result."""
     methods = {one.method for one in found}
     exact = "refined" not in methods
     sums = ("points", "missed", "missed_at_most", "unresolved")
+    neurons, faces = (zip(*(getattr(one, name) for one in found), strict=True) for name in ("neurons", "faces"))
     return Transitions(
         found[0].layers,
-        tuple(np.concatenate(counts) for counts in zip(*(one.neurons for one in found), strict=True)),
-        tuple(np.concatenate(counts) for counts in zip(*(one.faces for one in found), strict=True)),
+        tuple(map(np.concatenate, neurons)),
+        tuple(map(np.concatenate, faces)),
         methods.pop() if len(methods) == 1 else "refined",
         **{name: min(getattr(one, name) for one in found) for name in ("resolution", "closest")},
         **{name: sum(getattr(one, name) for one in found) for name in sums},
