@@ -14,7 +14,7 @@ measured (Mishkin & Matas 2016 do so for variances).
 import dataclasses
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -55,7 +55,6 @@ class Places:
     offset: Array  # of that norm; likewise
 
     def variance(self, weight_std: float, bias_std: float) -> float:
-        """Mean variance of what goes into the activation."""
         return float((self.factor**2 * (bias_std**2 + weight_std**2 * self.square)).mean())
 
 
@@ -74,13 +73,12 @@ def places(square: Array, share: Array, factor: Array | None = None, offset: Arr
     return Places(squares.ravel(), shares.ravel(), np.repeat(factor, count), np.repeat(offset, count))
 
 
-def _binned(square: Array, share: Array, bins: int) -> tuple[Array, Array]:
+def _binned(square: Array, share: Array, bins: int) -> Sequence[Array]:
     if square.size <= bins:
         return square, share
     order = np.argsort(square, kind="stable")
     cuts = np.linspace(0, square.size, bins + 1).astype(int)
-    counts = np.diff(cuts)
-    return np.add.reduceat(square[order], cuts[:-1]) / counts, np.add.reduceat(share[order], cuts[:-1]) / counts
+    return [np.add.reduceat(values[order], cuts[:-1]) / np.diff(cuts) for values in (square, share)]
 
 
 def expected(activation: Activation | None, weight_std: float, bias_std: float, at: Places) -> float:
@@ -120,24 +118,17 @@ class OutOfReach(Exception):
 
 
 def solved(gain: Callable[[float], float], target: float, scale_free: bool) -> float:
-    """The scale at which the gain is the target; a gain without a scale of its own goes with the square."""
-    if not scale_free:
-        return _root(gain, target)
-    one = gain(1.0)
-    if not (one > 0 and math.isfinite(one)):
-        raise OutOfReach("nothing passes through it" if one == 0 else "its signals overflow")
-    return math.sqrt(target / one)
-
-
-def _root(gain: Callable[[float], float], target: float) -> float:
-    """Where the gain passes the target, going up from small scales as far as they can be told from here."""
+    """The scale at which the gain passes the target upwards; a gain without a scale of its own goes with the square."""
     from scipy.optimize import brentq
 
     low = high = 1.0
-    value = gain(1.0)
+    best = value = gain(1.0)
     if not math.isfinite(value):
         raise OutOfReach("its signals overflow")
-    best = value
+    if scale_free:
+        if value == 0:
+            raise OutOfReach("nothing passes through it")
+        return math.sqrt(target / value)
     if value >= target:
         while (value := gain(low)) >= target:
             high, low = low, low / 1.5
@@ -152,9 +143,8 @@ def _root(gain: Callable[[float], float], target: float) -> float:
     return math.exp(float(root))
 
 
+# entries of a layer that its scale is solved for on the batch; four times as many where one look is enough
 SAMPLE = 1 << 16
-"""Entries of a layer that its scale is solved for on the batch; four times as many where one look is enough."""
-
 ROOM = 4.0  # mean squares of inputs and outputs that are of unit size, up to this factor, are left to the gain
 _TANGENTS, _ENTRIES = 2, 3
 
@@ -172,7 +162,6 @@ class Pass:
     corrections: Mapping[int, float] = field(default_factory=dict)
 
     def run(self) -> None:
-        """Find the scale of every step."""
         starts = {step.start for step in self.plan.steps if step.start is not None}
         try:
             self._run(starts | {norm.layer.input for norm in self.plan.norms})
@@ -201,36 +190,30 @@ class Pass:
         if node in self.norms:
             tensor = self._set_norm(*self.norms[node], tensor)
         if node in self.starts:
-            tensor = self._start(node, tensor)
+            primal, source = forward_ad.unpack_dual(tensor).primal, generator(self.seed, _TANGENTS, node)
+            tangent = torch.randn(primal.shape, generator=source, dtype=primal.dtype).to(primal.device)
+            self.began[node] = float(tangent.double().square().mean())
+            tensor = forward_ad.make_dual(primal.clone(), tangent)
         elif node in self.stops and self.starts:
             tensor = forward_ad.unpack_dual(tensor).primal
         if self.left[node]:
             self.arrived[node] = tensor
         return None if tensor is before else tensor
 
-    def _start(self, node: int, tensor: Tensor) -> Tensor:
-        primal = forward_ad.unpack_dual(tensor).primal
-        source = generator(self.seed, _TANGENTS, node)
-        tangent = torch.randn(primal.shape, generator=source, dtype=primal.dtype).to(primal.device)
-        self.began[node] = float(tangent.double().square().mean())
-        dual: Tensor = forward_ad.make_dual(primal.clone(), tangent)
-        return dual
-
     def _set(self, place: int, step: Step, tensor: Tensor) -> Tensor:
-        """Scale the output of a weighted operation."""
-        site = step.site
-        x = self.arrived[site.op.inputs[0]]
-        self.left[site.op.inputs[0]] -= 1
-        if not self.left[site.op.inputs[0]]:
-            del self.arrived[site.op.inputs[0]]
+        node = step.site.op.inputs[0]
+        x = self.arrived[node]
+        self.left[node] -= 1
+        if not self.left[node]:
+            del self.arrived[node]
         if step.kept:
             step.weight_std = 1.0
             return tensor
-        bias = self._bias_inside(step, tensor)
         if step.first is not None:
             step.weight_std = step.first.weight_std
         else:
             self._solve(place, step, x, tensor)
+        bias = self._bias_inside(step, tensor)
         if bias is None or not bool(bias.any()):
             return tensor * step.weight_std
         return (tensor - bias) * step.weight_std + bias
@@ -311,8 +294,7 @@ class Pass:
 
     def _without_bias(self, step: Step, output: Tensor) -> Tensor:
         h: Tensor = forward_ad.unpack_dual(output).primal
-        bias = self._bias_inside(step, h)
-        return h if bias is None else h - bias
+        return h if (bias := self._bias_inside(step, h)) is None else h - bias
 
     def _bias_inside(self, step: Step, h: Tensor) -> Tensor | None:
         """The bias that the operation itself adds to its output h."""
@@ -343,7 +325,6 @@ class Pass:
         )  # fmt: skip
 
     def _set_norm(self, place: int, norm: NormStep, tensor: Tensor) -> Tensor:
-        """Scale the end of a branch, whose norm has a weight that multiplies."""
         tangent = forward_ad.unpack_dual(tensor).tangent
         goal = norm.goal * self.corrections.get(place, 1.0)
         norm.factor = math.sqrt(goal)
@@ -378,8 +359,7 @@ def measured_rounds(
     pass_: Pass, tape: Tape, layers: tuple[Layer, ...], max_rounds: int
 ) -> tuple[int, dict[str, float], list[str]]:
     """Passes and checks until every layer has its target, or the rounds are used up."""
-    plan = pass_.plan
-    corrections: dict[int, float] = {}
+    plan, corrections = pass_.plan, dict[int, float]()
     for done in range(1, max_rounds + 1):
         pass_.corrections = corrections
         pass_.run()
@@ -390,7 +370,9 @@ def measured_rounds(
             gain, target = gains[step.layer.name], plan.layer_targets.get(step.layer.name)
             target = None if target is None else target * step.fresh
             # a block with an identity has its own scale already; one with a projection moves as a whole
-            fixed = step.layer.kind == "residual block" and not _moves(step, plan)
+            projected = any(other.halved for other in plan.steps if other.layer is step.layer)
+            moves = projected and (step.halved or step.closes)
+            fixed = step.layer.kind == "residual block" and not moves
             exact = not step.follow.no_law and step.layer.kind != "residual block" and step.start is None
             if target is None or fixed or exact or step.first is not None or step.kept or not gain > 0:
                 continue
@@ -407,12 +389,6 @@ def measured_rounds(
     raise AssertionError("max_rounds is at least 1")
 
 
-def _moves(step: Step, plan: Plan) -> bool:
-    """Whether a step of a residual block scales one of the two paths of a block whose shortcut has weights."""
-    projected = any(other.halved for other in plan.steps if other.layer is step.layer)
-    return projected and (step.halved or step.closes)
-
-
 def check(tape: Tape, layers: tuple[Layer, ...], seed: int, turn: int) -> tuple[dict[str, float], dict[str, float]]:
     """Gain of each layer in fresh directions, and its standard error."""
     alone = isinstance(tape.call.batch, Tensor) and tape.start < 0  # nothing else has as many rows
@@ -421,6 +397,6 @@ def check(tape: Tape, layers: tuple[Layer, ...], seed: int, turn: int) -> tuple[
     with np.errstate(over="ignore", invalid="ignore"):
         found = passes(small, layers, DIRECTIONS, fresh).backward
     names = [layer.name for layer in layers]
-    gains = {name: float(value) for name, value in zip(names, found.total.mean(axis=0), strict=True)}
     spread = found.total.std(axis=0, ddof=1) / math.sqrt(DIRECTIONS)
-    return gains, {name: float(value) for name, value in zip(names, spread, strict=True)}
+    gains, errors = (dict(zip(names, each.tolist(), strict=True)) for each in (found.total.mean(axis=0), spread))
+    return gains, errors
