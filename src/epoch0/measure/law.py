@@ -36,12 +36,10 @@ class Law:
     @property
     def cause(self) -> str:
         """What theory takes for granted of pre-activations that does not hold here, in words; empty if all does."""
-        if not self.shapes:
-            return ""
-        offset = max((shape.offset for shape in self.shapes), key=abs)
+        offset = max((shape.offset for shape in self.shapes), key=abs, default=0.0)
         if abs(offset) > CENTRED:
             return f"its pre-activations are not centred, their mean is {offset:.2g} of their root mean square"
-        kurtosis = max((shape.kurtosis for shape in self.shapes), key=abs)
+        kurtosis = max((shape.kurtosis for shape in self.shapes), key=abs, default=0.0)
         if kurtosis > GAUSSIAN:
             return f"its pre-activations are not Gaussian, their excess kurtosis is {kurtosis:.2g}"
         return ""
@@ -82,11 +80,9 @@ class Walk:
                 self.flows[used] = ""
 
     def _start(self, node: int, tensor: Tensor) -> None:
-        self.flows.clear()
-        self.values.clear()
         self.shapes = []
-        self.flows[node] = Flow(torch.ones_like(tensor), "known", frozenset({"input"}))
-        self.values[node] = tensor.clone() if node in self.tape.overwritten else tensor
+        self.flows = {node: Flow(torch.ones_like(tensor), "known", frozenset({"input"}))}
+        self.values = {node: tensor.clone() if node in self.tape.overwritten else tensor}
 
     def _finish(self, node: int) -> None:
         try:

@@ -105,7 +105,6 @@ def _norm(dz: Tensor) -> Tensor:
 
 
 def check_one_architecture(modules: Sequence[nn.Module]) -> None:
-    """Refuse modules whose parts or shapes differ."""
     if not modules:
         raise InputError("model is an empty list; give at least one module.")
     for index, module in enumerate(modules):
@@ -127,7 +126,6 @@ def _parts(module: nn.Module) -> Iterator[str]:
 
 
 def one_by_one(modules: Iterable[nn.Module], asked: Asked, offsets: Sequence[float]) -> Pieces:
-    """Tangents or chords through one module after another."""
     found = [module_pieces(module, asked, offset) for module, offset in zip(modules, offsets, strict=True)]
     coarse = [one.coarse for one in found if one.coarse is not None]
     norms = np.concatenate([one.norms for one in found])

@@ -127,8 +127,9 @@ def module_pieces(module: nn.Module, asked: Asked, offset: float = 0.0) -> Piece
             # each point moves alone: with the derivative of the statistics all points would move at once
             record = replace(record, hold_statistics=True)
         if asked.method == "tangents":
-            found = [_tangents(record, nodes, curve, some) for some in grid.split(at_once)]
-            return Pieces(names, np.concatenate(found)[None], None, record.x.dtype)
+            moves = ((curve.point(t).to(record.x), curve.tangent(t).to(record.x)) for t in grid.split(at_once))
+            norms = np.concatenate([row_norms(record.tangents(nodes, x, dx)) for x, dx in moves])
+            return Pieces(names, norms[None], None, record.x.dtype)
         fine, coarse = _chords(record, nodes, curve, grid, at_once)
         return Pieces(names, fine[None], coarse[None], record.x.dtype)
 
@@ -174,11 +175,6 @@ def points_at_once(record: Tape, nodes: list[int]) -> int:
     return max(2, min(_AT_MOST, int(_BUDGET * examples / (2 * kept + 6 * widest))) // 2 * 2)
 
 
-def _tangents(record: Tape, nodes: list[int], curve: Curve, t: Tensor) -> Array:
-    """|dz/dt| at the nodes, shape (points, nodes)."""
-    return row_norms(record.tangents(nodes, curve.point(t).to(record.x), curve.tangent(t).to(record.x)))
-
-
 def _chords(record: Tape, nodes: list[int], curve: Curve, grid: Tensor, at_once: int) -> tuple[Array, Array]:
     """Distances between neighbours, and between every second point: shapes (chords, nodes), (chords / 2, nodes)."""
     fine, coarse = [], []
@@ -186,10 +182,6 @@ def _chords(record: Tape, nodes: list[int], curve: Curve, grid: Tensor, at_once:
         x = curve.point(grid[start : start + at_once + 1]).to(record.x)
         found = [value.flatten(1) for value in record.values(x, nodes)]
         fine.append(row_norms([value.diff(dim=0) for value in found]))
-        coarse.append(row_norms([_every_second(value).diff(dim=0) for value in found]))
+        second = sorted({*range(0, len(x), 2), len(x) - 1})
+        coarse.append(row_norms([value[second].diff(dim=0) for value in found]))
     return np.concatenate(fine), np.concatenate(coarse)
-
-
-def _every_second(values: Tensor) -> Tensor:
-    """Rows 0, 2, 4, ... and the last."""
-    return values[::2] if len(values) % 2 else torch.cat([values[::2], values[-1:]])
