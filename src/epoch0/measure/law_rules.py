@@ -21,9 +21,9 @@ from epoch0.tracing.graph import FunctionCall, Op, Slot
 
 def in_words(name: str) -> str:
     """What an operation is called in a reason."""
-    known = {"multi_head_attention_forward": "attention", "scaled_dot_product_attention": "attention"}
-    known["getitem"] = "indexing"
-    return "max pool" if "max_pool" in name else known.get(name, name.replace("_", " "))
+    if name in ("multi_head_attention_forward", "scaled_dot_product_attention"):
+        return "attention"
+    return "max pool" if "max_pool" in name else "indexing" if name == "getitem" else name.replace("_", " ")
 
 
 def linear(op: Op, flow: Flow, value: Tensor, batch_norm: str) -> Sequence[Flow]:
