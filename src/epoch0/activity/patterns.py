@@ -43,7 +43,10 @@ class Reading:
 
 def read(model: nn.Module, shape: tuple[int, ...], threshold: float | Sequence[float] | None) -> Reading:
     """What of a network switches: its layers, at the threshold or where their slopes change."""
-    faces = _faces(threshold)
+    levels = () if threshold is None else (threshold,) if isinstance(threshold, int | float) else tuple(threshold)
+    faces = tuple(sorted({float(level) for level in levels}))
+    if len(faces) != len(levels) or (threshold is not None and not faces):
+        raise InputError(f"threshold={threshold!r}; give one finite number or several different ones.")
     model = bare(model)
     check_model(model)
     try:
@@ -79,16 +82,6 @@ def several(model: Any) -> Ensemble | Sequence[nn.Module]:
     if isinstance(models, str) or not isinstance(models, Ensemble | Sequence) or not len(models):
         raise InputError(f"model is a {type(model).__name__}; give a module, an ensemble or a list of modules.")
     return models
-
-
-def _faces(threshold: float | Sequence[float] | None) -> tuple[float, ...]:
-    if threshold is None:
-        return ()
-    values = (threshold,) if isinstance(threshold, int | float) else tuple(threshold)
-    faces = tuple(sorted({float(v) for v in values}))
-    if not faces or len(faces) != len(values):
-        raise InputError(f"threshold={threshold!r}; give one finite number or several different ones.")
-    return faces
 
 
 def _rows(values: Tensor) -> Tensor:

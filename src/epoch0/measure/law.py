@@ -66,8 +66,13 @@ class Walk:
 
     def _arrive(self, node: int, tensor: Tensor) -> None:
         event = self.made_by[node]
-        if node not in self.flows:
-            self._pass(event)
+        if node not in self.flows:  # carry everything through the operation, or note why that cannot be done
+            outputs = event.outputs[: max(event.results, 1)]
+            try:
+                self.flows.update(zip(outputs, self._through(event), strict=True))
+            except NoLaw as reason:
+                self.flows.update(dict.fromkeys(outputs, str(reason)))
+            self.flows.update(dict.fromkeys(event.outputs[len(outputs) :], "a tensor changed under another name"))
         if node in self.ends:
             self._finish(node)
             self._start(node, tensor)
@@ -93,16 +98,6 @@ class Walk:
             self.found.append(Law(predicted, predicted * math.sqrt(flow.variance), "", tuple(self.shapes)))
         except NoLaw as reason:
             self.found.append(Law(None, math.nan, str(reason), ()))
-
-    def _pass(self, event: Op) -> None:
-        """Carry everything through one operation, or note why that cannot be done."""
-        outputs = event.outputs[: max(event.results, 1)]
-        try:
-            made = self._through(event)
-            self.flows.update(zip(outputs, made, strict=True))
-        except NoLaw as reason:
-            self.flows.update(dict.fromkeys(outputs, str(reason)))
-        self.flows.update(dict.fromkeys(event.outputs[len(outputs) :], "a tensor changed under another name"))
 
     def _through(self, event: Op) -> Sequence[Flow | Chain]:
         name, inputs = event.name, event.inputs

@@ -12,8 +12,8 @@ from torch import nn
 from epoch0.arguments import Seed, Size, checked
 from epoch0.curves import Curve
 from epoch0.errors import InputError
-from epoch0.measure.many import check_one_architecture, ensemble_pieces, grid_offset, one_by_one
-from epoch0.measure.pieces import Array, Asked, in_dtype, lengths_and_growth, mean_known
+from epoch0.measure.many import check_one_architecture, ensemble_pieces, grid_offset
+from epoch0.measure.pieces import Array, Asked, Pieces, in_dtype, lengths_and_growth, mean_known, module_pieces
 from epoch0.networks.ensemble import Ensemble
 from epoch0.results import Result
 from epoch0.tracing.call import Forward
@@ -183,9 +183,11 @@ def trajectory_length(
             model = [model]
         elif not isinstance(model, Ensemble):
             check_one_architecture(model)
-        offsets = [grid_offset(seed, index) if method == "tangents" else 0.0 for index in range(len(model))]
         # of an ensemble only one network exists at a time
-        pieces = one_by_one((in_dtype(model[i], dtype) for i in range(len(model))), asked, offsets)
+        found = [module_pieces(in_dtype(model[i], dtype), asked, grid_offset(seed, i)) for i in range(len(model))]
+        coarse = [one.coarse for one in found if one.coarse is not None]
+        norms = np.concatenate([one.norms for one in found])
+        pieces = Pieces(found[0].layers, norms, np.concatenate(coarse) if coarse else None, found[0].dtype)
     bad = ~np.isfinite(pieces.norms).all(axis=(0, 1))
     if bad.any():
         where = ("input", *pieces.layers)[int(np.argmax(bad))]

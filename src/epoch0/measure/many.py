@@ -1,11 +1,11 @@
-"""Tangents through many networks: ensembles of dense networks written out, modules of a list one by one.
+"""Tangents through many networks: ensembles of dense networks written out.
 
 In an ensemble point and tangent share each matrix product. The general path (``torch.func`` over any module) gives the
 same numbers; this one costs 1.3 to 3 times less and holds the weights of a few networks only. Small widths go through
 one batched product a layer, large ones one by one.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import zip_longest
 
 import numpy as np
@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from epoch0.errors import InputError, suggest
-from epoch0.measure.pieces import Array, Asked, Pieces, module_pieces
+from epoch0.measure.pieces import Array, Asked, Pieces
 from epoch0.networks.ensemble import Ensemble
 from epoch0.seeds import numpy_generator
 from epoch0.tracing.tape import prepare_forward_derivatives
@@ -36,9 +36,8 @@ def ensemble_pieces(ensemble: Ensemble, asked: Asked) -> Pieces:
     kind = asked.dtype or spec.dtype
     if kind == torch.float64 and curve.dtype != torch.float64:
         curve = curve.to(torch.float64)
-    size = 1
-    if ensemble.batched:
-        size = max(1, min(len(ensemble), _BUDGET // (spec.parameters + 4 * points * max(spec.sizes))))
+    most = _BUDGET // (spec.parameters + 4 * points * max(spec.sizes))
+    size = max(1, min(len(ensemble), most)) if ensemble.batched else 1
     norms = np.empty((len(ensemble), points, len(names) + 1))
     # one set of buffers for all batches: fresh memory for every network costs as much as a small product
     memory = ensemble.stacked(0, size)
@@ -123,10 +122,3 @@ def _parts(module: nn.Module) -> Iterator[str]:
         yield f"'{name}' {type(part).__qualname__}"
     for name, tensor in (*module.named_parameters(), *module.named_buffers()):
         yield f"'{name}' of shape {tuple(tensor.shape)} in {tensor.dtype} on {tensor.device}"
-
-
-def one_by_one(modules: Iterable[nn.Module], asked: Asked, offsets: Sequence[float]) -> Pieces:
-    found = [module_pieces(module, asked, offset) for module, offset in zip(modules, offsets, strict=True)]
-    coarse = [one.coarse for one in found if one.coarse is not None]
-    norms = np.concatenate([one.norms for one in found])
-    return Pieces(found[0].layers, norms, np.concatenate(coarse) if coarse else None, found[0].dtype)

@@ -129,10 +129,10 @@ class Call:
         """
         batch, targets = self.batch, self.targets
         places = isinstance(batch, Tensor) and isinstance(targets, Tensor) and min(batch.dim(), targets.dim()) > 1
-        if self.forward is not None or not places or targets.shape[:2] != batch.shape[:2] or 1 in batch.shape[:2]:
-            return self
         orders = [module.batch_first for module in self.model.modules() if hasattr(module, "batch_first")]
-        if not orders or any(orders):
+        if self.forward is not None or not places or not orders or any(orders):
+            return self
+        if targets.shape[:2] != batch.shape[:2] or 1 in batch.shape[:2]:
             return self
 
         def changes(dim: int) -> bool:
@@ -142,12 +142,10 @@ class Call:
             one, two = (out.narrow(dim, 1, out.shape[dim] - 1) for out in outputs)
             return not torch.allclose(one, two, rtol=1e-4)
 
-        with unchanged(self.model), torch.no_grad():
+        first = False
+        with unchanged(self.model), torch.no_grad(), suppress(Exception):  # outputs may be no row a place
             self.model.eval()
-            try:
-                first = changes(0) and not changes(1)
-            except Exception:  # outputs are not one row a place
-                return self
+            first = changes(0) and not changes(1)
         if not first:
             return self
         criterion = None if self.criterion is None else _of_turned(self.criterion)
@@ -272,7 +270,9 @@ class Call:
     def _step(self, model: nn.Module, batch: Any) -> Step:
         seen: list[Any] = []
         step: Callable[..., Any] = model.training_step  # type: ignore[assignment]
-        whole = _has_forward(model)
+        # a class may leave what it computes to its training_step
+        owner = next(kind for kind in type(model).__mro__ if "forward" in vars(kind))
+        whole = owner.__name__ not in ("Module", "LightningModule") or "forward" in vars(model)
 
         def see(module: nn.Module, args: Any, result: Any) -> None:
             if whole or (isinstance(result, Tensor) and result.dim() > 0):  # losses and metrics are modules, too
@@ -349,8 +349,7 @@ def parts(batch: Any, model: nn.Module | None = None) -> list[tuple[str, Tensor]
 def starts(model: nn.Module, batch: Any) -> tuple[Tensor | None, list[Tensor], tuple[str, ...]]:
     """Where signals start in a batch: its first floating point tensor of two or more dimensions that is no mask.
 
-    Returns:
-        That tensor, or None if it is made from integers inside the model; those integers; what a reader should know.
+    That tensor, or None if it is made from integers inside the model; those integers; what a reader should know.
     """
     every = parts(batch, model)
     named = [(n, t) for n, t in every if not any(word in n for word in _BESIDE)] or every
@@ -464,8 +463,8 @@ def described(batch: Any) -> str:
         return f"an input of shape {tuple(batch.shape)}"
     if isinstance(batch, tuple | list):
         return f"inputs of shapes {', '.join(str(tuple(t.shape)) for t in _tensors(batch))}"
-    named = [(key, v) for key, v in (batch if isinstance(batch, Mapping) else _attributes(batch)).items()]
-    shapes = ", ".join(f"{key} {tuple(v.shape)}" for key, v in named if isinstance(v, Tensor))
+    named = batch if isinstance(batch, Mapping) else _attributes(batch)
+    shapes = ", ".join(f"{key} {tuple(v.shape)}" for key, v in named.items() if isinstance(v, Tensor))
     return f"a {type(batch).__name__} of {shapes}"
 
 
@@ -585,12 +584,6 @@ def _own_loss(raw: Any) -> Tensor | None:
 
 def _has_step(model: nn.Module) -> bool:
     return callable(getattr(model, "training_step", None)) and bool(getattr(model, "automatic_optimization", True))
-
-
-def _has_forward(model: nn.Module) -> bool:
-    """Whether its class says what it computes; a LightningModule may leave that to its ``training_step``."""
-    owner = next(kind for kind in type(model).__mro__ if "forward" in vars(kind))
-    return owner.__name__ not in ("Module", "LightningModule") or "forward" in vars(model)
 
 
 def _parameters(function: Callable[..., Any]) -> dict[str, inspect.Parameter] | None:

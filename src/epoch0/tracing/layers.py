@@ -226,7 +226,9 @@ def labelled(record: Tape, *, joined: bool, own: Mapping[type[nn.Module], str]) 
         elif kind := _kind(op, record):
             if op.kind in ("linear", "convolution"):
                 behind[node] = len(found)
-            name = _name(op, modules)
+            # a module that has none inside, a pruned one too
+            whole_one = not {name for name, _ in modules[op.module].named_children()} - {"parametrizations"}
+            name = op.module if op.module and whole_one else f"{op.module}.{op.name}()".removeprefix(".")
             count[name] += 1
             found.append(Place(use(name, count[name]), kind, node))
     return tuple(sorted(found, key=lambda place: place.node))
@@ -246,13 +248,6 @@ def _kind(op: Op, record: Tape) -> str:
     if kind in ("average", "largest") and "pool" not in op.name and not within:
         return ""
     return "pooling" if "pool" in op.name else _OTHER.get(kind, "")
-
-
-def _name(op: Op, modules: Mapping[str, nn.Module]) -> str:
-    parts = {name for name, _ in modules[op.module].named_children()} - {"parametrizations"}  # a pruned layer is one
-    if op.module and not parts:
-        return op.module
-    return f"{op.module}.{op.name}()" if op.module else f"{op.name}()"
 
 
 def average_pools(record: Tape) -> list[tuple[int, int, float]]:

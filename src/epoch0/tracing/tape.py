@@ -199,33 +199,22 @@ def tape(
     Batch norm takes the statistics of the batch (``"train"``) or the running ones (``"eval"``), which stay as they are.
     ``still``: whether a model that writes into its own weights is refused; else they are put back.
     """
-    if batch_norm not in ("train", "eval"):
-        raise InputError(
-            f"batch_norm={batch_norm!r}; it is 'train' (statistics of the batch) or 'eval' (running statistics)."
-        )
     prepare_forward_derivatives()
     call = model if isinstance(model, Call) else Call.of(model, batch, forward=forward)
-    with unchanged(call.model, still=still), torch.inference_mode(False), _without_hooks_of_all_modules():
-        call.model.eval()
-        for module in call.model.modules():  # gains are those of the model, not of what somebody watches it with
-            module._backward_hooks.clear()
-            module._backward_pre_hooks.clear()
+    hooks: list[Any] = [nn.modules.module._global_backward_hooks, nn.modules.module._global_backward_pre_hooks]
+    kept = [dict(each) for each in hooks]
+    with unchanged(call.model, still=still), torch.inference_mode(False):
+        for module in call.model.eval().modules():
+            hooks += [module._backward_hooks, module._backward_pre_hooks]
+        for each in hooks:  # gains are those of the model, not of what somebody watches it with
+            each.clear()
         for parameter in call.model.parameters():
             parameter.requires_grad_(False)
-        yield _record(call, batch_norm)
-
-
-@contextmanager
-def _without_hooks_of_all_modules() -> Iterator[None]:
-    hooks = (nn.modules.module._global_backward_hooks, nn.modules.module._global_backward_pre_hooks)
-    kept = [dict(each) for each in hooks]
-    try:
-        for each in hooks:
-            each.clear()
-        yield
-    finally:
-        for each, before in zip(hooks, kept, strict=True):
-            each.update(before)
+        try:
+            yield _record(call, batch_norm)
+        finally:
+            for each, before in zip(hooks, kept, strict=False):  # those of single modules come back with the model
+                each.update(before)
 
 
 def _record(call: Call, batch_norm: str) -> Tape:
