@@ -136,9 +136,8 @@ def dichotomies(
         if output >= (outputs := swept.first.shape[1]):
             raise InputError(f"output={output!r}: the network has {outputs} outputs, numbered from 0.")
         if insist and not turnable(swept.program):
-            raise InputError(
-                "this network is not made of affine maps and piecewise linear nonlinearities; use 'refined'."
-            )
+            why = "this network is not made of affine maps and piecewise linear nonlinearities"
+            raise InputError(f"{why}; use 'refined'.")
         closed = None if method == "refined" else _closed(swept, mine, output, insist)
         found.append(closed or _halved(swept, len(mine), output, caution, points, seed))
     orders = [seen(one.first, one.which) for one in found]

@@ -55,10 +55,8 @@ def read(model: nn.Module, shape: tuple[int, ...], threshold: float | Sequence[f
         if "does not take points" in str(error):
             raise
         if not faces:
-            raise InputError(
-                f"{error} Or name a threshold: threshold=0.0 counts how often pre-activations of any nonlinearity "
-                "pass 0."
-            ) from None
+            hint = "threshold=0.0 counts how often pre-activations of any nonlinearity pass 0"
+            raise InputError(f"{error} Or name a threshold: {hint}.") from None
         return _by_hooks(model, shape, faces)
     layers = []
     for step, width in zip(program.folds, program.sizes, strict=True):
@@ -134,10 +132,8 @@ def _by_hooks(model: nn.Module, shape: tuple[int, ...], faces: tuple[float, ...]
 
     probe = run(torch.zeros(2, *shape, dtype=torch.float64))
     if not probe:
-        raise InputError(
-            f"{type(model).__name__} has no nonlinearity that is a module of its own (nn.Tanh, nn.GELU, ...), so none "
-            "of its pre-activations can be watched."
-        )
+        why = f"{type(model).__name__} has no nonlinearity that is a module of its own (nn.Tanh, nn.GELU, ...)"
+        raise InputError(f"{why}, so none of its pre-activations can be watched.")
     layers = tuple(Watched(name, values.shape[1], faces) for name, values in probe)
     return Reading(layers, lambda points: [values for _, values in run(points)], None)
 

@@ -140,10 +140,8 @@ def _checked(inputs: Any, targets: Tensor) -> tuple[Any, Tensor]:
     wrong = targets.is_floating_point() or not targets.numel() or not targets.dim()
     if wrong or (isinstance(inputs, Tensor) and len(targets) != len(inputs)):
         given = f"inputs {tuple(inputs.shape)} and targets" if isinstance(inputs, Tensor) else "targets"
-        raise InputError(
-            f"{given} {tuple(targets.shape)} ({targets.dtype}) do not fit: one class number, an integer, for every "
-            "example."
-        )
+        wanted = "one class number, an integer, for every example"
+        raise InputError(f"{given} {tuple(targets.shape)} ({targets.dtype}) do not fit: {wanted}.")
     if isinstance(inputs, Tensor):
         check_finite("inputs", inputs)
     return inputs, targets
@@ -162,14 +160,11 @@ def _accuracy(changed: dict[str, Tensor], batches: Sequence[Call]) -> float:
             raise InputError(f"the model does not take {given}: {first_line(error)}") from error
         scores = call.output(raw)
         if scores.dim() < 2 or scores.shape[:-1] != y.shape or scores.shape[-1] < 2:
-            raise InputError(
-                f"the model returns {tuple(scores.shape)}; accuracy needs scores (*{tuple(y.shape)}, classes), "
-                "classes >= 2."
-            )
-        if int(y.min()) < 0 or int(y.max()) >= scores.shape[-1]:
-            raise InputError(
-                f"targets run from {int(y.min())} to {int(y.max())}; the model has {scores.shape[-1]} classes, from 0."
-            )
+            wanted = f"scores (*{tuple(y.shape)}, classes), classes >= 2"
+            raise InputError(f"the model returns {tuple(scores.shape)}; accuracy needs {wanted}.")
+        low, high, classes = int(y.min()), int(y.max()), scores.shape[-1]
+        if low < 0 or high >= classes:
+            raise InputError(f"targets run from {low} to {high}; the model has {classes} classes, from 0.")
         right += int((scores.argmax(dim=-1) == y).sum())
         total += y.numel()
     return right / total

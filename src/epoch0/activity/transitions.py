@@ -89,11 +89,9 @@ class Transitions(Result):
         if self.exact:
             where = "straight lines" if self.method == "line" else "circles"
             return f"exact on {where}; closest decision {self.closest:.0e} of the values' size"
-        words = (
-            f"steps halved where a crossing could hide, down to {self.resolution:.1e} in t, {self.points} points; "
-            f"{self.missed:.0f} missed by the look at random steps "
-            f"(at most {self.missed_at_most:.0f} with 95 % confidence)"
-        )
+        words = f"steps halved where a crossing could hide, down to {self.resolution:.1e} in t, {self.points} points; "
+        words += f"{self.missed:.0f} missed by the look at random steps "
+        words += f"(at most {self.missed_at_most:.0f} with 95 % confidence)"
         return f"{words}; {self.unresolved} steps left unresolved" if self.unresolved else words
 
     def __str__(self) -> str:
@@ -229,12 +227,9 @@ def _result(reading: Reading, counts: Sequence[np.ndarray], method: str, **more:
 
 
 def _refined(reading: Reading, curve: Curve, caution: float, points: int | None, seed: int) -> Transitions:
-    for watched in reading.layers:
-        if watched.entries:
-            raise InputError(
-                f"'{watched.name}' takes a maximum; its switches are counted on lines and polylines only. "
-                "A Polyline through points of the curve has them exactly."
-            )
+    if maxima := [watched.name for watched in reading.layers if watched.entries]:
+        why = f"'{maxima[0]}' takes a maximum; its switches are counted on lines and polylines only"
+        raise InputError(f"{why}. A Polyline through points of the curve has them exactly.")
     corners: Sequence[float] = ()
     if isinstance(curve, Polyline | SemicircularArcs):
         pieces = len(curve.points) - 1 if isinstance(curve, Polyline) else curve.planes

@@ -52,10 +52,8 @@ def draw_weights(step: Step, weights: str, seed: int) -> None:
     kept = fresh if site.mask is None else fresh * site.mask
     squares = float(kept.double().square().sum())
     if not squares > 0:
-        raise InputError(
-            f"'{site.name}' holds only zeros where it is kept, and weights='keep' has nothing to rescale; "
-            "draw fresh weights: weights='gaussian'."
-        )
+        why = f"'{site.name}' holds only zeros where it is kept, and weights='keep' has nothing to rescale"
+        raise InputError(f"{why}; draw fresh weights: weights='gaussian'.")
     scale = math.sqrt(site.view.numel() * site.density / site.fan_in / squares) / site.factor
     # weights that the model masks itself keep a value behind the mask
     site.view.copy_((kept if site.direct else fresh).double() * scale)

@@ -196,10 +196,8 @@ def gaussian_input(model: nn.Module, seed: int) -> tuple[Tensor, list[str]]:
             with unchanged(model), torch.no_grad():
                 model.eval()(x)
             return x, [f"no input was given: Gaussian numbers of unit variance, shape {shape}"]
-    raise InputError(
-        f"no input shape was found that the model {type(model).__name__} takes; "
-        "give a batch: x=..., shape (examples, ...)."
-    )
+    why = f"no input shape was found that the model {type(model).__name__} takes"
+    raise InputError(f"{why}; give a batch: x=..., shape (examples, ...).")
 
 
 def _shapes(model: nn.Module) -> Iterator[tuple[int, ...]]:

@@ -81,9 +81,8 @@ class Site:
         """
         squares = squares.double()
         if squares.dim() < 2:
-            raise InputError(
-                "the inputs have no batch dimension; give x of shape (examples, ...), one example as x[None]."
-            )
+            wanted = "give x of shape (examples, ...), one example as x[None]"
+            raise InputError(f"the inputs have no batch dimension; {wanted}.")
         if self.mask is not None:
             weight = self.mask
         elif self.op.name in MATRIX:

@@ -49,9 +49,7 @@ class LayerGain:
     weight_gradients: Mapping[str, float] = field(repr=False)  #: norm of each weight's gradient
     weighted: int  #: how many weighted operations the layer has
     has_norm: bool  #: whether a norm is in it
-    verdict: (
-        str  #: ``"keeps"``, ``"grows"``, ``"shrinks"``, ``"unclear"``, ``"dead"``, ``"overflows"``; see :func:`gain`
-    )
+    verdict: str  #: ``"keeps"``, ``"grows"``, ``"shrinks"``, ``"unclear"``, ``"dead"``, ``"overflows"``: :func:`gain`
 
 
 @dataclass(frozen=True)

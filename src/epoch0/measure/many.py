@@ -49,9 +49,7 @@ def ensemble_pieces(ensemble: Ensemble, asked: Asked) -> Pieces:
             own_offsets = [grid_offset(asked.seed, index) for index in ensemble.indices[start:stop]]
             offsets = torch.tensor(own_offsets, dtype=torch.float64)
             t = (torch.arange(points, dtype=torch.float64) + offsets[:, None]) / points
-            z, dz = (
-                rule(t.reshape(-1)).to(kind).reshape(stop - start, points, -1) for rule in (curve.point, curve.tangent)
-            )
+            z, dz = (rule(t.reshape(-1)).to(kind).reshape(*t.shape, -1) for rule in (curve.point, curve.tangent))
             norms[start:stop] = _walk(skeleton, state, z, dz, set(names), ensemble.batched)
     return Pieces(tuple(names), norms, None, kind)
 
@@ -66,10 +64,8 @@ def _chosen(skeleton: nn.Sequential, layers: Sequence[str] | None) -> list[str]:
     if layers is None:
         chosen = [name for name, part in skeleton.named_children() if not isinstance(part, nn.Linear)]
         if not chosen or all(isinstance(part, nn.Linear | nn.Identity) for part in skeleton):
-            raise InputError(
-                "the networks have no nonlinearity, so there is no default layer to measure; "
-                f"name some with layers=[...]: {', '.join(map(repr, known))}."
-            )
+            why = "the networks have no nonlinearity, so there is no default layer to measure"
+            raise InputError(f"{why}; name some with layers=[...]: {', '.join(map(repr, known))}.")
         return chosen
     for name in layers:
         if name not in known:
@@ -111,10 +107,8 @@ def check_one_architecture(modules: Sequence[nn.Module]) -> None:
             raise InputError(f"model[{index}] is a {type(module).__name__}; a list of networks holds torch modules.")
         both = zip_longest(_parts(module), _parts(modules[0]), fillvalue="nothing more")
         if other := next(((mine, first) for mine, first in both if mine != first), None):
-            raise InputError(
-                f"the {len(modules)} modules have different architectures: number {index} has {other[0]}, "
-                f"number 0 has {other[1]}. Measure them one at a time."
-            )
+            differ = f"number {index} has {other[0]}, number 0 has {other[1]}. Measure them one at a time."
+            raise InputError(f"the {len(modules)} modules have different architectures: {differ}")
 
 
 def _parts(module: nn.Module) -> Iterator[str]:

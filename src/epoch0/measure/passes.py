@@ -84,10 +84,7 @@ class _Jacobian:
 
     def _derivative(self, of: Any, to: Any, along: Any, **more: bool) -> Sequence[Tensor | None]:
         with self.tape.backward():
-            found: Sequence[Tensor | None] = torch.autograd.grad(
-                of, to, along, retain_graph=True, allow_unused=True, **more
-            )
-        return found
+            return torch.autograd.grad(of, to, along, retain_graph=True, allow_unused=True, **more)  # type: ignore[no-any-return]
 
     def forward(self, tangent: Tensor | None) -> Sequence[Tensor | None]:
         """J v at each end: J^T u is linear in u, and this is its derivative."""
@@ -113,9 +110,7 @@ class Travel:
         self.carried, self.seed = carried, seed
         self.moving: list[Tensor | None] = []  # tangents that started at the input; None where nothing arrived
         self.begun: list[float] = []  # mean square of each of them there
-        self.gradient: Tensor | None = (
-            None  # at the end of the piece, if known; after a run with gradients at its start
-        )
+        self.gradient: Tensor | None = None  # at the piece's end, if known; after a run with gradients at its start
 
 
 @dataclass

@@ -139,10 +139,8 @@ def places(record: Tape, layers: Sequence[str] | None) -> tuple[tuple[str, ...],
     taps = sorted({tap.name: tap for tap in record.taps(layers)}.values(), key=lambda tap: tap.node)
     if not taps:
         known = ", ".join(repr(name) for name in record.modules if name)
-        raise InputError(
-            "the model has no elementwise nonlinearity, so there is no default layer to measure; "
-            f"name some with layers=[...]: {known or 'it has no named modules either'}."
-        )
+        why = "the model has no elementwise nonlinearity, so there is no default layer to measure"
+        raise InputError(f"{why}; name some with layers=[...]: {known or 'it has no named modules either'}.")
     return tuple(tap.name for tap in taps), [0, *(tap.node for tap in taps)]
 
 

@@ -255,10 +255,8 @@ class Call:
         if targets is not None:
             return scalar_loss(self.output(raw), targets, None)
         if (own := _own_loss(raw)) is None:
-            raise InputError(
-                "there is no loss: give targets, or a batch with labels for which the model "
-                f"{type(self.model).__name__} returns a .loss."
-            )
+            returns = f"for which the model {type(self.model).__name__} returns a .loss"
+            raise InputError(f"there is no loss: give targets, or a batch with labels {returns}.")
         return check_loss(own, [self.output(raw)])
 
     @property
@@ -289,10 +287,8 @@ class Call:
             seen.append(model(*args, **kwargs))
         loss = result.get("loss") if isinstance(result, Mapping) else result
         if not isinstance(loss, Tensor):
-            raise InputError(
-                f"training_step returns a {type(result).__name__} without a loss; give targets, and a loss if the "
-                "default one is not meant."
-            )
+            wanted = "give targets, and a loss if the default one is not meant"
+            raise InputError(f"training_step returns a {type(result).__name__} without a loss; {wanted}.")
         return Step(loss, seen[0 if whole else -1])
 
 
@@ -528,10 +524,8 @@ def examples_in(batch: Any, targets: Any, named: list[tuple[str, Tensor]]) -> in
     if several and (len(targets) == len(named) or _second(batch, targets)):
         return len(targets)  # a list of images, say, of different sizes
     if first.dim() == 0 or first.numel() == 0:
-        what = "the input has" if name == "input" else f"'{name}' has"
-        raise InputError(
-            f"{what} shape {tuple(first.shape)}: an empty batch; give at least one example, shape (examples, ...)."
-        )
+        what = f"{'the input' if name == 'input' else repr(name)} has shape {tuple(first.shape)}"
+        raise InputError(f"{what}: an empty batch; give at least one example, shape (examples, ...).")
     return len(first)
 
 

@@ -34,9 +34,8 @@ def explain_first_run(
     inner = next((tuple(a.shape) for a in args if isinstance(a, Tensor)), None)
     wanted = next((text.format(module) for kind, text in EXPECTED.items() if isinstance(module, kind)), None)
     if wanted is not None and inner is not None:
-        return InputError(
-            f"the model cannot take {given}: {where} expects {wanted}, got input {inner}. ({first_line(error)})"
-        )
+        what = f"the model cannot take {given}: {where} expects {wanted}, got input {inner}"
+        return InputError(f"{what}. ({first_line(error)})")
     text = f"the model fails on {given}, in {where}: {type(error).__name__}: {first_line(error)}"
     if isinstance(error, TypeError) and "argument" in str(error) and not args:
         text += " (A tuple is model(*batch), a mapping model(**batch); targets are an argument of their own; "
@@ -70,7 +69,6 @@ def explain_replay(error: Exception, events: Sequence[Op], index: int) -> Except
             "without tangents (lengths: method='chords')."
         )
     if "derivative for" in text and "not implemented" in text:
-        return InputError(
-            f"{after} has no derivative in torch ({first_line(error)}); write it with torch functions that have one."
-        )
+        hint = "write it with torch functions that have one"
+        return InputError(f"{after} has no derivative in torch ({first_line(error)}); {hint}.")
     return error

@@ -142,11 +142,7 @@ class ChangesItself(InputError):
 
 
 def refuse_changed(name: str) -> NoReturn:
-    """Refuse a model that writes into its own weights.
-
-    Raises:
-        ChangesItself: always.
-    """
+    """Refuse a model that writes into its own weights."""
     raise ChangesItself(
         f"the model changes its own parameter '{name}' while it runs, so no two passes measure the same network; take "
         "that out of its forward."
@@ -283,14 +279,11 @@ def check_model(model: Any) -> None:
     refuse_lazy(model)
     for name, tensor in [*model.named_parameters(), *model.named_buffers()]:
         if tensor.device.type == "meta":
-            raise InputError(
-                f"'{name}' is on the meta device and has no values; move the model with .to_empty and load it."
-            )
+            move = "move the model with .to_empty and load it"
+            raise InputError(f"'{name}' is on the meta device and has no values; {move}.")
         if tensor.dtype in HALF:
-            raise InputError(
-                f"'{name}' is {tensor.dtype}, too coarse to measure gains in; measure a copy: "
-                "copy.deepcopy(model).float()."
-            )
+            coarse = f"'{name}' is {tensor.dtype}, too coarse to measure gains in"
+            raise InputError(f"{coarse}; measure a copy: copy.deepcopy(model).float().")
         # the extremes tell, ten times quicker than asking every entry
         ends = tensor.detach().aminmax() if tensor.is_floating_point() and tensor.numel() else ()
         if not all(bool(end.isfinite()) for end in ends):

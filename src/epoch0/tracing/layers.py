@@ -182,10 +182,8 @@ def require_nonlinearity(tape: Tape) -> None:
     with torch.no_grad():
         zero, one, two = [tape.run(tape.x * factor).double() for factor in (0.0, 1.0, 2.0)]
     if float((two - 2 * one + zero).norm()) <= 1e-4 * float((one - zero).norm()):
-        raise InputError(
-            f"the model {type(tape.model).__name__} has no nonlinearity: it is one affine map whatever its depth. "
-            "Put an activation between its layers."
-        )
+        why = f"the model {type(tape.model).__name__} has no nonlinearity: it is one affine map whatever its depth"
+        raise InputError(f"{why}. Put an activation between its layers.")
 
 
 _OTHER = {"average": "pooling", "largest": "pooling", "join": "concatenation", "mixing": "attention"}

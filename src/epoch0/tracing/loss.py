@@ -49,10 +49,8 @@ def check_loss(value: Any, outputs: Sequence[Tensor]) -> Tensor:
 
 
 def _wrong(output: Tensor, targets: Tensor, wanted: str) -> InputError:
-    return InputError(
-        f"targets of shape {tuple(targets.shape)} do not fit outputs of shape {tuple(output.shape)}: "
-        f"{wanted}, or give a loss of your own."
-    )
+    given = f"targets of shape {tuple(targets.shape)} do not fit outputs of shape {tuple(output.shape)}"
+    return InputError(f"{given}: {wanted}, or give a loss of your own.")
 
 
 def _squares(output: Tensor, targets: Tensor) -> Tensor:
@@ -71,10 +69,8 @@ def _cross_entropy(output: Tensor, targets: Tensor) -> Tensor:
     classes = output.shape[1]
     wrong = ((targets < 0) | (targets >= classes)) & (targets != IGNORED)
     if bool(wrong.any()):
-        bad = int(targets[wrong][0])
-        raise InputError(
-            f"target {bad} is out of range: the model has {classes} outputs, so classes go from 0 to {classes - 1}."
-        )
+        known = f"the model has {classes} outputs, so classes go from 0 to {classes - 1}"
+        raise InputError(f"target {int(targets[wrong][0])} is out of range: {known}.")
     return F.cross_entropy(output, targets)
 
 

@@ -74,10 +74,8 @@ class Recorder(operations.Calls):
                 raise explain_first_run(error, self.model, given, [frame[:3] for frame in self._stack]) from error
         tensor = self.owner.output(result)
         if place is None and self.start < 0:
-            raise InputError(
-                f"the model {type(self.model).__name__} makes no floating point tensor from {given}: gradients have "
-                "nowhere to start. Give a floating point batch."
-            )
+            why = f"the model {type(self.model).__name__} makes no floating point tensor from {given}"
+            raise InputError(f"{why}: gradients have nowhere to start. Give a floating point batch.")
         given = given.removeprefix("an ").removeprefix("a ")
         if not tensor.requires_grad:
             where = f"no derivative of the model's output reaches its {given}"

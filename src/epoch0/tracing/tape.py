@@ -245,11 +245,9 @@ def _quiet_attention() -> Iterator[None]:
 
 
 def _different(op: Op, found: str) -> InputError:
-    return InputError(
-        f"the model computes something else each time: operation {op.index} was {op.name} in module '{op.module}', "
-        f"now {found}. "
-        "A model whose control flow depends on the data cannot be measured."
-    )
+    was = f"operation {op.index} was {op.name} in module '{op.module}', now {found}"
+    why = "A model whose control flow depends on the data cannot be measured."
+    return InputError(f"the model computes something else each time: {was}. {why}")
 
 
 class _Replay(operations.Calls):
