@@ -111,7 +111,15 @@ def robustness(
 
     Source: Raghu et al. 2017, section 3.1 and Figure 6.
     """
-    call = Call.of(model, *_checked(*data), forward=forward)
+    inputs, targets = data
+    wrong = targets.is_floating_point() or not targets.numel() or not targets.dim()
+    if wrong or (isinstance(inputs, Tensor) and len(targets) != len(inputs)):
+        given = f"inputs {tuple(inputs.shape)} and targets" if isinstance(inputs, Tensor) else "targets"
+        wanted = "one class number, an integer, for every example"
+        raise InputError(f"{given} {tuple(targets.shape)} ({targets.dtype}) do not fit: {wanted}.")
+    if isinstance(inputs, Tensor):
+        check_finite("inputs", inputs)
+    call = Call.of(model, inputs, targets, forward=forward)
     model = call.model
     sizes = np.atleast_1d(np.asarray(noise, dtype=np.float64))
     if not len(sizes) or sizes.min() < 0:
@@ -134,17 +142,6 @@ def robustness(
                 for j, size in enumerate(sizes.tolist()):
                     found[i, j, draw] = _accuracy({f"{name}.weight": weight + size * step}, batches)
     return Robustness(tuple(chosen), sizes, found, clean, relative, call.examples)
-
-
-def _checked(inputs: Any, targets: Tensor) -> tuple[Any, Tensor]:
-    wrong = targets.is_floating_point() or not targets.numel() or not targets.dim()
-    if wrong or (isinstance(inputs, Tensor) and len(targets) != len(inputs)):
-        given = f"inputs {tuple(inputs.shape)} and targets" if isinstance(inputs, Tensor) else "targets"
-        wanted = "one class number, an integer, for every example"
-        raise InputError(f"{given} {tuple(targets.shape)} ({targets.dtype}) do not fit: {wanted}.")
-    if isinstance(inputs, Tensor):
-        check_finite("inputs", inputs)
-    return inputs, targets
 
 
 def _accuracy(changed: dict[str, Tensor], batches: Sequence[Call]) -> float:

@@ -13,7 +13,7 @@ from epoch0.arguments import Seed, Size, checked
 from epoch0.curves import Curve
 from epoch0.errors import InputError
 from epoch0.measure.many import check_one_architecture, ensemble_pieces, grid_offset
-from epoch0.measure.pieces import Array, Asked, Pieces, in_dtype, lengths_and_growth, mean_known, module_pieces
+from epoch0.measure.pieces import Array, Pieces, in_dtype, lengths_and_growth, mean_known, module_pieces
 from epoch0.networks.ensemble import Ensemble
 from epoch0.results import Result
 from epoch0.tracing.call import Forward
@@ -175,16 +175,18 @@ def trajectory_length(
         raise InputError(f"dtype {dtype} is not supported; use torch.float32 or torch.float64.")
     if points is None:
         points = 10_000 if method == "chords" else 64
-    asked = Asked(curve, points, layers, method, batch_norm, forward, dtype, seed)
     if isinstance(model, Ensemble) and method == "tangents":
-        pieces = ensemble_pieces(model, asked)
+        pieces = ensemble_pieces(model, curve, points, layers, dtype or model.spec.dtype, seed)
     else:
         if isinstance(model, nn.Module):
             model = [model]
         elif not isinstance(model, Ensemble):
             check_one_architecture(model)
-        # of an ensemble only one network exists at a time
-        found = [module_pieces(in_dtype(model[i], dtype), asked, grid_offset(seed, i)) for i in range(len(model))]
+        nets = (in_dtype(model[i], dtype) for i in range(len(model)))  # of an ensemble only one exists at a time
+        found = [
+            module_pieces(net, curve, points, grid_offset(seed, i), layers, method == "chords", batch_norm, forward)
+            for i, net in enumerate(nets)
+        ]
         coarse = [one.coarse for one in found if one.coarse is not None]
         norms = np.concatenate([one.norms for one in found])
         pieces = Pieces(found[0].layers, norms, np.concatenate(coarse) if coarse else None, found[0].dtype)

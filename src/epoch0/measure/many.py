@@ -12,8 +12,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from epoch0.curves import Curve
 from epoch0.errors import InputError, suggest
-from epoch0.measure.pieces import Array, Asked, Pieces
+from epoch0.measure.pieces import Array, Pieces
 from epoch0.networks.ensemble import Ensemble
 from epoch0.seeds import numpy_generator
 from epoch0.tracing.tape import prepare_forward_derivatives
@@ -21,19 +22,20 @@ from epoch0.tracing.tape import prepare_forward_derivatives
 _BUDGET = 16_000_000  # numbers held at once: weights, and points with tangents, of some networks (64 MB in float32)
 
 
-def ensemble_pieces(ensemble: Ensemble, asked: Asked) -> Pieces:
+def ensemble_pieces(
+    ensemble: Ensemble, curve: Curve, points: int, layers: Sequence[str] | None, kind: torch.dtype, seed: int
+) -> Pieces:
     """Tangents through each network, shape (networks, points, L + 1).
 
     Which networks share a batched product depends on their number, not on what is measured; a network alone and in
     company differ by no more than the rounding of one product (in practice they agree to the bit).
     """
-    spec, curve, points = ensemble.spec, asked.curve, asked.points
+    spec = ensemble.spec
     if curve.shape != (spec.sizes[0],):
         raise InputError(f"the points of the curve have shape {curve.shape}; the networks take ({spec.sizes[0]},).")
     prepare_forward_derivatives()
     skeleton = ensemble.skeleton()
-    names = _chosen(skeleton, asked.layers)
-    kind = asked.dtype or spec.dtype
+    names = _chosen(skeleton, layers)
     if kind == torch.float64 and curve.dtype != torch.float64:
         curve = curve.to(torch.float64)
     most = _BUDGET // (spec.parameters + 4 * points * max(spec.sizes))
@@ -46,7 +48,7 @@ def ensemble_pieces(ensemble: Ensemble, asked: Asked) -> Pieces:
             stop = min(start + size, len(ensemble))
             own = memory if start == 0 else ensemble.stacked(start, stop, out=memory)
             state = {name: value.to(kind) for name, value in own.items()}
-            own_offsets = [grid_offset(asked.seed, index) for index in ensemble.indices[start:stop]]
+            own_offsets = [grid_offset(seed, index) for index in ensemble.indices[start:stop]]
             offsets = torch.tensor(own_offsets, dtype=torch.float64)
             t = (torch.arange(points, dtype=torch.float64) + offsets[:, None]) / points
             z, dz = (rule(t.reshape(-1)).to(kind).reshape(*t.shape, -1) for rule in (curve.point, curve.tangent))

@@ -80,21 +80,22 @@ class _Jacobian:
 
     @cached_property
     def _back(self) -> Tensor | None:
-        return self._derivative(self.ends, self.start, self.zeros, create_graph=True)[0]
+        return self._derivative(self.ends, self.start, self.zeros, retain_graph=True, create_graph=True)[0]
 
     def _derivative(self, of: Any, to: Any, along: Any, **more: bool) -> Sequence[Tensor | None]:
         with self.tape.backward():
-            return torch.autograd.grad(of, to, along, retain_graph=True, allow_unused=True, **more)  # type: ignore[no-any-return]
+            found: Sequence[Tensor | None] = torch.autograd.grad(of, to, along, allow_unused=True, **more)
+        return found
 
     def forward(self, tangent: Tensor | None) -> Sequence[Tensor | None]:
         """J v at each end: J^T u is linear in u, and this is its derivative."""
         if tangent is None or self._back is None or not self._back.requires_grad:
             return [None] * len(self.ends)
-        return self._derivative(self._back, self.zeros, tangent)
+        return self._derivative(self._back, self.zeros, tangent, retain_graph=True)
 
     def backward(self, cotangent: Tensor) -> Tensor | None:
         """J^T g from the last end."""
-        return self._derivative(self.ends[-1], self.start, cotangent)[0]
+        return self._derivative(self.ends[-1], self.start, cotangent, retain_graph=True)[0]
 
 
 class Travel:

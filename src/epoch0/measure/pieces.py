@@ -4,7 +4,6 @@ import copy
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
 
 import numpy as np
 import torch
@@ -28,20 +27,6 @@ class Pieces:
     norms: Array  # shape (networks, pieces, L + 1); column 0 is the input. Tangents: |dz/dt|; chords: distances
     coarse: Array | None  # for chords the same with every second point left out, else None
     dtype: torch.dtype  # what the norms were computed from
-
-
-@dataclass(frozen=True)
-class Asked:
-    """What is measured along a curve, and how."""
-
-    curve: Curve
-    points: int  # tangents or chords
-    layers: Sequence[str] | None = None
-    method: Literal["tangents", "chords"] = "tangents"
-    batch_norm: Literal["train", "eval"] = "eval"
-    forward: Forward | None = None
-    dtype: torch.dtype | None = None
-    seed: int = 0
 
 
 def row_norms(pieces: Sequence[Tensor]) -> Array:
@@ -110,15 +95,17 @@ _BUDGET = 16_000_000  # numbers held at once: the chosen tensors of points that 
 _AT_MOST = 1024  # more points at once than this are no faster
 
 
-def module_pieces(module: nn.Module, asked: Asked, offset: float = 0.0) -> Pieces:
-    """The pieces of the curve at the input and each layer of one module."""
-    curve, points = asked.curve, asked.points
+def module_pieces(
+    module: nn.Module, curve: Curve, points: int, offset: float = 0.0, layers: Sequence[str] | None = None,
+    chords: bool = False, batch_norm: str = "eval", forward: Forward | None = None,
+) -> Pieces:  # fmt: skip
+    """The pieces of the curve at the input and each layer of one module: ``points`` tangents, or chords."""
     grid = (torch.arange(points, dtype=torch.float64) + offset) / points
-    if asked.method == "chords":
+    if chords:
         grid = torch.linspace(0, 1, points + 1, dtype=torch.float64)
-    recorded = tape(module, curve.point(grid[:2]), forward=asked.forward, batch_norm=asked.batch_norm)
+    recorded = tape(module, curve.point(grid[:2]), forward=forward, batch_norm=batch_norm)
     with recorded as record, torch.no_grad():
-        names, nodes = places(record, asked.layers)
+        names, nodes = places(record, layers)
         if record.x.dtype == torch.float64 and curve.dtype != torch.float64:
             curve = curve.to(torch.float64)  # points rounded to float32 would make fine chords ragged
         at_once = points_at_once(record, nodes)
@@ -126,7 +113,7 @@ def module_pieces(module: nn.Module, asked: Asked, offset: float = 0.0) -> Piece
             at_once = len(grid)
             # each point moves alone: with the derivative of the statistics all points would move at once
             record = replace(record, hold_statistics=True)
-        if asked.method == "tangents":
+        if not chords:
             moves = ((curve.point(t).to(record.x), curve.tangent(t).to(record.x)) for t in grid.split(at_once))
             norms = np.concatenate([row_norms(record.tangents(nodes, x, dx)) for x, dx in moves])
             return Pieces(names, norms[None], None, record.x.dtype)
