@@ -165,7 +165,6 @@ def transitions(
 
 
 def _closed(model: nn.Module, reading: Reading, curve: Curve, insist: bool, own_faces: bool) -> Transitions | None:
-    """One network in closed form, where there is one and it is cheap or insisted on."""
     program = reading.program
     if isinstance(curve, Line | Polyline) and program is not None and own_faces:
         pieces = len(curve.points) - 1 if isinstance(curve, Polyline) else 1
@@ -208,7 +207,6 @@ def _circles(curve: Curve) -> tuple[Tensor, float] | None:
 
 
 def _exactly(reading: Reading, method: str, found: Sequence[np.ndarray], closest: float) -> Transitions:
-    """The result from the time, layer, element and face of every transition."""
     order = np.argsort(found[0], kind="stable")
     t, layer, element, face = (column[order] for column in found)
     counts = []
@@ -230,14 +228,14 @@ def _refined(reading: Reading, curve: Curve, caution: float, points: int | None,
     if maxima := [watched.name for watched in reading.layers if watched.entries]:
         why = f"'{maxima[0]}' takes a maximum; its switches are counted on lines and polylines only"
         raise InputError(f"{why}. A Polyline through points of the curve has them exactly.")
-    corners: Sequence[float] = ()
-    if isinstance(curve, Polyline | SemicircularArcs):
-        pieces = len(curve.points) - 1 if isinstance(curve, Polyline) else curve.planes
-        corners = np.linspace(0.0, 1.0, pieces + 1).tolist()
-    levels = [watched.faces for watched in reading.layers]
-    found = refine(
-        lambda t: reading.values(curve.point(t)), levels, caution=caution, points=points, seed=seed, corners=corners
-    )
+    pieces = curve.planes if isinstance(curve, SemicircularArcs) else 1
+    pieces = len(curve.points) - 1 if isinstance(curve, Polyline) else pieces
+    corners, levels = np.linspace(0.0, 1.0, pieces + 1).tolist(), [watched.faces for watched in reading.layers]
+
+    def values(t: Tensor) -> list[Tensor]:
+        return reading.values(curve.point(t))
+
+    found = refine(values, levels, caution=caution, points=points, seed=seed, corners=corners)
     told = {name: getattr(found, name) for name in ("resolution", "points", "missed", "missed_at_most", "unresolved")}
     return _result(reading, found.counts, "refined", **told)
 

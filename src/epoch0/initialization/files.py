@@ -99,7 +99,6 @@ def impossible(path: StrPath, what: str, name: str, wanted: str) -> InputError:
 
 
 def digest(header: str, tensors: Mapping[str, Tensor]) -> str:
-    """SHA-256 over a header and named tensors: names, dtypes, shapes and bytes."""
     total = hashlib.sha256(header.encode())
     for name in sorted(tensors):
         tensor = tensors[name].detach().cpu().contiguous()

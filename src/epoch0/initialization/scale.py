@@ -22,7 +22,6 @@ import numpy as np
 import torch
 import torch.autograd.forward_ad as forward_ad
 from numpy.polynomial.legendre import leggauss
-from numpy.typing import NDArray
 from torch import Tensor
 
 from epoch0.activations import Activation
@@ -30,14 +29,12 @@ from epoch0.errors import InputError
 from epoch0.initialization.draw import swapped
 from epoch0.initialization.follow import affine_of
 from epoch0.initialization.sites import NormStep, Plan, Step
-from epoch0.measure.passes import passes
+from epoch0.measure.passes import Array, passes
 from epoch0.seeds import generator, numpy_generator
 from epoch0.theory.mean_field import chi
 from epoch0.tracing.failures import NoForwardDerivative
 from epoch0.tracing.layers import Layer
 from epoch0.tracing.tape import Tape
-
-Array = NDArray[np.float64]
 
 BINS = 64  # groups of places of like variance that an expectation is taken over
 PAIRS = 2048  # pairs of a place and a channel with a factor and an offset of its own
@@ -229,11 +226,12 @@ class Pass:
                 step.arriving = arriving
         bias = self.biases.get(site.bias)
         bias_std = 0.0 if bias is None else float(bias.double().square().mean().sqrt())
+        if step.scale_free:
+            slope = 1.0 if activation is None else float(chi(activation, 1.0, 1.0))
+            step.weight_std = math.sqrt(step.target / slope) if slope > 0 else 1.0
+            return
         try:
-            if step.scale_free:
-                slope = 1.0 if activation is None else float(chi(activation, 1.0, 1.0))
-                step.weight_std = math.sqrt(step.target / slope) if slope > 0 else 1.0
-            elif (size := self._edge(step, primal)) > 0:
+            if (size := self._edge(step, primal)) > 0:
                 step.weight_std, step.by_size = size, True
             elif self.method == "theory":
                 at = self._places(step, primal)
@@ -243,18 +241,15 @@ class Pass:
                 step.weight_std = self._by_batch(place, step, primal, output, target)
         except OutOfReach as reason:
             name = "no activation" if activation is None else activation.name
-            raise InputError(
-                f"layer '{site.module}' ({name}, density {site.density:.3g}) cannot have the gain {target:.4g}: "
-                f"{reason}. Nothing was changed."
-            ) from None
-        if not step.scale_free:
-            at = self._places(step, primal) if self.method == "theory" else self._seen(step, output)
-            step.q = at.variance(step.weight_std, bias_std)
-            gain = expected(activation, step.weight_std, bias_std, at)
-            step.predicted = step.arriving * gain * step.pooled
-            if step.half or step.by_size:
-                whole = expected(step.follow.activation, step.weight_std, bias_std, at)
-                step.fresh = whole / (target if step.by_size else gain)
+            layer = f"layer '{site.module}' ({name}, density {site.density:.3g})"
+            raise InputError(f"{layer} cannot have the gain {target:.4g}: {reason}. Nothing was changed.") from None
+        at = self._places(step, primal) if self.method == "theory" else self._seen(step, output)
+        step.q = at.variance(step.weight_std, bias_std)
+        gain = expected(activation, step.weight_std, bias_std, at)
+        step.predicted = step.arriving * gain * step.pooled
+        if step.half or step.by_size:
+            whole = expected(step.follow.activation, step.weight_std, bias_std, at)
+            step.fresh = whole / (target if step.by_size else gain)
 
     def _edge(self, step: Step, x: Tensor) -> float:
         """The scale at which signals that come in, or go out, have unit size; 0 where the gain decides."""

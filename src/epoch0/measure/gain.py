@@ -6,20 +6,17 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from epoch0 import special
 from epoch0.arguments import BatchNorm, Directions, Seed, checked
 from epoch0.measure.law import Law, Walk
-from epoch0.measure.passes import Passes, Squares, Travel, mean_squares, passes
+from epoch0.measure.passes import Array, Passes, Squares, Travel, mean_squares, passes
 from epoch0.results import Result, aligned
 from epoch0.tracing.call import Call, Forward
 from epoch0.tracing.layers import Layer, layers
 from epoch0.tracing.loss import Loss
 from epoch0.tracing.tape import Change, Tape, how_it_ran, tape, together
-
-Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True)

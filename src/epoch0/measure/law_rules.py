@@ -179,7 +179,6 @@ def scaled(op: Op, flow: Flow) -> Flow:
 
 
 def call_of(op: Op) -> FunctionCall:
-    """The call of an operation."""
     if op.call is None:
         raise NoLaw(f"{op.name.replace('_', ' ')} that changes a constant")
     return op.call
@@ -201,7 +200,11 @@ def averaged(op: Op, flow: Flow) -> Flow:
             raise NoLaw("average pooling over windows of different sizes")
     else:
         count = _window(op)
-    overlap = "avg_pool" in op.name and not op.name.startswith("adaptive") and _overlaps(op)
+    overlap = False
+    if "avg_pool" in op.name and not op.name.startswith("adaptive"):
+        widths, stride = _many(op.given["kernel_size"]), op.given.get("stride")
+        steps = widths if stride is None else _many(stride)
+        overlap = any(step < width for width, step in zip(widths, steps, strict=False))
     same = squares.dim() == flow.square.dim()
     units = flow.units if same or (flow.units == 1 and squares.dim() == 2) else None
     entries = flow.square.numel() / squares.numel()
@@ -222,12 +225,6 @@ def _window(op: Op) -> float:
     if given.get("ceil_mode") or (any(_many(given.get("padding", 0))) and not given.get("count_include_pad", True)):
         raise NoLaw("average pooling over windows of different sizes")
     return float(full)
-
-
-def _overlaps(op: Op) -> bool:
-    widths, stride = _many(op.given["kernel_size"]), op.given.get("stride")
-    steps = widths if stride is None else _many(stride)
-    return any(step < width for width, step in zip(widths, steps, strict=False))
 
 
 def _many(size: Any) -> Sequence[int]:

@@ -57,7 +57,6 @@ def ensemble_pieces(
 
 
 def grid_offset(seed: int, index: int) -> float:
-    """The random offset, in [0, 1), of the grid of the network with this index."""
     return float(numpy_generator(seed, index, 1).random())
 
 

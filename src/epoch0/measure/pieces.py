@@ -139,7 +139,6 @@ def shares_statistics(record: Tape) -> bool:
 
 
 def in_dtype(module: nn.Module, dtype: torch.dtype | None) -> nn.Module:
-    """The module itself if it has that dtype (or None is asked for), else a copy that does."""
     if dtype is None or all(p.dtype == dtype for p in module.parameters() if p.is_floating_point()):
         return module
     try:

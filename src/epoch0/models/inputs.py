@@ -116,15 +116,16 @@ def _examples(
 ) -> tuple[list[Attempt], Tensor | None, str]:
     labels: np.ndarray | None
     if name.endswith(".npz"):
-        values, labels = datasets.load_npz(name)
-        what = Path(name).name
+        (values, labels), what = datasets.load_npz(name), Path(name).name
     else:
         loaded = datasets.load(name, data_dir=data_dir)
-        values, labels = loaded.inputs("standard", flatten=False), loaded.labels
-        what = f"{loaded.name} ({loaded.split})"
-    chosen = np.arange(len(values))
-    if len(values) > examples:
-        chosen = np.sort(numpy_generator(seed).choice(len(values), examples, replace=False))
+        values, labels, what = (
+            loaded.inputs("standard", flatten=False),
+            loaded.labels,
+            f"{loaded.name} ({loaded.split})",
+        )
+    fewer = len(values) > examples
+    chosen = np.sort(numpy_generator(seed).choice(len(values), examples, replace=False)) if fewer else slice(None)
     x = torch.from_numpy(np.ascontiguousarray(values[chosen], dtype=np.float64)).to(torch.get_default_dtype())
     targets = None if labels is None else torch.from_numpy(np.ascontiguousarray(labels[chosen]))
     attempts = [(f", as {_times(tuple(x.shape[1:]))}", x)]
@@ -157,10 +158,8 @@ def _targets(labels: Tensor | None, outputs: Any, dense: bool) -> tuple[Tensor |
 
     With ``dense`` a model that answers for each point of an image is asked for the label at each.
     """
-    if labels is None:
-        return None, ""
-    if labels.is_floating_point() or labels.dim() != 1:
-        return None, "; the targets in the file are no class labels and were left out"
+    if labels is None or labels.is_floating_point() or labels.dim() != 1:
+        return None, "" if labels is None else "; the targets in the file are no class labels and were left out"
     if isinstance(outputs, Mapping):  # of the models of torchvision that segment
         outputs = next(iter(outputs.values()), None)
     places = outputs.shape[2:] if isinstance(outputs, Tensor) and dense and outputs.dim() == 4 else ()
@@ -333,8 +332,7 @@ def _image(config: Any, count: int, seed: int) -> tuple[Tensor, Tensor, str]:
     size = getattr(vision, "image_size", None) or 224
     height, width = size if isinstance(size, list | tuple) else (size, size)
     shape = (int(getattr(vision, "num_channels", 3)), int(height), int(width))
-    x, labels = _patterned(shape, count, seed)
-    return x, labels, f"images {_times(shape)}"
+    return *_patterned(shape, count, seed), f"images {_times(shape)}"
 
 
 def _spectrum(config: Any, count: int, seed: int) -> tuple[Tensor, Tensor, str]:

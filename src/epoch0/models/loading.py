@@ -86,7 +86,6 @@ def load_program(spec: str, weights: str | Path | None = None, *, seed: Seed = 0
 
 
 def _first(data: Any, spec: str) -> dict[str, Any]:
-    """The first hundred examples of the data."""
     if isinstance(data, tuple | list) and len(data) == 2 and isinstance(data[0], torch.Tensor):
         return {"batch": data[0][:EXAMPLES], "targets": data[1][:EXAMPLES]}
     items: list[Any] = []
@@ -96,12 +95,11 @@ def _first(data: Any, spec: str) -> dict[str, Any]:
             items.append(item)
             if sum(len(next(iter(parts(each)), ("", ()))[1]) for each in items) >= EXAMPLES:
                 break
+    pairs = [item for item in items if isinstance(item, tuple | list) and len(item) > 1]
+    inputs = [pair[0] if len(pair) == 2 else tuple(pair[:-1]) for pair in pairs]
+    found = {"batch": joined(inputs, EXAMPLES), "targets": joined([pair[-1] for pair in pairs], EXAMPLES)}
     if items and all(isinstance(item, Mapping) for item in items):  # labels are among them
         found = {"batch": joined(items, EXAMPLES)}
-    else:
-        pairs = [item for item in items if isinstance(item, tuple | list) and len(item) > 1]
-        inputs = [pair[0] if len(pair) == 2 else tuple(pair[:-1]) for pair in pairs]
-        found = {"batch": joined(inputs, EXAMPLES), "targets": joined([pair[-1] for pair in pairs], EXAMPLES)}
     if any(side is None for side in found.values()):
         raise InputError(f"the data of {spec!r} do not give pairs (inputs, targets); return the batch by name as well.")
     return found
@@ -127,7 +125,6 @@ def load_model(spec: str, weights: str | Path | None = None, *, seed: Seed = 0) 
 
 
 def _build(target: Any, spec: str, file: str) -> Any:
-    """What the user's function returns, or the module itself."""
     if isinstance(target, nn.Module):
         return target
     if not callable(target):
@@ -137,8 +134,9 @@ def _build(target: Any, spec: str, file: str) -> Any:
         parameters = list(inspect.signature(target).parameters.values())
     except (TypeError, ValueError):  # compiled callables do not tell; calling them will
         parameters = []
-    fixed = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-    if needed := [p.name for p in parameters if p.default is inspect.Parameter.empty and p.kind not in fixed]:
+    if needed := [
+        p.name for p in parameters if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
+    ]:
         told = f"{spec!r} needs {'the argument' if len(needed) == 1 else 'the arguments'} {', '.join(needed)}"
         hint = "it is called without any, so add a function that fills them in and name that one"
         raise InputError(f"{told}; {hint}.")

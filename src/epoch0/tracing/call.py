@@ -111,7 +111,6 @@ class Call:
         return cls(model, batch, targets, examples, splits, notes, loss, forward)
 
     def rows(self, index: Tensor | slice) -> "Call":
-        """The same call on some of the examples, with their targets."""
         if not self.splits:
             raise InputError(f"{described(self.batch)} cannot be split into examples.")
 
@@ -454,7 +453,6 @@ def joined(batches: list[Any], most: int) -> Any:
 
 
 def described(batch: Any) -> str:
-    """A batch in a few words: the shapes of its tensors."""
     if isinstance(batch, Tensor):
         return f"an input of shape {tuple(batch.shape)}"
     if isinstance(batch, tuple | list):
@@ -489,7 +487,6 @@ def _in_full(model: Any) -> tuple[nn.Module, tuple[str, ...]]:
 
 
 def copied_in_full(dtype: torch.dtype) -> str:
-    """What a reader should know where the weights are too coarse to measure in."""
     return f"The weights are {str(dtype).removeprefix('torch.')}: a float32 copy was measured."
 
 

@@ -112,7 +112,6 @@ class Op:
         return {} if self.call is None else self.meaning.given(self.call.args, self.call.kwargs)
 
     def with_arguments(self, **new: Any) -> FunctionCall:
-        """The call with others in place of arguments that were given, by their roles."""
         assert self.call is not None
         return FunctionCall(self.call.function, *self.meaning.replaced(self.call.args, self.call.kwargs, **new))
 

@@ -86,7 +86,6 @@ class Recorder(operations.Calls):
         return self._unseen(tensor, (tensor.grad_fn, tensor.output_nr)) if node is None else node
 
     def _begin(self, x: Tensor, start: Tensor) -> None:
-        """Node 0: where tangents start."""
         self.x = x.detach()
         self.nodes[0] = Node(0, -1, tuple(start.shape), True, True)
         self._know(start, 0)
@@ -131,7 +130,9 @@ class Recorder(operations.Calls):
             return
         node = self._node_if_known(tensor)
         self._calls.append((path, tensor, node))
-        if len(inside := self._nonlinear[before:]) and _is_activation(module):
+        of_torch = type(module).__module__ == "torch.nn.modules.activation"
+        alone = next(module.children(), None) is None and (of_torch or next(module.parameters(), None) is None)
+        if alone and len(inside := self._nonlinear[before:]):
             # a module that is nothing but a nonlinearity is named after itself, however it computes it
             only = inside[0][3] if len(inside) == 1 and inside[0][2] == node else None
             self._nonlinear[before:] = [(path, tensor, node, only)]
@@ -266,8 +267,3 @@ class Recorder(operations.Calls):
 
 def _version(tensor: Tensor) -> int:
     return 0 if tensor.is_inference() else tensor._version
-
-
-def _is_activation(module: nn.Module) -> bool:
-    of_torch = type(module).__module__ == "torch.nn.modules.activation"
-    return next(module.children(), None) is None and (of_torch or next(module.parameters(), None) is None)

@@ -306,7 +306,9 @@ class _Replay(operations.Calls):
             raise _different(op, name)
         self.index += 1
         if op.cut:
-            result = operations.map_tensors(result, _detach)
+            result = operations.map_tensors(
+                result, lambda t: t.detach() if t.is_floating_point() or t.is_complex() else t
+            )
         elif not self.changed.isdisjoint(op.outputs):
             new = [self.at(node, tensor) for node, tensor in zip(op.outputs, tensors, strict=False)]
             old_inputs = {id(t) for t in operations.tensors_in((args, kwargs))}
@@ -316,7 +318,3 @@ class _Replay(operations.Calls):
             rest = iter(new)
             result = None if name == "setitem" else operations.map_tensors(result, lambda _: next(rest))
         return result
-
-
-def _detach(tensor: Tensor) -> Tensor:
-    return tensor.detach() if tensor.is_floating_point() or tensor.is_complex() else tensor
