@@ -123,10 +123,9 @@ def dichotomies(
     models = several(model)
     own = isinstance(models, Ensemble) and inputs.dim() == 3
     if inputs.dim() < 2 or not inputs.numel() or (own and len(inputs) != len(models)):
-        raise InputError(
-            f"inputs have shape {tuple(inputs.shape)}; give (s, *shape of one input) with s >= 1, or for an ensemble "
-            f"whose networks have inputs of their own ({len(models)}, s, size)."
-        )
+        wanted = f"for an ensemble whose networks have inputs of their own ({len(models)}, s, size)"
+        what = f"inputs have shape {tuple(inputs.shape)}"
+        raise InputError(f"{what}; give (s, *shape of one input) with s >= 1, or {wanted}.")
     given, insist, found, names = inputs.detach().double().cpu(), method == "exact", list[_Flips](), list[str]()
     for i in range(len(models)):
         check_model(models[i])

@@ -194,10 +194,8 @@ def apply_masks(sites: list[Site], masks: Mapping[str, Tensor] | None) -> None:
                 mask = torch.as_strided(same, site.view.size(), site.view.stride(), offset)
             site.mask = mask if site.mask is None else site.mask & mask
         if site.mask is not None and not bool(site.mask.any()):
-            raise InputError(
-                f"the mask of '{site.name}' keeps none of its {site.view.numel()} weights, so no scale gives its layer "
-                "a gain; keep some, or take the layer out."
-            )
+            why = f"the mask of '{site.name}' keeps none of its {site.view.numel()} weights"
+            raise InputError(f"{why}, so no scale gives its layer a gain; keep some, or take the layer out.")
 
 
 @dataclass(eq=False)

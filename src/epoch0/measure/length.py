@@ -173,8 +173,7 @@ def trajectory_length(
         raise InputError(f"layers={layers!r}; give a list of layer names, or leave it out for all nonlinearities.")
     if dtype not in (None, torch.float32, torch.float64):
         raise InputError(f"dtype {dtype} is not supported; use torch.float32 or torch.float64.")
-    if points is None:
-        points = 10_000 if method == "chords" else 64
+    points = points or (10_000 if method == "chords" else 64)
     if isinstance(model, Ensemble) and method == "tangents":
         pieces = ensemble_pieces(model, curve, points, layers, dtype or model.spec.dtype, seed)
     else:

@@ -145,10 +145,8 @@ def in_dtype(module: nn.Module, dtype: torch.dtype | None) -> nn.Module:
         with unchanged(module):
             return copy.deepcopy(module).to(dtype)
     except (RuntimeError, TypeError) as error:
-        raise InputError(
-            f"the model {type(module).__name__} cannot be copied to measure it in {dtype} ({error}); "
-            "convert it yourself and leave dtype out."
-        ) from error
+        why = f"the model {type(module).__name__} cannot be copied to measure it in {dtype} ({error})"
+        raise InputError(f"{why}; convert it yourself and leave dtype out.") from error
 
 
 def points_at_once(record: Tape, nodes: list[int]) -> int:

@@ -143,12 +143,9 @@ def _accepted(model: nn.Module, attempts: list[Attempt], what: str) -> tuple[str
             x = x.to(device=parameter.device, dtype=parameter.dtype)
         try:
             with unchanged(model), torch.no_grad():
-                model.eval()
-                outputs = model(x[:TRIED])
+                return layout, x, model.eval()(x[:TRIED])
         except Exception as problem:
-            refusals.append(f"shape {(len(x), *x.shape[1:])}: {type(problem).__name__}: {first_line(problem)}")
-            continue
-        return layout, x, outputs
+            refusals.append(f"shape {tuple(x.shape)}: {type(problem).__name__}: {first_line(problem)}")
     ways = "the shape of one example with --input-shape, or examples in the right shape as an .npz file"
     raise InputError(f"the model accepts {what} in no layout. Tried {'; '.join(refusals)}. Give {ways}.")
 

@@ -214,10 +214,8 @@ class Call:
         found = [t for t in _tensors(value) if t.is_floating_point()]
         if found:  # of those that are alike max gives the first
             return max(found, key=lambda t: (t.requires_grad, t.dim() > 0))
-        raise InputError(
-            f"the model {type(self.model).__name__} returns a {type(value).__name__} without a floating point tensor; "
-            "give forward=lambda model, batch: ... that returns the one to measure."
-        )
+        what = f"the model {type(self.model).__name__} returns a {type(value).__name__} without a floating point tensor"
+        raise InputError(f"{what}; give forward=lambda model, batch: ... that returns the one to measure.")
 
     @property
     def has_loss(self) -> bool:
@@ -478,10 +476,8 @@ def _in_full(model: Any) -> tuple[nn.Module, tuple[str, ...]]:
         with unchanged(model):
             wide = copy.deepcopy(model).float()
     except (RuntimeError, TypeError) as error:
-        raise InputError(
-            f"the weights are {coarse}, too coarse to measure in, and the model {type(model).__name__} cannot be "
-            f"copied ({error}); give its float32 copy."
-        ) from error
+        why = f"the weights are {coarse}, too coarse to measure in, and the model {type(model).__name__}"
+        raise InputError(f"{why} cannot be copied ({error}); give its float32 copy.") from error
     check_model(wide)
     return wide, (copied_in_full(coarse),)
 

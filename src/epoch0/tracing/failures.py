@@ -57,17 +57,15 @@ def explain_replay(error: Exception, events: Sequence[Op], index: int) -> Except
         module = events[place].module
         after = f"{what} {events[place].name}" + (f" in module '{module}'" if module else "")
     if "torch.utils.checkpoint" in text:
-        return InputError(
-            "the model computes parts again in the backward pass (torch.utils.checkpoint), where batch norm and "
-            f"dropout are not as they were measured ({first_line(error)[:100]}); "
-            "turn gradient checkpointing off to measure it."
+        why = (
+            "the model computes parts again in the backward pass (torch.utils.checkpoint), where batch norm and dropout"
         )
+        said = f"are not as they were measured ({first_line(error)[:100]})"
+        return InputError(f"{why} {said}; turn gradient checkpointing off to measure it.")
     if "forward mode AD" in text or "forward AD" in text or "jvp" in text:
-        return NoForwardDerivative(
-            f"{after} has no forward derivative in torch, so tangents cannot be carried through it "
-            f"({first_line(error)}). Give the autograd function a jvp, write it with torch functions, or measure "
-            "without tangents (lengths: method='chords')."
-        )
+        why = f"{after} has no forward derivative in torch, so tangents cannot be carried through it"
+        hint = "Give the autograd function a jvp, write it with torch functions, or measure without tangents"
+        return NoForwardDerivative(f"{why} ({first_line(error)}). {hint} (lengths: method='chords').")
     if "derivative for" in text and "not implemented" in text:
         hint = "write it with torch functions that have one"
         return InputError(f"{after} has no derivative in torch ({first_line(error)}); {hint}.")

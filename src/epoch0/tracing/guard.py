@@ -143,10 +143,8 @@ class ChangesItself(InputError):
 
 def refuse_changed(name: str) -> NoReturn:
     """Refuse a model that writes into its own weights."""
-    raise ChangesItself(
-        f"the model changes its own parameter '{name}' while it runs, so no two passes measure the same network; take "
-        "that out of its forward."
-    )
+    what = f"the model changes its own parameter '{name}' while it runs, so no two passes measure the same network"
+    raise ChangesItself(f"{what}; take that out of its forward.")
 
 
 @contextmanager
