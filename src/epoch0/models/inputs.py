@@ -143,7 +143,8 @@ def _accepted(model: nn.Module, attempts: list[Attempt], what: str) -> tuple[str
             x = x.to(device=parameter.device, dtype=parameter.dtype)
         try:
             with unchanged(model), torch.no_grad():
-                return layout, x, model.eval()(x[:TRIED])
+                model.eval()
+                return layout, x, model(x[:TRIED])
         except Exception as problem:
             refusals.append(f"shape {tuple(x.shape)}: {type(problem).__name__}: {first_line(problem)}")
     ways = "the shape of one example with --input-shape, or examples in the right shape as an .npz file"

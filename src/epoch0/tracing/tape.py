@@ -204,13 +204,14 @@ def tape(
     hooks: list[Any] = [nn.modules.module._global_backward_hooks, nn.modules.module._global_backward_pre_hooks]
     kept = [dict(each) for each in hooks]
     with unchanged(call.model, still=still), torch.inference_mode(False):
-        for module in call.model.eval().modules():
-            hooks += [module._backward_hooks, module._backward_pre_hooks]
-        for each in hooks:  # gains are those of the model, not of what somebody watches it with
-            each.clear()
+        call.model.eval()
         for parameter in call.model.parameters():
             parameter.requires_grad_(False)
+        for module in call.model.modules():
+            hooks += [module._backward_hooks, module._backward_pre_hooks]
         try:
+            for each in hooks:  # gains are those of the model, not of what somebody watches it with
+                each.clear()
             yield _record(call, batch_norm)
         finally:
             for each, before in zip(hooks, kept, strict=False):  # those of single modules come back with the model
