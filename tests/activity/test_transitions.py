@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 import epoch0 as e0
-from epoch0.activity import transitions
+from epoch0.activity import halving, transitions
 from epoch0.activity.halving import refine
 from epoch0.curves import Arc, Curve, GreatCircle, Line, Polyline, SemicircularArcs
 from epoch0.distributions import Gaussian
@@ -202,16 +202,18 @@ def test_laws(seed: int, activation: str) -> None:
     assert quarters == whole.count == transitions(model, GreatCircle(x0, x1), method="refined").count
 
 
-def test_refinement_says_what_it_missed() -> None:
+def test_refinement_says_what_it_missed(monkeypatch: pytest.MonkeyPatch) -> None:
     """A dip thinner than the first step, between two of its points, next to a wave that is seen."""
 
     def dip(t: torch.Tensor) -> list[torch.Tensor]:
         return [torch.stack([torch.sin(6 * math.pi * t) + 0.01, 0.3 - torch.exp(-(((t - 0.5033) / 2e-4) ** 2))], 1)]
 
-    found = refine(dip, [(0.0,)], audit=10_000)
+    monkeypatch.setattr(halving, "_AUDIT", 10_000)
+    found = refine(dip, [(0.0,)])
     assert found.counts[0].tolist() == [[6, 0]]  # both crossings of the dip lie between two points
     assert found.hidden == 0 and found.audited == found.steps
-    closer = refine(dip, [(0.0,)], first=2048)
+    monkeypatch.setattr(halving, "_FIRST", 2048)
+    closer = refine(dip, [(0.0,)])
     assert closer.counts[0].tolist() == [[6, 2]]
 
 

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 import epoch0 as e0
 from epoch0.errors import InputError
-from epoch0.measure.pieces import Asked, grid_errors, module_pieces
+from epoch0.measure.pieces import grid_errors, module_pieces
 from epoch0.seeds import generator
 from length_models import DOUBLE, MODELS, Twice, dense, he, line
 
@@ -174,7 +174,7 @@ def test_errors_over_t_are_honest(name: str, closed: bool) -> None:
     make, shape = MODELS[name]
     ends = torch.randn(2, *shape, generator=generator(5), dtype=DOUBLE)
     curve = e0.GreatCircle(*ends) if closed else e0.Line(*ends)
-    norms = module_pieces(make(), Asked(curve, 64 * 40), 0.5).norms[0]
+    norms = module_pieces(make(), curve, 64 * 40, 0.5).norms[0]
     values = np.concatenate([norms[:, 1:], norms[:, 1:] / norms[:, :-1]], axis=1)  # lengths, then growth
     reported = np.sqrt(np.mean([grid_errors(values[offset::40]) ** 2 for offset in range(40)], axis=0))
     true = np.array([values[offset::40].mean(axis=0) for offset in range(40)]).std(axis=0)

@@ -16,8 +16,7 @@ from torch import Tensor
 from epoch0.errors import InputError
 from epoch0.regions.network.steps import Affine, Fold, Program
 
-EXACT_UP_TO = 4096
-"""Neurons times inputs up to which circles are walked unless the user says otherwise; above, halving is cheaper."""
+EXACT_UP_TO = 4096  # neurons times inputs up to which "auto" walks circles; above, halving is cheaper
 MOST = 200_000  # break points at which "auto" turns to halving steps
 _BLOCK = 1 << 22  # numbers of one tensor carried at a time; more pieces go through the rest of the network in parts
 _ROUNDING = 1e-13  # of a value's size: what is nearer to a face where two pieces meet is on it
@@ -63,9 +62,8 @@ def turn(
     curves = coefficients.shape[1]
     group = torch.arange(curves).repeat_interleave(quarters)
     values = {0: coefficients.repeat_interleave(quarters, dim=1)}
-    whole, real = torch.zeros(0, dtype=torch.int64), torch.zeros(0, dtype=torch.float64)
-    nothing = Crossings(whole, real, whole, whole)
-    walk = _Walk(program, output, most, swept or {}, [[nothing] for _ in range(len(program.folds) + 1)])
+    none = Crossings(group[:0], ends[:0], group[:0], group[:0])
+    walk = _Walk(program, output, most, swept or {}, [[none] for _ in range(len(program.folds) + 1)])
     with torch.no_grad():
         walk.carry(_Pieces(ends[:-1].repeat(curves), ends[1:].repeat(curves), group, values), 0, 0)
     return [Crossings(*map(torch.cat, zip(*blocks, strict=True))) for blocks in walk.crossings], walk.closest
@@ -154,7 +152,7 @@ class _Walk:
             if len(over):
                 self.closest = min(self.closest, float((over.abs() / top.clamp_min(1e-300)).min()))
             row, element = row[over > 0], element[over > 0]
-            up = torch.ones(len(row), dtype=torch.bool)
+            up = torch.ones(len(row), dtype=torch.bool)  # on its way to the extremum and back
             for rows, elements, upwards in ((*once, beyond[once]), (row, element, up), (row, element, ~up)):
                 here = (rows, elements)
                 angle = _roots(a[here], b[here], c[here] - face, upwards, pieces.low[rows], pieces.high[rows])
@@ -169,14 +167,12 @@ class _Walk:
 
 
 def _at(a: Tensor, b: Tensor, c: Tensor, angle: Tensor) -> Tensor:
-    """The values a cos + b sin + c."""
     return torch.addcmul(torch.addcmul(c, a, angle.cos()), b, angle.sin())
 
 
 def _affine(step: Affine, pieces: _Pieces, other: Affine | None) -> Tensor:
     """Coefficients after an affine step: its bias belongs to the 1 alone."""
-    inputs = [pieces.values[slot] for slot in step.inputs]
-    count = len(pieces)
+    inputs, count = [pieces.values[slot] for slot in step.inputs], len(pieces)
     if other is not None:
         if any(bool((v[:2] != 0).any()) for v in inputs):
             raise InputError(f"the layer '{step.name}' is used more than once; its weights cannot be swept.")

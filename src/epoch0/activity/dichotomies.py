@@ -22,8 +22,7 @@ from epoch0.results import Result, aligned
 from epoch0.seeds import generator, numpy_generator
 from epoch0.tracing.guard import bare, check_model
 
-EXACT_INPUTS = 60
-"""Inputs up to which a labelling is one integer; beyond, labellings are told apart by random 128-bit sums."""
+EXACT_INPUTS = 60  # up to which a labelling is one integer; beyond, labellings are told apart by random 128-bit sums
 _FUNCTIONS = 1024  # of inputs that are searched at a time
 
 
@@ -70,8 +69,7 @@ class Dichotomies(Result):
         return [{"network": i, "dichotomies": count, "flips": flips} for i, (count, flips) in enumerate(rows)]
 
     def __str__(self) -> str:
-        rows = [["network", "dichotomies", "flips"]]
-        rows += [[str(row["network"]), str(row["dichotomies"]), str(row["flips"])] for row in self.rows()[:10]]
+        rows = [["network", "dichotomies", "flips"], *(list(map(str, row.values())) for row in self.rows()[:10])]
         more = [f"  ... {len(self.counts) - 10} networks more"] if len(self.counts) > 10 else []
         how = "exact" if self.method == "exact" else f"steps halved; at most {self.missed_at_most:.0f} flips missed"
         head = f"{self.count:.6g} of 2^{self.inputs} labellings, sweeping the weights of '{self.layer}' ({how})"
@@ -125,10 +123,9 @@ def dichotomies(
     models = several(model)
     own = isinstance(models, Ensemble) and inputs.dim() == 3
     if inputs.dim() < 2 or not inputs.numel() or (own and len(inputs) != len(models)):
-        raise InputError(
-            f"inputs have shape {tuple(inputs.shape)}; give (s, *shape of one input) with s >= 1, or for an ensemble "
-            f"whose networks have inputs of their own ({len(models)}, s, size)."
-        )
+        wanted = f"for an ensemble whose networks have inputs of their own ({len(models)}, s, size)"
+        what = f"inputs have shape {tuple(inputs.shape)}"
+        raise InputError(f"{what}; give (s, *shape of one input) with s >= 1, or {wanted}.")
     given, insist, found, names = inputs.detach().double().cpu(), method == "exact", list[_Flips](), list[str]()
     for i in range(len(models)):
         check_model(models[i])
@@ -138,9 +135,8 @@ def dichotomies(
         if output >= (outputs := swept.first.shape[1]):
             raise InputError(f"output={output!r}: the network has {outputs} outputs, numbered from 0.")
         if insist and not turnable(swept.program):
-            raise InputError(
-                "this network is not made of affine maps and piecewise linear nonlinearities; use 'refined'."
-            )
+            why = "this network is not made of affine maps and piecewise linear nonlinearities"
+            raise InputError(f"{why}; use 'refined'.")
         closed = None if method == "refined" else _closed(swept, mine, output, insist)
         found.append(closed or _halved(swept, len(mine), output, caution, points, seed))
     orders = [seen(one.first, one.which) for one in found]

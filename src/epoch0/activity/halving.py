@@ -18,9 +18,8 @@ from torch import Tensor
 from epoch0 import special
 from epoch0.seeds import generator
 
+# how many times the departure from the chord seen in a step its halves may have; smooth values have a quarter
 CAUTION = 2.5
-"""How many times the departure from the chord seen in a step its halves may have; smooth values have a quarter."""
-
 _DEEPEST = 40  # halvings after which a step is left as it is
 _CONFIDENCE = 0.95
 
@@ -52,17 +51,14 @@ class Steps(NamedTuple):
     at_high: Tensor
 
     def take(self, rows: Tensor | slice) -> "Steps":
-        """Some of them, by a mask, by numbers or a slice."""
         return Steps(*(column[rows] for column in self))
 
     def halves(self, middle: Tensor, at_middle: Tensor) -> tuple["Steps", "Steps"]:
-        """The first halves and the second halves."""
         first = Steps(self.function, self.low, middle, self.at_low, at_middle)
         return first, Steps(self.function, middle, self.high, at_middle, self.at_high)
 
 
 def together(parts: Sequence[Steps]) -> Steps:
-    """Several as one."""
     return Steps(*(torch.cat(columns) for columns in zip(*parts, strict=True)))
 
 
@@ -74,6 +70,7 @@ def _hidden(above: Tensor) -> Tensor:
 # All neurons of a network in the same steps.
 
 _FIRST = 64  # steps to begin with
+_AUDIT = 30  # steps chosen at random that are looked at again
 _NUMBERS = 1 << 23  # of the values at one end of a batch of steps
 _NARROW = 64  # columns below which the mean square of one step tells little
 
@@ -106,21 +103,17 @@ def refine(
     evaluate: Callable[[Tensor], list[Tensor]],
     faces: Sequence[Sequence[float]],
     *,
-    first: int = _FIRST,
     points: int | None = None,
     caution: float = CAUTION,
-    audit: int = 30,
     seed: int = 0,
     corners: Sequence[float] = (),
 ) -> Refined:
     """Count how often every value crosses the faces of its layer for t in [0, 1].
 
     ``evaluate`` takes t, shape (m,), to the watched values, one tensor (m, columns) a layer, float64 on the CPU, at
-    about ``points`` places at most. It begins with ``first`` equal steps, and steps end at the corners of the curve;
-    ``caution`` is how many times the departure from the chord is allowed for, ``audit`` how many random steps are
-    looked at again.
+    about ``points`` places at most. Steps end at the corners of the curve.
     """
-    ends = torch.from_numpy(np.union1d(np.linspace(0.0, 1.0, first + 1), np.asarray(corners, dtype=np.float64)))
+    ends = torch.from_numpy(np.union1d(np.linspace(0.0, 1.0, _FIRST + 1), np.asarray(corners, dtype=np.float64)))
     layers = evaluate(ends)
     counts = [np.zeros((len(f), v.shape[1]), dtype=np.int64) for f, v in zip(faces, layers, strict=True)]
     stops = np.cumsum([v.shape[1] for v in layers]).tolist()
@@ -140,9 +133,8 @@ def refine(
         found.points += len(middle)
         stop = level + 1 >= _DEEPEST or (points is not None and found.points >= points)
         chosen = []
-        for half, again in zip(
-            steps.halves(middle, at_middle), _suspects(steps, at_middle, watched, caution), strict=True
-        ):
+        suspects = _suspects(steps, at_middle, watched, caution)
+        for half, again in zip(steps.halves(middle, at_middle), suspects, strict=True):
             if stop:
                 found.unresolved += int(again.sum())
                 again = torch.zeros_like(again)
@@ -156,7 +148,18 @@ def refine(
             work.append((together(chosen), level + 1))
     begin, end = torch.cat(done, dim=1)
     found.steps, found.resolution = len(begin), float((end - begin).min())
-    _audit(found, evaluate, faces, begin, end, audit, seed, batch)
+    chosen_again = torch.randperm(len(begin), generator=generator(seed, 0xA0D1))[:_AUDIT]
+    found.audited = len(chosen_again)
+    share = torch.linspace(0, 1, 5, dtype=torch.float64)
+    for some in chosen_again.split(max(1, batch // 5)):
+        t = torch.lerp(begin[some, None], end[some, None], share)
+        found.points += t.numel()
+        more = torch.zeros(len(some), dtype=torch.int64)
+        for value, layer in zip(evaluate(t.reshape(-1)), faces, strict=True):
+            for face in layer:
+                more += _hidden(value.reshape(len(some), 5, -1) > face)
+        found.hidden += int(more.sum())
+        found.hiding += int((more > 0).sum())
     return found
 
 
@@ -186,43 +189,15 @@ def _suspects(
 
 
 def _distance(values: Tensor, faces: Sequence[float]) -> Tensor:
-    """Distance to the nearest face."""
     found = (values - faces[0]).abs_()
     for face in faces[1:]:
         found = torch.minimum(found, (values - face).abs_(), out=found)
     return found
 
 
-def _audit(
-    found: Refined,
-    evaluate: Callable[[Tensor], list[Tensor]],
-    faces: Sequence[Sequence[float]],
-    begin: Tensor,
-    end: Tensor,
-    audit: int,
-    seed: int,
-    batch: int,
-) -> None:
-    """Look at some steps four times as closely."""
-    chosen = torch.randperm(len(begin), generator=generator(seed, 0xA0D1))[:audit]
-    found.audited = len(chosen)
-    share = torch.linspace(0, 1, 5, dtype=torch.float64)
-    for some in chosen.split(max(1, batch // 5)):
-        t = torch.lerp(begin[some, None], end[some, None], share)
-        found.points += t.numel()
-        more = torch.zeros(len(some), dtype=torch.int64)
-        for value, layer in zip(evaluate(t.reshape(-1)), faces, strict=True):
-            for face in layer:
-                more += _hidden(value.reshape(len(some), 5, -1) > face)
-        found.hidden += int(more.sum())
-        found.hiding += int((more > 0).sum())
-
-
 # Every function in steps of its own.
 
-Evaluate = Callable[[Tensor, Tensor], Tensor]
-"""Numbers of functions and t, shape (m,) each, to values, shape (m,), float64."""
-
+Evaluate = Callable[[Tensor, Tensor], Tensor]  # numbers of functions and t, shape (m,) each, to values, (m,), float64
 _FIRST_OF_EACH = 128  # steps of every function to begin with
 _CLOSER = 1.6  # times the caution that is enough where all values of a network are looked at together
 _AUDIT_OF_EACH = 10  # steps of every function, on average, that are looked at again
@@ -240,11 +215,7 @@ class Search:
 
 
 def search(evaluate: Evaluate, functions: int, caution: float, points: int | None, seed: int) -> Search:
-    """Find the sign changes of functions, each in steps of its own.
-
-    At most about ``points`` values a function are looked at on average; None is no limit. The seed names the steps that
-    are looked at again.
-    """
+    """Find the sign changes of functions, each in steps of its own, with about ``points`` values each at most."""
     grid = torch.linspace(0, 1, _FIRST_OF_EACH + 1, dtype=torch.float64)
     number = torch.arange(functions)
     values = evaluate(number.repeat_interleave(len(grid)), grid.repeat(functions)).reshape(functions, -1)
@@ -277,28 +248,18 @@ def search(evaluate: Evaluate, functions: int, caution: float, points: int | Non
         above = 0.25 * departure.repeat_interleave(2)[again]
         steps = halves.take(again)
     whole = together(done)
-    missed = _audited(evaluate, whole, functions, seed)
+    count = len(whole.low)  # some of these, chosen at random, are looked at four times as closely
+    asked = whole.take(torch.randperm(count, generator=generator(seed, 0xA0D1))[: _AUDIT_OF_EACH * functions])
+    t = torch.lerp(asked.low[:, None], asked.high[:, None], torch.tensor([0.25, 0.5, 0.75], dtype=torch.float64))
+    inner = evaluate(asked.function.repeat_interleave(3), t.flatten()).reshape(-1, 3)
+    more = _hidden(torch.cat([asked.at_low[:, None], inner, asked.at_high[:, None]], dim=1)[:, :, None] > 0)
+    missed = missed_at_most(len(more), int(more.sum()), int((more > 0).sum()), count)
     changes = whole.take((whole.at_low > 0) != (whole.at_high > 0))
     return Search(values[:, 0] > 0, changes, unresolved, missed)
 
 
-def _audited(evaluate: Evaluate, steps: Steps, functions: int, seed: int) -> float:
-    """Changes missed at most, from steps chosen at random that are looked at four times as closely."""
-    count = len(steps.low)
-    chosen = torch.randperm(count, generator=generator(seed, 0xA0D1))[: _AUDIT_OF_EACH * functions]
-    asked = steps.take(chosen)
-    share = torch.tensor([0.25, 0.5, 0.75], dtype=torch.float64)
-    t = torch.lerp(asked.low[:, None], asked.high[:, None], share)
-    inner = evaluate(asked.function.repeat_interleave(3), t.flatten()).reshape(-1, 3)
-    more = _hidden(torch.cat([asked.at_low[:, None], inner, asked.at_high[:, None]], dim=1)[:, :, None] > 0)
-    return missed_at_most(len(more), int(more.sum()), int((more > 0).sum()), count)
-
-
 def in_order(evaluate: Evaluate, changes: Steps) -> tuple[Tensor, Tensor, int]:
-    """Halve the steps with a change in which other changes lie too, until the order is plain.
-
-    Gives t and the function of every change in order of t, and how many stay unordered.
-    """
+    """Halve steps that lie in each other until the order is plain: t and function of each, how many stay unordered."""
     number, (low, high, at_low, at_high) = changes.function, (column.clone() for column in changes[1:])
     while True:
         # ends are whole multiples of the finest step, so these integers are exact; two steps lie side by side or one in

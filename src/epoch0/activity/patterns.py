@@ -43,7 +43,10 @@ class Reading:
 
 def read(model: nn.Module, shape: tuple[int, ...], threshold: float | Sequence[float] | None) -> Reading:
     """What of a network switches: its layers, at the threshold or where their slopes change."""
-    faces = _faces(threshold)
+    levels = () if threshold is None else (threshold,) if isinstance(threshold, int | float) else tuple(threshold)
+    faces = tuple(sorted({float(level) for level in levels}))
+    if len(faces) != len(levels) or (threshold is not None and not faces):
+        raise InputError(f"threshold={threshold!r}; give one finite number or several different ones.")
     model = bare(model)
     check_model(model)
     try:
@@ -52,10 +55,8 @@ def read(model: nn.Module, shape: tuple[int, ...], threshold: float | Sequence[f
         if "does not take points" in str(error):
             raise
         if not faces:
-            raise InputError(
-                f"{error} Or name a threshold: threshold=0.0 counts how often pre-activations of any nonlinearity "
-                "pass 0."
-            ) from None
+            hint = "threshold=0.0 counts how often pre-activations of any nonlinearity pass 0"
+            raise InputError(f"{error} Or name a threshold: {hint}.") from None
         return _by_hooks(model, shape, faces)
     layers = []
     for step, width in zip(program.folds, program.sizes, strict=True):
@@ -79,16 +80,6 @@ def several(model: Any) -> Ensemble | Sequence[nn.Module]:
     if isinstance(models, str) or not isinstance(models, Ensemble | Sequence) or not len(models):
         raise InputError(f"model is a {type(model).__name__}; give a module, an ensemble or a list of modules.")
     return models
-
-
-def _faces(threshold: float | Sequence[float] | None) -> tuple[float, ...]:
-    if threshold is None:
-        return ()
-    values = (threshold,) if isinstance(threshold, int | float) else tuple(threshold)
-    faces = tuple(sorted({float(v) for v in values}))
-    if not faces or len(faces) != len(values):
-        raise InputError(f"threshold={threshold!r}; give one finite number or several different ones.")
-    return faces
 
 
 def _rows(values: Tensor) -> Tensor:
@@ -141,10 +132,8 @@ def _by_hooks(model: nn.Module, shape: tuple[int, ...], faces: tuple[float, ...]
 
     probe = run(torch.zeros(2, *shape, dtype=torch.float64))
     if not probe:
-        raise InputError(
-            f"{type(model).__name__} has no nonlinearity that is a module of its own (nn.Tanh, nn.GELU, ...), so none "
-            "of its pre-activations can be watched."
-        )
+        why = f"{type(model).__name__} has no nonlinearity that is a module of its own (nn.Tanh, nn.GELU, ...)"
+        raise InputError(f"{why}, so none of its pre-activations can be watched.")
     layers = tuple(Watched(name, values.shape[1], faces) for name, values in probe)
     return Reading(layers, lambda points: [values for _, values in run(points)], None)
 
@@ -194,8 +183,7 @@ class ActivationPatterns(Result):
         return [{"layer": layer, "neurons": neurons, "patterns": count} for layer, neurons, count in rows]
 
     def __str__(self) -> str:
-        rows = [["layer", "neurons", "distinct patterns"]]
-        rows += [[row["layer"], str(row["neurons"]), str(row["patterns"])] for row in self.rows()]
+        rows = [["layer", "neurons", "distinct patterns"], *(list(map(str, row.values())) for row in self.rows())]
         return "\n".join([f"{self.count} distinct activation patterns of {len(self)} inputs", *aligned(rows)])
 
 
@@ -226,10 +214,7 @@ def activation_patterns(
     found: list[list[np.ndarray]] = [[] for _ in reading.layers]
     for part in x.detach().cpu().double().split(rows):
         for layer, values, made in zip(reading.layers, reading.values(part), found, strict=True):
-            if layer.entries:
-                above = torch.stack([values == entry for entry in range(layer.entries)], dim=1)
-            else:
-                above = torch.stack([values > face for face in layer.faces], dim=1)
-            made.append(np.packbits(above.numpy(), axis=2))
+            faces = [values == entry for entry in range(layer.entries)] or [values > face for face in layer.faces]
+            made.append(np.packbits(torch.stack(faces, dim=1).numpy(), axis=2))
     names, widths = zip(*((layer.name, layer.width) for layer in reading.layers), strict=True)
     return ActivationPatterns(names, widths, tuple(np.concatenate(parts) for parts in found))

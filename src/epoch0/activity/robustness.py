@@ -66,11 +66,9 @@ class Robustness(Result):
         rows = [["layer", *(f"noise {size:g}" for size in self.noise)]]
         for layer, means, errors in zip(self.layers, self.accuracy, self.error, strict=True):
             rows.append([layer, *(f"{m:.4f} +- {e:.4f}" for m, e in zip(means, errors, strict=True))])
-        head = (
-            f"Accuracy with noise in one layer at a time ({unit}; {self.accuracies.shape[2]} draws, {self.examples} "
-            f"examples), {self.clean:.4f} without; most fragile: {self.most_fragile}"
-        )
-        return "\n".join([head, *aligned(rows)])
+        how = f"{unit}; {self.accuracies.shape[2]} draws, {self.examples} examples"
+        head = f"Accuracy with noise in one layer at a time ({how}), {self.clean:.4f} without"
+        return "\n".join([f"{head}; most fragile: {self.most_fragile}", *aligned(rows)])
 
 
 @checked
@@ -113,7 +111,15 @@ def robustness(
 
     Source: Raghu et al. 2017, section 3.1 and Figure 6.
     """
-    call = Call.of(model, *_checked(*data), forward=forward)
+    inputs, targets = data
+    wrong = targets.is_floating_point() or not targets.numel() or not targets.dim()
+    if wrong or (isinstance(inputs, Tensor) and len(targets) != len(inputs)):
+        given = f"inputs {tuple(inputs.shape)} and targets" if isinstance(inputs, Tensor) else "targets"
+        wanted = "one class number, an integer, for every example"
+        raise InputError(f"{given} {tuple(targets.shape)} ({targets.dtype}) do not fit: {wanted}.")
+    if isinstance(inputs, Tensor):
+        check_finite("inputs", inputs)
+    call = Call.of(model, inputs, targets, forward=forward)
     model = call.model
     sizes = np.atleast_1d(np.asarray(noise, dtype=np.float64))
     if not len(sizes) or sizes.min() < 0:
@@ -138,19 +144,6 @@ def robustness(
     return Robustness(tuple(chosen), sizes, found, clean, relative, call.examples)
 
 
-def _checked(inputs: Any, targets: Tensor) -> tuple[Any, Tensor]:
-    wrong = targets.is_floating_point() or not targets.numel() or not targets.dim()
-    if wrong or (isinstance(inputs, Tensor) and len(targets) != len(inputs)):
-        given = f"inputs {tuple(inputs.shape)} and targets" if isinstance(inputs, Tensor) else "targets"
-        raise InputError(
-            f"{given} {tuple(targets.shape)} ({targets.dtype}) do not fit: one class number, an integer, for every "
-            "example."
-        )
-    if isinstance(inputs, Tensor):
-        check_finite("inputs", inputs)
-    return inputs, targets
-
-
 def _accuracy(changed: dict[str, Tensor], batches: Sequence[Call]) -> float:
     right = total = 0
     for call in batches:
@@ -164,14 +157,11 @@ def _accuracy(changed: dict[str, Tensor], batches: Sequence[Call]) -> float:
             raise InputError(f"the model does not take {given}: {first_line(error)}") from error
         scores = call.output(raw)
         if scores.dim() < 2 or scores.shape[:-1] != y.shape or scores.shape[-1] < 2:
-            raise InputError(
-                f"the model returns {tuple(scores.shape)}; accuracy needs scores (*{tuple(y.shape)}, classes), "
-                "classes >= 2."
-            )
-        if int(y.min()) < 0 or int(y.max()) >= scores.shape[-1]:
-            raise InputError(
-                f"targets run from {int(y.min())} to {int(y.max())}; the model has {scores.shape[-1]} classes, from 0."
-            )
+            wanted = f"scores (*{tuple(y.shape)}, classes), classes >= 2"
+            raise InputError(f"the model returns {tuple(scores.shape)}; accuracy needs {wanted}.")
+        low, high, classes = int(y.min()), int(y.max()), scores.shape[-1]
+        if low < 0 or high >= classes:
+            raise InputError(f"targets run from {low} to {high}; the model has {classes} classes, from 0.")
         right += int((scores.argmax(dim=-1) == y).sum())
         total += y.numel()
     return right / total

@@ -89,11 +89,9 @@ class Transitions(Result):
         if self.exact:
             where = "straight lines" if self.method == "line" else "circles"
             return f"exact on {where}; closest decision {self.closest:.0e} of the values' size"
-        words = (
-            f"steps halved where a crossing could hide, down to {self.resolution:.1e} in t, {self.points} points; "
-            f"{self.missed:.0f} missed by the look at random steps "
-            f"(at most {self.missed_at_most:.0f} with 95 % confidence)"
-        )
+        words = f"steps halved where a crossing could hide, down to {self.resolution:.1e} in t, {self.points} points; "
+        words += f"{self.missed:.0f} missed by the look at random steps "
+        words += f"(at most {self.missed_at_most:.0f} with 95 % confidence)"
         return f"{words}; {self.unresolved} steps left unresolved" if self.unresolved else words
 
     def __str__(self) -> str:
@@ -167,7 +165,6 @@ def transitions(
 
 
 def _closed(model: nn.Module, reading: Reading, curve: Curve, insist: bool, own_faces: bool) -> Transitions | None:
-    """One network in closed form, where there is one and it is cheap or insisted on."""
     program = reading.program
     if isinstance(curve, Line | Polyline) and program is not None and own_faces:
         pieces = len(curve.points) - 1 if isinstance(curve, Polyline) else 1
@@ -178,7 +175,12 @@ def _closed(model: nn.Module, reading: Reading, curve: Curve, insist: bool, own_
     circles = _circles(curve) if turnable(program) and own_faces else None
     if circles is not None and program is not None and (insist or sum(program.sizes) <= EXACT_UP_TO):
         with suppress(TooMany):  # then halving steps is cheaper
-            return _on_circles(reading, *circles, math.inf if insist else MOST)
+            every, closest = turn(program, *circles, most=math.inf if insist else MOST)
+            every.pop()  # the output's
+            number = np.repeat(np.arange(len(every)), [len(one.angle) for one in every])
+            group, angle, element, face = (torch.cat(column) for column in zip(*every, strict=True))
+            t = (group.double() + angle / circles[1]) / circles[0].shape[1]
+            return _exactly(reading, "exact", (t.numpy(), number, element.numpy(), face.numpy()), closest)
     if not insist:
         return None
     why = f"a {type(curve).__name__} is no circle and no line"
@@ -204,19 +206,7 @@ def _circles(curve: Curve) -> tuple[Tensor, float] | None:
     return None
 
 
-def _on_circles(reading: Reading, coefficients: Tensor, span: float, most: float) -> Transitions:
-    """Closed forms on circles, by owner."""
-    assert reading.program is not None
-    every, closest = turn(reading.program, coefficients, span, most=most)
-    found = every[:-1]  # the last is the output's
-    layer = np.repeat(np.arange(len(found)), [len(one.angle) for one in found])
-    group, angle, element, face = (torch.cat(column) for column in zip(*found, strict=True))
-    t = (group.double() + angle / span) / coefficients.shape[1]
-    return _exactly(reading, "exact", (t.numpy(), layer, element.numpy(), face.numpy()), closest)
-
-
 def _exactly(reading: Reading, method: str, found: Sequence[np.ndarray], closest: float) -> Transitions:
-    """The result from the time, layer, element and face of every transition."""
     order = np.argsort(found[0], kind="stable")
     t, layer, element, face = (column[order] for column in found)
     counts = []
@@ -235,34 +225,30 @@ def _result(reading: Reading, counts: Sequence[np.ndarray], method: str, **more:
 
 
 def _refined(reading: Reading, curve: Curve, caution: float, points: int | None, seed: int) -> Transitions:
-    """Steps halved where a crossing could hide."""
-    for watched in reading.layers:
-        if watched.entries:
-            raise InputError(
-                f"'{watched.name}' takes a maximum; its switches are counted on lines and polylines only. "
-                "A Polyline through points of the curve has them exactly."
-            )
-    corners: Sequence[float] = ()
-    if isinstance(curve, Polyline | SemicircularArcs):
-        pieces = len(curve.points) - 1 if isinstance(curve, Polyline) else curve.planes
-        corners = np.linspace(0.0, 1.0, pieces + 1).tolist()
-    levels = [watched.faces for watched in reading.layers]
-    found = refine(
-        lambda t: reading.values(curve.point(t)), levels, caution=caution, points=points, seed=seed, corners=corners
-    )
+    if maxima := [watched.name for watched in reading.layers if watched.entries]:
+        why = f"'{maxima[0]}' takes a maximum; its switches are counted on lines and polylines only"
+        raise InputError(f"{why}. A Polyline through points of the curve has them exactly.")
+    pieces = curve.planes if isinstance(curve, SemicircularArcs) else 1
+    pieces = len(curve.points) - 1 if isinstance(curve, Polyline) else pieces
+    corners, levels = np.linspace(0.0, 1.0, pieces + 1).tolist(), [watched.faces for watched in reading.layers]
+
+    def values(t: Tensor) -> list[Tensor]:
+        return reading.values(curve.point(t))
+
+    found = refine(values, levels, caution=caution, points=points, seed=seed, corners=corners)
     told = {name: getattr(found, name) for name in ("resolution", "points", "missed", "missed_at_most", "unresolved")}
     return _result(reading, found.counts, "refined", **told)
 
 
 def _together(found: list[Transitions]) -> Transitions:
-    """Several networks as one result."""
     methods = {one.method for one in found}
     exact = "refined" not in methods
     sums = ("points", "missed", "missed_at_most", "unresolved")
+    neurons, faces = (zip(*(getattr(one, name) for one in found), strict=True) for name in ("neurons", "faces"))
     return Transitions(
         found[0].layers,
-        tuple(np.concatenate(counts) for counts in zip(*(one.neurons for one in found), strict=True)),
-        tuple(np.concatenate(counts) for counts in zip(*(one.faces for one in found), strict=True)),
+        tuple(map(np.concatenate, neurons)),
+        tuple(map(np.concatenate, faces)),
         methods.pop() if len(methods) == 1 else "refined",
         **{name: min(getattr(one, name) for one in found) for name in ("resolution", "closest")},
         **{name: sum(getattr(one, name) for one in found) for name in sums},

@@ -32,15 +32,12 @@ def named_layer(model: nn.Module, layer: Any) -> str:
         if not -len(names) <= layer < len(names):
             raise InputError(f"layer={layer}: the network has {len(names)} layers with weights, numbered from 0.")
         return names[layer]
-    known = dict(model.named_modules())
-    if layer not in names:
-        if isinstance(layer, str) and layer in known:
-            raise InputError(
-                f"layer={layer!r} is a {type(known[layer]).__name__}, without a weight matrix; there are "
-                f"{', '.join(names) or 'no layers with one'}."
-            )
-        raise InputError(f"there is no layer {layer!r}; there are {', '.join(names)}.{suggest(str(layer), names)}")
-    return str(layer)
+    if layer in names:
+        return str(layer)
+    if isinstance(layer, str) and (known := dict(model.named_modules()).get(layer)) is not None:
+        there = ", ".join(names) or "no layers with one"
+        raise InputError(f"layer={layer!r} is a {type(known).__name__}, without a weight matrix; there are {there}.")
+    raise InputError(f"there is no layer {layer!r}; there are {', '.join(names)}.{suggest(str(layer), names)}")
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,7 +121,6 @@ def _by_program(program: Program, twin: Program, inputs: Tensor, layer: str) -> 
 
 
 def turned(parts: Sequence[Tensor], which: Tensor, angle: Tensor) -> Tensor:
-    """The values a cos + b sin + c of some inputs."""
     turn = angle.view(-1, *[1] * (parts[0].dim() - 1))
     a, b, c = (part.index_select(0, which) for part in parts)
     return a.mul_(turn.cos()).addcmul_(b, turn.sin()).add_(c)

@@ -32,8 +32,7 @@ from epoch0.tracing.layers import Layer, needed
 from epoch0.tracing.tape import Change, Tape
 
 KINDS = ("mirrored", "gaussian", "uniform", "orthogonal", "keep")
-
-_WEIGHTS, _BIASES = 0, 1
+_WEIGHTS, _BIASES, _ATTENTION, _NOISE = 0, 1, 2, 6  # streams of a seed
 
 
 def named(seed: int, stream: int, name: str) -> torch.Generator:
@@ -53,10 +52,8 @@ def draw_weights(step: Step, weights: str, seed: int) -> None:
     kept = fresh if site.mask is None else fresh * site.mask
     squares = float(kept.double().square().sum())
     if not squares > 0:
-        raise InputError(
-            f"'{site.name}' holds only zeros where it is kept, and weights='keep' has nothing to rescale; "
-            "draw fresh weights: weights='gaussian'."
-        )
+        why = f"'{site.name}' holds only zeros where it is kept, and weights='keep' has nothing to rescale"
+        raise InputError(f"{why}; draw fresh weights: weights='gaussian'.")
     scale = math.sqrt(site.view.numel() * site.density / site.fan_in / squares) / site.factor
     # weights that the model masks itself keep a value behind the mask
     site.view.copy_((kept if site.direct else fresh).double() * scale)
@@ -92,16 +89,13 @@ def orthogonal(rows: int, columns: int, source: torch.Generator) -> Tensor:
     return q if rows >= columns else q.T
 
 
-_ATTENTION = 2
-
-
 def draw_attentions(tape: Tape, layers: tuple[Layer, ...], plan: Plan, seed: int) -> tuple[list[LayerInit], list[str]]:
     """Fill the parameters of the attentions of residual blocks that are not kept; biases become 0."""
     rows, changed = list[LayerInit](), list[str]()
     blocks = [layer for layer in layers if layer.kind == "residual block" and layer.name not in plan.kept]
-    every = [(layer.name, op) for layer in blocks for op in layer.events if in_projection(op) is not None]
-    for layer, op in every:
-        assert op.call is not None
+    for block, op in [(layer.name, op) for layer in blocks for op in layer.events]:
+        if in_projection(op) is None or op.call is None:
+            continue
         for place, parts, gain in ((5, 3, 1.0), (11, 1, 1 / max(plan.blocks, 1))):
             values = [value.detach() for value in op.call.args[place : place + 2] if isinstance(value, Tensor)]
             names = [tape.name_of(value) for value in values]
@@ -115,7 +109,7 @@ def draw_attentions(tape: Tape, layers: tuple[Layer, ...], plan: Plan, seed: int
                 bias.zero_()
             words = "queries, keys and values of unit size" if parts > 1 else "ends a branch"
             rows.append(LayerInit(
-                names[0], op.module, layer, "attention", "none", size, 1.0, before, gain**0.5, 0.0, float("nan"), gain,
+                names[0], op.module, block, "attention", "none", size, 1.0, before, gain**0.5, 0.0, float("nan"), gain,
                 None, None, words,
             ))  # fmt: skip
             changed += names
@@ -133,7 +127,6 @@ def in_projection(op: Op) -> Tensor | None:
 INPUT = -1  # among the origins of a tensor: the input itself
 LEAST = 0.25  # share of an activation's mean squared slope that its odd half must have for pairs to be worth it
 FEWEST = 4  # units of a layer that is paired: two would carry one number
-_NOISE = 6
 
 
 @lru_cache(maxsize=64)
@@ -158,12 +151,11 @@ def odd_half(phi: Activation) -> Activation | None:
 
 def swapped(tensor: Tensor, kind: str) -> Tensor:
     """The halves of the units exchanged, of a tensor that goes into a weighted operation of this kind or comes out."""
-    axis = _axis(kind, tensor.dim())
-    return tensor.roll(tensor.shape[axis] // 2, axis)
+    return tensor.roll(tensor.shape[_axis(kind)] // 2, _axis(kind))
 
 
-def _axis(kind: str, dims: int) -> int:
-    return 1 if kind == "convolution" else dims - 1
+def _axis(kind: str) -> int:
+    return 1 if kind == "convolution" else -1
 
 
 def origins(tape: Tape) -> dict[int, frozenset[int]]:
@@ -186,7 +178,7 @@ def pair_up(tape: Tape, steps: list[Step], origin: Mapping[int, frozenset[int]])
     able: dict[int, Step] = {}
     for step in single:
         shape, phi = tape.nodes[step.site.op.outputs[0]].shape, step.follow.activation
-        units = shape[_axis(step.site.op.kind, len(shape))]
+        units = shape[_axis(step.site.op.kind)]
         paired = units % 2 == 0 and units >= FEWEST and not step.follow.gate
         if phi is not None and paired and odd_half(phi) is not None:
             able[step.site.op.outputs[0]] = step
@@ -220,7 +212,7 @@ def _on_noise(tape: Tape, able: Mapping[int, Step], inputs: set[int], swap: bool
     def look(node: int, tensor: Tensor) -> None:
         got[node] = tensor.clone()
 
-    looks: dict[int, Change] = {node: partial(look, node) for node in inputs if node not in able}
+    looks: dict[int, Change] = {node: partial(look, node) for node in inputs}
     with torch.no_grad():
         tape.run(tape.x, looks | {node: partial(put, node, step) for node, step in able.items()})
     return got
@@ -228,7 +220,7 @@ def _on_noise(tape: Tape, able: Mapping[int, Step], inputs: set[int], swap: bool
 
 def _exchanged(step: Step, one: Mapping[int, Tensor], two: Mapping[int, Tensor]) -> bool:
     node, kind = step.site.op.inputs[0], step.site.op.kind
-    if node not in one or one[node].shape[_axis(kind, one[node].dim())] % 2:
+    if node not in one or one[node].shape[_axis(kind)] % 2:
         return False
     close = 1e-4 * float(one[node].abs().max())
     same = torch.allclose(swapped(one[node], kind), two[node], rtol=1e-3, atol=close)

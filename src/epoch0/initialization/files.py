@@ -42,9 +42,7 @@ def _packed(tensors: Mapping[str, Tensor], header: dict[str, str] | None = None)
     from safetensors.torch import save as to_bytes
 
     # copies: views that share memory are refused by the format
-    kept = {
-        name: tensor.detach().cpu().clone(memory_format=torch.contiguous_format) for name, tensor in tensors.items()
-    }
+    kept = {name: t.detach().cpu().clone(memory_format=torch.contiguous_format) for name, t in tensors.items()}
     try:
         return bytes(to_bytes(kept, header))
     except KeyError as problem:
@@ -60,10 +58,11 @@ def read_tensors(path: StrPath, what: str) -> tuple[dict[str, Tensor], dict[str,
         with safe_open(str(path), framework="pt") as file:
             return {name: file.get_tensor(name) for name in file.keys()}, dict(file.metadata() or {})  # noqa: SIM118
     except Exception as problem:  # a made-up header makes it raise half a dozen unrelated types
-        raise InputError(
-            f"the {what} {str(path)!r} ({path.stat().st_size:,} bytes) cannot be read: the file is cut short, "
-            f"damaged or in another format ({problem})."
-        ) from problem
+        which, why = (
+            f"the {what} {str(path)!r} ({path.stat().st_size:,} bytes)",
+            "cut short, damaged or in another format",
+        )
+        raise InputError(f"{which} cannot be read: the file is {why} ({problem}).") from problem
 
 
 def load_tensors(path: StrPath, what: str, layout: str, writer: str) -> tuple[dict[str, Tensor], dict[str, str]]:
@@ -99,7 +98,6 @@ def impossible(path: StrPath, what: str, name: str, wanted: str) -> InputError:
 
 
 def digest(header: str, tensors: Mapping[str, Tensor]) -> str:
-    """SHA-256 over a header and named tensors: names, dtypes, shapes and bytes."""
     total = hashlib.sha256(header.encode())
     for name in sorted(tensors):
         tensor = tensors[name].detach().cpu().contiguous()

@@ -6,7 +6,6 @@ batch statistics it leaves the scale of the weights alone.
 """
 
 from collections import defaultdict
-from collections.abc import Hashable
 from dataclasses import dataclass
 
 import torch
@@ -76,7 +75,6 @@ class Follower:
                 self.users[node].append(event)
 
     def only_user(self, node: int) -> Op | None:
-        """The one operation that uses a tensor; None if there is none or more."""
         users = self.users[node]
         return users[0] if len(users) == 1 and node != self.tape.output else None
 
@@ -138,7 +136,11 @@ class Follower:
                 nodes.add(event.outputs[0])
                 steps.append(event)
         for last in reversed(steps):
-            inside = _ancestors(last, steps)
+            wanted, inside = {last.outputs[0]}, list[Op]()
+            for op in reversed(steps):
+                if op.outputs[0] in wanted:
+                    inside.insert(0, op)
+                    wanted.update(op.inputs)
             kept = {start, *(op.outputs[0] for op in inside)} - {last.outputs[0]}
             if self.tape.output not in kept and all(user in inside for node in kept for user in self.users[node]):
                 return last.outputs[0], *_activation(start, last, inside)
@@ -151,36 +153,23 @@ class Follower:
         return same and (op.elementwise or op.meaning.arithmetic) and (op.call.key is not None or op.rule is not None)
 
 
-def _ancestors(last: Op, steps: list[Op]) -> list[Op]:
-    wanted, inside = {last.outputs[0]}, list[Op]()
-    for op in reversed(steps):
-        if op.outputs[0] in wanted:
-            inside.append(op)
-            wanted.update(op.inputs)
-    return inside[::-1]
-
-
 def _activation(start: int, last: Op, inside: list[Op]) -> tuple[Activation | None, str]:
     """The composition of these operations as one activation, and its name."""
     name = ", ".join(op.name for op in inside)
     if len(inside) == 1 and last.elementwise:
         return last.activation, name
     places = {start: 0, **{op.outputs[0]: place + 1 for place, op in enumerate(inside)}}
-    parts: list[Hashable] = []
-    for op in inside:
-        assert op.call is not None
-        slots = tuple(places[slot.node] for slot in op.call.slots)
-        parts.append((op.call.key or (op.name, op.rule), slots))
+    calls = [(op, op.call) for op in inside if op.call is not None]
+    key = tuple((c.key or (op.name, op.rule), tuple(places[slot.node] for slot in c.slots)) for op, c in calls)
 
     def function(h: Tensor) -> Tensor:
         values = {start: h}
-        for op in inside:
-            assert op.call is not None
+        for op, call in calls:
             # cloned: a step may change its argument in place
-            values[op.outputs[0]] = op.call({node: values[node].clone() for node in op.inputs})
+            values[op.outputs[0]] = call({node: values[node].clone() for node in op.inputs})
         return values[last.outputs[0]]
 
-    return made_activation(name, tuple(parts), function), name
+    return made_activation(name, key, function), name
 
 
 def only_moves(op: Op) -> bool:
@@ -189,7 +178,6 @@ def only_moves(op: Op) -> bool:
 
 
 def is_average(op: Op) -> bool:
-    """Whether this is a mean over places."""
     return op.call is not None and op.meaning.kind == "average"
 
 
@@ -200,7 +188,6 @@ def is_linear(op: Op) -> bool:
 
 
 def is_scaling(op: Op) -> bool:
-    """Whether this is a multiplication by one number."""
     call = op.call
     return call is not None and op.meaning.kind in PRODUCTS and len(call.slots) == 1 and call.key is not None
 

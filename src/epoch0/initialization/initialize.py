@@ -25,8 +25,7 @@ from epoch0.tracing.guard import bare, check_model, unchanged
 from epoch0.tracing.layers import layers, require_nonlinearity
 from epoch0.tracing.tape import Tape, tape
 
-BIAS_STD = 0.2
-"""Standard deviation of the biases of layers whose activation has a scale; Hayou et al. use it for tanh and ELU."""
+BIAS_STD = 0.2  # of layers whose activation has a scale; Hayou et al. use it for tanh and ELU
 
 
 @checked
@@ -108,9 +107,9 @@ def initialize(
         sites, untouched = find_sites(record, seed)
         found = layers(record)
         needed = {event for layer in found for event in layer.events}
-        beside = {site.name: "the output does not depend on it" for site in sites if site.op not in needed}
-        sites = [site for site in sites if site.op in needed]
-        untouched |= {name: why for name, why in beside.items() if all(site.name != name for site in sites)}
+        beside, sites = [s for s in sites if s.op not in needed], [s for s in sites if s.op in needed]
+        names = {site.name for site in sites}
+        untouched |= {s.name: "the output does not depend on it" for s in beside if s.name not in names}
         if not sites:
             reasons = "; ".join(f"{name}: {reason}" for name, reason in list(untouched.items())[:5])
             raise InputError(f"no weight of the model can be set{': ' + reasons if reasons else ', it has none'}.")
@@ -164,7 +163,6 @@ def _prepare(record: Tape, plan: Plan, weights: str, bias_std: float | None, see
 
 @whole
 def write_parameters(model: nn.Module, values: Mapping[str, Tensor]) -> None:
-    """All values into the parameters, or none."""
     for name, value in values.items():
         kind = model.get_parameter(name).dtype
         if not bool(value.to(kind).isfinite().all()):
@@ -198,10 +196,8 @@ def gaussian_input(model: nn.Module, seed: int) -> tuple[Tensor, list[str]]:
             with unchanged(model), torch.no_grad():
                 model.eval()(x)
             return x, [f"no input was given: Gaussian numbers of unit variance, shape {shape}"]
-    raise InputError(
-        f"no input shape was found that the model {type(model).__name__} takes; "
-        "give a batch: x=..., shape (examples, ...)."
-    )
+    why = f"no input shape was found that the model {type(model).__name__} takes"
+    raise InputError(f"{why}; give a batch: x=..., shape (examples, ...).")
 
 
 def _shapes(model: nn.Module) -> Iterator[tuple[int, ...]]:

@@ -61,7 +61,6 @@ class Initialization(Result):
         return f"{len(names) - kept} weights set for a gain of {self.target:.4g}, {way}, seed {self.seed}{stay}"
 
     def __str__(self) -> str:
-        """The table: scales before and after, gains, status; then what was left alone."""
         lines = [self.summary]
         lines += aligned([_HEAD, *(_cells(layer) for layer in self.layers)])
         if self.norms:
@@ -70,7 +69,6 @@ class Initialization(Result):
         return "\n".join([*lines, *left_alone(self.untouched), *self.notes])
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything as plain numbers, strings, lists and dicts."""
         return {**asdict(self), "layers": self.rows(), "notes": list(self.notes)}
 
 
@@ -143,7 +141,6 @@ def _status(step: Step, plan: Plan) -> str:
 
 
 def notes(plan: Plan, tape: Tape, off: list[str], rounds: int) -> list[str]:
-    """What a reader must know."""
     found = how_it_ran(tape.batch_norm if tape.has_batch_norm else None, tape.has_dropout)
     if plan.blocks:
         count = "1 residual block" if plan.blocks == 1 else f"{plan.blocks} residual blocks"

@@ -14,7 +14,7 @@ measured (Mishkin & Matas 2016 do so for variances).
 import dataclasses
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -22,7 +22,6 @@ import numpy as np
 import torch
 import torch.autograd.forward_ad as forward_ad
 from numpy.polynomial.legendre import leggauss
-from numpy.typing import NDArray
 from torch import Tensor
 
 from epoch0.activations import Activation
@@ -30,14 +29,12 @@ from epoch0.errors import InputError
 from epoch0.initialization.draw import swapped
 from epoch0.initialization.follow import affine_of
 from epoch0.initialization.sites import NormStep, Plan, Step
-from epoch0.measure.passes import passes
+from epoch0.measure.passes import Array, passes
 from epoch0.seeds import generator, numpy_generator
 from epoch0.theory.mean_field import chi
 from epoch0.tracing.failures import NoForwardDerivative
 from epoch0.tracing.layers import Layer
 from epoch0.tracing.tape import Tape
-
-Array = NDArray[np.float64]
 
 BINS = 64  # groups of places of like variance that an expectation is taken over
 PAIRS = 2048  # pairs of a place and a channel with a factor and an offset of its own
@@ -55,7 +52,6 @@ class Places:
     offset: Array  # of that norm; likewise
 
     def variance(self, weight_std: float, bias_std: float) -> float:
-        """Mean variance of what goes into the activation."""
         return float((self.factor**2 * (bias_std**2 + weight_std**2 * self.square)).mean())
 
 
@@ -74,13 +70,12 @@ def places(square: Array, share: Array, factor: Array | None = None, offset: Arr
     return Places(squares.ravel(), shares.ravel(), np.repeat(factor, count), np.repeat(offset, count))
 
 
-def _binned(square: Array, share: Array, bins: int) -> tuple[Array, Array]:
+def _binned(square: Array, share: Array, bins: int) -> Sequence[Array]:
     if square.size <= bins:
         return square, share
     order = np.argsort(square, kind="stable")
     cuts = np.linspace(0, square.size, bins + 1).astype(int)
-    counts = np.diff(cuts)
-    return np.add.reduceat(square[order], cuts[:-1]) / counts, np.add.reduceat(share[order], cuts[:-1]) / counts
+    return [np.add.reduceat(values[order], cuts[:-1]) / np.diff(cuts) for values in (square, share)]
 
 
 def expected(activation: Activation | None, weight_std: float, bias_std: float, at: Places) -> float:
@@ -120,24 +115,17 @@ class OutOfReach(Exception):
 
 
 def solved(gain: Callable[[float], float], target: float, scale_free: bool) -> float:
-    """The scale at which the gain is the target; a gain without a scale of its own goes with the square."""
-    if not scale_free:
-        return _root(gain, target)
-    one = gain(1.0)
-    if not (one > 0 and math.isfinite(one)):
-        raise OutOfReach("nothing passes through it" if one == 0 else "its signals overflow")
-    return math.sqrt(target / one)
-
-
-def _root(gain: Callable[[float], float], target: float) -> float:
-    """Where the gain passes the target, going up from small scales as far as they can be told from here."""
+    """The scale at which the gain passes the target upwards; a gain without a scale of its own goes with the square."""
     from scipy.optimize import brentq
 
     low = high = 1.0
-    value = gain(1.0)
+    best = value = gain(1.0)
     if not math.isfinite(value):
         raise OutOfReach("its signals overflow")
-    best = value
+    if scale_free:
+        if value == 0:
+            raise OutOfReach("nothing passes through it")
+        return math.sqrt(target / value)
     if value >= target:
         while (value := gain(low)) >= target:
             high, low = low, low / 1.5
@@ -152,9 +140,8 @@ def _root(gain: Callable[[float], float], target: float) -> float:
     return math.exp(float(root))
 
 
+# entries of a layer that its scale is solved for on the batch; four times as many where one look is enough
 SAMPLE = 1 << 16
-"""Entries of a layer that its scale is solved for on the batch; four times as many where one look is enough."""
-
 ROOM = 4.0  # mean squares of inputs and outputs that are of unit size, up to this factor, are left to the gain
 _TANGENTS, _ENTRIES = 2, 3
 
@@ -172,7 +159,6 @@ class Pass:
     corrections: Mapping[int, float] = field(default_factory=dict)
 
     def run(self) -> None:
-        """Find the scale of every step."""
         starts = {step.start for step in self.plan.steps if step.start is not None}
         try:
             self._run(starts | {norm.layer.input for norm in self.plan.norms})
@@ -201,36 +187,30 @@ class Pass:
         if node in self.norms:
             tensor = self._set_norm(*self.norms[node], tensor)
         if node in self.starts:
-            tensor = self._start(node, tensor)
+            primal, source = forward_ad.unpack_dual(tensor).primal, generator(self.seed, _TANGENTS, node)
+            tangent = torch.randn(primal.shape, generator=source, dtype=primal.dtype).to(primal.device)
+            self.began[node] = float(tangent.double().square().mean())
+            tensor = forward_ad.make_dual(primal.clone(), tangent)
         elif node in self.stops and self.starts:
             tensor = forward_ad.unpack_dual(tensor).primal
         if self.left[node]:
             self.arrived[node] = tensor
         return None if tensor is before else tensor
 
-    def _start(self, node: int, tensor: Tensor) -> Tensor:
-        primal = forward_ad.unpack_dual(tensor).primal
-        source = generator(self.seed, _TANGENTS, node)
-        tangent = torch.randn(primal.shape, generator=source, dtype=primal.dtype).to(primal.device)
-        self.began[node] = float(tangent.double().square().mean())
-        dual: Tensor = forward_ad.make_dual(primal.clone(), tangent)
-        return dual
-
     def _set(self, place: int, step: Step, tensor: Tensor) -> Tensor:
-        """Scale the output of a weighted operation."""
-        site = step.site
-        x = self.arrived[site.op.inputs[0]]
-        self.left[site.op.inputs[0]] -= 1
-        if not self.left[site.op.inputs[0]]:
-            del self.arrived[site.op.inputs[0]]
+        node = step.site.op.inputs[0]
+        x = self.arrived[node]
+        self.left[node] -= 1
+        if not self.left[node]:
+            del self.arrived[node]
         if step.kept:
             step.weight_std = 1.0
             return tensor
-        bias = self._bias_inside(step, tensor)
         if step.first is not None:
             step.weight_std = step.first.weight_std
         else:
             self._solve(place, step, x, tensor)
+        bias = self._bias_inside(step, tensor)
         if bias is None or not bool(bias.any()):
             return tensor * step.weight_std
         return (tensor - bias) * step.weight_std + bias
@@ -246,11 +226,12 @@ class Pass:
                 step.arriving = arriving
         bias = self.biases.get(site.bias)
         bias_std = 0.0 if bias is None else float(bias.double().square().mean().sqrt())
+        if step.scale_free:
+            slope = 1.0 if activation is None else float(chi(activation, 1.0, 1.0))
+            step.weight_std = math.sqrt(step.target / slope) if slope > 0 else 1.0
+            return
         try:
-            if step.scale_free:
-                slope = 1.0 if activation is None else float(chi(activation, 1.0, 1.0))
-                step.weight_std = math.sqrt(step.target / slope) if slope > 0 else 1.0
-            elif (size := self._edge(step, primal)) > 0:
+            if (size := self._edge(step, primal)) > 0:
                 step.weight_std, step.by_size = size, True
             elif self.method == "theory":
                 at = self._places(step, primal)
@@ -260,18 +241,15 @@ class Pass:
                 step.weight_std = self._by_batch(place, step, primal, output, target)
         except OutOfReach as reason:
             name = "no activation" if activation is None else activation.name
-            raise InputError(
-                f"layer '{site.module}' ({name}, density {site.density:.3g}) cannot have the gain {target:.4g}: "
-                f"{reason}. Nothing was changed."
-            ) from None
-        if not step.scale_free:
-            at = self._places(step, primal) if self.method == "theory" else self._seen(step, output)
-            step.q = at.variance(step.weight_std, bias_std)
-            gain = expected(activation, step.weight_std, bias_std, at)
-            step.predicted = step.arriving * gain * step.pooled
-            if step.half or step.by_size:
-                whole = expected(step.follow.activation, step.weight_std, bias_std, at)
-                step.fresh = whole / (target if step.by_size else gain)
+            layer = f"layer '{site.module}' ({name}, density {site.density:.3g})"
+            raise InputError(f"{layer} cannot have the gain {target:.4g}: {reason}. Nothing was changed.") from None
+        at = self._places(step, primal) if self.method == "theory" else self._seen(step, output)
+        step.q = at.variance(step.weight_std, bias_std)
+        gain = expected(activation, step.weight_std, bias_std, at)
+        step.predicted = step.arriving * gain * step.pooled
+        if step.half or step.by_size:
+            whole = expected(step.follow.activation, step.weight_std, bias_std, at)
+            step.fresh = whole / (target if step.by_size else gain)
 
     def _edge(self, step: Step, x: Tensor) -> float:
         """The scale at which signals that come in, or go out, have unit size; 0 where the gain decides."""
@@ -311,8 +289,7 @@ class Pass:
 
     def _without_bias(self, step: Step, output: Tensor) -> Tensor:
         h: Tensor = forward_ad.unpack_dual(output).primal
-        bias = self._bias_inside(step, h)
-        return h if bias is None else h - bias
+        return h if (bias := self._bias_inside(step, h)) is None else h - bias
 
     def _bias_inside(self, step: Step, h: Tensor) -> Tensor | None:
         """The bias that the operation itself adds to its output h."""
@@ -343,7 +320,6 @@ class Pass:
         )  # fmt: skip
 
     def _set_norm(self, place: int, norm: NormStep, tensor: Tensor) -> Tensor:
-        """Scale the end of a branch, whose norm has a weight that multiplies."""
         tangent = forward_ad.unpack_dual(tensor).tangent
         goal = norm.goal * self.corrections.get(place, 1.0)
         norm.factor = math.sqrt(goal)
@@ -378,8 +354,7 @@ def measured_rounds(
     pass_: Pass, tape: Tape, layers: tuple[Layer, ...], max_rounds: int
 ) -> tuple[int, dict[str, float], list[str]]:
     """Passes and checks until every layer has its target, or the rounds are used up."""
-    plan = pass_.plan
-    corrections: dict[int, float] = {}
+    plan, corrections = pass_.plan, dict[int, float]()
     for done in range(1, max_rounds + 1):
         pass_.corrections = corrections
         pass_.run()
@@ -390,7 +365,9 @@ def measured_rounds(
             gain, target = gains[step.layer.name], plan.layer_targets.get(step.layer.name)
             target = None if target is None else target * step.fresh
             # a block with an identity has its own scale already; one with a projection moves as a whole
-            fixed = step.layer.kind == "residual block" and not _moves(step, plan)
+            projected = any(other.halved for other in plan.steps if other.layer is step.layer)
+            moves = projected and (step.halved or step.closes)
+            fixed = step.layer.kind == "residual block" and not moves
             exact = not step.follow.no_law and step.layer.kind != "residual block" and step.start is None
             if target is None or fixed or exact or step.first is not None or step.kept or not gain > 0:
                 continue
@@ -407,12 +384,6 @@ def measured_rounds(
     raise AssertionError("max_rounds is at least 1")
 
 
-def _moves(step: Step, plan: Plan) -> bool:
-    """Whether a step of a residual block scales one of the two paths of a block whose shortcut has weights."""
-    projected = any(other.halved for other in plan.steps if other.layer is step.layer)
-    return projected and (step.halved or step.closes)
-
-
 def check(tape: Tape, layers: tuple[Layer, ...], seed: int, turn: int) -> tuple[dict[str, float], dict[str, float]]:
     """Gain of each layer in fresh directions, and its standard error."""
     alone = isinstance(tape.call.batch, Tensor) and tape.start < 0  # nothing else has as many rows
@@ -421,6 +392,6 @@ def check(tape: Tape, layers: tuple[Layer, ...], seed: int, turn: int) -> tuple[
     with np.errstate(over="ignore", invalid="ignore"):
         found = passes(small, layers, DIRECTIONS, fresh).backward
     names = [layer.name for layer in layers]
-    gains = {name: float(value) for name, value in zip(names, found.total.mean(axis=0), strict=True)}
     spread = found.total.std(axis=0, ddof=1) / math.sqrt(DIRECTIONS)
-    return gains, {name: float(value) for name, value in zip(names, spread, strict=True)}
+    gains, errors = (dict(zip(names, each.tolist(), strict=True)) for each in (found.total.mean(axis=0), spread))
+    return gains, errors

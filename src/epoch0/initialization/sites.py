@@ -45,12 +45,10 @@ class Site:
 
     @property
     def density(self) -> float:
-        """Fraction of the weights that is kept."""
         return 1.0 if self.mask is None else float(self.mask.double().mean())
 
     @property
     def groups(self) -> int:
-        """Groups of a convolution, else 1."""
         return int(self.op.given.get("groups", 1))
 
     def used(self) -> Tensor:
@@ -83,9 +81,8 @@ class Site:
         """
         squares = squares.double()
         if squares.dim() < 2:
-            raise InputError(
-                "the inputs have no batch dimension; give x of shape (examples, ...), one example as x[None]."
-            )
+            wanted = "give x of shape (examples, ...), one example as x[None]"
+            raise InputError(f"the inputs have no batch dimension; {wanted}.")
         if self.mask is not None:
             weight = self.mask
         elif self.op.name in MATRIX:
@@ -177,37 +174,28 @@ def _site(record: Tape, op: Op, parameters: dict[str, nn.Parameter]) -> Site | s
 
 
 def apply_masks(sites: list[Site], masks: Mapping[str, Tensor] | None) -> None:
-    """Join the user's masks to those found."""
     masks = masks or {}
     names = list(dict.fromkeys(site.name for site in sites))
     for name, mask in masks.items():
         if name not in names:
-            raise InputError(
-                f"masks: {name!r} is no weight that can be set.{suggest(name, names)} Those are {', '.join(names)}."
-            )
+            hint = suggest(name, names)
+            raise InputError(f"masks: {name!r} is no weight that can be set.{hint} Those are {', '.join(names)}.")
         if mask.dtype != torch.bool:
             raise refuse(f"masks[{name!r}]", mask, "a tensor of torch.bool, True where a weight is kept")
     for site in sites:
         if site.name in masks:
-            mask, shape = masks[site.name], tuple(site.parameter.shape)
-            if tuple(mask.shape) != shape:
-                raise InputError(f"masks[{site.name!r}] has shape {tuple(mask.shape)}, the weight {shape}.")
-            seen = _as_used(site, mask.to(site.view.device))
-            site.mask = seen if site.mask is None else site.mask & seen
+            own, mask = site.parameter, masks[site.name]
+            if mask.shape != own.shape:
+                raise InputError(f"masks[{site.name!r}] has shape {tuple(mask.shape)}, the weight {tuple(own.shape)}.")
+            mask = mask.to(site.view.device)
+            if site.direct:  # in the orientation of the view
+                same = torch.empty_strided(own.size(), own.stride(), dtype=torch.bool, device=mask.device).copy_(mask)
+                offset = site.view.storage_offset() - own.storage_offset()
+                mask = torch.as_strided(same, site.view.size(), site.view.stride(), offset)
+            site.mask = mask if site.mask is None else site.mask & mask
         if site.mask is not None and not bool(site.mask.any()):
-            raise InputError(
-                f"the mask of '{site.name}' keeps none of its {site.view.numel()} weights, so no scale gives its layer "
-                "a gain; keep some, or take the layer out."
-            )
-
-
-def _as_used(site: Site, mask: Tensor) -> Tensor:
-    """A mask of the parameter's shape in the orientation of the view."""
-    if not site.direct:
-        return mask
-    same = torch.empty_strided(site.parameter.size(), site.parameter.stride(), dtype=torch.bool, device=mask.device)
-    offset = site.view.storage_offset() - site.parameter.storage_offset()
-    return torch.as_strided(same.copy_(mask), site.view.size(), site.view.stride(), offset)
+            why = f"the mask of '{site.name}' keeps none of its {site.view.numel()} weights"
+            raise InputError(f"{why}, so no scale gives its layer a gain; keep some, or take the layer out.")
 
 
 @dataclass(eq=False)
@@ -263,17 +251,11 @@ class Step:
 class NormStep:
     """The norm that ends a residual branch."""
 
-    weight: str  # the parameter that multiplies
-    bias: str  # the parameter that is added; empty if there is none
+    parameters: tuple[str, ...]  # names of what multiplies, and of what is added where there is something
     branch: int  # node at the end of the branch
     layer: Layer  # the block
     goal: float  # gain that the branch is to have
     factor: float = float("nan")  # what its parameters are multiplied by; NaN before
-
-    @property
-    def parameters(self) -> list[str]:
-        """Names of its parameters."""
-        return [name for name in (self.weight, self.bias) if name]
 
 
 @dataclass(eq=False)

@@ -6,20 +6,17 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from epoch0 import special
 from epoch0.arguments import BatchNorm, Directions, Seed, checked
 from epoch0.measure.law import Law, Walk
-from epoch0.measure.passes import Passes, Squares, Travel, mean_squares, passes
+from epoch0.measure.passes import Array, Passes, Squares, Travel, mean_squares, passes
 from epoch0.results import Result, aligned
 from epoch0.tracing.call import Call, Forward
 from epoch0.tracing.layers import Layer, layers
 from epoch0.tracing.loss import Loss
 from epoch0.tracing.tape import Change, Tape, how_it_ran, tape, together
-
-Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -49,9 +46,7 @@ class LayerGain:
     weight_gradients: Mapping[str, float] = field(repr=False)  #: norm of each weight's gradient
     weighted: int  #: how many weighted operations the layer has
     has_norm: bool  #: whether a norm is in it
-    verdict: (
-        str  #: ``"keeps"``, ``"grows"``, ``"shrinks"``, ``"unclear"``, ``"dead"``, ``"overflows"``; see :func:`gain`
-    )
+    verdict: str  #: ``"keeps"``, ``"grows"``, ``"shrinks"``, ``"unclear"``, ``"dead"``, ``"overflows"``: :func:`gain`
 
 
 @dataclass(frozen=True)
@@ -70,7 +65,6 @@ class Gain(Result):
 
     @property
     def depth(self) -> int:
-        """How many layers."""
         return len(self.layers)
 
     @property
@@ -85,23 +79,17 @@ class Gain(Result):
 
     @property
     def total_forward(self) -> float:
-        """Log of the product of the forward gains; a tangent's norm a unit changes by exp of half of it. -inf if a
-        layer is dead.
-        """
+        """Log of the product of the forward gains, -inf if a layer is dead; a tangent's norm changes by exp of half."""
         return _log_sum(self.chi_forward)
 
     @property
     def total_backward(self) -> float:
-        """Log of the product of the backward gains; a gradient's norm changes by exp of half of it. -inf if a layer
-        is dead.
-        """
+        """Log of the product of the backward gains; as for the norm of a gradient."""
         return _log_sum(self.chi_backward)
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What a reader must know: how batch norm and dropout were treated, and which layers hold several
-        operations.
-        """
+        """What a reader must know: how batch norm and dropout were treated, which layers hold several operations."""
         found = how_it_ran(self.batch_norm, self.dropout)
         for layer in self.layers:
             if layer.weighted > 1 and layer.kind != "residual block":
@@ -110,7 +98,6 @@ class Gain(Result):
         return tuple(found)
 
     def __str__(self) -> str:
-        """The table: chi forward and backward with errors, prediction, mean squares, gradients, verdict."""
         lines = [f"gain of {self.depth} layers over {self.examples} examples, {self.directions} random directions each"]
         lines += aligned([[*_HEAD, "measured is"], *(_cells(layer) for layer in self.layers)])
         forward, backward = _factor(self.total_forward / 2), _factor(self.total_backward / 2)
@@ -150,7 +137,6 @@ def _with_error(value: float, error: float) -> str:
 
 
 def _factor(log: float) -> str:
-    """The exponential of a logarithm that may be too large for one."""
     return f"{math.exp(log):.3g}" if not abs(log) > 100 or log == -math.inf else f"10^{log / math.log(10):.0f}"
 
 
@@ -253,19 +239,12 @@ def measure_gains(
         rows = [_row(layer, i, walk.found[i], seen, at[layer.output], squares) for i, layer in enumerate(found)]
         rows = [_judged(row, directions, len(rows)) for row in rows]
         carried = {
-            node: (
-                float(seen.carried.total[:, at[node]].mean()),
-                seen.gradients.get(node, math.nan),
-                float(squares[node].mean()),
-            )
-            for node in places
+            n: (float(seen.carried.total[:, at[n]].mean()), seen.gradients.get(n, math.nan), float(squares[n].mean()))
+            for n in places
         }
-    mode = record.batch_norm if record.has_batch_norm else None
-    loss = values[0] if values else None
-    measured = Gain(
-        tuple(rows), call.examples, directions, seed, mode, record.has_dropout, seen.gradients.get(0, math.nan), loss
-    )
-    return measured, carried
+    mode, loss = record.batch_norm if record.has_batch_norm else None, values[0] if values else None
+    start = seen.gradients.get(0, math.nan)
+    return Gain(tuple(rows), call.examples, directions, seed, mode, record.has_dropout, start, loss), carried
 
 
 def joined_gains(pieces: Sequence[Gain], names: Sequence[str]) -> Gain:
@@ -282,46 +261,25 @@ def joined_gains(pieces: Sequence[Gain], names: Sequence[str]) -> Gain:
 
 
 def _row(layer: Layer, place: int, law: Law, seen: Passes, node: int, squares: dict[int, Array]) -> LayerGain:
-    chi_forward, forward_error, forward_example_error = _estimate(seen.forward, place)
-    chi_backward, backward_error, backward_example_error = _estimate(seen.backward, place)
-    tangent, tangent_error, _ = _estimate(seen.carried, node)
-    return LayerGain(
-        name=layer.name,
-        kind=layer.kind,
-        forward=chi_forward,
-        forward_error=forward_error,
-        forward_example_error=forward_example_error,
-        backward=chi_backward,
-        backward_error=backward_error,
-        backward_example_error=backward_example_error,
-        predicted=law.predicted,
-        predicted_error=law.error,
-        agreement=f"no law: {law.reason}",
-        cause=law.cause,
-        pre_activation=math.nan if layer.pre_activation is None else float(squares[layer.pre_activation].mean()),
-        square_in=float(squares[layer.input].mean()),
-        square_out=float(squares[layer.output].mean()),
-        tangent=tangent,
-        tangent_error=tangent_error,
-        gradient=seen.gradients.get(layer.output, math.nan),
-        weight_gradients={name: seen.gradients[name] for name in layer.weights if name in seen.gradients},
-        weighted=layer.weighted,
-        has_norm=layer.has_norm,
-        verdict="",
-    )
+    size = {n: float(squares[n].mean()) for n in (layer.input, layer.output, layer.pre_activation) if n is not None}
+    q = math.nan if layer.pre_activation is None else size[layer.pre_activation]
+    gradients = {name: seen.gradients[name] for name in layer.weights if name in seen.gradients}
+    return LayerGain(  # in the order of its fields
+        layer.name, layer.kind, *_estimate(seen.forward, place), *_estimate(seen.backward, place),
+        law.predicted, law.error, f"no law: {law.reason}", law.cause, q, size[layer.input], size[layer.output],
+        *_estimate(seen.carried, node)[:2], seen.gradients.get(layer.output, math.nan), gradients,
+        layer.weighted, layer.has_norm, verdict="",
+    )  # fmt: skip
 
 
 def _judged(row: LayerGain, directions: int, layers: int) -> LayerGain:
     """The row with its agreement and its verdict, which depend on the number of layers."""
-    measured = (row.forward + row.backward) / 2
-    said = row.agreement
+    measured, errors, said = (row.forward + row.backward) / 2, (row.forward_error, row.backward_error), row.agreement
     if row.predicted is not None:
-        errors = (row.forward_error / 2, row.backward_error / 2)
-        said = agreement(measured, errors, directions, row.predicted, row.predicted_error, layers)
+        halves = [error / 2 for error in errors]
+        said = agreement(measured, halves, directions, row.predicted, row.predicted_error, layers)
     # fmax: the error over examples may be unknown
-    error = math.hypot(
-        np.fmax(row.forward_error, row.forward_example_error), np.fmax(row.backward_error, row.backward_example_error)
-    )
+    error = math.hypot(*np.fmax(errors, (row.forward_example_error, row.backward_example_error)))
     verdict = gain_status(measured, error / 2, layers) if math.isfinite(row.square_out) else "overflows"
     return replace(row, agreement=said, verdict=verdict)
 

@@ -36,12 +36,10 @@ class Law:
     @property
     def cause(self) -> str:
         """What theory takes for granted of pre-activations that does not hold here, in words; empty if all does."""
-        if not self.shapes:
-            return ""
-        offset = max((shape.offset for shape in self.shapes), key=abs)
+        offset = max((shape.offset for shape in self.shapes), key=abs, default=0.0)
         if abs(offset) > CENTRED:
             return f"its pre-activations are not centred, their mean is {offset:.2g} of their root mean square"
-        kurtosis = max((shape.kurtosis for shape in self.shapes), key=abs)
+        kurtosis = max((shape.kurtosis for shape in self.shapes), key=abs, default=0.0)
         if kurtosis > GAUSSIAN:
             return f"its pre-activations are not Gaussian, their excess kurtosis is {kurtosis:.2g}"
         return ""
@@ -68,8 +66,13 @@ class Walk:
 
     def _arrive(self, node: int, tensor: Tensor) -> None:
         event = self.made_by[node]
-        if node not in self.flows:
-            self._pass(event)
+        if node not in self.flows:  # carry everything through the operation, or note why that cannot be done
+            outputs = event.outputs[: max(event.results, 1)]
+            try:
+                self.flows.update(zip(outputs, self._through(event), strict=True))
+            except NoLaw as reason:
+                self.flows.update(dict.fromkeys(outputs, str(reason)))
+            self.flows.update(dict.fromkeys(event.outputs[len(outputs) :], "a tensor changed under another name"))
         if node in self.ends:
             self._finish(node)
             self._start(node, tensor)
@@ -82,11 +85,9 @@ class Walk:
                 self.flows[used] = ""
 
     def _start(self, node: int, tensor: Tensor) -> None:
-        self.flows.clear()
-        self.values.clear()
         self.shapes = []
-        self.flows[node] = Flow(torch.ones_like(tensor), "known", frozenset({"input"}))
-        self.values[node] = tensor.clone() if node in self.tape.overwritten else tensor
+        self.flows = {node: Flow(torch.ones_like(tensor), "known", frozenset({"input"}))}
+        self.values = {node: tensor.clone() if node in self.tape.overwritten else tensor}
 
     def _finish(self, node: int) -> None:
         try:
@@ -97,16 +98,6 @@ class Walk:
             self.found.append(Law(predicted, predicted * math.sqrt(flow.variance), "", tuple(self.shapes)))
         except NoLaw as reason:
             self.found.append(Law(None, math.nan, str(reason), ()))
-
-    def _pass(self, event: Op) -> None:
-        """Carry everything through one operation, or note why that cannot be done."""
-        outputs = event.outputs[: max(event.results, 1)]
-        try:
-            made = self._through(event)
-            self.flows.update(zip(outputs, made, strict=True))
-        except NoLaw as reason:
-            self.flows.update(dict.fromkeys(outputs, str(reason)))
-        self.flows.update(dict.fromkeys(event.outputs[len(outputs) :], "a tensor changed under another name"))
 
     def _through(self, event: Op) -> Sequence[Flow | Chain]:
         name, inputs = event.name, event.inputs

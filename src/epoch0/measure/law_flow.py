@@ -24,9 +24,7 @@ Array = NDArray[np.float64]
 Signal = Literal["known", "gaussian", "mixed", "other"]
 
 SAMPLE = 1 << 17  # at most about this many entries are looked at for the spread over units
-LOCAL = 32
-"""With this many units or more at each place the variance there decides; with fewer, that of the whole example."""
-
+LOCAL = 32  # with as many units at each place, or more, the variance there decides; else that of the whole example
 LIKE = 256  # units with this many weights or more have the same variance, within a percent
 FEWEST, A_DECADE = 8, 5  # variances at which a smooth mean is computed; a cubic spline in log q is between them
 STEEP = 12.0  # of its logarithm, unless that changes by more from one to the next
@@ -220,12 +218,10 @@ SCALES = frozenset({"product", "quotient", "negation"})  # kinds that multiply b
 
 def chained(event: Op, links: Sequence[Chain]) -> Chain | None:
     """The output of an operation as a function of one number of an earlier tensor; None if it is no such function."""
-    if event.call is None or event.results != 1 or (event.name == "prelu" and event.rule is None):
+    if event.call is None or event.results != 1:
         return None
-    if event.rule is None and event.call.key is None:
-        return None
-    base = links[0]
-    if any(link.base != base.base for link in links):
+    base, of_its_own = links[0], event.name == "prelu" or event.call.key is None
+    if any(link.base != base.base for link in links) or (event.rule is None and of_its_own):
         return None
     call, parts = event.call, dict(zip(event.inputs, (link.function for link in links), strict=True))
 
@@ -236,14 +232,9 @@ def chained(event: Op, links: Sequence[Chain]) -> Chain | None:
     alone = len(links) == 1 and base.activation is None and base.scale == 1.0
     order = tuple(event.inputs.index(slot.node) for slot in call.slots)  # a - b is not b - a
     key = (event.rule, call.key, order, *(link.key for link in links))
-    return replace(
-        base,
-        function=function,
-        key=key,
-        name=event.name if alone else f"{base.name}, {event.name}" if base.name else event.name,
-        activation=event.rule if alone else None,
-        scale=_scale(event, base.scale) if len(links) == 1 else None,
-    )
+    name = event.name if alone or not base.name else f"{base.name}, {event.name}"
+    rule, scale = event.rule if alone else None, _scale(event, base.scale) if len(links) == 1 else None
+    return replace(base, function=function, key=key, name=name, activation=rule, scale=scale)
 
 
 def worked_out(chain: Chain, examples: int) -> tuple[Flow, Shape | None]:
@@ -271,8 +262,7 @@ def _scale(event: Op, before: float | None) -> float | None:
         return -before
     first, second = [*event.call.args, *event.call.kwargs.values()][:2]
     number = second if isinstance(first, Slot) else first
-    if isinstance(number, Slot) or (kind == "quotient" and not isinstance(first, Slot)):
-        return None
-    if len(event.call.args) + len(event.call.kwargs) > 2:
+    more = len(event.call.args) + len(event.call.kwargs) > 2
+    if more or isinstance(number, Slot) or (kind == "quotient" and not isinstance(first, Slot)):
         return None
     return before * float(number) if kind == "product" else before / float(number)

@@ -18,17 +18,12 @@ from epoch0.measure.law_flow import Array, Flow, NoLaw, Signal
 from epoch0.tracing import operations
 from epoch0.tracing.graph import FunctionCall, Op, Slot
 
-IN_WORDS = {
-    "multi_head_attention_forward": "attention",
-    "scaled_dot_product_attention": "attention",
-    "softmax": "softmax",
-    "getitem": "indexing",
-}
-
 
 def in_words(name: str) -> str:
     """What an operation is called in a reason."""
-    return "max pool" if "max_pool" in name else IN_WORDS.get(name, name.replace("_", " "))
+    if name in ("multi_head_attention_forward", "scaled_dot_product_attention"):
+        return "attention"
+    return "max pool" if "max_pool" in name else "indexing" if name == "getitem" else name.replace("_", " ")
 
 
 def linear(op: Op, flow: Flow, value: Tensor, batch_norm: str) -> Sequence[Flow]:
@@ -40,8 +35,11 @@ def linear(op: Op, flow: Flow, value: Tensor, batch_norm: str) -> Sequence[Flow]
         return [normed(op, flow, value, batch_norm)]
     if kind in operations.MOVES:
         return moved(op, flow, max(op.results, 1))
-    if kind in ("repeat", "resample"):
-        return [repeated(op, flow)]
+    if kind in ("repeat", "resample"):  # squares are copied too, but entries are no longer uncorrelated
+        call = call_of(op)
+        if kind == "resample" and op.given.get("mode", "nearest") != "nearest":
+            raise NoLaw("interpolation")
+        return [flow.moved(call({op.inputs[0]: flow.square}), white=False, gains=None)]
     if kind == "pad":
         return [padded(op, flow)]
     if kind == "average" or op.name == "sum":
@@ -62,13 +60,9 @@ def weighted(op: Op, flow: Flow) -> Flow:
     else:
         raise NoLaw(op.name if op.kind == "linear" else op.kind)
     fan = op.fan_in or max(1, math.prod(call.constants()[-1].shape[:-1]))
-    units, taps = 1 if op.kind == "convolution" else -1, 1
-    if op.kind == "convolution":
-        weight = call.constants()[0]
-        taps = weight[0, 0].numel()
-    return Flow(
-        squares, "gaussian", frozenset(op.weights), True, flow.variance, units, fan, taps, _gains(squares, units)
-    )
+    units, taps = (1, call.constants()[0][0, 0].numel()) if op.kind == "convolution" else (-1, 1)
+    roots, gains = frozenset(op.weights), _gains(squares, units)
+    return Flow(squares, "gaussian", roots, True, flow.variance, units, fan, taps, gains)
 
 
 def _gains(squares: Tensor, units: int) -> Tensor | None:
@@ -93,19 +87,10 @@ def moved(op: Op, flow: Flow, outputs: int) -> list[Flow]:
     return [flow.moved(s, units=units, gains=gains) for s in squares]
 
 
-def repeated(op: Op, flow: Flow) -> Flow:
-    """Copies of entries: squares are copied too, but entries are no longer uncorrelated."""
-    call = call_of(op)
-    if op.meaning.kind == "resample" and op.given.get("mode", "nearest") != "nearest":
-        raise NoLaw("interpolation")
-    return flow.moved(call({op.inputs[0]: flow.square}), white=False, gains=None)
-
-
 def padded(op: Op, flow: Flow) -> Flow:
     """Padding: the tangent of a constant is zero."""
-    call_of(op)
-    mode = op.given.get("mode", "constant")
-    call = op.with_arguments(value=0.0) if mode == "constant" else call_of(op)
+    call, mode = call_of(op), op.given.get("mode", "constant")
+    call = op.with_arguments(value=0.0) if mode == "constant" else call
     white = flow.white and mode in ("constant", "circular")
     return flow.moved(call({op.inputs[0]: flow.square}), white=white)
 
@@ -115,11 +100,9 @@ def added(op: Op, flows: Sequence[Flow], values: Sequence[Tensor]) -> Flow:
     a, b = flows
     if a.roots & b.roots:
         raise NoLaw("a sum of two functions of one signal")
-    call = call_of(op)
-    alpha = call.kwargs.get("alpha", 1)
-    second = b.square * float(alpha) ** 2 if isinstance(alpha, int | float) else b.square
-    squares = a.square + second
-    signal, known, random = _sum(flows, values, float(alpha))
+    alpha = float(call_of(op).kwargs.get("alpha", 1))
+    squares = a.square + b.square * alpha**2
+    signal, known, random = _sum(flows, values, alpha)
     pair = [float(flow.square.double().mean()) for flow in flows]
     total = sum(pair)
     variance = sum(flow.variance * part**2 for flow, part in zip(flows, pair, strict=True)) / total**2 if total else 0.0
@@ -196,7 +179,6 @@ def scaled(op: Op, flow: Flow) -> Flow:
 
 
 def call_of(op: Op) -> FunctionCall:
-    """The call of an operation."""
     if op.call is None:
         raise NoLaw(f"{op.name.replace('_', ' ')} that changes a constant")
     return op.call
@@ -218,7 +200,11 @@ def averaged(op: Op, flow: Flow) -> Flow:
             raise NoLaw("average pooling over windows of different sizes")
     else:
         count = _window(op)
-    overlap = "avg_pool" in op.name and not op.name.startswith("adaptive") and _overlaps(op)
+    overlap = False
+    if "avg_pool" in op.name and not op.name.startswith("adaptive"):
+        widths, stride = _many(op.given["kernel_size"]), op.given.get("stride")
+        steps = widths if stride is None else _many(stride)
+        overlap = any(step < width for width, step in zip(widths, steps, strict=False))
     same = squares.dim() == flow.square.dim()
     units = flow.units if same or (flow.units == 1 and squares.dim() == 2) else None
     entries = flow.square.numel() / squares.numel()
@@ -239,13 +225,6 @@ def _window(op: Op) -> float:
     if given.get("ceil_mode") or (any(_many(given.get("padding", 0))) and not given.get("count_include_pad", True)):
         raise NoLaw("average pooling over windows of different sizes")
     return float(full)
-
-
-def _overlaps(op: Op) -> bool:
-    stride = op.given.get("stride")
-    if stride is None or stride in ((), []):
-        return False
-    return any(step < width for width, step in zip(_many(op.given["kernel_size"]), _many(stride), strict=False))
 
 
 def _many(size: Any) -> Sequence[int]:

@@ -12,13 +12,13 @@ from torch import nn
 from epoch0.arguments import Seed, Size, checked
 from epoch0.curves import Curve
 from epoch0.errors import InputError
-from epoch0.measure.many import check_one_architecture, ensemble_pieces, grid_offset, one_by_one
-from epoch0.measure.pieces import Array, Asked, in_dtype, lengths_and_growth, mean_known
+from epoch0.measure.many import check_one_architecture, ensemble_pieces, grid_offset
+from epoch0.measure.pieces import Array, Pieces, in_dtype, lengths_and_growth, mean_known, module_pieces
 from epoch0.networks.ensemble import Ensemble
 from epoch0.results import Result
 from epoch0.tracing.call import Forward
 
-_NUMBERS = ("length", "length_error", "growth", "growth_error")
+_COLUMNS = ("layer", "length", "length_error", "growth", "growth_error", "status")
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,25 +75,17 @@ class TrajectoryLength(Result):
     @property
     def status(self) -> tuple[str, ...]:
         """One word a layer: grows, shrinks, keeps (1 is within two standard errors) or vanished."""
-        words = []
-        for length, growth, error in zip(self.lengths[1:], self.growth, self.growth_errors, strict=True):
-            if length == 0 or math.isnan(growth):
-                words.append("vanished")
-            elif abs(growth - 1) <= 2 * error:
-                words.append("keeps")
-            else:
-                words.append("grows" if growth > 1 else "shrinks")
-        return tuple(words)
+        size, growth = self.growth - 1, self.growth
+        gone, same = (self.lengths[1:] == 0) | np.isnan(growth), np.abs(size) <= 2 * self.growth_errors
+        return tuple(np.select([gone, same, size > 0], ["vanished", "keeps", "grows"], "shrinks").tolist())
 
     def rows(self) -> list[dict[str, Any]]:
         """One dict a row, the input first; a number that does not exist (growth of the input) is None."""
-        status = ("given", *self.status)
         growth, growth_errors = ([math.nan, *values] for values in (self.growth, self.growth_errors))
         rows = zip(self.lengths, self.length_errors, growth, growth_errors, strict=True)
         plain = ([None if math.isnan(value) else float(value) for value in row] for row in rows)
-        names = ("layer", *_NUMBERS, "status")
-        every = zip(("input", *self.layers), plain, status, strict=True)
-        return [dict(zip(names, (layer, *row, word), strict=True)) for layer, row, word in every]
+        every = zip(("input", *self.layers), plain, ("given", *self.status), strict=True)
+        return [dict(zip(_COLUMNS, (layer, *row, word), strict=True)) for layer, row, word in every]
 
     to_dict = rows
 
@@ -108,7 +100,7 @@ class TrajectoryLength(Result):
             f"{'layer':<{wide}}  {'length':>12} {'+-':>9}  {'growth':>9} {'+-':>9}  status",
         ]
         for row in self.rows():
-            length, error, growth, growth_error = (math.nan if row[key] is None else row[key] for key in _NUMBERS)
+            length, error, growth, growth_error = (math.nan if row[key] is None else row[key] for key in _COLUMNS[1:5])
             ratio = f"{'':>9} {'':>9}" if row["growth"] is None else f"{growth:>9.4f} {growth_error:>9.2g}"
             lines.append(f"{row['layer']:<{wide}}  {length:>12.6g} {error:>9.2g}  {ratio}  {row['status']}")
         return "\n".join(lines)
@@ -119,8 +111,7 @@ def _standard_error(values: Array) -> Array:
     known = ~np.isnan(values)
     count = known.sum(axis=0)
     squares = np.where(known, (values - mean_known(values, axis=0)) ** 2, 0.0).sum(axis=0)
-    variance = squares / np.maximum(count - 1, 1)
-    return np.asarray(np.where(count > 1, np.sqrt(variance / np.maximum(count, 1)), math.nan))
+    return np.asarray(np.where(count > 1, np.sqrt(squares / np.maximum(count - 1, 1) / np.maximum(count, 1)), math.nan))
 
 
 Method = Literal["tangents", "chords"]
@@ -182,24 +173,25 @@ def trajectory_length(
         raise InputError(f"layers={layers!r}; give a list of layer names, or leave it out for all nonlinearities.")
     if dtype not in (None, torch.float32, torch.float64):
         raise InputError(f"dtype {dtype} is not supported; use torch.float32 or torch.float64.")
-    if points is None:
-        points = 10_000 if method == "chords" else 64
-    asked = Asked(curve, points, layers, method, batch_norm, forward, dtype, seed)
+    points = points or (10_000 if method == "chords" else 64)
     if isinstance(model, Ensemble) and method == "tangents":
-        pieces = ensemble_pieces(model, asked)
+        pieces = ensemble_pieces(model, curve, points, layers, dtype or model.spec.dtype, seed)
     else:
         if isinstance(model, nn.Module):
             model = [model]
         elif not isinstance(model, Ensemble):
             check_one_architecture(model)
-        offsets = [grid_offset(seed, index) if method == "tangents" else 0.0 for index in range(len(model))]
-        # of an ensemble only one network exists at a time
-        pieces = one_by_one((in_dtype(model[i], dtype) for i in range(len(model))), asked, offsets)
+        nets = (in_dtype(model[i], dtype) for i in range(len(model)))  # of an ensemble only one exists at a time
+        found = [
+            module_pieces(net, curve, points, grid_offset(seed, i), layers, method == "chords", batch_norm, forward)
+            for i, net in enumerate(nets)
+        ]
+        coarse = [one.coarse for one in found if one.coarse is not None]
+        norms = np.concatenate([one.norms for one in found])
+        pieces = Pieces(found[0].layers, norms, np.concatenate(coarse) if coarse else None, found[0].dtype)
     bad = ~np.isfinite(pieces.norms).all(axis=(0, 1))
     if bad.any():
         where = ("input", *pieces.layers)[int(np.argmax(bad))]
-        raise InputError(
-            f"the length overflows at layer '{where}' in {pieces.dtype}"
-            + ("; measure fewer layers." if pieces.dtype == torch.float64 else "; measure with dtype=torch.float64.")
-        )
+        instead = "measure fewer layers" if pieces.dtype == torch.float64 else "measure with dtype=torch.float64"
+        raise InputError(f"the length overflows at layer '{where}' in {pieces.dtype}; {instead}.")
     return TrajectoryLength(pieces.layers, *lengths_and_growth(pieces), method, points)

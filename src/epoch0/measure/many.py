@@ -1,19 +1,20 @@
-"""Tangents through many networks: ensembles of dense networks written out, modules of a list one by one.
+"""Tangents through many networks: ensembles of dense networks written out.
 
 In an ensemble point and tangent share each matrix product. The general path (``torch.func`` over any module) gives the
 same numbers; this one costs 1.3 to 3 times less and holds the weights of a few networks only. Small widths go through
 one batched product a layer, large ones one by one.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import zip_longest
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from epoch0.curves import Curve
 from epoch0.errors import InputError, suggest
-from epoch0.measure.pieces import Array, Asked, Pieces, module_pieces
+from epoch0.measure.pieces import Array, Pieces
 from epoch0.networks.ensemble import Ensemble
 from epoch0.seeds import numpy_generator
 from epoch0.tracing.tape import prepare_forward_derivatives
@@ -21,24 +22,24 @@ from epoch0.tracing.tape import prepare_forward_derivatives
 _BUDGET = 16_000_000  # numbers held at once: weights, and points with tangents, of some networks (64 MB in float32)
 
 
-def ensemble_pieces(ensemble: Ensemble, asked: Asked) -> Pieces:
+def ensemble_pieces(
+    ensemble: Ensemble, curve: Curve, points: int, layers: Sequence[str] | None, kind: torch.dtype, seed: int
+) -> Pieces:
     """Tangents through each network, shape (networks, points, L + 1).
 
     Which networks share a batched product depends on their number, not on what is measured; a network alone and in
     company differ by no more than the rounding of one product (in practice they agree to the bit).
     """
-    spec, curve, points = ensemble.spec, asked.curve, asked.points
+    spec = ensemble.spec
     if curve.shape != (spec.sizes[0],):
         raise InputError(f"the points of the curve have shape {curve.shape}; the networks take ({spec.sizes[0]},).")
     prepare_forward_derivatives()
     skeleton = ensemble.skeleton()
-    names = _chosen(skeleton, asked.layers)
-    kind = asked.dtype or spec.dtype
+    names = _chosen(skeleton, layers)
     if kind == torch.float64 and curve.dtype != torch.float64:
         curve = curve.to(torch.float64)
-    size = 1
-    if ensemble.batched:
-        size = max(1, min(len(ensemble), _BUDGET // (spec.parameters + 4 * points * max(spec.sizes))))
+    most = _BUDGET // (spec.parameters + 4 * points * max(spec.sizes))
+    size = max(1, min(len(ensemble), most)) if ensemble.batched else 1
     norms = np.empty((len(ensemble), points, len(names) + 1))
     # one set of buffers for all batches: fresh memory for every network costs as much as a small product
     memory = ensemble.stacked(0, size)
@@ -47,18 +48,15 @@ def ensemble_pieces(ensemble: Ensemble, asked: Asked) -> Pieces:
             stop = min(start + size, len(ensemble))
             own = memory if start == 0 else ensemble.stacked(start, stop, out=memory)
             state = {name: value.to(kind) for name, value in own.items()}
-            own_offsets = [grid_offset(asked.seed, index) for index in ensemble.indices[start:stop]]
+            own_offsets = [grid_offset(seed, index) for index in ensemble.indices[start:stop]]
             offsets = torch.tensor(own_offsets, dtype=torch.float64)
             t = (torch.arange(points, dtype=torch.float64) + offsets[:, None]) / points
-            z, dz = (
-                rule(t.reshape(-1)).to(kind).reshape(stop - start, points, -1) for rule in (curve.point, curve.tangent)
-            )
+            z, dz = (rule(t.reshape(-1)).to(kind).reshape(*t.shape, -1) for rule in (curve.point, curve.tangent))
             norms[start:stop] = _walk(skeleton, state, z, dz, set(names), ensemble.batched)
     return Pieces(tuple(names), norms, None, kind)
 
 
 def grid_offset(seed: int, index: int) -> float:
-    """The random offset, in [0, 1), of the grid of the network with this index."""
     return float(numpy_generator(seed, index, 1).random())
 
 
@@ -67,10 +65,8 @@ def _chosen(skeleton: nn.Sequential, layers: Sequence[str] | None) -> list[str]:
     if layers is None:
         chosen = [name for name, part in skeleton.named_children() if not isinstance(part, nn.Linear)]
         if not chosen or all(isinstance(part, nn.Linear | nn.Identity) for part in skeleton):
-            raise InputError(
-                "the networks have no nonlinearity, so there is no default layer to measure; "
-                f"name some with layers=[...]: {', '.join(map(repr, known))}."
-            )
+            why = "the networks have no nonlinearity, so there is no default layer to measure"
+            raise InputError(f"{why}; name some with layers=[...]: {', '.join(map(repr, known))}.")
         return chosen
     for name in layers:
         if name not in known:
@@ -105,7 +101,6 @@ def _norm(dz: Tensor) -> Tensor:
 
 
 def check_one_architecture(modules: Sequence[nn.Module]) -> None:
-    """Refuse modules whose parts or shapes differ."""
     if not modules:
         raise InputError("model is an empty list; give at least one module.")
     for index, module in enumerate(modules):
@@ -113,10 +108,8 @@ def check_one_architecture(modules: Sequence[nn.Module]) -> None:
             raise InputError(f"model[{index}] is a {type(module).__name__}; a list of networks holds torch modules.")
         both = zip_longest(_parts(module), _parts(modules[0]), fillvalue="nothing more")
         if other := next(((mine, first) for mine, first in both if mine != first), None):
-            raise InputError(
-                f"the {len(modules)} modules have different architectures: number {index} has {other[0]}, "
-                f"number 0 has {other[1]}. Measure them one at a time."
-            )
+            differ = f"number {index} has {other[0]}, number 0 has {other[1]}. Measure them one at a time."
+            raise InputError(f"the {len(modules)} modules have different architectures: {differ}")
 
 
 def _parts(module: nn.Module) -> Iterator[str]:
@@ -124,11 +117,3 @@ def _parts(module: nn.Module) -> Iterator[str]:
         yield f"'{name}' {type(part).__qualname__}"
     for name, tensor in (*module.named_parameters(), *module.named_buffers()):
         yield f"'{name}' of shape {tuple(tensor.shape)} in {tensor.dtype} on {tensor.device}"
-
-
-def one_by_one(modules: Iterable[nn.Module], asked: Asked, offsets: Sequence[float]) -> Pieces:
-    """Tangents or chords through one module after another."""
-    found = [module_pieces(module, asked, offset) for module, offset in zip(modules, offsets, strict=True)]
-    coarse = [one.coarse for one in found if one.coarse is not None]
-    norms = np.concatenate([one.norms for one in found])
-    return Pieces(found[0].layers, norms, np.concatenate(coarse) if coarse else None, found[0].dtype)

@@ -34,12 +34,10 @@ _TANGENTS, _COTANGENTS, _INPUT_TANGENT, _OUTPUT_COTANGENT = range(4)
 
 
 class Squares:
-    """Squared stretches of one kind, by direction and place.
+    """Squared stretches of one kind: for the whole batch, shape (directions, places), and for each example.
 
-    Attributes:
-        total: ratio for the whole batch, shape (directions, places).
-        examples: the same with the share of each example alone, shape (examples, places), averaged over directions; NaN
-            where the first dimension of a tensor is not the examples.
+    Those of examples, (examples, places), are means over directions, NaN where examples are not a tensor's first
+    dimension.
     """
 
     def __init__(self, directions: int, places: int, examples: int) -> None:
@@ -62,8 +60,7 @@ def _direction(like: Tensor, source: torch.Generator) -> Tensor:
 def mean_squares(tape: Tape, nodes: Sequence[int]) -> tuple[dict[int, Array], dict[int, Change]]:
     """Mean square of one unit in each of these tensors, shape (examples,); (1,) where examples do not come first.
 
-    Returns:
-        The mean squares by node, filled in by a run with these looks at it.
+    They are filled in by a run with these looks at it.
     """
     found: dict[int, Array] = {}
 
@@ -83,35 +80,28 @@ class _Jacobian:
 
     @cached_property
     def _back(self) -> Tensor | None:
-        return self._derivative(self.ends, self.start, self.zeros, create_graph=True)[0]
+        return self._derivative(self.ends, self.start, self.zeros, retain_graph=True, create_graph=True)[0]
 
     def _derivative(self, of: Any, to: Any, along: Any, **more: bool) -> Sequence[Tensor | None]:
         with self.tape.backward():
-            found: Sequence[Tensor | None] = torch.autograd.grad(
-                of, to, along, retain_graph=True, allow_unused=True, **more
-            )
+            found: Sequence[Tensor | None] = torch.autograd.grad(of, to, along, allow_unused=True, **more)
         return found
 
     def forward(self, tangent: Tensor | None) -> Sequence[Tensor | None]:
         """J v at each end: J^T u is linear in u, and this is its derivative."""
         if tangent is None or self._back is None or not self._back.requires_grad:
             return [None] * len(self.ends)
-        return self._derivative(self._back, self.zeros, tangent)
+        return self._derivative(self._back, self.zeros, tangent, retain_graph=True)
 
     def backward(self, cotangent: Tensor) -> Tensor | None:
         """J^T g from the last end."""
-        return self._derivative(self.ends[-1], self.start, cotangent)[0]
+        return self._derivative(self.ends[-1], self.start, cotangent, retain_graph=True)[0]
 
 
 class Travel:
     """Random directions in the order in which layers take them, and what is on its way through the layers.
 
     Whoever measures a model piece by piece gives every piece the same one, in order.
-
-    Attributes:
-        moving: tangents that started at the input; None where nothing arrived.
-        begun: mean square of each of them there.
-        gradient: at the end of the piece, if it is known; after a run with gradients that at its start.
     """
 
     def __init__(self, directions: int, carried: int, seed: int) -> None:
@@ -119,15 +109,9 @@ class Travel:
             [generator(seed, stream, d) for d in range(directions)] for stream in (_TANGENTS, _COTANGENTS)
         )
         self.carried, self.seed = carried, seed
-        self.moving: list[Tensor | None] = []
-        self.begun: list[float] = []
-        self.gradient: Tensor | None = None
-
-    def begin(self, x: Tensor) -> None:
-        """Start tangents at the input, unless they have started."""
-        if not self.begun:
-            drawn = [_direction(x, generator(self.seed, _INPUT_TANGENT, d)) for d in range(self.carried)]
-            self.moving, self.begun = [*drawn], [sum_of_squares(tangent) / tangent.numel() for tangent in drawn]
+        self.moving: list[Tensor | None] = []  # tangents that started at the input; None where nothing arrived
+        self.begun: list[float] = []  # mean square of each of them there
+        self.gradient: Tensor | None = None  # at the piece's end, if known; after a run with gradients at its start
 
 
 @dataclass
@@ -200,7 +184,9 @@ def _stretches(
     """Through one layer after another, in fresh directions and with what came from the input."""
     counts = (directions, len(layers)), (directions, len(layers)), (travel.carried, len(nodes))
     forward, backward, travelled = (Squares(*count, len(tape.x)) for count in counts)
-    travel.begin(seen[0])
+    if not travel.begun:
+        drawn = [_direction(seen[0], generator(travel.seed, _INPUT_TANGENT, d)) for d in range(travel.carried)]
+        travel.moving, travel.begun = [*drawn], [sum_of_squares(tangent) / tangent.numel() for tangent in drawn]
     for place, layer in enumerate(layers):
         stops = [*(node for node in nodes if layer.input < node < layer.output), layer.output]
         start, ends = seen[layer.input], [seen[node] for node in stops]
@@ -220,11 +206,9 @@ def _stretches(
     return forward, backward, travelled
 
 
-SATURATION = 0.95
-"""A unit is saturated where a bounded activation is beyond this share of its range, measured from the middle."""
-
-UNITS = 4
-"""Fewer numbers than this an example say nothing by their cosine: two positive numbers always point the same way."""
+# A unit is saturated where a bounded activation is beyond this share of its range, measured from the middle. Fewer
+# numbers than UNITS an example say nothing by their cosine: two positive numbers always point the same way.
+SATURATION, UNITS = 0.95, 4
 
 
 @dataclass(frozen=True)
@@ -240,11 +224,7 @@ class Signals:
 
 
 def signals(tape: Tape, layers: Sequence[Layer]) -> tuple[Callable[[], list[Signals]], dict[int, Change]]:
-    """The batch at the input and after each layer, L + 1 places for L layers.
-
-    Returns:
-        What tells them after a run with these looks at it.
-    """
+    """What tells the batch at the input and after each layer, L + 1 places, after a run with these looks."""
     nodes = [layers[0].input, *(layer.output for layer in layers)] if layers else []
     rules = {op.outputs[0]: KNOWN[op.rule.name] for op in tape.ops if op.rule and op.rule.name in KNOWN}
     ranges = {node: rule.bounds for node, rule in rules.items() if rule.bounds is not None}
@@ -269,17 +249,9 @@ def signals(tape: Tape, layers: Sequence[Layer]) -> tuple[Callable[[], list[Sign
 
 def _look(values: Tensor) -> Signals:
     flat = values.detach().double().flatten(1) if values.dim() > 1 else values.detach().double()[:, None]
-    dead = float((flat == 0).all(dim=0).double().mean())
-    return Signals(float(flat.square().mean().sqrt()), _unlikeness(flat), dead, math.nan)
-
-
-def _unlikeness(flat: Tensor) -> float:
-    """Mean of 1 - cosine over pairs, from the mean direction: no pair is formed; zero examples are left out."""
-    norms = flat.norm(dim=1)
-    flat = flat[norms > 0] / norms[norms > 0, None]
-    count = len(flat)
-    if count < 2 or flat.shape[1] < UNITS:
-        return math.nan
-    # written as a spread around the mean direction, so that nearly equal directions lose no digits
-    mean = flat.mean(dim=0)
-    return float((flat - mean).square().sum() / (count - 1))
+    dead, norms, apart = float((flat == 0).all(dim=0).double().mean()), flat.norm(dim=1), math.nan
+    unit = flat[norms > 0] / norms[norms > 0, None]
+    if len(unit) > 1 and unit.shape[1] >= UNITS:
+        # a spread around the mean direction: no pair is formed, and nearly equal directions lose no digits
+        apart = float((unit - unit.mean(dim=0)).square().sum() / (len(unit) - 1))
+    return Signals(float(flat.square().mean().sqrt()), apart, dead, math.nan)

@@ -4,7 +4,6 @@ import copy
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
 
 import numpy as np
 import torch
@@ -28,20 +27,6 @@ class Pieces:
     norms: Array  # shape (networks, pieces, L + 1); column 0 is the input. Tangents: |dz/dt|; chords: distances
     coarse: Array | None  # for chords the same with every second point left out, else None
     dtype: torch.dtype  # what the norms were computed from
-
-
-@dataclass(frozen=True)
-class Asked:
-    """What is measured along a curve, and how."""
-
-    curve: Curve
-    points: int  # tangents or chords
-    layers: Sequence[str] | None = None
-    method: Literal["tangents", "chords"] = "tangents"
-    batch_norm: Literal["train", "eval"] = "eval"
-    forward: Forward | None = None
-    dtype: torch.dtype | None = None
-    seed: int = 0
 
 
 def row_norms(pieces: Sequence[Tensor]) -> Array:
@@ -110,15 +95,17 @@ _BUDGET = 16_000_000  # numbers held at once: the chosen tensors of points that 
 _AT_MOST = 1024  # more points at once than this are no faster
 
 
-def module_pieces(module: nn.Module, asked: Asked, offset: float = 0.0) -> Pieces:
-    """The pieces of the curve at the input and each layer of one module."""
-    curve, points = asked.curve, asked.points
+def module_pieces(
+    module: nn.Module, curve: Curve, points: int, offset: float = 0.0, layers: Sequence[str] | None = None,
+    chords: bool = False, batch_norm: str = "eval", forward: Forward | None = None,
+) -> Pieces:  # fmt: skip
+    """The pieces of the curve at the input and each layer of one module: ``points`` tangents, or chords."""
     grid = (torch.arange(points, dtype=torch.float64) + offset) / points
-    if asked.method == "chords":
+    if chords:
         grid = torch.linspace(0, 1, points + 1, dtype=torch.float64)
-    recorded = tape(module, curve.point(grid[:2]), forward=asked.forward, batch_norm=asked.batch_norm)
+    recorded = tape(module, curve.point(grid[:2]), forward=forward, batch_norm=batch_norm)
     with recorded as record, torch.no_grad():
-        names, nodes = places(record, asked.layers)
+        names, nodes = places(record, layers)
         if record.x.dtype == torch.float64 and curve.dtype != torch.float64:
             curve = curve.to(torch.float64)  # points rounded to float32 would make fine chords ragged
         at_once = points_at_once(record, nodes)
@@ -126,9 +113,10 @@ def module_pieces(module: nn.Module, asked: Asked, offset: float = 0.0) -> Piece
             at_once = len(grid)
             # each point moves alone: with the derivative of the statistics all points would move at once
             record = replace(record, hold_statistics=True)
-        if asked.method == "tangents":
-            found = [_tangents(record, nodes, curve, some) for some in grid.split(at_once)]
-            return Pieces(names, np.concatenate(found)[None], None, record.x.dtype)
+        if not chords:
+            moves = ((curve.point(t).to(record.x), curve.tangent(t).to(record.x)) for t in grid.split(at_once))
+            norms = np.concatenate([row_norms(record.tangents(nodes, x, dx)) for x, dx in moves])
+            return Pieces(names, norms[None], None, record.x.dtype)
         fine, coarse = _chords(record, nodes, curve, grid, at_once)
         return Pieces(names, fine[None], coarse[None], record.x.dtype)
 
@@ -138,10 +126,8 @@ def places(record: Tape, layers: Sequence[str] | None) -> tuple[tuple[str, ...],
     taps = sorted({tap.name: tap for tap in record.taps(layers)}.values(), key=lambda tap: tap.node)
     if not taps:
         known = ", ".join(repr(name) for name in record.modules if name)
-        raise InputError(
-            "the model has no elementwise nonlinearity, so there is no default layer to measure; "
-            f"name some with layers=[...]: {known or 'it has no named modules either'}."
-        )
+        why = "the model has no elementwise nonlinearity, so there is no default layer to measure"
+        raise InputError(f"{why}; name some with layers=[...]: {known or 'it has no named modules either'}.")
     return tuple(tap.name for tap in taps), [0, *(tap.node for tap in taps)]
 
 
@@ -153,17 +139,14 @@ def shares_statistics(record: Tape) -> bool:
 
 
 def in_dtype(module: nn.Module, dtype: torch.dtype | None) -> nn.Module:
-    """The module itself if it has that dtype (or None is asked for), else a copy that does."""
     if dtype is None or all(p.dtype == dtype for p in module.parameters() if p.is_floating_point()):
         return module
     try:
         with unchanged(module):
             return copy.deepcopy(module).to(dtype)
     except (RuntimeError, TypeError) as error:
-        raise InputError(
-            f"the model {type(module).__name__} cannot be copied to measure it in {dtype} ({error}); "
-            "convert it yourself and leave dtype out."
-        ) from error
+        why = f"the model {type(module).__name__} cannot be copied to measure it in {dtype} ({error})"
+        raise InputError(f"{why}; convert it yourself and leave dtype out.") from error
 
 
 def points_at_once(record: Tape, nodes: list[int]) -> int:
@@ -174,11 +157,6 @@ def points_at_once(record: Tape, nodes: list[int]) -> int:
     return max(2, min(_AT_MOST, int(_BUDGET * examples / (2 * kept + 6 * widest))) // 2 * 2)
 
 
-def _tangents(record: Tape, nodes: list[int], curve: Curve, t: Tensor) -> Array:
-    """|dz/dt| at the nodes, shape (points, nodes)."""
-    return row_norms(record.tangents(nodes, curve.point(t).to(record.x), curve.tangent(t).to(record.x)))
-
-
 def _chords(record: Tape, nodes: list[int], curve: Curve, grid: Tensor, at_once: int) -> tuple[Array, Array]:
     """Distances between neighbours, and between every second point: shapes (chords, nodes), (chords / 2, nodes)."""
     fine, coarse = [], []
@@ -186,10 +164,6 @@ def _chords(record: Tape, nodes: list[int], curve: Curve, grid: Tensor, at_once:
         x = curve.point(grid[start : start + at_once + 1]).to(record.x)
         found = [value.flatten(1) for value in record.values(x, nodes)]
         fine.append(row_norms([value.diff(dim=0) for value in found]))
-        coarse.append(row_norms([_every_second(value).diff(dim=0) for value in found]))
+        second = sorted({*range(0, len(x), 2), len(x) - 1})
+        coarse.append(row_norms([value[second].diff(dim=0) for value in found]))
     return np.concatenate(fine), np.concatenate(coarse)
-
-
-def _every_second(values: Tensor) -> Tensor:
-    """Rows 0, 2, 4, ... and the last."""
-    return values[::2] if len(values) % 2 else torch.cat([values[::2], values[-1:]])

@@ -5,6 +5,7 @@ nothing about training. Images carry the smooth pattern of their class, tokens f
 pitch: each class has its own rule, under noise.
 """
 
+import contextlib
 import importlib
 import inspect
 import math
@@ -26,9 +27,7 @@ from epoch0.initialization.files import read_tensors
 from epoch0.seeds import generator, numpy_generator
 from epoch0.tracing.guard import HALF, check_model, unchanged
 
-EXAMPLES = 64
-"""Examples in a batch when nothing else is asked for: enough for batch statistics, small enough for a large model."""
-
+EXAMPLES = 64  # when nothing else is asked for: enough for batch statistics, small enough for a large model
 IMAGES, TEXTS = 16, 4  # examples when no number is asked for: large models on inputs of full size
 LENGTH, WORDS, CLASSES = 64, 16, 4  # tokens in a text at most, different tokens, different classes
 SECOND = 16_000  # values of a sound
@@ -98,24 +97,18 @@ def inputs_for(
         x, labels = _patterned(shape, IMAGES if number is None else min(number, MOST), seed)
         attempts, what = [("", x)], f"made-up images of {CLASSES} classes, {_times(shape)}"
     elif input_shape is not None:
-        attempts, what = _noise(input_shape, number or EXAMPLES, seed)
+        sides = input_shape.replace("x", ",").split(",") if isinstance(input_shape, str) else input_shape
+        sizes = tuple(int(side) if str(side).strip().isdecimal() else 0 for side in sides)
+        if not sizes or min(sizes) < 1:
+            hint = "give that of one example, such as 784 or 3,32,32"
+            raise InputError(f"the input shape {input_shape!r} cannot be used; {hint}.")
+        x = torch.randn(number or EXAMPLES, *sizes, generator=generator(seed))
+        attempts, what = [("", x)], f"Gaussian noise {_times(sizes)}"
     else:
         attempts, labels, what = _examples(data or "digits", number or EXAMPLES, data_dir, seed)
     layout, x, outputs = _accepted(model, attempts, what)
     targets, note = _targets(labels, outputs, own)
-    if targets is not None:
-        targets = targets.to(x.device)
-    return Inputs(x, targets, f"{len(x)} examples of {what}{layout}{note}")
-
-
-def _noise(shape: str | Sequence[int], batch: int, seed: int) -> tuple[list[Attempt], str]:
-    try:
-        sizes = tuple(int(size) for size in (shape.replace("x", ",").split(",") if isinstance(shape, str) else shape))
-    except ValueError:
-        sizes = ()
-    if not sizes or min(sizes) < 1:
-        raise InputError(f"the input shape {shape!r} cannot be used; give that of one example, such as 784 or 3,32,32.")
-    return [("", torch.randn(batch, *sizes, generator=generator(seed)))], f"Gaussian noise {_times(sizes)}"
+    return Inputs(x, None if targets is None else targets.to(x.device), f"{len(x)} examples of {what}{layout}{note}")
 
 
 def _examples(
@@ -123,15 +116,16 @@ def _examples(
 ) -> tuple[list[Attempt], Tensor | None, str]:
     labels: np.ndarray | None
     if name.endswith(".npz"):
-        values, labels = datasets.load_npz(name)
-        what = Path(name).name
+        (values, labels), what = datasets.load_npz(name), Path(name).name
     else:
         loaded = datasets.load(name, data_dir=data_dir)
-        values, labels = loaded.inputs("standard", flatten=False), loaded.labels
-        what = f"{loaded.name} ({loaded.split})"
-    chosen = np.arange(len(values))
-    if len(values) > examples:
-        chosen = np.sort(numpy_generator(seed).choice(len(values), examples, replace=False))
+        values, labels, what = (
+            loaded.inputs("standard", flatten=False),
+            loaded.labels,
+            f"{loaded.name} ({loaded.split})",
+        )
+    fewer = len(values) > examples
+    chosen = np.sort(numpy_generator(seed).choice(len(values), examples, replace=False)) if fewer else slice(None)
     x = torch.from_numpy(np.ascontiguousarray(values[chosen], dtype=np.float64)).to(torch.get_default_dtype())
     targets = None if labels is None else torch.from_numpy(np.ascontiguousarray(labels[chosen]))
     attempts = [(f", as {_times(tuple(x.shape[1:]))}", x)]
@@ -150,14 +144,11 @@ def _accepted(model: nn.Module, attempts: list[Attempt], what: str) -> tuple[str
         try:
             with unchanged(model), torch.no_grad():
                 model.eval()
-                outputs = model(x[:TRIED])
+                return layout, x, model(x[:TRIED])
         except Exception as problem:
-            refusals.append(f"shape {(len(x), *x.shape[1:])}: {type(problem).__name__}: {first_line(problem)}")
-            continue
-        return layout, x, outputs
-    tried = "; ".join(refusals)
+            refusals.append(f"shape {tuple(x.shape)}: {type(problem).__name__}: {first_line(problem)}")
     ways = "the shape of one example with --input-shape, or examples in the right shape as an .npz file"
-    raise InputError(f"the model accepts {what} in no layout. Tried {tried}. Give {ways}.")
+    raise InputError(f"the model accepts {what} in no layout. Tried {'; '.join(refusals)}. Give {ways}.")
 
 
 def _targets(labels: Tensor | None, outputs: Any, dense: bool) -> tuple[Tensor | None, str]:
@@ -165,10 +156,8 @@ def _targets(labels: Tensor | None, outputs: Any, dense: bool) -> tuple[Tensor |
 
     With ``dense`` a model that answers for each point of an image is asked for the label at each.
     """
-    if labels is None:
-        return None, ""
-    if labels.is_floating_point() or labels.dim() != 1:
-        return None, "; the targets in the file are no class labels and were left out"
+    if labels is None or labels.is_floating_point() or labels.dim() != 1:
+        return None, "" if labels is None else "; the targets in the file are no class labels and were left out"
     if isinstance(outputs, Mapping):  # of the models of torchvision that segment
         outputs = next(iter(outputs.values()), None)
     places = outputs.shape[2:] if isinstance(outputs, Tensor) and dense and outputs.dim() == 4 else ()
@@ -176,8 +165,8 @@ def _targets(labels: Tensor | None, outputs: Any, dense: bool) -> tuple[Tensor |
         return None, "; the labels were left out, as the output is not one score a class"
     labels, scores, largest = labels.long(), int(outputs.shape[1]), int(labels.max())
     if int(labels.min()) < 0 or largest >= scores:
-        plural = "s" if scores > 1 else ""
-        return None, f"; the labels were left out, as they go up to {largest} and the model has {scores} output{plural}"
+        has = f"{scores} output{'s' if scores > 1 else ''}"
+        return None, f"; the labels were left out, as they go up to {largest} and the model has {has}"
     return labels.reshape(-1, *[1] * len(places)).expand(-1, *places), ""
 
 
@@ -192,14 +181,19 @@ def batch_from(path: str | Path, model: nn.Module) -> Inputs:
     forward by name; and, where there are any, targets ``y``, ``targets`` or ``labels``. What the forward names, stays
     in the batch: ``labels`` of a model of transformers.
     """
-    path = to_read(path, "batch")
+    path, arrays = to_read(path, "batch"), dict[str, Tensor]()
     if (kind := path.suffix.lower()) not in (".npz", ".safetensors"):
         raise InputError(f"a batch comes as .npz or .safetensors, not {path.name!r}; a pickle is never opened.")
-    arrays = _npz(path) if kind == ".npz" else read_tensors(path, "batch")[0]
-    for name, array in arrays.items() if kind == ".safetensors" else ():
-        if array.dim() == 0 or len(array) == 0:
-            raise InputError(f"{name} in {path} has shape {tuple(array.shape)}; it needs at least one example.")
-        check_finite(f"{name} in {path}", array)
+    if kind == ".safetensors":
+        arrays = read_tensors(path, "batch")[0]
+        for name, array in arrays.items():
+            if array.dim() == 0 or len(array) == 0:
+                raise InputError(f"{name} in {path} has shape {tuple(array.shape)}; it needs at least one example.")
+            check_finite(f"{name} in {path}", array)
+    else:  # floats in torch's default dtype, integers as long
+        for name, values in datasets.read_npz(path).items():
+            dtype = {"f": torch.get_default_dtype(), "b": torch.bool}.get(values.dtype.kind, torch.long)
+            arrays[name] = torch.from_numpy(np.array(values, np.float64 if dtype.is_floating_point else None)).to(dtype)
     if not arrays:
         raise InputError(f"{path} holds no arrays; it needs x, or the names of the model's arguments.")
     shapes = ", ".join(f"{name} {tuple(array.shape)}" for name, array in arrays.items())
@@ -220,17 +214,6 @@ def batch_from(path: str | Path, model: nn.Module) -> Inputs:
     return Inputs(arrays, targets, said)
 
 
-def _npz(path: Path) -> dict[str, Tensor]:
-    """Floats in torch's default dtype, integers as long."""
-    found = {}
-    for name, array in datasets.read_npz(path).items():
-        floats = array.dtype.kind == "f"
-        tensor = torch.from_numpy(np.array(array, dtype=np.float64 if floats else None))
-        integers = torch.bool if array.dtype.kind == "b" else torch.long
-        found[name] = tensor.to(torch.get_default_dtype() if floats else integers)
-    return found
-
-
 def _image_shape(model: nn.Module, spec: str = "") -> tuple[int, ...] | None:
     """Shape of one image that a model of timm or torchvision is made for, None for other models.
 
@@ -243,21 +226,15 @@ def _image_shape(model: nn.Module, spec: str = "") -> tuple[int, ...] | None:
         return (int(channels), *(int(s) for s in built_for or size))
     if not type(model).__module__.startswith("torchvision.models"):
         return None
-    size = getattr(model, "image_size", None) or _crop(spec) or (299 if type(model).__name__ == "Inception3" else 224)
+    size, name = 299 if type(model).__name__ == "Inception3" else 224, spec.removeprefix("torchvision:")
+    if name != spec:
+        # else there are no trained weights, or they crop nothing
+        with contextlib.suppress(AttributeError, ValueError, TypeError, IndexError):
+            transforms = importlib.import_module("torchvision.models").get_model_weights(name).DEFAULT.transforms()
+            size = int(transforms.crop_size[0])
+    size = int(getattr(model, "image_size", None) or size)
     moving = ".video" in type(model).__module__ or "3d" in spec
-    return (3, *([FRAMES] if moving else []), int(size), int(size))
-
-
-def _crop(spec: str) -> int | None:
-    """The size to which the trained weights of a model of torchvision crop an image."""
-    source, _, name = spec.partition(":")
-    if source != "torchvision":
-        return None
-    try:
-        transforms = importlib.import_module("torchvision.models").get_model_weights(name).DEFAULT.transforms()
-        return int(transforms.crop_size[0])
-    except (AttributeError, ValueError, TypeError, IndexError):  # no trained weights, or they crop nothing
-        return None
+    return (3, *([FRAMES] if moving else []), size, size)
 
 
 def _patterned(shape: tuple[int, ...], count: int, seed: int) -> tuple[Tensor, Tensor]:
@@ -288,7 +265,7 @@ def _named_inputs(model: nn.Module, main: str, count: int | None, seed: int) -> 
     if not needed:
         told = f"the model {type(model).__name__} asks for {main!r}, which is not made up here"
         raise InputError(f"{told}; give its inputs by the names of its arguments: --batch inputs.npz")
-    number = min(count, MOST) if count is not None else TEXTS if needed[0] == "input_ids" and not both else IMAGES
+    number = min(count, MOST) if count is not None else TEXTS if needed == ["input_ids"] else IMAGES
     batch, words, config = dict[str, Any](), [], model.config
     for name in needed:
         batch[name], labels, said = made[name](config, number, seed)
@@ -353,8 +330,7 @@ def _image(config: Any, count: int, seed: int) -> tuple[Tensor, Tensor, str]:
     size = getattr(vision, "image_size", None) or 224
     height, width = size if isinstance(size, list | tuple) else (size, size)
     shape = (int(getattr(vision, "num_channels", 3)), int(height), int(width))
-    x, labels = _patterned(shape, count, seed)
-    return x, labels, f"images {_times(shape)}"
+    return *_patterned(shape, count, seed), f"images {_times(shape)}"
 
 
 def _spectrum(config: Any, count: int, seed: int) -> tuple[Tensor, Tensor, str]:

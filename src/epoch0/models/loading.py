@@ -27,21 +27,18 @@ from epoch0.arguments import Seed, checked
 from epoch0.errors import InputError, suggest
 from epoch0.files import explained, to_read
 from epoch0.initialization.files import read_tensors
+from epoch0.results import first_names
 from epoch0.seeds import generator
 from epoch0.tracing.call import joined, parts
 from epoch0.tracing.guard import draw_anew, streams_kept
 
 SHOWN = 4  # how many names an error lists
 EXAMPLES = 100  # examples in the batch of a program that names its data only
-
-PICKLED = (".pt", ".pth", ".bin", ".ckpt", ".pkl", ".pickle")
-"""File endings under which pickled weights travel; none of them is ever opened."""
-
+PICKLED = (".pt", ".pth", ".bin", ".ckpt", ".pkl", ".pickle")  # endings of pickled weights; none is ever opened
+# what a configuration says about files, code and number formats; the model is built without them, in float32
 LEFT_OUT = ("model_type", "auto_map", "quantization_config", "dtype", "torch_dtype", "_name_or_path")
-"""What a configuration says about files, code and number formats; the model is built without them, in float32."""
-
+# the heads looked for, in this order, when a configuration names no architecture
 TASKS = ("SpeechSeq2Seq", "Seq2SeqLM", "ImageClassification", "AudioClassification", "MaskedLM", "CausalLM")
-"""The heads looked for, in this order, when a configuration names no architecture."""
 
 PARTS = ("model", "batch", "targets", "loss", "optimizer", "data", "step")
 """What a function that builds a whole program may return by name; the first is needed, and batch or data."""
@@ -89,7 +86,6 @@ def load_program(spec: str, weights: str | Path | None = None, *, seed: Seed = 0
 
 
 def _first(data: Any, spec: str) -> dict[str, Any]:
-    """The first hundred examples of the data."""
     if isinstance(data, tuple | list) and len(data) == 2 and isinstance(data[0], torch.Tensor):
         return {"batch": data[0][:EXAMPLES], "targets": data[1][:EXAMPLES]}
     items: list[Any] = []
@@ -99,12 +95,11 @@ def _first(data: Any, spec: str) -> dict[str, Any]:
             items.append(item)
             if sum(len(next(iter(parts(each)), ("", ()))[1]) for each in items) >= EXAMPLES:
                 break
+    pairs = [item for item in items if isinstance(item, tuple | list) and len(item) > 1]
+    inputs = [pair[0] if len(pair) == 2 else tuple(pair[:-1]) for pair in pairs]
+    found = {"batch": joined(inputs, EXAMPLES), "targets": joined([pair[-1] for pair in pairs], EXAMPLES)}
     if items and all(isinstance(item, Mapping) for item in items):  # labels are among them
         found = {"batch": joined(items, EXAMPLES)}
-    else:
-        pairs = [item for item in items if isinstance(item, tuple | list) and len(item) > 1]
-        inputs = [pair[0] if len(pair) == 2 else tuple(pair[:-1]) for pair in pairs]
-        found = {"batch": joined(inputs, EXAMPLES), "targets": joined([pair[-1] for pair in pairs], EXAMPLES)}
     if any(side is None for side in found.values()):
         raise InputError(f"the data of {spec!r} do not give pairs (inputs, targets); return the batch by name as well.")
     return found
@@ -130,7 +125,6 @@ def load_model(spec: str, weights: str | Path | None = None, *, seed: Seed = 0) 
 
 
 def _build(target: Any, spec: str, file: str) -> Any:
-    """What the user's function returns, or the module itself."""
     if isinstance(target, nn.Module):
         return target
     if not callable(target):
@@ -140,8 +134,9 @@ def _build(target: Any, spec: str, file: str) -> Any:
         parameters = list(inspect.signature(target).parameters.values())
     except (TypeError, ValueError):  # compiled callables do not tell; calling them will
         parameters = []
-    fixed = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-    if needed := [p.name for p in parameters if p.default is inspect.Parameter.empty and p.kind not in fixed]:
+    if needed := [
+        p.name for p in parameters if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
+    ]:
         told = f"{spec!r} needs {'the argument' if len(needed) == 1 else 'the arguments'} {', '.join(needed)}"
         hint = "it is called without any, so add a function that fills them in and name that one"
         raise InputError(f"{told}; {hint}.")
@@ -152,23 +147,21 @@ def _build(target: Any, spec: str, file: str) -> Any:
 
 
 def _load_weights(model: nn.Module, path: Path) -> None:
-    given, _ = read_tensors(path, "weights")
-    own = model.state_dict()
+    given, own = read_tensors(path, "weights")[0], model.state_dict()
     # safetensors stores a tensor that is shared once, under one name
     stored = {own[name].data_ptr() for name in given if name in own and own[name].numel()}
-    missing = [name for name in own if name not in given and own[name].data_ptr() not in stored]
-    unexpected = [name for name in given if name not in own]
-    shapes = [
-        f"{name} is {tuple(given[name].shape)}, the model's {tuple(own[name].shape)}"
-        for name in own
-        if name in given and given[name].shape != own[name].shape
-    ]
-    problems = [
-        f"{len(names)} {word}: {'; '.join(names[:SHOWN])}{' ...' if len(names) > SHOWN else ''}"
-        for word, names in (("missing", missing), ("unexpected", unexpected), ("of another shape", shapes))
-        if names
-    ]
-    if problems:
+    wrong = {
+        "missing": [name for name in own if name not in given and own[name].data_ptr() not in stored],
+        "unexpected": [name for name in given if name not in own],
+        "of another shape": [
+            f"{name} is {tuple(given[name].shape)}, the model's {tuple(tensor.shape)}"
+            for name, tensor in own.items()
+            if name in given and given[name].shape != tensor.shape
+        ],
+    }
+    if problems := [
+        f"{len(names)} {word}: {first_names(names, SHOWN, '; ')}" for word, names in wrong.items() if names
+    ]:
         counts = f"{len(own)} tensors wanted, {len(given)} given"
         raise InputError(f"the weights in {str(path)!r} do not fit the model ({counts}): {', '.join(problems)}.")
     model.load_state_dict(given, strict=False)
@@ -215,7 +208,14 @@ def _torchvision(torchvision: Any, name: str) -> Any:
 
 
 def _transformers(transformers: Any, name: str) -> Any:
-    given = _settings(Path(name))
+    what, path = "configuration (nothing is downloaded)", Path(name)
+    path = to_read(path / "config.json" if os.path.isdir(path) else path, what)
+    try:
+        given = json.loads(path.read_text())
+    except (OSError, ValueError, RecursionError) as problem:
+        raise InputError(f"the configuration {str(path)!r} cannot be read as JSON: {problem}") from problem
+    if not isinstance(given, dict):
+        raise InputError(f"the configuration {str(path)!r} holds a {type(given).__name__}; it must hold settings.")
     kind = given.get("model_type")
     if not isinstance(kind, str):
         raise InputError(f"{name!r} names no model_type; give the config.json of a model of transformers.")
@@ -233,24 +233,12 @@ def _transformers(transformers: Any, name: str) -> Any:
     return next(fitting, transformers.AutoModel).from_config(config)
 
 
+# what stands before the colon: the package that it asks for, and what builds a model with it
 LIBRARIES = {
     "timm": ("timm", _timm),
     "torchvision": ("torchvision", _torchvision),
     "hf": ("transformers", _transformers),
 }
-"""What stands before the colon, the package that it asks for, and what builds a model with it."""
-
-
-def _settings(path: Path) -> dict[str, Any]:
-    what = "configuration (nothing is downloaded)"
-    path = to_read(path / "config.json" if os.path.isdir(path) else path, what)
-    try:
-        found = json.loads(path.read_text())
-    except (OSError, ValueError, RecursionError) as problem:
-        raise InputError(f"the configuration {str(path)!r} cannot be read as JSON: {problem}") from problem
-    if not isinstance(found, dict):
-        raise InputError(f"the configuration {str(path)!r} holds a {type(found).__name__}; it must hold settings.")
-    return found
 
 
 @checked

@@ -8,7 +8,7 @@ import dataclasses
 import inspect
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -74,11 +74,7 @@ class Call:
     def of(
         cls, model: Any, batch: Any, targets: Any = None, *, loss: Any = None, forward: Any = None, empty: bool = False
     ) -> "Call":
-        """Check a model, a batch and its targets; where it may be empty, the model may be on the meta device.
-
-        Raises:
-            InputError: if one of them cannot be used; it says which and what to pass instead.
-        """
+        """Check a model, a batch and its targets; where it may be empty, the model may be on the meta device."""
         for what, given in (("loss", loss), ("forward", forward)):
             if given is not None and not callable(given):
                 wanted = "loss(outputs, targets)" if what == "loss" else "lambda model, batch: ..."
@@ -92,23 +88,22 @@ class Call:
         home = parameter if parameter is not None else next(model.parameters())
         device = torch.device("cpu") if empty else home.device
 
+        def here(tensor: Tensor) -> Tensor:
+            with torch.inference_mode(False):
+                return (tensor.clone() if tensor.is_inference() else tensor.detach()).to(device)
+
         def moved(tensor: Tensor) -> Tensor:
             floating = parameter is not None and tensor.is_floating_point()
-            with torch.inference_mode(False):
-                tensor = tensor.clone() if tensor.is_inference() else tensor.detach()
-                dtype = torch.float32 if empty or parameter is None else parameter.dtype
-                return tensor.to(device, dtype) if floating else tensor.to(device)
+            return here(tensor).to(torch.float32 if empty else home.dtype) if floating else here(tensor)
 
         named = parts(batch, model)
         check_tensors(batch, named)
         batch = mapped(batch, moved)
-        if targets is not None:
-            for tensor in _tensors(targets):
-                check_dense("the targets", tensor)
-            targets = mapped(targets, lambda t: (t.clone() if t.is_inference() else t.detach()).to(device))
-            for tensor in _tensors(targets):
-                if tensor.is_floating_point() and not bool(tensor.isfinite().all()):
-                    raise InputError(f"the targets {tuple(tensor.shape)} hold NaN or infinity.")
+        for tensor in _tensors(targets):
+            check_dense("the targets", tensor)
+            if tensor.is_floating_point() and not bool(tensor.isfinite().all()):
+                raise InputError(f"the targets {tuple(tensor.shape)} hold NaN or infinity.")
+        targets = mapped(targets, here)
         if forward is None and _second(batch, targets):
             batch, forward, notes = batch.transpose(0, 1), _turning(), (*notes, LENGTH_FIRST)
             named = parts(batch, model)
@@ -126,11 +121,6 @@ class Call:
         return cls(model, batch, targets, examples, splits, notes, loss, forward, asks)
 
     def rows(self, index: Tensor | slice) -> "Call":
-        """The same call on some of the examples, with their targets.
-
-        Raises:
-            InputError: if the batch cannot be split: a graph, an object, tensors of different lengths.
-        """
         if not self.splits:
             raise InputError(f"{described(self.batch)} cannot be split into examples.")
 
@@ -138,9 +128,7 @@ class Call:
             return tensor[index] if tensor.dim() and len(tensor) == self.examples else tensor
 
         count = len(range(self.examples)[index]) if isinstance(index, slice) else len(index)
-        return replace(
-            self, batch=mapped(self.batch, some), targets=mapped(self.targets, some), examples=count, _seen=self._seen
-        )
+        return replace(self, batch=mapped(self.batch, some), targets=mapped(self.targets, some), examples=count)
 
     def examples_first(self) -> "Call":
         """The same call with the examples first, where the model takes (length, examples, ...) and targets are alike.
@@ -150,12 +138,10 @@ class Call:
         """
         batch, targets = self.batch, self.targets
         places = isinstance(batch, Tensor) and isinstance(targets, Tensor) and min(batch.dim(), targets.dim()) > 1
-        if self.forward is not None or self.asks or not places:
+        orders = [module.batch_first for module in self.model.modules() if hasattr(module, "batch_first")]
+        if self.forward is not None or self.asks or not places or not orders or any(orders):
             return self
         if targets.shape[:2] != batch.shape[:2] or 1 in batch.shape[:2]:
-            return self
-        orders = [module.batch_first for module in self.model.modules() if hasattr(module, "batch_first")]
-        if not orders or any(orders):
             return self
 
         def changes(dim: int) -> bool:
@@ -165,18 +151,15 @@ class Call:
             one, two = (out.narrow(dim, 1, out.shape[dim] - 1) for out in outputs)
             return not torch.allclose(one, two, rtol=1e-4)
 
-        with unchanged(self.model), torch.no_grad():
+        first = False
+        with unchanged(self.model), torch.no_grad(), suppress(Exception):  # outputs may be no row a place
             self.model.eval()
-            try:
-                first = changes(0) and not changes(1)
-            except Exception:  # outputs are not one row a place
-                return self
+            first = changes(0) and not changes(1)
         if not first:
             return self
-        turned = _turning(alike=True)
         criterion = None if self.criterion is None else _of_turned(self.criterion)
         batch, targets, notes = batch.transpose(0, 1), targets.transpose(0, 1), (*self.notes, LENGTH_FIRST)
-        return Call(self.model, batch, targets, len(batch), True, notes, criterion, turned)
+        return Call(self.model, batch, targets, len(batch), True, notes, criterion, _turning(alike=True))
 
     def divided(self) -> "Call":
         """The same call, no longer to be split where the model or its loss takes all of the examples and not half.
@@ -193,18 +176,13 @@ class Call:
         return self if alone else replace(self, splits=False)
 
     def _runs(self) -> bool:
-        try:
+        with suppress(InputError):
             raw = self.run()
             return self.targets is None or bool(self.loss(raw).isfinite())
-        except InputError:
-            return False
+        return False
 
     def run(self, model: Callable[..., Any] | None = None) -> Any:
-        """What the model returns for the batch. It is not guarded: it runs in its own mode and may change itself.
-
-        Raises:
-            InputError: if the model fails.
-        """
+        """What the model returns for the batch. It is not guarded: it runs in its own mode and may change itself."""
         try:
             with as_written():
                 return self.raw(model)
@@ -253,9 +231,6 @@ class Call:
 
         It is the tensor itself; ``.logits``, ``.last_hidden_state`` or ``.sample``; else the first floating point
         tensor of a tuple, mapping or dataclass that has a gradient and is not a single number; else the first one.
-
-        Raises:
-            InputError: if there is none.
         """
         value = raw.outputs if isinstance(raw, Step) else raw
         for name in OUTPUTS:
@@ -263,15 +238,10 @@ class Call:
             if isinstance(part, Tensor) and part.is_floating_point() and not isinstance(value, Tensor):
                 return part
         found = [t for t in _tensors(value) if t.is_floating_point()]
-        for wanted in (
-            lambda t: t.dim() > 0 and t.requires_grad, lambda t: t.requires_grad, lambda t: t.dim() > 0, lambda t: True
-        ):  # fmt: skip
-            if (tensor := next((t for t in found if wanted(t)), None)) is not None:
-                return tensor
-        raise InputError(
-            f"the model {type(self.model).__name__} returns a {type(value).__name__} without a floating point tensor; "
-            "give forward=lambda model, batch: ... that returns the one to measure."
-        )
+        if found:  # of those that are alike max gives the first
+            return max(found, key=lambda t: (t.requires_grad, t.dim() > 0))
+        what = f"the model {type(self.model).__name__} returns a {type(value).__name__} without a floating point tensor"
+        raise InputError(f"{what}; give forward=lambda model, batch: ... that returns the one to measure.")
 
     @property
     def has_loss(self) -> bool:
@@ -295,13 +265,6 @@ class Call:
         A loss that was given gets what the model returned, and THE output if it cannot take that (``F.cross_entropy``
         of a model that returns a dataclass). Without one: cross-entropy of THE output for integer targets, mean squared
         error for floats; without targets, the model's own. Auxiliary outputs count only in a loss that was given.
-
-        Args:
-            raw: what :meth:`run` returned.
-            targets: others than the call's own.
-
-        Raises:
-            InputError: if there is no loss, the targets do not fit, or it is not such a number.
         """
         targets = self.targets if targets is _OWN else targets
         if self.criterion is not None:
@@ -322,10 +285,8 @@ class Call:
         if targets is not None:
             return scalar_loss(self.output(raw), targets, None)
         if (own := self._own_loss(raw)) is None:
-            raise InputError(
-                "there is no loss: give targets, or a batch with labels for which the model "
-                f"{type(self.model).__name__} returns a .loss."
-            )
+            returns = f"for which the model {type(self.model).__name__} returns a .loss"
+            raise InputError(f"there is no loss: give targets, or a batch with labels {returns}.")
         return check_loss(own, [self.output(raw)])
 
     @property
@@ -376,7 +337,9 @@ class Call:
 
     def _step(self, model: nn.Module, batch: Any) -> Step:
         step: Callable[..., Any] = model.training_step  # type: ignore[assignment]
-        whole = _has_forward(model)
+        # a class may leave what it computes to its training_step
+        owner = next(kind for kind in type(model).__mro__ if "forward" in vars(kind))
+        whole = owner.__name__ not in ("Module", "LightningModule") or "forward" in vars(model)
         with _heard([model] if whole else model.modules(), everything=whole) as seen:
             result = step(batch, 0) if len(_parameters(step) or "ab") > 1 else step(batch)
         if not seen:  # the step calls parts of the model, not the model
@@ -384,10 +347,8 @@ class Call:
             seen.append((model, model(*args, **kwargs)))
         loss = result.get("loss") if isinstance(result, Mapping) else result
         if not isinstance(loss, Tensor):
-            raise InputError(
-                f"training_step returns a {type(result).__name__} without a loss; give targets, and a loss if the "
-                "default one is not meant."
-            )
+            wanted = "give targets, and a loss if the default one is not meant"
+            raise InputError(f"training_step returns a {type(result).__name__} without a loss; {wanted}.")
         return Step(loss, seen[0 if whole else -1][1])
 
 
@@ -446,8 +407,7 @@ def parts(batch: Any, model: nn.Module | None = None) -> list[tuple[str, Tensor]
 def starts(model: nn.Module, batch: Any) -> tuple[Tensor | None, list[Tensor], tuple[str, ...]]:
     """Where signals start in a batch: its first floating point tensor of two or more dimensions that is no mask.
 
-    Returns:
-        That tensor, or None if it is made from integers inside the model; those integers; what a reader should know.
+    That tensor, or None if it is made from integers inside the model; those integers; what a reader should know.
     """
     every = parts(batch, model)
     named = [(n, t) for n, t in every if not any(word in n for word in _BESIDE)] or every
@@ -481,7 +441,8 @@ def mapped(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
         for key, v in new.items():
             same[key] = v
         return same
-    if not any(isinstance(v, Tensor | tuple | list | Mapping) for v in _attributes(value).values()):
+    held = _attributes(value)
+    if not any(isinstance(v, Tensor | tuple | list | Mapping) for v in held.values()):
         return value
     if dataclasses.is_dataclass(value):
         fields = [f.name for f in dataclasses.fields(value) if f.init]
@@ -489,7 +450,7 @@ def mapped(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
     other: Any = copy.copy(value)
     if callable(getattr(value, "apply", None)) and _is_graph(value):
         return other.apply(change)
-    for name, v in _attributes(value).items():
+    for name, v in held.items():
         object.__setattr__(other, name, mapped(v, change))
     return other
 
@@ -555,13 +516,12 @@ def joined(batches: list[Any], most: int) -> Any:
 
 
 def described(batch: Any) -> str:
-    """A batch in a few words: the shapes of its tensors."""
     if isinstance(batch, Tensor):
         return f"an input of shape {tuple(batch.shape)}"
     if isinstance(batch, tuple | list):
         return f"inputs of shapes {', '.join(str(tuple(t.shape)) for t in _tensors(batch))}"
-    named = [(key, v) for key, v in (batch if isinstance(batch, Mapping) else _attributes(batch)).items()]
-    shapes = ", ".join(f"{key} {tuple(v.shape)}" for key, v in named if isinstance(v, Tensor))
+    named = batch if isinstance(batch, Mapping) else _attributes(batch)
+    shapes = ", ".join(f"{key} {tuple(v.shape)}" for key, v in named.items() if isinstance(v, Tensor))
     return f"a {type(batch).__name__} of {shapes}"
 
 
@@ -597,14 +557,10 @@ def _without_reentry() -> Iterator[None]:
             del function.apply  # its parent has one
 
 
-@contextmanager
-def as_written() -> Iterator[None]:
+def as_written() -> AbstractContextManager[Any]:
     """Run the python of compiled parts, in which every call can be seen."""
-    if "torch._dynamo" not in sys.modules:  # nothing can have been compiled
-        yield
-        return
-    with torch.compiler.set_stance("force_eager"):
-        yield
+    compiled = "torch._dynamo" in sys.modules  # else nothing can have been compiled
+    return torch.compiler.set_stance("force_eager") if compiled else nullcontext()
 
 
 def _in_full(model: Any) -> tuple[nn.Module, tuple[str, ...]]:
@@ -617,25 +573,18 @@ def _in_full(model: Any) -> tuple[nn.Module, tuple[str, ...]]:
         with unchanged(model):
             wide = copy.deepcopy(model).float()
     except (RuntimeError, TypeError) as error:
-        raise InputError(
-            f"the weights are {coarse}, too coarse to measure in, and the model {type(model).__name__} cannot be "
-            f"copied ({error}); give its float32 copy."
-        ) from error
+        why = f"the weights are {coarse}, too coarse to measure in, and the model {type(model).__name__}"
+        raise InputError(f"{why} cannot be copied ({error}); give its float32 copy.") from error
     check_model(wide)
     return wide, (copied_in_full(coarse),)
 
 
 def copied_in_full(dtype: torch.dtype) -> str:
-    """What a reader should know where the weights are too coarse to measure in."""
     return f"The weights are {str(dtype).removeprefix('torch.')}: a float32 copy was measured."
 
 
 def check_tensors(batch: Any, named: list[tuple[str, Tensor]]) -> None:
-    """Refuse a batch without tensors, or with NaN or infinity among them.
-
-    Raises:
-        InputError: naming the tensor.
-    """
+    """Refuse a batch without tensors, or with NaN or infinity among them."""
     if not named:
         kind = type(batch).__name__
         hint = "; torch.from_numpy makes one of an array" if kind == "ndarray" else ""
@@ -652,11 +601,7 @@ def check_tensors(batch: Any, named: list[tuple[str, Tensor]]) -> None:
 
 
 def examples_in(batch: Any, targets: Any, named: list[tuple[str, Tensor]]) -> int:
-    """How many examples a batch holds: the rows of its first tensor; of a graph those of its targets, else its graphs.
-
-    Raises:
-        InputError: if there is none.
-    """
+    """How many examples a batch holds: the rows of its first tensor; of a graph of its targets, else its graphs."""
     graph = any("edge_index" in name for name, _ in named)
     if isinstance(batch, PackedSequence):
         return int(batch.batch_sizes[0])
@@ -669,10 +614,8 @@ def examples_in(batch: Any, targets: Any, named: list[tuple[str, Tensor]]) -> in
     if several and (len(targets) == len(named) or _second(batch, targets)):
         return len(targets)  # a list of images, say, of different sizes
     if first.dim() == 0 or first.numel() == 0:
-        what = "the input has" if name == "input" else f"'{name}' has"
-        raise InputError(
-            f"{what} shape {tuple(first.shape)}: an empty batch; give at least one example, shape (examples, ...)."
-        )
+        what = f"{'the input' if name == 'input' else repr(name)} has shape {tuple(first.shape)}"
+        raise InputError(f"{what}: an empty batch; give at least one example, shape (examples, ...).")
     return len(first)
 
 
@@ -682,10 +625,8 @@ def _divisible(value: Any, examples: int) -> bool:
         return value.dim() == 0 or len(value) in (1, examples)
     if isinstance(value, PackedSequence):
         return False
-    if isinstance(value, tuple | list):
-        return all(_divisible(v, examples) for v in value)
-    if isinstance(value, Mapping):
-        return all(_divisible(v, examples) for v in value.values())
+    if isinstance(value, tuple | list | Mapping):
+        return all(_divisible(v, examples) for v in (value.values() if isinstance(value, Mapping) else value))
     return value is None or isinstance(value, bool | int | float | str)
 
 
@@ -693,10 +634,9 @@ def _tensors(value: Any, inside: bool = False) -> list[Tensor]:
     """All tensors of a batch or of what a model returned, in order; of an object inside an object none."""
     if isinstance(value, Tensor):
         return [value]
-    if isinstance(value, tuple | list):
-        return [t for v in value for t in _tensors(v, inside)]
-    if isinstance(value, Mapping):
-        return [t for v in value.values() for t in _tensors(v, inside)]
+    if isinstance(value, tuple | list | Mapping):
+        every = value.values() if isinstance(value, Mapping) else value
+        return [t for v in every for t in _tensors(v, inside)]
     return [] if inside else [t for v in _attributes(value).values() for t in _tensors(v, True)]
 
 
@@ -718,12 +658,6 @@ def _is_graph(value: Any) -> bool:
 
 def _has_step(model: nn.Module) -> bool:
     return callable(getattr(model, "training_step", None)) and bool(getattr(model, "automatic_optimization", True))
-
-
-def _has_forward(model: nn.Module) -> bool:
-    """Whether its class says what it computes; a LightningModule may leave that to its ``training_step``."""
-    owner = next(kind for kind in type(model).__mro__ if "forward" in vars(kind))
-    return owner.__name__ not in ("Module", "LightningModule") or "forward" in vars(model)
 
 
 def _parameters(function: Callable[..., Any]) -> dict[str, inspect.Parameter] | None:

@@ -13,45 +13,36 @@ class NoForwardDerivative(InputError):
     """An operation has no forward derivative in torch; it may still have a backward one."""
 
 
-def _expects(module: nn.Module) -> str:
-    """What a module wants its input to be, where its kind says so."""
-    if isinstance(module, nn.Linear):
-        return f"{module.in_features} features"
-    if isinstance(module, nn.Conv1d | nn.Conv2d | nn.Conv3d):
-        size = {1: "length", 2: "height, width", 3: "depth, height, width"}[len(module.kernel_size)]
-        return f"{module.in_channels} channels, as (examples, {module.in_channels}, {size})"
-    if isinstance(module, nn.modules.batchnorm._NormBase):
-        return f"{module.num_features} channels or features"
-    if isinstance(module, nn.LayerNorm):
-        return f"last dimensions {tuple(module.normalized_shape)}"
-    if isinstance(module, nn.MultiheadAttention):
-        return f"{module.embed_dim} features"
-    if isinstance(module, nn.RNNBase):
-        return f"{module.input_size} features, as (length, examples, {module.input_size}) or batch first"
-    return ""
+EXPECTED: dict[type[nn.Module], str] = {
+    nn.Linear: "{0.in_features} features",
+    nn.Conv1d: "{0.in_channels} channels, as (examples, {0.in_channels}, length)",
+    nn.Conv2d: "{0.in_channels} channels, as (examples, {0.in_channels}, height, width)",
+    nn.Conv3d: "{0.in_channels} channels, as (examples, {0.in_channels}, depth, height, width)",
+    nn.modules.batchnorm._NormBase: "{0.num_features} channels or features",
+    nn.LayerNorm: "last dimensions {0.normalized_shape}",
+    nn.MultiheadAttention: "{0.embed_dim} features",
+    nn.RNNBase: "{0.input_size} features, as (length, examples, {0.input_size}) or batch first",
+}  # what modules want their input to be
 
 
 def explain_first_run(
     error: Exception, model: nn.Module, given: str, stack: Sequence[tuple[str, nn.Module, tuple[Any, ...]]]
 ) -> InputError:
-    """The error for a model that fails on the batch it is given."""
     path, module, args = stack[-1] if stack else ("", model, ())
     kind = type(module).__name__
     where = f"{kind} '{path}'" if path else f"the model {kind}"
     inner = next((tuple(a.shape) for a in args if isinstance(a, Tensor)), None)
-    if (wanted := _expects(module)) and inner is not None:
-        return InputError(
-            f"the model cannot take {given}: {where} expects {wanted}, got input {inner}. ({first_line(error)})"
-        )
-    hint = ""
+    wanted = next((text.format(module) for kind, text in EXPECTED.items() if isinstance(module, kind)), None)
+    if wanted is not None and inner is not None:
+        what = f"the model cannot take {given}: {where} expects {wanted}, got input {inner}"
+        return InputError(f"{what}. ({first_line(error)})")
+    text = f"the model fails on {given}, in {where}: {type(error).__name__}: {first_line(error)}"
     if isinstance(error, NotImplementedError) and 'required "forward"' in str(error):
-        hint = " (forward=lambda model, batch: ... calls it in another way.)"
+        text += " (forward=lambda model, batch: ... calls it in another way.)"
     if isinstance(error, TypeError) and "argument" in str(error) and not args:
-        hint = (
-            " (A tuple is model(*batch), a mapping model(**batch); targets are an argument of their own; "
-            "forward=lambda model, batch: ... calls it in any other way.)"
-        )
-    return InputError(f"the model fails on {given}, in {where}: {type(error).__name__}: {first_line(error)}{hint}")
+        text += " (A tuple is model(*batch), a mapping model(**batch); targets are an argument of their own; "
+        text += "forward=lambda model, batch: ... calls it in any other way.)"
+    return InputError(text)
 
 
 def explain_replay(error: Exception, events: Sequence[Op], index: int) -> Exception:
@@ -68,19 +59,16 @@ def explain_replay(error: Exception, events: Sequence[Op], index: int) -> Except
         module = events[place].module
         after = f"{what} {events[place].name}" + (f" in module '{module}'" if module else "")
     if "torch.utils.checkpoint" in text:
-        return InputError(
-            "the model computes parts again in the backward pass (torch.utils.checkpoint), where batch norm and "
-            f"dropout are not as they were measured ({first_line(error)[:100]}); "
-            "turn gradient checkpointing off to measure it."
+        why = (
+            "the model computes parts again in the backward pass (torch.utils.checkpoint), where batch norm and dropout"
         )
+        said = f"are not as they were measured ({first_line(error)[:100]})"
+        return InputError(f"{why} {said}; turn gradient checkpointing off to measure it.")
     if "forward mode AD" in text or "forward AD" in text or "jvp" in text:
-        return NoForwardDerivative(
-            f"{after} has no forward derivative in torch, so tangents cannot be carried through it "
-            f"({first_line(error)}). Give the autograd function a jvp, write it with torch functions, or measure "
-            "without tangents (lengths: method='chords')."
-        )
+        why = f"{after} has no forward derivative in torch, so tangents cannot be carried through it"
+        hint = "Give the autograd function a jvp, write it with torch functions, or measure without tangents"
+        return NoForwardDerivative(f"{why} ({first_line(error)}). {hint} (lengths: method='chords').")
     if "derivative for" in text and "not implemented" in text:
-        return InputError(
-            f"{after} has no derivative in torch ({first_line(error)}); write it with torch functions that have one."
-        )
+        hint = "write it with torch functions that have one"
+        return InputError(f"{after} has no derivative in torch ({first_line(error)}); {hint}.")
     return error

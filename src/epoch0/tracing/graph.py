@@ -41,8 +41,6 @@ class FunctionCall:
     kwargs: Mapping[str, Any]  # its other arguments, likewise
 
     def __call__(self, tensors: Mapping[int, Tensor], constants: Callable[[Tensor], Tensor] | None = None) -> Any:
-        """What the function gives for these tensors."""
-
         def filled(value: Any) -> Any:
             return tensors[value.node] if isinstance(value, Slot) else constants(value) if constants else value
 
@@ -88,7 +86,6 @@ class Op:
     kind: str = ""  # ``"linear"``, ``"convolution"``, ... for a weighted operation, else ``""``.
     rule: Activation | None = None  # the activation it is by its name and its arguments, if there is a rule for it
     elementwise: bool = False  # whether it is an elementwise nonlinearity
-    # mean over output units of the sum of squared weights into the unit; NaN unless one linear map or convolution
     fan_in: int = 0  # weights into one unit; 0 unless one linear map or convolution
     cut: bool = False  # whether it depends on the input but no derivative goes through it (detach, a no_grad block)
     # nodes whose tensor is first met among the arguments, as (place among the tensor arguments, node): it came from
@@ -107,7 +104,6 @@ class Op:
 
     @property
     def meaning(self) -> Meaning:
-        """What its function means."""
         return meaning(self.name)
 
     @property
@@ -116,7 +112,6 @@ class Op:
         return {} if self.call is None else self.meaning.given(self.call.args, self.call.kwargs)
 
     def with_arguments(self, **new: Any) -> FunctionCall:
-        """The call with others in place of arguments that were given, by their roles."""
         assert self.call is not None
         return FunctionCall(self.call.function, *self.meaning.replaced(self.call.args, self.call.kwargs, **new))
 
@@ -131,7 +126,6 @@ class Tap:
 
     @property
     def activation(self) -> Activation | None:
-        """The activation of the nonlinearity."""
         return None if self.op is None else self.op.activation
 
 
@@ -149,11 +143,7 @@ _made: dict[Hashable, Activation | None] = {}
 
 
 def made_activation(name: str, key: Hashable | None, function: Callable[[Tensor], Tensor]) -> Activation | None:
-    """The activation that an elementwise function of tensors is, whatever its name; None if it is none.
-
-    >>> made_activation("sin", "sin", torch.sin).derivative(np.zeros(1))             # any shape
-    array([1.])
-    """
+    """The activation that an elementwise function of tensors is, whatever its name; None if it is none."""
     if key is None:
         return None
     if key not in _made:

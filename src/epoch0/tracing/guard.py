@@ -72,8 +72,6 @@ class _ModuleState:
 
     def restore(self) -> None:
         for value, saved in self.containers:
-            if not saved and not value and type(value) in _CONTAINERS:
-                continue  # most of a module's containers are empty
             now = _entries(value)
             if len(now) == len(saved) and all(map(operator.is_, now, saved)):
                 continue
@@ -89,8 +87,6 @@ class _ModuleState:
 
 def _entries(value: Any) -> list[Any]:
     """What a container holds; of a dict keys and values in turn."""
-    if not value and type(value) in _CONTAINERS:
-        return []
     if isinstance(value, dict):
         kind = OrderedDict if isinstance(value, OrderedDict) else dict
         return list(chain.from_iterable(kind.items(value)))
@@ -118,16 +114,25 @@ def unchanged(model: nn.Module, *, weights: bool = True, still: bool = False) ->
     torch (CPU, and CUDA where it is in use), numpy and python. It holds a copy of the model's tensors meanwhile.
     Another thread that measures waits.
 
-    Args:
-        model: any module.
-        weights: False leaves the parameters and their gradients out, for a run that is known not to change them.
-        still: whether parameters that come out changed are an error.
-
-    Raises:
-        ChangesItself: if ``still`` and the model has changed its own parameters.
+    Without ``weights`` parameters and their gradients are left out, for a run that is known not to change them. With
+    ``still`` a parameter that comes out another one, or with other values, is an error; not a frozen one: what follows
+    other weights, as a key encoder does, is no weight that is trained.
     """
-    with ONE_AT_A_TIME, streams_kept(), _restored(model, weights) as written:
-        yield
+    refuse_lazy(model)
+    with ONE_AT_A_TIME, streams_kept():
+        modules = [_ModuleState(module) for module in model.modules()]
+        tensors = {id(t): t for module in model.modules() for t in _tensors(module)}
+        states = [_TensorState(t) for t in tensors.values() if weights or not isinstance(t, nn.Parameter)]
+        names = {id(p): name for name, p in model.named_parameters()}
+        try:
+            yield
+        finally:
+            written = [name for name, p in model.named_parameters() if id(p) not in names]
+            for module in modules:
+                module.restore()
+            written += [
+                names[id(s.tensor)] for s in states if s.restore() and s.requires_grad and id(s.tensor) in names
+            ]
     if still and written:
         refuse_changed(written[0])
 
@@ -137,39 +142,13 @@ class ChangesItself(InputError):
 
 
 def refuse_changed(name: str) -> NoReturn:
-    """Refuse a model that writes into its own weights.
-
-    Raises:
-        ChangesItself: always.
-    """
-    raise ChangesItself(
-        f"the model changes its own parameter '{name}' while it runs, so no two passes measure the same network; take "
-        "that out of its forward."
-    )
-
-
-@contextmanager
-def _restored(model: nn.Module, weights: bool) -> Iterator[list[str]]:
-    """Restores it in the end; names of the parameters that were other ones then, or held other values, frozen ones left
-    out: what follows other weights, as a key encoder does, is no weight that is trained.
-    """
-    refuse_lazy(model)
-    modules = [_ModuleState(module) for module in model.modules()]
-    tensors = {id(t): t for module in model.modules() for t in _tensors(module)}
-    states = [_TensorState(t) for t in tensors.values() if weights or not isinstance(t, nn.Parameter)]
-    names, written = {id(p): name for name, p in model.named_parameters()}, list[str]()
-    try:
-        yield written
-    finally:
-        written += [name for name, p in model.named_parameters() if id(p) not in names]
-        for module in modules:
-            module.restore()
-        written += [names[id(s.tensor)] for s in states if s.restore() and s.requires_grad and id(s.tensor) in names]
+    """Refuse a model that writes into its own weights."""
+    what = f"the model changes its own parameter '{name}' while it runs, so no two passes measure the same network"
+    raise ChangesItself(f"{what}; take that out of its forward.")
 
 
 @contextmanager
 def streams_kept() -> Iterator[None]:
-    """Give the random streams of torch, numpy and python back as they were."""
     python, legacy = random.getstate(), np.random.get_state()  # noqa: NPY002 - the user's state is kept, not used
     with noise_kept():
         try:
@@ -287,11 +266,7 @@ def bare(model: nn.Module) -> nn.Module:
 
 
 def check_model(model: Any) -> None:
-    """Refuse what cannot be measured: no module, no parameters, NaN or infinite values, half precision.
-
-    Raises:
-        InputError: with the name of the first parameter or buffer at fault.
-    """
+    """Refuse what cannot be measured: no module, no parameters, NaN or infinite values, half precision."""
     if not isinstance(model, nn.Module):
         kind = f"the class {model.__name__}" if isinstance(model, type) else f"a {type(model).__name__}"
         hint = "; make an instance of it first" if isinstance(model, type) and issubclass(model, nn.Module) else ""
@@ -302,15 +277,14 @@ def check_model(model: Any) -> None:
     refuse_lazy(model)
     for name, tensor in [*model.named_parameters(), *model.named_buffers()]:
         if tensor.device.type == "meta":
-            raise InputError(
-                f"'{name}' is on the meta device and has no values; move the model with .to_empty and load it."
-            )
+            move = "move the model with .to_empty and load it"
+            raise InputError(f"'{name}' is on the meta device and has no values; {move}.")
         if tensor.dtype in HALF:
-            raise InputError(
-                f"'{name}' is {tensor.dtype}, too coarse to measure gains in; measure a copy: "
-                "copy.deepcopy(model).float()."
-            )
-        if tensor.is_floating_point() and not all_finite(tensor):
+            coarse = f"'{name}' is {tensor.dtype}, too coarse to measure gains in"
+            raise InputError(f"{coarse}; measure a copy: copy.deepcopy(model).float().")
+        # the extremes tell, ten times quicker than asking every entry
+        ends = tensor.detach().aminmax() if tensor.is_floating_point() and tensor.numel() else ()
+        if not all(bool(end.isfinite()) for end in ends):
             nan = bool(tensor.isnan().any())
             if not nan and not isinstance(tensor, nn.Parameter):
                 continue  # a mask of minus infinity
@@ -321,11 +295,7 @@ def check_model(model: Any) -> None:
 
 
 def refuse_closed(model: nn.Module, *, run_only: bool = False) -> None:
-    """Refuse a model that is TorchScript or was exported, or has such parts.
-
-    Raises:
-        InputError: with the path of the first of them; if it is only to be run, of the first without modes.
-    """
+    """Refuse a model that is TorchScript or was exported, or has such parts; if it is only to be run, without modes."""
     for path, module in model.named_modules():
         what = f"the module '{path}'" if path else "the model"
         if isinstance(module, torch.jit.ScriptModule) and not (run_only and hasattr(module, "training")):
@@ -333,11 +303,3 @@ def refuse_closed(model: nn.Module, *, run_only: bool = False) -> None:
         nodes = module.graph.nodes if isinstance(module, torch.fx.GraphModule) else ()
         if any(isinstance(node.target, torch._ops.OpOverload) for node in nodes):
             raise InputError(f"{what} is exported and has lost its layers; pass the nn.Module it was exported from.")
-
-
-def all_finite(tensor: Tensor) -> bool:
-    """Whether no value is NaN or infinite; the extremes tell, ten times quicker than asking every entry."""
-    if not tensor.numel():
-        return True
-    low, high = tensor.detach().aminmax()
-    return bool(low.isfinite() & high.isfinite())

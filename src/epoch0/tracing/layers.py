@@ -63,8 +63,7 @@ def needed(tape: Tape) -> list[Op]:
 def stretches(tape: Tape) -> list[tuple[int, int, list[Op]]]:
     """The model cut at every tensor that all paths go through: start node, end node and events of each piece.
 
-    Right after such an event exactly one tensor that the output depends on is still to be used: one pass over the
-    events counts them.
+    Right after such an event exactly one tensor that the output depends on is still to be used.
     """
     events = needed(tape)
     last_use = {node: place for place, event in enumerate(events) for node in event.inputs if tape.nodes[node].depends}
@@ -106,26 +105,16 @@ def layers(tape: Tape) -> tuple[Layer, ...]:
 
 
 def branch(layer: Layer) -> Branch | None:
-    """The branch of a residual block, by its last sum of two; None if there is none.
-
-    >>> from epoch0.tracing.tape import tape
-    >>> with tape(e0.networks.residual_chain(2, 32, inputs=(64,)), x) as record:
-    ...     found = [branch(layer) for layer in layers(record)]
-    >>> [block and (block.weighted, block.beside) for block in found]
-    [None, (1, 0), (1, 0), None]
-    """
+    """The branch of a residual block, by its last sum of two; None if there is none."""
     made_by = {node: event for event in layer.events for node in event.outputs}
 
     def weighted_behind(node: int) -> int:
-        seen, todo, count = set(), [node], 0
+        seen, todo = dict[int, Op](), [node]
         while todo:
-            event = made_by.get(todo.pop())
-            if event is None or id(event) in seen:
-                continue
-            seen.add(id(event))
-            count += bool(event.kind)
-            todo.extend(event.inputs)
-        return count
+            if (event := made_by.get(todo.pop())) is not None and id(event) not in seen:
+                seen[id(event)] = event
+                todo.extend(event.inputs)
+        return sum(bool(event.kind) for event in seen.values())
 
     sums = [event for event in layer.events if event.meaning.kind == "sum" and len(event.inputs) == 2]
     if not sums:
@@ -166,9 +155,7 @@ def places(ops: Sequence[Op]) -> tuple[str, ...]:
 
 
 def layer_names(places: Sequence[Sequence[str]], model: str) -> list[str]:
-    """A unique name a layer: its weighted module, else the path its modules share, else the first and the last of
-    them.
-    """
+    """A unique name a layer: its weighted module, else the path its modules share, else the first and last of them."""
     names: list[str] = []
     for index, own in enumerate(places):
         if not own:
@@ -189,20 +176,14 @@ def layer_names(places: Sequence[Sequence[str]], model: str) -> list[str]:
 
 
 def require_nonlinearity(tape: Tape) -> None:
-    """Refuse a model that computes an affine map of its input.
-
-    Raises:
-        InputError: if no nonlinear operation was recorded and the output is affine along the line through the input.
-    """
+    """Refuse a model without a nonlinear operation whose output is affine along the line through the input."""
     if tape.nonlinearities or any(op.meaning.kind in NONLINEAR for op in needed(tape)):
         return
     with torch.no_grad():
         zero, one, two = [tape.run(tape.x * factor).double() for factor in (0.0, 1.0, 2.0)]
     if float((two - 2 * one + zero).norm()) <= 1e-4 * float((one - zero).norm()):
-        raise InputError(
-            f"the model {type(tape.model).__name__} has no nonlinearity: it is one affine map whatever its depth. "
-            "Put an activation between its layers."
-        )
+        why = f"the model {type(tape.model).__name__} has no nonlinearity: it is one affine map whatever its depth"
+        raise InputError(f"{why}. Put an activation between its layers.")
 
 
 _OTHER = {"average": "pooling", "largest": "pooling", "join": "concatenation", "mixing": "attention"}
@@ -218,7 +199,7 @@ class Place:
 
 
 def labelled(record: Tape, *, joined: bool, own: Mapping[type[nn.Module], str]) -> tuple[Place, ...]:
-    """Every layer of a recorded model with its kind."""
+    """Every layer of a recorded model with its kind; an activation ``joined`` to the weights before it is no layer."""
     modules = dict(record.model.named_modules())
     whole = {path: own[type(module)] for path, module in modules.items() if type(module) in own}
     found = [Place(tap.name, whole[path], tap.node) for path in whole for tap in record.modules.get(path, ())]
@@ -243,7 +224,9 @@ def labelled(record: Tape, *, joined: bool, own: Mapping[type[nn.Module], str]) 
         elif kind := _kind(op, record):
             if op.kind in ("linear", "convolution"):
                 behind[node] = len(found)
-            name = _name(op, modules)
+            # a module that has none inside, a pruned one too
+            whole_one = not {name for name, _ in modules[op.module].named_children()} - {"parametrizations"}
+            name = op.module if op.module and whole_one else f"{op.module}.{op.name}()".removeprefix(".")
             count[name] += 1
             found.append(Place(use(name, count[name]), kind, node))
     return tuple(sorted(found, key=lambda place: place.node))
@@ -258,29 +241,15 @@ def _kind(op: Op, record: Tape) -> str:
         return op.name.replace("_", " ")
     if kind == "sum":
         return "sum" if len(set(op.inputs)) > 1 else ""
-    if kind in ("average", "largest") and "pool" not in op.name and not _smaller(op, record):
+    before, after = record.nodes[op.inputs[0]].shape, record.nodes[op.outputs[0]].shape
+    within = before[:1] == after[:1] and len(before) > 1 and before != after  # a mean or maximum of each example
+    if kind in ("average", "largest") and "pool" not in op.name and not within:
         return ""
     return "pooling" if "pool" in op.name else _OTHER.get(kind, "")
 
 
-def _smaller(op: Op, record: Tape) -> bool:
-    """Whether a mean or a maximum was taken within each example."""
-    before, after = record.nodes[op.inputs[0]].shape, record.nodes[op.outputs[0]].shape
-    return before[:1] == after[:1] and len(before) > 1 and before != after
-
-
-def _name(op: Op, modules: Mapping[str, nn.Module]) -> str:
-    parts = {name for name, _ in modules[op.module].named_children()} - {"parametrizations"}  # a pruned layer is one
-    if op.module and not parts:
-        return op.module
-    return f"{op.module}.{op.name}()" if op.module else f"{op.name}()"
-
-
 def average_pools(record: Tape) -> list[tuple[int, int, float]]:
-    """Average pools on the main path: the nodes before and after, and how many places each averages over.
-
-    A pool within a branch, such as a squeeze, is none of them.
-    """
+    """Average pools on the main path (none within a branch): the nodes before and after, how many places it is over."""
     size = {node.index: math.prod(node.shape) for node in record.nodes}
     return [
         (start, end, size[start] / size[end])

@@ -22,10 +22,6 @@ def scalar_loss(output: Tensor, targets: Any, loss: Loss | None) -> Tensor:
 
     >>> scalar_loss(torch.zeros(2, 10), torch.tensor([3, 9]), None)            # cross-entropy of 10 equal classes
     tensor(2.3026)
-
-    Raises:
-        InputError: if the targets do not fit the output, or the loss is not one finite number that depends on the
-            output.
     """
     if loss is None:
         if not isinstance(targets, Tensor):
@@ -48,12 +44,7 @@ def number_of(value: Any) -> Any:
 
 
 def check_loss(value: Any, outputs: Sequence[Tensor]) -> Tensor:
-    """The loss as a scalar, or the reason why it cannot be one.
-
-    Raises:
-        InputError: if it is not one number computed from the outputs.
-        NotFinite: if it is not finite though all outputs are.
-    """
+    """The loss as a scalar, or the reason why it cannot be one; NotFinite if all outputs are finite and it is not."""
     value = number_of(value)
     lost = isinstance(value, Tensor) and not value.requires_grad and any(o.requires_grad for o in outputs)
     if not isinstance(value, Tensor) or value.numel() != 1 or lost:
@@ -66,10 +57,8 @@ def check_loss(value: Any, outputs: Sequence[Tensor]) -> Tensor:
 
 
 def _wrong(output: Tensor, targets: Tensor, wanted: str) -> InputError:
-    return InputError(
-        f"targets of shape {tuple(targets.shape)} do not fit outputs of shape {tuple(output.shape)}: "
-        f"{wanted}, or give a loss of your own."
-    )
+    given = f"targets of shape {tuple(targets.shape)} do not fit outputs of shape {tuple(output.shape)}"
+    return InputError(f"{given}: {wanted}, or give a loss of your own.")
 
 
 def _squares(output: Tensor, targets: Tensor) -> Tensor:
@@ -80,30 +69,22 @@ def _squares(output: Tensor, targets: Tensor) -> Tensor:
 
 def _cross_entropy(output: Tensor, targets: Tensor) -> Tensor:
     flat = output.dim() == 2 and targets.dim() > 1 and targets.numel() == len(output)  # a row for each place
-    if output.dim() >= 2 and (flat or targets.shape == output.shape[:-1]):
-        # classes last: (examples, classes), (examples, length, classes)
+    if output.dim() >= 2 and (flat or targets.shape == output.shape[:-1]):  # (examples, [length,] classes)
         output, targets = output.reshape(-1, output.shape[-1]), targets.reshape(-1)
     elif output.dim() < 2 or targets.shape != (output.shape[0], *output.shape[2:]):
-        count = (
-            f"the {len(output)} examples, and outputs a number for each class" if output.dim() else "several examples"
-        )
+        several = f"the {len(output)} examples, and outputs a number for each class"
+        count = several if output.dim() else "several examples"
         raise _wrong(output, targets, f"integer targets (classes) need one for each of {count}")
     classes = output.shape[1]
     wrong = ((targets < 0) | (targets >= classes)) & (targets != IGNORED)
     if bool(wrong.any()):
-        bad = int(targets[wrong][0])
-        raise InputError(
-            f"target {bad} is out of range: the model has {classes} outputs, so classes go from 0 to {classes - 1}."
-        )
+        known = f"the model has {classes} outputs, so classes go from 0 to {classes - 1}"
+        raise InputError(f"target {int(targets[wrong][0])} is out of range: {known}.")
     return F.cross_entropy(output, targets)
 
 
 def check_targets(examples: int | None, targets: Any, loss: Loss | None) -> None:
-    """Refuse targets of another length than the batch or without values, and a loss without targets, before any run.
-
-    Raises:
-        InputError: with both lengths.
-    """
+    """Refuse targets of another length than the batch or without values, and a loss without targets, before any run."""
     if targets is None and loss is not None:
         raise InputError("a loss was given but no targets; loss(outputs, targets) needs both.")
     if isinstance(targets, Tensor):

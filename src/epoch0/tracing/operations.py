@@ -22,19 +22,15 @@ Function = Callable[..., Any]
 Args = tuple[Any, ...]
 Kwargs = dict[str, Any]
 
+# Kinds that multiply by learnt weights and so start a layer; that are no linear map of the input; of functions of
+# numbers that are no activations by themselves and may be part of one; that carry entries to other places unchanged.
 WEIGHTED = frozenset({"linear", "convolution", "bilinear", "attention", "recurrent"})
-"""Kinds that multiply by learnt weights and so start a layer."""
-
 NONLINEAR = frozenset({
     "activation", "extremum", "function", "choice", "largest", "softmax", "spread", "attention", "mixing", "recurrent",
     "other",
 })  # fmt: skip
-"""Kinds that are no linear map of the input."""
-
 ARITHMETIC = frozenset({"sum", "product", "quotient", "negation", "function", "choice"})
-"""Kinds of functions of numbers that are no activations by themselves and may be part of one."""
-
-MOVES = frozenset({"same", "reshape", "move", "select"})  # kinds that carry entries to other places and change none
+MOVES = frozenset({"same", "reshape", "move", "select"})
 
 
 @dataclass(frozen=True)
@@ -77,7 +73,6 @@ class Meaning:
         return self.of_two or self.kind in ARITHMETIC
 
     def activation(self, args: Args, kwargs: Mapping[str, Any]) -> Activation | None:
-        """The activation that a call of it is, if there is a rule for it."""
         return None if self.finds is None else self.finds(self.given(args, kwargs))
 
     def given(self, args: Args, kwargs: Mapping[str, Any]) -> Kwargs:
@@ -94,7 +89,6 @@ class Meaning:
 
 
 def _between(given: Kwargs, low: float | None = None, high: float | None = None) -> Activation | None:
-    """Clipping to numbers, one of them perhaps left out."""
     low, high = given.get("min", low), given.get("max", high)
     if not all(bound is None or isinstance(bound, int | float) for bound in (low, high)) or low is high is None:
         return None
@@ -127,8 +121,7 @@ def _softshrink(given: Kwargs) -> Activation:
     return activations.piecewise("softshrink", (-width, width), (1.0, 0.0, 1.0), lambd=width)
 
 
-MEANINGS: dict[str, Meaning] = {}
-"""The table: plain name of a torch function -> what it means."""
+MEANINGS: dict[str, Meaning] = {}  # the table: plain name of a torch function -> what it means
 
 
 def _enter(kind: str, names: str, arguments: str = "input", **facts: Any) -> None:
@@ -164,10 +157,8 @@ _enter(
     "activation", "rrelu", "input lower upper",
     zero=True, finds=lambda given: activations.leaky_relu((given.get("lower", 1 / 8) + given.get("upper", 1 / 3)) / 2),
 )  # fmt: skip
-_enter(
-    "activation", "threshold", "input threshold value", zero=True, jumps=True,
-    finds=lambda given: activations.get("relu") if given["threshold"] == given["value"] == 0 else None,
-)  # fmt: skip
+_enter("activation", "threshold", "input threshold value", zero=True, jumps=True,
+       finds=lambda given: activations.get("relu") if given["threshold"] == given["value"] == 0 else None)  # fmt: skip
 _enter("activation", "tanhshrink atan arctan", zero=True)
 _enter("activation", "hardshrink sign", zero=True, jumps=True)
 _enter("activation", "logsigmoid log_sigmoid cos logit", zero=False)
@@ -196,18 +187,14 @@ _enter("linear", "addmv", "bias=input weight=mat input=vec")
 _enter("linear", "einsum tensordot", "")
 _enter("bilinear", "bilinear", "input=input1 other=input2 weight bias")
 _enter("convolution", "conv1d conv2d conv3d", "input weight bias stride padding dilation groups")
-_enter(
-    "convolution", "conv_transpose1d conv_transpose2d conv_transpose3d",
-    "input weight bias stride padding output_padding groups dilation",
-)  # fmt: skip
+_enter("convolution", "conv_transpose1d conv_transpose2d conv_transpose3d",
+       "input weight bias stride padding output_padding groups dilation")  # fmt: skip
 _enter("convolution", "convolution", "input weight bias stride padding dilation transposed output_padding groups")
 _enter("recurrent", "lstm gru rnn_tanh rnn_relu lstm_cell gru_cell rnn_tanh_cell rnn_relu_cell")
-_enter(
-    "attention", "multi_head_attention_forward",
-    "query key value embed_dim_to_check num_heads in_proj_weight in_proj_bias bias_k bias_v add_zero_attn dropout_p "
-    "out_proj_weight out_proj_bias training key_padding_mask need_weights attn_mask use_separate_proj_weight "
-    "q_proj_weight k_proj_weight v_proj_weight static_k static_v",
-)  # fmt: skip
+_enter("attention", "multi_head_attention_forward",
+       "query key value embed_dim_to_check num_heads in_proj_weight in_proj_bias bias_k bias_v add_zero_attn dropout_p "
+       "out_proj_weight out_proj_bias training key_padding_mask need_weights attn_mask use_separate_proj_weight "
+       "q_proj_weight k_proj_weight v_proj_weight static_k static_v")  # fmt: skip
 _enter("mixing", "scaled_dot_product_attention", "query key value attn_mask dropout_p is_causal scale enable_gqa")
 
 _enter("norm", "batch_norm", "input running_mean running_var weight bias training momentum eps")
@@ -216,27 +203,21 @@ _enter("norm", "layer_norm", "input normalized_shape weight bias eps")
 _enter("norm", "rms_norm", "input normalized_shape weight eps")
 _enter("norm", "group_norm", "input num_groups weight bias eps")
 _enter("norm", "local_response_norm")
-_enter(
-    "dropout", "dropout dropout1d dropout2d dropout3d alpha_dropout feature_dropout feature_alpha_dropout",
-    "input p training", zero=True,
-)  # fmt: skip
+_enter("dropout", "dropout dropout1d dropout2d dropout3d alpha_dropout feature_dropout feature_alpha_dropout",
+       "input p training", zero=True)  # fmt: skip
 _enter("softmax", "softmax softmin log_softmax", zero=False)
 _enter("softmax", "gumbel_softmax", "input=logits", zero=False)
-_enter(
-    "average", "avg_pool1d avg_pool2d avg_pool3d",
-    "input kernel_size stride padding ceil_mode count_include_pad divisor_override",
-)  # fmt: skip
+_enter("average", "avg_pool1d avg_pool2d avg_pool3d",
+       "input kernel_size stride padding ceil_mode count_include_pad divisor_override")  # fmt: skip
 _enter("average", "adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d", "input output_size")
 _enter("average", "mean", "input dim keepdim")
 _enter("total", "sum nanmean", "input dim keepdim")
 _enter("total", "cumsum fold index_add scatter_add")
 _enter("spread", "std var norm logsumexp", "input dim keepdim")
 _enter("spread", "lp_pool1d lp_pool2d", "input norm_type kernel_size stride ceil_mode")
-_enter(
-    "largest", "max_pool1d max_pool2d max_pool3d max_pool1d_with_indices max_pool2d_with_indices "
-    "max_pool3d_with_indices",
-    "input kernel_size stride padding dilation ceil_mode return_indices",
-)  # fmt: skip
+_enter("largest", "max_pool1d max_pool2d max_pool3d max_pool1d_with_indices max_pool2d_with_indices "
+       "max_pool3d_with_indices",
+       "input kernel_size stride padding dilation ceil_mode return_indices")  # fmt: skip
 _enter("largest", "adaptive_max_pool1d adaptive_max_pool2d adaptive_max_pool3d", "input output_size return_indices")
 _enter("largest", "amax amin", "input dim keepdim")
 _enter("largest", "max min", "input dim keepdim", of_two=True)
@@ -269,11 +250,7 @@ _UNKNOWN = Meaning()
 
 
 def meaning(name: str) -> Meaning:
-    """The entry of a torch function, by its plain name; of one that is not in the table the kind is "unknown".
-
-    >>> meaning("softmax").kind, meaning("my_function").kind
-    ('softmax', 'unknown')
-    """
+    """The entry of a torch function, by its plain name; of one that is not in the table the kind is "unknown"."""
     return MEANINGS.get(name, _UNKNOWN)
 
 
@@ -297,16 +274,11 @@ class Calls(TorchFunctionMode):
         return self.call(func, function_name(func), args, kwargs or {})
 
     def call(self, func: Function, name: str, args: Args, kwargs: Kwargs) -> Any:
-        """What the function of this plain name is to give for these arguments."""
         raise NotImplementedError
 
 
 def measured(func: Function, name: str, args: Args, kwargs: Kwargs, batch_norm: str, hold: bool = False) -> Any:
-    """What the model's call of a torch function gives while it is measured.
-
-    Raises:
-        InputError: for a batch of one through batch statistics.
-    """
+    """What the model's call of a torch function gives while it is measured."""
     known = meaning(name)
     if known.kind == "dropout":
         return known.given(args, kwargs)["input"]
@@ -331,10 +303,8 @@ def _with_statistics(func: Function, given: Kwargs, batch_norm: str, hold: bool)
         return {**given, named: False}
     shape = tuple(given["input"].shape)
     if func is F.batch_norm and shape[0] == 1 and running:  # without running ones it standardizes weights
-        raise InputError(
-            f"a batch of one, shape {shape}, through batch norm: one example has no batch statistics. "
-            "Give more examples, or measure with batch_norm='eval'."
-        )
+        why = f"a batch of one, shape {shape}, through batch norm: one example has no batch statistics"
+        raise InputError(f"{why}. Give more examples, or measure with batch_norm='eval'.")
     mean = variance = None
     if hold:
         x = given["input"].detach()
@@ -352,13 +322,9 @@ def fan_in(name: str, known: Meaning, given: Mapping[str, Any]) -> int:
         return 0
     if name in ("matmul", "mm"):
         return weight.shape[-2]
-    if name == "linear":
-        return weight.shape[-1]
-    if known.kind != "convolution":
-        return 0
-    return (
-        weight.shape[0] // given.get("groups", 1) * weight[0, 0].numel() if "transpose" in name else weight[0].numel()
-    )
+    if "conv_transpose" in name:
+        return int(weight.shape[0] // given.get("groups", 1) * weight[0, 0].numel())
+    return weight[0].numel() if name == "linear" or known.kind == "convolution" else 0
 
 
 def tensors_in(value: Any) -> list[Tensor]:

@@ -7,9 +7,10 @@ model makes from them, such as the output of an embedding.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import Any, cast
 
 import torch
@@ -41,18 +42,13 @@ class Recorder(operations.Calls):
         self._renamed: set[int] = set()  # changed under another name, not met again yet
         self._weights: dict[int, tuple[Tensor, frozenset[str]]]
         self._weights = {id(p): (p, frozenset([name])) for name, p in self.model.named_parameters()}
-        self._stack: list[
-            tuple[str, nn.Module, tuple[Any, ...], int]
-        ] = []  # module, its arguments, nonlinearities before it
+        # path, module, its arguments, how many nonlinearities came before it
+        self._stack: list[tuple[str, nn.Module, tuple[Any, ...], int]] = []
         self._calls: list[tuple[str, Tensor, int | None]] = []
         self._nonlinear: list[tuple[str, Tensor, int | None, Op | None]] = []
 
     def record(self) -> int:
-        """Run the model once and return the node of its output.
-
-        Raises:
-            InputError: if the model fails on the batch, or its output does not depend on it.
-        """
+        """Run the model once and return the node of its output."""
         batch = self.owner.batch
         given = described(batch)
         place, whole, _ = starts(self.model, batch)
@@ -78,95 +74,81 @@ class Recorder(operations.Calls):
                 raise explain_first_run(error, self.model, given, [frame[:3] for frame in self._stack]) from error
         tensor = self.owner.output(result)
         if place is None and self.start < 0:
-            raise InputError(
-                f"the model {type(self.model).__name__} makes no floating point tensor from {given}: gradients have "
-                "nowhere to start. Give a floating point batch."
-            )
+            why = f"the model {type(self.model).__name__} makes no floating point tensor from {given}"
+            raise InputError(f"{why}: gradients have nowhere to start. Give a floating point batch.")
         given = given.removeprefix("an ").removeprefix("a ")
         if not tensor.requires_grad:
-            raise InputError(
-                f"no derivative of the model's output reaches its {given}: the output is constant or detached."
-            )
+            where = f"no derivative of the model's output reaches its {given}"
+            raise InputError(f"{where}: the output is constant or detached.")
         if tensor is beginning:
             raise InputError(f"the model returns its {given} as it is: nothing to measure.")
         node = self._node_if_known(tensor)
         return self._unseen(tensor, (tensor.grad_fn, tensor.output_nr)) if node is None else node
 
     def _begin(self, x: Tensor, start: Tensor) -> None:
-        """Node 0: where tangents start."""
         self.x = x.detach()
         self.nodes[0] = Node(0, -1, tuple(start.shape), True, True)
         self._know(start, 0)
 
     def named(self) -> tuple[dict[str, tuple[Tap, ...]], tuple[Tap, ...]]:
         """The outputs of modules by name, and the outputs of the nonlinearities, each use under its own name."""
+
+        def taps(places: Iterable[tuple[str, Tensor, int | None, Op | None]]) -> Iterator[tuple[str, Tap]]:
+            count: Counter[str] = Counter()
+            for name, tensor, node, op in places:
+                node = self._known.get(id(tensor), (tensor, None))[1] if node is None else node
+                if node is not None:
+                    count[name] += 1
+                    yield name, Tap(use(name, count[name]), node, op)
+
         modules: dict[str, tuple[Tap, ...]] = {}
-        for path, tensor, node in self._calls:
-            node = self._known.get(id(tensor), (tensor, None))[1] if node is None else node
-            if node is not None:
-                uses = modules.get(path, ())
-                modules[path] = (*uses, Tap(use(path, len(uses) + 1), node))
-        count: Counter[str] = Counter()
-        taps = []
-        for name, tensor, node, op in self._nonlinear:
-            node = self._known.get(id(tensor), (tensor, None))[1] if node is None else node
-            if node is not None:
-                count[name] += 1
-                taps.append(Tap(use(name, count[name]), node, op))
-        return modules, tuple(taps)
+        for path, tap in taps((*call, None) for call in self._calls):
+            modules[path] = (*modules.get(path, ()), tap)
+        return modules, tuple(tap for _, tap in taps(self._nonlinear))
 
     @contextmanager
     def _hooks(self) -> Iterator[None]:
         handles: list[Any] = []
         try:
             for path, module in self.model.named_modules():
-                handles.append(module.register_forward_pre_hook(self._enter(path), prepend=True))
-                handles.append(module.register_forward_hook(self._leave(path)))
+                handles.append(module.register_forward_pre_hook(partial(self._enter, path), prepend=True))
+                handles.append(module.register_forward_hook(partial(self._leave, path)))
             yield
         finally:
             for handle in handles:
                 handle.remove()
 
-    def _enter(self, path: str) -> Callable[..., None]:
-        def hook(module: nn.Module, args: tuple[Any, ...]) -> None:
-            self._stack.append((path, module, args, len(self._nonlinear)))
+    def _enter(self, path: str, module: nn.Module, args: tuple[Any, ...]) -> None:
+        self._stack.append((path, module, args, len(self._nonlinear)))
 
-        return hook
-
-    def _leave(self, path: str) -> Callable[..., None]:
-        def hook(module: nn.Module, args: Any, result: Any) -> None:
-            while self._stack[-1][1] is not module:  # the model caught an exception of a submodule
-                self._stack.pop()
-            before = self._stack.pop()[3]
-            tensor = next((t for t in operations.tensors_in(result) if t.requires_grad), None)
-            if tensor is None or not path:
-                return
-            node = self._node_if_known(tensor)
-            self._calls.append((path, tensor, node))
-            if len(inside := self._nonlinear[before:]) and _is_activation(module):
-                # a module that is nothing but a nonlinearity is named after itself, however it computes it
-                only = inside[0][3] if len(inside) == 1 and inside[0][2] == node else None
-                self._nonlinear[before:] = [(path, tensor, node, only)]
-
-        return hook
+    def _leave(self, path: str, module: nn.Module, args: Any, result: Any) -> None:
+        while self._stack[-1][1] is not module:  # the model caught an exception of a submodule
+            self._stack.pop()
+        before = self._stack.pop()[3]
+        tensor = next((t for t in operations.tensors_in(result) if t.requires_grad), None)
+        if tensor is None or not path:
+            return
+        node = self._node_if_known(tensor)
+        self._calls.append((path, tensor, node))
+        of_torch = type(module).__module__ == "torch.nn.modules.activation"
+        alone = next(module.children(), None) is None and (of_torch or next(module.parameters(), None) is None)
+        if alone and len(inside := self._nonlinear[before:]):
+            # a module that is nothing but a nonlinearity is named after itself, however it computes it
+            only = inside[0][3] if len(inside) == 1 and inside[0][2] == node else None
+            self._nonlinear[before:] = [(path, tensor, node, only)]
 
     def _node_if_known(self, tensor: Tensor) -> int | None:
         node = self._known[id(tensor)][1] if id(tensor) in self._known else None
         return None if node is None or (tensor.requires_grad and not self.nodes[node].depends) else node
 
     def _unseen(self, tensor: Tensor, origin: tuple[Any, int]) -> int:
-        """A node for a tensor from code that cannot be followed, joined to the nodes that the gradient graph leads
-        back to.
-        """
+        """A node for a tensor from code that cannot be followed, joined to those that the gradient graph leads to."""
         sources, seen, todo = set[int](), set[tuple[Any, int]](), [origin]
         while todo:
-            at = todo.pop()
-            if at[0] is None or at in seen:
-                continue
-            seen.add(at)
-            if at in self._gradients:
+            if (at := todo.pop()) in self._gradients:
                 sources.add(self._gradients[at])
-            else:
+            elif at[0] is not None and at not in seen:
+                seen.add(at)
                 todo.extend(at[0].next_functions)
         node = self._new_node(tensor)
         name = type(origin[0]).__name__.removesuffix("Backward")
@@ -177,12 +159,10 @@ class Recorder(operations.Calls):
         return self._stack[-1][0] if self._stack else ""
 
     def _new_node(self, tensor: Tensor) -> int:
-        node = Node(
-            len(self.nodes), len(self.ops), tuple(tensor.shape), tensor.is_floating_point(), tensor.requires_grad
-        )
-        self.nodes.append(node)
-        self._know(tensor, node.index)
-        return node.index
+        shape, number = tuple(tensor.shape), len(self.nodes)
+        self.nodes.append(Node(number, len(self.ops), shape, tensor.is_floating_point(), tensor.requires_grad))
+        self._know(tensor, number)
+        return number
 
     def _know(self, tensor: Tensor, node: int) -> None:
         self._known[id(tensor)] = (tensor, node)
@@ -193,7 +173,6 @@ class Recorder(operations.Calls):
                 sharing.append(tensor)
 
     def call(self, func: Any, name: str, args: Any, kwargs: Any) -> Any:
-        """Make the call and write it down."""
         known = operations.meaning(name)
         if known.kind == "dropout":
             self.has_dropout |= float(known.given(args, kwargs).get("p", 0.5)) > 0
@@ -225,17 +204,11 @@ class Recorder(operations.Calls):
         weights = frozenset[str]().union(*(self._weights[id(t)][1] for t in given if id(t) in self._weights))
         outputs = self._outputs(given, versions, made)
         depends = any(self.nodes[n].depends for n in outputs)
+        again = self._again(func, args, kwargs, given, versions, nodes) if depends else None
         op = Op(
-            len(self.ops),
-            name,
-            self._path(),
-            inputs,
-            tuple(outputs),
-            len(made),
-            tuple(sorted(weights)),
-            met=tuple(met),
-            call=self._again(func, args, kwargs, given, versions, nodes) if depends else None,
-        )
+            len(self.ops), name, self._path(), inputs, tuple(outputs), len(made), tuple(sorted(weights)),
+            met=tuple(met), call=again,
+        )  # fmt: skip
         if not depends:
             if weights:
                 self._weights.update({id(t): (t, weights) for t in made if id(t) not in self._weights})
@@ -244,8 +217,7 @@ class Recorder(operations.Calls):
             op = replace(op, kind=known.weighted, fan_in=operations.fan_in(name, known, known.given(args, kwargs)))
         elif known.elementwise and len(inputs) == 1 and len(made) == 1:
             op = replace(op, elementwise=True, rule=known.activation(args, kwargs))
-            path = self._path()
-            self._nonlinear.append((f"{path}.{name}()" if path else f"{name}()", made[0], outputs[0], op))
+            self._nonlinear.append((f"{self._path()}.{name}()".removeprefix("."), made[0], outputs[0], op))
         self.ops.append(op)
         self.events.append(op)
         return result
@@ -295,10 +267,3 @@ class Recorder(operations.Calls):
 
 def _version(tensor: Tensor) -> int:
     return 0 if tensor.is_inference() else tensor._version
-
-
-def _is_activation(module: nn.Module) -> bool:
-    bare = next(module.children(), None) is None
-    return bare and (
-        type(module).__module__ == "torch.nn.modules.activation" or next(module.parameters(), None) is None
-    )

@@ -14,9 +14,6 @@ def sum_of_squares(tensor: Tensor) -> float:
 
     >>> round(sum_of_squares(torch.full((1000, 1000), 3.0)), -1)
     9000000.0
-
-    A sum over many numbers in float32 loses digits, and a copy of them in float64 costs forty times as much as to read
-    them. Numbers whose squares float32 cannot hold are copied all the same.
     """
     return float(squares_by_row(dense(tensor).reshape(1, -1))[0])
 
@@ -29,8 +26,8 @@ def dense(tensor: Tensor) -> Tensor:
 def squares_by_row(tensor: Tensor) -> NDArray[np.float64]:
     """The sum of squares of each row, shape (rows,).
 
-    >>> squares_by_row(torch.full((2, 10, 10), 3.0))
-    array([900., 900.])
+    A sum over many numbers in float32 loses digits, and a copy of them in float64 costs forty times as much as to read
+    them. Numbers whose squares float32 cannot hold are copied all the same.
     """
     flat = tensor.detach().reshape(len(tensor), -1)
     if flat.dtype == torch.float32 and flat.numel():

@@ -9,7 +9,7 @@ import importlib
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import Any
@@ -78,38 +78,23 @@ class Tape:
         return {p.untyped_storage().data_ptr(): name for name, p in self.model.named_parameters() if p.numel()}
 
     def taps(self, names: Sequence[str] | None = None) -> list[Tap]:
-        """The places with these names, in the order of the names; by default all nonlinearities.
-
-        Raises:
-            InputError: for an unknown name, with the nearest and the list of all.
-        """
+        """The places with these names, in the order of the names; by default all nonlinearities."""
         if names is None:
             return list(self.nonlinearities)
         if isinstance(names, str):
             names = [names]
-        found: list[Tap] = []
-        single = {tap.name: tap for taps in self.modules.values() for tap in taps}
-        single.update({tap.name: tap for tap in self.nonlinearities})
-        for name in names:
-            if name in self.modules:
-                found.extend(self.modules[name])
-            elif name in single:
-                found.append(single[name])
-            else:
-                known = [n for n in single if n]
-                raise InputError(
-                    f"no layer is named {name!r}.{suggest(name, known)} The layers are {', '.join(known)}."
-                )
-        return found
+        named = {tap.name: (tap,) for taps in self.modules.values() for tap in taps}
+        named.update({tap.name: (tap,) for tap in self.nonlinearities})
+        if unknown := [name for name in names if name not in named and name not in self.modules]:
+            known, name = [n for n in named if n], unknown[0]
+            raise InputError(f"no layer is named {name!r}.{suggest(name, known)} The layers are {', '.join(known)}.")
+        return [tap for name in names for tap in {**named, **self.modules}[name]]
 
     def run(self, x: Tensor, change: Mapping[int, Change] | None = None) -> Tensor:
         """Run the same computation again, looking at or replacing chosen tensors on the way, to the output tensor.
 
-        Works inside ``torch.func`` transforms and with dual tensors: nothing is kept, everything is returned or handed
-        to ``change``.
-
-        Raises:
-            InputError: if the operations differ from those recorded, or one cannot be differentiated.
+        Works inside ``torch.func`` transforms and with dual tensors. An error if the operations differ from those
+        recorded, or one cannot be differentiated.
         """
         return self.outputs(x, change)[1]
 
@@ -148,11 +133,9 @@ class Tape:
             moved = [forward_ad.unpack_dual(value) for value in values]
         return [torch.zeros_like(point) if tangent is None else tangent for point, tangent in moved]
 
-    @contextmanager
-    def backward(self) -> Iterator[None]:
+    def backward(self) -> AbstractContextManager[None]:
         """Where ``torch.autograd.grad`` belongs: what torch cannot differentiate is said in words that help."""
-        with self._explained(lambda: len(self.ops)):
-            yield
+        return self._explained(lambda: len(self.ops))
 
     @contextmanager
     def _explained(self, reached: Callable[[], int]) -> Iterator[None]:
@@ -186,7 +169,7 @@ def how_it_ran(batch_norm: str | None, dropout: bool) -> list[str]:
     """How batch norm, ``"train"``, ``"eval"`` or None, and dropout were treated, in words."""
     statistics = {"train": "statistics of this batch, as in training", "eval": "running statistics"}
     found = [f"batch norm used the {statistics[batch_norm]}"] if batch_norm else []
-    return [*found, "dropout was off"] if dropout else found
+    return found + ["dropout was off"] * dropout
 
 
 def together(*looks: Mapping[int, Change]) -> dict[int, Change]:
@@ -213,44 +196,26 @@ def tape(
     ['1', '3']
     [torch.Size([100, 32]), torch.Size([100, 32])]
 
-    Args:
-        model: any module, in whatever mode, on whatever device; or a :class:`Call`, which holds its batch.
-        batch: what it is called with, see :class:`Call`.
-        forward: ``forward(model, batch) -> outputs``, for a model that is called in another way.
-        batch_norm: ``"train"``: the statistics of the batch, as training sees it; ``"eval"``: the running statistics.
-            Neither touches the running statistics.
-        still: whether a model that writes into its own weights is refused; else they are put back.
-
-    Raises:
-        InputError: if the model, the batch or their combination cannot be measured.
+    Batch norm takes the statistics of the batch (``"train"``) or the running ones (``"eval"``), which stay as they are.
+    ``still``: whether a model that writes into its own weights is refused; else they are put back.
     """
-    if batch_norm not in ("train", "eval"):
-        raise InputError(
-            f"batch_norm={batch_norm!r}; it is 'train' (statistics of the batch) or 'eval' (running statistics)."
-        )
     prepare_forward_derivatives()
     call = model if isinstance(model, Call) else Call.of(model, batch, forward=forward)
-    with unchanged(call.model, still=still), torch.inference_mode(False), _without_hooks_of_all_modules():
+    hooks: list[Any] = [nn.modules.module._global_backward_hooks, nn.modules.module._global_backward_pre_hooks]
+    kept = [dict(each) for each in hooks]
+    with unchanged(call.model, still=still), torch.inference_mode(False):
         call.model.eval()
-        for module in call.model.modules():  # gains are those of the model, not of what somebody watches it with
-            module._backward_hooks.clear()
-            module._backward_pre_hooks.clear()
         for parameter in call.model.parameters():
             parameter.requires_grad_(False)
-        yield _record(call, batch_norm)
-
-
-@contextmanager
-def _without_hooks_of_all_modules() -> Iterator[None]:
-    hooks = (nn.modules.module._global_backward_hooks, nn.modules.module._global_backward_pre_hooks)
-    kept = [dict(each) for each in hooks]
-    try:
-        for each in hooks:
-            each.clear()
-        yield
-    finally:
-        for each, before in zip(hooks, kept, strict=True):
-            each.update(before)
+        for module in call.model.modules():
+            hooks += [module._backward_hooks, module._backward_pre_hooks]
+        try:
+            for each in hooks:  # gains are those of the model, not of what somebody watches it with
+                each.clear()
+            yield _record(call, batch_norm)
+        finally:
+            for each, before in zip(hooks, kept, strict=False):  # those of single modules come back with the model
+                each.update(before)
 
 
 def _record(call: Call, batch_norm: str) -> Tape:
@@ -281,11 +246,9 @@ def _quiet_attention() -> Iterator[None]:
 
 
 def _different(op: Op, found: str) -> InputError:
-    return InputError(
-        f"the model computes something else each time: operation {op.index} was {op.name} in module '{op.module}', "
-        f"now {found}. "
-        "A model whose control flow depends on the data cannot be measured."
-    )
+    was = f"operation {op.index} was {op.name} in module '{op.module}', now {found}"
+    why = "A model whose control flow depends on the data cannot be measured."
+    return InputError(f"the model computes something else each time: {was}. {why}")
 
 
 class _Replay(operations.Calls):
@@ -344,7 +307,9 @@ class _Replay(operations.Calls):
             raise _different(op, name)
         self.index += 1
         if op.cut:
-            result = operations.map_tensors(result, _detach)
+            result = operations.map_tensors(
+                result, lambda t: t.detach() if t.is_floating_point() or t.is_complex() else t
+            )
         elif not self.changed.isdisjoint(op.outputs):
             new = [self.at(node, tensor) for node, tensor in zip(op.outputs, tensors, strict=False)]
             old_inputs = {id(t) for t in operations.tensors_in((args, kwargs))}
@@ -354,7 +319,3 @@ class _Replay(operations.Calls):
             rest = iter(new)
             result = None if name == "setitem" else operations.map_tensors(result, lambda _: next(rest))
         return result
-
-
-def _detach(tensor: Tensor) -> Tensor:
-    return tensor.detach() if tensor.is_floating_point() or tensor.is_complex() else tensor
