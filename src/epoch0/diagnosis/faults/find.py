@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from epoch0.diagnosis.faults import gradients, outputs, updates, values
-from epoch0.diagnosis.faults.evidence import Evidence, Fault, OwnStep, twins
+from epoch0.diagnosis.faults.evidence import Evidence, Fault, twins
 from epoch0.diagnosis.faults.mend import Mending, mend, ranked
 from epoch0.errors import InputError
 from epoch0.tracing.call import (
@@ -88,7 +88,7 @@ def evidence(
 ) -> Evidence:  # fmt: skip
     """The program, checked, before anything of it is run; arguments as of :func:`find_faults`."""
     given = own_optimizers(model) if optimizer is None else optimizer
-    optimizers = () if given is None else tuple(given) if isinstance(given, list | tuple) else (given,)
+    optimizers = tuple(given) if isinstance(given, list | tuple) else (given,)
     if wrong := [type(one).__name__ for one in optimizers if not isinstance(one, torch.optim.Optimizer)]:
         raise InputError(f"optimizer={wrong[0]}; give a torch.optim.Optimizer over this model, or several.")
     coarse = isinstance(model, nn.Module) and next((p.dtype for p in model.parameters() if p.dtype in HALF), None)
@@ -106,9 +106,11 @@ def evidence(
     if known is not None:
         inputs, wanted, more = _finite(*known)
         known, lost = (inputs, wanted), more or lost
-    if turned and step is not None:
-        step = _as_given(step, loss or (lambda outputs, wanted: scalar_loss(outputs, wanted, None)))
-    return Evidence(call, optimizers, known, size, step, lost=lost)
+    seen = Evidence(call, optimizers, known, size, step, lost=lost)
+    if turned and step is not None:  # the owner's loop body and loss take the length first
+        own = loss or (lambda outputs, wanted: scalar_loss(outputs, wanted, None))
+        seen.step = lambda model, optimizer, _, x, y: step(model, optimizer, own, *_turned((x, y)))
+    return seen
 
 
 def _finite(batch: Any, targets: Any) -> tuple[Any, Any, str]:
@@ -133,26 +135,21 @@ def apart(call: Call, data: Any = None) -> Call:
     return (call if isinstance(data, DataLoader | Dataset) else call.examples_first()).divided()
 
 
-def _as_given(step: OwnStep, loss: Loss) -> OwnStep:
-    """The owner's loop body for examples that were put first."""
+def own_optimizers(model: Any) -> list[torch.optim.Optimizer]:
+    """The optimizers that a LightningModule brings, made anew; none where it brings none."""
 
-    def body(model: Any, optimizer: Any, _: Any, x: Tensor, y: Tensor) -> Any:
-        return step(model, optimizer, loss, *_turned((x, y)))
+    def within(made: Any) -> Iterator[torch.optim.Optimizer]:
+        if isinstance(made, torch.optim.Optimizer):
+            yield made
+        for part in made if isinstance(made, tuple | list) else ():
+            yield from within(part)
+        if isinstance(made, Mapping):
+            yield from within(made.get("optimizer"))
 
-    return body
-
-
-def own_optimizers(model: Any) -> Any:
-    """The optimizers that a LightningModule brings, made anew; None where it brings none."""
     try:
-        made = model.configure_optimizers()
+        return list(within(model.configure_optimizers()))
     except Exception:  # it has none, or it asks for a trainer that is not there
-        return None
-    made = made.get("optimizer") if isinstance(made, Mapping) else made
-    made = made[0] if isinstance(made, tuple | list) and made and isinstance(made[0], tuple | list) else made
-    several = made if isinstance(made, tuple | list) else (made,)
-    named = [one.get("optimizer") if isinstance(one, Mapping) else one for one in several]
-    return [one for one in named if isinstance(one, torch.optim.Optimizer)] or None
+        return []
 
 
 def suspects(seen: Evidence) -> tuple[tuple[Fault, ...], tuple[str, ...]]:
@@ -162,8 +159,8 @@ def suspects(seen: Evidence) -> tuple[tuple[Fault, ...], tuple[str, ...]]:
     with unchanged(seen.model):
         for check in CHECKS:
             try:
-                parts = [seen if name == "seen" else getattr(seen, name) for name in signature(check).parameters]
-                found += [] if any(part is None for part in parts) else check(*parts)
+                given = [seen if name == "seen" else getattr(seen, name) for name in signature(check).parameters]
+                found += [] if any(one is None for one in given) else check(*given)
             except Exception as error:  # a check may not take the report down with it
                 failed.append(f"{check.__name__.replace('_', ' ')} could not be looked at ({type(error).__name__})")
     best: dict[tuple[str, str], Fault] = {}

@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import Any
@@ -75,7 +75,6 @@ class Tried:
 
     @property
     def kinds(self) -> tuple[str, ...]:
-        """What each changes."""
         return tuple(change.kind for change in self.changes)
 
 
@@ -106,15 +105,11 @@ class Mending:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data: the curve of the program and of each change, and what was changed."""
-        return {
-            "steps": self.own.steps,
-            "curve": self.own.curve,
-            "best": None if self.best is None else self.tried.index(self.best),
-            "tried": [
-                {"kinds": one.kinds, "fixes": one.fixes, "mends": one.mends, "curve": one.trained.curve}
-                for one in self.tried
-            ],
-        }
+        best = None if self.best is None else self.tried.index(self.best)
+        return {"steps": self.own.steps, "curve": self.own.curve, "best": best, "tried": [
+            {"kinds": one.kinds, "fixes": one.fixes, "mends": one.mends, "curve": one.trained.curve}
+            for one in self.tried
+        ]}  # fmt: skip
 
 
 def mend(
@@ -132,12 +127,11 @@ def mend(
         except Exception as error:  # the owner's code, or a loss that takes no such outputs
             seen.stopped = raised(error)
             return None
-        tried: list[Tried] = []
         if (sound := Mending(own).sound) and not (suspects := _standing(own, suspects)):
             return Mending(own)
         many = STEPS if program.call.examples >= FEW else LONG // 5
         length = max(FEWEST, min(many, int(seconds / TRIES / max(own.seconds / own.steps, 1e-9))))
-        why, certain = "", {fault.kind for fault in suspects if fault.certainty >= SURE}
+        tried, why, certain = list[Tried](), "", {fault.kind for fault in suspects if fault.certainty >= SURE}
         try:
             for changes in _order(suspects, tried, only=sound):
                 spent = time.thread_time() - started
@@ -158,8 +152,8 @@ def _own(program: Program, suspects: Sequence[Fault], seconds: float) -> Trained
     """The program as it is; one in which nothing was seen, or that learns, has many epochs to show that it is slow."""
     copied = program.copied()
     own = copied.train(STEPS, seconds / 6)
-    many = min(EPOCHS * math.ceil(program.call.examples / program.size), MOST)
-    many = LONG if program.call.examples < FEW else many
+    count = program.call.examples
+    many = LONG if count < FEW else min(EPOCHS * math.ceil(count / program.size), MOST)
     enough = own.known >= CLEARLY or not suspects if own.learns else bool(suspects)
     if enough or math.isnan(own.known) or many <= own.steps:
         return own
@@ -196,26 +190,26 @@ def _order(suspects: Sequence[Fault], tried: Sequence[Tried], only: bool) -> Ite
     """
     kinds = list(dict.fromkeys(fault.kind for fault in suspects))
 
-    def best(kind: str) -> Change | None:
-        singles = [one for one in tried if one.kinds == (kind,)]
-        return max(singles, key=_worth).changes[0] if singles else None
+    def best() -> list[Change]:
+        worth = [
+            (-1.0 if math.isnan(one.trained.known) else one.trained.known, one.changes[0])
+            for one in tried
+            if len(one.changes) == 1
+        ]
+        return [change for _, change in sorted(worth, key=lambda pair: -pair[0])]
 
-    def unmended(pairs: Iterable[tuple[Change, Change]]) -> Iterator[tuple[Change, ...]]:
-        return (pair for pair in pairs if not any(one.mends for one in tried) and pair[0].kind != pair[1].kind)
+    def unmended(changes: Sequence[Change]) -> Iterator[tuple[Change, ...]]:
+        pairs = (pair for pair in combinations(changes, 2) if pair[0].kind != pair[1].kind)
+        return (pair for pair in pairs if not any(one.mends for one in tried))
 
     yield from ((change,) for kind in kinds for change in CHANGES if change.kind == kind)
-    leading = [change for kind in kinds if (change := best(kind)) is not None]
-    yield from unmended(combinations(leading[:3], 2))
+    leading = {change.kind: change for change in reversed(best())}
+    yield from unmended([leading[kind] for kind in kinds if kind in leading][:3])
     certain = {fault.kind for fault in suspects if fault.certainty >= SURE}
     if only or any(one.mends and one.kinds[0] in certain for one in tried):
         return  # what was not suspected is then hardly ever the cause
     yield from ((change,) for change in CHANGES if change.kind not in kinds)
-    singles = sorted((one for one in tried if len(one.changes) == 1), key=_worth, reverse=True)
-    yield from unmended(combinations([one.changes[0] for one in singles[:4]], 2))
-
-
-def _worth(one: Tried) -> float:
-    return -1.0 if math.isnan(one.trained.known) else one.trained.known
+    yield from unmended(best()[:4])
 
 
 def _try(
@@ -232,8 +226,8 @@ def _try(
         trained = copied.train(steps, seconds)
     except Exception:  # what cannot be made or trained is no cure
         return None
-    before = trained.curve[0][1]  # what is known by chance, before a step, was not learned
-    better = not max(own.known, before) + BETTER > trained.known  # also where the program as it is knows no number
+    chance = trained.curve[0][1]  # what is known before a step was not learned
+    better = not max(own.known, chance) + BETTER > trained.known  # also where the program as it is knows no number
     return Tried(changes, fixes, trained, trained.learns and better)
 
 
