@@ -119,24 +119,21 @@ def _finite(batch: Any, targets: Any) -> tuple[Any, Any, str]:
     if len({len(side) for side in sides}) != 1:
         return batch, targets, ""
     whole = torch.stack([side.reshape(len(side), -1).isfinite().all(1) for side in sides]).all(0)
-    if bool(whole.all()) or not bool(whole.any()):
+    if (bad := int((~whole).sum())) in (0, len(whole)):
         return batch, targets, ""
     batch, targets = (mapped(given, lambda t: t[whole] if t.dim() else t) for given in (batch, targets))
-    bad = int((~whole).sum())
     said = f"{bad} of {len(whole)} examples hold NaN or infinity, and a step with one of them makes the weights NaN."
     return batch, targets, said
 
 
 def apart(call: Call, data: Any = None) -> Call:
-    """The call as its examples can be told apart: along the second dimension, or not at all.
-
-    What comes from a loader or a dataset has the examples first.
-    """
-    return (call if isinstance(data, DataLoader | Dataset) else call.examples_first()).divided()
+    """The call as its examples can be told apart: along the second dimension, or not at all."""
+    loaded = isinstance(data, DataLoader | Dataset)  # what comes from these has the examples first
+    return (call if loaded else call.examples_first()).divided()
 
 
 def own_optimizers(model: Any) -> list[torch.optim.Optimizer]:
-    """The optimizers that a LightningModule brings, made anew; none where it brings none."""
+    """The optimizers that a LightningModule brings, made anew."""
 
     def within(made: Any) -> Iterator[torch.optim.Optimizer]:
         if isinstance(made, torch.optim.Optimizer):
@@ -179,20 +176,17 @@ def conclude(
 
 
 def _missing(seen: Evidence, done: Mending | None) -> Iterator[str]:
-    if seen.first.problem:
-        yield f"The loss could not be computed ({seen.first.problem})."
-    if not seen.optimizers:
-        yield "The optimizer: pass optimizer=."
-    elif len(seen.optimizers) > 1:
-        yield "Steps of several optimizers: pass the one over this model."
-    elif seen.after is None:
-        yield "Steps of the optimizer: the model and its optimizer could not be copied or run."
-    if seen.data is None:
-        yield "Training examples beyond the batch: pass data=."
-    if seen.step is None:
-        yield "The body of the training loop: pass step=."
-    if seen.reach is None:
-        yield "What the loss can reach: outputs and targets are not one tensor of as many rows."
+    one = len(seen.optimizers) == 1
+    table = (
+        (seen.first.problem, f"The loss could not be computed ({seen.first.problem})."),
+        (not seen.optimizers, "The optimizer: pass optimizer=."),
+        (len(seen.optimizers) > 1, "Steps of several optimizers: pass the one over this model."),
+        (one and not seen.after, "Steps of the optimizer: the model and its optimizer could not be copied or run."),
+        (seen.data is None, "Training examples beyond the batch: pass data=."),
+        (seen.step is None, "The body of the training loop: pass step=."),
+        (seen.reach is None, "What the loss can reach: outputs and targets are not one tensor of as many rows."),
+    )
+    yield from (said for missing, said in table if missing)
     if not seen.reads_targets:
         yield "Whether it learns: the loss does not depend on the targets."
     elif seen.stopped:
@@ -216,12 +210,11 @@ def _known(call: Call, data: Any, turned: bool) -> tuple[tuple[Any, Any] | None,
         raise InputError(
             f"data={type(data).__name__}; give a DataLoader, a Dataset or a pair (inputs, targets), to be read anew."
         )
-    size = getattr(data, "batch_size", None) if isinstance(data, DataLoader) else None
     streams = [getattr(one, "generator", None) for one in (data, getattr(data, "sampler", None))]
     with unchanged(call.model), noise_kept(*(one for one in streams if isinstance(one, torch.Generator))):
         pairs = [_turned(pair) if turned else pair for pair in _read(data, call)]
     inputs, targets = (joined([pair[place] for pair in pairs], MOST) for place in (0, 1))
-    return (inputs, targets), size if isinstance(size, int) else None
+    return (inputs, targets), data.batch_size if isinstance(data, DataLoader) else None
 
 
 def _read(data: Any, call: Call) -> list[tuple[Any, Any]]:
@@ -250,6 +243,4 @@ def _turned(pair: Any) -> tuple[Tensor, Tensor]:
 
 def _alone(example: Any) -> Any:
     """One example as a batch."""
-    if isinstance(example, bool | int | float):
-        return torch.tensor([example])
-    return mapped(example, lambda tensor: tensor[None])
+    return mapped(torch.tensor(example) if isinstance(example, bool | int | float) else example, lambda t: t[None])

@@ -24,13 +24,10 @@ READ = 128  # with so many examples is asked what the outputs know
 HELD = 80  # from so many examples on a quarter of them is held out of training
 OTHERS = 4  # so often the targets are exchanged among them
 
+# The share of the loss with others' targets that the own ones take away where the outputs know anything of them, where
+# they know them clearly, and where a training need not go on.
 KNOWS, CLEARLY, ENOUGH = 0.12, 0.3, 0.6
-"""The share of the loss with others' targets that the own ones take away where the outputs know anything of them, where
-they know them clearly, and where a training need not go on."""
-
-FEW, ALL = 16, 0.8
-"""Fewer examples are a table, which is known where this share of it is: an XOR without its last row is not."""
-
+FEW, ALL = 16, 0.8  # fewer examples are a table, known where this share of it is: an XOR without its last row is not
 LOOKS = 8  # so often in a training is looked at what the outputs know
 
 
@@ -62,7 +59,6 @@ class Trained:
         return dataclasses.replace(more, curve=curve, losses=losses, seconds=seconds, rate=self.rate * more.rate)
 
     def told(self) -> str:
-        """What came of it, in a clause."""
         if math.isnan(self.known):
             return "the loss stops being a number"
         return f"its outputs come to know the targets to {max(self.known, 0):.0%}"

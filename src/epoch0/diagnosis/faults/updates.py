@@ -10,14 +10,9 @@ from torch import Tensor, nn
 
 from epoch0.diagnosis.faults.evidence import CERTAIN, After, Evidence, Fault, rate_of
 
-LARGE, SMALL = 0.12, 1e-4
-"""Sizes of a step relative to its weights, the median over the weights, beyond which a rate is too high or too low."""
-
-CLIPPED = 0.01
-"""The length of a gradient that the owner's loop body leaves, over its own, from where it is clipped to nothing."""
-
-RISE = 1.3
-"""The loss after five steps over the larger of before and of one answer for all, from where the rate is too high."""
+LARGE, SMALL = 0.12, 1e-4  # median sizes of a step relative to its weights beyond which a rate is too high or too low
+CLIPPED = 0.01  # the length of a gradient that the loop body leaves, over its own, from where it is clipped to nothing
+RISE = 1.3  # loss after five steps over the larger of before and of one answer for all, from where the rate is too high
 
 
 def coverage(seen: Evidence) -> Iterator[Fault]:
@@ -169,14 +164,12 @@ def too_far(seen: Evidence, after: After) -> Iterator[Fault]:
 
 def too_short(seen: Evidence, after: After) -> Iterator[Fault]:
     """Steps so small that nothing happens: the rate, or targets that are far away."""
-    if not math.isfinite(after.after) or not after.sizes:
-        return
-    if not any(g is not None and bool(g.any()) for g in seen.first.gradients.values()):
+    slope = any(g is not None and bool(g.any()) for g in seen.first.gradients.values())
+    if not math.isfinite(after.after) or not after.sizes or not slope:
         return
     sizes = sorted(v for n, v in after.sizes.items() if n not in after.still) or [0.0]
     middle, top = statistics.median(sizes), sizes[int(0.9 * (len(sizes) - 1))]
-    rate = rate_of(seen.optimizers[0])
-    found = seen.reach
+    rate, found = rate_of(seen.optimizers[0]), seen.reach
     if found is not None and found.values:
         way = float((found.targets.double() - found.output).mean(0).abs().max())
         steps = way / max(after.moved / 5, 1e-30)
@@ -191,7 +184,6 @@ def too_short(seen: Evidence, after: After) -> Iterator[Fault]:
 
 
 def decay(seen: Evidence) -> Iterator[Fault]:
-    """Weight decay that pulls harder than the loss."""
     names = {id(p): name for name, p in seen.model.named_parameters()}
     pull = slope = worst = 0.0
     for optimizer in seen.optimizers:
@@ -236,7 +228,7 @@ def settings(seen: Evidence) -> Iterator[Fault]:
 
 
 def _apart(one: Mapping[str, Tensor], other: Mapping[str, Tensor], names: Sequence[str]) -> float:
-    """Distance of two gradients, relative to the first."""
+    """Distance of two gradients relative to the first."""
     return _length(one[n] - other[n] for n in names) / max(_length(one[n] for n in names), 1e-150)
 
 
