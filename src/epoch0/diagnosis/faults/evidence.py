@@ -146,9 +146,7 @@ class Evidence:
 
     call: Call
     optimizers: tuple[torch.optim.Optimizer, ...] = ()
-    data: tuple[Any, Any] | None = (
-        None  # inputs and targets of up to a thousand examples; None where they are not alike
-    )
+    data: tuple[Any, Any] | None = None  # inputs and targets of up to 1,000 examples; None where they are not alike
     batch_size: int | None = None
     step: OwnStep | None = None
     passes: int = 0
@@ -158,7 +156,6 @@ class Evidence:
 
     @property
     def model(self) -> nn.Module:
-        """The owner's model, under the guard."""
         return self.call.model
 
     @property
@@ -193,8 +190,6 @@ class Evidence:
         """One run in training mode with gradients, whatever comes of it."""
         self.passes += 1
         found, names = Pass(), {module: name for name, module in call.model.named_modules()}
-        same_noise()
-        call.model.train()
 
         def seen(module: nn.Module, args: tuple[Any, ...], result: Any) -> None:
             tensors = [t for t in (result if isinstance(result, tuple) else [result]) if isinstance(t, Tensor)]
@@ -217,29 +212,25 @@ class Evidence:
             if found.entered is None and given is not None and given.is_floating_point() and not given.requires_grad:
                 found.entered = (name, module, given.detach())
 
-        handles = [module.register_forward_hook(seen) for module in names]
+        count = call.examples if call.splits and call.examples > 1 else -1
         try:
-            count = call.examples if call.splits and call.examples > 1 else -1
-            with as_written(), torch.enable_grad(), _Tables(count, found.tables):
-                raw = found.raw = call.raw()
-                found.output = call.output(raw)
-                found.loss = self.loss_in(call, raw)
-            if found.loss.requires_grad:
-                named = {n: p for n, p in call.model.named_parameters() if p.requires_grad}
-                grads = torch.autograd.grad(found.loss, list(named.values()), retain_graph=True, allow_unused=True)
-                found.gradients = {n: g if g is None else dense(g) for n, g in zip(named, grads, strict=True)}
+            with unchanged(call.model), as_written(), torch.enable_grad():
+                same_noise()
+                for module in call.model.train().modules():
+                    module.register_forward_hook(seen)
+                with _Tables(count, found.tables):
+                    raw = found.raw = call.raw()
+                    found.output = call.output(raw)
+                    found.loss = self.loss_in(call, raw)
+                if found.loss.requires_grad:
+                    found.gradients = gradients(found.loss, call.model)
         except Exception as error:  # whatever the owner's code raises is what the pass has to say
             found.problem = raised(error)
-        finally:
-            for handle in handles:
-                handle.remove()
         return found
 
     @cached_property
     def first(self) -> Pass:
-        """The program as it is, in training mode."""
-        with unchanged(self.model):
-            return self.run(self.call)
+        return self.run(self.call)
 
     def quietly(self, model: nn.Module, batch: Any) -> Tensor:
         """Outputs in evaluation mode."""
@@ -251,7 +242,6 @@ class Evidence:
 
     @cached_property
     def reach(self) -> Reach | None:
-        """What the loss can reach."""
         if self.first.output is not None and self.call.splits and not self.whole:
             with contextlib.suppress(Exception):
                 return reach(self.first.output, self.call.targets, self.loss_of)
@@ -307,16 +297,14 @@ class Evidence:
             return None
 
         def swap(tensor: Tensor) -> Tensor:
-            if tensor.dim() == 0 or len(tensor) != count:
-                return tensor
             new = tensor.clone()
+            if tensor.dim() == 0 or len(tensor) != count:
+                return new
             if tensor.is_floating_point():  # what is black in all of them would not show
                 ends = torch.randn((2, *tensor.shape[1:]), generator=torch.Generator().manual_seed(0))
                 new[[0, -1]] += (tensor.std() * ends.to(tensor.device)).to(tensor.dtype)
                 return new
-            if tensor.dim() < 2:  # labels beside the inputs
-                return tensor
-            for end in (0, -1):
+            for end in (0, -1) if tensor.dim() > 1 else ():  # but labels beside the inputs stay
                 if len(different := (tensor[1:-1] != tensor[end]).flatten(1).any(1).nonzero()):
                     new[end] = tensor[1 + int(different[end])]
             return new
@@ -391,27 +379,16 @@ class Evidence:
         """One step of the copy as its owner makes it, and the gradients at its start."""
         self.passes += 1
 
-        def slopes_there() -> dict[str, Tensor]:
+        def there() -> dict[str, Tensor]:
             return {n: dense(p.grad).clone() for n, p in model.named_parameters() if p.grad is not None}
 
-        slopes = dict[str, Tensor]()
         if self.step is None:
-            stepped(
-                optimizer,
-                lambda: self.loss_in(rows, rows.raw()),
-                lambda: slopes.update({} if slopes else slopes_there()),
-            )
+            slopes = dict[str, Tensor]()
+            stepped(optimizer, lambda: self.loss_in(rows, rows.raw()), lambda: slopes.update(slopes or there()))
             return slopes
-        held = [(p, p.grad) for p in model.parameters()]
         same_noise()
-        for parameter in model.parameters():
-            parameter.grad = None
-        optimizer.zero_grad()
-        if self.first.loss is not None:
-            self.loss_in(rows, rows.raw()).backward()
-        slopes = slopes_there()
-        for parameter, gradient in held:  # the loop finds the gradients that it left behind
-            parameter.grad = gradient
+        wanted = {} if self.first.loss is None else gradients(self.loss_in(rows, rows.raw()), model)
+        slopes = {n: slope for n, slope in wanted.items() if slope is not None}
         modes, got = list[bool](), list[Any]()
 
         def heard(outputs: Any, targets: Any, *more: Any, **named: Any) -> Any:
@@ -421,11 +398,18 @@ class Evidence:
         same_noise()
         with model.register_forward_pre_hook(lambda module, args: modes.append(module.training)):
             self.step(model, optimizer, heard, rows.batch, rows.targets)
-        left = {n: slope for n, slope in slopes_there().items() if bool(slope.any())}
+        left = {n: slope for n, slope in there().items() if bool(slope.any())}
         pair = [t for t in (rows.targets, *got) if isinstance(t, Tensor) and t.dim() == 1 and not t.is_floating_point()]
         classes = (pair[0], pair[1]) if len(pair) == 2 and len(pair[0]) == len(pair[1]) else None
         loop.append(Loop(slopes, left, True, any(modes) if modes else None, classes))
         return slopes
+
+
+def gradients(loss: Tensor, model: nn.Module) -> dict[str, Tensor | None]:
+    """Of the parameters; None where none arrives."""
+    named = {n: p for n, p in model.named_parameters() if p.requires_grad}
+    found = torch.autograd.grad(loss, list(named.values()), retain_graph=True, allow_unused=True)
+    return {n: g if g is None else dense(g) for n, g in zip(named, found, strict=True)}
 
 
 def stepped(optimizer: Any, loss: Callable[[], Tensor], seen: Callable[[], None] = lambda: None) -> Tensor:
