@@ -95,7 +95,6 @@ def _fitting_loss(program: Program, seen: Evidence) -> str:
 
 
 def _scaled(program: Program, seen: Evidence, mean: bool) -> str:
-    """The mean of a loss that adds up; the negative of one that falls below zero."""
     found, plain = seen.reach, program.loss
     if found is None or not (found.sums if mean else found.free < 0):
         return ""
@@ -104,7 +103,6 @@ def _scaled(program: Program, seen: Evidence, mean: bool) -> str:
 
 
 def _swapped(program: Program, seen: Evidence) -> str:
-    """Outputs and targets in each other's place, where that is another loss."""
     out, targets, plain = seen.first.output, seen.call.targets, program.loss
     if out is None or not isinstance(targets, Tensor) or targets.shape != out.shape or not targets.is_floating_point():
         return ""
@@ -142,7 +140,6 @@ def _made_anew(program: Program) -> torch.optim.Optimizer:
 
 
 def _anew(program: Program, seen: Evidence) -> str:
-    """The same optimizer over all parameters, in the usual loop."""
     new = _made_anew(program)
     one, two = ({id(p) for g in o.param_groups for p in g["params"]} for o in (new, program.optimizer))
     if one == two and program.step is None:
@@ -185,7 +182,6 @@ def _targets(program: Program, seen: Evidence) -> str:
 
 
 def _column(program: Program, seen: Evidence) -> str:
-    """Targets in the shape of the outputs."""
     out, targets = seen.first.output, program.call.targets
     if out is None or out.dim() == targets.dim() or out[0].numel() != targets[0].numel():
         return ""
@@ -208,7 +204,6 @@ def _drawn(program: Program, seen: Evidence) -> str:
 
 
 def _hidden(program: Program, seen: Evidence) -> str:
-    """ReLU for what saturates inside."""
     model = program.call.model
     _, last = ending(model, seen)
     inside = {n: type(m).__name__ for n, m in model.named_modules() if isinstance(m, FLAT) and n != last}
@@ -218,7 +213,6 @@ def _hidden(program: Program, seen: Evidence) -> str:
 
 
 def _between(program: Program, seen: Evidence) -> str:
-    """ReLU between layers that are one linear map together."""
     model = program.call.model
     layers = list(dict.fromkeys(n for n, m, _ in seen.first.ran if isinstance(m, MAPS)))
     if len(layers) < 2 or not affine(program.call, model, layers[-1]):
@@ -250,7 +244,6 @@ def _wider(program: Program, seen: Evidence) -> str:
 
 
 def _normed(program: Program, seen: Evidence) -> str:
-    """Batch norm behind every weighted layer but the last."""
     model = program.call.model
     layers = [(n, m) for n, m in model.named_modules() if isinstance(m, MAPS)]
     normed = any(isinstance(m, NORMS) for m in model.modules())

@@ -183,7 +183,6 @@ class Evidence:
             return self.loss_of(self.call.output(raw), targets)
 
     def loss_in(self, call: Call, raw: Any) -> Tensor:
-        """The loss of a run: the owner's, or the model's own."""
         return call.loss(raw) if call.targets is None else self.loss_of(raw, call.targets)
 
     def run(self, call: Call) -> Pass:
@@ -458,12 +457,10 @@ def twins(
 
 
 def rate_of(optimizer: torch.optim.Optimizer) -> float:
-    """The learning rate, the largest of its groups'."""
     return max(float(group["lr"]) for group in optimizer.param_groups)
 
 
 def raised(error: Exception) -> str:
-    """What the owner's code raised, in a line."""
     return f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error) else ''}"
 
 

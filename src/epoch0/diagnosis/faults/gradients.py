@@ -15,7 +15,6 @@ FLAT = 0.9  # from this share of a hidden layer's values on its activation is sa
 
 
 def first_not_finite(first: Pass) -> Iterator[Fault]:
-    """The first module that makes NaN or infinity, the loss that does, or the gradient."""
     name = next((name for name, _, finite in first.ran if not finite), None)
     if name is not None:
         fix = "Look for a logarithm, root or division at 0 there, or weights that are too large."
@@ -91,8 +90,7 @@ def cut_off(seen: Evidence, first: Pass) -> Iterator[Fault]:
 
 
 def norm_of_one(first: Pass) -> Iterator[Fault]:
-    norms = [n for n, m, _ in first.ran if isinstance(m, nn.LayerNorm) and math.prod(m.normalized_shape) == 1]
-    for name in norms[:1]:
+    for name in [n for n, m, _ in first.ran if isinstance(m, nn.LayerNorm) and math.prod(m.normalized_shape) == 1][:1]:
         message = f"'{name}' is a layer norm over one number, which it makes a constant."
         kind, fix = "architecture", "Give each place more features: an embedding first."
         if name == first.last:
@@ -106,8 +104,7 @@ def one_linear_map(seen: Evidence) -> Iterator[Fault]:
     plain = (nn.Linear, nn.Flatten, nn.Identity, nn.modules.dropout._DropoutNd)
     if len(layers) < 2 or any(not isinstance(m, plain) for m in leaves[:-1]):
         return
-    least = min(layers[0][1].in_features, layers[-1][1].out_features)
-    if any(layer.out_features < least for _, layer in layers[:-1]):
+    if min(m.out_features for _, m in layers[:-1]) < min(layers[0][1].in_features, layers[-1][1].out_features):
         return  # of lower rank on purpose
     seen.passes += 2  # four times forward
     if affine(seen.call, seen.model, layers[-1][0]):
@@ -136,7 +133,6 @@ def reads_padding(seen: Evidence, quiet: tuple[Tensor, Tensor]) -> Iterator[Faul
 
 
 def twins(seen: Evidence, after: After) -> Iterator[Fault]:
-    """Units of hidden layers that have the same weights, and still have them after the steps."""
     layers = [(n, m) for n, m in after.model.named_modules() if isinstance(m, nn.Linear | nn.Conv1d | nn.Conv2d)]
     found = [
         name
@@ -167,7 +163,6 @@ def saturated(first: Pass) -> Iterator[Fault]:
 
 
 def examples_mix(seen: Evidence, quiet: tuple[Tensor, Tensor]) -> Iterator[Fault]:
-    """Without noise, an example's output that changes with another example's input."""
     one, two = quiet
     if one.shape != two.shape or len(one) != seen.call.examples or (one.dim() == 2 and one.shape[1] == len(one)):
         return

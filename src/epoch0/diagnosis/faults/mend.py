@@ -91,7 +91,6 @@ class Mending:
 
     @property
     def best(self) -> Tried | None:
-        """The first of these; None where nothing mends it."""
         return next(iter(self.mended), None)
 
     def to_dict(self) -> dict[str, Any]:

@@ -201,7 +201,6 @@ def no_slope_at_outputs(seen: Evidence, reach: Reach) -> Iterator[Fault]:
 
 
 def outputs_shut(seen: Evidence) -> Iterator[Fault]:
-    """A ReLU at the end, or before the last softmax, that is zero for many outputs."""
     if (output := seen.first.output) is None:
         return
     at = behind(output, ("Softmax", "LogSoftmax", "View", "Squeeze", "Reshape"), 3)
@@ -218,7 +217,6 @@ def outputs_shut(seen: Evidence) -> Iterator[Fault]:
 
 
 def softmax_inside(first: Pass) -> Iterator[Fault]:
-    """Layers with weights that get nothing but the shares of a softmax: they add up to 1, so each is small."""
     for name in first.shares[:1]:
         message = f"'{name}' gets the shares of a softmax, which add up to 1."
         yield Fault("hidden activation", name, message, "Use ReLU in the hidden layers.", certainty=0.76)

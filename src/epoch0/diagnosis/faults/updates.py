@@ -2,8 +2,7 @@
 
 import math
 import statistics
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -18,9 +17,9 @@ RISE = 1.3  # loss after five steps over the larger of before and of one answer 
 def coverage(seen: Evidence) -> Iterator[Fault]:
     if not seen.optimizers:
         return
-    trained = {id(p): n for n, p in seen.model.named_parameters() if p.requires_grad}
-    held = {id(p): p for o in seen.optimizers for g in o.param_groups for p in g["params"]}
-    missing = [name for key, name in trained.items() if key not in held]
+    trained = [(n, p) for n, p in seen.model.named_parameters() if p.requires_grad]
+    held = {id(p) for o in seen.optimizers for g in o.param_groups for p in g["params"]}
+    missing = [name for name, p in trained if id(p) not in held]
     if not trained:
         message, fix = "No parameter of the model requires a gradient.", "Set requires_grad on what is to be trained."
         yield Fault("gradient flow", "optimizer", message, fix, certainty=CERTAIN)
@@ -51,7 +50,6 @@ def uphill(after: After) -> Iterator[Fault]:
 
 
 def renumbered(after: After) -> Iterator[Fault]:
-    """Class numbers that stand for another class in another batch."""
     known: dict[int, int] = {}
     for one in after.loop:
         if one.classes is None or torch.equal(*(t.sort().values for t in one.classes)):
@@ -208,21 +206,14 @@ def decay(seen: Evidence) -> Iterator[Fault]:
 
 
 def settings(seen: Evidence) -> Iterator[Fault]:
-    """Dropout of nearly all, batch norm whose averages never move, or that gets one example at a time."""
-
-    def first(kind: type, wrong: Callable[[Any], bool]) -> tuple[str, Any]:
-        return next(((n, m) for n, m, _ in seen.first.ran if isinstance(m, kind) and wrong(m)), ("", None))
-
-    name, dropout = first(nn.modules.dropout._DropoutNd, lambda m: m.p > 0.9)  # often what was meant to be kept
-    if dropout is not None:
-        fix = f"p is the share that is dropped: {1 - dropout.p:.2g} keeps {dropout.p:.0%}."
-        yield Fault("regularization", name, f"Dropout '{name}' drops {dropout.p:.0%}.", fix, certainty=0.85)
-    name, still = first(nn.modules.batchnorm._BatchNorm, lambda m: m.momentum == 0.0)
-    if still is not None:
+    ran = [(n, m) for n, m, _ in seen.first.ran]
+    for name, p in [(n, m.p) for n, m in ran if isinstance(m, nn.modules.dropout._DropoutNd) and m.p > 0.9][:1]:
+        fix = f"p is the share that is dropped: {1 - p:.2g} keeps {p:.0%}."  # often what was meant to be kept
+        yield Fault("regularization", name, f"Dropout '{name}' drops {p:.0%}.", fix, certainty=0.85)
+    for name in [n for n, m in ran if isinstance(m, nn.modules.batchnorm._BatchNorm) and m.momentum == 0.0][:1]:
         message = f"{name} has a momentum of 0: its running averages stay where they began, and evaluation uses them."
         yield Fault("normalization", name, message, "Use the default momentum of 0.1.", certainty=0.9)
-    name, norm = first(nn.BatchNorm1d, lambda m: seen.batch_size == 1)
-    if norm is not None:
+    for name in [n for n, m in ran if isinstance(m, nn.BatchNorm1d) and seen.batch_size == 1][:1]:
         message = f"Batches hold one example, and {name} subtracts its mean."
         yield Fault("batch size", "data", message, "Take larger batches.", certainty=0.8)
 

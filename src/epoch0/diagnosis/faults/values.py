@@ -15,7 +15,6 @@ FIRST = 4.0  # times the loss of one answer for all, and size of outputs, from w
 
 
 def input_scale(seen: Evidence) -> Iterator[Fault]:
-    """Inputs far from zero at the first layer with weights, where no norm follows it."""
     if seen.first.entered is None or seen.first.normed:
         return
     name, module, given = seen.first.entered
