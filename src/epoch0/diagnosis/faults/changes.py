@@ -1,7 +1,6 @@
 """Single changes of a program, each made on a copy: what mends it is what was wrong with it.
 
-A change takes a copy of the program, changes it in place and says in words what the owner would write; it says nothing
-where there is nothing to change. A new one is one entry of ``CHANGES``.
+A new one is one entry of ``CHANGES``. It says nothing where there is nothing to change.
 """
 
 import math
@@ -27,60 +26,48 @@ ENDS: dict[type[nn.Module], str] = {
     nn.Hardsigmoid: "Hardsigmoid", nn.Softmax2d: "Softmax",
 }  # fmt: skip
 FLAT = (nn.Sigmoid, nn.Tanh, nn.Softmax, nn.Hardtanh, nn.Hardsigmoid, nn.Softsign, nn.ReLU6)
+MAPS = (nn.Linear, nn.Conv1d, nn.Conv2d)
 WIDE = 32  # so many units make a narrow hidden layer wide
 
 
 @dataclass(frozen=True)
 class Change:
-    """One thing to try: what kind of fault it would mend, where, and how it is made."""
+    """One thing to try."""
 
     name: str
-    kind: str
+    kind: str  # of the fault that it would mend
     where: str
-    make: Callable[[Program, Evidence], str]
+    make: Callable[[Program, Evidence], str]  # changes the program and returns what its owner would write
 
 
 def ending(model: nn.Module, seen: Evidence) -> tuple[str, str]:
     """The last activation of a model: its name, and its module path where it is a module."""
     if seen.first.ran and (kind := ENDS.get(type(model.get_submodule(seen.first.last)))) is not None:
         return kind, seen.first.last
-    found = seen.reach
-    return (found.last.name if found is not None else ""), ""
-
-
-def _put(model: nn.Module, path: str, new: nn.Module) -> None:
-    parent, _, name = path.rpartition(".")
-    owner = model.get_submodule(parent)
-    setattr(owner, name, new.train(owner.training))
+    return ("" if seen.reach is None else seen.reach.last.name), ""
 
 
 def _end_with(program: Program, seen: Evidence, new: str) -> str:
-    """Another last activation, or none."""
-    old, path = ending(program.call.model, seen)
-    if old == new or (not old and not new) or (old and not path):
+    model, out = program.call.model, seen.first.output
+    old, path = ending(model, seen)
+    if out is None or old == new or (old and not path):
         return ""
-    wide = seen.first.output is not None and seen.first.output.dim() > 1 and seen.first.output.shape[1] > 1
-    if new in ("Softmax", "LogSoftmax") and not wide:
+    if new.endswith("oftmax") and (out.dim() < 2 or out.shape[1] < 2):
         return ""
-    if new == "LogSoftmax" and old and _takes_logits(program, seen):
-        return ""  # the same as nothing at the end
+    if new == "LogSoftmax" and old:
+        with torch.no_grad():
+            one, other = (
+                float(program.loss(o, seen.call.targets)) for o in (out.detach(), out.detach().log_softmax(1))
+            )
+        if abs(one - other) <= 1e-4 * abs(one):
+            return ""  # the loss takes logits: the same as nothing at the end
     end = {"": nn.Identity(), "Sigmoid": nn.Sigmoid(), "Softmax": nn.Softmax(1), "LogSoftmax": nn.LogSoftmax(1)}[new]
     if path:
-        _put(program.call.model, path, end)
+        model.set_submodule(path, end)
     else:
         plain = program.loss
         program.loss = lambda outputs, targets: plain(end(outputs), targets)
     return f"End with {new}{f' instead of {old}' if old else ''}." if new else f"Leave the {old} at the end out."
-
-
-def _takes_logits(program: Program, seen: Evidence) -> bool:
-    """Whether the loss is the same for scores and for the logarithms of their softmax."""
-    out, targets = seen.first.output, seen.call.targets
-    if out is None or targets is None:
-        return False
-    with torch.no_grad():
-        one, other = (float(program.loss(o, targets)) for o in (out.detach(), out.detach().log_softmax(1)))
-    return abs(one - other) <= 1e-4 * abs(one)
 
 
 def _fitting_loss(program: Program, seen: Evidence) -> str:
@@ -108,7 +95,6 @@ def _fitting_loss(program: Program, seen: Evidence) -> str:
 
 
 def _scaled(program: Program, seen: Evidence, mean: bool) -> str:
-    """The mean of a loss that adds up; the negative of one that falls below zero."""
     found, plain = seen.reach, program.loss
     if found is None or not (found.sums if mean else found.free < 0):
         return ""
@@ -117,7 +103,6 @@ def _scaled(program: Program, seen: Evidence, mean: bool) -> str:
 
 
 def _swapped(program: Program, seen: Evidence) -> str:
-    """Outputs and targets in each other's place, where that is another loss."""
     out, targets, plain = seen.first.output, seen.call.targets, program.loss
     if out is None or not isinstance(targets, Tensor) or targets.shape != out.shape or not targets.is_floating_point():
         return ""
@@ -149,13 +134,12 @@ def _adam(program: Program, seen: Evidence, rate: float) -> str:
 
 def _made_anew(program: Program) -> torch.optim.Optimizer:
     """The same optimizer over all parameters of the model as it is now."""
-    rest = {k: v for k, v in program.optimizer.param_groups[0].items() if k in program.optimizer.defaults}
-    rest |= {"lr": rate_of(program.optimizer)}
-    return type(program.optimizer)([p for p in program.call.model.parameters() if p.requires_grad], **rest)
+    old, trained = program.optimizer, [p for p in program.call.model.parameters() if p.requires_grad]
+    rest = {k: v for k, v in old.param_groups[0].items() if k in old.defaults}
+    return type(old)(trained, **rest | {"lr": rate_of(old)})
 
 
 def _anew(program: Program, seen: Evidence) -> str:
-    """The same optimizer over all parameters, in the usual loop."""
     new = _made_anew(program)
     one, two = ({id(p) for g in o.param_groups for p in g["params"]} for o in (new, program.optimizer))
     if one == two and program.step is None:
@@ -198,7 +182,6 @@ def _targets(program: Program, seen: Evidence) -> str:
 
 
 def _column(program: Program, seen: Evidence) -> str:
-    """Targets in the shape of the outputs."""
     out, targets = seen.first.output, program.call.targets
     if out is None or out.dim() == targets.dim() or out[0].numel() != targets[0].numel():
         return ""
@@ -215,30 +198,27 @@ def _batch_first(program: Program, seen: Evidence) -> str:
 
 def _drawn(program: Program, seen: Evidence) -> str:
     call = program.call
-    few = call.rows(slice(0, min(64, call.examples))) if call.splits else call
+    few = call.rows(slice(0, 64)) if call.splits else call
     initialize(call.model, x=few.batch, forward=call.forward)
     return "Draw the weights anew: epoch0.initialize(model, x=batch)."
 
 
 def _hidden(program: Program, seen: Evidence) -> str:
-    """ReLU for what saturates inside."""
     model = program.call.model
     _, last = ending(model, seen)
-    inside = [(n, m) for n, m in model.named_modules() if isinstance(m, FLAT) and n != last]
-    for name, _ in inside:
-        _put(model, name, nn.ReLU())
-    return f"Use ReLU instead of {type(inside[0][1]).__name__} in the hidden layers." if inside else ""
+    inside = {n: type(m).__name__ for n, m in model.named_modules() if isinstance(m, FLAT) and n != last}
+    for name in inside:
+        model.set_submodule(name, nn.ReLU())
+    return f"Use ReLU instead of {next(iter(inside.values()))} in the hidden layers." if inside else ""
 
 
 def _between(program: Program, seen: Evidence) -> str:
-    """ReLU between layers that are one linear map together."""
     model = program.call.model
-    kinds = (nn.Linear, nn.Conv1d, nn.Conv2d)
-    layers = list(dict.fromkeys(n for n, m, _ in seen.first.ran if isinstance(m, kinds)))
+    layers = list(dict.fromkeys(n for n, m, _ in seen.first.ran if isinstance(m, MAPS)))
     if len(layers) < 2 or not affine(program.call, model, layers[-1]):
         return ""
     for name in layers[:-1]:
-        _put(model, name, nn.Sequential(model.get_submodule(name), nn.ReLU()))
+        model.set_submodule(name, nn.Sequential(model.get_submodule(name), nn.ReLU()))
     return f"Put a nonlinearity between the layers: without one the {len(layers)} of them are a single linear map."
 
 
@@ -254,34 +234,30 @@ def _wider(program: Program, seen: Evidence) -> str:
         assert isinstance(one, nn.Linear) and isinstance(two, nn.Linear)
         if one.out_features < WIDE and one.out_features == two.in_features:
             least = min(least, one.out_features)
-            _put(model, name, nn.Linear(one.in_features, WIDE, one.bias is not None).to(one.weight))
-            _put(model, after, nn.Linear(WIDE, two.out_features, two.bias is not None).to(two.weight))
+            model.set_submodule(name, nn.Linear(one.in_features, WIDE, one.bias is not None).to(one.weight))
+            model.set_submodule(after, nn.Linear(WIDE, two.out_features, two.bias is not None).to(two.weight))
             place = [n for n, _ in ran].index(name)
             if isinstance(ran[place + 1][1], nn.BatchNorm1d):
-                _put(model, ran[place + 1][0], nn.BatchNorm1d(WIDE).to(one.weight))
+                model.set_submodule(ran[place + 1][0], nn.BatchNorm1d(WIDE).to(one.weight))
     program.optimizer = _made_anew(program)
     return f"Give the hidden layers {WIDE} units: one has {least}, which can tell little apart." if least < WIDE else ""
 
 
 def _normed(program: Program, seen: Evidence) -> str:
-    """Batch norm behind every weighted layer but the last."""
     model = program.call.model
-    kinds = (nn.Linear, nn.Conv1d, nn.Conv2d)
-    if any(isinstance(m, NORMS) for m in model.modules()) or not isinstance(model, nn.Sequential):
-        return ""
-    layers = [(n, m) for n, m in model.named_modules() if isinstance(m, kinds)]
-    if len(layers) < 2 or program.size < 4:
+    layers = [(n, m) for n, m in model.named_modules() if isinstance(m, MAPS)]
+    normed = any(isinstance(m, NORMS) for m in model.modules())
+    if normed or not isinstance(model, nn.Sequential) or len(layers) < 2 or program.size < 4:
         return ""
     for name, layer in layers[:-1]:
         width = layer.out_features if isinstance(layer, nn.Linear) else layer.out_channels
         norm = (nn.BatchNorm2d if isinstance(layer, nn.Conv2d) else nn.BatchNorm1d)(width).to(layer.weight)
-        _put(model, name, nn.Sequential(layer, norm))
+        model.set_submodule(name, nn.Sequential(layer, norm))
         program.optimizer.add_param_group({"params": list(norm.parameters())})
     return "Put a batch norm behind each hidden layer."
 
 
 def _free(program: Program, seen: Evidence) -> str:
-    """No dropout and no weight decay."""
     found = [m for m in program.call.model.modules() if isinstance(m, nn.modules.dropout._DropoutNd) and m.p > 0]
     decayed = [g for g in program.optimizer.param_groups if g.get("weight_decay")]
     for module in found:
@@ -300,10 +276,8 @@ def _batch(program: Program, seen: Evidence) -> str:
 
 
 def _padded_in_front(program: Program, seen: Evidence) -> str:
-    """Texts whose padding comes first."""
     tokens = program.call.batch
-    after = padding_after(tokens, program.call.model)
-    if after is None:
+    if (after := padding_after(tokens, program.call.model)) is None:
         return ""
     places = (torch.arange(tokens.shape[1]) - after[:, None]) % tokens.shape[1]
     program.call = replace(program.call, batch=tokens.gather(1, places))

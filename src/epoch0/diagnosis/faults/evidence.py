@@ -146,9 +146,7 @@ class Evidence:
 
     call: Call
     optimizers: tuple[torch.optim.Optimizer, ...] = ()
-    data: tuple[Any, Any] | None = (
-        None  # inputs and targets of up to a thousand examples; None where they are not alike
-    )
+    data: tuple[Any, Any] | None = None  # inputs and targets of up to 1,000 examples; None where they are not alike
     batch_size: int | None = None
     step: OwnStep | None = None
     passes: int = 0
@@ -158,7 +156,6 @@ class Evidence:
 
     @property
     def model(self) -> nn.Module:
-        """The owner's model, under the guard."""
         return self.call.model
 
     @property
@@ -186,61 +183,53 @@ class Evidence:
             return self.loss_of(self.call.output(raw), targets)
 
     def loss_in(self, call: Call, raw: Any) -> Tensor:
-        """The loss of a run: the owner's, or the model's own."""
         return call.loss(raw) if call.targets is None else self.loss_of(raw, call.targets)
 
-    def run(self, model: nn.Module, call: Call | None = None) -> Pass:
-        """One run with gradients, whatever comes of it."""
+    def run(self, call: Call) -> Pass:
+        """One run in training mode with gradients, whatever comes of it."""
         self.passes += 1
-        found, call = Pass(), call or self.call
-        names = {module: name for name, module in model.named_modules()}
+        found, names = Pass(), {module: name for name, module in call.model.named_modules()}
 
         def seen(module: nn.Module, args: tuple[Any, ...], result: Any) -> None:
             tensors = [t for t in (result if isinstance(result, tuple) else [result]) if isinstance(t, Tensor)]
             finite = all(bool(t.isfinite().all()) for t in tensors if t.is_floating_point())
-            given = next((a for a in args if isinstance(a, Tensor)), None)
-            if found.entered is not None and len(found.ran) and not found.normed:
-                found.normed = found.ran[-1][1] is found.entered[1] and isinstance(module, NORMS)
-            found.ran.append((names[module], module, finite))
+            given, name = next((a for a in args if isinstance(a, Tensor)), None), names[module]
+            if found.entered is not None and found.ran[-1][1] is found.entered[1]:
+                found.normed |= isinstance(module, NORMS)
+            found.ran.append((name, module, finite))
             if isinstance(module, nn.Sigmoid | nn.Tanh) and tensors:
                 middle, half = (0.5, 0.5) if isinstance(module, nn.Sigmoid) else (0.0, 1.0)
-                found.flat[names[module]] = float(((tensors[0] - middle).abs() > SATURATION * half).double().mean())
+                found.flat[name] = float(((tensors[0] - middle).abs() > SATURATION * half).double().mean())
             if isinstance(module, nn.ReLU) and tensors and not bool(tensors[0].any()):
                 found.open = False
             if not isinstance(module, WEIGHTED):
                 return
             if tensors and _sunk(module, tensors[0].detach()):
-                found.sunk.append(names[module])
+                found.sunk.append(name)
             if given is not None and type(behind(given, AFTER)).__name__.startswith("Softmax"):
-                found.shares.append(names[module])
+                found.shares.append(name)
             if found.entered is None and given is not None and given.is_floating_point() and not given.requires_grad:
-                found.entered = (names[module], module, given.detach())
+                found.entered = (name, module, given.detach())
 
-        handles = [module.register_forward_hook(seen) for module in names]
+        count = call.examples if call.splits and call.examples > 1 else -1
         try:
-            count = call.examples if call.splits and call.examples > 1 else -1
-            with as_written(), torch.enable_grad(), _Tables(count, found.tables):
-                raw = found.raw = call.raw(model)
-                found.output = call.output(raw)
-                found.loss = self.loss_in(call, raw)
-            if found.loss.requires_grad:
-                named = {n: p for n, p in model.named_parameters() if p.requires_grad}
-                grads = torch.autograd.grad(found.loss, list(named.values()), retain_graph=True, allow_unused=True)
-                found.gradients = {n: g if g is None else dense(g) for n, g in zip(named, grads, strict=True)}
+            with unchanged(call.model), as_written(), torch.enable_grad():
+                same_noise()
+                for module in call.model.train().modules():
+                    module.register_forward_hook(seen)
+                with _Tables(count, found.tables):
+                    raw = found.raw = call.raw()
+                    found.output = call.output(raw)
+                    found.loss = self.loss_in(call, raw)
+                if found.loss.requires_grad:
+                    found.gradients = gradients(found.loss, call.model)
         except Exception as error:  # whatever the owner's code raises is what the pass has to say
             found.problem = raised(error)
-        finally:
-            for handle in handles:
-                handle.remove()
         return found
 
     @cached_property
     def first(self) -> Pass:
-        """The program as it is, in training mode."""
-        with unchanged(self.model):
-            same_noise()
-            self.model.train()
-            return self.run(self.model)
+        return self.run(self.call)
 
     def quietly(self, model: nn.Module, batch: Any) -> Tensor:
         """Outputs in evaluation mode."""
@@ -252,7 +241,6 @@ class Evidence:
 
     @cached_property
     def reach(self) -> Reach | None:
-        """What the loss can reach."""
         if self.first.output is not None and self.call.splits and not self.whole:
             with contextlib.suppress(Exception):
                 return reach(self.first.output, self.call.targets, self.loss_of)
@@ -308,16 +296,14 @@ class Evidence:
             return None
 
         def swap(tensor: Tensor) -> Tensor:
-            if tensor.dim() == 0 or len(tensor) != count:
-                return tensor
             new = tensor.clone()
+            if tensor.dim() == 0 or len(tensor) != count:
+                return new
             if tensor.is_floating_point():  # what is black in all of them would not show
                 ends = torch.randn((2, *tensor.shape[1:]), generator=torch.Generator().manual_seed(0))
                 new[[0, -1]] += (tensor.std() * ends.to(tensor.device)).to(tensor.dtype)
                 return new
-            if tensor.dim() < 2:  # labels beside the inputs
-                return tensor
-            for end in (0, -1):
+            for end in (0, -1) if tensor.dim() > 1 else ():  # but labels beside the inputs stay
                 if len(different := (tensor[1:-1] != tensor[end]).flatten(1).any(1).nonzero()):
                     new[end] = tensor[1 + int(different[end])]
             return new
@@ -340,13 +326,11 @@ class Evidence:
     @cached_property
     def after(self) -> After | None:
         """Five steps of the optimizer that was given, on a copy; None where there is none or nothing can be copied."""
-        if len(self.optimizers) != 1:
-            return None
         loss = self.first.loss  # the owner's loop may know another where there is none
-        if not loss.requires_grad if loss is not None else self.step is None or self.first.output is None:
-            return None
-        with unchanged(self.model), contextlib.suppress(Exception):
-            return self._steps(*copied(self.model, self.optimizers[0]))
+        runs = loss.requires_grad if loss is not None else self.step is not None and self.first.output is not None
+        if len(self.optimizers) == 1 and runs:
+            with unchanged(self.model), contextlib.suppress(Exception):
+                return self._steps(*copied(self.model, self.optimizers[0]))
         return None
 
     def _steps(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> After:
@@ -356,7 +340,6 @@ class Evidence:
         count = min(self.batch_size or self.call.examples, self.call.examples) if call.splits else call.examples
         sizes, towards, loop = dict[str, float](), math.nan, list[Loop]()
         drawn = [n for n, p in model.named_parameters() if p.dim() > 1 and p.requires_grad and bool(p.any())]
-        begun = {name: p.detach().clone() for name, p in model.named_parameters()}
         for index in range(STEPS):
             old = {name: p.detach().clone() for name, p in model.named_parameters()}
             begin = (index * count) % max(1, call.examples - count + 1)
@@ -365,18 +348,18 @@ class Evidence:
             new = dict(model.named_parameters())
             if loop:
                 loop[-1].moved = any(not torch.equal(new[n].detach(), p) for n, p in old.items())
-            if index == 0:
-                towards = _cosine([(new[n].detach() - old[n], g) for n, g in slopes.items()])
+            if index == 0 and slopes:
+                moves = torch.cat([(new[n].detach() - old[n]).double().flatten() for n in slopes])
+                uphill = torch.cat([slope.double().flatten() for slope in slopes.values()])
+                towards = float(moves @ uphill / (moves.norm() * uphill.norm()))  # NaN where nothing moved
             if not loop or loop[-1].moved:  # gradients of several batches may be added up first
                 there = [n for n in drawn if float(old[n].norm()) > 0]
                 sizes = {n: float((new[n].detach() - old[n]).double().norm() / old[n].double().norm()) for n in there}
         after, late = self._measured(call)
-        same_noise()
-        model.train()
-        seen = self.run(model, call)
+        seen = self.run(call)
         moved = float((late - early).double().square().mean().sqrt())
         held = {id(p) for group in optimizer.param_groups for p in group["params"]}
-        still = [n for n in drawn if id(p := new[n]) in held and torch.equal(p.detach(), begun[n])]
+        still = [n for n in drawn if id(new[n]) in held and torch.equal(new[n], self.model.get_parameter(n))]
         return After(before, after, moved, sizes, towards, seen, model, self._pair(model), loop, tuple(still))
 
     def _measured(self, call: Call) -> tuple[float, Tensor]:
@@ -395,31 +378,16 @@ class Evidence:
         """One step of the copy as its owner makes it, and the gradients at its start."""
         self.passes += 1
 
-        def slopes_there() -> dict[str, Tensor]:
+        def there() -> dict[str, Tensor]:
             return {n: dense(p.grad).clone() for n, p in model.named_parameters() if p.grad is not None}
 
         if self.step is None:
             slopes = dict[str, Tensor]()
-
-            def backward() -> Tensor:
-                optimizer.zero_grad()
-                loss = self.loss_in(rows, rows.raw())
-                loss.backward()
-                slopes.update({} if slopes else slopes_there())
-                return loss
-
-            stepped(optimizer, backward)
+            stepped(optimizer, lambda: self.loss_in(rows, rows.raw()), lambda: slopes.update(slopes or there()))
             return slopes
-        held = [(p, p.grad) for p in model.parameters()]
         same_noise()
-        for parameter in model.parameters():
-            parameter.grad = None
-        optimizer.zero_grad()
-        if self.first.loss is not None:
-            self.loss_in(rows, rows.raw()).backward()
-        slopes = slopes_there()
-        for parameter, gradient in held:  # the loop finds the gradients that it left behind
-            parameter.grad = gradient
+        wanted = {} if self.first.loss is None else gradients(self.loss_in(rows, rows.raw()), model)
+        slopes = {n: slope for n, slope in wanted.items() if slope is not None}
         modes, got = list[bool](), list[Any]()
 
         def heard(outputs: Any, targets: Any, *more: Any, **named: Any) -> Any:
@@ -429,22 +397,40 @@ class Evidence:
         same_noise()
         with model.register_forward_pre_hook(lambda module, args: modes.append(module.training)):
             self.step(model, optimizer, heard, rows.batch, rows.targets)
-        left = {n: slope for n, slope in slopes_there().items() if bool(slope.any())}
+        left = {n: slope for n, slope in there().items() if bool(slope.any())}
         pair = [t for t in (rows.targets, *got) if isinstance(t, Tensor) and t.dim() == 1 and not t.is_floating_point()]
         classes = (pair[0], pair[1]) if len(pair) == 2 and len(pair[0]) == len(pair[1]) else None
         loop.append(Loop(slopes, left, True, any(modes) if modes else None, classes))
         return slopes
 
 
-def stepped(optimizer: Any, backward: Callable[[], Tensor]) -> Tensor:
-    """The loss of one step, for which an optimizer such as LBFGS asks for gradients itself, as often as it likes."""
+def gradients(loss: Tensor, model: nn.Module) -> dict[str, Tensor | None]:
+    """Of the parameters; None where none arrives."""
+    named = {n: p for n, p in model.named_parameters() if p.requires_grad}
+    found = torch.autograd.grad(loss, list(named.values()), retain_graph=True, allow_unused=True)
+    return {n: g if g is None else dense(g) for n, g in zip(named, found, strict=True)}
+
+
+def stepped(optimizer: Any, loss: Callable[[], Tensor], seen: Callable[[], None] = lambda: None) -> Tensor:
+    """The loss of one step of the usual loop; ``seen`` is called once its gradients are there.
+
+    An optimizer such as LBFGS asks for them itself, as often as it likes.
+    """
+
+    def backward() -> Tensor:
+        optimizer.zero_grad()
+        value = loss()
+        value.backward()
+        seen()
+        return value
+
     arguments = inspect.signature(optimizer.step).parameters.values()
     if any(p.default is p.empty and p.kind is p.POSITIONAL_OR_KEYWORD for p in arguments):
-        loss: Tensor = optimizer.step(backward)
-        return loss
-    loss = backward()
-    optimizer.step()
-    return loss
+        value: Tensor = optimizer.step(backward)
+    else:
+        value = backward()
+        optimizer.step()
+    return value
 
 
 def copied(model: nn.Module, optimizer: torch.optim.Optimizer) -> tuple[nn.Module, torch.optim.Optimizer]:
@@ -471,12 +457,10 @@ def twins(
 
 
 def rate_of(optimizer: torch.optim.Optimizer) -> float:
-    """The learning rate, the largest of its groups'."""
     return max(float(group["lr"]) for group in optimizer.param_groups)
 
 
 def raised(error: Exception) -> str:
-    """What the owner's code raised, in a line."""
     return f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error) else ''}"
 
 
@@ -511,10 +495,3 @@ def _sunk(module: nn.Module, made: Tensor) -> bool:
         return False
     per_unit = bias.detach().reshape(-1, *[1] * (made.dim() - 2)) if isinstance(module, CONVOLUTIONS) else bias.detach()
     return float(bias.detach().mean()) < -3 * float((made - per_unit).std())
-
-
-def _cosine(pairs: list[tuple[Tensor, Tensor]]) -> float:
-    dot = sum(float((a.double() * b.double()).sum()) for a, b in pairs)
-    one = sum(float(a.double().square().sum()) for a, _ in pairs)
-    two = sum(float(b.double().square().sum()) for _, b in pairs)
-    return dot / math.sqrt(one * two) if one > 0 and two > 0 else math.nan

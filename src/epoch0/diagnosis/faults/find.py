@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from epoch0.diagnosis.faults import gradients, outputs, updates, values
-from epoch0.diagnosis.faults.evidence import Evidence, Fault, OwnStep, twins
+from epoch0.diagnosis.faults.evidence import Evidence, Fault, twins
 from epoch0.diagnosis.faults.mend import Mending, mend, ranked
 from epoch0.errors import InputError
 from epoch0.tracing.call import (
@@ -88,7 +88,7 @@ def evidence(
 ) -> Evidence:  # fmt: skip
     """The program, checked, before anything of it is run; arguments as of :func:`find_faults`."""
     given = own_optimizers(model) if optimizer is None else optimizer
-    optimizers = () if given is None else tuple(given) if isinstance(given, list | tuple) else (given,)
+    optimizers = tuple(given) if isinstance(given, list | tuple) else (given,)
     if wrong := [type(one).__name__ for one in optimizers if not isinstance(one, torch.optim.Optimizer)]:
         raise InputError(f"optimizer={wrong[0]}; give a torch.optim.Optimizer over this model, or several.")
     coarse = isinstance(model, nn.Module) and next((p.dtype for p in model.parameters() if p.dtype in HALF), None)
@@ -106,9 +106,11 @@ def evidence(
     if known is not None:
         inputs, wanted, more = _finite(*known)
         known, lost = (inputs, wanted), more or lost
-    if turned and step is not None:
-        step = _as_given(step, loss or (lambda outputs, wanted: scalar_loss(outputs, wanted, None)))
-    return Evidence(call, optimizers, known, size, step, lost=lost)
+    seen = Evidence(call, optimizers, known, size, step, lost=lost)
+    if turned and step is not None:  # the owner's loop body and loss take the length first
+        own = loss or (lambda outputs, wanted: scalar_loss(outputs, wanted, None))
+        seen.step = lambda model, optimizer, _, x, y: step(model, optimizer, own, *_turned((x, y)))
+    return seen
 
 
 def _finite(batch: Any, targets: Any) -> tuple[Any, Any, str]:
@@ -117,42 +119,34 @@ def _finite(batch: Any, targets: Any) -> tuple[Any, Any, str]:
     if len({len(side) for side in sides}) != 1:
         return batch, targets, ""
     whole = torch.stack([side.reshape(len(side), -1).isfinite().all(1) for side in sides]).all(0)
-    if bool(whole.all()) or not bool(whole.any()):
+    if (bad := int((~whole).sum())) in (0, len(whole)):
         return batch, targets, ""
     batch, targets = (mapped(given, lambda t: t[whole] if t.dim() else t) for given in (batch, targets))
-    bad = int((~whole).sum())
     said = f"{bad} of {len(whole)} examples hold NaN or infinity, and a step with one of them makes the weights NaN."
     return batch, targets, said
 
 
 def apart(call: Call, data: Any = None) -> Call:
-    """The call as its examples can be told apart: along the second dimension, or not at all.
-
-    What comes from a loader or a dataset has the examples first.
-    """
-    return (call if isinstance(data, DataLoader | Dataset) else call.examples_first()).divided()
+    """The call as its examples can be told apart: along the second dimension, or not at all."""
+    loaded = isinstance(data, DataLoader | Dataset)  # what comes from these has the examples first
+    return (call if loaded else call.examples_first()).divided()
 
 
-def _as_given(step: OwnStep, loss: Loss) -> OwnStep:
-    """The owner's loop body for examples that were put first."""
+def own_optimizers(model: Any) -> list[torch.optim.Optimizer]:
+    """The optimizers that a LightningModule brings, made anew."""
 
-    def body(model: Any, optimizer: Any, _: Any, x: Tensor, y: Tensor) -> Any:
-        return step(model, optimizer, loss, *_turned((x, y)))
+    def within(made: Any) -> Iterator[torch.optim.Optimizer]:
+        if isinstance(made, torch.optim.Optimizer):
+            yield made
+        for part in made if isinstance(made, tuple | list) else ():
+            yield from within(part)
+        if isinstance(made, Mapping):
+            yield from within(made.get("optimizer"))
 
-    return body
-
-
-def own_optimizers(model: Any) -> Any:
-    """The optimizers that a LightningModule brings, made anew; None where it brings none."""
     try:
-        made = model.configure_optimizers()
+        return list(within(model.configure_optimizers()))
     except Exception:  # it has none, or it asks for a trainer that is not there
-        return None
-    made = made.get("optimizer") if isinstance(made, Mapping) else made
-    made = made[0] if isinstance(made, tuple | list) and made and isinstance(made[0], tuple | list) else made
-    several = made if isinstance(made, tuple | list) else (made,)
-    named = [one.get("optimizer") if isinstance(one, Mapping) else one for one in several]
-    return [one for one in named if isinstance(one, torch.optim.Optimizer)] or None
+        return []
 
 
 def suspects(seen: Evidence) -> tuple[tuple[Fault, ...], tuple[str, ...]]:
@@ -162,8 +156,8 @@ def suspects(seen: Evidence) -> tuple[tuple[Fault, ...], tuple[str, ...]]:
     with unchanged(seen.model):
         for check in CHECKS:
             try:
-                parts = [seen if name == "seen" else getattr(seen, name) for name in signature(check).parameters]
-                found += [] if any(part is None for part in parts) else check(*parts)
+                given = [seen if name == "seen" else getattr(seen, name) for name in signature(check).parameters]
+                found += [] if any(one is None for one in given) else check(*given)
             except Exception as error:  # a check may not take the report down with it
                 failed.append(f"{check.__name__.replace('_', ' ')} could not be looked at ({type(error).__name__})")
     best: dict[tuple[str, str], Fault] = {}
@@ -182,20 +176,17 @@ def conclude(
 
 
 def _missing(seen: Evidence, done: Mending | None) -> Iterator[str]:
-    if seen.first.problem:
-        yield f"The loss could not be computed ({seen.first.problem})."
-    if not seen.optimizers:
-        yield "The optimizer: pass optimizer=."
-    elif len(seen.optimizers) > 1:
-        yield "Steps of several optimizers: pass the one over this model."
-    elif seen.after is None:
-        yield "Steps of the optimizer: the model and its optimizer could not be copied or run."
-    if seen.data is None:
-        yield "Training examples beyond the batch: pass data=."
-    if seen.step is None:
-        yield "The body of the training loop: pass step=."
-    if seen.reach is None:
-        yield "What the loss can reach: outputs and targets are not one tensor of as many rows."
+    one = len(seen.optimizers) == 1
+    table = (
+        (seen.first.problem, f"The loss could not be computed ({seen.first.problem})."),
+        (not seen.optimizers, "The optimizer: pass optimizer=."),
+        (len(seen.optimizers) > 1, "Steps of several optimizers: pass the one over this model."),
+        (one and not seen.after, "Steps of the optimizer: the model and its optimizer could not be copied or run."),
+        (seen.data is None, "Training examples beyond the batch: pass data=."),
+        (seen.step is None, "The body of the training loop: pass step=."),
+        (seen.reach is None, "What the loss can reach: outputs and targets are not one tensor of as many rows."),
+    )
+    yield from (said for missing, said in table if missing)
     if not seen.reads_targets:
         yield "Whether it learns: the loss does not depend on the targets."
     elif seen.stopped:
@@ -219,12 +210,11 @@ def _known(call: Call, data: Any, turned: bool) -> tuple[tuple[Any, Any] | None,
         raise InputError(
             f"data={type(data).__name__}; give a DataLoader, a Dataset or a pair (inputs, targets), to be read anew."
         )
-    size = getattr(data, "batch_size", None) if isinstance(data, DataLoader) else None
     streams = [getattr(one, "generator", None) for one in (data, getattr(data, "sampler", None))]
     with unchanged(call.model), noise_kept(*(one for one in streams if isinstance(one, torch.Generator))):
         pairs = [_turned(pair) if turned else pair for pair in _read(data, call)]
     inputs, targets = (joined([pair[place] for pair in pairs], MOST) for place in (0, 1))
-    return (inputs, targets), size if isinstance(size, int) else None
+    return (inputs, targets), data.batch_size if isinstance(data, DataLoader) else None
 
 
 def _read(data: Any, call: Call) -> list[tuple[Any, Any]]:
@@ -253,6 +243,4 @@ def _turned(pair: Any) -> tuple[Tensor, Tensor]:
 
 def _alone(example: Any) -> Any:
     """One example as a batch."""
-    if isinstance(example, bool | int | float):
-        return torch.tensor([example])
-    return mapped(example, lambda tensor: tensor[None])
+    return mapped(torch.tensor(example) if isinstance(example, bool | int | float) else example, lambda t: t[None])

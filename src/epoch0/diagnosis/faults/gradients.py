@@ -15,7 +15,6 @@ FLAT = 0.9  # from this share of a hidden layer's values on its activation is sa
 
 
 def first_not_finite(first: Pass) -> Iterator[Fault]:
-    """The first module that makes NaN or infinity, the loss that does, or the gradient."""
     name = next((name for name, _, finite in first.ran if not finite), None)
     if name is not None:
         fix = "Look for a logarithm, root or division at 0 there, or weights that are too large."
@@ -45,13 +44,11 @@ def perfect_answer(seen: Evidence, reach: Reach) -> Iterator[Fault]:
     if reach.last.name not in ("Sigmoid", "Softmax") or (out := seen.first.output) is None:
         return
     inner = torch.Size((len(reach.targets), *reach.last.shape[1:]))
-    sign = torch.where(torch.arange(inner.numel()).reshape(inner) % 2 == 0, 1.0, -1.0)
-    for strong in (200 * sign, -200 * sign):
-        sure = reach.last.apply(strong.to(out)).reshape(reach.output.shape)
-        if not bool(torch.isfinite(seen.loss_of(sure, reach.targets))):
-            message = "The loss is no number once an output is exactly 0 or 1."
-            yield Fault("loss", "loss", message, "Use a loss of logits, or clamp the probabilities.", certainty=0.55)
-            return
+    strong = torch.where(torch.arange(inner.numel()).reshape(inner) % 2 == 0, 200.0, -200.0).to(out)
+    ends = (reach.last.apply(sign * strong).reshape(reach.output.shape) for sign in (1, -1))
+    if not all(bool(seen.loss_of(end, reach.targets).isfinite()) for end in ends):
+        message = "The loss is no number once an output is exactly 0 or 1."
+        yield Fault("loss", "loss", message, "Use a loss of logits, or clamp the probabilities.", certainty=0.55)
 
 
 def cut_off(seen: Evidence, first: Pass) -> Iterator[Fault]:
@@ -70,14 +67,13 @@ def cut_off(seen: Evidence, first: Pass) -> Iterator[Fault]:
     if seen.reach is not None and seen.reach.flat > 0.9:
         return  # the loss itself has no slope
     late = first.gradients | (seen.after.late.gradients if seen.after is not None else {})
-    ran = {name for name, _, _ in first.ran}
-    used = [n for n in first.gradients if n.rpartition(".")[0] in ran]
-    matrices = [n for n in used if (g := seen.model.get_parameter(n)).dim() > 1 and g.numel()]
+    ran, own = {name for name, _, _ in first.ran}, dict(seen.model.named_parameters())
+    matrices = [n for n in first.gradients if n.rpartition(".")[0] in ran and own[n].dim() > 1 and own[n].numel()]
     stuck = [n for n in matrices if not any(g is not None and bool(g.any()) for g in (first.gradients[n], late[n]))]
     if not stuck or 2 * len(stuck) < len(matrices):
         return
     kind, fix = "gradient flow", "Look for a rounding, argmax, .detach() or a dead activation behind it."
-    zero = next((n for n in stuck if not bool(seen.model.get_parameter(n).any())), None)
+    zero = [n for n in stuck if not bool(own[n].any())]
     gone = next((n for n, m, _ in first.ran if isinstance(m, nn.modules.dropout._DropoutNd) and m.p >= 1), None)
     if gone is not None:
         kind, fix = "regularization", f"Dropout '{gone}' leaves nothing: p is the share that is dropped, not kept."
@@ -85,8 +81,8 @@ def cut_off(seen: Evidence, first: Pass) -> Iterator[Fault]:
         kind, fix = "initialization", f"Begin the biases of {first.sunk[0]} at 0: they shut all of its units."
     elif seen.reach is not None and seen.reach.last.name and not bool(seen.reach.output.any()):
         kind, fix = "output activation", "Leave the activation at the end out: it is shut for all examples."
-    elif zero and (seen.after is not None or not any(bool(seen.model.get_parameter(n).any()) for n in stuck)):
-        kind, fix = "initialization", f"Draw the weights of {zero}: at zero no gradient passes them."
+    elif zero and (seen.after is not None or zero == stuck):
+        kind, fix = "initialization", f"Draw the weights of {zero[0]}: at zero no gradient passes them."
     elif seen.after is None:
         return  # a zero start would open after a step
     message = f"{len(stuck)} of {len(matrices)} weight matrices get no gradient at all, such as {stuck[0]}."
@@ -94,9 +90,7 @@ def cut_off(seen: Evidence, first: Pass) -> Iterator[Fault]:
 
 
 def norm_of_one(first: Pass) -> Iterator[Fault]:
-    """A layer norm over a single number makes it a constant."""
-    norms = [n for n, m, _ in first.ran if isinstance(m, nn.LayerNorm) and math.prod(m.normalized_shape) == 1]
-    for name in norms[:1]:
+    for name in [n for n, m, _ in first.ran if isinstance(m, nn.LayerNorm) and math.prod(m.normalized_shape) == 1][:1]:
         message = f"'{name}' is a layer norm over one number, which it makes a constant."
         kind, fix = "architecture", "Give each place more features: an embedding first."
         if name == first.last:
@@ -105,14 +99,12 @@ def norm_of_one(first: Pass) -> Iterator[Fault]:
 
 
 def one_linear_map(seen: Evidence) -> Iterator[Fault]:
-    """Layers with nothing between them, none of which is narrower than what goes in or comes out."""
     layers = [(n, m) for n, m, _ in seen.first.ran if isinstance(m, nn.Linear)]
     leaves = [m for _, m, _ in seen.first.ran if not list(m.children())]
     plain = (nn.Linear, nn.Flatten, nn.Identity, nn.modules.dropout._DropoutNd)
     if len(layers) < 2 or any(not isinstance(m, plain) for m in leaves[:-1]):
         return
-    least = min(layers[0][1].in_features, layers[-1][1].out_features)
-    if any(layer.out_features < least for _, layer in layers[:-1]):
+    if min(m.out_features for _, m in layers[:-1]) < min(layers[0][1].in_features, layers[-1][1].out_features):
         return  # of lower rank on purpose
     seen.passes += 2  # four times forward
     if affine(seen.call, seen.model, layers[-1][0]):
@@ -141,7 +133,6 @@ def reads_padding(seen: Evidence, quiet: tuple[Tensor, Tensor]) -> Iterator[Faul
 
 
 def twins(seen: Evidence, after: After) -> Iterator[Fault]:
-    """Units of hidden layers that have the same weights, and still have them after the steps."""
     layers = [(n, m) for n, m in after.model.named_modules() if isinstance(m, nn.Linear | nn.Conv1d | nn.Conv2d)]
     found = [
         name
@@ -162,7 +153,6 @@ def _alike(weight: Tensor) -> bool:
 
 
 def saturated(first: Pass) -> Iterator[Fault]:
-    """Hidden sigmoids or tanhs nearly all of whose values are at their ends, where they have no slope."""
     flat = [name for name, share in first.flat.items() if share > FLAT and name != first.last]
     for name in flat[:1]:
         message = f"{first.flat[name]:.0%} of what '{name}' returns is at the ends of its range, where it has no slope."
@@ -173,14 +163,12 @@ def saturated(first: Pass) -> Iterator[Fault]:
 
 
 def examples_mix(seen: Evidence, quiet: tuple[Tensor, Tensor]) -> Iterator[Fault]:
-    """Without noise, an example's output that changes with another example's input."""
     one, two = quiet
     if one.shape != two.shape or len(one) != seen.call.examples or (one.dim() == 2 and one.shape[1] == len(one)):
         return
-    inner, size = (one[1:-1] - two[1:-1]).double().abs().amax(), one.double().abs().amax()
-    if float(inner) > 1e-4 * float(size) and float(size) > 0:
-        share = f"{float(inner / size):.1%}"
-        message = f"Other examples' inputs change an example's outputs by up to {share} of their size."
+    inner, size = float((one[1:-1] - two[1:-1]).double().abs().amax()), float(one.double().abs().amax())
+    if inner > 1e-4 * size > 0:
+        message = f"Other examples' inputs change an example's outputs by up to {inner / size:.1%} of their size."
         fix = "Look for batch_first, a view instead of a transpose, or a softmax or norm over the batch."
         yield Fault("shapes", "outputs", message, fix, certainty=0.93)
 
@@ -209,19 +197,14 @@ def future_seen(seen: Evidence) -> Iterator[Fault]:
     tokens, targets = seen.call.batch, seen.call.targets
     if not isinstance(tokens, Tensor) or not isinstance(targets, Tensor) or tokens.is_floating_point():
         return
-    if tokens.dim() != 2 or targets.shape != tokens.shape or tokens.shape[1] < 4:
+    if tokens.dim() != 2 or targets.shape != tokens.shape or (length := tokens.shape[1]) < 4:
         return
     if float((targets[:, :-1] == tokens[:, 1:]).double().mean()) < 0.9:
         return
-    half = (length := tokens.shape[1]) // 2
-    changed = tokens.clone()
-    changed[:, half:] = tokens[:, half:].roll(1, 0)
-    if torch.equal(changed, tokens):
-        changed[:, half:] = tokens[:, half:].roll(1, 1)
-    try:
-        one, two = seen.quietly(seen.model, tokens), seen.quietly(seen.model, changed)
-    except Exception:
-        return
+    half = length // 2
+    before, later = tokens[:, :half], tokens[:, half:]
+    new = later.roll(1, 1) if torch.equal(later.roll(1, 0), later) else later.roll(1, 0)
+    one, two = (seen.quietly(seen.model, some) for some in (tokens, torch.cat([before, new], 1)))
     axis = next((a for a in (1, 2) if one.dim() > a and one.shape[a] == length), None)
     if axis is None:
         return

@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import Any
@@ -14,68 +14,58 @@ from epoch0.tracing.guard import unchanged
 
 LONG = 20_000  # so many steps has a program of few examples, whose steps are short
 STEPS, FEWEST = 200, 40  # steps of a trial, and the fewest that are worth making
-
-EPOCHS, MOST = 50, 2000
-"""So many epochs, and steps at most, a program in which nothing was seen has to come to know its targets."""
-
+EPOCHS, MOST = 50, 2000  # so many epochs, steps at most, has a program in which nothing was seen to know its targets
 BETTER = 0.05  # by so much more a changed copy knows the targets than the program as it is
 RISING = 0.05  # what the outputs of a slow program know after many epochs, at least, and more than at half of them
 TRIES = 12  # so many changes the seconds should suffice for
 SURE = 0.85  # a fault seen before training with this certainty, and mended, needs no other changes to be tried
+SCHEDULED = 0.01  # what a schedule leaves of the rate within the steps of a trial, where it goes too fast
 
+# An activation suspected with this certainty stands against a program that learns, if its copy without it knows as
+# much in half the steps, and so much more than the program then.
 SOONER = (0.75, 0.2)
-"""An activation suspected with this certainty stands against a program that learns, if its copy without it knows as
-much in half the steps, and so much more than the program then."""
-
 ACTIVATIONS = ("output activation", "hidden activation")
 INSIDE = ("outputs", "targets", "loss")  # what is out of reach where the loss is the model's own
 
+# How certain a kind of change is that mends a program in which nothing was seen before training; others .25.
 ALONE = {
     "shapes": 0.6, "update": 0.6, "hidden activation": 0.5, "learning rate": 0.45, "output activation": 0.4,
     "loss": 0.35, "input scale": 0.35, "target scale": 0.35, "initialization": 0.3,
 }  # fmt: skip
-"""How certain a kind of change is that mends a program in which nothing was seen before training; others .25."""
 
-SCHEDULED = 0.01
-"""What a schedule in the loop body leaves of the rate within the steps of a trial, where it goes too fast."""
-
+# Learned by heart: what the outputs know of the examples of a training, at least, of held-out ones, at most, and how
+# many these are, at least (none of 250 mended programs), and what is then said.
 BY_HEART = (0.15, 0.06, 200)
-"""What the outputs know of the examples of a training, at least, and of held-out ones, at most, and how many these are,
-at least, where it is learned by heart: none of 250 mended programs does."""
-
 WHAT_TELLS = "See that what tells the targets reaches the outputs: places, order, the state before."
 HEART = (
     Fault("labels", "targets", "", "See that inputs and targets belong together, row by row.", "trial", 0.45),
     Fault("data", "inputs", "", "See that all examples are made in the same way, and are enough.", "trial", 0.4),
     Fault("architecture", "model", "", WHAT_TELLS, "trial", 0.35),
 )
-"""What is said where a program learns its examples and nothing that holds for others."""
-
+# What is said where it learns nothing, and none of the changes mends it, or only hardly.
 TERMS = "Look at the terms of the loss, one against the other, and at what it is an average of."
 LARGE_ENOUGH = "See that the targets can be told from the inputs, and that the network is large enough."
 UNEXPLAINED = (
     Fault("loss", "loss", "", TERMS, "trial", 0.15),
     Fault("architecture", "model", "", LARGE_ENOUGH, "trial", 0.15),
 )
-"""The same where it learns nothing, and none of the changes mends it, or only hardly."""
 
+# Logistic weights of a check's certainty, of a cure that was tried and mends, and of one that was not suspected, and
+# the intercept; fitted by benchmarks/bench_faults.py.
 CERTAINTY = (0.73, 2.04, -0.46, -1.51)
-"""Logistic weights of a check's certainty, of a cure that was tried and mends, and of one that was not suspected, and
-the intercept; fitted by ``benchmarks/bench_faults.py``."""
 
 
 @dataclass(frozen=True)
 class Tried:
     """Changes that were made together on a copy, and what it came to."""
 
-    changes: tuple[Change, ...]  # what was made
+    changes: tuple[Change, ...]
     fixes: tuple[str, ...]  # what the owner would write for each
     trained: Trained  # the training of the changed copy
     mends: bool  # whether its outputs come to know the targets, and better than those of the program as it is
 
     @property
     def kinds(self) -> tuple[str, ...]:
-        """What each changes."""
         return tuple(change.kind for change in self.changes)
 
 
@@ -101,20 +91,14 @@ class Mending:
 
     @property
     def best(self) -> Tried | None:
-        """The first of these; None where nothing mends it."""
         return next(iter(self.mended), None)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data: the curve of the program and of each change, and what was changed."""
-        return {
-            "steps": self.own.steps,
-            "curve": self.own.curve,
-            "best": None if self.best is None else self.tried.index(self.best),
-            "tried": [
-                {"kinds": one.kinds, "fixes": one.fixes, "mends": one.mends, "curve": one.trained.curve}
-                for one in self.tried
-            ],
-        }
+        best = None if self.best is None else self.tried.index(self.best)
+        return {"steps": self.own.steps, "curve": self.own.curve, "best": best, "tried": [
+            {"kinds": one.kinds, "fixes": one.fixes, "mends": one.mends, "curve": one.trained.curve}
+            for one in self.tried
+        ]}  # fmt: skip
 
 
 def mend(
@@ -132,12 +116,11 @@ def mend(
         except Exception as error:  # the owner's code, or a loss that takes no such outputs
             seen.stopped = raised(error)
             return None
-        tried: list[Tried] = []
         if (sound := Mending(own).sound) and not (suspects := _standing(own, suspects)):
             return Mending(own)
         many = STEPS if program.call.examples >= FEW else LONG // 5
         length = max(FEWEST, min(many, int(seconds / TRIES / max(own.seconds / own.steps, 1e-9))))
-        why, certain = "", {fault.kind for fault in suspects if fault.certainty >= SURE}
+        tried, why, certain = list[Tried](), "", {fault.kind for fault in suspects if fault.certainty >= SURE}
         try:
             for changes in _order(suspects, tried, only=sound):
                 spent = time.thread_time() - started
@@ -158,8 +141,8 @@ def _own(program: Program, suspects: Sequence[Fault], seconds: float) -> Trained
     """The program as it is; one in which nothing was seen, or that learns, has many epochs to show that it is slow."""
     copied = program.copied()
     own = copied.train(STEPS, seconds / 6)
-    many = min(EPOCHS * math.ceil(program.call.examples / program.size), MOST)
-    many = LONG if program.call.examples < FEW else many
+    count = program.call.examples
+    many = LONG if count < FEW else min(EPOCHS * math.ceil(count / program.size), MOST)
     enough = own.known >= CLEARLY or not suspects if own.learns else bool(suspects)
     if enough or math.isnan(own.known) or many <= own.steps:
         return own
@@ -174,12 +157,9 @@ def _standing(own: Trained, suspects: Sequence[Fault], tried: Sequence[Tried] | 
     if min(own.known, CLEARLY if own.held is None else own.held) < KNOWS or own.known < CLEARLY:
         return suspects
     sooner = {one.kinds[0] for one in tried or () if len(one.kinds) == 1 and _sooner(own, one.trained)}
-    return [
-        fault
-        for fault in suspects
-        if (fault.certainty >= SURE and fault.kind != "learning rate")
-        or (fault.certainty >= SOONER[0] and fault.kind in ACTIVATIONS and (tried is None or fault.kind in sooner))
-    ]
+    may = ACTIVATIONS if tried is None else [kind for kind in ACTIVATIONS if kind in sooner]
+    certain = {fault for fault in suspects if fault.certainty >= SURE and fault.kind != "learning rate"}
+    return [f for f in suspects if f in certain or (f.certainty >= SOONER[0] and f.kind in may)]
 
 
 def _sooner(own: Trained, changed: Trained) -> bool:
@@ -196,26 +176,22 @@ def _order(suspects: Sequence[Fault], tried: Sequence[Tried], only: bool) -> Ite
     """
     kinds = list(dict.fromkeys(fault.kind for fault in suspects))
 
-    def best(kind: str) -> Change | None:
-        singles = [one for one in tried if one.kinds == (kind,)]
-        return max(singles, key=_worth).changes[0] if singles else None
+    def best() -> list[Change]:
+        alone = [(one.trained.known, one.changes[0]) for one in tried if len(one.changes) == 1]
+        return [change for _, change in sorted(alone, key=lambda pair: 1.0 if math.isnan(pair[0]) else -pair[0])]
 
-    def unmended(pairs: Iterable[tuple[Change, Change]]) -> Iterator[tuple[Change, ...]]:
-        return (pair for pair in pairs if not any(one.mends for one in tried) and pair[0].kind != pair[1].kind)
+    def unmended(changes: Sequence[Change]) -> Iterator[tuple[Change, ...]]:
+        pairs = (pair for pair in combinations(changes, 2) if pair[0].kind != pair[1].kind)
+        return (pair for pair in pairs if not any(one.mends for one in tried))
 
     yield from ((change,) for kind in kinds for change in CHANGES if change.kind == kind)
-    leading = [change for kind in kinds if (change := best(kind)) is not None]
-    yield from unmended(combinations(leading[:3], 2))
+    leading = {change.kind: change for change in reversed(best())}
+    yield from unmended([leading[kind] for kind in kinds if kind in leading][:3])
     certain = {fault.kind for fault in suspects if fault.certainty >= SURE}
     if only or any(one.mends and one.kinds[0] in certain for one in tried):
         return  # what was not suspected is then hardly ever the cause
     yield from ((change,) for change in CHANGES if change.kind not in kinds)
-    singles = sorted((one for one in tried if len(one.changes) == 1), key=_worth, reverse=True)
-    yield from unmended(combinations([one.changes[0] for one in singles[:4]], 2))
-
-
-def _worth(one: Tried) -> float:
-    return -1.0 if math.isnan(one.trained.known) else one.trained.known
+    yield from unmended(best()[:4])
 
 
 def _try(
@@ -232,8 +208,8 @@ def _try(
         trained = copied.train(steps, seconds)
     except Exception:  # what cannot be made or trained is no cure
         return None
-    before = trained.curve[0][1]  # what is known by chance, before a step, was not learned
-    better = not max(own.known, before) + BETTER > trained.known  # also where the program as it is knows no number
+    chance = trained.curve[0][1]  # what is known before a step was not learned
+    better = not max(own.known, chance) + BETTER > trained.known  # also where the program as it is knows no number
     return Tried(changes, fixes, trained, trained.learns and better)
 
 
@@ -256,9 +232,7 @@ def ranked(suspects: Sequence[Fault], done: Mending | None) -> tuple[Fault, ...]
         found.append(weighed(fault))
     own, strong, seen = done.own, any(f.certainty >= 0.5 for f in found), {f.kind for f in suspects}
     hardly: list[Fault] = []  # what helps where nothing is found, but not much
-    for kind, one in best.items():
-        if done.sound or kind in seen:
-            continue
+    for kind, one in () if done.sound else [(kind, one) for kind, one in best.items() if kind not in seen]:
         clearly = (one.trained.held if one.trained.held is not None else one.trained.known) >= CLEARLY
         certainty = ALONE.get(kind, 0.25) * (0.5 if strong or not clearly else 1.0)
         message, where = "The outputs do not come to know the targets.", one.changes[one.kinds.index(kind)].where
@@ -296,7 +270,6 @@ def weighed(fault: Fault, alone: bool = False) -> Fault:
 
 
 def _cure(own: Trained, mended: Tried) -> str:
-    """What to write instead, and what that gave."""
     before = "its loss is no number" if math.isnan(own.known) else f"to {max(own.known, 0):.0%}"
     return (
         f"{' '.join(mended.fixes)} Tried on a copy: after {mended.trained.steps} steps the outputs know the targets to "

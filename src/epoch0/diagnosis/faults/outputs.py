@@ -12,18 +12,17 @@ from epoch0.diagnosis.faults.reach import SOFTMAXES, Reach, behind, one_hot
 GAP = 0.05  # the last activation hides this share of what can be learned, or it is none of its faults
 ALIKE = 0.01  # the best loss and the best constant answer's are the same within this share
 
+SAME_SHAPE = "Give both the same shape: targets[:, None], or outputs.squeeze(1)."
 NAMES = {"Relu": "ReLU", "LogSoftmax": "log-softmax", "LeakyRelu": "leaky ReLU"}
 
 
 def last_activation_hides(reach: Reach) -> Iterator[Fault]:
     """The best loss through the last activation lies well above the best loss: a softmax twice, a range too narrow."""
-    if not reach.last.name:
-        return
     if reach.last.name == "Softmax" and reach.output.shape[-1] == 1:
         message, fix = "A softmax over one unit is always 1.", "Use a sigmoid, or no activation for values."
         yield Fault("output activation", "outputs", message, fix, certainty=CERTAIN)
         return
-    if not math.isfinite(reach.free):
+    if not reach.last.name or not math.isfinite(reach.free):
         return
     room = max(reach.constant, reach.through) - reach.free
     if room <= 1e-9 + 1e-6 * abs(reach.constant) or (reach.through - reach.free) / room < GAP:
@@ -50,12 +49,9 @@ def last_activation_hides(reach: Reach) -> Iterator[Fault]:
 
 
 def table_of_examples(seen: Evidence) -> Iterator[Fault]:
-    """A row and a column of all examples, of which broadcasting makes a table."""
-    if seen.first.tables:
-        name = seen.first.tables[0]
+    for name in seen.first.tables[:1]:
         message = f"'{name}' of shapes (n,) and (n, 1), n the {seen.call.examples} examples, compares each with each."
-        fix = "Give both the same shape: targets[:, None], or outputs.squeeze(1)."
-        yield Fault("shapes", "loss", message, fix, certainty=0.98)
+        yield Fault("shapes", "loss", message, SAME_SHAPE, certainty=0.98)
 
 
 def one_answer_is_best(seen: Evidence, reach: Reach) -> Iterator[Fault]:
@@ -68,12 +64,13 @@ def one_answer_is_best(seen: Evidence, reach: Reach) -> Iterator[Fault]:
     numbers = f"One answer for all examples has a loss of {reach.constant:.3g}, the best of all {reach.free:.3g}"
     varied = bool((reach.targets != reach.targets[:1]).any())
     classes = not reach.targets.is_floating_point() or one_hot(reach.targets)
-    if seen.first.tables or (varied and classes and _shares(reach.output)):
+    out = reach.output
+    if seen.first.tables or (varied and classes and _shares(out)):
         return  # said already; and the logarithm of shares has its bound in the model, which free outputs do not have
-    if varied and reach.output.shape != reach.targets.shape and reach.output.numel() == reach.targets.numel():
-        shapes = f"outputs {_shape(reach.output)} with targets {_shape(reach.targets)}"
-        fix = "Give both the same shape: targets[:, None], or outputs.squeeze(1)."
-        yield Fault("shapes", "loss", f"{numbers}: the loss broadcasts {shapes}.", fix, certainty=0.97)
+    if varied and out.shape != reach.targets.shape and out.numel() == reach.targets.numel():
+        shapes = [str(("n", *t.shape[1:])).replace("'", "") for t in (out, reach.targets)]
+        message = f"{numbers}: the loss broadcasts outputs {shapes[0]} with targets {shapes[1]}."
+        yield Fault("shapes", "loss", message, SAME_SHAPE, certainty=0.97)
     elif varied and not reach.last.name and classes and reach.flat < 1:
         message = f"{numbers}: the loss accepts any large output."
         fix = "The loss expects probabilities: end the model with a softmax, or use a loss of logits."
@@ -90,19 +87,12 @@ def _shares(outputs: Tensor) -> bool:
     return outputs.dim() > 1 and float(outputs.min()) >= 0 and bool(((outputs.sum(1) - 1).abs() < 1e-4).all())
 
 
-def _shape(tensor: Tensor) -> str:
-    return f"(n{', ' if tensor.dim() > 1 else ','}{', '.join(str(s) for s in tensor.shape[1:])})"
-
-
 def loss_without_floor(reach: Reach) -> Iterator[Fault]:
     """A loss of classes that falls without bound or below zero: no logarithm of probabilities, or a wrong sign."""
-    if reach.targets.is_floating_point() or reach.output.dim() < 2:
+    if reach.targets.is_floating_point() or reach.output.dim() < 2 or -0.5 < reach.through < math.inf:
         return
-    places = (len(reach.output), *reach.output.shape[2:])
-    if reach.targets.shape != places or (math.isfinite(reach.through) and reach.through > -0.5):
-        return
-    wanted = reach.targets.long()
-    if int(wanted.min()) < 0 or int(wanted.max()) >= reach.output.shape[1]:
+    wanted, (count, classes, *more) = reach.targets.long(), reach.output.shape
+    if wanted.shape != (count, *more) or int(wanted.min()) < 0 or int(wanted.max()) >= classes:
         return
     right = torch.zeros_like(reach.output).scatter_(1, wanted[:, None], 5.0)
     if _shares(reach.output) and -0.01 < float(reach.score((right / 5).clamp(1e-7))) < reach.now:
@@ -121,10 +111,8 @@ def loss_without_floor(reach: Reach) -> Iterator[Fault]:
 
 def right_answers_cost_more(reach: Reach) -> Iterator[Fault]:
     """Values: the targets themselves, as outputs, have a higher loss than those of other examples."""
-    if not reach.values:
-        return
     exact = reach.targets.to(reach.output.dtype)
-    if reach.last.name == "LogSoftmax" or float(exact.std()) == 0:
+    if not reach.values or reach.last.name == "LogSoftmax" or float(exact.std()) == 0:
         return
     if not reach.last.name and bool(((exact == 0) | (exact == 1)).all()):
         return  # a distance, say, that is 0 where the target is 1
@@ -138,10 +126,10 @@ def right_answers_cost_more(reach: Reach) -> Iterator[Fault]:
 
 def shares_are_not_the_best(reach: Reach) -> Iterator[Fault]:
     """Targets that are shares, and a loss that other outputs bring lower than the targets themselves."""
-    if not reach.values or reach.last.name != "Softmax" or reach.targets.dim() < 2:
-        return
     shares = reach.targets.double()
-    if float(shares.min()) < 0 or not one_hot(shares) or float(shares.amax(1).min()) > 0.999:
+    if not reach.values or reach.last.name != "Softmax" or not one_hot(shares):
+        return
+    if float(shares.min()) < 0 or float(shares.amax(1).min()) > 0.999:
         return
     right, room = float(reach.score(shares)), reach.constant - reach.through
     if math.isfinite(right) and room > 0 and right - reach.through > GAP * room:
@@ -173,8 +161,8 @@ def targets_no_shares(seen: Evidence, reach: Reach) -> Iterator[Fault]:
     """A loss for probabilities that gets other targets than 0 to 1, so that it goes below zero."""
     if not reach.values or not reach.free < -0.01:
         return
-    low, top = float(reach.targets.min()), float(reach.targets.max())
     values = reach.targets.unique()
+    low, top = float(values[0]), float(values[-1])
     if low == -1 and top == 1 and len(values) == 2:
         one, half, none = (float(reach.score(share * reach.output)) for share in (1.0, 0.5, 0.0))
         if abs(one - 2 * half + none) <= 1e-9 * abs(one - none):
@@ -185,8 +173,7 @@ def targets_no_shares(seen: Evidence, reach: Reach) -> Iterator[Fault]:
         return
     if top <= 1.5 or low < 0:
         return
-    scaled = seen.loss_of(reach.best, reach.targets.double() / top)
-    if float(scaled) < -1e-6 and math.isfinite(reach.through):
+    if float(seen.loss_of(reach.best, reach.targets.double() / top)) < -1e-6 and math.isfinite(reach.through):
         return
     message = f"The targets go up to {top:.4g} and the loss, made for probabilities, down to {reach.free:.3g}."
     if 2 < len(values) <= 50 and top == len(values) - 1 and reach.output[0].numel() == 1:
@@ -198,14 +185,13 @@ def targets_no_shares(seen: Evidence, reach: Reach) -> Iterator[Fault]:
 
 def no_slope_at_outputs(seen: Evidence, reach: Reach) -> Iterator[Fault]:
     """The loss has no slope where the outputs are, though it could fall: clamped, or made for probabilities."""
-    if reach.flat < 0.2:
+    inner = reach.last.name not in ("", "Relu")
+    if reach.flat < (0.7 if inner else 0.2):  # some confident outputs are no fault
         return
     share = f"For {reach.flat:.0%} of the examples the loss has no slope at the outputs and could fall."
     inside = float(reach.best.min()) >= -0.01 and float(reach.best.max()) <= 1.01
     outside = float(reach.output.min()) < 0 or float(reach.output.max()) > 1
-    if reach.last.name not in ("", "Relu"):
-        if reach.flat < 0.7:
-            return  # some confident outputs are no fault
+    if inner:
         fix = "Make what goes into the last activation smaller: scale the inputs, or the initial weights."
         entered = seen.first.entered
         kind = "input scale" if entered is not None and float(entered[2].abs().mean()) > 5 else "initialization"
@@ -222,9 +208,7 @@ def no_slope_at_outputs(seen: Evidence, reach: Reach) -> Iterator[Fault]:
 
 
 def outputs_shut(seen: Evidence) -> Iterator[Fault]:
-    """A ReLU at the end, or before the last softmax, that is zero for many outputs."""
-    output = seen.first.output
-    if output is None:
+    if (output := seen.first.output) is None:
         return
     at = behind(output, ("Softmax", "LogSoftmax", "View", "Squeeze", "Reshape"), 3)
     if not type(at).__name__.startswith("Relu"):
@@ -240,7 +224,6 @@ def outputs_shut(seen: Evidence) -> Iterator[Fault]:
 
 
 def softmax_inside(first: Pass) -> Iterator[Fault]:
-    """Layers with weights that get nothing but the shares of a softmax: they add up to 1, so each is small."""
     for name in first.shares[:1]:
         message = f"'{name}' gets the shares of a softmax, which add up to 1."
         yield Fault("hidden activation", name, message, "Use ReLU in the hidden layers.", certainty=0.76)

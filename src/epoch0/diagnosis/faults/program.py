@@ -24,13 +24,10 @@ READ = 128  # with so many examples is asked what the outputs know
 HELD = 80  # from so many examples on a quarter of them is held out of training
 OTHERS = 4  # so often the targets are exchanged among them
 
+# The share of the loss with others' targets that the own ones take away where the outputs know anything of them, where
+# they know them clearly, and where a training need not go on.
 KNOWS, CLEARLY, ENOUGH = 0.12, 0.3, 0.6
-"""The share of the loss with others' targets that the own ones take away where the outputs know anything of them, where
-they know them clearly, and where a training need not go on."""
-
-FEW, ALL = 16, 0.8
-"""Fewer examples are a table, which is known where this share of it is: an XOR without its last row is not."""
-
+FEW, ALL = 16, 0.8  # fewer examples are a table, known where this share of it is: an XOR without its last row is not
 LOOKS = 8  # so often in a training is looked at what the outputs know
 
 
@@ -49,29 +46,25 @@ class Trained:
 
     @property
     def known(self) -> float:
-        """The share at the end."""
         return self.curve[-1][1]
 
     @property
     def steps(self) -> int:
-        """How many steps were made."""
         return len(self.losses)
 
     def then(self, more: "Trained") -> "Trained":
         """This training gone on with."""
         curve = (*self.curve, *((self.steps + step, known) for step, known in more.curve[1:]))
-        seconds, rate = self.seconds + more.seconds, self.rate * more.rate
-        return Trained(curve, self.losses + more.losses, more.held, seconds, rate, self.bar, self.others)
+        losses, seconds = self.losses + more.losses, self.seconds + more.seconds
+        return dataclasses.replace(more, curve=curve, losses=losses, seconds=seconds, rate=self.rate * more.rate)
 
     def told(self) -> str:
-        """What came of it, in a clause."""
         if math.isnan(self.known):
             return "the loss stops being a number"
         return f"its outputs come to know the targets to {max(self.known, 0):.0%}"
 
     @property
     def learns(self) -> bool:
-        """Whether the outputs know the targets."""
         return self.known >= self.bar
 
 
@@ -96,22 +89,21 @@ class Program:
         if call.splits and call.targets is None and isinstance(known[0], Mapping):
             call = Call.of(call.model, known[0], forward=call.forward)
         elif call.splits and known[0] is not None and known[1] is not None:
-            if call.targets is not None and (isinstance(call.batch, Tensor) or same_shapes(known[0], call.batch)):
-                call = Call.of(call.model, *known, loss=call.criterion, forward=call.forward)
-            elif call.targets is None and isinstance(call.batch, tuple | list):
+            if call.targets is None and isinstance(call.batch, tuple | list):
                 call = Call.of(call.model, known, forward=call.forward)
+            elif call.targets is not None and (isinstance(call.batch, Tensor) or same_shapes(known[0], call.batch)):
+                call = Call.of(call.model, *known, loss=call.criterion, forward=call.forward)
         if call.examples < 4 or (not call.splits and call.targets is None):
             return None
-        if not call.splits:
-            return cls(call, seen.optimizers[0], call.examples, seen.step, seen.loss_of, 0, seen.whole)
-        held = call.examples // 4 if call.examples >= HELD else 0
-        call = call.rows(torch.randperm(call.examples, generator=generator(0, 0x6865)))
-        usual = 32 if not isinstance(seen.optimizers[0], torch.optim.LBFGS) else call.examples
-        size = min(seen.batch_size or usual, call.examples - held)
+        size, held = call.examples, 0
+        if call.splits:
+            held = size // 4 if size >= HELD else 0
+            call = call.rows(torch.randperm(size, generator=generator(0, 0x6865)))
+            usual = size if isinstance(seen.optimizers[0], torch.optim.LBFGS) else 32
+            size = min(seen.batch_size or usual, size - held)
         return cls(call, seen.optimizers[0], size, seen.step, seen.loss_of, held, seen.whole)
 
     def copied(self) -> "Program":
-        """A copy that can be changed; the examples are shared."""
         model, optimizer = copied(self.call.model, self.optimizer)
         return dataclasses.replace(self, call=dataclasses.replace(self.call, model=model), optimizer=optimizer)
 
@@ -133,9 +125,8 @@ class Program:
                 spent = time.thread_time() - started
                 last = not math.isfinite(losses[-1]) or len(losses) >= steps or spent > seconds
                 if last or len(losses) % max(1, steps // LOOKS) == 0:
-                    known = self.known(seed) if math.isfinite(losses[-1]) else math.nan
-                    curve.append((len(losses), known))
-                    if last or known >= enough:
+                    curve.append((len(losses), self.known(seed) if math.isfinite(losses[-1]) else math.nan))
+                    if last or curve[-1][1] >= enough:
                         break
         rest = slice(self.call.examples - self.held, None)
         held = self.known(seed, rest) if self.held and math.isfinite(losses[-1]) else None
@@ -143,17 +134,9 @@ class Program:
         return Trained(tuple(curve), tuple(losses), held, time.thread_time() - started, left, bar, self.held)
 
     def _one(self, rows: Call) -> float:
-        if self.step is not None:
-            value = self.step(rows.model, self.optimizer, self.loss, rows.batch, rows.targets)
-        else:
-
-            def backward() -> Tensor:
-                self.optimizer.zero_grad()
-                loss = self._loss(rows, rows.raw())
-                loss.backward()
-                return loss
-
-            value = stepped(self.optimizer, backward)
+        if self.step is None:
+            return float(stepped(self.optimizer, lambda: self._loss(rows, rows.raw())).detach())
+        value = self.step(rows.model, self.optimizer, self.loss, rows.batch, rows.targets)
         return float(value.detach() if isinstance(value, Tensor) else value if isinstance(value, int | float) else 0.0)
 
     def _loss(self, rows: Call, raw: Any) -> Tensor:

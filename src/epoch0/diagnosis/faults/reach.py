@@ -112,12 +112,12 @@ def reach(output: Tensor, targets: Any, loss: Callable[[Any, Any], Tensor]) -> R
         return last.apply(z).reshape(out.shape)
 
     starts = [out, 0.5 + 0.1 * noise.reshape(out.shape)]
-    free = min((_least(score, z, size) for z in starts), key=lambda found: found[0])
-    best, arg = free
+    free, arg = min((_least(score, z, size) for z in starts), key=lambda found: found[0])
+    best = free
     if last.name:
         inside = (_least(lambda z: score(outputs(z)), z, size) for z in (0.1 * noise, 0.5 + 0.1 * noise))
-        best, arg = min(inside, key=lambda found: found[0])  # a ReLU that is shut stays so from the first start
-        arg = outputs(arg)
+        best, at = min(inside, key=lambda found: found[0])  # a ReLU that is shut stays so from the first start
+        arg = outputs(at)
     row = 0.1 * noise[:1]
     constant = min(_least(lambda z: score(outputs(z.expand(inner))), start, size)[0] for start in (row, 0.5 + row))
     known = exact.shape == out.shape and exact.is_floating_point() and float(score(exact.to(out))) < float(score(arg))
@@ -128,7 +128,7 @@ def reach(output: Tensor, targets: Any, loss: Callable[[Any, Any], Tensor]) -> R
     except Exception:
         two = math.nan
     sums = count > 3 and abs(two - float(first)) < 1e-3 * abs(two)
-    return Reach(min(free[0], best), best, constant, float(first), last, arg, wanted, out, flat, sums, score)
+    return Reach(min(free, best), best, constant, float(first), last, arg, wanted, out, flat, sums, score)
 
 
 def _least(score: Callable[[Tensor], Tensor], start: Tensor, size: float) -> tuple[float, Tensor]:
@@ -183,10 +183,8 @@ def _flat(score: Callable[[Tensor], Tensor], out: Tensor, best: Tensor) -> float
         (slope,) = torch.autograd.grad(score(z), [z], allow_unused=True)
     if slope is None:
         return 0.0
-    still = slope.flatten(1).abs().amax(1) == 0 if slope.dim() > 1 else slope.abs() == 0
-    if not bool(still.any()):
-        return 0.0
-    mixed = out.clone()
+    still = slope.reshape(len(slope), -1).eq(0).all(1)
+    share, mixed = float(still.double().mean()), out.clone()
     mixed[still] = best[still]
     now, then = float(score(out)), float(score(mixed))
-    return float(still.double().mean()) if then < now - 0.05 * abs(now) * float(still.double().mean()) else 0.0
+    return share if then < now - 0.05 * abs(now) * share else 0.0

@@ -2,31 +2,24 @@
 
 import math
 import statistics
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
 
-from epoch0.diagnosis.faults.evidence import CERTAIN, After, Evidence, Fault, Loop, rate_of
+from epoch0.diagnosis.faults.evidence import CERTAIN, After, Evidence, Fault, rate_of
 
-LARGE, SMALL = 0.12, 1e-4
-"""Sizes of a step relative to its weights, the median over the weights, beyond which a rate is too high or too low."""
-
-CLIPPED = 0.01
-"""The length of a gradient that the owner's loop body leaves, over its own, from where it is clipped to nothing."""
-
-RISE = 1.3
-"""The loss after five steps over the larger of before and of one answer for all, from where the rate is too high."""
+LARGE, SMALL = 0.12, 1e-4  # median sizes of a step relative to its weights beyond which a rate is too high or too low
+CLIPPED = 0.01  # the length of a gradient that the loop body leaves, over its own, from where it is clipped to nothing
+RISE = 1.3  # loss after five steps over the larger of before and of one answer for all, from where the rate is too high
 
 
 def coverage(seen: Evidence) -> Iterator[Fault]:
-    """Parameters of the model that no optimizer holds, and parameters that it holds of another model."""
     if not seen.optimizers:
         return
-    trained = {id(p): n for n, p in seen.model.named_parameters() if p.requires_grad}
-    held = {id(p): p for o in seen.optimizers for g in o.param_groups for p in g["params"]}
-    missing = [name for key, name in trained.items() if key not in held]
+    trained = [(n, p) for n, p in seen.model.named_parameters() if p.requires_grad]
+    held = {id(p) for o in seen.optimizers for g in o.param_groups for p in g["params"]}
+    missing = [name for name, p in trained if id(p) not in held]
     if not trained:
         message, fix = "No parameter of the model requires a gradient.", "Set requires_grad on what is to be trained."
         yield Fault("gradient flow", "optimizer", message, fix, certainty=CERTAIN)
@@ -50,54 +43,15 @@ def coverage(seen: Evidence) -> Iterator[Fault]:
 
 
 def uphill(after: After) -> Iterator[Fault]:
-    """The first step goes along the gradient instead of against it."""
-    if math.isnan(after.towards) or after.towards < 0.05:
-        return
-    message = f"The first step goes up the gradient (cosine {after.towards:.2f})."
-    fix = "Look at the sign of the update: a gradient negated, or maximize=True."
-    yield Fault("update", "step", message, fix, certainty=0.97)
+    if after.towards >= 0.05:
+        message = f"The first step goes up the gradient (cosine {after.towards:.2f})."
+        fix = "Look at the sign of the update: a gradient negated, or maximize=True."
+        yield Fault("update", "step", message, fix, certainty=0.97)
 
 
-def loop_body(seen: Evidence, after: After) -> Iterator[Fault]:
-    """The owner's loop body: its order, gradients that add up, another loss, another mode."""
-    loop = after.loop
-    if len(loop) < 3:
-        return
-    yield from _renumbered(loop)
-    if not loop[0].wanted:
-        return
-    first, second = loop[0], loop[1]
-    yield from _penalty(seen, first)
-    modes = nn.modules.dropout._DropoutNd | nn.modules.batchnorm._BatchNorm
-    noisy = any(isinstance(m, modes) for m in seen.model.modules())
-    if any(one.training is False for one in loop) and noisy:
-        message = "The loop body runs the model in evaluation mode."
-        fix = "Call model.train() before each step: dropout and batch norm are otherwise off."
-        yield Fault("update", "step", message, fix, certainty=0.7)
-    both = [n for n in second.wanted if n in first.left and n in second.left]
-    if not both:
-        return
-    size = [_length(g[n] for n in both) for g in (first.wanted, first.left)]
-    share = max(size[1], 1e-300) / max(size[0], 1e-300)
-    along = _apart(first.wanted, {n: g / share for n, g in first.left.items()}, both)
-    if first.moved and share < CLIPPED and along < 0.05:
-        message = f"The loop body leaves {share:.1e} of the gradient's length, {size[1]:.1e}."
-        yield Fault("update", "step", message, "Clip gradients to a norm of about 1, not to nothing.", certainty=0.8)
-    total = _apart(second.left, {n: first.left[n] + second.wanted[n] for n in both}, both)
-    alone = _apart(second.left, second.wanted, both)
-    if not any(one.moved for one in loop) and alone < 0.05:
-        message = "No step moves a parameter, and each leaves its gradient behind."
-        fix = "Call loss.backward() between optimizer.zero_grad() and optimizer.step()."
-        yield Fault("update", "step", message, fix, certainty=0.95)
-    elif first.moved and second.moved and total < 0.05 < alone:  # else they are added up on purpose
-        message = "The gradient of a step is added to those of the steps before."
-        yield Fault("update", "step", message, "Call optimizer.zero_grad() before loss.backward().", certainty=0.9)
-
-
-def _renumbered(loop: Sequence[Loop]) -> Iterator[Fault]:
-    """Class numbers that stand for another class in another batch."""
+def renumbered(after: After) -> Iterator[Fault]:
     known: dict[int, int] = {}
-    for one in loop:
+    for one in after.loop:
         if one.classes is None or torch.equal(*(t.sort().values for t in one.classes)):
             return  # at most in another order
         pairs = dict.fromkeys(zip(*(t.tolist() for t in one.classes), strict=True))
@@ -110,12 +64,13 @@ def _renumbered(loop: Sequence[Loop]) -> Iterator[Fault]:
                 return
 
 
-def _penalty(seen: Evidence, first: Loop) -> Iterator[Fault]:
+def penalty(seen: Evidence, after: After) -> Iterator[Fault]:
     """A penalty of the weights, added to the loss in the loop body, that pulls harder than the loss."""
-    names = [n for n in first.wanted if n in first.left and first.wanted[n].dim() > 1]
-    more = [(first.left[n] - first.wanted[n]).double().flatten() for n in names]
-    slope, pull = _length(first.wanted[n] for n in names), _length(more)
-    if not names or slope == 0 or pull < slope:
+    wanted, left = (after.loop[0].wanted, after.loop[0].left) if after.loop else ({}, {})
+    names = [n for n in wanted if n in left and wanted[n].dim() > 1]
+    more = [(left[n] - wanted[n]).double().flatten() for n in names]
+    slope, pull = _length(wanted[n] for n in names), _length(more)
+    if slope == 0 or pull < slope:
         return
     extra = torch.cat(more)
     own = torch.cat([seen.model.get_parameter(n).detach().double().flatten() for n in names])
@@ -126,13 +81,43 @@ def _penalty(seen: Evidence, first: Loop) -> Iterator[Fault]:
         yield Fault("regularization", "step", message, "Divide its factor by 1,000.", certainty=0.93)
 
 
+def loop_body(seen: Evidence, after: After) -> Iterator[Fault]:
+    """The owner's loop body: its order, gradients that add up, another mode."""
+    loop = after.loop
+    if not loop or not loop[0].wanted:
+        return
+    first, second = loop[:2]
+    modes = nn.modules.dropout._DropoutNd | nn.modules.batchnorm._BatchNorm
+    if any(one.training is False for one in loop) and any(isinstance(m, modes) for m in seen.model.modules()):
+        message = "The loop body runs the model in evaluation mode."
+        fix = "Call model.train() before each step: dropout and batch norm are otherwise off."
+        yield Fault("update", "step", message, fix, certainty=0.7)
+    both = [n for n in second.wanted if n in first.left and n in second.left]
+    if not both:
+        return
+    size, left = (_length(g[n] for n in both) for g in (first.wanted, first.left))
+    share = max(left, 1e-300) / max(size, 1e-300)
+    along = _apart(first.wanted, {n: g / share for n, g in first.left.items()}, both)
+    if first.moved and share < CLIPPED and along < 0.05:
+        message = f"The loop body leaves {share:.1e} of the gradient's length, {left:.1e}."
+        yield Fault("update", "step", message, "Clip gradients to a norm of about 1, not to nothing.", certainty=0.8)
+    total = _apart(second.left, {n: first.left[n] + second.wanted[n] for n in both}, both)
+    alone = _apart(second.left, second.wanted, both)
+    if not any(one.moved for one in loop) and alone < 0.05:
+        message = "No step moves a parameter, and each leaves its gradient behind."
+        fix = "Call loss.backward() between optimizer.zero_grad() and optimizer.step()."
+        yield Fault("update", "step", message, fix, certainty=0.95)
+    elif first.moved and second.moved and total < 0.05 < alone:  # else they are added up on purpose
+        message = "The gradient of a step is added to those of the steps before."
+        yield Fault("update", "step", message, "Call optimizer.zero_grad() before loss.backward().", certainty=0.9)
+
+
 def not_moved(seen: Evidence, after: After) -> Iterator[Fault]:
     """Weights that the loss pulls at and the optimizer holds, and that the owner's loop body alone does not move."""
-    if not any(one.moved for one in after.loop):
-        return
     pulled = [one.wanted for one in after.loop if one.wanted]
     still = [n for n in after.still if all(n in wanted and bool(wanted[n].any()) for wanted in pulled)]
-    if still and seen.first.open and all(one.training is not False for one in after.loop):
+    usual = any(one.moved for one in after.loop) and all(one.training is not False for one in after.loop)
+    if still and seen.first.open and usual:
         message = f"The loop body moves other weights, and {still[0]} not in {len(after.loop)} steps."
         fix = "Look for torch.tensor, .detach(), .item() or no_grad between the outputs and the loss."
         yield Fault("gradient flow", "step", message, fix, certainty=0.92)
@@ -147,9 +132,8 @@ def too_far(seen: Evidence, after: After) -> Iterator[Fault]:
     sizes = [v for v in after.sizes.values() if math.isfinite(v)]
     large = statistics.median(sizes) if sizes and len(after.sizes) > 1 else 0.0
     then = [n for n, g in seen.first.gradients.items() if g is not None and g.dim() > 1 and bool(g.any())]
-    late = after.late.gradients
-    died = [n for n in then if (g := late.get(n)) is None or not bool(g.any())]
-    died = died if 2 * len(died) >= len(then) else []  # gradients that were there before the steps
+    died = [n for n in then if (g := after.late.gradients.get(n)) is None or not bool(g.any())]
+    died = died if 2 * len(died) >= len(then) else []
     stays = after.after > 0.98 * after.before and (seen.batch_size or 8) >= 8  # fewer examples say little
     if not (worse or (large > LARGE and stays) or died):
         return
@@ -178,14 +162,12 @@ def too_far(seen: Evidence, after: After) -> Iterator[Fault]:
 
 def too_short(seen: Evidence, after: After) -> Iterator[Fault]:
     """Steps so small that nothing happens: the rate, or targets that are far away."""
-    if not math.isfinite(after.after) or not after.sizes:
-        return
-    if not any(g is not None and bool(g.any()) for g in seen.first.gradients.values()):
+    slope = any(g is not None and bool(g.any()) for g in seen.first.gradients.values())
+    if not math.isfinite(after.after) or not after.sizes or not slope:
         return
     sizes = sorted(v for n, v in after.sizes.items() if n not in after.still) or [0.0]
     middle, top = statistics.median(sizes), sizes[int(0.9 * (len(sizes) - 1))]
-    rate = rate_of(seen.optimizers[0])
-    found = seen.reach
+    rate, found = rate_of(seen.optimizers[0]), seen.reach
     if found is not None and found.values:
         way = float((found.targets.double() - found.output).mean(0).abs().max())
         steps = way / max(after.moved / 5, 1e-30)
@@ -200,7 +182,6 @@ def too_short(seen: Evidence, after: After) -> Iterator[Fault]:
 
 
 def decay(seen: Evidence) -> Iterator[Fault]:
-    """Weight decay that pulls harder than the loss."""
     names = {id(p): name for name, p in seen.model.named_parameters()}
     pull = slope = worst = 0.0
     for optimizer in seen.optimizers:
@@ -225,27 +206,20 @@ def decay(seen: Evidence) -> Iterator[Fault]:
 
 
 def settings(seen: Evidence) -> Iterator[Fault]:
-    """Dropout of nearly all, batch norm whose averages never move, or that gets one example at a time."""
-
-    def first(kind: type, wrong: Callable[[Any], bool]) -> tuple[str, Any]:
-        return next(((n, m) for n, m, _ in seen.first.ran if isinstance(m, kind) and wrong(m)), ("", None))
-
-    name, dropout = first(nn.modules.dropout._DropoutNd, lambda m: m.p > 0.9)  # often what was meant to be kept
-    if dropout is not None:
-        fix = f"p is the share that is dropped: {1 - dropout.p:.2g} keeps {dropout.p:.0%}."
-        yield Fault("regularization", name, f"Dropout '{name}' drops {dropout.p:.0%}.", fix, certainty=0.85)
-    name, still = first(nn.modules.batchnorm._BatchNorm, lambda m: m.momentum == 0.0)
-    if still is not None:
+    ran = [(n, m) for n, m, _ in seen.first.ran]
+    for name, p in [(n, m.p) for n, m in ran if isinstance(m, nn.modules.dropout._DropoutNd) and m.p > 0.9][:1]:
+        fix = f"p is the share that is dropped: {1 - p:.2g} keeps {p:.0%}."  # often what was meant to be kept
+        yield Fault("regularization", name, f"Dropout '{name}' drops {p:.0%}.", fix, certainty=0.85)
+    for name in [n for n, m in ran if isinstance(m, nn.modules.batchnorm._BatchNorm) and m.momentum == 0.0][:1]:
         message = f"{name} has a momentum of 0: its running averages stay where they began, and evaluation uses them."
         yield Fault("normalization", name, message, "Use the default momentum of 0.1.", certainty=0.9)
-    name, norm = first(nn.BatchNorm1d, lambda m: seen.batch_size == 1)
-    if norm is not None:
+    for name in [n for n, m in ran if isinstance(m, nn.BatchNorm1d) and seen.batch_size == 1][:1]:
         message = f"Batches hold one example, and {name} subtracts its mean."
         yield Fault("batch size", "data", message, "Take larger batches.", certainty=0.8)
 
 
 def _apart(one: Mapping[str, Tensor], other: Mapping[str, Tensor], names: Sequence[str]) -> float:
-    """Distance of two gradients, relative to the first."""
+    """Distance of two gradients relative to the first."""
     return _length(one[n] - other[n] for n in names) / max(_length(one[n] for n in names), 1e-150)
 
 

@@ -8,14 +8,13 @@ from torch import Tensor, nn
 from epoch0.diagnosis.faults.evidence import CERTAIN, DRAW_SMALLER, Evidence, Fault
 from epoch0.diagnosis.faults.reach import Reach
 
-# Mean size of an input, and its mean over its deviation, from where the first layer with weights gets too much; and
-# the size from where a program that learns something all the same would learn more without it.
+# Mean size of an input, and its mean over its deviation, from where the first layer with weights gets too much; and the
+# size from where a program that learns something all the same would learn more without it.
 LARGE, OFFSET, HUGE = 25.0, 15.0, 1000.0
 FIRST = 4.0  # times the loss of one answer for all, and size of outputs, from which a first loss is too large
 
 
 def input_scale(seen: Evidence) -> Iterator[Fault]:
-    """Inputs far from zero at the first layer with weights, where no norm follows it."""
     if seen.first.entered is None or seen.first.normed:
         return
     name, module, given = seen.first.entered
@@ -44,14 +43,13 @@ def input_scale(seen: Evidence) -> Iterator[Fault]:
 
 
 def not_numbers(seen: Evidence) -> Iterator[Fault]:
-    """Examples with NaN or infinity."""
     if seen.lost:
         fix = "Leave them out, or fill what is missing: here they were left out."
         yield Fault("data", "inputs", seen.lost, fix, certainty=CERTAIN)
 
 
 def classes(seen: Evidence, targets: Tensor) -> Iterator[Fault]:
-    """Targets of one value, outside of the classes that the model has, or with most classes missing."""
+    """Targets of one value, or outside of the classes that the model has."""
     output = seen.first.output
     if len(targets) < 8 or not seen.reads_targets:
         return
@@ -59,13 +57,12 @@ def classes(seen: Evidence, targets: Tensor) -> Iterator[Fault]:
         message = f"All {len(targets)} targets are the same."
         yield Fault("labels", "targets", message, "Look at how the targets are made.", certainty=CERTAIN)
         return
-    if targets.is_floating_point() or output is None or output.dim() < 2:
+    if targets.is_floating_point() or targets.dim() != 1 or output is None or output.dim() < 2:
         return
-    count = output.shape[1]
-    known = targets[targets >= 0].long()
-    if targets.dim() != 1 or not known.numel() or int(known.max()) < count or not _refused(seen, int(known.max())):
+    count, top = output.shape[1], int(targets.max())
+    if top < count or not _refused(seen, top):
         return
-    message = f"Targets go up to {int(known.max())}, and the model has {count} output{'s' * (count > 1)}."
+    message = f"Targets go up to {top}, and the model has {count} output{'s' * (count > 1)}."
     if count > 1:
         yield Fault("labels", "targets", message, f"Classes go from 0 to {count - 1}.", certainty=CERTAIN)
     else:
@@ -111,37 +108,35 @@ def ignored_class(seen: Evidence) -> Iterator[Fault]:
 
 def label_order(seen: Evidence, inputs: Tensor, targets: Tensor) -> Iterator[Fault]:
     """Inputs that fall into groups whose neighbours yet have labels as drawn: rows shuffled apart from each other."""
-    x, y = inputs, targets
-    if seen.data is None or x.dim() < 2 or len(x) < 400 or len(x) != len(y):
+    if seen.data is None or inputs.dim() < 2 or len(inputs) < 400 or len(inputs) != len(targets):
         return
+    y, flat = targets[:1000], inputs[:1000].flatten(1).double()
     if y.is_floating_point() and y.dim() == 2 and bool((y.sum(1) == 1).all()) and y.shape[1] > 2:
         y = y.argmax(1)
-    if y.is_floating_point() or y.dim() != 1 or x[0].numel() < 100:
+    if y.is_floating_point() or y.dim() != 1 or flat.shape[1] < 100:
         return
-    flat, wanted = x.flatten(1).double()[:1000], y[:1000]
-    far = torch.cdist(flat, flat)
-    far.fill_diagonal_(float("inf"))
+    far = torch.cdist(flat, flat).fill_diagonal_(float("inf"))
     near, index = far.min(1)
-    middle = float(far[far.isfinite()].median())
-    close = near < 0.6 * middle  # neighbours that are much more alike than examples are
-    chance = float(torch.bincount(wanted.long()).double().square().sum() / len(wanted) ** 2)
-    if int(close.sum()) < 150:
+    close = near < 0.6 * float(far[far.isfinite()].median())  # much more alike than examples are
+    count, chance = int(close.sum()), float(torch.bincount(y.long()).double().square().sum() / len(y) ** 2)
+    if count < 150:
         return
-    hits = float((wanted[index] == wanted)[close].double().mean())
-    error = (chance * (1 - chance) / int(close.sum())) ** 0.5
-    if hits < chance + 2.5 * error and chance < 0.5:
-        message = f"The nearest neighbour of an example has its class in {hits:.0%} of {int(close.sum())} cases, as "
-        message += f"often as drawn labels would ({chance:.0%})."
+    hits = float((y[index] == y)[close].double().mean())
+    if chance < 0.5 and hits < chance + 2.5 * (chance * (1 - chance) / count) ** 0.5:
+        message = (
+            f"The nearest neighbour of an example has its class in {hits:.0%} of {count} cases, as often as drawn "
+        )
+        message += f"labels would ({chance:.0%})."
         yield Fault("labels", "targets", message, "See that inputs and targets are in the same order.", certainty=0.75)
 
 
 def first_loss(seen: Evidence, reach: Reach) -> Iterator[Fault]:
     """Classes whose first loss is far above that of one answer for all: the outputs are too large from the start."""
-    if not (reach.constant > 0.01 and reach.now > FIRST * reach.constant) or reach.sums:
-        return
     size = float(reach.output.square().mean().sqrt())
-    if reach.targets.is_floating_point() or size < FIRST or seen.first.size_in > LARGE:
-        return  # the scale of the inputs says it
+    if reach.sums or reach.targets.is_floating_point() or size < FIRST or seen.first.size_in > LARGE:
+        return  # or the scale of the inputs says it
+    if not (reach.constant > 0.01 and reach.now > FIRST * reach.constant):
+        return
     message = f"The first loss is {reach.now:.3g}, one answer for all examples has {reach.constant:.3g}: the outputs "
     message += f"are of size {size:.3g} before any step."
     yield Fault("initialization", "model", message, DRAW_SMALLER, certainty=0.75)
@@ -149,13 +144,10 @@ def first_loss(seen: Evidence, reach: Reach) -> Iterator[Fault]:
 
 def label_inside(seen: Evidence, inputs: Tensor, targets: Tensor) -> Iterator[Fault]:
     """One of several input columns is the target itself; among bits alone that is the task."""
-    x, y = inputs, targets
-    if seen.data is None or x.dim() != 2 or x.shape[1] < 3 or len(x) != len(y) or len(x) < 20:
+    if seen.data is None or inputs.dim() != 2 or inputs.shape[1] < 3 or not 20 <= len(inputs) == len(targets):
         return
-    wanted = y.reshape(len(y), -1)
-    if wanted.shape[1] != 1 or len(wanted.unique()) < 2:
-        return
-    same = (x == wanted.to(x)).all(0).nonzero().flatten().tolist()
-    if same and len(x.unique()) > 2:
+    wanted = targets.reshape(len(targets), -1)
+    same = (inputs == wanted.to(inputs)).all(0).nonzero().flatten().tolist() if wanted.shape[1] == 1 else []
+    if same and len(wanted.unique()) > 1 and len(inputs.unique()) > 2:
         message = f"Column {same[0]} of the inputs is the target."
         yield Fault("data", "inputs", message, "Leave it out: it is not there when the model is used.", "step 0", 0.9)
