@@ -289,10 +289,10 @@ CALLS: dict[str, Callable[[], dict[str, Any]]] = {
     "prune.synflow": lambda: {"model": net(), "x": (6,), "dtype": torch.float64},
     "regions.boundary_density": lambda: {
         "law": e0.networks.ensemble(3, [6, 8, 3], biases=e0.Gaussian(0.1), seed=0), "where": line(), "k": 1,
-        "samples": 2, "points": 4, "seed": 1, "kind": "linear",
+        "points": 4, "seed": 1, "kind": "linear",
     },
     "regions.count": lambda: {"model": net(), "where": line(), "memory": 1e9, "workers": 1, "progress": nothing},
-    "regions.distance": lambda: {"model": net(), "x": x(3), "every": True},
+    "regions.distance": lambda: {"model": net(), "x": x(3)},
     "regions.on_curve": lambda: {
         "model": net(), "curve": e0.Arc(x()[0], x()[1]), "pieces": 5, "memory": 1e9, "workers": 1, "progress": nothing
     },
@@ -402,7 +402,6 @@ METHODS: dict[str, tuple[Callable[[], Any], Callable[[], dict[str, Any]]]] = {
     "Gaussian.scaled": (lambda: e0.Gaussian(1.0), lambda: {"factor": 2.0}),
     "Masks.save": (masks, lambda: {"path": folder() / "m.safetensors"}),
     "Masks.load": (masks, lambda: {"path": masks().save(folder() / "read.safetensors")}),
-    "Masks.to": (masks, lambda: {"device": "cpu"}),
     "Masks.jaccard": (masks, lambda: {"other": masks()}),
     "Masks.summary": (masks, lambda: {"model": net(), "x": (6,)}),
     "Scores.save": (scores, lambda: {"path": folder() / "s.safetensors"}),
@@ -425,8 +424,6 @@ METHODS: dict[str, tuple[Callable[[], Any], Callable[[], dict[str, Any]]]] = {
     "Artifact.setting": (lambda: e0.papers.catalogue.find("price-tanner/fig4b"), lambda: {"preset": "quick"}),
     "LinePartition.point": (lambda: e0.regions.on_line(net(), x()[0], x()[1]), lambda: {"t": [0.5]}),
     "PlanePartition.cell": (lambda: plane(), lambda: {"index": 0}),
-    "PlanePartition.affine": (lambda: plane(), lambda: {"cell": 0}),
-    "PlanePartition.plot": (lambda: plane(), lambda: {"fill": True, "boundaries": True}),
     "ActivationPatterns.states": (lambda: e0.activation_patterns(net(), x()), lambda: {"layer": "1"}),
     "Transitions.per_neuron": (lambda: e0.transitions(net(), line()), lambda: {"layer": "1"}),
     "Stacked.of": (lambda: stack(), lambda: {"networks": [net(), net()]}),

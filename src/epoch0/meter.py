@@ -17,7 +17,7 @@ class Meter:
 
     counted = True  # the bar shows the numbers done and in all; else the part in per cent, and it goes when it is over
 
-    def __init__(self, title: str, stream: Any = None, every: float = 5.0) -> None:
+    def __init__(self, title: str = "trials", stream: Any = None, every: float = 5.0) -> None:
         self.title, self._stream, self._every = title, stream, every
         self._bar: Any = None
         self._shown = 0.0
