@@ -134,6 +134,14 @@ class Forces(nn.Module):
         return energy, -torch.autograd.grad(energy.sum(), places, create_graph=True)[0]
 
 
+class Energies(Forces):
+    """The same on a copy of the places."""
+
+    def forward(self, places: Tensor) -> tuple[Tensor, Tensor]:
+        with torch.enable_grad():
+            return super().forward(places.clone())
+
+
 def test_a_forward_that_differentiates() -> None:
     torch.manual_seed(0)
     model, places = Forces(), 1.5 * torch.randn(200, 4, 3)
@@ -219,3 +227,65 @@ def test_a_softmax_written_by_hand() -> None:
     assert not logs.faults and logs.mending is not None and logs.mending.own.learns
     plain = find_faults(model, X, Y, loss=F.nll_loss, **given).faults
     assert plain and plain[0].kind == "output activation"
+
+
+class Half(nn.Module):
+    """It sees its input, or not."""
+
+    def __init__(self, sees: bool) -> None:
+        super().__init__()
+        self.inside, self.sees = mlp(), sees
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.inside(x * self.sees)
+        return out
+
+
+@pytest.mark.parametrize("sees", [False, True])
+def test_a_sum_over_examples_is_compared_example_by_example(sees: bool) -> None:
+    """64 examples a step, a quarter held out and all together: sums over them differ though nothing is learned."""
+    found = []
+    for reduction in ("mean", "sum"):
+        torch.manual_seed(0)
+        loss = nn.CrossEntropyLoss(reduction=reduction)
+        found.append(e0.checkup(Half(sees), X[:200], Y[:200], loss=loss))
+    mean, total = (one.trial for one in found)
+    assert mean is not None and total is not None and total.sums and not mean.sums
+    assert [one.recipes["adam"].trains for one in found] == [sees, sees]
+    assert total.constant == pytest.approx(mean.constant, rel=1e-3)
+    # Adam's steps do not mind the size of a gradient
+    assert total.runs[0].held == pytest.approx(mean.runs[0].held, rel=0.05)
+    assert total.runs[0].drop == pytest.approx(mean.runs[0].drop, abs=0.02)
+
+
+def test_what_is_known_of_a_network_that_fails_is_said() -> None:
+    """Sigmoids in seven layers learn something in 150 steps; behind a wall of zeros nothing does."""
+    torch.manual_seed(0)
+    slow = nn.Sequential(*(m for w in [64] * 7 for m in (nn.Linear(64, w), nn.Sigmoid())), nn.Linear(64, 10))
+    found = e0.checkup(slow, X[:128], Y[:128])
+    numbers = found.recipes["adam"].numbers
+    assert not found.trains and min(numbers["known"], numbers["known seen"]) > 0.5
+    assert "earns slowly: " in found.verdict and "ill not train" not in found.verdict
+    assert "slowly" not in e0.checkup(Half(False), X[:128], Y[:128]).verdict
+
+
+def test_pruning_scores_of_models_with_their_own_loss() -> None:
+    torch.manual_seed(0)
+    model = Language()
+    own = e0.prune.snip(model, [(TOKENS[:50], PREVIOUS[:50])])
+    loss = F.cross_entropy(model(TOKENS[:50], PREVIOUS[:50])[0].flatten(0, 1), PREVIOUS[:50].flatten())
+    (gradient,) = torch.autograd.grad(loss, model.out.weight)
+    assert torch.allclose(own["out.weight"].float(), (gradient * model.out.weight).abs(), rtol=1e-3, atol=1e-8)
+    alone = Denoiser()
+    scores = e0.prune.grasp(alone, [(X[:100], None)], temperature=1.0)
+    assert set(scores) == {"inside.0.weight", "inside.2.weight", "inside.4.weight"}
+    with pytest.raises(InputError, match="there is no loss"):
+        e0.prune.snip(mlp(), [(X[:100], None)])
+
+
+def test_initialize_measures_a_forward_that_differentiates() -> None:
+    torch.manual_seed(0)
+    model = Energies()
+    before = model.inside[0].weight.clone()
+    e0.initialize(model, x=torch.randn(50, 4, 3), method="measured")
+    assert not torch.equal(before, model.inside[0].weight)

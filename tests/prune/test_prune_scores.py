@@ -364,7 +364,7 @@ BATCHES = {
     "a tensor": (X, "pairs"),
     "no pair": ([X], "batch 0 is a Tensor"),
     "three": ([(X, Y, Y)], r"batch 0 is a tuple of \(Tensor, Tensor, Tensor\)"),
-    "no targets": ([(X, None)], "batch 0 has no targets"),
+    "no targets": ([(X, None)], "there is no loss: give targets"),
     "empty": ([(X, Y), (X[:0], Y[:0])], "batch 1: .* an empty batch"),
     "NaN": ([(X * float("nan"), Y)], "batch 0: the input .* holds NaN: 24 of"),
     "too few targets": ([(X, Y[:3])], "3 targets for 4 examples"),

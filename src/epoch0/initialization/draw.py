@@ -210,7 +210,7 @@ def _on_noise(tape: Tape, able: Mapping[int, Step], inputs: set[int], swap: bool
         return swapped(noise, step.site.op.kind) if swap else noise
 
     def look(node: int, tensor: Tensor) -> None:
-        got[node] = tensor.clone()
+        got[node] = tensor.detach().clone()
 
     looks: dict[int, Change] = {node: partial(look, node) for node in inputs}
     with torch.no_grad():

@@ -224,7 +224,7 @@ def _sizes(tape: Tape, scores: bool, nodes: list[int]) -> tuple[dict[int, float]
     attentions = {op.inputs[0]: op for op in tape.ops if scores and op.kind == "attention"}
 
     def look(node: int, tensor: Tensor) -> None:
-        values = tensor.double()
+        values = tensor.detach().double()
         sizes[node] = float(values.square().mean())
         spread[node] = float((values - values.mean(0)).square().mean()) if len(values) > 1 else sizes[node]
         op = attentions.get(node)

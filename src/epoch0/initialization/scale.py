@@ -215,6 +215,7 @@ class Pass:
             return tensor * step.weight_std
         return (tensor - bias) * step.weight_std + bias
 
+    @torch.no_grad()  # a forward may have gradients on, to differentiate on its way
     def _solve(self, place: int, step: Step, x: Tensor, output: Tensor) -> None:
         site, activation = step.site, step.law
         primal, tangent = forward_ad.unpack_dual(x)
@@ -280,7 +281,7 @@ class Pass:
         """Variances over the units of each example, of the pre-activations themselves."""
         h = self._without_bias(step, output)
         rows = h.shape[0] if h.shape[:1] == self.tape.x.shape[:1] else 1
-        square = np.asarray(h.double().reshape(rows, -1).square().mean(1).cpu())
+        square = np.asarray(h.detach().double().reshape(rows, -1).square().mean(1).cpu())
         share = np.full_like(square, step.site.density)
         fixed = affine_of(self.tape, step.follow.affine)
         if fixed is None:

@@ -7,6 +7,7 @@ import copy
 import dataclasses
 import inspect
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
@@ -113,11 +114,7 @@ class Call:
         splits = splits and (targets is None or _divisible(targets, examples))
         if not splits and isinstance(targets, Tensor) and targets.dim():
             examples = len(targets)
-        asks = None
-        if targets is not None and loss is None and forward is None:
-            free = list(_parameters(model.forward) or {})[len(batch) if isinstance(batch, tuple | list) else 1 :]
-            given = batch if isinstance(batch, Mapping) else ()
-            asks = next((name for name in TARGETS if name in free and name not in given), None)
+        asks = asked(model, batch, targets) if loss is None and forward is None else None
         return cls(model, batch, targets, examples, splits, notes, loss, forward, asks)
 
     def rows(self, index: Tensor | slice) -> "Call":
@@ -387,6 +384,15 @@ def arguments(model: nn.Module, batch: Any) -> tuple[tuple[Any, ...], dict[str, 
     return (batch,), {}
 
 
+def asked(model: nn.Module, batch: Any, targets: Any) -> str | None:
+    """The parameter of forward that asks for the targets and that the batch does not fill; None without."""
+    if targets is None:
+        return None
+    args, kwargs = arguments(model, batch)
+    free = list(_parameters(model.forward) or {})[len(args) :]
+    return next((name for name in TARGETS if name in free and name not in kwargs), None)
+
+
 def parts(batch: Any, model: nn.Module | None = None) -> list[tuple[str, Tensor]]:
     """The tensors of a batch with a name for each: its key, its attribute, or the parameter of forward it goes to."""
     if isinstance(batch, Tensor):
@@ -519,7 +525,9 @@ def described(batch: Any) -> str:
     if isinstance(batch, Tensor):
         return f"an input of shape {tuple(batch.shape)}"
     if isinstance(batch, tuple | list):
-        return f"inputs of shapes {', '.join(str(tuple(t.shape)) for t in _tensors(batch))}"
+        counts = Counter(str(tuple(t.shape)) for t in _tensors(batch))
+        said = (f"{count} of {shape}" if count > 3 else ", ".join([shape] * count) for shape, count in counts.items())
+        return f"inputs of shapes {', '.join(said)}"
     named = batch if isinstance(batch, Mapping) else _attributes(batch)
     shapes = ", ".join(f"{key} {tuple(v.shape)}" for key, v in named.items() if isinstance(v, Tensor))
     return f"a {type(batch).__name__} of {shapes}"

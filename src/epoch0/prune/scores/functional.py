@@ -16,7 +16,7 @@ from epoch0.errors import InputError, first_line
 from epoch0.prune.masks.places import Place, standing
 from epoch0.prune.scores.scores import Scores, check_settings, scores_of
 from epoch0.tracing import operations
-from epoch0.tracing.call import LABELS, Call, Forward, check_tensors, described, examples_in, mapped, parts
+from epoch0.tracing.call import LABELS, Call, Forward, asked, check_tensors, described, examples_in, mapped, parts
 from epoch0.tracing.guard import bare, same_noise, streams_kept, unchanged
 from epoch0.tracing.loss import Loss, check_targets
 
@@ -51,10 +51,10 @@ def taken(batches: Iterable[Any], loss: Loss | None) -> list[Batch]:
             what = f"{type(both).__name__} of ({kinds})" if kinds else type(both).__name__
             raise InputError(
                 f"batch {place} is a {what}; each must be a pair (inputs, targets), inputs what the model is called "
-                "with, or a mapping with labels."
+                "with, a mapping with labels, or (inputs, None) where the model returns its own loss."
             )
         x, targets = both
-        if targets is None and not _labelled(x):
+        if targets is None and loss is not None:
             raise InputError(f"batch {place} has no targets; the loss needs them.")
         try:
             check_tensors(x, tensors)
@@ -105,8 +105,8 @@ class Borrowed:
         pairs = zip(self.leaves, self.weights, strict=True)
         return [torch.ones_like(leaf, dtype=torch.bool) if w.mask is None else w.mask for leaf, w in pairs]
 
-    def output(self, x: Any, mode: operations.Calls | None = None) -> Tensor:
-        return self._run(self._call(x), mode)[1]
+    def output(self, x: Any, mode: operations.Calls | None = None, targets: Any = None) -> Tensor:
+        return self._run(self._call(x, targets), mode)[1]
 
     def _call(self, x: Any, targets: Any = None, loss: Loss | None = None) -> Call:
         device = self.leaves[0].device
@@ -115,7 +115,8 @@ class Borrowed:
             return tensor.to(device, self.dtype if tensor.is_floating_point() else tensor.dtype).clone()
 
         targets = mapped(targets, lambda t: t.to(device))
-        return Call(self.model, mapped(x, ours), targets, 1, False, criterion=loss, forward=self.forward)
+        asks = asked(self.model, x, targets) if loss is None and self.forward is None else None
+        return Call(self.model, mapped(x, ours), targets, 1, False, (), loss, self.forward, asks)
 
     def _run(self, call: Call, mode: operations.Calls | None = None) -> tuple[Any, Tensor]:
         """What the model returns, and the output among it."""
@@ -142,8 +143,10 @@ class Borrowed:
         """The loss of a batch, of outputs divided by the temperature; a scalar."""
         call = self._call(batch.inputs, batch.targets, loss)
         raw, _ = self._run(call)
+        if temperature == 1.0 or batch.targets is None:
+            value = call.loss(raw)
         if temperature == 1.0:
-            return call.loss(raw)
+            return value
         if batch.targets is None:
             raise InputError(f"temperature={temperature} divides outputs before the loss; the model's own needs 1.")
         return call.loss(mapped(raw, lambda t: t / temperature if t.is_floating_point() else t))

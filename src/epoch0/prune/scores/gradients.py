@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from epoch0.arguments import BatchNorm, Positive, Seed, Size, Sparsity, checked
+from epoch0.errors import InputError
 from epoch0.prune.masks.keep import largest
 from epoch0.prune.scores.functional import Batch, Borrowed, Values, added, examples, near_the_end, scored, times
 from epoch0.prune.scores.scores import Progress, Scores, tell
@@ -223,7 +224,9 @@ def obd(
     def compute(lent: Borrowed, held: list[Batch]) -> tuple[Values, bool]:
         total, near = Values(), False
         for place, batch in enumerate(held):
-            output = lent.output(batch.inputs)
+            if batch.targets is None:
+                raise InputError(f"there is no loss: give targets, which batch {place} does not have.")
+            output = lent.output(batch.inputs, targets=batch.targets)
             scalar_loss(output, batch.targets, None)  # which refuses targets that do not fit
             for probe in range(probes):
                 push = _push(output.detach(), batch.targets, generator(seed, _PROBE, place, probe))
