@@ -289,3 +289,35 @@ def test_initialize_measures_a_forward_that_differentiates() -> None:
     before = model.inside[0].weight.clone()
     e0.initialize(model, x=torch.randn(50, 4, 3), method="measured")
     assert not torch.equal(before, model.inside[0].weight)
+
+
+def test_counts_have_a_likelihood_below_zero_and_masks_of_255_none() -> None:
+    torch.manual_seed(0)
+    counts = torch.poisson(X[:, 20:21].add(1).exp())
+    model = mlp(ends=1)
+    given = {"optimizer": adam(model, 3e-3), "seconds": 20}
+    assert not find_faults(model, X, counts, loss=nn.PoissonNLLLoss(), data=(X, counts), **given).faults
+    masks = 255.0 * (X[:, 20:21] > 0)
+    loss = F.binary_cross_entropy_with_logits
+    assert find_faults(model, X, masks, loss=loss, data=(X, masks), **given).faults[0].kind == "target scale"
+
+
+def test_a_generator_behind_a_critic_that_stands_still() -> None:
+    torch.manual_seed(0)
+    critic = mlp(ends=1).requires_grad_(False)
+    model = nn.Sequential(nn.Linear(8, 64), nn.ReLU(), nn.Linear(64, 64), critic)
+    noise, real = torch.randn(300, 8), torch.ones(300, 1)
+    given = {"loss": F.binary_cross_entropy_with_logits, "data": (noise, real), "seconds": 10}
+    looked = find_faults(model, noise, real, optimizer=adam(model, 2e-4), **given)
+    assert not looked.faults and any("does not depend on the targets" in line for line in looked.not_examined)
+    critic.requires_grad_(True)
+    assert find_faults(model, noise, real, optimizer=adam(model), **given).faults[0].kind == "labels"
+
+
+def test_a_program_that_learns_nothing_does_not_train_however_little_is_known_of_why() -> None:
+    torch.manual_seed(0)
+    y = torch.randint(10, (500,), generator=torch.Generator().manual_seed(9))
+    model = nn.Sequential(nn.Linear(64, 1), nn.Tanh(), nn.Linear(1, 10))
+    report = e0.checkup(model, X, y, optimizer=adam(model), data=(X, y), seconds=20)
+    assert report.faults and report.faults[0].certainty < 0.5, report.faults
+    assert not report.trains and "oes not learn as it is" in report.verdict

@@ -309,8 +309,8 @@ def constant_loss(call: Call) -> float | None:
         return float(counts.sum().log() - (counts * counts.log()).sum() / counts.sum())
     with unchanged(call.model), torch.inference_mode(False), torch.no_grad():
         call.model.eval()
-        output = call.output(raw := call.run())
-        if (call.targets is None or not isinstance(raw, Tensor)) and (own := call.own_loss()) is None:
+        output = call.output(call.run())
+        if call.targets is None and (own := call.own_loss()) is None:
             return None
     places = [0]  # of examples and, for classes, all their places: all dimensions but that of the classes
     if isinstance(targets, Tensor) and not targets.is_floating_point() and targets.dim() == output.dim() - 1:

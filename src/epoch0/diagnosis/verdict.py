@@ -259,8 +259,9 @@ def judge_program(found: Found, optimizers: Sequence[Any]) -> dict[str, Recipe]:
     told = "" if own is None else f"in {own.steps} steps of its own {own.told()}"
     if found.faults:
         first = found.faults[0]
-        chance, cause = 1 - first.certainty, "fault"
-        how = "learns less than it could" if found.mending and found.mending.sound else "does not learn as it is"
+        sound = found.mending is not None and found.mending.sound
+        chance, cause = min(1 - first.certainty, 1.0 if sound or own is None else UNDECIDED), "fault"
+        how = "learns less than it could" if sound else "does not learn as it is"
         reason = f"{how} ({first.kind}): {first.message} {first.fix}".rstrip(".")
     elif found.mending is not None and found.mending.sound:
         chance, cause, reason = LEARNS, "learns", f"learns as it is: {told}"

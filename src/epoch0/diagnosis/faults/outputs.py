@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from epoch0.diagnosis.faults.evidence import CERTAIN, Evidence, Fault, Pass
-from epoch0.diagnosis.faults.reach import SOFTMAXES, Reach, behind, one_hot
+from epoch0.diagnosis.faults.reach import SOFTMAXES, Reach, behind, one_hot, tried
 
 GAP = 0.05  # the last activation hides this share of what can be learned, or it is none of its faults
 ALIKE = 0.01  # the best loss and the best constant answer's are the same within this share
@@ -175,6 +175,9 @@ def targets_no_shares(seen: Evidence, reach: Reach) -> Iterator[Fault]:
         return
     if float(seen.loss_of(reach.best, reach.targets.double() / top)) < -1e-6 and math.isfinite(reach.through):
         return
+    further = tried(reach.score, 2 * reach.best)
+    if further is not None and float(further) > reach.free + 1e-6 * abs(reach.free):
+        return  # it has a floor below zero at finite outputs, as the likelihood of counts has
     message = f"The targets go up to {top:.4g} and the loss, made for probabilities, down to {reach.free:.3g}."
     if 2 < len(values) <= 50 and top == len(values) - 1 and reach.output[0].numel() == 1:
         fix = f"Give each of the {len(values)} classes an output, and use the cross-entropy."

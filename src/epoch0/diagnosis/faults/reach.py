@@ -99,9 +99,9 @@ def reach(output: Tensor, targets: Any, loss: Callable[[Any, Any], Tensor]) -> R
     def coarse(z: Tensor) -> Tensor:  # for a loss with weights of its own in single precision
         return loss(z.to(output.dtype), wanted).double()
 
-    if (first := _tried(score, out)) is None:
+    if (first := tried(score, out)) is None:
         score = coarse
-        first = _tried(score, out)
+        first = tried(score, out)
     if first is None or not bool(first.isfinite()):
         return None
     inner = torch.Size((count, *last.shape[1:]))
@@ -142,7 +142,7 @@ def _least(score: Callable[[Tensor], Tensor], start: Tensor, size: float) -> tup
                     break
                 before, z = value, where.clone().requires_grad_()
                 mean, square = torch.zeros_like(where), torch.zeros_like(where)
-            loss = _tried(score, z)
+            loss = tried(score, z)
             if loss is None or not bool(loss.isfinite()):
                 break
             now = float(loss.detach())
@@ -161,14 +161,14 @@ def _least(score: Callable[[Tensor], Tensor], start: Tensor, size: float) -> tup
             rate = 0.3 * size * (1 - at / STEPS) ** 1.5
             z.detach().addcdiv_(mean, scale, value=-rate / (1 - 0.9 ** (at + 1)))
     with torch.no_grad():
-        further = [_tried(score, start + k * (where - start)) for k in (10, 1000)]
+        further = [tried(score, start + k * (where - start)) for k in (10, 1000)]
         far = [math.inf if one is None else float(one) for one in further]
     if far[0] < value - 1 and far[1] < far[0] - 100 and far[1] < -100:
         return -math.inf, where
     return value, where
 
 
-def _tried(score: Callable[[Tensor], Tensor], z: Tensor) -> Tensor | None:
+def tried(score: Callable[[Tensor], Tensor], z: Tensor) -> Tensor | None:
     """The loss there; None where it refuses such outputs."""
     try:
         return score(z)
