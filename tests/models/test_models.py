@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import save_file
-from torch import nn
+from torch import Tensor, nn
 
 from epoch0.errors import InputError
 from epoch0.models import inputs_for, load_model, load_program
@@ -21,7 +21,7 @@ SOURCE = '''
 """A user's model file."""
 from dataclasses import dataclass
 import torch
-from torch import nn
+from torch import Tensor, nn
 import neighbour_of_the_model as neighbour
 
 @dataclass
@@ -511,7 +511,7 @@ def test_bad_batch_files(tmp_path: Path) -> None:
 
 PROGRAM = """
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 x, t, y = torch.arange(900.0).reshape(300, 3), torch.arange(300), torch.arange(300) % 2
@@ -536,3 +536,36 @@ def test_the_first_examples_of_a_program_s_data(tmp_path: Path) -> None:
     assert mappings["batch"]["input"].shape == (100, 3) and "targets" not in mappings
     with pytest.raises(InputError, match="do not give pairs"):
         load_program(f"{tmp_path}/made.py:ragged")
+
+
+class Spoken(nn.Module):
+    """A language model, or one that tells texts apart; places up to 20 in a parameter."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        self.words, self.out, self.kind = nn.Embedding(50, 16), nn.Linear(16, 50), kind
+        self.places = nn.Parameter(torch.zeros(20, 16))
+
+    def forward(self, x: Tensor, targets: Tensor | None = None) -> Any:
+        h = self.words(x) + self.places[: x.shape[1]] if self.kind == "short" else self.words(x)
+        logits = self.out(h if targets is not None or self.kind != "asks" else h[:, -1:])
+        return (logits, h) if self.kind == "several" else logits
+
+
+class Told(Spoken):
+    def forward(self, x: Tensor) -> Any:  # type: ignore[override]
+        return self.out(self.words(x).mean(1))
+
+
+@pytest.mark.parametrize("kind", ["places", "several", "asks", "short", "texts"])
+def test_a_model_that_begins_with_an_embedding_gets_texts(kind: str) -> None:
+    model = Told(kind) if kind == "texts" else Spoken(kind)
+    batch = inputs_for(model, batch=12)
+    assert batch.x.dtype == torch.int64 and int(batch.x.max()) < 50 and len(batch.x) == 12
+    if kind == "texts":
+        assert batch.targets.shape == (12,) and "texts of" in batch.description
+    else:
+        assert batch.x.shape == batch.targets.shape == ((12, 16) if kind == "short" else (12, 63))
+        assert torch.equal(batch.x[:, 1:], batch.targets[:, :-1]) and "the next is to be told" in batch.description
+    with pytest.raises(InputError, match="in no layout"):
+        inputs_for(model, data="digits")

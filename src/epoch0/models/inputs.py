@@ -12,6 +12,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,7 @@ from epoch0.errors import InputError, check_finite, first_line, suggest
 from epoch0.files import to_read
 from epoch0.initialization.files import read_tensors
 from epoch0.seeds import generator, numpy_generator
+from epoch0.tracing.call import asked
 from epoch0.tracing.guard import HALF, check_model, unchanged
 
 EXAMPLES = 64  # when nothing else is asked for: enough for batch statistics, small enough for a large model
@@ -106,7 +108,19 @@ def inputs_for(
         attempts, what = [("", x)], f"Gaussian noise {_times(sizes)}"
     else:
         attempts, labels, what = _examples(data or "digits", number or EXAMPLES, data_dir, seed)
-    layout, x, outputs = _accepted(model, attempts, what)
+    following = None
+    try:
+        layout, x, outputs = _accepted(model, attempts, what)
+    except InputError:
+        if not own or (text := _embedded(model, number or EXAMPLES, seed)) is None:
+            raise
+        (tokens, following), labels, what = text
+        layout, x, outputs = _accepted(model, [*attempts, ("", tokens), ("", tokens[:, :WORDS])], what)
+    if following is not None:
+        first = outputs[0] if isinstance(outputs, tuple | list) else outputs
+        if asked(model, x, following) or getattr(first, "shape", ())[1:-1] == x.shape[1:]:
+            following = following[:, : x.shape[1]].to(x.device)
+            return Inputs(x, following, f"{len(x)} {what}, of {x.shape[1]} of which the next is to be told")
     targets, note = _targets(labels, outputs, own)
     return Inputs(x, None if targets is None else targets.to(x.device), f"{len(x)} examples of {what}{layout}{note}")
 
@@ -134,13 +148,23 @@ def _examples(
     return attempts, targets, what
 
 
+def _embedded(model: nn.Module, count: int, seed: int) -> tuple[tuple[Tensor, Tensor], Tensor, str] | None:
+    """Texts for a model that has an embedding, with the token after each; classes of the texts; a description."""
+    tables = [module.num_embeddings for module in model.modules() if isinstance(module, nn.Embedding)]
+    if not tables or tables[0] <= WORDS:
+        return None
+    longest = min([LENGTH, *(rows for rows in tables[1:] if rows >= 8)])  # others may hold places
+    texts, labels, what = _text(SimpleNamespace(vocab_size=tables[0], n_positions=longest), count, seed)
+    return (texts[:, :-1].clone(), texts[:, 1:].clone()), labels, what
+
+
 def _accepted(model: nn.Module, attempts: list[Attempt], what: str) -> tuple[str, Tensor, Any]:
     """The first layout on which the model runs, with its outputs on the trial examples."""
     parameter = next((p for p in model.parameters() if p.is_floating_point()), None)
     refusals = []
     for layout, x in attempts:
         if parameter is not None:
-            x = x.to(device=parameter.device, dtype=parameter.dtype)
+            x = x.to(parameter.device, parameter.dtype if x.is_floating_point() else x.dtype)
         try:
             with unchanged(model), torch.no_grad():
                 model.eval()
