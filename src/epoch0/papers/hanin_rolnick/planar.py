@@ -354,11 +354,11 @@ def plane(axes: plots.Axes, cell: Cell, name: str) -> None:
 
 
 # ---- Figure 8
-def training_table(found: Found) -> Table:
-    cell = found.one()
-    epochs, squared = {"epoch": cell["epoch"][0].tolist()}, _neurons(cell) ** 2
-    rows = found.rows(lambda cell: ({"regions": cell["counts"].mean(2), "accuracy": cell["accuracy"]}, {}, epochs))
-    return Table({**row, "regions_per_neurons_squared": row["regions"] / squared} for row in rows)
+@by_cell
+def training_table(cell: Cell) -> Any:
+    regions, squared = cell["counts"].mean(2), _neurons(cell) ** 2
+    measured, exact = {"regions": regions, "accuracy": cell["accuracy"]}, regions.mean(0) / squared
+    return measured, {"regions_per_neurons_squared": exact}, {"epoch": cell["epoch"][0].tolist()}
 
 
 def training_claims(found: Found) -> Claims:

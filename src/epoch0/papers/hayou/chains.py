@@ -19,7 +19,7 @@ from epoch0.networks import mlp, residual_chain, vanilla_cnn
 from epoch0.networks.residual import Rung
 from epoch0.papers import tables
 from epoch0.papers.sweep import Artifact, Cell, Found, Spec, Sweep, by_cell
-from epoch0.papers.tables import Array, Claims, Decision, Mean, Table, by, columns_of, mean_and_error, over_runs
+from epoch0.papers.tables import Array, Claims, Decision, Mean, Table, by, mean_and_error, over_runs
 from epoch0.papers.trials import images
 from epoch0.prune import apply, keep, random, snip
 from epoch0.seeds import numpy_generator
@@ -322,13 +322,10 @@ def expected_unlike(spec: Spec) -> tuple[float, ...]:
     return tuple(rows)
 
 
-def place_table(found: Found) -> Table:
-    rows = Table()
-    for cell in found:
-        each = zip(unlike(cell.spec, cell["products"]).T, expected_unlike(cell.spec), strict=True)
-        for layer, (values, wide) in enumerate(each, start=1):
-            rows.append({**cell.at, "layer": layer, "runs": cell.runs, **columns_of(unlike=values), "expected": wide})
-    return rows
+@by_cell
+def place_table(cell: Cell) -> Any:
+    wide, measured = expected_unlike(cell.spec), {"unlike": unlike(cell.spec, cell["products"])}
+    return measured, {"expected": wide}, {"layer": range(1, len(wide) + 1)}
 
 
 def place_claims(found: Found) -> Claims:

@@ -63,7 +63,6 @@ def sharper(gain: float, bias_std: float, depth: int, width: int, examples: int)
 
 
 def table(found: Found) -> Table:
-
     def columns(cell: Cell) -> Any:
         spec, gain = cell.spec, cell.at["chi"]
         expected, spread = sharper(gain, spec.bias_std, spec.depth, spec.width, spec.examples)

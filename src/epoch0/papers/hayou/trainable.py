@@ -97,14 +97,14 @@ def threshold(cell: Cell) -> float:
 def table(init: str, found: Found) -> Table:
     """One row a depth and sparsity, of all three initializations and ways to rescale; those of this panel first."""
 
-    def row(own: list[str], cell: Cell) -> Any:
+    def columns(own: list[str], cell: Cell) -> Any:
         found = {"accuracy": cell["accuracy"], "trainable": cell["accuracy"] >= threshold(cell)}
         found |= {"dead_layers": cell["dead"], "diverged": cell["diverged"]}
         return found, {}, {"initialization": own, "sparsity": cell.spec.sparsities}
 
     names = [*NAMES.values(), *WAYS.values()]
     each = {found: names[: len(NAMES)], **{one: [WAYS[way]] for way, one in found.also.items()}}
-    rows = [each_row for one, own in each.items() for each_row in one.rows(partial(row, own))]
+    rows = [row for one, own in each.items() for row in one.rows(partial(columns, own))]
     names.sort(key=lambda name: name != NAMES[init])
     return Table(sorted(rows, key=lambda row: (names.index(row["initialization"]), row["depth"])))
 

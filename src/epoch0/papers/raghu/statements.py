@@ -139,12 +139,12 @@ def _nets(spec: Spec, seed: int) -> Any:
 
 def shaken_table(found: Found) -> Table:
     def row(cell: Cell) -> Any:
-        square = cell["change"].reshape(-1, cell.spec.depth)
+        spec, square = cell.spec, cell["change"].reshape(-1, cell.spec.depth)
         mean, error = mean_and_error(square)
-        beside = {"behind": range(cell.spec.depth)[::-1], "expected": expected_change(cell.spec)}
-        return {"square": square, "change": Mean(np.sqrt(mean), error / (2 * np.sqrt(mean)))}, beside, layers
+        measured = {"square": square, "change": Mean(np.sqrt(mean), error / (2 * np.sqrt(mean)))}
+        exact = {"behind": range(spec.depth)[::-1], "expected": expected_change(spec)}
+        return measured, exact, {"layer": range(1, spec.depth + 1)}
 
-    layers = {"layer": range(1, found.sweep["depth"] + 1)}
     rows = found.rows(row)
     circles = found.also["dual"].rows(lambda cell: {name: cell[name][0] for name in ("inputs", "weights")})
     return Table({"kind": kind, **row} for kind, some in (("weights", rows), ("circles", circles)) for row in some)
