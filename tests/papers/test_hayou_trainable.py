@@ -66,7 +66,6 @@ def test_a_network_with_a_dead_layer_is_left_as_it_is(monkeypatch: pytest.Monkey
     monkeypatch.setattr(trainable, "keep", harsh)
     found = trained(TINY.but(steps=2), seed=0)
     assert found["dead"].tolist() == [[0, 1]] * 3
-    assert found["unscaled"].tolist() == [[False, True], [False, False], [False, False]]
 
 
 def test_a_killed_trial_goes_on_from_its_checkpoint(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -105,7 +105,6 @@ def made_up(final: dict[str, float], spread: float = 0.003, seed: int = 0) -> li
             layers = 7 if norm == "trajectory" else 0
             results.append(
                 {
-                    "steps": np.array(SETTING.spec.at),
                     "accuracy": np.array([0.1, end - 0.1, end]),
                     "diverged": False,
                     "multipliers": np.full((3, layers), 0.5),

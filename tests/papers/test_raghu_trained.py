@@ -184,7 +184,7 @@ def made(runs: int, spec: Spec, gained: float, first_worse: float, normed: float
         weighted = [layer.label for layer in LAYERS if layer.kind != "pooling"]
         kept = 0.5 + first_worse * np.arange(8)[:, None] + 0.005 * source.standard_normal((8, len(spec.absolute)))
         found.append({
-            "steps": np.array(spec.at), "diverged": False, "layers": names, "kinds": kinds, "weighted": weighted,
+            "diverged": False, "layers": names, "kinds": kinds, "weighted": weighted,
             "accuracy": np.full(len(spec.at), 0.99) + 0.001 * source.standard_normal(len(spec.at)),
             "lengths": lengths, "lengths_batch": lengths, "clean": 0.99, "absolute": kept, "relative": kept,
             "scale": 2 * np.exp(np.log(gained) * time + 0.001 * source.standard_normal((len(spec.at), 8))),

@@ -15,7 +15,7 @@ from torch import nn
 
 from epoch0.experiments.cost import Cost
 from epoch0.experiments.experiment import canonical_json, resolve
-from epoch0.papers.sweep import Artifact, Found, Sweep
+from epoch0.papers.sweep import Artifact, Found, Sweep, by_cell
 from epoch0.papers.tables import Mean, Table, mean_and_error
 
 
@@ -117,17 +117,26 @@ def test_further_sweeps_come_after_and_are_found_by_name() -> None:
 
 def test_rows_have_means_errors_and_what_is_exact() -> None:
     found = found_of(Sweep(alone, Spec(), {"depth": (1, 2)}, runs=4))
-    table = found.rows(
-        lambda cell: {"asked": cell["asked"], "known": Mean([1, 2, 3], [0, 0, 1])},
-        lambda cell, column: {"exact": (cell.spec.depth, column)}, column=("depth", "width", "seed"),
-    )  # fmt: skip
+
+    def row(cell):
+        columns = ("depth", "width", "seed")
+        exact = {"deep": cell.spec.depth, "exact": [f"{cell.spec.depth} {name}" for name in columns]}
+        measured = {"asked": cell["asked"], "known": Mean([1, 2, 3], [0, 0, 1])}
+        return measured, exact, {"column": columns}
+
+    table = found.rows(row)
     assert len(table) == 6 and list(table[0]) == [
-        "depth", "column", "runs", "asked", "asked_error", "known", "known_error", "exact"
+        "depth", "column", "runs", "asked", "asked_error", "known", "known_error", "deep", "exact"
     ]  # fmt: skip
+    assert by_cell(row)(found) == table and found.rows(lambda cell: {"asked": cell["asked"][:, 0]})[1]["asked"] == 2.0
     seeds = table.where(column="seed")
     assert seeds.column("asked").tolist() == [1.5, 1.5]
     assert seeds.column("asked_error") == pytest.approx(np.std(range(4), ddof=1) / 2)
-    assert seeds.told("{column} {known:g}") == ["seed 3", "seed 3"] and table[4]["exact"] == (2, "width")
+    assert (
+        seeds.told("{column} {known:g}") == ["seed 3", "seed 3"]
+        and table[4]["exact"] == "2 width"
+        and type(table[4]["deep"]) is int
+    )
     assert [(value, len(rows)) for value, rows in table.by("depth")] == [(1, 3), (2, 3)]
     assert len(table.where(column=("seed", "width"), depth=2)) == 2
 

@@ -1,5 +1,6 @@
 """A figure as data: what one trial needs, which of its fields vary over which values, and how many runs there are."""
 
+import functools
 import hashlib
 import itertools
 import re
@@ -35,6 +36,7 @@ KINDS = {
 
 Results = Sequence[Mapping[str, Any]]
 Axis = Sequence[Any] | Mapping[Any, Any]
+Columns = Mapping[str, Any]
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,30 +81,39 @@ class Found:
         values = np.stack([cell[name] for cell in self.cells])
         return values.reshape(*(len(axis) for axis in self.sweep.axes.values()), *values.shape[1:])
 
-    def rows(
-        self,
-        measured: Callable[[Cell], Mapping[str, Any]],
-        exact: Callable[..., Mapping[str, Any]] | None = None,
-        **inner: Sequence[Any],
-    ) -> Table:
+    def rows(self, of: Callable[[Cell], Columns | tuple[Columns, ...]]) -> Table:
         """One row a combination of the axes and of ``inner``: its values, the runs, means and errors, what is exact.
 
-        ``measured`` gives arrays (samples, *inner), mostly of runs, or a :class:`Mean` of shape inner; the column
-        ``runs`` counts the samples. ``exact``, of a cell and the inner values by name, gives further columns; it may
-        replace ``runs``. ``inner`` are names and values of the dimensions that follow the runs.
+        ``of`` gives one to three mappings of a cell: ``measured``, ``exact``, ``inner``. Measured are arrays (samples,
+        *inner), mostly of runs, or a :class:`Mean` of shape inner; the column ``runs`` counts the samples. What is
+        exact is one value, or values that broadcast to shape inner; it may replace ``runs``. Inner are names and values
+        of the dimensions that follow the samples.
         """
         table = Table()
         for cell in self.cells:
-            values = measured(cell)
-            each = {name: one if isinstance(one, Mean) else mean_and_error(one) for name, one in values.items()}
-            count = next((len(value) for value in values.values() if not isinstance(value, Mean)), cell.runs)
-            for chosen in itertools.product(*map(enumerate, inner.values())):
-                place, named = tuple(i for i, _ in chosen), dict(zip(inner, (one for _, one in chosen), strict=True))
-                row: dict[str, Any] = {**cell.at, **named, "runs": count}
+            told = of(cell)
+            measured, exact, inner = (*(told if isinstance(told, tuple) else (told,)), {}, {})[:3]
+            shape = [len(values) for values in inner.values()]
+            each = {name: one if isinstance(one, Mean) else mean_and_error(one) for name, one in measured.items()}
+            count = next((len(value) for value in measured.values() if not isinstance(value, Mean)), cell.runs)
+            beside = {name: np.broadcast_to(np.array(one, dtype=object), shape) for name, one in exact.items()}
+            for place, chosen in zip(np.ndindex(*shape), itertools.product(*inner.values()), strict=True):
+                row: dict[str, Any] = {**cell.at, **dict(zip(inner, chosen, strict=True)), "runs": count}
                 for name, (mean, error) in each.items():
                     row[name], row[f"{name}_error"] = float(np.asarray(mean)[place]), float(np.asarray(error)[place])
-                table.append({**row, **(exact(cell, **named) if exact else {})})
+                table.append({**row, **{name: values[place] for name, values in beside.items()}})
         return table
+
+
+def by_cell(of: Callable[..., Any]) -> Callable[..., Table]:
+    """Makes of what :meth:`Found.rows` takes, a function whose last argument is a cell, one that makes the table."""
+
+    @functools.wraps(of)
+    def table(*given: Any) -> Table:
+        found: Found = given[-1]
+        return found.rows(functools.partial(of, *given[:-1]))
+
+    return table
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ import numpy as np
 from epoch0 import plots
 from epoch0.experiments.claims import at_most, increasing
 from epoch0.papers.arpit_bengio.norms import INITS, band, deep, law, of_widths, relu, weight_stds
-from epoch0.papers.sweep import Artifact, Cell, Found, Spec, Sweep
+from epoch0.papers.sweep import Artifact, Cell, Found, Spec, Sweep, by_cell
 from epoch0.papers.tables import Array, Claims, Decision, Table, agrees, by, mean_and_error, means
 from epoch0.seeds import numpy_generator
 
@@ -22,13 +22,13 @@ LABELS = {"activation": r"$\|h^l\|\,/\,\|x\|$", "gradient": r"$\|\partial W^l\|_
 LAWS = {"activation": "exact law", "gradient": "law under independence"}
 
 
-def table(quantity: str, found: Found) -> Table:
-    def measured(cell: Cell) -> dict[str, Any]:
-        ratio, square = cell[quantity], cell[f"{quantity}_square"]
-        return {"ratio": ratio, "std_over_inputs": np.sqrt(np.maximum(square - ratio**2, 0)), "mean_square": square}
-
-    layers = range(1, len(found.sweep["widths"]) + 1)
-    return found.rows(measured, lambda cell, layer: band(cell.spec, quantity, layer), layer=layers)
+@by_cell
+def table(quantity: str, cell: Cell) -> Any:
+    layers = range(1, len(cell.spec.widths) + 1)
+    ratio, square = cell[quantity], cell[f"{quantity}_square"]
+    spread, exact = np.sqrt(np.maximum(square - ratio**2, 0)), Table(band(cell.spec, quantity, n) for n in layers)
+    measured = {"ratio": ratio, "std_over_inputs": spread, "mean_square": square}
+    return measured, {name: exact.column(name) for name in exact[0]}, {"layer": layers}
 
 
 def step_spread(cell: Cell) -> Array:

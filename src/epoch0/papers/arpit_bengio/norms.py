@@ -18,7 +18,7 @@ from torch import Tensor
 from epoch0 import plots
 from epoch0.distributions import Gaussian
 from epoch0.experiments.claims import at_most, exact, increasing
-from epoch0.papers.sweep import Artifact, Cell, Found, Spec, Sweep
+from epoch0.papers.sweep import Artifact, Cell, Found, Spec, Sweep, by_cell
 from epoch0.papers.tables import Array, Claims, Mean, Table, agrees, by, mean_and_error
 from epoch0.seeds import generator
 from epoch0.theory import norms as theory
@@ -200,21 +200,16 @@ RATIO = {"forward": r"\|h\|/\|x\|", "backward": r"\|\partial W\|_F/(\|\delta\|\,
 RESOLUTION, COARSE = 0.05, 0.1
 
 
-def table(direction: str, found: Found) -> Table:
-    def measured(cell: Cell) -> dict[str, Any]:
-        off, squares = np.abs(1 - cell[direction]), np.abs(1 - cell[direction] ** 2)
-        # of all inputs together, since a quantile of few is biased; its error is that of networks apart
-        spread = mean_and_error(np.quantile(squares, 1 - DELTA, axis=1)).error
-        beyond = {f"{name}_beyond": (squares > one).mean(1) for name, one in tolerances(*cell.spec.widths).items()}
-        return {"mean": off.mean(1), "quantile": Mean(float(np.quantile(squares, 1 - DELTA)), spread), **beyond}
-
-    def predicted(cell: Cell) -> dict[str, Any]:
-        eps = tolerances(*cell.spec.widths)
-        row = {"exact_mean": theory.NormRatio(cell.spec.widths).mean_distortion}
-        row |= {f"{name}_eps": one for name, one in eps.items()}
-        return {**row, "paper_width": theory.required_width(eps["exact"], DELTA, method="paper")}
-
-    return found.rows(measured, predicted)
+@by_cell
+def table(direction: str, cell: Cell) -> Any:
+    off, squares, eps = np.abs(1 - cell[direction]), np.abs(1 - cell[direction] ** 2), tolerances(*cell.spec.widths)
+    # of all inputs together, since a quantile of few is biased; its error is that of networks apart
+    spread = mean_and_error(np.quantile(squares, 1 - DELTA, axis=1)).error
+    measured = {"mean": off.mean(1), "quantile": Mean(float(np.quantile(squares, 1 - DELTA)), spread)}
+    measured |= {f"{name}_beyond": (squares > one).mean(1) for name, one in eps.items()}
+    exact = {"exact_mean": theory.NormRatio(cell.spec.widths).mean_distortion}
+    exact |= {f"{name}_eps": one for name, one in eps.items()}
+    return measured, {**exact, "paper_width": theory.required_width(eps["exact"], DELTA, method="paper")}
 
 
 def tolerances(width: int) -> dict[str, float]:
@@ -278,14 +273,16 @@ _ABOUT = "{runs} networks a width, {inputs} inputs in R^500 each, delta = 0.05; 
 
 
 # ---- Theorems 1 and 3: many samples, many layers
-def failure_table(found: Found) -> Table:
-    def bounds(cell: Cell, eps: float) -> dict[str, Any]:
-        of = partial(theory.failure_probability, eps, cell.spec.widths, cell.spec.inputs)
-        ways = (("", "forward"), ("gradient_", "gradient"))
-        return {f"{way}{how}": of(how, direction) for how in ("paper", "exact") for way, direction in ways}
-
-    what = "step", "norm", "gradient"
-    return found.rows(lambda cell: {name: cell[name][:, None] > np.array(EPS) for name in what}, bounds, eps=EPS)
+@by_cell
+def failure_table(cell: Cell) -> Any:
+    spec, failure, what = cell.spec, theory.failure_probability, ("step", "norm", "gradient")
+    measured = {name: cell[name][:, None] > np.array(EPS) for name in what}
+    bounds = {
+        f"{way}{how}": [failure(eps, spec.widths, spec.inputs, how, direction) for eps in EPS]
+        for how in ("paper", "exact")
+        for way, direction in (("", "forward"), ("gradient_", "gradient"))
+    }
+    return measured, bounds, {"eps": EPS}
 
 
 def failure_claims(backward: bool, found: Found) -> Claims:
@@ -320,16 +317,13 @@ def draw_failures(backward: bool, found: Found, panels: Any) -> None:
 
 
 # ---- Lemma 3 and Theorem 2: all vectors of a plane
-def plane_table(found: Found) -> Table:
-    def measured(cell: Cell) -> dict[str, Any]:
-        beyond = {f"{name}_beyond": cell[name] > asked(cell.spec.width, cell.spec.depth) for name in ("square", "norm")}
-        return {**{name: cell[name] for name in ("square", "norm", "rank")}, **beyond}
-
-    def eps(cell: Cell, layer: int) -> dict[str, Any]:
-        one = theory.tolerance(cell.spec.width, DELTA) if cell.spec.width > 50 else math.nan
-        return {"asked": asked(cell.spec.width, cell.spec.depth), "one_vector": one}
-
-    return found.rows(measured, eps, layer=range(1, found.sweep["depth"] + 1))
+@by_cell
+def plane_table(cell: Cell) -> Any:
+    eps = asked(cell.spec.width, cell.spec.depth)
+    beyond = {f"{name}_beyond": cell[name] > eps for name in ("square", "norm")}
+    one = theory.tolerance(cell.spec.width, DELTA) if cell.spec.width > 50 else math.nan
+    exact, layers = {"asked": eps, "one_vector": one}, range(1, cell.spec.depth + 1)
+    return {**{name: cell[name] for name in ("square", "norm", "rank")}, **beyond}, exact, {"layer": layers}
 
 
 @functools.lru_cache(maxsize=256)

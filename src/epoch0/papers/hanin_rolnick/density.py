@@ -239,7 +239,7 @@ _DISTANCE = "distance_each", "least_each", "distance to the boundary × T × neu
 
 
 def _boundary(name: str, title: str, place: str, paper: Sweep, claims: Any, *shown: Any) -> Artifact:
-    how = paper.presets(**_FEW), partial(Found.rows, measured=room), claims, partial(_draw, *shown), _OF
+    how = paper.presets(**_FEW), partial(Found.rows, of=room), claims, partial(_draw, *shown), _OF
     return Artifact(f"hanin-rolnick/{name}", title, place, *how)
 
 

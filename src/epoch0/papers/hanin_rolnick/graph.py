@@ -12,7 +12,7 @@ from epoch0.experiments.claims import at_most, check, exact, increasing
 from epoch0.networks import ensemble
 from epoch0.networks.constructions import sawtooth
 from epoch0.papers.hanin_rolnick.trained import BIAS_STD
-from epoch0.papers.sweep import Artifact, Cell, Found, Spec, Sweep
+from epoch0.papers.sweep import Artifact, Cell, Found, Spec, Sweep, by_cell
 from epoch0.papers.tables import Array, Claims, Decision, Mean, Table, by, mean_and_error
 from epoch0.seeds import generator
 
@@ -45,17 +45,12 @@ def _values(net: nn.Module, start: float, breaks: Array, end: float) -> dict[str
         return {"knots": knots, "values": net(torch.from_numpy(knots)[:, None])[:, 0].numpy()}
 
 
-def table(found: Found) -> Table:
-    def measured(cell: Cell) -> dict[str, Any]:
-        count, neurons = cell["count"][0], cell.spec.depth * cell.spec.width
-        each = {"pieces": count, "pieces_per_neuron": count / neurons, "breaks_per_neuron": (count - 1) / neurons}
-        return {**each, "linear_pieces": cell["linear"][0]}
-
-    def beside(cell: Cell) -> dict[str, Any]:
-        neurons = cell.spec.depth * cell.spec.width
-        return {"neurons": neurons, "most_pieces": int(cell["count"].max()), "log2_bound": neurons}
-
-    return found.rows(measured, beside)
+@by_cell
+def table(cell: Cell) -> Any:
+    count, neurons = cell["count"][0], cell.spec.depth * cell.spec.width
+    each = {"pieces": count, "pieces_per_neuron": count / neurons, "breaks_per_neuron": (count - 1) / neurons}
+    beside = {"neurons": neurons, "most_pieces": int(count.max()), "log2_bound": neurons}
+    return {**each, "linear_pieces": cell["linear"][0]}, beside
 
 
 def claims(found: Found) -> Claims:
@@ -150,16 +145,14 @@ def disturbed(spec: Spec, seed: int, network: int) -> nn.Module:
 
 
 def sawtooth_table(found: Found) -> Table:
-    def measured(cell: Cell) -> dict[str, Any]:
-        means = {"pieces": mean_and_error(cell["linear"][0]), "activation_regions": mean_and_error(cell["count"][0])}
-        return {name: Mean(mean, error if cell.spec.networks > 1 else 0.0) for name, (mean, error) in means.items()}
-
-    def beside(cell: Cell) -> dict[str, Any]:
+    def row(cell: Cell) -> Any:
         depth, noise, count = cell.spec.depth, cell.spec.noise, cell.spec.networks
-        told = {"depth": depth, "noise": noise, "runs": count, "neurons": 2 * depth, "without_noise": 2**depth}
-        return {**told, "most_pieces": int(cell["linear"].max())}
+        each = {"pieces": mean_and_error(cell["linear"][0]), "activation_regions": mean_and_error(cell["count"][0])}
+        beside = {"depth": depth, "noise": noise, "runs": count, "neurons": 2 * depth, "without_noise": 2**depth}
+        beside["most_pieces"] = int(cell["linear"].max())
+        return {name: Mean(mean, error if count > 1 else 0.0) for name, (mean, error) in each.items()}, beside
 
-    return Table([*found.rows(measured, beside), *found.also["noisy"].rows(measured, beside)])
+    return Table([*found.rows(row), *found.also["noisy"].rows(row)])
 
 
 def sawtooth_claims(found: Found) -> Claims:

@@ -16,7 +16,7 @@ from epoch0.distributions import Gaussian
 from epoch0.experiments.claims import at_least, at_most, between, check
 from epoch0.networks import ensemble
 from epoch0.papers.hanin_rolnick.trained import BIAS_STD, through_training, turn
-from epoch0.papers.sweep import Artifact, Cell, Found, Spec, Sweep
+from epoch0.papers.sweep import Artifact, Cell, Found, Spec, Sweep, by_cell
 from epoch0.papers.tables import Array, Claims, Table, by, over_runs
 from epoch0.papers.trials import EXTENTS, tensors
 from epoch0.regions import PlanePartition, pattern_colours
@@ -294,18 +294,13 @@ def _checked(found: list[PlanePartition]) -> dict[str, list[float]]:
 
 
 # ---- Figure 1
-def slice_table(found: Found) -> Table:
-    def measured(cell: Cell) -> dict[str, Any]:
-        counts = cell["counts"][0].mean(1)
-        return {"regions": counts, "regions_per_neurons_squared": counts / _neurons(cell) ** 2}
-
-    def beside(cell: Cell) -> dict[str, Any]:
-        neurons, euler = _neurons(cell), cell["euler"]
-        told = {"neurons": neurons, "lines_in_general_position": arrangement_regions(neurons, 2)}
-        told |= {"euler_least": int(euler.min()), "euler_most": int(euler.max())}
-        return {**told, "largest_area_error": float(np.abs(cell["area_error"]).max())}
-
-    return found.rows(measured, beside)
+@by_cell
+def slice_table(cell: Cell) -> Any:
+    counts, neurons, euler = cell["counts"][0].mean(1), _neurons(cell), cell["euler"]
+    measured = {"regions": counts, "regions_per_neurons_squared": counts / neurons**2}
+    told = {"neurons": neurons, "lines_in_general_position": arrangement_regions(neurons, 2)}
+    told |= {"euler_least": int(euler.min()), "euler_most": int(euler.max())}
+    return measured, {**told, "largest_area_error": float(np.abs(cell["area_error"]).max())}
 
 
 def _neurons(cell: Cell) -> int:
@@ -359,11 +354,11 @@ def plane(axes: plots.Axes, cell: Cell, name: str) -> None:
 
 
 # ---- Figure 8
-def training_table(found: Found) -> Table:
-    cell = found.one()
-    epochs, squared = cell["epoch"][0].tolist(), _neurons(cell) ** 2
-    rows = found.rows(lambda cell: {"regions": cell["counts"].mean(2), "accuracy": cell["accuracy"]}, epoch=epochs)
-    return Table({**row, "regions_per_neurons_squared": row["regions"] / squared} for row in rows)
+@by_cell
+def training_table(cell: Cell) -> Any:
+    regions, squared = cell["counts"].mean(2), _neurons(cell) ** 2
+    measured, exact = {"regions": regions, "accuracy": cell["accuracy"]}, regions.mean(0) / squared
+    return measured, {"regions_per_neurons_squared": exact}, {"epoch": cell["epoch"][0].tolist()}
 
 
 def training_claims(found: Found) -> Claims:

@@ -20,7 +20,7 @@ from epoch0 import plots, regions
 from epoch0.distributions import Gaussian
 from epoch0.experiments.claims import at_least, at_most, between, equal_within_error, exact
 from epoch0.networks import ensemble, mlp
-from epoch0.papers.sweep import Artifact, Cell, Found, Spec, Sweep
+from epoch0.papers.sweep import Artifact, Cell, Found, Spec, Sweep, by_cell
 from epoch0.papers.tables import Array, Claims, Mean, Table, by, mean_and_error, means, over_runs, power
 from epoch0.papers.trials import EXTENTS, fit, tensors
 from epoch0.seeds import numpy_generator
@@ -181,19 +181,15 @@ def gather(found: Found) -> list[Runs]:
     return [Runs(cell, more.one(**cell.at) if more else None) for cell in found]
 
 
-def table(found: Found) -> Table:
-    def measured(cell: Cell) -> dict[str, Any]:
-        one = Runs(cell)
-        counts, linear, away = one["counts"], one["linear"], one["distance"]
-        share = linear.mean(-1) / counts[..., : linear.shape[-1]].mean(-1)
-        found = {"accuracy": one["accuracy"], "regions": counts.mean(-1), "regions_per_neuron": one.regions}
-        return {**found, "linear_share": share, "distance": away.mean(-1), "neurons_times_distance": one.product}
-
-    def beside(cell: Cell, epoch: float) -> dict[str, Any]:
-        one = Runs(cell)
-        return {"neurons": one.neurons, "most_regions": int(one["counts"][:, one.epoch == epoch].max())}
-
-    return found.rows(measured, beside, epoch=found.cells[0]["epoch"][0].tolist())
+@by_cell
+def table(cell: Cell) -> Any:
+    one = Runs(cell)
+    counts, linear, away = one["counts"], one["linear"], one["distance"]
+    share = linear.mean(-1) / counts[..., : linear.shape[-1]].mean(-1)
+    found = {"accuracy": one["accuracy"], "regions": counts.mean(-1), "regions_per_neuron": one.regions}
+    found |= {"linear_share": share, "distance": away.mean(-1), "neurons_times_distance": one.product}
+    beside = {"neurons": one.neurons, "most_regions": counts.max((0, 2)).astype(int)}
+    return found, beside, {"epoch": one.epoch.tolist()}
 
 
 def claims_5(found: Found) -> Claims:

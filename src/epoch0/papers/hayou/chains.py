@@ -18,8 +18,8 @@ from epoch0.experiments.claims import between, linear
 from epoch0.networks import mlp, residual_chain, vanilla_cnn
 from epoch0.networks.residual import Rung
 from epoch0.papers import tables
-from epoch0.papers.sweep import Artifact, Cell, Found, Spec, Sweep
-from epoch0.papers.tables import Array, Claims, Decision, Mean, Table, by, columns_of, mean_and_error, over_runs
+from epoch0.papers.sweep import Artifact, Cell, Found, Spec, Sweep, by_cell
+from epoch0.papers.tables import Array, Claims, Decision, Mean, Table, by, mean_and_error, over_runs
 from epoch0.papers.trials import images
 from epoch0.prune import apply, keep, random, snip
 from epoch0.seeds import numpy_generator
@@ -138,8 +138,8 @@ def claims(found: Found) -> Claims:
     return {**decided, f"{text}, within {100 * RATE:g} %": over_runs(between, steps, *near, names=names)}
 
 
-def draw(found: Found) -> plots.Figure:
-    picture, axes = plots.figure(6.8, 5.0)
+@plots.drawn(6.8, 5.0, legend=3)
+def draw(found: Found, axes: plots.Axes) -> None:
     shown = np.unique(np.geomspace(1, found.one().spec.blocks, 10).round().astype(int))
     for index, (key, apart) in enumerate(measured(found).items()):
         mean, error = (each[shown] for each in mean_and_error(np.log(apart)))
@@ -149,8 +149,6 @@ def draw(found: Found) -> plots.Figure:
             plots.curve(axes, range(1, apart.shape[1]), expected(apart, key[1])[1:], index)
     axes.plot([], [], color="#333333", label="mean field, random masks")
     axes.set(xscale="log", yscale="log", xlabel="block $l$", ylabel="$1-c_l$ (geometric mean)")
-    plots.legend_below(picture, columns=3)
-    return picture
 
 
 _SPEC = Spec(blocks=80, width=400, data="mnist", examples=100, pairs=50, sparsities=(0.0, 0.5, 0.9, 0.98))
@@ -200,20 +198,17 @@ def input_square(spec: Spec) -> float:
     return float((q_star("tanh", math.sqrt(spec.variance), spec.bias_std) - spec.bias_std**2) / spec.variance)
 
 
-def moment_table(found: Found) -> Table:
+@by_cell
+def moment_table(cell: Cell) -> Any:
     """One row a kind of network and number of blocks: the mean of m_l; its extremes over that of the last block.
 
     ``growth`` is that of m_l a block on the way back from the last one.
     """
-
-    def measured(cell: Cell) -> dict[str, Any]:
-        each = cell["moments"][0]
-        ratios = [tables.ratio_of_sums(one, each[:, -1]) for one in each[:, :-1].T]
-        (first, error), back = ratios[0], len(ratios)
-        growth = Mean(first ** (1 / back), first ** (1 / back) * error / first / back)
-        return {"moment": each.mean(1), "least": min(ratios), "most": max(ratios), "growth": growth}
-
-    return found.rows(measured)
+    each = cell["moments"][0]
+    ratios = [tables.ratio_of_sums(one, each[:, -1]) for one in each[:, :-1].T]
+    (first, error), back = ratios[0], len(ratios)
+    growth = Mean(first ** (1 / back), first ** (1 / back) * error / first / back)
+    return {"moment": each.mean(1), "least": min(ratios), "most": max(ratios), "growth": growth}
 
 
 def moment_claims(stable: bool, found: Found) -> Claims:
@@ -242,8 +237,8 @@ def well_conditioned(kind: str, rows: Table) -> Claims:
     return {text.format(what): of(what, 1 / SAME, SAME) for what in ("least", "most")}
 
 
-def draw_moments(stable: bool, found: Found) -> plots.Figure:
-    picture, axes = plots.figure(6.4, 4.4)
+@plots.drawn(6.4, 4.4, legend="best")
+def draw_moments(stable: bool, found: Found, axes: plots.Axes) -> None:
     for index, (kind, rows) in enumerate(found.table.by("kind")):
         blocks, mean, error = rows.of("blocks", "moment", "moment_error")
         plots.points(axes, blocks, mean / mean[0], error / mean[0], index, kind)
@@ -258,8 +253,6 @@ def draw_moments(stable: bool, found: Found) -> plots.Figure:
         axes.plot([], [], color="#333333", label=r"$1 + \sigma_w^2/2$ a block")
     plots.ticks(axes, blocks, "x", "log" if stable else None)
     axes.set(xlabel="blocks", ylabel="$m_l$, mean over blocks, relative to the first")
-    axes.legend()
-    return picture
 
 
 # ---- Appendix Lemmas 1 and 2
@@ -329,13 +322,10 @@ def expected_unlike(spec: Spec) -> tuple[float, ...]:
     return tuple(rows)
 
 
-def place_table(found: Found) -> Table:
-    rows = Table()
-    for cell in found:
-        each = zip(unlike(cell.spec, cell["products"]).T, expected_unlike(cell.spec), strict=True)
-        for layer, (values, wide) in enumerate(each, start=1):
-            rows.append({**cell.at, "layer": layer, "runs": cell.runs, **columns_of(unlike=values), "expected": wide})
-    return rows
+@by_cell
+def place_table(cell: Cell) -> Any:
+    wide, measured = expected_unlike(cell.spec), {"unlike": unlike(cell.spec, cell["products"])}
+    return measured, {"expected": wide}, {"layer": range(1, len(wide) + 1)}
 
 
 def place_claims(found: Found) -> Claims:
@@ -355,14 +345,12 @@ def place_claims(found: Found) -> Claims:
     return decided
 
 
-def draw_places(found: Found) -> plots.Figure:
-    picture, axes = plots.figure(6.4, 4.4)
+@plots.drawn(6.4, 4.4, legend=2)
+def draw_places(found: Found, axes: plots.Axes) -> None:
     plots.lines(axes, found.table, "layer", "unlike", "kind", "{}", {"expected": "-"}, linestyle="none")
     axes.axhline(SEEN, color=plots.BOUND, linestyle=":", label="claims are about what is expected above")
     axes.plot([], [], color="#333333", label="infinitely many channels")
     axes.set(yscale="log", xlabel="layer or block", ylabel="largest difference between places")
-    plots.legend_below(picture, columns=2)
-    return picture
 
 
 _KINDS = {

@@ -12,7 +12,7 @@ from epoch0 import plots
 from epoch0.distributions import Gaussian
 from epoch0.experiments.claims import at_least, at_most, between, exact
 from epoch0.networks import mlp, resnet
-from epoch0.papers.sweep import Artifact, Cell, Found, Spec, Sweep
+from epoch0.papers.sweep import Artifact, Cell, Found, Spec, Sweep, by_cell
 from epoch0.papers.tables import Array, Claims, Decision, Table, by, columns_of, mean_and_error, over_runs
 from epoch0.papers.trials import EXTENTS, images
 from epoch0.prune import critical_sparsity, keep, snip
@@ -34,14 +34,13 @@ def kept(spec: Spec, seed: int) -> dict[str, Any]:
     sizes = [inputs.shape[1], *[spec.width] * (spec.depth - 1), EXTENTS[spec.data][1]]
     laws = Gaussian(spec.weight_std), Gaussian(spec.bias_std)
     net = mlp(sizes, spec.activation, *laws, seed=seed, dtype=torch.float64)
-    scores = snip(net, [(inputs, labels)])
-    masks, square = list(keep(scores, spec.sparsity).values()), float(inputs.square().mean())
+    masks = list(keep(snip(net, [(inputs, labels)]), spec.sparsity).values())
     pairs = inputs @ inputs.T / inputs.shape[1]
     others = (float(pairs.sum()) - float(pairs.diagonal().sum())) / (len(pairs) * (len(pairs) - 1))
     rows = np.stack([mask.double().mean(1).numpy() for mask in masks[:-1]]).astype(np.float32)
     found: dict[str, Any] = {"rows": rows, "density": np.array([float(mask.double().mean()) for mask in masks])}
-    found |= {"dead": sum(not bool(mask.any()) for mask in masks), "critical": float(critical_sparsity(scores))}
-    return {**found, "correlation": others / square, "square": square}
+    found |= {"dead": sum(not bool(mask.any()) for mask in masks), "square": float(inputs.square().mean())}
+    return {**found, "correlation": others / found["square"]}
 
 
 def table(found: Found) -> Table:
@@ -53,8 +52,8 @@ def table(found: Found) -> Table:
     told = {**{name: round(value, 3) for name, value in seen.items()}, "examples": spec.examples}
     expected = list(predicted_density(spec.activation, *law, sizes, spec.sparsity, **told).density.values())
     chi_star = phase(spec.activation, *law).chi
-    beside = lambda cell, layer: {"predicted": float(expected[layer - 1]), "chi": chi_star}  # noqa: E731
-    return found.rows(_kept, beside, layer=range(1, spec.depth + 1))
+    beside = {"predicted": np.array(expected), "chi": chi_star}, {"layer": range(1, spec.depth + 1)}
+    return found.rows(lambda cell: (_kept(cell), *beside))
 
 
 def _kept(cell: Cell) -> dict[str, Array]:
@@ -172,14 +171,11 @@ def unevenness(density: Array, names: list[str]) -> Array:
     return np.asarray(np.mean(parts, axis=0))
 
 
-def resnet_table(found: Found) -> Table:
-    names = [name.removesuffix(".weight") for name in found.cells[0].results[0]["names"]]
-
-    def others(cell: Cell, sparsity: float, layer: str) -> dict[str, Any]:
-        weights = cell.results[0]["weights"][names.index(layer)]
-        return {"weights": weights, **columns_of(critical_sparsity=cell["critical"])}
-
-    return found.rows(_kept, others, sparsity=found.sweep["sparsities"], layer=names)
+@by_cell
+def resnet_table(cell: Cell) -> Any:
+    names = [name.removesuffix(".weight") for name in cell.results[0]["names"]]
+    others = {"weights": cell.results[0]["weights"], **columns_of(critical_sparsity=cell["critical"])}
+    return _kept(cell), others, {"sparsity": cell.spec.sparsities, "layer": names}
 
 
 def pairs(found: Found) -> Iterator[tuple[Cell, Cell]]:

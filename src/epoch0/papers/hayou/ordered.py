@@ -15,7 +15,7 @@ from epoch0.distributions import Gaussian
 from epoch0.experiments.claims import at_least, at_most, between, exact, increasing
 from epoch0.networks import mlp
 from epoch0.papers.hayou.chains import PHASES, moment_table, well_conditioned
-from epoch0.papers.sweep import Artifact, Cell, Found, Spec, Sweep
+from epoch0.papers.sweep import Artifact, Cell, Found, Spec, Sweep, by_cell
 from epoch0.papers.tables import Claims, Decision, Table, agrees, by
 from epoch0.prune import critical_sparsity, snip
 from epoch0.seeds import generator
@@ -32,7 +32,7 @@ _INPUTS, _LABELS = range(2)  # streams of a seed
 
 
 def critical(spec: Spec, seed: int) -> dict[str, Any]:
-    """The smallest sparsity at which SNIP prunes some layer in full, and which layer it is (1 is the first).
+    """The smallest sparsity at which SNIP prunes some layer in full.
 
     Widths are constant, inputs and outputs included; examples are Gaussian with random labels. Computed in float64: in
     float32 at chi = 0.1 a fifth of the scores is 0.
@@ -41,9 +41,7 @@ def critical(spec: Spec, seed: int) -> dict[str, Any]:
     labels = torch.randint(spec.width, (spec.examples,), generator=generator(seed, _LABELS))
     laws = Gaussian(spec.weight_std), Gaussian(spec.bias_std)
     net = mlp([spec.width] * (spec.depth + 1), spec.activation, *laws, seed=seed, dtype=torch.float64)
-    scores = snip(net, [(inputs, labels)])
-    found = critical_sparsity(scores)
-    return {"critical": float(found), "layer": 1 + list(scores).index(found.layer)}
+    return {"critical": float(critical_sparsity(snip(net, [(inputs, labels)])))}
 
 
 @lru_cache
@@ -65,16 +63,16 @@ def sharper(gain: float, bias_std: float, depth: int, width: int, examples: int)
 
 
 def table(found: Found) -> Table:
-
-    def computed(cell: Cell) -> dict[str, Any]:
+    def columns(cell: Cell) -> Any:
         spec, gain = cell.spec, cell.at["chi"]
         expected, spread = sharper(gain, spec.bias_std, spec.depth, spec.width, spec.examples)
         row = {"kappa": abs(math.log(gain)) / 8, "weight_std": weight_std(gain, spec.bias_std)}
         row["sd_over_networks"] = float(cell["critical"].std(ddof=1)) if cell.runs > 1 else math.nan
         row |= {"predicted": expected, "predicted_sd": spread, "bound": law.ordered_bound(gain, spec.depth, spec.width)}
-        return {**row, "bound_log10": law.ordered_bound(gain, spec.depth, spec.width, paper=True)}
+        row["bound_log10"] = law.ordered_bound(gain, spec.depth, spec.width, paper=True)
+        return {"critical_sparsity": cell["critical"]}, row
 
-    rows, phases = found.rows(lambda cell: {"critical_sparsity": cell["critical"]}, computed), found.also["phases"]
+    rows, phases = found.rows(columns), found.also["phases"]
     more = moment_table(phases)
     for row, cell in zip(more, phases, strict=True):
         row["gain"] = phase("tanh", math.sqrt(cell.spec.variance), cell.spec.bias_std).chi
@@ -198,12 +196,11 @@ def unequal_critical(spec: Spec, seed: int) -> dict[str, Any]:
     return {"critical": float(critical_sparsity(scores))}
 
 
-def unequal_table(found: Found) -> Table:
-    def exact(cell: Cell) -> dict[str, float]:
-        bound, empirical = PRINTED.get(cell.spec.gamma, (math.nan, math.nan))
-        return {**computed(cell.spec), "table_bound": bound, "table_empirical": empirical}
-
-    return found.rows(lambda cell: {"critical_sparsity": cell["critical"]}, exact)
+@by_cell
+def unequal_table(cell: Cell) -> Any:
+    bound, empirical = PRINTED.get(cell.spec.gamma, (math.nan, math.nan))
+    exact = {**computed(cell.spec), "table_bound": bound, "table_empirical": empirical}
+    return {"critical_sparsity": cell["critical"]}, exact
 
 
 def computed(spec: Spec) -> dict[str, float]:
@@ -244,10 +241,10 @@ def unequal_claims(found: Found) -> Claims:
     }
 
 
-def unequal_draw(found: Found) -> plots.Figure:
+@plots.drawn(7.2, 5.0, legend="lower left")
+def unequal_draw(found: Found, axes: plots.Axes) -> None:
     rows, sweep = found.table, found.sweep
     gammas = rows.column("gamma").tolist()
-    picture, axes = plots.figure(7.2, 5.0)
     grid = np.geomspace(1.05 if min(gammas) > 1.2 else 1.02, 1.15 * max(gammas), 60)
     values = [computed(sweep.spec.but(gamma=float(gamma))) for gamma in grid]
     bound = {"color": plots.BOUND, "zorder": 1.4}
@@ -259,15 +256,13 @@ def unequal_draw(found: Found) -> plots.Figure:
         plots.curve(axes, grid, [each[name] for each in values], 0, label, **style)
     plots.means(axes, rows, "gamma", "critical_sparsity", 0, f"measured, {sweep['runs']} networks")
     inside = Table(row for row in rows if row["table_bound"] <= 1.05)
-    black = {"color": "black", "linestyle": "none"}
+    black: dict[str, Any] = {"color": "black", "linestyle": "none"}
     label = "Table 7, bound (at gamma = 2: 5.77)"
     axes.plot(*inside.of("gamma", "table_bound"), "+", markersize=10, label=label, **black)
     axes.plot(*rows.of("gamma", "table_empirical"), "x", markersize=7, label="Table 7, empirical", **black)
     plots.ticks(axes, [2, 3, 5, 10, 15], scale="log")
     axes.set(xlabel=r"ratio of the variances, $\gamma$", ylabel=r"critical sparsity $s_{cr}$")
     axes.set(ylim=(0.25, 1.05), xlim=(1.5, 1.1 * max(gammas)))
-    axes.legend(loc="lower left")
-    return picture
 
 
 _LAYERS, _RATIOS = Spec(depth=100, width=100), {"gamma": (2.0, 5.0, 10.0, 15.0)}

@@ -231,8 +231,8 @@ def run(recipe: Recipe, seed: int) -> dict[str, Any]:
     Returns:
         ``accuracy`` after the last epoch, ``best`` of all tests, ``chance`` of the best constant: shares of
         the test images. ``history``: lists of ``epoch``, ``loss`` since the test before, and ``accuracy``. ``dead``:
-        layers of which nothing is kept. ``on_paths``: kept weights on a path from input to output. ``epochs`` of all
-        trainings. ``diverged``: accuracies are those of chance.
+        layers of which nothing is kept. ``on_paths``: ``kept`` weights on a path from input to output. ``diverged``:
+        accuracies are those of chance.
     """
     device, method, sets = chosen_device(), METHODS[recipe.method], sets_of(recipe)
     precision, per_epoch = precision_for("auto", device), -(-len(sets.train) // recipe.batch_size)
@@ -272,8 +272,7 @@ def run(recipe: Recipe, seed: int) -> dict[str, Any]:
             if recipe.norm_after:
                 hand_over(scored, net)
         done = None if diverged else fit(checkpoint=path, seed=seed)
-    result = {**_trained(done, sets), **_pruned(net, method.score is not None and not diverged, sets.shape)}
-    return {**result, "epochs": recipe.trainings * recipe.epochs, "device": device.type, "precision": precision}
+    return {**_trained(done, sets), **_pruned(net, method.score is not None and not diverged, sets.shape)}
 
 
 def _trained(done: Training | None, sets: Sets) -> dict[str, Any]:
@@ -288,7 +287,6 @@ def _trained(done: Training | None, sets: Sets) -> dict[str, Any]:
 
 def _pruned(net: nn.Module, masked: bool, shape: tuple[int, ...]) -> dict[str, Any]:
     if not masked:
-        return {"weights": None, "kept": None, "on_paths": None, "names": [], "density": [], "dead": []}
+        return {"kept": None, "on_paths": None, "dead": []}
     masks = masks_of(net)
-    found = {"weights": masks.total, "kept": masks.kept, "names": list(masks), "dead": list(masks.dead)}
-    return {**found, "density": list(masks.density_of.values()), "on_paths": on_paths(net, masks, shape).kept}
+    return {"kept": masks.kept, "on_paths": on_paths(net, masks, shape).kept, "dead": list(masks.dead)}

@@ -71,18 +71,15 @@ def _log_gain(net: nn.Sequential, x: torch.Tensor, labels: torch.Tensor) -> floa
 
 
 def table(found: Found) -> Table:
-    sparsities = found.sweep["sparsities"]
-
-    def measured(cell: Cell) -> dict[str, Any]:
+    def measured(cell: Cell) -> Any:
         each = {"log_gain": cell["log_gain"], "beside_unpruned": cell["log_gain"] - cell["dense"][:, None, None]}
-        roots = np.sqrt((~np.isnan(cell["log_gain"])).sum(0))  # of how many are alive
-        return {name: Mean(np.nanmean(one, 0), np.nanstd(one, 0, ddof=1) / roots) for name, one in each.items()}
+        dead = np.isnan(cell["log_gain"])
+        roots, lost = np.sqrt((~dead).sum(0)), dead.any(2).sum(0)[:, None]
+        means = {name: Mean(np.nanmean(one, 0), np.nanstd(one, 0, ddof=1) / roots) for name, one in each.items()}
+        inner = {"sparsity": cell.spec.sparsities, "method": list(METHODS)}
+        return means, {"runs": cell.runs - lost, "nothing_gets_through": lost}, inner
 
-    def counted(cell: Cell, sparsity: float, method: str) -> dict[str, Any]:
-        alive = ~np.isnan(cell["log_gain"][:, sparsities.index(sparsity)]).any(1)
-        return {"runs": int(alive.sum()), "nothing_gets_through": int((~alive).sum())}
-
-    rows = found.rows(measured, counted, sparsity=sparsities, method=list(METHODS))
+    rows = found.rows(measured)
     for row in rows:
         gain = math.exp(row["log_gain"])
         row |= {"gain": gain, "gain_error": gain * row["log_gain_error"]}
@@ -106,8 +103,8 @@ def claims(found: Found) -> Claims:
     return decided
 
 
-def draw(found: Found) -> plots.Figure:
-    picture, grid = plots.figure(8.4, 6.2, 2, 2, sharex=True, sharey=True)
+@plots.drawn(8.4, 6.2, legend=2, rows=2, columns=2, sharex=True, sharey=True)
+def draw(found: Found, grid: Any) -> None:
     spare = FACTOR ** (1 / (found.sweep["depth"] - 1))
     look: dict[str, Any] = {"color": "#cccccc", "zorder": 0.5, "label": "unpruned, and ten times over all layers"}
     for place, (cell, axes) in enumerate(zip(found, grid.flat, strict=True)):
@@ -117,8 +114,6 @@ def draw(found: Found) -> plots.Figure:
         axes.set(title=f"{cell.at['activation']}, {cell.at['masks']} masks", yscale="log")
         axes.set(xlabel="share of weights removed" * (place > 1), ylabel="gradient squared, a layer" * (place % 2 == 0))
         plots.ticks(axes, [0.1, 0.2, 0.5, 1, 2, 5], "y")
-    plots.legend_below(picture, *grid.flat[0].get_legend_handles_labels(), columns=2)
-    return picture
 
 
 _SPEC = Spec(data="mnist", depth=100, width=100, examples=100, sparsities=(0.5, 0.8, 0.9))
@@ -185,14 +180,15 @@ def network(spec: Spec, seed: int, shape: Sequence[int], masked: bool) -> nn.Mod
 def ticket_table(found: Found) -> Table:
     """One row a kind and factor; then the two that were trained."""
 
-    def others(cell: Cell) -> dict[str, float]:
+    def row(cell: Cell) -> Any:
         spec, (edge, std) = cell.spec, stds(cell.spec)
         q = 1.0 if spec.activation == "relu" else q_star(spec.activation, std, spec.bias_std)
         factor, predicted = std / edge, float(chi(spec.activation, std, q))
-        unknown = dict.fromkeys(("accuracy", "accuracy_error"), math.nan)
-        return {"factor": factor, "density": 1 / factor**2, "chi_before_predicted": predicted, **unknown}
+        others = {"factor": factor, "density": 1 / factor**2, "chi_before_predicted": predicted}
+        others |= dict.fromkeys(("accuracy", "accuracy_error"), math.nan)
+        return {"chi_before": cell["before"], "chi_after": cell["after"]}, others
 
-    rows = found.rows(lambda cell: {"chi_before": cell["before"], "chi_after": cell["after"]}, others)
+    rows = found.rows(row)
     trained = found.also["trained"].one()
     edge, std = stds(trained.spec.ticket)
     factor = std / edge
@@ -216,8 +212,8 @@ def ticket_claims(found: Found) -> Claims:
     }
 
 
-def ticket_draw(found: Found) -> plots.Figure:
-    picture, axes = plots.figure(6.4, 4.4)
+@plots.drawn(6.4, 4.4, legend="best")
+def ticket_draw(found: Found, axes: plots.Axes) -> None:
     for index, (kind, rows) in enumerate(Table(found.table[:-2]).by("kind")):
         x = rows.column("factor") * (1 + 0.012 * (index - 1))  # beside each other, not on top
         plots.means(axes, rows, x, "chi_before", index, f"{kind}, as it came", markerfacecolor="none")
@@ -227,8 +223,6 @@ def ticket_draw(found: Found) -> plots.Figure:
     axes.axhline(1, color=plots.BOUND, linestyle=":", zorder=1)
     axes.set(xlabel=r"$\sigma_w\,/\,\sigma_{w,\mathrm{EOC}}$", ylabel=r"mean gain of the layers, $\chi$")
     plots.ticks(axes, [1, 2, 3, 5, 10], "y", "log")
-    axes.legend()
-    return picture
 
 
 def sweep(depth: int, width: int, channels: int, networks: int, runs: int, **trained: Any) -> Sweep:

@@ -23,7 +23,7 @@ from epoch0.distributions import Gaussian
 from epoch0.experiments.claims import Claim, at_least, at_most, equal_within_error, exact
 from epoch0.experiments.cost import Cost
 from epoch0.papers.hayou.protocol import METHODS, Network, Recipe, build, run, shape_for
-from epoch0.papers.sweep import Artifact, Cell, Found, Sweep
+from epoch0.papers.sweep import Artifact, Cell, Found, Sweep, by_cell
 from epoch0.papers.tables import Array, Claims, Decision, Table, by, mean_and_error, over_runs
 from epoch0.papers.trials import EXTENTS
 from epoch0.results import Grid
@@ -127,7 +127,7 @@ def sd(values: Array) -> float:
 def table(name: str, found: Found) -> Table:
     """One row a network, method and sparsity; accuracies in percent, printed ones beside those measured."""
 
-    def others(cell: Cell) -> dict[str, Any]:
+    def columns(cell: Cell) -> Any:
         recipe, network = cell.spec, cell.spec.network
         entry = printed(name, recipe).get((recipe.method, recipe.sparsity), Entry(math.nan, None))
         row = {"data": recipe.data, "network": network.name, "width": network.width, "activation": network.activation}
@@ -136,10 +136,10 @@ def table(name: str, found: Found) -> Table:
         row |= {"printed": entry.value, "printed_sd": math.nan if entry.sd is None else entry.sd}
         row |= {"dead_layers": float(dead(cell).mean())}
         row |= {"weights_on_paths": float(cell["on_paths"].astype(float).mean())}
-        return {**row, "diverged": int(cell["diverged"].sum()), "epochs": recipe.trainings * recipe.epochs}
+        row |= {"diverged": int(cell["diverged"].sum()), "epochs": recipe.trainings * recipe.epochs}
+        return {"accuracy": percents(cell)}, row
 
-    each = (found, *found.also.values())
-    return Table(row for one in each for row in one.rows(lambda cell: {"accuracy": percents(cell)}, others))
+    return Table(row for one in (found, *found.also.values()) for row in one.rows(columns))
 
 
 def titled(before: str, after: str, sweep: Sweep) -> str:
@@ -437,17 +437,15 @@ def sweep_4(base: Recipe, depths: Sequence[int], runs: int, more: int = 0, seed:
     return Sweep(run, base, {"depth start": axis}, {"depth start": counts}, seed)
 
 
-def table_4(found: Found) -> Table:
-
-    def others(cell: Cell) -> dict[str, Any]:
-        start, spec = STARTS[cell.at["start"]], cell.spec
-        entry = start.printed.get(cell.at["depth"]) if spec.data == "mnist" else None
-        row: dict[str, Any] = {"weight_std": start.weight_std, "bias_std": start.bias_std, "rate": spec.learning_rate}
-        row |= {"accuracy_sd": sd(percents(cell)), "chance": chance(cell)}
-        row |= {"printed": entry.value if entry else math.nan, "printed_sd": entry.sd if entry else math.nan}
-        return {**row, "dead_layers": float(dead(cell).mean()), "diverged": int(cell["diverged"].sum())}
-
-    return found.rows(lambda cell: {"accuracy": percents(cell)}, others)
+@by_cell
+def table_4(cell: Cell) -> Any:
+    start, spec = STARTS[cell.at["start"]], cell.spec
+    entry = start.printed.get(cell.at["depth"]) if spec.data == "mnist" else None
+    row: dict[str, Any] = {"weight_std": start.weight_std, "bias_std": start.bias_std, "rate": spec.learning_rate}
+    row |= {"accuracy_sd": sd(percents(cell)), "chance": chance(cell)}
+    row |= {"printed": entry.value if entry else math.nan, "printed_sd": entry.sd if entry else math.nan}
+    row |= {"dead_layers": float(dead(cell).mean()), "diverged": int(cell["diverged"].sum())}
+    return {"accuracy": percents(cell)}, row
 
 
 def claims_4(found: Found) -> Claims:

@@ -1,6 +1,7 @@
 """Hayou Figures 3 and 5: which pruned networks train, over depth and sparsity, for three initializations (4.1, G)."""
 
 import math
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -40,33 +41,28 @@ def trained(spec: Spec, seed: int) -> dict[str, Any]:
 
     ``depth`` is that of weight layers with the last one; ``edge`` and ``ordered`` are sigma_w and sigma_b. The network
     on the edge of chaos and its rescaled twin have the same weights and masks. Scores are in float64. Arrays are
-    (initializations, sparsities), only those of ``inits`` if the spec has it; ``dead`` counts layers that keep nothing;
-    ``unscaled`` could not be rescaled, since a layer is dead.
+    (initializations, sparsities), only those of ``inits`` if the spec has it; ``dead`` counts layers that keep nothing.
     """
     (x, y), (held, labels) = tensors(spec.data), (each[: spec.tested] for each in tensors(spec.data, "test"))
     pixels, classes = x.shape[1], EXTENTS[spec.data][1]
-    nets, dead, unscaled = [], [], []
+    nets, dead = [], []
     batch = images(spec.data, spec.examples, seed, flatten=True, dtype=torch.float64)
     for init in inits_of(spec):
         scores = snip(network(spec, init, seed, pixels, classes).double(), [batch])
         for masks in (keep(scores, sparsity) for sparsity in spec.sparsities):
             nets.append(apply(network(spec, init, seed, pixels, classes), masks))
             dead.append(len(masks.dead))
-            unscaled.append(False)
             if init == "rescaled":
-                try:
+                with suppress(InputError):  # a layer without weights has no scale
                     rescale(nets[-1], spec.rescaling, x=batch[0].float())
-                except InputError:  # a layer without weights has no scale
-                    unscaled[-1] = True
-    device, stack = chosen_device(), Stacked.of(nets)
-    how = {"loss": stack.loss(F.cross_entropy), "seed": seed, "device": device, "checkpoint_minutes": 2.0}
+    stack = Stacked.of(nets)
+    how = {"loss": stack.loss(F.cross_entropy), "seed": seed, "device": chosen_device(), "checkpoint_minutes": 2.0}
     seen = {"evaluate": Accuracy(held, labels), "evaluate_every": spec.steps}
     with checkpoint_of(spec, seed) as path:
         done = fit(spec, stack, (x, y), steps=spec.steps, checkpoint=path, **seen, **how)
-    found = {"accuracy": done.history[-1]["accuracy"], "dead": dead, "unscaled": unscaled}
-    found["diverged"] = stack.diverged.cpu().numpy()
+    found = {"accuracy": done.history[-1]["accuracy"], "dead": dead, "diverged": stack.diverged.cpu().numpy()}
     arrays = {name: np.array(values).reshape(-1, len(spec.sparsities)) for name, values in found.items()}
-    return {**arrays, "chance": float(np.bincount(labels.numpy()).max() / len(labels)), "device": device.type}
+    return {**arrays, "chance": float(np.bincount(labels.numpy()).max() / len(labels))}
 
 
 def inits_of(spec: Spec) -> tuple[str, ...]:
@@ -101,14 +97,14 @@ def threshold(cell: Cell) -> float:
 def table(init: str, found: Found) -> Table:
     """One row a depth and sparsity, of all three initializations and ways to rescale; those of this panel first."""
 
-    def measured(cell: Cell) -> dict[str, Array]:
+    def columns(own: list[str], cell: Cell) -> Any:
         found = {"accuracy": cell["accuracy"], "trainable": cell["accuracy"] >= threshold(cell)}
-        return {**found, "dead_layers": cell["dead"], "diverged": cell["diverged"]}
+        found |= {"dead_layers": cell["dead"], "diverged": cell["diverged"]}
+        return found, {}, {"initialization": own, "sparsity": cell.spec.sparsities}
 
     names = [*NAMES.values(), *WAYS.values()]
     each = {found: names[: len(NAMES)], **{one: [WAYS[way]] for way, one in found.also.items()}}
-    inner = {"sparsity": found.sweep["sparsities"]}
-    rows = [row for one, own in each.items() for row in one.rows(measured, initialization=own, **inner)]
+    rows = [row for one, own in each.items() for row in one.rows(partial(columns, own))]
     names.sort(key=lambda name: name != NAMES[init])
     return Table(sorted(rows, key=lambda row: (names.index(row["initialization"]), row["depth"])))
 

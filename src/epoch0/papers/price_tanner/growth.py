@@ -17,7 +17,7 @@ from epoch0.experiments.claims import at_least, at_most, between
 from epoch0.measure.length import trajectory_length
 from epoch0.networks import Ensemble, ensemble
 from epoch0.papers import tables
-from epoch0.papers.sweep import Artifact, Cell, Found, Spec, Sweep
+from epoch0.papers.sweep import Artifact, Cell, Found, Spec, Sweep, by_cell
 from epoch0.papers.tables import Array, Claims, Mean, Table, agrees, by, mean_and_error, mean_growth, more
 from epoch0.papers.trials import DIGITS, MNIST, CurveSpec
 from epoch0.theory import growth as theory
@@ -58,20 +58,18 @@ def weight_law(law: str, std: float, density: float = 1.0) -> Law:
     return Sparse(kept, density)
 
 
-def table(found: Found) -> Table:
-    return found.rows(
-        lambda cell: {"growth": Mean(*mean_growth(cell["growth"])[:2])},
-        lambda cell: {"runs": mean_growth(cell["growth"])[2], **predicted(cell.spec)},
-    )
+@by_cell
+def table(cell: Cell) -> Any:
+    mean, error, count = mean_growth(cell["growth"])
+    return {"growth": Mean(mean, error)}, {"runs": count, **predicted(cell.spec)}
 
 
-def length_table(found: Found) -> Table:
-    def bounds(cell: Cell, layer: int) -> dict[str, Any]:
-        start = float(cell["lengths"][0, 0])
-        return {name: None if one is None else start * one**layer for name, one in predicted(cell.spec).items()}
-
-    layers = range(found.sweep["depth"] + 1)
-    return found.rows(lambda cell: {"length": cell["lengths"]}, bounds, layer=layers)
+@by_cell
+def length_table(cell: Cell) -> Any:
+    layers = range(cell.spec.depth + 1)
+    start, bounds = float(cell["lengths"][0, 0]), predicted(cell.spec)
+    told = {name: one and [start * one**layer for layer in layers] for name, one in bounds.items()}
+    return {"length": cell["lengths"]}, told, {"layer": layers}
 
 
 BOUNDS: dict[str, Callable[[Law, int], Any]] = {
@@ -285,19 +283,21 @@ def projected(points: Array) -> tuple[Array, float]:
 
 def circle_table(found: Found) -> Table:
     shown, entry = found.also["drawing"].one(), Gaussian(found.sweep["std"] * found.sweep["width"] ** -0.5)
-    told = dict(zip(shown.spec.shown, zip(shown["lengths"][0], shown["shares"][0], strict=True), strict=True))
-    bounds = {**BOUNDS, "exact": theory.exact}
+    bounds, layers = {**BOUNDS, "exact": theory.exact}, range(found.sweep["depth"] + 1)
+    drawn = {"drawn_pre_activation_length": shown["lengths"][0], "drawn_variance_shown": shown["shares"][0]}
 
-    def beside(cell: Cell, layer: int) -> dict[str, Any]:
-        growth, error = mean_and_error(cell["growth"][:, layer - 1]) if layer else (None, None)
-        length, share = told.get(layer, (None, None))
-        row = {"growth": growth, "growth_error": error}
+    def row(cell: Cell) -> Any:
+        growth, error = mean_and_error(cell["growth"])
+        beside: dict[str, Any] = {"growth": [None, *growth.tolist()], "growth_error": [None, *error.tolist()]}
         for name in ("paper_lower", "lower", "exact", "upper"):
-            row[name] = 2 * math.pi * bounds[name](entry, cell.spec.width) ** layer
-        row["drawn_length"] = float(cell["lengths"][0, layer])
-        return {**row, "drawn_pre_activation_length": length, "drawn_variance_shown": share}
+            one = bounds[name](entry, cell.spec.width)
+            beside[name] = [2 * math.pi * one**layer for layer in layers]
+        beside["drawn_length"] = cell["lengths"][0]
+        for name, values in drawn.items():
+            beside[name] = [dict(zip(shown.spec.shown, values, strict=True)).get(layer) for layer in layers]
+        return {"length": cell["lengths"]}, beside, {"layer": layers}
 
-    return found.rows(lambda cell: {"length": cell["lengths"]}, beside, layer=range(found.sweep["depth"] + 1))
+    return found.rows(row)
 
 
 def circle_claims(found: Found) -> Claims:

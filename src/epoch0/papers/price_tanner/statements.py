@@ -18,7 +18,7 @@ from epoch0.experiments.claims import at_least, at_most, better_fit, increasing
 from epoch0.measure.length import trajectory_length
 from epoch0.networks import mlp
 from epoch0.papers.price_tanner.growth import BIASES, DENSITIES, weight_law
-from epoch0.papers.sweep import Artifact, Cell, Found, Spec, Sweep
+from epoch0.papers.sweep import Artifact, Cell, Found, Spec, Sweep, by_cell
 from epoch0.papers.tables import Claims, Table, agrees, by, over_runs
 from epoch0.papers.trials import CurveSpec
 from epoch0.seeds import generator, numpy_generator
@@ -50,14 +50,14 @@ def lengths(spec: Spec, seed: int) -> dict[str, Any]:
     return {"lengths": np.array(found)}
 
 
-def layers_table(found: Found) -> Table:
-    def bounds(cell: Cell, layer: int) -> dict[str, Any]:
-        start = float(cell["lengths"][0, 0, 0])
-        each = [(law.scaled(fan**-0.5), units) for fan, units, _, law in layers_of(cell.spec)[:layer]]
-        lower, upper = (math.prod(of(*one) for one in each) for of in (theory.lower_bound, theory.upper_bound))
-        return {"start": start, "lower": start * lower, "upper": start * upper}
-
-    return found.rows(lambda cell: {"length": cell["lengths"][0]}, bounds, layer=range(len(SHAPES["equal"]) + 1))
+@by_cell
+def layers_table(cell: Cell) -> Any:
+    layers = range(len(SHAPES["equal"]) + 1)
+    start = float(cell["lengths"][0, 0, 0])
+    each = [(law.scaled(fan**-0.5), units) for fan, units, _, law in layers_of(cell.spec)]
+    bounds = {"lower": theory.lower_bound, "upper": theory.upper_bound}
+    told = {name: [start * math.prod(of(*one) for one in each[:n]) for n in layers] for name, of in bounds.items()}
+    return {"length": cell["lengths"][0]}, {"start": start, **told}, {"layer": layers}
 
 
 def layers_claims(found: Found) -> Claims:
@@ -95,9 +95,9 @@ def average(spec: Spec, seed: int) -> dict[str, Any]:
     return {"average": (LAWS[spec.law].sample(shape, source, torch.float64).numpy() @ u).__abs__().mean(1)}
 
 
-def average_table(found: Found) -> Table:
-    constant = lambda cell: {"constant": theory.absolute_moment_constant(LAWS[cell.spec.law])}  # noqa: E731
-    return found.rows(lambda cell: {"average": cell["average"][0]}, constant)
+@by_cell
+def average_table(cell: Cell) -> Any:
+    return {"average": cell["average"][0]}, {"constant": theory.absolute_moment_constant(LAWS[cell.spec.law])}
 
 
 def average_claims(found: Found) -> Claims:
@@ -171,14 +171,12 @@ def norms(spec: Spec, seed: int) -> dict[str, Any]:
     return {"norms": found / spec.draws}
 
 
-def table(found: Found) -> Table:
-    direction = found.sweep["direction"]
-
-    def law(cell: Cell, density: float) -> dict[str, Any]:
-        exact = theory.expected_subvector_norm(direction, density, cell.spec.size)
-        return {"direction": direction, "lower": density, "upper": math.sqrt(density), "exact": exact}
-
-    return found.rows(lambda cell: {"norm": cell["norms"][0]}, law, density=found.sweep["densities"])
+@by_cell
+def table(cell: Cell) -> Any:
+    direction, densities = cell.spec.direction, cell.spec.densities
+    exact = [theory.expected_subvector_norm(direction, density, cell.spec.size) for density in densities]
+    bounds = {"direction": direction, "lower": densities, "upper": [math.sqrt(density) for density in densities]}
+    return {"norm": cell["norms"][0]}, {**bounds, "exact": exact}, {"density": densities}
 
 
 def claims(found: Found) -> Claims:

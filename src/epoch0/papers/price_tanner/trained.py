@@ -44,9 +44,9 @@ def train_and_measure(spec: Spec, seed: int) -> dict[str, Any]:
     ``random_networks`` are measured before training, the first ``networks`` of them are trained. ``lines`` join images
     within a class, and as many again images of two; ``lines_seed`` is the same in every trial of a figure.
 
-    ``reached``, ``accuracy`` on the test set and ``epochs`` (-1 for never) are (networks,), as are ``std_trained`` and
-    ``std_random``, sigma_w of each; ``growth_...`` is (networks, lines); ``log_length_...``, the mean over the lines of
-    the log of the length relative to the first hidden layer, (networks, hidden layers).
+    ``reached`` and ``accuracy`` on the test set are (networks,), as are ``std_trained`` and ``std_random``, sigma_w of
+    each; ``growth_...`` is (networks, lines); ``log_length_...``, the mean over the lines of the log of the length
+    relative to the first hidden layer, (networks, hidden layers).
     """
     given, held = (tensors(spec.data, split, "norm") for split in ("train", "test"))
     ends = held[0][torch.from_numpy(line_pairs(held[1].numpy(), spec.lines, spec.lines_seed))]  # (lines, 2, pixels)
@@ -62,9 +62,8 @@ def train_and_measure(spec: Spec, seed: int) -> dict[str, Any]:
     at = stack.frozen_at.numpy()
     rows = {row["step"]: row for row in done.history if "accuracy" in row}
     accuracy = [rows[step if step >= 0 else done.history[-1]["step"]] for step in at.tolist()]
-    epochs = np.where(at >= 0, at / -(-len(given[0]) // spec.batch_size), -1.0)
     told = np.array([row["accuracy"][index] for index, row in enumerate(accuracy)])
-    result: dict[str, Any] = {"reached": at >= 0, "accuracy": told, "epochs": epochs}
+    result: dict[str, Any] = {"reached": at >= 0, "accuracy": told}
     for state, values in (("random", before), ("trained", after)):
         result |= {f"{name}_{state}": one for name, one in zip(("std", "growth", "log_length"), values, strict=True)}
     return result

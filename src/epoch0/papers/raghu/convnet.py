@@ -22,8 +22,8 @@ from epoch0.curves import Arc
 from epoch0.distributions import Gaussian
 from epoch0.experiments.claims import Claim, at_least, at_most
 from epoch0.measure.length import trajectory_length
-from epoch0.papers.sweep import Artifact, Cell, Found, Spec, Sweep
-from epoch0.papers.tables import Array, Claims, Decision, Table, by, mean_and_error, over_runs
+from epoch0.papers.sweep import Artifact, Cell, Found, Spec, Sweep, by_cell
+from epoch0.papers.tables import Array, Claims, Decision, by, mean_and_error, over_runs
 from epoch0.papers.trials import tensors
 from epoch0.seeds import generator, numpy_generator
 from epoch0.train.trajectory_regularization import TrajectoryRegularization
@@ -120,9 +120,10 @@ def block(spec: Spec, seed: int) -> dict[str, Any]:
     return {"lengths": np.asarray(found.network_lengths)}
 
 
-def table(found: Found) -> Table:
-    named = {number: {"name": layer.label, "kind": layer.kind} for number, layer in enumerate(LAYERS, start=1)}
-    return found.rows(by_layer, lambda cell, layer: named[layer], layer=list(named))
+@by_cell
+def table(cell: Cell) -> Any:
+    named = {"name": LABELS, "kind": [layer.kind for layer in LAYERS]}
+    return by_layer(cell), named, {"layer": range(1, len(LAYERS) + 1)}
 
 
 def by_layer(cell: Cell, measured: str = "lengths") -> dict[str, Array]:

@@ -102,9 +102,9 @@ def _relative(found: Found) -> Array:
 def table(found: Found) -> Table:
     lengths, spec = _relative(found), found.sweep.spec
     wide, shares = wide_limit("tanh", spec.variance, spec.depth), found.one().results[0]["shares"]
-    beside = lambda cell, layer: {"wide": wide[layer - 1], "share": float(shares[layer])}  # noqa: E731
     measured = {"length": lengths[:, 1:], "growth": lengths[:, 1:] / lengths[:, :-1]}
-    return found.rows(lambda _: measured, beside, layer=range(1, spec.depth + 1))
+    beside = {"wide": wide, "share": shares[1:]}, {"layer": range(1, spec.depth + 1)}
+    return found.rows(lambda _: (measured, *beside))
 
 
 def claims(found: Found) -> Claims:

@@ -20,7 +20,7 @@ from epoch0.experiments.claims import at_least, between, check, equal_within_err
 from epoch0.networks import ensemble
 from epoch0.networks.constructions import folding
 from epoch0.papers.raghu.transitions import exponential
-from epoch0.papers.sweep import Artifact, Cell, Found, Spec, Sweep
+from epoch0.papers.sweep import Artifact, Cell, Found, Spec, Sweep, by_cell
 from epoch0.papers.tables import Array, Claims, Mean, Table, by, mean_and_error
 from epoch0.seeds import generator
 from epoch0.theory.mean_field import propagate
@@ -57,13 +57,12 @@ def chain(spec: Spec, seed: int) -> dict[str, Any]:
     return {"random": counts, "folded": float(folded.count), "repeated": repeated, "back": np.array(back)}
 
 
-def chain_table(found: Found) -> Table:
-    def told(cell: Cell) -> dict[str, Any]:
-        width, (result,) = cell.spec.neurons // cell.spec.layers, cell.results
-        row = {"width": width, "bound": upper_bound([width] * cell.spec.layers, 1)}
-        return {**row, "construction": float(result["folded"]), "repeated": int(result["repeated"])}
-
-    return found.rows(lambda cell: {"patterns": cell["random"][0], "coming_back": cell["back"][0]}, told)
+@by_cell
+def chain_table(cell: Cell) -> Any:
+    width, (result,) = cell.spec.neurons // cell.spec.layers, cell.results
+    told = {"width": width, "bound": upper_bound([width] * cell.spec.layers, 1)}
+    told |= {"construction": float(result["folded"]), "repeated": int(result["repeated"])}
+    return {"patterns": cell["random"][0], "coming_back": cell["back"][0]}, told
 
 
 def chain_claims(found: Found) -> Claims:
@@ -139,15 +138,14 @@ def _nets(spec: Spec, seed: int) -> Any:
 
 
 def shaken_table(found: Found) -> Table:
-    def measured(cell: Cell) -> dict[str, Any]:
-        square = cell["change"].reshape(-1, cell.spec.depth)
+    def row(cell: Cell) -> Any:
+        spec, square = cell.spec, cell["change"].reshape(-1, cell.spec.depth)
         mean, error = mean_and_error(square)
-        return {"square": square, "change": Mean(np.sqrt(mean), error / (2 * np.sqrt(mean)))}
+        measured = {"square": square, "change": Mean(np.sqrt(mean), error / (2 * np.sqrt(mean)))}
+        exact = {"behind": range(spec.depth)[::-1], "expected": expected_change(spec)}
+        return measured, exact, {"layer": range(1, spec.depth + 1)}
 
-    def beside(cell: Cell, layer: int) -> dict[str, Any]:
-        return {"behind": cell.spec.depth - layer, "expected": float(expected_change(cell.spec)[layer - 1])}
-
-    rows = found.rows(measured, beside, layer=range(1, found.sweep["depth"] + 1))
+    rows = found.rows(row)
     circles = found.also["dual"].rows(lambda cell: {name: cell[name][0] for name in ("inputs", "weights")})
     return Table({"kind": kind, **row} for kind, some in (("weights", rows), ("circles", circles)) for row in some)
 

@@ -25,7 +25,7 @@ from epoch0.experiments.claims import Claim, at_least, at_most, between
 from epoch0.experiments.cost import Cost
 from epoch0.networks import mlp
 from epoch0.papers.raghu.convnet import KEEPING, LAYERS, SMALL, ConvNet, by_layer, growth_of, mark_pools
-from epoch0.papers.sweep import Artifact, Cell, Found, Spec, Sweep
+from epoch0.papers.sweep import Artifact, Cell, Found, Spec, Sweep, by_cell
 from epoch0.papers.tables import Claims, Decision, Table, by, means, more, over_runs, slopes
 from epoch0.papers.trials import EXTENTS, checkpoint_of, fit, tensors
 from epoch0.seeds import numpy_generator
@@ -78,12 +78,12 @@ def trained(spec: Spec, seed: int) -> dict[str, Any]:
     of training are all where it is None.
 
     Returns:
-        ``steps``, (steps,); ``accuracy`` on test images and the ``loss`` since the last measurement, (steps,), the
-        first loss NaN; ``lengths``, (steps, layers + 1), the arc itself first, batch norm as in evaluation;
-        ``lengths_batch``, the same with the statistics of the arc's own points, if there is a batch norm; ``layers``
-        and their ``kinds``, (layers,); ``scale`` of the weights, (steps, weighted); ``weighted``, names of the layers
-        with weights; ``absolute`` and ``relative``, accuracy with noise, (weighted, sizes); ``clean`` accuracy;
-        ``diverged``: what came after is NaN; ``device``.
+        ``accuracy`` on test images and the ``loss`` since the last measurement, (steps,), the first loss NaN;
+        ``lengths``, (steps, layers + 1), the arc itself first, batch norm as in evaluation; ``lengths_batch``, the same
+        with the statistics of the arc's own points, if there is a batch norm; ``layers`` and their ``kinds``,
+        (layers,); ``scale`` of the weights, (steps, weighted); ``weighted``, names of the layers with weights;
+        ``absolute`` and ``relative``, accuracy with noise, (weighted, sizes); ``clean`` accuracy; ``diverged``: what
+        came after is NaN.
     """
     given, (held, labels) = _examples(spec)
     accuracy, source = Accuracy(held, labels), numpy_generator(seed, _ARCS)
@@ -113,7 +113,7 @@ def trained(spec: Spec, seed: int) -> dict[str, Any]:
                 noisy = robustness(net, (held, labels), sizes, **how)
                 found |= {unit: noisy.accuracy, "clean": noisy.clean}
     names = {name: done.history[0][name] for name in ("layers", "kinds")}
-    return {**found, **names, "weighted": list(weighted(net)), "device": next(net.parameters()).device.type}
+    return {**found, **names, "weighted": list(weighted(net))}
 
 
 def _examples(spec: Spec) -> Any:
@@ -127,7 +127,7 @@ def history(spec: Any, done: Training, *names: str) -> dict[str, Any]:
     rows = {row["step"]: row for row in done.history if names[0] in row}
     kept = [rows[step] for step in spec.at if step in rows]
     missing = len(spec.at) - len(kept)
-    found: dict[str, Any] = {"steps": np.array(spec.at), "diverged": missing > 0 or done.diverged}
+    found: dict[str, Any] = {"diverged": missing > 0 or done.diverged}
     for name in ("loss", *names):
         values = np.array([row[name] for row in kept], dtype=np.float64)  # None, the loss at first, is NaN
         found[name] = np.pad(values, [(0, missing), *[(0, 0)] * (values.ndim - 1)], constant_values=np.nan)
@@ -207,19 +207,15 @@ def _layers(cell: Cell, name: str = "layers") -> list[str]:
     return [str(i) if one.isdigit() else one for i, one in enumerate(cell.results[0][name], start=1)]
 
 
-def length_table(found: Found, measured: str = "lengths") -> Table:
-    steps, layers = list(found.sweep["at"]), _layers(found.cells[0])
-
-    def beside(cell: Cell, step: int, layer: str) -> dict[str, Any]:
-        accuracy = cell["accuracy"].mean(0)[steps.index(step)]
-        return {"accuracy": float(accuracy), "kind": cell.results[0]["kinds"][layers.index(layer)]}
-
-    return found.rows(partial(by_layer, measured=measured), beside, step=steps, layer=layers)
+@by_cell
+def length_table(measured: str, cell: Cell) -> Any:
+    beside = {"accuracy": cell["accuracy"].mean(0)[:, None], "kind": cell.results[0]["kinds"]}
+    return by_layer(cell, measured), beside, {"step": cell.spec.at, "layer": _layers(cell)}
 
 
-def scale_table(found: Found) -> Table:
-    inner = {"step": found.sweep["at"], "layer": _layers(found.cells[0], "weighted")}
-    return found.rows(lambda cell: {"scale": cell["scale"]}, lambda cell, **_: {"kind": "linear"}, **inner)
+@by_cell
+def scale_table(cell: Cell) -> Any:
+    return {"scale": cell["scale"]}, {"kind": "linear"}, {"step": cell.spec.at, "layer": _layers(cell, "weighted")}
 
 
 def conv_claims(found: Found) -> Claims:
@@ -288,7 +284,7 @@ def draw_steps(by: str, column: str, label: str, found: Found) -> plots.Figure:
 
 def norm_table(found: Found) -> Table:
     normed = Found(found.sweep, found.where(networks=NORMED))
-    return Table({"statistics": mode, **row} for name, mode in MODES.items() for row in length_table(normed, name))
+    return Table({"statistics": mode, **row} for name, mode in MODES.items() for row in length_table(name, normed))
 
 
 def norm_claims(found: Found) -> Claims:
@@ -315,11 +311,11 @@ def norm_claims(found: Found) -> Claims:
 
 
 def noise_table(found: Found) -> Table:
-    layers, rows = _layers(found.cells[0], "weighted"), Table()
-    for unit in UNITS:
-        cost = lambda cell, of=unit: {"accuracy": cell[of], "cost": cell["clean"][:, None, None] - cell[of]}  # noqa: E731
-        rows += ({"noise": unit, **row} for row in found.rows(cost, layer=layers, size=found.sweep[unit]))
-    return rows
+    def row(unit: str, cell: Cell) -> Any:
+        inner = {"layer": _layers(cell, "weighted"), "size": getattr(cell.spec, unit)}
+        return {"accuracy": cell[unit], "cost": cell["clean"][:, None, None] - cell[unit]}, {}, inner
+
+    return Table({"noise": unit, **one} for unit in UNITS for one in found.rows(partial(row, unit)))
 
 
 def noise_claims(found: Found) -> Claims:
@@ -378,17 +374,17 @@ COMPARABLE = 0.02  # accuracies perform "comparably" if they differ by less
 def regularized(spec: Spec, seed: int) -> dict[str, Any]:
     """Train one network by Adam and test it ``at`` some steps; a seed has the same weights and batches in every kind.
 
-    As :func:`trained` tells: ``steps``, ``accuracy``, that of a guess from where a run diverged on, ``loss`` without
-    the penalty, ``diverged`` and ``device``; and ``multipliers`` and ``ratios``, lambda and current over original
-    length of each regularization layer, (steps, layers), no layers without.
+    As :func:`trained` tells: ``accuracy``, that of a guess from where a run diverged on, ``loss`` without the penalty
+    and ``diverged``; and ``multipliers`` and ``ratios``, lambda and current over original length of each regularization
+    layer, (steps, layers), no layers without.
     """
     given, held = _examples(spec)
     tested = Accuracy(*held)
     look = lambda _, net: {**tested(net), **_layers_of(net)}  # noqa: E731
-    with training(spec, seed, given, torch.optim.Adam, look) as (net, done):
+    with training(spec, seed, given, torch.optim.Adam, look) as (_, done):
         found = history(spec, done, "accuracy", "multipliers", "ratios")
     found["accuracy"] = np.nan_to_num(found["accuracy"], nan=1 / spec.network.classes)  # what is left is a guess
-    return {**found, "device": next(net.parameters()).device.type}
+    return found
 
 
 def _layers_of(model: nn.Module) -> dict[str, list[float]]:
@@ -403,17 +399,14 @@ def regularized_cost(spec: Spec) -> Cost:
     return _cost(spec, f"conv net, {KINDS[spec.network.norm]}")
 
 
-def regularized_table(found: Found) -> Table:
+@by_cell
+def regularized_table(cell: Cell) -> Any:
     """One row for each kind and step; runs that diverged are among them with the accuracy of a guess."""
-    at = list(found.sweep["at"])
-
-    def more(cell: Cell, step: int) -> dict[str, Any]:
-        row = {"learning_rate": cell.spec.learning_rate, "diverged": int(cell["diverged"].sum())}
-        values = (cell[name][:, at.index(step)] for name in ("multipliers", "ratios"))
-        multiplier, ratio = (float(np.nanmean(each)) if each.size else None for each in values)
-        return {**row, "lambda": multiplier, "length_ratio": ratio}
-
-    return found.rows(lambda cell: {"accuracy": cell["accuracy"]}, more, step=at)
+    more = {"learning_rate": cell.spec.learning_rate, "diverged": int(cell["diverged"].sum())}
+    for column, name in (("lambda", "multipliers"), ("length_ratio", "ratios")):
+        steps = cell[name].swapaxes(0, 1)
+        more[column] = [float(np.nanmean(step)) for step in steps] if steps.size else None
+    return {"accuracy": cell["accuracy"]}, more, {"step": cell.spec.at}
 
 
 def regularized_claims(found: Found) -> Claims:
@@ -515,12 +508,10 @@ def alone_cost(spec: Spec) -> Cost:
     return Cost(name, (), frozen, (inputs,), classes, spec.batch_size, spec.epochs * train, tested)
 
 
-def alone_table(found: Found) -> Table:
-    return found.rows(
-        lambda cell: {f"{split}_accuracy": cell[split] for split in SPLITS},
-        lambda cell, epoch: {"hidden_layer": cell.spec.layer + 1, "diverged": int(cell["diverged"].sum())},
-        epoch=range(found.sweep["epochs"] + 1),
-    )
+@by_cell
+def alone_table(cell: Cell) -> Any:
+    beside = {"hidden_layer": cell.spec.layer + 1, "diverged": int(cell["diverged"].sum())}
+    return {f"{split}_accuracy": cell[split] for split in SPLITS}, beside, {"epoch": range(cell.spec.epochs + 1)}
 
 
 def alone_claims(low: bool, found: Found) -> Claims:
@@ -567,7 +558,7 @@ _CONV, _WIDE = f"conv net, sigma_w^2 = 2, {_SGD}", f"fully connected, 8 hidden l
 _SCALE, _GREY = f"scale: fan-in times the mean square of the weights; {_CONV}", f"grey: pooling layers; {_CONV}"
 _FEW, _MNIST = ([DenseNet((size, *[100] * 8, 10), variance) for variance in (1.0, 2.0)] for size in (64, 784))
 _DENSE = {"quick": named(_DENSE_DIGITS, _FEW, 8), "paper": named(_DENSE_MNIST, _MNIST, 8)}
-_artifact = partial(Artifact, cost=cost)
+_artifact, _of_lengths = partial(Artifact, cost=cost), partial(length_table, "lengths")
 _STEPS = (0, 25, 50, 100, 150, 200, 300, 400, 500, 600)
 _LATER = (0, 500, 1000, 2000, 4000, 6000, 8000, 12_000, 16_000, 20_000)  # 51 epochs
 _ADAM = Spec(data="digits", at=_STEPS, batch_size=32, tested=360, examples=None)
@@ -601,11 +592,11 @@ _EIGHTH, _TITLE = "Trajectory length of each layer through training", "Trajector
 _TENTH, _EIGHTEENTH, _AT = f"{_TITLE} with batch norm", f"{_TITLE}, fully connected", "section 3.2"
 ARTIFACTS = (
     _artifact("raghu/fig6", _SIXTH, "section 3.1", _BOTH, noise_table, noise_claims, draw_noise, _CONV),
-    _artifact("raghu/fig8", _EIGHTH, _AT, _PLAIN, length_table, conv_claims, _LENGTHS, _GREY),
+    _artifact("raghu/fig8", _EIGHTH, _AT, _PLAIN, _of_lengths, conv_claims, _LENGTHS, _GREY),
     _artifact("raghu/fig9", _NINTH, _AT, _PLAIN, scale_table, scale_claims, _SCALES, _SCALE),
     _artifact("raghu/fig10", _TENTH, _AT, _BOTH, norm_table, norm_claims, _BY_MODE, _GREY),
     Artifact("raghu/fig11", _ELEVENTH, "section 3.3", _THREE, *_OF_KIND, regularized_cost),
     _one_layer("fig7", "", _ALONE, _EASY, False),
     _one_layer("fig17", ", harder images", _HARD, _HARDER, True),
-    _artifact("raghu/fig18", _EIGHTEENTH, _AT, _DENSE, length_table, dense_claims, _LENGTHS, _WIDE),
+    _artifact("raghu/fig18", _EIGHTEENTH, _AT, _DENSE, _of_lengths, dense_claims, _LENGTHS, _WIDE),
 )

@@ -17,7 +17,7 @@ from epoch0.experiments.claims import at_least, at_most, between, check, increas
 from epoch0.measure.length import trajectory_length
 from epoch0.networks import ensemble
 from epoch0.papers import tables
-from epoch0.papers.sweep import Artifact, Cell, Found, Spec, Sweep
+from epoch0.papers.sweep import Artifact, Cell, Found, Spec, Sweep, by_cell
 from epoch0.papers.tables import Claims, Decision, Mean, Table, agrees, by, mean_and_error, over_runs, slopes
 from epoch0.papers.trials import DIGITS, MNIST, CurveSpec
 from epoch0.seeds import generator
@@ -51,29 +51,24 @@ def block(spec: Spec, seed: int) -> dict[str, Any]:
     return {**found, "transitions": transitions(nets, arc).per_layer} if spec.counted else found
 
 
-def table(found: Found) -> Table:
-    def measured(cell: Cell) -> dict[str, Any]:
-        growth = np.array([tables.mean_growth(cell["growth"][:, i : i + 1])[:2] for i in range(cell.spec.depth)])
-        counts = {"transitions": cell["transitions"]} if cell.spec.counted else {}
-        return {"length": cell["lengths"][:, 1:], "growth": Mean(*growth.T), **counts}
+@by_cell
+def table(cell: Cell) -> Any:
+    spec = cell.spec
+    growth = np.array([tables.mean_growth(cell["growth"][:, i : i + 1])[:2] for i in range(spec.depth)])
+    counts = {"transitions": cell["transitions"]} if spec.counted else {}
+    exact = {**predicted(spec), "wide": wide_limit(spec.activation, spec.variance, spec.depth)}
+    measured = {"length": cell["lengths"][:, 1:], "growth": Mean(*growth.T), **counts}
+    return measured, exact, {"layer": range(1, spec.depth + 1)}
 
-    wide = lambda spec, layer: wide_limit(spec.activation, spec.variance, layer)[-1]  # noqa: E731
-    exact = lambda cell, layer: {**predicted(cell.spec), "wide": wide(cell.spec, layer)}  # noqa: E731
-    return found.rows(measured, exact, layer=range(1, found.sweep["depth"] + 1))
 
-
-def growth_table(found: Found) -> Table:
+@by_cell
+def growth_table(cell: Cell) -> Any:
     """The mean growth of a layer once variances have settled, with bounds. Layers that nothing reaches, as where all of
     a narrow network saturates, have no growth and do not count.
     """
-    settled = lambda cell: tables.mean_growth(cell["growth"][:, SETTLED - 1 :])  # noqa: E731
-
-    def exact(cell: Cell) -> dict[str, Any]:
-        spec = cell.spec
-        wide = wide_limit(spec.activation, spec.variance, spec.depth, spec.biased)[SETTLED - 1 :]
-        return {"runs": settled(cell)[2], **predicted(spec), "wide": float(np.mean(wide))}
-
-    return found.rows(lambda cell: {"growth": Mean(*settled(cell)[:2])}, exact)
+    spec, (mean, error, runs) = cell.spec, tables.mean_growth(cell["growth"][:, SETTLED - 1 :])
+    wide = wide_limit(spec.activation, spec.variance, spec.depth, spec.biased)[SETTLED - 1 :]
+    return {"growth": Mean(mean, error)}, {"runs": runs, **predicted(spec), "wide": float(np.mean(wide))}
 
 
 @functools.cache
@@ -184,30 +179,27 @@ def tanh_claims(found: Found) -> Claims:
 
 
 def bound_claims(found: Found) -> Claims:
-    rows, runs, widest = found.table, found.sweep["runs"], max(found.sweep["width"])
-    growth, error, lower, upper = rows.of("growth", "growth_error", "lower", "upper")
-    names, wide = rows.told(_NAME), rows.where(width=widest)
+    rows, widest = found.table, max(found.sweep["width"])
+    wide = rows.where(width=widest)
     limit = wide.column("wide")
     near = wide.claim(between, "growth", (1 - CLOSE) * limit, (1 + CLOSE) * limit, names=_NAME)
     empty = Table(row for row in rows if row["lower"] == 0)
     nothing = f" (0, so that it says nothing, in {len(empty)} of {len(rows)} settings, those of width "
     nothing = nothing + ", ".join(str(one) for one, _ in empty.by("width")) + ")" if empty else ""
     return {
-        f"growth is at least the bound of Theorem 3{nothing}": by(at_least, growth, error, lower, runs, names),
-        "growth is at most the chi bound (D.2)": by(at_most, growth, error, upper, runs, names),
+        f"growth is at least the bound of Theorem 3{nothing}": rows.claim(at_least, "growth", "lower", names=_NAME),
+        "growth is at most the chi bound (D.2)": rows.claim(at_most, "growth", "upper", names=_NAME),
         f"at width {widest} growth is the wide limit sqrt(chi) to {CLOSE:.0%}": near,
         **_rates(found),
     }
 
 
 # ---- Theorem 4
-def saturated_table(found: Found) -> Table:
-    def law(cell: Cell) -> dict[str, Any]:
-        width, biased = cell.spec.width, cell.spec.biased
-        return {"printed": math.sqrt(width / (1 + biased)), "exact": saturated_growth(width, biased)}
-
-    sums = lambda counts: tables.ratio_of_sums(counts[:, 1:].sum(1), counts[:, :-1].sum(1))  # noqa: E731
-    return found.rows(lambda cell: {"growth": sums(cell["transitions"])}, law)
+@by_cell
+def saturated_table(cell: Cell) -> Any:
+    width, biased, counts = cell.spec.width, cell.spec.biased, cell["transitions"]
+    laws = {"printed": math.sqrt(width / (1 + biased)), "exact": saturated_growth(width, biased)}
+    return {"growth": tables.ratio_of_sums(counts[:, 1:].sum(1), counts[:, :-1].sum(1))}, laws
 
 
 def saturated_growth(width: float, biased: float) -> float:
@@ -388,7 +380,7 @@ _INPUTS = 10**6  # stream of the inputs' seed, away from those of networks
 
 
 def swept(spec: Spec, seed: int) -> dict[str, Any]:
-    """``counts`` and ``flips`` (networks,), int64, and ``unresolved``, steps that could not be told apart.
+    """``counts`` and ``flips`` (networks,), int64.
 
     Networks have so many hidden layers and one output, without biases; ``variance`` is sigma_w^2, the weights of
     ``layer``, counted from 0, turn; ``inputs`` is s, random inputs of norm sqrt(size). The seed is that of the
@@ -400,17 +392,15 @@ def swept(spec: Spec, seed: int) -> dict[str, Any]:
     x = torch.stack([torch.randn(spec.inputs, spec.size, generator=s, dtype=torch.float64) for s in sources])
     x = x / x.norm(dim=2, keepdim=True) * math.sqrt(spec.size)
     found = dichotomies(nets, x, spec.layer, method="refined", seed=seed)
-    return {"counts": found.counts, "flips": found.flips, "unresolved": found.unresolved}
+    return {"counts": found.counts, "flips": found.flips}
 
 
-def swept_table(found: Found) -> Table:
-    def measured(cell: Cell) -> dict[str, Any]:
-        flips, seed = cell["flips"], cell.spec.width + cell.spec.depth
-        walk, error = random_walk(cell.spec.inputs, flips.tolist(), walks=20, seed=seed)
-        return {"dichotomies": cell["counts"], "flips": flips, "walk": Mean(walk.mean(), error.mean())}
-
-    more = lambda cell: {"remaining": cell.spec.depth - cell.spec.layer, "most": float(cell["counts"].max())}  # noqa: E731
-    return found.rows(measured, more)
+@by_cell
+def swept_table(cell: Cell) -> Any:
+    spec, flips, counts = cell.spec, cell["flips"], cell["counts"]
+    walk, error = random_walk(spec.inputs, flips.tolist(), walks=20, seed=spec.width + spec.depth)
+    measured = {"dichotomies": counts, "flips": flips, "walk": Mean(walk.mean(), error.mean())}
+    return measured, {"remaining": spec.depth - spec.layer, "most": float(counts.max())}
 
 
 def bounded(claims: Callable[[Found], Claims], found: Found) -> Claims:
