@@ -417,7 +417,6 @@ METHODS: dict[str, tuple[Callable[[], Any], Callable[[], dict[str, Any]]]] = {
     "LinePartition.point": (lambda: e0.regions.on_line(net(), x()[0], x()[1]), lambda: {"t": [0.5]}),
     "PlanePartition.cell": (lambda: plane(), lambda: {"index": 0}),
     "ActivationPatterns.states": (lambda: e0.activation_patterns(net(), x()), lambda: {"layer": "1"}),
-    "Transitions.per_neuron": (lambda: e0.transitions(net(), line()), lambda: {"layer": "1"}),
     "Stacked.of": (lambda: stack(), lambda: {"networks": [net(), net()]}),
     "Stacked.unstack": (lambda: stack(), lambda: {"index": 0}),
     "Stacked.freeze": (lambda: stack(), lambda: {"which": torch.tensor([True, False]), "step": 1}),
