@@ -41,10 +41,6 @@ def upper_bound(widths: Sequence[Size], inputs: Size, *, faces: Size = 1) -> int
 
     Source: Raghu et al. 2017, Theorems 1 and 5.
     """
-    return math.prod(arrangement_regions(faces * width, inputs) for width in _widths(widths))
-
-
-def _widths(widths: Sequence[int]) -> tuple[int, ...]:
     if not len(widths):
         raise InputError("widths is empty; name the widths of the hidden layers: [64, 64, 64].")
-    return tuple(widths)
+    return math.prod(arrangement_regions(faces * width, inputs) for width in widths)
