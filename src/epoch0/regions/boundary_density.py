@@ -124,12 +124,12 @@ def boundary_density(
     if k not in (1, 2) or k > len(place.directions):
         known = "1 on a line" if len(place.directions) == 1 else "1 or 2 in a window"
         raise InputError(f"k={k!r}; k is {known}.")
-    rule, biases = spec.activation, _density(spec.biases)
+    rule = spec.activation
     if rule.slopes is None:
         raise refusal(rule.name, "the networks' activation")
     if not rule.breaks:
         raise InputError(f"the activation {rule.name} folds nowhere: such networks have one region.")
-    fold = Fold(rule.name, (0,), 1, rule.breaks, *functions_of(rule))
+    fold, biases = Fold(rule.name, (0,), 1, rule.breaks, *functions_of(rule)), _density(spec.biases)
     hidden = spec.depth - 1 if spec.linear_output else spec.depth
     found = np.zeros((len(law), hidden))
     with torch.no_grad():
