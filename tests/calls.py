@@ -324,7 +324,6 @@ CALLS: dict[str, Callable[[], dict[str, Any]]] = {
     "theory.mean_field.correlation_map": lambda: {**_SCALES, "c": 0.5, "q": 1.0, "density": 0.9},
     "theory.mean_field.depth_scale": lambda: {**_SCALES, "density": 0.9},
     "theory.mean_field.edge_of_chaos": lambda: {"activation": "tanh", "bias_std": 0.2, "density": 0.9},
-    "theory.mean_field.edge_of_chaos_curve": lambda: {"activation": "relu", "bias_stds": [0.1, 0.2], "density": 0.9},
     "theory.mean_field.gaussian_mean": lambda: {"f": np.tanh, "q": 1.0, "breaks": (0.0,)},
     "theory.mean_field.kernel": lambda: {
         "x1": np.eye(3), "x2": np.ones((2, 3)), "activation": "relu", "weight_std": 1.4, "bias_std": 0.1, "depth": 3,
@@ -356,19 +355,12 @@ CALLS: dict[str, Callable[[], dict[str, Any]]] = {
     "theory.pruning.magnitude_density": lambda: {"weight_std": [1.0, 2.0], "weights": [100, 200], "sparsity": 0.5},
     "theory.pruning.magnitude_limit": lambda: {"gamma": 1.5, "weights": 100},
     "theory.pruning.ordered_bound": lambda: {"chi": 0.9, "depth": 10, "width": 20, "paper": False},
-    "theory.pruning.ordered_bound_of": lambda: {
-        "activation": "tanh", "weight_std": 0.9, "bias_std": 0.1, "depth": 10, "width": 20, "paper": False
-    },
     "theory.pruning.predicted_density": lambda: {
         "activation": "tanh", "weight_std": 0.8, "bias_std": 0.3, "widths": [10, 10, 10], "sparsity": 0.3,
         "input_square": 1.0, "input_correlation": 0.0,
     },
     "theory.regions.arrangement_regions": lambda: {"planes": 5, "dimension": 2},
     "theory.regions.upper_bound": lambda: {"widths": [4, 4], "inputs": 2, "faces": 1},
-    "theory.regions.line_breaks": lambda: {
-        "widths": [4, 4], "x0": np.eye(3)[0], "x1": np.eye(3)[1], "weight_std": 1.4, "bias_std": 0.1,
-        "negative_slope": 0.1, "kind": "segment",
-    },
     "train.Accuracy": lambda: {"inputs": x(), "targets": y(), "name": "accuracy", "batch_size": 5},
     "train.CentreCrop": lambda: {"size": 8, "shorter": 9},
     "train.CropResizeFlip": lambda: {"size": 8, "area": (0.1, 1.0), "ratio": (0.75, 1.3)},
@@ -425,7 +417,6 @@ METHODS: dict[str, tuple[Callable[[], Any], Callable[[], dict[str, Any]]]] = {
     "LinePartition.point": (lambda: e0.regions.on_line(net(), x()[0], x()[1]), lambda: {"t": [0.5]}),
     "PlanePartition.cell": (lambda: plane(), lambda: {"index": 0}),
     "ActivationPatterns.states": (lambda: e0.activation_patterns(net(), x()), lambda: {"layer": "1"}),
-    "Transitions.per_neuron": (lambda: e0.transitions(net(), line()), lambda: {"layer": "1"}),
     "Stacked.of": (lambda: stack(), lambda: {"networks": [net(), net()]}),
     "Stacked.unstack": (lambda: stack(), lambda: {"index": 0}),
     "Stacked.freeze": (lambda: stack(), lambda: {"which": torch.tensor([True, False]), "step": 1}),

@@ -248,11 +248,9 @@ def test_tables() -> None:
     found = transitions(ensemble(4, [8, 20, 20, 1], "hardtanh", Gaussian(2.0), seed=2), Arc(*points(8, 8)))
     frame = found.to_pandas()
     assert frame.layer.tolist() == ["1", "3"] and frame.transitions.sum() == pytest.approx(found.counts.mean())
-    assert (found.per_neuron("3").sum(axis=1) == found.per_layer[:, 1]).all()
+    assert (found.neurons[1].sum(axis=1) == found.per_layer[:, 1]).all()
     text = str(found)
     assert "4 networks" in text and "exact on circles" in text and "3" in text
-    with pytest.raises(InputError, match="no layer 'x'"):
-        found.per_neuron("x")
 
 
 @pytest.mark.parametrize(("change", "message"), [

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 import epoch0 as e0
 from command_line import epoch0
 from epoch0.diagnosis import Checkup
+from epoch0.diagnosis.checkup import made_up
 from epoch0.diagnosis.pruning_forecast import PruningForecast
 from epoch0.errors import InputError
 
@@ -69,15 +70,37 @@ def test_each_status_follows_from_the_numbers(sparsity: float) -> None:
         assert (row.density == 0) == (row.critical <= sparsity)
 
 
-def test_without_targets_classes_are_drawn_and_it_says_so() -> None:
+def test_without_targets_the_loss_is_that_of_the_ones_made_up_and_it_says_so() -> None:
     x, _ = batch()
     found = checked(network(), x, sparsity=0.5)
-    assert found.pruning_forecast is not None and found.pruning_forecast.drawn
-    assert any("classes drawn by chance" in note for note in found.notes)
-    assert found.pruning_forecast == checked(network(), x, sparsity=0.5).pruning_forecast
+    made, _ = made_up(x, network()(x), 0)
+    masks = e0.prune.keep(e0.prune.snip(network(), [(x, made)]), 0.5)
+    assert found.pruning_forecast is not None
+    assert {row.name: row.density for row in found.pruning_forecast.layers} == masks.density_of
+    assert any("classes were made up" in note for note in found.notes)
 
 
-def test_positions_have_classes_of_their_own() -> None:
+class Labelled(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.net = network()
+
+    def forward(self, inputs: Tensor, labels: Tensor) -> dict[str, Tensor]:
+        outputs = self.net(inputs)
+        return {"logits": outputs, "loss": nn.functional.cross_entropy(outputs, labels)}
+
+
+def test_labels_of_the_batch_and_a_call_of_ones_own_are_taken() -> None:
+    x, y = batch()
+    plain = pruning_forecast(network(), 0.5)
+    called = checked(network(), {"image": x}, y, sparsity=0.5, forward=lambda net, b: net(b["image"])).pruning_forecast
+    assert called == plain
+    labelled = checked(Labelled(), {"inputs": x, "labels": y}, sparsity=0.5).pruning_forecast
+    assert labelled is not None
+    assert [row.density for row in labelled.layers] == [row.density for row in plain.layers]
+
+
+def test_positions_have_values_of_their_own() -> None:
     net = nn.Sequential(nn.Conv2d(1, 4, 3), nn.ReLU(), nn.Conv2d(4, 3, 1))
     found = checked(net, torch.randn(8, 1, 6, 6, generator=e0.seeds.generator(0)), sparsity=0.5).pruning_forecast
     assert found is not None and [row.name for row in found.layers] == ["0.weight", "2.weight"]

@@ -131,7 +131,6 @@ def test_a_finite_step_says_the_same(name: str, optimizer: Optimizer) -> None:
     before = first_order(net, x, y, optimizer)
     assert found.loss == pytest.approx(before["loss"])
     assert (found.alignment, found.held) == pytest.approx((before["alignment"], before["held"]), abs=close)
-    assert found.pace == pytest.approx(before["pace"], rel=close * 10)
     usual = stepped(net, before["gradients"], optimizer, USUAL[optimizer])
     after = first_order(usual, x, y, optimizer)
     assert (found.second, found.second_held) == pytest.approx((after["alignment"], after["held"]), abs=close)
@@ -183,13 +182,13 @@ def test_a_loss_of_other_outputs_falls_by_what_its_gradient_says() -> None:
     found = steps(Call.of(net, x, torch.zeros(24), loss=lambda outputs, _: outputs["loss"]))
     assert found["sgd"].alignment == found["adam"].alignment == 0.4  # assumed, not measured
     seen, _ = split(24)
-    loss = net(x[seen])["loss"]
-    gradients = torch.autograd.grad(loss, list(net.parameters()))
-    for optimizer, falls in (
-        ("sgd", sum(g.square().sum() for g in gradients)),
-        ("adam", sum(g.abs().sum() for g in gradients)),
-    ):
-        assert found[optimizer].pace == pytest.approx(float(falls) / loss.item(), rel=1e-4)
+    gradients = torch.autograd.grad(net(x[seen])["loss"], list(net.parameters()))
+    for optimizer in OPTIMIZERS:
+        after = stepped(net, list(gradients), optimizer, USUAL[optimizer])
+        loss = after(x[seen])["loss"]
+        slopes = torch.autograd.grad(loss, list(after.parameters()))
+        falls = sum(g.square().sum() if optimizer == "sgd" else g.abs().sum() for g in slopes)
+        assert found[optimizer].second_pace == pytest.approx(float(falls) / loss.item(), rel=1e-4)
 
 
 def chain(depth: int, gain: float, *more: Callable[[], nn.Module]) -> nn.Module:
@@ -218,14 +217,16 @@ def test_differences_say_what_derivatives_say(
 ) -> None:
     x = torch.randn(48, 32, generator=generator(2)).to(dtype)
     y = torch.randint(4, (48,), generator=generator(3))
-    call = Call.of(net().to(dtype), x, y)
+    model = net().to(dtype)
+    call = Call.of(model, x, y)
     exact, quick = steps(call), steps(call, quick=True)
     for optimizer in ("sgd",) if "dropout" in name else OPTIMIZERS:  # Adam's draws are others in the two
         one, other = exact[optimizer], quick[optimizer]
         assert other.quick and not one.quick
         assert other.alignment == pytest.approx(one.alignment, abs=close)
-        if one.alignment > 0.3:
-            assert other.pace == pytest.approx(one.pace, rel=0.1)
+        if one.alignment > 0.3 and other.second == other.alignment and "dropout" not in name:  # no second look
+            pace = first_order(copy.deepcopy(model).double(), x.double(), y, optimizer)["pace"]
+            assert other.second_pace == pytest.approx(pace, rel=0.1)
 
 
 def test_what_starts_at_zero_learns_in_the_second_step() -> None:

@@ -36,7 +36,7 @@ FLAT = CumulativeGain(0.0, 5)
 def step(optimizer: Any = "adam", **changes: Any) -> Step:
     """The first step of a network that is well."""
     values = {
-        "loss": 1.6, "reached": 1.0, "alignment": 0.8, "held": 0.6, "second": 0.8, "second_held": 0.6, "pace": 20.0,
+        "loss": 1.6, "reached": 1.0, "alignment": 0.8, "held": 0.6, "second": 0.8, "second_held": 0.6,
         "second_pace": 20.0, "change": -0.1, "largest": 0.01 if optimizer == "adam" else 1.0, "updates": {},
         "finite": True, "examples": 50,
     }  # fmt: skip
@@ -45,7 +45,7 @@ def step(optimizer: Any = "adam", **changes: Any) -> Step:
 
 def lost(optimizer: Any = "adam", **changes: Any) -> Step:
     """The first step of a network that gives the same answer whatever it is asked."""
-    nothing = {"alignment": 0.01, "held": -0.02, "second": 0.01, "second_held": 0.0, "pace": 1e-9, "change": 0.0}
+    nothing = {"alignment": 0.01, "held": -0.02, "second": 0.01, "second_held": 0.0, "change": 0.0}
     return step(optimizer, **{**nothing, "second_pace": 1e-9, **changes})
 
 
@@ -151,13 +151,13 @@ def test_sgd_is_told_what_adam_learned_in_its_trial_and_never_the_other_way() ->
 
 def test_the_chance_is_logistic_in_the_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(FITTED["adam"], "step 0", {"intercept": -1.0, "held": 2.0})
-    assert probability("adam", {"held": 1.5, "rate": 3.0}, "step 0") == pytest.approx(1 / (1 + math.exp(-2.0)))
+    assert probability("adam", {"held": 1.5, "reached": 3.0}, "step 0") == pytest.approx(1 / (1 + math.exp(-2.0)))
     assert probability("adam", {"held": 1e9}, "step 0") <= 1 and probability("adam", {"held": -1e9}, "step 0") >= 0
 
 
 @given(st.floats(allow_nan=True), st.floats(0, 1), st.floats(allow_nan=True))
 def test_numbers_are_finite_whatever_was_measured(wild: float, cosine: float, other: float) -> None:
-    measured = step(alignment=cosine, second=-cosine, pace=other, second_pace=wild, change=wild, largest=0.0)
+    measured = step(alignment=cosine, second=-cosine, second_pace=wild, change=wild, largest=0.0)
     found = step_numbers(
         measured,
         signs(

@@ -150,7 +150,7 @@ def test_behind_dead_neurons_nothing_switches(method: str) -> None:
     curve = e0.GreatCircle(torch.tensor([0.8, 0.6]), torch.tensor([-0.6, 0.8]))
     found = e0.transitions(model, curve, method=method)
     expected = 2 * (model[2].weight > 0).any(dim=1).long()
-    assert found.per_neuron("1").tolist() == [[2, 2]] and found.per_neuron("3")[0].tolist() == expected.tolist()
+    assert found.neurons[0].tolist() == [[2, 2]] and found.neurons[1][0].tolist() == expected.tolist()
     assert found.points < 2000
 
 

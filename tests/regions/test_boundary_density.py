@@ -1,5 +1,7 @@
 """Theorem 3 by Monte Carlo against exact counts of the very same random networks, on lines and in windows."""
 
+import math
+
 import numpy as np
 import pytest
 import torch
@@ -11,7 +13,6 @@ from epoch0.distributions import Discrete, Gaussian, Uniform
 from epoch0.errors import InputError
 from epoch0.networks import Ensemble, ensemble, mlp
 from epoch0.regions.boundary_density import boundary_density
-from epoch0.theory.regions import line_breaks
 
 
 def place(dim: int, count: int, seed: int = 1) -> Tensor:
@@ -123,7 +124,8 @@ def test_first_layer_in_closed_form() -> None:
     """One layer of Gaussian weights: the angle between the ends, over pi, for every neuron."""
     x0, x1 = place(6, 2)
     found = boundary_density(nets(150, [6, 10, 1], "relu", 0.7), (x0, x1), kind="linear")
-    expected = line_breaks([10], x0.numpy(), x1.numpy(), bias_std=0.7)[0]
+    height = torch.tensor([0.7 * 3**0.5])  # a bias's standard deviation over a weight's, sqrt(2 / 6)
+    expected = 10 / math.pi * float(torch.cosine_similarity(torch.cat([height, x0]), torch.cat([height, x1]), 0).acos())
     assert abs(found.expected - expected) < 4 * found.expected_error < 1.5
 
 

@@ -63,7 +63,6 @@ def test_one_layer(width: int, networks: int, inputs: int) -> None:
         assert often(np.abs(found - 1) > eps, norms.failure_probability(eps, width))
     off = np.abs(1 - np.sqrt(found))
     assert abs(off.mean() - law.mean_distortion) < SDS * off.std() / math.sqrt(networks)
-    assert often(off <= law.distortion_quantile(0.95), 0.95)
 
 
 @pytest.mark.sample(1)

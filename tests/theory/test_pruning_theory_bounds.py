@@ -13,7 +13,6 @@ from epoch0.theory.pruning import (
     magnitude_density,
     magnitude_limit,
     ordered_bound,
-    ordered_bound_of,
 )
 from pruning_simulation import counted_critical, magnitudes, snip_scores, sorted_density
 
@@ -41,11 +40,7 @@ def test_theorem_1_at_depth_and_width_100(chi: float, printed: float) -> None:
 
 def test_theorem_1_needs_biases() -> None:
     """tanh at chi = 0.202 with bias_std 0.3 obeys it; without biases at chi = 0.16 the critical sparsity is 0.99."""
-    found = ordered_bound_of("tanh", 0.4918, 0.3, 100, 100)
-    assert found == pytest.approx(ordered_bound(0.202, 100, 100), rel=0.01)
-    assert counted_critical(snip_scores(0.4918, 0.3, [100] * 101, 0)) < found
-    with pytest.raises(InputError, match=r"settles at q = 0.*bias_std > 0"):
-        ordered_bound_of("tanh", 0.4, 0.0, 100, 100)
+    assert counted_critical(snip_scores(0.4918, 0.3, [100] * 101, 0)) < ordered_bound(0.202, 100, 100)
     without = counted_critical(snip_scores(0.4, 0.0, [100] * 101, 0))
     assert without > 0.95 > ordered_bound(0.16, 100, 100)
 
@@ -131,7 +126,7 @@ def test_magnitude_densities() -> None:
     ("make", "says"),
     [
         (lambda: ordered_bound(1.0, 10, 10), "chi=1.0: .*between 0 and 1"), (lambda: ordered_bound(1.2, 10, 10), "chi=1.2"),  # noqa: E501
-        (lambda: ordered_bound(0.5, 0, 10), "depth=0"), (lambda: ordered_bound_of("tanh", 2.0, 0.3, 9, 9), "chi=1.3"),
+        (lambda: ordered_bound(0.5, 0, 10), "depth=0"),
         (lambda: magnitude_bound(1.0, 10), "gamma=1.0"), (lambda: magnitude_bound(2.0, 0), "weights=0"),
         (lambda: magnitude_limit(0.5, 10), "gamma=0.5"), (lambda: magnitude_density([], [], 0.5), "weight_std=|no layer"),  # noqa: E501
         (lambda: magnitude_density([1.0], [5, 5], 0.5), r"\(1,\) for 2 layers"),

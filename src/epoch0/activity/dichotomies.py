@@ -52,17 +52,6 @@ class Dichotomies(Result):
         """Its standard error over the networks; NaN for one."""
         return float(self.counts.std(ddof=1) / math.sqrt(len(self.counts))) if len(self.counts) > 1 else math.nan
 
-    @property
-    def at_most(self) -> int:
-        """2^s, all labellings there are."""
-        return 1 << self.inputs
-
-    @property
-    def bounds(self) -> np.ndarray:
-        """What a network's count cannot exceed, shape (networks,); 2^s, and the stretches between flips once round."""
-        stretches = np.maximum(1, self.flips)
-        return np.asarray(np.minimum(stretches, self.at_most) if self.inputs < 63 else stretches)
-
     def rows(self) -> list[dict[str, Any]]:
         """One dict a network."""
         rows = zip(self.counts.tolist(), self.flips.tolist(), strict=True)
@@ -95,8 +84,8 @@ def dichotomies(
 
     >>> nets = e0.networks.ensemble(20, [100, 64, 64, 1], "hardtanh", e0.Gaussian(8**0.5), seed=0)
     >>> found = e0.dichotomies(nets, torch.randn(15, 100))       # 15 random inputs of size 100
-    >>> found.counts.shape, found.count, found.at_most
-    ((20,), 63.4, 32768)
+    >>> found.counts.shape, found.count                          # of 2^15
+    ((20,), 63.4)
 
     The layer's weights are ``W cos(2 pi t) + W' sin(2 pi t)`` for t in [0, 1], W the network's own; all else stays. The
     label of an input is the sign of one output. In a piecewise linear network every flip of a label has a closed

@@ -15,7 +15,7 @@ from epoch0.activity.halving import CAUTION, refine
 from epoch0.activity.patterns import Method, Reading, read, several
 from epoch0.arguments import Positive, Seed, Size, checked
 from epoch0.curves import Arc, Curve, GreatCircle, Line, Polyline, SemicircularArcs
-from epoch0.errors import InputError, suggest
+from epoch0.errors import InputError
 from epoch0.regions import LinePartition, on_curve, on_line
 from epoch0.results import Result, aligned
 
@@ -66,13 +66,6 @@ class Transitions(Result):
         """Whether the count is exact up to rounding."""
         return self.method in ("line", "exact")
 
-    def per_neuron(self, layer: str) -> np.ndarray:
-        """Transitions of each neuron of a layer, shape (networks, neurons)."""
-        if layer not in self.layers:
-            known = ", ".join(self.layers)
-            raise InputError(f"no layer {layer!r} was watched; there are {known}.{suggest(layer, self.layers)}")
-        return self.neurons[self.layers.index(layer)]
-
     def rows(self) -> list[dict[str, Any]]:
         """One dict a layer: mean count over the networks, its standard error (None for one network), busiest neuron."""
         rows = []
@@ -120,7 +113,7 @@ def transitions(
 
     >>> net = e0.networks.mlp([64, 100, 100, 100, 10], "hardtanh", e0.Gaussian(2.0), seed=0)
     >>> found = e0.transitions(net, e0.Arc(x0, x1))              # x0, x1 of shape (64,)
-    >>> found.count, found.per_layer.shape, found.per_neuron("1").shape, found.exact
+    >>> found.count, found.per_layer.shape, found.neurons[0].shape, found.exact
     (250, (1, 3), (1, 100), True)
     >>> nets = e0.networks.ensemble(3, [64, 100, 100, 10], "hardtanh", e0.Gaussian(2.0), seed=0)
     >>> e0.transitions(nets, e0.Line(x0, x1)).counts.shape

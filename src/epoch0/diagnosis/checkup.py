@@ -207,7 +207,7 @@ def checkup(
         said.append(f"The layers could not be measured: {problem}")
     pruning_forecast = None
     if sparsity is not None:
-        pruning_forecast = forecast_pruning(call.model, call.batch, targets, loss, sparsity, batch_norm, seed)
+        pruning_forecast = forecast_pruning(call, sparsity, batch_norm)
     length, why_not, done = None, "left out, as asked", None
     if trial is not False:
         length = affordable(one.seconds * max(1.0, min(64, call.examples) / max(one.examples, 1)) * 1.2)

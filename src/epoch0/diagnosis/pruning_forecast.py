@@ -3,15 +3,10 @@
 from dataclasses import asdict, dataclass
 from typing import Any
 
-import torch
-from torch import Tensor, nn
-
 from epoch0 import prune
-from epoch0.errors import InputError
+from epoch0.arguments import BatchNorm
 from epoch0.results import finite, first_names
-from epoch0.seeds import generator
-from epoch0.tracing.loss import Loss
-from epoch0.tracing.tape import tape
+from epoch0.tracing.call import Call
 
 
 @dataclass(frozen=True)
@@ -42,7 +37,6 @@ class PruningForecast:
     first: str  #: the layer that is emptied there
     expected: float  #: that sparsity as expected of networks with such score moments
     expected_sd: float  #: its standard deviation
-    drawn: bool  #: whether the classes of the loss were drawn by chance, as there were no targets
 
     @property
     def dying(self) -> tuple[str, ...]:
@@ -68,9 +62,8 @@ class PruningForecast:
 
     def note(self, examples: int) -> str:
         """How the forecast came about."""
-        classes = " with classes drawn by chance, as there are no targets" if self.drawn else ""
         return (
-            f"Weights were scored by SNIP on {examples} examples{classes}, for one threshold over all layers. Kept: "
+            f"Weights were scored by SNIP on {examples} examples, for one threshold over all layers. Kept: "
             "exact for these scores. Expected and chance to vanish: of networks whose scores have the same moments."
         )
 
@@ -79,24 +72,10 @@ class PruningForecast:
         return dict(finite(asdict(self) | told))
 
 
-def forecast_pruning(
-    net: nn.Module, x: Tensor, targets: Any, loss: Loss | None, sparsity: float, batch_norm: str, seed: int
-) -> PruningForecast:
-    """Score the weights on the batch and say what a sparsity leaves, exactly for this batch and as expected.
-
-    Without targets a class is drawn for each example, and for each of its positions if the output has any.
-    """
-    wanted = targets
-    if wanted is None:
-        with tape(net, x) as record, torch.no_grad():
-            shape = record.nodes[record.output].shape
-        if len(shape) < 2:
-            raise InputError(
-                f"outputs of shape {tuple(shape)} have no classes to draw; give targets, which scoring weights needs."
-            )
-        places = (shape[0], *shape[2:])
-        wanted = torch.randint(int(shape[1]), places, generator=generator(seed, 0x7072)).to(x.device)
-    scores = prune.snip(net, [(x, wanted)], batch_norm=batch_norm, loss=loss)
+def forecast_pruning(call: Call, sparsity: float, batch_norm: BatchNorm) -> PruningForecast:
+    """Score the weights on the batch and say what a sparsity leaves, exactly for this batch and as expected."""
+    given = [(call.batch, call.targets)]
+    scores = prune.snip(call.model, given, loss=call.criterion, batch_norm=batch_norm, forward=call.forward)
     kept, critical = prune.keep(scores, sparsity).density_of, prune.critical_sparsity(scores)
     predicted = prune.predicted_density(scores, sparsity)
     rows = []
@@ -105,6 +84,4 @@ def forecast_pruning(
         numbers = (row.weights, kept[row.layer], row.density, row.vanishes, critical.layers[row.layer])
         rows.append(LayerOutlook(row.layer, *numbers, status))
     expected = predicted.critical_sparsity, predicted.critical_sparsity_sd
-    return PruningForecast(
-        float(sparsity), tuple(rows), float(critical), critical.layer, *expected, drawn=targets is None
-    )
+    return PruningForecast(float(sparsity), tuple(rows), float(critical), critical.layer, *expected)

@@ -15,8 +15,7 @@ from epoch0.diagnosis.faults import Fault, Mending
 from epoch0.diagnosis.pruning_forecast import PruningForecast
 from epoch0.diagnosis.terminal import WIDTH, plain, side_by_side, terminal
 from epoch0.diagnosis.trial import Trial
-from epoch0.diagnosis.verdict import NAMES, CumulativeGain, Phase, Recipe, outcome, sentence
-from epoch0.diagnosis.wording import chance, times
+from epoch0.diagnosis.verdict import CumulativeGain, Phase, Recipe, outcome, sentence
 from epoch0.errors import InputError
 from epoch0.files import write_atomic
 from epoch0.results import Result, finite
@@ -40,8 +39,9 @@ class Comparison(Result):
     >>> laws = epoch0.Gaussian(0.5), epoch0.Gaussian(2**0.5)
     >>> nets = (epoch0.networks.mlp([*[64] * 13, 10], weights=law, seed=0) for law in laws)
     >>> before, after = (checkup(net, x, y, trial=False) for net in nets)              # x of shape (100, 64)
-    >>> before.compare(after).sentence
-    'vanishing before, trains after: the chance of training went from 27 % to 96 % with Adam and ...'
+    >>> found = before.compare(after)
+    >>> found.before["outcome"], found.after["outcome"]
+    ('vanishing', 'trains')
     """
 
     before: Mapping[str, Any]  #: ``Checkup.to_dict()`` of the model as it was
@@ -57,20 +57,6 @@ class Comparison(Result):
                 + (f", {only[0]!r} is in one of them only." if only else ", in another order.")
             )
 
-    @property
-    def sentence(self) -> str:
-        """What the change did, in one sentence."""
-        before, after = self.before, self.after
-        chances = []
-        for name in after["recipes"]:
-            was, now = (chance(one["recipes"][name]["probability"]) for one in (before, after))
-            chances.append(f"from {was} to {now} with {NAMES[name]}")
-        norms = [f"{times(before[way]['factor'])} before, {times(after[way]['factor'])} after" for way in WAYS]
-        return (
-            f"{before['outcome']} before, {after['outcome']} after: the chance of training went "
-            f"{' and '.join(chances)}. Over the depth carried tangents {norms[0]}; gradients {norms[1]}."
-        )
-
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON: the whole depth before and after, and each layer before and after."""
         both = {"before": self.before, "after": self.after}
@@ -81,7 +67,6 @@ class Comparison(Result):
         ]
         return {
             **{key: self.before[key] for key in ("model", "subject")},
-            "sentence": self.sentence,
             **{when: {key: one[key] for key in WHOLE} for when, one in both.items()},
             "changes": list(self.changes),
             "layers": layers,

@@ -79,10 +79,9 @@ class Step:
     #: moves in the first step, or Adam's first step moves outputs as it should
     second: float = 0.0
     second_held: float | None = None  #: ``held`` after it
-    #: by what share the loss falls in that step per unit of the rate, to first order, through outputs that differ
-    #: between examples
-    pace: float = 0.0
-    second_pace: float = 0.0  #: the same after one step at the usual rate
+    #: by what share the loss falls per unit of the rate, to first order, through outputs that differ between examples;
+    #: after one step at the usual rate
+    second_pace: float = 0.0
     change: float = 0.0  #: log10 of the loss on unseen examples (on the same without them) after that step over before
     largest: float = 0.0  #: the largest rate of :data:`LADDER` at which the step does not raise the loss, 0 if none
     #: weight's name -> root mean square of the step at rate 1 over that of the weight, where it is not zero
@@ -324,7 +323,7 @@ def _one_step(probe: _Probe, start: Weights, first: _Gradient, optimizer: Optimi
         return step
     alignment, held, pace = _response(probe, start, first, optimizer)
     largest = _largest(probe, start, direction, first.loss, LADDER[optimizer][:: 3 if probe.costly else 1])
-    step = replace(step, alignment=alignment, held=held, pace=pace, largest=largest)
+    step = replace(step, alignment=alignment, held=held, largest=largest)
     after = probe.moved(start, direction, USUAL[optimizer])
     still = any(largest <= (1e-3 if optimizer == "adam" else 0.0) for _, largest in sizes)
     if probe.costly and (not still or (optimizer == "adam" and alignment > 0)):  # a second look would tell little

@@ -165,8 +165,7 @@ def _odds(share: float | None) -> float:
 
 def step_numbers(step: Step, signs: Signs) -> dict[str, float]:
     """What is read of the first step of an optimizer: a few numbers without units."""
-    top = RATES[step.optimizer][-1]
-    usable = min(step.largest, top)
+    pace = _log(step.second_pace * min(step.largest, RATES[step.optimizer][-1]), -6, 0)
     return {
         "alignment": _angle(step.alignment, step.classes),
         "held": _angle(step.held, step.classes),
@@ -174,16 +173,11 @@ def step_numbers(step: Step, signs: Signs) -> dict[str, float]:
         "second held": _angle(step.second_held, step.classes),
         "change": _clipped(step.change, -1, 1),
         "reached": step.reached,
-        "rate": _log(step.largest, -7, 0),
-        "pace": _log(step.pace * usable, -6, 0),
-        "second pace": _log(step.second_pace * usable, -6, 0),
-        "crawl": min(_log(step.second_pace * usable, -6, 0) + CRAWL, 0.0),
+        "second pace": pace,
+        "crawl": min(pace + CRAWL, 0.0),
         "growth": _clipped(signs.forward.orders, 0, 10),
-        "decay": _clipped(signs.forward.orders, -10, 0),
         "gradient growth": _clipped(signs.backward.orders, 0, 10),
-        "gradient decay": _clipped(signs.backward.orders, -10, 0),
         "small input": _log(signs.input_size, -3, 0),
-        "large input": _log(signs.input_size, 0, 3),
         "dissimilarity": 0.0 if math.isnan(signs.dissimilarity) else _log(signs.dissimilarity, -7, 0),
     }
 

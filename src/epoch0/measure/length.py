@@ -66,13 +66,6 @@ class TrajectoryLength(Result):
         return self.piece_growth_errors if self.networks == 1 else _standard_error(self.network_growth)
 
     @property
-    def spread(self) -> Array:
-        """Standard deviation of the length from network to network, shape (L + 1,); NaN for one network."""
-        if self.networks == 1:
-            return np.full(len(self.layers) + 1, math.nan)
-        return np.asarray(self.network_lengths.std(axis=0, ddof=1))
-
-    @property
     def status(self) -> tuple[str, ...]:
         """One word a layer: grows, shrinks, keeps (1 is within two standard errors) or vanished."""
         size, growth = self.growth - 1, self.growth
@@ -86,8 +79,6 @@ class TrajectoryLength(Result):
         plain = ([None if math.isnan(value) else float(value) for value in row] for row in rows)
         every = zip(("input", *self.layers), plain, ("given", *self.status), strict=True)
         return [dict(zip(_COLUMNS, (layer, *row, word), strict=True)) for layer, row, word in every]
-
-    to_dict = rows
 
     def __str__(self) -> str:
         who = f"{self.networks} networks" if self.networks > 1 else "one network"

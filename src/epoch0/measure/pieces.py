@@ -35,11 +35,6 @@ def row_norms(pieces: Sequence[Tensor]) -> Array:
     return np.asarray(torch.stack(columns, dim=1).cpu().numpy())
 
 
-def smallest_norm(dtype: torch.dtype) -> float:
-    """Norms up to this one have lost digits to underflow in this dtype: 1e-34 in float32, 2e-304 in float64."""
-    return 1e4 * torch.finfo(dtype).tiny
-
-
 def ratios(norms: Array, floor: float) -> Array:
     """|dz_l| / |dz_(l-1)| of each piece; NaN where nothing reached layer l, as the norm before is up to the floor."""
     before, after = norms[..., :-1], norms[..., 1:]
@@ -80,7 +75,7 @@ def lengths_and_growth(pieces: Pieces) -> tuple[Array, Array, Array, Array]:
     For tangents the errors are those of the grid. Chords of one network have no randomness but a bias; its size is
     told by what is lost when every second point is left out: kinks lose as much again with half the chords.
     """
-    floor = smallest_norm(pieces.dtype)
+    floor = 1e4 * torch.finfo(pieces.dtype).tiny  # norms up to it, 1e-34 in float32, have lost digits to underflow
     growth = mean_known(stretch := ratios(pieces.norms, floor), axis=1)
     lengths = pieces.norms.mean(axis=1) if pieces.coarse is None else pieces.norms.sum(axis=1)
     if len(pieces.norms) > 1:

@@ -9,7 +9,6 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from epoch0.activations import Activation
 from epoch0.arguments import Count, Seed, Size, checked
 from epoch0.distributions import Gaussian, Law, Uniform
 from epoch0.errors import InputError
@@ -125,7 +124,12 @@ def boundary_density(
     if k not in (1, 2) or k > len(place.directions):
         known = "1 on a line" if len(place.directions) == 1 else "1 or 2 in a window"
         raise InputError(f"k={k!r}; k is {known}.")
-    fold, biases = _fold(spec.activation), _density(spec.biases)
+    rule = spec.activation
+    if rule.slopes is None:
+        raise refusal(rule.name, "the networks' activation")
+    if not rule.breaks:
+        raise InputError(f"the activation {rule.name} folds nowhere: such networks have one region.")
+    fold, biases = Fold(rule.name, (0,), 1, rule.breaks, *functions_of(rule)), _density(spec.biases)
     hidden = spec.depth - 1 if spec.linear_output else spec.depth
     found = np.zeros((len(law), hidden))
     with torch.no_grad():
@@ -183,14 +187,6 @@ def _window(window: Window) -> _Place:
 def _spread(points: int, source: torch.Generator) -> Tensor:
     """One uniform number in each of so many equal parts of [0, 1]."""
     return (torch.arange(points) + torch.rand(points, generator=source, dtype=torch.float64)) / points
-
-
-def _fold(rule: Activation) -> Fold:
-    if rule.slopes is None:
-        raise refusal(rule.name, "the networks' activation")
-    if not rule.breaks:
-        raise InputError(f"the activation {rule.name} folds nowhere: such networks have one region.")
-    return Fold(rule.name, (0,), 1, rule.breaks, *functions_of(rule))
 
 
 def _density(law: Law) -> tuple[Callable[[Tensor], Tensor], float]:

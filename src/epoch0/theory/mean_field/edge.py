@@ -6,8 +6,8 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 
-from epoch0.activations import Activation, ActivationLike, get
-from epoch0.arguments import Density, Std, Stds, checked
+from epoch0.activations import Activation, ActivationLike
+from epoch0.arguments import Density, Std, checked
 from epoch0.errors import InputError
 from epoch0.results import Shown
 from epoch0.theory.checks import Array, continuous
@@ -231,27 +231,6 @@ def edge_of_chaos(
     gain = density * chosen.weight_std**2 * mean_slope(rule, chosen.q)
     where = (rule.name, chosen.weight_std, chosen.bias_std, chosen.q)
     return EdgeOfChaos(*where, gain, density, _note(moments, best), others)
-
-
-@checked
-def edge_of_chaos_curve(activation: ActivationLike, bias_stds: Stds, density: Density = 1.0) -> EdgeCurve:
-    """The weight_std on the edge of chaos for each bias_std; NaN where :func:`edge_of_chaos` would raise.
-
-    >>> edge_of_chaos_curve("tanh", [0.1, 0.2, 0.3]).weight_std.round(4)             # shape (3,)
-    array([1.1934, 1.3041, 1.3956])
-
-    Source: Hayou et al. 2021, 2.2 and B.1.
-    """
-    biases = np.asarray(bias_stds, dtype=np.float64)
-    rule = get(activation)
-    weights, variances = np.full(len(biases), np.nan), np.full(len(biases), np.nan)
-    for i, bias_std in enumerate(biases):
-        try:
-            point = edge_of_chaos(rule, bias_std=float(bias_std), density=density)
-        except InputError:
-            continue
-        weights[i], variances[i] = point.weight_std, np.nan if point.q is None else point.q
-    return EdgeCurve(biases, weights, variances)
 
 
 def _single_point(rule: Activation, name: str, value: float, density: float) -> EdgeOfChaos:

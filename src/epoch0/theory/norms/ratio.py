@@ -169,22 +169,6 @@ class NormRatio:
         inside = float(np.sum(weights * points * law.cdf(points)))
         return law.mean - 1 + 2 * (law.zero_probability * low + inside + (1 - top))
 
-    @checked
-    def distortion_quantile(self, p: Inside) -> float:
-        """The distortion of the norms that a fraction p, in (0, 1), of the networks stays below (equation 26)."""
-        law = self.norm
-
-        def below(distortion: float) -> float:
-            left = law.cdf(1 - distortion) if distortion < 1 else 0.0
-            return law.cdf(1 + distortion) - left
-
-        # a layer that is off leaves exactly 1; beyond it the law may reach far, and is searched by its logarithm
-        low, high = (0.0, 1.0) if below(1.0) >= p else (1.0, max(1.0, law.support[1]))
-        for _ in range(64):
-            middle = (low + high) / 2 if low < 1 else math.sqrt(low) * math.sqrt(high)
-            low, high = (middle, high) if below(middle) < p else (low, middle)
-        return high
-
 
 def _variances(sizes: Sequence[int], init: str) -> list[float]:
     if len(sizes) < 2:

@@ -5,10 +5,9 @@ from epoch0.theory.pruning.bounds import (
     magnitude_density,
     magnitude_limit,
     ordered_bound,
-    ordered_bound_of,
 )
 from epoch0.theory.pruning.dense import predicted_density
 from epoch0.theory.pruning.prediction import LayerDensity, PredictedDensity
 
 __all__ = ["LayerDensity", "PredictedDensity", "magnitude_bound", "magnitude_density"]
-__all__ += ["magnitude_limit", "ordered_bound", "ordered_bound_of", "predicted_density"]
+__all__ += ["magnitude_limit", "ordered_bound", "predicted_density"]

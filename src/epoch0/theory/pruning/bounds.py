@@ -7,13 +7,10 @@ from typing import Annotated
 import numpy as np
 
 from epoch0 import special
-from epoch0.activations import ActivationLike, get
-from epoch0.arguments import Count, Inside, Size, Sparsity, Std, Variance, Within, checked
+from epoch0.arguments import Count, Inside, Size, Sparsity, Variance, Within, checked
 from epoch0.errors import InputError
 from epoch0.theory.checks import Array, of_layers
 from epoch0.theory.mean_field.correlations import pieces
-from epoch0.theory.mean_field.fixed_points import q_star
-from epoch0.theory.mean_field.moments import chi as gain
 from epoch0.theory.pruning.prediction import Layers, PredictedDensity, predict
 from epoch0.theory.pruning.score_law import entry_tail, score_law
 
@@ -30,9 +27,9 @@ def ordered_bound(chi: Inside, depth: Size, width: Size, *, paper: bool = False)
     where kappa L N^2 is below 1, as the proof does not hold there. The error term, O(1/(kappa^2 sqrt(L N^2))), has no
     stated constant. The proof needs the natural logarithm; the paper's example, "27 % at kappa = 0.2", is the formula
     with log base 10, which ``paper`` takes. Two limits that the statement leaves out: it holds for bias_std > 0 only
-    (see :func:`ordered_bound_of`), and at L = N = 100 it is above 1, so empty, for chi above 0.39. Measured values lie
-    about eight times lower; :func:`predicted_density` comes within 5 %. ``depth`` is L, ``width`` N, the units of each
-    layer.
+    (without biases the network is linear and no layer vanishes), and at L = N = 100 it is above 1, so empty, for chi
+    above 0.39. Measured values lie about eight times lower; :func:`predicted_density` comes within 5 %. ``depth`` is L,
+    ``width`` N, the units of each layer.
 
     Source: Hayou et al. 2021, Theorem 1.
     """
@@ -40,33 +37,6 @@ def ordered_bound(chi: Inside, depth: Size, width: Size, *, paper: bool = False)
     inside = kappa * depth * width**2
     logarithm = math.log10(inside) if paper else math.log(inside)
     return (1 + logarithm / kappa) / depth if inside >= 1 else math.inf
-
-
-@checked
-def ordered_bound_of(
-    activation: ActivationLike, weight_std: Std, bias_std: Std, depth: Size, width: Size, *, paper: bool = False
-) -> float:
-    """The same bound for weights and biases of given standard deviations, refused where the theorem is false.
-
-    >>> round(ordered_bound_of("tanh", 0.4918, 0.3, 100, 100), 2)                             # chi = 0.2
-    0.62
-
-    An InputError if the network is not in the ordered phase, or its pre-activations shrink to 0: there it is linear,
-    W dL/dW is the same in sum for every layer, and none vanishes (tanh without biases at chi = 0.8 measures a critical
-    sparsity of 0.997).
-
-    Source: Hayou et al. 2021, Theorem 1; the proof's constant, E phi(sqrt(q) Z)^2 times the gradient, must not be 0.
-    """
-    rule = get(activation)
-    q = q_star(rule, weight_std, bias_std)
-    # towards 0 by ever smaller steps counts as 0: what is left is linear
-    if q < 1e-12:
-        raise InputError(
-            f"{rule.name} at weight_std={weight_std:g}, bias_std={bias_std:g} settles at q = 0: the theorem's constant "
-            "is 0 and the network linear, so that all layers' scores are alike and none vanishes. It needs q > 0, "
-            "which bias_std > 0 gives."
-        )
-    return ordered_bound(gain(rule, weight_std, q), depth, width, paper=paper)
 
 
 @checked
