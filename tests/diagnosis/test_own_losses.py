@@ -258,6 +258,19 @@ def test_a_sum_over_examples_is_compared_example_by_example(sees: bool) -> None:
     assert total.runs[0].drop == pytest.approx(mean.runs[0].drop, abs=0.02)
 
 
+@pytest.mark.parametrize("count", [8, 16, 100])
+def test_a_loss_that_compares_examples_is_no_sum(count: int) -> None:
+    """The logarithm of their number at first: two halves have not twice as much of it, and not as much."""
+    torch.manual_seed(0)
+    places = torch.arange(count)
+
+    def loss(outputs: Tensor, targets: Tensor) -> Tensor:
+        return F.cross_entropy(0.01 * outputs @ outputs.T, places[: len(outputs)])
+
+    found = e0.checkup(mlp(), X[:count], Y[:count], loss=loss)
+    assert found.trial is not None and not found.trial.sums
+
+
 def test_what_is_known_of_a_network_that_fails_is_said() -> None:
     """Sigmoids in seven layers learn something in 150 steps; behind a wall of zeros nothing does."""
     torch.manual_seed(0)
