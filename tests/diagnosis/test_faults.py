@@ -1,6 +1,7 @@
 """Faults: broken programs give the right one first, sound ones that look odd give none, and nothing is changed."""
 
 import copy
+import math
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -150,6 +151,39 @@ def test_a_loss_that_only_the_loop_body_can_compute_is_no_exception() -> None:
     looked = find_faults(model, x[:100], y[:100], loss=F.mse_loss, optimizer=optimizer, data=(x, y), step=step)
     assert not looked.faults
     assert any("The loss could not be computed" in line for line in looked.not_examined)
+
+
+def test_ratings_are_learned_one_by_one_before_what_they_share() -> None:
+    """Large embeddings know every rating of the training first, and other ratings hundreds of steps later."""
+
+    class Ratings(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.users, self.items = nn.Embedding(60, 8), nn.Embedding(80, 8)
+
+        def forward(self, pairs: Tensor) -> Tensor:
+            return (self.users(pairs[:, 0]) * self.items(pairs[:, 1])).sum(1)
+
+    torch.manual_seed(0)
+    pairs = torch.stack([torch.randint(0, 60, (3000,)), torch.randint(0, 80, (3000,))], 1)
+    ratings = (torch.randn(60, 3)[pairs[:, 0]] * torch.randn(80, 3)[pairs[:, 1]]).sum(1)
+    model, data = Ratings(), DataLoader(TensorDataset(pairs, ratings), 128)
+    adam = torch.optim.Adam(model.parameters(), 1e-2)
+    looked = find_faults(model, pairs[:128], ratings[:128], loss=F.mse_loss, optimizer=adam, data=data, seconds=60)
+    assert not looked.faults and looked.mending is not None
+    assert looked.mending.own.held is not None and looked.mending.own.held > 0.06
+
+
+@pytest.mark.parametrize(("rate", "learns"), [(1e-6, True), (1e-9, False)])
+def test_a_rate_for_sums_goes_with_all_examples_of_a_step(rate: float, learns: bool) -> None:
+    """A cubic through a sine: squares of all 2,000 points summed; steps over 32 of them would hardly move."""
+    t = torch.linspace(-math.pi, math.pi, 2000)
+    x, y = t[:, None] ** torch.tensor([1, 2, 3]), t.sin()
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(3, 1), nn.Flatten(0, 1))
+    sgd, loss = torch.optim.SGD(model.parameters(), rate), nn.MSELoss(reduction="sum")
+    looked = find_faults(model, x, y, loss=loss, optimizer=sgd, data=(x, y), seconds=20)
+    assert (not looked.faults) == learns
 
 
 @pytest.mark.sample(1)

@@ -297,6 +297,8 @@ def best_run(runs: Sequence[Run]) -> Run:
 def _told(run: Run) -> str:
     """What became of the loss, and of held-out examples."""
     fell = f"fell by {run.drop:.0%}" if run.drop > 0 else "did not fall"
+    if run.drop > 1:  # a loss that may be negative has no share
+        fell = f"fell from {number(run.losses[0])} to {number(run.losses[-1])}"
     known = "" if run.known is None else f", and of held-out examples {run.known:.0%} of the pairs are told apart"
     return f"{fell}{known} (chance: 50 %)" if known else fell
 

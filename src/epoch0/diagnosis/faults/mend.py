@@ -143,10 +143,22 @@ def _own(program: Program, suspects: Sequence[Fault], seconds: float) -> Trained
     own = copied.train(STEPS, seconds / 6)
     count = program.call.examples
     many = LONG if count < FEW else min(EPOCHS * math.ceil(count / program.size), MOST)
+    if program.size >= count - program.held >= FEW:  # who steps over all examples at once has thousands of epochs
+        many = MOST
     enough = own.known >= CLEARLY or not suspects if own.learns else bool(suspects)
-    if enough or math.isnan(own.known) or many <= own.steps:
-        return own
-    return own.then(copied.train(many - own.steps, seconds / 4, seed=1))
+    if not (enough or math.isnan(own.known) or many <= own.steps):
+        own = own.then(copied.train(many - own.steps, seconds / 4, seed=1))
+    started = own.seconds
+    while _by_heart(own) and own.steps < MOST and own.seconds - started < seconds / 4:
+        # large embeddings are fitted to single examples before what the examples share is found
+        own = own.then(copied.train(own.steps, seconds / 4, seed=own.steps, enough=math.inf))
+    return own
+
+
+def _by_heart(own: Trained) -> bool:
+    """Whether the outputs know the examples of the training, and nothing of many others."""
+    known, others, many = BY_HEART
+    return own.held is not None and own.others >= many and own.known >= known and own.held < others
 
 
 def _standing(own: Trained, suspects: Sequence[Fault], tried: Sequence[Tried] | None = None) -> Sequence[Fault]:
@@ -242,7 +254,7 @@ def ranked(suspects: Sequence[Fault], done: Mending | None) -> tuple[Fault, ...]
         message = f"In {own.steps} steps the loop body brings the learning rate down to {own.rate:.1g} of it."
         fix = "Call scheduler.step() once an epoch, not in every step."
         found.append(Fault("learning rate", "step", message, fix, certainty=0.9))
-    if own.held is not None and own.others >= BY_HEART[2] and own.known >= BY_HEART[0] and own.held < BY_HEART[1]:
+    if _by_heart(own):
         message = f"The outputs come to know the targets of examples in training to {own.known:.0%}, of others to "
         message += f"{own.held:.0%}."
         kinds, said = {fault.kind for fault in HEART}, {fault.kind for fault in found}

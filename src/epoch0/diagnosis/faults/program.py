@@ -100,6 +100,8 @@ class Program:
             held = size // 4 if size >= HELD else 0
             call = call.rows(torch.randperm(size, generator=generator(0, 0x6865)))
             usual = size if isinstance(seen.optimizers[0], torch.optim.LBFGS) else 32
+            if seen.reach is not None and seen.reach.sums:  # a rate for sums goes with the number of examples in a step
+                usual = seen.call.examples
             size = min(seen.batch_size or usual, size - held)
         return cls(call, seen.optimizers[0], size, seen.step, seen.loss_of, held, seen.whole)
 
@@ -107,11 +109,11 @@ class Program:
         model, optimizer = copied(self.call.model, self.optimizer)
         return dataclasses.replace(self, call=dataclasses.replace(self.call, model=model), optimizer=optimizer)
 
-    def train(self, steps: int, seconds: float = math.inf, seed: int = 0) -> Trained:
+    def train(self, steps: int, seconds: float = math.inf, seed: int = 0, enough: float | None = None) -> Trained:
         """Train this program, which changes it, for so many steps or CPU seconds, or until its outputs know enough."""
         started, losses, curve = time.thread_time(), list[float](), [(0, self.known(seed))]
         rate = rate_of(self.optimizer)
-        bar, enough = (KNOWS, ENOUGH) if self.call.examples >= FEW else (ALL, 0.9)
+        bar, usual = (KNOWS, ENOUGH) if self.call.examples >= FEW else (ALL, 0.9)
         same_noise(seed)
         with torch.enable_grad(), as_written(), denormals_as_zero():
             for rows in shuffled(self.call, self.call.examples - self.held, self.size, generator(seed, 0x6D65)):
@@ -126,7 +128,7 @@ class Program:
                 last = not math.isfinite(losses[-1]) or len(losses) >= steps or spent > seconds
                 if last or len(losses) % max(1, steps // LOOKS) == 0:
                     curve.append((len(losses), self.known(seed) if math.isfinite(losses[-1]) else math.nan))
-                    if last or curve[-1][1] >= enough:
+                    if last or curve[-1][1] >= (usual if enough is None else enough):
                         break
         rest = slice(self.call.examples - self.held, None)
         held = self.known(seed, rest) if self.held and math.isfinite(losses[-1]) else None
