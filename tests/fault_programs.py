@@ -437,8 +437,24 @@ def reshaped(outputs: Tensor, targets: Tensor) -> Tensor:
     return F.cross_entropy(outputs.transpose(1, 2).reshape(-1, 20), targets.flatten())
 
 
-def drawn(std: float, hidden: type[nn.Module] = nn.ReLU) -> nn.Module:
-    model = mlp(hidden=hidden)
+def turned(outputs: Tensor, targets: Tensor) -> Tensor:
+    return F.cross_entropy(outputs.transpose(0, 1).reshape(-1, 20), targets.flatten())
+
+
+class Weighted(nn.Module):
+    """A mean of rows with weights of its own, which are to add up to 1 over the rows."""
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        self.row, self.weight, self.out, self.dim = nn.Linear(8, 32), nn.Linear(32, 1), nn.Linear(32, 10), dim
+
+    def forward(self, x: Tensor) -> Tensor:
+        rows = self.row(x).tanh()
+        return self.out((self.weight(rows).softmax(self.dim) * rows).sum(1))
+
+
+def drawn(std: float, hidden: type[nn.Module] = nn.ReLU, ends: int = 10) -> nn.Module:
+    model = mlp(hidden=hidden, ends=ends)
     for p in model.parameters():
         nn.init.normal_(p, 0, std)
     return model
@@ -560,6 +576,7 @@ BROKEN: dict[str, tuple[str, Callable[[], Program]]] = {
     "decay": ("regularization", lambda: with_(mlp(), X, Y, weight_decay=1.0)),
     "pixels": ("input scale", lambda: with_(mlp(), 40 * X, Y, make=sgd)),
     "softmax over the batch": ("shapes", lambda: with_(mlp(nn.Softmax(0)), X, Y, F.cross_entropy)),
+    "softmax over the batch inside": ("shapes", lambda: with_(Weighted(0), X.reshape(-1, 8, 8), Y)),
     "time first": ("shapes", lambda: with_(Last(False), X.reshape(-1, 8, 8), Y)),
     "sees the next token": ("architecture", lambda: with_(Reader(False), TOKENS, NEXT, tokens_loss)),
     "log of logits": ("loss", lambda: with_(mlp(), X, Y, raw_log)),
@@ -594,6 +611,8 @@ BROKEN: dict[str, tuple[str, Callable[[], Program]]] = {
     "inputs in the thousands": ("input scale", lambda: with_(mlp(), 5000 * X, Y)),
     "layers in a list": ("update", lambda: with_(Listed(), X, Y)),
     "classes reshaped": ("shapes", lambda: with_(Reader(True), TOKENS, NEXT, reshaped)),
+    "targets in another order": ("shapes", lambda: with_(Reader(True), TOKENS, NEXT, turned)),
+    "large values": ("initialization", lambda: with_(drawn(1.0, ends=1), X, VALUES, F.mse_loss, rate=1e-4)),
     "still averages": ("normalization", lambda: with_(nn.Sequential(nn.BatchNorm1d(64, momentum=0.0), mlp()), X, Y)),
     "one label": ("labels", lambda: with_(mlp(), X, 0 * Y)),
 }

@@ -131,10 +131,13 @@ def label_order(seen: Evidence, inputs: Tensor, targets: Tensor) -> Iterator[Fau
 
 
 def first_loss(seen: Evidence, reach: Reach) -> Iterator[Fault]:
-    """Classes whose first loss is far above that of one answer for all: the outputs are too large from the start."""
+    """A first loss far above that of one answer for all: the outputs are too large from the start."""
     size = float(reach.output.square().mean().sqrt())
-    if reach.sums or reach.targets.is_floating_point() or size < FIRST or seen.first.size_in > LARGE:
+    usual = float(reach.targets.double().square().mean().sqrt()) if reach.values else 1.0
+    if reach.sums or (reach.targets.is_floating_point() and not reach.values) or seen.first.size_in > LARGE:
         return  # or the scale of the inputs says it
+    if size < FIRST * usual:
+        return
     if not (reach.constant > 0.01 and reach.now > FIRST * reach.constant):
         return
     message = f"The first loss is {reach.now:.3g}, one answer for all examples has {reach.constant:.3g}: the outputs "
