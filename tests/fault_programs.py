@@ -151,6 +151,7 @@ SOUND: dict[str, Callable[[], Program]] = {
     "rows of images": lambda: with_(Last(True), X.reshape(-1, 8, 8), Y),
     "batch of one class in four": lambda: with_(mlp(), X, Y % 3),
     "hinge": lambda: with_(mlp(), X, Y, F.multi_margin_loss),
+    "averages of the batch": lambda: with_(nn.Sequential(nn.BatchNorm1d(64, track_running_stats=False), mlp()), X, Y),
 }
 
 
@@ -615,4 +616,5 @@ BROKEN: dict[str, tuple[str, Callable[[], Program]]] = {
     "large values": ("initialization", lambda: with_(drawn(1.0, ends=1), X, VALUES, F.mse_loss, rate=1e-4)),
     "still averages": ("normalization", lambda: with_(nn.Sequential(nn.BatchNorm1d(64, momentum=0.0), mlp()), X, Y)),
     "one label": ("labels", lambda: with_(mlp(), X, 0 * Y)),
+    "one input": ("data", lambda: with_(mlp(), X[:1].expand_as(X).clone(), Y)),
 }

@@ -174,6 +174,23 @@ def test_ratings_are_learned_one_by_one_before_what_they_share() -> None:
     assert looked.mending.own.held is not None and looked.mending.own.held > 0.06
 
 
+@pytest.mark.parametrize("by_class", [True, False])
+@pytest.mark.parametrize("shuffle", [True, False])
+def test_a_loader_that_does_not_shuffle(by_class: bool, shuffle: bool) -> None:
+    """Digits sorted by class: batches of one class each teach that class alone, and shuffled copies learn."""
+    torch.manual_seed(0)
+    digits = e0.data.load("digits")
+    x, y = torch.from_numpy(digits.inputs("standard")).float(), torch.from_numpy(digits.labels).long()
+    rows = y.argsort(stable=True) if by_class else torch.arange(len(y))
+    loader = DataLoader(TensorDataset(x[rows], y[rows]), 16, shuffle)
+    model = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 10))
+    looked = find_faults(
+        model, x[:64], y[:64], loss=F.cross_entropy, optimizer=adam(model, 1e-2), data=loader, seconds=20
+    )
+    assert [fault.kind for fault in looked.faults] == (["data"] if by_class and not shuffle else [])
+    assert not looked.faults or "shuffle=True" in looked.faults[0].fix
+
+
 @pytest.mark.parametrize(("rate", "learns"), [(1e-6, True), (1e-9, False)])
 def test_a_rate_for_sums_goes_with_all_examples_of_a_step(rate: float, learns: bool) -> None:
     """A cubic through a sine: squares of all 2,000 points summed; steps over 32 of them would hardly move."""

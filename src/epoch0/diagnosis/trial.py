@@ -173,10 +173,11 @@ def _split(call: Call, seed: int, batches: Iterable[Any] | None) -> tuple[Call, 
     return seen, held, min(BATCH, seen.examples) if seen.splits else seen.examples
 
 
-def shuffled(call: Call, count: int, size: int, order: torch.Generator) -> Iterator[Call]:
-    """Batches of so many of the first examples without end, each time in a new order; what fills none is left out."""
+def shuffled(call: Call, count: int, size: int, order: torch.Generator | None) -> Iterator[Call]:
+    """Batches of so many of the first examples without end, each time in a new order or, without one, as they lie."""
     while True:
-        for index in torch.randperm(count, generator=order)[: count // size * size].split(size):
+        rows = torch.arange(count) if order is None else torch.randperm(count, generator=order)
+        for index in rows[: count // size * size].split(size):
             yield call.rows(index) if call.splits else call
 
 

@@ -275,6 +275,11 @@ def _batch(program: Program, seen: Evidence) -> str:
     return "Take batches of 32 examples."
 
 
+def _in_any_order(program: Program, seen: Evidence) -> str:
+    program.ordered, before = False, program.ordered
+    return "Shuffle the examples: DataLoader(..., shuffle=True)." if before else ""
+
+
 def _padded_in_front(program: Program, seen: Evidence) -> str:
     tokens = program.call.batch
     if (after := padding_after(tokens, program.call.model)) is None:
@@ -313,4 +318,5 @@ CHANGES: tuple[Change, ...] = (
     Change("norm", "normalization", "model", _normed),
     Change("batch", "batch size", "data", _batch),
     Change("padding", "data", "inputs", _padded_in_front),
+    Change("order", "data", "data", _in_any_order),
 )

@@ -149,6 +149,7 @@ class Evidence:
     data: tuple[Any, Any] | None = None  # inputs and targets of up to 1,000 examples; None where they are not alike
     batch_size: int | None = None
     step: OwnStep | None = None
+    ordered: bool = False  # whether the loader gives the examples in the order in which they lie
     passes: int = 0
     stopped: str = ""  # why a trial of the program could not be made
     lost: str = ""  # what is to be said of examples that were left out, as they hold NaN

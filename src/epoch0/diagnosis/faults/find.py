@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, Dataset, IterableDataset
+from torch.utils.data import DataLoader, Dataset, IterableDataset, SequentialSampler, Subset
 
 from epoch0.diagnosis.faults import gradients, outputs, updates, values
 from epoch0.diagnosis.faults.evidence import Evidence, Fault, twins
@@ -106,7 +106,7 @@ def evidence(
     if known is not None:
         inputs, wanted, more = _finite(*known)
         known, lost = (inputs, wanted), more or lost
-    seen = Evidence(call, optimizers, known, size, step, lost=lost)
+    seen = Evidence(call, optimizers, known, size, step, _in_order(data), lost=lost)
     if turned and step is not None:  # the owner's loop body and loss take the length first
         own = loss or (lambda outputs, wanted: scalar_loss(outputs, wanted, None))
         seen.step = lambda model, optimizer, _, x, y: step(model, optimizer, own, *_turned((x, y)))
@@ -197,6 +197,11 @@ def _missing(seen: Evidence, done: Mending | None) -> Iterator[str]:
         yield done.stopped
 
 
+def _in_order(data: Any) -> bool:
+    """Whether a loader gives the examples as they lie."""
+    return isinstance(data, DataLoader) and isinstance(data.sampler, SequentialSampler)
+
+
 def _known(call: Call, data: Any, turned: bool) -> tuple[tuple[Any, Any] | None, int | None]:
     """Inputs and targets of up to MOST examples, and the batch size of a loader."""
     if data is None:
@@ -210,6 +215,9 @@ def _known(call: Call, data: Any, turned: bool) -> tuple[tuple[Any, Any] | None,
         raise InputError(
             f"data={type(data).__name__}; give a DataLoader, a Dataset or a pair (inputs, targets), to be read anew."
         )
+    if isinstance(data, DataLoader) and _in_order(data) and (count := len(data.sampler)) > MOST:  # type: ignore[arg-type]
+        some = Subset(data.dataset, torch.linspace(0, count - 1, MOST).long().tolist())
+        data = DataLoader(some, data.batch_size, collate_fn=data.collate_fn)  # as sorted as all of them
     streams = [getattr(one, "generator", None) for one in (data, getattr(data, "sampler", None))]
     with unchanged(call.model), noise_kept(*(one for one in streams if isinstance(one, torch.Generator))):
         pairs = [_turned(pair) if turned else pair for pair in _read(data, call)]

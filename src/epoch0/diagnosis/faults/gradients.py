@@ -167,6 +167,9 @@ def examples_mix(seen: Evidence, quiet: tuple[Tensor, Tensor]) -> Iterator[Fault
     if one.shape != two.shape or len(one) != seen.call.examples or (one.dim() == 2 and one.shape[1] == len(one)):
         return
     inner, size = float((one[1:-1] - two[1:-1]).double().abs().amax()), float(one.double().abs().amax())
+    norms = [m for m in seen.model.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)]
+    if any(norm.running_mean is None for norm in norms):
+        return  # those look at all examples, also where nothing is trained
     if inner > 1e-5 * size > 0:  # a sound row is the same to the bit, whatever the others hold
         message = f"Other examples' inputs change an example's outputs by up to {inner / size:.2g} of their size."
         fix = "Look for batch_first, a view instead of a transpose, or a softmax or norm over the batch."

@@ -24,7 +24,7 @@ SCHEDULED = 0.01  # what a schedule leaves of the rate within the steps of a tri
 # An activation suspected with this certainty stands against a program that learns, if its copy without it knows as
 # much in half the steps, and so much more than the program then.
 SOONER = (0.75, 0.2)
-ACTIVATIONS = ("output activation", "hidden activation")
+SLOWING = ("output activation", "hidden activation", "data")
 INSIDE = ("outputs", "targets", "loss")  # what is out of reach where the loss is the model's own
 
 # How certain a kind of change is that mends a program in which nothing was seen before training; others .25.
@@ -164,12 +164,12 @@ def _by_heart(own: Trained) -> bool:
 def _standing(own: Trained, suspects: Sequence[Fault], tried: Sequence[Tried] | None = None) -> Sequence[Fault]:
     """What is still said against a program that learns: what is certain, unless it learns little, or by heart.
 
-    That it learns shows that its rate will do. Before anything was tried, activations that might stand do.
+    That it learns shows that its rate will do. Before anything was tried, what might slow it down stands.
     """
     if min(own.known, CLEARLY if own.held is None else own.held) < KNOWS or own.known < CLEARLY:
         return suspects
     sooner = {one.kinds[0] for one in tried or () if len(one.kinds) == 1 and _sooner(own, one.trained)}
-    may = ACTIVATIONS if tried is None else [kind for kind in ACTIVATIONS if kind in sooner]
+    may = SLOWING if tried is None else [kind for kind in SLOWING if kind in sooner]
     certain = {fault for fault in suspects if fault.certainty >= SURE and fault.kind != "learning rate"}
     return [f for f in suspects if f in certain or (f.certainty >= SOONER[0] and f.kind in may)]
 

@@ -79,6 +79,7 @@ class Program:
     loss: Callable[[Any, Any], Tensor]  # of outputs and targets
     held: int = 0  # so many examples at the end are held out of training
     whole: bool = False  # whether the loss takes all that the model returns, and not THE output
+    ordered: bool = False  # whether the examples come in their order
 
     @classmethod
     def of(cls, seen: Evidence) -> "Program | None":
@@ -98,12 +99,15 @@ class Program:
         size, held = call.examples, 0
         if call.splits:
             held = size // 4 if size >= HELD else 0
-            call = call.rows(torch.randperm(size, generator=generator(0, 0x6865)))
+            drawn = torch.randperm(size, generator=generator(0, 0x6865))
+            call = call.rows(
+                torch.cat([drawn[: size - held].sort()[0], drawn[size - held :]]) if seen.ordered else drawn
+            )
             usual = size if isinstance(seen.optimizers[0], torch.optim.LBFGS) else 32
             if seen.reach is not None and seen.reach.sums:  # a rate for sums goes with the number of examples in a step
                 usual = seen.call.examples
             size = min(seen.batch_size or usual, size - held)
-        return cls(call, seen.optimizers[0], size, seen.step, seen.loss_of, held, seen.whole)
+        return cls(call, seen.optimizers[0], size, seen.step, seen.loss_of, held, seen.whole, seen.ordered)
 
     def copied(self) -> "Program":
         model, optimizer = copied(self.call.model, self.optimizer)
@@ -116,7 +120,8 @@ class Program:
         bar, usual = (KNOWS, ENOUGH) if self.call.examples >= FEW else (ALL, 0.9)
         same_noise(seed)
         with torch.enable_grad(), as_written(), denormals_as_zero():
-            for rows in shuffled(self.call, self.call.examples - self.held, self.size, generator(seed, 0x6D65)):
+            order = None if self.ordered else generator(seed, 0x6D65)
+            for rows in shuffled(self.call, self.call.examples - self.held, self.size, order):
                 self.call.model.train()
                 try:
                     losses.append(self._one(rows))

@@ -81,6 +81,25 @@ def _refused(seen: Evidence, target: int) -> bool:
     return False
 
 
+def examples_alike(seen: Evidence, inputs: Tensor) -> Iterator[Fault]:
+    """Inputs that are all the same; classes that come one after the other."""
+    targets, one = seen.targets, bool((inputs == inputs[:1]).all()) if inputs.dim() else False
+    if one and len(inputs) > 1 and targets is not None and not bool((targets == targets[:1]).all()):
+        message, fix = f"All {len(inputs)} inputs are the same.", "Look at how the inputs are read."
+        yield Fault("data", "inputs", message, fix, certainty=CERTAIN)
+    if not seen.ordered or targets is None or targets.is_floating_point() or targets.dim() != 1 or len(targets) < 8:
+        return
+    follow, chance = float((targets[1:] == targets[:-1]).double().mean()), _alike(targets)
+    if follow > 0.8 > 1.6 * chance:
+        message = f"The loader does not shuffle, and {follow:.0%} of the examples follow one of their own class."
+        yield Fault("data", "data", message, "Shuffle them: DataLoader(..., shuffle=True).", certainty=0.8)
+
+
+def _alike(classes: Tensor) -> float:
+    """The chance that two examples are of one class."""
+    return float(torch.bincount(classes.long() - classes.min()).double().square().sum() / len(classes) ** 2)
+
+
 def ignored_class(seen: Evidence) -> Iterator[Fault]:
     """A class whose examples the loss does not look at, and that is not the padding."""
     targets, output, loss = seen.call.targets, seen.first.output, seen.first.loss
@@ -118,7 +137,7 @@ def label_order(seen: Evidence, inputs: Tensor, targets: Tensor) -> Iterator[Fau
     far = torch.cdist(flat, flat).fill_diagonal_(float("inf"))
     near, index = far.min(1)
     close = near < 0.6 * float(far[far.isfinite()].median())  # much more alike than examples are
-    count, chance = int(close.sum()), float(torch.bincount(y.long()).double().square().sum() / len(y) ** 2)
+    count, chance = int(close.sum()), _alike(y)
     if count < 150:
         return
     hits = float((y[index] == y)[close].double().mean())
