@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
+import epoch0 as e0
 from epoch0.diagnosis.trial import LENGTHS, MOMENTUM, RATES, Run, affordable, constant_loss, trial
 from epoch0.errors import InputError
 from epoch0.seeds import generator
@@ -232,3 +233,22 @@ def test_nothing_can_be_copied() -> None:
 def test_diverged_is_said_of_numbers_that_are_not_finite() -> None:
     for losses, diverged in (((), True), ((1.0, math.nan), True), ((1.0, math.inf), True), ((1.0, 2.0), False)):
         assert Run("adam", 1e-3, losses, None, None, 0.0, None).diverged == diverged
+
+
+class Skipping(nn.Module):
+    """A residual block that is left out in three of ten runs (Huang et al. 2016)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inside = nn.Sequential(nn.LayerNorm(64), nn.Linear(64, 64), nn.GELU(), nn.Linear(64, 64))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x if self.training and torch.rand(()).item() < 0.3 else x + self.inside(x)
+
+
+def test_layers_that_are_skipped_in_the_first_step() -> None:
+    torch.manual_seed(0)
+    digits = e0.data.load("digits")
+    x, y = torch.from_numpy(digits.inputs("standard"))[:128].float(), torch.from_numpy(digits.labels)[:128].long()
+    report = e0.checkup(nn.Sequential(*(Skipping() for _ in range(8)), nn.Linear(64, 10)), x, y)
+    assert report.recipes["sgd"].trains and report.recipes["sgd"].evidence == "trial"

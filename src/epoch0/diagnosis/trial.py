@@ -152,6 +152,8 @@ def runs_at(
             update: torch.optim.Optimizer = torch.optim.Adam(trained, rate, fused=fused)
             if optimizer == "sgd":
                 update = torch.optim.SGD(trained, rate, momentum=MOMENTUM, fused=fused)
+                for p in trained:  # or torch's fused step fails where a layer is skipped in the first one
+                    update.state[p]["momentum_buffer"] = torch.zeros_like(p)
             for mark in marks:
                 if mark > ends[optimizer]:
                     break
