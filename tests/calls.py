@@ -402,7 +402,7 @@ METHODS: dict[str, tuple[Callable[[], Any], Callable[[], dict[str, Any]]]] = {
     "GrowthLaw.quantile": (lambda: e0.theory.growth.GrowthLaw((3,), (1.0,)), lambda: {"p": 0.5}),
     "NormRatio.interval": (lambda: e0.theory.norms.NormRatio((30,)), lambda: {"level": 0.9, "samples": 2}),
     "NormRatio.quantile": (lambda: e0.theory.norms.NormRatio((30,)), lambda: {"p": 0.5}),
-    "Checkup.to_html": (lambda: report(), lambda: {"path": folder() / "page.html", "changes": ["a"]}),
+    "Checkup.to_html": (lambda: report(), lambda: {"path": folder() / "page.html"}),
     "Checkup.compare": (lambda: report(), lambda: {"after": report(), "changes": ["a"]}),
     "Checkup.print": (lambda: report(), lambda: {"width": 80, "depth": 1}),
     "DataSet.inputs": (lambda: digits(), lambda: {"normalize": "unit", "flatten": True, "like": None}),

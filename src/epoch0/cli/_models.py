@@ -133,7 +133,7 @@ def checkup(
         save(network, fix)
         found = found.compare(last, (done.summary, *done.notes))
     if html is not None:
-        found.to_html(html)
+        last.to_html(html)
     if as_json:
         print_json(found.to_dict() if fix is None else {"initialization": done.to_dict(), **found.to_dict()})
     elif fix is None:

@@ -20,15 +20,6 @@ from epoch0.errors import InputError
 from epoch0.files import write_atomic
 from epoch0.results import Result, finite
 
-# what is compared of the whole depth, and of each layer
-WHOLE = [
-    *("verdict", "outcome", "trains", "recipes", "blame", "phase", "chi", "chi_low", "chi_high", "backward", "forward"),
-    *("input_gradient", "pruning_forecast"),
-]
-BY_LAYER = [
-    *("forward_gain", "forward_error", "backward_gain", "backward_error", "predicted", "agreement", "norm_out"),
-    *("tangent", "gradient", "update", "dissimilarity", "dead_units", "saturated", "status"),
-]
 WAYS = ("forward", "backward")
 
 
@@ -58,27 +49,13 @@ class Comparison(Result):
             )
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON: the whole depth before and after, and each layer before and after."""
-        both = {"before": self.before, "after": self.after}
-        layers = [
-            {key: layer[key] for key in ("name", "kind")}
-            | {when: {key: one["layers"][i][key] for key in BY_LAYER} for when, one in both.items()}
-            for i, layer in enumerate(self.before["layers"])
-        ]
-        return {
-            **{key: self.before[key] for key in ("model", "subject")},
-            **{when: {key: one[key] for key in WHOLE} for when, one in both.items()},
-            "changes": list(self.changes),
-            "layers": layers,
-        }
+        """Plain data for JSON: both checkups, and what was changed."""
+        return {"before": self.before, "after": self.after, "changes": list(self.changes)}
 
     def rows(self) -> list[dict[str, Any]]:
-        """Two rows a layer, before and after, with the numbers that are compared."""
-        return [
-            {"when": word, "layer": layer["name"], **{key: layer[key] for key in BY_LAYER}}
-            for word, one in (("before", self.before), ("after", self.after))
-            for layer in one["layers"]
-        ]
+        """Two rows a layer, before and after, with the fields of :class:`LayerCheckup` but its parts."""
+        both = {"before": self.before, "after": self.after}
+        return [{"when": when, **_row(layer)} for when, one in both.items() for layer in one["layers"]]
 
     def __str__(self) -> str:
         return plain(side_by_side(self.before, self.after, self.changes, WIDTH))
@@ -91,15 +68,6 @@ class Comparison(Result):
         """
         console = Console(width=width, highlight=False)
         console.print(side_by_side(self.before, self.after, self.changes, console.width))
-
-    def to_html(self, path: str | os.PathLike[str]) -> Path:
-        """Write both as one self-contained HTML page.
-
-        Raises:
-            InputError: if the file cannot be written.
-        """
-        text = report.page(self.before, self.after, self.changes)
-        return write_atomic(path, text.encode(), "page")
 
 
 @dataclass(frozen=True)
@@ -274,7 +242,7 @@ class Checkup(Result):
 
     def rows(self) -> list[dict[str, Any]]:
         """One row a layer, with the fields of :class:`LayerCheckup` but its parts."""
-        return [{name: value for name, value in vars(layer).items() if name != "parts"} for layer in self.layers]
+        return [_row(vars(layer)) for layer in self.layers]
 
     def compare(self, after: "Checkup", changes: Sequence[str] = ()) -> Comparison:
         """This checkup and that of the same model after something was changed, side by side.
@@ -295,19 +263,14 @@ class Checkup(Result):
         """
         return Comparison(self.to_dict(), after.to_dict(), tuple(changes))
 
-    def to_html(
-        self, path: str | os.PathLike[str], after: "Checkup | None" = None, changes: Sequence[str] = ()
-    ) -> Path:
+    def to_html(self, path: str | os.PathLike[str]) -> Path:
         """Write the checkup as one self-contained HTML page.
 
-        Args:
-            path: the file.
-            after: a checkup of the same model after something was changed; the page then shows both.
-            changes: what was changed, one sentence each.
-
         Raises:
-            InputError: if the file cannot be written, or the two checkups have different layers.
+            InputError: if the file cannot be written.
         """
-        if after is not None:
-            return self.compare(after, changes).to_html(path)
         return write_atomic(path, report.page(self.to_dict()).encode(), "page")
+
+
+def _row(layer: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in layer.items() if name != "parts"}
