@@ -155,7 +155,7 @@ CALLS: dict[str, Callable[[], dict[str, Any]]] = {
     "checkup": lambda: {
         "model": net(), "batch": x(), "targets": y(), "loss": loss, "forward": forward, "trial": False, "seconds": 1.0,
         "batch_norm": "train", "directions": 2, "sparsity": 0.5, "remedies": False,
-        "seed": 1, "name": "net", "inputs": "noise", "notes": ("a",), "tell": nothing,
+        "seed": 1, "name": "net", "inputs": "noise", "tell": nothing,
     },
     "reproduce": lambda: {"id": "price-tanner/fig4b", "preset": "quick", "workers": 1, "out": str(folder() / "out")},
     "activations.Activation": lambda: {

@@ -90,7 +90,6 @@ class LayerCheckup:
 
     name: str  #: module path
     kind: str  #: what it is, in words
-    shape_in: tuple[int, ...]  #: shape of one example before it
     shape_out: tuple[int, ...]  #: shape of one example after it
     norm_in: float  #: root mean square of a unit before it
     norm_out: float  #: root mean square of a unit after it
@@ -105,7 +104,6 @@ class LayerCheckup:
     averaged: float  #: number of places that average pooling takes the mean over, 1 without; judged apart from the gain
     tangent: float  #: norm a unit, relative to the input's, of a tangent carried from the input to the end of the layer
     gradient: float  #: norm of the gradient carried back to the end of the layer
-    weight_gradient: float  #: norm of the gradient of the layer's weights
     update: float | None  #: size of Adam's step at the suggested rate over that of the weights; None without weights
     dissimilarity: float | None  #: mean 1 - cosine between two examples after it, None if it has no meaning there
     dead_units: float  #: share of units that are zero for every example
@@ -169,7 +167,6 @@ class Checkup(Result):
     faults: tuple[Fault, ...] = ()  #: what keeps the program from learning, most certain first; empty for a sound one
     not_examined: tuple[str, ...] = ()  #: what was not looked at, and what to pass so that it would be
     program: Mending | None = None  #: the trial of the program that was given, and the changes tried on copies
-    seconds: tuple[float, float] = (0.0, 0.0)  #: CPU seconds of the checkup, and of these of the trial
 
     @property
     def verdict(self) -> str:
@@ -227,17 +224,16 @@ class Checkup(Result):
         return report.notebook(self.to_dict())
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON: numbers are finite or null; what it cost is no part of it."""
+        """Plain data for JSON: numbers are finite or null; the seconds of the trial are no part of it."""
         told = {name: getattr(self, name) for name in ("verdict", "outcome", "trains")}
         plain: dict[str, Any] = finite(asdict(self) | told)
-        plain |= {name: part and part.to_dict() for name, part in vars(self).items() if hasattr(part, "to_dict")}
+        plain["program"] = self.program and self.program.to_dict()
         plain["chi_low"], plain["chi_high"] = plain.pop("chi_interval")
         plain["blame"] = None if self.blame is None else {"layer": self.blame[0], "reason": self.blame[1]}
         for way in WAYS:
             plain[way]["factor"] = finite(getattr(self, way).factor)
         if self.trial is not None:
             del plain["trial"]["seconds"]
-        del plain["seconds"]
         return plain
 
     def rows(self) -> list[dict[str, Any]]:

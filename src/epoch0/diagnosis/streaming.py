@@ -278,14 +278,12 @@ class _Run:
         part = replace(self.part(index), targets=None)
         with self.lent(index), tape(part, batch_norm=self.batch_norm) as record:
             nodes = sorted({part.node for row in piece.rows for part in row.parts} | {row.output for row in piece.rows})
-            names = {name for row in piece.rows for name in row.weights}
             back = Travel(0, 0, 0)
             back.gradient = self.travel.gradient
-            found = passes(record, (), 0, 0, nodes=nodes, names=names, travel=back).gradients
+            found = passes(record, (), 0, 0, nodes=nodes, travel=back).gradients
         self.travel.gradient = back.gradient
         gains = [
-            replace(gain, gradient=found[row.output], weight_gradients={n: found[n] for n in row.weights if n in found})
-            for gain, row in zip(piece.gains.layers, piece.rows, strict=True)
+            replace(gain, gradient=found[row.output]) for gain, row in zip(piece.gains.layers, piece.rows, strict=True)
         ]
         rows = [
             replace(row, parts=tuple(replace(p, row=replace(p.row, gradient=found[p.node])) for p in row.parts))

@@ -46,8 +46,7 @@ def terminal(checkup: Found, width: int, depth: int | None = None) -> Renderable
     said = [f"{wording.chance(f['certainty'])} {f['kind']} ({f['where']}): {f['message']} {f['fix']}" for f in also]
     lines += _listed("Also seen", said)
     if (program := checkup["program"]) is not None and (tried := program["tried"]):
-        mended = sum(one["mends"] for one in tried)
-        lines += _section(f"{len(tried)} changes were tried on copies, {mended} of them mend it.")
+        lines += _section(f"Changes tried on copies: {len(tried)}, of which {sum(t['mends'] for t in tried)} mend it.")
     if (blame := checkup["blame"]) is not None:
         lines.append(Text.assemble(("To blame: ", "bold"), (blame["layer"], "bold red"), f", {blame['reason']}."))
     lines += _listed("What to do", checkup["advice"])
