@@ -403,7 +403,7 @@ METHODS: dict[str, tuple[Callable[[], Any], Callable[[], dict[str, Any]]]] = {
     "NormRatio.interval": (lambda: e0.theory.norms.NormRatio((30,)), lambda: {"level": 0.9, "samples": 2}),
     "NormRatio.quantile": (lambda: e0.theory.norms.NormRatio((30,)), lambda: {"p": 0.5}),
     "Checkup.to_html": (lambda: report(), lambda: {"path": folder() / "page.html"}),
-    "Checkup.compare": (lambda: report(), lambda: {"after": report(), "changes": ["a"]}),
+    "Checkup.compare": (lambda: report(), lambda: {"after": report()}),
     "Checkup.print": (lambda: report(), lambda: {"width": 80}),
     "DataSet.inputs": (lambda: digits(), lambda: {"normalize": "unit", "flatten": True, "like": None}),
     "DataSet.scaling": (lambda: digits(), lambda: {"normalize": "standard", "like": digits()}),

@@ -317,9 +317,6 @@ def advice(recipes: Mapping[str, Recipe], tried: Sequence[Remedy]) -> Iterator[s
         return
     if tried:
         yield f"Other weights do not mend it: {', '.join(r.change for r in tried)} tried on a copy did not help."
-    cause = max(recipes.values(), key=lambda recipe: recipe.probability).cause
-    if cause in ("no gradient", "overflow", "collapsed", "size"):
-        yield "Look at the layer to blame, and at the size of the inputs, first."
 
 
 def _same(call: Call) -> str:

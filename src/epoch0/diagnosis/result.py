@@ -2,12 +2,12 @@
 
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
+from rich.console import Console, RenderableType
 
 from epoch0.arguments import Size
 from epoch0.diagnosis import report
@@ -23,8 +23,27 @@ from epoch0.results import Result, finite
 WAYS = ("forward", "backward")
 
 
+class _Tables(Result):
+    """What is shown as tables as wide as the terminal."""
+
+    def _tables(self, width: int) -> RenderableType:
+        raise NotImplementedError
+
+    def __str__(self) -> str:
+        return plain(self._tables(WIDTH))
+
+    def print(self, width: Size | None = None) -> None:
+        """Show it in the terminal.
+
+        Args:
+            width: columns to use instead of the terminal's.
+        """
+        console = Console(width=width, highlight=False)
+        console.print(self._tables(console.width))
+
+
 @dataclass(frozen=True)
-class Comparison(Result):
+class Comparison(_Tables):
     """What a change did to a network, as :meth:`Checkup.compare` gives it.
 
     >>> laws = epoch0.Gaussian(0.5), epoch0.Gaussian(2**0.5)
@@ -37,7 +56,6 @@ class Comparison(Result):
 
     before: Mapping[str, Any]  #: ``Checkup.to_dict()`` of the model as it was
     after: Mapping[str, Any]  #: the same of the changed one
-    changes: tuple[str, ...] = ()  #: what was changed, one sentence each
 
     def __post_init__(self) -> None:
         one, other = ([layer["name"] for layer in each["layers"]] for each in (self.before, self.after))
@@ -46,25 +64,15 @@ class Comparison(Result):
             raise InputError(f"the two checkups are not of one model: {told}, or the same with other names.")
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON: both checkups, and what was changed."""
-        return {"before": self.before, "after": self.after, "changes": list(self.changes)}
+        """Plain data for JSON: both checkups."""
+        return {"before": self.before, "after": self.after}
 
     def rows(self) -> list[dict[str, Any]]:
         """Two rows a layer, before and after, with the fields of :class:`LayerCheckup` but its parts."""
-        both = {"before": self.before, "after": self.after}
-        return [{"when": when, **_row(layer)} for when, one in both.items() for layer in one["layers"]]
+        return [{"when": when, **_row(layer)} for when, one in self.to_dict().items() for layer in one["layers"]]
 
-    def __str__(self) -> str:
-        return plain(side_by_side(self.before, self.after, self.changes, WIDTH))
-
-    def print(self, width: Size | None = None) -> None:
-        """Show both in the terminal.
-
-        Args:
-            width: columns to use instead of the terminal's.
-        """
-        console = Console(width=width, highlight=False)
-        console.print(side_by_side(self.before, self.after, self.changes, console.width))
+    def _tables(self, width: int) -> RenderableType:
+        return side_by_side(self.before, self.after, width)
 
 
 @dataclass(frozen=True)
@@ -129,7 +137,7 @@ class VerdictError(InputError):
 
 
 @dataclass(frozen=True)
-class Checkup(Result):
+class Checkup(_Tables):
     """The state of a network before its first epoch, judged.
 
     >>> found = checkup(model, x, y)                            # x of shape (100, 64), y of shape (100,)
@@ -200,21 +208,12 @@ class Checkup(Result):
         if not self.trains:
             raise VerdictError(str(self))
 
-    def __str__(self) -> str:
-        return plain(terminal(self.to_dict(), WIDTH))
+    def _tables(self, width: int) -> RenderableType:
+        return terminal(self.to_dict(), width)
 
     def __repr__(self) -> str:
         """One line: what pytest prints of an ``assert checkup(...).trains`` that fails."""
         return f"<Checkup of {self.model}: {self.verdict}>"
-
-    def print(self, width: Size | None = None) -> None:
-        """Show the checkup in the terminal.
-
-        Args:
-            width: columns to use instead of the terminal's.
-        """
-        console = Console(width=width, highlight=False)
-        console.print(terminal(self.to_dict(), console.width))
 
     def _repr_html_(self) -> str:
         return report.notebook(self.to_dict())
@@ -236,24 +235,23 @@ class Checkup(Result):
         """One row a layer, with the fields of :class:`LayerCheckup` but its parts."""
         return [_row(vars(layer)) for layer in self.layers]
 
-    def compare(self, after: "Checkup", changes: Sequence[str] = ()) -> Comparison:
+    def compare(self, after: "Checkup") -> Comparison:
         """This checkup and that of the same model after something was changed, side by side.
 
         >>> mended = epoch0.networks.mlp([64, 32, 32, 10], weights=epoch0.Gaussian(2.0), seed=0)
         >>> before, after = (checkup(one, x, y, trial=False) for one in (net, mended))
-        >>> print(before.compare(after, ["All weights times 1.41."]))
+        >>> print(before.compare(after))
         Sequential  shape (100, 64)
         before  ✓ trains  Trains with either, Adam at a rate of about 0.003 or SGD at 0.01.
                 Phase ...
 
         Args:
             after: the checkup of the changed model.
-            changes: what was changed, one sentence each.
 
         Raises:
             InputError: if the two have different layers.
         """
-        return Comparison(self.to_dict(), after.to_dict(), tuple(changes))
+        return Comparison(self.to_dict(), after.to_dict())
 
     def to_html(self, path: str | os.PathLike[str]) -> Path:
         """Write the checkup as one self-contained HTML page.

@@ -58,13 +58,13 @@ def terminal(checkup: Found, width: int) -> RenderableType:
     return Group(*lines, *_listed("How it was measured", checkup["notes"]))
 
 
-def side_by_side(before: Found, after: Found, changes: Sequence[str], width: int) -> RenderableType:
+def side_by_side(before: Found, after: Found, width: int) -> RenderableType:
     lines: list[RenderableType] = [_head(before)]
     for word, one in (("before", before), ("after", after)):
         lines += [Text.assemble(f"{word:<8}", _verdict(one)), Padding(Text(_passages(one)), (0, 0, 0, 8))]
         if one["pruning_forecast"] is not None:
             lines.append(Padding(Text(one["pruning_forecast"]["sentence"]), (0, 0, 0, 8)))
-    lines += [*_listed("What was changed", changes), Text(""), _recipes(before, after), Text("")]
+    lines += [Text(""), _recipes(before, after), Text("")]
     rows: list[Mapping[str, str | Text]] = []
     for pair in zip(before["layers"], after["layers"], strict=True):
         signs = " → ".join(layer["status"] for layer in pair)
