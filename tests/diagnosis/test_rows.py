@@ -161,7 +161,7 @@ def test_updates_are_the_first_step_of_adam_against_the_weights() -> None:
 def test_the_step_of_a_layer_is_the_largest_of_its_parts() -> None:
     torch.manual_seed(0)
     net = nn.Sequential(nn.Linear(20, 10), nn.BatchNorm1d(10), nn.ReLU(), nn.Linear(10, 3)).double()
-    first = judged(net, torch.randn(40, 20, generator=generator(1)).double(), torch.arange(40) % 3).layers[0]
+    first = judged(net, torch.randn(40, 20, generator=generator(1), dtype=torch.float64), torch.arange(40) % 3).layers[0]
     assert [part.name for part in first.parts] == ["0", "1"]
     assert first.update == pytest.approx(max(part.update for part in first.parts if part.update is not None))
 

@@ -29,32 +29,56 @@ from epoch0.tracing.tape import tape
 Tell = Callable[[str, float], None]
 Targets = Callable[[Tensor], Any]
 
+WEIGHTED = (nn.Linear, nn.Bilinear, nn.modules.conv._ConvNd)
+
 
 class _Arrived(BaseException):
     """The next block is called: with what, the run of a block ends."""
 
 
-def stack(model: nn.Module) -> tuple[list[str], list[str], list[str]]:
-    """The blocks of a model with one list of blocks; else an InputError says why not.
+def stack(model: nn.Module) -> tuple[list[list[str]], list[str], list[str]]:
+    """The blocks of an ``nn.Sequential`` or of a model with one list of blocks; else an InputError says why not.
 
-    Paths of the blocks; of modules with weights that run before them, such as embeddings; and of those that run after
-    them: a norm, a head.
+    Paths of the modules of each block, the first of which takes its input; of those with weights that run before the
+    blocks, such as embeddings; and of those that run after them: a norm, a head.
     """
     modules = dict(model.named_modules(remove_duplicate=False))
+    if type(model) is nn.Sequential:
+        flat = _flat(model, "")
+        if shared := [p for p, m in flat if sum(m is other for _, other in flat) > 1]:
+            raise InputError(f"the model cannot be streamed: '{shared[0]}' is used more than once.")
+        groups: list[list[str]] = []
+        weighted = {path: any(isinstance(part, WEIGHTED) for part in module.modules()) for path, module in flat}
+        for path in weighted:
+            if not groups or (weighted[path] and any(weighted[p] for p in groups[-1])):
+                groups.append([])
+            groups[-1].append(path)
+        return groups, [], []
     lists = [(path, m) for path, m in modules.items() if isinstance(m, nn.ModuleList) and len(m) > 1]
     sizes = {path: sum(p.numel() for p in m.parameters()) for path, m in lists}
     path = max(sizes, key=lambda p: sizes[p], default="")
     kinds = {type(block).__name__ for block in modules[path]} if path else set()
     if len(kinds) != 1:
         why = f"'{path}' mixes {', '.join(sorted(kinds))}" if path else "it has no list of blocks (nn.ModuleList)"
-        raise InputError(f"the model {type(model).__name__} cannot be streamed: {why}. A stack of equal blocks can.")
+        raise InputError(
+            f"the model {type(model).__name__} cannot be streamed: {why}. "
+            "An nn.Sequential or a stack of equal blocks can."
+        )
     tensors = {p: (*m._parameters.values(), *m._buffers.values()) for p, m in modules.items()}
     own = [p for p in tensors if any(t is not None for t in tensors[p]) and not p.startswith(path + ".")]
     names = list(modules)
     before = [p for p in own if names.index(p) < names.index(path)]
     after = [p for p in own if p not in before and any(True for _ in modules[p].parameters(recurse=False))]
     before += [p for p in own if p not in before and p not in after]  # buffers alone are there from the start
-    return [f"{path}.{name}" for name, _ in modules[path].named_children()], before, after
+    return [[f"{path}.{name}"] for name, _ in modules[path].named_children()], before, after
+
+
+def _flat(module: nn.Module, path: str) -> list[tuple[str, nn.Module]]:
+    """The children of nested plain sequences in order."""
+    found: list[tuple[str, nn.Module]] = []
+    for name, child in module.named_children():
+        found += _flat(child, f"{path}{name}.") if type(child) is nn.Sequential else [(f"{path}{name}", child)]
+    return found
 
 
 class Weights:
@@ -164,7 +188,7 @@ class _Run:
     def lent(self, index: int) -> AbstractContextManager[None]:
         first = [p for p in self.before if index == 0 or not isinstance(self.modules[p], nn.Embedding)]
         last = self.after if index == self.count - 1 else ()
-        return self.weights.lent((*first, self.blocks[index], *last))
+        return self.weights.lent((*first, *self.blocks[index], *last))
 
     def part(self, index: int) -> Call:
         """The call of one block, on what the block before it gave."""
@@ -192,7 +216,7 @@ class _Run:
         def end(module: nn.Module, args: Any, named: Any) -> None:
             given = tensors_in((args, named))
             if sum(t.requires_grad for t in given) > 1:
-                path = blocks[index + 1]
+                path = blocks[index + 1][0]
                 raise InputError(f"the model cannot be streamed: '{path}' takes more than one signal.")
             raise _Arrived(given[0])
 
@@ -203,24 +227,24 @@ class _Run:
             undo.callback(modules[path].register_forward_pre_hook(hook, prepend=True, with_kwargs=True).remove)
 
         with undo:
-            for path in blocks[:index]:
+            for path in (path for group in blocks[:index] for path in group):
                 instead(path, nothing)
             if index:
                 for path in self.before:
                     if isinstance(modules[path], nn.Embedding):
                         instead(path, embedded(modules[path].embedding_dim))
-                before(blocks[index], begin)
-            else:
-                undo.callback(modules[blocks[0]].register_forward_hook(note).remove)
+                before(blocks[index][0], begin)
+            elif self.before:
+                undo.callback(modules[blocks[0][0]].register_forward_hook(note).remove)
             if index < self.count - 1:
-                before(blocks[index + 1], end)
+                before(blocks[index + 1][0], end)
             try:
                 return self.call.raw(batch=self.call.batch if index else batch)
             except _Arrived as arrived:
                 return arrived.args[0]
 
     def forward(self, index: int) -> Piece:
-        last, name = index == self.count - 1, self.blocks[index]
+        last, name = index == self.count - 1, self.blocks[index][0]
         with self.lent(index):
             part = replace(self.part(index), targets=self.call.targets if last else None)
             if last and not self.has_loss:
@@ -275,7 +299,7 @@ def stream(
     run, pieces = _Run(call, directions, seed, batch_norm, targets, weights), list[Piece]()
     ways = [("forward", index) for index in range(run.count)] + [("back", i) for i in reversed(range(run.count - 1))]
     for step, (way, index) in enumerate(ways):
-        tell(f"{run.blocks[index]}, {way}", step / len(ways))
+        tell(f"{run.blocks[index][0]}, {way}", step / len(ways))
         if way == "forward":
             pieces.append(run.forward(index))
         else:
