@@ -102,6 +102,8 @@ def test_page_carries_the_numbers_of_the_object(found: Checkup) -> None:
             assert cells[0].startswith(row.name) and row.status in cells[1]
             assert cells[4] == with_error(row.forward_gain, row.forward_error)
             assert cells[5].startswith(number(row.predicted).strip("–"))
+        else:
+            assert cells[4] == ("" if row.gain is None else number(row.gain))
     for part in (part for layer in found.layers for part in layer.parts):
         assert ("tr", "class", "part") in page.attributes and ("th", "title", part.name) in page.attributes
 

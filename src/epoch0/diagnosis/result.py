@@ -83,6 +83,7 @@ class PartCheckup:
     kind: str  #: what it is, in words
     shape_out: tuple[int, ...]  #: shape of one example after it
     norm_out: float  #: root mean square of a unit after it
+    gain: float | None  #: mean squared stretch of a random tangent by it alone; None where it has several inputs
     tangent: float  #: norm a unit of a tangent carried from the input, relative to there; NaN where it cannot be
     gradient: float  #: norm of the gradient there
     update: float | None  #: size of one step of Adam at the suggested rate relative to its weights; None without any

@@ -1,17 +1,26 @@
 """The rows of a checkup: each layer with what is carried to it and what it does alone, and its parts under it."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
+
+import torch
+import torch.autograd.forward_ad as forward_ad
+from torch import Tensor
 
 from epoch0.diagnosis.result import LayerCheckup, PartCheckup
 from epoch0.diagnosis.verdict import COLLAPSED, SATURATED, CumulativeGain, Signs, cumulative_gain, estimate_phase
 from epoch0.measure.gain import Gain, LayerGain, gain_status, joined_gains, measure_gains
 from epoch0.measure.passes import Signals, Travel, signals
+from epoch0.seeds import generator
+from epoch0.tracing.graph import Op
 from epoch0.tracing.layers import Layer, Place, average_pools, averaged_over, labelled, layer_names, layers
 from epoch0.tracing.layers import places as places_of
-from epoch0.tracing.tape import Tape
+from epoch0.tracing.sizes import sum_of_squares
+from epoch0.tracing.tape import Change, Tape, together
 
 SPARED = ("activation", "sum", "concatenation")  # places that are no part worth a row
 STEEP = 0.5  # share of the whole change of a carried norm from which one layer is to blame for it
@@ -62,7 +71,10 @@ class Piece:
     integers: bool  # whether signals start at what is made of integers
 
 
-def measured(record: Tape, directions: int, seed: int, travel: Travel | None = None, gradients: bool = True) -> Piece:
+def measured(
+    record: Tape, directions: int, seed: int, travel: Travel | None = None, source: torch.Generator | None = None,
+    gradients: bool = True,
+) -> Piece:  # fmt: skip
     """Measure the layers of a record; of a piece of a model with what came from the piece before it."""
     found = layers(record)
     labels = labelled(record, joined=False, own={})
@@ -72,10 +84,11 @@ def measured(record: Tape, directions: int, seed: int, travel: Travel | None = N
     made = {op.outputs[0]: op for op in record.ops if op.outputs}
     ops = {place.node: made[place.node] for place in places if place.node in made}
     few = 1 if directions == 2 else None  # examples and units are averaged over all the same
+    alone, look = _alone(list(ops.values()), generator(seed, 0x616C) if source is None else source)
     states, passing = signals(record, found)
     gains, carried = measure_gains(
         record, found, directions, seed, [p.node for p in places],
-        carried_directions=few, looks=passing, travel=travel, gradients=gradients,
+        carried_directions=few, looks=together(passing, look), travel=travel, gradients=gradients,
     )  # fmt: skip
     seen, pools = states(), average_pools(record)
 
@@ -83,7 +96,7 @@ def measured(record: Tape, directions: int, seed: int, travel: Travel | None = N
         tangent, gradient, square = carried[place.node]
         norm, moved = (math.sqrt(value) if value >= 0 else math.nan for value in (square, tangent))
         shape, op = tuple(record.nodes[place.node].shape[1:]), ops.get(place.node)
-        row = PartCheckup(place.name, place.kind, shape, norm, moved, gradient, None)
+        row = PartCheckup(place.name, place.kind, shape, norm, alone.get(place.node), moved, gradient, None)
         return Part(row, place.node, () if op is None else op.weights)
 
     rows = [
@@ -215,6 +228,26 @@ def to_blame(rows: Sequence[LayerCheckup], cause: str, signs: Signs) -> tuple[st
         return None
     what = "gradients" if back else "differences between inputs"
     return name, f"{what} change by a factor of {math.exp(size):.2g} in it, more than in all others together"
+
+
+def _alone(ops: Sequence[Op], source: torch.Generator) -> tuple[dict[int, float], dict[int, Change]]:
+    """Mean squared stretch of a random tangent by each operation with one input, and how to look where that passes."""
+    calls: dict[int, list[tuple[int, Callable[..., Any]]]] = {}
+    for op in ops:
+        if op.call is not None and len(op.inputs) == 1:
+            calls.setdefault(op.inputs[0], []).append((op.outputs[0], op.call))
+    found: dict[int, float] = {}
+
+    def look(node: int, tensor: Tensor) -> None:
+        v = torch.randn(tensor.shape, generator=source, dtype=tensor.dtype).to(tensor.device)
+        for output, call in calls[node]:
+            with suppress(RuntimeError), forward_ad.dual_level():  # no forward derivative, no number
+                made = call({node: forward_ad.make_dual(tensor.detach(), v)})
+                tangent = forward_ad.unpack_dual(made).tangent if isinstance(made, Tensor) else None
+                if tangent is not None:
+                    found[output] = sum_of_squares(tangent) / tangent.numel() / (sum_of_squares(v) / v.numel())
+
+    return found, {node: partial(look, node) for node in calls}
 
 
 def kind(record: Tape, layer: Layer) -> str:

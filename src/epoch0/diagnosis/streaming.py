@@ -182,6 +182,7 @@ class _Run:
         self.inputs = list[Tensor]()  # of each block but the first, as far as they are known
         self.several: int | None = None  # how many things a block returns, where it is a tuple
         self.travel = Travel(directions, 1 if directions == 2 else directions, seed)
+        self.source = generator(seed, 0x616C)
         labelled = isinstance(call.batch, Mapping) and any(call.batch.get(key) is not None for key in LABELS)
         self.has_loss = labelled or call.targets is not None
 
@@ -266,7 +267,7 @@ class _Run:
                     )
                 if not last:
                     self.inputs.append(made)
-                return measured(record, self.directions, self.travel.seed, self.travel, gradients=last)
+                return measured(record, self.directions, self.travel.seed, self.travel, self.source, gradients=last)
 
     def back(self, index: int, piece: Piece) -> Piece:
         """The piece with the gradients that come from behind it."""

@@ -176,7 +176,8 @@ def _blocks(checkup: Found, width: int) -> Table:
             law, name = wording.number(layer["predicted"]), Text(wording.brief(layer["name"]), style=style)
             rows.append({"layer": name, **_row(layer), "local χ": gain, "law": law, "status": status})
             for part in layer["parts"] if opened else []:
-                rows.append({"layer": f"  {wording.within(part['name'], layer['name'])}", **_row(part)})
+                path, gain = part["name"], "" if part["gain"] is None else wording.number(part["gain"])
+                rows.append({"layer": f"  {wording.within(path, layer['name'])}", **_row(part), "local χ": gain})
     return _fitting(rows, width)
 
 
