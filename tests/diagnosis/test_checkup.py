@@ -393,6 +393,14 @@ def test_a_verdict_without_layers_says_why() -> None:
     assert found.to_pandas().empty
 
 
+def test_batches_of_a_loader_are_for_the_trial(x: Tensor, y: Tensor) -> None:
+    found = checkup(dense(3), x[:32], y[:32], batches=[(x[32:64], y[32:64]), (x[64:], y[64:])], remedies=False)
+    assert found.trial is not None and found.trial.held_out == 32
+    with torch.no_grad():
+        first = float(F.cross_entropy(dense(3)(x[32:64]), y[32:64]))
+    assert found.trial.runs[0].losses[0] == pytest.approx(first)
+
+
 def test_the_progress_names_the_parts(x: Tensor, y: Tensor) -> None:
     told: list[tuple[str, float]] = []
     checkup(dense(16, 8), x, y, tell=lambda part, share: told.append((part, share)))
@@ -580,6 +588,9 @@ def test_a_model_that_returns_nothing_to_measure(
         ({"sparsity": 2.0}, "sparsity=2.0"),
         ({"trial": "yes"}, "trial='yes'"),
         ({"tell": 3}, "tell=3"),
+        ({"batches": 3}, "batches=3"),
+        ({"batches": []}, "batches is empty"),
+        ({"batches": [torch.ones(4, 32)]}, "pairs"),
     ],
 )
 def test_arguments_that_cannot_be_used(settings: dict[str, Any], words: str, x: Tensor, y: Tensor) -> None:

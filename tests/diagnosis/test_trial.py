@@ -1,12 +1,14 @@
-"""The short training, against a plain loop of torch; what is read of it; the model untouched."""
+"""The short training, against a plain loop of torch; what is read of it; batches of a loader; the model untouched."""
 
 import copy
 import math
+from itertools import islice
 
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.utils.data import DataLoader, TensorDataset
 
 from epoch0.diagnosis.trial import LENGTHS, MOMENTUM, RATES, Run, affordable, constant_loss, trial
 from epoch0.errors import InputError
@@ -113,6 +115,30 @@ def test_values_are_met_in_mean_square() -> None:
     assert done.runs[2].known == pytest.approx(float((far.diag()[:, None] < far)[other].double().mean()))
 
 
+def test_batches_of_a_loader_and_the_whole_batch_held_out() -> None:
+    net, (x, y) = network(), batch(24)
+    more, labels = batch(40)
+    loader = DataLoader(TensorDataset(more.flip(0), labels.flip(0)), batch_size=16)
+    done = trial(Call.of(net, x, y), 7, batches=loader)
+    assert done.held_out == 24
+    stream = [(a, b) for _ in range(3) for a, b in loader][:7]
+    assert done.runs[0].losses == pytest.approx(trained(copy.deepcopy(net), stream, "adam", RATES["adam"][0]))
+
+
+def test_batches_that_cannot_be_used_say_so() -> None:
+    net, (x, y) = network(), batch(8)
+    call = Call.of(net, x, y)
+    with pytest.raises(InputError, match="batches is empty"):
+        trial(call, 3, batches=[])
+    with pytest.raises(InputError, match="has ended; give what can be begun again"):
+        trial(call, 3, batches=((x, y) for _ in range(5)))
+    with pytest.raises(InputError, match=r"pairs \(inputs, targets\); one of them is an input of shape \(8, 6\)"):
+        trial(call, 3, batches=[x])
+    with pytest.raises(InputError, match=r"target 1\d is out of range"):
+        trial(call, 3, batches=[(x, y), (x, y + 12 - y.max())])
+    assert len(trial(call, 3, batches=(pair for pair in islice([(x, y)] * 15, 15))).runs) == 5
+
+
 def test_a_model_with_a_loss_of_its_own_is_trained_on_it() -> None:
     class Owns(nn.Module):
         def __init__(self) -> None:
@@ -130,6 +156,8 @@ def test_a_model_with_a_loss_of_its_own_is_trained_on_it() -> None:
     constant = constant_loss(Call.of(model.net, x, y))  # the entropy of the classes; of the other a search finds it
     assert done.constant == pytest.approx(constant, rel=1e-3) and done.runs[1].losses == pytest.approx(expected)
     assert done.runs[1].known is None and done.runs[1].drop == pytest.approx(1 - sum(expected) / 10 / done.constant)
+    again = trial(Call.of(model, {"x": x, "labels": y}), 4, batches=[{"x": x[seen], "labels": y[seen]}])
+    assert again.runs[1].losses == pytest.approx(expected[:4])
 
 
 def test_the_model_is_as_it_was() -> None:

@@ -7,7 +7,7 @@ the outputs and with a short trial, where that takes seconds.
 import copy
 import dataclasses
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +57,7 @@ def checkup(
     seconds: Positive = 60.0,
     forward: Forward | None = None,
     trial: bool | None = None,
+    batches: Iterable[Any] | None = None,
     batch_norm: BatchNorm = "train",
     directions: Directions | None = None,
     sparsity: Sparsity | None = None,
@@ -89,6 +90,7 @@ def checkup(
         forward: ``forward(model, batch) -> outputs``, for a model that is called in another way.
         trial: whether copies are trained for a few steps, which makes the verdict surer. None: where that is estimated
             to take less than 20 CPU seconds.
+        batches: an iterable of (inputs, targets), such as a DataLoader, for the trial; by default it uses the batch.
         batch_norm: of the layers' gains. ``"train"``: batch norm as training sees it, running statistics untouched;
             ``"eval"``: running statistics.
         directions: random directions a layer, >= 2; errors fall with the square root. By default 8, and 4 or 2 where
@@ -114,7 +116,7 @@ def checkup(
     program: Evidence | None = None
     own = {"optimizer": optimizer, "data": data, "step": step}
     if stream:
-        others = {**own, "forward": forward, "sparsity": sparsity}
+        others = {**own, "batches": batches, "forward": forward, "sparsity": sparsity}
         others |= {"trial": trial or None, "remedies": remedies or None}
         if asked := [key for key, value in others.items() if value is not None]:
             raise InputError(f"{asked[0]}= needs the whole network in memory; leave it out with stream=True.")
@@ -209,7 +211,7 @@ def checkup(
     if length is not None:
         say("trial", 0.0)
         try:
-            done = train_copies(call, length, seed=seed, tell=lambda share: say("trial", share))
+            done = train_copies(call, length, batches=batches, seed=seed, tell=lambda share: say("trial", share))
         except NotCopied as problem_of_copy:
             if trial is True:
                 raise

@@ -8,7 +8,7 @@ The last is 1/2 for a constant answer and does not mind overconfident outputs.
 import copy
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import repeat
@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from epoch0.diagnosis.step import OPTIMIZERS, Optimizer
 from epoch0.errors import InputError, first_line
 from epoch0.seeds import generator
-from epoch0.tracing.call import Call, as_written, mapped
+from epoch0.tracing.call import Call, as_written, described, mapped
 from epoch0.tracing.guard import denormals_as_zero, same_noise, unchanged
 from epoch0.tracing.loss import NotFinite
 
@@ -95,17 +95,25 @@ def affordable(seconds_a_step: float) -> int | None:
     return next((steps for steps in LENGTHS if steps * runs * seconds_a_step <= SECONDS), None)
 
 
-def trial(call: Call, steps: int, *, seed: int = 0, tell: Callable[[float], None] = lambda share: None) -> Trial:
+def trial(
+    call: Call,
+    steps: int,
+    *,
+    batches: Iterable[Any] | None = None,
+    seed: int = 0,
+    tell: Callable[[float], None] = lambda share: None,
+) -> Trial:
     """Train copies of the model for a few steps with each rate of each optimizer; the model itself is not touched.
 
-    An InputError if it cannot be copied.
+    ``batches``, pairs (inputs, targets) such as a DataLoader, are trained on instead and begun again when they end; the
+    call's batch is then held out whole. An InputError if the model cannot be copied.
     """
     started, constant, sums = time.process_time(), constant_loss(call), _sums(call)
     constant = constant / call.examples if sums and constant is not None else constant
     marks = (*(length for length in LENGTHS[1:2] if length < steps), steps)
-    found = runs_at(call, marks, constant=constant, seed=seed, tell=tell, settled=True, sums=sums)
+    found = runs_at(call, marks, batches=batches, constant=constant, seed=seed, tell=tell, settled=True, sums=sums)
     runs = {one: run for mark in marks for one, run in found[mark].items()}.values()  # as each ended
-    _, held, size = _split(call, seed)
+    _, held, size = _split(call, seed, batches)
     held_out = 0 if held is None else held.examples
     return Trial(tuple(runs), steps, size, held_out, time.process_time() - started, constant, sums)
 
@@ -114,6 +122,7 @@ def runs_at(
     call: Call,
     marks: Sequence[int],
     *,
+    batches: Iterable[Any] | None = None,
     constant: float | None = None,
     seed: int = 0,
     tell: Callable[[float], None] = lambda share: None,
@@ -125,7 +134,7 @@ def runs_at(
     ``settled`` ends those of an optimizer where its largest rate settles the matter; where the loss ``sums`` over
     examples, that of one is kept, and ``constant`` is of one.
     """
-    seen, held, size = _split(call, seed)
+    seen, held, size = _split(call, seed, batches)
     todo = [(optimizer, rate) for optimizer in OPTIMIZERS for rate in reversed(RATES[optimizer])]
     found: dict[int, dict[tuple[Optimizer, float], Run]] = {mark: {} for mark in marks}
     ends = dict.fromkeys(OPTIMIZERS, marks[-1])
@@ -134,7 +143,9 @@ def runs_at(
             model = _copied(call.model)
             same_noise(seed + 7)
             stream: Iterator[Call] = repeat(seen)
-            if size < seen.examples:
+            if batches is not None:
+                stream = _streamed(call, batches)
+            elif size < seen.examples:
                 stream = shuffled(seen, seen.examples, size, generator(seed, 0x6F72))
             trained, losses = [p for p in model.parameters() if p.requires_grad], list[float]()
             fused = all(p.is_floating_point() for p in trained)  # torch has no such step for complex weights
@@ -153,10 +164,10 @@ def runs_at(
     return {mark: dict(sorted(runs.items())) for mark, runs in found.items()}
 
 
-def _split(call: Call, seed: int) -> tuple[Call, Call | None, int]:
-    """What is trained on, what is held out, and examples a step."""
-    seen, held = call, None
-    if call.splits and call.examples >= 2 * HELD:
+def _split(call: Call, seed: int, batches: Iterable[Any] | None) -> tuple[Call, Call | None, int]:
+    """What is trained on, what is held out (all of the call where there are other batches), and examples a step."""
+    seen, held = call, None if batches is None else call
+    if batches is None and call.splits and call.examples >= 2 * HELD:
         order, count = torch.randperm(call.examples, generator=generator(seed, 0x7472)), call.examples // HELD
         seen, held = call.rows(order[count:]), call.rows(order[:count])
     return seen, held, min(BATCH, seen.examples) if seen.splits else seen.examples
@@ -167,6 +178,21 @@ def shuffled(call: Call, count: int, size: int, order: torch.Generator) -> Itera
     while True:
         for index in torch.randperm(count, generator=order)[: count // size * size].split(size):
             yield call.rows(index) if call.splits else call
+
+
+def _streamed(call: Call, batches: Any) -> Iterator[Call]:
+    some = True
+    while some:
+        some = False
+        for batch in batches:
+            some = True
+            if call.targets is None:  # the loss is the model's own
+                yield Call.of(call.model, batch, forward=call.forward)
+            elif isinstance(batch, tuple | list) and len(batch) == 2:
+                yield Call.of(call.model, batch[0], batch[1], loss=call.criterion, forward=call.forward)
+            else:
+                raise InputError(f"batches must hold pairs (inputs, targets); one of them is {described(batch)}.")
+    raise InputError("batches is empty, or has ended; give what can be begun again, such as a DataLoader.")
 
 
 def _copied(model: nn.Module) -> nn.Module:
