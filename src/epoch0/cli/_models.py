@@ -72,6 +72,9 @@ def checkup(
     stream: Annotated[
         bool, typer.Option("--stream", help="Build hf:config.json without memory and measure it one block at a time.")
     ] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="With --stream: only say what memory and time it would take.")
+    ] = False,
     seed: Seed = 0,
     html: Annotated[Path | None, typer.Option(help="Also write one self-contained page with pictures.")] = None,
     fix: Annotated[
@@ -102,6 +105,8 @@ def checkup(
             to_write(path, what, endings)
     if stream and (not model.startswith("hf:") or fix or fail_on != "never"):
         raise InputError("--stream takes hf:config.json, and no --fix or --fail-on.")
+    if dry_run and not stream:
+        raise InputError("--dry-run says what --stream would take; give both.")
     with torch.device("meta") if stream else nullcontext():  # without memory for weights
         program = models.load_program(model, weights=None if stream else weights, seed=seed)
     network = program.pop("model")
@@ -118,6 +123,14 @@ def checkup(
         inputs=given.description, seconds=seconds, directions=directions, sparsity=sparsity,
         stream=weights if stream and weights else stream, **program,
     )  # fmt: skip
+    if dry_run:
+        from epoch0.diagnosis.checkup import made_up
+        from epoch0.diagnosis.streaming import plan
+        from epoch0.tracing.call import Call
+
+        call = Call.of(network, given.x, given.targets, empty=True)
+        typer.echo(str(plan(call, lambda output: made_up(call.batch, output, seed)[0], directions or 2, seed, weights)))
+        return
 
     def examined() -> Any:
         with Shares("checkup") as shown:

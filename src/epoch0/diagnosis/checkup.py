@@ -96,9 +96,10 @@ def checkup(
         directions: random directions a layer, >= 2; errors fall with the square root. By default 8, and 4 or 2 where
             a pass takes long.
         sparsity: also say what pruning this fraction of the weights by SNIP would leave of each layer.
-        stream: measure a model on torch's ``meta`` device one block after another, so that only one has its weights in
-            memory: from the model's own initialization, made anew for the way back, or from the folder of safetensors
-            given here. No step is measured, so nothing is judged but the layers; docs/checkup.md says of which models.
+        stream: measure one block after another, so that only one has its weights in memory: a model on torch's ``meta``
+            device gets each block's from its own initialization, made anew for the way back, or from the folder of
+            safetensors given here. No step is measured, so nothing is judged but the layers; docs/checkup.md says of
+            which models.
         remedies: whether changes are tried on a copy where the network is not expected to train. None: with a trial,
             and without one where a pass takes less than 5 ms, as trying takes longer than the rest of the checkup.
         seed: of directions, held-out examples and dropout.
@@ -136,7 +137,7 @@ def checkup(
 
     if stream:
         folder = None if stream is True else Path(stream)
-        blocks = Rows(stream_layers(call, directions or 2, seed, batch_norm, make_up, say, folder))
+        blocks = Rows(stream_layers(call, directions or 2, seed, batch_norm, make_up, say, folder, said))
         kept = blocks.kept({}, 1.0)
         said.append("Blocks were measured one after another.")
         return Checkup(

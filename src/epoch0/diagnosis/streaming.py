@@ -1,11 +1,17 @@
 """The checkup of a network larger than the memory: one block at a time, forward and back (THEORY section 0).
 
 A block is given its weights, measured and emptied again; on the way back it is given the same once more. Between
-blocks only the activations at their borders stay, and the tangents and the gradient that are carried.
+blocks only the activations at their borders stay, in bfloat16 where an empty model is of half precision, and the
+tangents and the gradient that are carried.
 """
 
 import hashlib
+import io
 import math
+import os
+import pickle
+import sys
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, replace
@@ -15,13 +21,18 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from epoch0.diagnosis.rows import Piece, joined, measured
+from epoch0 import __version__
+from epoch0.data.catalogue import cache_folder
+from epoch0.diagnosis.result import PartCheckup
+from epoch0.diagnosis.rows import Part, Piece, Row, joined, measured
 from epoch0.errors import InputError, suggest
+from epoch0.files import write_atomic
 from epoch0.initialization.files import read_tensors
-from epoch0.measure.passes import Travel, passes
+from epoch0.measure.gain import Gain, LayerGain
+from epoch0.measure.passes import Signals, Travel, passes
 from epoch0.seeds import generator
 from epoch0.tracing.call import LABELS, Call
-from epoch0.tracing.guard import noise_kept, noise_sources
+from epoch0.tracing.guard import HALF, noise_kept, noise_sources
 from epoch0.tracing.layers import layers
 from epoch0.tracing.operations import tensors_in
 from epoch0.tracing.tape import tape
@@ -29,6 +40,9 @@ from epoch0.tracing.tape import tape
 Tell = Callable[[str, float], None]
 Targets = Callable[[Tensor], Any]
 
+EACH = 30.0  # seconds between two writings of what is known
+FORWARD = 2.0  # what a block costs on the way forward over what it costs on the way back
+TRAVELS = ("moving", "begun", "gradient")  # what a travel comes to know
 WEIGHTED = (nn.Linear, nn.Bilinear, nn.modules.conv._ConvNd)
 
 
@@ -82,32 +96,39 @@ def _flat(module: nn.Module, path: str) -> list[tuple[str, nn.Module]]:
 
 
 class Weights:
-    """The weights of a model on the meta device, made for a few modules at a time.
+    """The weights of a model, lent to a few modules at a time: those it has, or where it has none fresh ones.
 
-    They come from ``_init_weights`` of a model of transformers, else from ``reset_parameters``, in a stream
-    of the seed and the module's path, so that a block has the same weights whenever it is made; or from a folder of
-    safetensors, which are mapped and not read.
+    Fresh ones come from ``_init_weights`` of a model of transformers, else from ``reset_parameters``, in a stream
+    of the seed and the module's path, so that a block has the same weights whenever it is made. A folder of
+    safetensors, which are mapped and not read, may hold those of a model that has none.
     """
 
     def __init__(self, model: nn.Module, seed: int, folder: Path | None = None) -> None:
-        self.seed, self.modules = seed, dict(model.named_modules())
+        self.model, self.seed = model, seed
+        self.modules = dict(model.named_modules())
         # path of a module -> the table of its own that a tensor stands in, its name there, and the tensor
         self.held: dict[str, list[tuple[dict[str, Any], str, Tensor]]] = {
             path: [(own, name, t) for own in (m._parameters, m._buffers) for name, t in own.items() if t is not None]
             for path, m in self.modules.items()
         }
         named = [*model.named_parameters(remove_duplicate=False), *model.named_buffers()]
-        if full := next((name for name, t in named if t.device.type != "meta"), None):
-            raise InputError(
-                f"'{full}' has numbers already; stream=True takes a model that was built on the meta device. Its "
-                "weights may lie in a folder of safetensors: stream=folder."
-            )
+        on_meta = {t.device.type == "meta" for _, t in named}
+        self.fresh = on_meta == {True}
+        if len(on_meta) > 1:
+            lost = next(name for name, t in named if t.device.type == "meta")
+            raise InputError(f"'{lost}' is on the meta device and other weights are not; build all of the model there.")
+        self.empty: dict[int, Any] = {}
+        for _, t in named:
+            gone = t.detach().to("meta")
+            self.empty[id(t)] = nn.Parameter(gone, t.requires_grad) if isinstance(t, nn.Parameter) else gone
         # parameter -> the first module that has it
         every = ((path, t) for path, held in reversed(self.held.items()) for _, _, t in held)
         self.home = {id(t): path for path, t in every if isinstance(t, nn.Parameter)}
         self.stored: dict[int, Tensor] = {}
         if folder is None:
             return
+        if not self.fresh:
+            raise InputError(f"weights from {str(folder)!r} are for a model on the meta device; this one has its own.")
         files = sorted(folder.glob("*.safetensors")) if folder.is_dir() else [folder]
         if not files:
             raise InputError(f"the folder {str(folder)!r} has no .safetensors in it.")
@@ -124,24 +145,35 @@ class Weights:
                 own[name] = by.get(id(tensor), tensor)
 
     @contextmanager
-    def lent(self, paths: Sequence[str]) -> Iterator[None]:
-        """Give these modules and all inside them their weights."""
-        inside = [p for p in self.modules if any(p == path or p.startswith(path + ".") for path in paths)]
-        tied = {self.home.get(id(t)) for p in inside for _, _, t in self.held[p]}
+    def put_away(self) -> Iterator[None]:
+        """Leave the model without weights meanwhile."""
         try:
-            self._make(list(dict.fromkeys((*(p for p in self.modules if p in tied), *inside))))
+            self._put(self.empty)
             yield
         finally:
             self._put({})
 
-    def _make(self, paths: Sequence[str]) -> None:
+    @contextmanager
+    def lent(self, paths: Sequence[str]) -> Iterator[None]:
+        """Give these modules and all inside them their weights."""
+        inside = [p for p in self.modules if any(p == path or p.startswith(path + ".") for path in paths)]
+        tied = {self.home.get(id(t)) for p in inside for _, _, t in self.held[p]}
+        wanted = list(dict.fromkeys((*(p for p in self.modules if p in tied), *inside)))
+        tensors = {id(t): t for path in wanted for _, _, t in self.held[path]}
+        try:
+            self._put(self.empty | (self._made(wanted, tensors) if self.fresh else tensors))
+            yield
+        finally:
+            self._put(self.empty)
+
+    def _made(self, paths: Sequence[str], tensors: Mapping[int, Tensor]) -> dict[int, Any]:
         """Fresh tensors for the modules: children before what they are in, as transformers initializes."""
         by: dict[int, Any] = {}
-        for t in (t for path in paths for _, _, t in self.held[path]):
+        for key, t in tensors.items():
             dtype = torch.float32 if t.is_floating_point() else t.dtype
             room = torch.full(t.shape, math.nan if t.is_floating_point() else 0, dtype=dtype)
-            by[id(t)] = nn.Parameter(room, t.requires_grad) if isinstance(t, nn.Parameter) else room
-        self._put(by)
+            by[key] = nn.Parameter(room, t.requires_grad) if isinstance(t, nn.Parameter) else room
+        self._put({**self.empty, **by})
         with noise_kept(), torch.no_grad():
             for path in sorted(paths, key=lambda p: -p.count(".")):
                 if all(id(t) in self.stored for _, _, t in self.held[path]):
@@ -164,6 +196,7 @@ class Weights:
                         f"'{path}.{name}' cannot be streamed: {type(self.modules[path]).__name__} has no "
                         "reset_parameters or _init_weights that sets it."
                     )
+        return by
 
 
 class _Run:
@@ -178,11 +211,13 @@ class _Run:
         self.call, self.directions, self.targets, self.batch_norm = call, directions, targets, batch_norm
         self.blocks, self.before, self.after = stack(call.model)
         self.weights = Weights(call.model, seed, weights)
-        self.count, self.modules = len(self.blocks), self.weights.modules
+        self.count, self.modules = len(self.blocks), dict(call.model.named_modules())
         self.inputs = list[Tensor]()  # of each block but the first, as far as they are known
         self.several: int | None = None  # how many things a block returns, where it is a tuple
         self.travel = Travel(directions, 1 if directions == 2 else directions, seed)
         self.source = generator(seed, 0x616C)
+        self.sources = [self.source, *self.travel.fresh, *self.travel.back]
+        self.coarse = any(p.dtype in HALF for p in call.model.parameters())
         labelled = isinstance(call.batch, Mapping) and any(call.batch.get(key) is not None for key in LABELS)
         self.has_loss = labelled or call.targets is not None
 
@@ -194,6 +229,7 @@ class _Run:
     def part(self, index: int) -> Call:
         """The call of one block, on what the block before it gave."""
         batch = self.call.batch if index == 0 else self.inputs[index - 1]
+        batch = batch.float() if index and batch.dtype is torch.bfloat16 else batch  # all is computed in float32
         own = dict[str, Any](splits=False, notes=(), _seen={})
         return replace(self.call, batch=batch, forward=lambda model, batch: self._run(index, batch), **own)
 
@@ -266,8 +302,34 @@ class _Run:
                         "another path leads there from an earlier block."
                     )
                 if not last:
-                    self.inputs.append(made)
+                    self.inputs.append(made.bfloat16() if self.coarse else made)
                 return measured(record, self.directions, self.travel.seed, self.travel, self.source, gradients=last)
+
+    def state(self) -> dict[str, Any]:
+        """All that the next block needs beside the pieces."""
+        kept = {"inputs": self.inputs, "several": self.several, "sources": [s.get_state() for s in self.sources]}
+        return kept | {name: vars(self.travel)[name] for name in TRAVELS}
+
+    def go_on(self, state: Mapping[str, Any]) -> None:
+        self.inputs, self.several = state["inputs"], state["several"]
+        vars(self.travel).update({name: state[name] for name in TRAVELS})
+        for source, drawn in zip(self.sources, state["sources"], strict=True):
+            source.set_state(drawn)
+
+    def key(self, weights: Path | None) -> str:
+        """What the numbers depend on: the model, its files and code, the batch, the settings."""
+        model, digest = self.call.model, hashlib.sha256()
+        files = {sys.modules[type(m).__module__].__file__ or "" for m in model.modules()} - {""}
+        if weights is not None:
+            files |= {str(f) for f in (weights.glob("*.safetensors") if weights.is_dir() else [weights])}
+        config = getattr(model, "config", None)
+        said = [str(model), str(config), self.directions, self.travel.seed, self.batch_norm, __version__]
+        said += [(name, tuple(t.shape), str(t.dtype)) for name, t in model.state_dict().items()]
+        said += [(name, (at := os.stat(name)).st_size, at.st_mtime_ns) for name in sorted(files)]
+        digest.update(repr(said).encode())
+        for t in tensors_in((self.call.batch, self.call.targets)):
+            digest.update(repr((t.dtype, t.shape)).encode() + t.detach().cpu().contiguous().numpy().tobytes())
+        return digest.hexdigest()
 
     def back(self, index: int, piece: Piece) -> Piece:
         """The piece with the gradients that come from behind it."""
@@ -289,23 +351,95 @@ class _Run:
         return replace(piece, gains=after, rows=tuple(rows))
 
 
+def _kept(path: Path, key: str) -> dict[str, Any] | None:
+    """What a run that was stopped left in a file, if it was this one: plain numbers, tensors, records of ours."""
+    try:
+        with torch.serialization.safe_globals([Piece, Gain, LayerGain, Row, Signals, Part, PartCheckup]):
+            found: dict[str, Any] = torch.load(path, weights_only=True)
+    except (OSError, RuntimeError, pickle.UnpicklingError, EOFError, TypeError, AttributeError):
+        return None
+    return found if isinstance(found, dict) and found.get("key") == key else None
+
+
 def stream(
-    call: Call, directions: int, seed: int, batch_norm: str, targets: Targets, tell: Tell, weights: Path | None
-) -> Piece:
+    call: Call, directions: int, seed: int, batch_norm: str, targets: Targets, tell: Tell, weights: Path | None,
+    notes: list[str],
+) -> Piece:  # fmt: skip
     """Measure the layers of a model block by block, forward and back.
 
-    ``targets`` makes them up from the outputs where there are none; ``weights`` is a folder of safetensors, or one
-    file. An InputError names what is in the way.
+    Of a model on the meta device what is known is kept in the user's cache folder twice a minute until the end; killed
+    and called again, it goes on at the block where it was, which the notes say; another run writes over it. ``targets``
+    makes them up from the outputs where there are none; ``weights`` is a folder of safetensors, or one file. An
+    InputError names what is in the way.
     """
-    run, pieces = _Run(call, directions, seed, batch_norm, targets, weights), list[Piece]()
-    ways = [("forward", index) for index in range(run.count)] + [("back", i) for i in reversed(range(run.count - 1))]
-    for step, (way, index) in enumerate(ways):
-        tell(f"{run.blocks[index][0]}, {way}", step / len(ways))
-        if way == "forward":
-            pieces.append(run.forward(index))
-        else:
-            pieces[index] = run.back(index, pieces[index])
+    run = _Run(call, directions, seed, batch_norm, targets, weights)
+    count, names, pieces = run.count, [group[0] for group in run.blocks], list[Piece]()
+    ways = [("forward", index) for index in range(count)] + [("back", index) for index in reversed(range(count - 1))]
+    keeps = run.weights.fresh and call.criterion is None and call.forward is None  # no function can be told apart
+    key, path, last, done = run.key(weights) if keeps else "", cache_folder() / "streaming.pt", time.monotonic(), 0
+    if keeps and (state := _kept(path, key)) is not None:
+        pieces, notes[:], done = state["pieces"], state["notes"], state["done"]
+        run.go_on(state)
+        notes.append(f"Of a run that was stopped {done} of {len(ways)} steps were there.")
+    with run.weights.put_away():
+        for step, (way, index) in enumerate(ways[done:], done):
+            share = (min(step, count) * FORWARD + max(0, step - count)) / (count * FORWARD + count - 1)
+            tell(f"{names[index]}, {way}", share)
+            if way == "forward":
+                pieces.append(run.forward(index))
+            else:
+                pieces[index] = run.back(index, pieces[index])
+            if keeps and time.monotonic() - last >= EACH:
+                whole = io.BytesIO()
+                torch.save({**run.state(), "pieces": pieces, "notes": notes, "done": step + 1, "key": key}, whole)
+                path.parent.mkdir(parents=True, exist_ok=True)
+                write_atomic(path, whole.getvalue())
+                last = time.monotonic()
+    if keeps and _kept(path, key) is not None:
+        path.unlink(missing_ok=True)
     return joined(pieces, type(call.model).__name__)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What streaming a model would take, from its first and its last block."""
+
+    blocks: int
+    parameters: int
+    memory: int  # bytes that the process takes at most
+    seconds: float  # on the clock, with the threads there are
+    tried: float  # seconds that finding this out took
+
+    def __str__(self) -> str:
+        return (
+            f"{self.blocks} blocks, {self.parameters:,} parameters "
+            f"({self.parameters * 4 / 2**30:.1f} GiB in float32).\n"
+            f"Streaming takes about {self.memory / 2**30:.1f} GiB of memory and {self.seconds / 60:.1f} minutes with "
+            f"{torch.get_num_threads()} threads: the first and the last block were measured in {self.tried:.0f} s."
+        )
+
+
+def plan(call: Call, targets: Targets, directions: int = 2, seed: int = 0, weights: Path | None = None) -> Plan:
+    """Memory and time of :func:`stream`, from measuring the first and the last block, all others taken as the first."""
+    run = _Run(call, directions, seed, "train", targets, weights)
+    last, border, began = run.count - 1, 0, time.perf_counter()
+    with run.weights.put_away():
+        piece = run.forward(0)
+        first = end = back = time.perf_counter()
+        if last:
+            border = run.inputs[0].nbytes
+            run.inputs *= last  # what goes into the last block is as large as what comes out of the first
+            run.forward(last)
+            end = time.perf_counter()
+            run.back(0, piece)
+            back = time.perf_counter()
+    import resource  # not on Windows
+
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+    return Plan(
+        run.count, sum(p.numel() for p in call.model.parameters()), peak + border * max(0, last - 1),
+        end - first + (first - began + back - end) * max(1, last), back - began,
+    )  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)
