@@ -404,7 +404,7 @@ METHODS: dict[str, tuple[Callable[[], Any], Callable[[], dict[str, Any]]]] = {
     "NormRatio.quantile": (lambda: e0.theory.norms.NormRatio((30,)), lambda: {"p": 0.5}),
     "Checkup.to_html": (lambda: report(), lambda: {"path": folder() / "page.html"}),
     "Checkup.compare": (lambda: report(), lambda: {"after": report()}),
-    "Checkup.print": (lambda: report(), lambda: {"width": 80}),
+    "Checkup.print": (lambda: report(), lambda: {"width": 80, "depth": 1}),
     "DataSet.inputs": (lambda: digits(), lambda: {"normalize": "unit", "flatten": True, "like": None}),
     "DataSet.scaling": (lambda: digits(), lambda: {"normalize": "standard", "like": digits()}),
     "Images.of": (lambda: images(), lambda: {"dataset": digits(), "normalize": "unit", "flatten": True}),

@@ -26,10 +26,10 @@ class Report:
 
     def __init__(self, trains: bool) -> None:
         self.trains = trains
-        self.printed = False
+        self.printed: dict[str, Any] | None = None
 
-    def print(self) -> None:
-        self.printed = True
+    def print(self, **settings: Any) -> None:
+        self.printed = settings
 
     def raise_for_verdict(self) -> None:
         if not self.trains:
@@ -69,9 +69,12 @@ def test_batch_from_a_file(asked: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize(("flag", "wanted"), [((), None), (("--trial",), True), (("--no-trial",), False)])
-def test_the_trial_is_asked_for_or_left_out(asked: dict[str, Any], flag: tuple[str, ...], wanted: bool | None) -> None:
+def test_trial_and_depth(asked: dict[str, Any], flag: tuple[str, ...], wanted: bool | None) -> None:
     assert epoch0("checkup", "nets.py:build", "--input-shape", "4", *flag)[0] == 0
-    assert asked["settings"].get("trial") is wanted and asked["report"].printed
+    assert asked["settings"].get("trial") is wanted and asked["report"].printed == {"depth": None}
+    assert epoch0("checkup", "nets.py:build", "--input-shape", "4", *flag, "--depth", 2)[0] == 0
+    assert asked["report"].printed == {"depth": 2}
+    assert epoch0("checkup", "nets.py:build", "--input-shape", "4", "--depth", "-1")[0] == 2
 
 
 @pytest.mark.parametrize("as_json", [(), ("--json",)])

@@ -83,5 +83,5 @@ def test_nothing_passes_before() -> None:
 
 
 def test_checkups_of_two_models_are_refused(pair: tuple[Checkup, Checkup]) -> None:
-    with pytest.raises(InputError, match=r"not of one model: 13 layers before and 4 after"):
+    with pytest.raises(InputError, match=r"13 layers before and 4 after, '8' is in one of them only"):
         pair[0].compare(look(1.0, 3))

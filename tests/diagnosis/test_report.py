@@ -214,18 +214,21 @@ def test_narrow_terminals_lose_columns_not_digits(
             assert with_error(layer.forward_gain, layer.forward_error).partition(" ±")[0] in out
 
 
-def test_many_blocks_fold(found: Checkup, long: Checkup, capsys: pytest.CaptureFixture[str]) -> None:
-    def rows(one: Checkup) -> list[str]:
-        one.print(width=100)
+def test_depth_folds_and_opens(found: Checkup, long: Checkup, capsys: pytest.CaptureFixture[str]) -> None:
+    def rows(one: Checkup, depth: int | None) -> list[str]:
+        one.print(width=100, depth=depth)
         out = capsys.readouterr().out.splitlines()
         start = next(i for i, line in enumerate(out) if line.startswith("layer"))
         return out[start + 1 : next(i for i, line in enumerate(out) if line.startswith("Tangent and"))]
 
-    assert len(rows(found)) == len(found.layers) + sum(len(layer.parts) for layer in found.layers)
-    folded = rows(long)
+    parts = sum(len(layer.parts) for layer in found.layers)
+    assert len(rows(found, 0)) == len(found.layers) and len(rows(found, 1)) == len(found.layers) + parts
+    assert rows(found, None) == rows(found, 1)
+    assert len(rows(long, 0)) == len(long.layers) > 40 and len(rows(long, 1)) > 150
+    folded = rows(long, None)
     assert len(folded) < 40 and any("… " in line and "more, all" in line for line in folded)
     hidden = sum(int(line.split()[1]) for line in folded if line.startswith("… "))
-    assert hidden + sum(not line.startswith("… ") for line in folded) == len(long.layers) > 40
+    assert hidden + sum(not line.startswith("… ") for line in folded) == len(long.layers)
 
 
 def test_a_notebook_shows_it_in_a_box_of_its_own(found: Checkup) -> None:

@@ -83,6 +83,9 @@ def checkup(
     ] = None,
     method: Annotated[How, typer.Option(help="With --fix: set by theory, or rescaled until measured.")] = "theory",
     trial: Trial = None,
+    depth: Annotated[
+        int | None, typer.Option(min=0, help="How many levels of parts to print under a block; by default as fits.")
+    ] = None,
     fail_on: Annotated[
         Literal["hard", "fault", "never"],
         typer.Option(help="Leave with exit code 1 if the verdict is this or worse, or a fault is found, for a CI job."),
@@ -147,7 +150,7 @@ def checkup(
     if as_json:
         print_json(found.to_dict() if fix is None else {"initialization": done.to_dict(), **found.to_dict()})
     elif fix is None:
-        last.print()
+        last.print(depth=depth)
     else:
         typer.echo(f"{done}\n")
         found.print()

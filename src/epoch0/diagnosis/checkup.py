@@ -217,11 +217,12 @@ def checkup(
             if trial is True:
                 raise
             why_not = str(problem_of_copy)
-    known = constant_loss(call) if done is None and call.targets is not None else None
-    if done is not None and done.constant is not None:
-        known = done.constant * (one.used if done.sums else 1)
+    known = None if done is None or done.constant is None else done.constant * (one.used if done.sums else 1)
     signs = dataclasses.replace(signs, same=same, constant_loss=known)
     recipes = {optimizer: judge(first[optimizer], signs, done) for optimizer in OPTIMIZERS}
+    if done is None and call.targets is not None and not all(recipe.trains for recipe in recipes.values()):
+        signs = dataclasses.replace(signs, constant_loss=constant_loss(call))
+        recipes = {optimizer: judge(first[optimizer], signs, done) for optimizer in OPTIMIZERS}
     trains = any(recipe.trains for recipe in recipes.values())
     tried = []
     if not trains and remedies is None and done is None and one.seconds > SHORT:
@@ -359,7 +360,9 @@ def notes_of(measured: Gain, rows: Sequence[LayerCheckup], targets: bool, more: 
     known = [layer for layer in measured.layers if layer.predicted is not None]
     off = [layer for layer in known if "than predicted" in layer.agreement]
     if known and not off:
-        said.append("Measured gains are as predicted from the weights, where there is a law, within three errors.")
+        which = "every layer" if len(known) == measured.depth else f"the {len(known)} layers that have a law"
+        which = "the one layer that has a law" if len(known) == 1 < measured.depth else which
+        said.append(f"Measured gains are as predicted from the weights in {which}, within three standard errors.")
     for cause in dict.fromkeys(layer.cause for layer in off):
         mine = [layer for layer in off if layer.cause == cause]
         short = str.maketrans("", "", "()")  # "lower ×0.85"

@@ -9,7 +9,7 @@ from typing import Any
 
 from rich.console import Console, RenderableType
 
-from epoch0.arguments import Size
+from epoch0.arguments import Size, Whole
 from epoch0.diagnosis import report
 from epoch0.diagnosis.faults import Fault, Mending
 from epoch0.diagnosis.pruning_forecast import PruningForecast
@@ -60,8 +60,11 @@ class Comparison(_Tables):
     def __post_init__(self) -> None:
         one, other = ([layer["name"] for layer in each["layers"]] for each in (self.before, self.after))
         if one != other:
-            told = f"{len(one)} layers before and {len(other)} after"
-            raise InputError(f"the two checkups are not of one model: {told}, or the same with other names.")
+            only = [name for name in (*one, *other) if (name in one) != (name in other)]
+            raise InputError(
+                f"the two checkups are not of one model: {len(one)} layers before and {len(other)} after"
+                + (f", {only[0]!r} is in one of them only." if only else ", in another order.")
+            )
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON: both checkups."""
@@ -214,6 +217,16 @@ class Checkup(_Tables):
     def __repr__(self) -> str:
         """One line: what pytest prints of an ``assert checkup(...).trains`` that fails."""
         return f"<Checkup of {self.model}: {self.verdict}>"
+
+    def print(self, width: Size | None = None, *, depth: Whole | None = None) -> None:
+        """Show the checkup in the terminal.
+
+        Args:
+            width: columns to use instead of the terminal's.
+            depth: 0 shows blocks only, 1 their parts too; by default parts where the whole has at most 40 rows.
+        """
+        console = Console(width=width, highlight=False)
+        console.print(terminal(self.to_dict(), console.width, depth))
 
     def _repr_html_(self) -> str:
         return report.notebook(self.to_dict())

@@ -18,7 +18,7 @@ COLOURS = {"good": "green", "bad": "red", "mild": "yellow"}  # tone to terminal 
 SPARED = ("what it is", "shape", "norm", "±", "law", "step", "local χ", "tangent")
 """Columns that a narrow terminal does without, in this order; ± are the errors beside local χ."""
 
-WORDS = ("layer", "trains", "what it is", "evidence", "status")
+WORDS = ("layer", "trains", "weights of", "what it is", "evidence", "status")
 """Headings of columns of words, which are set flush left."""
 
 WIDTH = 160  # columns of a table that is printed as text
@@ -37,7 +37,7 @@ Found = Mapping[str, Any]
 Cells = Sequence[str | Text]
 
 
-def terminal(checkup: Found, width: int) -> RenderableType:
+def terminal(checkup: Found, width: int, depth: int | None = None) -> RenderableType:
     """The checkup for a terminal: verdict, recipes, the layer to blame, what to do, one row a block and its parts."""
     lines: list[RenderableType] = [_verdict(checkup), _head(checkup), Text(""), _recipes(checkup)]
     recipes = ((NAMES[name], one["reason"]) for name, one in checkup["recipes"].items() if name != "yours")
@@ -51,9 +51,19 @@ def terminal(checkup: Found, width: int) -> RenderableType:
         lines.append(Text.assemble(("To blame: ", "bold"), (blame["layer"], "bold red"), f", {blame['reason']}."))
     lines += _listed("What to do", checkup["advice"])
     if checkup["layers"]:
-        lines += [Text(""), Text(_passages(checkup)), Text(""), _blocks(checkup, width), Text(LEGEND, "dim")]
+        lines += [Text(""), Text(_passages(checkup)), Text(""), _blocks(checkup, width, depth), Text(LEGEND, "dim")]
     if (forecast := checkup["pruning_forecast"]) is not None:
-        lines += _section("What pruning would leave", forecast["sentence"])
+        rows = forecast["layers"]
+        columns: dict[str, Cells] = {
+            "weights of": [row["name"] for row in rows],
+            "count": [f"{row['weights']:,}" for row in rows],
+            "kept": [f"{row['density']:.4f}" for row in rows],
+            "expected": [f"{row['predicted']:.4f}" for row in rows],
+            "vanishes": [f"{row['vanishes']:.3f}" for row in rows],
+            "empty from": [f"{row['critical']:.4f}" for row in rows],
+            "status": [_status(row["status"], True) for row in rows],
+        }
+        lines += [*_section("What pruning would leave", forecast["sentence"]), _table(columns)]
     lines += _listed("Not looked at", checkup["not_examined"])
     return Group(*lines, *_listed("How it was measured", checkup["notes"]))
 
@@ -156,7 +166,7 @@ def _recipes(*checkups: Found) -> Table:
     return _table(columns)
 
 
-def _blocks(checkup: Found, width: int) -> Table:
+def _blocks(checkup: Found, width: int, depth: int | None) -> Table:
     """One row a block, its parts under it, with as many columns as there is room for."""
     layers, trains = checkup["layers"], checkup["trains"]
     blame = (checkup["blame"] or {}).get("layer")
@@ -164,13 +174,13 @@ def _blocks(checkup: Found, width: int) -> Table:
     rows: list[dict[str, str | Text]] = []
     for (word, _), group in groupby(layers, key=lambda layer: (layer["status"], layer["name"] == blame)):
         alike, status = list(group), _status(word, trains)
-        hidden = range(2, len(alike) - 1) if len(layers) > ROWS and len(alike) > 5 else range(0)
+        hidden = range(2, len(alike) - 1) if depth is None and len(layers) > ROWS and len(alike) > 5 else range(0)
         for place, layer in enumerate(alike):
             if place == 2 and hidden:
                 rows.append({"layer": f"… {len(hidden)} more, all", "status": status})
             if place in hidden:
                 continue
-            opened = everything <= ROWS or layer["name"] == blame
+            opened = depth > 0 if depth is not None else everything <= ROWS or layer["name"] == blame
             style = "bold red" if layer["name"] == blame else "bold" if opened and layer["parts"] else ""
             gain = wording.with_error(layer["forward_gain"], layer["forward_error"])
             law, name = wording.number(layer["predicted"]), Text(wording.brief(layer["name"]), style=style)
