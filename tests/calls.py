@@ -155,7 +155,7 @@ CALLS: dict[str, Callable[[], dict[str, Any]]] = {
     "checkup": lambda: {
         "model": net(), "batch": x(), "targets": y(), "loss": loss, "forward": forward, "trial": False, "seconds": 1.0,
         "batch_norm": "train", "directions": 2, "sparsity": 0.5, "remedies": False,
-        "seed": 1, "name": "net", "inputs": "noise", "notes": ("a",), "tell": nothing,
+        "seed": 1, "name": "net", "inputs": "noise", "tell": nothing,
     },
     "reproduce": lambda: {"id": "price-tanner/fig4b", "preset": "quick", "workers": 1, "out": str(folder() / "out")},
     "activations.Activation": lambda: {
@@ -402,8 +402,8 @@ METHODS: dict[str, tuple[Callable[[], Any], Callable[[], dict[str, Any]]]] = {
     "GrowthLaw.quantile": (lambda: e0.theory.growth.GrowthLaw((3,), (1.0,)), lambda: {"p": 0.5}),
     "NormRatio.interval": (lambda: e0.theory.norms.NormRatio((30,)), lambda: {"level": 0.9, "samples": 2}),
     "NormRatio.quantile": (lambda: e0.theory.norms.NormRatio((30,)), lambda: {"p": 0.5}),
-    "Checkup.to_html": (lambda: report(), lambda: {"path": folder() / "page.html", "changes": ["a"]}),
-    "Checkup.compare": (lambda: report(), lambda: {"after": report(), "changes": ["a"]}),
+    "Checkup.to_html": (lambda: report(), lambda: {"path": folder() / "page.html"}),
+    "Checkup.compare": (lambda: report(), lambda: {"after": report()}),
     "Checkup.print": (lambda: report(), lambda: {"width": 80, "depth": 1}),
     "DataSet.inputs": (lambda: digits(), lambda: {"normalize": "unit", "flatten": True, "like": None}),
     "DataSet.scaling": (lambda: digits(), lambda: {"normalize": "standard", "like": digits()}),

@@ -75,7 +75,6 @@ def writers(folder: Path) -> dict[str, Callable[[Path], object]]:
         "scores.safetensors": lambda path: e0.prune.magnitude(net).save(path),
         "weights.safetensors": lambda path: save(net, path),
         "page.html": report.to_html,
-        "both.html": lambda path: report.to_html(path, report),
         "checkpoint.safetensors": lambda path: e0.train.train(nets(), pair, steps=1, checkpoint=path),
         "results.sqlite": lambda path: Store(path).close(),
         "merged.sqlite": lambda path: merge(folder / "one.sqlite", path),

@@ -109,5 +109,5 @@ def test_advice_is_one_sentence_for_each_thing_to_do() -> None:
         "e0.initialize(model, x=batch): tried on a copy, its chance to train is 97% instead of 2%. Trains with either."
     ]
     failed = list(advice(pair(0.02, 0.01, "no gradient"), [not_helped]))
-    assert len(failed) == 2 and "tried on a copy did not help" in failed[0] and "Look at the layer" in failed[1]
+    assert len(failed) == 1 and "tried on a copy did not help" in failed[0]
     assert list(advice(pair(0.02, 0.01), [])) == []

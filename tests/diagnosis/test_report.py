@@ -142,8 +142,9 @@ def test_what_fails_names_the_layer_and_what_was_tried(failing: Checkup, capsys:
     text = html.unescape(report.page(failing.to_dict()))
     failing.print(width=100)
     out = " ".join(capsys.readouterr().out.split())
+    assert all(remedy.change in text for remedy in failing.remedies)
     for said in (text, out):
-        assert failing.verdict in said and all(remedy.change in said for remedy in failing.remedies)
+        assert failing.verdict in said
         assert all(line in said for line in failing.advice)
         assert failing.blame is None or failing.blame[1] in said
     assert "✕ does not train" in text and "✕ no" in out and "No trial" in text and "the first step" in out
@@ -251,7 +252,7 @@ def test_hostile_names_stay_text(found: Checkup, capsys: pytest.CaptureFixture[s
     plain["recipes"]["adam"]["reason"] = bad
     plain["blame"] = {"layer": worse, "reason": bad}
     plain["remedies"] = [{"change": bad, "before": 0.1, "after": 0.9, "verdict": worse, "helps": True}]
-    for text, scripts in ((report.page(plain), 1), (report.notebook(plain), 0), (report.page(plain, plain, [bad]), 2)):
+    for text, scripts in ((report.page(plain), 1), (report.notebook(plain), 0)):
         page = Page(text)
         assert page.tags.count("script") == scripts and "img" not in page.tags and "<img" not in text
     Console(width=200).print(terminal(plain, 200))
@@ -270,7 +271,6 @@ def test_missing_numbers_are_dashes(found: Checkup) -> None:
     for width in (60, 200):
         Console(width=width).print(terminal(plain, width))
     assert_self_contained(report.page(plain))
-    assert_self_contained(report.page(plain, plain))
 
 
 def test_writing_is_whole_or_not_at_all(found: Checkup, tmp_path: Path) -> None:
@@ -299,10 +299,9 @@ def test_errors_share_the_last_digit(value: float, share: float) -> None:
 
 @given(st.lists(st.one_of(st.none(), st.floats(-1e-3, 1e40)), min_size=1, max_size=60))
 def test_any_numbers_make_a_chart(values: list[float | None]) -> None:
-    names = [f"layer {i}" for i in range(len(values))]
     errors = [None if v is None else abs(v) for v in values]
     series = Series("s", "forward", values, errors)
-    svg = log_chart([series], names, title="<t>", x_label="x", y_label="y", reference=1.0)
+    svg = log_chart([series], title="<t>", x_label="x", y_label="y", reference=1.0)
     Page(svg)
     drawn = [v for v in values if v is not None and v > 0 and math.isfinite(v)]
     assert svg.count('class="point"') == len(drawn)

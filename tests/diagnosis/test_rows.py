@@ -176,15 +176,12 @@ def test_relu_after_an_empty_branch_halves_fresh_tangents_and_no_carried_ones() 
         # fresh directions lose those where ReLU is off, 2 errors of 3 directions of 1500 numbers
         assert block.forward_gain < 0.75
         assert block.tangent == pytest.approx(before.tangent, rel=1e-12)
-    note = next(note for note in found.notes if "carried through" in note)
-    assert "2, 3" in note and "local gains do not multiply" in note
 
 
 def test_independent_layers_multiply() -> None:
     net = e0.networks.mlp([32, *[128] * 5, 5], weights=e0.Gaussian(2**0.5), seed=2)
     x = torch.randn(64, 32, generator=generator(1))
     found = e0.checkup(net, x, torch.arange(64) % 5, trial=False, remedies=False)
-    assert not any("carried through" in note for note in found.notes)
     product = math.prod(row.forward_gain for row in found.layers)
     assert found.layers[-1].tangent ** 2 == pytest.approx(product, rel=0.25)
 
@@ -200,9 +197,9 @@ def test_passages_go_from_the_first_layer_s_end_to_the_last_one_s_start() -> Non
 
 def row(name: str, tangent: float, gradient: float) -> LayerCheckup:
     return LayerCheckup(
-        name=name, kind="linear", shape_in=(4,), shape_out=(4,), norm_in=1.0, norm_out=1.0, forward_gain=1.0,
+        name=name, kind="linear", shape_out=(4,), norm_in=1.0, norm_out=1.0, forward_gain=1.0,
         forward_error=0.1, backward_gain=1.0, backward_error=0.1, predicted=None, predicted_error=math.nan,
-        agreement="", averaged=1.0, tangent=tangent, gradient=gradient, weight_gradient=gradient, update=None,
+        agreement="", averaged=1.0, tangent=tangent, gradient=gradient, update=None,
         dissimilarity=None, dead_units=0.0, saturated=None, status="keeps",
     )  # fmt: skip
 

@@ -144,9 +144,9 @@ def checkup(
         done = initialize(network, method=method, x=given.x, batch_norm=batch_norm, seed=seed)
         last = examined()
         save(network, fix)
-        found = found.compare(last, (done.summary, *done.notes))
+        found = found.compare(last)
     if html is not None:
-        found.to_html(html)
+        last.to_html(html)
     if as_json:
         print_json(found.to_dict() if fix is None else {"initialization": done.to_dict(), **found.to_dict()})
     elif fix is None:

@@ -36,22 +36,22 @@ class Series:
 
 def log_chart(
     series: Sequence[Series],
-    positions: Sequence[str] | None,
     title: str,
     x_label: str,
     y_label: str,
     *,
+    first: int = 1,
     reference: float | None = None,
     decades: float = 0.4,
 ) -> str:
-    """A chart with positions, by default 1, 2, 3, and a logarithmic value axis, as one ``<svg>`` element."""
-    if positions is None:
-        positions = [str(place) for place in range(1, 1 + max(len(one.values) for one in series))]
+    """A chart with a logarithmic value axis, as one ``<svg>`` element; places count from ``first``, 0 is the input."""
+    count = max(len(one.values) for one in series)
+    positions = ["in" if place == 0 else str(place) for place in range(first, first + count)]
     every = [reference, *(value for one in series for value in one.values)]
     logs = [math.log10(value) for value in every if _drawn(value)] or [-1.0, 1.0]
     low, high = min(logs), max(logs)  # powers of ten, with a little air
     air = max(0.06 * (high - low), (decades - (high - low)) / 2, 0.04) if any(map(_drawn, every)) else 0.0
-    area = _Area(len(positions), low - air, high + air)
+    area = _Area(count, low - air, high + air)
     title = f"{title}, logarithmic"
     parts = [
         f'<svg class="chart" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(title, quote=True)}">',
@@ -126,12 +126,9 @@ def _axes(area: _Area, positions: Sequence[str], x_label: str, y_label: str) -> 
 
 def _labelled(positions: Sequence[str]) -> list[int]:
     """Which positions are named on the axis: as many as there is room for, numbers that are round, and the first."""
-    widest = LETTER * max((len(position) for position in positions), default=1) + LETTER
-    least = max(1.0, widest * len(positions) / (WIDTH - LEFT - RIGHT))
+    least = LETTER * (len(positions[-1]) + 1) * len(positions) / (WIDTH - LEFT - RIGHT) if positions else 1.0
     every = next(step for step in (d * 10**k for k in range(9) for d in (1, 2, 5)) if step >= least)
-    numbers = [int(position) if position.isdigit() else index for index, position in enumerate(positions)]
-    named = [i for i, value in enumerate(numbers) if value % every == 0 and i >= least]
-    return [0, *named] if positions and 0 not in named else named
+    return [i for i, name in enumerate(positions) if i == 0 or (int(name) % every == 0 and i >= least)]
 
 
 def _line(area: _Area, one: Series, positions: Sequence[str]) -> str:

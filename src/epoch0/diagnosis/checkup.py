@@ -23,7 +23,7 @@ from epoch0.diagnosis.step import COSTLY, OPTIMIZERS, steps
 from epoch0.diagnosis.streaming import stream as stream_layers
 from epoch0.diagnosis.trial import LENGTHS, SECONDS, NotCopied, Trial, affordable, alike, constant_loss
 from epoch0.diagnosis.trial import trial as train_copies
-from epoch0.diagnosis.verdict import NAMES, SATURATED, Recipe, Signs, judge, judge_program, sentence
+from epoch0.diagnosis.verdict import NAMES, Recipe, Signs, judge, judge_program, sentence
 from epoch0.errors import InputError
 from epoch0.initialization.initialize import initialize
 from epoch0.measure.gain import Gain
@@ -66,7 +66,6 @@ def checkup(
     seed: Seed = 0,
     name: str | None = None,
     inputs: str | None = None,
-    notes: Sequence[str] = (),
     tell: Tell | None = None,
 ) -> Checkup:
     """Judge a network before its first epoch: does it train, with which optimizer and rate, and if not, why and where.
@@ -106,7 +105,6 @@ def checkup(
         seed: of directions, held-out examples and dropout.
         name: what to call the model; its class by default.
         inputs: what the batch is, in words; its shapes by default.
-        notes: sentences to add to the notes.
         tell: is told the part that runs and the share of it that is done.
 
     Raises:
@@ -130,7 +128,7 @@ def checkup(
     else:
         call = apart(Call.of(model, batch, targets, loss=loss, forward=forward))
     shapes = described(call.batch).removeprefix("an input").removeprefix(" of ").strip()
-    what, said = (name or type(call.model).__name__, inputs or shapes), [*notes, *call.notes]
+    what, said = (name or type(call.model).__name__, inputs or shapes), list(call.notes)
 
     def make_up(output: Tensor) -> Any:
         made, how = made_up(call.batch, output, seed)
@@ -149,7 +147,6 @@ def checkup(
             notes=tuple(notes_of(blocks.gains, kept["layers"], call.targets is not None, said)),
             trial_reason="it needs the whole network in memory",
             not_examined=LAYERS_ONLY,
-            seconds=(time.process_time() - started, 0.0),
         )
     if not call.has_loss:
         with unchanged(call.model), torch.no_grad():
@@ -205,9 +202,7 @@ def checkup(
         raise
     except InputError as problem:  # a verdict needs the layers for the reason only
         said.append(f"The layers could not be measured: {problem}")
-    pruning_forecast = None
-    if sparsity is not None:
-        pruning_forecast = forecast_pruning(call, sparsity, batch_norm)
+    pruning_forecast = None if sparsity is None else forecast_pruning(call, sparsity, batch_norm)
     length, why_not, done = None, "left out, as asked", None
     if trial is not False:
         length = affordable(one.seconds * max(1.0, min(64, call.examples) / max(one.examples, 1)) * 1.2)
@@ -245,13 +240,6 @@ def checkup(
         kept = rows.kept(one.updates, recipes["adam"].learning_rate)
         blame = None if trains else to_blame(kept["layers"], worst.cause, signs)
         said = notes_of(rows.gains, kept["layers"], targets is not None, said)
-        if correlated := rows.correlated():
-            said.append(
-                f"What is carried through {first_names(correlated, 3)} changes otherwise than fresh random directions "
-                "do: the layers before have left their mark on it, so local gains do not multiply to the whole."
-            )
-    if pruning_forecast is not None:
-        said.append(pruning_forecast.note(call.examples))
     return Checkup(
         *what,
         recipes=recipes,
@@ -266,7 +254,6 @@ def checkup(
         faults=search.faults,
         not_examined=search.not_examined,
         program=search.mending,
-        seconds=(time.process_time() - started, 0.0 if done is None else done.seconds),
     )
 
 
@@ -334,9 +321,6 @@ def advice(recipes: Mapping[str, Recipe], tried: Sequence[Remedy]) -> Iterator[s
         return
     if tried:
         yield f"Other weights do not mend it: {', '.join(r.change for r in tried)} tried on a copy did not help."
-    cause = max(recipes.values(), key=lambda recipe: recipe.probability).cause
-    if cause in ("no gradient", "overflow", "collapsed", "size"):
-        yield "Look at the layer to blame, and at the size of the inputs, first."
 
 
 def _same(call: Call) -> str:
@@ -385,16 +369,6 @@ def notes_of(measured: Gain, rows: Sequence[LayerCheckup], targets: bool, more: 
         each = [f"{layer.name} ({layer.agreement.replace(' than predicted', '').translate(short)})" for layer in mine]
         unknown = "its weights are not as random as the law takes them to be, as after training, or it is very narrow"
         said.append(f"The measured gain is not the predicted one in {first_names(each)}: {cause or unknown}.")
-    if saturated := [row.name for row in rows if row.saturated is not None and row.saturated >= SATURATED]:
-        said.append(
-            f"More than half of the values are saturated after {', '.join(saturated)}: the weights are so large "
-            "that most units sit at their limits."
-        )
     if mostly_dead := [f"{row.name} ({row.dead_units:.0%})" for row in rows if 0.5 < row.dead_units < 1]:
         said.append(f"More than half of the units are zero for every example after {', '.join(mostly_dead)}.")
-    if collapsed := [row for row in rows if row.status == "collapsed"]:
-        said.append(
-            f"From {collapsed[0].name} on all examples point the same way (mean 1 - cosine "
-            f"{collapsed[0].dissimilarity:.1g}): the network hardly sees its input."
-        )
     return said

@@ -1,11 +1,10 @@
 """Pruning in a checkup: what SNIP would leave of each layer at a sparsity, and from when on one dies (Hayou 2.2)."""
 
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 from epoch0 import prune
 from epoch0.arguments import BatchNorm
-from epoch0.results import finite, first_names
+from epoch0.results import first_names
 from epoch0.tracing.call import Call
 
 
@@ -27,8 +26,8 @@ class PruningForecast:
     """What SNIP, with one threshold for all layers, would leave of a model.
 
     >>> found = checkup(net, images, labels, sparsity=0.95, trial=False).pruning_forecast  # (100, 64), (100,)
-    >>> round(found.critical_sparsity, 3), found.first, found.at_risk
-    (0.996, '0.weight', ())
+    >>> round(found.critical_sparsity, 3), found.first
+    (0.996, '0.weight')
     """
 
     sparsity: float  #: fraction of all weights removed
@@ -37,39 +36,7 @@ class PruningForecast:
     first: str  #: the layer that is emptied there
     expected: float  #: that sparsity as expected of networks with such score moments
     expected_sd: float  #: its standard deviation
-
-    @property
-    def dying(self) -> tuple[str, ...]:
-        """Layers of which nothing would be left, with the scores of this batch."""
-        return tuple(layer.name for layer in self.layers if layer.status == "dies")
-
-    @property
-    def at_risk(self) -> tuple[str, ...]:
-        """Layers that survive with these scores, but would not surely with others."""
-        return tuple(layer.name for layer in self.layers if layer.status == "at risk")
-
-    @property
-    def sentence(self) -> str:
-        said = f"Pruned by SNIP to sparsity {self.sparsity:g}: "
-        if self.dying:
-            said += f"{first_names(self.dying)} would be emptied"
-        else:
-            said += "no layer would be emptied" + (f", but {first_names(self.at_risk)} may" if self.at_risk else "")
-        return (
-            f"{said}; the first to vanish is {self.first}, at {self.critical_sparsity:.4g} "
-            f"(expected {self.expected:.3g} ± {self.expected_sd:.1g})."
-        )
-
-    def note(self, examples: int) -> str:
-        """How the forecast came about."""
-        return (
-            f"Weights were scored by SNIP on {examples} examples, for one threshold over all layers. Kept: "
-            "exact for these scores. Expected and chance to vanish: of networks whose scores have the same moments."
-        )
-
-    def to_dict(self) -> dict[str, Any]:
-        told = {"dying": self.dying, "at_risk": self.at_risk, "sentence": self.sentence}
-        return dict(finite(asdict(self) | told))
+    sentence: str  #: the forecast in words
 
 
 def forecast_pruning(call: Call, sparsity: float, batch_norm: BatchNorm) -> PruningForecast:
@@ -83,5 +50,12 @@ def forecast_pruning(call: Call, sparsity: float, batch_norm: BatchNorm) -> Prun
         status = "dies" if kept[row.layer] == 0 else "at risk" if row.layer in predicted.at_risk else "survives"
         numbers = (row.weights, kept[row.layer], row.density, row.vanishes, critical.layers[row.layer])
         rows.append(LayerOutlook(row.layer, *numbers, status))
+    dying, at_risk = ([row.name for row in rows if row.status == word] for word in ("dies", "at risk"))
+    what = f"no layer would be emptied{f', but {first_names(at_risk)} may' if at_risk else ''}"
+    what = f"{first_names(dying)} would be emptied" if dying else what
     expected = predicted.critical_sparsity, predicted.critical_sparsity_sd
-    return PruningForecast(float(sparsity), tuple(rows), float(critical), critical.layer, *expected)
+    said = (
+        f"Pruned by SNIP to sparsity {sparsity:g}: {what}; the first to vanish is {critical.layer}, at {critical:.4g} "
+        f"(expected {expected[0]:.3g} ± {expected[1]:.1g})."
+    )
+    return PruningForecast(float(sparsity), tuple(rows), float(critical), critical.layer, *expected, said)

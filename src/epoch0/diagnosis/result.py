@@ -2,12 +2,12 @@
 
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
+from rich.console import Console, RenderableType
 
 from epoch0.arguments import Size, Whole
 from epoch0.diagnosis import report
@@ -20,20 +20,30 @@ from epoch0.errors import InputError
 from epoch0.files import write_atomic
 from epoch0.results import Result, finite
 
-# what is compared of the whole depth, and of each layer
-WHOLE = [
-    *("verdict", "outcome", "trains", "recipes", "blame", "phase", "chi", "chi_low", "chi_high", "backward", "forward"),
-    *("input_gradient", "pruning_forecast"),
-]
-BY_LAYER = [
-    *("forward_gain", "forward_error", "backward_gain", "backward_error", "predicted", "agreement", "norm_out"),
-    *("tangent", "gradient", "update", "dissimilarity", "dead_units", "saturated", "status"),
-]
 WAYS = ("forward", "backward")
 
 
+class _Tables(Result):
+    """What is shown as tables as wide as the terminal."""
+
+    def _tables(self, width: int) -> RenderableType:
+        raise NotImplementedError
+
+    def __str__(self) -> str:
+        return plain(self._tables(WIDTH))
+
+    def print(self, width: Size | None = None) -> None:
+        """Show it in the terminal.
+
+        Args:
+            width: columns to use instead of the terminal's.
+        """
+        console = Console(width=width, highlight=False)
+        console.print(self._tables(console.width))
+
+
 @dataclass(frozen=True)
-class Comparison(Result):
+class Comparison(_Tables):
     """What a change did to a network, as :meth:`Checkup.compare` gives it.
 
     >>> laws = epoch0.Gaussian(0.5), epoch0.Gaussian(2**0.5)
@@ -46,7 +56,6 @@ class Comparison(Result):
 
     before: Mapping[str, Any]  #: ``Checkup.to_dict()`` of the model as it was
     after: Mapping[str, Any]  #: the same of the changed one
-    changes: tuple[str, ...] = ()  #: what was changed, one sentence each
 
     def __post_init__(self) -> None:
         one, other = ([layer["name"] for layer in each["layers"]] for each in (self.before, self.after))
@@ -58,48 +67,15 @@ class Comparison(Result):
             )
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON: the whole depth before and after, and each layer before and after."""
-        both = {"before": self.before, "after": self.after}
-        layers = [
-            {key: layer[key] for key in ("name", "kind")}
-            | {when: {key: one["layers"][i][key] for key in BY_LAYER} for when, one in both.items()}
-            for i, layer in enumerate(self.before["layers"])
-        ]
-        return {
-            **{key: self.before[key] for key in ("model", "subject")},
-            **{when: {key: one[key] for key in WHOLE} for when, one in both.items()},
-            "changes": list(self.changes),
-            "layers": layers,
-        }
+        """Plain data for JSON: both checkups."""
+        return {"before": self.before, "after": self.after}
 
     def rows(self) -> list[dict[str, Any]]:
-        """Two rows a layer, before and after, with the numbers that are compared."""
-        return [
-            {"when": word, "layer": layer["name"], **{key: layer[key] for key in BY_LAYER}}
-            for word, one in (("before", self.before), ("after", self.after))
-            for layer in one["layers"]
-        ]
+        """Two rows a layer, before and after, with the fields of :class:`LayerCheckup` but its parts."""
+        return [{"when": when, **_row(layer)} for when, one in self.to_dict().items() for layer in one["layers"]]
 
-    def __str__(self) -> str:
-        return plain(side_by_side(self.before, self.after, self.changes, WIDTH))
-
-    def print(self, width: Size | None = None) -> None:
-        """Show both in the terminal.
-
-        Args:
-            width: columns to use instead of the terminal's.
-        """
-        console = Console(width=width, highlight=False)
-        console.print(side_by_side(self.before, self.after, self.changes, console.width))
-
-    def to_html(self, path: str | os.PathLike[str]) -> Path:
-        """Write both as one self-contained HTML page.
-
-        Raises:
-            InputError: if the file cannot be written.
-        """
-        text = report.page(self.before, self.after, self.changes)
-        return write_atomic(path, text.encode(), "page")
+    def _tables(self, width: int) -> RenderableType:
+        return side_by_side(self.before, self.after, width)
 
 
 @dataclass(frozen=True)
@@ -122,7 +98,6 @@ class LayerCheckup:
 
     name: str  #: module path
     kind: str  #: what it is, in words
-    shape_in: tuple[int, ...]  #: shape of one example before it
     shape_out: tuple[int, ...]  #: shape of one example after it
     norm_in: float  #: root mean square of a unit before it
     norm_out: float  #: root mean square of a unit after it
@@ -137,7 +112,6 @@ class LayerCheckup:
     averaged: float  #: number of places that average pooling takes the mean over, 1 without; judged apart from the gain
     tangent: float  #: norm a unit, relative to the input's, of a tangent carried from the input to the end of the layer
     gradient: float  #: norm of the gradient carried back to the end of the layer
-    weight_gradient: float  #: norm of the gradient of the layer's weights
     update: float | None  #: size of Adam's step at the suggested rate over that of the weights; None without weights
     dissimilarity: float | None  #: mean 1 - cosine between two examples after it, None if it has no meaning there
     dead_units: float  #: share of units that are zero for every example
@@ -166,7 +140,7 @@ class VerdictError(InputError):
 
 
 @dataclass(frozen=True)
-class Checkup(Result):
+class Checkup(_Tables):
     """The state of a network before its first epoch, judged.
 
     >>> found = checkup(model, x, y)                            # x of shape (100, 64), y of shape (100,)
@@ -201,7 +175,6 @@ class Checkup(Result):
     faults: tuple[Fault, ...] = ()  #: what keeps the program from learning, most certain first; empty for a sound one
     not_examined: tuple[str, ...] = ()  #: what was not looked at, and what to pass so that it would be
     program: Mending | None = None  #: the trial of the program that was given, and the changes tried on copies
-    seconds: tuple[float, float] = (0.0, 0.0)  #: CPU seconds of the checkup, and of these of the trial
 
     @property
     def verdict(self) -> str:
@@ -238,8 +211,8 @@ class Checkup(Result):
         if not self.trains:
             raise VerdictError(str(self))
 
-    def __str__(self) -> str:
-        return plain(terminal(self.to_dict(), WIDTH))
+    def _tables(self, width: int) -> RenderableType:
+        return terminal(self.to_dict(), width)
 
     def __repr__(self) -> str:
         """One line: what pytest prints of an ``assert checkup(...).trains`` that fails."""
@@ -259,55 +232,48 @@ class Checkup(Result):
         return report.notebook(self.to_dict())
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON: numbers are finite or null; what it cost is no part of it."""
+        """Plain data for JSON: numbers are finite or null; the seconds of the trial are no part of it."""
         told = {name: getattr(self, name) for name in ("verdict", "outcome", "trains")}
         plain: dict[str, Any] = finite(asdict(self) | told)
-        plain |= {name: part and part.to_dict() for name, part in vars(self).items() if hasattr(part, "to_dict")}
+        plain["program"] = self.program and self.program.to_dict()
         plain["chi_low"], plain["chi_high"] = plain.pop("chi_interval")
         plain["blame"] = None if self.blame is None else {"layer": self.blame[0], "reason": self.blame[1]}
         for way in WAYS:
             plain[way]["factor"] = finite(getattr(self, way).factor)
         if self.trial is not None:
             del plain["trial"]["seconds"]
-        del plain["seconds"]
         return plain
 
     def rows(self) -> list[dict[str, Any]]:
         """One row a layer, with the fields of :class:`LayerCheckup` but its parts."""
-        return [{name: value for name, value in vars(layer).items() if name != "parts"} for layer in self.layers]
+        return [_row(vars(layer)) for layer in self.layers]
 
-    def compare(self, after: "Checkup", changes: Sequence[str] = ()) -> Comparison:
+    def compare(self, after: "Checkup") -> Comparison:
         """This checkup and that of the same model after something was changed, side by side.
 
         >>> mended = epoch0.networks.mlp([64, 32, 32, 10], weights=epoch0.Gaussian(2.0), seed=0)
         >>> before, after = (checkup(one, x, y, trial=False) for one in (net, mended))
-        >>> print(before.compare(after, ["All weights times 1.41."]))
+        >>> print(before.compare(after))
         Sequential  shape (100, 64)
         before  ✓ trains  Trains with either, Adam at a rate of about 0.003 or SGD at 0.01.
                 Phase ...
 
         Args:
             after: the checkup of the changed model.
-            changes: what was changed, one sentence each.
 
         Raises:
             InputError: if the two have different layers.
         """
-        return Comparison(self.to_dict(), after.to_dict(), tuple(changes))
+        return Comparison(self.to_dict(), after.to_dict())
 
-    def to_html(
-        self, path: str | os.PathLike[str], after: "Checkup | None" = None, changes: Sequence[str] = ()
-    ) -> Path:
+    def to_html(self, path: str | os.PathLike[str]) -> Path:
         """Write the checkup as one self-contained HTML page.
 
-        Args:
-            path: the file.
-            after: a checkup of the same model after something was changed; the page then shows both.
-            changes: what was changed, one sentence each.
-
         Raises:
-            InputError: if the file cannot be written, or the two checkups have different layers.
+            InputError: if the file cannot be written.
         """
-        if after is not None:
-            return self.compare(after, changes).to_html(path)
         return write_atomic(path, report.page(self.to_dict()).encode(), "page")
+
+
+def _row(layer: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in layer.items() if name != "parts"}

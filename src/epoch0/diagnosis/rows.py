@@ -67,7 +67,6 @@ class Piece:
 
     gains: Gain
     rows: tuple[Row, ...]
-    shape: tuple[int, ...]  # before them
     before: Signals
     integers: bool  # whether signals start at what is made of integers
 
@@ -114,7 +113,7 @@ def measured(
         )
         for layer, within, after in zip(found, inside, seen[1:], strict=True)
     ]
-    return Piece(gains, tuple(rows), tuple(record.nodes[0].shape[1:]), seen[0], record.start >= 0)
+    return Piece(gains, tuple(rows), seen[0], record.start >= 0)
 
 
 def joined(pieces: Sequence[Piece], model: str) -> Piece:
@@ -177,13 +176,11 @@ class Rows:
         def update(weights: Sequence[str]) -> float | None:
             return max((updates[name] * rate for name in weights if name in updates), default=None)
 
-        shapes = [self.piece.shape, *(row.shape for row in self.rows)]
         same = ("name", "forward_error", "backward_error", "predicted", "predicted_error", "agreement", "gradient")
         layers = [
             LayerCheckup(
                 **{key: getattr(gain, key) for key in same},
                 kind=row.kind,
-                shape_in=tuple(shapes[i]),
                 shape_out=tuple(row.shape),
                 norm_in=self.states[i].size,
                 norm_out=row.after.size,
@@ -191,7 +188,6 @@ class Rows:
                 backward_gain=gain.backward,
                 averaged=row.pool,
                 tangent=math.sqrt(gain.tangent),
-                weight_gradient=math.hypot(*gain.weight_gradients.values()),
                 update=update(row.weights),
                 dissimilarity=None if math.isnan(row.after.dissimilarity) else row.after.dissimilarity,
                 dead_units=row.after.dead,
@@ -204,21 +200,6 @@ class Rows:
         carried = {"backward": self.signs.backward, "forward": self.signs.forward}
         own = {"layers": tuple(layers), "input_gradient": self.gains.input_gradient}
         return {**own, **carried, **self.phase._asdict()}
-
-    def correlated(self) -> list[str]:
-        """Layers whose carried gain is not their local one: what came through the layers before is no fresh direction.
-
-        Squares are compared; two are called different from three errors and a factor of 1.5 on.
-        """
-        names, before, error_before = [], 1.0, 0.0
-        for row in self.gains.layers:
-            carried = row.tangent / before if before > 0 else math.nan
-            error = 0.0 if math.isnan(row.tangent_error) else row.tangent_error / max(row.tangent, 1e-300)
-            noise = 3 * math.hypot(row.forward_error / max(row.forward, 1e-300), error, error_before)
-            if carried > 0 and row.forward > 0 and abs(math.log(carried / row.forward)) > max(math.log(1.5), noise):
-                names.append(row.name)
-            before, error_before = row.tangent, error
-        return names
 
 
 def to_blame(rows: Sequence[LayerCheckup], cause: str, signs: Signs) -> tuple[str, str] | None:

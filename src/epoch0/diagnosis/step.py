@@ -6,7 +6,7 @@ or a branch that starts at zero gets its gradient in the second step only.
 """
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
@@ -52,7 +52,6 @@ SHORT = 3e-4
 """Length of the step from which a derivative is taken, in norms of the weights: a tenth of it, at most twice, if
 outputs move by more than FAR times what they differ between examples, ten times it if by less than ROUNDED eps."""
 FAR, ROUNDED = 0.3, 100.0
-PART = 1 << 16  # values of a weight that are looked at together
 LEAST = 16  # examples from which half of them are held out of the step: with fewer both halves say little
 
 LADDER: dict[Optimizer, list[float]] = {
@@ -130,7 +129,6 @@ class _Probe:
         self.call, self.seed, self.draws, self.costly = call, seed, 0, False
         self.squares = {name: sum_of_squares(w) for name, w in weights.items()}
         self.size = sum(self.squares.values())
-        self.room = dict[str, Tensor]()
         self.noisy: bool | None = None  # whether two runs differ; None until it was looked at
         self.seen, self.others = call, None  # the examples of the step, and the others, where the batch can be split
         if call.splits and call.examples >= LEAST:
@@ -208,11 +206,8 @@ class _Probe:
         return moved / (length * unit)
 
     def moved(self, weights: Weights, direction: Weights, rate: float) -> Weights:
-        """The weights after a step down a direction, in memory that the next call uses again."""
-        self.room = self.room or {name: torch.empty_like(w) for name, w in weights.items()}
-        for name, room in self.room.items():
-            torch.add(weights[name], direction[name], alpha=-rate, out=room)
-        return self.room
+        """The weights after a step down a direction."""
+        return {name: torch.add(w, direction[name], alpha=-rate) for name, w in weights.items()}
 
     def loss(self, weights: Weights, call: Call) -> float:
         with torch.enable_grad():  # the loss is checked for its graph
@@ -275,8 +270,7 @@ class _Gradient:
     def normalize(self) -> None:
         """From gradients to steps of Adam, in place."""
         for tensor in (*self.gradient.values(), *self.wanted.values()):
-            for part in _parts(tensor):
-                part.div_(part.abs().add_(EPS))
+            tensor.div_(tensor.abs().add_(EPS))
 
 
 def _gradient(
@@ -308,7 +302,7 @@ def _gradient(
     finite = math.isfinite(value) and all(map(math.isfinite, squares))
     falls: dict[Optimizer, float] = {}
     if not told:
-        size = sum(float(part.abs().sum(dtype=torch.float64)) for g in gradient.values() for part in _parts(g))
+        size = sum(float(g.abs().sum(dtype=torch.float64)) for g in gradient.values())
         falls = {"adam": size, "sgd": sum(squares)}
     return _Gradient(value, held, pulls, gradient, wanted, falls, finite)
 
@@ -334,7 +328,6 @@ def _one_step(probe: _Probe, start: Weights, first: _Gradient, optimizer: Optimi
         change = math.log10(min(then_loss / first.held, 1e3)) if first.held > 0 and then_loss > 0 else 0.0
         same: dict[str, Any] = {"second": alignment, "second_held": held, "second_pace": pace}
         return replace(step, **same, change=change, finite=math.isfinite(then_loss))
-    probe.room = {}  # it is kept as it is
     then = _gradient(probe, after)
     if not then.finite:
         return replace(step, second_held=None if held is None else 0.0, change=3.0)
@@ -346,18 +339,11 @@ def _one_step(probe: _Probe, start: Weights, first: _Gradient, optimizer: Optimi
     return replace(step, second=second, second_held=held, second_pace=pace, change=change, finite=True)
 
 
-def _parts(tensor: Tensor) -> Iterable[Tensor]:
-    """A tensor in parts that fit into the cache: what is computed of one needs no memory of the tensor's size."""
-    return tensor.view(-1).split(PART) if tensor.is_contiguous() and tensor.numel() > PART else (tensor,)
-
-
 def _size(step: Tensor, optimizer: Optimizer) -> tuple[float, float]:
     """Of one weight's step the share that moves times the weights, and the largest."""
-    moved = largest = 0.0
-    for size in (part.abs() for part in _parts(step)):
-        moved += float(size.sum()) if optimizer == "adam" else int(size.count_nonzero())
-        largest = max(largest, float(size.max())) if size.numel() else largest
-    return moved, largest
+    size = step.abs()
+    moved = float(size.sum()) if optimizer == "adam" else int(size.count_nonzero())
+    return moved, float(size.max()) if size.numel() else 0.0
 
 
 def _response(probe: _Probe, at: Weights, found: _Gradient, optimizer: Optimizer) -> tuple[float, float | None, float]:

@@ -133,15 +133,11 @@ class Weights:
         if not files:
             raise InputError(f"the folder {str(folder)!r} has no .safetensors in it.")
         given = {name: tensor for file in files for name, tensor in read_tensors(file, "weights")[0].items()}
+        self.stored = {id(t): given[name] for name, t in named if name in given and given[name].shape == t.shape}
         for name, t in named:
-            if name in given and given[name].shape != t.shape:
-                raise InputError(
-                    f"'{name}' in {str(folder)!r} has shape {tuple(given[name].shape)}, the model's {tuple(t.shape)}."
-                )
-            self.stored |= {id(t): given[name]} if name in given else {}
-        if lacks := [name for name, t in named if isinstance(t, nn.Parameter) and id(t) not in self.stored]:
-            some = suggest(lacks[0], given) or f" It has {', '.join(list(given)[:3])} ..."
-            raise InputError(f"{str(folder)!r} holds no '{lacks[0]}'.{some}")
+            if isinstance(t, nn.Parameter) and id(t) not in self.stored:
+                some = suggest(name, given) or f" It has {', '.join(list(given)[:3])} ..."
+                raise InputError(f"{str(folder)!r} holds no '{name}' of shape {tuple(t.shape)}.{some}")
 
     def _put(self, by: Mapping[int, Any]) -> None:
         for held in self.held.values():
@@ -340,14 +336,12 @@ class _Run:
         part = replace(self.part(index), targets=None)
         with self.lent(index), tape(part, batch_norm=self.batch_norm) as record:
             nodes = sorted({part.node for row in piece.rows for part in row.parts} | {row.output for row in piece.rows})
-            names = {name for row in piece.rows for name in row.weights}
             back = Travel(0, 0, 0)
             back.gradient = self.travel.gradient
-            found = passes(record, (), 0, 0, nodes=nodes, names=names, travel=back).gradients
+            found = passes(record, (), 0, 0, nodes=nodes, travel=back).gradients
         self.travel.gradient = back.gradient
         gains = [
-            replace(gain, gradient=found[row.output], weight_gradients={n: found[n] for n in row.weights if n in found})
-            for gain, row in zip(piece.gains.layers, piece.rows, strict=True)
+            replace(gain, gradient=found[row.output]) for gain, row in zip(piece.gains.layers, piece.rows, strict=True)
         ]
         rows = [
             replace(row, parts=tuple(replace(p, row=replace(p.row, gradient=found[p.node])) for p in row.parts))

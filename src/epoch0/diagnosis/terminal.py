@@ -18,7 +18,7 @@ COLOURS = {"good": "green", "bad": "red", "mild": "yellow"}  # tone to terminal 
 SPARED = ("what it is", "shape", "norm", "±", "law", "step", "local χ", "tangent")
 """Columns that a narrow terminal does without, in this order; ± are the errors beside local χ."""
 
-WORDS = ("layer", "trains", "weights of", "change", "what it is", "evidence", "status")
+WORDS = ("layer", "trains", "weights of", "what it is", "evidence", "status")
 """Headings of columns of words, which are set flush left."""
 
 WIDTH = 160  # columns of a table that is printed as text
@@ -27,8 +27,6 @@ NAME_WIDTH = 36  # names of layers longer than this are folded,
 LEAST_NAME = 28  # and those longer than this before a column goes
 ROWS = 40
 """Parts are shown where everything has at most so many rows, and of more blocks those that are alike are folded."""
-
-MENDED = 5  # so many of the changes that mend a program are shown
 
 LEGEND = (
     "Tangent and gradient: norms carried from the input and back from the loss. Local χ: what fresh directions become "
@@ -41,29 +39,22 @@ Cells = Sequence[str | Text]
 
 def terminal(checkup: Found, width: int, depth: int | None = None) -> RenderableType:
     """The checkup for a terminal: verdict, recipes, the layer to blame, what to do, one row a block and its parts."""
-    columns: dict[str, Cells]
     lines: list[RenderableType] = [_verdict(checkup), _head(checkup), Text(""), _recipes(checkup)]
     recipes = ((NAMES[name], one["reason"]) for name, one in checkup["recipes"].items() if name != "yours")
     lines += _listed("", [f"{name}: {why}." for name, why in recipes if why not in checkup["verdict"]])
     also = checkup["faults"]["yours" in checkup["recipes"] :]  # the first is said already
     said = [f"{wording.chance(f['certainty'])} {f['kind']} ({f['where']}): {f['message']} {f['fix']}" for f in also]
     lines += _listed("Also seen", said)
-    lines += _program(checkup["program"])
+    if (program := checkup["program"]) is not None and (tried := program["tried"]):
+        lines += _section(f"Changes tried on copies: {len(tried)}, of which {sum(t['mends'] for t in tried)} mend it.")
     if (blame := checkup["blame"]) is not None:
         lines.append(Text.assemble(("To blame: ", "bold"), (blame["layer"], "bold red"), f", {blame['reason']}."))
     lines += _listed("What to do", checkup["advice"])
-    if remedies := checkup["remedies"]:
-        columns = {
-            "change": [one["change"] for one in remedies],
-            "status": [_toned(*(("✓ helps", "good") if one["helps"] else ("· does not", "mild"))) for one in remedies],
-            "chance": [f"{wording.chance(one['before'])} → {wording.chance(one['after'])}" for one in remedies],
-        }
-        lines += [*_section("What was tried on a copy"), _table(columns)]
     if checkup["layers"]:
         lines += [Text(""), Text(_passages(checkup)), Text(""), _blocks(checkup, width, depth), Text(LEGEND, "dim")]
     if (forecast := checkup["pruning_forecast"]) is not None:
         rows = forecast["layers"]
-        columns = {
+        columns: dict[str, Cells] = {
             "weights of": [row["name"] for row in rows],
             "count": [f"{row['weights']:,}" for row in rows],
             "kept": [f"{row['density']:.4f}" for row in rows],
@@ -77,13 +68,13 @@ def terminal(checkup: Found, width: int, depth: int | None = None) -> Renderable
     return Group(*lines, *_listed("How it was measured", checkup["notes"]))
 
 
-def side_by_side(before: Found, after: Found, changes: Sequence[str], width: int) -> RenderableType:
+def side_by_side(before: Found, after: Found, width: int) -> RenderableType:
     lines: list[RenderableType] = [_head(before)]
     for word, one in (("before", before), ("after", after)):
         lines += [Text.assemble(f"{word:<8}", _verdict(one)), Padding(Text(_passages(one)), (0, 0, 0, 8))]
         if one["pruning_forecast"] is not None:
             lines.append(Padding(Text(one["pruning_forecast"]["sentence"]), (0, 0, 0, 8)))
-    lines += [*_listed("What was changed", changes), Text(""), _recipes(before, after), Text("")]
+    lines += [Text(""), _recipes(before, after), Text("")]
     rows: list[Mapping[str, str | Text]] = []
     for pair in zip(before["layers"], after["layers"], strict=True):
         signs = " → ".join(layer["status"] for layer in pair)
@@ -103,24 +94,6 @@ def plain(shown: RenderableType) -> str:
 
 def _head(checkup: Found) -> Text:
     return Text.assemble((checkup["model"], "bold"), f"  {checkup['subject']}")
-
-
-def _program(program: Found | None) -> list[RenderableType]:
-    """The changes that mend it in a table, and how many do not in a line."""
-    if program is None or not program["tried"]:
-        return []
-    mended = sorted((one for one in program["tried"] if one["mends"]), key=lambda one: -one["curve"][-1][1])
-    said = f"{len(program['tried'])} changes were tried on copies, {len(mended)} of them mend it"
-    if not mended:
-        return _section(f"{said}.")
-    start, shown = program["curve"][-1][1], mended[:MENDED]
-    first = "–" if start is None else f"{max(start, 0):.0%}"
-    columns: dict[str, Cells] = {
-        "change": [" ".join(one["fixes"]) for one in shown],
-        "known": [f"{first} → {max(one['curve'][-1][1], 0):.0%}" for one in shown],
-        "steps": [str(one["curve"][-1][0]) for one in shown],
-    }
-    return [*_section(f"{said}:"), _table(columns)]
 
 
 def _passages(checkup: Found) -> str:
@@ -158,7 +131,7 @@ def _table(columns: Mapping[str, Cells], name_width: int = NAME_WIDTH) -> Table:
             justify="left" if heading in WORDS or not place else "right",
             no_wrap=bool(place) and heading != "what it is",
             overflow="fold",
-            max_width=None if place or heading == "change" else name_width,
+            max_width=None if place else name_width,
         )
     for cells in zip(*columns.values(), strict=True):
         table.add_row(*(cell if isinstance(cell, Text) else Text(cell) for cell in cells))
