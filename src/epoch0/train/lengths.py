@@ -155,10 +155,8 @@ class TrajectoryLengths(Result):
             some = np.unique(np.linspace(0, count - 1, min(9, count)).round().astype(int))
             side.set_ticks((some + 0.5).tolist(), labels=[str(self.steps[place]) for place in some])
             side.minorticks_off()
-            statistics = {"eval": "running statistics", "batch": "statistics of the trajectory's points"}[
-                self.batch_norm
-            ]
             about = f"one network, {self.points} tangents along one curve; bars: two standard errors over the curve"
+            statistics = "running statistics" if self.batch_norm == "eval" else "statistics of the trajectory's points"
             about += f"; batch norm by {statistics}" if "batch norm" in self.kinds else ""
             plots.heading(picture, "Trajectory length after each layer, through training", about)
         return picture
@@ -203,10 +201,8 @@ class TrajectoryLengths(Result):
         if not names:
             raise InputError(f"the model {type(model).__name__} has no layer to measure: no weights, pools or norms.")
         if self.layers and names != self.layers:
-            raise InputError(
-                f"the layers of the model changed on the way, from {', '.join(self.layers)} to {', '.join(names)}; "
-                "begin another TrajectoryLengths for it."
-            )
+            told = f"the layers of the model changed on the way, from {', '.join(self.layers)} to {', '.join(names)}"
+            raise InputError(f"{told}; begin another TrajectoryLengths for it.")
         self.layers, self.kinds = names, tuple(place.kind for place in self._places)
 
     def _grid(self) -> Tensor:

@@ -147,10 +147,8 @@ def train(
         raise InputError(f"process {group.rank} finds another checkpoint than process 0; all must see the same file.")
     scheduler = None if schedule is None else _scheduler(schedule, torchs, total, state.step)
     if path is not None and numbers:
-        # the rate of the next step tells other schedules, which are functions
-        copied = [nn.Parameter(p.detach().clone()) for p in model.parameters() if p.requires_grad]
-        probe, rate = _build(optimizer, copied, learning_rate), torchs.param_groups[0]["lr"]
-        checkpoints.restore(path, numbers, tensors, model, torchs, probe, {**run, RATE: rate})
+        rate = torchs.param_groups[0]["lr"]  # it tells other schedules, which are functions
+        checkpoints.restore(path, numbers, tensors, model, torchs, {**run, RATE: rate})
     if checkpoint_every is None and checkpoint_minutes is None:
         checkpoint_every = evaluate_every or per_epoch
     pace = evaluate_every or per_epoch
