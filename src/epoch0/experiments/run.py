@@ -22,8 +22,7 @@ from epoch0.experiments.store import Store
 from epoch0.meter import Meter, format_duration
 
 _DEATHS = 3  # a trial whose worker dies this often is given up
-_NAMED = 9  # failures that an error names besides the first
-_LONGEST = 2000  # characters of the first, of 100 of the others
+_LONGEST = 2000  # characters of a cause
 
 
 class TrialError(RuntimeError):
@@ -233,14 +232,9 @@ class _Run:
     def _error(self) -> TrialError:
         causes = {trial.key: self.failures[trial.key].cause for trial in self.missing if trial.key in self.failures}
         trial, *_ = (trial for trial in self.missing if trial.key in causes)
-        (first, cause), *others = causes.items()
-        failed, total, failure = len(causes), len(self.missing), self.failures[first]
+        failed, total, failure = len(causes), len(self.missing), self.failures[trial.key]
         rest = f" (the other {total - failed} are finished and stored)" if total > failed else ""
-        message = f"{failed} of {total} trials failed{rest}. The first, {trial}: {shorten(cause, _LONGEST)}"
-        if others:
-            named = [f"{key[:12]} ({shorten(why, 100)})" for key, why in others[:_NAMED]]
-            more = ", ..." if len(others) > _NAMED else ""
-            message += f". By their keys {first[:12]} (the first), {', '.join(named)}{more}"
+        message = f"{failed} of {total} trials failed{rest}. The first, {trial}: {shorten(failure.cause, _LONGEST)}"
         kind = TrialInputError if failure.bad_input else TrialError
         return kind(message, trial, failure.traceback, causes)
 

@@ -49,9 +49,8 @@ class TrajectoryRegularization(nn.Module):
         penalty: buffer, what was added to the loss at the last forward pass.
 
     Raises:
-        InputError: in train mode, for a minibatch of fewer than two examples (``drop_last=True`` avoids it), or if the
-            curve of the first has length 0, NaN or infinity; the last is not seen where values cannot be read (inside
-            ``torch.compile`` and ``vmap``): there a first length of 0 adds nothing, and is set by the first above 0.
+        InputError: in train mode, for a minibatch of fewer than two examples (``drop_last=True`` avoids it). A first
+            length of 0 adds nothing, and is set by the first above 0.
 
     Source: Raghu et al. 2017, section 3.3, Figure 11.
     """
@@ -67,7 +66,6 @@ class TrajectoryRegularization(nn.Module):
         for name in ("original_segment", "segment", "penalty"):
             buffer = torch.zeros_like(self.multiplier.detach())
             self.register_buffer(name, buffer, persistent=name == "original_segment")
-        self._begun = False
 
     def forward(self, x: Tensor) -> Tensor:
         """Lambda times x, of shape (batch, ...)."""
@@ -80,8 +78,6 @@ class TrajectoryRegularization(nn.Module):
             )
         scaled: Tensor
         scaled, segment, original = _Regularized.apply(x, self.multiplier, self.original_segment, self.scale)
-        if not self._begun and not torch.compiler.is_compiling():
-            self._begin(original)
         with torch.no_grad():
             added = self.scale * self.multiplier * segment / _not_zero(original)
             for buffer, value in ((self.original_segment, original), (self.segment, segment), (self.penalty, added)):
@@ -90,20 +86,6 @@ class TrajectoryRegularization(nn.Module):
 
     def extra_repr(self) -> str:
         return f"scale={self.scale:g}"
-
-    def _begin(self, original: Tensor) -> None:
-        """Look at the first length, once; later ones are not read, so that a GPU does not wait."""
-        try:
-            first = float(original)
-        except RuntimeError:  # inside vmap a tensor has no value
-            return
-        if not 0 < first < float("inf"):
-            what = "all its examples are the same to this layer" if first == 0 else "there is NaN or infinity in it"
-            raise InputError(
-                f"the curve through the first minibatch has length {first:g} at this layer ({what}); later lengths "
-                "are divided by it. Look at the data and the layers before."
-            )
-        self._begun = True
 
 
 def mean_segment(x: Tensor) -> Tensor:
