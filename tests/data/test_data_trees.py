@@ -109,7 +109,7 @@ def test_annotations_that_fit_nothing(tiny: Path, change, message: str) -> None:
 
 def test_missing_text_files(tiny: Path) -> None:
     (tiny / "val" / "val_annotations.txt").unlink()
-    with pytest.raises(InputError, match=r"val_annotations\.txt cannot be read: No such file"):
+    with pytest.raises(InputError, match=r"val_annotations\.txt' cannot be read: it does not exist"):
         data.load("tiny-imagenet", "test", data_dir=tiny.parent)
 
 

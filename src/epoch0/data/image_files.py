@@ -165,10 +165,8 @@ def _images(folder: Path) -> list[str]:
 
 
 def _lines(path: Path) -> list[str]:
-    try:
-        return [line for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}.") from error
+    with explained(path, "file", "read"):
+        return [line for line in path.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
 
 
 def default_workers() -> int:

@@ -6,7 +6,6 @@ the same for any number of threads, after a resumed checkpoint, and split over p
 
 import hashlib
 import os
-import warnings
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -93,9 +92,7 @@ class Images:
         train split, for the test split) or ``"unit"`` (pixels in [0, 1]).
         """
         scaling = torch.from_numpy(np.stack(dataset.scaling(normalize, like)).astype(np.float32))
-        with warnings.catch_warnings():  # arrays of mapped files cannot be written to, and nobody does
-            warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
-            images = torch.from_numpy(np.ascontiguousarray(dataset.images))
+        images = torch.from_numpy(np.ascontiguousarray(dataset.images))
         targets = torch.from_numpy(dataset.labels.astype(np.int64))
         return Images(images, targets, scaling, augment, flatten, len(dataset.classes))
 
