@@ -80,7 +80,7 @@ def check_same(found: dict[str, Tensor], expected: dict[str, Tensor], rtol: floa
 def test_length_is_that_of_the_polyline_through_the_batch() -> None:
     x, _ = data(8, dtype=DOUBLE)
     layer = nn.Linear(6, 5).double()
-    model = nn.Sequential(layer, TrajectoryRegularization(dtype=DOUBLE))
+    model = nn.Sequential(layer, TrajectoryRegularization().double())
     model(x)
     twin = trajectory_length(model, e0.Polyline(x), layers=["0"], points=7 * 4)
     assert float(model[1].segment) * 7 == pytest.approx(float(twin.lengths[1]), rel=1e-12)
@@ -129,7 +129,7 @@ def test_gradients_against_differences() -> None:
 
 @pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:DeprecationWarning")  # torch, of its own code
 def test_gradcheck_of_the_layer_and_of_the_length() -> None:
-    layer = TrajectoryRegularization(dtype=DOUBLE)
+    layer = TrajectoryRegularization().double()
     assert all(buffer.dtype == DOUBLE for buffer in layer.buffers())
     x = torch.randn(4, 2, 3, dtype=DOUBLE, generator=torch.Generator().manual_seed(2)).requires_grad_()
     multiplier = torch.tensor(0.7, dtype=DOUBLE, requires_grad=True)

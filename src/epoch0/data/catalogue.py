@@ -237,10 +237,5 @@ def absent(known: KnownSet, split: str | None, data_dir: StrPath | None) -> Inpu
     )
 
 
-def official(file: KnownFile, raw: bytes) -> bool | None:
-    """Whether the content is the official one; None if no checksum is known: of CIFAR the archive alone has one."""
-    return md5(raw) == file.md5 if file.md5 else None
-
-
 def md5(raw: bytes) -> str:
     return hashlib.md5(raw, usedforsecurity=False).hexdigest()

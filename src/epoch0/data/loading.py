@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from epoch0.arguments import checked
-from epoch0.data.catalogue import SETS, KnownFile, KnownSet, Split, absent, find, known_set, official, place
+from epoch0.data.catalogue import SETS, KnownFile, KnownSet, Split, absent, find, known_set, md5, place
 from epoch0.data.dataset import DataSet
 from epoch0.data.image_files import FOLDER, image_files, read_images
 from epoch0.data.readers import content, parse_cifar, parse_idx
@@ -87,18 +87,6 @@ def available(data_dir: StrPath | None = None) -> list[Availability]:
     return rows
 
 
-def parsed(known: KnownSet, file: KnownFile, path: Path) -> tuple[Any, bool | None]:
-    """Images, labels or both, and whether they are official (None: unknown); errors give sizes and checksums."""
-    try:
-        raw = content(path)
-        return _parse(known, file, raw, str(path)), official(file, raw)
-    except InputError as error:
-        raise InputError(
-            f"{error} The official {file.name} has {file.stated}, decompressed. Remove the file and run `epoch0 data "
-            f"fetch {known.name}`."
-        ) from error
-
-
 def _parse(known: KnownSet, file: KnownFile, raw: bytes, source: str) -> Any:
     if known.format in _LABEL_BYTES:
         return parse_cifar(raw, source, _LABEL_BYTES[known.format], len(known.classes))
@@ -110,9 +98,17 @@ def _parse(known: KnownSet, file: KnownFile, raw: bytes, source: str) -> Any:
 
 
 def _read(known: KnownSet, files: dict[KnownFile, Path]) -> tuple[np.ndarray, np.ndarray, bool]:
-    """Images and labels of a split, and whether all of them are official."""
-    parts, verified = zip(*(parsed(known, file, where) for file, where in files.items()), strict=True)
+    """Images and labels of a split, and whether all files are known to be the official ones."""
+    parts, verified = [], True
+    for file, where in files.items():
+        try:
+            raw = content(where)
+            parts.append(_parse(known, file, raw, str(where)))
+        except InputError as error:
+            told = f"The official {file.name} has {file.stated}, decompressed"
+            raise InputError(f"{error} {told}. Remove the file and run `epoch0 data fetch {known.name}`.") from error
+        verified &= file.md5 == md5(raw)  # of CIFAR only the archive has a checksum
     if known.format == "idx":
-        return *parts, all(verified)
+        return *parts, verified
     images, labels = map(np.concatenate, zip(*parts, strict=True))
-    return images, labels, all(verified)
+    return images, labels, verified

@@ -130,11 +130,9 @@ def run(
     engine = engine or Engine(workers=workers, scheduler=scheduler)
     wanted = list(trials)
     if shard is not None:
-        if not re.fullmatch(r"[0-9]+/[0-9]+", shard):
-            raise InputError(f"shard {shard!r} is not of the form i/n, such as 2/8.")
-        part, parts = map(int, shard.split("/"))
+        part, parts = map(int, shard.split("/")) if re.fullmatch(r"[0-9]+/[0-9]+", shard) else (0, 0)
         if not 1 <= part <= parts:
-            raise InputError(f"shard {shard!r}: the part must be from 1 to {parts}.")
+            raise InputError(f"shard {shard!r} is not of the form i/n with i from 1 to n, such as 2/8.")
         wanted = wanted[part - 1 :: parts]
     for function in {trial.function for trial in wanted}:
         resolve(function)

@@ -1,19 +1,15 @@
 """Trajectory regularization: a layer that stands where a batch norm stood (Raghu section 3.3)."""
 
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from epoch0.arguments import Kind, Std, checked
+from epoch0.arguments import Std, checked
 from epoch0.errors import InputError
 from epoch0.results import Shown
 from epoch0.tracing.guard import bare
-
-Floating = Annotated[
-    Any, Kind("a floating-point dtype", lambda v: v is None or (isinstance(v, torch.dtype) and v.is_floating_point))
-]
 
 
 @checked
@@ -40,7 +36,7 @@ class TrajectoryRegularization(nn.Module):
     gradients are on. lambda begins at 1, where the layer is the identity; the penalty alone pulls it down by
     scale * (current / original) a unit of learning rate, as the paper's formula does.
 
-    The paper's scale is 0.01; device and dtype are those of lambda.
+    The paper's scale is 0.01.
 
     Attributes:
         multiplier: lambda, a parameter of shape ().
@@ -59,13 +55,12 @@ class TrajectoryRegularization(nn.Module):
     segment: Tensor
     penalty: Tensor
 
-    def __init__(self, scale: Std = 0.01, device: torch.device | str | None = None, dtype: Floating = None) -> None:
+    def __init__(self, scale: Std = 0.01) -> None:
         super().__init__()
         self.scale = float(scale)
-        self.multiplier = nn.Parameter(torch.ones((), device=device, dtype=dtype))
+        self.multiplier = nn.Parameter(torch.ones(()))
         for name in ("original_segment", "segment", "penalty"):
-            buffer = torch.zeros_like(self.multiplier.detach())
-            self.register_buffer(name, buffer, persistent=name == "original_segment")
+            self.register_buffer(name, torch.zeros(()), persistent=name == "original_segment")
 
     def forward(self, x: Tensor) -> Tensor:
         """Lambda times x, of shape (batch, ...)."""
@@ -193,7 +188,7 @@ def replace_batch_norm(model: nn.Module, scale: Std = 0.01) -> Replaced:
     for name, part in places:
         if id(part) not in made:
             held = next((t for t in (part.weight, part.running_mean) if t is not None), torch.empty(0))
-            made[id(part)] = TrajectoryRegularization(scale, held.device, held.dtype).train(part.training)
+            made[id(part)] = TrajectoryRegularization(scale).to(held).train(part.training)
         if name:
             inner.set_submodule(name, made[id(part)])
     return Replaced(made.get(id(inner), model), tuple(name for name, _ in places))
