@@ -1,5 +1,6 @@
 """Files that are attacked: planted links, devices, names the system refuses, headers that say what cannot be."""
 
+import functools
 import json
 import os
 import random
@@ -338,6 +339,37 @@ def changed(value: object, draw: random.Random) -> object:
         )
         return {str(one): other for one, other in parts} if isinstance(value, dict) else [other for _, other in parts]
     return draw.choice(HOSTILE)
+
+
+@pytest.mark.sample(1)
+@pytest.mark.parametrize("optimizer", ["sgd", "adam", "sgd, fused"])
+def test_checkpoints_that_say_what_cannot_be_change_nothing(tmp_path: Path, optimizer: str) -> None:
+    """With a checksum that is right: the run is resumed, or refused in one line and the model is as it was."""
+    path, draw = tmp_path / "c.safetensors", random.Random(1)
+    pair = (torch.randn(16, 3, generator=torch.Generator().manual_seed(0)), torch.arange(16) % 2)
+    sgd = functools.partial(torch.optim.SGD, momentum=0.9, fused=optimizer == "sgd, fused")
+    momentum = "adam" if optimizer == "adam" else sgd
+
+    def train(model: torch.nn.Module, steps: int) -> None:
+        e0.train.train(model, pair, steps=steps, batch_size=8, optimizer=momentum, checkpoint=path)
+
+    train(nets(), 2)
+    mapped, header = read_tensors(path, "checkpoint")
+    whole, numbers = {name: tensor.clone() for name, tensor in mapped.items()}, json.loads(header["numbers"])
+    del header["sha256"]
+    refused = 0
+    for _ in range(60):
+        words = {**header, "numbers": json.dumps(changed(numbers, draw))}
+        words["sha256"] = digest(json.dumps(words, sort_keys=True), whole)
+        path.write_bytes(packed(whole, words))
+        model, before = nets(), nets().state_dict()
+        try:
+            train(model, 4)
+        except InputError as problem:
+            refused += 1
+            assert str(path) in str(problem) and "\n" not in str(problem)
+            assert all(torch.equal(before[name], tensor) for name, tensor in model.state_dict().items())
+    assert 30 < refused < 60
 
 
 @pytest.mark.parametrize("what", ["masks", "scores"])

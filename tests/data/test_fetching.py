@@ -18,7 +18,7 @@ import pytest
 from epoch0 import data
 from epoch0.data.catalogue import SETS, KnownFile
 from epoch0.errors import InputError
-from made_sets import CIFAR10_FILES, encode_idx, made_idx, write_cifar, write_idx
+from made_sets import CIFAR10_FILES, encode_idx, made_idx, write_cifar, write_idx, write_set
 
 
 @pytest.fixture(autouse=True)
@@ -204,25 +204,38 @@ def test_a_folder_that_cannot_be_made_is_one_error(
     assert server.asked == []
 
 
-def test_fetch_brings_what_is_missing_and_leaves_what_is_there(
-    server: Server, cache: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_fetch_mends_its_own_folder(server: Server, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     serve_mnist(server, monkeypatch)
     data.fetch("mnist")
     images, labels = (cache / "mnist" / f"{name}-ubyte.gz" for name in ("train-images-idx3", "t10k-labels-idx1"))
-    images.write_bytes(b"\x1f\x8b cut")
-    with pytest.raises(InputError, match="Remove the file and run `epoch0 data fetch mnist`"):
-        data.load("mnist")
-    images.unlink()
-    labels.unlink()
-    data.fetch("mnist")
-    assert len(server.asked) == 6
-    assert data.load("mnist").verified and data.load("mnist", "test").verified
+    for damage in ([images], [labels], [images, labels]):
+        for file in damage:
+            file.write_bytes(b"\x1f\x8b cut") if file == images else file.unlink()
+        with pytest.raises(InputError, match="epoch0 data fetch mnist"):
+            data.load("mnist", "train" if images in damage else "test")
+        data.fetch("mnist")
+        assert data.load("mnist").verified and data.load("mnist", "test").verified
     write_idx(labels, made_idx(1, 10)[1][::-1])  # official images with other labels are not the official set
-    images.unlink()
-    own = labels.read_bytes()
-    data.fetch("mnist")
-    assert not data.load("mnist", "test").verified and labels.read_bytes() == own
+    assert not data.load("mnist", "test").verified
+
+
+def test_fetch_never_overwrites_other_content(
+    server: Server, tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    serve_mnist(server, monkeypatch)
+    write_set(tmp_path / "own" / "mnist", count=40)
+    (tmp_path / "own" / "mnist" / "t10k-labels-idx1-ubyte.gz").unlink()  # incomplete, and still not ours to replace
+    own = {path: path.read_bytes() for path in (tmp_path / "own" / "mnist").iterdir()}
+    with pytest.raises(InputError, match="is in the way: it is a well-formed file of other content"):
+        data.fetch("mnist", data_dir=tmp_path / "own")
+    # a damaged file in a folder that fetching would not write to is named, not replaced
+    write_set(tmp_path / "variable" / "mnist")
+    (tmp_path / "variable" / "mnist" / "train-images-idx3-ubyte.gz").write_bytes(b"")
+    monkeypatch.setenv("EPOCH0_DATA", str(tmp_path / "variable"))
+    with pytest.raises(InputError, match=r"train-images-idx3-ubyte\.gz is no IDX file"):
+        data.fetch("mnist")
+    assert own == {path: path.read_bytes() for path in (tmp_path / "own" / "mnist").iterdir()}
+    assert server.asked == [] and not cache.exists()
 
 
 def test_fetch_unpacks_an_archive(server: Server, tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -232,8 +245,8 @@ def test_fetch_unpacks_an_archive(server: Server, tmp_path: Path, cache: Path, m
     assert len(data.load("cifar10")) == 20 and len(data.load("cifar10", "test")) == 4
     assert [path.name for path in folder.parent.iterdir()] == [folder.name]
     assert sorted(path.name for path in folder.iterdir()) == sorted(CIFAR10_FILES)
-    (folder / "test_batch.bin").unlink()
-    data.fetch("cifar10")
+    (folder / "test_batch.bin").write_bytes(b"cut")
+    data.fetch("cifar10")  # mended
     assert len(data.load("cifar10", "test")) == 4
 
 

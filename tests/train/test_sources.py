@@ -102,7 +102,7 @@ def test_unusable_tensors() -> None:
 
 
 def test_unusable_images() -> None:
-    with pytest.raises(InputError, match="normalize='norm' is not known; use 'standard' or 'unit'"):
+    with pytest.raises(InputError, match=r"normalize='norm' does not treat every image alike"):
         Images.of(made(), normalize="norm")
     with pytest.raises(InputError, match="like=made has 1 channels and made has 3"):
         Images.of(made(), like=made(channels=1))

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from epoch0.arguments import Count, checked
-from epoch0.errors import InputError
+from epoch0.errors import InputError, suggest
 
 NORMALIZATIONS = ("unit", "standard", "norm")
 _BLOCK = 256
@@ -104,7 +104,7 @@ class DataSet:
         return values.reshape(len(self), -1) if flatten else values
 
     def scaling(
-        self, normalize: Annotated[str, ("standard", "unit")] = "standard", like: "DataSet | None" = None
+        self, normalize: str = "standard", like: "DataSet | None" = None
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """What `inputs` subtracts from every channel, and what it then divides it by.
 
@@ -114,6 +114,9 @@ class DataSet:
         channels = self.images.shape[1]
         if normalize == "unit":
             return np.zeros(channels), np.full(channels, float(self.peak))
+        if normalize != "standard":
+            told = f"normalize={normalize!r} does not treat every image alike, channel by channel"
+            raise InputError(f"{told}; use 'standard' or 'unit'.{suggest(normalize, ('standard', 'unit'))}")
         like = self if like is None else like
         if like.images.shape[1] != channels:
             told = f"like={like.name} has {like.images.shape[1]} channels and {self.name} has {channels}"

@@ -14,7 +14,7 @@ from torch import nn
 
 from epoch0.errors import InputError
 from epoch0.files import made
-from epoch0.initialization.files import load_tensors, save_tensors
+from epoch0.initialization.files import from_json, impossible, load_tensors, save_tensors
 from epoch0.results import first_names
 from epoch0.tracing.guard import bare
 
@@ -69,6 +69,9 @@ def read(path: Path) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
     """The numbers and the tensors of a checkpoint, checked to be whole."""
     try:
         tensors, words = load_tensors(path, "checkpoint", LAYOUT, "train")
+        numbers = from_json(words.get("numbers", ""))
+        if not isinstance(numbers, dict) or not all(isinstance(numbers.get(n), dict) for n in ("run", "progress")):
+            raise impossible(path, "checkpoint", "numbers", "what a training run writes")
     except InputError as problem:
         raise InputError(f"{problem} Delete it, or name another path, to start anew.") from problem
-    return json.loads(words["numbers"]), {name: tensor.clone() for name, tensor in tensors.items()}
+    return numbers, {name: tensor.clone() for name, tensor in tensors.items()}

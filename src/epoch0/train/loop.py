@@ -135,7 +135,11 @@ def train(
     if path is not None:
         run["data"] = getattr(source, "fingerprint", f"{per_epoch} batches")
     numbers, tensors = checkpoints.read(path) if path is not None and os.path.lexists(path) else ({}, {})
-    state = Progress(**numbers.get("progress", {}))
+    try:
+        state = Progress(**numbers.get("progress", {}))
+    except (TypeError, InputError) as problem:
+        anew = "Delete it, or name another path, to start anew."
+        raise InputError(f"the checkpoint {str(path)!r} cannot be resumed: {problem} {anew}") from problem
     if state.step > total:
         raise InputError(
             f"the checkpoint {str(path)!r} already has {state.step} steps and {total} were asked for; "
@@ -178,13 +182,14 @@ def _lay_out(model: nn.Module, torchs: Optimizer, layout: torch.memory_format) -
             tensor.data = tensor.data.contiguous(memory_format=layout)
 
 
+@checked
 @dataclass
 class Progress:
     """What a checkpoint holds beside tensors."""
 
-    step: int = 0
+    step: Whole = 0
     losses: float = 0.0
-    counted: int = 0
+    counted: Whole = 0
     history: list[Row] = field(default_factory=list)
     stopped: Literal["steps", "until", "diverged"] | None = None
 
