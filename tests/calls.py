@@ -211,6 +211,7 @@ CALLS: dict[str, Callable[[], dict[str, Any]]] = {
     },
     "experiments.store.Store": lambda: {"path": folder() / "results.sqlite", "read_only": False},
     "experiments.store.merge": lambda: {"sources": [folder() / "one.sqlite"], "into": folder() / "all.sqlite"},
+    "experiments.store.on_network": lambda: {"folder": folder(), "mounts": "/proc/mounts"},
     "initialization.check_path": lambda: {"path": "net.safetensors", "what": "weights"},
     "initialization.save": lambda: {"model": net(), "path": folder() / "net.safetensors"},
     "models.inputs_for": lambda: {

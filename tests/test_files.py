@@ -20,7 +20,7 @@ from command_line import epoch0
 from epoch0 import plots
 from epoch0.errors import InputError
 from epoch0.experiments.experiment import Trial
-from epoch0.experiments.store import Store, merge
+from epoch0.experiments.store import Store, merge, on_network
 from epoch0.files import made, to_read, write_atomic
 from epoch0.initialization.files import _packed as packed
 from epoch0.initialization.files import digest, load_tensors, read_tensors, save, save_tensors
@@ -131,7 +131,7 @@ def test_a_planted_link_is_replaced_and_what_it_leads_to_is_left_alone(tmp_path:
 
 
 def test_no_link_is_followed_in_folders_of_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nor in what a writer that was killed leaves there; of links that are named only those of others."""
+    """Nor in what SQLite or a writer that was killed leaves there; of links that are named only those of others."""
     work, victim = tmp_path / "work", tmp_path / "victim"
     work.mkdir()
     victim.mkdir()
@@ -140,9 +140,10 @@ def test_no_link_is_followed_in_folders_of_ours(tmp_path: Path, monkeypatch: pyt
     before = {each: each.read_bytes() for each in victim.rglob("*")}
     figure = ("price-tanner/fig4b", work)
     plants = {"price-tanner": victim, "checkpoints": victim, "results.sqlite": victim / "one.sqlite"}
-    for name, target in {**plants, "results.sqlite.arrays": victim}.items():
-        place = work / name
-        place.symlink_to(target)
+    plants |= {f"results.sqlite{ending}": victim / "one.sqlite" for ending in ("-wal", "-shm", "-journal")}
+    for name, target in {**plants, "results.sqlite.arrays": victim, "results.sqlite-journal ": None}.items():
+        place = work / name.strip()
+        os.mkfifo(place) if target is None else place.symlink_to(target)
         refused(name, lambda _: e0.reproduce(figure[0], out=work, workers=1), place, work)
         place.unlink()
     (work / "price-tanner").mkdir()
@@ -237,12 +238,13 @@ def test_every_path_that_is_read_is_one_line_where_it_cannot_be(
         "tree": lambda path: e0.data.image_files("tiny-imagenet", data_dir=path),
         "folder": lambda path: e0.data.image_files(f"folder:{path}"),
         "gallery": gallery,
+        "on_network": on_network,
         "list": lambda path: command("data", "list", "--data-dir", path),
         "prune": lambda path: command(
             "prune", "torch.nn:Identity", "--sparsity", "0.5", "--out", f"{path}.safetensors"
         ),
     }
-    served = ("list", "gallery")  # they say what else there is
+    served = ("list", "gallery", "on_network")  # they say what else there is
     locked, classes, file = tmp_path / "locked", tmp_path / "tree" / "train" / "class", tmp_path / "file"
     (locked / "inside").mkdir(parents=True)
     classes.mkdir(parents=True)

@@ -1,5 +1,7 @@
 """The results file: exact round trips, one writer, and a clear error for every way a file can be wrong."""
 
+import contextlib
+import hashlib
 import json
 import math
 import os
@@ -21,7 +23,7 @@ from hypothesis.extra import numpy as hnp
 from epoch0.errors import InputError
 from epoch0.experiments.encoding import decode, encode
 from epoch0.experiments.experiment import Trial
-from epoch0.experiments.store import STORE_VERSION, Store, merge
+from epoch0.experiments.store import STORE_VERSION, Store, merge, on_network
 
 SMALL, LARGE = np.linspace(0, 1, 10), np.linspace(0, 1, 5000).reshape(50, 100)
 
@@ -102,7 +104,14 @@ def test_what_cannot_be_kept_exactly_is_refused(result, words):
         encode(result)
 
 
-def test_put_get_and_open_again(tmp_path):
+@pytest.fixture(params=[False, True], ids=["local", "network"])
+def network(request, monkeypatch):
+    """Whether the disk is taken for one behind a network."""
+    monkeypatch.setattr("epoch0.experiments.store.on_network", lambda folder: request.param)
+    return request.param
+
+
+def test_put_get_and_open_again(tmp_path, network):
     path = tmp_path / "new folder" / "results.sqlite"
     with Store(path) as store:
         assert len(store) == 0 and store.keys() == set() and store.get(trial().key) is None
@@ -141,27 +150,30 @@ def test_a_second_writer_is_refused(tmp_path):
         second = "from epoch0.experiments.store import Store; import sys; Store(sys.argv[1])"
         done = subprocess.run([sys.executable, "-c", second, str(path)], capture_output=True, text=True)
         assert done.returncode == 1 and "open to write in another run" in done.stderr
-        with pytest.raises(InputError, match="open to write in another run"):
-            Store(path, read_only=True)
-    with Store(path, read_only=True) as reader, Store(path, read_only=True) as other:  # several may look
-        assert reader.get(trial().key) == {"x": 1} and len(other) == 1
-        with pytest.raises(InputError, match="to read only"):
-            reader.put(trial(2), {"large": LARGE})
+        with Store(path, read_only=True) as reader:  # looking is fine
+            assert reader.get(trial().key) == {"x": 1}
+            store.put(trial(1), {"x": 2})
+            assert len(reader) == 2
+            with pytest.raises(InputError, match="to read only"):
+                reader.put(trial(2), {"large": LARGE})
+    with Store(path) as store:
+        assert len(store) == 2
 
 
-def test_no_second_writer_whatever_is_removed_beside_the_file(tmp_path):
+def test_no_second_writer_whatever_is_removed_beside_the_file(tmp_path, monkeypatch):
     path = tmp_path / "r.sqlite"
     script = "from epoch0.experiments.store import Store; import sys; Store(sys.argv[1])"
+    monkeypatch.setattr("epoch0.experiments.store.on_network", lambda folder: True)
     with Store(path) as store:
         store.put(trial(), {"x": 1})
         for beside in {*tmp_path.iterdir()} - {path}:
             beside.unlink()
-        with pytest.raises(InputError, match="open to write in another run"):
+        with Store(path, read_only=True), pytest.raises(InputError, match="open to write in another run"):
             Store(path)
         done = subprocess.run([sys.executable, "-c", script, str(path)], capture_output=True, text=True)
         assert done.returncode == 1 and "open to write in another run" in done.stderr
         path.unlink()
-        with pytest.raises(InputError, match="was moved or removed while this run wrote to it"):
+        with Store(path), pytest.raises(InputError, match="was moved or removed while this run wrote to it"):
             store.put(trial(1), {"x": 2})
 
 
@@ -287,10 +299,11 @@ def scribbled(path):
 
 
 DAMAGES = {
-    "foreign": (foreign, "is no results file"),
+    "foreign": (foreign, "SQLite file of another program"),
     "other version": (other_version, f"version {STORE_VERSION + 1}, and this epoch0 writes version {STORE_VERSION}"),
     "cut": (cut(0.5), "truncated or damaged"),
-    "cut short": (cut(0.0005), "truncated or damaged"),
+    "cut short": (cut(0.0005), "beginning is damaged"),
+    "empty": (cut(0.0), "is empty"),
     "scribbled": (scribbled, "truncated or damaged"),
     "text": (lambda path: path.write_text("my notes\n" * 100), "no results file"),
     "folder": (lambda path: path.mkdir(), "is a folder"),
@@ -335,6 +348,30 @@ def test_missing_or_damaged_array_files_are_noticed(tmp_path):
         assert store.get(trial(2).key) is not None
 
 
+@pytest.mark.sample(20)
+@pytest.mark.parametrize("text", ["", "[" * 5000, '{"a":{"$file":"9"}}', '{"$array":[1],"dtype":"x","shape":[1]}',
+                                  '{"$array":[1],"dtype":"float64","shape":[7]}', b"{}", 3.5])  # fmt: skip
+@pytest.mark.parametrize("arrays", [None, "../r.sqlite", b"a\0", "own", "spoilt"])
+def test_rows_that_nobody_here_wrote_are_one_error(tmp_path, text, arrays):
+    """With a checksum that is right."""
+    path = filled(tmp_path / "r.sqlite", [1], large=True)
+    content, file = b"", tmp_path / "r.sqlite.arrays" / f"{trial(1).key}.safetensors"
+    if arrays in ("own", "spoilt"):
+        content = file.read_bytes() if arrays == "own" else b"\x02" + bytes(7) + b"{}" * 9
+        file.write_bytes(content)
+        arrays = file.name
+    told = text if isinstance(text, bytes) else str(text).encode()
+    with sqlite3.connect(path) as database:
+        values = text, arrays, hashlib.sha256(told + content).hexdigest()
+        database.execute("UPDATE results SET result=?, arrays=?, digest=?", values)
+    database.close()
+    with Store(path) as store, pytest.raises(InputError, match="damaged") as caught:
+        store.get(trial(1).key)
+    assert str(path) in str(caught.value) and "\n" not in str(caught.value)
+    with contextlib.suppress(InputError):
+        merge(path, tmp_path / "all.sqlite")
+
+
 def test_places_that_cannot_be_written(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(InputError, match="file' cannot be made: File exists"):
@@ -344,8 +381,8 @@ def test_places_that_cannot_be_written(tmp_path):
 
 
 @pytest.mark.sample(1)
-@pytest.mark.parametrize("large", [False, True])
-def test_a_full_disk_is_one_error_and_loses_nothing(tmp_path, large):
+@pytest.mark.parametrize(("large", "network"), [(False, False), (False, True), (True, False)])
+def test_a_full_disk_is_one_error_and_loses_nothing(tmp_path, large, network):
     """A limit on the size of files stands for the full disk: writing fails in the middle, as it does there."""
     script = f"""
 import resource, sys
@@ -353,6 +390,7 @@ import numpy as np
 from epoch0.errors import InputError
 from epoch0.experiments.experiment import Trial
 from epoch0.experiments import store as module
+module.on_network = lambda folder: {network}
 store = module.Store(sys.argv[1])
 resource.setrlimit(resource.RLIMIT_FSIZE, (65536, resource.RLIM_INFINITY))
 try:
@@ -388,6 +426,28 @@ def test_merge(tmp_path):
                 assert same(store.get(trial(seed).key), {"value": seed / 7, "array": LARGE + seed})
 
 
+@pytest.mark.parametrize("large", [False, True])
+def test_results_that_say_the_same_merge(tmp_path, large):
+    """In another order, with another NaN and with -0.0; what differs in a bit, a type or a shape does not."""
+    numbers = LARGE.ravel() if large else np.arange(4.0)
+
+    def held(name, result):
+        with Store(tmp_path / name) as store:
+            store.put(trial(0), result)
+        return tmp_path / name
+
+    first = held("1.sqlite", {"a": np.r_[numbers, math.nan, 0.0], "b": {"c": math.nan, "d": [1, 0.0]}})
+    same = {"b": {"d": [1, -0.0], "c": -math.nan}, "a": np.r_[numbers, -math.nan, -0.0]}
+    assert merge([first, held("2.sqlite", same)], tmp_path / "all.sqlite") == 1
+    more, array = np.nextafter(numbers, np.inf), same["a"]
+    others = [{"a": np.r_[more, math.nan, 0.0]}, {"a": array[None]}, {"a": array.astype(np.float32)}, {"b": {}}]
+    for number, change in enumerate([*others, {"b": {"c": 0.0, "d": [1, 0.0]}}, {"b": {"c": math.nan, "d": [1, 0]}}]):
+        other = held(f"other{number}.sqlite", {**same, **change})
+        with pytest.raises(InputError, match="different results"):
+            merge([first, other], tmp_path / "none" / "all.sqlite")
+        assert not (tmp_path / "none").exists()
+
+
 def test_merge_refuses_contradictions_and_adds_nothing_then(tmp_path):
     first = filled(tmp_path / "1.sqlite", range(5))
     second = filled(tmp_path / "2.sqlite", range(10, 20))
@@ -403,16 +463,22 @@ def test_merge_refuses_contradictions_and_adds_nothing_then(tmp_path):
         assert len(store) == 5
 
 
-def test_an_empty_file_is_begun(tmp_path):
-    (tmp_path / "r.sqlite").touch()  # as a kill at the very beginning leaves it
-    assert len(filled(tmp_path / "r.sqlite").read_bytes()) > 0
+def test_network_file_systems_are_seen(tmp_path):
+    mounts = tmp_path / "mounts"
+    lines = ["/dev/sda / ext4 rw 0 0", f"server:/x {tmp_path} nfs4 rw 0 0", f"/dev/sdb {tmp_path}/local ext4 rw 0 0"]
+    mounts.write_text("\n".join(lines))
+    (tmp_path / "local").mkdir()
+    (tmp_path / "sub").mkdir()
+    assert on_network(tmp_path, str(mounts)) and on_network(tmp_path / "sub", str(mounts))
+    assert not on_network(tmp_path / "local", str(mounts)) and not on_network("/", str(mounts))
+    assert on_network("/", str(tmp_path / "no such table"))
 
 
-def test_journal_modes(tmp_path):
+def test_journal_modes(tmp_path, network):
     path = tmp_path / "r.sqlite"
     with Store(path) as store:
         store.put(trial(), {"x": 1})
-        assert path.with_name(path.name + "-wal").exists() and not path.with_name(path.name + "-shm").exists()
+        assert path.with_name(path.name + "-wal").exists() != network
     assert path.read_bytes()[18:20] == b"\x01\x01"  # at rest: one file, no write-ahead log
 
 

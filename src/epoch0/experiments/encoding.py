@@ -81,6 +81,19 @@ def decode(encoded: Encoded) -> dict[str, Any]:
     return result
 
 
+def equal(one: Any, other: Any) -> bool:
+    """Whether two results say the same: NaN is NaN, 0 is -0, whatever the order of the names."""
+    if type(one) is not type(other):
+        return False
+    if isinstance(one, dict):
+        return one.keys() == other.keys() and all(equal(value, other[name]) for name, value in one.items())
+    if isinstance(one, list):
+        return len(one) == len(other) and all(map(equal, one, other))
+    if isinstance(one, np.ndarray):
+        return one.dtype == other.dtype and np.array_equal(one, other, equal_nan=True)
+    return bool(one == other or (one != one and other != other))
+
+
 def plain(value: Any, place: str, reserved: Collection[str], other: Callable[[Any, str], Any]) -> Any:
     """The value in JSON's own types; what JSON has no sign for goes to `other`, with its place for the error."""
     if isinstance(value, np.generic):

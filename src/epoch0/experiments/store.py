@@ -3,38 +3,46 @@
 Kept at every moment, a kill included::
 
     a row is in the file  =>  its result is whole, and so is the array file it names
-    a file is open to write  =>  nobody else has it open
+    a file is open to write  =>  no other process has it open to write
 """
 
+import errno
+import fcntl
 import os
+import re
 import sqlite3
+import stat
+import struct
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from epoch0.arguments import checked
 from epoch0.errors import InputError
-from epoch0.experiments.encoding import Encoded, decode, encode
+from epoch0.experiments.encoding import Encoded, decode, encode, equal
 from epoch0.experiments.experiment import Trial
-from epoch0.files import StrPath, made, sweep, to_read, to_write, unlinked, write_atomic
+from epoch0.files import StrPath, explained, made, sweep, to_read, unlinked, write_atomic
 
 STORE_VERSION = 1
 """The layout of the file; another one is refused."""
 
 _APPLICATION = 0x65303030  # "e000" in the SQLite header: whose file this is
+_NETWORK_DISKS = re.compile(
+    r"(nfs|smb|cifs|ncpfs|afs|ceph|lustre|gpfs|beegfs|panfs|pvfs|orangefs|glusterfs|9p|virtiofs"
+    r"|fuse\.(sshfs|s3fs|rclone|juicefs|glusterfs|ceph))"
+)
 _SCHEMA = f"""
-BEGIN;
 CREATE TABLE results (
     key TEXT PRIMARY KEY, function TEXT NOT NULL, seed INTEGER NOT NULL, spec TEXT NOT NULL,
     result TEXT NOT NULL, arrays TEXT, digest TEXT NOT NULL);
 PRAGMA application_id={_APPLICATION};
 PRAGMA user_version={STORE_VERSION};
-COMMIT;
 """
-_WAIT = 1.0  # seconds for who only looks to be done
+_LOCK = getattr(fcntl, "F_OFD_SETLK", fcntl.F_SETLK)  # of the open file; elsewhere than on Linux of the process
+_LOCKED = 1 << 40  # a byte of the file that SQLite never locks
 _RESTORE = "restore it from a copy, or move it away and run again"
-_INSERT = "INSERT INTO results (key, function, seed, spec, result, arrays, digest) VALUES (?,?,?,?,?,?,?)"
+_COLUMNS = "key, function, seed, spec, result, arrays, digest"
 
 
 @checked
@@ -49,7 +57,7 @@ class Store:
 
     Args:
         path: made, with its folder, if it is missing. Large arrays stand beside it in ``<path>.arrays/``.
-        read_only: look without taking the file for this process; several may look at the same time.
+        read_only: look without locking; the file may be open to write elsewhere.
 
     Raises:
         InputError: if another process writes to the file, or it is no results file, of another version, truncated
@@ -58,31 +66,36 @@ class Store:
 
     def __init__(self, path: StrPath, *, read_only: bool = False) -> None:
         self.path = Path(path)
-        self.arrays = self.path.parent / f"{self.path.name}.arrays"
+        if not self.path.name:
+            raise InputError(f"the results file {str(path)!r} cannot be opened: it is a folder, not a file.")
+        self.arrays = self.path.with_name(self.path.name + ".arrays")
         self._writes = False
+        self._lock: int | None = None  # the results file, open and locked
         self._made = False  # by this store: it goes again if something goes wrong before the first result
         self._folder = ExitStack()  # what was made for it
         self._database: sqlite3.Connection | None = None
         try:
             with self._explained("opened"):
+                _check_beside(self.path)
                 if read_only:
-                    to_read(self.path, "results file")
-                else:
-                    self._folder.enter_context(made(self.path.parent))
-                    to_write(unlinked(self.path, "results file", own=True), "results file")
-                address = f"{self.path.resolve().as_uri()}?mode={'rw' if read_only else 'rwc'}"
-                self._database = sqlite3.connect(address, timeout=_WAIT, isolation_level=None, uri=True)
-                if not read_only:  # SQLite's own lock is kept until the end, and goes with this process
-                    for statement in ("PRAGMA locking_mode=EXCLUSIVE", "BEGIN EXCLUSIVE", "ROLLBACK"):
-                        self._execute(statement)
-                self._check(new=not read_only)
-                if not read_only:
-                    self._writes = True
-                    # of one process alone it needs no shared memory, so it is right on a network disk too
-                    self._execute("PRAGMA journal_mode=WAL")
-                    self._execute("PRAGMA synchronous=NORMAL")
-                    if unlinked(self.arrays).is_dir():
-                        sweep(self.arrays)
+                    _check_header(self.path)
+                    for mode in ("ro", "rw"):
+                        self._database = _connect(f"{self.path.resolve().as_uri()}?mode={mode}", uri=True)
+                        try:
+                            return self._check_contents()
+                        except sqlite3.OperationalError as error:
+                            if mode == "rw" or "readonly" not in str(error):
+                                raise
+                            self._close_database()  # a killed run left half a change: SQLite takes it back, if it may
+                self._take_lock()
+                self._database = _connect(str(self.path))
+                self._check_contents()
+                journal = "delete" if on_network(self.path.parent) else "wal"
+                granted = self._execute(f"PRAGMA journal_mode={journal}").fetchone()[0]
+                self._execute(f"PRAGMA synchronous={'NORMAL' if granted == 'wal' else 'FULL'}")
+                if unlinked(self.arrays).is_dir():
+                    sweep(self.arrays)
+                self._writes = True
         except BaseException as error:
             self.__exit__(error)
             raise
@@ -91,7 +104,12 @@ class Store:
         """The result of the trial with this key, or None; an InputError if it was damaged since it was written."""
         with self._explained("read"):
             row = self._execute("SELECT result, arrays, digest FROM results WHERE key = ?", (key,)).fetchone()
-            return None if row is None else decode(self._checked(key, *row))
+            try:
+                return None if row is None else decode(self._checked(key, *row))
+            except (InputError, OSError, sqlite3.Error):
+                raise
+            except Exception as error:  # a right checksum of what nobody here wrote
+                raise sqlite3.DatabaseError(f"trial {key[:12]}...: {error}") from error
 
     def put(self, trial: Trial, result: Mapping[str, Any] | Encoded) -> None:
         """Keep a finished trial: when this returns, a kill of the process cannot lose it.
@@ -103,13 +121,13 @@ class Store:
             raise InputError(f"{self.path} was opened to read only; open it with Store({str(self.path)!r}) to write.")
         encoded = result if isinstance(result, Encoded) else encode(result)
         with self._explained("written"):
-            if not self.path.exists():
+            if not self._holds():
                 raise InputError(f"{self.path} was moved or removed while this run wrote to it; run again.")
             if trial.key in self:
                 return
             name = self._write_arrays(trial.key, encoded)
             row = (trial.key, trial.function, trial.seed, trial.canonical, encoded.text, name, encoded.digest)
-            self._execute(_INSERT, row)
+            self._execute("INSERT INTO results VALUES (?,?,?,?,?,?,?)", row)
 
     def keys(self) -> set[str]:
         """The keys of all finished trials."""
@@ -127,45 +145,74 @@ class Store:
 
     def __exit__(self, error: object, *rest: object) -> None:
         """Close it; a file that was made here and holds nothing when something went wrong is removed."""
-        if self._database is not None:
-            with suppress(sqlite3.Error):  # it cannot even be read
-                if self._writes:  # a file at rest is one file, which any disk and any read-only copy can open
-                    self._execute("PRAGMA journal_mode=DELETE")
-                if error is not None and self._made and not len(self):
-                    self.path.unlink()
-            self._database.close()
-            self._database = None
-            if self._writes:
-                with suppress(OSError):
-                    self.arrays.rmdir()  # when it is empty
-        self._folder.close()
+        with suppress(sqlite3.Error):  # it cannot even be read
+            if error is not None and self._made and self._database is not None and not len(self):
+                self._close_database()
+                self.path.unlink(missing_ok=True)
+        self.close()
 
     def close(self) -> None:
         """Close the file and let others write to it; calling it again does nothing."""
-        self.__exit__(None)
+        self._close_database()
+        if self._lock is not None:  # last: closing any descriptor of a file gives up all that SQLite has locked of it
+            with suppress(OSError):
+                self.arrays.rmdir()  # when it is empty
+            os.close(self._lock)
+            self._lock = None
+        self._folder.close()
+
+    def _close_database(self) -> None:
+        if self._database is not None:
+            if self._writes:
+                # A file at rest is one file that any disk and any read-only copy can open. Not possible while
+                # someone reads along, and then not needed: the last to close leaves a sound file all the same.
+                try:
+                    self._database.execute("PRAGMA journal_mode=delete").fetchall()
+                except sqlite3.Error:
+                    self._database.rollback()
+            self._database.close()
+            self._database, self._writes = None, False
 
     def _execute(self, statement: str, values: tuple[Any, ...] = ()) -> sqlite3.Cursor:
         if self._database is None:
             raise InputError(f"{self.path} is closed; open it again with Store({str(self.path)!r}).")
         return self._database.execute(statement, values)
 
-    def _check(self, new: bool) -> None:
-        """Ours, of this version and whole, by SQLite's own check of every page; an empty one is begun if it may."""
+    def _take_lock(self) -> None:
+        """Be the only writer until this process closes the store or dies: the system drops the lock with it.
+
+        The results file itself is locked. A new one is put in place whole: a file that is cut short was cut by someone
+        else.
+        """
+        while self._lock is None:
+            if not unlinked(self.path, "results file", own=True).exists():
+                self._folder.enter_context(made(self.path.parent))
+                write_atomic(self.path, _empty(), "results file", new=True)
+                self._made = True
+            _check_header(self.path)
+            with suppress(FileNotFoundError):  # another writer finished at this moment
+                self._lock = os.open(self.path, os.O_RDWR)
+                try:
+                    # struct flock: kind, from where, start, length, process
+                    fcntl.fcntl(self._lock, _LOCK, struct.pack("hhqqi0q", fcntl.F_WRLCK, os.SEEK_SET, _LOCKED, 1, 0))
+                except BlockingIOError as error:
+                    hint = "wait for it to end, or give this run a file of its own and merge the two afterwards"
+                    raise InputError(f"{self.path} is open to write in another run; {hint}.") from error
+                if not self._holds():
+                    os.close(self._lock)
+                    self._lock, self._made = None, False
+
+    def _holds(self) -> bool:
+        """Whether the file that is locked still has its name."""
+        assert self._lock is not None
+        return self.path.exists() and os.path.samestat(os.stat(self.path), os.fstat(self._lock))
+
+    def _check_contents(self) -> None:
+        """Whole: SQLite's own check of every page, and our table."""
         answer = self._execute("PRAGMA quick_check(1)").fetchone()[0]
         if answer != "ok":
             raise sqlite3.DatabaseError(" ".join(answer.split()))
-        if new and not self._execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]:
-            assert self._database is not None
-            self._database.executescript(_SCHEMA)
-            self._made = True
-        application, version = (
-            self._execute(f"PRAGMA {name}").fetchone()[0] for name in ("application_id", "user_version")
-        )
-        if (application, version) != (_APPLICATION, STORE_VERSION):
-            kind = f"a results file of version {version}" if application == _APPLICATION else "no results file"
-            raise InputError(
-                f"{self.path} is {kind}, and this epoch0 writes version {STORE_VERSION}; give another file name."
-            )
+        self._execute(f"SELECT {_COLUMNS} FROM results LIMIT 1").fetchone()
 
     def _write_arrays(self, key: str, encoded: Encoded) -> str | None:
         """Put the array file in place whole and on the disk, before any row names it."""
@@ -174,9 +221,11 @@ class Store:
         unlinked(self.arrays).mkdir(exist_ok=True)
         return write_atomic(self.arrays / f"{key}.safetensors", encoded.arrays, "array file").name
 
-    def _checked(self, key: str, text: str, arrays: str | None, digest: str) -> Encoded:
-        """A row and its array file, exactly as they were written."""
+    def _checked(self, key: str, text: Any, arrays: Any, digest: Any) -> Encoded:
+        """A row and its array file, exactly as they were written; of a file from elsewhere they may be anything."""
         content = None
+        if not str(text).startswith("{") or arrays not in (None, f"{key}.safetensors"):
+            raise sqlite3.DatabaseError(f"trial {key[:12]}... is not as it was written")
         if arrays is not None:
             file = self.arrays / arrays
             if not file.is_file():
@@ -195,14 +244,16 @@ class Store:
         try:
             yield
         except (sqlite3.Error, OSError) as error:
-            hint = f"{error}; check the path, its permissions and the disk, or give another file"
-            if "is full" in str(error):
+            number = error.errno if isinstance(error, OSError) else None
+            full = number in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG) or "is full" in str(error)
+            if full:
                 hint = "the disk is full; make room and run again: what is finished is kept and not run again"
-            elif "is locked" in str(error):
-                hint = "it is open to write in another run; wait for it to end, or give this run a file of its own and "
-                hint += "merge the two afterwards"
+            elif "readonly" in str(error):
+                hint = "a run that was killed has left it half written, and it may not be written to; run that again"
             elif type(error) is sqlite3.DatabaseError:
-                hint = f"it is no results file, or truncated or damaged ({error}); {_RESTORE}"
+                hint = f"it is truncated or damaged ({error}); {_RESTORE}"
+            else:
+                hint = f"{error}; check the path, its permissions and the disk, or give another file"
             raise InputError(f"{self.path} cannot be {what}: {hint}.") from error
 
 
@@ -216,8 +267,8 @@ def merge(sources: Iterable[StrPath] | StrPath, into: StrPath) -> int:
     >>> merge(["part1.sqlite", "part2.sqlite"], into="merged.sqlite")
     2
 
-    The sources are only read; ``into`` is made if it is missing. Gives how many results were added; those that were
-    there already are not counted.
+    The sources are only read, and may still be growing; ``into`` is made if it is missing. Gives how many results were
+    added; those that were there already are not counted.
 
     Raises:
         InputError: if a file cannot be used, or two files hold different results for one trial.
@@ -229,20 +280,18 @@ def merge(sources: Iterable[StrPath] | StrPath, into: StrPath) -> int:
         to_read(source, "results file")
     added, files = 0, list[Path]()
     with Store(into) as target, target._explained("written"):
-        target._execute("BEGIN")
+        target._execute("BEGIN IMMEDIATE")
         try:
             for source in sources:
                 with Store(source, read_only=True) as part, part._explained("read"):
-                    for row in part._execute("SELECT key, function, seed, spec, result, arrays, digest FROM results"):
+                    for row in part._execute(f"SELECT {_COLUMNS} FROM results"):
                         key, function, seed, spec, *stored = row
-                        there = target._execute("SELECT digest FROM results WHERE key = ?", (key,)).fetchone()
-                        encoded = part._checked(key, *stored)
-                        if there is None:
-                            if name := target._write_arrays(key, encoded):
+                        if key not in target:
+                            if name := target._write_arrays(key, part._checked(key, *stored)):
                                 files.append(target.arrays / name)
-                            target._execute(_INSERT, row)
+                            target._execute("INSERT INTO results VALUES (?,?,?,?,?,?,?)", row)
                             added += 1
-                        elif there != (encoded.digest,):
+                        elif not equal(target.get(key), part.get(key)):
                             raise InputError(
                                 f"{part.path} and {target.path} (or a file merged before) hold different results for "
                                 f"the trial {function} seed={seed} spec={spec[:200]}: they come from different code "
@@ -255,3 +304,57 @@ def merge(sources: Iterable[StrPath] | StrPath, into: StrPath) -> int:
                 file.unlink(missing_ok=True)
             raise
     return added
+
+
+@checked
+def on_network(folder: StrPath, mounts: str = "/proc/mounts") -> bool:
+    """Whether a folder is on a network file system, where SQLite's write-ahead log fails; True where nothing tells."""
+    try:
+        lines = Path(mounts).read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return True
+    with explained(folder, "folder", "read"):
+        here = Path(folder).resolve()
+    kinds = dict[Path, str]()  # by their places; the later of two at one place shows
+    for _, point, kind, *_ in (line.split() for line in lines if len(line.split()) > 2):
+        kinds[Path(point.replace("\\040", " "))] = kind
+    above = (point for point in (here, *here.parents) if point in kinds)
+    return _NETWORK_DISKS.match(kinds.get(next(above, here), "")) is not None
+
+
+def _empty() -> bytes:
+    with closing(_connect(":memory:")) as database:
+        database.executescript(_SCHEMA)
+        return database.serialize()
+
+
+def _connect(name: str, uri: bool = False) -> sqlite3.Connection:
+    """A connection that commits every statement by itself; readers wait for a writer's commit."""
+    return sqlite3.connect(name, timeout=10.0, isolation_level=None, uri=uri)
+
+
+def _check_beside(path: Path) -> None:
+    """SQLite's own files beside it are files: it waits for a pipe for ever."""
+    for ending in ("-journal", "-wal", "-shm"):
+        with suppress(FileNotFoundError, NotADirectoryError):  # they come and go
+            if not stat.S_ISREG(os.lstat(beside := f"{os.path.realpath(path)}{ending}").st_mode):
+                raise InputError(f"{beside} is no file, so the results file beside it cannot be opened; remove it.")
+
+
+def _check_header(path: Path) -> None:
+    """Ours and of this version, from the bytes SQLite keeps at 60 and 68, before SQLite itself may touch the file."""
+    with open(to_read(path, "results file"), "rb") as file:
+        start = file.read(100)
+    version, application = (int.from_bytes(start[at : at + 4], "big") for at in (60, 68))
+    problem = ""
+    if not start:
+        problem = "is empty: truncated, or no results file; remove it or give another file name"
+    elif not start.startswith(b"SQLite format 3\x00") or len(start) < 100:
+        problem = "is no results file (or its beginning is damaged); give another file name"
+    elif application != _APPLICATION:
+        problem = "is an SQLite file of another program; give a new file name for the results"
+    elif version != STORE_VERSION:
+        problem = f"is a results file of version {version}, and this epoch0 writes version {STORE_VERSION}; use the "
+        problem += "epoch0 that made it, or give a new file name"
+    if problem:
+        raise InputError(f"{path} {problem}.")
