@@ -375,9 +375,6 @@ CALLS: dict[str, Callable[[], dict[str, Any]]] = {
     },
     "train.image_sources": lambda: {"name": "digits", "augment": False, "flatten": True, "data_dir": str(folder())},
     "train.penalty": lambda: {"model": nn.Sequential(nn.Linear(2, 2), e0.TrajectoryRegularization())},
-    "train.scale_penalty": lambda: {
-        "model": nn.Sequential(nn.Linear(2, 2), e0.TrajectoryRegularization()), "share": 0.5
-    },
     "train.train": lambda: {
         "model": net(), "data": (x(), y()), "steps": 2, "batch_size": 4, "optimizer": "sgd", "learning_rate": 0.1,
         "clip": 1.0, "loss": loss, "seed": 1, "device": "cpu", "precision": "float32", "channels_last": False,

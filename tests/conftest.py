@@ -61,9 +61,9 @@ def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """A run without a scheduler computes in this process: nothing has to start."""
     from epoch0.experiments import engine
 
-    def submit(self: engine._Processes, named: engine.Named, seconds: float) -> "Future[engine.Outcomes]":
-        future: Future[engine.Outcomes] = Future()
-        future.set_result(engine.run_group(named, seconds))
+    def submit(self: engine._Processes, named: engine.Named) -> "Future[engine.Outcome]":
+        future: Future[engine.Outcome] = Future()
+        future.set_result(engine.attempt(*named))
         self.finished.put(future)
         return future
 
@@ -71,6 +71,6 @@ def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
         self.finished = queue.SimpleQueue()
 
     monkeypatch.setattr(engine._Processes, "__init__", no_processes)
-    monkeypatch.setattr(engine._Processes, "slots", lambda self, ask: 1)
+    monkeypatch.setattr(engine._Processes, "slots", lambda self: 1)
     monkeypatch.setattr(engine._Processes, "submit", submit)
     monkeypatch.setattr(engine._Processes, "close", lambda self, now: None)

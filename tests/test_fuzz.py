@@ -355,9 +355,6 @@ FOUND: dict[str, Callable[[], Any]] = {
     ),
     "batches that fail": lambda: PUBLIC["prune.snip"](net(), (1 / 0 for _ in range(3))),
     "a class that shows nothing": lambda: PUBLIC["experiments.experiment.Trial"]("math:sqrt", Shut("Shut", (), {}), 0),
-    "a number that float32 lacks": lambda: PUBLIC["train.scale_penalty"](
-        **{**CALLS["train.scale_penalty"](), "share": 1e300}
-    ),
     "one number for a window": lambda: PUBLIC["regions.count"](net(), torch.tensor(0.5)),
     "weights without values": lambda: PUBLIC["initialization.save"](nn.Linear(6, 3, device="meta"), "a.safetensors"),
     "batches without end": lambda: PUBLIC["prune.snip"](net(), itertools.repeat((x(), y()))),

@@ -220,7 +220,7 @@ def test_a_ctrl_c_that_has_to_wait_comes_through_afterwards(interrupt: Any) -> N
 
 
 #: what a call may leave behind of its model besides what it found: all of what it writes, or what was trained so far
-WRITE = ("initialize", "prune.apply", "prune.bake", "prune.rescale", "replace_batch_norm", "train.scale_penalty")
+WRITE = ("initialize", "prune.apply", "prune.bake", "prune.rescale", "replace_batch_norm")
 TRAIN = ("train_one_layer", "train.train")
 
 

@@ -75,7 +75,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--die", type=int, default=-1, help="this rank kills itself in step 5")
     given = parser.parse_args(arguments)
     torch.set_num_threads(1)
-    with joined(timeout_minutes=1.0) as group:
+    with joined() as group:
         run(given, group)
 
 

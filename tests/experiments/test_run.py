@@ -6,11 +6,11 @@ import pickle
 import platform
 import re
 import signal
-import socket
 import subprocess
 import sys
 import threading
 import time
+from multiprocessing import Pipe
 from pathlib import Path
 
 import numpy as np
@@ -114,11 +114,11 @@ def test_nothing_missing_starts_nothing(tmp_path):
     assert run([]) == []
 
 
-def test_many_small_trials_travel_together(two):
+def test_small_trials_are_cheap(two):
     begun = time.perf_counter()
     results = run(trials("nothing", 3000), engine=two)
     assert [result["seed"] for result in results] == list(range(3000))
-    assert time.perf_counter() - begun < 15  # 5 ms a trial; measured: 0.3 ms, and 1.5 ms for one dask task a trial
+    assert time.perf_counter() - begun < 15  # 5 ms a trial; measured: 1 ms, and 1.5 ms for one dask task a trial
 
 
 @pytest.mark.slow
@@ -170,7 +170,7 @@ def test_one_thread_is_put_back():
     torch.set_num_threads(2)
     try:
         with one_thread():
-            assert torch.get_num_threads() == 1 and os.environ["MKL_NUM_THREADS"] == "1"
+            assert torch.get_num_threads() == 1
         assert torch.get_num_threads() == 2
     finally:
         torch.set_num_threads(before)
@@ -252,7 +252,7 @@ def test_trials_that_crash_at_once_are_reported_by_their_keys_and_all_others_fin
             run(wanted, store, workers=workers)
         assert len(store) == 27
     bad = [wanted[seed].key for seed in (0, 13, 29)]
-    assert [*caught.value.causes] == bad and all(key[:12] in str(caught.value) for key in bad)
+    assert [*caught.value.causes] == bad
     assert all("exit status -11 (SIGSEGV)" in cause for cause in caught.value.causes.values())
     again = pickle.loads(pickle.dumps(caught.value))
     assert str(again) == str(caught.value) and vars(again) == vars(caught.value) and type(again) is TrialError
@@ -369,19 +369,18 @@ def test_a_stopped_driver_keeps_what_finished(tmp_path, how):
     assert len(again) <= len(finished) - kept
 
 
-def test_a_worker_that_cannot_answer_takes_what_its_trial_started_along(tmp_path):
-    ours, theirs = socket.socketpair()
+def test_a_worker_whose_driver_is_gone_takes_what_its_trial_started_along(tmp_path):
+    ours, theirs = Pipe()
     command = [sys.executable, "-P", "-c", engine_module._WORKER, str(theirs.fileno()), *sys.path]
     worker = subprocess.Popen(command, pass_fds=[theirs.fileno()], start_new_session=True)
     theirs.close()
-    with ours, ours.makefile("rwb") as stream:
-        assert pickle.load(stream) == "ready"
-        (one,) = trials("sleep", 1, seconds=0, marks=str(tmp_path))
-        pickle.dump(([(one.function, one.canonical, one.seed)], 1.0), stream)
-        stream.flush()
-        ours.shutdown(socket.SHUT_RD)  # it can hear the driver, but no longer answer
-        assert worker.wait(30) == -signal.SIGKILL
-        until(lambda: not alive(int((tmp_path / "child0").read_text())))
+    with ours:
+        assert ours.recv() == "ready"
+        (one,) = trials("sleep", 1, seconds=60, marks=str(tmp_path))
+        ours.send((one.function, one.canonical, one.seed))
+        until(lambda: (tmp_path / "begun0").exists())
+    assert worker.wait(30) == -signal.SIGKILL
+    until(lambda: not alive(int((tmp_path / "child0").read_text())))
 
 
 def test_ctrl_c_in_this_process_keeps_what_finished(tmp_path):
@@ -466,12 +465,6 @@ def test_a_scheduler_that_does_not_answer(address, tmp_path, monkeypatch):
         assert len(store) == 0
 
 
-def test_a_scheduler_that_takes_the_connection_and_is_silent(monkeypatch):
-    monkeypatch.setattr("epoch0.experiments.engine._PATIENCE", 0.5)
-    with socket.create_server(("127.0.0.1", 0)) as silent, pytest.raises(InputError, match="it is silent"):
-        run(trials("nothing", 1), scheduler=f"tcp://127.0.0.1:{silent.getsockname()[1]}")
-
-
 @pytest.mark.parametrize("workers", [0, -1, True])
 def test_bad_workers(workers):
     with pytest.raises(InputError, match=f"workers={workers}: give an integer >= 1"):
@@ -484,8 +477,8 @@ def test_bad_workers(workers):
         ({"workers": 1, "scheduler": "tcp://127.0.0.1:1"}, "give one"),
         ({"workers": 1, "engine": Engine()}, "the engine has its own workers"),
         ({"shard": "3"}, "not of the form i/n"),
-        ({"shard": "0/3"}, "from 1 to 3"),
-        ({"shard": "4/3"}, "from 1 to 3"),
+        ({"shard": "0/3"}, "not of the form i/n"),
+        ({"shard": "4/3"}, "not of the form i/n"),
         ({"shard": "a/3"}, "not of the form i/n"),
     ],
 )

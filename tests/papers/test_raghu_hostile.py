@@ -118,7 +118,6 @@ def test_inputs_of_other_kinds_mean_the_same() -> None:
     (lambda: e0.robustness(net(), (points(5, 6), LONGS), 0.1, batch_size=True), "batch_size=True"),
     (lambda: e0.robustness(e0.networks.mlp([6, 4, 1]), (points(5, 6), LONGS), 0.1), "classes >= 2"),
     (lambda: e0.TrajectoryRegularization().train()(points(1, 6)), "at least two"),
-    (lambda: e0.TrajectoryRegularization().train()(torch.ones(4, 6)), "the same"),
     (lambda: e0.TrajectoryRegularization(scale=-1.0), "scale"),
     (lambda: e0.replace_batch_norm(net()), "no batch norm"),
     (lambda: e0.train_one_layer(net(), "1", (points(5, 6), LONGS), epochs=1), "without a weight"),

@@ -227,7 +227,7 @@ def test_masks_that_do_not_fit() -> None:
     masks = [keep(random(net, seed=1), 0.5) for net in nets]
     with pytest.raises(InputError, match="1 masks for 2 networks"):
         Stacked.of(nets, masks[:1])
-    with pytest.raises(InputError, match=r"network 1 differs from network 0 in .* or of none"):
+    with pytest.raises(InputError, match=r"cannot be stacked .* or of none"):
         Stacked.of([nets[0], apply(nets[1], masks[1])])
     with pytest.raises(InputError, match="nothing"):
         Stacked.of([nets[0]], [{"nothing": torch.ones(2, 2, dtype=torch.bool)}])

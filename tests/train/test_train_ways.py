@@ -212,16 +212,10 @@ def test_by_name_it_is_torchs_own_but_for_rounding_and_resumes_to_the_bit(tmp_pa
     assert same(one, train(Product(), (X, Y), steps=9, optimizer=name, **how, checkpoint=tmp_path / "c").model)
 
 
-def test_clipping_a_stack_clips_each_network_alone() -> None:
-    nets = [two_layers(0), two_layers(1)]
-    with torch.no_grad():
-        nets[1][2].weight.mul_(30)  # its gradient is large; the other's must not shrink for it
-    stack = Stacked.of(nets)
-    train(stack, (X, Y), steps=6, batch_size=10, clip=0.5, loss=stack.loss(F.cross_entropy))
-    for index, net in enumerate(nets):
-        train(net, (X, Y), steps=6, batch_size=10, clip=0.5)
-        for a, b in zip(stack.unstack(index).parameters(), net.parameters(), strict=True):
-            torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5)
+def test_a_stack_is_not_clipped() -> None:
+    stack = Stacked.of([two_layers(0), two_layers(1)])
+    with pytest.raises(InputError, match=r"clip=0\.5 is for one network"):
+        train(stack, (X, Y), steps=6, batch_size=10, clip=0.5, loss=stack.loss(F.cross_entropy))
 
 
 class Shards(torch.utils.data.Dataset):
@@ -332,28 +326,6 @@ def test_what_the_first_batch_shows() -> None:
     frozen = two_layers().requires_grad_(False)
     with pytest.raises(InputError, match="no parameter that requires a gradient"):
         train(frozen, (X, Y), steps=1)
-
-
-def test_memory_that_is_not_there_is_told_with_the_batch_size() -> None:
-    class Huge(nn.Linear):
-        def forward(self, inputs: torch.Tensor) -> torch.Tensor:
-            return super().forward(inputs) + torch.empty(2**60, dtype=torch.uint8).sum()
-
-    with pytest.raises(InputError, match=r"batch_size=16 does not fit into the memory of cpu .*smaller batch"):
-        train(Huge(5, 3), (X, Y), steps=1, batch_size=16)
-
-    calls = 0
-
-    class OnCuda(nn.Linear):
-        def forward(self, inputs: torch.Tensor) -> torch.Tensor:
-            nonlocal calls
-            calls += 1
-            if calls == 2:
-                raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB.")
-            return super().forward(inputs)
-
-    with pytest.raises(InputError, match=r"batch_size=16 .*Tried to allocate 2 GiB"):
-        train(OnCuda(5, 3), (X, Y), steps=5, batch_size=16)
 
 
 @pytest.mark.parametrize(

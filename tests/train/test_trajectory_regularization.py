@@ -24,7 +24,6 @@ from epoch0.train.trajectory_regularization import (
     mean_segment,
     penalty,
     replace_batch_norm,
-    scale_penalty,
 )
 
 DOUBLE = torch.float64
@@ -81,7 +80,7 @@ def check_same(found: dict[str, Tensor], expected: dict[str, Tensor], rtol: floa
 def test_length_is_that_of_the_polyline_through_the_batch() -> None:
     x, _ = data(8, dtype=DOUBLE)
     layer = nn.Linear(6, 5).double()
-    model = nn.Sequential(layer, TrajectoryRegularization(dtype=DOUBLE))
+    model = nn.Sequential(layer, TrajectoryRegularization().double())
     model(x)
     twin = trajectory_length(model, e0.Polyline(x), layers=["0"], points=7 * 4)
     assert float(model[1].segment) * 7 == pytest.approx(float(twin.lengths[1]), rel=1e-12)
@@ -130,12 +129,12 @@ def test_gradients_against_differences() -> None:
 
 @pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:DeprecationWarning")  # torch, of its own code
 def test_gradcheck_of_the_layer_and_of_the_length() -> None:
-    layer = TrajectoryRegularization(dtype=DOUBLE)
+    layer = TrajectoryRegularization().double()
     assert all(buffer.dtype == DOUBLE for buffer in layer.buffers())
     x = torch.randn(4, 2, 3, dtype=DOUBLE, generator=torch.Generator().manual_seed(2)).requires_grad_()
     multiplier = torch.tensor(0.7, dtype=DOUBLE, requires_grad=True)
     layer(x)
-    layer.share.zero_()  # what is left is the function itself
+    layer.scale = 0.0  # what is left is the function itself
 
     def scaled(x: Tensor, multiplier: Tensor) -> Tensor:
         return functional_call(layer, {"multiplier": multiplier}, (x,))
@@ -233,7 +232,11 @@ def test_an_interrupted_run_goes_on_to_the_same_bits(tmp_path: Path) -> None:
     assert whole[1].multiplier.item() != net()[1].multiplier.item()
 
 
-def test_accumulated_gradients_are_means_once_the_layers_are_told() -> None:
+def layers(model: nn.Module) -> list[TrajectoryRegularization]:
+    return [part for part in model.modules() if isinstance(part, TrajectoryRegularization)]
+
+
+def test_accumulated_gradients_are_means_once_the_scale_is_divided() -> None:
     model, parts = net(), [data(8, seed=seed) for seed in (1, 2, 3)]
     begin(model)
     twin = copy.deepcopy(model)
@@ -242,19 +245,21 @@ def test_accumulated_gradients_are_means_once_the_layers_are_told() -> None:
         twin.zero_grad()
         F.cross_entropy(twin(x), y).backward()
         expected = {name: expected.get(name, 0) + value / 3 for name, value in gradients(twin).items()}
-    scale_penalty(model, 1 / 3)
+    for layer in layers(model):
+        layer.scale /= 3
     for x, y in parts:
         (F.cross_entropy(model(x), y) / 3).backward()
     check_same(gradients(model), expected)
 
 
-def test_a_gradient_scaler_once_the_layers_are_told() -> None:
+def test_a_gradient_scaler_once_the_scale_is_multiplied() -> None:
     model, (x, y) = net(), data()
     begin(model)
     twin = copy.deepcopy(model)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
-    scale_penalty(model, scaler.get_scale())
+    for layer in layers(model):
+        layer.scale *= scaler.get_scale()
     scaler.scale(F.cross_entropy(model(x), y)).backward()
     scaler.unscale_(optimizer)
     F.cross_entropy(twin(x), y).backward()
@@ -437,9 +442,8 @@ def test_models_that_cannot_be_replaced() -> None:
         replace_batch_norm(nn.Sequential(nn.Linear(4, 4), nn.LayerNorm(4)))
     with pytest.raises(InputError, match="before wrapping"):
         replace_batch_norm(nn.DataParallel(nn.BatchNorm1d(4)))
-    for act in (penalty, lambda model: scale_penalty(model, 0.5)):
-        with pytest.raises(InputError, match="no TrajectoryRegularization"):
-            act(nn.Linear(2, 2))
+    with pytest.raises(InputError, match="no TrajectoryRegularization"):
+        penalty(nn.Linear(2, 2))
 
 
 @pytest.mark.parametrize("x", [torch.randn(1, 4), torch.zeros(0, 4), torch.tensor(1.0)])
@@ -448,11 +452,10 @@ def test_a_minibatch_of_one_is_refused(x: Tensor) -> None:
         TrajectoryRegularization()(x)
 
 
-@pytest.mark.parametrize(("value", "said"), [(1.0, "the same"), (float("nan"), "NaN"), (float("inf"), "NaN")])
-def test_a_first_length_of_zero_or_nan_is_refused_and_not_kept(value: float, said: str) -> None:
+@pytest.mark.parametrize("value", [1.0, float("nan")])
+def test_a_first_length_of_zero_or_nan_is_not_kept(value: float) -> None:
     layer = TrajectoryRegularization()
-    with pytest.raises(InputError, match=said):
-        layer(torch.full((4, 3), value))
+    layer(torch.full((4, 3), value))
     layer(torch.randn(4, 3))
     assert layer.original_segment.item() > 0
 
@@ -461,8 +464,6 @@ def test_a_first_length_of_zero_or_nan_is_refused_and_not_kept(value: float, sai
 def test_bad_numbers(number: float) -> None:
     with pytest.raises(InputError, match="scale="):
         TrajectoryRegularization(number)
-    with pytest.raises(InputError, match="share="):
-        scale_penalty(TrajectoryRegularization(), number)
 
 
 def test_vectors_and_images() -> None:

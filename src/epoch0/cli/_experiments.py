@@ -68,12 +68,10 @@ def reproduce(
         raise InputError("no artifact was named; give ids, a paper, or all (epoch0 reproduce --list shows them).")
     names = list(dict.fromkeys(name for given in ids for name in catalogue.expand(given)))
     if dry_run:
-        from epoch0.experiments.engine import one_thread
         from epoch0.papers.estimate import estimate
 
-        with one_thread():  # as the workers compute; what the results file of the folder has is done
-            found = estimate(names, preset, seconds, out / "results.sqlite", workers=workers)
-        print_result(found, as_json)
+        # what the results file of the folder has is done
+        print_result(estimate(names, preset, seconds, out / "results.sqlite", workers=workers), as_json)
         return
     from epoch0.experiments.run import Progress
     from epoch0.papers.reproduce import reproduce_all

@@ -2,7 +2,7 @@
 
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
 from typing import Annotated, Any
@@ -121,24 +121,10 @@ def pooled(favour: Array) -> float:
     return float(np.minimum(favour, CAP).mean())
 
 
-def scores_decide(pool: Array, every: Array) -> Callable[[float], bool]:
+def would_decide(pool: Array, every: Array, factor: float) -> bool:
     """Whether scores as these would decide a claim, either way, from that many times the samples."""
-    limit = bonferroni(every.size)
-
-    def decided(factor: float) -> bool:
-        grown, against = (scores * math.sqrt(factor) for scores in (pool, every))
-        return bool(against.min() + _POWER < -limit) or pooled(grown - _POWER) > CRITICAL
-
-    return decided
-
-
-def grows_past(score: float, error_floor: float, factor: float) -> bool:
-    """Whether a score passes the critical value from that many times the samples.
-
-    The error floor is the variance that more samples do not remove, in units of that which they do.
-    """
-    shrunk = math.sqrt((1 / factor + error_floor) / (1 + error_floor))
-    return abs(score) / shrunk - _POWER > CRITICAL
+    grown, against = (scores * math.sqrt(factor) for scores in (pool, every))
+    return bool(against.min() + _POWER < -bonferroni(every.size)) or pooled(grown - _POWER) > CRITICAL
 
 
 def fitting(name: str, values: Numbers, given: Settings) -> Array:
@@ -161,15 +147,15 @@ def centred(values: Array, weights: Array) -> Array:
     return np.asarray(values - np.average(values, weights=weights))
 
 
-def slope_of(x: Array, y: Array, weights: Array, inflate: bool = True) -> tuple[float, float, float]:
-    """Weighted straight line: slope, its error, and by how much the misfit exceeds the noise, in units of the noise."""
+def slope_of(x: Array, y: Array, weights: Array, inflate: bool = True) -> tuple[float, float]:
+    """Weighted straight line: slope and its error, which grows by the misfit if that exceeds the noise."""
     x, y = centred(x, weights), centred(y, weights)
     width = float((weights * x**2).sum())
     if np.ptp(x) <= 1e-10 or width == 0:
         raise InputError("the two shapes, or all places, are the same; nothing distinguishes them.")
     slope = float((weights * x * y).sum()) / width
     misfit = float((weights * (y - slope * x) ** 2).sum()) / (len(x) - 2)
-    return slope, math.sqrt(max(1.0, misfit if inflate else 1.0) / width), max(0.0, misfit - 1.0)
+    return slope, math.sqrt(max(1.0, misfit if inflate else 1.0) / width)
 
 
 def curvature(x: Array, residuals: Array, weights: Array) -> float:
@@ -216,19 +202,6 @@ class Line:
         bends = max(least, max(abs(self.bend) - LINE, 0.0) ** 2), max(most, self.residual)
         low, high = (a / (a + b) if a + b > 0 else 0.0 for a, b in zip(slopes, bends[::-1], strict=True))
         return low, high
-
-    def decides(self, freedom: int, least_r2: float) -> Callable[[float], bool]:
-        """Whether that many times the samples would decide for or against the line."""
-        excess, steep = max(0.0, self.residual - freedom), math.sqrt(max(0.0, self.slope**2 - 1))
-
-        def decided(factor: float) -> bool:
-            grown, slope = excess * factor, steep * math.sqrt(factor)
-            spread = _POWER * math.sqrt(2 * freedom + 4 * grown)
-            for_it = Line(max(0.0, slope - _POWER), grown + freedom + spread, 0.0)
-            against = Line(slope + _POWER, max(0.0, grown + freedom - spread), 0.0)
-            return for_it.explained(freedom)[0] >= least_r2 or against.explained(freedom)[1] < least_r2
-
-        return decided
 
 
 def equivalence(given: Settings, resolution: float) -> tuple[Array, float]:

@@ -6,7 +6,8 @@
     holds on the whole  no setting contradicts the claim, and the scores for it are significant on average, at 1 %
     fails               some setting contradicts it, at 1 % over all settings together (Bonferroni)
     undecided           otherwise; ``needed`` is the number of samples a setting that would decide with probability 90 %
-                        if means and spreads are as they look, or None if nothing points either way
+                        if means and spreads are as they look, or None if nothing points either way, or for
+                        ``better_fit`` and ``linear``
 
 Each word is wrong at most once in a hundred times under the worst case of its null; docs/claims.md tells for each
 decider what that is, and the tests simulate it.
@@ -18,7 +19,7 @@ known exactly. An error of zero says that the mean is exact. After one sample th
 import bisect
 import itertools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal, get_args
 
@@ -33,7 +34,6 @@ from epoch0.results import Shown
 
 Verdict = Literal["holds", "holds on the whole", "fails", "undecided"]
 VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
-Decides = Callable[[float], bool]
 Names = Sequence[str] | None
 Samples = Numbers | None
 Figures = dict[str, float]
@@ -240,7 +240,7 @@ def better_fit(
         return _unmeasured(text)
     first, second = (np.log(shape) for shape in shapes)
     weight = stats.weights(given.errors / given.measured, np.ones_like(first))
-    mixture, error, misfit = stats.slope_of(second - first, np.log(given.measured) - first, weight)
+    mixture, error = stats.slope_of(second - first, np.log(given.measured) - first, weight)
     freedom = min(len(first) - 2.0, float(given.samples.min()) - 1)
     favour = float(stats.scores(*(np.array([v]) for v in (0.5 - mixture, error, freedom, 1.0)))[0])
     verdict: Verdict = "holds" if favour > CRITICAL else "fails" if favour < -CRITICAL else "undecided"
@@ -252,7 +252,7 @@ def better_fit(
         f"chi-square a degree of freedom {told[0]} against {told[1]}"
     )
     numbers = {"mixture": mixture, "error": error, "chi_square_better": squares[0], "chi_square_worse": squares[1]}
-    return _told(text, verdict, evidence, numbers, given.samples, lambda f: stats.grows_past(favour, misfit, f))
+    return Claim(text, verdict, evidence, numbers)
 
 
 @checked
@@ -289,7 +289,7 @@ def linear(
     if given.unmeasured:
         return _unmeasured(text)
     weight = stats.weights(given.errors, np.full(len(places), max(float(np.abs(given.measured).max()), 1e-300)))
-    slope, error, _ = stats.slope_of(places, given.measured, weight, inflate=False)
+    slope, error = stats.slope_of(places, given.measured, weight, inflate=False)
     straight = stats.centred(given.measured - slope * places, weight)
     found = stats.Line(slope / error, float((weight * straight**2).sum()), stats.curvature(places, straight, weight))
     found = found.per(stats.widening(float(given.samples.min()) - 1))  # the fewest samples: cautious for all
@@ -305,7 +305,7 @@ def linear(
         f"curvature {abs(found.bend):.1f} standard errors"
     )
     numbers = {"r2": found.r2, "r2_low": low, "r2_high": high, "slope": slope, "slope_error": error}
-    return _told(text, verdict, evidence, numbers, given.samples, found.decides(len(places) - 2, least_r2))
+    return Claim(text, verdict, evidence, numbers)
 
 
 @checked
@@ -323,8 +323,7 @@ def fitted_exponent(x: Numbers, measured: Numbers, errors: Numbers) -> tuple[flo
     if len(places) < 3 or places.min() <= 0 or given.measured.min() <= 0 or given.unmeasured:
         raise InputError("fitted_exponent needs three points or more, positive in x and measured, with their errors.")
     weight = stats.weights(given.errors / given.measured, np.ones_like(places))
-    exponent, error, _ = stats.slope_of(np.log(places), np.log(given.measured), weight)
-    return exponent, error
+    return stats.slope_of(np.log(places), np.log(given.measured), weight)
 
 
 def _within(text: str, given: Settings, lower: Numbers | None, upper: Numbers | None) -> Claim:
@@ -364,16 +363,11 @@ def _claim(
         verdict = "holds on the whole"
     if favour.size > 1:
         evidence += f"; {alone} of {favour.size} settings significant on their own, pooled {_score(together)}"
-    return _told(text, verdict, evidence, numbers, samples, stats.scores_decide(pool, every))
-
-
-def _told(text: str, verdict: Verdict, evidence: str, numbers: Figures, samples: Array, decided: Decides) -> Claim:
-    """A claim that says, if it is undecided, how many samples would decide."""
     largest = float(np.where(np.isfinite(samples), samples, 0.0).max())
     if verdict != "undecided" or not largest:  # no hint where nobody knows how many samples there were
         return Claim(text, verdict, evidence, numbers)
     factors = [2.0 ** (step / 4) for step in range(1, 81)]  # up to a million, in steps of 19 %
-    first = bisect.bisect_left(factors, True, key=decided)
+    first = bisect.bisect_left(factors, True, key=lambda factor: stats.would_decide(pool, every, factor))
     if first == len(factors):
         return Claim(text, verdict, evidence, numbers)
     needed = math.ceil(factors[first] * largest)

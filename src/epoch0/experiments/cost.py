@@ -36,8 +36,8 @@ class Cost:
     def seconds_a_step(self, seconds: float) -> float:
         """Time of a training step with one thread, on random data, measured for about so long.
 
-        Steps of two sizes are timed in any case; if none of the whole batch would fit, its time is on the line through
-        those of the two largest that did: a part of each step takes as long whatever the batch.
+        If the whole batch does not fit into that, its time is on the line through those of the two largest that did: a
+        part of each step takes as long whatever the batch.
         """
         device = chosen_device()
         model = self.model().to(device).train()
@@ -60,16 +60,8 @@ class Cost:
         with one_thread():
             size, slope = min(2, self.batch_size), 0.0  # the smallest batch that batch norm can train on
             end, took = time.perf_counter() + seconds, min(timed(size), timed(size))  # new memory slows the first
-
-            def whole() -> float:
-                return took + slope * (self.batch_size - size)
-
-            while size < self.batch_size and (not slope or 2 * whole() < end - time.perf_counter()):
+            while size < self.batch_size and (not slope or 8 * took < end - time.perf_counter()):
                 larger = min(4 * size, self.batch_size)
                 again = min(timed(larger), timed(larger))
                 slope, size, took = max(again - took, 1e-9) / (larger - size), larger, again
-            times = [took]
-            while time.perf_counter() + times[-1] < end:
-                times.append(timed(size))
-            took = sum(times) / len(times)
-            return whole()
+            return took + slope * (self.batch_size - size)

@@ -6,20 +6,19 @@ A worker process here is the other end of a socket pair, which has no address: n
 import logging
 import math
 import os
-import pickle
 import queue
 import signal
-import socket
 import subprocess
 import sys
 import threading
 import time
 import traceback
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from concurrent.futures import CancelledError, Future
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
+from multiprocessing.connection import Connection, Pipe
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -31,17 +30,14 @@ from epoch0.heap import heap_environment
 
 _LIBRARIES = ("OMP", "MKL", "OPENBLAS", "NUMEXPR")
 _ONE_THREAD = {f"{library}_NUM_THREADS": "1" for library in _LIBRARIES} | {"VECLIB_MAXIMUM_THREADS": "1"}
-_counting = threading.Lock()
-_inside = 0  # how many compute with one BLAS thread at this moment
-_outside: dict[str, Any] = {}  # the environment before the first of them, and torch's threads
 _WORKER = "import sys; sys.path[:] = sys.argv[2:]; from epoch0.experiments.engine import serve; serve(int(sys.argv[1]))"
 _STARTS = 5  # times a worker process may end before it is ready
 _ASK_AGAIN = 0.5  # seconds a count of workers stays good
 _PATIENCE = 10.0  # seconds for a scheduler to answer
 _NO_WORKERS = 60.0  # seconds without a single worker after which a run on a scheduler gives up
 
-Named = Sequence[tuple[str, str, int]]
-"""Trials on their way to a worker: function, canonical spec, seed."""
+Named = tuple[str, str, int]
+"""A trial on its way to a worker: function, canonical spec, seed."""
 
 
 class Failure(NamedTuple):
@@ -52,21 +48,15 @@ class Failure(NamedTuple):
     bad_input: bool
 
 
-class Outcome(NamedTuple):
-    """One trial that ran: its encoded result or its failure, and how many seconds it took."""
-
-    result: Encoded | Failure
-    seconds: float
-
-
 class Died(NamedTuple):
-    """The worker died while it ran a group, this many times (a remote scheduler may have tried again by itself)."""
+    """The worker died while it had a trial, this many times (a remote scheduler may have tried again by itself)."""
 
     times: int
     status: int | None = None  #: exit status of the process, -9 for signal 9; None behind a scheduler
 
 
-Outcomes = list[Outcome] | Died
+Outcome = Encoded | Failure | Died
+"""What became of a trial."""
 
 
 @checked
@@ -110,8 +100,8 @@ class _Processes:
     """Worker processes of this machine: a thread for each starts it, talks to it, and starts another when it died."""
 
     def __init__(self, workers: int | None, accelerators: int) -> None:
-        self.finished: queue.SimpleQueue[Future[Outcomes]] = queue.SimpleQueue()
-        self._waiting: queue.SimpleQueue[tuple[Named, float, Future[Outcomes]] | None] = queue.SimpleQueue()
+        self.finished: queue.SimpleQueue[Future[Outcome]] = queue.SimpleQueue()
+        self._waiting: queue.SimpleQueue[tuple[Named, Future[Outcome]] | None] = queue.SimpleQueue()
         self._lock = threading.Lock()  # of the two that follow
         self._running: set[subprocess.Popen[bytes]] = set()
         self._closed = False
@@ -124,21 +114,21 @@ class _Processes:
             self._threads.append(threading.Thread(target=self._serve, args=({**own, **chosen},), daemon=True))
             self._threads[-1].start()
 
-    def slots(self, ask: bool) -> int:
-        """How many groups can run at this moment; an InputError if worker processes cannot be started."""
+    def slots(self) -> int:
+        """How many trials to hand out, one in advance for each; an InputError if no process can be started."""
         if self._trouble is not None:
             raise self._trouble
-        return len(self._threads)
+        return 2 * len(self._threads)
 
-    def submit(self, named: Named, seconds: float) -> Future[Outcomes]:
-        """Start trials on a free worker; see :func:`run_group`. The handle is in ``finished`` when they have ended."""
-        future: Future[Outcomes] = Future()
+    def submit(self, named: Named) -> Future[Outcome]:
+        """Start a trial on the next free worker. The handle is in ``finished`` when it has ended."""
+        future: Future[Outcome] = Future()
         future.add_done_callback(self.finished.put)
-        self._waiting.put((named, seconds, future))
+        self._waiting.put((named, future))
         return future
 
-    def outcomes(self, handle: Future[Outcomes]) -> Outcomes:
-        """What became of trials that ended: one outcome for each that was reached, in order."""
+    def outcome(self, handle: Future[Outcome]) -> Outcome:
+        """What became of a trial that ended."""
         return handle.result()
 
     def close(self, now: bool) -> None:
@@ -157,12 +147,12 @@ class _Processes:
             while True:
                 if process is None:
                     process, stream = self._started(environment)
-                if (group := self._waiting.get()) is None:
+                if (next_one := self._waiting.get()) is None:
                     break
-                *asked, future = group
+                named, future = next_one
                 try:
-                    _send(stream, asked)
-                    answer = pickle.load(stream)
+                    stream.send(named)
+                    answer = stream.recv()
                 except Exception:  # unpickling what a broken process says can raise anything
                     answer = Died(1, self._ended(process, stream))
                     process = None
@@ -172,11 +162,11 @@ class _Processes:
         if process is not None:
             self._ended(process, stream)
 
-    def _started(self, environment: dict[str, str]) -> tuple[subprocess.Popen[bytes], Any]:
-        """A process that is ready, and the stream to it. One that was killed on the way is started again."""
+    def _started(self, environment: dict[str, str]) -> tuple[subprocess.Popen[bytes], Connection]:
+        """A process that is ready, and the way to it. One that was killed on the way is started again."""
         for _ in range(_STARTS):
-            ours, theirs = socket.socketpair()
-            with ours, theirs, self._lock:
+            stream, theirs = Pipe()
+            with theirs, self._lock:
                 if self._closed:
                     raise InputError("the engine was closed")
                 # -P: nothing is imported from the folder one is in; a session of its own: Ctrl-C is for the driver
@@ -184,18 +174,16 @@ class _Processes:
                 how = dict[str, Any](env=environment, stdin=subprocess.DEVNULL, start_new_session=True)
                 process = subprocess.Popen(command, pass_fds=[theirs.fileno()], **how)
                 self._running.add(process)
-                stream = ours.makefile("rwb")
             try:
-                pickle.load(stream)
+                stream.recv()
                 return process, stream
             except Exception:
                 status = self._ended(process, stream)
         raise InputError(f"{_STARTS} ended before they were ready, the last with {exit_status(status)}")
 
-    def _ended(self, process: subprocess.Popen[bytes], stream: Any) -> int:
+    def _ended(self, process: subprocess.Popen[bytes], stream: Connection) -> int:
         """The exit status of a process that is dead or has no more work."""
-        with suppress(OSError):  # to a dead process what is still in the buffer cannot be sent
-            stream.close()
+        stream.close()
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)  # and what its trials have started
         with self._lock:
@@ -216,10 +204,10 @@ class _Scheduler:
             self._open = stack.pop_all()
         self._some_worker = time.monotonic()
 
-    def slots(self, ask: bool) -> int:
-        """How many threads the workers have; ``ask`` counts now, whenever the last count was."""
+    def slots(self) -> int:
+        """How many threads the workers have."""
         now = time.monotonic()
-        if ask or now - self._counted[0] >= _ASK_AGAIN:
+        if now - self._counted[0] >= _ASK_AGAIN:
             try:
                 count = sum(self._client.sync(self._client.scheduler.ncores, callback_timeout=_NO_WORKERS).values())
             except OSError as error:
@@ -232,17 +220,17 @@ class _Scheduler:
                 raise InputError(f"{idle}; start workers and run again.")
         return self._counted[1]
 
-    def submit(self, named: Named, seconds: float) -> Any:
-        future = self._client.submit(run_group, named, seconds, key=f"epoch0-{uuid.uuid4().hex}", pure=False)
+    def submit(self, named: Named) -> Any:
+        future = self._client.submit(attempt, *named, key=f"epoch0-{uuid.uuid4().hex}", pure=False)
         future.add_done_callback(self.finished.put)
         return future
 
-    def outcomes(self, handle: Any) -> Outcomes:
+    def outcome(self, handle: Any) -> Outcome:
         from distributed import KilledWorker
 
         try:
-            outcomes: Outcomes = handle.result(timeout=_NO_WORKERS)
-            return outcomes
+            outcome: Outcome = handle.result(timeout=_NO_WORKERS)
+            return outcome
         except KilledWorker as error:
             return Died(error.allowed_failures + 1)
         except (CancelledError, OSError) as error:
@@ -260,28 +248,14 @@ class _Scheduler:
         return InputError(f"the scheduler at {self.address} went away; run again: what is finished is not run again.")
 
     def _connected(self) -> Any:
-        """A client. It is made in a thread: what takes a connection and never answers would keep it without end."""
         from distributed import Client
-        from distributed.comm.addressing import parse_address, parse_host_port
-
-        made: Future[Any] = Future()
-
-        def make() -> None:
-            try:
-                made.set_result(Client(self.address, timeout=_PATIENCE, set_as_default=False))
-            except BaseException as error:
-                made.set_exception(error)
 
         try:
-            kind, place = parse_address(self.address)
-            if kind in ("tcp", "tls"):
-                parse_host_port(place)  # a port is needed
-            threading.Thread(target=make, daemon=True).start()
-            return made.result(timeout=3 * _PATIENCE)
+            return Client(self.address, timeout=_PATIENCE, set_as_default=False)
         except Exception as error:
             raise InputError(
-                f"no scheduler answers at {self.address!r} ({str(error) or 'it is silent'}); start one with "
-                "'dask scheduler' and give its address, such as tcp://host:8786."
+                f"no scheduler answers at {self.address!r} ({error}); start one with 'dask scheduler' and give its "
+                "address, such as tcp://host:8786."
             ) from error
 
 
@@ -290,26 +264,25 @@ def serve(number: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.set_inheritable(number, False)
     os.register_at_fork(after_in_child=lambda: os.close(number))  # a trial's own processes do not keep it open
-    stream = socket.socket(fileno=number).makefile("rwb")
-    asked: queue.SimpleQueue[tuple[Named, float]] = queue.SimpleQueue()
+    stream, asked = Connection(number), queue.SimpleQueue[Named]()
     # when the driver is gone, and either thread may be the first to see it: whatever a trial is doing, or has started
     end = partial(os.killpg, 0, signal.SIGKILL)
 
     def hear() -> None:
         try:
             while True:
-                asked.put(pickle.load(stream))
+                asked.put(stream.recv())
         finally:
             end()
 
     threading.Thread(target=hear, daemon=True).start()
     try:
-        _send(stream, "ready")
+        stream.send("ready")
         while True:
-            answer = run_group(*asked.get())
+            answer = attempt(*asked.get())
             with suppress(Exception):  # a trial may have closed it
                 sys.stdout.flush()
-            _send(stream, answer)
+            stream.send(answer)
     except ConnectionError:
         end()
 
@@ -317,22 +290,11 @@ def serve(number: int) -> None:
 def cores() -> int:
     """How many CPUs this process may use: those of its affinity, at most the quota of its container rounded up."""
     count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    root, group = Path("/sys/fs/cgroup"), ""
-    with suppress(OSError):
+    with suppress(OSError, ValueError):  # no such file, or no limit
         group = Path("/proc/self/cgroup").read_text().strip().split(":")[-1].lstrip("/")
-    old = (
-        [root / cpu / f"cpu.cfs_{what}_us" for what in ("quota", "period")] for cpu in ("cpuacct,cpu", "cpu,cpuacct")
-    )
-    for files in ([root / group / "cpu.max"], *old):
-        with suppress(OSError, ValueError):  # no such file, or no limit
-            quota, period = (int(number) for file in files for number in file.read_text().split())
-            count = min(count, max(1, math.ceil(quota / period))) if quota > 0 else count
+        quota, period = map(int, Path("/sys/fs/cgroup", group, "cpu.max").read_text().split())
+        count = min(count, math.ceil(quota / period))
     return count
-
-
-def _send(stream: Any, message: object) -> None:
-    pickle.dump(message, stream, pickle.HIGHEST_PROTOCOL)
-    stream.flush()
 
 
 def exit_status(status: int) -> str:
@@ -341,61 +303,31 @@ def exit_status(status: int) -> str:
     return f"exit status {status}{known.get(status, '')}"
 
 
-def run_group(group: Named, seconds: float) -> list[Outcome]:
-    """Run trials (function, canonical spec, seed) one after another on a worker, until the time is up.
-
-    At least one is run; the rest is left for another group.
-    """
-    outcomes: list[Outcome] = []
-    begun = time.perf_counter()
-    for each in group:
-        outcomes.append(_attempt(*each))
-        if time.perf_counter() - begun >= seconds:
-            break
-    return outcomes
-
-
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Everything inside computes with one BLAS thread: results and times do not depend on the machine's cores.
+    """Torch computes inside with one thread, as on a worker: results and times do not depend on the machine's cores."""
+    import torch
 
-    Libraries loaded inside read it from the environment; torch, if it is loaded, is told directly. Both are put back by
-    the last of the threads that are inside at the same time.
-    """
-    global _inside
-    torch: Any = sys.modules.get("torch")
-    with _counting:
-        if not _inside:
-            _outside["environment"] = {name: os.environ.get(name) for name in _ONE_THREAD}
-            os.environ.update(_ONE_THREAD)
-        _inside += 1
-        if hasattr(torch, "set_num_threads"):  # it may be loading just now
-            _outside.setdefault("threads", torch.get_num_threads())
-            torch.set_num_threads(1)
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
     try:
         yield
     finally:
-        with _counting:
-            _inside -= 1
-            if not _inside:
-                for name, value in _outside.pop("environment").items():
-                    os.environ.pop(name) if value is None else os.environ.update({name: value})
-                if "threads" in _outside:
-                    sys.modules["torch"].set_num_threads(_outside.pop("threads"))
+        torch.set_num_threads(before)
 
 
-def _attempt(function: str, canonical: str, seed: int) -> Outcome:
-    begun = time.perf_counter()
-    result: Encoded | Failure
+def attempt(function: str, canonical: str, seed: int) -> Encoded | Failure:
+    """Run a trial on a worker, whose process computes with one BLAS thread from then on, whoever started it."""
+    os.environ.update(_ONE_THREAD)
     try:
-        with one_thread():
-            call = resolve(function)
-            with one_thread():  # again, for torch may have been loaded just now
-                result = encode(call(read_canonical(canonical), seed))
+        call = resolve(function)
+        torch: Any = sys.modules.get("torch")
+        if hasattr(torch, "set_num_threads"):  # another thread may be loading it just now
+            torch.set_num_threads(1)
+        return encode(call(read_canonical(canonical), seed))
     except BaseException as error:
         try:
             cause = f"{type(error).__name__}: {error}"
         except Exception:
             cause = f"{type(error).__name__}, which cannot be shown"
-        result = Failure(cause, traceback.format_exc(), isinstance(error, InputError))
-    return Outcome(result, time.perf_counter() - begun)
+        return Failure(cause, traceback.format_exc(), isinstance(error, InputError))

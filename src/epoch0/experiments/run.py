@@ -1,13 +1,12 @@
 """Run trials: only what is missing, stored as it finishes, the same results for any workers and after any kill."""
 
-import math
 import queue
 import re
 import signal
 import tempfile
 import threading
 import time
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -16,17 +15,14 @@ from typing import Any
 
 from epoch0.arguments import Count, checked
 from epoch0.errors import InputError
-from epoch0.experiments.engine import Died, Engine, Failure, Outcome, cores, exit_status
+from epoch0.experiments.encoding import Encoded
+from epoch0.experiments.engine import Died, Engine, Failure, cores, exit_status
 from epoch0.experiments.experiment import Trial, resolve
 from epoch0.experiments.store import Store
 from epoch0.meter import Meter, format_duration
 
-_GROUP_SECONDS = 0.2  # small trials travel together until they take about this long; a kill loses no more than that
-_LARGEST_GROUP = 512
-_SHORT_SECONDS = 1.0  # a worker that runs shorter trials has its next group at hand: an errand to it takes 10 to 30 ms
 _DEATHS = 3  # a trial whose worker dies this often is given up
-_NAMED = 9  # failures that an error names besides the first
-_LONGEST = 2000  # characters of the first, of 100 of the others
+_LONGEST = 2000  # characters of a cause
 
 
 class TrialError(RuntimeError):
@@ -134,11 +130,9 @@ def run(
     engine = engine or Engine(workers=workers, scheduler=scheduler)
     wanted = list(trials)
     if shard is not None:
-        if not re.fullmatch(r"[0-9]+/[0-9]+", shard):
-            raise InputError(f"shard {shard!r} is not of the form i/n, such as 2/8.")
-        part, parts = map(int, shard.split("/"))
+        part, parts = map(int, shard.split("/")) if re.fullmatch(r"[0-9]+/[0-9]+", shard) else (0, 0)
         if not 1 <= part <= parts:
-            raise InputError(f"shard {shard!r}: the part must be from 1 to {parts}.")
+            raise InputError(f"shard {shard!r} is not of the form i/n with i from 1 to n, such as 2/8.")
         wanted = wanted[part - 1 :: parts]
     for function in {trial.function for trial in wanted}:
         resolve(function)
@@ -166,12 +160,10 @@ class _Run:
     def __init__(self, missing: list[Trial], store: Store, engine: Engine, progress: Progress | None) -> None:
         self.missing, self.store, self.engine, self.progress = missing, store, engine, progress
         self.pending = deque(missing)
-        self.suspects: deque[Trial] = deque()  # their worker died: each runs again in a group of its own
-        self.alone: set[str] = set()  # the keys of suspects that are running
-        self.deaths: Counter[str] = Counter()  # of the worker, while a trial ran alone
-        self.flying: dict[Any, list[Trial]] = {}
+        self.suspects: deque[Trial] = deque()  # their worker died: each runs again when nothing else does
+        self.deaths: dict[str, int] = {}  # of the worker while a suspect ran alone, by the keys
+        self.flying: dict[Any, Trial] = {}
         self.failures: dict[str, Failure] = {}  # by the keys of the trials
-        self.seconds = math.inf  # recent mean duration of a trial
 
     def finish(self, close: bool) -> None:
         """Run everything, then raise what went wrong; whatever ends it, what had finished is stored."""
@@ -194,76 +186,53 @@ class _Run:
             raise self._error()
 
     def _fill(self) -> None:
-        """Give out groups: one a worker thread, and one more in advance when trials are so short that waiting shows.
-
-        A suspect is never given out in advance, so that the death of its worker accuses nobody else.
-        """
-        slots, groups = self.workers.slots(ask=False), list[list[Trial]]()
-        while self.suspects and len(self.flying) + len(groups) < slots:
-            groups.append([self.suspects.popleft()])
-            self.alone.add(groups[-1][0].key)
-        calm = not self.suspects and not self.alone
-        limit = 2 * slots if calm and self.seconds < _SHORT_SECONDS else slots
-        while self.pending and len(self.flying) + len(groups) < limit:
-            fair = math.ceil(len(self.pending) / (4 * slots))  # the last groups end together
-            fitting = int(_GROUP_SECONDS / max(self.seconds, 1e-9))
-            size = max(1, min(fair, fitting, _LARGEST_GROUP))
-            groups.append([self.pending.popleft() for _ in range(size)])
-        for group in groups:
-            named = [(trial.function, trial.canonical, trial.seed) for trial in group]
-            self.flying[self.workers.submit(named, _GROUP_SECONDS)] = group
+        """Give out what there is room for, and in the end one suspect after another: its death accuses nobody else."""
+        slots, given = self.workers.slots(), list[Trial]()
+        while self.pending and len(self.flying) + len(given) < slots:
+            given.append(self.pending.popleft())
+        if self.suspects and not self.flying and not given:
+            given.append(self.suspects.popleft())
+        for trial in given:
+            self.flying[self.workers.submit((trial.function, trial.canonical, trial.seed))] = trial
 
     def _collect(self, seconds: float) -> bool:
-        """Keep what a group gave, if one ends within that time."""
+        """Keep what a trial gave, if one ends within that time."""
         try:
             handle = self.workers.finished.get(timeout=seconds)
         except queue.Empty:
             return False
-        group, outcomes = self.flying.pop(handle), self.workers.outcomes(handle)
-        if isinstance(outcomes, Died):
-            self._accuse(group, outcomes)
-            return True
-        self.alone.discard(group[0].key)
-        self.pending.extendleft(reversed(group[len(outcomes) :]))
-        for trial, outcome in zip(group, outcomes, strict=False):
+        trial, outcome = self.flying.pop(handle), self.workers.outcome(handle)
+        if isinstance(outcome, Died):
+            self._accuse(trial, outcome)
+        else:
             self._keep(trial, outcome)
         return True
 
-    def _keep(self, trial: Trial, outcome: Outcome) -> None:
-        known = self.seconds if math.isfinite(self.seconds) else outcome.seconds
-        self.seconds = 0.9 * known + 0.1 * outcome.seconds
-        if isinstance(outcome.result, Failure):
-            self.failures[trial.key] = outcome.result
+    def _keep(self, trial: Trial, result: Encoded | Failure) -> None:
+        if isinstance(result, Failure):
+            self.failures[trial.key] = result
         else:
-            self.store.put(trial, outcome.result)
+            self.store.put(trial, result)
         if self.progress is not None:
             self.progress.advance()
 
-    def _accuse(self, group: list[Trial], died: Died) -> None:
-        """A worker died: which trial of those it had was the cause is found by running each one alone."""
-        self.workers.slots(ask=True)
-        key = group[0].key
-        if key in self.alone:
-            self.alone.remove(key)
-            self.deaths[key] += died.times
-            if self.deaths[key] >= _DEATHS:
-                how = "" if died.status is None else f"{exit_status(died.status)}: "
-                cause = f"it killed its worker process {self.deaths[key]} times ({how}out of memory, or a crash)"
-                self._keep(group[0], Outcome(Failure(cause, "", False), self.seconds))
-                return
-        self.suspects.extend(group)
+    def _accuse(self, trial: Trial, died: Died) -> None:
+        """A worker died: which of the trials that were near it was the cause is found by running each one alone."""
+        before = self.deaths.get(trial.key)
+        deaths = self.deaths[trial.key] = 0 if before is None else before + died.times
+        if deaths < _DEATHS:
+            self.suspects.append(trial)
+            return
+        how = "" if died.status is None else f"{exit_status(died.status)}: "
+        cause = f"it killed its worker process {deaths} times ({how}out of memory, or a crash)"
+        self._keep(trial, Failure(cause, "", False))
 
     def _error(self) -> TrialError:
         causes = {trial.key: self.failures[trial.key].cause for trial in self.missing if trial.key in self.failures}
         trial, *_ = (trial for trial in self.missing if trial.key in causes)
-        (first, cause), *others = causes.items()
-        failed, total, failure = len(causes), len(self.missing), self.failures[first]
+        failed, total, failure = len(causes), len(self.missing), self.failures[trial.key]
         rest = f" (the other {total - failed} are finished and stored)" if total > failed else ""
-        message = f"{failed} of {total} trials failed{rest}. The first, {trial}: {shorten(cause, _LONGEST)}"
-        if others:
-            named = [f"{key[:12]} ({shorten(why, 100)})" for key, why in others[:_NAMED]]
-            more = ", ..." if len(others) > _NAMED else ""
-            message += f". By their keys {first[:12]} (the first), {', '.join(named)}{more}"
+        message = f"{failed} of {total} trials failed{rest}. The first, {trial}: {shorten(failure.cause, _LONGEST)}"
         kind = TrialInputError if failure.bad_input else TrialError
         return kind(message, trial, failure.traceback, causes)
 

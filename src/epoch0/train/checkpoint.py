@@ -4,7 +4,6 @@ Nothing is pickled, so reading a checkpoint runs no code. A file that was cut, a
 by name.
 """
 
-import copy
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -35,12 +34,9 @@ def save(path: Path, model: nn.Module, optimizer: torch.optim.Optimizer, numbers
 
 def restore(
     path: Path, numbers: Mapping[str, Any], tensors: Mapping[str, torch.Tensor], model: nn.Module,
-    optimizer: torch.optim.Optimizer, probe: torch.optim.Optimizer, run: Mapping[str, Any],
+    optimizer: torch.optim.Optimizer, run: Mapping[str, Any],
 ) -> None:  # fmt: skip
-    """Put what :func:`read` gave back into a model and its optimizer, after checking that it belongs to this run.
-
-    ``probe`` is the same optimizer of a copy of the parameters: it takes a step first, from what is in the file.
-    """
+    """Put what :func:`read` gave back into a model and its optimizer, after checking that it belongs to this run."""
     given = {name.removeprefix("model."): value for name, value in tensors.items() if name.startswith("model.")}
     ours, theirs = (
         {name: f"{str(t.dtype).removeprefix('torch.')}{list(t.shape)}" for name, t in tensors.items()}
@@ -57,22 +53,9 @@ def restore(
             "repeat that run's arguments to resume it, or name another path to start anew."
         )
     state: dict[int, dict[str, torch.Tensor]] = {}
-    try:
-        for name in tensors.keys() - {f"model.{name}" for name in given}:
-            _, index, key = name.split(".", 2)
-            state.setdefault(int(index), {})[key] = tensors[name]
-        for plain in (True, False):  # in this order: a fused step checks no shapes
-            for group, wanted in zip(probe.param_groups, optimizer.param_groups, strict=True):
-                group["fused"] = not plain and wanted.get("fused")
-            probe.load_state_dict({"state": copy.deepcopy(state), "param_groups": probe.state_dict()["param_groups"]})
-            for parameter in (one for group in probe.param_groups for one in group["params"]):
-                parameter.grad = torch.zeros_like(parameter)
-            probe.step()
-    except Exception as problem:  # whatever the optimizer does with what it never wrote
-        raise InputError(
-            f"the checkpoint {str(path)!r} cannot be resumed: it holds no state of {type(optimizer).__name__} for this "
-            "model. Delete it, or name another path, to start anew."
-        ) from problem
+    for name in tensors.keys() - {f"model.{name}" for name in given}:
+        _, index, key = name.split(".", 2)
+        state.setdefault(int(index), {})[key] = tensors[name]
     bare(model).load_state_dict(given)
     optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})
     # a fused step goes through memory: what belongs to a weight is to lie there as the weight does

@@ -6,7 +6,6 @@ the same for any number of threads, after a resumed checkpoint, and split over p
 
 import hashlib
 import os
-import warnings
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -22,7 +21,6 @@ from epoch0.data import DataSet, ImageFiles, image_files, load
 from epoch0.data.image_files import decoded, default_workers
 from epoch0.errors import InputError, check_finite
 from epoch0.initialization.files import digest
-from epoch0.results import first_names
 from epoch0.train.augmentation import Augmentation, CentreCrop, CropResizeFlip, PadCropFlip, uniforms
 
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # red, green, blue; a fully lit pixel is 1
@@ -94,9 +92,7 @@ class Images:
         train split, for the test split) or ``"unit"`` (pixels in [0, 1]).
         """
         scaling = torch.from_numpy(np.stack(dataset.scaling(normalize, like)).astype(np.float32))
-        with warnings.catch_warnings():  # arrays of mapped files cannot be written to, and nobody does
-            warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
-            images = torch.from_numpy(np.ascontiguousarray(dataset.images))
+        images = torch.from_numpy(np.ascontiguousarray(dataset.images))
         targets = torch.from_numpy(dataset.labels.astype(np.int64))
         return Images(images, targets, scaling, augment, flatten, len(dataset.classes))
 
@@ -257,13 +253,6 @@ def image_sources(
         files, others = (Folder.of(name, split, data_dir=data_dir) for split in ("train", "test"))
         return (files.augmented() if augment else files), others
     train, test = (load(name, split, data_dir) for split in ("train", "test"))
-    counts = np.bincount(train.labels, minlength=len(train.classes))
-    if not counts.all():  # a folder may have classes in one split only; what is never shown cannot be learnt
-        untaught = [one for one, count in zip(train.classes, counts, strict=True) if not count]
-        raise InputError(
-            f"{name} has {len(train.classes)} classes and its train split images of {np.count_nonzero(counts)}: it "
-            f"lacks {first_names(untaught, 3)}."
-        )
     images, held_out = (Images.of(split, like=train, flatten=flatten) for split in (train, test))
     return (images.augmented() if augment else images), held_out
 

@@ -99,7 +99,7 @@ CURRENT: ContextVar[Group | None] = ContextVar("epoch0_group", default=None)
 
 
 @contextlib.contextmanager
-def joined(device: str | torch.device | None = None, timeout_minutes: float = 30.0) -> Iterator[Group]:
+def joined(device: str | torch.device | None = None) -> Iterator[Group]:
     """Train on all processes that torchrun started; without torchrun, on this one alone.
 
     >>> with joined() as group:                         # torchrun --nproc-per-node 8 program.py
@@ -112,7 +112,6 @@ def joined(device: str | torch.device | None = None, timeout_minutes: float = 30
 
     Args:
         device: where this process trains; by default the CUDA device of its local rank (NCCL), else the CPU (gloo).
-        timeout_minutes: how long a process waits for the others before it gives up.
     """
     if CURRENT.get() is not None:
         raise InputError("this process has already joined its group; joined() cannot be nested.")
@@ -126,9 +125,7 @@ def joined(device: str | torch.device | None = None, timeout_minutes: float = 30
     if place.type == "cuda":
         place = torch.device("cuda", place.index or int(os.environ.get("LOCAL_RANK", "0")))
         torch.cuda.set_device(place)
-    torch.distributed.init_process_group(
-        "nccl" if place.type == "cuda" else "gloo", timeout=timedelta(minutes=timeout_minutes)
-    )
+    torch.distributed.init_process_group("nccl" if place.type == "cuda" else "gloo", timeout=timedelta(minutes=30))
     group = Group(torch.distributed.get_rank(), torch.distributed.get_world_size(), place)
     token, whole = CURRENT.set(group), False
     try:

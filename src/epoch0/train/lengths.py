@@ -124,9 +124,6 @@ class TrajectoryLengths(Result):
     def plot(self) -> "Figure":
         """Layers on x, length on y, a line a step coloured by it, dots at pools and norms: Raghu's Figures 8 and 10."""
         from matplotlib import colormaps
-        from matplotlib.cm import ScalarMappable
-        from matplotlib.colors import BoundaryNorm, ListedColormap
-        from matplotlib.ticker import LogFormatter
 
         if not self.steps:
             raise InputError("nothing was measured yet: call watch(step, model), or hand it to a loop.")
@@ -137,28 +134,20 @@ class TrajectoryLengths(Result):
         picture, axes = plots.figure(min(14.0, 3.6 + 0.33 * len(names)), 4.4)
         with plots.style():
             look: dict[str, Any] = {"marker": "o", "markersize": 3, "linewidth": 1.2, "elinewidth": 0.7}
-            for line, error, colour in zip(shown, self.errors, colours, strict=True):
+            some = set(np.unique(np.linspace(0, count - 1, min(9, count)).round().astype(int)).tolist())
+            for place, (line, error, colour) in enumerate(zip(shown, self.errors, colours, strict=True)):
+                look["label"] = f"step {self.steps[place]}" if place in some else None
                 axes.errorbar(range(len(names)), line, yerr=2 * np.nan_to_num(error), color=colour, **look)
             axes.set(yscale="log", xlabel="layer", ylabel="trajectory length")
-            axes.yaxis.set_major_formatter(LogFormatter())
-            axes.yaxis.set_minor_formatter(LogFormatter(minor_thresholds=(2, 0.5)))
             turned = {"rotation": 90 if len(names) > 13 else 45, "ha": "right", "rotation_mode": "anchor"}
             axes.set_xticks(range(len(names)), names, fontsize=7.5 if len(names) > 25 else 8.5, **turned)
-            dotted = [(at, kind) for at, kind in enumerate(self.kinds, 1) if kind in DOTTED]
-            for at, kind in dotted:
-                label = kind if kind not in self.kinds[: at - 1] else None
-                axes.axvline(at, color=DOTTED[kind], linestyle=":", linewidth=1.3, zorder=0.8, label=label)
-            if dotted:
-                axes.legend(loc="best", title="layers that are dotted")
-            scale = ScalarMappable(BoundaryNorm(range(count + 1), count), ListedColormap(colours))
-            side = picture.colorbar(scale, ax=axes, label="training step", pad=0.02)
-            some = np.unique(np.linspace(0, count - 1, min(9, count)).round().astype(int))
-            side.set_ticks((some + 0.5).tolist(), labels=[str(self.steps[place]) for place in some])
-            side.minorticks_off()
-            statistics = {"eval": "running statistics", "batch": "statistics of the trajectory's points"}[
-                self.batch_norm
-            ]
+            for at, kind in enumerate(self.kinds, 1):
+                if kind in DOTTED:
+                    label = kind if kind not in self.kinds[: at - 1] else None
+                    axes.axvline(at, color=DOTTED[kind], linestyle=":", linewidth=1.3, zorder=0.8, label=label)
+            axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0))
             about = f"one network, {self.points} tangents along one curve; bars: two standard errors over the curve"
+            statistics = "running statistics" if self.batch_norm == "eval" else "statistics of the trajectory's points"
             about += f"; batch norm by {statistics}" if "batch norm" in self.kinds else ""
             plots.heading(picture, "Trajectory length after each layer, through training", about)
         return picture
@@ -203,10 +192,8 @@ class TrajectoryLengths(Result):
         if not names:
             raise InputError(f"the model {type(model).__name__} has no layer to measure: no weights, pools or norms.")
         if self.layers and names != self.layers:
-            raise InputError(
-                f"the layers of the model changed on the way, from {', '.join(self.layers)} to {', '.join(names)}; "
-                "begin another TrajectoryLengths for it."
-            )
+            told = f"the layers of the model changed on the way, from {', '.join(self.layers)} to {', '.join(names)}"
+            raise InputError(f"{told}; begin another TrajectoryLengths for it.")
         self.layers, self.kinds = names, tuple(place.kind for place in self._places)
 
     def _grid(self) -> Tensor:

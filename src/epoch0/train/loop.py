@@ -90,7 +90,7 @@ def train(
         schedule: ``schedule(optimizer, steps)`` -> a scheduler of ``torch.optim.lr_scheduler``, stepped after every
             optimizer step of all ``steps``: ``CosineAnnealingLR`` itself, or
             ``lambda optimizer, steps: MultiStepLR(optimizer, [steps // 2, steps * 3 // 4])``.
-        clip: largest Euclidean norm of the gradient of all parameters; of each network's in a stack.
+        clip: largest Euclidean norm of the gradient of all parameters; not of a stack of networks.
         loss: ``loss(outputs, targets) -> scalar``, a mean over the batch; for a stack of networks
             ``stacked.loss(...)``; for label smoothing ``functools.partial(F.cross_entropy, label_smoothing=0.1)``.
         seed: of the order of the examples, augmentation and dropout.
@@ -121,6 +121,8 @@ def train(
     total = steps if steps is not None else (epochs or 0) * per_epoch
     if total > STEPS:
         raise InputError(f"steps={steps} and epochs={epochs} are {total:,} steps; ask for {STEPS:,} at most.")
+    if clip is not None and isinstance(model, Stacked):
+        raise InputError(f"clip={clip} is for one network; each of a stack has a gradient of its own, leave it out.")
     refuse_closed(model, run_only=True)
     refuse_lazy(model, written=True)
     model.to(group.device)
@@ -147,10 +149,8 @@ def train(
         raise InputError(f"process {group.rank} finds another checkpoint than process 0; all must see the same file.")
     scheduler = None if schedule is None else _scheduler(schedule, torchs, total, state.step)
     if path is not None and numbers:
-        # the rate of the next step tells other schedules, which are functions
-        copied = [nn.Parameter(p.detach().clone()) for p in model.parameters() if p.requires_grad]
-        probe, rate = _build(optimizer, copied, learning_rate), torchs.param_groups[0]["lr"]
-        checkpoints.restore(path, numbers, tensors, model, torchs, probe, {**run, RATE: rate})
+        rate = torchs.param_groups[0]["lr"]  # it tells other schedules, which are functions
+        checkpoints.restore(path, numbers, tensors, model, torchs, {**run, RATE: rate})
     if checkpoint_every is None and checkpoint_minutes is None:
         checkpoint_every = evaluate_every or per_epoch
     pace = evaluate_every or per_epoch
@@ -160,25 +160,17 @@ def train(
         group, total, per_epoch, batch_size, seed, used, clip, channels_last, evaluate, pace, looks, until, path,
         checkpoint_every, checkpoint_minutes, run,
     )  # fmt: skip
-    try:
-        with ExitStack() as after:
-            for module in model.modules():
-                after.callback(setattr, module, "training", module.training)
-            after.callback(torchs.zero_grad)
-            # a step of torch's optimizers that is interrupted may have left it off
-            after.callback(torch.set_grad_enabled, torch.is_grad_enabled())
-            if channels_last:
-                after.callback(_lay_out, model, torchs, torch.contiguous_format)
-                _lay_out(model, torchs, torch.channels_last)
-            model.train()
-            doing.go()
-    except (RuntimeError, MemoryError) as problem:
-        if not _lacks_memory(problem):
-            raise
-        raise InputError(
-            f"a training step with batch_size={batch_size} does not fit into the memory of {group.device} "
-            f"({_short(problem)}) Take a smaller batch, precision='bfloat16', or a device with more memory."
-        ) from problem
+    with ExitStack() as after:
+        for module in model.modules():
+            after.callback(setattr, module, "training", module.training)
+        after.callback(torchs.zero_grad)
+        # a step of torch's optimizers that is interrupted may have left it off
+        after.callback(torch.set_grad_enabled, torch.is_grad_enabled())
+        if channels_last:
+            after.callback(_lay_out, model, torchs, torch.contiguous_format)
+            _lay_out(model, torchs, torch.channels_last)
+        model.train()
+        doing.go()
     history, why = tuple(state.history), state.stopped or "steps"
     return Training(model, history, state.step, why, doing.seconds, str(group.device), used)
 
@@ -263,7 +255,7 @@ class _Run:
             # torch averages over the ranks, whatever each of them had of the batch
             (value if group.size == 1 else value * (share * group.size)).backward()
             if self.clip is not None:
-                _clip(self.model, self.clip)
+                torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.clip)
             optimizer.step()
             if self.scheduler is not None:
                 self.scheduler.step()
@@ -363,7 +355,7 @@ class _Run:
                 for buffer, kept in before:
                     buffer.copy_(kept)
             known = isinstance(problem, RuntimeError | ValueError | TypeError | IndexError)
-            if not known or isinstance(problem, InputError) or _lacks_memory(problem):
+            if not known or isinstance(problem, InputError | torch.OutOfMemoryError):
                 raise
             raise InputError(f"model and loss cannot take the first batch: {said}; {_short(problem)}") from problem
 
@@ -466,26 +458,10 @@ def _scheduler(schedule: Callable[[Optimizer, int], LRScheduler], optimizer: Opt
     return scheduler
 
 
-def _clip(model: nn.Module, largest: float) -> None:
-    """Shrink the gradient to that norm; in a stack, that of each network by itself."""
-    if not isinstance(model, Stacked):
-        torch.nn.utils.clip_grad_norm_(model.parameters(), largest)
-        return
-    gradients = [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
-    norms = torch.stack([gradient.flatten(1).norm(dim=1) for gradient in gradients]).norm(dim=0)
-    factors = (largest / (norms + 1e-6)).clamp(max=1.0)  # as torch does it
-    for gradient in gradients:
-        gradient.mul_(factors.reshape(-1, *[1] * (gradient.dim() - 1)))
-
-
 def _by_class(loss: Any) -> bool:
     loss = getattr(loss, "function", loss)
     loss = loss.func if isinstance(loss, functools.partial) else loss
     return loss in (F.cross_entropy, F.nll_loss) or isinstance(loss, nn.CrossEntropyLoss | nn.NLLLoss)
-
-
-def _lacks_memory(problem: BaseException) -> bool:
-    return isinstance(problem, torch.OutOfMemoryError | MemoryError) or "can't allocate memory" in str(problem)
 
 
 def _kind(value: Any) -> str:

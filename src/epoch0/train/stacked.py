@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, stack_module_state, vmap
 
 from epoch0.arguments import Whole, checked, refuse
-from epoch0.errors import InputError
+from epoch0.errors import InputError, first_line
 from epoch0.networks.ensemble import Ensemble
 from epoch0.prune.masks.apply import apply
 from epoch0.prune.masks.places import places
@@ -77,8 +77,8 @@ class Stacked(nn.Module):
             parameters, buffers = stack_module_state(list(networks))
             return cls(networks[0], {name: value.detach() for name, value in {**parameters, **buffers}.items()})
         except (RuntimeError, KeyError) as problem:
-            why = _why(networks, problem)
-            raise InputError(f"these {len(networks)} networks cannot be stacked: {why}") from problem
+            hint = "give networks of one architecture, with masks on the same weights of all, or of none"
+            raise InputError(f"these networks cannot be stacked ({first_line(problem)}); {hint}.") from problem
 
     def __len__(self) -> int:
         return len(self.frozen_at)
@@ -193,16 +193,6 @@ def _masked(networks: "Ensemble | Sequence[nn.Module]", masks: Sequence[Mapping[
         whole = {name: torch.ones_like(weight, dtype=torch.bool) for name, weight in weights.items()}
         found.append(apply(copy.deepcopy(network), {**whole, **own}))
     return found
-
-
-def _why(networks: Sequence[nn.Module], problem: Exception) -> str:
-    """What torch found, or which names only some of the networks have."""
-    own = [{*dict(network.named_parameters()), *dict(network.named_buffers())} for network in networks]
-    for index, names in enumerate(own):
-        if names != own[0]:
-            differ = sorted(names ^ own[0])[0]
-            return f"network {index} differs from network 0 in {differ!r}; prune the same weights of all, or of none."
-    return str(problem).splitlines()[0]
 
 
 def _with_state(architecture: nn.Module, state: Mapping[str, Tensor]) -> nn.Module:

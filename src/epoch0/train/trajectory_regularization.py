@@ -1,19 +1,15 @@
 """Trajectory regularization: a layer that stands where a batch norm stood (Raghu section 3.3)."""
 
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from epoch0.arguments import Kind, Std, checked
+from epoch0.arguments import Std, checked
 from epoch0.errors import InputError
 from epoch0.results import Shown
 from epoch0.tracing.guard import bare
-
-Floating = Annotated[
-    Any, Kind("a floating-point dtype", lambda v: v is None or (isinstance(v, torch.dtype) and v.is_floating_point))
-]
 
 
 @checked
@@ -33,26 +29,24 @@ class TrajectoryRegularization(nn.Module):
     The layer's backward pass gives the penalty the gradient that it would have as a summand of the loss, 1, whatever
     gradient comes from above. So each ``backward()`` that passes the layer trains on it, in any loop, with any loss,
     also under ``torch.compile``, ``functional_call``, ``vmap``, recomputed activations and in several processes. The
-    *value* of the loss does not show it: read :func:`penalty`. Several backward passes before an update, or a
-    ``GradScaler``, need :func:`scale_penalty`; gradients of gradients and forward derivatives need eval mode.
+    *value* of the loss does not show it: read :func:`penalty`. For several backward passes before an update, or a
+    ``GradScaler``, set ``scale`` to as much of it; gradients of gradients and forward derivatives need eval mode.
 
     Training and evaluation compute the same outputs to the bit. The penalty exists where the layer is in train mode and
     gradients are on. lambda begins at 1, where the layer is the identity; the penalty alone pulls it down by
     scale * (current / original) a unit of learning rate, as the paper's formula does.
 
-    The paper's scale is 0.01; device and dtype are those of lambda.
+    The paper's scale is 0.01.
 
     Attributes:
         multiplier: lambda, a parameter of shape ().
         original_segment: buffer, mean length of a segment in the first minibatch; 0 before. It is in the state dict.
         segment: buffer, the same of the last minibatch.
         penalty: buffer, what was added to the loss at the last forward pass.
-        share: buffer, what :func:`scale_penalty` has set.
 
     Raises:
-        InputError: in train mode, for a minibatch of fewer than two examples (``drop_last=True`` avoids it), or if the
-            curve of the first has length 0, NaN or infinity; the last is not seen where values cannot be read (inside
-            ``torch.compile`` and ``vmap``): there a first length of 0 adds nothing, and is set by the first above 0.
+        InputError: in train mode, for a minibatch of fewer than two examples (``drop_last=True`` avoids it). A first
+            length of 0 adds nothing, and is set by the first above 0.
 
     Source: Raghu et al. 2017, section 3.3, Figure 11.
     """
@@ -60,16 +54,13 @@ class TrajectoryRegularization(nn.Module):
     original_segment: Tensor
     segment: Tensor
     penalty: Tensor
-    share: Tensor
 
-    def __init__(self, scale: Std = 0.01, device: torch.device | str | None = None, dtype: Floating = None) -> None:
+    def __init__(self, scale: Std = 0.01) -> None:
         super().__init__()
         self.scale = float(scale)
-        self.multiplier = nn.Parameter(torch.ones((), device=device, dtype=dtype))
-        for name, value in (("original_segment", 0.0), ("segment", 0.0), ("penalty", 0.0), ("share", 1.0)):
-            buffer = torch.full_like(self.multiplier.detach(), value)
-            self.register_buffer(name, buffer, persistent=name == "original_segment")
-        self._begun = False
+        self.multiplier = nn.Parameter(torch.ones(()))
+        for name in ("original_segment", "segment", "penalty"):
+            self.register_buffer(name, torch.zeros(()), persistent=name == "original_segment")
 
     def forward(self, x: Tensor) -> Tensor:
         """Lambda times x, of shape (batch, ...)."""
@@ -81,10 +72,7 @@ class TrajectoryRegularization(nn.Module):
                 "two. Use larger batches, leave a last one of a single example out (drop_last=True), or model.eval()."
             )
         scaled: Tensor
-        given = (x, self.multiplier, self.original_segment, self.share, self.scale)
-        scaled, segment, original = _Regularized.apply(*given)
-        if not self._begun and not torch.compiler.is_compiling():
-            self._begin(original)
+        scaled, segment, original = _Regularized.apply(x, self.multiplier, self.original_segment, self.scale)
         with torch.no_grad():
             added = self.scale * self.multiplier * segment / _not_zero(original)
             for buffer, value in ((self.original_segment, original), (self.segment, segment), (self.penalty, added)):
@@ -93,20 +81,6 @@ class TrajectoryRegularization(nn.Module):
 
     def extra_repr(self) -> str:
         return f"scale={self.scale:g}"
-
-    def _begin(self, original: Tensor) -> None:
-        """Look at the first length, once; later ones are not read, so that a GPU does not wait."""
-        try:
-            first = float(original)
-        except RuntimeError:  # inside vmap a tensor has no value
-            return
-        if not 0 < first < float("inf"):
-            what = "all its examples are the same to this layer" if first == 0 else "there is NaN or infinity in it"
-            raise InputError(
-                f"the curve through the first minibatch has length {first:g} at this layer ({what}); later lengths "
-                "are divided by it. Look at the data and the layers before."
-            )
-        self._begun = True
 
 
 def mean_segment(x: Tensor) -> Tensor:
@@ -126,7 +100,7 @@ def _not_zero(x: Tensor) -> Tensor:
 
 
 class _Regularized(torch.autograd.Function):
-    """x times lambda; in the backward pass the penalty has the gradient ``share``, whatever comes from above.
+    """x times lambda; in the backward pass the penalty has the gradient 1, whatever comes from above.
 
     Written out, since its parts would each keep or make a tensor as large as x. It has no forward derivative:
     ``torch.compile`` takes no function with one.
@@ -135,24 +109,22 @@ class _Regularized(torch.autograd.Function):
     generate_vmap_rule = True
 
     @staticmethod
-    def forward(
-        x: Tensor, multiplier: Tensor, original: Tensor, share: Tensor, scale: float
-    ) -> tuple[Tensor, Tensor, Tensor]:
+    def forward(x: Tensor, multiplier: Tensor, original: Tensor, scale: float) -> tuple[Tensor, Tensor, Tensor]:
         """The layer's output, the mean segment, and the original one, which is the mean segment if there was none."""
         segment = mean_segment(x).to(multiplier.dtype)
         return x * multiplier, segment, torch.where(original > 0, original, segment)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-        x, multiplier, _, share, ctx.scale = inputs
+        x, multiplier, _, ctx.scale = inputs
         ctx.mark_non_differentiable(output[1], output[2])
-        ctx.save_for_backward(x, multiplier, share, output[2])
+        ctx.save_for_backward(x, multiplier, output[2])
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        """Of loss + share * scale * multiplier * mean segment / original, by x and by the multiplier."""
-        x, multiplier, share, original = ctx.saved_tensors
-        above, weight = gradients[0], ctx.scale * share / _not_zero(original)
+        """Of loss + scale * multiplier * mean segment / original, by x and by the multiplier."""
+        x, multiplier, original = ctx.saved_tensors
+        above, weight = gradients[0], torch.full_like(original, ctx.scale) / _not_zero(original)
         steps = x[1:] - x[:-1]
         lengths = _lengths(steps)
         pull = (weight * multiplier / len(steps) / _not_zero(lengths)).to(x.dtype)  # a step of length 0 pulls nowhere
@@ -161,29 +133,16 @@ class _Regularized(torch.autograd.Function):
         by_x[1:] += steps
         by_x[:-1] -= steps
         by_multiplier = (above * x).sum(dtype=multiplier.dtype) + weight * lengths.mean().to(multiplier.dtype)
-        return by_x, by_multiplier, None, None, None
+        return by_x, by_multiplier, None, None
 
 
 @checked
 def penalty(model: nn.Module) -> Tensor:
     """What the layers of a model have added to the loss at their last forward pass in train mode, shape ().
 
-    Without a gradient: the layers see to it themselves. It comes before :func:`scale_penalty`.
+    Without a gradient: the layers see to it themselves.
     """
     return torch.stack([layer.penalty for layer in _layers(model)]).sum(dim=0)
-
-
-@checked
-def scale_penalty(model: nn.Module, share: Std) -> None:
-    """From the next forward pass on the gradient of the penalty counts this many times in each backward pass.
-
-    >>> net = nn.Sequential(nn.Linear(64, 10), TrajectoryRegularization())
-    >>> scale_penalty(net, 1 / 4)                               # (loss / 4).backward() on each of four batches
-    >>> scaler = torch.amp.GradScaler("cpu")
-    >>> scale_penalty(net, scaler.get_scale())                  # before scaler.scale(loss).backward(), each step
-    """
-    for layer in _layers(model):
-        layer.share.fill_(share)
 
 
 @dataclass(frozen=True)
@@ -229,7 +188,7 @@ def replace_batch_norm(model: nn.Module, scale: Std = 0.01) -> Replaced:
     for name, part in places:
         if id(part) not in made:
             held = next((t for t in (part.weight, part.running_mean) if t is not None), torch.empty(0))
-            made[id(part)] = TrajectoryRegularization(scale, held.device, held.dtype).train(part.training)
+            made[id(part)] = TrajectoryRegularization(scale).to(held).train(part.training)
         if name:
             inner.set_submodule(name, made[id(part)])
     return Replaced(made.get(id(inner), model), tuple(name for name, _ in places))
