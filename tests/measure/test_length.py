@@ -237,9 +237,9 @@ GOOD, PAIR = e0.networks.mlp([4, 4, 4]), e0.networks.ensemble(2, [4, 4, 4])
     [
         (lambda: e0.trajectory_length(NAN, SHORT), "2.weight"),
         (lambda: e0.trajectory_length(e0.networks.mlp([5, 4, 4]), SHORT), r"\(2, 4\)|expects 5"),
-        (lambda: e0.trajectory_length(e0.networks.ensemble(3, [5, 4, 4]), SHORT), r"\(4,\).*\(5,\)"),
+        (lambda: e0.trajectory_length(e0.networks.ensemble(3, [5, 4, 4]), SHORT), "expects 5"),
         (lambda: e0.trajectory_length(nn.Linear(4, 4), SHORT), "no elementwise nonlinearity"),
-        (lambda: e0.trajectory_length(e0.networks.ensemble(2, [4, 4]), SHORT), "no nonlinearity"),
+        (lambda: e0.trajectory_length(e0.networks.ensemble(2, [4, 4]), SHORT), "no elementwise nonlinearity"),
         (lambda: e0.trajectory_length(GOOD, SHORT, layers=["11"]), "no layer is named '11'"),
         (lambda: e0.trajectory_length(PAIR, SHORT, layers=["7"]), "no layer is named '7'"),
         (lambda: e0.trajectory_length(GOOD, SHORT, layers=[]), r"layers=\[\]; give a list"),
@@ -255,7 +255,7 @@ GOOD, PAIR = e0.networks.mlp([4, 4, 4]), e0.networks.ensemble(2, [4, 4, 4])
             "one",
         ),
         (lambda: e0.trajectory_length([], SHORT), "empty list"),
-        (lambda: e0.trajectory_length([nn.Linear(4, 4), nn.Linear(4, 5)], SHORT), "different architectures"),
+        (lambda: e0.trajectory_length([GOOD, e0.networks.mlp([4, 5, 4])], SHORT), "one architecture"),
         (lambda: e0.trajectory_length(e0.networks.mlp([4, 4, 4]), SHORT, dtype=torch.float16), "float16"),
         (
             lambda: e0.trajectory_length(

@@ -12,8 +12,8 @@ from torch import nn
 from epoch0.arguments import Seed, Size, checked
 from epoch0.curves import Curve
 from epoch0.errors import InputError
-from epoch0.measure.many import check_one_architecture, ensemble_pieces, grid_offset
-from epoch0.measure.pieces import Array, Pieces, in_dtype, lengths_and_growth, mean_known, module_pieces
+from epoch0.measure.many import ensemble_pieces
+from epoch0.measure.pieces import Array, Pieces, grid_offset, in_dtype, lengths_and_growth, mean_known, module_pieces
 from epoch0.networks.ensemble import Ensemble
 from epoch0.results import Result
 from epoch0.tracing.call import Forward
@@ -168,15 +168,16 @@ def trajectory_length(
     if isinstance(model, Ensemble) and method == "tangents":
         pieces = ensemble_pieces(model, curve, points, layers, dtype or model.spec.dtype, seed)
     else:
-        if isinstance(model, nn.Module):
-            model = [model]
-        elif not isinstance(model, Ensemble):
-            check_one_architecture(model)
-        nets = (in_dtype(model[i], dtype) for i in range(len(model)))  # of an ensemble only one exists at a time
-        found = [
-            module_pieces(net, curve, points, grid_offset(seed, i), layers, method == "chords", batch_norm, forward)
-            for i, net in enumerate(nets)
-        ]
+        models = [model] if isinstance(model, nn.Module) else model
+        if not len(models):
+            raise InputError("model is an empty list; give at least one module.")
+        found, shapes = list[Pieces](), set[tuple[torch.Size, ...]]()
+        for i in range(len(models)):  # of an ensemble only one exists at a time
+            net, offset = in_dtype(models[i], dtype), grid_offset(seed, i)
+            shapes.add(tuple(p.shape for p in net.parameters()))
+            found.append(module_pieces(net, curve, points, offset, layers, method == "chords", batch_norm, forward))
+            if len(shapes) > 1 or found[i].layers != found[0].layers:
+                raise InputError(f"model[{i}] has other layers than model[0]; give modules of one architecture.")
         coarse = [one.coarse for one in found if one.coarse is not None]
         norms = np.concatenate([one.norms for one in found])
         pieces = Pieces(found[0].layers, norms, np.concatenate(coarse) if coarse else None, found[0].dtype)

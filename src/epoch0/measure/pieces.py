@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from epoch0.curves import Curve
 from epoch0.errors import InputError
+from epoch0.seeds import numpy_generator
 from epoch0.tracing.call import Forward
 from epoch0.tracing.guard import unchanged
 from epoch0.tracing.tape import Tape, tape
@@ -84,6 +85,11 @@ def lengths_and_growth(pieces: Pieces) -> tuple[Array, Array, Array, Array]:
         return lengths, growth, grid_errors(pieces.norms[0]), grid_errors(stretch[0])
     halved = mean_known(ratios(pieces.coarse, floor), axis=1)
     return lengths, growth, np.abs(lengths - pieces.coarse.sum(axis=1))[0], np.abs(growth - halved)[0]
+
+
+def grid_offset(seed: int, index: int) -> float:
+    """By how much of a step the grid of t is moved for a network."""
+    return float(numpy_generator(seed, index, 1).random())
 
 
 _BUDGET = 16_000_000  # numbers held at once: the chosen tensors of points that go through the model together (64 MB)
