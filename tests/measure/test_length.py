@@ -236,8 +236,8 @@ GOOD, PAIR = e0.networks.mlp([4, 4, 4]), e0.networks.ensemble(2, [4, 4, 4])
     ("make", "says"),
     [
         (lambda: e0.trajectory_length(NAN, SHORT), "2.weight"),
-        (lambda: e0.trajectory_length(e0.networks.mlp([5, 4, 4]), SHORT), r"\(2, 4\)|expects 5"),
-        (lambda: e0.trajectory_length(e0.networks.ensemble(3, [5, 4, 4]), SHORT), "expects 5"),
+        (lambda: e0.trajectory_length(e0.networks.mlp([5, 4, 4]), SHORT), r"\(2, 4\)|in_features=5"),
+        (lambda: e0.trajectory_length(e0.networks.ensemble(3, [5, 4, 4]), SHORT), "in_features=5"),
         (lambda: e0.trajectory_length(nn.Linear(4, 4), SHORT), "no elementwise nonlinearity"),
         (lambda: e0.trajectory_length(e0.networks.ensemble(2, [4, 4]), SHORT), "no elementwise nonlinearity"),
         (lambda: e0.trajectory_length(GOOD, SHORT, layers=["11"]), "no layer is named '11'"),
