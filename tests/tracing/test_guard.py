@@ -215,7 +215,7 @@ def test_models_that_cannot_be_measured(model: Any, message: str) -> None:
         ),
         (nn.Sequential(nn.BatchNorm1d(4), nn.Linear(4, 2)), torch.zeros(2, 5), r"BatchNorm1d '0' \(4, eps"),
         (nn.Sequential(nn.LayerNorm(4)), torch.zeros(2, 5), r"LayerNorm '0' \(\(4,\), eps"),
-        (nn.Sequential(nn.Linear(4, 4), nn.Bilinear(4, 4, 2)), torch.zeros(2, 4), r"in Bilinear '1' \(in1_features=4.*: TypeError"),
+        (nn.Sequential(nn.Linear(4, 4), nn.Bilinear(4, 4, 2)), torch.zeros(2, 4), "in Bilinear '1' .*: TypeError"),
         (
             nn.Sequential(nn.Conv2d(1, 2, 5), nn.Flatten(), nn.Linear(2, 2)), torch.zeros(2, 1, 4, 4),
             r"Conv2d '0' \(1, 2, .*Kernel size",

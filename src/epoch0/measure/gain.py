@@ -36,7 +36,6 @@ class LayerGain:
     #: ``"as predicted"``, ``"higher than predicted (×1.12)"``, ``"lower than predicted (×0.85)"`` or ``"no law:
     #: max pool"``; three standard errors, of measurement and law together, or one percent decide
     agreement: str
-    cause: str  #: what the theory takes for granted that does not hold here, where measurement and law differ
     pre_activation: float  #: q, mean square of a pre-activation; NaN unless there is exactly one known activation
     square_in: float  #: mean square of one unit entering, over units and examples
     square_out: float  #: mean square of one unit leaving
@@ -266,7 +265,7 @@ def _row(layer: Layer, place: int, law: Law, seen: Passes, node: int, squares: d
     gradients = {name: seen.gradients[name] for name in layer.weights if name in seen.gradients}
     return LayerGain(  # in the order of its fields
         layer.name, layer.kind, *_estimate(seen.forward, place), *_estimate(seen.backward, place),
-        law.predicted, law.error, f"no law: {law.reason}", law.cause, q, size[layer.input], size[layer.output],
+        law.predicted, law.error, f"no law: {law.reason}", q, size[layer.input], size[layer.output],
         *_estimate(seen.carried, node)[:2], seen.gradients.get(layer.output, math.nan), gradients,
         layer.weighted, layer.has_norm, verdict="",
     )  # fmt: skip
