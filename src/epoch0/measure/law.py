@@ -105,8 +105,6 @@ class Walk:
             raise NoLaw("a product of two signals" if kind in ("product", "quotient") else in_words(name))
         if kind == "join":
             return [law_rules.joined(event, {node: self._resolved(node) for node in inputs})]
-        if name == "setitem":
-            return [law_rules.overwritten(event, {node: self._resolved(node) for node in inputs})]
         if one is None:
             raise NoLaw("a product of two signals" if event.meaning.weighted and not event.kind else in_words(name))
         return law_rules.linear(event, self._resolved(one), self.values[one], self.tape.batch_norm)

@@ -8,7 +8,6 @@ al. 2019).
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -148,20 +147,6 @@ def joined(op: Op, flows: Mapping[int, Flow]) -> Flow:
     return Flow(squares, signal, roots, white, variance, units, coupling=coupling)
 
 
-def overwritten(op: Op, flows: Mapping[int, Flow]) -> Flow:
-    """A statement that puts a constant, or another tensor, in some places."""
-    target, places, put = call_of(op).args
-    if not isinstance(target, Slot):
-        raise NoLaw("a constant that is written to")
-    flow = flows[target.node]
-    squares = flow.square.clone()
-    squares[places] = flows[put.node].square if isinstance(put, Slot) else 0.0
-    every = list(flows.values())
-    roots = frozenset[str]().union(*(one.roots for one in every))
-    signal: Signal = "known" if all(one.signal == "known" for one in every) else "other"
-    return replace(flow.moved(squares, roots=roots, gains=None), signal=signal)
-
-
 def scaled(op: Op, flow: Flow) -> Flow:
     """Multiplied, divided or shifted by a constant of each place."""
     call = call_of(op)
@@ -218,17 +203,14 @@ def averaged(op: Op, flow: Flow) -> Flow:
 def _window(op: Op) -> float:
     """What an average pool divides by."""
     given = op.given
-    if given.get("divisor_override"):
-        return float(given["divisor_override"])
-    size = given["kernel_size"]
-    full = math.prod(size) if isinstance(size, tuple | list) and len(size) > 1 else _many(size)[0] ** int(op.name[-2])
-    if given.get("ceil_mode") or (any(_many(given.get("padding", 0))) and not given.get("count_include_pad", True)):
+    fewer = any(_many(given.get("padding", 0))) and not given.get("count_include_pad", True)
+    if given.get("ceil_mode") or given.get("divisor_override") or fewer:
         raise NoLaw("average pooling over windows of different sizes")
-    return float(full)
+    return float(math.prod(_many(given["kernel_size"])[: int(op.name[-2])]))
 
 
 def _many(size: Any) -> Sequence[int]:
-    return size if isinstance(size, tuple | list) else (size,) * 3
+    return (tuple(size) if isinstance(size, tuple | list) else (size,)) * 3
 
 
 def normed(op: Op, flow: Flow, value: Tensor, batch_norm: str) -> Flow:
