@@ -361,7 +361,7 @@ def test_memory_that_is_not_there_is_told_with_the_batch_size() -> None:
     [
         ({"precision": "float16"}, "precision='float16' is not known; use 'auto', 'float32' or 'bfloat16'"),
         ({"device": "cuda:7"}, "device='cuda:7'.*use 'cpu'"),
-        ({"device": "gpu"}, "device='gpu' names no device"),
+        ({"device": "gpu"}, "device='gpu' cannot be used"),
         ({"clip": 0.0}, "clip=0.0"),
         ({"checkpoint_minutes": 0.0}, "checkpoint_minutes=0.0"),
         ({"optimizer": partial(torch.optim.SGD, nesterov=True)}, "SGD.*cannot be made: Nesterov momentum requires"),
