@@ -54,21 +54,17 @@ def check_finite(name: str, values: Any) -> None:
 
     if hasattr(values, "isfinite"):  # a torch tensor, tested where it lives and in its own dtype
         check_dense(name, values)
-        found = values.detach().isfinite()
-        if bool(found.all()):
+        finite = values.detach().isfinite()
+        if bool(finite.all()):
             return
-        finite = found.cpu().numpy()
+        finite, nan = finite.cpu().numpy(), bool(values.isnan().any())
     else:
-        finite = np.isfinite(np.asarray(values, dtype=np.float64))
+        values = np.asarray(values, dtype=np.float64)
+        finite, nan = np.isfinite(values), bool(np.isnan(values).any())
     bad = np.argwhere(~np.atleast_1d(finite))
-    if len(bad) == 0:
-        return
-    where = tuple(int(i) for i in bad[0])
-    raise InputError(
-        f"{name} holds {len(bad)} NaN or infinite value{'s' if len(bad) > 1 else ''} "
-        f"out of {finite.size} (the first at index {where if len(where) > 1 else where[0]}); "
-        "every value must be finite."
-    )
+    if len(bad):
+        counted = f"{len(bad)} of its {finite.size} values are not finite, the first at index {tuple(bad[0].tolist())}"
+        raise InputError(f"{name} holds {'NaN' if nan else 'infinity'}: {counted}.")
 
 
 def is_count(value: object, least: int = 1) -> bool:

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn.utils.rnn import PackedSequence
 
-from epoch0.errors import InputError, check_dense
+from epoch0.errors import InputError, check_dense, check_finite
 from epoch0.tracing.failures import explain_first_run
 from epoch0.tracing.guard import HALF, bare, check_model, unchanged
 from epoch0.tracing.loss import Loss, NotFinite, check_loss, check_targets, scalar_loss
@@ -101,9 +101,7 @@ class Call:
         check_tensors(batch, named)
         batch = mapped(batch, moved)
         for tensor in _tensors(targets):
-            check_dense("the targets", tensor)
-            if tensor.is_floating_point() and not bool(tensor.isfinite().all()):
-                raise InputError(f"the targets {tuple(tensor.shape)} hold NaN or infinity.")
+            check_finite(f"the targets {tuple(tensor.shape)}", tensor)
         targets = mapped(targets, here)
         if forward is None and _second(batch, targets):
             batch, forward, notes = batch.transpose(0, 1), _turning(), (*notes, LENGTH_FIRST)
@@ -600,12 +598,8 @@ def check_tensors(batch: Any, named: list[tuple[str, Tensor]]) -> None:
     for name, tensor in named:
         what = "the input" if name == "input" else f"'{name}'"
         check_dense(what, tensor)
-        what = f"{what} {tuple(tensor.shape)}"
-        # a mask added to scores may hold -infinity
-        bad = (tensor.isnan() if "mask" in name else ~tensor.isfinite()) if tensor.is_floating_point() else None
-        if bad is not None and bool(bad.any()):
-            kind = "NaN" if bool(tensor.isnan().any()) else "infinity"
-            raise InputError(f"{what} holds {kind}: {int(bad.sum())} of its {tensor.numel()} values are not finite.")
+        if "mask" not in name or bool(tensor.isnan().any()):  # a mask added to scores may hold -infinity
+            check_finite(f"{what} {tuple(tensor.shape)}", tensor)
 
 
 def examples_in(batch: Any, targets: Any, named: list[tuple[str, Tensor]]) -> int:
