@@ -13,7 +13,7 @@ from epoch0.arguments import Seed, Size, checked
 from epoch0.curves import Curve
 from epoch0.errors import InputError
 from epoch0.measure.many import ensemble_pieces
-from epoch0.measure.pieces import Array, Pieces, grid_offset, in_dtype, lengths_and_growth, mean_known, module_pieces
+from epoch0.measure.pieces import Array, Pieces, grid_offset, lengths_and_growth, mean_known, module_pieces
 from epoch0.networks.ensemble import Ensemble
 from epoch0.results import Result
 from epoch0.tracing.call import Forward
@@ -118,7 +118,6 @@ def trajectory_length(
     method: Method = "tangents",
     points: Size | None = None,
     seed: Seed = 0,
-    dtype: torch.dtype | None = None,
     batch_norm: Literal["train", "eval"] = "eval",
 ) -> TrajectoryLength:
     """Length of a curve at the input and after each layer, and its growth factor from layer to layer.
@@ -151,7 +150,6 @@ def trajectory_length(
         points: tangents (default 64, which adds 0.1 % to the variance across networks; 16 add 1.5 %) or chords
             (default 10,000).
         seed: names the random offsets; a network of an ensemble keeps its own whatever slice it is measured in.
-        dtype: measure in this dtype instead of the model's own; norms are always summed in float64.
         batch_norm: ``"eval"`` or ``"train"``.
 
     Raises:
@@ -162,18 +160,16 @@ def trajectory_length(
     """
     if isinstance(layers, str) or (layers is not None and not layers):
         raise InputError(f"layers={layers!r}; give a list of layer names, or leave it out for all nonlinearities.")
-    if dtype not in (None, torch.float32, torch.float64):
-        raise InputError(f"dtype {dtype} is not supported; use torch.float32 or torch.float64.")
     points = points or (10_000 if method == "chords" else 64)
     if isinstance(model, Ensemble) and method == "tangents":
-        pieces = ensemble_pieces(model, curve, points, layers, dtype or model.spec.dtype, seed)
+        pieces = ensemble_pieces(model, curve, points, layers, seed)
     else:
         models = [model] if isinstance(model, nn.Module) else model
         if not len(models):
             raise InputError("model is an empty list; give at least one module.")
         found, shapes = list[Pieces](), set[tuple[torch.Size, ...]]()
         for i in range(len(models)):  # of an ensemble only one exists at a time
-            net, offset = in_dtype(models[i], dtype), grid_offset(seed, i)
+            net, offset = models[i], grid_offset(seed, i)
             shapes.add(tuple(p.shape for p in net.parameters()))
             found.append(module_pieces(net, curve, points, offset, layers, method == "chords", batch_norm, forward))
             if len(shapes) > 1 or found[i].layers != found[0].layers:
@@ -184,6 +180,6 @@ def trajectory_length(
     bad = ~np.isfinite(pieces.norms).all(axis=(0, 1))
     if bad.any():
         where = ("input", *pieces.layers)[int(np.argmax(bad))]
-        instead = "measure fewer layers" if pieces.dtype == torch.float64 else "measure with dtype=torch.float64"
+        instead = "measure fewer layers" if pieces.dtype == torch.float64 else "measure model.double()"
         raise InputError(f"the length overflows at layer '{where}' in {pieces.dtype}; {instead}.")
     return TrajectoryLength(pieces.layers, *lengths_and_growth(pieces), method, points)

@@ -17,9 +17,7 @@ from epoch0.tracing.tape import tape
 _BUDGET = 16_000_000  # numbers held at once: weights, and points with tangents, of some networks (64 MB in float32)
 
 
-def ensemble_pieces(
-    ensemble: Ensemble, curve: Curve, points: int, layers: Sequence[str] | None, kind: torch.dtype, seed: int
-) -> Pieces:
+def ensemble_pieces(ensemble: Ensemble, curve: Curve, points: int, layers: Sequence[str] | None, seed: int) -> Pieces:
     """Tangents through each network, shape (networks, points, L + 1).
 
     Which networks share a batched product depends on their number, not on what is measured; a network alone and in
@@ -27,6 +25,7 @@ def ensemble_pieces(
     """
     with tape(ensemble[0], curve.point(torch.zeros(2, dtype=torch.float64))) as record:
         names, _ = places(record, layers)
+    kind = ensemble.spec.dtype
     if kind == torch.float64 and curve.dtype != torch.float64:
         curve = curve.to(torch.float64)
     size = max(1, min(len(ensemble), _BUDGET // (ensemble.spec.parameters + 4 * points * max(ensemble.spec.sizes))))
@@ -36,8 +35,7 @@ def ensemble_pieces(
     with torch.no_grad():
         for start in range(0, len(ensemble), size):
             stop = min(start + size, len(ensemble))
-            own = memory if start == 0 else ensemble.stacked(start, stop, out=memory)
-            state = {name: value.to(kind) for name, value in own.items()}
+            state = memory if start == 0 else ensemble.stacked(start, stop, out=memory)
             offsets = np.array([[grid_offset(seed, index)] for index in ensemble.indices[start:stop]])
             t = (torch.arange(points, dtype=torch.float64) + torch.from_numpy(offsets)) / points
             z, dz = (rule(t.reshape(-1)).to(kind).reshape(*t.shape, -1) for rule in (curve.point, curve.tangent))

@@ -1,6 +1,5 @@
 """Tangents and chords of a curve through any one module, and from their norms its lengths, growth and errors."""
 
-import copy
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -14,7 +13,6 @@ from epoch0.curves import Curve
 from epoch0.errors import InputError
 from epoch0.seeds import numpy_generator
 from epoch0.tracing.call import Forward
-from epoch0.tracing.guard import unchanged
 from epoch0.tracing.tape import Tape, tape
 
 Array = NDArray[np.float64]
@@ -137,17 +135,6 @@ def shares_statistics(record: Tape) -> bool:
     norms = [part for part in record.model.modules() if isinstance(part, nn.modules.batchnorm._BatchNorm)]
     without = any(part.running_mean is None for part in norms)
     return record.has_batch_norm and (record.batch_norm == "train" or without)
-
-
-def in_dtype(module: nn.Module, dtype: torch.dtype | None) -> nn.Module:
-    if dtype is None or all(p.dtype == dtype for p in module.parameters() if p.is_floating_point()):
-        return module
-    try:
-        with unchanged(module):
-            return copy.deepcopy(module).to(dtype)
-    except (RuntimeError, TypeError) as error:
-        why = f"the model {type(module).__name__} cannot be copied to measure it in {dtype} ({error})"
-        raise InputError(f"{why}; convert it yourself and leave dtype out.") from error
 
 
 def points_at_once(record: Tape, nodes: list[int]) -> int:
