@@ -7,7 +7,6 @@ import copy
 import dataclasses
 import inspect
 import sys
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
@@ -20,6 +19,7 @@ from torch.func import functional_call
 from torch.nn.utils.rnn import PackedSequence
 
 from epoch0.errors import InputError, check_dense, check_finite
+from epoch0.results import first_names
 from epoch0.tracing.failures import explain_first_run
 from epoch0.tracing.guard import HALF, bare, check_model, unchanged
 from epoch0.tracing.loss import Loss, NotFinite, check_loss, check_targets, scalar_loss
@@ -523,12 +523,8 @@ def described(batch: Any) -> str:
     if isinstance(batch, Tensor):
         return f"an input of shape {tuple(batch.shape)}"
     if isinstance(batch, tuple | list):
-        counts = Counter(str(tuple(t.shape)) for t in _tensors(batch))
-        said = (f"{count} of {shape}" if count > 3 else ", ".join([shape] * count) for shape, count in counts.items())
-        return f"inputs of shapes {', '.join(said)}"
-    named = batch if isinstance(batch, Mapping) else _attributes(batch)
-    shapes = ", ".join(f"{key} {tuple(v.shape)}" for key, v in named.items() if isinstance(v, Tensor))
-    return f"a {type(batch).__name__} of {shapes}"
+        return f"inputs of shapes {first_names([str(tuple(t.shape)) for t in _tensors(batch)])}"
+    return f"a {type(batch).__name__} of {', '.join(f'{name} {tuple(t.shape)}' for name, t in parts(batch))}"
 
 
 @contextmanager
