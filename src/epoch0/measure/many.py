@@ -40,7 +40,7 @@ def ensemble_pieces(ensemble: Ensemble, curve: Curve, points: int, layers: Seque
             t = (torch.arange(points, dtype=torch.float64) + torch.from_numpy(offsets)) / points
             z, dz = (rule(t.reshape(-1)).to(kind).reshape(*t.shape, -1) for rule in (curve.point, curve.tangent))
             found.append(_walk(skeleton, state, z, dz, names))
-    return Pieces(names, np.concatenate(found), None, kind)
+    return Pieces(names, np.concatenate(found), kind)
 
 
 def _walk(skeleton: nn.Sequential, state: dict[str, Tensor], z: Tensor, dz: Tensor, wanted: Collection[str]) -> Array:

@@ -49,8 +49,8 @@ def explain_replay(error: Exception, events: Sequence[Op], index: int) -> Except
         return InputError(f"{why} ({first_line(error)[:100]}); turn gradient checkpointing off to measure it.")
     if "forward mode AD" in text or "forward AD" in text or "jvp" in text:
         why = f"{after} has no forward derivative in torch, so tangents cannot be carried through it"
-        hint = "Give the autograd function a jvp, write it with torch functions, or measure without tangents"
-        return NoForwardDerivative(f"{why} ({first_line(error)}). {hint} (lengths: method='chords').")
+        hint = "Give the autograd function a jvp, or write it with torch functions"
+        return NoForwardDerivative(f"{why} ({first_line(error)}). {hint}.")
     if "derivative for" in text and "not implemented" in text:
         hint = "write it with torch functions that have one"
         return InputError(f"{after} has no derivative in torch ({first_line(error)}); {hint}.")
