@@ -33,10 +33,10 @@ class TrajectoryLength(Result):
     layers: tuple[str, ...]  #: names of the L layers
     network_lengths: Array  #: shape (networks, L + 1); column 0 is the input curve
     network_growth: Array  #: shape (networks, L); NaN where every piece had vanished before
-    #: of one network, shape (L + 1,), the standard error over t (conservative, up to about 4 times too large where the
-    #: network has kinks); zeros for several
-    piece_length_errors: Array
-    piece_growth_errors: Array  #: shape (L,), the same for the growth
+    #: standard errors of the lengths, shape (L + 1,), over networks; of one network over t (conservative, up to about 4
+    #: times too large where the network has kinks)
+    length_errors: Array
+    growth_errors: Array  #: the same of the growth, shape (L,)
     points: int  #: tangents per network
 
     @property
@@ -53,16 +53,6 @@ class TrajectoryLength(Result):
     def growth(self) -> Array:
         """Mean growth factor of each layer, shape (L,); NaN if nothing reached the layer."""
         return mean_known(self.network_growth, axis=0)
-
-    @property
-    def length_errors(self) -> Array:
-        """Standard errors of the lengths, shape (L + 1,), over networks, or over t for one."""
-        return self.piece_length_errors if self.networks == 1 else _standard_error(self.network_lengths)
-
-    @property
-    def growth_errors(self) -> Array:
-        """Standard errors of the growth, shape (L,), over networks, or over t for one."""
-        return self.piece_growth_errors if self.networks == 1 else _standard_error(self.network_growth)
 
     @property
     def status(self) -> tuple[str, ...]:
@@ -92,14 +82,6 @@ class TrajectoryLength(Result):
             ratio = f"{'':>9} {'':>9}" if row["growth"] is None else f"{growth:>9.4f} {growth_error:>9.2g}"
             lines.append(f"{row['layer']:<{wide}}  {length:>12.6g} {error:>9.2g}  {ratio}  {row['status']}")
         return "\n".join(lines)
-
-
-def _standard_error(values: Array) -> Array:
-    """Standard error of each column mean over the entries that are not NaN."""
-    known = ~np.isnan(values)
-    count = known.sum(axis=0)
-    squares = np.where(known, (values - mean_known(values, axis=0)) ** 2, 0.0).sum(axis=0)
-    return np.asarray(np.where(count > 1, np.sqrt(squares / np.maximum(count - 1, 1) / np.maximum(count, 1)), math.nan))
 
 
 @checked

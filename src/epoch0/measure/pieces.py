@@ -67,13 +67,21 @@ def grid_errors(values: Array) -> Array:
     return errors
 
 
+def _standard_error(values: Array) -> Array:
+    """Standard error of each column mean over the entries that are not NaN."""
+    known = ~np.isnan(values)
+    count = known.sum(axis=0)
+    squares = np.where(known, (values - mean_known(values, axis=0)) ** 2, 0.0).sum(axis=0)
+    return np.asarray(np.where(count > 1, np.sqrt(squares / np.maximum(count - 1, 1) / np.maximum(count, 1)), math.nan))
+
+
 def lengths_and_growth(pieces: Pieces) -> tuple[Array, Array, Array, Array]:
-    """Lengths (networks, L + 1), growth (networks, L), and for one network the errors of both (zeros otherwise)."""
+    """Lengths (networks, L + 1), growth (networks, L), and the errors of the means of both."""
     floor = 1e4 * torch.finfo(pieces.dtype).tiny  # norms up to it, 1e-34 in float32, have lost digits to underflow
     stretch, lengths = ratios(pieces.norms, floor), pieces.norms.mean(axis=1)
     growth = mean_known(stretch, axis=1)
     if len(pieces.norms) > 1:
-        return lengths, growth, np.zeros(lengths.shape[1]), np.zeros(growth.shape[1])
+        return lengths, growth, _standard_error(lengths), _standard_error(growth)
     return lengths, growth, grid_errors(pieces.norms[0]), grid_errors(stretch[0])
 
 
