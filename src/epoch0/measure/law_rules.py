@@ -99,9 +99,10 @@ def added(op: Op, flows: Sequence[Flow], values: Sequence[Tensor]) -> Flow:
     a, b = flows
     if a.roots & b.roots:
         raise NoLaw("a sum of two functions of one signal")
-    alpha = float(call_of(op).kwargs.get("alpha", 1))
-    squares = a.square + b.square * alpha**2
-    signal, known, random = _sum(flows, values, alpha)
+    if "alpha" in call_of(op).kwargs:
+        raise NoLaw("a sum with a factor of its own")
+    squares = a.square + b.square
+    signal, known, random = _sum(flows, values)
     pair = [float(flow.square.double().mean()) for flow in flows]
     total = sum(pair)
     variance = sum(flow.variance * part**2 for flow, part in zip(flows, pair, strict=True)) / total**2 if total else 0.0
@@ -116,7 +117,7 @@ def added(op: Op, flows: Sequence[Flow], values: Sequence[Tensor]) -> Flow:
     )  # fmt: skip
 
 
-def _sum(flows: Sequence[Flow], values: Sequence[Tensor], alpha: float) -> tuple[Signal, Tensor | None, Array | None]:
+def _sum(flows: Sequence[Flow], values: Sequence[Tensor]) -> tuple[Signal, Tensor | None, Array | None]:
     """What a sum is: known plus Gaussian is a mixture that keeps its parts apart."""
     kinds = [flow.signal for flow in flows]
     if kinds == ["gaussian", "gaussian"]:
@@ -124,12 +125,11 @@ def _sum(flows: Sequence[Flow], values: Sequence[Tensor], alpha: float) -> tuple
     given = next((i for i, kind in enumerate(kinds) if kind in ("known", "mixed")), None)
     if given is None or kinds[1 - given] != "gaussian" or values[0].shape != values[1].shape:
         return "other", None, None
-    scales = (1.0, alpha)
-    base, noise = flows[given], values[1 - given].detach().double() * scales[1 - given]
+    base, noise = flows[given], values[1 - given].detach().double()
     q = noise.flatten(1).square().mean(1) if noise.dim() > 1 else noise.square().mean().reshape(1)
     known = values[given] if base.signal == "known" else base.known
-    random = q.cpu().numpy() + (0.0 if base.random is None else base.random * scales[given] ** 2)
-    return "mixed", None if known is None else known.detach() * scales[given], random
+    random = q.cpu().numpy() + (0.0 if base.random is None else base.random)
+    return "mixed", None if known is None else known.detach(), random
 
 
 def joined(op: Op, flows: Mapping[int, Flow]) -> Flow:

@@ -15,7 +15,7 @@ from epoch0.errors import InputError
 from epoch0.measure.many import ensemble_pieces
 from epoch0.measure.pieces import Array, Pieces, grid_offset, lengths_and_growth, mean_known, module_pieces
 from epoch0.networks.ensemble import Ensemble
-from epoch0.results import Result
+from epoch0.results import Result, aligned
 from epoch0.tracing.call import Forward
 
 _COLUMNS = ("layer", "length", "length_error", "growth", "growth_error", "status")
@@ -72,16 +72,12 @@ class TrajectoryLength(Result):
     def __str__(self) -> str:
         who = f"{self.networks} networks" if self.networks > 1 else "one network"
         over = f"one standard error over {'networks' if self.networks > 1 else 't'}"
-        wide = max(len("layer"), *(len(name) for name in ("input", *self.layers)))
-        lines = [
-            f"Trajectory length, {who}, {self.points} tangents; +- is {over}",
-            f"{'layer':<{wide}}  {'length':>12} {'+-':>9}  {'growth':>9} {'+-':>9}  status",
-        ]
-        for row in self.rows():
-            length, error, growth, growth_error = (math.nan if row[key] is None else row[key] for key in _COLUMNS[1:5])
-            ratio = f"{'':>9} {'':>9}" if row["growth"] is None else f"{growth:>9.4f} {growth_error:>9.2g}"
-            lines.append(f"{row['layer']:<{wide}}  {length:>12.6g} {error:>9.2g}  {ratio}  {row['status']}")
-        return "\n".join(lines)
+        rows = [["layer", "length", "+-", "growth", "+-", "status"]]
+        for layer, *numbers, word in (row.values() for row in self.rows()):
+            forms = zip(numbers, (".6g", ".2g", ".4f", ".2g"), strict=True)
+            rows.append([layer, *("" if value is None else format(value, form) for value, form in forms), word])
+        title = f"Trajectory length, {who}, {self.points} tangents; +- is {over}"
+        return "\n".join([title, *aligned(rows, slice(1, 5))])
 
 
 @checked
