@@ -443,8 +443,7 @@ def checked(function: F) -> F:
         except Exception as error:
             large = isinstance(error, RuntimeError) and any(words in str(error) for words in _TOO_LARGE)
             if large or isinstance(error, MemoryError | OverflowError | RecursionError):
-                why = (str(error) or "no memory").splitlines()[0]
-                told = f"{function.__qualname__}: what was asked for is too large ({why}); ask for less."
+                told = f"{function.__qualname__}: what was asked for is too large ({first_line(error)}); ask for less."
                 raise InputError(told) from error
             if (said := _said(error)) is error:
                 raise
@@ -506,9 +505,9 @@ def _said(error: Exception) -> Exception:
         )
     if isinstance(error, InputError) or not (read or called):
         return error
-    (at, line), what = (theirs or frames)[-1], (str(error).strip() or "no message").splitlines()[0]
+    at, line = (theirs or frames)[-1]
     place = f"{at.co_name} in {os.path.basename(at.co_filename)}, line {line}"
-    return InputError(f"{place}, raises {type(error).__name__}: {what}")
+    return InputError(f"{place}, raises {type(error).__name__}: {first_line(error)}")
 
 
 def methods_checked(owner: C) -> C:
