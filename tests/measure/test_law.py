@@ -245,8 +245,9 @@ def test_functions_put_together_from_operations(
     assert law.predicted == pytest.approx(expected, rel=1e-4)
 
 
-def test_a_rectified_sum_is_that_of_a_known_and_a_gaussian_part() -> None:
-    """relu(x + F): each unit passes with probability Phi(x_i / sqrt(q_F)), x given; written out by hand."""
+@pytest.mark.parametrize("sign", [1, -1])
+def test_a_rectified_sum_is_that_of_a_known_and_a_gaussian_part(sign: int) -> None:
+    """relu(F + x): each unit passes with probability Phi(x_i / sqrt(q_F)), x given; written out by hand."""
 
     class Block(nn.Module):
         def __init__(self) -> None:
@@ -254,14 +255,14 @@ def test_a_rectified_sum_is_that_of_a_known_and_a_gaussian_part() -> None:
             self.inner = nn.Linear(300, 300, bias=False)
 
         def forward(self, x: Tensor) -> Tensor:
-            return torch.relu(x + self.inner(x))
+            return torch.relu(self.inner(x) + x if sign > 0 else self.inner(x) - x)
 
     block, x = Block(), torch.rand(5, 300) * 2
     nn.init.normal_(block.inner.weight, std=0.05)
     (law,) = law_of(block, x)
     with torch.no_grad():
         q = block.inner(x).double().square().mean(1, keepdim=True)
-        passes = torch.special.ndtr(x.double() / q.sqrt())
+        passes = torch.special.ndtr(sign * x.double() / q.sqrt())
         through = passes.mean(1, keepdim=True) * (1 + block.inner.weight.double().square().sum(1))
     assert law.predicted == pytest.approx(float(through.mean()), rel=1e-4)
 

@@ -102,7 +102,7 @@ def added(op: Op, flows: Sequence[Flow], values: Sequence[Tensor]) -> Flow:
     if "alpha" in call_of(op).kwargs:
         raise NoLaw("a sum with a factor of its own")
     squares = a.square + b.square
-    signal, known, random = _sum(flows, values)
+    signal, known, random = _sum(op, flows, values)
     pair = [float(flow.square.double().mean()) for flow in flows]
     total = sum(pair)
     variance = sum(flow.variance * part**2 for flow, part in zip(flows, pair, strict=True)) / total**2 if total else 0.0
@@ -117,7 +117,7 @@ def added(op: Op, flows: Sequence[Flow], values: Sequence[Tensor]) -> Flow:
     )  # fmt: skip
 
 
-def _sum(flows: Sequence[Flow], values: Sequence[Tensor]) -> tuple[Signal, Tensor | None, Array | None]:
+def _sum(op: Op, flows: Sequence[Flow], values: Sequence[Tensor]) -> tuple[Signal, Tensor | None, Array | None]:
     """What a sum is: known plus Gaussian is a mixture that keeps its parts apart."""
     kinds = [flow.signal for flow in flows]
     if kinds == ["gaussian", "gaussian"]:
@@ -129,6 +129,7 @@ def _sum(flows: Sequence[Flow], values: Sequence[Tensor]) -> tuple[Signal, Tenso
     q = noise.flatten(1).square().mean(1) if noise.dim() > 1 else noise.square().mean().reshape(1)
     known = values[given] if base.signal == "known" else base.known
     random = q.cpu().numpy() + (0.0 if base.random is None else base.random)
+    known = -known if known is not None and given == 1 and op.name in ("sub", "subtract") else known
     return "mixed", None if known is None else known.detach(), random
 
 
