@@ -7,7 +7,6 @@ the weights), and an elementwise function keeps that; so mean squares are all th
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from typing import Any, Literal
 
 import numpy as np
@@ -111,14 +110,9 @@ def _variances(value: Tensor, units: int | None, examples: int) -> Array:
 
 def _slope(rule: Activation, power: int, q: Array) -> Array:
     """E phi'(sqrt(q) Z)^power for each variance, in the shape of q."""
-    if rule.homogeneous:
-        return np.full(q.shape, _slope_of_no_scale(rule, power))
+    if rule.homogeneous and rule.slopes is not None:  # half of the inputs are on each side of the break at 0
+        return np.full(q.shape, np.mean(np.power(rule.slopes, power)))
     return np.asarray(gaussian_mean(lambda h: rule.derivative(h) ** power, q, rule.breaks))
-
-
-@lru_cache(maxsize=16)  # a network has the same activation in many layers
-def _slope_of_no_scale(rule: Activation, power: int) -> float:
-    return gaussian_mean(lambda h: rule.derivative(h) ** power, 1.0, rule.breaks)
 
 
 def _means(rule: Activation, q: Array) -> Array:
