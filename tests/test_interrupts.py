@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -19,9 +19,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.autograd import forward_ad
+from torch.nn import functional as F
 
 import epoch0 as e0
 from calls import CALLS, METHODS, public
+from epoch0.tracing.guard import draw_anew, noise_kept
 from photograph import Photograph
 
 # Python drops an exception that a handler raises within a destructor or a callback of the garbage collector.
@@ -314,3 +316,72 @@ def test_two_threads_get_two_right_reports(shared: bool, dropout: float) -> None
     for model, old in zip(models, before, strict=True):
         assert all(torch.equal(a, b) for a, b in zip(model.state_dict().values(), old.values(), strict=True))
         assert all(p.requires_grad for p in model.parameters())
+
+
+@contextmanager
+def another_thread_draws() -> Iterator[None]:
+    """Another thread draws from torch's global stream, and must draw what it draws alone."""
+    torch.manual_seed(7)
+    wanted, found, going = torch.rand(9999, dtype=torch.float64), list[Tensor](), [True]
+    torch.manual_seed(7)
+
+    def draw() -> None:
+        while going:
+            found.append(torch.rand((), dtype=torch.float64))
+            time.sleep(0.002)
+
+    thread = threading.Thread(target=draw)
+    thread.start()
+    try:
+        yield
+    finally:
+        going.clear()
+        thread.join()
+    assert torch.equal(torch.stack(found), wanted[: len(found)])
+
+
+def test_what_another_thread_draws_is_not_touched_and_touches_nothing() -> None:
+    model = net(0, 0.3)
+
+    def results() -> tuple[str, Tensor]:
+        copied = copy.deepcopy(model)
+        e0.train.train(copied, (X, Y), steps=20, batch_size=8)
+        return report(model), nn.utils.parameters_to_vector(copied.parameters())
+
+    alone = results()
+    with another_thread_draws():
+        meanwhile = results()
+    assert alone[0] == meanwhile[0]
+    assert torch.equal(alone[1], meanwhile[1])
+
+
+RANDOM: dict[str, Callable[[], Tensor]] = {
+    "dropout": lambda: F.dropout(torch.ones(50)),
+    "attention": lambda: F.scaled_dot_product_attention(*[torch.ones(1, 2, 5, 4)] * 3, dropout_p=0.5),
+    "rrelu": lambda: F.rrelu(-torch.ones(9), training=True),
+    "rrelu_": lambda: F.rrelu_(-torch.ones(9), training=True),
+    "rand": lambda: torch.rand(3, 4),
+    "randn_like": lambda: torch.randn_like(torch.ones(5, dtype=torch.float64)),
+    "randint": lambda: torch.randint(3, 90, (7,)),
+    "randperm": lambda: torch.randperm(20),
+    "random_": lambda: torch.zeros(9).random_(),
+    "loader": lambda: next(iter(torch.utils.data.DataLoader(torch.arange(40.0), 30, shuffle=True))),
+    "normal": lambda: torch.normal(torch.zeros(4), 1.0),
+    "multinomial": lambda: torch.multinomial(torch.ones(30), 9),
+    "gamma": lambda: torch.distributions.Gamma(torch.ones(3), 1.0).sample(),
+    "lstm": lambda: nn.LSTM(4, 3, 2, dropout=0.5)(torch.ones(2, 5, 4))[0],
+}
+
+
+@pytest.mark.parametrize("name", RANDOM)
+def test_noise_of_its_own_is_the_noise_alone(name: str) -> None:
+    def drawn() -> list[Tensor]:
+        with noise_kept():
+            draw_anew(5)
+            return [RANDOM[name]() for _ in range(2)]
+
+    alone = drawn()
+    with another_thread_draws():
+        meanwhile = drawn()
+    assert not torch.equal(*alone)
+    assert all(map(torch.equal, alone, meanwhile))

@@ -32,7 +32,7 @@ from epoch0.measure.gain import Gain, LayerGain
 from epoch0.measure.passes import Signals, Travel, passes
 from epoch0.seeds import generator
 from epoch0.tracing.call import LABELS, Call
-from epoch0.tracing.guard import HALF, noise_kept
+from epoch0.tracing.guard import HALF, noise_kept, noise_sources
 from epoch0.tracing.layers import layers
 from epoch0.tracing.operations import tensors_in
 from epoch0.tracing.tape import tape
@@ -183,7 +183,7 @@ class Weights:
                 if all(id(t) in self.stored for _, _, t in self.held[path]):
                     continue
                 key = int.from_bytes(hashlib.sha256(path.encode()).digest()[:4], "big")
-                torch.default_generator.set_state(generator(self.seed, 0x696E, key).get_state())
+                noise_sources()["cpu", 0].set_state(generator(self.seed, 0x696E, key).get_state())
                 module, around = self.modules[path], [path[:i] for i, c in enumerate(path) if c == "."]
                 inits = [getattr(self.modules.get(parent), "_init_weights", None) for parent in [*around[::-1], ""]]
                 resets = [getattr(module, name, None) for name in ("reset_parameters", "_reset_parameters")]

@@ -1,10 +1,12 @@
 """The user's model is borrowed: check it, check its input, give it back unchanged to the bit (THEORY section 0)."""
 
+import functools
 import operator
 import random
+import threading
 from collections import OrderedDict
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from itertools import chain
 from typing import Any, NoReturn
 
@@ -12,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from epoch0.arguments import refuse_lazy
 from epoch0.errors import InputError, check_dense, check_finite
@@ -155,20 +158,75 @@ def streams_kept() -> Iterator[None]:
             random.setstate(python)
 
 
-def _noise_sources() -> list[torch.Generator]:
-    """What torch's random operations draw from."""
-    return [torch.default_generator, *(torch.cuda.default_generators if torch.cuda.is_initialized() else ())]
+class _OwnNoise(TorchDispatchMode):
+    """Random operations of this thread draw from copies of torch's streams; those go on as other threads use them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sources = {device: source.clone_state() for device, source in _global_sources().items()}
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        named = dict(kwargs or {})
+        func, place = _with_generator(func)
+        if place is not None and named.get("generator") is None and len(args) <= place:
+            devices = [t.device for t in args if isinstance(t, Tensor)]
+            device = torch.device(named.get("device") or (devices[0] if devices else "cpu"))
+            if (source := self.sources.get((device.type, device.index or 0))) is not None:
+                named["generator"] = source
+        return func(*args, **named)
+
+
+@functools.cache
+def _with_generator(func: Any) -> tuple[Any, int | None]:
+    """The operation, or of a random one the overload that takes a generator besides; and which argument that is."""
+
+    def kinds(one: Any) -> list[tuple[str, str]]:
+        return [(a.name, str(a.type)) for a in one._schema.arguments if a.name != "generator"]
+
+    packet = func.overloadpacket
+    others = packet.overloads() if torch.Tag.nondeterministic_seeded in func.tags else ()
+    for one in (func, *(getattr(packet, name) for name in others)):
+        names = [a.name for a in one._schema.arguments]
+        if "generator" in names and kinds(one) == kinds(func):
+            return one, names.index("generator")
+    return func, None  # fused kernels, such as dropout's on a GPU
+
+
+_HERE = threading.local()
+
+
+def _global_sources() -> dict[tuple[str, int], torch.Generator]:
+    cuda = torch.cuda.default_generators if torch.cuda.is_initialized() else ()
+    return {("cpu", 0): torch.default_generator, **{("cuda", i): source for i, source in enumerate(cuda)}}
+
+
+def noise_sources() -> dict[tuple[str, int], torch.Generator]:
+    """What torch's random operations draw from in this thread, by kind and number of device."""
+    own: _OwnNoise | None = getattr(_HERE, "own", None)
+    return _global_sources() if own is None else own.sources
 
 
 @contextmanager
 def noise_kept(*own: torch.Generator) -> Iterator[None]:
-    """Give torch's random streams, and ``own``, back as they were."""
-    states = [(source, source.get_state()) for source in (*_noise_sources(), *own)]
-    try:
-        yield
-    finally:
-        for source, state in states:
-            source.set_state(state)
+    """Give torch's random streams, and ``own``, back as they were; where another thread may draw, it has torch's.
+
+    Daemon threads (progress bars, notebooks) are taken to draw nothing: random operations of one's own make small
+    networks twice as slow.
+    """
+    others = any(not t.daemon for t in threading.enumerate() if t is not threading.current_thread())
+    begun = _OwnNoise() if others and getattr(_HERE, "own", None) is None else None
+    with begun or nullcontext():
+        _HERE.own = begun or getattr(_HERE, "own", None)
+        states = [(source, source.get_state()) for source in (*noise_sources().values(), *own)]
+        try:
+            yield
+        finally:
+            for source, state in states:
+                source.set_state(state)
+            if begun is not None:
+                _HERE.own = None
 
 
 @contextmanager
@@ -185,7 +243,7 @@ def denormals_as_zero() -> Iterator[None]:
 def draw_anew(seed: int) -> None:
     """Start torch's random streams anew; only where the noise is kept."""
     # torch.manual_seed would also seed a CUDA that is not in use yet, for later
-    for source in _noise_sources():
+    for source in noise_sources().values():
         source.manual_seed(seed)
 
 
