@@ -124,8 +124,8 @@ CALLS: dict[str, Callable[[], dict[str, Any]]] = {
     "SemicircularArcs": lambda: {"x0": x()[0], "x1": x()[1], "planes": 4, "seed": 1},
     "Polyline": lambda: {"points": x()},
     "trajectory_length": lambda: {
-        "model": net(), "curve": line(), "forward": forward, "layers": ["1", "3"], "method": "tangents", "points": 4,
-        "seed": 1, "dtype": torch.float64, "batch_norm": "eval",
+        "model": net(), "curve": line(), "forward": forward, "layers": ["1", "3"], "points": 4,
+        "seed": 1, "batch_norm": "eval",
     },
     "gain": lambda: {
         "model": net(), "x": x(), "targets": y(), "loss": loss, "forward": forward, "batch_norm": "train",

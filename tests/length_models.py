@@ -1,13 +1,17 @@
 """Models of every kind and a line for each, for the tests of trajectory length."""
 
 import math
+from collections.abc import Sequence
 
+import numpy as np
 import torch
 import torch.nn.functional as F
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 import epoch0 as e0
 from epoch0.seeds import generator
+from epoch0.tracing.tape import tape
 
 DOUBLE = torch.float64
 
@@ -76,3 +80,13 @@ MODELS = {
 def line(shape: tuple[int, ...], seed: int = 0, dtype: torch.dtype = DOUBLE) -> e0.Line:
     x0, x1 = torch.randn(2, *shape, generator=generator(seed), dtype=dtype)
     return e0.Line(x0, x1)
+
+
+def chord_lengths(
+    model: nn.Module, curve: e0.curves.Curve, points: int, layers: Sequence[str] | None = None, batch_norm: str = "eval"
+) -> NDArray[np.float64]:
+    """The twin: sums of distances between neighbouring points at the input and each layer; no tangent is carried."""
+    x = curve.point(torch.linspace(0, 1, points + 1, dtype=DOUBLE))
+    with tape(model, x[:2], batch_norm=batch_norm) as record, torch.no_grad():
+        seen = record.values(x.to(record.x), [0, *(tap.node for tap in record.taps(layers))])
+        return np.array([float(z.flatten(1).diff(dim=0).norm(dim=1).sum()) for z in seen])

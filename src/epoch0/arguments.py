@@ -30,11 +30,12 @@ from typing import Annotated, Any, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from epoch0.errors import InputError, check_dense, check_finite, suggest
+from epoch0.errors import InputError, check_dense, check_finite, first_line, suggest
 from epoch0.interrupts import ONE_AT_A_TIME, interrupts_wait
 
 F = TypeVar("F", bound=Callable[..., Any])
 C = TypeVar("C", bound=type)
+_PLAIN = int | float | complex | str | bytes | None
 MANY = 10**7  # values that are gone through one by one
 LARGEST = 2**53  # the integers that a float holds; no seed, count or index is larger
 
@@ -84,24 +85,14 @@ def shown(value: object) -> str:
     """The value as an error repeats it: short, and on one line; its type alone if it cannot be shown."""
     kind = f" is {_article(type(value).__name__)}"
     with suppress(Exception):
-        if isinstance(value, int) and not _plain(value):
-            return f" is an integer of {value.bit_length()} bits"
-        if isinstance(value, np.number):
+        if isinstance(value, np.generic):
             return f"={reprlib.repr(value.item())}"
-        several = isinstance(value, list | tuple | dict) and all(map(_plain, value))
-        if several or _plain(value) or isinstance(value, bytes):
-            return f"={reprlib.repr(value)}"
-        if type(value).__module__ == "torch" and type(value).__name__ in ("dtype", "device"):
-            return f"={value}"
         if hasattr(value, "shape") and hasattr(value, "dtype"):
             return f"{kind} of shape {tuple(value.shape)} and {value.dtype}"
+        several = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else (value,)
+        if all(isinstance(v, _PLAIN) for v in several) or type(value).__module__ == "torch":
+            return f"={reprlib.repr(value)}"
     return f" is the class {value.__name__}" if isinstance(value, type) else kind
-
-
-def _plain(value: object) -> bool:
-    if isinstance(value, int):
-        return abs(value) <= 10**30
-    return isinstance(value, types.NoneType | float | complex | str)
 
 
 def _article(noun: str) -> str:
@@ -181,17 +172,17 @@ class _Numbers(Kind):
         if hasattr(value, "is_sparse"):
             if not self.finite:
                 check_dense(name, value)
-            if value.is_complex():
-                raise InputError(f"{name} is complex ({value.dtype}): give real numbers.")
+            if value.is_complex() or (self.sort is None and str(value.dtype) == "torch.bool"):
+                raise refuse(name, value, f"{self.wanted} of real numbers")
             if self.sort is None:
-                array = value = value.detach().resolve_neg() if value.is_neg() else value.detach()
-                if str(value.dtype) == "torch.bool":
-                    raise refuse(name, value, self.wanted)
+                array = value = value.detach().resolve_neg()
         elif self.sort is None:
             try:
-                array = _plain_array(value)
+                array = np.asarray(None if np.ma.is_masked(value) else value)
             except (TypeError, ValueError, OverflowError, RuntimeError):
                 array = np.empty(0, dtype=object)
+            if array.dtype.kind in "iuf":
+                array = np.require(array, array.dtype.newbyteorder("="), "C")  # as torch takes it, too
             if hasattr(value, "__array__"):
                 value = array.item() if isinstance(value, np.generic) and array.dtype.kind in "iuf" else array
         if not hasattr(array, "is_sparse") and array.dtype.kind not in ("iuf" if self.sort is None else "iufbUS"):
@@ -206,16 +197,6 @@ class _Numbers(Kind):
         if self.plain and not isinstance(value, int | float):  # a number or an array, and nothing else
             return np.asarray(array.cpu() if hasattr(array, "is_sparse") else array, dtype=np.float64)
         return value
-
-
-def _plain_array(value: Any) -> Any:
-    """An array as numpy and torch both take it: none of its values masked, in this machine's order of bytes."""
-    if isinstance(value, np.ma.MaskedArray) and np.ma.is_masked(value):
-        raise ValueError("masked")
-    array = np.asarray(value)
-    if array.dtype.kind in "iuf" and not (array.dtype.isnative and min(array.strides, default=0) >= 0):
-        array = np.ascontiguousarray(array, array.dtype.newbyteorder("="))
-    return array
 
 
 class _Each(Kind):
@@ -309,16 +290,12 @@ def check_device(device: Any, said: str | None = None) -> Any:
     """A device of torch that can be used."""
     import torch
 
-    said = said or f"device={str(device)!r}"
     try:
         found = torch.device(device)
-    except RuntimeError as problem:
-        raise InputError(f"{said} names no device; use 'cpu', 'cuda' or 'cuda:0'.") from problem
-    if found.type == "cuda":
-        count = torch.cuda.device_count() if torch.cuda.is_available() else 0
-        if (found.index or 0) >= count:
-            there = f"{count or 'no'} CUDA device{'s' if count != 1 else ''} can be used here"
-            raise InputError(f"{said}: {there} (torch {torch.__version__}); use 'cpu'.")
+        torch.empty(0, device=found)
+    except (RuntimeError, AssertionError) as problem:
+        why = f"{said or f'device={str(device)!r}'} cannot be used here ({first_line(problem)})"
+        raise InputError(f"{why}; use 'cpu', 'cuda' or 'cuda:0'.") from problem
     return found
 
 
@@ -466,8 +443,7 @@ def checked(function: F) -> F:
         except Exception as error:
             large = isinstance(error, RuntimeError) and any(words in str(error) for words in _TOO_LARGE)
             if large or isinstance(error, MemoryError | OverflowError | RecursionError):
-                why = (str(error) or "no memory").splitlines()[0]
-                told = f"{function.__qualname__}: what was asked for is too large ({why}); ask for less."
+                told = f"{function.__qualname__}: what was asked for is too large ({first_line(error)}); ask for less."
                 raise InputError(told) from error
             if (said := _said(error)) is error:
                 raise
@@ -513,7 +489,7 @@ def _said(error: Exception) -> Exception:
     frames = [(frame.f_code, line) for frame, line in traceback.walk_tb(error.__traceback__)]
     ours = max((place for place, (code, _) in enumerate(frames) if code.co_filename.startswith(_OURS)), default=0)
     beyond = frames[ours + 1 :]
-    theirs = [each for each in beyond if not _library(each[0].co_filename)]
+    theirs = [each for each in beyond if not each[0].co_filename.startswith(_LIBRARIES)]
     first = theirs[0][0] if theirs else None
     read = first is not None and (
         (first.co_name.startswith("__") and first.co_name != "__call__") or first.co_flags & inspect.CO_GENERATOR
@@ -529,9 +505,9 @@ def _said(error: Exception) -> Exception:
         )
     if isinstance(error, InputError) or not (read or called):
         return error
-    (at, line), what = (theirs or frames)[-1], (str(error).strip() or "no message").splitlines()[0]
+    at, line = (theirs or frames)[-1]
     place = f"{at.co_name} in {os.path.basename(at.co_filename)}, line {line}"
-    return InputError(f"{place}, raises {type(error).__name__}: {what}")
+    return InputError(f"{place}, raises {type(error).__name__}: {first_line(error)}")
 
 
 def methods_checked(owner: C) -> C:
@@ -548,16 +524,7 @@ def methods_checked(owner: C) -> C:
 
 
 _OURS = os.path.dirname(__file__) + os.sep
-_STANDARD, _SITE = (sysconfig.get_paths()[name] + os.sep for name in ("stdlib", "purelib"))
-_KNOWN = ("torch", "numpy", "scipy", "pandas", "matplotlib", "rich", "dask", "distributed")
-
-
-def _library(file: str) -> bool:
-    """Whether code is not the caller's: Python's, that of a library that is used here, or of no file."""
-    if file.startswith(_SITE):
-        return file.removeprefix(_SITE).split(os.sep)[0] in _KNOWN
-    return file.startswith(("<", _OURS, _STANDARD))
-
-
+# where code is not the caller's: ours, Python's, that of installed libraries, or of no file
+_LIBRARIES = ("<", _OURS, *(sysconfig.get_paths()[name] + os.sep for name in ("stdlib", "purelib")))
 _NO_GRADIENT = ("not require grad", "modified by an inplace operation")
 _TOO_LARGE = ("allocate memory", "calculation overflowed", "multiplication overflow", "without overflow")

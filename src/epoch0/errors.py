@@ -34,22 +34,18 @@ def suggest(name: str, known: Iterable[str]) -> str:
 def check_dense(name: str, tensor: Any) -> None:
     """Refuse a tensor of torch that holds no values, or not in the plain way."""
     try:
-        kind = str(tensor.layout).removeprefix("torch.")
-        if tensor.device.type == "meta":
-            why = "on the meta device, which holds no values: give one on 'cpu' or 'cuda'"
-        elif tensor.is_quantized:
-            why = "quantized: give tensor.dequantize()"
-        elif tensor.is_nested or kind != "strided":
-            how = "nested: give tensor.to_padded_tensor(0.0)" if tensor.is_nested else "sparse: give tensor.to_dense()"
-            why = how if tensor.is_nested or "sparse" in kind else f"of the layout {kind}: give tensor.to_dense()"
-        else:
-            plain = type(tensor).__name__ in ("Tensor", "Parameter") and tensor.dtype.itemsize > 1
-            if tensor.device.type == "cpu" and not (plain and tensor.untyped_storage().nbytes()):  # elsewhere it waits
-                tensor.detach().reshape(-1)[:1].isfinite().tolist()
-            return
+        layout, kind = str(tensor.layout).removeprefix("torch."), tensor.device.type
+        odd = {f"on the {kind} device": kind == "meta", layout: layout != "strided", "quantized": tensor.is_quantized}
+        why = next((word for word, holds in {"nested": tensor.is_nested, **odd}.items() if holds), "")
+        plain = type(tensor).__name__ in ("Tensor", "Parameter") and tensor.dtype.itemsize > 1
+        if not why and kind == "cpu" and not (plain and tensor.untyped_storage().nbytes()):  # elsewhere it waits
+            tensor.detach().reshape(-1)[:1].isfinite().tolist()
     except Exception as problem:
         why = f"a {type(tensor).__name__} whose values cannot be read ({first_line(problem)[:200]})"
-    raise InputError(f"{name} is {why}.")
+    if why:
+        raise InputError(
+            f"{name} is {why}: give a plain tensor that holds values, such as that of to_dense or dequantize."
+        )
 
 
 def check_finite(name: str, values: Any) -> None:
@@ -58,21 +54,17 @@ def check_finite(name: str, values: Any) -> None:
 
     if hasattr(values, "isfinite"):  # a torch tensor, tested where it lives and in its own dtype
         check_dense(name, values)
-        found = values.detach().isfinite()
-        if bool(found.all()):
+        finite = values.detach().isfinite()
+        if bool(finite.all()):
             return
-        finite = found.cpu().numpy()
+        finite, nan = finite.cpu().numpy(), bool(values.isnan().any())
     else:
-        finite = np.isfinite(np.asarray(values, dtype=np.float64))
+        values = np.asarray(values, dtype=np.float64)
+        finite, nan = np.isfinite(values), bool(np.isnan(values).any())
     bad = np.argwhere(~np.atleast_1d(finite))
-    if len(bad) == 0:
-        return
-    where = tuple(int(i) for i in bad[0])
-    raise InputError(
-        f"{name} holds {len(bad)} NaN or infinite value{'s' if len(bad) > 1 else ''} "
-        f"out of {finite.size} (the first at index {where if len(where) > 1 else where[0]}); "
-        "every value must be finite."
-    )
+    if len(bad):
+        counted = f"{len(bad)} of its {finite.size} values are not finite, the first at index {tuple(bad[0].tolist())}"
+        raise InputError(f"{name} holds {'NaN' if nan else 'infinity'}: {counted}.")
 
 
 def is_count(value: object, least: int = 1) -> bool:

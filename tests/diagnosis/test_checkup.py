@@ -523,7 +523,7 @@ BAD: dict[str, tuple[str, Callable[[Tensor, Tensor], Any]]] = {
     "infinity in weights": ("'one.weight' holds infinity", lambda x, y: (broken(math.inf), x, y)),
     "NaN in inputs": (r"the input \(96, 32\) holds NaN", lambda x, y: (Careless(), poisoned(x, math.nan), y)),
     "infinity in inputs": ("holds infinity", lambda x, y: (Careless(), poisoned(x, math.inf), y)),
-    "NaN in targets": ("targets .* hold NaN", lambda x, y: (Careless(), x, torch.full((96, 5), math.nan))),
+    "NaN in targets": ("targets .* holds NaN", lambda x, y: (Careless(), x, torch.full((96, 5), math.nan))),
     "loss not finite": ("loss of this batch is nan", lambda x, y: (Careless(), x, y, lambda o, t: o.sum() * math.nan)),
     "loss infinite": ("loss of this batch is inf", lambda x, y: (Careless(), x, y, lambda o, t: o.exp().sum() / 0)),
     "loss of several numbers": (r"not a tensor of shape \(48, 5\)", lambda x, y: (Careless(), x, y, lambda o, t: o)),

@@ -274,7 +274,7 @@ def test_bounds_never_crash_and_never_contradict_themselves(measured, error, sam
 @pytest.mark.parametrize(
     ("call", "words"),
     [
-        (lambda: claims.at_most("t", [math.nan], 0.1, 1.0), "measured holds 1 NaN"),
+        (lambda: claims.at_most("t", [math.nan], 0.1, 1.0), "measured holds NaN"),
         (lambda: claims.at_most("t", [1.0], -0.1, 1.0), "not negative"),
         (lambda: claims.at_most("t", [1.0, 2.0], 0.1, [1.0, 2.0, 3.0]), "upper bounds have shape"),
         (lambda: claims.at_most("t", [1.0], 0.1, 1.0, samples=1), "2 samples or more"),

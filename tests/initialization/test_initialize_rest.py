@@ -122,7 +122,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"masks": {"0.weight": torch.ones(20, 100)}}, "torch.bool"),
     ({"masks": {"0.weight": torch.ones(20, 3, dtype=torch.bool)}}, r"shape \(20, 3\)"),
     ({"masks": {"2.weight": torch.zeros(20, 20, dtype=torch.bool)}}, "'2.weight' keeps none of its 400"),
-    ({"x": vectors()[:, :7]}, "expects 100 features"),
+    ({"x": vectors()[:, :7]}, "in_features=100"),
     ({"x": vectors() * math.nan}, "holds NaN"),
 ]
 

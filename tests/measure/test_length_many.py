@@ -14,7 +14,7 @@ from torch import nn
 
 import epoch0 as e0
 from epoch0.seeds import generator, numpy_generator
-from length_models import DOUBLE, Residual, he, line
+from length_models import DOUBLE, Residual, chord_lengths, he, line
 
 
 def exact_growth(width: int, std: float) -> float:
@@ -79,7 +79,6 @@ def test_chunks_do_not_matter(monkeypatch) -> None:
     def measure() -> list[np.ndarray]:
         found = [
             e0.trajectory_length(model, curve, points=100),
-            e0.trajectory_length(model, curve, method="chords", points=101),
             e0.trajectory_length(nets, flat),
             e0.trajectory_length(list(nets), flat),
         ]
@@ -104,13 +103,11 @@ def test_a_list_may_differ_in_settings() -> None:
         np.testing.assert_allclose(together.network_lengths[i], alone.network_lengths[i], rtol=1e-10)
 
 
-def test_chords_of_an_ensemble() -> None:
+def test_an_ensemble_has_the_lengths_of_chords() -> None:
     nets = e0.networks.ensemble(5, [12, 20, 20, 9], dtype=DOUBLE, seed=2)
-    chords = e0.trajectory_length(nets, line((12,)), method="chords", points=2000)
     tangents = e0.trajectory_length(nets, line((12,)), points=2000)
-    np.testing.assert_allclose(chords.network_lengths, tangents.network_lengths, rtol=3e-3)
-    single = e0.trajectory_length(nets[:1], line((12,)), method="chords", points=200)
-    assert single.networks == 1 and (single.length_errors[1:] > 0).all()
+    chords = [chord_lengths(net, line((12,)), points=2000) for net in nets]
+    np.testing.assert_allclose(chords, tangents.network_lengths, rtol=3e-3)
 
 
 def test_vanished_pieces_are_left_out_of_the_growth() -> None:

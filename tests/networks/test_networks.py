@@ -88,10 +88,6 @@ def test_stacked_parameters_run_the_skeleton() -> None:
     torch.testing.assert_close(together, one_by_one)
 
 
-def test_small_widths_are_batched_large_ones_are_not() -> None:
-    assert ensemble(2, [32] * 3).batched and not ensemble(2, [784, 32]).batched
-
-
 def test_slices_and_iteration() -> None:
     nets = ensemble(10, [2, 2], seed=3)
     part = nets[4:8]

@@ -172,7 +172,7 @@ def test_a_model_and_its_scores_say_the_same_and_the_model_is_left_alone() -> No
         (lambda: predicted_density({"a": torch.ones(2, 2)}, 1.0), "sparsity=1.0"),
         (lambda: predicted_density({"a": torch.tensor([-1.0, 1.0])}, 0.5), "'a' have signs"),
         (lambda: predicted_density({"a": torch.zeros(2)}, 0.5), "all scores are 0"),
-        (lambda: predicted_density({"a": torch.tensor([math.nan])}, 0.5), "'a' holds 1 NaN"),
+        (lambda: predicted_density({"a": torch.tensor([math.nan])}, 0.5), "'a' holds NaN"),
         (lambda: predicted_density({}, 0.5), "at least one"),
         (lambda: predicted_density(nn.Linear(2, 2), 0.5), "x and targets"),
     ],

@@ -111,7 +111,7 @@ def test_scores_are_shown_and_tabulated() -> None:
     ("scores", "message"),
     [
         ({}, "no scores"),
-        ({"fc": torch.tensor([[1.0, float("nan")]])}, "the scores of 'fc' holds? 1 NaN"),
+        ({"fc": torch.tensor([[1.0, float("nan")]])}, "the scores of 'fc' holds NaN"),
         ({"fc": torch.tensor([[1, 2]])}, "'fc' must be a floating-point tensor with entries, not torch.int64"),
         ({"fc": torch.zeros(0, 3)}, r"'fc' must be .* not torch.float32, shape \(0, 3\)"),
     ],

@@ -202,23 +202,23 @@ def test_models_that_cannot_be_measured(model: Any, message: str) -> None:
     [
         (
             nn.Sequential(nn.Linear(784, 10)), torch.zeros(16, 8, 8),
-            r"Linear '0' expects 784 features, got input \(16, 8, 8\)",
+            r"Linear '0' \(in_features=784.*of an input \(16, 8, 8\)",
         ),
         (
             nn.Sequential(nn.Linear(4, 5), nn.Linear(6, 2)), torch.zeros(3, 4),
-            r"input of shape \(3, 4\): Linear '1' expects 6 features, got input \(3, 5\)",
+            r"input of shape \(3, 4\), in Linear '1' \(in_features=6, .*of an input \(3, 5\)",
         ),
-        (nn.Linear(4, 2), torch.zeros(3, 5), "the model Linear expects 4 features"),
+        (nn.Linear(4, 2), torch.zeros(3, 5), r"the model Linear \(in_features=4"),
         (
             nn.Sequential(nn.Conv2d(3, 4, 3)), torch.zeros(2, 1, 8, 8),
-            r"Conv2d '0' expects 3 channels, as \(examples, 3, height, width\)",
+            r"Conv2d '0' \(3, 4, kernel_size.*of an input \(2, 1, 8, 8\)",
         ),
-        (nn.Sequential(nn.BatchNorm1d(4), nn.Linear(4, 2)), torch.zeros(2, 5), "BatchNorm1d '0' expects 4 channels"),
-        (nn.Sequential(nn.LayerNorm(4)), torch.zeros(2, 5), r"LayerNorm '0' expects last dimensions \(4,\)"),
-        (nn.Sequential(nn.Linear(4, 4), nn.Bilinear(4, 4, 2)), torch.zeros(2, 4), "in Bilinear '1': TypeError"),
+        (nn.Sequential(nn.BatchNorm1d(4), nn.Linear(4, 2)), torch.zeros(2, 5), r"BatchNorm1d '0' \(4, eps"),
+        (nn.Sequential(nn.LayerNorm(4)), torch.zeros(2, 5), r"LayerNorm '0' \(\(4,\), eps"),
+        (nn.Sequential(nn.Linear(4, 4), nn.Bilinear(4, 4, 2)), torch.zeros(2, 4), "in Bilinear '1' .*: TypeError"),
         (
             nn.Sequential(nn.Conv2d(1, 2, 5), nn.Flatten(), nn.Linear(2, 2)), torch.zeros(2, 1, 4, 4),
-            r"Conv2d '0' expects 1 channels.*Kernel size",
+            r"Conv2d '0' \(1, 2, .*Kernel size",
         ),
     ],
     ids=["flatten", "inner", "root", "channels", "norm", "layer norm", "arguments", "kernel"],

@@ -333,7 +333,7 @@ def test_what_the_first_batch_shows() -> None:
     [
         ({"precision": "float16"}, "precision='float16' is not known; use 'auto', 'float32' or 'bfloat16'"),
         ({"device": "cuda:7"}, "device='cuda:7'.*use 'cpu'"),
-        ({"device": "gpu"}, "device='gpu' names no device"),
+        ({"device": "gpu"}, "device='gpu' cannot be used"),
         ({"clip": 0.0}, "clip=0.0"),
         ({"checkpoint_minutes": 0.0}, "checkpoint_minutes=0.0"),
         ({"optimizer": partial(torch.optim.SGD, nesterov=True)}, "SGD.*cannot be made: Nesterov momentum requires"),

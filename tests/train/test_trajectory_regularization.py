@@ -25,6 +25,7 @@ from epoch0.train.trajectory_regularization import (
     penalty,
     replace_batch_norm,
 )
+from length_models import chord_lengths
 
 DOUBLE = torch.float64
 
@@ -84,8 +85,8 @@ def test_length_is_that_of_the_polyline_through_the_batch() -> None:
     model(x)
     twin = trajectory_length(model, e0.Polyline(x), layers=["0"], points=7 * 4)
     assert float(model[1].segment) * 7 == pytest.approx(float(twin.lengths[1]), rel=1e-12)
-    chords = trajectory_length(model, e0.Polyline(x), layers=["0"], points=7, method="chords")
-    assert float(model[1].segment) * 7 == pytest.approx(float(chords.lengths[1]), rel=1e-12)
+    chords = chord_lengths(model, e0.Polyline(x), points=7, layers=["0"])
+    assert float(model[1].segment) * 7 == pytest.approx(float(chords[1]), rel=1e-12)
     assert float(model[1].original_segment) == float(model[1].segment)
 
 

@@ -363,12 +363,11 @@ def notes_of(measured: Gain, rows: Sequence[LayerCheckup], targets: bool, more: 
         which = "every layer" if len(known) == measured.depth else f"the {len(known)} layers that have a law"
         which = "the one layer that has a law" if len(known) == 1 < measured.depth else which
         said.append(f"Measured gains are as predicted from the weights in {which}, within three standard errors.")
-    for cause in dict.fromkeys(layer.cause for layer in off):
-        mine = [layer for layer in off if layer.cause == cause]
+    if off:
         short = str.maketrans("", "", "()")  # "lower ×0.85"
-        each = [f"{layer.name} ({layer.agreement.replace(' than predicted', '').translate(short)})" for layer in mine]
-        unknown = "its weights are not as random as the law takes them to be, as after training, or it is very narrow"
-        said.append(f"The measured gain is not the predicted one in {first_names(each)}: {cause or unknown}.")
+        each = [f"{layer.name} ({layer.agreement.replace(' than predicted', '').translate(short)})" for layer in off]
+        why = "large biases, weights that are not as random as the law takes them to be, or a very narrow layer"
+        said.append(f"The measured gain is not the predicted one in {first_names(each)}: {why}.")
     if mostly_dead := [f"{row.name} ({row.dead_units:.0%})" for row in rows if 0.5 < row.dead_units < 1]:
         said.append(f"More than half of the units are zero for every example after {', '.join(mostly_dead)}.")
     return said

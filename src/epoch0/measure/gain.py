@@ -36,7 +36,6 @@ class LayerGain:
     #: ``"as predicted"``, ``"higher than predicted (×1.12)"``, ``"lower than predicted (×0.85)"`` or ``"no law:
     #: max pool"``; three standard errors, of measurement and law together, or one percent decide
     agreement: str
-    cause: str  #: what the theory takes for granted that does not hold here, where measurement and law differ
     pre_activation: float  #: q, mean square of a pre-activation; NaN unless there is exactly one known activation
     square_in: float  #: mean square of one unit entering, over units and examples
     square_out: float  #: mean square of one unit leaving
@@ -116,7 +115,8 @@ _HEAD = ["layer", "kind", "chi forward", "chi backward", "predicted", "square in
 
 
 def _cells(layer: LayerGain) -> tuple[str, ...]:
-    gains = _with_error(layer.forward, layer.forward_error), _with_error(layer.backward, layer.backward_error)
+    pairs = (layer.forward, layer.forward_error), (layer.backward, layer.backward_error)
+    gains = (f"{chi:.4g} ± {error:.1g}" for chi, error in pairs)
     law = "" if layer.predicted is None else f"{layer.predicted:.3g}"
     sizes = (f"{size:.3g}" for size in (layer.square_in, layer.square_out, layer.gradient))
     return (layer.name, layer.kind, *gains, law, *sizes, layer.verdict, layer.agreement)
@@ -124,16 +124,6 @@ def _cells(layer: LayerGain) -> tuple[str, ...]:
 
 def _log_sum(chi: Array) -> float:
     return float(np.log(chi).sum()) if (chi > 0).all() else (-math.inf if (chi == 0).any() else math.nan)
-
-
-def _with_error(value: float, error: float) -> str:
-    """A number with its error, both to the error's first digit."""
-    if not (math.isfinite(value) and math.isfinite(error) and error > 0) or not 1e-4 <= value < 1e5:
-        return f"{value:.3g} ± {error:.1g}"
-    if error < 1e-5 * value:
-        return f"{value:.4g} ± 0"
-    digits = max(0, -math.floor(math.log10(error)))
-    return f"{value:.{digits}f} ± {error:.{digits}f}"
 
 
 def _factor(log: float) -> str:
@@ -266,7 +256,7 @@ def _row(layer: Layer, place: int, law: Law, seen: Passes, node: int, squares: d
     gradients = {name: seen.gradients[name] for name in layer.weights if name in seen.gradients}
     return LayerGain(  # in the order of its fields
         layer.name, layer.kind, *_estimate(seen.forward, place), *_estimate(seen.backward, place),
-        law.predicted, law.error, f"no law: {law.reason}", law.cause, q, size[layer.input], size[layer.output],
+        law.predicted, law.error, f"no law: {law.reason}", q, size[layer.input], size[layer.output],
         *_estimate(seen.carried, node)[:2], seen.gradients.get(layer.output, math.nan), gradients,
         layer.weighted, layer.has_norm, verdict="",
     )  # fmt: skip

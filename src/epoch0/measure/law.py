@@ -14,14 +14,11 @@ import torch
 from torch import Tensor
 
 from epoch0.measure import law_rules
-from epoch0.measure.law_flow import SCALES, Chain, Flow, NoLaw, Shape, chained, worked_out
+from epoch0.measure.law_flow import Chain, Flow, NoLaw, chained, worked_out
 from epoch0.measure.law_rules import in_words
 from epoch0.tracing.graph import Op
 from epoch0.tracing.layers import Layer, stretches
 from epoch0.tracing.tape import Change, Tape
-
-CENTRED = 0.3  # mean over root mean square up to which a pre-activation counts as centred
-GAUSSIAN = 1.5  # excess kurtosis up to which a pre-activation counts as Gaussian
 
 
 @dataclass(frozen=True)
@@ -31,18 +28,6 @@ class Law:
     predicted: float | None  # expected chi, None where there is no law
     error: float  # standard deviation of chi around it that a finite width leaves
     reason: str  # why there is no law; empty where there is one
-    shapes: tuple[Shape, ...]  # of each pre-activation, how far it is from the Gaussian of theory
-
-    @property
-    def cause(self) -> str:
-        """What theory takes for granted of pre-activations that does not hold here, in words; empty if all does."""
-        offset = max((shape.offset for shape in self.shapes), key=abs, default=0.0)
-        if abs(offset) > CENTRED:
-            return f"its pre-activations are not centred, their mean is {offset:.2g} of their root mean square"
-        kurtosis = max((shape.kurtosis for shape in self.shapes), key=abs, default=0.0)
-        if kurtosis > GAUSSIAN:
-            return f"its pre-activations are not Gaussian, their excess kurtosis is {kurtosis:.2g}"
-        return ""
 
 
 class Walk:
@@ -57,7 +42,6 @@ class Walk:
         self.place = {id(event): place for place, event in enumerate(self.events)}
         self.flows: dict[int, Flow | Chain | str] = {}
         self.values: dict[int, Tensor] = {}
-        self.shapes: list[Shape] = []
         self.found: list[Law] = []
 
     def changes(self) -> dict[int, Change]:
@@ -85,7 +69,6 @@ class Walk:
                 self.flows[used] = ""
 
     def _start(self, node: int, tensor: Tensor) -> None:
-        self.shapes = []
         self.flows = {node: Flow(torch.ones_like(tensor), "known", frozenset({"input"}))}
         self.values = {node: tensor.clone() if node in self.tape.overwritten else tensor}
 
@@ -95,9 +78,9 @@ class Walk:
             predicted = float(flow.square.double().mean())
             if not math.isfinite(predicted):
                 raise NoLaw("numbers overflow")
-            self.found.append(Law(predicted, predicted * math.sqrt(flow.variance), "", tuple(self.shapes)))
+            self.found.append(Law(predicted, predicted * math.sqrt(flow.variance), ""))
         except NoLaw as reason:
-            self.found.append(Law(None, math.nan, str(reason), ()))
+            self.found.append(Law(None, math.nan, str(reason)))
 
     def _through(self, event: Op) -> Sequence[Flow | Chain]:
         name, inputs = event.name, event.inputs
@@ -119,11 +102,9 @@ class Walk:
             if kind == "sum" and len(inputs) == 2:
                 flows = [self._resolved(node) for node in inputs]
                 return [law_rules.added(event, flows, [self.values[node] for node in inputs])]
-            raise NoLaw("a product of two signals" if kind in SCALES else in_words(name))
+            raise NoLaw("a product of two signals" if kind in ("product", "quotient") else in_words(name))
         if kind == "join":
             return [law_rules.joined(event, {node: self._resolved(node) for node in inputs})]
-        if name == "setitem":
-            return [law_rules.overwritten(event, {node: self._resolved(node) for node in inputs})]
         if one is None:
             raise NoLaw("a product of two signals" if event.meaning.weighted and not event.kind else in_words(name))
         return law_rules.linear(event, self._resolved(one), self.values[one], self.tape.batch_norm)
@@ -133,7 +114,7 @@ class Walk:
         if isinstance(flow, Chain):
             return flow
         assert isinstance(flow, Flow)
-        return Chain(node, flow, self.values[node], lambda h: h, "h", "", None, 1.0)
+        return Chain(node, flow, self.values[node], lambda h: h, "h", "")
 
     def _resolved(self, node: int) -> Flow:
         """What is carried at a tensor, any function of one number worked out."""
@@ -141,7 +122,5 @@ class Walk:
         if isinstance(flow, str):
             raise NoLaw(flow)
         if isinstance(flow, Chain):
-            flow, shape = worked_out(flow, self.examples)
-            self.flows[node] = flow
-            self.shapes.extend([] if shape is None else [shape])
+            flow = self.flows[node] = worked_out(flow, self.examples)
         return flow

@@ -7,7 +7,6 @@ the weights), and an elementwise function keeps that; so mean squares are all th
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from typing import Any, Literal
 
 import numpy as np
@@ -18,7 +17,7 @@ from torch import Tensor
 from epoch0.activations import Activation
 from epoch0.errors import InputError
 from epoch0.theory.mean_field import gaussian_mean
-from epoch0.tracing.graph import Op, Slot, made_activation
+from epoch0.tracing.graph import Op, made_activation
 
 Array = NDArray[np.float64]
 Signal = Literal["known", "gaussian", "mixed", "other"]
@@ -70,24 +69,15 @@ class Chain:
     key: object  # the same for the same function; None if it is another one in each place
     name: str  # of the function
     activation: Activation | None = None  # the activation it is, where that is known already
-    scale: float | None = None  # the factor, where the function is multiplication by a number
 
 
-@dataclass(frozen=True)
-class Shape:
-    """How far a pre-activation is from the centred Gaussian that theory takes it to be."""
-
-    offset: float  # its mean over its root mean square
-    kurtosis: float  # its excess kurtosis
-
-
-def through(flow: Flow, value: Tensor, rule: Activation, examples: int) -> tuple[Flow, Shape | None]:
+def through(flow: Flow, value: Tensor, rule: Activation, examples: int) -> Flow:
     """What is carried after an activation: times E phi'(h)^2, h the signal."""
     if flow.signal == "other":
         raise NoLaw("activation of a signal that is neither Gaussian nor given")
     if flow.signal == "known":
         slopes = torch.from_numpy(rule.derivative(value.detach().double().cpu().numpy()) ** 2)
-        return replace(flow, square=flow.square * slopes.to(flow.square)), None
+        return replace(flow, square=flow.square * slopes.to(flow.square))
     if not math.isfinite(float(value.detach().double().square().mean())):
         raise NoLaw("numbers overflow")
     if flow.signal == "mixed":
@@ -103,8 +93,7 @@ def through(flow: Flow, value: Tensor, rule: Activation, examples: int) -> tuple
     left = _spread(rule, value, flow, after)
     if not rule.homogeneous:  # sums of few weights, and values normalised with few others, are not quite Gaussian
         left += (flow.fan**-2 if flow.fan else 0.0) + flow.coupling**2
-    passed = replace(flow, square=after, signal="other", variance=flow.variance + left, known=None, random=None)
-    return passed, _shape(_by_unit(value, flow.units)) if flow.signal == "gaussian" else None
+    return replace(flow, square=after, signal="other", variance=flow.variance + left, known=None, random=None)
 
 
 def _variances(value: Tensor, units: int | None, examples: int) -> Array:
@@ -121,14 +110,9 @@ def _variances(value: Tensor, units: int | None, examples: int) -> Array:
 
 def _slope(rule: Activation, power: int, q: Array) -> Array:
     """E phi'(sqrt(q) Z)^power for each variance, in the shape of q."""
-    if rule.homogeneous:
-        return np.full(q.shape, _slope_of_no_scale(rule, power))
+    if rule.homogeneous and rule.slopes is not None:  # half of the inputs are on each side of the break at 0
+        return np.full(q.shape, np.mean(np.power(rule.slopes, power)))
     return np.asarray(gaussian_mean(lambda h: rule.derivative(h) ** power, q, rule.breaks))
-
-
-@lru_cache(maxsize=16)  # a network has the same activation in many layers
-def _slope_of_no_scale(rule: Activation, power: int) -> float:
-    return gaussian_mean(lambda h: rule.derivative(h) ** power, 1.0, rule.breaks)
 
 
 def _means(rule: Activation, q: Array) -> Array:
@@ -201,21 +185,6 @@ def _spread(rule: Activation, value: Tensor, before: Flow, after: Tensor) -> flo
     return (units + entries) / count**2 / float(law.mean()) ** 2
 
 
-def _shape(values: Array) -> Shape:
-    largest = float(np.abs(values).max())
-    if not largest > 0:
-        return Shape(0.0, 0.0)
-    values = values / largest  # so that fourth powers stay within floats
-    square = float((values**2).mean())
-    centred = values - values.mean()
-    variance = float((centred**2).mean())
-    kurtosis = float(np.square(np.square(centred)).mean()) / variance**2 - 3 if variance > 1e-12 * square else 0.0
-    return Shape(float(values.mean()) / math.sqrt(square), kurtosis)
-
-
-SCALES = frozenset({"product", "quotient", "negation"})  # kinds that multiply by a number where one is given
-
-
 def chained(event: Op, links: Sequence[Chain]) -> Chain | None:
     """The output of an operation as a function of one number of an earlier tensor; None if it is no such function."""
     if event.call is None or event.results != 1:
@@ -229,40 +198,24 @@ def chained(event: Op, links: Sequence[Chain]) -> Chain | None:
         result: Tensor = call({node: part(h.clone()) for node, part in parts.items()})
         return result
 
-    alone = len(links) == 1 and base.activation is None and base.scale == 1.0
+    alone = len(links) == 1 and not base.name
     order = tuple(event.inputs.index(slot.node) for slot in call.slots)  # a - b is not b - a
     key = (event.rule, call.key, order, *(link.key for link in links))
     name = event.name if alone or not base.name else f"{base.name}, {event.name}"
-    rule, scale = event.rule if alone else None, _scale(event, base.scale) if len(links) == 1 else None
-    return replace(base, function=function, key=key, name=name, activation=rule, scale=scale)
+    return replace(base, function=function, key=key, name=name, activation=event.rule if alone else None)
 
 
-def worked_out(chain: Chain, examples: int) -> tuple[Flow, Shape | None]:
-    """What is carried after a function of one number, and how far that number is from a centred Gaussian."""
-    if chain.scale is not None:
-        flow, factor = chain.flow, chain.scale**2
-        random = None if flow.random is None else flow.random * factor
-        known = None if flow.known is None else flow.known * chain.scale
-        return replace(flow, square=flow.square * factor, known=known, random=random), None
-    rule = chain.activation or made_activation(chain.name, chain.key, chain.function)
+def worked_out(chain: Chain, examples: int) -> Flow:
+    """What is carried after a function of one number."""
+    rule, flow = chain.activation or made_activation(chain.name, chain.key, chain.function), chain.flow
     if rule is None:
         raise NoLaw(f"{chain.name.replace('_', ' ')} is no activation that a mean can be taken of")
+    if rule.homogeneous and rule.slopes is not None and len(rule.slopes) == 1:  # multiplication by a number
+        factor = rule.slopes[0]
+        random = None if flow.random is None else flow.random * factor**2
+        known = None if flow.known is None else flow.known * factor
+        return replace(flow, square=flow.square * factor**2, known=known, random=random)
     try:
-        return through(chain.flow, chain.value, rule, examples)
+        return through(flow, chain.value, rule, examples)
     except InputError as error:
         raise NoLaw(f"{chain.name.replace('_', ' ')} has no mean square slope here") from error
-
-
-def _scale(event: Op, before: float | None) -> float | None:
-    """The factor of a multiplication by a number, times what was there."""
-    kind = event.meaning.kind
-    if before is None or kind not in SCALES or event.call is None:
-        return None
-    if kind == "negation":
-        return -before
-    first, second = [*event.call.args, *event.call.kwargs.values()][:2]
-    number = second if isinstance(first, Slot) else first
-    more = len(event.call.args) + len(event.call.kwargs) > 2
-    if more or isinstance(number, Slot) or (kind == "quotient" and not isinstance(first, Slot)):
-        return None
-    return before * float(number) if kind == "product" else before / float(number)

@@ -8,7 +8,6 @@ al. 2019).
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -100,9 +99,10 @@ def added(op: Op, flows: Sequence[Flow], values: Sequence[Tensor]) -> Flow:
     a, b = flows
     if a.roots & b.roots:
         raise NoLaw("a sum of two functions of one signal")
-    alpha = float(call_of(op).kwargs.get("alpha", 1))
-    squares = a.square + b.square * alpha**2
-    signal, known, random = _sum(flows, values, alpha)
+    if "alpha" in call_of(op).kwargs:
+        raise NoLaw("a sum with a factor of its own")
+    squares = a.square + b.square
+    signal, known, random = _sum(op, flows, values)
     pair = [float(flow.square.double().mean()) for flow in flows]
     total = sum(pair)
     variance = sum(flow.variance * part**2 for flow, part in zip(flows, pair, strict=True)) / total**2 if total else 0.0
@@ -117,7 +117,7 @@ def added(op: Op, flows: Sequence[Flow], values: Sequence[Tensor]) -> Flow:
     )  # fmt: skip
 
 
-def _sum(flows: Sequence[Flow], values: Sequence[Tensor], alpha: float) -> tuple[Signal, Tensor | None, Array | None]:
+def _sum(op: Op, flows: Sequence[Flow], values: Sequence[Tensor]) -> tuple[Signal, Tensor | None, Array | None]:
     """What a sum is: known plus Gaussian is a mixture that keeps its parts apart."""
     kinds = [flow.signal for flow in flows]
     if kinds == ["gaussian", "gaussian"]:
@@ -125,12 +125,12 @@ def _sum(flows: Sequence[Flow], values: Sequence[Tensor], alpha: float) -> tuple
     given = next((i for i, kind in enumerate(kinds) if kind in ("known", "mixed")), None)
     if given is None or kinds[1 - given] != "gaussian" or values[0].shape != values[1].shape:
         return "other", None, None
-    scales = (1.0, alpha)
-    base, noise = flows[given], values[1 - given].detach().double() * scales[1 - given]
+    base, noise = flows[given], values[1 - given].detach().double()
     q = noise.flatten(1).square().mean(1) if noise.dim() > 1 else noise.square().mean().reshape(1)
     known = values[given] if base.signal == "known" else base.known
-    random = q.cpu().numpy() + (0.0 if base.random is None else base.random * scales[given] ** 2)
-    return "mixed", None if known is None else known.detach() * scales[given], random
+    random = q.cpu().numpy() + (0.0 if base.random is None else base.random)
+    known = -known if known is not None and given == 1 and op.name in ("sub", "subtract") else known
+    return "mixed", None if known is None else known.detach(), random
 
 
 def joined(op: Op, flows: Mapping[int, Flow]) -> Flow:
@@ -146,20 +146,6 @@ def joined(op: Op, flows: Mapping[int, Flow]) -> Flow:
     white, coupling = distinct and all(flow.white for flow in every), max(flow.coupling for flow in every)
     signal: Signal = "known" if kinds == {"known"} else "other"
     return Flow(squares, signal, roots, white, variance, units, coupling=coupling)
-
-
-def overwritten(op: Op, flows: Mapping[int, Flow]) -> Flow:
-    """A statement that puts a constant, or another tensor, in some places."""
-    target, places, put = call_of(op).args
-    if not isinstance(target, Slot):
-        raise NoLaw("a constant that is written to")
-    flow = flows[target.node]
-    squares = flow.square.clone()
-    squares[places] = flows[put.node].square if isinstance(put, Slot) else 0.0
-    every = list(flows.values())
-    roots = frozenset[str]().union(*(one.roots for one in every))
-    signal: Signal = "known" if all(one.signal == "known" for one in every) else "other"
-    return replace(flow.moved(squares, roots=roots, gains=None), signal=signal)
 
 
 def scaled(op: Op, flow: Flow) -> Flow:
@@ -218,17 +204,14 @@ def averaged(op: Op, flow: Flow) -> Flow:
 def _window(op: Op) -> float:
     """What an average pool divides by."""
     given = op.given
-    if given.get("divisor_override"):
-        return float(given["divisor_override"])
-    size = given["kernel_size"]
-    full = math.prod(size) if isinstance(size, tuple | list) and len(size) > 1 else _many(size)[0] ** int(op.name[-2])
-    if given.get("ceil_mode") or (any(_many(given.get("padding", 0))) and not given.get("count_include_pad", True)):
+    fewer = any(_many(given.get("padding", 0))) and not given.get("count_include_pad", True)
+    if given.get("ceil_mode") or given.get("divisor_override") or fewer:
         raise NoLaw("average pooling over windows of different sizes")
-    return float(full)
+    return float(math.prod(_many(given["kernel_size"])[: int(op.name[-2])]))
 
 
 def _many(size: Any) -> Sequence[int]:
-    return size if isinstance(size, tuple | list) else (size,) * 3
+    return (tuple(size) if isinstance(size, tuple | list) else (size,)) * 3
 
 
 def normed(op: Op, flow: Flow, value: Tensor, batch_norm: str) -> Flow:

@@ -12,10 +12,10 @@ from torch import nn
 from epoch0.arguments import Seed, Size, checked
 from epoch0.curves import Curve
 from epoch0.errors import InputError
-from epoch0.measure.many import check_one_architecture, ensemble_pieces, grid_offset
-from epoch0.measure.pieces import Array, Pieces, in_dtype, lengths_and_growth, mean_known, module_pieces
+from epoch0.measure.many import ensemble_pieces
+from epoch0.measure.pieces import Array, Pieces, grid_offset, lengths_and_growth, mean_known, module_pieces
 from epoch0.networks.ensemble import Ensemble
-from epoch0.results import Result
+from epoch0.results import Result, aligned
 from epoch0.tracing.call import Forward
 
 _COLUMNS = ("layer", "length", "length_error", "growth", "growth_error", "status")
@@ -33,12 +33,11 @@ class TrajectoryLength(Result):
     layers: tuple[str, ...]  #: names of the L layers
     network_lengths: Array  #: shape (networks, L + 1); column 0 is the input curve
     network_growth: Array  #: shape (networks, L); NaN where every piece had vanished before
-    #: of one network, shape (L + 1,), the standard error over t of tangents (conservative, up to about 4 times too
-    #: large where the network has kinks), or what chords lose when every second point is left out; zeros for several
-    piece_length_errors: Array
-    piece_growth_errors: Array  #: shape (L,), the same for the growth
-    method: str  #: ``"tangents"`` or ``"chords"``
-    points: int  #: tangents or chords per network
+    #: standard errors of the lengths, shape (L + 1,), over networks; of one network over t (conservative, up to about 4
+    #: times too large where the network has kinks)
+    length_errors: Array
+    growth_errors: Array  #: the same of the growth, shape (L,)
+    points: int  #: tangents per network
 
     @property
     def networks(self) -> int:
@@ -54,16 +53,6 @@ class TrajectoryLength(Result):
     def growth(self) -> Array:
         """Mean growth factor of each layer, shape (L,); NaN if nothing reached the layer."""
         return mean_known(self.network_growth, axis=0)
-
-    @property
-    def length_errors(self) -> Array:
-        """Standard errors of the lengths, shape (L + 1,), over networks, or over t (the bias, with chords) for one."""
-        return self.piece_length_errors if self.networks == 1 else _standard_error(self.network_lengths)
-
-    @property
-    def growth_errors(self) -> Array:
-        """Standard errors of the growth, shape (L,), over networks, or over t (the bias, with chords) for one."""
-        return self.piece_growth_errors if self.networks == 1 else _standard_error(self.network_growth)
 
     @property
     def status(self) -> tuple[str, ...]:
@@ -82,30 +71,13 @@ class TrajectoryLength(Result):
 
     def __str__(self) -> str:
         who = f"{self.networks} networks" if self.networks > 1 else "one network"
-        over = "one standard error over networks"
-        if self.networks == 1:
-            over = "one standard error over t" if self.method == "tangents" else "what half as many chords lose"
-        wide = max(len("layer"), *(len(name) for name in ("input", *self.layers)))
-        lines = [
-            f"Trajectory length, {who}, {self.points} {self.method}; +- is {over}",
-            f"{'layer':<{wide}}  {'length':>12} {'+-':>9}  {'growth':>9} {'+-':>9}  status",
-        ]
-        for row in self.rows():
-            length, error, growth, growth_error = (math.nan if row[key] is None else row[key] for key in _COLUMNS[1:5])
-            ratio = f"{'':>9} {'':>9}" if row["growth"] is None else f"{growth:>9.4f} {growth_error:>9.2g}"
-            lines.append(f"{row['layer']:<{wide}}  {length:>12.6g} {error:>9.2g}  {ratio}  {row['status']}")
-        return "\n".join(lines)
-
-
-def _standard_error(values: Array) -> Array:
-    """Standard error of each column mean over the entries that are not NaN."""
-    known = ~np.isnan(values)
-    count = known.sum(axis=0)
-    squares = np.where(known, (values - mean_known(values, axis=0)) ** 2, 0.0).sum(axis=0)
-    return np.asarray(np.where(count > 1, np.sqrt(squares / np.maximum(count - 1, 1) / np.maximum(count, 1)), math.nan))
-
-
-Method = Literal["tangents", "chords"]
+        over = f"one standard error over {'networks' if self.networks > 1 else 't'}"
+        rows = [["layer", "length", "+-", "growth", "+-", "status"]]
+        for layer, *numbers, word in (row.values() for row in self.rows()):
+            forms = zip(numbers, (".6g", ".2g", ".4f", ".2g"), strict=True)
+            rows.append([layer, *("" if value is None else format(value, form) for value, form in forms), word])
+        title = f"Trajectory length, {who}, {self.points} tangents; +- is {over}"
+        return "\n".join([title, *aligned(rows, slice(1, 5))])
 
 
 @checked
@@ -115,10 +87,8 @@ def trajectory_length(
     *,
     forward: Forward | None = None,
     layers: Sequence[str] | None = None,
-    method: Method = "tangents",
-    points: Size | None = None,
+    points: Size = 64,
     seed: Seed = 0,
-    dtype: torch.dtype | None = None,
     batch_norm: Literal["train", "eval"] = "eval",
 ) -> TrajectoryLength:
     """Length of a curve at the input and after each layer, and its growth factor from layer to layer.
@@ -131,10 +101,8 @@ def trajectory_length(
     >>> e0.trajectory_length(nets, e0.Line(x0, x1)).growth_errors.shape         # over networks
     (2,)
 
-    ``"tangents"`` carries (z, dz/dt) at equally spaced t with one random offset a network and averages the norms:
-    unbiased, and exact to rounding in float32. ``"chords"`` adds up distances between neighbouring points: it
-    understates every length, more with depth, and in float32 overstates it again when the chords are too fine; it is
-    there as the independent check and for operations without a forward derivative.
+    The pair (z, dz/dt) is carried at equally spaced t with one random offset a network, and the norms are averaged:
+    unbiased, and exact to rounding in float32.
 
     It is measured as a fixed function of one input: dropout is off, and batch norm uses its running statistics
     unless ``batch_norm="train"`` asks for those of the sampled points, which are then held fixed. The model comes back
@@ -147,11 +115,8 @@ def trajectory_length(
             model, points: model(inputs_embeds=points)``.
         layers: names of modules or nonlinearities, taken in order of execution; default every elementwise
             nonlinearity.
-        method: ``"tangents"`` or ``"chords"``.
-        points: tangents (default 64, which adds 0.1 % to the variance across networks; 16 add 1.5 %) or chords
-            (default 10,000).
+        points: tangents; 64 add 0.1 % to the variance across networks, 16 add 1.5 %.
         seed: names the random offsets; a network of an ensemble keeps its own whatever slice it is measured in.
-        dtype: measure in this dtype instead of the model's own; norms are always summed in float64.
         batch_norm: ``"eval"`` or ``"train"``.
 
     Raises:
@@ -162,27 +127,22 @@ def trajectory_length(
     """
     if isinstance(layers, str) or (layers is not None and not layers):
         raise InputError(f"layers={layers!r}; give a list of layer names, or leave it out for all nonlinearities.")
-    if dtype not in (None, torch.float32, torch.float64):
-        raise InputError(f"dtype {dtype} is not supported; use torch.float32 or torch.float64.")
-    points = points or (10_000 if method == "chords" else 64)
-    if isinstance(model, Ensemble) and method == "tangents":
-        pieces = ensemble_pieces(model, curve, points, layers, dtype or model.spec.dtype, seed)
+    if isinstance(model, Ensemble):
+        pieces = ensemble_pieces(model, curve, points, layers, seed)
     else:
-        if isinstance(model, nn.Module):
-            model = [model]
-        elif not isinstance(model, Ensemble):
-            check_one_architecture(model)
-        nets = (in_dtype(model[i], dtype) for i in range(len(model)))  # of an ensemble only one exists at a time
-        found = [
-            module_pieces(net, curve, points, grid_offset(seed, i), layers, method == "chords", batch_norm, forward)
-            for i, net in enumerate(nets)
-        ]
-        coarse = [one.coarse for one in found if one.coarse is not None]
-        norms = np.concatenate([one.norms for one in found])
-        pieces = Pieces(found[0].layers, norms, np.concatenate(coarse) if coarse else None, found[0].dtype)
+        models = [model] if isinstance(model, nn.Module) else model
+        if not len(models):
+            raise InputError("model is an empty list; give at least one module.")
+        found, shapes = list[Pieces](), set[tuple[torch.Size, ...]]()
+        for i, net in enumerate(models):
+            shapes.add(tuple(p.shape for p in net.parameters()))
+            found.append(module_pieces(net, curve, points, grid_offset(seed, i), layers, batch_norm, forward))
+            if len(shapes) > 1 or found[i].layers != found[0].layers:
+                raise InputError(f"model[{i}] has other layers than model[0]; give modules of one architecture.")
+        pieces = Pieces(found[0].layers, np.concatenate([one.norms for one in found]), found[0].dtype)
     bad = ~np.isfinite(pieces.norms).all(axis=(0, 1))
     if bad.any():
         where = ("input", *pieces.layers)[int(np.argmax(bad))]
-        instead = "measure fewer layers" if pieces.dtype == torch.float64 else "measure with dtype=torch.float64"
+        instead = "measure fewer layers" if pieces.dtype == torch.float64 else "measure model.double()"
         raise InputError(f"the length overflows at layer '{where}' in {pieces.dtype}; {instead}.")
-    return TrajectoryLength(pieces.layers, *lengths_and_growth(pieces), method, points)
+    return TrajectoryLength(pieces.layers, *lengths_and_growth(pieces), points)

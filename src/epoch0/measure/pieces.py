@@ -1,6 +1,5 @@
-"""Tangents and chords of a curve through any one module, and from their norms its lengths, growth and errors."""
+"""Tangents of a curve through any one module, and from their norms its lengths, growth and errors."""
 
-import copy
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -12,8 +11,8 @@ from torch import Tensor, nn
 
 from epoch0.curves import Curve
 from epoch0.errors import InputError
+from epoch0.seeds import numpy_generator
 from epoch0.tracing.call import Forward
-from epoch0.tracing.guard import unchanged
 from epoch0.tracing.tape import Tape, tape
 
 Array = NDArray[np.float64]
@@ -21,11 +20,10 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class Pieces:
-    """How long the pieces of the curve are, network by network."""
+    """How long the tangents of the curve are, network by network."""
 
     layers: tuple[str, ...]  # names of the L layers
-    norms: Array  # shape (networks, pieces, L + 1); column 0 is the input. Tangents: |dz/dt|; chords: distances
-    coarse: Array | None  # for chords the same with every second point left out, else None
+    norms: Array  # |dz/dt|, shape (networks, points, L + 1); column 0 is the input
     dtype: torch.dtype  # what the norms were computed from
 
 
@@ -69,21 +67,27 @@ def grid_errors(values: Array) -> Array:
     return errors
 
 
-def lengths_and_growth(pieces: Pieces) -> tuple[Array, Array, Array, Array]:
-    """Lengths (networks, L + 1), growth (networks, L), and for one network the errors of both (zeros otherwise).
+def _standard_error(values: Array) -> Array:
+    """Standard error of each column mean over the entries that are not NaN."""
+    known = ~np.isnan(values)
+    count = known.sum(axis=0)
+    squares = np.where(known, (values - mean_known(values, axis=0)) ** 2, 0.0).sum(axis=0)
+    return np.asarray(np.where(count > 1, np.sqrt(squares / np.maximum(count - 1, 1) / np.maximum(count, 1)), math.nan))
 
-    For tangents the errors are those of the grid. Chords of one network have no randomness but a bias; its size is
-    told by what is lost when every second point is left out: kinks lose as much again with half the chords.
-    """
+
+def lengths_and_growth(pieces: Pieces) -> tuple[Array, Array, Array, Array]:
+    """Lengths (networks, L + 1), growth (networks, L), and the errors of the means of both."""
     floor = 1e4 * torch.finfo(pieces.dtype).tiny  # norms up to it, 1e-34 in float32, have lost digits to underflow
-    growth = mean_known(stretch := ratios(pieces.norms, floor), axis=1)
-    lengths = pieces.norms.mean(axis=1) if pieces.coarse is None else pieces.norms.sum(axis=1)
+    stretch, lengths = ratios(pieces.norms, floor), pieces.norms.mean(axis=1)
+    growth = mean_known(stretch, axis=1)
     if len(pieces.norms) > 1:
-        return lengths, growth, np.zeros(lengths.shape[1]), np.zeros(growth.shape[1])
-    if pieces.coarse is None:
-        return lengths, growth, grid_errors(pieces.norms[0]), grid_errors(stretch[0])
-    halved = mean_known(ratios(pieces.coarse, floor), axis=1)
-    return lengths, growth, np.abs(lengths - pieces.coarse.sum(axis=1))[0], np.abs(growth - halved)[0]
+        return lengths, growth, _standard_error(lengths), _standard_error(growth)
+    return lengths, growth, grid_errors(pieces.norms[0]), grid_errors(stretch[0])
+
+
+def grid_offset(seed: int, index: int) -> float:
+    """By how much of a step the grid of t is moved for a network."""
+    return float(numpy_generator(seed, index, 1).random())
 
 
 _BUDGET = 16_000_000  # numbers held at once: the chosen tensors of points that go through the model together (64 MB)
@@ -92,28 +96,23 @@ _AT_MOST = 1024  # more points at once than this are no faster
 
 def module_pieces(
     module: nn.Module, curve: Curve, points: int, offset: float = 0.0, layers: Sequence[str] | None = None,
-    chords: bool = False, batch_norm: str = "eval", forward: Forward | None = None,
+    batch_norm: str = "eval", forward: Forward | None = None,
 ) -> Pieces:  # fmt: skip
-    """The pieces of the curve at the input and each layer of one module: ``points`` tangents, or chords."""
+    """The tangents of the curve at the input and each layer of one module."""
     grid = (torch.arange(points, dtype=torch.float64) + offset) / points
-    if chords:
-        grid = torch.linspace(0, 1, points + 1, dtype=torch.float64)
     recorded = tape(module, curve.point(grid[:2]), forward=forward, batch_norm=batch_norm)
     with recorded as record, torch.no_grad():
         names, nodes = places(record, layers)
         if record.x.dtype == torch.float64 and curve.dtype != torch.float64:
-            curve = curve.to(torch.float64)  # points rounded to float32 would make fine chords ragged
+            curve = curve.to(torch.float64)
         at_once = points_at_once(record, nodes)
         if shares_statistics(record):
             at_once = len(grid)
             # each point moves alone: with the derivative of the statistics all points would move at once
             record = replace(record, hold_statistics=True)
-        if not chords:
-            moves = ((curve.point(t).to(record.x), curve.tangent(t).to(record.x)) for t in grid.split(at_once))
-            norms = np.concatenate([row_norms(record.tangents(nodes, x, dx)) for x, dx in moves])
-            return Pieces(names, norms[None], None, record.x.dtype)
-        fine, coarse = _chords(record, nodes, curve, grid, at_once)
-        return Pieces(names, fine[None], coarse[None], record.x.dtype)
+        moves = ((curve.point(t).to(record.x), curve.tangent(t).to(record.x)) for t in grid.split(at_once))
+        norms = np.concatenate([row_norms(record.tangents(nodes, x, dx)) for x, dx in moves])
+    return Pieces(names, norms[None], record.x.dtype)
 
 
 def places(record: Tape, layers: Sequence[str] | None) -> tuple[tuple[str, ...], list[int]]:
@@ -133,32 +132,9 @@ def shares_statistics(record: Tape) -> bool:
     return record.has_batch_norm and (record.batch_norm == "train" or without)
 
 
-def in_dtype(module: nn.Module, dtype: torch.dtype | None) -> nn.Module:
-    if dtype is None or all(p.dtype == dtype for p in module.parameters() if p.is_floating_point()):
-        return module
-    try:
-        with unchanged(module):
-            return copy.deepcopy(module).to(dtype)
-    except (RuntimeError, TypeError) as error:
-        why = f"the model {type(module).__name__} cannot be copied to measure it in {dtype} ({error})"
-        raise InputError(f"{why}; convert it yourself and leave dtype out.") from error
-
-
 def points_at_once(record: Tape, nodes: list[int]) -> int:
-    """As many points as fit the budget, even so that chunks of chords pair up."""
+    """As many points as fit the budget."""
     examples = record.nodes[0].shape[0]
     kept = sum(np.prod(record.nodes[node].shape) for node in nodes)
     widest = max(np.prod(node.shape) for node in record.nodes)
-    return max(2, min(_AT_MOST, int(_BUDGET * examples / (2 * kept + 6 * widest))) // 2 * 2)
-
-
-def _chords(record: Tape, nodes: list[int], curve: Curve, grid: Tensor, at_once: int) -> tuple[Array, Array]:
-    """Distances between neighbours, and between every second point: shapes (chords, nodes), (chords / 2, nodes)."""
-    fine, coarse = [], []
-    for start in range(0, len(grid) - 1, at_once):  # neighbouring chunks share a point, so that no chord is missing
-        x = curve.point(grid[start : start + at_once + 1]).to(record.x)
-        found = [value.flatten(1) for value in record.values(x, nodes)]
-        fine.append(row_norms([value.diff(dim=0) for value in found]))
-        second = sorted({*range(0, len(x), 2), len(x) - 1})
-        coarse.append(row_norms([value[second].diff(dim=0) for value in found]))
-    return np.concatenate(fine), np.concatenate(coarse)
+    return max(2, min(_AT_MOST, int(_BUDGET * examples / (2 * kept + 6 * widest))))

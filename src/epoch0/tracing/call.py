@@ -7,7 +7,6 @@ import copy
 import dataclasses
 import inspect
 import sys
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
@@ -19,7 +18,8 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn.utils.rnn import PackedSequence
 
-from epoch0.errors import InputError, check_dense
+from epoch0.errors import InputError, check_dense, check_finite
+from epoch0.results import first_names
 from epoch0.tracing.failures import explain_first_run
 from epoch0.tracing.guard import HALF, bare, check_model, unchanged
 from epoch0.tracing.loss import Loss, NotFinite, check_loss, check_targets, scalar_loss
@@ -101,9 +101,7 @@ class Call:
         check_tensors(batch, named)
         batch = mapped(batch, moved)
         for tensor in _tensors(targets):
-            check_dense("the targets", tensor)
-            if tensor.is_floating_point() and not bool(tensor.isfinite().all()):
-                raise InputError(f"the targets {tuple(tensor.shape)} hold NaN or infinity.")
+            check_finite(f"the targets {tuple(tensor.shape)}", tensor)
         targets = mapped(targets, here)
         if forward is None and _second(batch, targets):
             batch, forward, notes = batch.transpose(0, 1), _turning(), (*notes, LENGTH_FIRST)
@@ -525,12 +523,8 @@ def described(batch: Any) -> str:
     if isinstance(batch, Tensor):
         return f"an input of shape {tuple(batch.shape)}"
     if isinstance(batch, tuple | list):
-        counts = Counter(str(tuple(t.shape)) for t in _tensors(batch))
-        said = (f"{count} of {shape}" if count > 3 else ", ".join([shape] * count) for shape, count in counts.items())
-        return f"inputs of shapes {', '.join(said)}"
-    named = batch if isinstance(batch, Mapping) else _attributes(batch)
-    shapes = ", ".join(f"{key} {tuple(v.shape)}" for key, v in named.items() if isinstance(v, Tensor))
-    return f"a {type(batch).__name__} of {shapes}"
+        return f"inputs of shapes {first_names([str(tuple(t.shape)) for t in _tensors(batch)])}"
+    return f"a {type(batch).__name__} of {', '.join(f'{name} {tuple(t.shape)}' for name, t in parts(batch))}"
 
 
 @contextmanager
@@ -594,18 +588,14 @@ def copied_in_full(dtype: torch.dtype) -> str:
 def check_tensors(batch: Any, named: list[tuple[str, Tensor]]) -> None:
     """Refuse a batch without tensors, or with NaN or infinity among them."""
     if not named:
-        kind = type(batch).__name__
-        hint = "; torch.from_numpy makes one of an array" if kind == "ndarray" else ""
-        raise InputError(f"the batch holds no tensor: it is a {kind}{hint}. Give what the model is called with.")
+        raise InputError(
+            f"the batch holds no tensor: it is a {type(batch).__name__}. Give what the model is called with."
+        )
     for name, tensor in named:
         what = "the input" if name == "input" else f"'{name}'"
         check_dense(what, tensor)
-        what = f"{what} {tuple(tensor.shape)}"
-        # a mask added to scores may hold -infinity
-        bad = (tensor.isnan() if "mask" in name else ~tensor.isfinite()) if tensor.is_floating_point() else None
-        if bad is not None and bool(bad.any()):
-            kind = "NaN" if bool(tensor.isnan().any()) else "infinity"
-            raise InputError(f"{what} holds {kind}: {int(bad.sum())} of its {tensor.numel()} values are not finite.")
+        if "mask" not in name or bool(tensor.isnan().any()):  # a mask added to scores may hold -infinity
+            check_finite(f"{what} {tuple(tensor.shape)}", tensor)
 
 
 def examples_in(batch: Any, targets: Any, named: list[tuple[str, Tensor]]) -> int:

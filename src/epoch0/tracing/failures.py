@@ -13,29 +13,15 @@ class NoForwardDerivative(InputError):
     """An operation has no forward derivative in torch; it may still have a backward one."""
 
 
-EXPECTED: dict[type[nn.Module], str] = {
-    nn.Linear: "{0.in_features} features",
-    nn.Conv1d: "{0.in_channels} channels, as (examples, {0.in_channels}, length)",
-    nn.Conv2d: "{0.in_channels} channels, as (examples, {0.in_channels}, height, width)",
-    nn.Conv3d: "{0.in_channels} channels, as (examples, {0.in_channels}, depth, height, width)",
-    nn.modules.batchnorm._NormBase: "{0.num_features} channels or features",
-    nn.LayerNorm: "last dimensions {0.normalized_shape}",
-    nn.MultiheadAttention: "{0.embed_dim} features",
-    nn.RNNBase: "{0.input_size} features, as (length, examples, {0.input_size}) or batch first",
-}  # what modules want their input to be
-
-
 def explain_first_run(
     error: Exception, model: nn.Module, given: str, stack: Sequence[tuple[str, nn.Module, tuple[Any, ...]]]
 ) -> InputError:
+    """The error of a model's own forward, and in which module, with what that one wants and got where that is known."""
     path, module, args = stack[-1] if stack else ("", model, ())
-    kind = type(module).__name__
-    where = f"{kind} '{path}'" if path else f"the model {kind}"
+    where = f"{type(module).__name__} '{path}'" if path else f"the model {type(module).__name__}"
     inner = next((tuple(a.shape) for a in args if isinstance(a, Tensor)), None)
-    wanted = next((text.format(module) for kind, text in EXPECTED.items() if isinstance(module, kind)), None)
-    if wanted is not None and inner is not None:
-        what = f"the model cannot take {given}: {where} expects {wanted}, got input {inner}"
-        return InputError(f"{what}. ({first_line(error)})")
+    wants = module.extra_repr() if type(module).__module__.startswith("torch.nn.") else ""
+    where += (f" ({wants})" if wants else "") + (f" of an input {inner}" if inner else "")
     text = f"the model fails on {given}, in {where}: {type(error).__name__}: {first_line(error)}"
     if isinstance(error, NotImplementedError) and 'required "forward"' in str(error):
         text += " (forward=lambda model, batch: ... calls it in another way.)"
@@ -59,15 +45,12 @@ def explain_replay(error: Exception, events: Sequence[Op], index: int) -> Except
         module = events[place].module
         after = f"{what} {events[place].name}" + (f" in module '{module}'" if module else "")
     if "torch.utils.checkpoint" in text:
-        why = (
-            "the model computes parts again in the backward pass (torch.utils.checkpoint), where batch norm and dropout"
-        )
-        said = f"are not as they were measured ({first_line(error)[:100]})"
-        return InputError(f"{why} {said}; turn gradient checkpointing off to measure it.")
+        why = "the model computes parts again in the backward pass, not as they were measured"
+        return InputError(f"{why} ({first_line(error)[:100]}); turn gradient checkpointing off to measure it.")
     if "forward mode AD" in text or "forward AD" in text or "jvp" in text:
         why = f"{after} has no forward derivative in torch, so tangents cannot be carried through it"
-        hint = "Give the autograd function a jvp, write it with torch functions, or measure without tangents"
-        return NoForwardDerivative(f"{why} ({first_line(error)}). {hint} (lengths: method='chords').")
+        hint = "Give the autograd function a jvp, or write it with torch functions"
+        return NoForwardDerivative(f"{why} ({first_line(error)}). {hint}.")
     if "derivative for" in text and "not implemented" in text:
         hint = "write it with torch functions that have one"
         return InputError(f"{after} has no derivative in torch ({first_line(error)}); {hint}.")

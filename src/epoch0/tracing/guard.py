@@ -17,7 +17,7 @@ from torch.nn.parameter import is_lazy
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from epoch0.arguments import refuse_lazy
-from epoch0.errors import InputError
+from epoch0.errors import InputError, check_dense, check_finite
 from epoch0.interrupts import ONE_AT_A_TIME
 from epoch0.tracing.sizes import dense
 
@@ -276,20 +276,15 @@ def check_model(model: Any) -> None:
     refuse_closed(model)
     refuse_lazy(model)
     for name, tensor in [*model.named_parameters(), *model.named_buffers()]:
-        if tensor.device.type == "meta":
-            move = "move the model with .to_empty and load it"
-            raise InputError(f"'{name}' is on the meta device and has no values; {move}.")
+        check_dense(f"'{name}'", tensor)
         if tensor.dtype in HALF:
             coarse = f"'{name}' is {tensor.dtype}, too coarse to measure gains in"
             raise InputError(f"{coarse}; measure a copy: copy.deepcopy(model).float().")
         # the extremes tell, ten times quicker than asking every entry
         ends = tensor.detach().aminmax() if tensor.is_floating_point() and tensor.numel() else ()
-        if not all(bool(end.isfinite()) for end in ends):
-            nan = bool(tensor.isnan().any())
-            if not nan and not isinstance(tensor, nn.Parameter):
-                continue  # a mask of minus infinity
-            bad, kind = tensor.numel() - int(tensor.isfinite().sum()), "NaN" if nan else "infinity"
-            raise InputError(f"'{name}' holds {kind}: {bad} of its {tensor.numel()} values are not finite.")
+        odd = not all(bool(end.isfinite()) for end in ends)
+        if odd and (isinstance(tensor, nn.Parameter) or bool(tensor.isnan().any())):  # else a mask of minus infinity
+            check_finite(f"'{name}'", tensor)
     if next(model.parameters(), None) is None:
         raise InputError(f"the model {type(model).__name__} has no parameters: there is nothing to measure.")
 
