@@ -47,7 +47,6 @@ class Initialization(Result):
     target: float  #: gain asked for
     method: str  #: ``"theory"`` or ``"measured"``
     blocks: int  #: number of residual blocks
-    residual: str  #: ``"stable"`` or ``"plain"``
     rounds: int  #: passes over the model
     seed: int  #: of the draw
     notes: tuple[str, ...]  #: what a reader must know
@@ -127,8 +126,6 @@ def _status(step: Step, plan: Plan) -> str:
         words.append("shortcut: makes up for the activation behind the sum")
     if follow.gate:
         words.append("its result is multiplied with another signal")
-    if follow.affine is not None:
-        words.append("counts the fixed norm behind it")
     if follow.no_law:
         words.append(f"no law for {follow.no_law} behind it")
     if abs(step.pooled - 1) > 0.02:

@@ -4,15 +4,13 @@ Weights may be seen through a mask (``torch.nn.utils.prune``, an elementwise par
 else between a parameter and its operation (weight norm, low rank, slices) is left alone (Hayou et al. 2021, App. H).
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor, nn
 
 from epoch0.activations import Activation
-from epoch0.arguments import refuse
-from epoch0.errors import InputError, suggest
+from epoch0.errors import InputError
 from epoch0.initialization.follow import Follow
 from epoch0.seeds import generator
 from epoch0.tracing.graph import Op
@@ -171,31 +169,6 @@ def _site(record: Tape, op: Op, parameters: dict[str, nn.Parameter]) -> Site | s
         return "its weights are another shape than the parameter"
     view = parameter.detach()
     return Site(op, candidates[0], parameter, view, view.clone(), weight.clone(), False, offset)
-
-
-def apply_masks(sites: list[Site], masks: Mapping[str, Tensor] | None) -> None:
-    masks = masks or {}
-    names = list(dict.fromkeys(site.name for site in sites))
-    for name, mask in masks.items():
-        if name not in names:
-            hint = suggest(name, names)
-            raise InputError(f"masks: {name!r} is no weight that can be set.{hint} Those are {', '.join(names)}.")
-        if mask.dtype != torch.bool:
-            raise refuse(f"masks[{name!r}]", mask, "a tensor of torch.bool, True where a weight is kept")
-    for site in sites:
-        if site.name in masks:
-            own, mask = site.parameter, masks[site.name]
-            if mask.shape != own.shape:
-                raise InputError(f"masks[{site.name!r}] has shape {tuple(mask.shape)}, the weight {tuple(own.shape)}.")
-            mask = mask.to(site.view.device)
-            if site.direct:  # in the orientation of the view
-                same = torch.empty_strided(own.size(), own.stride(), dtype=torch.bool, device=mask.device).copy_(mask)
-                offset = site.view.storage_offset() - own.storage_offset()
-                mask = torch.as_strided(same, site.view.size(), site.view.stride(), offset)
-            site.mask = mask if site.mask is None else site.mask & mask
-        if site.mask is not None and not bool(site.mask.any()):
-            why = f"the mask of '{site.name}' keeps none of its {site.view.numel()} weights"
-            raise InputError(f"{why}, so no scale gives its layer a gain; keep some, or take the layer out.")
 
 
 @dataclass(eq=False)
