@@ -145,7 +145,7 @@ CALLS: dict[str, Callable[[], dict[str, Any]]] = {
     },
     "initialize": lambda: {
         "model": net(), "at": "edge_of_chaos", "chi": 1.0, "method": "measured", "x": x(), "forward": forward,
-        "weights": "mirrored", "residual": "stable", "batch_norm": "train", "seed": 1, "max_rounds": 2,
+        "weights": "mirrored", "seed": 1,
     },
     "train_one_layer": lambda: {"model": net(), "layer": 0, "data": (x(), y()), "steps": 2, "learning_rate": 0.1},
     "TrajectoryRegularization": lambda: {"scale": 0.01, "device": "cpu", "dtype": torch.float32},
@@ -255,7 +255,7 @@ CALLS: dict[str, Callable[[], dict[str, Any]]] = {
     "prune.bake": lambda: {"model": pruned()},
     "prune.critical_sparsity": lambda: {"scores": scores()},
     "prune.force": lambda: {
-        "model": net(), "batches": batches(), "sparsity": 0.5, "steps": 2, "loss": loss, "revive": True,
+        "model": net(), "batches": batches(), "sparsity": 0.5, "steps": 2, "loss": loss,
         "batch_norm": "train", "dtype": torch.float64, "forward": forward, "progress": nothing,
     },
     "prune.grasp": lambda: {
@@ -274,10 +274,7 @@ CALLS: dict[str, Callable[[], dict[str, Any]]] = {
         "forward": forward,
     },
     "prune.on_paths": lambda: {"model": net(), "masks": masks(), "x": (6,)},
-    "prune.predicted_density": lambda: {
-        "source": net(), "sparsity": 0.5, "x": x(), "targets": y(), "loss": loss,
-        "batch_norm": "train",
-    },
+    "prune.predicted_density": lambda: {"scores": scores(), "sparsity": 0.5},
     "prune.random": lambda: {"model": net(), "seed": 1},
     "prune.rescale": lambda: {
         "model": pruned(), "method": "measured", "x": x(), "forward": forward, "weight_std": None, "seed": 1
@@ -286,7 +283,7 @@ CALLS: dict[str, Callable[[], dict[str, Any]]] = {
         "model": net(), "batches": batches(), "loss": loss, "batch_norm": "train", "dtype": torch.float64,
         "forward": forward,
     },
-    "prune.synflow": lambda: {"model": net(), "x": (6,), "dtype": torch.float64},
+    "prune.synflow": lambda: {"model": net(), "x": (6,)},
     "regions.boundary_density": lambda: {
         "law": e0.networks.ensemble(3, [6, 8, 3], biases=e0.Gaussian(0.1), seed=0), "where": line(), "k": 1,
         "points": 4, "seed": 1, "kind": "linear",
@@ -396,7 +393,6 @@ METHODS: dict[str, tuple[Callable[[], Any], Callable[[], dict[str, Any]]]] = {
     "Masks.load": (masks, lambda: {"path": masks().save(folder() / "read.safetensors")}),
     "Masks.jaccard": (masks, lambda: {"other": masks()}),
     "Masks.summary": (masks, lambda: {"model": net(), "x": (6,)}),
-    "Scores.save": (scores, lambda: {"path": folder() / "s.safetensors"}),
     "CriticalSparsity.dead": (lambda: e0.prune.critical_sparsity(scores()), lambda: {"sparsity": 0.5}),
     "GrowthLaw.cdf": (lambda: e0.theory.growth.GrowthLaw((3,), (1.0,)), lambda: {"x": 0.5}),
     "GrowthLaw.quantile": (lambda: e0.theory.growth.GrowthLaw((3,), (1.0,)), lambda: {"p": 0.5}),

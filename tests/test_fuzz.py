@@ -343,9 +343,6 @@ FOUND: dict[str, Callable[[], Any]] = {
     "a time for a count": lambda: PUBLIC["networks.folding"](
         **{**CALLS["networks.folding"](), "inputs": np.timedelta64(3)}
     ),
-    "targets without values": lambda: PUBLIC["prune.predicted_density"](
-        **{**CALLS["prune.predicted_density"](), "targets": torch.empty(12, device="meta")}
-    ),
     "an array for an output": lambda: PUBLIC["dichotomies"](
         **{**CALLS["dichotomies"](), "model": Odd(lambda y: y.numpy())}
     ),

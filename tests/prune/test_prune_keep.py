@@ -137,16 +137,6 @@ def test_layer_densities(layers: str, sparsity: float, floor: int) -> None:
             assert all(abs(masks.kept_of[n] - scale * weight[n]) <= 1 for n in free)
 
 
-def test_densities_by_name() -> None:
-    scores = {name: torch.rand(10, 10, generator=torch.Generator().manual_seed(i)) for i, name in enumerate("abcd")}
-    masks = keep(scores, 0.9, scope="layer", layers={"b": 0.25, "c": 0.0})
-    assert masks.kept_of == {"a": 10, "b": 75, "c": 100, "d": 10}
-    again = keep(
-        scores, 0.5, scope="layer", layers={n: 1 - d for n, d in masks.density_of.items()}
-    )  # every layer named: sparsity has no say
-    assert again == masks
-
-
 @given(
     st.lists(st.tuples(st.floats(0, 100), st.integers(0, 5), st.integers(0, 40)), min_size=1, max_size=8),
     st.floats(0, 1),
@@ -192,9 +182,6 @@ def test_fewer_weights_than_layers_are_named() -> None:
         ({"scope": "globl"}, "scope='globl' is not known; use 'global' or 'layer'"),
         ({"layers": "erk"}, "layers='erk' .*scope='layer'"),
         ({"layers": "ekr", "scope": "layer"}, r"Did you mean 'erk'\?"),
-        ({"layers": {"x": 0.5}, "scope": "layer"}, "layers names 'x', which has no scores"),
-        ({"layers": {"a": 1.5}, "scope": "layer"}, r"layers\['a'\]=1\.5"),
-        ({"layers": {"a": 0.9}, "scope": "layer", "floor": 3}, r"keeps 1 of 6 weights; the floor is 3"),
         ({"floor": -1}, "floor=-1"),
         ({"floor": 5}, "floor=5 in 2 layers needs 10: lower one"),
         ({"scores": {}}, "at least one"),

@@ -2,7 +2,6 @@
 
 import warnings
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 import torch
@@ -75,30 +74,6 @@ class Functional(nn.Module):
 
 def some_scores() -> Scores:
     return Scores({"a": torch.tensor([[1.0, -2.0]]), "b": torch.tensor([[3.0], [0.5]])}, "made up")
-
-
-def test_scores_save_and_load(tmp_path: Path) -> None:
-    removed = {"b": torch.tensor([[True], [False]])}
-    s = Scores({"a": torch.randn(3, 2, dtype=torch.float64), "b": torch.randn(4, 1)[::2]}, "sn·ip", removed)
-    found = Scores.load(s.save(tmp_path / "s.safetensors"))
-    assert all(torch.equal(found[name], s[name]) and found[name].dtype == s[name].dtype for name in s)
-    assert found.method == "sn·ip" and torch.equal(found.removed["b"], s.removed["b"]) and list(found) == list(s)
-    assert [path.name for path in tmp_path.iterdir()] == ["s.safetensors"]
-
-
-def test_scores_files_that_are_none(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"scores .*none.* does not exist"):
-        Scores.load(tmp_path / "none.safetensors")
-    (tmp_path / "bad.safetensors").write_bytes(b"not this")
-    with pytest.raises(InputError, match="cannot be read"):
-        Scores.load(tmp_path / "bad.safetensors")
-    path = Masks({"a": torch.tensor([[True]])}).save(tmp_path / "m.safetensors")
-    with pytest.raises(InputError, match="holds no scores"):
-        Scores.load(path)
-    with pytest.raises(InputError, match="safetensors"):
-        some_scores().save(tmp_path / "s.pt")
-    with pytest.raises(InputError, match="no folder"):
-        some_scores().save(tmp_path / "nowhere" / "s.safetensors")
 
 
 def test_scores_are_shown_and_tabulated() -> None:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from epoch0.arguments import Sparsity, Whole, checked
-from epoch0.errors import InputError, suggest
+from epoch0.errors import InputError
 from epoch0.prune.masks.masks import Masks
 
 SCOPES, LAYERS = ("global", "layer"), ("uniform", "erk")
@@ -23,7 +23,7 @@ class PruningWarning(UserWarning):
 @checked
 def keep(
     scores: Mapping[str, Tensor], sparsity: Sparsity, *, scope: Annotated[str, SCOPES] = "global", floor: Whole = 0,
-    layers: Annotated[str, LAYERS] | Mapping[str, Sparsity] = "uniform",
+    layers: Annotated[str, LAYERS] = "uniform",
 ) -> Masks:  # fmt: skip
     """Keep the highest-scored weights and drop the rest.
 
@@ -46,12 +46,11 @@ def keep(
         scope: ``"global"``: one threshold for all layers. ``"layer"``: one for each layer.
         floor: weights that each layer keeps at least (a layer smaller than that keeps all of its own).
         layers: for ``scope="layer"``: ``"uniform"``: the same density in each layer; ``"erk"``: Erdos-Renyi-kernel
-            densities; the numbers of weights kept are rounded so that their sum is exact. Or a dict of sparsities by
-            name: then those layers get exactly theirs, and the layers it does not name share ``sparsity`` uniformly.
+            densities; the numbers of weights kept are rounded so that their sum is exact.
 
     Raises:
-        InputError: if the sparsity is not in [0, 1) or leaves no weight, the floor cannot be met, an option or a name
-            is not known, or a score is NaN.
+        InputError: if the sparsity is not in [0, 1) or leaves no weight, the floor cannot be met, an option is not
+            known, or a score is NaN.
 
     Warns:
         PruningWarning: if fewer weights than layers are left, with the names of those that are empty.
@@ -62,9 +61,8 @@ def keep(
 
 
 def select(
-    scores: Mapping[str, Tensor], sparsity: float, *, scope: str = "global", floor: int = 0,
-    layers: str | Mapping[str, float] = "uniform",
-) -> Masks:  # fmt: skip
+    scores: Mapping[str, Tensor], sparsity: float, *, scope: str = "global", floor: int = 0, layers: str = "uniform"
+) -> Masks:
     """What :func:`keep` does, without its warning."""
     if not scores:
         raise InputError("scores must be a mapping of names to tensors, with at least one.")
@@ -74,19 +72,14 @@ def select(
     sizes = {name: tensor.numel() for name, tensor in scores.items()}
     most = {n: size - int(removed[n].count_nonzero()) if n in removed else size for n, size in sizes.items()}
     least = {name: min(int(floor), left) for name, left in most.items()}
-    told = {} if isinstance(layers, str) else layers
-    counts = {name: _told(name, share, sizes, least, most) for name, share in told.items()}
-    rest = [name for name in scores if name not in told]
-    if rest:
-        total, low, high = (sum(of[name] for name in rest) for of in (sizes, least, most))
-        kept = _left(sparsity, total, low, high, f"floor={floor} in {len(rest)} layers")
-        if scope == "global":
-            return Masks._own(_keep_globally(scores, kept, least, removed))
-        by_shape = {name: float(sum(tensor.shape)) if sizes[name] else 0.0 for name, tensor in scores.items()}
-        weights = by_shape if layers == "erk" else sizes
-        bounds = ([of[name] for name in rest] for of in (least, most))
-        shares = shared_out(kept, [weights[name] for name in rest], *bounds)
-        counts.update(zip(rest, shares, strict=True))
+    total, low, high = (sum(of.values()) for of in (sizes, least, most))
+    kept = _left(sparsity, total, low, high, f"floor={floor} in {len(scores)} layers")
+    if scope == "global":
+        return Masks._own(_keep_globally(scores, kept, least, removed))
+    by_shape = [float(sum(tensor.shape)) if tensor.numel() else 0.0 for tensor in scores.values()]
+    weights = by_shape if layers == "erk" else list(sizes.values())
+    shares = shared_out(kept, weights, list(least.values()), list(most.values()))
+    counts = dict(zip(scores, shares, strict=True))
     return Masks._own({name: largest({name: scores[name]}, counts[name], removed)[name] for name in scores})
 
 
@@ -156,14 +149,15 @@ def largest(scores: Mapping[str, Tensor], count: int, removed: Mapping[str, Tens
     compared exactly.
     """
     dtype = torch.float32 if all(tensor.dtype in _NARROW for tensor in scores.values()) else torch.float64
-    flat = torch.empty(sum(tensor.numel() for tensor in scores.values()), dtype=dtype)
     sizes = [tensor.numel() for tensor in scores.values()]
-    for (name, tensor), part in zip(scores.items(), flat.split(sizes), strict=True):
+    flat, left = torch.empty(sum(sizes), dtype=dtype), torch.ones(sum(sizes), dtype=torch.bool)
+    for (name, tensor), part, stays in zip(scores.items(), flat.split(sizes), left.split(sizes), strict=True):
         check_order(name, tensor)
         part.copy_(tensor.detach().flatten())
         if removed and name in removed:
-            part.masked_fill_(removed[name].flatten().cpu(), -torch.inf)
-    masks = zip(scores.items(), best(flat, count).split(sizes), strict=True)
+            stays.copy_(~removed[name].flatten())
+    kept = best(flat, count) if left.all() else left.masked_scatter(left, best(flat.masked_select(left), count))
+    masks = zip(scores.items(), kept.split(sizes), strict=True)
     return {name: mask.view(tensor.shape).to(tensor.device) for (name, tensor), mask in masks}
 
 
@@ -202,18 +196,6 @@ def shared_out(total: int, weights: Sequence[float], low: Sequence[int], high: S
         for place in order:
             whole[place] += int(whole.sum() < total and whole[place] < most[place])
     return [int(share) for share in whole]
-
-
-def _told(
-    name: str, sparsity: float, sizes: Mapping[str, int], least: Mapping[str, int], most: Mapping[str, int]
-) -> int:
-    if name not in sizes:
-        raise InputError(f"layers names '{name}', which has no scores.{suggest(name, sizes)}")
-    kept = sizes[name] - round(sparsity * sizes[name])
-    if not least[name] <= kept <= most[name]:
-        bound = f"the floor is {least[name]}" if kept < least[name] else f"only {most[name]} are not removed yet"
-        raise InputError(f"layers['{name}']={sparsity} keeps {kept} of {sizes[name]} weights; {bound}.")
-    return kept
 
 
 @checked

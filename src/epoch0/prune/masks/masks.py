@@ -1,25 +1,18 @@
 """Which weights are kept: a frozen mapping of bool tensors that counts, combines, saves (Hayou et al. 2021, 2.1)."""
 
-import json
-import math
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from epoch0.arguments import checked
-from epoch0.errors import InputError, is_count
-from epoch0.initialization.files import check_path, from_json, impossible, load_tensors, save_tensors
+from epoch0.errors import InputError
+from epoch0.initialization.files import check_path, load_tensors, save_tensors
 from epoch0.results import Shown, first_names
 
-LAYOUT = "epoch0 masks 1"
-"""Of the files: packed bits, the first weight in the highest, and the shapes in the header."""
-
-DIMENSIONS = 64
-"""As many as torch lets a tensor have."""
+LAYOUT = "epoch0 masks 2"
 
 
 @checked
@@ -122,20 +115,16 @@ class Masks(Mapping[str, Tensor], Shown):
         return (self & other).kept / either if either else 1.0
 
     summary: ClassVar[Callable[..., Any]]  # what follows paths is bound here by epoch0.prune.effects.paths
-    to_torch_prune: ClassVar[Callable[..., Any]]  # and by epoch0.prune.masks.apply
 
     def save(self, path: str | Path) -> Path:
-        """Write the masks as safetensors, one bit a weight; the file appears whole or not at all.
+        """Write the masks as safetensors of bools; the file appears whole or not at all.
 
         >>> masks.save("masks.safetensors")
         PosixPath('masks.safetensors')
 
         The ending must be ``.safetensors`` and the folder must exist; a file there is replaced.
         """
-        target = check_path(path, "masks")
-        bits = {name: torch.from_numpy(np.packbits(mask.cpu().flatten().numpy())) for name, mask in self.items()}
-        shapes = json.dumps({name: list(mask.shape) for name, mask in self.items()})
-        return save_tensors(target, "masks", LAYOUT, bits, {"shapes": shapes})
+        return save_tensors(check_path(path, "masks"), "masks", LAYOUT, self, {})
 
     @classmethod
     def load(cls, path: str | Path) -> "Masks":
@@ -144,17 +133,7 @@ class Masks(Mapping[str, Tensor], Shown):
         >>> Masks.load(masks.save("masks.safetensors")) == masks
         True
         """
-        bits, words = load_tensors(path, "masks", LAYOUT, "Masks.save")
-        shapes = from_json(words.get("shapes", ""))
-        if not isinstance(shapes, dict) or not shapes or shapes.keys() != bits.keys():
-            raise impossible(path, "masks", "shapes", "a shape for each mask")
-        for name, shape in shapes.items():
-            sizes = isinstance(shape, list) and len(shape) <= DIMENSIONS and all(is_count(size, 0) for size in shape)
-            fits = sizes and math.prod(max(size, 1) for size in shape) < 2**62  # 0 of them may have impossible sizes
-            if not fits or bits[name].dtype != torch.uint8 or bits[name].shape != (-(-math.prod(shape) // 8),):
-                raise impossible(path, "masks", "shapes", f"that of {name!r}, whose bits are there")
-        flat = {name: np.unpackbits(bits[name].numpy(), count=math.prod(shape)) for name, shape in shapes.items()}
-        return cls._own({name: torch.from_numpy(flat[name].astype(bool)).reshape(shapes[name]) for name in shapes})
+        return cls(load_tensors(path, "masks", LAYOUT, "Masks.save")[0])
 
     def __str__(self) -> str:
         return f"{self.kept:,} of {self.total:,} weights kept in {len(self)} layers, sparsity {self.sparsity:.4%}"

@@ -68,8 +68,8 @@ def sensitivity(lent: Borrowed, gradients: Values) -> tuple[Values, bool]:
 @checked
 def force(
     model: nn.Module, batches: Iterable[Any], sparsity: Sparsity, steps: Size = 60, *, loss: Loss | None = None,
-    revive: bool = True, batch_norm: BatchNorm = "train", dtype: torch.dtype | None = None,
-    forward: Forward | None = None, progress: Progress | None = None,
+    batch_norm: BatchNorm = "train", dtype: torch.dtype | None = None, forward: Forward | None = None,
+    progress: Progress | None = None,
 ) -> Scores:  # fmt: skip
     """Score each weight by its connection sensitivity in the network that earlier rounds have left.
 
@@ -79,9 +79,10 @@ def force(
     379 of 18,944 weights kept in 2 layers, sparsity 97.9994%
 
     Round t of n scores abs(W dL/dW) with the gradient of the network masked by round t - 1, and keeps
-    ``M^(1 - t/n) k^(t/n)`` of the M weights, k of them in the end. The scores of round n come back: what
-    ``keep(scores, sparsity)`` makes of them is the mask of the method. One step is SNIP. Each round costs one forward
-    and one backward pass of all batches.
+    ``M^(1 - t/n) k^(t/n)`` of the M weights, k of them in the end. A weight removed in an earlier round can come back,
+    as its sensitivity is W times the gradient at its place; in ``iterate`` it cannot. The scores of round
+    n come back: what ``keep(scores, sparsity)`` makes of them is the mask of the method. One step is SNIP. Each round
+    costs one forward and one backward pass of all batches.
 
     The model is treated, and arguments not told here are, as by :func:`snip`; weights that stand behind a mask count
     among the removed, and stay so.
@@ -89,20 +90,15 @@ def force(
     Args:
         sparsity: fraction of all weights that is to be removed in the end, in [0, 1).
         steps: rounds, >= 1; the authors recommend 60.
-        revive: True for FORCE: a weight removed in an earlier round can come back, as its sensitivity is W times the
-            gradient at its place; False for iterative SNIP: removed is removed.
         progress: called before each round with the part of them that is done, from 0 to 1, and its number in words.
-
-    Returns:
-        Scores >= 0. With ``revive=False`` the weights that round n - 1 removed are marked as removed.
 
     Source: de Jorge, Sanyal, Behl, Torr, Rogez, Dokania 2021, section 4 and Algorithm 1.
     """
-    removed = dict[str, Tensor]()
 
     def compute(lent: Borrowed, held: list[Batch]) -> tuple[Values, bool]:
         weights = [leaf.detach() for leaf in lent.leaves]
-        kept = standing = dict(zip([w.name for w in lent.weights], lent.kept, strict=True))
+        kept = dict(zip([w.name for w in lent.weights], lent.kept, strict=True))
+        gone = {name: ~mask for name, mask in kept.items()}
         total, near = sum(w.numel() for w in weights), False
         last = max(total - round(sparsity * total), 1)
         for number in range(1, steps + 1):
@@ -110,20 +106,13 @@ def force(
             masked = [(w * m).requires_grad_() for w, m in zip(weights, kept.values(), strict=True)]
             values, close = sensitivity(lent, replace(lent, leaves=masked).gradients(held, loss))
             near = near or close
-            if not revive:
-                values = [v.masked_fill_(~m, 0.0) for v, m in zip(values, kept.values(), strict=True)]
             if number < steps:
-                scores = dict(zip(kept, values, strict=True))
-                allowed = standing if revive else kept
                 count = round(total ** (1 - number / steps) * last ** (number / steps))
-                count = min(count, sum(int(mask.sum()) for mask in allowed.values()))
-                kept = largest(scores, count, {name: ~mask for name, mask in allowed.items()})
-        removed.update({name: ~mask for name, mask in (standing if revive else kept).items()})
+                count = min(count, total - sum(int(mask.sum()) for mask in gone.values()))
+                kept = largest(dict(zip(kept, values, strict=True)), count, gone)
         return values, near
 
-    words = f"{'force' if revive else 'iterative snip'}, {steps} steps to {sparsity:.6g}"
-    scores = scored(model, batches, loss, words, compute, batch_norm, dtype, forward)
-    return Scores(scores, scores.method, removed)
+    return scored(model, batches, loss, f"force, {steps} steps to {sparsity:.6g}", compute, batch_norm, dtype, forward)
 
 
 @checked
