@@ -162,7 +162,7 @@ CALLS: dict[str, Callable[[], dict[str, Any]]] = {
         "name": "mine", "function": np.tanh, "derivative": np.cos, "breaks": (0.0,), "slopes": (0.0, 1.0),
         "continuous": True,
     },
-    "activations.custom": lambda: {"function": torch.tanh, "derivative": None, "breaks": [], "name": "mine"},
+    "activations.custom": lambda: {"function": torch.tanh, "breaks": [], "name": "mine"},
     "activations.get": lambda: {"activation": "relu"},
     "activations.piecewise": lambda: {"name": "mine", "breaks": (0.0,), "slopes": (0.0, 1.0), "at_zero": 0.0},
     "activations.known_call": lambda: {"function": "leaky_relu", "args": (0.1,), "kwargs": {}},

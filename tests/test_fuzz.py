@@ -447,8 +447,6 @@ class Restless(nn.Module):
 TOUCHED: list[tuple[str, str, Callable[[], Any]]] = [
     *((f"{kind}.__call__", "model", lambda: nn.LazyLinear(3)) for kind in ("Accuracy", "Evaluation")),
     ("theory.mean_field.gaussian_mean", "f", lambda: nn.LazyLinear(3)),
-    ("activations.custom", "derivative", lambda: nn.LazyLinear(3)),
-    ("activations.custom", "derivative", lambda: Restless()),
     ("train.train", "evaluate", lambda: nn.LazyLinear(3)),
     ("experiments.store.merge", "sources", lambda: torch.utils.data.DataLoader([1, 2])),
     *((name, "data", lambda: torch.utils.data.DataLoader([1, 2])) for name in ("train.train", "train_one_layer")),
