@@ -256,11 +256,11 @@ CALLS: dict[str, Callable[[], dict[str, Any]]] = {
     "prune.critical_sparsity": lambda: {"scores": scores()},
     "prune.force": lambda: {
         "model": net(), "batches": batches(), "sparsity": 0.5, "steps": 2, "loss": loss,
-        "batch_norm": "train", "dtype": torch.float64, "forward": forward, "progress": nothing,
+        "batch_norm": "train", "forward": forward, "progress": nothing,
     },
     "prune.grasp": lambda: {
         "model": net(), "batches": batches(), "loss": loss, "temperature": 1.0, "batch_norm": "train",
-        "dtype": torch.float64, "forward": forward,
+        "forward": forward,
     },
     "prune.iterate": lambda: {
         "model": net(), "score": e0.prune.magnitude, "sparsity": 0.5, "steps": 2, "schedule": "exponential",
@@ -270,8 +270,7 @@ CALLS: dict[str, Callable[[], dict[str, Any]]] = {
     "prune.magnitude": lambda: {"model": net()},
     "prune.masks_of": lambda: {"model": pruned()},
     "prune.obd": lambda: {
-        "model": net(), "batches": batches(), "probes": 2, "seed": 1, "batch_norm": "train", "dtype": torch.float64,
-        "forward": forward,
+        "model": net(), "batches": batches(), "probes": 2, "seed": 1, "batch_norm": "train", "forward": forward,
     },
     "prune.on_paths": lambda: {"model": net(), "masks": masks(), "x": (6,)},
     "prune.predicted_density": lambda: {"scores": scores(), "sparsity": 0.5},
@@ -280,8 +279,7 @@ CALLS: dict[str, Callable[[], dict[str, Any]]] = {
         "model": pruned(), "method": "measured", "x": x(), "forward": forward, "weight_std": None, "seed": 1
     },
     "prune.snip": lambda: {
-        "model": net(), "batches": batches(), "loss": loss, "batch_norm": "train", "dtype": torch.float64,
-        "forward": forward,
+        "model": net(), "batches": batches(), "loss": loss, "batch_norm": "train", "forward": forward,
     },
     "prune.synflow": lambda: {"model": net(), "x": (6,)},
     "regions.boundary_density": lambda: {
@@ -391,7 +389,6 @@ METHODS: dict[str, tuple[Callable[[], Any], Callable[[], dict[str, Any]]]] = {
     "Gaussian.scaled": (lambda: e0.Gaussian(1.0), lambda: {"factor": 2.0}),
     "Masks.save": (masks, lambda: {"path": folder() / "m.safetensors"}),
     "Masks.load": (masks, lambda: {"path": masks().save(folder() / "read.safetensors")}),
-    "Masks.jaccard": (masks, lambda: {"other": masks()}),
     "Masks.summary": (masks, lambda: {"model": net(), "x": (6,)}),
     "CriticalSparsity.dead": (lambda: e0.prune.critical_sparsity(scores()), lambda: {"sparsity": 0.5}),
     "GrowthLaw.cdf": (lambda: e0.theory.growth.GrowthLaw((3,), (1.0,)), lambda: {"x": 0.5}),

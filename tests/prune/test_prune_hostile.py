@@ -134,7 +134,7 @@ def test_inference_tensors() -> None:
 
 def test_attention_has_a_second_derivative() -> None:
     model, twin = seeded(Attention), seeded(Attention).double().eval()
-    scores = grasp(model, [(SEQUENCES, CLASSES)], temperature=1.0, dtype=torch.float64)
+    scores = grasp(model.double(), [(SEQUENCES.double(), CLASSES)], temperature=1.0)
     weights = {name: p for name, p in twin.named_parameters() if name in scores}
     with sdpa_kernel(SDPBackend.MATH):
         loss = F.cross_entropy(twin(SEQUENCES.double()), CLASSES)

@@ -78,7 +78,7 @@ def test_the_quick_rounds_of_synaptic_flow(schedule: str, already: bool) -> None
     slow = iterate(model, lambda twin: synflow(twin, (20,)), 0.95, steps=20, schedule=schedule)
     assert quick == slow and quick.kept == 1650 - round(0.95 * 1650)
     if already:
-        assert quick & masks_of(model) == quick
+        assert all(bool((masks_of(model)[name] | ~mask).all()) for name, mask in quick.items())
         with pytest.raises(InputError, match="removed already"):
             iterate(model, partial(synflow, x=(20,)), 0.1)
     floor = iterate(model, partial(synflow, x=(20,)), 0.95, steps=5, floor=9)
@@ -122,7 +122,8 @@ def test_pruned_models_go_on_from_where_they_are() -> None:
         return random(twin, len(counts))
 
     masks = iterate(model, score, 0.9, steps=2)
-    assert counts == [120, 60] and masks.kept == 30 and masks & first == masks
+    assert counts == [120, 60] and masks.kept == 30
+    assert all(bool((first[name] | ~mask).all()) for name, mask in masks.items())
     assert masks_of(model) == first
     with pytest.raises(InputError, match="180 are removed already"):
         iterate(model, magnitude, 0.5)

@@ -383,27 +383,3 @@ def test_the_result_reads_well() -> None:
     frame = done.to_pandas()
     assert list(frame["name"]) == [row.name for row in done.layers] and (frame["smallest"] <= frame["largest"]).all()
     assert done.to_dict()["layers"][0]["name"] == "0.weight"
-
-
-@pytest.mark.sample(1)
-@pytest.mark.parametrize("method", ["layer", "row"])
-def test_a_note_says_where_the_masks_know_the_signals(method: str) -> None:
-    """Twin: the mean square of what plain modules return, layer by layer. Masks of SNIP with ReLU, and random ones."""
-    x, labels = torch.randn(60, 30, generator=source()), torch.arange(60) % 10
-    told = {}
-    for kind in ("snip", "random"):
-        net = e0.networks.mlp([30, *[60] * 20, 10], "relu", weights=e0.Gaussian(2**0.5), seed=1)
-        scores = e0.prune.snip(net, [(x, labels)]) if kind == "snip" else e0.prune.random(net, seed=1)
-        done = rescale(e0.prune.apply(net, e0.prune.keep(scores, 0.8)), method, x=x)
-        told[kind] = [note for note in done.notes if "Proposition 1" in note]
-        with torch.no_grad():
-            hidden = [net[: 2 * i + 1](x).square().mean() for i in (0, 19)]
-        growth = float(hidden[1] / hidden[0]) ** (1 / 19)
-        if kind == "snip":
-            said = float(told[kind][0].split("grows ")[1].split("-fold")[0])
-            assert growth > 1.2 and said == pytest.approx(growth, rel=0.35)
-        else:
-            assert growth == pytest.approx(1.0, abs=0.12)
-    assert len(told["snip"]) == 1 and not told["random"]
-    assert f"a {method} takes" in told["snip"][0] and 'method="measured"' in told["snip"][0]
-    assert rescale(net, x=x).method == "measured"

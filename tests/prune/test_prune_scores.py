@@ -376,7 +376,6 @@ def test_losses_that_cannot_be_used() -> None:
 
 ARGUMENTS: dict[str, tuple[Callable[[nn.Module, Batch], object], str]] = {
     "batch_norm": (lambda net, b: snip(net, [b], batch_norm="test"), "batch_norm='test' is not known; use 'train'"),
-    "dtype": (lambda net, b: grasp(net, [b], dtype=torch.float16), "dtype=torch.float16"),
     "temperature 0": (lambda net, b: grasp(net, [b], temperature=0.0), "temperature=0.0"),
     "temperature -1": (lambda net, b: grasp(net, [b], temperature=-1.0), "temperature=-1.0"),
     "sparsity": (lambda net, b: force(net, [b], 1.0), r"sparsity=1.0.* \[0, 1\)"),

@@ -105,7 +105,7 @@ def test_underflow_in_float32_is_noticed() -> None:
     for p in net.parameters():
         nn.init.normal_(p, 0.0, 0.1 / 20**0.5 if p.dim() > 1 else 0.3)
     x, y = torch.randn(10, 20), torch.randint(20, (10,))
-    blunt, sharp = snip(net, [(x, y)], dtype=torch.float32), snip(net, [(x, y)])
+    blunt, sharp = plain_snip(net, x, y), snip(net, [(x, y)])
     assert bool((blunt["0.weight"] == 0).all())
     assert sharp["0.weight"].dtype == torch.float64 and bool((sharp["0.weight"] > 0).all())
     double = snip(net.double(), [(x.double(), y)])
@@ -231,7 +231,7 @@ def test_gauss_newton_is_the_hessians_diagonal_where_networks_are_piecewise_line
 @pytest.mark.parametrize(("column", "batch_norm"), [(0, "eval"), (1, "train")])
 def test_snip_reproduces_the_published_densities(column: int, batch_norm: str) -> None:
     net, (x, y) = recipe(), recipe_batch()
-    scores = snip(net, [(x, y)], batch_norm=batch_norm, dtype=torch.float32)
+    scores = snip(net, [(x, y)], batch_norm=batch_norm)
     masks = keep(scores, 0.98)
     densities = {name.removesuffix(".weight"): float(mask.double().mean()) for name, mask in masks.items()}
     assert sum(int(mask.sum()) for mask in masks.values()) == 1_855_584 - round(0.98 * 1_855_584)

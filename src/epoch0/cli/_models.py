@@ -386,7 +386,10 @@ def prune(
                 masks = pruning.iterate(network, one, sparsity, steps=rounds, progress=stage.within, **options)
         said = list(dict.fromkeys(str(warning.message) for warning in caught))
         critical = pruning.critical_sparsity(scores)
-        summary = masks.summary(network, given.x)
+        try:
+            summary = masks.summary(network, given.x)
+        except InputError as problem:
+            summary, said = masks.summary(), [*said, str(problem)]
         pruning.apply(network, masks)
         stage("judging the pruned model")
         verdicts["pruned"] = _verdict(network, given, batch_norm, seed)

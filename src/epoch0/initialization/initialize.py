@@ -202,18 +202,7 @@ def _shapes(model: nn.Module) -> Iterator[tuple[int, ...]]:
             yield EXAMPLES, *own
             yield EXAMPLES, 16, *own
             return
-        channels, dims = 0, 2
         if isinstance(module, nn.modules.conv._ConvNd):
-            channels, dims = module.in_channels, len(module.kernel_size)
-        elif isinstance(module, nn.modules.batchnorm._BatchNorm):
-            channels = module.num_features
-            yield EXAMPLES, channels
-        if channels:
-            for size in SIZES if dims < 3 else (16, 8, 32):
-                yield (IMAGES if size <= 64 else 4), channels, *[size] * dims
-            return
-    for parameter in model.parameters():
-        if parameter.dim() == 2:  # x @ W or W x, in a module of the user's own
-            yield EXAMPLES, parameter.shape[0]
-            yield EXAMPLES, parameter.shape[1]
+            for size in SIZES if len(module.kernel_size) < 3 else (16, 8, 32):
+                yield (IMAGES if size <= 64 else 4), module.in_channels, *[size] * len(module.kernel_size)
             return

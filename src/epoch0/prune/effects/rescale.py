@@ -230,7 +230,7 @@ def rescale(
     that mean-field theory gives a dense one behind the layer before; it counts that the kept weights sit at particular
     inputs and units, as those of SNIP do. Proposition 1 takes masks as independent of the signals: with SNIP's masks
     at 80 % the squared gradient of a ReLU network grows 3.3-fold a layer by layer, 1.85-fold by row, and stays by
-    measuring (``epoch0 reproduce hayou/prop1``). A note says where signals grow all the same.
+    measuring (``epoch0 reproduce hayou/prop1``).
 
     Masks are found: a parametrization, ``torch.nn.utils.prune``, or zeros in the weights. Parameters change in place,
     those behind a mask with the rest; the masks, modes, gradients, hooks and random states stay.
@@ -267,8 +267,6 @@ def rescale(
             units.mul_(factors.reshape(*units.shape[:2], *[1] * (units.dim() - 2)).to(units.dtype))
             values[each.site.name] = each.site.parameter.detach().clone()
             rows.append(_row(each, sums, factors))
-        if method != "measured":
-            remarks += _off_the_edge(record, found, follows, method)
         if any(layer.kind == "residual block" for layer in layers(record)):
             remarks.append(
                 "residual networks stay on the edge of chaos when they are pruned (Proposition 3): "
@@ -276,23 +274,6 @@ def rescale(
             )
     write_parameters(record.model, values)
     return Rescaling(tuple(rows), untouched, method, tuple(remarks))
-
-
-def _off_the_edge(record: Tape, found: list[MaskedLayer], follows: list[Follow], method: str) -> list[str]:
-    """A note if signals grow on this batch all the same: by a fifth a layer, and tenfold over all."""
-    try:
-        left = _Pass(record, found, follows).run()
-    except InputError:  # a layer that passes nothing on
-        return []
-    growth = -2 * sum(map(math.log, left.values()))
-    if growth < max(math.log(10), len(left) * math.log(1.2)):
-        return []
-    layer, total = math.exp(growth / len(left)), math.exp(growth)
-    return [
-        f"on this batch the squared signal grows {layer:.2f}-fold a layer, {total:.1e} over {len(left)}: one factor a "
-        f"{method} takes masks for independent of the signals (Proposition 1), which those of SNIP and other gradient "
-        'scores are not behind a ReLU; method="measured" counts that'
-    ]
 
 
 def _target(each: MaskedLayer, record: Tape, weight_std: float | None) -> float:

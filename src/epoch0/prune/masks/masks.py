@@ -1,4 +1,4 @@
-"""Which weights are kept: a frozen mapping of bool tensors that counts, combines, saves (Hayou et al. 2021, 2.1)."""
+"""Which weights are kept: a frozen mapping of bool tensors that counts and saves (Hayou et al. 2021, 2.1)."""
 
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -10,7 +10,7 @@ from torch import Tensor
 from epoch0.arguments import checked
 from epoch0.errors import InputError
 from epoch0.initialization.files import check_path, load_tensors, save_tensors
-from epoch0.results import Shown, first_names
+from epoch0.results import Shown
 
 LAYOUT = "epoch0 masks 2"
 
@@ -24,8 +24,7 @@ class Masks(Mapping[str, Tensor], Shown):
     (1, 4, 0.75)
 
     Names are those of ``model.named_parameters()`` before the model is pruned. The mapping cannot be changed; the
-    tensors are copies, so that nobody else's change reaches them. ``a & b`` keeps what both keep, ``a | b`` what either
-    keeps, ``~a`` what a drops; the names and shapes of both must be the same.
+    tensors are copies, so that nobody else's change reaches them.
     """
 
     def __init__(self, masks: Mapping[str, Tensor]) -> None:
@@ -96,24 +95,6 @@ class Masks(Mapping[str, Tensor], Shown):
         """Names of the layers of which nothing is kept."""
         return tuple(name for name, kept in self.kept_of.items() if kept == 0)
 
-    def __and__(self, other: "Masks") -> "Masks":
-        return self._joined(other, torch.logical_and)
-
-    def __or__(self, other: "Masks") -> "Masks":
-        return self._joined(other, torch.logical_or)
-
-    def __invert__(self) -> "Masks":
-        return Masks._own({name: ~mask for name, mask in self.items()})
-
-    def jaccard(self, other: "Masks") -> float:
-        """Weights that both keep over weights that either keeps, in [0, 1]; 1 for equal masks.
-
-        >>> masks.jaccard(~masks)                               # nothing in common
-        0.0
-        """
-        either = (self | other).kept
-        return (self & other).kept / either if either else 1.0
-
     summary: ClassVar[Callable[..., Any]]  # what follows paths is bound here by epoch0.prune.effects.paths
 
     def save(self, path: str | Path) -> Path:
@@ -140,16 +121,3 @@ class Masks(Mapping[str, Tensor], Shown):
 
     def __repr__(self) -> str:
         return f"<Masks: {self}>"
-
-    def _joined(self, other: "Masks", join: Callable[[Tensor, Tensor], Tensor]) -> "Masks":
-        if not isinstance(other, Masks):
-            return NotImplemented
-        wrong = [
-            f"'{n}' is {tuple(self[n].shape)} here, {tuple(other[n].shape)} there"
-            if n in other else f"'{n}' is not in the other"
-            for n in self if n not in other or self[n].shape != other[n].shape
-        ]  # fmt: skip
-        wrong += [f"'{name}' is only in the other" for name in other if name not in self]
-        if wrong:
-            raise InputError(f"these masks are of different models: {first_names(wrong, 3, '; ')}.")
-        return Masks._own({name: join(mask, other[name].to(mask.device)) for name, mask in self.items()})

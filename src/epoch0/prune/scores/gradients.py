@@ -20,7 +20,7 @@ from epoch0.tracing.loss import Loss, scalar_loss
 @checked
 def snip(
     model: nn.Module, batches: Iterable[Any], *, loss: Loss | None = None, batch_norm: BatchNorm = "train",
-    dtype: torch.dtype | None = None, forward: Forward | None = None,
+    forward: Forward | None = None,
 ) -> Scores:  # fmt: skip
     """Score each weight by its connection sensitivity abs(W dL/dW).
 
@@ -29,7 +29,10 @@ def snip(
     torch.Size([256, 64])
 
     The model is borrowed and comes back to the bit: parameters, gradients, batch-norm statistics, modes, hooks, random
-    states. Frozen weights are scored like others. Dropout is off. Weights that stand behind a mask score 0.
+    states. Frozen weights are scored like others. Dropout is off. Weights that stand behind a mask score 0. It computes
+    in the model's own precision, and in float64 where gradients come near the end of its range (a deep network in the
+    ordered phase: at chi = 0.1, 100 layers, a fifth of the float32 scores are 0 and the critical sparsity reads 0.19 in
+    place of 0.05).
 
     Args:
         batches: pairs (inputs, targets), inputs as the model is called with them; mappings with labels; a data loader;
@@ -40,10 +43,6 @@ def snip(
         batch_norm: ``"train"``: statistics of the batch, as the authors' code has it; ``"eval"``: running ones, at
             initialization the identity. This decides the mask: on a ResNet-32 at 98 % the two masks share 6 % of their
             weights (Jaccard index), with 6 of 34 layers empty in train mode and none in eval mode.
-        dtype: to compute in. None: the model's own, and float64 where its gradients come near the end of its range (a
-            deep network in the ordered phase: at chi = 0.1, 100 layers, a fifth of the float32 scores are 0 and the
-            critical sparsity reads 0.19 in place of 0.05). On that ResNet-32, float32 and float64 masks differ in 64
-            of the 37,112 weights they keep.
         forward: ``forward(model, inputs) -> outputs``, for a model that is called in another way.
 
     Warns:
@@ -56,7 +55,7 @@ def snip(
     def compute(lent: Borrowed, held: list[Batch]) -> tuple[Values, bool]:
         return sensitivity(lent, lent.gradients(held, loss))
 
-    return scored(model, batches, loss, "snip", compute, batch_norm, dtype, forward)
+    return scored(model, batches, loss, "snip", compute, batch_norm, forward)
 
 
 def sensitivity(lent: Borrowed, gradients: Values) -> tuple[Values, bool]:
@@ -68,8 +67,7 @@ def sensitivity(lent: Borrowed, gradients: Values) -> tuple[Values, bool]:
 @checked
 def force(
     model: nn.Module, batches: Iterable[Any], sparsity: Sparsity, steps: Size = 60, *, loss: Loss | None = None,
-    batch_norm: BatchNorm = "train", dtype: torch.dtype | None = None, forward: Forward | None = None,
-    progress: Progress | None = None,
+    batch_norm: BatchNorm = "train", forward: Forward | None = None, progress: Progress | None = None,
 ) -> Scores:  # fmt: skip
     """Score each weight by its connection sensitivity in the network that earlier rounds have left.
 
@@ -112,13 +110,13 @@ def force(
                 kept = largest(dict(zip(kept, values, strict=True)), count, gone)
         return values, near
 
-    return scored(model, batches, loss, f"force, {steps} steps to {sparsity:.6g}", compute, batch_norm, dtype, forward)
+    return scored(model, batches, loss, f"force, {steps} steps to {sparsity:.6g}", compute, batch_norm, forward)
 
 
 @checked
 def grasp(
     model: nn.Module, batches: Iterable[Any], *, loss: Loss | None = None, temperature: Positive = 200.0,
-    batch_norm: BatchNorm = "train", dtype: torch.dtype | None = None, forward: Forward | None = None,
+    batch_norm: BatchNorm = "train", forward: Forward | None = None,
 ) -> Scores:  # fmt: skip
     """Score each weight by what it does for the gradient flow: W (H g), H the Hessian and g the gradient of the loss.
 
@@ -160,7 +158,7 @@ def grasp(
         return times(lent.leaves, products), near
 
     words = f"grasp, temperature {temperature:g}"
-    return scored(model, batches, loss, words, compute, batch_norm, dtype, forward, twice=True)
+    return scored(model, batches, loss, words, compute, batch_norm, forward, twice=True)
 
 
 def product(
@@ -184,7 +182,7 @@ _PROBE = 6
 @checked
 def obd(
     model: nn.Module, batches: Iterable[Any], *, probes: Size = 16, seed: Seed = 0, batch_norm: BatchNorm = "train",
-    dtype: torch.dtype | None = None, forward: Forward | None = None,
+    forward: Forward | None = None,
 ) -> Scores:  # fmt: skip
     """Score each weight by its diagonal-curvature saliency W^2 H_ii/2, H the Hessian of the loss.
 
@@ -226,7 +224,7 @@ def obd(
         return [t.div_(2) for t in times(lent.leaves, times(lent.leaves, total))], near
 
     words = f"obd, {probes} probes, seed {seed}"
-    return scored(model, batches, None, words, compute, batch_norm, dtype, forward)
+    return scored(model, batches, None, words, compute, batch_norm, forward)
 
 
 def _push(output: Tensor, targets: Tensor, source: torch.Generator) -> Tensor:

@@ -88,10 +88,8 @@ Progress = Callable[[float, str], None]
 """What is told of long work: the part that is done, from 0 to 1, and what comes next."""
 
 
-def check_settings(model: nn.Module, dtype: torch.dtype | None) -> None:
-    """Refuse a model or settings that scores cannot be computed with."""
-    if dtype not in (None, torch.float32, torch.float64):
-        raise InputError(f"dtype={dtype}: scores are computed in torch.float32 or torch.float64.")
+def check_precision(model: nn.Module) -> None:
+    """Refuse a model that scores cannot be computed with."""
     for name, parameter in model.named_parameters():
         if parameter.dtype in (torch.float16, torch.bfloat16):
             raise InputError(
@@ -129,7 +127,7 @@ def magnitude(model: nn.Module) -> Scores:
 
     Source: Hayou et al. 2021, sections 2.1 (MBP) and E.
     """
-    check_settings(model, None)
+    check_precision(model)
     weights = standing(model)
     return scores_of(weights, [w.parameter.detach().abs() for w in weights], "magnitude")
 
@@ -146,7 +144,7 @@ def random(model: nn.Module, seed: Seed = 0) -> Scores:
 
     Source: Hayou et al. 2021, Tables 2 and 3 (random pruning).
     """
-    check_settings(model, None)
+    check_precision(model)
     weights, drawn = standing(model), []
     for place, w in enumerate(weights):
         uniform = torch.rand(w.parameter.shape, dtype=torch.float64, generator=generator(seed, _CHANCE, place))
