@@ -276,7 +276,7 @@ CALLS: dict[str, Callable[[], dict[str, Any]]] = {
     "prune.predicted_density": lambda: {"scores": scores(), "sparsity": 0.5},
     "prune.random": lambda: {"model": net(), "seed": 1},
     "prune.rescale": lambda: {
-        "model": pruned(), "method": "measured", "x": x(), "forward": forward, "weight_std": None, "seed": 1
+        "model": pruned(), "method": "measured", "x": x(), "forward": forward, "seed": 1
     },
     "prune.snip": lambda: {
         "model": net(), "batches": batches(), "loss": loss, "batch_norm": "train", "forward": forward,
@@ -460,7 +460,7 @@ NEVER_CALLED = {
     "papers.reproduce.Part",
     "papers.reproduce.Plan", "papers.reproduce.Reproduction", "papers.reproduce.accelerators",
     "papers.reproduce.decided", "papers.reproduce.environment", "papers.reproduce.reproduce_all",
-    "prune.CriticalSparsity", "prune.MaskSummary", "prune.PruningWarning", "prune.Rescaling",
+    "prune.CriticalSparsity", "prune.MaskSummary", "prune.Rescaling",
     "regions.BoundaryDensity", "regions.Certificate", "regions.Distances", "regions.LinePartition",
     "regions.LinePartitions", "regions.PlanePartition", "regions.Window", "theory.growth.GrowthBounds",
     "theory.growth.LayerGrowth", "theory.mean_field.DepthScale", "theory.mean_field.EdgeCurve",

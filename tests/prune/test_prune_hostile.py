@@ -202,9 +202,8 @@ def test_a_pruned_transformer_layer_is_rescaled_by_measuring(alone: bool) -> Non
 
 def test_synflow_of_tokens_is_refused_in_words() -> None:
     model = nn.Sequential(nn.Embedding(10, 8), nn.Flatten(), nn.Linear(24, 4))
-    for x in ((3,), torch.zeros(2, 3)):
-        with pytest.raises(InputError, match="its embedding looks tokens up"):
-            synflow(model, x)
+    with pytest.raises(InputError, match="its embedding looks tokens up"):
+        synflow(model, (3,))
 
 
 def test_an_embedding_of_places_is_no_token_for_synflow() -> None:

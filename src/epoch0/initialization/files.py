@@ -58,11 +58,9 @@ def read_tensors(path: StrPath, what: str) -> tuple[dict[str, Tensor], dict[str,
         with safe_open(str(path), framework="pt") as file:
             return {name: file.get_tensor(name) for name in file.keys()}, dict(file.metadata() or {})  # noqa: SIM118
     except Exception as problem:  # a made-up header makes it raise half a dozen unrelated types
-        which, why = (
-            f"the {what} {str(path)!r} ({path.stat().st_size:,} bytes)",
-            "cut short, damaged or in another format",
-        )
-        raise InputError(f"{which} cannot be read: the file is {why} ({problem}).") from problem
+        which = f"the {what} {str(path)!r} ({path.stat().st_size:,} bytes)"
+        why = f"the file is cut short, damaged or in another format ({problem})"
+        raise InputError(f"{which} cannot be read: {why}.") from problem
 
 
 def load_tensors(path: StrPath, what: str, layout: str, writer: str) -> tuple[dict[str, Tensor], dict[str, str]]:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from epoch0.arguments import Size, Sparsity, Whole, checked
 from epoch0.errors import InputError
 from epoch0.prune.masks.apply import apply
-from epoch0.prune.masks.keep import LAYERS, SCOPES, select, warned
+from epoch0.prune.masks.keep import LAYERS, SCOPES, keep
 from epoch0.prune.masks.masks import Masks
 from epoch0.prune.scores.scores import Progress, Scores, tell
 from epoch0.prune.scores.synaptic_flow import synflow, synflow_rounds
@@ -45,38 +45,14 @@ def iterate(
         scope, floor, layers: as in ``keep``.
         progress: called before each round with the part of them that is done, from 0 to 1, and its number in words.
 
-    Warns:
-        PruningWarning: as ``keep`` does.
-
     Source: Tanaka et al. 2020, Algorithm 1 (SynFlow); de Jorge et al. 2021, section 4 (the schedules).
     """
     alike = (scope, floor, layers) == ("global", 0, "uniform")
     if alike and isinstance(score, functools.partial) and score.func is synflow:
         scores = score(model)
-        select(scores, sparsity)  # refuses what no round could reach
+        keep(scores, sparsity)  # refuses what no round could reach
         kept = [scores.weights - round(share * scores.weights) for share in _plan(scores, sparsity, steps, schedule)]
-        return warned(Masks(synflow_rounds(model, kept=kept, progress=progress, **score.keywords)), sparsity)
-    return warned(_rounds(model, score, sparsity, steps, schedule, scope, floor, layers, progress), sparsity)
-
-
-def scheduled(sparsity: float, steps: int, schedule: str, start: float = 0.0) -> list[float]:
-    """Sparsities after each round."""
-    if schedule == "linear":
-        rise = [start + (sparsity - start) * k / steps for k in range(1, steps)]
-    else:
-        rise = [1 - (1 - start) * ((1 - sparsity) / (1 - start)) ** (k / steps) for k in range(1, steps)]
-    return [*rise, sparsity]
-
-
-def _plan(scores: Scores, sparsity: float, steps: int, schedule: str) -> list[float]:
-    removed = sum(int(there.count_nonzero()) for there in scores.removed.values())
-    return scheduled(sparsity, steps, schedule, min(removed / scores.weights, sparsity))
-
-
-def _rounds(
-    model: nn.Module, score: Callable[[nn.Module], Mapping[str, Tensor]], sparsity: float, steps: int, schedule: str,
-    scope: str, floor: int, layers: str, progress: Progress | None,
-) -> Masks:  # fmt: skip
+        return Masks(synflow_rounds(model, kept=kept, progress=progress, **score.keywords))
     try:
         twin = copy.deepcopy(bare(model))
     except (RuntimeError, TypeError, ValueError) as problem:
@@ -91,8 +67,22 @@ def _rounds(
         if number:
             tell(progress, number, steps)
             scores = _scored(score, apply(twin, masks), {name: ~mask for name, mask in masks.items()})
-        masks = select(scores, share, scope=scope, floor=floor, layers=layers)
+        masks = keep(scores, share, scope=scope, floor=floor, layers=layers)
     return masks
+
+
+def scheduled(sparsity: float, steps: int, schedule: str, start: float = 0.0) -> list[float]:
+    """Sparsities after each round."""
+    if schedule == "linear":
+        rise = [start + (sparsity - start) * k / steps for k in range(1, steps)]
+    else:
+        rise = [1 - (1 - start) * ((1 - sparsity) / (1 - start)) ** (k / steps) for k in range(1, steps)]
+    return [*rise, sparsity]
+
+
+def _plan(scores: Scores, sparsity: float, steps: int, schedule: str) -> list[float]:
+    removed = sum(int(there.count_nonzero()) for there in scores.removed.values())
+    return scheduled(sparsity, steps, schedule, min(removed / scores.weights, sparsity))
 
 
 def _scored(

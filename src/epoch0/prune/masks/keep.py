@@ -1,6 +1,5 @@
 """From scores to masks: keep the largest, exactly as many as asked for, of all or of each layer (Hayou et al. 2021)."""
 
-import warnings
 from collections.abc import Mapping, Sequence
 from typing import Annotated
 
@@ -14,10 +13,6 @@ from epoch0.prune.masks.masks import Masks
 
 SCOPES, LAYERS = ("global", "layer"), ("uniform", "erk")
 _NARROW = (torch.float16, torch.bfloat16, torch.float32)
-
-
-class PruningWarning(UserWarning):
-    """So few weights are kept that whole layers must be empty: the network computes a constant."""
 
 
 @checked
@@ -52,18 +47,8 @@ def keep(
         InputError: if the sparsity is not in [0, 1) or leaves no weight, the floor cannot be met, an option is not
             known, or a score is NaN.
 
-    Warns:
-        PruningWarning: if fewer weights than layers are left, with the names of those that are empty.
-
     Source: Hayou et al. 2021, section 2.2; Evci et al. 2020, section 3, for ERK.
     """
-    return warned(select(scores, sparsity, scope=scope, floor=floor, layers=layers), sparsity)
-
-
-def select(
-    scores: Mapping[str, Tensor], sparsity: float, *, scope: str = "global", floor: int = 0, layers: str = "uniform"
-) -> Masks:
-    """What :func:`keep` does, without its warning."""
     if not scores:
         raise InputError("scores must be a mapping of names to tensors, with at least one.")
     if scope == "global" and layers != "uniform":
@@ -81,18 +66,6 @@ def select(
     shares = shared_out(kept, weights, list(least.values()), list(most.values()))
     counts = dict(zip(scores, shares, strict=True))
     return Masks._own({name: largest({name: scores[name]}, counts[name], removed)[name] for name in scores})
-
-
-def warned(masks: Masks, sparsity: float) -> Masks:
-    """Warn the caller's caller by name of layers that are empty because fewer weights than layers are left."""
-    if (kept := masks.kept) < len(masks):
-        warnings.warn(
-            f"sparsity {sparsity} leaves {kept} weight{'s' if kept != 1 else ''} for {len(masks)} layers; "
-            f"nothing is left of {', '.join(masks.dead)}.",
-            PruningWarning,
-            stacklevel=4,
-        )
-    return masks
 
 
 def _keep_globally(

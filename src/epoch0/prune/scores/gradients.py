@@ -146,34 +146,24 @@ def grasp(
     """
 
     def compute(lent: Borrowed, held: list[Batch]) -> tuple[Values, bool]:
-        if len(held) == 1:
-            products, near = product(lent, held[0], loss, temperature)
-        else:
-            gradients = lent.gradients(held, loss, temperature)
-            products, near = Values(), lent.near_the_end(gradients)
-            for batch in held:
-                found, _ = product(lent, batch, loss, temperature, gradients)
-                products = added(products, found, batch.examples / examples(held))
-        near = near or near_the_end([p for p in products if bool(p.any())])
+        gradients, products = lent.gradients(held, loss, temperature), Values()
+        for batch in held:
+            found = product(lent, lent.loss(batch, loss, temperature), gradients)
+            products = added(products, found, batch.examples / examples(held))
+        near = lent.near_the_end(gradients) or near_the_end([p for p in products if bool(p.any())])
         return times(lent.leaves, products), near
 
     words = f"grasp, temperature {temperature:g}"
     return scored(model, batches, loss, words, compute, batch_norm, forward, twice=True)
 
 
-def product(
-    lent: Borrowed, batch: Batch, loss: Loss | None, temperature: float, direction: Values | None = None
-) -> tuple[Values, bool]:
-    """The Hessian of the loss times a direction, the gradient's by default, and whether that is near its end."""
-    value = lent.loss(batch, loss, temperature)
+def product(lent: Borrowed, value: Tensor, direction: Values) -> Values:
+    """The Hessian of a loss times a direction."""
     gradients = lent.differentiated(value, create_graph=True)
-    direction = direction or [g.detach() for g in gradients]
     terms = [(g * v).sum() for g, v in zip(gradients, direction, strict=True) if g.requires_grad]
-    near = lent.near_the_end([g.detach() for g in gradients])
     if not terms:  # the loss is linear
-        return [torch.zeros_like(leaf) for leaf in lent.leaves], near
-    del gradients, value
-    return lent.differentiated(torch.stack(terms).sum()), near
+        return [torch.zeros_like(leaf) for leaf in lent.leaves]
+    return lent.differentiated(torch.stack(terms).sum())
 
 
 _PROBE = 6
