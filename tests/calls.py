@@ -263,7 +263,7 @@ CALLS: dict[str, Callable[[], dict[str, Any]]] = {
         "forward": forward,
     },
     "prune.iterate": lambda: {
-        "model": net(), "score": e0.prune.magnitude, "sparsity": 0.5, "steps": 2, "schedule": "exponential",
+        "model": net(), "score": e0.prune.magnitude, "sparsity": 0.5, "steps": 2,
         "scope": "global", "floor": 1, "layers": "uniform", "progress": nothing,
     },
     "prune.keep": lambda: {"scores": scores(), "sparsity": 0.5, "scope": "global", "floor": 1, "layers": "uniform"},

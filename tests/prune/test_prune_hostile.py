@@ -240,7 +240,7 @@ def test_synflow_of_complex_numbers_is_refused_in_words() -> None:
 def test_what_has_no_values_or_examples_is_refused() -> None:
     model = seeded(lambda: nn.Linear(6, 4))
     masks = keep(magnitude(model), 0.5)
-    with pytest.raises(InputError, match="'weight' is on the meta device"):
+    with pytest.raises(InputError, match="'weight' has no values yet"):
         apply(copy.deepcopy(model).to("meta"), masks)
 
 

@@ -78,12 +78,9 @@ def custom(function: Callable[..., Any], breaks: Sequence[float] | None = None, 
 
 
 def _title(function: Any, name: str | None) -> str:
-    if name is not None:
-        if name in KNOWN:
-            raise InputError(f"name={name!r} is the name of a known activation; give yours another one.")
-        return str(name)
     own = repr(function) if _is_module(function) else str(getattr(function, "__name__", type(function).__name__))
-    return f"custom {own}" if own in KNOWN else own.replace("<lambda>", "lambda")
+    title = own.replace("<lambda>", "lambda") if name is None else name
+    return f"custom {title}" if title in KNOWN else title
 
 
 def _frozen(function: Any, what: str) -> Any:

@@ -257,7 +257,7 @@ def run(recipe: Recipe, seed: int) -> dict[str, Any]:
         if method.score == "obd":
             # train, prune by what batches say, train what is left; each round keeps the same fraction of the one before
             # (LeCun, Denker, Solla 1990, section 2.2); saliencies are those of the trained net, in evaluation mode
-            for stage, sparsity in enumerate(scheduled(recipe.sparsity, recipe.obd_rounds, "exponential")):
+            for stage, sparsity in enumerate(scheduled(recipe.sparsity, recipe.obd_rounds)):
                 own = None if path is None else path.with_name(f"{path.name}-{stage}")
                 stage_seed = int(numpy_generator(seed, _STAGES, stage).integers(2**62))
                 if diverged := fit(checkpoint=own, seed=stage_seed).diverged:

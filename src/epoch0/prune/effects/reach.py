@@ -9,7 +9,6 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd import forward_ad
 
@@ -147,12 +146,6 @@ def _resampled(call: _Call, given: Kwargs) -> Any:
     return call.run()
 
 
-def _spread(call: _Call, given: Kwargs) -> Any:
-    if "pool" not in call.name:
-        return torch.sum(*call.args[:2])
-    return getattr(F, call.name.replace("lp", "avg"))(given["input"], given["kernel_size"], given.get("stride"))
-
-
 def _largest(call: _Call, given: Kwargs) -> Any:
     """A maximum passes on everything that it looks at, since any of it may be the largest."""
     x, name = given["input"], call.name
@@ -195,7 +188,6 @@ RULES: dict[str, Callable[[_Call, Kwargs], Any]] = {
     "quotient": _quotient,
     "norm": _norm,
     "largest": _largest,
-    "spread": _spread,
     "resample": _resampled,
     "mixing": _mixing,
 }

@@ -130,12 +130,8 @@ def check_masks(model: nn.Module, masks: Mapping[str, Tensor]) -> dict[str, list
             wrong.append(f"it has no weight '{name}'.{suggest(name, known)}".removesuffix("."))
             continue
         place = known[name][0]
-        if isinstance(place.parameter, nn.UninitializedParameter):
-            raise InputError(f"'{name}' is lazy and has no shape yet; call the model once on a batch first.")
-        if place.parameter.is_meta:
-            raise InputError(
-                f"'{name}' is on the meta device, without values; move it with .to_empty and load weights."
-            )
+        if isinstance(place.parameter, nn.UninitializedParameter) or place.parameter.is_meta:
+            raise InputError(f"'{name}' has no values yet; call the model once on a batch, or load weights.")
         plain = place.row is None or place.row.is_tensor
         if (shape := (place.parameter if plain else getattr(place.module, place.attribute)).shape) != mask.shape:
             wrong.append(f"'{name}' is {tuple(shape)}, its mask {tuple(mask.shape)}")

@@ -20,8 +20,7 @@ from epoch0.tracing.guard import bare
 @checked
 def iterate(
     model: nn.Module, score: Callable[[nn.Module], Mapping[str, Tensor]], sparsity: Sparsity, *, steps: Size = 100,
-    schedule: Annotated[str, ("exponential", "linear")] = "exponential", scope: Annotated[str, SCOPES] = "global",
-    floor: Whole = 0, layers: Annotated[str, LAYERS] = "uniform",
+    scope: Annotated[str, SCOPES] = "global", floor: Whole = 0, layers: Annotated[str, LAYERS] = "uniform",
     progress: Progress | None = None,
 ) -> Masks:  # fmt: skip
     """Prune in rounds: score what is left, remove a little, until exactly ``round(sparsity * M)`` are removed.
@@ -32,26 +31,24 @@ def iterate(
     (34, 3392)
 
     Each round the score gets a copy of the model pruned by the masks so far; what is removed stays removed, whatever it
-    scores. (``force`` lets weights come back and has rounds of its own.) After round k of n, the exponential schedule
-    keeps the fraction ``(1 - sparsity)^(k / n)``, the linear one ``1 - sparsity * k / n``; on a model that is
-    pruned already both start from what it has left.
+    scores. (``force`` lets weights come back and has rounds of its own.) After round k of n the fraction
+    ``(1 - sparsity)^(k / n)`` is kept; on a model that is pruned already it starts from what that has left.
 
     Args:
         model: pruned or not; it stays as it is.
         score: from a model to scores by name, larger is more worth keeping; the same names each time.
         sparsity: fraction of all weights removed in the end, in [0, 1).
         steps: rounds, at least 1; one round is :func:`~epoch0.prune.masks.keep.keep`.
-        schedule: ``"exponential"`` or ``"linear"``.
         scope, floor, layers: as in ``keep``.
         progress: called before each round with the part of them that is done, from 0 to 1, and its number in words.
 
-    Source: Tanaka et al. 2020, Algorithm 1 (SynFlow); de Jorge et al. 2021, section 4 (the schedules).
+    Source: Tanaka et al. 2020, Algorithm 1 (SynFlow); de Jorge et al. 2021, section 4 (the schedule).
     """
     alike = (scope, floor, layers) == ("global", 0, "uniform")
     if alike and isinstance(score, functools.partial) and score.func is synflow:
         scores = score(model)
         keep(scores, sparsity)  # refuses what no round could reach
-        kept = [scores.weights - round(share * scores.weights) for share in _plan(scores, sparsity, steps, schedule)]
+        kept = [scores.weights - round(share * scores.weights) for share in _plan(scores, sparsity, steps)]
         return Masks(synflow_rounds(model, kept=kept, progress=progress, **score.keywords))
     try:
         twin = copy.deepcopy(bare(model))
@@ -63,7 +60,7 @@ def iterate(
     tell(progress, 0, steps)
     scores = _scored(score, twin, {})
     masks = Masks._own({})
-    for number, share in enumerate(_plan(scores, sparsity, steps, schedule)):
+    for number, share in enumerate(_plan(scores, sparsity, steps)):
         if number:
             tell(progress, number, steps)
             scores = _scored(score, apply(twin, masks), {name: ~mask for name, mask in masks.items()})
@@ -71,18 +68,14 @@ def iterate(
     return masks
 
 
-def scheduled(sparsity: float, steps: int, schedule: str, start: float = 0.0) -> list[float]:
+def scheduled(sparsity: float, steps: int, start: float = 0.0) -> list[float]:
     """Sparsities after each round."""
-    if schedule == "linear":
-        rise = [start + (sparsity - start) * k / steps for k in range(1, steps)]
-    else:
-        rise = [1 - (1 - start) * ((1 - sparsity) / (1 - start)) ** (k / steps) for k in range(1, steps)]
-    return [*rise, sparsity]
+    return [*(1 - (1 - start) * ((1 - sparsity) / (1 - start)) ** (k / steps) for k in range(1, steps)), sparsity]
 
 
-def _plan(scores: Scores, sparsity: float, steps: int, schedule: str) -> list[float]:
+def _plan(scores: Scores, sparsity: float, steps: int) -> list[float]:
     removed = sum(int(there.count_nonzero()) for there in scores.removed.values())
-    return scheduled(sparsity, steps, schedule, min(removed / scores.weights, sparsity))
+    return scheduled(sparsity, steps, min(removed / scores.weights, sparsity))
 
 
 def _scored(
