@@ -112,7 +112,7 @@ def test_damaged_and_foreign_files(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="holds no masks"):
         Masks.load(path)
     save_file({"w": torch.ones(2)}, path, {"format": "epoch0 masks 9"})
-    with pytest.raises(InputError, match=f"layout 'epoch0 masks 9'; this version reads '{MASKS}'"):
+    with pytest.raises(InputError, match=f"layout is 'epoch0 masks 9', and this version reads '{MASKS}'"):
         Masks.load(path)
 
 

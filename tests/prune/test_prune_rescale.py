@@ -302,7 +302,6 @@ def test_norms_residual_blocks_and_shared_weights() -> None:
     assert "norm" in done.untouched["first.weight"]
     assert [row.name for row in done.layers] == ["shared.weight", "last.weight"]
     assert "used 2 times" in done.layers[0].note
-    assert any("Proposition 3" in note for note in done.notes)
 
 
 def test_a_dead_layer_beside_an_identity_is_left_alone() -> None:

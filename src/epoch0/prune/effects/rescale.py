@@ -30,7 +30,6 @@ from epoch0.theory.mean_field import chi, edge_of_chaos
 from epoch0.theory.mean_field.moments import moments_of
 from epoch0.tracing.call import Forward
 from epoch0.tracing.guard import check_model
-from epoch0.tracing.layers import layers
 from epoch0.tracing.tape import Tape, tape
 
 
@@ -266,11 +265,6 @@ def rescale(
             units.mul_(factors.reshape(*units.shape[:2], *[1] * (units.dim() - 2)).to(units.dtype))
             values[each.site.name] = each.site.parameter.detach().clone()
             rows.append(_row(each, sums, factors))
-        if any(layer.kind == "residual block" for layer in layers(record)):
-            remarks.append(
-                "residual networks stay on the edge of chaos when they are pruned (Proposition 3): "
-                "they train without rescaling too"
-            )
     write_parameters(record.model, values)
     return Rescaling(tuple(rows), untouched, method, tuple(remarks))
 

@@ -93,14 +93,11 @@ def _left(sparsity: float, total: int, least: int, most: int, floor: str) -> int
             f"sparsity={sparsity} leaves none of {total:,} weights; keep at least one: "
             f"sparsity <= {max(1 - 1 / max(total, 1), 0):.9g}."
         )
-    if count > most:
+    if not least <= count <= most:
+        bound = f"{total - most:,} are removed already" if count > most else f"{floor} needs {least:,}"
         raise InputError(
-            f"sparsity={sparsity} keeps {count:,} of {total:,} weights, but {total - most:,} are removed already; "
-            f"the sparsity is at least {1 - most / total:.9g} then."
-        )
-    if count < least:
-        raise InputError(
-            f"sparsity={sparsity} leaves {count:,} of {total:,} weights; {floor} needs {least:,}: lower one of the two."
+            f"sparsity={sparsity} keeps {count:,} of {total:,} weights, but {bound}: "
+            f"it must be from {1 - most / total:.9g} to {1 - least / total:.9g}."
         )
     return count
 
