@@ -26,7 +26,7 @@ from epoch0.initialization.files import _packed as packed
 from epoch0.initialization.files import digest, load_tensors, read_tensors, save, save_tensors
 from epoch0.models import load_model
 from epoch0.papers.reproduce import Reproduction, gallery
-from epoch0.prune import Masks, Scores
+from epoch0.prune import Masks
 from epoch0.prune.masks.masks import LAYOUT
 
 CONTENT = torch.tensor([0b10110000], dtype=torch.uint8)
@@ -72,7 +72,6 @@ def writers(folder: Path) -> dict[str, Callable[[Path], object]]:
     return {
         "any.txt": lambda path: write_atomic(path, b"own"),
         "masks.safetensors": lambda path: e0.prune.keep(e0.prune.magnitude(net), 0.5).save(path),
-        "scores.safetensors": lambda path: e0.prune.magnitude(net).save(path),
         "weights.safetensors": lambda path: save(net, path),
         "page.html": report.to_html,
         "checkpoint.safetensors": lambda path: e0.train.train(nets(), pair, steps=1, checkpoint=path),
@@ -195,7 +194,7 @@ def test_devices_pipes_and_folders_cannot_be_read(tmp_path: Path) -> None:
             to_read(tmp_path / f"{name}.html")
     (tmp_path / "loop.safetensors").symlink_to(tmp_path / "loop.safetensors")
     for path in ("a\0b.safetensors", "long" * 100 + ".safetensors", "no/where.safetensors", "loop.safetensors"):
-        for act in (Masks.load, Scores.load, to_read):
+        for act in (Masks.load, to_read):
             with pytest.raises(InputError) as caught:
                 act(tmp_path / path)
             assert "\n" not in str(caught.value) and len(str(caught.value)) < 1500
@@ -280,25 +279,21 @@ def test_a_name_that_is_no_text_is_said_all_the_same(tmp_path: Path) -> None:
     assert code == 0 and "a\\udc80.png" in said and len(list(tmp_path.iterdir())) == 1
 
 
-def kept() -> dict[str, Masks | Scores]:
+def kept() -> Masks:
     """What is written and read back below."""
-    score = Scores({"a": torch.arange(4.0), "b": torch.ones(2, 3)}, "own", {"b": torch.eye(2, 3) > 0})
-    return {"masks": e0.prune.keep(score, 0.5), "scores": score}
+    return e0.prune.keep({"a": torch.arange(4.0), "b": torch.ones(2, 3)}, 0.5)
 
 
-def read_or_refused(what: str, path: Path) -> bool:
-    """The written ones, masks perhaps in another shape: True; or one error that names the file."""
-    whole = kept()[what]
+def read_or_refused(path: Path) -> bool:
+    """The written ones: True; or one error that names the file."""
+    whole = kept()
     try:
-        found = type(whole).load(path)
+        found = Masks.load(path)
     except InputError as problem:
         assert str(path) in str(problem)
         return False
     assert found.keys() == whole.keys()
-    for name, tensor in whole.items():
-        first = min(tensor.numel(), found[name].numel())
-        assert (what == "masks" or found[name].shape == tensor.shape) and first > 0
-        assert torch.equal(found[name].flatten()[:first], tensor.flatten()[:first])
+    assert found == whole
     return True
 
 
@@ -310,13 +305,11 @@ def spoilt(text: str, draw: random.Random) -> str:
     return "".join(letters)
 
 
-@pytest.mark.sample(1)
-@pytest.mark.parametrize("what", ["masks", "scores"])
-def test_headers_that_say_what_cannot_be_are_refused(tmp_path: Path, what: str) -> None:
+def test_headers_that_say_what_cannot_be_are_refused(tmp_path: Path) -> None:
     """With a checksum that is right, whatever one entry says, also where it is missing."""
-    path, draw = kept()[what].save(tmp_path / "m.safetensors"), random.Random(0)
-    assert read_or_refused(what, path)
-    mapped, header = read_tensors(path, what)
+    path, draw = kept().save(tmp_path / "m.safetensors"), random.Random(0)
+    assert read_or_refused(path)
+    mapped, header = read_tensors(path, "masks")
     tensors = {name: tensor.clone() for name, tensor in mapped.items()}
     del header["sha256"]
     values, refused = [json.dumps(value) for value in HOSTILE], dict.fromkeys(header, 0)
@@ -325,8 +318,8 @@ def test_headers_that_say_what_cannot_be_are_refused(tmp_path: Path, what: str) 
             words = {key: value for key, value in {**header, name: text}.items() if value is not None}
             words["sha256"] = digest(json.dumps(words, sort_keys=True), tensors)
             path.write_bytes(packed(tensors, words))
-            refused[name] += not read_or_refused(what, path)
-    assert all(count > 80 for name, count in refused.items() if name != "method")  # any text may name a method
+            refused[name] += not read_or_refused(path)
+    assert all(count > 80 for count in refused.values())
 
 
 def changed(value: object, draw: random.Random) -> object:
@@ -373,10 +366,9 @@ def test_checkpoints_that_say_what_cannot_be_change_nothing(tmp_path: Path, opti
     assert 30 < refused < 60
 
 
-@pytest.mark.parametrize("what", ["masks", "scores"])
-def test_files_whose_own_header_is_made_up_are_refused(tmp_path: Path, what: str) -> None:
+def test_files_whose_own_header_is_made_up_are_refused(tmp_path: Path) -> None:
     """The format's entries: type, shape and place of each tensor, wrong, negative, huge, twice, or missing."""
-    path = kept()[what].save(tmp_path / "m.safetensors")
+    path = kept().save(tmp_path / "m.safetensors")
     content = path.read_bytes()
     size = int.from_bytes(content[:8], "little")
     header, rest = json.loads(content[8 : 8 + size]), content[8 + size :]
@@ -391,20 +383,18 @@ def test_files_whose_own_header_is_made_up_are_refused(tmp_path: Path, what: str
     for text in texts:
         made_up = text.replace("Infinity", "1e400").encode()
         path.write_bytes(len(made_up).to_bytes(8, "little") + made_up + rest)
-        read_or_refused(what, path)
+        read_or_refused(path)
     for length in (0, 1, 2**31, 2**63, 2**64 - 1):
         path.write_bytes(length.to_bytes(8, "little") + content[8:])
         with pytest.raises(InputError, match="cannot be read"):
-            kept()[what].load(path)
+            Masks.load(path)
 
 
-@pytest.mark.parametrize("what", ["masks", "scores"])
-def test_a_file_that_is_written_over_changes_nothing_that_was_read(tmp_path: Path, what: str) -> None:
-    whole = kept()[what]
-    path = whole.save(tmp_path / "m.safetensors")
-    found = type(whole).load(path)
+def test_a_file_that_is_written_over_changes_nothing_that_was_read(tmp_path: Path) -> None:
+    path = kept().save(tmp_path / "m.safetensors")
+    found = Masks.load(path)
     path.write_bytes(bytes(path.stat().st_size))
-    assert all(torch.equal(found[name], whole[name]) for name in whole)
+    assert found == kept()
 
 
 def test_a_folder_that_stays_empty_is_removed_again(tmp_path: Path) -> None:

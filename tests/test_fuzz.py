@@ -343,9 +343,6 @@ FOUND: dict[str, Callable[[], Any]] = {
     "a time for a count": lambda: PUBLIC["networks.folding"](
         **{**CALLS["networks.folding"](), "inputs": np.timedelta64(3)}
     ),
-    "targets without values": lambda: PUBLIC["prune.predicted_density"](
-        **{**CALLS["prune.predicted_density"](), "targets": torch.empty(12, device="meta")}
-    ),
     "an array for an output": lambda: PUBLIC["dichotomies"](
         **{**CALLS["dichotomies"](), "model": Odd(lambda y: y.numpy())}
     ),
@@ -447,8 +444,6 @@ class Restless(nn.Module):
 TOUCHED: list[tuple[str, str, Callable[[], Any]]] = [
     *((f"{kind}.__call__", "model", lambda: nn.LazyLinear(3)) for kind in ("Accuracy", "Evaluation")),
     ("theory.mean_field.gaussian_mean", "f", lambda: nn.LazyLinear(3)),
-    ("activations.custom", "derivative", lambda: nn.LazyLinear(3)),
-    ("activations.custom", "derivative", lambda: Restless()),
     ("train.train", "evaluate", lambda: nn.LazyLinear(3)),
     ("experiments.store.merge", "sources", lambda: torch.utils.data.DataLoader([1, 2])),
     *((name, "data", lambda: torch.utils.data.DataLoader([1, 2])) for name in ("train.train", "train_one_layer")),

@@ -142,13 +142,10 @@ def test_custom_finds_every_break_of_a_piecewise_linear_function(points: list[fl
     np.testing.assert_allclose(found.slopes, slopes, atol=1e-12)
 
 
-def test_numpy_functions_with_their_derivative() -> None:
-    bump = activations.custom(lambda h: np.exp(-(h**2)), lambda h: -2 * h * np.exp(-(h**2)), name="bump")
+def test_any_shape_and_names() -> None:
+    bump = activations.custom(lambda h: torch.exp(-(h**2)), name="bump")
     assert (bump.name, bump.breaks, bump.slopes) == ("bump", (), None)
-    bent = activations.custom(lambda h: np.maximum(h, -0.5), lambda h: (h > -0.5).astype(float))
-    assert (bent.breaks, bent.slopes) == ((-0.5,), (0.0, 1.0))
-    both = activations.custom(lambda h: h * h)  # works on arrays and tensors: torch differentiates
-    assert both.derivative(3.0) == 6.0
+    assert activations.custom(lambda h: h * h).derivative(3.0) == 6.0
     h = np.linspace(-2, 2, 12).reshape(3, 4)
     assert bump.function(h).shape == bump.derivative(h).shape == (3, 4)
     assert bump.function(0.5).shape == ()
@@ -184,8 +181,7 @@ def test_known_functions_and_modules_keep_their_names() -> None:
     ]  # fmt: skip
     for function, name in cases:
         assert activations.get(function) == activations.get(name)
-    with pytest.raises(InputError, match="known activation"):
-        activations.custom(lambda h: h * 2, name="relu")
+    assert activations.custom(lambda h: h * 2, name="relu").name == "custom relu"
 
     def relu(h: torch.Tensor) -> torch.Tensor:
         return 2 * torch.relu(h)
@@ -200,7 +196,6 @@ def test_custom_as_a_module() -> None:
     h = torch.linspace(-3, 3, 50, dtype=torch.float64, requires_grad=True)
     for rule in (
         activations.custom(lambda x: x * torch.sigmoid(2 * x)),
-        activations.custom(lambda x: np.exp(-(x**2)), lambda x: -2 * x * np.exp(-(x**2))),
         activations.custom(nn.Softshrink(0.3)),
         activations.Activation("mine", lambda x: np.asarray(x) ** 3, lambda x: 3 * np.asarray(x) ** 2),
     ):
@@ -241,14 +236,13 @@ def test_far_out_overflow_is_allowed() -> None:
         (lambda: activations.custom(lambda h: torch.softmax(h, -1)), "not elementwise"),
         (lambda: activations.custom(lambda h: h - h.mean()), "not elementwise"),
         (lambda: activations.custom(lambda h: h.cumsum(0)), "not elementwise"),
-        (lambda: activations.custom(nn.LayerNorm(97, elementwise_affine=False)), "called with input of shape"),
+        (lambda: activations.custom(nn.LayerNorm(97, elementwise_affine=False)), "cannot be called.*expected input"),
         (lambda: activations.custom(lambda h: h[:-1]), "keep the shape"),
         (lambda: activations.custom(nn.RReLU()), "called again.*eval"),
         (lambda: activations.custom(nn.PReLU()), "has parameters"),
         (lambda: activations.custom(lambda h: torch.tanh(h.float())), "float32 .* must compute in float64"),
-        (lambda: activations.custom(lambda h: np.maximum(h, 0)), "numpy function without a derivative"),
-        (lambda: activations.custom(np.exp, np.sin), "derivative of activation 'exp' is wrong: at h=.*differences"),
-        (lambda: activations.custom(lambda h: torch.tanh(h.detach())), "is wrong.*Give derivative"),
+        (lambda: activations.custom(lambda h: np.maximum(h, 0)), "cannot be called.*of numpy functions make"),
+        (lambda: activations.custom(lambda h: torch.tanh(h.detach())), "is wrong: at h=.*differences"),
         (lambda: activations.custom(lambda a, b: a), "cannot be called.*missing 1 required"),
         (lambda: activations.custom(math.tanh), "cannot be called"),
         (lambda: activations.get(nn.ReLU), r"ReLU is a class; give one of its objects, such as ReLU\(\)"),

@@ -104,9 +104,13 @@ def test_verdicts_say_what_they_were_judged_on(models: str) -> None:
     assert code == 0 and "verdicts (from the first step, without training):" in out
 
 
-def test_few_weights_are_a_note_that_names_layers(models: str) -> None:
-    code, out, _ = epoch0("prune", f"{models}:build", "--sparsity", ".9996")
-    assert code == 0 and "note: sparsity 0.9996 leaves" in out
+def test_paths_that_cannot_be_followed_are_a_note(tmp_path: Path) -> None:
+    (tmp_path / "attends.py").write_text(
+        "from torch import nn\n\ndef build():\n    layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)\n"
+        "    return nn.Sequential(nn.Unflatten(1, (8, 8)), layer, nn.Flatten(), nn.Linear(64, 10))\n"
+    )
+    code, out, _ = epoch0("prune", f"{tmp_path}/attends.py:build", "--sparsity", ".5", "--data", "digits")
+    assert code == 0 and "note: the operation 'multi_head_attention_forward' has no rule" in out
 
 
 @pytest.mark.parametrize(

@@ -90,8 +90,6 @@ def test_residual_branches_share_the_target() -> None:
     done = initialize(net, x=x)
     assert done.blocks == 10 and sum("ends a branch" in row.status for row in done.layers) == 10
     assert gain(net, x).chi_forward[1:-1] == pytest.approx(np.full(10, 1.1), abs=0.02)
-    initialize(net, x=x, residual="plain")
-    assert gain(net, x).chi_forward[1:-1] == pytest.approx(np.full(10, 2.0), abs=0.15)
 
 
 def test_a_scale_of_the_users_own_on_the_branch_is_counted() -> None:

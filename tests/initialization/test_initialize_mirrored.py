@@ -150,7 +150,7 @@ def test_no_pairs_where_another_path_uses_them_or_a_mask_is() -> None:
     assert not any("in pairs" in row.status for row in initialize(Two(), x=vectors()).layers)
     net = deep(nn.ReLU, 3)
     mask = torch.rand(64, 64, generator=torch.Generator().manual_seed(0)) < 0.5
-    done = initialize(net, x=vectors(), masks={"2.weight": mask})
+    done = initialize(e0.prune.apply(net, {"2.weight": mask}), x=vectors())
     assert not any("in pairs" in row.status for row in done.layers)
 
 

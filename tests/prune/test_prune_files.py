@@ -1,6 +1,7 @@
-"""Files of masks, scores and tensors: whole or not at all, in the order in which they were, checked."""
+"""Files of masks and tensors: whole or not at all, in the order in which they were, checked."""
 
 import json
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -12,8 +13,7 @@ from torch import Tensor
 from epoch0.errors import InputError
 from epoch0.initialization.files import load_tensors, save_tensors
 from epoch0.prune.masks.keep import keep
-from epoch0.prune.scores.scores import LAYOUT as SCORES
-from epoch0.prune.scores.scores import Scores
+from epoch0.prune.masks.masks import LAYOUT, Masks
 
 KINDS: dict[str, Tensor] = {
     "half": torch.randn(2, 3).bfloat16(),
@@ -40,41 +40,44 @@ def test_all_kinds_of_tensors_come_back(tmp_path: Path) -> None:
 
 
 def test_order_breaks_ties_after_loading_as_before(tmp_path: Path) -> None:
-    scores = Scores({f"{n}.weight": torch.ones(2, 2) for n in (2, 10, 1)}, "all the same")
-    loaded = Scores.load(scores.save(tmp_path / "s.safetensors"))
-    assert list(loaded) == ["2.weight", "10.weight", "1.weight"] and loaded.method == "all the same"
+    scores = {f"{n}.weight": torch.ones(2, 2) for n in (2, 10, 1)}
+    path = save_tensors(tmp_path / "s.safetensors", "scores", "scores 1", scores, {})
+    loaded, _ = load_tensors(path, "scores", "scores 1", "a test")
+    assert list(loaded) == ["2.weight", "10.weight", "1.weight"]
     assert keep(loaded, 0.5) == keep(scores, 0.5)
 
 
 def test_each_damage_is_seen(tmp_path: Path) -> None:
-    path = Scores({"a": torch.ones(3, 2), "b": torch.ones(1, 2)}, "method").save(tmp_path / "s.safetensors")
+    tensors = {"a": torch.ones(3, 2), "b": torch.ones(1, 2)}
+    path = save_tensors(tmp_path / "s.safetensors", "scores", "scores 1", tensors, {"method": "mine"})
+    read = partial(load_tensors, what="scores", layout="scores 1", writer="a test")
     content = path.read_bytes()
     for length in (0, 8, 200, len(content) - 1):
         path.write_bytes(content[:length])
         with pytest.raises(InputError, match=rf"scores .*\({length} bytes\) cannot be read: the file is cut short"):
-            Scores.load(path)
+            read(path)
     for old, new in ((b"method", b"mothed"), (content[-4:], b"\0\0\0\1"), (b'"b"', b'"c"')):
         assert content.count(old) >= 1
         path.write_bytes(content.replace(old, new))
         with pytest.raises(InputError, match="checksum"):
-            Scores.load(path)
+            read(path)
     with pytest.raises(InputError, match="does not exist"):
-        Scores.load(tmp_path / "no.safetensors")
+        read(tmp_path / "no.safetensors")
     with pytest.raises(InputError, match="a folder"):
-        Scores.load(tmp_path)
+        read(tmp_path)
 
 
 def test_files_of_another_kind_or_version(tmp_path: Path) -> None:
     path = tmp_path / "s.safetensors"
     save_file({"a": torch.ones(2)}, path)
-    with pytest.raises(InputError, match=r"holds no scores; Scores\.save writes those"):
-        Scores.load(path)
-    save_file({"a": torch.ones(2)}, path, {"format": "epoch0 scores 7"})
-    with pytest.raises(InputError, match=f"layout 'epoch0 scores 7'; this version reads '{SCORES}'"):
-        Scores.load(path)
-    save_file({"a": torch.ones(2)}, path, {"format": SCORES})
+    with pytest.raises(InputError, match=r"holds no masks: .*Masks\.save writes those"):
+        Masks.load(path)
+    save_file({"a": torch.ones(2)}, path, {"format": "epoch0 masks 7"})
+    with pytest.raises(InputError, match=f"layout is 'epoch0 masks 7', and this version reads '{LAYOUT}'"):
+        Masks.load(path)
+    save_file({"a": torch.ones(2)}, path, {"format": LAYOUT})
     with pytest.raises(InputError, match="checksum"):
-        Scores.load(path)
+        Masks.load(path)
 
 
 def test_an_interrupted_write_leaves_what_was_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -89,11 +92,11 @@ def test_an_interrupted_write_leaves_what_was_there(tmp_path: Path, monkeypatch:
         save_tensors(path, "weights", "things 1", KINDS, {})
     assert path.read_text() == "old" and [p.name for p in tmp_path.iterdir()] == ["w.safetensors"]
     with pytest.raises(InputError, match=r"'masks\.pt' must end in \.safetensors"):
-        Scores({"a": torch.ones(2)}).save("masks.pt")
+        Masks({"a": torch.ones(2) > 0}).save("masks.pt")
 
 
 def test_the_header_can_be_read_by_others(tmp_path: Path) -> None:
-    path = Scores({"b": torch.ones(1, 2), "a": torch.ones(1)}, "m").save(tmp_path / "s.safetensors")
+    path = Masks({"b": torch.ones(1, 2) > 0, "a": torch.ones(1) > 0}).save(tmp_path / "s.safetensors")
     with safe_open(str(path), framework="pt") as file:
         header = file.metadata()
-    assert header["format"] == SCORES and json.loads(header["order"]) == ["b", "a"] and header["method"] == "m"
+    assert header["format"] == LAYOUT and json.loads(header["order"]) == ["b", "a"]

@@ -134,7 +134,7 @@ def test_inference_tensors() -> None:
 
 def test_attention_has_a_second_derivative() -> None:
     model, twin = seeded(Attention), seeded(Attention).double().eval()
-    scores = grasp(model, [(SEQUENCES, CLASSES)], temperature=1.0, dtype=torch.float64)
+    scores = grasp(model.double(), [(SEQUENCES.double(), CLASSES)], temperature=1.0)
     weights = {name: p for name, p in twin.named_parameters() if name in scores}
     with sdpa_kernel(SDPBackend.MATH):
         loss = F.cross_entropy(twin(SEQUENCES.double()), CLASSES)
@@ -202,9 +202,8 @@ def test_a_pruned_transformer_layer_is_rescaled_by_measuring(alone: bool) -> Non
 
 def test_synflow_of_tokens_is_refused_in_words() -> None:
     model = nn.Sequential(nn.Embedding(10, 8), nn.Flatten(), nn.Linear(24, 4))
-    for x in ((3,), torch.zeros(2, 3)):
-        with pytest.raises(InputError, match="its embedding looks tokens up"):
-            synflow(model, x)
+    with pytest.raises(InputError, match="its embedding looks tokens up"):
+        synflow(model, (3,))
 
 
 def test_an_embedding_of_places_is_no_token_for_synflow() -> None:
@@ -241,7 +240,7 @@ def test_synflow_of_complex_numbers_is_refused_in_words() -> None:
 def test_what_has_no_values_or_examples_is_refused() -> None:
     model = seeded(lambda: nn.Linear(6, 4))
     masks = keep(magnitude(model), 0.5)
-    with pytest.raises(InputError, match="'weight' is on the meta device"):
+    with pytest.raises(InputError, match="'weight' has no values yet"):
         apply(copy.deepcopy(model).to("meta"), masks)
 
 

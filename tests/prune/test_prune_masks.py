@@ -1,4 +1,4 @@
-"""Masks: a frozen mapping that counts, combines, sums up and saves."""
+"""Masks: a frozen mapping that counts, sums up and saves."""
 
 import errno
 import os
@@ -9,8 +9,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 from safetensors.torch import save_file
 from torch import nn
 
@@ -43,27 +41,7 @@ def test_it_is_frozen() -> None:
         masks["a"] = torch.tensor([True, True])  # type: ignore[index]
     with pytest.raises(TypeError):
         hash(masks)
-
-
-@given(st.integers(0, 1000), st.integers(0, 1000))
-def test_algebra(one: int, other: int) -> None:
-    a, b = some(one), some(other, 0.6)
-    both, either = a & b, a | b
-    assert all(torch.equal(both[n], a[n].logical_and(b[n])) for n in a)
-    assert ~both == ~a | ~b and ~~a == a and a.kept + (~a).kept == a.total
-    assert both.kept + either.kept == a.kept + b.kept
-    assert a.jaccard(b) == both.kept / either.kept and a.jaccard(a) == 1.0 and a.jaccard(~a) == 0.0
-
-
-def test_algebra_wants_the_same_weights() -> None:
-    masks = Masks({"a": torch.ones(2, 3, dtype=torch.bool), "b": torch.ones(2, dtype=torch.bool)})
-    other = Masks({"a": torch.ones(3, 2, dtype=torch.bool), "c": torch.ones(2, dtype=torch.bool)})
-    message = r"'a' is \(2, 3\) here, \(3, 2\) there; 'b' is not in the other; 'c' is only in the other"
-    with pytest.raises(InputError, match=message):
-        _ = masks & other
-    assert masks != other and masks != {"a": 1}
-    with pytest.raises(TypeError):
-        _ = masks & {"a": 1}  # type: ignore[operator]
+    assert masks != {"a": 1} and masks != Masks({"b": masks["a"]})
 
 
 @pytest.mark.parametrize(
@@ -118,11 +96,6 @@ def test_saved_masks_come_back(tmp_path: Path, density: float) -> None:
     assert [p.name for p in tmp_path.iterdir()] == ["masks.safetensors"]
 
 
-def test_a_weight_takes_a_bit(tmp_path: Path) -> None:
-    masks = Masks({"w": torch.rand(1000, 1000) < 0.02})
-    assert masks.save(tmp_path / "m.safetensors").stat().st_size < 125_000 + 1000
-
-
 def test_damaged_and_foreign_files(tmp_path: Path) -> None:
     path = some().save(tmp_path / "m.safetensors")
     content = path.read_bytes()
@@ -139,7 +112,7 @@ def test_damaged_and_foreign_files(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="holds no masks"):
         Masks.load(path)
     save_file({"w": torch.ones(2)}, path, {"format": "epoch0 masks 9"})
-    with pytest.raises(InputError, match=f"layout 'epoch0 masks 9'; this version reads '{MASKS}'"):
+    with pytest.raises(InputError, match=f"layout is 'epoch0 masks 9', and this version reads '{MASKS}'"):
         Masks.load(path)
 
 

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.autograd.functional import hessian
 from torch.func import functional_call
 
+from epoch0.errors import InputError
 from epoch0.prune.masks.keep import keep
 from epoch0.prune.scores.gradients import force, grasp, obd, snip
 from epoch0.prune.scores.synaptic_flow import synflow, synflow_rounds
@@ -104,7 +105,7 @@ def test_underflow_in_float32_is_noticed() -> None:
     for p in net.parameters():
         nn.init.normal_(p, 0.0, 0.1 / 20**0.5 if p.dim() > 1 else 0.3)
     x, y = torch.randn(10, 20), torch.randint(20, (10,))
-    blunt, sharp = snip(net, [(x, y)], dtype=torch.float32), snip(net, [(x, y)])
+    blunt, sharp = plain_snip(net, x, y), snip(net, [(x, y)])
     assert bool((blunt["0.weight"] == 0).all())
     assert sharp["0.weight"].dtype == torch.float64 and bool((sharp["0.weight"] > 0).all())
     double = snip(net.double(), [(x.double(), y)])
@@ -120,27 +121,13 @@ def test_synflow_rounds_equal_a_plain_loop() -> None:
     assert sum(int(mask.sum()) for mask in masks.values()) == kept[-1]
 
 
-@pytest.mark.sample(1)
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("scale", [30.0, 1e-3])
-def test_synflow_of_any_depth(dtype: torch.dtype, scale: float) -> None:
-    depth, width = 400, 12
-    torch.manual_seed(1)
-    net = nn.Sequential(*[nn.Linear(width, width, bias=False) for _ in range(depth)])  # R near 100^400 or 1e-400
-    for w in net.parameters():
-        nn.init.normal_(w, 0.0, scale)
-    scores = synflow(net, (width,), dtype=dtype)
-    forward, matrix = torch.ones(width, dtype=torch.float64), [w.detach().double().abs() for w in net.parameters()]
-    backward = [torch.ones(width, dtype=torch.float64)]
-    for w in reversed(matrix):  # normalized: a factor for each layer does not change the shares within it
-        backward.append(backward[-1] @ w / (backward[-1] @ w).sum())
-    for place, w in enumerate(matrix):
-        exact = backward[depth - 1 - place][:, None] * w * forward
-        score = scores[f"{place}.weight"].double()
-        torch.testing.assert_close(score / score.sum(), exact / exact.sum(), rtol=2e-4, atol=0)
-        forward = w @ forward / (w @ forward).sum()
-    flows = torch.stack([s.double().sum() for s in scores.values()])
-    torch.testing.assert_close(flows, flows[:1].expand(depth), rtol=2e-4, atol=0)  # what flows in flows out
+def test_a_flow_beyond_float64_is_told() -> None:
+    net = nn.Sequential(*[nn.Linear(12, 12, bias=False) for _ in range(400)])
+    for scale, flow in ((30.0, "inf"), (1e-3, "0")):  # R near 100^400 or 1e-400
+        for w in net.parameters():
+            nn.init.normal_(w, 0.0, scale)
+        with pytest.raises(InputError, match=rf"flow through Sequential is {flow}: .*range of float64"):
+            synflow(net, (12,))
 
 
 class Branches(nn.Module):
@@ -160,9 +147,9 @@ class Branches(nn.Module):
 
 
 @pytest.mark.parametrize("scale", [0.05, 3.0])
-def test_exponents_change_no_digit(scale: float) -> None:
+def test_branches_of_very_different_depth(scale: float) -> None:
     torch.manual_seed(2)
-    net = Branches(80).double()  # 2^-64 and 2^64 are left on the way, but not the range of float64
+    net = Branches(80).double()
     for p in net.parameters():
         nn.init.normal_(p, 0.0, scale)
     scores = synflow(net, (6,))
@@ -192,7 +179,7 @@ def test_norms_scale_in_synflow() -> None:
         torch.testing.assert_close(scores[name], (w[name] * gradient).detach())
 
 
-def plain_force(net: nn.Module, x: Tensor, y: Tensor, kept: list[int], revive: bool) -> dict[str, Tensor]:
+def plain_force(net: nn.Module, x: Tensor, y: Tensor, kept: list[int]) -> dict[str, Tensor]:
     """De Jorge et al.'s loop."""
     weights = {name: w.detach() for name, w in matrices(net).items()}
     masks = {name: torch.ones_like(w, dtype=torch.bool) for name, w in weights.items()}
@@ -201,21 +188,19 @@ def plain_force(net: nn.Module, x: Tensor, y: Tensor, kept: list[int], revive: b
         loss = F.cross_entropy(functional_call(net, leaves, (x,)), y)
         gradients = torch.autograd.grad(loss, list(leaves.values()))
         found = {name: (w * g).abs() for (name, w), g in zip(weights.items(), gradients, strict=True)}
-        masks = top({n: s if revive else torch.where(masks[n], s, -1.0) for n, s in found.items()}, count)
+        masks = top(found, count)
     return masks
 
 
-@pytest.mark.parametrize("revive", [True, False])
-def test_force_equals_a_plain_loop(revive: bool) -> None:
+def test_force_equals_a_plain_loop() -> None:
     net, x, y = small()
     total, last, steps = sum(w.numel() for w in matrices(net).values()), 0, 6
     last = total - round(0.95 * total)
     kept = [*(round(total ** (1 - t / steps) * last ** (t / steps)) for t in range(1, steps)), last]
-    expected = plain_force(net.train(), x, y, kept, revive)
-    scores = force(net, [(x, y)], 0.95, steps, revive=revive)
+    expected = plain_force(net.train(), x, y, kept)
+    scores = force(net, [(x, y)], 0.95, steps)
     masks = keep(scores, 0.95)
     assert all(torch.equal(masks[name], expected[name]) for name in expected)
-    assert bool(scores.removed) != revive
     one, plain = force(net, [(x, y)], 0.95, 1), snip(net, [(x, y)])
     assert all(torch.equal(one[name], plain[name]) for name in one)
 
@@ -246,7 +231,7 @@ def test_gauss_newton_is_the_hessians_diagonal_where_networks_are_piecewise_line
 @pytest.mark.parametrize(("column", "batch_norm"), [(0, "eval"), (1, "train")])
 def test_snip_reproduces_the_published_densities(column: int, batch_norm: str) -> None:
     net, (x, y) = recipe(), recipe_batch()
-    scores = snip(net, [(x, y)], batch_norm=batch_norm, dtype=torch.float32)
+    scores = snip(net, [(x, y)], batch_norm=batch_norm)
     masks = keep(scores, 0.98)
     densities = {name.removesuffix(".weight"): float(mask.double().mean()) for name, mask in masks.items()}
     assert sum(int(mask.sum()) for mask in masks.values()) == 1_855_584 - round(0.98 * 1_855_584)
@@ -289,7 +274,7 @@ class Transposed(nn.Module):
 
 
 def test_synflow_scales_a_bias_wherever_it_stands() -> None:
-    """Numbers leave the range of floats on the way; the bias in the middle is as large as they are."""
+    """The bias in the middle is as large as what arrives there."""
     torch.manual_seed(0)
     layers = [nn.Linear(20, 20) for _ in range(70)]
     with torch.no_grad():

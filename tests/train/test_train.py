@@ -242,7 +242,7 @@ def test_an_altered_checkpoint_is_refused_with_its_checksum(tmp_path: Path) -> N
 def test_foreign_checkpoints_are_refused(tmp_path: Path) -> None:
     data, path = toy_data(), tmp_path / "c.safetensors"
     save_file({"a": torch.zeros(2)}, path)
-    with pytest.raises(InputError, match=r"holds no checkpoint; train writes those.*start anew"):
+    with pytest.raises(InputError, match=r"holds no checkpoint: .*train writes those.*start anew"):
         train(small_net(), data, steps=5, checkpoint=path)
     path.unlink()
     train(small_net(), data, steps=5, checkpoint=path)

@@ -16,7 +16,7 @@ from epoch0.arguments import checked
 from epoch0.errors import InputError, suggest
 
 ActivationLike = str | Activation | Callable[..., Any]
-"""What stands for an activation everywhere: a name, an Activation, or a numpy or torch function or module."""
+"""What stands for an activation everywhere: a name, an Activation, or a torch function or module."""
 
 __all__ = ["KNOWN", "Activation", "ActivationLike", "Known", "custom", "get", "piecewise"]
 __all__ += ["known_call", "known_function", "known_module"]
@@ -32,7 +32,7 @@ def get(activation: ActivationLike) -> Activation:
     >>> get(torch.tanh) == get("tanh"), get(lambda h: h * torch.sigmoid(2 * h)).breaks
     (True, ())
 
-    A function is elementwise, of numpy or torch, or a torch module without parameters. It goes through :func:`custom`
+    A function is elementwise, of torch, or a torch module without parameters. It goes through :func:`custom`
     each time, so make it an Activation once where it is used in a loop. An InputError if there is no rule for the name
     (the message lists the names), or the function cannot serve as an activation.
     """
@@ -42,7 +42,7 @@ def get(activation: ActivationLike) -> Activation:
         return known_module(activation) or known_function(activation) or custom(activation)
     if not isinstance(activation, str) or activation not in KNOWN:
         raise InputError(
-            f"no rule for activation {activation!r}; known are {', '.join(KNOWN)}, and any numpy or torch function "
+            f"no rule for activation {activation!r}; known are {', '.join(KNOWN)}, and any torch function "
             f"will do.{suggest(str(activation), KNOWN)}"
         )
     return KNOWN[activation]()
@@ -51,12 +51,7 @@ def get(activation: ActivationLike) -> Activation:
 def _remade(activation: Activation) -> tuple[Any, ...]:
     """How an activation is pickled: as what makes it, for its functions are closures."""
     if activation.source is not None:
-        derivative = None
-        try:
-            custom(activation.source)
-        except InputError:  # of numpy: it was given
-            derivative = activation.derivative
-        return custom, (activation.source, derivative, activation.breaks or None, activation.name)
+        return custom, (activation.source, activation.breaks or None, activation.name)
     if activation.name in KNOWN:
         return partial(globals()[KNOWN[activation.name].make.__name__], **dict(activation.parameters)), ()
     at_zero = float(activation.function(0.0))

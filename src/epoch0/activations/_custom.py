@@ -1,4 +1,7 @@
-"""A user's own function as an activation: tried, differentiated and searched for break points before it is used."""
+"""A user's own function as an activation: tried, differentiated and searched for break points before it is used.
+
+Torch is loaded when a function is tried.
+"""
 
 import copy
 import sys
@@ -15,23 +18,15 @@ from epoch0.activations._rule import Activation, Array
 from epoch0.arguments import checked
 from epoch0.errors import InputError
 
-Plain = Callable[[Array], Any]
-"""A function of a flat float64 array that returns whatever the user's function makes of it, as numpy if it can be."""
-
 
 @checked
-def custom(
-    function: Callable[..., Any],
-    derivative: Callable[..., Any] | None = None,
-    breaks: Sequence[float] | None = None,
-    name: str | None = None,
-) -> Activation:
-    """An activation from any elementwise function.
+def custom(function: Callable[..., Any], breaks: Sequence[float] | None = None, name: str | None = None) -> Activation:
+    """An activation from any elementwise function of torch, which differentiates it.
 
-    >>> swish2 = custom(lambda h: h * torch.sigmoid(2 * h), name="swish2")           # torch: autograd differentiates
+    >>> swish2 = custom(lambda h: h * torch.sigmoid(2 * h), name="swish2")
     >>> round(float(swish2.derivative(0.0)), 6), swish2.breaks
     (0.5, ())
-    >>> bent = custom(lambda h: np.maximum(h, 0.3 * h - 1), lambda h: np.where(h > -1 / 0.7, 1.0, 0.3))      # numpy
+    >>> bent = custom(lambda h: torch.maximum(h, 0.3 * h - 1))
     >>> [round(b, 6) for b in bent.breaks], bent.slopes
     ([-1.428571], (0.3, 1.0))
 
@@ -41,42 +36,30 @@ def custom(
     activation knows its slopes and gets closed forms. The global random streams are left as they were.
 
     Args:
-        function: phi, elementwise: of numpy (float64 array to the same shape), of torch (float64 tensor to the same
-            shape), or a torch module without parameters, which is copied.
-        derivative: phi', of numpy or torch; needed only for a function that torch cannot differentiate.
+        function: phi, elementwise, float64 tensor to the same shape; or a torch module without parameters, which is
+            copied. One that torch cannot differentiate is an :class:`Activation` of its own.
         breaks: the points where phi or phi' jumps, if you know them; None: they are searched for.
         name: what to call it; default the function's own name.
 
     Raises:
         InputError: for a function that cannot be called, returns NaN or infinity (the message says at which h), returns
             another shape or float32, is not elementwise, gives another value when called again, whose derivative is
-            missing or wrong, or a module with parameters.
+            wrong, or a module with parameters.
     """
     if isinstance(function, type):
         raise InputError(f"{function.__name__} is a class; give one of its objects, such as {function.__name__}().")
     title = _title(function, name)
     what = f"activation {title!r}"
     kept = _frozen(function, what)
-    derivative = copy.deepcopy(derivative) if _is_module(derivative) else derivative
     with _streams_untouched():
-        plain, in_torch = _face(kept, what, torch_first=derivative is None)
-        phi = _Face(plain, what)
+        _check_callable(kept, what)
+        phi, slope = _Face(_values(kept), what), _Face(_slopes_of(kept), f"the derivative of {what}")
         _check_finite(phi)
         _check_elementwise(phi)
-        if derivative is not None:
-            plain, _ = _face(derivative, f"the derivative of {what}", torch_first=False)
-        elif in_torch:
-            plain = _torch_slope(kept)
-        else:
-            raise InputError(
-                f"{what} is a numpy function without a derivative; give derivative=..., or write it with torch, which "
-                "differentiates it."
-            )
-        slope = _Face(plain, f"the derivative of {what}")
         # a derivative that is wrong nearly everywhere would look like a heap of break points
-        _check_derivative(phi, slope, (), given=derivative is not None, allowed=0.2)
+        _check_derivative(phi, slope, (), allowed=0.2)
         points = find_breaks(phi, slope, what) if breaks is None else tuple(sorted({*map(float, breaks)}))
-        _check_derivative(phi, slope, points, given=derivative is not None)
+        _check_derivative(phi, slope, points)
         jumps = _jumps(phi, slope, points)
         rates = None if jumps else _slopes(slope, points)
 
@@ -89,19 +72,15 @@ def custom(
             at = np.where(at == point, point - 1e-12 * max(1.0, abs(point)), at)
         return slope(at)
 
-    if in_torch:
-        phi.torch_function = kept
+    phi.torch_function = kept
     source = function if isinstance(function, Hashable) else function.__call__  # a bound method has its object's hash
     return Activation(title, phi, left_slope, points, rates, (), source, not jumps)
 
 
 def _title(function: Any, name: str | None) -> str:
-    if name is not None:
-        if name in KNOWN:
-            raise InputError(f"name={name!r} is the name of a known activation; give yours another one.")
-        return str(name)
     own = repr(function) if _is_module(function) else str(getattr(function, "__name__", type(function).__name__))
-    return f"custom {own}" if own in KNOWN else own.replace("<lambda>", "lambda")
+    title = own.replace("<lambda>", "lambda") if name is None else name
+    return f"custom {title}" if title in KNOWN else title
 
 
 def _frozen(function: Any, what: str) -> Any:
@@ -119,14 +98,14 @@ def _frozen(function: Any, what: str) -> Any:
 @contextmanager
 def _streams_untouched() -> Iterator[None]:
     """Whatever a user's function draws while it is tried, the global random streams are afterwards as before."""
-    torch, numpys = sys.modules.get("torch"), np.random.get_state()  # noqa: NPY002
-    torchs = torch and torch.get_rng_state()
+    import torch
+
+    numpys = np.random.get_state()  # noqa: NPY002
     try:
-        yield
+        with torch.random.fork_rng(devices=[]):
+            yield
     finally:
         np.random.set_state(numpys)  # noqa: NPY002
-        if torch is not None:
-            torch.set_rng_state(torchs)
 
 
 def _is_module(function: object) -> bool:
@@ -135,23 +114,18 @@ def _is_module(function: object) -> bool:
     return torch is not None and isinstance(function, torch.nn.Module)
 
 
-def _plain(function: Callable[..., Any], in_torch: bool) -> Plain:
-    """The numpy face of a function of numpy or torch, which gets a copy."""
+def _values(function: Callable[..., Any]) -> Callable[[Array], Any]:
+    """The numpy face of a function of torch, which gets a copy."""
+    import torch
 
     def value(h: Array) -> Any:
-        if not in_torch:
-            with np.errstate(all="ignore"):
-                return function(h.copy())
-        import torch
-
         with torch.inference_mode(False), torch.no_grad():
-            result = function(torch.from_numpy(h.copy()))
-        return result.detach().cpu().resolve_conj().numpy() if isinstance(result, torch.Tensor) else result
+            return function(torch.from_numpy(h.copy())).detach().cpu().resolve_conj().numpy()
 
     return value
 
 
-def _torch_slope(function: Callable[..., Any]) -> Plain:
+def _slopes_of(function: Callable[..., Any]) -> Callable[[Array], Any]:
     """The derivative of a torch function by automatic differentiation; 0 where the graph says nothing."""
     import torch
 
@@ -170,49 +144,29 @@ def _torch_slope(function: Callable[..., Any]) -> Plain:
     return slope
 
 
-def _face(function: Callable[..., Any], what: str, torch_first: bool) -> tuple[Plain, bool]:
-    """The numpy face of a user's function, found by calling it, and whether it is written in torch.
-
-    ``torch_first`` tries a tensor before an array; a function that takes both then has a derivative for free.
-    """
-    if _is_module(function):
-        return _plain(function, True), True
-    failures = []
-    probe = np.array([-0.5, 0.25, 1.5])
-    for in_torch in (torch_first, not torch_first):
-        plain = _plain(function, in_torch)
-        try:
-            if in_torch:
-                _check_is_torch(function, probe)
-            plain(probe)
-        except Exception as error:  # of the user
-            kind = "float64 tensor" if in_torch else "float64 array"
-            failures.append(f"with a {kind} {type(error).__name__}: {error}")
-        else:
-            return plain, in_torch
-    raise InputError(
-        f"{what} cannot be called. An activation takes an array (numpy) or a tensor (torch) of float64 and returns one "
-        f"of the same shape. It raised {'; '.join(failures)}."
-    )
-
-
-def _check_is_torch(function: Callable[..., Any], probe: Array) -> None:
+def _check_callable(function: Callable[..., Any], what: str) -> None:
     import torch
 
-    with torch.inference_mode(False), torch.enable_grad():
-        # with a gradient wanted, numpy functions refuse a tensor instead of silently taking its values
-        result = function(torch.from_numpy(probe.copy()).requires_grad_() * 1)
-    if not isinstance(result, torch.Tensor):
-        raise TypeError(f"returned {type(result).__name__}, no tensor")
+    try:
+        with torch.inference_mode(False), torch.enable_grad():
+            # with a gradient wanted, numpy functions refuse a tensor instead of silently taking its values
+            result = function(torch.tensor([-0.5, 0.25, 1.5], dtype=torch.float64, requires_grad=True) * 1)
+        if not isinstance(result, torch.Tensor):
+            raise TypeError(f"returned {type(result).__name__}, no tensor")
+    except Exception as error:  # of the user
+        raise InputError(
+            f"{what} cannot be called: {type(error).__name__}: {error}. It must take a float64 tensor of torch and "
+            "return one of its shape; of numpy functions make activations.Activation(name, function, derivative)."
+        ) from error
 
 
 class _Face:
     """A user's function on arrays of any shape, with its answer checked: same shape, real, float64, no NaN."""
 
-    def __init__(self, plain: Plain, what: str) -> None:
+    def __init__(self, plain: Callable[[Array], Any], what: str) -> None:
         self.plain, self.what = plain, what
         self.strict = False  # whether NaN is refused; not while break points are searched for far out
-        self.torch_function: Callable[..., Any] | None = None  # the one behind it, if there is one
+        self.torch_function: Callable[..., Any] | None = None  # the one behind it, of a phi
 
     def __call__(self, h: Any) -> Array:
         points = np.asarray(h, dtype=np.float64)
@@ -265,7 +219,7 @@ def _check_elementwise(phi: _Face) -> None:
         )
 
 
-def _check_derivative(phi: _Face, slope: _Face, breaks: tuple[float, ...], given: bool, allowed: float = 0) -> None:
+def _check_derivative(phi: _Face, slope: _Face, breaks: tuple[float, ...], allowed: float = 0) -> None:
     h = np.linspace(-8.03, 8.01, 403)
     step = 1e-5
     for point in breaks:
@@ -276,8 +230,7 @@ def _check_derivative(phi: _Face, slope: _Face, breaks: tuple[float, ...], given
     bad = ~np.isfinite(value) | (np.abs(value - expected) > allowance)
     if bad.mean() > allowed:
         where = f"at h={float(h[bad][0]):.6g} it is {float(value[bad][0]):.6g}, differences of phi give"
-        remedy = "" if given else " Give derivative=... yourself if torch cannot differentiate the function."
-        raise InputError(f"{slope.what} is wrong: {where} {float(expected[bad][0]):.6g}.{remedy}")
+        raise InputError(f"{slope.what} by autograd is wrong: {where} {float(expected[bad][0]):.6g}.")
 
 
 def _slopes(slope: _Face, breaks: tuple[float, ...]) -> tuple[float, ...] | None:

@@ -141,7 +141,7 @@ def checkup(
 
     found = last = examined()
     if fix is not None:
-        done = initialize(network, method=method, x=given.x, batch_norm=batch_norm, seed=seed)
+        done = initialize(network, method=method, x=given.x, seed=seed)
         last = examined()
         save(network, fix)
         found = found.compare(last)
@@ -177,10 +177,6 @@ def init(
         Literal["mirrored", "gaussian", "uniform", "orthogonal", "keep"],
         typer.Option(help="What fresh weights are drawn from; keep: rescale those there are."),
     ] = "mirrored",
-    residual: Annotated[
-        Literal["stable", "plain"],
-        typer.Option(help="stable: residual branches times 1/sqrt(blocks); plain: as they are."),
-    ] = "stable",
     data_name: Data = None,
     input_shape: InputShape = None,
     weights: Weights = None,
@@ -208,8 +204,7 @@ def init(
     told = {"name": model, "inputs": given.description}
     settings = dict[str, Any](batch_norm=batch_norm, trial=trial, remedies=False, seed=seed, **told)
     before = examine(network, given.x, given.targets, **settings)
-    wanted = dict[str, Any](chi=chi, method=method, bias_std=bias_std, weights=draw, residual=residual)
-    done = initialize(network, x=given.x, batch_norm=batch_norm, seed=seed, **wanted)
+    done = initialize(network, x=given.x, chi=chi, method=method, bias_std=bias_std, weights=draw, seed=seed)
     after = examine(network, given.x, given.targets, **settings)
     save(network, out)
     if as_json:
@@ -391,7 +386,10 @@ def prune(
                 masks = pruning.iterate(network, one, sparsity, steps=rounds, progress=stage.within, **options)
         said = list(dict.fromkeys(str(warning.message) for warning in caught))
         critical = pruning.critical_sparsity(scores)
-        summary = masks.summary(network, given.x)
+        try:
+            summary = masks.summary(network, given.x)
+        except InputError as problem:
+            summary, said = masks.summary(), [*said, str(problem)]
         pruning.apply(network, masks)
         stage("judging the pruned model")
         verdicts["pruned"] = _verdict(network, given, batch_norm, seed)

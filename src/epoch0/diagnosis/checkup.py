@@ -291,8 +291,7 @@ def try_remedies(
     for change, method in WAYS.items():
         try:
             one = dataclasses.replace(call, model=copy.deepcopy(call.model))
-            settings = dict[str, Any](batch_norm=batch_norm, forward=call.forward, method=method, seed=seed)
-            initialize(one.model, x=call.batch, **settings)
+            initialize(one.model, x=call.batch, forward=call.forward, method=method, seed=seed)
             first = steps(one, seed)
             with tape(one, batch_norm=batch_norm) as record:
                 signs = Rows(measured(record, 2, seed)).signs

@@ -54,7 +54,7 @@ def draw_weights(step: Step, weights: str, seed: int) -> None:
     if not squares > 0:
         why = f"'{site.name}' holds only zeros where it is kept, and weights='keep' has nothing to rescale"
         raise InputError(f"{why}; draw fresh weights: weights='gaussian'.")
-    scale = math.sqrt(site.view.numel() * site.density / site.fan_in / squares) / site.factor
+    scale = math.sqrt(site.view.numel() * site.density / site.fan_in / squares)
     # weights that the model masks itself keep a value behind the mask
     site.view.copy_((kept if site.direct else fresh).double() * scale)
 

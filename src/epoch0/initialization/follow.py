@@ -1,14 +1,11 @@
 """What comes after a weighted operation: its activation, found by tracing, then pools and norms (Hayou et al. B.1).
 
-An activation may be one call or several: ``h * sigmoid(h)`` and ``1.5 * relu(h)`` are functions of one number too. A
-norm with running statistics is a fixed affine map of each channel: its gain, gamma^2/(var + eps), is known, and unlike
-batch statistics it leaves the scale of the weights alone.
+An activation may be one call or several: ``h * sigmoid(h)`` and ``1.5 * relu(h)`` are functions of one number too.
 """
 
 from collections import defaultdict
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 
 from epoch0.activations import Activation
@@ -17,33 +14,6 @@ from epoch0.tracing.graph import Op, made_activation
 from epoch0.tracing.layers import needed
 from epoch0.tracing.operations import MOVES
 from epoch0.tracing.tape import Tape
-
-
-@dataclass(frozen=True, eq=False)
-class Affine:
-    """h -> factor h + offset, with one factor and one offset for each channel."""
-
-    factor: Tensor  # shape (channels,), float64
-    offset: Tensor  # likewise
-
-    def beside(self, like: Tensor) -> tuple[Tensor, Tensor]:
-        """Both in the shape and dtype in which they change a tensor (examples, channels, ...)."""
-        shape = (-1, *[1] * (like.dim() - 2))
-        return self.factor.to(like.dtype).reshape(shape), self.offset.to(like.dtype).reshape(shape)
-
-
-def affine_of(tape: Tape, op: Op | None) -> Affine | None:
-    """The affine map that a batch or instance norm is; None if it takes the statistics of the batch."""
-    if op is None or tape.batch_norm != "eval" or op.name not in ("batch_norm", "instance_norm"):
-        return None
-    mean, var, weight, bias = (op.given.get(name) for name in ("running_mean", "running_var", "weight", "bias"))
-    if not isinstance(mean, Tensor) or not isinstance(var, Tensor):
-        return None
-    factor = (var.detach().double() + float(op.given.get("eps", 1e-5))).rsqrt()
-    factor = factor if weight is None else factor * weight.detach().double()
-    offset = torch.zeros_like(factor) if bias is None else bias.detach().double()
-    return Affine(factor, offset - factor * mean.detach().double())
-
 
 PRODUCTS = ("product", "quotient")  # kinds of operations that scale, by a number or by another signal
 
@@ -56,8 +26,7 @@ class Follow:
     end: int  # node behind the activation, or behind the operation itself
     trail: tuple[Op, ...]  # the linear operations behind it, in order, up to the first that is not
     averages: tuple[Op, ...]  # the averages over places before the next weights that are not in the trail
-    affine: Op | None  # the norm with running statistics between the weights and the activation, if there is one
-    norm: bool  # whether another norm follows before the next weights: then the scale of the weights does not matter
+    norm: bool  # whether a norm follows before the next weights: then the scale of the weights does not matter
     no_law: str  # what follows and has a gain that is only known by measuring, in words; else empty
     gate: bool  # whether the result is multiplied with another signal
     bias: str  # the parameter of a bias that is added by an operation of its own; empty if there is none
@@ -84,7 +53,6 @@ class Follower:
         activation: Activation | None = None
         active = norm = False
         trail, averages, reasons, linear = list[Op](), list[Op](), list[str](), True
-        affine: Op | None = None
         while True:
             if not active and (found := self._region(node)) is not None:
                 (node, activation, name), active = found, True
@@ -95,14 +63,11 @@ class Follower:
                 reasons += ["code that cannot be followed"] if op is not None and op.index < 0 else []
                 break
             known, passed = only_moves(op), False
-            fixed = op.meaning.kind == "norm" and affine_of(self.tape, op) is not None
-            if op.meaning.kind == "norm" and not fixed:
+            if op.meaning.kind == "norm":
                 norm = True
             elif not active and not bias and node == start and _is_bias(op):
                 bias, biased, passed = op.weights[0], op.outputs[0], True
-            elif fixed and node == biased and self._activation_ahead(op.outputs[0]):
-                affine, passed = op, True
-            elif is_linear(op) or fixed:
+            elif is_linear(op):
                 known = active or not self._activation_ahead(op.outputs[0])
                 reasons += [] if known else [in_words(op.name)]
             elif not known:
@@ -115,9 +80,8 @@ class Follower:
             node = op.outputs[0]
         gate = any(user.meaning.kind in PRODUCTS and len(user.inputs) > 1 for user in self.users[node])
         return Follow(
-            activation, node, tuple(trail), tuple(averages), affine, norm, reasons[0] if reasons else "", gate, bias,
-            biased,
-        )  # fmt: skip
+            activation, node, tuple(trail), tuple(averages), norm, reasons[0] if reasons else "", gate, bias, biased
+        )
 
     def _activation_ahead(self, node: int) -> bool:
         """Whether an activation comes before the next weights."""

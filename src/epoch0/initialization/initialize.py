@@ -11,13 +11,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.prune import BasePruningMethod
 
-from epoch0.arguments import BatchNorm, Positive, Seed, Size, Std, checked, refuse_lazy
+from epoch0.arguments import Positive, Seed, Std, checked, refuse_lazy
 from epoch0.errors import InputError
 from epoch0.initialization.draw import KINDS, draw_attentions, draw_biases, draw_weights
 from epoch0.initialization.plan import make_plan
 from epoch0.initialization.result import Initialization, notes, row
 from epoch0.initialization.scale import Pass, apply, measured_rounds
-from epoch0.initialization.sites import Plan, apply_masks, find_sites
+from epoch0.initialization.sites import Plan, find_sites
 from epoch0.interrupts import whole
 from epoch0.seeds import generator
 from epoch0.tracing.call import Forward
@@ -39,11 +39,7 @@ def initialize(
     forward: Forward | None = None,
     bias_std: Std | None = None,
     weights: Annotated[str, tuple(KINDS)] = "mirrored",
-    residual: Annotated[str, ("stable", "plain")] = "stable",
-    masks: Mapping[str, Tensor] | None = None,
-    batch_norm: BatchNorm = "train",
     seed: Seed = 0,
-    max_rounds: Size = 4,
 ) -> Initialization:
     """Draw or rescale a model's weights so that each layer's gain is the target.
 
@@ -62,14 +58,15 @@ def initialize(
     A gain goes from a layer's input to behind its activation. An average over k places divides it by k once, whatever
     the depth; weights make up for averages only at the end of a residual branch, and :func:`epoch0.measure.gain`, which
     counts them, finds target/k. Each residual branch gets the gain target/blocks, so that a block has
-    1 + target/blocks. Weights before a norm get the standard scale, which the norm undoes; a batch norm with running
-    statistics is a fixed map, whose gain is counted. The result says so, and names what was left alone with the reason.
+    1 + target/blocks. Weights before a norm get the standard scale, which the norm undoes. The result says so, and
+    names what was left alone with the reason.
 
     By default weights are orthogonal, and units come in pairs of opposite weights wherever the next layer can take the
     difference: then it sees the odd half of the activation, which for ReLU, GELU and SiLU is a straight line, and the
     target is that of what the pairs hand on. Residual blocks in which a norm sets the size stay if they are sound, and
     branches and readouts that start at zero are taken as meant. Without ``chi`` the first layer brings inputs, and the
-    last one outputs, to unit size where they are far from it or a function that saturates follows.
+    last one outputs, to unit size where they are far from it or a function that saturates follows. Weights that are
+    pruned, by ``epoch0.prune.apply`` or ``torch.nn.utils.prune``, stay so.
 
     Args:
         model: any module. Its parameters change in place; mode, buffers, gradients, hooks and random states stay.
@@ -83,12 +80,7 @@ def initialize(
         weights: ``"mirrored"``: as said above; ``"gaussian"``, ``"uniform"`` or ``"orthogonal"``: all are drawn, for
             the target and nothing else; ``"keep"`` rescales those that are there, and keeps the biases unless
             ``bias_std`` is given.
-        residual: ``"stable"`` or ``"plain"``: branches get the whole target, and norms that end them stay.
-        masks: weight's name -> bools of its shape, True where it is kept; the others become 0. Masks of
-            ``torch.nn.utils.prune`` are found.
-        batch_norm: ``"train"``: statistics of the batch; ``"eval"``: running statistics.
         seed: of the draw; each weight has a stream of its own, named by the weight.
-        max_rounds: passes of the measured way.
 
     Raises:
         InputError: if an argument, the model or the input cannot be used, or a layer cannot have the target.
@@ -102,7 +94,7 @@ def initialize(
     mirrored = weights == "mirrored"
     x, remarks = (x, []) if x is not None else gaussian_input(model, seed)
     refuse_lazy(model, written=True)
-    with tape(model, x, forward=forward, batch_norm=batch_norm) as record:
+    with tape(model, x, forward=forward) as record:
         require_nonlinearity(record)
         sites, untouched = find_sites(record, seed)
         found = layers(record)
@@ -113,8 +105,11 @@ def initialize(
         if not sites:
             reasons = "; ".join(f"{name}: {reason}" for name, reason in list(untouched.items())[:5])
             raise InputError(f"no weight of the model can be set{': ' + reasons if reasons else ', it has none'}.")
-        apply_masks(sites, masks)
-        plan = make_plan(record, found, sites, target, residual, weights, mirrored and chi is None)
+        for site in sites:
+            if site.mask is not None and not bool(site.mask.any()):
+                why = f"the mask of '{site.name}' keeps none of its {site.view.numel()} weights"
+                raise InputError(f"{why}, so no scale gives its layer a gain; keep some, or take the layer out.")
+        plan = make_plan(record, found, sites, target, weights, mirrored and chi is None)
         biases = _prepare(record, plan, weights, bias_std, seed)
         attentions, drawn = draw_attentions(record, found, plan, seed) if mirrored else ([], [])
         one_pass = Pass(record, plan, method, seed, biases)
@@ -123,7 +118,7 @@ def initialize(
             one_pass.run()
             apply(plan, record)
         else:
-            rounds, gains, off = measured_rounds(one_pass, record, found, max_rounds)
+            rounds, gains, off = measured_rounds(one_pass, record, found)
         factors = {name: norm.factor for norm in plan.norms for name in norm.parameters}
         changed = [s.site.name for s in plan.steps if not s.kept] + list(biases) + list(factors) + drawn
         values = {name: record.model.get_parameter(name).detach().clone() for name in changed}
@@ -134,7 +129,7 @@ def initialize(
         result = Initialization(
             (*(row(step, plan, biases, gains) for step in plan.steps), *attentions), plan.layer_targets,
             {name: why for name, why in untouched.items() if name not in drawn}, factors, target, method, plan.blocks,
-            residual, rounds, seed, (*remarks, *record.notes, *notes(plan, record, off, rounds)),
+            rounds, seed, (*remarks, *record.notes, *notes(plan, record, off, rounds)),
         )  # fmt: skip
     write_parameters(bare(model), values)
     return result
@@ -207,18 +202,7 @@ def _shapes(model: nn.Module) -> Iterator[tuple[int, ...]]:
             yield EXAMPLES, *own
             yield EXAMPLES, 16, *own
             return
-        channels, dims = 0, 2
         if isinstance(module, nn.modules.conv._ConvNd):
-            channels, dims = module.in_channels, len(module.kernel_size)
-        elif isinstance(module, nn.modules.batchnorm._BatchNorm):
-            channels = module.num_features
-            yield EXAMPLES, channels
-        if channels:
-            for size in SIZES if dims < 3 else (16, 8, 32):
-                yield (IMAGES if size <= 64 else 4), channels, *[size] * dims
-            return
-    for parameter in model.parameters():
-        if parameter.dim() == 2:  # x @ W or W x, in a module of the user's own
-            yield EXAMPLES, parameter.shape[0]
-            yield EXAMPLES, parameter.shape[1]
+            for size in SIZES if len(module.kernel_size) < 3 else (16, 8, 32):
+                yield (IMAGES if size <= 64 else 4), module.in_channels, *[size] * len(module.kernel_size)
             return

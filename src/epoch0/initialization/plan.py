@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from epoch0.initialization.draw import INPUT, in_projection, origins, pair_up
-from epoch0.initialization.follow import PRODUCTS, Follower, affine_of, is_average, is_linear, is_scaling, only_moves
+from epoch0.initialization.follow import PRODUCTS, Follower, is_average, is_linear, is_scaling, only_moves
 from epoch0.initialization.sites import NormStep, Plan, Site, Step
 from epoch0.measure.law_flow import Flow, NoLaw
 from epoch0.measure.law_rules import linear
@@ -29,7 +29,7 @@ from epoch0.tracing.tape import Tape
 
 
 def make_plan(
-    tape: Tape, layers: tuple[Layer, ...], sites: list[Site], target: float, residual: str, weights: str, edges: bool
+    tape: Tape, layers: tuple[Layer, ...], sites: list[Site], target: float, weights: str, edges: bool
 ) -> Plan:
     """Find out what each weighted operation is followed by, which ones end branches, and what gain each is to have."""
     follower = Follower(tape)
@@ -51,12 +51,12 @@ def make_plan(
     if weights == "mirrored":
         plan.kept = keep(tape, layers, blocks, steps)
         pair_up(tape, steps, origin)
-    share = target / max(plan.blocks, 1) if residual == "stable" else target
+    share = target / max(plan.blocks, 1)
     closed: dict[str, Step | NormStep | None] = {}
     for layer in layers:
         found = blocks.get(layer.name)
         if found is not None and not any(step.kept for step in steps if step.layer is layer):
-            closed[layer.name] = _close(tape, plan, layer, found, share, residual)
+            closed[layer.name] = _close(tape, plan, layer, found, share)
             _projected(plan, layer, found, follower, closed[layer.name])
     for norm in plan.norms if weights != "keep" else ():
         tape.model.get_parameter(norm.parameters[0]).detach().fill_(1.0)
@@ -80,7 +80,7 @@ def make_plan(
     return plan
 
 
-def _close(tape: Tape, plan: Plan, layer: Layer, found: Branch, share: float, residual: str) -> Step | NormStep | None:
+def _close(tape: Tape, plan: Plan, layer: Layer, found: Branch, share: float) -> Step | NormStep | None:
     """The weights or the norm by which a branch is scaled: the last of them before the sum."""
     made_by = {node: event for event in layer.events for node in event.outputs}
     by_op = {id(step.site.op): step for step in plan.steps}
@@ -94,11 +94,10 @@ def _close(tape: Tape, plan: Plan, layer: Layer, found: Branch, share: float, re
             return step
         if event.meaning.kind == "norm":
             weight, bias = (tape.name_of(event.given.get(role)) for role in ("weight", "bias"))
-            if residual != "plain" and weight and homogeneous:
+            if weight and homogeneous:
                 plan.norms.append(NormStep((weight, bias) if bias else (weight,), found.node, layer, share))
                 return plan.norms[-1]
-            if affine_of(tape, event) is None:
-                return None
+            return None
         elif event.elementwise:
             homogeneous &= event.activation is not None and event.activation.homogeneous
         elif not only_moves(event) and not is_linear(event):
@@ -123,8 +122,7 @@ def _layer_target(
     if after.end != layer.output or after.norm or after.no_law:
         return None
     averages, scaled = stretch(tape, after.trail)
-    norms = [op for op in layer.events if op.meaning.kind == "norm" and affine_of(tape, op) is None]
-    if norms and averages < 1:
+    if layer.has_norm and averages < 1:
         # a norm that subtracts means over places takes out what the average would see: all of it for one example,
         # 1/examples of it for a batch
         plan.notes.append(f"what the average behind {layer.name} passes depends on the norm in it: no target for gain")
@@ -254,7 +252,7 @@ def stretch(tape: Tape, trail: tuple[Op, ...], profile: Tensor | None = None) ->
     with contextlib.suppress(NoLaw):
         for op in trail:
             if is_scaling(op):
-                flow = replace(flow, square=flow.square * _linear(tape, op, torch.ones_like(flow.square)).square())
+                flow = replace(flow, square=flow.square * _called(op, torch.ones_like(flow.square)).square())
             else:
                 (flow,) = linear(op, flow, flow.square, tape.batch_norm)
             squares.append(float(flow.square.mean()))
@@ -274,7 +272,7 @@ def _of_noise(tape: Tape, trail: tuple[Op, ...], profile: Tensor) -> list[float]
         noise = noise.to(tape.x.device) * profile.sqrt().to(tape.x.dtype)
         squares[0] += float(noise.double().square().mean())
         for place, op in enumerate(trail):
-            noise = _linear(tape, op, noise)
+            noise = _called(op, noise)
             squares[place + 1] += float(noise.double().square().mean())
         outputs += noise.numel()
         if outputs >= ENOUGH:
@@ -287,8 +285,7 @@ def averages_among(tape: Tape, ops: Iterable[Op]) -> float:
     return math.prod((stretch(tape, (op,))[0] for op in ops if is_average(op)), start=1.0)
 
 
-def _linear(tape: Tape, op: Op, noise: Tensor) -> Tensor:
+def _called(op: Op, noise: Tensor) -> Tensor:
     assert op.call is not None
-    fixed = affine_of(tape, op)
-    result: Tensor = op.call({op.inputs[0]: noise}) if fixed is None else noise * fixed.beside(noise)[0]
+    result: Tensor = op.call({op.inputs[0]: noise})
     return result

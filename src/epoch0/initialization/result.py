@@ -47,7 +47,6 @@ class Initialization(Result):
     target: float  #: gain asked for
     method: str  #: ``"theory"`` or ``"measured"``
     blocks: int  #: number of residual blocks
-    residual: str  #: ``"stable"`` or ``"plain"``
     rounds: int  #: passes over the model
     seed: int  #: of the draw
     notes: tuple[str, ...]  #: what a reader must know
@@ -96,7 +95,7 @@ def row(step: Step, plan: Plan, biases: Mapping[str, Tensor], gains: Mapping[str
     """What a weighted operation was set to, given the values of biases and the gains of layers, by name."""
     site, rule = step.site, step.follow.activation
     kept = site.original if site.mask is None else site.original[site.mask]
-    before = site.factor * float(kept.double().square().mean().sqrt()) * site.fan_in**0.5
+    before = float(kept.double().square().mean().sqrt()) * site.fan_in**0.5
     bias = biases.get(site.bias)
     bias_std = float("nan") if bias is None else float(bias.double().square().mean().sqrt())
     # gain of the stretch that the goal is for, where that is a layer but for its averages
@@ -105,7 +104,7 @@ def row(step: Step, plan: Plan, biases: Mapping[str, Tensor], gains: Mapping[str
     return LayerInit(
         name=site.name, module=site.module, layer=step.layer.name, kind=site.op.kind,
         activation="none" if rule is None else rule.name, fan_in=site.fan_in, density=site.density,
-        weight_std_before=abs(before), weight_std=abs(before) if step.kept else step.weight_std, bias_std=bias_std,
+        weight_std_before=before, weight_std=before if step.kept else step.weight_std, bias_std=bias_std,
         q=step.q, target=step.goal, predicted=step.predicted, measured=measured, status=_status(step, plan),
     )  # fmt: skip
 
@@ -127,8 +126,6 @@ def _status(step: Step, plan: Plan) -> str:
         words.append("shortcut: makes up for the activation behind the sum")
     if follow.gate:
         words.append("its result is multiplied with another signal")
-    if follow.affine is not None:
-        words.append("counts the fixed norm behind it")
     if follow.no_law:
         words.append(f"no law for {follow.no_law} behind it")
     if abs(step.pooled - 1) > 0.02:

@@ -1,9 +1,8 @@
 """The scale of every layer, found in forward passes in which weights are scaled on the spot: what goes on is right.
 
 By theory the gain is weight_std^2 times the mean over places of E phi'(sqrt(q) Z)^2, q = bias_std^2 + weight_std^2 m
-with m the mean square that comes in (Hayou et al. 2021, B.1.2). Behind a norm with running statistics the
-pre-activation of channel c is normal with mean d_c and variance a_c^2 (bias_std^2 + weight_std^2 m). On the batch it is
-the mean over the layer's own units: s^2 mean of (sum of squared weights into the unit) phi'(s h + b)^2, s the scale.
+with m the mean square that comes in (Hayou et al. 2021, B.1.2). On the batch it is the mean over the layer's own units:
+s^2 mean of (sum of squared weights into the unit) phi'(s h + b)^2, s the scale.
 
 In residual blocks a random tangent travels along, which tells what a branch passes on before its last weights
 (Proposition 2). The measured way checks every layer with fresh directions and goes again where one is still off: what
@@ -14,20 +13,18 @@ measured (Mishkin & Matas 2016 do so for variances).
 import dataclasses
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 
 import numpy as np
 import torch
 import torch.autograd.forward_ad as forward_ad
-from numpy.polynomial.legendre import leggauss
 from torch import Tensor
 
 from epoch0.activations import Activation
 from epoch0.errors import InputError
 from epoch0.initialization.draw import swapped
-from epoch0.initialization.follow import affine_of
 from epoch0.initialization.sites import NormStep, Plan, Step
 from epoch0.measure.passes import Array, passes
 from epoch0.seeds import generator, numpy_generator
@@ -37,74 +34,34 @@ from epoch0.tracing.layers import Layer
 from epoch0.tracing.tape import Tape
 
 BINS = 64  # groups of places of like variance that an expectation is taken over
-PAIRS = 2048  # pairs of a place and a channel with a factor and an offset of its own
-_REACH = 8.5
-_CUTS_Z, _CUTS_H = (-4.0, -1.5, 0.0, 1.5, 4.0), (-8.0, -3.0, -1.0, 0.0, 1.0, 3.0, 8.0)
 
 
 @dataclass(frozen=True)
 class Places:
-    """What comes into a layer of weight_std 1, place by place, and what a fixed norm makes of it."""
+    """What comes into a layer of weight_std 1, place by place."""
 
     square: Array  # variance of the pre-activation for weight_std 1 and no bias; shape (places,)
     share: Array  # fraction of the fan-in that meets an entry of the input, mean 1; likewise
-    factor: Array  # of the norm behind the weights; likewise, or (1,)
-    offset: Array  # of that norm; likewise
-
-    def variance(self, weight_std: float, bias_std: float) -> float:
-        return float((self.factor**2 * (bias_std**2 + weight_std**2 * self.square)).mean())
 
 
-def places(square: Array, share: Array, factor: Array | None = None, offset: Array | None = None) -> Places:
-    """Places binned by their variance; behind a fixed norm pairs of places and channels.
-
-    Variances for weight_std 1 and shares have shape (k, places), a row for every channels/k channels in order, whose
-    factors and offsets have shape (channels,).
-    """
-    factor, offset = np.ones(1) if factor is None else factor, np.zeros(1) if offset is None else offset
-    if len(square) == 1 and bool((factor == factor[0]).all() and (offset == offset[0]).all()):
-        factor, offset = factor[:1], offset[:1]
-    rows = [_binned(*pair, min(BINS, max(4, PAIRS // len(factor)))) for pair in zip(square, share, strict=True)]
-    squares, shares = (np.repeat([row[i] for row in rows], len(factor) // len(rows), axis=0) for i in (0, 1))
-    count = squares.shape[1] if len(factor) > 1 else 1
-    return Places(squares.ravel(), shares.ravel(), np.repeat(factor, count), np.repeat(offset, count))
-
-
-def _binned(square: Array, share: Array, bins: int) -> Sequence[Array]:
-    if square.size <= bins:
-        return square, share
+def binned(square: Array, share: Array) -> Places:
+    """Groups of places of like variance, each with its means."""
+    if square.size <= BINS:
+        return Places(square, share)
     order = np.argsort(square, kind="stable")
-    cuts = np.linspace(0, square.size, bins + 1).astype(int)
-    return [np.add.reduceat(values[order], cuts[:-1]) / np.diff(cuts) for values in (square, share)]
+    cuts = np.linspace(0, square.size, BINS + 1).astype(int)
+    return Places(*(np.add.reduceat(values[order], cuts[:-1]) / np.diff(cuts) for values in (square, share)))
 
 
 def expected(activation: Activation | None, weight_std: float, bias_std: float, at: Places) -> float:
     """Mean-field gain of a layer, shares of its places counted."""
-    passed = weight_std**2 * at.share * at.factor**2
+    passed = weight_std**2 * at.share
     if activation is None:
         return float(passed.mean())
-    if activation.homogeneous and not at.offset.any():
+    if activation.homogeneous:
         return float(passed.mean()) * float(chi(activation, 1.0, 1.0))
-    q = at.factor**2 * (bias_std**2 + weight_std**2 * at.square)
-    slopes = np.asarray(chi(activation, 1.0, q)) if not at.offset.any() else squared_slope(activation, at.offset, q)
+    slopes = np.asarray(chi(activation, 1.0, bias_std**2 + weight_std**2 * at.square))
     return float((passed * slopes).mean())
-
-
-def squared_slope(activation: Activation, mean: Array, q: Array) -> Array:
-    """E phi'(mean + sqrt(q) Z)^2, split at the break points of phi."""
-    mean, q = np.broadcast_arrays(np.asarray(mean, dtype=float), np.asarray(q, dtype=float))
-    root = np.sqrt(np.maximum(q, 1e-30))[..., None]
-    inside = (np.array([*_CUTS_H, *activation.breaks]) - mean[..., None]) / root
-    edges = np.concatenate([inside, np.broadcast_to(_CUTS_Z, (*mean.shape, len(_CUTS_Z)))], axis=-1)
-    edges = np.sort(np.clip(edges, -_REACH, _REACH), axis=-1)
-    ends = np.full((*mean.shape, 1), _REACH)
-    edges = np.concatenate([-ends, edges, ends], axis=-1)
-    nodes, weights = leggauss(16)
-    half = np.diff(edges, axis=-1)[..., None] / 2
-    z = (edges[..., :-1, None] + half) + half * nodes
-    mass = half * weights * np.exp(-(z**2) / 2) / np.sqrt(2 * np.pi)
-    slopes = activation.derivative(mean[..., None, None] + root[..., None] * z) ** 2
-    return np.asarray((mass * slopes).sum(axis=(-2, -1)))
 
 
 LARGEST = 1e6  # scales beyond this, or below one over it, count as out of reach
@@ -236,7 +193,7 @@ class Pass:
                 step.weight_std, step.by_size = size, True
             elif self.method == "theory":
                 at = self._places(step, primal)
-                free = activation is None or (activation.homogeneous and not at.offset.any())
+                free = activation is None or activation.homogeneous
                 step.weight_std = solved(lambda s: expected(activation, s, 0.0 if free else bias_std, at), target, free)
             else:
                 step.weight_std = self._by_batch(place, step, primal, output, target)
@@ -245,7 +202,7 @@ class Pass:
             layer = f"layer '{site.module}' ({name}, density {site.density:.3g})"
             raise InputError(f"{layer} cannot have the gain {target:.4g}: {reason}. Nothing was changed.") from None
         at = self._places(step, primal) if self.method == "theory" else self._seen(step, output)
-        step.q = at.variance(step.weight_std, bias_std)
+        step.q = float((bias_std**2 + step.weight_std**2 * at.square).mean())
         gain = expected(activation, step.weight_std, bias_std, at)
         step.predicted = step.arriving * gain * step.pooled
         if step.half or step.by_size:
@@ -271,22 +228,14 @@ class Pass:
             x = (x - swapped(x, site.op.kind)) / math.sqrt(2)  # the rest goes out in the weights
         square = site.through(x.square())
         share = site.through(torch.ones_like(x[:1])).expand_as(square)
-        fixed = affine_of(self.tape, step.follow.affine)
-        if fixed is None:
-            return places(_flat(square, 1, -1), _flat(share, 1, -1))
-        squares, shares = (_flat(t.movedim(1, 0), t.shape[1], -1) for t in (square, share))
-        return places(squares, shares, _flat(fixed.factor), _flat(fixed.offset))
+        return binned(_flat(square), _flat(share))
 
     def _seen(self, step: Step, output: Tensor) -> Places:
         """Variances over the units of each example, of the pre-activations themselves."""
         h = self._without_bias(step, output)
         rows = h.shape[0] if h.shape[:1] == self.tape.x.shape[:1] else 1
         square = np.asarray(h.detach().double().reshape(rows, -1).square().mean(1).cpu())
-        share = np.full_like(square, step.site.density)
-        fixed = affine_of(self.tape, step.follow.affine)
-        if fixed is None:
-            return Places(square, share, np.ones(1), np.zeros(1))
-        return places(square[None], share[None], _flat(fixed.factor), _flat(fixed.offset))
+        return Places(square, np.full_like(square, step.site.density))
 
     def _without_bias(self, step: Step, output: Tensor) -> Tensor:
         h: Tensor = forward_ad.unpack_dual(output).primal
@@ -303,10 +252,6 @@ class Pass:
         gains = site.responses(torch.ones_like(x[:1]), site.used().square()).expand_as(h)
         bias = self.biases.get(site.bias)
         offsets = torch.zeros_like(h[:1]) if bias is None else site.beside(bias, h.dim())
-        fixed = affine_of(self.tape, step.follow.affine)
-        if fixed is not None:
-            factors, shifts = fixed.beside(h)
-            gains, h, offsets = gains * factors**2, h * factors, offsets * factors + shifts
         count = SAMPLE if activation is not None and not activation.homogeneous else 4 * SAMPLE
         sample = [t.expand_as(h).reshape(-1) for t in (gains, h, offsets)]
         if h.numel() > count:
@@ -330,10 +275,11 @@ class Pass:
         return tensor * norm.factor
 
 
-def _flat(tensor: Tensor, *shape: int) -> Array:
-    return np.asarray(tensor.detach().reshape(shape or -1).double().cpu())
+def _flat(tensor: Tensor) -> Array:
+    return np.asarray(tensor.detach().reshape(-1).double().cpu())
 
 
+ROUNDS = 4  # passes of the measured way at most
 DIRECTIONS = 4  # random directions a layer for the check
 EXAMPLES = 64  # examples that the check takes at most
 CLOSE = 0.02  # A layer is left alone when its log gain is this near to that of its target, or three standard errors
@@ -351,12 +297,10 @@ def apply(plan: Plan, tape: Tape, sign: int = 1) -> None:
             tape.model.get_parameter(name).detach().mul_(norm.factor**sign)
 
 
-def measured_rounds(
-    pass_: Pass, tape: Tape, layers: tuple[Layer, ...], max_rounds: int
-) -> tuple[int, dict[str, float], list[str]]:
+def measured_rounds(pass_: Pass, tape: Tape, layers: tuple[Layer, ...]) -> tuple[int, dict[str, float], list[str]]:
     """Passes and checks until every layer has its target, or the rounds are used up."""
     plan, corrections = pass_.plan, dict[int, float]()
-    for done in range(1, max_rounds + 1):
+    for done in range(1, ROUNDS + 1):
         pass_.corrections = corrections
         pass_.run()
         apply(plan, tape)
@@ -378,11 +322,11 @@ def measured_rounds(
                     off[place] = min(max(off[place], 1 / FARTHEST), FARTHEST)
                 if step.halved:
                     off |= {-1 - i: off[place] for i, norm in enumerate(plan.norms) if norm.layer is step.layer}
-        if not off or done == max_rounds:
+        if not off or done == ROUNDS:
             return done, gains, [plan.steps[place].layer.name for place in off if place >= 0]
         corrections = {**corrections, **off}
         apply(plan, tape, -1)
-    raise AssertionError("max_rounds is at least 1")
+    raise AssertionError("the last round returns")
 
 
 def check(tape: Tape, layers: tuple[Layer, ...], seed: int, turn: int) -> tuple[dict[str, float], dict[str, float]]:

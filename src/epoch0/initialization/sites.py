@@ -1,18 +1,16 @@
 """Weighted operations of a model: the parameters behind them, which can be set, why others are not, what is planned.
 
-Weights may be seen through a mask (``torch.nn.utils.prune``, an elementwise parametrization) or transposed; anything
+Weights may be seen through a mask (``torch.nn.utils.prune``, a parametrization) or transposed; anything
 else between a parameter and its operation (weight norm, low rank, slices) is left alone (Hayou et al. 2021, App. H).
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor, nn
 
 from epoch0.activations import Activation
-from epoch0.arguments import refuse
-from epoch0.errors import InputError, suggest
+from epoch0.errors import InputError
 from epoch0.initialization.follow import Follow
 from epoch0.seeds import generator
 from epoch0.tracing.graph import Op
@@ -36,7 +34,6 @@ class Site:
     bias: str  # name of the bias parameter, empty if there is none
     fan_in: float = 0.0  # weights into one unit that meet an entry of the input: fewer at a zero-padded border
     mask: Tensor | None = None  # which weights are kept, in the orientation of the view; None: all
-    factor: float = 1.0  # constant between the parameter and the weights that are used
 
     @property
     def module(self) -> str:
@@ -53,8 +50,7 @@ class Site:
 
     def used(self) -> Tensor:
         """The weights as the operation uses them, from what the parameter holds now."""
-        weights = self.view if self.factor == 1.0 else self.view * self.factor
-        return weights if self.mask is None else weights * self.mask
+        return self.view if self.mask is None else self.view * self.mask
 
     def by_unit(self, values: Tensor) -> Tensor:
         """Numbers, one a weight, unit by unit: a view of shape (groups, units of a group, inputs of a group, ...)."""
@@ -98,7 +94,7 @@ def find_sites(record: Tape, seed: int) -> tuple[list[Site], dict[str, str]]:
     """The operations that can be set, in order, and the reason for each other parameter of a weighted operation.
 
     What lies between a parameter and its operation is read from this record and from one with other values in place of
-    those that are not used directly: it may be a mask and a factor.
+    those that are not used directly: it may be a mask.
     """
     sites, untouched = _sites(record)
     if all(site.direct for site in sites):
@@ -117,12 +113,10 @@ def find_sites(record: Tape, seed: int) -> tuple[list[Site], dict[str, str]]:
     for site, other in zip(sites, again, strict=True):
         if not site.direct:
             mask = other.effective != 0
-            factor = float((other.effective / other.original)[mask].double().median()) if bool(mask.any()) else 1.0
-            pairs = ((other.effective, other.original), (site.effective, site.original))
-            if not all(torch.allclose(seen, factor * mask * own, rtol=1e-4, atol=1e-12) for seen, own in pairs):
+            if not all(torch.equal(each.effective, mask * each.original) for each in (site, other)):
                 untouched[site.name] = "its weights are no masked copy of the parameter"
                 continue
-            site.factor, site.mask = factor, None if bool(mask.all()) else mask
+            site.mask = None if bool(mask.all()) else mask
         kept.append(site)
     return kept, untouched
 
@@ -171,31 +165,6 @@ def _site(record: Tape, op: Op, parameters: dict[str, nn.Parameter]) -> Site | s
         return "its weights are another shape than the parameter"
     view = parameter.detach()
     return Site(op, candidates[0], parameter, view, view.clone(), weight.clone(), False, offset)
-
-
-def apply_masks(sites: list[Site], masks: Mapping[str, Tensor] | None) -> None:
-    masks = masks or {}
-    names = list(dict.fromkeys(site.name for site in sites))
-    for name, mask in masks.items():
-        if name not in names:
-            hint = suggest(name, names)
-            raise InputError(f"masks: {name!r} is no weight that can be set.{hint} Those are {', '.join(names)}.")
-        if mask.dtype != torch.bool:
-            raise refuse(f"masks[{name!r}]", mask, "a tensor of torch.bool, True where a weight is kept")
-    for site in sites:
-        if site.name in masks:
-            own, mask = site.parameter, masks[site.name]
-            if mask.shape != own.shape:
-                raise InputError(f"masks[{site.name!r}] has shape {tuple(mask.shape)}, the weight {tuple(own.shape)}.")
-            mask = mask.to(site.view.device)
-            if site.direct:  # in the orientation of the view
-                same = torch.empty_strided(own.size(), own.stride(), dtype=torch.bool, device=mask.device).copy_(mask)
-                offset = site.view.storage_offset() - own.storage_offset()
-                mask = torch.as_strided(same, site.view.size(), site.view.stride(), offset)
-            site.mask = mask if site.mask is None else site.mask & mask
-        if site.mask is not None and not bool(site.mask.any()):
-            why = f"the mask of '{site.name}' keeps none of its {site.view.numel()} weights"
-            raise InputError(f"{why}, so no scale gives its layer a gain; keep some, or take the layer out.")
 
 
 @dataclass(eq=False)

@@ -250,7 +250,7 @@ def load_activation(spec: str) -> Activation:
     >>> load_activation("nets/phi.py:swoosh")                   # doctest: +SKIP
 
     A name that :func:`epoch0.activations.get` knows, or ``path/file.py:function`` or ``package.module:function``: an
-    elementwise function of an array or a tensor, a module, or a class of them; an InputError for anything else.
+    elementwise function of a tensor, a module, or a class of them; an InputError for anything else.
     """
     if ":" not in spec:
         return get(spec)
@@ -260,7 +260,7 @@ def load_activation(spec: str) -> Activation:
         except (Exception, SystemExit) as problem:
             raise InputError(f"{spec!r} failed while it was made: {where(problem, file)}") from problem
         if not isinstance(made, Activation) and not callable(made):
-            wanted = "an elementwise function of an array or a tensor is needed"
+            wanted = "an elementwise function of a tensor is needed"
             raise InputError(f"{spec!r} is a {type(made).__name__}; {wanted}.")
         return get(made)
 

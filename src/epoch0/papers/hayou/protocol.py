@@ -14,7 +14,6 @@ from epoch0.networks import resnet, vanilla_cnn, vgg
 from epoch0.papers.trials import checkpoint_of
 from epoch0.prune import Masks, apply, bake, iterate, keep, masks_of, on_paths, rescale
 from epoch0.prune.masks.iterate import scheduled
-from epoch0.prune.masks.keep import select
 from epoch0.seeds import numpy_generator
 from epoch0.train.data import image_sources
 from epoch0.train.device import chosen_device, precision_for
@@ -203,7 +202,7 @@ def masks_at_initialization(
         scores = (prune.snip if score == "snip" else prune.grasp)(net, batches, batch_norm=recipe.batch_norm)
     else:
         scores = prune.random(net, seed) if score == "random" else prune.magnitude(net)
-    return select(scores, recipe.sparsity)  # a warning of layers that died would be one line for each trial
+    return keep(scores, recipe.sparsity)
 
 
 def hand_over(bare: nn.Module, net: nn.Module) -> None:
@@ -258,7 +257,7 @@ def run(recipe: Recipe, seed: int) -> dict[str, Any]:
         if method.score == "obd":
             # train, prune by what batches say, train what is left; each round keeps the same fraction of the one before
             # (LeCun, Denker, Solla 1990, section 2.2); saliencies are those of the trained net, in evaluation mode
-            for stage, sparsity in enumerate(scheduled(recipe.sparsity, recipe.obd_rounds, "exponential")):
+            for stage, sparsity in enumerate(scheduled(recipe.sparsity, recipe.obd_rounds)):
                 own = None if path is None else path.with_name(f"{path.name}-{stage}")
                 stage_seed = int(numpy_generator(seed, _STAGES, stage).integers(2**62))
                 if diverged := fit(checkpoint=own, seed=stage_seed).diverged:

@@ -7,16 +7,14 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 
-from epoch0.arguments import BatchNorm, Share, Sparsity, checked
+from epoch0.arguments import Share, Sparsity, checked
 from epoch0.errors import InputError, check_finite
 from epoch0.prune.masks.keep import check_order
-from epoch0.prune.scores.gradients import snip
 from epoch0.results import Shown
 from epoch0.theory.pruning.prediction import Layers, PredictedDensity, predict
 from epoch0.theory.pruning.score_law import ScoreLaw, law_of_moments
-from epoch0.tracing.loss import Loss
 
 _DEPTH = 10.0  # scores that are so many times e smaller than the layer's size are next to 0, however small
 
@@ -101,17 +99,12 @@ def _left(name: str, tensor: Tensor, removed: Tensor | None) -> NDArray[np.float
 
 
 @checked
-def predicted_density(
-    source: nn.Module | Mapping[str, Tensor], sparsity: Sparsity, x: Tensor | None = None, targets: Any = None, *,
-    loss: Loss | None = None, batch_norm: BatchNorm = "train",
-) -> PredictedDensity:  # fmt: skip
+def predicted_density(scores: Mapping[str, Tensor], sparsity: Sparsity) -> PredictedDensity:
     """What a global threshold on the scores will leave of each layer, which layers may vanish, and from when on.
 
-    >>> found = predicted_density(net, 0.95, images, labels)        # images (100, 64), labels (100,)
+    >>> found = predicted_density(snip(net, [(images, labels)]), 0.95)      # images (100, 64), labels (100,)
     >>> found.at_risk, round(found.critical_sparsity, 3), round(found.density["0.weight"], 3)
     ([], 0.997, 0.035)
-    >>> predicted_density(scores, 0.95).at_risk                     # of any scores >= 0
-    []
 
     The scores of a batch are reduced to the mean squares of each layer's rows and columns, their
     mean and that of their logarithms, and the law with these moments answers for any sparsity. It speaks of networks
@@ -123,24 +116,18 @@ def predicted_density(
     :func:`epoch0.theory.pruning.predicted_density`.
 
     Args:
-        source: a model; or scores by name, such as ``snip`` or ``synflow`` give.
+        scores: of any kind >= 0 by name, such as ``snip`` or ``synflow`` give.
         sparsity: fraction of all weights removed, in [0, 1).
-        x, targets: a batch, inputs of shape (examples, ...); of a model.
-        loss, batch_norm: as for :func:`snip`.
 
     Source: Hayou et al. 2021, section 2.2, whose Theorem 1 and Proposition 4 bound what this estimates.
     """
-    if isinstance(source, nn.Module):
-        if x is None or targets is None:
-            raise InputError("a model is scored on a batch; give x and targets (or the scores themselves).")
-        source = snip(source, [(x, targets)], batch_norm=batch_norm, loss=loss)
-    _check(source)
-    laws, logs = zip(*(_law(name, tensor) for name, tensor in source.items()), strict=True)
-    counts = np.array([tensor.numel() for tensor in source.values()], dtype=np.float64)
+    _check(scores)
+    laws, logs = zip(*(_law(name, tensor) for name, tensor in scores.items()), strict=True)
+    counts = np.array([tensor.numel() for tensor in scores.values()], dtype=np.float64)
     if all(one == -math.inf for one in logs):
         raise InputError("all scores are 0: there is nothing to tell layers apart by.")
-    method = getattr(source, "method", "") or "scores"
-    return predict(Layers(laws, np.array([logs]), counts), sparsity, f"moments of {method}", list(source))
+    method = getattr(scores, "method", "") or "scores"
+    return predict(Layers(laws, np.array([logs]), counts), sparsity, f"moments of {method}", list(scores))
 
 
 def _law(name: str, tensor: Tensor) -> tuple[ScoreLaw, float]:

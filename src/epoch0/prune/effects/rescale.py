@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from epoch0.arguments import Positive, Seed, checked
+from epoch0.arguments import Seed, checked
 from epoch0.errors import InputError
 from epoch0.initialization.follow import Follow, Follower
 from epoch0.initialization.initialize import gaussian_input, write_parameters
@@ -30,7 +30,6 @@ from epoch0.theory.mean_field import chi, edge_of_chaos
 from epoch0.theory.mean_field.moments import moments_of
 from epoch0.tracing.call import Forward
 from epoch0.tracing.guard import check_model
-from epoch0.tracing.layers import layers
 from epoch0.tracing.tape import Tape, tape
 
 
@@ -211,7 +210,7 @@ WAYS = ("layer", "row", "measured")
 @checked
 def rescale(
     model: nn.Module, method: Annotated[str, tuple(WAYS)] = "measured", *, x: Any = None,
-    forward: Forward | None = None, weight_std: Positive | None = None, seed: Seed = 0,
+    forward: Forward | None = None, seed: Seed = 0,
 ) -> Rescaling:  # fmt: skip
     """Multiply the kept weights of a pruned model, so that each layer has the variance of an unpruned one.
 
@@ -220,7 +219,8 @@ def rescale(
     >>> rescale(net, "layer", x=torch.randn(64, 100)).layers[0].factor.__round__(1)    # about 1/sqrt(0.1)
     3.2
 
-    With sigma_w the weight_std at which a dense layer is on the edge of chaos, the factors rho_i satisfy
+    With sigma_w the weight_std at which a dense layer is on the edge of chaos for the activation that follows it and
+    biases as large as its own (1 where no activation follows), the factors rho_i satisfy
     ``sum_j (rho_i W_ij)^2 delta_ij = sigma_w^2``. (Algorithm 1 as printed asks for 1 in place of sigma_w^2: a ReLU
     network has chi = 1/2 then.) The sums go over input channels and kernel of a convolution.
 
@@ -230,7 +230,7 @@ def rescale(
     that mean-field theory gives a dense one behind the layer before; it counts that the kept weights sit at particular
     inputs and units, as those of SNIP do. Proposition 1 takes masks as independent of the signals: with SNIP's masks
     at 80 % the squared gradient of a ReLU network grows 3.3-fold a layer by layer, 1.85-fold by row, and stays by
-    measuring (``epoch0 reproduce hayou/prop1``). A note says where signals grow all the same.
+    measuring (``epoch0 reproduce hayou/prop1``).
 
     Masks are found: a parametrization, ``torch.nn.utils.prune``, or zeros in the weights. Parameters change in place,
     those behind a mask with the rest; the masks, modes, gradients, hooks and random states stay.
@@ -239,8 +239,6 @@ def rescale(
         x: a batch, as the model is called with it (see :func:`epoch0.gain`); None: Gaussian of unit variance.
             ``"measured"`` should have real inputs.
         forward: ``forward(model, batch) -> outputs``, for a model that is called in another way.
-        weight_std: sigma_w of all layers; None: the edge of chaos of the activation that follows a layer, for biases
-            as large as its own; 1 where no activation follows.
         seed: of the Gaussian input.
 
     Raises:
@@ -257,7 +255,7 @@ def rescale(
             reasons = "; ".join(f"{name}: {reason}" for name, reason in list(untouched.items())[:5])
             raise InputError(f"no masked weight can be rescaled{': ' + reasons if reasons else ''}. Prune first.")
         for each in found:
-            each.target = _target(each, record, weight_std)
+            each.target = _target(each, record)
         measured = _Pass(record, found, follows).run() if method == "measured" else {}
         values, rows = {}, []
         for each in found:
@@ -267,38 +265,12 @@ def rescale(
             units.mul_(factors.reshape(*units.shape[:2], *[1] * (units.dim() - 2)).to(units.dtype))
             values[each.site.name] = each.site.parameter.detach().clone()
             rows.append(_row(each, sums, factors))
-        if method != "measured":
-            remarks += _off_the_edge(record, found, follows, method)
-        if any(layer.kind == "residual block" for layer in layers(record)):
-            remarks.append(
-                "residual networks stay on the edge of chaos when they are pruned (Proposition 3): "
-                "they train without rescaling too"
-            )
     write_parameters(record.model, values)
     return Rescaling(tuple(rows), untouched, method, tuple(remarks))
 
 
-def _off_the_edge(record: Tape, found: list[MaskedLayer], follows: list[Follow], method: str) -> list[str]:
-    """A note if signals grow on this batch all the same: by a fifth a layer, and tenfold over all."""
-    try:
-        left = _Pass(record, found, follows).run()
-    except InputError:  # a layer that passes nothing on
-        return []
-    growth = -2 * sum(map(math.log, left.values()))
-    if growth < max(math.log(10), len(left) * math.log(1.2)):
-        return []
-    layer, total = math.exp(growth / len(left)), math.exp(growth)
-    return [
-        f"on this batch the squared signal grows {layer:.2f}-fold a layer, {total:.1e} over {len(left)}: one factor a "
-        f"{method} takes masks for independent of the signals (Proposition 1), which those of SNIP and other gradient "
-        'scores are not behind a ReLU; method="measured" counts that'
-    ]
-
-
-def _target(each: MaskedLayer, record: Tape, weight_std: float | None) -> float:
+def _target(each: MaskedLayer, record: Tape) -> float:
     """The weight_std at which a dense layer in its place is on the edge of chaos."""
-    if weight_std is not None:
-        return weight_std
     activation = each.follow.activation
     if activation is None:
         return 1.0
@@ -310,8 +282,8 @@ def _target(each: MaskedLayer, record: Tape, weight_std: float | None) -> float:
         return float(edge_of_chaos(activation, bias_std=std).weight_std)
     except InputError as problem:
         raise InputError(
-            f"'{each.name}' with biases of {std:.4g}: {problem} Give weight_std=..., or use "
-            "initialize(model, weights='keep'), which asks for a gain of 1 at the signals that arrive."
+            f"'{each.name}' with biases of {std:.4g}: {problem} Use initialize(model, weights='keep'), "
+            "which asks for a gain of 1 at the signals that arrive."
         ) from problem
 
 

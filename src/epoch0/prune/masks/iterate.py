@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from epoch0.arguments import Size, Sparsity, Whole, checked
 from epoch0.errors import InputError
 from epoch0.prune.masks.apply import apply
-from epoch0.prune.masks.keep import LAYERS, SCOPES, select, warned
+from epoch0.prune.masks.keep import LAYERS, SCOPES, keep
 from epoch0.prune.masks.masks import Masks
 from epoch0.prune.scores.scores import Progress, Scores, tell
 from epoch0.prune.scores.synaptic_flow import synflow, synflow_rounds
@@ -20,8 +20,7 @@ from epoch0.tracing.guard import bare
 @checked
 def iterate(
     model: nn.Module, score: Callable[[nn.Module], Mapping[str, Tensor]], sparsity: Sparsity, *, steps: Size = 100,
-    schedule: Annotated[str, ("exponential", "linear")] = "exponential", scope: Annotated[str, SCOPES] = "global",
-    floor: Whole = 0, layers: Annotated[str, LAYERS] | Mapping[str, Sparsity] = "uniform",
+    scope: Annotated[str, SCOPES] = "global", floor: Whole = 0, layers: Annotated[str, LAYERS] = "uniform",
     progress: Progress | None = None,
 ) -> Masks:  # fmt: skip
     """Prune in rounds: score what is left, remove a little, until exactly ``round(sparsity * M)`` are removed.
@@ -32,52 +31,25 @@ def iterate(
     (34, 3392)
 
     Each round the score gets a copy of the model pruned by the masks so far; what is removed stays removed, whatever it
-    scores. (``force`` lets weights come back and has rounds of its own.) After round k of n, the exponential schedule
-    keeps the fraction ``(1 - sparsity)^(k / n)``, the linear one ``1 - sparsity * k / n``; on a model that is
-    pruned already both start from what it has left. The rounds of ``functools.partial(synflow, ...)`` run faster than
-    those of any other score, and to the same masks.
+    scores. (``force`` lets weights come back and has rounds of its own.) After round k of n the fraction
+    ``(1 - sparsity)^(k / n)`` is kept; on a model that is pruned already it starts from what that has left.
 
     Args:
         model: pruned or not; it stays as it is.
         score: from a model to scores by name, larger is more worth keeping; the same names each time.
         sparsity: fraction of all weights removed in the end, in [0, 1).
         steps: rounds, at least 1; one round is :func:`~epoch0.prune.masks.keep.keep`.
-        schedule: ``"exponential"`` or ``"linear"``.
-        scope, floor, layers: as in ``keep``; layers with a sparsity of their own get there by the same schedule.
+        scope, floor, layers: as in ``keep``.
         progress: called before each round with the part of them that is done, from 0 to 1, and its number in words.
 
-    Warns:
-        PruningWarning: as ``keep`` does.
-
-    Source: Tanaka et al. 2020, Algorithm 1 (SynFlow); de Jorge et al. 2021, section 4 (the schedules).
+    Source: Tanaka et al. 2020, Algorithm 1 (SynFlow); de Jorge et al. 2021, section 4 (the schedule).
     """
-    given = score.keywords if isinstance(score, functools.partial) and score.func is synflow and not score.args else {}
-    if (scope, floor, layers) == ("global", 0, "uniform") and {"x"} <= given.keys() <= {"x", "dtype"}:
-        scores = synflow(model, **given)
-        select(scores, sparsity)  # refuses what no round could reach
-        kept = [scores.weights - round(share * scores.weights) for share in _plan(scores, sparsity, steps, schedule)]
-        return warned(Masks(synflow_rounds(model, kept=kept, progress=progress, **given)), sparsity)
-    return warned(_rounds(model, score, sparsity, steps, schedule, scope, floor, layers, progress), sparsity)
-
-
-def scheduled(sparsity: float, steps: int, schedule: str, start: float = 0.0) -> list[float]:
-    """Sparsities after each round."""
-    if schedule == "linear":
-        rise = [start + (sparsity - start) * k / steps for k in range(1, steps)]
-    else:
-        rise = [1 - (1 - start) * ((1 - sparsity) / (1 - start)) ** (k / steps) for k in range(1, steps)]
-    return [*rise, sparsity]
-
-
-def _plan(scores: Scores, sparsity: float, steps: int, schedule: str) -> list[float]:
-    removed = sum(int(there.count_nonzero()) for there in scores.removed.values())
-    return scheduled(sparsity, steps, schedule, min(removed / scores.weights, sparsity))
-
-
-def _rounds(
-    model: nn.Module, score: Callable[[nn.Module], Mapping[str, Tensor]], sparsity: float, steps: int, schedule: str,
-    scope: str, floor: int, layers: str | Mapping[str, float], progress: Progress | None,
-) -> Masks:  # fmt: skip
+    alike = (scope, floor, layers) == ("global", 0, "uniform")
+    if alike and isinstance(score, functools.partial) and score.func is synflow:
+        scores = score(model)
+        keep(scores, sparsity)  # refuses what no round could reach
+        kept = [scores.weights - round(share * scores.weights) for share in _plan(scores, sparsity, steps)]
+        return Masks(synflow_rounds(model, kept=kept, progress=progress, **score.keywords))
     try:
         twin = copy.deepcopy(bare(model))
     except (RuntimeError, TypeError, ValueError) as problem:
@@ -87,17 +59,23 @@ def _rounds(
         ) from problem
     tell(progress, 0, steps)
     scores = _scored(score, twin, {})
-    gone = {name: int(there.count_nonzero()) / there.numel() for name, there in scores.removed.items()}
-    told = {} if isinstance(layers, str) else layers
-    own = {name: scheduled(s, steps, schedule, min(gone.get(name, 0.0), s)) for name, s in told.items()}
     masks = Masks._own({})
-    for number, share in enumerate(_plan(scores, sparsity, steps, schedule)):
+    for number, share in enumerate(_plan(scores, sparsity, steps)):
         if number:
             tell(progress, number, steps)
             scores = _scored(score, apply(twin, masks), {name: ~mask for name, mask in masks.items()})
-        each = {name: row[number] for name, row in own.items()} or layers
-        masks = select(scores, share, scope=scope, floor=floor, layers=each)
+        masks = keep(scores, share, scope=scope, floor=floor, layers=layers)
     return masks
+
+
+def scheduled(sparsity: float, steps: int, start: float = 0.0) -> list[float]:
+    """Sparsities after each round."""
+    return [*(1 - (1 - start) * ((1 - sparsity) / (1 - start)) ** (k / steps) for k in range(1, steps)), sparsity]
+
+
+def _plan(scores: Scores, sparsity: float, steps: int) -> list[float]:
+    removed = sum(int(there.count_nonzero()) for there in scores.removed.values())
+    return scheduled(sparsity, steps, min(removed / scores.weights, sparsity))
 
 
 def _scored(

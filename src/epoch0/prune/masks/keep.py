@@ -1,6 +1,5 @@
 """From scores to masks: keep the largest, exactly as many as asked for, of all or of each layer (Hayou et al. 2021)."""
 
-import warnings
 from collections.abc import Mapping, Sequence
 from typing import Annotated
 
@@ -9,21 +8,17 @@ import torch
 from torch import Tensor
 
 from epoch0.arguments import Sparsity, Whole, checked
-from epoch0.errors import InputError, suggest
+from epoch0.errors import InputError
 from epoch0.prune.masks.masks import Masks
 
 SCOPES, LAYERS = ("global", "layer"), ("uniform", "erk")
 _NARROW = (torch.float16, torch.bfloat16, torch.float32)
 
 
-class PruningWarning(UserWarning):
-    """So few weights are kept that whole layers must be empty: the network computes a constant."""
-
-
 @checked
 def keep(
     scores: Mapping[str, Tensor], sparsity: Sparsity, *, scope: Annotated[str, SCOPES] = "global", floor: Whole = 0,
-    layers: Annotated[str, LAYERS] | Mapping[str, Sparsity] = "uniform",
+    layers: Annotated[str, LAYERS] = "uniform",
 ) -> Masks:  # fmt: skip
     """Keep the highest-scored weights and drop the rest.
 
@@ -46,26 +41,14 @@ def keep(
         scope: ``"global"``: one threshold for all layers. ``"layer"``: one for each layer.
         floor: weights that each layer keeps at least (a layer smaller than that keeps all of its own).
         layers: for ``scope="layer"``: ``"uniform"``: the same density in each layer; ``"erk"``: Erdos-Renyi-kernel
-            densities; the numbers of weights kept are rounded so that their sum is exact. Or a dict of sparsities by
-            name: then those layers get exactly theirs, and the layers it does not name share ``sparsity`` uniformly.
+            densities; the numbers of weights kept are rounded so that their sum is exact.
 
     Raises:
-        InputError: if the sparsity is not in [0, 1) or leaves no weight, the floor cannot be met, an option or a name
-            is not known, or a score is NaN.
-
-    Warns:
-        PruningWarning: if fewer weights than layers are left, with the names of those that are empty.
+        InputError: if the sparsity is not in [0, 1) or leaves no weight, the floor cannot be met, an option is not
+            known, or a score is NaN.
 
     Source: Hayou et al. 2021, section 2.2; Evci et al. 2020, section 3, for ERK.
     """
-    return warned(select(scores, sparsity, scope=scope, floor=floor, layers=layers), sparsity)
-
-
-def select(
-    scores: Mapping[str, Tensor], sparsity: float, *, scope: str = "global", floor: int = 0,
-    layers: str | Mapping[str, float] = "uniform",
-) -> Masks:  # fmt: skip
-    """What :func:`keep` does, without its warning."""
     if not scores:
         raise InputError("scores must be a mapping of names to tensors, with at least one.")
     if scope == "global" and layers != "uniform":
@@ -74,32 +57,15 @@ def select(
     sizes = {name: tensor.numel() for name, tensor in scores.items()}
     most = {n: size - int(removed[n].count_nonzero()) if n in removed else size for n, size in sizes.items()}
     least = {name: min(int(floor), left) for name, left in most.items()}
-    told = {} if isinstance(layers, str) else layers
-    counts = {name: _told(name, share, sizes, least, most) for name, share in told.items()}
-    rest = [name for name in scores if name not in told]
-    if rest:
-        total, low, high = (sum(of[name] for name in rest) for of in (sizes, least, most))
-        kept = _left(sparsity, total, low, high, f"floor={floor} in {len(rest)} layers")
-        if scope == "global":
-            return Masks._own(_keep_globally(scores, kept, least, removed))
-        by_shape = {name: float(sum(tensor.shape)) if sizes[name] else 0.0 for name, tensor in scores.items()}
-        weights = by_shape if layers == "erk" else sizes
-        bounds = ([of[name] for name in rest] for of in (least, most))
-        shares = shared_out(kept, [weights[name] for name in rest], *bounds)
-        counts.update(zip(rest, shares, strict=True))
+    total, low, high = (sum(of.values()) for of in (sizes, least, most))
+    kept = _left(sparsity, total, low, high, f"floor={floor} in {len(scores)} layers")
+    if scope == "global":
+        return Masks._own(_keep_globally(scores, kept, least, removed))
+    by_shape = [float(sum(tensor.shape)) if tensor.numel() else 0.0 for tensor in scores.values()]
+    weights = by_shape if layers == "erk" else list(sizes.values())
+    shares = shared_out(kept, weights, list(least.values()), list(most.values()))
+    counts = dict(zip(scores, shares, strict=True))
     return Masks._own({name: largest({name: scores[name]}, counts[name], removed)[name] for name in scores})
-
-
-def warned(masks: Masks, sparsity: float) -> Masks:
-    """Warn the caller's caller by name of layers that are empty because fewer weights than layers are left."""
-    if (kept := masks.kept) < len(masks):
-        warnings.warn(
-            f"sparsity {sparsity} leaves {kept} weight{'s' if kept != 1 else ''} for {len(masks)} layers; "
-            f"nothing is left of {', '.join(masks.dead)}.",
-            PruningWarning,
-            stacklevel=4,
-        )
-    return masks
 
 
 def _keep_globally(
@@ -127,14 +93,11 @@ def _left(sparsity: float, total: int, least: int, most: int, floor: str) -> int
             f"sparsity={sparsity} leaves none of {total:,} weights; keep at least one: "
             f"sparsity <= {max(1 - 1 / max(total, 1), 0):.9g}."
         )
-    if count > most:
+    if not least <= count <= most:
+        bound = f"{total - most:,} are removed already" if count > most else f"{floor} needs {least:,}"
         raise InputError(
-            f"sparsity={sparsity} keeps {count:,} of {total:,} weights, but {total - most:,} are removed already; "
-            f"the sparsity is at least {1 - most / total:.9g} then."
-        )
-    if count < least:
-        raise InputError(
-            f"sparsity={sparsity} leaves {count:,} of {total:,} weights; {floor} needs {least:,}: lower one of the two."
+            f"sparsity={sparsity} keeps {count:,} of {total:,} weights, but {bound}: "
+            f"it must be from {1 - most / total:.9g} to {1 - least / total:.9g}."
         )
     return count
 
@@ -156,14 +119,15 @@ def largest(scores: Mapping[str, Tensor], count: int, removed: Mapping[str, Tens
     compared exactly.
     """
     dtype = torch.float32 if all(tensor.dtype in _NARROW for tensor in scores.values()) else torch.float64
-    flat = torch.empty(sum(tensor.numel() for tensor in scores.values()), dtype=dtype)
     sizes = [tensor.numel() for tensor in scores.values()]
-    for (name, tensor), part in zip(scores.items(), flat.split(sizes), strict=True):
+    flat, left = torch.empty(sum(sizes), dtype=dtype), torch.ones(sum(sizes), dtype=torch.bool)
+    for (name, tensor), part, stays in zip(scores.items(), flat.split(sizes), left.split(sizes), strict=True):
         check_order(name, tensor)
         part.copy_(tensor.detach().flatten())
         if removed and name in removed:
-            part.masked_fill_(removed[name].flatten().cpu(), -torch.inf)
-    masks = zip(scores.items(), best(flat, count).split(sizes), strict=True)
+            stays.copy_(~removed[name].flatten())
+    kept = best(flat, count) if left.all() else left.masked_scatter(left, best(flat.masked_select(left), count))
+    masks = zip(scores.items(), kept.split(sizes), strict=True)
     return {name: mask.view(tensor.shape).to(tensor.device) for (name, tensor), mask in masks}
 
 
@@ -202,18 +166,6 @@ def shared_out(total: int, weights: Sequence[float], low: Sequence[int], high: S
         for place in order:
             whole[place] += int(whole.sum() < total and whole[place] < most[place])
     return [int(share) for share in whole]
-
-
-def _told(
-    name: str, sparsity: float, sizes: Mapping[str, int], least: Mapping[str, int], most: Mapping[str, int]
-) -> int:
-    if name not in sizes:
-        raise InputError(f"layers names '{name}', which has no scores.{suggest(name, sizes)}")
-    kept = sizes[name] - round(sparsity * sizes[name])
-    if not least[name] <= kept <= most[name]:
-        bound = f"the floor is {least[name]}" if kept < least[name] else f"only {most[name]} are not removed yet"
-        raise InputError(f"layers['{name}']={sparsity} keeps {kept} of {sizes[name]} weights; {bound}.")
-    return kept
 
 
 @checked

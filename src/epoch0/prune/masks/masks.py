@@ -1,25 +1,18 @@
-"""Which weights are kept: a frozen mapping of bool tensors that counts, combines, saves (Hayou et al. 2021, 2.1)."""
+"""Which weights are kept: a frozen mapping of bool tensors that counts and saves (Hayou et al. 2021, 2.1)."""
 
-import json
-import math
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from epoch0.arguments import checked
-from epoch0.errors import InputError, is_count
-from epoch0.initialization.files import check_path, from_json, impossible, load_tensors, save_tensors
-from epoch0.results import Shown, first_names
+from epoch0.errors import InputError
+from epoch0.initialization.files import check_path, load_tensors, save_tensors
+from epoch0.results import Shown
 
-LAYOUT = "epoch0 masks 1"
-"""Of the files: packed bits, the first weight in the highest, and the shapes in the header."""
-
-DIMENSIONS = 64
-"""As many as torch lets a tensor have."""
+LAYOUT = "epoch0 masks 2"
 
 
 @checked
@@ -31,8 +24,7 @@ class Masks(Mapping[str, Tensor], Shown):
     (1, 4, 0.75)
 
     Names are those of ``model.named_parameters()`` before the model is pruned. The mapping cannot be changed; the
-    tensors are copies, so that nobody else's change reaches them. ``a & b`` keeps what both keep, ``a | b`` what either
-    keeps, ``~a`` what a drops; the names and shapes of both must be the same.
+    tensors are copies, so that nobody else's change reaches them.
     """
 
     def __init__(self, masks: Mapping[str, Tensor]) -> None:
@@ -103,39 +95,17 @@ class Masks(Mapping[str, Tensor], Shown):
         """Names of the layers of which nothing is kept."""
         return tuple(name for name, kept in self.kept_of.items() if kept == 0)
 
-    def __and__(self, other: "Masks") -> "Masks":
-        return self._joined(other, torch.logical_and)
-
-    def __or__(self, other: "Masks") -> "Masks":
-        return self._joined(other, torch.logical_or)
-
-    def __invert__(self) -> "Masks":
-        return Masks._own({name: ~mask for name, mask in self.items()})
-
-    def jaccard(self, other: "Masks") -> float:
-        """Weights that both keep over weights that either keeps, in [0, 1]; 1 for equal masks.
-
-        >>> masks.jaccard(~masks)                               # nothing in common
-        0.0
-        """
-        either = (self | other).kept
-        return (self & other).kept / either if either else 1.0
-
     summary: ClassVar[Callable[..., Any]]  # what follows paths is bound here by epoch0.prune.effects.paths
-    to_torch_prune: ClassVar[Callable[..., Any]]  # and by epoch0.prune.masks.apply
 
     def save(self, path: str | Path) -> Path:
-        """Write the masks as safetensors, one bit a weight; the file appears whole or not at all.
+        """Write the masks as safetensors of bools; the file appears whole or not at all.
 
         >>> masks.save("masks.safetensors")
         PosixPath('masks.safetensors')
 
         The ending must be ``.safetensors`` and the folder must exist; a file there is replaced.
         """
-        target = check_path(path, "masks")
-        bits = {name: torch.from_numpy(np.packbits(mask.cpu().flatten().numpy())) for name, mask in self.items()}
-        shapes = json.dumps({name: list(mask.shape) for name, mask in self.items()})
-        return save_tensors(target, "masks", LAYOUT, bits, {"shapes": shapes})
+        return save_tensors(check_path(path, "masks"), "masks", LAYOUT, self, {})
 
     @classmethod
     def load(cls, path: str | Path) -> "Masks":
@@ -144,33 +114,10 @@ class Masks(Mapping[str, Tensor], Shown):
         >>> Masks.load(masks.save("masks.safetensors")) == masks
         True
         """
-        bits, words = load_tensors(path, "masks", LAYOUT, "Masks.save")
-        shapes = from_json(words.get("shapes", ""))
-        if not isinstance(shapes, dict) or not shapes or shapes.keys() != bits.keys():
-            raise impossible(path, "masks", "shapes", "a shape for each mask")
-        for name, shape in shapes.items():
-            sizes = isinstance(shape, list) and len(shape) <= DIMENSIONS and all(is_count(size, 0) for size in shape)
-            fits = sizes and math.prod(max(size, 1) for size in shape) < 2**62  # 0 of them may have impossible sizes
-            if not fits or bits[name].dtype != torch.uint8 or bits[name].shape != (-(-math.prod(shape) // 8),):
-                raise impossible(path, "masks", "shapes", f"that of {name!r}, whose bits are there")
-        flat = {name: np.unpackbits(bits[name].numpy(), count=math.prod(shape)) for name, shape in shapes.items()}
-        return cls._own({name: torch.from_numpy(flat[name].astype(bool)).reshape(shapes[name]) for name in shapes})
+        return cls(load_tensors(path, "masks", LAYOUT, "Masks.save")[0])
 
     def __str__(self) -> str:
         return f"{self.kept:,} of {self.total:,} weights kept in {len(self)} layers, sparsity {self.sparsity:.4%}"
 
     def __repr__(self) -> str:
         return f"<Masks: {self}>"
-
-    def _joined(self, other: "Masks", join: Callable[[Tensor, Tensor], Tensor]) -> "Masks":
-        if not isinstance(other, Masks):
-            return NotImplemented
-        wrong = [
-            f"'{n}' is {tuple(self[n].shape)} here, {tuple(other[n].shape)} there"
-            if n in other else f"'{n}' is not in the other"
-            for n in self if n not in other or self[n].shape != other[n].shape
-        ]  # fmt: skip
-        wrong += [f"'{name}' is only in the other" for name in other if name not in self]
-        if wrong:
-            raise InputError(f"these masks are of different models: {first_names(wrong, 3, '; ')}.")
-        return Masks._own({name: join(mask, other[name].to(mask.device)) for name, mask in self.items()})

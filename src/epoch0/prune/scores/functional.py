@@ -14,7 +14,7 @@ from torch.nn.modules.module import register_module_forward_pre_hook
 from epoch0.arguments import refuse
 from epoch0.errors import InputError, first_line
 from epoch0.prune.masks.places import Place, standing
-from epoch0.prune.scores.scores import Scores, check_settings, scores_of
+from epoch0.prune.scores.scores import Scores, check_precision, scores_of
 from epoch0.tracing import operations
 from epoch0.tracing.call import LABELS, Call, Forward, asked, check_tensors, described, examples_in, mapped, parts
 from epoch0.tracing.guard import bare, same_noise, streams_kept, unchanged
@@ -221,7 +221,7 @@ def borrowed(
     model: nn.Module, batch_norm: str, dtype: torch.dtype | None, twice: bool = False, forward: Forward | None = None
 ) -> Iterator[Borrowed]:
     """Check the model and lend it; afterwards it and the global random states are as they were."""
-    check_settings(model, dtype)
+    check_precision(model)
     model = bare(model)
     with unchanged(model), torch.inference_mode(False), torch.enable_grad():
         model.eval()
@@ -256,15 +256,15 @@ def _cast(tensor: Tensor, dtype: torch.dtype) -> Tensor:
 
 def scored(
     model: nn.Module, batches: Iterable[Any], loss: Loss | None, method: str,
-    compute: Callable[[Borrowed, list[Batch]], tuple[Values, bool]], batch_norm: str, dtype: torch.dtype | None,
-    forward: Forward | None, twice: bool = False,
+    compute: Callable[[Borrowed, list[Batch]], tuple[Values, bool]], batch_norm: str, forward: Forward | None,
+    twice: bool = False,
 ) -> Scores:  # fmt: skip
     """The scores that a function computes on a borrowed model and batches, in a precision that holds them."""
     held = taken(batches, loss)
-    for chosen in (dtype, torch.float64):
-        with borrowed(model, batch_norm, chosen, twice, forward) as lent:
+    for dtype in (None, torch.float64):
+        with borrowed(model, batch_norm, dtype, twice, forward) as lent:
             values, near = compute(lent, held)
-            if dtype is None and near and lent.dtype != torch.float64:
+            if near and lent.dtype != torch.float64:
                 continue
             words = f"{method}, {len(held)} batch{'es' if len(held) > 1 else ''}, {examples(held)} examples"
             words += f", batch norm {batch_norm}, {str(lent.dtype).removeprefix('torch.')}"

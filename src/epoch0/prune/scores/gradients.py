@@ -20,7 +20,7 @@ from epoch0.tracing.loss import Loss, scalar_loss
 @checked
 def snip(
     model: nn.Module, batches: Iterable[Any], *, loss: Loss | None = None, batch_norm: BatchNorm = "train",
-    dtype: torch.dtype | None = None, forward: Forward | None = None,
+    forward: Forward | None = None,
 ) -> Scores:  # fmt: skip
     """Score each weight by its connection sensitivity abs(W dL/dW).
 
@@ -29,7 +29,10 @@ def snip(
     torch.Size([256, 64])
 
     The model is borrowed and comes back to the bit: parameters, gradients, batch-norm statistics, modes, hooks, random
-    states. Frozen weights are scored like others. Dropout is off. Weights that stand behind a mask score 0.
+    states. Frozen weights are scored like others. Dropout is off. Weights that stand behind a mask score 0. It computes
+    in the model's own precision, and in float64 where gradients come near the end of its range (a deep network in the
+    ordered phase: at chi = 0.1, 100 layers, a fifth of the float32 scores are 0 and the critical sparsity reads 0.19 in
+    place of 0.05).
 
     Args:
         batches: pairs (inputs, targets), inputs as the model is called with them; mappings with labels; a data loader;
@@ -40,10 +43,6 @@ def snip(
         batch_norm: ``"train"``: statistics of the batch, as the authors' code has it; ``"eval"``: running ones, at
             initialization the identity. This decides the mask: on a ResNet-32 at 98 % the two masks share 6 % of their
             weights (Jaccard index), with 6 of 34 layers empty in train mode and none in eval mode.
-        dtype: to compute in. None: the model's own, and float64 where its gradients come near the end of its range (a
-            deep network in the ordered phase: at chi = 0.1, 100 layers, a fifth of the float32 scores are 0 and the
-            critical sparsity reads 0.19 in place of 0.05). On that ResNet-32, float32 and float64 masks differ in 64
-            of the 37,112 weights they keep.
         forward: ``forward(model, inputs) -> outputs``, for a model that is called in another way.
 
     Warns:
@@ -56,7 +55,7 @@ def snip(
     def compute(lent: Borrowed, held: list[Batch]) -> tuple[Values, bool]:
         return sensitivity(lent, lent.gradients(held, loss))
 
-    return scored(model, batches, loss, "snip", compute, batch_norm, dtype, forward)
+    return scored(model, batches, loss, "snip", compute, batch_norm, forward)
 
 
 def sensitivity(lent: Borrowed, gradients: Values) -> tuple[Values, bool]:
@@ -68,8 +67,7 @@ def sensitivity(lent: Borrowed, gradients: Values) -> tuple[Values, bool]:
 @checked
 def force(
     model: nn.Module, batches: Iterable[Any], sparsity: Sparsity, steps: Size = 60, *, loss: Loss | None = None,
-    revive: bool = True, batch_norm: BatchNorm = "train", dtype: torch.dtype | None = None,
-    forward: Forward | None = None, progress: Progress | None = None,
+    batch_norm: BatchNorm = "train", forward: Forward | None = None, progress: Progress | None = None,
 ) -> Scores:  # fmt: skip
     """Score each weight by its connection sensitivity in the network that earlier rounds have left.
 
@@ -79,9 +77,10 @@ def force(
     379 of 18,944 weights kept in 2 layers, sparsity 97.9994%
 
     Round t of n scores abs(W dL/dW) with the gradient of the network masked by round t - 1, and keeps
-    ``M^(1 - t/n) k^(t/n)`` of the M weights, k of them in the end. The scores of round n come back: what
-    ``keep(scores, sparsity)`` makes of them is the mask of the method. One step is SNIP. Each round costs one forward
-    and one backward pass of all batches.
+    ``M^(1 - t/n) k^(t/n)`` of the M weights, k of them in the end. A weight removed in an earlier round can come back,
+    as its sensitivity is W times the gradient at its place; in ``iterate`` it cannot. The scores of round
+    n come back: what ``keep(scores, sparsity)`` makes of them is the mask of the method. One step is SNIP. Each round
+    costs one forward and one backward pass of all batches.
 
     The model is treated, and arguments not told here are, as by :func:`snip`; weights that stand behind a mask count
     among the removed, and stay so.
@@ -89,20 +88,15 @@ def force(
     Args:
         sparsity: fraction of all weights that is to be removed in the end, in [0, 1).
         steps: rounds, >= 1; the authors recommend 60.
-        revive: True for FORCE: a weight removed in an earlier round can come back, as its sensitivity is W times the
-            gradient at its place; False for iterative SNIP: removed is removed.
         progress: called before each round with the part of them that is done, from 0 to 1, and its number in words.
-
-    Returns:
-        Scores >= 0. With ``revive=False`` the weights that round n - 1 removed are marked as removed.
 
     Source: de Jorge, Sanyal, Behl, Torr, Rogez, Dokania 2021, section 4 and Algorithm 1.
     """
-    removed = dict[str, Tensor]()
 
     def compute(lent: Borrowed, held: list[Batch]) -> tuple[Values, bool]:
         weights = [leaf.detach() for leaf in lent.leaves]
-        kept = standing = dict(zip([w.name for w in lent.weights], lent.kept, strict=True))
+        kept = dict(zip([w.name for w in lent.weights], lent.kept, strict=True))
+        gone = {name: ~mask for name, mask in kept.items()}
         total, near = sum(w.numel() for w in weights), False
         last = max(total - round(sparsity * total), 1)
         for number in range(1, steps + 1):
@@ -110,26 +104,19 @@ def force(
             masked = [(w * m).requires_grad_() for w, m in zip(weights, kept.values(), strict=True)]
             values, close = sensitivity(lent, replace(lent, leaves=masked).gradients(held, loss))
             near = near or close
-            if not revive:
-                values = [v.masked_fill_(~m, 0.0) for v, m in zip(values, kept.values(), strict=True)]
             if number < steps:
-                scores = dict(zip(kept, values, strict=True))
-                allowed = standing if revive else kept
                 count = round(total ** (1 - number / steps) * last ** (number / steps))
-                count = min(count, sum(int(mask.sum()) for mask in allowed.values()))
-                kept = largest(scores, count, {name: ~mask for name, mask in allowed.items()})
-        removed.update({name: ~mask for name, mask in (standing if revive else kept).items()})
+                count = min(count, total - sum(int(mask.sum()) for mask in gone.values()))
+                kept = largest(dict(zip(kept, values, strict=True)), count, gone)
         return values, near
 
-    words = f"{'force' if revive else 'iterative snip'}, {steps} steps to {sparsity:.6g}"
-    scores = scored(model, batches, loss, words, compute, batch_norm, dtype, forward)
-    return Scores(scores, scores.method, removed)
+    return scored(model, batches, loss, f"force, {steps} steps to {sparsity:.6g}", compute, batch_norm, forward)
 
 
 @checked
 def grasp(
     model: nn.Module, batches: Iterable[Any], *, loss: Loss | None = None, temperature: Positive = 200.0,
-    batch_norm: BatchNorm = "train", dtype: torch.dtype | None = None, forward: Forward | None = None,
+    batch_norm: BatchNorm = "train", forward: Forward | None = None,
 ) -> Scores:  # fmt: skip
     """Score each weight by what it does for the gradient flow: W (H g), H the Hessian and g the gradient of the loss.
 
@@ -159,34 +146,24 @@ def grasp(
     """
 
     def compute(lent: Borrowed, held: list[Batch]) -> tuple[Values, bool]:
-        if len(held) == 1:
-            products, near = product(lent, held[0], loss, temperature)
-        else:
-            gradients = lent.gradients(held, loss, temperature)
-            products, near = Values(), lent.near_the_end(gradients)
-            for batch in held:
-                found, _ = product(lent, batch, loss, temperature, gradients)
-                products = added(products, found, batch.examples / examples(held))
-        near = near or near_the_end([p for p in products if bool(p.any())])
+        gradients, products = lent.gradients(held, loss, temperature), Values()
+        for batch in held:
+            found = product(lent, lent.loss(batch, loss, temperature), gradients)
+            products = added(products, found, batch.examples / examples(held))
+        near = lent.near_the_end(gradients) or near_the_end([p for p in products if bool(p.any())])
         return times(lent.leaves, products), near
 
     words = f"grasp, temperature {temperature:g}"
-    return scored(model, batches, loss, words, compute, batch_norm, dtype, forward, twice=True)
+    return scored(model, batches, loss, words, compute, batch_norm, forward, twice=True)
 
 
-def product(
-    lent: Borrowed, batch: Batch, loss: Loss | None, temperature: float, direction: Values | None = None
-) -> tuple[Values, bool]:
-    """The Hessian of the loss times a direction, the gradient's by default, and whether that is near its end."""
-    value = lent.loss(batch, loss, temperature)
+def product(lent: Borrowed, value: Tensor, direction: Values) -> Values:
+    """The Hessian of a loss times a direction."""
     gradients = lent.differentiated(value, create_graph=True)
-    direction = direction or [g.detach() for g in gradients]
     terms = [(g * v).sum() for g, v in zip(gradients, direction, strict=True) if g.requires_grad]
-    near = lent.near_the_end([g.detach() for g in gradients])
     if not terms:  # the loss is linear
-        return [torch.zeros_like(leaf) for leaf in lent.leaves], near
-    del gradients, value
-    return lent.differentiated(torch.stack(terms).sum()), near
+        return [torch.zeros_like(leaf) for leaf in lent.leaves]
+    return lent.differentiated(torch.stack(terms).sum())
 
 
 _PROBE = 6
@@ -195,7 +172,7 @@ _PROBE = 6
 @checked
 def obd(
     model: nn.Module, batches: Iterable[Any], *, probes: Size = 16, seed: Seed = 0, batch_norm: BatchNorm = "train",
-    dtype: torch.dtype | None = None, forward: Forward | None = None,
+    forward: Forward | None = None,
 ) -> Scores:  # fmt: skip
     """Score each weight by its diagonal-curvature saliency W^2 H_ii/2, H the Hessian of the loss.
 
@@ -237,7 +214,7 @@ def obd(
         return [t.div_(2) for t in times(lent.leaves, times(lent.leaves, total))], near
 
     words = f"obd, {probes} probes, seed {seed}"
-    return scored(model, batches, None, words, compute, batch_norm, dtype, forward)
+    return scored(model, batches, None, words, compute, batch_norm, forward)
 
 
 def _push(output: Tensor, targets: Tensor, source: torch.Generator) -> Tensor:

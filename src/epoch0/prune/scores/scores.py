@@ -1,21 +1,17 @@
-"""Scores of weights: a dict of tensors that is shown and saved; magnitude and chance (Hayou et al. 2021)."""
+"""Scores of weights: a dict of tensors that is shown; magnitude and chance (Hayou et al. 2021)."""
 
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 
 from epoch0.arguments import Seed, checked
 from epoch0.errors import InputError, check_finite
-from epoch0.initialization.files import check_path, impossible, load_tensors, save_tensors
 from epoch0.prune.masks.places import Place, standing
 from epoch0.results import Result, aligned
 from epoch0.seeds import generator
 from epoch0.tracing.guard import check_model
 
-LAYOUT = "epoch0 scores 1"
-_REMOVED = "removed/"  # before names in a file; no parameter's name has a slash
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)  # what can be compared and summed
 _CHANCE = 5  # names the random stream
 
@@ -87,38 +83,13 @@ class Scores(dict[str, Tensor], Result):
         summary = f"scores of {self.weights} weights in {len(self)} tensors"
         return "\n".join([f"{summary}: {self.method}" if self.method else summary, *aligned(lines)])
 
-    def save(self, path: str | Path) -> Path:
-        """Write the scores to a safetensors file, whole or not at all.
-
-        >>> scores.save("scores.safetensors")
-        PosixPath('scores.safetensors')
-        """
-        marks = {_REMOVED + name: gone for name, gone in self.removed.items()}
-        return save_tensors(check_path(path, "scores"), "scores", LAYOUT, {**self, **marks}, {"method": self.method})
-
-    @classmethod
-    def load(cls, path: str | Path) -> "Scores":
-        """Read scores that :meth:`save` wrote.
-
-        >>> Scores.load(scores.save("scores.safetensors")).method
-        'magnitude'
-        """
-        tensors, words = load_tensors(path, "scores", LAYOUT, "Scores.save")
-        removed = {name.removeprefix(_REMOVED): t for name, t in tensors.items() if name.startswith(_REMOVED)}
-        scores = {name: t for name, t in tensors.items() if not name.startswith(_REMOVED)}
-        if "method" not in words:
-            raise impossible(path, "scores", "method", "how they came about")
-        return cls(scores, words["method"], removed)
-
 
 Progress = Callable[[float, str], None]
 """What is told of long work: the part that is done, from 0 to 1, and what comes next."""
 
 
-def check_settings(model: nn.Module, dtype: torch.dtype | None) -> None:
-    """Refuse a model or settings that scores cannot be computed with."""
-    if dtype not in (None, torch.float32, torch.float64):
-        raise InputError(f"dtype={dtype}: scores are computed in torch.float32 or torch.float64.")
+def check_precision(model: nn.Module) -> None:
+    """Refuse a model that scores cannot be computed with."""
     for name, parameter in model.named_parameters():
         if parameter.dtype in (torch.float16, torch.bfloat16):
             raise InputError(
@@ -156,7 +127,7 @@ def magnitude(model: nn.Module) -> Scores:
 
     Source: Hayou et al. 2021, sections 2.1 (MBP) and E.
     """
-    check_settings(model, None)
+    check_precision(model)
     weights = standing(model)
     return scores_of(weights, [w.parameter.detach().abs() for w in weights], "magnitude")
 
@@ -173,7 +144,7 @@ def random(model: nn.Module, seed: Seed = 0) -> Scores:
 
     Source: Hayou et al. 2021, Tables 2 and 3 (random pruning).
     """
-    check_settings(model, None)
+    check_precision(model)
     weights, drawn = standing(model), []
     for place, w in enumerate(weights):
         uniform = torch.rand(w.parameter.shape, dtype=torch.float64, generator=generator(seed, _CHANCE, place))

@@ -4,7 +4,7 @@
 >>> print(mean_field.edge_of_chaos("tanh", bias_std=0.2))
 tanh: edge of chaos at weight_std=1.30415 (weight_std^2=1.7008), bias_std=0.2, q=0.512079
 
-Arguments have one meaning in all functions: ``activation`` is a name such as "tanh", an Activation, or a numpy or torch
+Arguments have one meaning in all functions: ``activation`` is a name such as "tanh", an Activation, or a torch
 function; ``weight_std`` is sigma_w, the standard deviation of a kept weight times sqrt(fan_in), >= 0; ``bias_std`` is
 sigma_b, that of a bias, >= 0; ``density`` is the fraction of the weights kept (alpha), in (0, 1]; ``q`` is the variance
 of a pre-activation, >= 0, and ``c`` the correlation of two, in [-1, 1]. A function of arrays returns float64 of the
