@@ -260,9 +260,10 @@ def test_a_truncated_idx_set_names_file_sizes_and_checksums(tmp_path: Path) -> N
     write_set(tmp_path / "mnist", names="{}-{}-idx{}-ubyte")
     file = tmp_path / "mnist" / "t10k-images-idx3-ubyte"
     file.write_bytes(file.read_bytes()[:-1])
+    found = hashlib.md5(file.read_bytes()).hexdigest()
     with pytest.raises(InputError) as caught:
         data.load("mnist", "test", data_dir=tmp_path)
-    for part in (str(file), "is truncated", "has 7,855 bytes", "7,856", "7,840,016 bytes",
+    for part in (str(file), "is truncated", "has 7,855 bytes", "7,856", found, "7,840,016 bytes",
                  "2646ac647ad5339dbf082846283269ea", "`epoch0 data fetch mnist`"):  # fmt: skip
         assert part in str(caught.value)
     file.with_name(file.name + ".gz").write_bytes(gzip.compress(encode_idx(made_idx(0, 10)[0]))[:2000])
@@ -275,7 +276,7 @@ def test_a_truncated_idx_set_names_file_sizes_and_checksums(tmp_path: Path) -> N
     [
         ("train-images-idx3-ubyte.gz", np.zeros((20, 784), np.uint8), r"images are uint8 \(n, height, width\)"),
         ("train-images-idx3-ubyte.gz", np.zeros((20, 2, 2), np.float32), "holds float32"),
-        ("train-labels-idx1-ubyte.gz", np.zeros((20, 1), np.uint8), r"labels uint8 \(n,\)"),
+        ("train-labels-idx1-ubyte.gz", np.zeros((20, 1), np.uint8), r"labels are integers of shape \(n,\)"),
         ("train-labels-idx1-ubyte.gz", np.zeros(20, np.float64), "holds float64"),
         ("train-labels-idx1-ubyte.gz", np.zeros(19, np.uint8), "20 images but 19 labels"),
         ("train-labels-idx1-ubyte.gz", np.full(20, 10, np.uint8), "labels run from 0 to 9"),
@@ -318,6 +319,9 @@ def test_incomplete_cifar_batches(tmp_path: Path) -> None:
     whole = (folder / "data_batch_3.bin").read_bytes()
     (folder / "data_batch_3.bin").write_bytes(whole[:5000])
     with pytest.raises(InputError, match=r"data_batch_3\.bin .*5,000 bytes, .*multiple of the 3,073.*30,730,000 bytes"):
+        data.load("cifar10", data_dir=tmp_path)
+    (folder / "data_batch_3.bin").write_bytes(whole[: 2 * 3073])
+    with pytest.raises(InputError, match=r"data_batch_3\.bin holds 2 images and data_batch_1\.bin beside it 4"):
         data.load("cifar10", data_dir=tmp_path)
     (folder / "data_batch_3.bin").unlink()
     with pytest.raises(InputError, match=r"lacks data_batch_3\.bin"):

@@ -74,7 +74,13 @@ def test_the_files_are_listed_without_opening_one(tiny: Path) -> None:
 
 def test_a_missing_class_is_named(tiny: Path) -> None:
     (tiny / "train" / WNIDS[2]).rename(tiny / "elsewhere")
-    with pytest.raises(InputError, match=rf"train/{WNIDS[2]}/images is not a folder; the set is not whole there"):
+    with pytest.raises(InputError) as caught:
+        data.load("tiny-imagenet", data_dir=tiny.parent)
+    assert str(caught.value) == (
+        f"{tiny / 'train'} must have 4 class folders, as wnids.txt has, and has 3: it lacks {WNIDS[2]}."
+    )
+    (tiny / "elsewhere").rename(tiny / "train" / "n99999999")
+    with pytest.raises(InputError, match=rf"and has 4: it lacks {WNIDS[2]}; n99999999 is not among them"):
         data.load("tiny-imagenet", data_dir=tiny.parent)
 
 
@@ -91,10 +97,10 @@ def test_an_empty_class_is_named(tiny: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda text: text.replace(WNIDS[0], "n00000000"), r"line \d+ of .*names 'val_\d.JPEG' of class 'n00000000'; "),
-        (lambda text: text.replace("val_4.", "val_44."), r"line 6 of .*'val_44.JPEG' .*; files are those of .*images"),
-        (lambda text: text.replace("val_4.", "val_5."), r"names 9 files and the folder has 10; it lacks val_4.JPEG"),
-        (lambda text: text.replace("val_9.JPEG\t", "val_9.JPEG "), "names 'val_9.JPEG .* of class"),
+        (lambda text: text.replace(WNIDS[0], "n00000000"), r"line \d+ of .*gives 'val_\d.JPEG' the class 'n00000000'"),
+        (lambda text: text.replace("val_4.", "val_44."), r"line 6 of .*names 'val_44.JPEG', which is not in .*images"),
+        (lambda text: text.replace("val_4.", "val_5."), r"line 6 of .*names 'val_5.JPEG' a second time"),
+        (lambda text: text.replace("val_9.JPEG\t", "val_9.JPEG "), "gives 'val_9.JPEG .* the class"),
         (lambda text: "".join(text.splitlines(True)[:-4]), "names 6 files and the folder has 10; it lacks val_0.JPEG, "
          "val_1.JPEG, val_2.JPEG and 1 more"),
         (lambda text: "", "names 0 files and the folder has 10"),
@@ -109,8 +115,11 @@ def test_annotations_that_fit_nothing(tiny: Path, change, message: str) -> None:
 
 def test_missing_text_files(tiny: Path) -> None:
     (tiny / "val" / "val_annotations.txt").unlink()
-    with pytest.raises(InputError, match=r"val_annotations\.txt' cannot be read: it does not exist"):
+    with pytest.raises(InputError, match=r"val_annotations\.txt cannot be read: No such file"):
         data.load("tiny-imagenet", "test", data_dir=tiny.parent)
+    (tiny / "wnids.txt").write_text(f"{WNIDS[0]}\n{WNIDS[0]}\n")
+    with pytest.raises(InputError, match="must name each class once; it has 2 lines, 1 of them different"):
+        data.load("tiny-imagenet", data_dir=tiny.parent)
 
 
 def test_a_truncated_jpeg_is_named(tiny: Path) -> None:
@@ -138,8 +147,19 @@ def test_imagenet_with_a_class_missing(imagenet: Path, tmp_path: Path) -> None:
     folder = imagenet / "val" / "n00000500"
     folder.rename(tmp_path / "away")
     try:
-        with pytest.raises(InputError, match=r"val/n00000500 is not a folder; the set is not whole there"):
+        with pytest.raises(InputError) as caught:
             data.image_files("imagenet", "test", imagenet.parent)
+        assert str(caught.value) == (
+            f"{imagenet / 'val'} must have 1,000 class folders, as train beside it has, and has 999: "
+            "it lacks n00000500."
+        )
+        train = imagenet / "train" / "n00000500"
+        train.rename(tmp_path / "away too")
+        try:
+            with pytest.raises(InputError, match=r"has 999 class folders and ImageNet 1,000; .*'folder:"):
+                data.image_files("imagenet", "train", imagenet.parent)
+        finally:
+            (tmp_path / "away too").rename(train)
     finally:
         (tmp_path / "away").rename(folder)
 
@@ -189,20 +209,18 @@ def test_val_is_the_test_split_of_a_folder(tmp_path: Path) -> None:
 # --- decoding
 
 
-def test_any_number_of_workers_gives_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_any_number_of_workers_gives_the_same(tmp_path: Path) -> None:
     paths = [save(tmp_path / f"{i}.jpg", picture(i, mode="L" if i % 4 else "RGB")) for i in range(20)]
     whole = np.stack([pixels(path).transpose(2, 0, 1) for path in paths])
     for workers in (1, 2, 5):
-        monkeypatch.setattr(decoding, "default_workers", lambda workers=workers: workers)
-        np.testing.assert_array_equal(read_images(paths), whole)
+        np.testing.assert_array_equal(read_images(paths, workers=workers), whole)
     gray = [path for i, path in enumerate(paths) if i % 4]
-    assert read_images(gray).shape == (15, 1, 64, 64)
+    assert read_images(gray, workers=2).shape == (15, 1, 64, 64)
     for i in (4, 13):  # two are damaged: the first in order is named, whoever comes upon it first
         paths[i].write_bytes(paths[i].read_bytes()[:300])
     for workers in (1, 2, 5):
-        monkeypatch.setattr(decoding, "default_workers", lambda workers=workers: workers)
         with pytest.raises(InputError, match=r"/4\.jpg is not a readable image"):
-            read_images(paths)
+            read_images(paths, workers=workers)
 
 
 @pytest.mark.parametrize("mode", ["CMYK", "L", "RGBA", "LA", "P"])
@@ -212,6 +230,15 @@ def test_other_colours_become_rgb(tmp_path: Path, mode: str) -> None:
     image.save(path)
     found = read_images([path, save(tmp_path / "b.jpg", picture(4))])[0]
     np.testing.assert_array_equal(found.transpose(1, 2, 0), np.asarray(Image.open(path).convert("RGB")))
+
+
+def test_progress_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(decoding, "PAUSE", 0.0)
+    write_tiny(tmp_path / "tiny-imagenet-200")
+    lines: list[str] = []
+    data.load("tiny-imagenet", data_dir=tmp_path, progress=lines.append)
+    assert lines[0] == "tiny-imagenet (train): 1 of 12 images decoded"
+    assert lines[-1] == "tiny-imagenet (train): 12 of 12 images decoded"
 
 
 def test_ranks_of_one_machine_share_its_cores(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -319,6 +319,45 @@ def test_attention_and_frozen_names() -> None:
     assert torch.allclose(slow, baked, atol=1e-6) and torch.allclose(fast, baked, atol=1e-6)
 
 
+@pytest.mark.parametrize("before", ["plain", "ours", "torch's"])
+def test_masks_become_those_of_torch_prune(before: str) -> None:
+    model, (x, _) = net().eval(), batch()
+    masks = keep(magnitude(model), sparsity=0.6)
+    there = keep(random(model, seed=1), sparsity=0.3)
+    left = masks if before == "plain" else Masks({name: masks[name] & there[name] for name in masks})
+    dense = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
+    expected = apply(copy.deepcopy(model), left)(x)
+    parameters = {id(parameter) for parameter in model.parameters()}
+    if before == "ours":
+        apply(model, there)
+    elif before == "torch's":
+        there.to_torch_prune(model)
+    assert masks.to_torch_prune(model) is model and torch_prune.is_pruned(model)
+    assert masks_of(model) == left and not parametrize.is_parametrized(model)
+    assert {id(parameter) for parameter in model.parameters()} == parameters  # an optimizer's list is still right
+    assert torch.equal(model(x), expected)
+    assert torch.equal(model.conv.weight_orig, dense["conv.weight"])  # nothing under the masks is lost
+    assert model.again.weight_orig is model.tied.weight_orig  # tied weights stay tied
+    model(x).sum().backward()
+    assert not model.head.weight_orig.grad[~left["head.weight"]].any()
+    torch_prune.remove(model.conv, "weight")  # torch's own way back
+    assert torch.equal(model.conv.weight, torch.where(left["conv.weight"], dense["conv.weight"], 0.0))
+
+
+def test_what_torch_prune_cannot_mask_is_refused_whole() -> None:
+    model = nn.Sequential(nn.Linear(8, 8), nn.MultiheadAttention(8, 2))
+    ones = {name: torch.ones_like(weight, dtype=torch.bool) for name, weight in prunable(model).items()}
+    with pytest.raises(InputError, match=r"cannot mask '1\.out_proj\.weight'.*Use apply"):
+        Masks(ones).to_torch_prune(model)
+    normed = nn.Sequential(nn.Linear(8, 8), parametrizations.weight_norm(nn.Linear(8, 4)))
+    both = {f"{at}.weight": torch.ones(out, 8, dtype=torch.bool) for at, out in ((0, 8), (1, 4))}
+    with pytest.raises(InputError, match=r"'1\.weight' has a parametrization"):
+        Masks(both).to_torch_prune(normed)
+    with pytest.raises(InputError, match="another model"):
+        Masks(both).to_torch_prune(net())
+    assert not torch_prune.is_pruned(model) and not torch_prune.is_pruned(normed)
+
+
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
 @pytest.mark.parametrize("shape", [(5, 4), (3, 5, 4), (4, 3, 2, 2)])
 def test_a_mask_selects_to_the_bit_as_torch_does(shape: tuple[int, ...], dtype: torch.dtype) -> None:

@@ -219,43 +219,32 @@ def test_a_pruned_model_counts_its_own_masks() -> None:
     assert on_paths(model, both, torch.zeros(9, 2, 6, 6)) == expected
 
 
-class Attends(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.norm, self.project, self.back = nn.LayerNorm(8), nn.Linear(8, 24), nn.Linear(8, 8)
-
-    def forward(self, x: Tensor) -> Tensor:
-        q, k, v = (p.unflatten(2, (2, 4)).transpose(1, 2) for p in self.project(self.norm(x)).chunk(3, 2))
-        found = F.scaled_dot_product_attention(q, k, v, is_causal=True)
-        return x + self.back(found.transpose(1, 2).flatten(2))
-
-
 class Words(nn.Module):
     def __init__(self) -> None:
         super().__init__()
-        self.words, self.body = nn.Embedding(11, 8), nn.Sequential(Attends(), Attends())
+        self.words = nn.Embedding(11, 8)
+        self.body = nn.TransformerEncoder(nn.TransformerEncoderLayer(8, 2, 16, batch_first=True), 2,
+                                          enable_nested_tensor=False)  # fmt: skip
         self.out = nn.Linear(8, 11, bias=False)
         self.out.weight = self.words.weight
 
     def forward(self, tokens: Tensor) -> Tensor:
-        return self.out(self.body(self.words(tokens)))
+        mask = nn.Transformer.generate_square_subsequent_mask(tokens.shape[1])
+        return self.out(self.body(self.words(tokens), mask=mask, is_causal=True))
 
 
 def test_attention() -> None:
     model, tokens = Words(), torch.arange(5)[None]
     masks = {name: mask for name, mask in keep(magnitude(model), 0.0).items() if name.startswith("body")}
     assert on_paths(model, masks, tokens) == Masks(masks)
-    values = masks["body.0.project.weight"]
+    values = masks["body.layers.0.self_attn.in_proj_weight"]
     values[16:20] = False  # no values in the first head: nobody looks through its queries and keys
-    masks["body.1.back.weight"][:, 4:] = False  # nobody listens to the second head
+    masks["body.layers.1.self_attn.out_proj.weight"][:, 4:] = False  # nobody listens to the second head
     found = on_paths(model, masks, tokens)
-    first, second = (found[f"body.{i}.project.weight"] for i in range(2))
+    first, second = (found[f"body.layers.{i}.self_attn.in_proj_weight"] for i in range(2))
     # with a bias the values of the first head are not zero, but they depend on nothing: its weights have no say
     assert not bool(first[16:20].any()) and bool(first[[4, 12, 20]].all())
     assert not bool(second[[4, 12, 20]].any()) and bool(second[[0, 8, 16]].all())
-    torchs = nn.TransformerEncoderLayer(8, 2, 16)
-    with pytest.raises(InputError, match="operation 'multi_head_attention_forward' has no rule"):
-        on_paths(torchs, keep(magnitude(torchs), 0.5), (5, 8))
 
 
 def test_what_cannot_be_followed_is_named() -> None:

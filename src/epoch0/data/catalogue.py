@@ -7,6 +7,7 @@ over, and a set found nowhere is an error that names every folder searched. Noth
 import hashlib
 import os
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -20,6 +21,7 @@ Tell = Callable[[str], object]
 """What is told of the progress, a line of text now and then."""
 
 ENVIRONMENT = "EPOCH0_DATA"
+RECORD = "epoch0-checksums.md5"
 EMBEDDED = Path(__file__).parent / "digits"
 
 
@@ -235,6 +237,21 @@ def absent(known: KnownSet, split: str | None, data_dir: StrPath | None) -> Inpu
         f"{what} was not found. {todo}; or put it into DIR/{known.folders[0]} and name DIR with --data-dir (data_dir=) "
         f"or {ENVIRONMENT}. Searched: {'; '.join(searched)}."
     )
+
+
+def official(file: KnownFile, path: Path, raw: bytes) -> bool | None:
+    """Whether the content is the official one; None if no official checksum of it is known.
+
+    The members of the CIFAR archives have no published checksums: fetching checks the archive and records theirs
+    beside them, and later loads compare with that record.
+    """
+    if file.md5:
+        return md5(raw) == file.md5
+    with suppress(OSError, UnicodeDecodeError):
+        for line in (path.parent / RECORD).read_text(encoding="utf-8").splitlines():
+            if line.split()[1:] == [path.name]:
+                return md5(raw) == line.split()[0]
+    return None
 
 
 def md5(raw: bytes) -> str:

@@ -8,8 +8,14 @@ from epoch0.data import catalogue
 from epoch0.data.catalogue import EMBEDDED, KnownFile, KnownSet, Tell, find, known_set, md5, place, places, present
 from epoch0.data.loading import parsed
 from epoch0.data.loading import path as folder_of
+from epoch0.data.readers import content
 from epoch0.errors import InputError
 from epoch0.files import StrPath, made, to_write, write_atomic
+
+SCHEME = "https://"
+"""What every address begins with, that of a redirect too: nobody on the way can change or read along."""
+
+_PIECE = 1 << 16
 
 
 def fetch(name: str, data_dir: StrPath | None = None, progress: Tell | None = None) -> Path:
@@ -18,7 +24,8 @@ def fetch(name: str, data_dir: StrPath | None = None, progress: Tell | None = No
     >>> fetch("mnist")                                          # doctest: +SKIP
     PosixPath('/home/me/.cache/epoch0/mnist')
 
-    It gives the folder of the files. A download's checksum is compared before it is decompressed, unpacked or written.
+    It gives the folder of the files. Whatever goes wrong, nothing is left behind. A download ends where it is longer
+    than the file is known to be, and its checksum is compared before it is decompressed or unpacked.
 
     Args:
         name: a name that `load` knows.
@@ -43,11 +50,17 @@ def fetch(name: str, data_dir: StrPath | None = None, progress: Tell | None = No
     if found is not None and all(sound):
         return place(found)
     with made(target):
-        to_write(target / known.files()[0].name)  # told before anything is downloaded
+        to_write(target / catalogue.RECORD)  # told before anything is downloaded
         tell = progress or (lambda line: None)
         fetched = _archive(known, known.archive, tell) if known.archive else _files(known, tell)
-        for name, raw in fetched.items():
-            write_atomic(target / name, raw, f"data set {known.name} in")
+        new = [path for path in (target / name for name in fetched) if not path.exists()]
+        try:
+            for name, raw in fetched.items():
+                write_atomic(target / name, raw, f"data set {known.name} in")
+        except BaseException:
+            for path in new:
+                path.unlink(missing_ok=True)
+            raise
     return target
 
 
@@ -61,29 +74,63 @@ def _sound(known: KnownSet, file: KnownFile, path: Path, root: Path) -> bool:
         return False
     if official is False:
         told = f"{path} is in the way: it is a well-formed file of other content than the official {file.name}"
-        raise InputError(f"{told}. It can be loaded as it is; to get the official one, move it away.")
+        hint = "It can be loaded as it is; to get the official one, move it away."
+        raise InputError(f"{told} ({_difference(content(path)[0], file)}). {hint}")
     return True
+
+
+def _download(url: str, most: int) -> bytes:
+    """What an address gives, as it comes over the wire, and no more than a byte beyond the most it may be."""
+    import requests
+    from urllib3.exceptions import HTTPError
+
+    with requests.Session() as session:
+        for scheme in [scheme for scheme in session.adapters if not scheme.startswith(SCHEME)]:
+            del session.adapters[scheme]
+        try:
+            with session.get(url, stream=True, timeout=30, headers={"Accept-Encoding": "identity"}) as response:
+                response.raise_for_status()
+                raw = bytearray()
+                while len(raw) <= most and (piece := response.raw.read(min(_PIECE, most + 1 - len(raw)))):
+                    raw += piece
+                return bytes(raw)
+        except requests.exceptions.InvalidSchema:
+            raise InputError(f"it does not begin with {SCHEME}, or leads elsewhere") from None
+        except requests.HTTPError as error:
+            answer = error if error.response is None else error.response.status_code
+            raise InputError(f"the server answers {answer}") from error
+        except requests.Timeout:
+            raise InputError("no answer within 30 s") from None
+        except requests.ConnectionError:
+            raise InputError("no connection") from None
+        except (requests.RequestException, HTTPError) as error:
+            raise InputError(f"the transfer broke off ({type(error).__name__})") from error
 
 
 def _from_mirrors(known: KnownSet, urls: list[str], *wanted: KnownFile) -> bytes:
     """Try the mirrors in turn until one gives any of the contents that are wanted."""
-    import requests
-
-    failures, official = [], {file.md5 for file in wanted}
+    failures = []
     for url in urls:
         try:
-            response = requests.get(url, timeout=30)
-            response.raise_for_status()
-            if (found := md5(response.content)) in official:
-                return response.content
-            told = f"{len(response.content):,} bytes with MD5 {found}, expected {wanted[0].stated}"
-            failures.append(f"{url} has wrong content: {told}")
-        except requests.RequestException as error:
-            failures.append(f"{url}: {error}")
+            raw = _download(url, max(file.bytes for file in wanted))
+            if not all(wrong := [_difference(raw, file) for file in wanted]):
+                return raw
+            failures.append(f"{url}: {wrong[0]}")
+        except InputError as problem:
+            failures.append(f"{url}: {problem}")
     raise InputError(
         f"{known.name} could not be fetched. {'; '.join(failures)}. Check the network and try again, or put the files "
-        f"into DIR/{known.folders[0]} by hand and name DIR with --data-dir or {catalogue.ENVIRONMENT}."
+        f"into DIR/{known.folders[0]} by hand and name DIR with --data-dir or {catalogue.ENVIRONMENT}. Nothing was "
+        "changed."
     )
+
+
+def _difference(raw: bytes, file: KnownFile) -> str:
+    """What tells content from the official one, "" if nothing does."""
+    if (found := md5(raw)) == file.md5:
+        return ""
+    size = f"more than {file.bytes:,}" if len(raw) > file.bytes else f"{len(raw):,}"
+    return f"{file.name} has wrong content: {size} bytes with MD5 {found}, expected {file.stated}"
 
 
 def _files(known: KnownSet, tell: Tell) -> dict[str, bytes]:
@@ -98,7 +145,7 @@ def _files(known: KnownSet, tell: Tell) -> dict[str, bytes]:
 
 
 def _archive(known: KnownSet, archive: KnownFile, tell: Tell) -> dict[str, bytes]:
-    """The files in an archive."""
+    """The files in an archive, after the record of their checksums."""
     tell(f"{known.name}: downloading {archive.name} ({archive.bytes / 1e6:.0f} MB)")
     packed, files = _from_mirrors(known, list(known.mirrors), archive), dict[str, bytes]()
     try:
@@ -110,4 +157,5 @@ def _archive(known: KnownSet, archive: KnownFile, tell: Tell) -> dict[str, bytes
                 files[file.name] = member.read()
     except (tarfile.TarError, KeyError, EOFError) as error:
         raise InputError(f"{archive.name} does not unpack into the files of {known.name}: {error}.") from error
-    return files
+    record = (f"{md5(raw)}  {name}\n" for name, raw in files.items())
+    return {catalogue.RECORD: "".join(record).encode(), **files}

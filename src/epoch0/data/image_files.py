@@ -7,7 +7,8 @@ interpreter meanwhile.
 """
 
 import os
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 
 FOLDER = "folder:"
 IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg")
+_IMAGENET_CLASSES = 1000
+PAUSE = 2.0  # seconds between two lines of progress
 
 
 @methods_checked
@@ -81,17 +84,26 @@ def image_files(name: str, split: Split = "train", data_dir: StrPath | None = No
 
 
 def _tiny_imagenet(known: KnownSet, root: Path, split: str) -> ImageFiles:
-    classes = sorted({*_lines(root / "wnids.txt")})
+    classes = _lines(root / "wnids.txt")
+    if len(set(classes)) != len(classes) or not classes:
+        lines = f"{len(classes)} lines, {len(set(classes))} of them different"
+        raise InputError(f"{root / 'wnids.txt'} must name each class once; it has {lines}.")
+    classes = sorted(classes)
     if split == "train":
+        _check_folders(root / "train", classes, "as wnids.txt has")
         return _files(known.name, split, root, [f"train/{one}/images" for one in classes], classes)
     annotations, images = root / "val" / "val_annotations.txt", root / "val" / "images"
     there, stated = set(_images(images)), dict[str, int]()
     for number, line in enumerate(_lines(annotations), 1):
         file, wnid = (*line.split("\t"), "", "")[:2]
-        if wnid not in classes or file not in there:
-            named = f"{file!r} of class {wnid!r}"
-            wanted = f"files are those of {images}, classes those of wnids.txt"
-            raise InputError(f"line {number} of {annotations} names {named}; {wanted}.")
+        at = f"line {number} of {annotations}"
+        if wnid not in classes:
+            raise InputError(
+                f"{at} gives {file!r} the class {wnid!r}, which is none of the {len(classes)} in wnids.txt."
+            )
+        if file not in there or file in stated:
+            wrong = "a second time" if file in stated else f"which is not in {images}"
+            raise InputError(f"{at} names {file!r}{',' * (file not in stated)} {wrong}.")
         stated[file] = classes.index(wnid)
     if not stated or (missing := sorted(there - set(stated))):
         lacks = f"; it lacks {first_names(missing, 3)}" if stated else ""
@@ -109,6 +121,10 @@ def _imagenet(known: KnownSet, root: Path, split: str) -> ImageFiles:
         hint = f"sort them into one folder a class ({part}/n01440764/...), named as those of train are"
         raise InputError(f"{here} holds {len(loose):,} image files and no class folder; {hint}.")
     classes = sorted({*folders[part], *folders.get(beside, [])})
+    _check_folders(here, classes, f"as {beside} beside it has")
+    if len(classes) != _IMAGENET_CLASSES:
+        hint = f"for a part of it name the folder itself: 'folder:{root}' (with train/ and test/ or val/)"
+        raise InputError(f"{here} has {len(classes):,} class folders and ImageNet {_IMAGENET_CLASSES:,}; {hint}.")
     return _files(known.name, split, root, [f"{part}/{one}" for one in classes], classes)
 
 
@@ -152,6 +168,17 @@ def _files(name: str, split: str, root: Path, folders: Sequence[str], classes: S
     return ImageFiles(name, split, root, tuple(names), np.repeat(np.arange(len(counts)), counts), tuple(classes))
 
 
+def _check_folders(folder: Path, classes: Sequence[str], source: str) -> None:
+    found = set(_subfolders(folder))
+    missing, foreign = sorted(set(classes) - found), sorted(found - set(classes))
+    wrong = [f"it lacks {first_names(missing, 3)}"] if missing else []
+    wrong += [f"{first_names(foreign, 3)} {'is' if len(foreign) == 1 else 'are'} not among them"] if foreign else []
+    if wrong:
+        raise InputError(
+            f"{folder} must have {len(classes):,} class folders, {source}, and has {len(found):,}: {'; '.join(wrong)}."
+        )
+
+
 def _subfolders(folder: Path) -> list[str]:
     with os.scandir(folder) as entries:
         return [entry.name for entry in entries if entry.is_dir() and not entry.name.startswith(".")]
@@ -165,8 +192,10 @@ def _images(folder: Path) -> list[str]:
 
 
 def _lines(path: Path) -> list[str]:
-    with explained(path, "file", "read"):
-        return [line for line in path.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
+    try:
+        return [line for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}.") from error
 
 
 def default_workers() -> int:
@@ -189,10 +218,13 @@ def decoded(path: Path) -> "Image":
         raise InputError(f"{path} is not a readable image: {error}.") from error
 
 
-def read_images(paths: Sequence[Path]) -> NDArray[np.uint8]:
+def read_images(
+    paths: Sequence[Path], progress: Callable[[int], object] | None = None, workers: int | None = None
+) -> NDArray[np.uint8]:
     """Image files of one size as an array, shape (n, channels, height, width), uint8; one channel if all are gray.
 
-    A file that is damaged or of another size is named: the first in order.
+    The progress is called with the number of files decoded so far, every two seconds. A file that is damaged or of
+    another size is named: the first in order.
     """
     first = decoded(paths[0])
     # the array that is given back from the start, so that a hundred thousand images are never held twice
@@ -207,6 +239,11 @@ def read_images(paths: Sequence[Path]) -> NDArray[np.uint8]:
         images[index] = pixels if pixels.ndim == 2 else pixels.transpose(2, 0, 1)
         return pixels.ndim == 2
 
-    with ThreadPoolExecutor(default_workers()) as pool:
-        all_gray = all([*pool.map(fill, range(len(paths)))])
+    all_gray, told = True, time.monotonic()
+    with ThreadPoolExecutor(workers or default_workers()) as pool:
+        for done, gray in enumerate(pool.map(fill, range(len(paths))), 1):
+            all_gray = all_gray and gray
+            if progress is not None and time.monotonic() > told + PAUSE:
+                told = time.monotonic()
+                progress(done)
     return images[:, :1].copy() if all_gray else images

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from epoch0.arguments import checked
-from epoch0.data.catalogue import SETS, KnownFile, KnownSet, Split, absent, find, known_set, md5, place
+from epoch0.data.catalogue import SETS, KnownFile, KnownSet, Split, Tell, absent, find, known_set, md5, official, place
 from epoch0.data.dataset import DataSet
 from epoch0.data.image_files import FOLDER, image_files, read_images
 from epoch0.data.readers import content, parse_cifar, parse_idx
@@ -18,7 +18,7 @@ _LABEL_BYTES = {"cifar10": 1, "cifar100": 2}
 
 
 @checked
-def load(name: str, split: Split = "train", data_dir: StrPath | None = None) -> DataSet:
+def load(name: str, split: Split = "train", data_dir: StrPath | None = None, progress: Tell | None = None) -> DataSet:
     """A data set by name.
 
     >>> str(load("digits"))
@@ -32,6 +32,7 @@ def load(name: str, split: Split = "train", data_dir: StrPath | None = None) -> 
             of the test split is ``test`` or ``val``). A folder without split folders has no test part: it is one set,
             whose split is called ``"all"``, asked for as ``"train"``.
         data_dir: folder searched first; then the one in the environment variable EPOCH0_DATA, then the cache.
+        progress: called with a line of text now and then while many image files are decoded.
 
     Raises:
         InputError: if the set is unknown, found nowhere (says how to fetch it and where was searched), or damaged
@@ -42,7 +43,12 @@ def load(name: str, split: Split = "train", data_dir: StrPath | None = None) -> 
         raise InputError(f"imagenet is too large to be read into memory; train and evaluate on it {stream}.")
     if name.startswith(FOLDER) or known_set(name).tree:
         files = image_files(name, split, data_dir)
-        images = read_images([files.root / each for each in files.names])
+
+        def tell(done: int) -> None:
+            if progress is not None:
+                progress(f"{files.name} ({files.split}): {done:,} of {len(files):,} images decoded")
+
+        images = read_images([files.root / each for each in files.names], tell)
         return DataSet(files.name, files.split, images, files.labels, files.classes)
     known = known_set(name)
     found = find(known, split, data_dir)
@@ -87,28 +93,43 @@ def available(data_dir: StrPath | None = None) -> list[Availability]:
     return rows
 
 
+def parsed(known: KnownSet, file: KnownFile, path: Path) -> tuple[Any, bool | None]:
+    """Images, labels or both, and whether they are official (None: unknown); errors give sizes and checksums."""
+    raw, trouble = content(path)
+    try:
+        if trouble:
+            raise InputError(trouble)
+        return _parse(known, file, raw, str(path)), official(file, path, raw)
+    except InputError as error:
+        raise InputError(
+            f"{error} Found {len(raw):,} bytes with MD5 {md5(raw)}; the official {file.name} has {file.stated}, "
+            f"decompressed. Remove the file and run `epoch0 data fetch {known.name}`."
+        ) from error
+
+
 def _parse(known: KnownSet, file: KnownFile, raw: bytes, source: str) -> Any:
     if known.format in _LABEL_BYTES:
         return parse_cifar(raw, source, _LABEL_BYTES[known.format], len(known.classes))
-    array, images = parse_idx(raw, source), "idx3" in file.name
-    if array.ndim != (3 if images else 1) or array.dtype != np.uint8:
-        wanted = "images are uint8 (n, height, width), labels uint8 (n,)"
-        raise InputError(f"{source} holds {array.dtype} of shape {array.shape}; {wanted}.")
-    return array[:, None] if images else array.astype(np.int64)
+    array, held = parse_idx(raw, source), f"{source} holds"
+    if "idx3" in file.name:
+        if array.ndim != 3 or array.dtype != np.uint8:
+            raise InputError(f"{held} {array.dtype} of shape {array.shape}; images are uint8 (n, height, width).")
+        return array[:, None]
+    if array.ndim != 1 or array.dtype.kind not in "ui":
+        raise InputError(f"{held} {array.dtype} of shape {array.shape}; labels are integers of shape (n,).")
+    return array.astype(np.int64)
 
 
 def _read(known: KnownSet, files: dict[KnownFile, Path]) -> tuple[np.ndarray, np.ndarray, bool]:
-    """Images and labels of a split, and whether all files are known to be the official ones."""
-    parts, verified = [], True
-    for file, where in files.items():
-        try:
-            raw = content(where)
-            parts.append(_parse(known, file, raw, str(where)))
-        except InputError as error:
-            told = f"The official {file.name} has {file.stated}, decompressed"
-            raise InputError(f"{error} {told}. Remove the file and run `epoch0 data fetch {known.name}`.") from error
-        verified &= file.md5 == md5(raw)  # of CIFAR only the archive has a checksum
+    """Images and labels of a split, and whether all of them are official."""
+    parts, verified = zip(*(parsed(known, file, where) for file, where in files.items()), strict=True)
     if known.format == "idx":
-        return *parts, verified
+        return *parts, all(verified)
+    # a batch cut off between two records is still a well-formed batch; its siblings tell
+    first, count = next(iter(files.values())).name, len(parts[0][0])
+    for where, (images, _) in zip(files.values(), parts, strict=True):
+        if len(images) != count:
+            told = f"{where} holds {len(images):,} images and {first} beside it {count:,}"
+            raise InputError(f"{told}; the batches of a set are of one size, so one of them is incomplete.")
     images, labels = map(np.concatenate, zip(*parts, strict=True))
-    return images, labels, verified
+    return images, labels, all(verified)

@@ -5,6 +5,7 @@ format tells, how many bytes it has and how many it should have.
 """
 
 import gzip
+import io
 import math
 import sys
 import zlib
@@ -20,31 +21,53 @@ from epoch0.files import StrPath, explained, to_read
 # Source: Y. LeCun, "The MNIST database", section "The IDX file format"; all numbers are big-endian.
 IDX_TYPES = {0x08: ">u1", 0x09: ">i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
 CIFAR_PIXELS = 3 * 32 * 32
+_PIECE = 1 << 24
 
 
-def content(path: Path) -> bytes:
-    """The bytes of a file, decompressed if it is gzip, which its first two bytes tell."""
+def content(path: Path) -> tuple[bytes, str]:
+    """The bytes of a file, decompressed if it is gzip, and the error if the compression is damaged ("" if not).
+
+    Gzip is told by its first two bytes, not by the file's name. No more is decompressed than an IDX header asks for,
+    and of anything else a gigabyte.
+    """
     with explained(path, "file", "read"):
         raw = to_read(path).read_bytes()
+    if raw[:2] != b"\x1f\x8b":
+        return raw, ""
+    found, trouble = bytearray(), ""
     try:
-        return gzip.decompress(raw) if raw[:2] == b"\x1f\x8b" else raw
+        with gzip.open(io.BytesIO(raw)) as packed:
+            while not trouble and (piece := packed.read(_PIECE)):
+                found += piece
+                is_idx = len(found) > 3 and found[2] in IDX_TYPES and len(found) >= 4 + 4 * found[3]
+                if len(found) > (_asked(found)[1] if is_idx else 1 << 30):
+                    trouble = "is longer than its beginning says"
     except (OSError, EOFError, zlib.error) as problem:
-        raise InputError(f"{path} is a damaged gzip file: {problem}.") from problem
+        trouble = f"is a damaged gzip file ({problem})"
+    return bytes(found), trouble and f"{path} {trouble}: {len(found):,} bytes could be decompressed."
+
+
+def _asked(raw: bytes | bytearray) -> tuple[tuple[int, ...], int]:
+    """The shape in the header of an IDX file, and the number of bytes that the whole file must have."""
+    start = 4 + 4 * raw[3]
+    shape = tuple(np.frombuffer(bytes(raw[4:start]), ">u4").tolist())
+    return shape, start + math.prod(shape) * np.dtype(IDX_TYPES[raw[2]]).itemsize
 
 
 def parse_idx(raw: bytes, source: str) -> np.ndarray:
     """The array in the (decompressed) bytes of an IDX file, in the machine's byte order; errors name the source."""
-    if len(raw) < 4 or raw[0] or raw[1] or raw[2] not in IDX_TYPES or raw[3] == 0:
+    if len(raw) < 4:
+        raise InputError(f"{source} is no IDX file: it has {len(raw)} bytes, and the header alone needs 4.")
+    if raw[0] or raw[1] or raw[2] not in IDX_TYPES or raw[3] == 0:
         raise InputError(
-            f"{source} is no IDX file: it begins with {raw[:4].hex(' ')!r}; IDX begins with 00 00, a type "
+            f"{source} is no IDX file: it begins with {raw[:4].hex(' ')}; IDX begins with 00 00, a type "
             f"({', '.join(f'{code:02x}' for code in IDX_TYPES)}) and the number of dimensions."
         )
     dtype, dimensions = np.dtype(IDX_TYPES[raw[2]]), raw[3]
     if len(raw) < (start := 4 + 4 * dimensions):
         needed = f"its header of {dimensions} sizes needs {start}"
         raise InputError(f"{source} is truncated: it has {len(raw):,} bytes, and {needed}.")
-    shape = tuple(np.frombuffer(raw[4:start], ">u4").tolist())
-    expected = start + math.prod(shape) * dtype.itemsize
+    shape, expected = _asked(raw)
     if len(raw) != expected:
         state = "is truncated" if len(raw) < expected else "is too long"
         asked = f"its header (shape {shape}, {dtype.name}) asks for {expected:,}"
@@ -66,7 +89,10 @@ def read_idx(path: StrPath) -> np.ndarray:
 
     Source: Y. LeCun, "The MNIST database", section "The IDX file format".
     """
-    return parse_idx(content(Path(path)), str(path))
+    raw, trouble = content(Path(path))
+    if trouble:
+        raise InputError(trouble)
+    return parse_idx(raw, str(path))
 
 
 def parse_cifar(raw: bytes, source: str, label_bytes: int, classes: int) -> tuple[np.ndarray, np.ndarray]:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd import forward_ad
 
@@ -146,6 +147,12 @@ def _resampled(call: _Call, given: Kwargs) -> Any:
     return call.run()
 
 
+def _spread(call: _Call, given: Kwargs) -> Any:
+    if "pool" not in call.name:
+        return torch.sum(*call.args[:2])
+    return getattr(F, call.name.replace("lp", "avg"))(given["input"], given["kernel_size"], given.get("stride"))
+
+
 def _largest(call: _Call, given: Kwargs) -> Any:
     """A maximum passes on everything that it looks at, since any of it may be the largest."""
     x, name = given["input"], call.name
@@ -179,6 +186,43 @@ def _mixing(call: _Call, given: Kwargs) -> Tensor:
     return product(torch.matmul, weights, value)
 
 
+def _attention(call: _Call, given: Kwargs) -> tuple[Tensor, Tensor | None]:
+    """Of ``multi_head_attention_forward``; tensors of shape (places, [examples,] features)."""
+    added = any(given.get(role) is not None for role in ("bias_k", "bias_v", "static_k", "static_v"))
+    if added or given["add_zero_attn"]:
+        raise InputError("attention with bias_k, bias_v, add_zero_attn or static keys cannot be followed.")
+    if given.get("use_separate_proj_weight"):
+        weights = [given[f"{letter}_proj_weight"] for letter in "qkv"]
+    else:
+        weights = list(given["in_proj_weight"].chunk(3))
+    heads, bias = given["num_heads"], given["in_proj_bias"]
+    biases = [None] * 3 if bias is None else bias.chunk(3)
+    inputs = [x if x.dim() == 3 else x.unsqueeze(1) for x in (given["query"], given["key"], given["value"])]
+
+    def split(x: Tensor) -> Tensor:  # (places, examples, features) -> (examples, heads, places, features of a head)
+        return x.reshape(*x.shape[:2], heads, -1).permute(1, 2, 0, 3)
+
+    shown = None
+    if given.get("attn_mask") is not None:
+        shown = _shown(given["attn_mask"])
+        shown = shown.reshape(-1, heads, *shown.shape[-2:]) if shown.dim() == 3 else shown
+    if given.get("key_padding_mask") is not None:
+        padding = _shown(given["key_padding_mask"]).reshape(-1, 1, 1, len(inputs[1]))
+        shown = padding if shown is None else shown & padding
+    with Reach():
+        query, key, value = (split(F.linear(x, w, b)) for x, w, b in zip(inputs, weights, biases, strict=True))
+        found = F.scaled_dot_product_attention(query, key, value, shown).permute(2, 0, 1, 3).flatten(2)
+        out = F.linear(found, given["out_proj_weight"], given["out_proj_bias"])
+    out = out if given["query"].dim() == 3 else out.squeeze(1)
+    looked = inputs[0].detach().new_ones(inputs[0].shape[1], len(inputs[0]), len(inputs[1]))
+    return out, looked if given.get("need_weights", True) else None
+
+
+def _shown(mask: Tensor) -> Tensor:
+    """Where a mask of ``multi_head_attention_forward`` lets through: its True hides, unlike that of the other."""
+    return ~mask if mask.dtype == torch.bool else mask != -torch.inf
+
+
 RULES: dict[str, Callable[[_Call, Kwargs], Any]] = {
     **dict.fromkeys(("activation", "function", "negation", "softmax", "dropout", "same", "unknown"), _function),
     **dict.fromkeys(("sum", "extremum"), _sum),
@@ -188,7 +232,9 @@ RULES: dict[str, Callable[[_Call, Kwargs], Any]] = {
     "quotient": _quotient,
     "norm": _norm,
     "largest": _largest,
+    "spread": _spread,
     "resample": _resampled,
+    "attention": _attention,
     "mixing": _mixing,
 }
 """What stands for each kind that is not simply run on zeros and ones."""

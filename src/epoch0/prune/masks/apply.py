@@ -55,7 +55,7 @@ def apply(model: Model, masks: Mapping[str, Tensor]) -> Model:
         if place.by_torch:
             raise InputError(
                 f"'{name}' is pruned by torch.nn.utils.prune. masks_of(model) reads its mask: bake(model) first, "
-                "then apply that and yours."
+                "then apply that and yours; or put yours on with masks.to_torch_prune(model)."
             )
     orders = {id(place.module): parameter_order(place.module) for _, place in pairs}
     fresh = dict[str, Masked]()  # one mask for all places of a shared weight, so that they cannot part
@@ -97,6 +97,45 @@ def bake(model: Model) -> Model:
                     place.parameter.masked_fill_(~ours.mask, 0.0)
             _remove(place, ours, baked=others)
     return model
+
+
+@checked
+@whole
+def to_torch_prune(masks: Masks, model: Model) -> Model:
+    """Put the masks on a model as those of ``torch.nn.utils.prune``, for tools that look for these.
+
+    >>> model = keep(scores, sparsity=0.98).to_torch_prune(model)
+    >>> torch.nn.utils.prune.is_pruned(model), model[0].weight_mask.shape, masks_of(model).sparsity
+    (True, torch.Size([32, 64]), 0.9799528301886793)
+
+    The parameters stay the same objects, now called ``weight_orig``. Masks that are there already, ours or torch's, are
+    intersected with these, and ours become torch's. :func:`masks_of` reads them back and :func:`bake` bakes them in.
+
+    Raises:
+        InputError: if the masks are another model's, a weight has another parametrization, or it is read without its
+            module being called, where torch would never compute it from its mask again. Nothing was changed then.
+    """
+    where = check_masks(model, masks)
+    unseen = {id(module.out_proj) for module in model.modules() if isinstance(module, nn.MultiheadAttention)}
+    pairs = [(name, place) for name in masks for place in where[name]]
+    for name, place in pairs:
+        if any(not isinstance(step, Masked) for step in place.steps):
+            raise InputError(f"'{name}' has a parametrization, and torch.nn.utils.prune masks plain weights only.")
+        if id(place.module) in unseen:
+            raise InputError(
+                f"torch.nn.utils.prune cannot mask '{name}': MultiheadAttention reads it without calling its "
+                "module. Use apply(model, masks), or leave it out of the masks."
+            )
+    for name, place in pairs:
+        mask = masks[name]
+        if (ours := _ours(place)) is not None:
+            mask = mask.to(place.parameter.device) & ours.mask
+            _remove(place, ours)
+        torch_prune.custom_from_mask(place.module, place.attribute, mask)
+    return model
+
+
+Masks.to_torch_prune = to_torch_prune
 
 
 @checked

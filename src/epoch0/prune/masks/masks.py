@@ -96,6 +96,7 @@ class Masks(Mapping[str, Tensor], Shown):
         return tuple(name for name, kept in self.kept_of.items() if kept == 0)
 
     summary: ClassVar[Callable[..., Any]]  # what follows paths is bound here by epoch0.prune.effects.paths
+    to_torch_prune: ClassVar[Callable[..., Any]]  # and by epoch0.prune.masks.apply
 
     def save(self, path: str | Path) -> Path:
         """Write the masks as safetensors of bools; the file appears whole or not at all.
