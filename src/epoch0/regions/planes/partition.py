@@ -20,7 +20,7 @@ from epoch0.regions.network.pieces import Pieces, follow
 from epoch0.regions.network.steps import Largest, Program
 from epoch0.regions.network.trace import trace
 from epoch0.regions.planes.cutting import Plane
-from epoch0.regions.planes.mesh import components, next_around, straightened
+from epoch0.regions.planes.mesh import components, next_around
 from epoch0.regions.planes.windows import Window
 from epoch0.regions.planes.windows import window as as_window
 from epoch0.regions.walk import MEMORY, block, walk
@@ -42,7 +42,8 @@ class PlanePartition(Result):
     """
 
     window: Window  #: the polygon and the coordinates in its plane
-    vertices: np.ndarray  #: coordinates in the plane, (vertices, 2)
+    #: coordinates in the plane, (vertices, 2); behind max pooling some lie where an edge runs straight on
+    vertices: np.ndarray
     edges: np.ndarray  #: vertices of each edge, (edges, 2)
     owner_layer: np.ndarray  #: for each edge the index in ``layers`` of what folds there; -1 on the window's border
     owner_neuron: np.ndarray  #: and the neuron, an index in the flattened layer (of the window, for max pooling)
@@ -257,8 +258,6 @@ def on_plane(
     program = trace(model, tuple(where.origin.shape), "cpu")
     plane = walked(program, where, memory, -1, progress)
     mesh, per_layer = plane.mesh, tuple(plane.cells_after(number) for number in range(len(program.folds)))
-    if any(isinstance(step, Largest) for step in program.folds):
-        mesh = straightened(mesh, len(where.polygon))
     vertices, starts, following = mesh.points.numpy(), mesh.ends[:-1], next_around(mesh.ends)
     corners = vertices[mesh.edges[mesh.half >> 1, mesh.half & 1]]
     # areas measured from a corner of each cell, so that slivers keep their size
