@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
@@ -14,7 +14,6 @@ from torch import Tensor, nn
 from epoch0.arguments import Positive, Size, checked
 from epoch0.curves import Curve, Line
 from epoch0.errors import InputError
-from epoch0.networks.ensemble import Ensemble
 from epoch0.regions.budget import Budget, Progress
 from epoch0.regions.certificate import RELATIVE, Certificate, sizes_of
 from epoch0.regions.line_cutting import Lines, Rows
@@ -123,16 +122,14 @@ class LinePartition(Result):
 
 @dataclass(frozen=True, eq=False)
 class LinePartitions(Result):
-    """Many lines of one network, or of all networks of an ensemble: a sequence of :class:`LinePartition`."""
+    """Many lines of one network: a sequence of :class:`LinePartition`."""
 
-    lines: tuple[LinePartition, ...]  #: one partition a line; of an ensemble those of its first network first
-    networks: int | None = None  #: number of networks of an ensemble, None for lines of one network
+    lines: tuple[LinePartition, ...]  #: one partition a line
 
     @property
     def counts(self) -> np.ndarray:
-        """Activation regions of each line, shape (lines,), of an ensemble (networks, lines)."""
-        found = np.array([line.count for line in self.lines], dtype=np.int64)
-        return found if self.networks is None else found.reshape(self.networks, -1)
+        """Activation regions of each line, shape (lines,)."""
+        return np.array([line.count for line in self.lines], dtype=np.int64)
 
     @property
     def count(self) -> int:
@@ -154,7 +151,7 @@ class LinePartitions(Result):
         return [{"line": i, "count": line.count, "smallest": line.certificate.smallest} for i, line in lines]
 
     def __str__(self) -> str:
-        counts = self.counts.reshape(-1)
+        counts = self.counts
         error = counts.std(ddof=1) / len(counts) ** 0.5 if len(counts) > 1 else float("nan")
         neurons = max(1, self.lines[0].neurons)
         return (
@@ -190,7 +187,7 @@ def two_ends(x0: Any, x1: Any) -> tuple[Tensor, Tensor]:
 
 @checked
 def on_line(
-    model: nn.Module | Ensemble, x0: Tensor, x1: Tensor, *, kind: str = "segment", memory: Positive = MEMORY,
+    model: nn.Module, x0: Tensor, x1: Tensor, *, kind: str = "segment", memory: Positive = MEMORY,
     progress: Progress | None = None,
 ) -> LinePartition | LinePartitions:  # fmt: skip
     """The regions of a network along a line through x0 and x1, or along many lines at once.
@@ -204,13 +201,11 @@ def on_line(
     Args:
         model: any torch module made of affine and piecewise linear operations: dense, convolutional, residual, with
             batch norm, average and max pooling, relu, leaky_relu, prelu, hardtanh, relu6, abs, clamp. It is read in
-            float64 and evaluation mode and stays as it is. Or many networks at once: an ensemble.
+            float64 and evaluation mode and stays as it is.
         x0, x1: where t = 0 and where t = 1: one point each of the model's input shape, or a batch of them.
         kind: "segment" from x0 to x1, "ray" from x0 through x1 without end, "line" without end on both sides.
         memory: bytes that values and break points may take, about; larger work is split along the lines.
         progress: is called with the part that is done, from 0 to 1, and a text, while the walk runs.
-
-    For an ensemble the lines of its first network come first, and ``counts`` has shape (networks, lines).
 
     Raises:
         InputError: if x0 = x1, shapes differ or do not suit the model, values are NaN, or the model has an operation
@@ -222,23 +217,15 @@ def on_line(
     if kind not in ("segment", "ray", "line"):
         raise InputError(f"kind={kind!r}; a line is a 'segment', a 'ray' from x0 on, or a whole 'line'.")
     x0, x1 = two_ends(x0, x1)
-    one = model[0] if isinstance(model, Ensemble) else model
-    program, single = trace_for(one, x0)
-    corners = torch.stack([x0, x1], dim=0 if single else 1).to(next(one.parameters()).device)
+    program, single = trace_for(model, x0)
+    corners = torch.stack([x0, x1], dim=0 if single else 1).to(next(model.parameters()).device)
     corners = corners[None] if single else corners
     same = (corners[:, 0] == corners[:, 1]).reshape(len(corners), -1).all(dim=1)
     if bool(same.any()):
         where = "" if single else f" for line {int(same.nonzero()[0])}"
         raise InputError(f"x0 and x1 are the same point{where}; a line needs two different ones.")
-    if not isinstance(model, Ensemble):
-        lines = cut_lines(program, corners, kind, (), memory, progress)
-        return lines[0] if single else LinePartitions(tuple(lines))
-    found = list[LinePartition]()
-    for i in range(count := len(model)):
-        told = None if progress is None else partial(_told, progress, i, count)
-        steps = trace(model[i], program.shape) if i else program
-        found += cut_lines(steps, corners, kind, (), memory, told)
-    return LinePartitions(tuple(found), count)
+    lines = cut_lines(program, corners, kind, (), memory, progress)
+    return lines[0] if single else LinePartitions(tuple(lines))
 
 
 @checked
@@ -299,10 +286,6 @@ def cut_lines(
             found.append(LinePartition(*where, per_layer, certificate, told, program.neurons, program))
     budget.advance(1.0, "done")
     return found
-
-
-def _told(progress: Progress, network: int, networks: int, done: float, what: str) -> None:
-    progress((network + done) / networks, what)
 
 
 def walked(program: Program, corners: Tensor, kind: str, memory: float, budget: Budget, share: float) -> Lines:

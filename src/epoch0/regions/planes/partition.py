@@ -12,7 +12,6 @@ from epoch0 import plots
 from epoch0.arguments import Kind, Positive, checked
 from epoch0.curves import Curve
 from epoch0.errors import InputError
-from epoch0.networks.ensemble import Ensemble
 from epoch0.regions.budget import Budget, Progress
 from epoch0.regions.certificate import RELATIVE, Certificate, sizes_of
 from epoch0.regions.lines import LinePartitions, on_curve, on_line, segment_ends
@@ -272,7 +271,7 @@ def on_plane(
 
 @checked
 def count(
-    model: nn.Module | Ensemble, where: Any, *, memory: Positive = MEMORY,
+    model: nn.Module, where: Any, *, memory: Positive = MEMORY,
     progress: Progress | None = None,
 ) -> int | np.ndarray:  # fmt: skip
     """Only the number of activation regions on a line or a window, without the geometry of the last layer.
@@ -282,19 +281,16 @@ def count(
     >>> count(net, (x0, x1))                                  # a segment; with batches, one number a line
     22
 
-    For batches of lines it is an array, shape (lines,), for ensembles (networks, lines).
+    For batches of lines it is an array, shape (lines,).
 
     Args:
         where: a window (tensor of three corners or more), the two ends of a segment (a tuple of two points or of two
             batches, or a tensor of two points), or a curve of ``epoch0.curves``.
-        model, memory, progress: as for :func:`on_line`; an ensemble for lines only.
+        model, memory, progress: as for :func:`on_line`.
     """
     if (ends := segment_ends(where)) is not None:
         lines = on_line(model, *ends, memory=memory, progress=progress)
         return lines.counts if isinstance(lines, LinePartitions) else lines.count
-    if isinstance(model, Ensemble):
-        what = "curve" if isinstance(where, Curve) else "window"
-        raise InputError(f"{what}s are counted for one network at a time: regions.count(nets[i], {what}).")
     if isinstance(where, Curve):
         return on_curve(model, where, memory=memory, progress=progress).count
     found = as_window(where)
