@@ -232,7 +232,7 @@ CALLS: dict[str, Callable[[], dict[str, Any]]] = {
     },
     "networks.sawtooth": lambda: {"depth": 3, "dtype": torch.float32},
     "networks.vanilla_cnn": lambda: {
-        "depth": 3, "channels": [2, 3, 4], "kernel": 3, "inputs": (1, 8, 8), "classes": 3, "head": "mean", **_NET
+        "depth": 3, "channels": [2, 3, 4], "kernel": 3, "inputs": (1, 8, 8), "classes": 3, **_NET
     },
     "networks.vgg": lambda: {
         "depth": 11, "width": 0.0625, "repeat": 1, "classes": 3, "inputs": (1, 16, 16), "norm": None,

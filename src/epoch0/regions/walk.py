@@ -63,11 +63,11 @@ def walk(
     points, directions for rows at infinity. ``most`` are the bytes of tensors carried at a time, ``start`` is the step
     to begin with, ``number`` that of the first fold from there on, ``share`` the part of the whole work.
     """
-    folds, last_uses, left = len(program.folds), program.last_uses, program.work_left
-    advance = complex_.budget.advance
+    folds, last_uses, advance = len(program.folds), program.last_uses, complex_.budget.advance
+    step_share = share / (len(program.steps) - start)
 
     def divided(parts: Sequence[Part], gather: Callable[[Part], dict[int, Tensor]], index: int, number: int) -> Complex:
-        rest = share * left[index] / left[start] / sum(len(rows) for _, rows in parts)
+        rest = step_share * (len(program.steps) - index) / sum(len(rows) for _, rows in parts)
 
         cut = [walk(program, p[0], gather(p), sizes, most, index, number, rest * len(p[1])) for p in parts]
         return cast(Complex, complex_.join(cut))
@@ -92,13 +92,12 @@ def walk(
                     return divided(parts, partial(_folded, step, cut, values, done), index + 1, number + 1)
                 values = _folded(step, cut, values, done, (complex_, None))
         if final:
-            advance(share * left[index] / left[start], f"layer {folds} of {folds}")
+            advance(step_share * (len(program.steps) - index), f"layer {folds} of {folds}")
             break
         number += not isinstance(step, Affine)
         for slot in done:
             values.pop(slot, None)
-        done_here = share * (left[index] - left[index + 1]) / left[start]
-        advance(done_here, f"layer {min(number + 1, folds)} of {folds}")
+        advance(step_share, f"layer {min(number + 1, folds)} of {folds}")
     return complex_
 
 
