@@ -153,9 +153,16 @@ def test_behind_dead_neurons_nothing_switches() -> None:
 
 @pytest.mark.slow
 def test_an_output_that_rests() -> None:
-    """Narrow ReLU networks whose outputs are 0 for whole stretches of the sweep: the halving ends."""
-    found = e0.dichotomies(e0.networks.ensemble(20, [6, 2, 2, 2, 1], "relu", seed=0), points(5, 6))
-    assert (found.flips == 0).any() and (found.flips > 0).any() and found.unresolved == 0
+    """Narrow ReLU networks, outputs 0 for whole stretches of the sweep: the halving ends, where a fine sweep does."""
+    nets, x, other = e0.networks.ensemble(20, [6, 2, 2, 2, 1], "relu", seed=0), points(5, 6), points(2, 6, 7)
+    found = e0.dichotomies(nets, x, other=other)
+    angles = 2 * torch.pi * torch.linspace(0, 1, 10_001, dtype=torch.float64)[:, None, None]
+    for net_, flips in zip(nets, found.flips, strict=True):
+        rest = copy.deepcopy(net_).double()
+        weight = rest[0].weight * angles.cos() + other.double() * angles.sin()
+        labels = rest[1:](x.double() @ weight.mT)[..., 0] > 0
+        assert flips == int((labels[1:] != labels[:-1]).sum())
+    assert (found.flips == 0).any() and (found.flips > 0).any()
 
 
 @pytest.mark.slow

@@ -152,9 +152,11 @@ def _of_one(model: nn.Module, curve: Curve) -> Transitions:
     if isinstance(curve, Line):
         line = on_line(model, curve.x0, curve.x1)
         assert isinstance(line, LinePartition)
+    elif isinstance(curve, Polyline):
+        line = on_curve(model, curve, pieces=len(curve.points) - 1)
     else:
-        planes = _PIECES_OF_AN_ARC * curve.planes if isinstance(curve, SemicircularArcs) else _PIECES
-        line = on_curve(model, curve, pieces=len(curve.points) - 1 if isinstance(curve, Polyline) else planes)
+        pieces = _PIECES_OF_AN_ARC * curve.planes if isinstance(curve, SemicircularArcs) else _PIECES
+        line = on_curve(model, curve, pieces=pieces)
     columns = line.breakpoints, line.owner_layer, line.owner_neuron, line.owner_face
     straight = isinstance(curve, Line | Polyline)
     notes = reading.notes if straight else line.notes
