@@ -84,14 +84,15 @@ def test_seen_by_a_plain_loop(seed: int, inputs: int) -> None:
     assert seen(first, flips).tolist() == expected
 
 
-def test_any_number_of_inputs() -> None:
-    """The same flips among 10 inputs, and among 10 of 70."""
+def test_hashes_count_as_codes_do() -> None:
+    """The same flips among 10 of 70 inputs: hashed as 70, coded as 10."""
     flips = np.random.default_rng(0).integers(0, 10, 3000)
-    few, many = seen(np.zeros(10, dtype=bool), flips), seen(np.zeros(70, dtype=bool), flips)
-    assert (few == many).all() and few[-1] > 500
+    coded, hashed = seen(np.zeros(10, dtype=bool), flips), seen(np.zeros(70, dtype=bool), flips)
+    assert (coded == hashed).all() and coded[-1] > 500
     nets = ensemble(1, [5, 1], "hardtanh", Gaussian(1.0), seed=1)
     found = dichotomies(nets, batch(65, 5))
-    assert found.counts[0] == 130
+    assert found.hashed and found.counts[0] == 130 and "hashes" in str(found)
+    assert not dichotomies(nets, batch(60, 5)).hashed
 
 
 @pytest.mark.sample(1)

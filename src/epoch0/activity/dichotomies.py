@@ -19,6 +19,8 @@ from epoch0.results import Result, aligned
 from epoch0.seeds import generator, numpy_generator
 from epoch0.tracing.guard import bare, check_model
 
+EXACT_INPUTS = 60  # up to which a labelling is one integer; beyond, labellings are told apart by random 128-bit sums
+
 
 @dataclass(frozen=True, eq=False)
 class Dichotomies(Result):
@@ -34,6 +36,7 @@ class Dichotomies(Result):
     ]  #: for each network t in [0, 1] of every flip, increasing; by interpolation in its step
     which: tuple[np.ndarray, ...]  #: for each network the input whose label flips
     unresolved: int  #: steps left suspicious at the finest resolution, and flips whose order stayed open
+    hashed: bool  #: whether labellings were told apart by 128-bit hashes, as for more than 60 inputs
 
     @property
     def count(self) -> float:
@@ -54,8 +57,9 @@ class Dichotomies(Result):
         rows = [["network", "dichotomies", "flips"], *(list(map(str, row.values())) for row in self.rows()[:10])]
         more = [f"  ... {len(self.counts) - 10} networks more"] if len(self.counts) > 10 else []
         head = f"{self.count:.6g} of 2^{self.inputs} labellings, sweeping the weights of '{self.layer}'"
+        told = ["  labellings were told apart by 128-bit hashes"] if self.hashed else []
         left = [f"  {self.unresolved} steps left unresolved"] if self.unresolved else []
-        return "\n".join([head, *aligned(rows), *more, *left])
+        return "\n".join([head, *aligned(rows), *more, *told, *left])
 
 
 @checked
@@ -120,6 +124,7 @@ def dichotomies(
         times=tuple(one.times for one in found),
         which=tuple(one.which for one in found),
         unresolved=sum(one.unresolved for one in found),
+        hashed=given.shape[own] > EXACT_INPUTS,
     )
 
 
@@ -164,12 +169,14 @@ def _flips(swept: Sweep, inputs: int, output: int) -> _Flips:
 def seen(first: np.ndarray, flips: np.ndarray) -> np.ndarray:
     """Distinct sign vectors so far: at the start, and after each flip of one input's sign.
 
-    They are told apart by random sums of 128 bits: two of n share theirs with probability below n^2 / 2^129.
-
     >>> seen(np.array([True, False]), np.array([0, 1, 1, 0]))
     array([1, 2, 3, 3, 3])
     """
-    words = numpy_generator(0, len(first)).integers(0, 2**64, size=(2, len(first)), dtype=np.uint64)
+    inputs = len(first)
+    if inputs <= EXACT_INPUTS:
+        words = np.uint64(1) << np.arange(inputs, dtype=np.uint64)[None]
+    else:  # two sign vectors of n share both sums with probability below n^2 / 2^129
+        words = numpy_generator(0, inputs).integers(0, 2**64, size=(2, inputs), dtype=np.uint64)
     start = np.bitwise_xor.reduce(words[:, first], axis=1, keepdims=True)
     codes = np.bitwise_xor.accumulate(np.concatenate([start, words[:, flips]], axis=1), axis=1)
     order = np.lexsort(codes)  # stable: of equal codes the first comes first
