@@ -46,7 +46,7 @@ def sampled(net: nn.Sequential, arc: Arc, first: int, points: int) -> int:
 def against_sampling(whole: bool = False) -> dict[str, float]:
     """CPU seconds of sampling 10^5 points over those of one call, and the counts; sides alternate, the least counts."""
     net, arc = _net(), _arc()
-    ours, theirs = [], []
+    ours, exact, theirs = [], [], []
     for turn in range(3):
         begun = time.process_time()
         found = transitions(net, arc)
@@ -54,14 +54,18 @@ def against_sampling(whole: bool = False) -> dict[str, float]:
         begun = time.process_time()
         sampled(net, arc, turn * PART, PART)
         theirs.append((time.process_time() - begun) * POINTS / PART)
+    begun = time.process_time()
+    truth = transitions(net, arc, method="exact").count
+    exact.append(time.process_time() - begun)
     counts = {}
     if whole:
         begun = time.process_time()
         counts = {"sampled_count": float(sampled(net, arc, 0, POINTS))}
         counts["whole_ratio"] = (time.process_time() - begun) / min(ours)
     return {
-        "count": float(found.count), **counts, "seconds": min(ours), "sampling_seconds": min(theirs),
-        "ratio": min(theirs) / min(ours),
+        "count": float(found.count), "exact_count": float(truth), **counts, "points": float(found.points),
+        "seconds": min(ours), "exact_seconds": min(exact), "sampling_seconds": min(theirs),
+        "ratio": min(theirs) / min(ours), "exact_ratio": min(theirs) / min(exact),
     }  # fmt: skip
 
 
@@ -77,7 +81,7 @@ def sweeps() -> dict[str, float]:
             source = torch.Generator().manual_seed(depth)
             x, other = torch.randn(15, 100, generator=source), torch.randn(width, 100, generator=source) * 0.08**0.5
             begun = time.process_time()
-            dichotomies(nets, x, other=other)
+            dichotomies(nets, x, other=other, method="refined")
             seconds += time.process_time() - begun
             networks += NETWORKS
     return {"seconds_a_network": seconds / networks}

@@ -131,9 +131,14 @@ CALLS: dict[str, Callable[[], dict[str, Any]]] = {
         "model": net(), "x": x(), "targets": y(), "loss": loss, "forward": forward, "batch_norm": "train",
         "directions": 2, "seed": 1,
     },
-    "transitions": lambda: {"model": net(), "curve": line()},
+    "transitions": lambda: {
+        "model": net(), "curve": line(), "threshold": 0.5, "method": "refined", "caution": 2.5, "points": 50, "seed": 1
+    },
     "activation_patterns": lambda: {"model": net(), "x": x(), "threshold": 0.0},
-    "dichotomies": lambda: {"model": net(), "inputs": x(5), "layer": 0, "output": 1, "seed": 1},
+    "dichotomies": lambda: {
+        "model": net(), "inputs": x(5), "layer": 0, "output": 1, "method": "refined", "caution": 2.5, "points": 50,
+        "seed": 1,
+    },
     "robustness": lambda: {
         "model": net(), "data": (x(), y()), "noise": [0.1], "forward": forward, "layers": [0], "draws": 2,
         "relative": True, "batch_size": 6, "seed": 1,

@@ -1,6 +1,7 @@
 """Dichotomies: against fine sweeps in a plain loop, counts known in advance, bounds, and the random walk."""
 
 import math
+import sys
 
 import numpy as np
 import pytest
@@ -15,6 +16,8 @@ from epoch0.distributions import Gaussian
 from epoch0.errors import InputError
 from epoch0.networks import ensemble, mlp
 from epoch0.theory.regions import arrangement_regions
+
+MODULE = sys.modules["epoch0.activity.dichotomies"]  # the function has the module's name
 
 
 def batch(count: int, size: int, seed: int = 0) -> torch.Tensor:
@@ -37,21 +40,19 @@ def swept(model: nn.Sequential, x: torch.Tensor, place: int, other: torch.Tensor
 
 
 @pytest.mark.sample(6)
-@pytest.mark.parametrize("activation", ["relu", "hardtanh", "abs"])
+@pytest.mark.parametrize("activation", ["relu", "hardtanh", "tanh"])
 @pytest.mark.parametrize("layer", [0, 1, 2])
 def test_a_fine_sweep(activation: str, layer: int) -> None:
     model = mlp([4, 8, 8, 1], activation, Gaussian(2.0), Gaussian(0.2), seed=3)
     x, other = batch(6, 4), batch(*model[2 * layer].weight.shape, seed=9).float().double()
     labels = swept(model, x, 2 * layer, other, 20_001)
-    at, which = (labels[1:] != labels[:-1]).nonzero()
-    met = (at + 0.5) / 20_000
-    found = dichotomies(model, x, layer, other=other)
-    assert found.counts[0] == len(np.unique(labels, axis=0)) > 3
-    assert found.flips[0] == (labels[1:] != labels[:-1]).sum()
-    assert (np.bincount(found.which[0], minlength=6) == (labels[1:] != labels[:-1]).sum(axis=0)).all()
-    assert found.counts[0] <= min(max(1, found.flips[0]), 64)
-    assert found.layer == str(2 * layer) and np.abs(found.times[0] - met).max() < 1e-3
-    assert found.which[0].tolist() == which.tolist()
+    for method in ("exact", "refined")[activation == "tanh" :]:
+        found = dichotomies(model, x, layer, other=other, method=method)
+        assert found.counts[0] == len(np.unique(labels, axis=0)) > 3
+        assert found.flips[0] == (labels[1:] != labels[:-1]).sum()
+        assert (np.bincount(found.which[0], minlength=6) == (labels[1:] != labels[:-1]).sum(axis=0)).all()
+        assert found.counts[0] <= min(max(1, found.flips[0]), 64)
+        assert found.layer == str(2 * layer) and (found.method == "exact") == (method == "exact")
 
 
 def test_a_linear_classifier_sees_two_labellings_an_input() -> None:
@@ -95,10 +96,20 @@ def test_hashes_count_as_codes_do() -> None:
     assert not dichotomies(nets, batch(60, 5)).hashed
 
 
+@settings(max_examples=3)
+@given(st.integers(0, 1000))
+def test_exact_and_refined_agree_within_bounds(seed: int) -> None:
+    nets, x = ensemble(2, [5, 10, 10, 1], "hardtanh", Gaussian(3.0), seed=seed), batch(3, 5, seed)
+    for layer in range(3):
+        exact, refined = (dichotomies(nets, x, layer, method=method) for method in ("exact", "refined"))
+        assert exact.counts.tolist() == refined.counts.tolist() and exact.flips.tolist() == refined.flips.tolist()
+        assert exact.counts.max() <= 8 and (exact.counts <= np.maximum(1, exact.flips)).all()
+
+
 @pytest.mark.sample(1)
 @pytest.mark.parametrize(("activation", "biases", "linear"), [
-    ("hardtanh", Gaussian(0.3), False), ("hardtanh", Gaussian(0.3), True),
-    pytest.param("hardtanh", None, True, marks=pytest.mark.slow),
+    ("hardtanh", Gaussian(0.3), False), ("tanh", Gaussian(0.3), True),
+    *(pytest.param(name, None, True, marks=pytest.mark.slow) for name in ("hardtanh", "gelu")),
 ])  # fmt: skip
 def test_many_networks_at_once_are_the_loop(activation: str, biases: Gaussian | None, linear: bool) -> None:
     """One program for all against module by module, whatever layer is swept: same flips, labellings and order."""
@@ -106,24 +117,29 @@ def test_many_networks_at_once_are_the_loop(activation: str, biases: Gaussian | 
     own = torch.stack([batch(9, 10, seed) for seed in range(4)])
     for layer in (0, 1, 3):
         other = batch(*nets[0][2 * layer].weight.shape, seed=9)
-        shared = dichotomies(nets, own[0], layer, output=1, other=other)
-        apart = dichotomies(nets, own, layer, output=1, other=other)
-        assert shared.flips.sum() > 30 and apart.layer == str(2 * layer)
+        shared = dichotomies(nets, own[0], layer, output=1, other=other, method="refined")
+        apart = dichotomies(nets, own, layer, output=1, other=other, method="refined")
+        assert shared.flips.sum() > 50 and apart.layer == str(2 * layer)
         for i, one in enumerate(nets):
             for x, found in ((own[0], shared), (own[i], apart)):
-                alone = dichotomies(one, x, layer, output=1, other=other)
+                alone = dichotomies(one, x, layer, output=1, other=other, method="refined")
                 assert alone.counts[0] == found.counts[i] and alone.which[0].tolist() == found.which[i].tolist()
                 assert np.abs(alone.times[0] - found.times[i]).max(initial=0) < 1e-9
             assert shared.flips[0] == apart.flips[0]
 
 
-def test_parts_of_an_ensemble() -> None:
-    """In whatever company a network is: the same result."""
+def test_parts_of_an_ensemble_and_of_its_inputs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However few networks or inputs are held at a time, and in whatever company a network is: the same result."""
     nets = ensemble(6, [10, 16, 16, 1], "hardtanh", Gaussian(3.0), seed=1)
     x = batch(12, 10)
-    whole = dichotomies(nets, x)
-    half = dichotomies(nets[3:], x)
+    whole = dichotomies(nets, x, method="refined")
+    half = dichotomies(nets[3:], x, method="refined")
     assert whole.which[4].tolist() == half.which[1].tolist() and np.abs(whole.times[4] - half.times[1]).max() < 1e-9
+    monkeypatch.setattr(MODULE, "_FUNCTIONS", 5)  # inputs of one network in three parts
+    again = dichotomies(nets, x, method="refined")
+    assert again.flips.tolist() == whole.flips.tolist() and again.counts.tolist() == whole.counts.tolist()
+    exact = dichotomies(nets, x, method="exact")
+    assert exact.flips.tolist() == whole.flips.tolist() and exact.counts.tolist() == whole.counts.tolist()
 
 
 def test_flips_close_together_are_put_in_order() -> None:
@@ -131,12 +147,18 @@ def test_flips_close_together_are_put_in_order() -> None:
     nets = ensemble(1, [10, 30, 30, 1], "hardtanh", Gaussian(3.0), seed=1)
     x = batch(4, 10)
     x = torch.cat([x, x + 1e-9 * batch(4, 10, 5)])
-    found = dichotomies(nets, x)
-    assert found.flips[0] > 20 and np.diff(found.times[0]).min() < 1e-8 and found.unresolved == 0
-    for early, late in zip(found.which[0][::2], found.which[0][1::2], strict=True):
-        assert abs(early - late) == 4  # always an input and its neighbour
-    twins = dichotomies(nets, torch.cat([x[:1], x[:1]]))
+    exact, refined = (dichotomies(nets, x, method=method) for method in ("exact", "refined"))
+    assert refined.flips[0] == exact.flips[0] > 20 and np.diff(exact.times[0]).min() < 1e-8
+    assert refined.which[0].tolist() == exact.which[0].tolist() and refined.unresolved == 0
+    twins = dichotomies(nets, torch.cat([x[:1], x[:1]]), method="refined")
     assert twins.unresolved == twins.flips[0] and (np.diff(twins.times[0])[::2] == 0).all()  # one input twice: no order
+
+
+def test_budget_of_points() -> None:
+    nets = ensemble(3, [10, 30, 30, 30, 1], "hardtanh", Gaussian(4.0), seed=1)
+    found = dichotomies(nets, batch(8, 10), method="refined", points=200)
+    assert found.unresolved > 0 and "unresolved" in str(found)
+    assert dichotomies(nets, batch(8, 10), method="refined").unresolved == 0
 
 
 def test_networks_one_by_one_and_convolutions() -> None:
@@ -146,18 +168,20 @@ def test_networks_one_by_one_and_convolutions() -> None:
     torch.manual_seed(0)
     model = nn.Sequential(nn.Conv1d(1, 3, 3), nn.BatchNorm1d(3), nn.ReLU(), nn.Flatten(), nn.Linear(24, 2)).eval()
     for layer in ("0", 1):
-        assert dichotomies(model, x[:, None], layer, output=1).flips[0] > 0
+        one, two = (dichotomies(model, x[:, None], layer, method=m, output=1) for m in ("exact", "refined"))
+        assert one.counts == two.counts and one.flips == two.flips and one.flips[0] > 0
 
 
 def test_model_comes_back() -> None:
-    for dtype in (torch.float32, torch.float64):
-        model = mlp([10, 20, 1], "hardtanh", Gaussian(3.0), seed=1, dtype=dtype).train()
-        before = {k: v.clone() for k, v in model.state_dict().items()}
-        pointer = model[0].weight.data_ptr()
-        first = dichotomies(model, batch(5, 10))
-        assert all(torch.equal(before[k], v) for k, v in model.state_dict().items())
-        assert model.training and model[0].weight.data_ptr() == pointer and not model[0]._forward_hooks
-        assert dichotomies(model, batch(5, 10)).flips[0] == first.flips[0] > 0
+    for activation in ("hardtanh", "tanh"):
+        for dtype in (torch.float32, torch.float64):
+            model = mlp([10, 20, 1], activation, Gaussian(3.0), seed=1, dtype=dtype).train()
+            before = {k: v.clone() for k, v in model.state_dict().items()}
+            pointer = model[0].weight.data_ptr()
+            first = dichotomies(model, batch(5, 10))
+            assert all(torch.equal(before[k], v) for k, v in model.state_dict().items())
+            assert model.training and model[0].weight.data_ptr() == pointer and not model[0]._forward_hooks
+            assert dichotomies(model, batch(5, 10)).flips[0] == first.flips[0] > 0
 
 
 def test_random_walk() -> None:
@@ -183,13 +207,16 @@ def test_table() -> None:
     ({"inputs": torch.zeros(4, 3)}, "does not take"),
     ({"inputs": torch.full((4, 10), torch.nan)}, "NaN"),
     ({"other": torch.zeros(3)}, "shape"),
+    ({"caution": 0.0}, "caution=.*> 0"),
+    ({"points": 0}, ">= 1"),
     ({"output": -1}, ">= 0"),
     ({"inputs": torch.zeros(0, 10)}, "s >= 1"),
     ({"model": ensemble(3, [10, 5, 1]), "inputs": torch.zeros(2, 4, 10)}, "inputs of their own"),
-    ({"model": ensemble(3, [10, 5, 1]), "inputs": torch.zeros(4, 9)}, "does not take"),
-    ({"model": ensemble(3, [10, 5, 1]), "output": 1}, "outputs, numbered"),
+    ({"model": ensemble(3, [10, 5, 1]), "inputs": torch.zeros(4, 9), "method": "refined"}, "does not take"),
+    ({"model": ensemble(3, [10, 5, 1]), "output": 1, "method": "refined"}, "outputs, numbered"),
+    ({"method": "fast"}, "'auto'"),
     ({"model": 3}, "give a module"),
-    ({"model": mlp([10, 20, 1], "tanh")}, "no piecewise linear function"),
+    ({"model": mlp([10, 20, 1], "tanh"), "method": "exact"}, "'refined'"),
 ])  # fmt: skip
 def test_bad_input(change: dict, message: str) -> None:
     arguments = {"model": mlp([10, 20, 1], seed=0), "inputs": batch(4, 10), **change}
@@ -201,6 +228,8 @@ def test_shared_and_parametrized_layers_are_refused() -> None:
     shared = nn.Linear(10, 10)
     with pytest.raises(InputError, match="more than once"):
         dichotomies(nn.Sequential(shared, nn.ReLU(), shared, nn.Linear(10, 1)), batch(4, 10))
+    with pytest.raises(InputError, match="2 times"):
+        dichotomies(nn.Sequential(shared, nn.Tanh(), shared, nn.Linear(10, 1)), batch(4, 10))
     normed = nn.utils.parametrizations.weight_norm(nn.Linear(10, 1))
     with pytest.raises(InputError, match="parametrized"):
         dichotomies(nn.Sequential(normed), batch(4, 10))

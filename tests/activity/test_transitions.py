@@ -1,7 +1,6 @@
 """Transitions: against the line walk's break points, a plain loop over many points, closed forms and symmetries."""
 
 import math
-import sys
 
 import numpy as np
 import pytest
@@ -11,13 +10,12 @@ from hypothesis import strategies as st
 from torch import nn
 
 import epoch0 as e0
-from epoch0.activity import transitions
+from epoch0.activity import halving, transitions
+from epoch0.activity.halving import refine
 from epoch0.curves import Arc, Curve, GreatCircle, Line, Polyline, SemicircularArcs
 from epoch0.distributions import Gaussian
 from epoch0.errors import InputError
 from epoch0.networks import ensemble, mlp
-
-MODULE = sys.modules["epoch0.activity.transitions"]  # the function has the module's name
 
 
 def points(seed: int, size: int, count: int = 2) -> torch.Tensor:
@@ -59,14 +57,12 @@ FACES = {"relu": (0.0,), "hardtanh": (-1.0, 1.0), "leaky_relu": (0.0,), "relu6":
 @pytest.mark.sample(2)
 @pytest.mark.parametrize("shape", CURVES)
 @pytest.mark.parametrize("activation", ["relu", "hardtanh"])
-def test_both_ways_are_the_plain_loop(shape: str, activation: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_both_methods_are_the_plain_loop(shape: str, activation: str) -> None:
     model, curve = net(activation), CURVES[shape](*points(1, 12))
     expected = sampled(model, curve, FACES[activation], 100_001)
-    for limit in (4096, 0):  # with closed forms, and as a large network
-        monkeypatch.setattr(MODULE, "_EXACT_UP_TO", limit)
-        found = transitions(model, curve)
-        assert found.exact == (limit > 0 or shape in ("line", "polyline"))
-        assert found.exact or "away from the curve" in str(found)
+    for method in ("auto", "refined"):
+        found = transitions(model, curve, method=method)
+        assert found.exact == (method == "auto")
         assert [counts[0].tolist() for counts in found.neurons] == [row.tolist() for row in expected[:-1]]
 
 
@@ -74,13 +70,15 @@ def test_both_ways_are_the_plain_loop(shape: str, activation: str, monkeypatch: 
 def test_other_piecewise_linear_activations(activation: str) -> None:
     model, curve = net(activation), Arc(*points(2, 12))
     expected = sampled(model, curve, FACES[activation], 100_001)
-    found = transitions(model, curve)
-    assert [counts[0].tolist() for counts in found.neurons] == [row.tolist() for row in expected[:-1]]
+    for method in ("exact", "refined"):
+        found = transitions(model, curve, method=method)
+        assert [counts[0].tolist() for counts in found.neurons] == [row.tolist() for row in expected[:-1]]
 
 
 def test_on_lines_they_are_the_break_points() -> None:
     model, (x0, x1) = net("hardtanh", 3), points(3, 12)
     found, line = transitions(model, Line(x0, x1)), e0.regions.on_line(model, x0, x1)
+    assert found.times is not None and found.owners is not None
     assert found.count == len(line.breakpoints) and (found.times[0] == line.breakpoints).all()
     assert (found.owners[0][:, 0] == line.owner_layer).all() and (found.owners[0][:, 1] == line.owner_neuron).all()
     assert (found.faces[1][0] == np.bincount(line.owner_face[line.owner_layer == 1], minlength=2)).all()
@@ -89,6 +87,7 @@ def test_on_lines_they_are_the_break_points() -> None:
 def test_times_on_circles_are_where_values_meet_their_faces() -> None:
     model, curve = net("hardtanh", 4), GreatCircle(*points(4, 12))
     found = transitions(model, curve)
+    assert found.times is not None and found.owners is not None
     t, owners = found.times[0], found.owners[0]
     z = curve.point(torch.from_numpy(t))
     for number in range(3):
@@ -107,6 +106,7 @@ def test_arc_against_a_million_points(activation: str) -> None:
     curve = Arc(*points(5, 50))
     expected = sum(row.sum() for row in sampled(model, curve, FACES[activation], 1_000_001)[:-1])
     assert transitions(model, curve).count == expected
+    assert transitions(model, curve, method="refined").count == expected
 
 
 def test_one_layer_has_closed_forms() -> None:
@@ -133,7 +133,7 @@ def test_expected_crossings_of_the_first_layer() -> None:
     assert abs(counts.mean() - 4 * p) < 4 * 4 * math.sqrt(p * (1 - p) / 1000)
 
 
-def test_convolutions_and_skips_on_circles(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_convolutions_and_skips_on_circles() -> None:
     class Skip(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -150,21 +150,27 @@ def test_convolutions_and_skips_on_circles(monkeypatch: pytest.MonkeyPatch) -> N
     torch.manual_seed(0)
     model = Skip().eval()
     x0, x1 = torch.randn(2, 2, 4, 4, generator=torch.Generator().manual_seed(0)) * 2
-    exact = transitions(model, Arc(x0, x1))
-    monkeypatch.setattr(MODULE, "_EXACT_UP_TO", 0)
-    straight = transitions(model, Arc(x0, x1))
-    assert exact.exact and not straight.exact and exact.count == straight.count > 20
-    assert all((a == b).all() for a, b in zip(exact.neurons, straight.neurons, strict=True))
+    exact, refined = (transitions(model, Arc(x0, x1), method=method) for method in ("exact", "refined"))
+    assert exact.count == refined.count > 20
+    assert all((a == b).all() for a, b in zip(exact.neurons, refined.neurons, strict=True))
 
 
-def test_max_pooling() -> None:
+def test_max_pooling_on_lines_only() -> None:
     model = nn.Sequential(nn.Conv2d(1, 3, 3), nn.MaxPool2d(2), nn.ReLU(), nn.Flatten(), nn.Linear(12, 1))
     x0, x1 = torch.randn(2, 1, 6, 6, generator=torch.Generator().manual_seed(0))
     found = transitions(model, Line(x0, x1))
     assert found.count == e0.regions.on_line(model, x0, x1).count - 1 and len(found.layers) == 2
     assert found.faces[0].shape == (1, 4)  # as many as a window has entries, switched to or not
-    arc = transitions(model, Arc(x0, x1))
-    assert arc.method == "polyline" and arc.count == e0.regions.on_curve(model, Arc(x0, x1), pieces=500).count - 1
+    with pytest.raises(InputError, match="maximum"):
+        transitions(model, Arc(x0, x1))
+
+
+def test_smooth_networks_with_a_threshold() -> None:
+    model, curve = net("tanh", 7), Arc(*points(7, 12))
+    found = transitions(model, curve, threshold=(-0.5, 0.5))
+    expected = sampled(model, curve, (-0.5, 0.5), 100_001)
+    assert [counts[0].tolist() for counts in found.neurons] == [row.tolist() for row in expected[:-1]]
+    assert [f.sum() for f in found.faces] == found.per_layer[0].tolist() and found.faces[0].shape == (1, 2)
 
 
 def test_ensembles_are_their_networks() -> None:
@@ -173,8 +179,9 @@ def test_ensembles_are_their_networks() -> None:
     found = transitions(nets, curve)
     alone = [transitions(one, curve) for one in nets]
     assert found.counts.tolist() == [one.count for one in alone] and found.networks == 3
-    assert len(found.times) == len(found.owners) == 3
-    assert transitions(list(nets), curve).counts.tolist() == found.counts.tolist()
+    assert found.times is not None and len(found.times) == 3
+    again = transitions(list(nets), curve, method="refined")
+    assert again.counts.tolist() == found.counts.tolist() and again.points > 0 and not again.exact
 
 
 def test_hard_tanh_of_small_weights_is_linear() -> None:
@@ -185,23 +192,56 @@ def test_hard_tanh_of_small_weights_is_linear() -> None:
 @settings(max_examples=8)
 @given(st.integers(0, 10_000), st.sampled_from(["relu", "hardtanh"]))
 def test_laws(seed: int, activation: str) -> None:
-    """A closed curve crosses every face an even number of times; a curve backwards as often."""
+    """A closed curve crosses every face an even number of times; a curve backwards as often; both methods agree."""
     model, (x0, x1) = net(activation, seed, (6, 10, 10, 1)), points(seed, 6)
     whole = transitions(model, GreatCircle(x0, x1))
     assert all((counts % 2 == 0).all() for counts in whole.neurons)
     there, back = transitions(model, Arc(x0, x1)), transitions(model, Arc(x1, x0))
     assert all((a == b).all() for a, b in zip(there.neurons, back.neurons, strict=True))
     quarters = sum(transitions(model, Arc(a, b)).count for a, b in [(x0, x1), (x1, -x0), (-x0, -x1), (-x1, x0)])
-    assert quarters == whole.count
+    assert quarters == whole.count == transitions(model, GreatCircle(x0, x1), method="refined").count
+
+
+def test_refinement_says_what_it_missed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A dip thinner than the first step, between two of its points, next to a wave that is seen."""
+
+    def dip(t: torch.Tensor) -> list[torch.Tensor]:
+        return [torch.stack([torch.sin(6 * math.pi * t) + 0.01, 0.3 - torch.exp(-(((t - 0.5033) / 2e-4) ** 2))], 1)]
+
+    monkeypatch.setattr(halving, "_AUDIT", 10_000)
+    found = refine(dip, [(0.0,)])
+    assert found.counts[0].tolist() == [[6, 0]]  # both crossings of the dip lie between two points
+    assert found.hidden == 0 and found.audited == found.steps
+    monkeypatch.setattr(halving, "_FIRST", 2048)
+    closer = refine(dip, [(0.0,)])
+    assert closer.counts[0].tolist() == [[6, 2]]
+
+
+def test_the_audit_tells_of_carelessness() -> None:
+    """With hardly any caution crossings are missed: the second look finds some, and their number is near the truth."""
+    nets, curve = ensemble(2, [16, 64, 64, 64, 64, 1], "hardtanh", Gaussian(3.0), seed=3), GreatCircle(*points(9, 16))
+    truth = transitions(nets, curve).count
+    careless = transitions(nets, curve, method="refined", caution=0.02)
+    lost = truth - careless.count
+    assert lost > 0 and 0 < careless.missed <= careless.missed_at_most and careless.missed_at_most >= lost
+    assert "missed" in str(careless)
+    careful = transitions(nets, curve, method="refined")
+    assert truth - careful.count <= 2
+
+
+def test_budget_of_points_is_kept() -> None:
+    found = transitions(net("hardtanh"), GreatCircle(*points(1, 12)), method="refined", points=500)
+    assert found.unresolved > 0 and found.points < 1500 and "unresolved" in found.how
 
 
 def test_the_model_comes_back_as_it_was() -> None:
-    model = net("hardtanh").train()
-    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
-    state = torch.get_rng_state()
-    transitions(model, Arc(*points(1, 12)))
-    assert model.training and not model[1]._forward_pre_hooks and torch.equal(torch.get_rng_state(), state)
-    assert all(torch.equal(before[name], tensor) for name, tensor in model.state_dict().items())
+    for activation, more in (("hardtanh", {}), ("tanh", {"threshold": 0.0})):
+        model = net(activation).train()
+        before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+        state = torch.get_rng_state()
+        transitions(model, Arc(*points(1, 12)), **more)
+        assert model.training and not model[1]._forward_pre_hooks and torch.equal(torch.get_rng_state(), state)
+        assert all(torch.equal(before[name], tensor) for name, tensor in model.state_dict().items())
 
 
 def test_tables() -> None:
@@ -215,11 +255,18 @@ def test_tables() -> None:
 
 @pytest.mark.parametrize(("change", "message"), [
     ({"curve": None}, "curve=None: give a Curve"),
-    ({"model": net("tanh")}, "threshold for activation_patterns"),
+    ({"model": net("tanh")}, "threshold"),
     ({"model": nn.Linear(12, 2)}, "no nonlinearity"),
     ({"curve": Arc(*points(0, 5))}, "does not take points"),
+    ({"method": "fast"}, "'auto'"),
+    ({"caution": 0}, "caution=.*> 0"),
+    ({"points": 0}, ">= 1"),
+    ({"threshold": float("nan")}, "finite"),
+    ({"threshold": (0.1, 0.1)}, "different"),
     ({"model": 3}, "give a module"),
     ({"model": []}, "give a module"),
+    ({"model": net("tanh"), "threshold": 0.0, "method": "exact"}, "smooth"),
+    ({"threshold": 0.5, "method": "exact"}, "thresholds"),
     ({"model": [net("relu"), net("relu", sizes=(12, 5, 2))]}, "one architecture"),
 ])  # fmt: skip
 def test_bad_input(change: dict, message: str) -> None:

@@ -1,4 +1,4 @@
-"""The exact walk on circles: where a network's inputs turn as cos and sin, every break has a closed form.
+"""The exact walk on circles: where a network's inputs or weights turn as cos and sin, every break has a closed form.
 
 Inside a piece of a curve ``a cos(angle) + b sin(angle) + c`` on which no neuron changes its linear stretch, every value
 in the network is again of that form. So three rows a piece (a, b, c) say everything; a neuron meets a face where a
@@ -6,17 +6,24 @@ cosine of known size and phase equals a number (Raghu section 2.1).
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, TypeGuard
 
 import torch
 from torch import Tensor
 
+from epoch0.errors import InputError
 from epoch0.regions.network.steps import Affine, Fold, Program
 
+EXACT_UP_TO = 4096  # neurons times inputs up to which "auto" walks circles; above, halving is cheaper
+MOST = 200_000  # break points at which "auto" turns to halving steps
 _BLOCK = 1 << 22  # numbers of one tensor carried at a time; more pieces go through the rest of the network in parts
 _ROUNDING = 1e-13  # of a value's size: what is nearer to a face where two pieces meet is on it
+
+
+class TooMany(Exception):
+    """More break points than the caller wanted to pay for."""
 
 
 class Crossings(NamedTuple):
@@ -28,12 +35,27 @@ class Crossings(NamedTuple):
     face: Tensor
 
 
-def turn(program: Program, coefficients: Tensor, span: float) -> tuple[list[Crossings], float]:
+def turnable(program: Program | None) -> TypeGuard[Program]:
+    """Whether the walk can follow a network: affine steps and folds only."""
+    return program is not None and all(isinstance(step, Affine | Fold) for step in program.steps)
+
+
+def turn(
+    program: Program,
+    coefficients: Tensor,
+    span: float,
+    *,
+    output: tuple[float, ...] = (),
+    most: float = math.inf,
+    swept: Mapping[int, Affine] | None = None,
+) -> tuple[list[Crossings], float]:
     """Carry curves through a network of affine steps and folds and find every crossing of each folding layer.
 
     The coefficients are those of cos, sin and 1 of the input, shape (3, curves, \\*shape), float64; every curve ends at
-    the angle ``span``. Also gives the smallest distance that decided whether a face is met, as a part of the values'
-    size.
+    the angle ``span``. With faces of the ``output`` its crossings are watched, too, and come last. Beyond ``most``
+    break points it gives up with :class:`TooMany`. The affine steps ``swept``, by their index, have the weights
+    ``W cos(angle) + W' sin(angle)``, W' those of the step that is given. Also gives the smallest distance that decided
+    whether a face is met, as a part of the values' size.
     """
     quarters = max(1, math.ceil(span / (math.pi / 2) - 1e-9))
     ends = torch.linspace(0, span, quarters + 1, dtype=torch.float64)
@@ -41,7 +63,7 @@ def turn(program: Program, coefficients: Tensor, span: float) -> tuple[list[Cros
     group = torch.arange(curves).repeat_interleave(quarters)
     values = {0: coefficients.repeat_interleave(quarters, dim=1)}
     none = Crossings(group[:0], ends[:0], group[:0], group[:0])
-    walk = _Walk(program, [[none] for _ in program.folds])
+    walk = _Walk(program, output, most, swept or {}, [[none] for _ in range(len(program.folds) + 1)])
     with torch.no_grad():
         walk.carry(_Pieces(ends[:-1].repeat(curves), ends[1:].repeat(curves), group, values), 0, 0)
     return [Crossings(*map(torch.cat, zip(*blocks, strict=True))) for blocks in walk.crossings], walk.closest
@@ -69,14 +91,18 @@ class _Walk:
     """One walk through a network, and what it has found so far."""
 
     program: Program
+    output: tuple[float, ...]
+    most: float
+    swept: Mapping[int, Affine]
     crossings: list[list[Crossings]]  # of each layer, block by block
     closest: float = math.inf
+    breaks: int = 0
 
     def carry(self, pieces: _Pieces, index: int, layer: int) -> None:
         """The steps from ``index`` on, for these pieces; the next fold is number ``layer``."""
         program, last = self.program, self.program.last_uses
         for place in range(index, len(program.steps)):
-            if layer == len(program.folds):
+            if layer == len(program.folds) and not self.output:
                 return
             step = program.steps[place]
             widest = 3 * max(program.elements[slot] for slot in (step.output, *step.inputs))
@@ -86,16 +112,18 @@ class _Walk:
                     self.carry(pieces.take(slice(begin, begin + size)), place, layer)
                 return
             if isinstance(step, Affine):
-                pieces.values[step.output] = _affine(step, pieces)
+                pieces.values[step.output] = _affine(step, pieces, self.swept.get(place))
             elif isinstance(step, Fold):
                 row, crossings = self.cut(pieces, pieces.values[step.inputs[0]], step.faces, layer)
                 gone = {slot for slot in last[place] if slot not in step.inputs}
                 pieces = _between(pieces, row, crossings.angle, gone)
                 layer += 1
-                if layer < len(program.folds):
+                if layer < len(program.folds) or self.output:
                     pieces.values[step.output] = _folded(step, pieces)
             for slot in last[place]:
                 pieces.values.pop(slot, None)
+        if self.output:
+            self.cut(pieces, pieces.values[program.output], self.output, layer)
 
     def cut(
         self, pieces: _Pieces, coefficients: Tensor, faces: Sequence[float], layer: int
@@ -131,6 +159,9 @@ class _Walk:
                 parts.append((rows, angle, elements, torch.full_like(rows, which)))
         row, *columns = (torch.cat(column) for column in zip(*parts, strict=True))
         crossings = Crossings(pieces.group[row], *columns)
+        self.breaks += len(row)
+        if self.breaks > self.most:
+            raise TooMany
         self.crossings[layer].append(crossings)
         return row, crossings
 
@@ -139,9 +170,15 @@ def _at(a: Tensor, b: Tensor, c: Tensor, angle: Tensor) -> Tensor:
     return torch.addcmul(torch.addcmul(c, a, angle.cos()), b, angle.sin())
 
 
-def _affine(step: Affine, pieces: _Pieces) -> Tensor:
+def _affine(step: Affine, pieces: _Pieces, other: Affine | None) -> Tensor:
     """Coefficients after an affine step: its bias belongs to the 1 alone."""
     inputs, count = [pieces.values[slot] for slot in step.inputs], len(pieces)
+    if other is not None:
+        if any(bool((v[:2] != 0).any()) for v in inputs):
+            raise InputError(f"the layer '{step.name}' is used more than once; its weights cannot be swept.")
+        still = [v[2] for v in inputs]
+        a, b, zero = step.run(*still), other.run(*still), step.constant(*still)
+        return torch.stack([a - zero, b - zero, zero.expand_as(a)])
     flat = step.run(*(v.reshape(3 * count, *v.shape[2:]) for v in inputs))
     made = flat.reshape(3, count, *flat.shape[1:])
     if step.biased:

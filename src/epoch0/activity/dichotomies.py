@@ -3,23 +3,27 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from epoch0.activity.halving import in_order, search
-from epoch0.activity.patterns import several
-from epoch0.activity.weight_circle import Sweep, named_layer, own_weight
-from epoch0.arguments import Depth, Seed, Size, Whole, Within, checked
+from epoch0.activity.circles import EXACT_UP_TO, MOST, TooMany, turn, turnable
+from epoch0.activity.halving import CAUTION, in_order, search, together
+from epoch0.activity.patterns import Method, several
+from epoch0.activity.weight_circle import Sweep, named_layer, own_weight, sweep
+from epoch0.arguments import Depth, Positive, Seed, Size, Whole, Within, checked
 from epoch0.errors import InputError
 from epoch0.networks.ensemble import Ensemble
+from epoch0.regions.network.steps import Fold
 from epoch0.results import Result, aligned
 from epoch0.seeds import generator, numpy_generator
 from epoch0.tracing.guard import bare, check_model
 
 EXACT_INPUTS = 60  # up to which a labelling is one integer; beyond, labellings are told apart by random 128-bit sums
+_FUNCTIONS = 1024  # of inputs that are searched at a time
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,10 +35,10 @@ class Dichotomies(Result):
     counts: np.ndarray  #: distinct labellings of each network, shape (networks,)
     flips: np.ndarray  #: changes of one label of each network, once round, shape (networks,)
     seen: tuple[np.ndarray, ...]  #: for each network the distinct labellings at the start and after each flip
-    times: tuple[
-        np.ndarray, ...
-    ]  #: for each network t in [0, 1] of every flip, increasing; by interpolation in its step
+    times: tuple[np.ndarray, ...]  #: for each network t in [0, 1] of every flip, increasing
     which: tuple[np.ndarray, ...]  #: for each network the input whose label flips
+    method: str  #: "exact" (closed forms) or "refined" (steps halved until none is suspicious)
+    missed_at_most: float  #: flips missed at most with 95 % confidence, all networks together; 0 where exact
     unresolved: int  #: steps left suspicious at the finest resolution, and flips whose order stayed open
     hashed: bool  #: whether labellings were told apart by 128-bit hashes, as for more than 60 inputs
 
@@ -56,7 +60,8 @@ class Dichotomies(Result):
     def __str__(self) -> str:
         rows = [["network", "dichotomies", "flips"], *(list(map(str, row.values())) for row in self.rows()[:10])]
         more = [f"  ... {len(self.counts) - 10} networks more"] if len(self.counts) > 10 else []
-        head = f"{self.count:.6g} of 2^{self.inputs} labellings, sweeping the weights of '{self.layer}'"
+        how = "exact" if self.method == "exact" else f"steps halved; at most {self.missed_at_most:.0f} flips missed"
+        head = f"{self.count:.6g} of 2^{self.inputs} labellings, sweeping the weights of '{self.layer}' ({how})"
         told = ["  labellings were told apart by 128-bit hashes"] if self.hashed else []
         left = [f"  {self.unresolved} steps left unresolved"] if self.unresolved else []
         return "\n".join([head, *aligned(rows), *more, *told, *left])
@@ -70,6 +75,9 @@ def dichotomies(
     *,
     output: Whole = 0,
     other: Tensor | None = None,
+    method: Method = "auto",
+    caution: Positive = CAUTION,
+    points: Size | None = None,
     seed: Seed = 0,
 ) -> Dichotomies:
     """Sweep one layer's weights along a great circle and count the labellings of some inputs on the way.
@@ -80,22 +88,24 @@ def dichotomies(
     ((20,), 63.4)
 
     The layer's weights are ``W cos(2 pi t) + W' sin(2 pi t)`` for t in [0, 1], W the network's own; all else stays. The
-    label of an input is the sign of one output. Every input's own steps are halved until none can hide a flip, and
-    further until the order of all flips is plain. That is no proof: of 46,532 flips of small networks 60 were missed,
-    always in pairs.
+    label of an input is the sign of one output. In a piecewise linear network every flip of a label has a closed
+    form; in others, and in large ones, every input's own steps are halved until none is suspicious, as for
+    :func:`epoch0.transitions`, and further until the order of all flips is plain.
 
     Args:
-        model: a module with piecewise linear nonlinearities, which stays as it is, an ensemble, or a list of modules.
+        model: a module, which stays as it is, an ensemble, or a list of modules.
         inputs: shape (s, \\*shape of one input); for an ensemble also (networks, s, size), to each network its own.
         layer: its name, or its number among the layers with weights.
         output: which output's sign is the label.
         other: W', of the shape of the layer's weight. By default new weights from the ensemble's law; for other models
             Gaussian weights with the root mean square of W.
+        method, caution: as for :func:`epoch0.transitions`.
+        points: when halving, at most about so many angles an input.
         seed: names the new weights.
 
     Raises:
-        InputError: no such layer or output, a layer without weights, inputs that do not fit, a network that is not
-            piecewise linear, or weights W' that leave the outputs as they are.
+        InputError: no such layer or output, a layer without weights, inputs that do not fit, or weights W' that leave
+            the outputs as they are.
 
     Source: Raghu et al. 2017, appendix B.3, Figures 14 to 16.
     """
@@ -105,15 +115,19 @@ def dichotomies(
         wanted = f"for an ensemble whose networks have inputs of their own ({len(models)}, s, size)"
         what = f"inputs have shape {tuple(inputs.shape)}"
         raise InputError(f"{what}; give (s, *shape of one input) with s >= 1, or {wanted}.")
-    given, found, names = inputs.detach().double().cpu(), list[_Flips](), list[str]()
+    given, insist, found, names = inputs.detach().double().cpu(), method == "exact", list[_Flips](), list[str]()
     for i in range(len(models)):
         check_model(models[i])
         net, mine = bare(models[i]), given[i] if own else given
         names.append(name := named_layer(net, layer))
-        swept = Sweep(net, mine, name, _weights(models, i, own_weight(net, name), name, other, seed))
+        swept = sweep(net, mine, name, _weights(models, i, own_weight(net, name), name, other, seed))
         if output >= (outputs := swept.first.shape[1]):
             raise InputError(f"output={output!r}: the network has {outputs} outputs, numbered from 0.")
-        found.append(_flips(swept, len(mine), output))
+        if insist and not turnable(swept.program):
+            why = "this network is not made of affine maps and piecewise linear nonlinearities"
+            raise InputError(f"{why}; use 'refined'.")
+        closed = None if method == "refined" else _closed(swept, mine, output, insist)
+        found.append(closed or _halved(swept, len(mine), output, caution, points, seed))
     orders = [seen(one.first, one.which) for one in found]
     return Dichotomies(
         given.shape[own],
@@ -123,6 +137,8 @@ def dichotomies(
         seen=tuple(orders),
         times=tuple(one.times for one in found),
         which=tuple(one.which for one in found),
+        method="exact" if all(one.exact for one in found) else "refined",
+        missed_at_most=sum(one.missed_at_most for one in found),
         unresolved=sum(one.unresolved for one in found),
         hashed=given.shape[own] > EXACT_INPUTS,
     )
@@ -152,18 +168,46 @@ class _Flips(NamedTuple):
     first: np.ndarray
     times: np.ndarray
     which: np.ndarray
-    unresolved: int
+    exact: bool = True
+    missed_at_most: float = 0.0
+    unresolved: int = 0
 
 
-def _flips(swept: Sweep, inputs: int, output: int) -> _Flips:
-    """Flips of one network by halving steps."""
+def _closed(swept: Sweep, inputs: Tensor, output: int, insist: bool) -> _Flips | None:
+    """All flips of one network in closed form, where there is one and it is cheap or insisted on."""
+    program, other = swept.program, swept.other
+    if other is None or not turnable(program):
+        return None
+    above = sum(program.elements[step.inputs[0]] for step in program.steps[swept.step :] if isinstance(step, Fold))
+    if not insist and above * len(inputs) > EXACT_UP_TO:
+        return None
+    still = torch.zeros_like(inputs)
+    circles, most, turned = torch.stack([still, still, inputs]), math.inf if insist else MOST, {swept.step: other}
+    try:
+        found = turn(program, circles, 2 * math.pi, output=(0.0,), most=most, swept=turned)[0][-1]
+    except TooMany:  # then halving steps is cheaper
+        return None
+    own = found.element == output
+    times, which = (found.angle[own] / (2 * math.pi)).numpy(), found.group[own].numpy()
+    order = np.argsort(times, kind="stable")
+    return _Flips((swept.first[:, output] > 0).numpy(), times[order], which[order])
 
-    def values(which: Tensor, t: Tensor) -> Tensor:
-        return swept.values(which, 2 * math.pi * t)[:, output]
 
-    first, changes, unresolved = search(values, inputs)
-    t, which, clashes = in_order(values, changes)
-    return _Flips(first.numpy(), t.numpy(), which.numpy(), unresolved + clashes)
+def _halved(swept: Sweep, inputs: int, output: int, caution: float, points: int | None, seed: int) -> _Flips:
+    """Flips of one network by halving steps; very many inputs part by part."""
+
+    def values(which: Tensor, t: Tensor, begin: int = 0) -> Tensor:
+        return swept.values(which + begin, 2 * math.pi * t)[:, output]
+
+    parts, changes = [], []
+    for begin in range(0, inputs, _FUNCTIONS):
+        count = min(_FUNCTIONS, inputs - begin)
+        parts.append(search(partial(values, begin=begin), count, caution, points, seed))
+        changes.append(parts[-1].changes._replace(function=parts[-1].changes.function + begin))
+    first = torch.cat([part.first for part in parts]).numpy()
+    t, which, clashes = in_order(values, together(changes))
+    left = sum(part.unresolved for part in parts) + clashes
+    return _Flips(first, t.numpy(), which.numpy(), False, sum(part.missed_at_most for part in parts), left)
 
 
 def seen(first: np.ndarray, flips: np.ndarray) -> np.ndarray:

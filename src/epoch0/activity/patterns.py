@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import torch
@@ -55,8 +55,8 @@ def read(model: nn.Module, shape: tuple[int, ...], threshold: float | Sequence[f
         if "does not take points" in str(error):
             raise
         if not faces:
-            hint = "threshold=0.0 tells on which side of 0 the pre-activations of any nonlinearity are"
-            raise InputError(f"{error} Or name a threshold for activation_patterns: {hint}.") from None
+            hint = "threshold=0.0 counts how often pre-activations of any nonlinearity pass 0"
+            raise InputError(f"{error} Or name a threshold: {hint}.") from None
         return _by_hooks(model, shape, faces)
     layers = []
     for step, width in zip(program.folds, program.sizes, strict=True):
@@ -69,6 +69,9 @@ def read(model: nn.Module, shape: tuple[int, ...], threshold: float | Sequence[f
     if not layers:
         raise InputError("the network has no nonlinearity: no neuron switches.")
     return Reading(tuple(layers), _by_program(program), program, program.notes)
+
+
+Method = Annotated[str, ("auto", "exact", "refined")]
 
 
 def several(model: Any) -> Ensemble | Sequence[nn.Module]:
@@ -103,10 +106,15 @@ def _by_program(program: Program) -> Callable[[Tensor], list[Tensor]]:
     return values
 
 
+def in_float64(model: nn.Module) -> dict[str, Tensor]:
+    """Parameters and buffers by name, in float64 on the CPU."""
+    named = [*model.named_parameters(), *model.named_buffers()]
+    return {name: (t.detach().double() if t.is_floating_point() else t.detach()).cpu() for name, t in named}
+
+
 def _by_hooks(model: nn.Module, shape: tuple[int, ...], faces: tuple[float, ...]) -> Reading:
     """A network with any nonlinearities that are modules: what goes into them is what switches."""
-    named = [*model.named_parameters(), *model.named_buffers()]
-    weights = {name: (t.detach().double() if t.is_floating_point() else t.detach()).cpu() for name, t in named}
+    weights = in_float64(model)
     chosen = {name: m for name, m in model.named_modules() if activation_of(m) is not None and not list(m.children())}
 
     def run(points: Tensor) -> list[tuple[str, Tensor]]:

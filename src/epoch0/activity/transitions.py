@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,18 +10,14 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from epoch0.activity.circles import turn
-from epoch0.activity.patterns import Reading, read, several
-from epoch0.arguments import checked
+from epoch0.activity.circles import EXACT_UP_TO, MOST, TooMany, turn, turnable
+from epoch0.activity.halving import CAUTION, refine
+from epoch0.activity.patterns import Method, Reading, read, several
+from epoch0.arguments import Positive, Seed, Size, checked
 from epoch0.curves import Arc, Curve, GreatCircle, Line, Polyline, SemicircularArcs
 from epoch0.errors import InputError
 from epoch0.regions import LinePartition, on_curve, on_line
-from epoch0.regions.network.steps import Largest
 from epoch0.results import Result, aligned
-
-_EXACT_UP_TO = 4096  # neurons up to which circles are walked; a fine polyline is cheaper above
-_PIECES = 500  # of that polyline
-_PIECES_OF_AN_ARC = 100  # where there may be many of them
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,11 +30,16 @@ class Transitions(Result):
     layers: tuple[str, ...]  #: names of the layers watched, in order
     neurons: tuple[np.ndarray, ...]  #: for each layer the counts of its neurons, shape (networks, neurons), int64
     faces: tuple[np.ndarray, ...]  #: for each layer the counts of its faces, shape (networks, faces)
-    method: str  #: "line" (the walk on straight lines), "circle" (closed forms), "polyline" (many straight pieces)
-    closest: float  #: the closest decision, as a part of the size of the values
-    times: tuple[np.ndarray, ...]  #: for each network t of every transition, increasing
-    owners: tuple[np.ndarray, ...]  #: and its layer and neuron, shape (transitions, 2)
-    notes: tuple[str, ...]  #: what else should be known, such as how far a polyline is from the curve
+    method: str  #: "line" (the walk on straight lines), "exact" (closed forms on circles) or "refined" (steps halved)
+    resolution: float = 0.0  #: length in t of the shortest step; 0 where the count is exact, as the next five are
+    points: int = 0  #: of the curve at which the networks were evaluated, all together
+    missed: float = 0.0  #: crossings missed, estimated by looking again at steps chosen at random
+    missed_at_most: float = 0.0  #: the same with 95 % confidence; a wide bound, as few steps are looked at again
+    unresolved: int = 0  #: steps left suspicious at the finest resolution
+    closest: float = 0.0  #: for exact counts the closest decision, as a part of the size of the values
+    times: tuple[np.ndarray, ...] | None = None  #: for each network t of every transition, increasing; None if refined
+    owners: tuple[np.ndarray, ...] | None = None  #: and its layer and neuron, shape (transitions, 2)
+    notes: tuple[str, ...] = ()  #: what else should be known
 
     @property
     def networks(self) -> int:
@@ -61,8 +63,8 @@ class Transitions(Result):
 
     @property
     def exact(self) -> bool:
-        """Whether the count is that of the curve itself, up to rounding."""
-        return self.method in ("line", "circle")
+        """Whether the count is exact up to rounding."""
+        return self.method in ("line", "exact")
 
     def rows(self) -> list[dict[str, Any]]:
         """One dict a layer: mean count over the networks, its standard error (None for one network), busiest neuron."""
@@ -76,9 +78,14 @@ class Transitions(Result):
 
     @property
     def how(self) -> str:
-        """How it was counted, in one line."""
-        where = {"line": "straight lines", "circle": "circles", "polyline": "a polyline near the curve"}[self.method]
-        return f"exact on {where}; closest decision {self.closest:.0e} of the values' size"
+        """How it was counted and what it may have missed, in one line."""
+        if self.exact:
+            where = "straight lines" if self.method == "line" else "circles"
+            return f"exact on {where}; closest decision {self.closest:.0e} of the values' size"
+        words = f"steps halved where a crossing could hide, down to {self.resolution:.1e} in t, {self.points} points; "
+        words += f"{self.missed:.0f} missed by the look at random steps "
+        words += f"(at most {self.missed_at_most:.0f} with 95 % confidence)"
+        return f"{words}; {self.unresolved} steps left unresolved" if self.unresolved else words
 
     def __str__(self) -> str:
         who = "one network" if self.networks == 1 else f"{self.networks} networks, means with standard errors"
@@ -92,7 +99,16 @@ class Transitions(Result):
 
 
 @checked
-def transitions(model: Any, curve: Curve) -> Transitions:
+def transitions(
+    model: Any,
+    curve: Curve,
+    *,
+    threshold: float | Sequence[float] | None = None,
+    method: Method = "auto",
+    caution: Positive = CAUTION,
+    points: Size | None = None,
+    seed: Seed = 0,
+) -> Transitions:
     """How often the neurons of a network switch along a curve.
 
     >>> net = e0.networks.mlp([64, 100, 100, 100, 10], "hardtanh", e0.Gaussian(2.0), seed=0)
@@ -102,65 +118,72 @@ def transitions(model: Any, curve: Curve) -> Transitions:
     >>> nets = e0.networks.ensemble(3, [64, 100, 100, 10], "hardtanh", e0.Gaussian(2.0), seed=0)
     >>> e0.transitions(nets, e0.Line(x0, x1)).counts.shape
     (3,)
+    >>> smooth = e0.networks.mlp([64, 32, 10], "tanh", seed=0)
+    >>> e0.transitions(smooth, e0.Arc(x0, x1), threshold=0.0).how
+    'steps halved where a crossing could hide, down to 7.8e-03 in t, 279 points; ...'
 
     A neuron has one transition whenever its pre-activation passes a value where its slope changes: 0 for a ReLU, either
     of -1 and 1 for a hard tanh. On lines and polylines they are the break points of :func:`epoch0.regions.on_line`; on
     arcs and circles every pre-activation is ``a cos + b sin + c`` between two transitions, which has closed forms too.
-    Elsewhere, and in large networks or those that take maxima, they are the break points of a fine polyline, and a note
-    says how far it is from the curve.
+    Elsewhere, and in large networks, steps along the curve are halved until none is suspicious. That is no proof; the
+    result says what a second look at random steps missed.
 
     Args:
-        model: a torch module with piecewise linear nonlinearities; an ensemble, or a list of modules of one
-            architecture, is counted one by one. It is read in float64 and evaluation mode and stays as it is.
+        model: any torch module; an ensemble, or a list of modules of one architecture, is counted one by one. It is
+            read in float64 and evaluation mode and stays as it is.
         curve: a curve whose points have the shape of one input.
+        threshold: the value, or values, at which a neuron counts as switching. Needed for networks with smooth
+            nonlinearities, which have no transitions of their own.
+        method: "exact" insists on closed forms, "refined" on halving steps, "auto" takes what is right and cheap.
+        caution: when halving, how many times the departure from the chord seen in a step is allowed for in its halves.
+        points: when halving, at most about so many points of the curve a network; what is left is told.
+        seed: names the random steps that are looked at again.
 
     Raises:
-        InputError: a curve of another shape, or a network that is not piecewise linear. Of a smooth one
-            ``activation_patterns`` at points of the curve, with a threshold, tells on which side of it every neuron is.
+        InputError: a curve of another shape, a network that cannot be read, a smooth one without a threshold, or
+            "exact" where there is no closed form.
 
     Source: Raghu et al. 2017, section 2.1 and Theorem 4.
     """
-    curve = curve.to(torch.float64)
-    found = [_of_one(one, curve) for one in several(model)]
+    models = several(model)
+    curve, found = curve.to(torch.float64), []
+    for i in range(len(models)):
+        reading = read(models[i], curve.shape, threshold)
+        own_faces = threshold is None  # closed forms are those of the network's own break points
+        closed = None if method == "refined" else _closed(models[i], reading, curve, method == "exact", own_faces)
+        found.append(_refined(reading, curve, caution, points, seed) if closed is None else closed)
     if any(one.layers != found[0].layers for one in found):
         raise InputError("the modules watch different layers; give modules of one architecture.")
-    methods = {one.method for one in found}
-    return Transitions(
-        found[0].layers,
-        tuple(np.concatenate(each) for each in zip(*(one.neurons for one in found), strict=True)),
-        tuple(np.concatenate(each) for each in zip(*(one.faces for one in found), strict=True)),
-        methods.pop() if len(methods) == 1 else "polyline",
-        min(one.closest for one in found),
-        tuple(one.times[0] for one in found),
-        tuple(one.owners[0] for one in found),
-        found[0].notes,
-    )
+    return found[0] if len(found) == 1 else _together(found)
 
 
-def _of_one(model: nn.Module, curve: Curve) -> Transitions:
-    reading = read(model, curve.shape, None)
-    program, circles = reading.program, _circles(curve)
-    assert program is not None  # a network without one needs a threshold
-    turns = not any(isinstance(step, Largest) for step in program.folds)  # a maximum has no closed form there
-    if circles is not None and turns and sum(program.sizes) <= _EXACT_UP_TO:
-        every, closest = turn(program, *circles)
-        number = np.repeat(np.arange(len(every)), [len(one.angle) for one in every])
-        group, angle, element, face = (torch.cat(column) for column in zip(*every, strict=True))
-        t = (group.double() + angle / circles[1]) / circles[0].shape[1]
-        columns = t.numpy(), number, element.numpy(), face.numpy()
-        return _result(reading, "circle", columns, closest, reading.notes)
-    if isinstance(curve, Line):
-        line = on_line(model, curve.x0, curve.x1)
+def _closed(model: nn.Module, reading: Reading, curve: Curve, insist: bool, own_faces: bool) -> Transitions | None:
+    program = reading.program
+    if isinstance(curve, Line | Polyline) and program is not None and own_faces:
+        pieces = len(curve.points) - 1 if isinstance(curve, Polyline) else 1
+        line = on_line(model, curve.x0, curve.x1) if isinstance(curve, Line) else on_curve(model, curve, pieces=pieces)
         assert isinstance(line, LinePartition)
-    elif isinstance(curve, Polyline):
-        line = on_curve(model, curve, pieces=len(curve.points) - 1)
-    else:
-        pieces = _PIECES_OF_AN_ARC * curve.planes if isinstance(curve, SemicircularArcs) else _PIECES
-        line = on_curve(model, curve, pieces=pieces)
-    columns = line.breakpoints, line.owner_layer, line.owner_neuron, line.owner_face
-    straight = isinstance(curve, Line | Polyline)
-    notes = reading.notes if straight else line.notes
-    return _result(reading, "line" if straight else "polyline", columns, line.certificate.smallest, notes)
+        columns = (line.breakpoints, line.owner_layer, line.owner_neuron, line.owner_face)
+        return _exactly(reading, "line", columns, line.certificate.smallest)
+    circles = _circles(curve) if turnable(program) and own_faces else None
+    if circles is not None and program is not None and (insist or sum(program.sizes) <= EXACT_UP_TO):
+        with suppress(TooMany):  # then halving steps is cheaper
+            every, closest = turn(program, *circles, most=math.inf if insist else MOST)
+            every.pop()  # the output's
+            number = np.repeat(np.arange(len(every)), [len(one.angle) for one in every])
+            group, angle, element, face = (torch.cat(column) for column in zip(*every, strict=True))
+            t = (group.double() + angle / circles[1]) / circles[0].shape[1]
+            return _exactly(reading, "exact", (t.numpy(), number, element.numpy(), face.numpy()), closest)
+    if not insist:
+        return None
+    why = f"a {type(curve).__name__} is no circle and no line"
+    if program is None:
+        why = "its nonlinearities are smooth"
+    elif not own_faces:
+        why = "the thresholds are not those of its nonlinearities"
+    elif not turnable(program):
+        why = "it takes maxima, which have no closed form there"
+    raise InputError(f"transitions of this network have no closed form along this curve: {why}; use 'refined'.")
 
 
 def _circles(curve: Curve) -> tuple[Tensor, float] | None:
@@ -176,10 +199,7 @@ def _circles(curve: Curve) -> tuple[Tensor, float] | None:
     return None
 
 
-def _result(
-    reading: Reading, method: str, found: Sequence[np.ndarray], closest: float, notes: tuple[str, ...]
-) -> Transitions:
-    """Of one network, from t, layer, neuron and face of every transition."""
+def _exactly(reading: Reading, method: str, found: Sequence[np.ndarray], closest: float) -> Transitions:
     order = np.argsort(found[0], kind="stable")
     t, layer, element, face = (column[order] for column in found)
     counts = []
@@ -187,6 +207,45 @@ def _result(
         mine, sides = layer == number, len(watched.faces) or watched.entries
         counts.append(np.zeros((sides, watched.width), dtype=np.int64))
         np.add.at(counts[-1], (face[mine], element[mine]), 1)
+    return _result(reading, counts, method, closest=closest, times=(t,), owners=(np.stack([layer, element], axis=1),))
+
+
+def _result(reading: Reading, counts: Sequence[np.ndarray], method: str, **more: Any) -> Transitions:
+    """The result for one network from the counts of each layer, (faces, neurons)."""
+    names = tuple(watched.name for watched in reading.layers)
     neurons, faces = (tuple(each.sum(axis=axis)[None] for each in counts) for axis in (0, 1))
-    names, owners = tuple(watched.name for watched in reading.layers), np.stack([layer, element], axis=1)
-    return Transitions(names, neurons, faces, method, closest, (t,), (owners,), notes)
+    return Transitions(names, neurons, faces, method, notes=reading.notes, **more)
+
+
+def _refined(reading: Reading, curve: Curve, caution: float, points: int | None, seed: int) -> Transitions:
+    if maxima := [watched.name for watched in reading.layers if watched.entries]:
+        why = f"'{maxima[0]}' takes a maximum; its switches are counted on lines and polylines only"
+        raise InputError(f"{why}. A Polyline through points of the curve has them exactly.")
+    pieces = curve.planes if isinstance(curve, SemicircularArcs) else 1
+    pieces = len(curve.points) - 1 if isinstance(curve, Polyline) else pieces
+    corners, levels = np.linspace(0.0, 1.0, pieces + 1).tolist(), [watched.faces for watched in reading.layers]
+
+    def values(t: Tensor) -> list[Tensor]:
+        return reading.values(curve.point(t))
+
+    found = refine(values, levels, caution=caution, points=points, seed=seed, corners=corners)
+    told = {name: getattr(found, name) for name in ("resolution", "points", "missed", "missed_at_most", "unresolved")}
+    return _result(reading, found.counts, "refined", **told)
+
+
+def _together(found: list[Transitions]) -> Transitions:
+    methods = {one.method for one in found}
+    exact = "refined" not in methods
+    sums = ("points", "missed", "missed_at_most", "unresolved")
+    neurons, faces = (zip(*(getattr(one, name) for one in found), strict=True) for name in ("neurons", "faces"))
+    return Transitions(
+        found[0].layers,
+        tuple(map(np.concatenate, neurons)),
+        tuple(map(np.concatenate, faces)),
+        methods.pop() if len(methods) == 1 else "refined",
+        **{name: min(getattr(one, name) for one in found) for name in ("resolution", "closest")},
+        **{name: sum(getattr(one, name) for one in found) for name in sums},
+        times=tuple(t for one in found for t in one.times or ()) if exact else None,
+        owners=tuple(o for one in found for o in one.owners or ()) if exact else None,
+        notes=found[0].notes,
+    )

@@ -1,15 +1,20 @@
 """One layer's weights swept along a great circle: its outputs turn, and what lies above follows (Raghu B.3)."""
 
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.func import functional_call
 from torch.nn.utils.parametrize import is_parametrized
 
+from epoch0.activity.patterns import in_float64
+from epoch0.arguments import shown
 from epoch0.errors import InputError, suggest
-from epoch0.regions.network.steps import Affine
+from epoch0.regions.network.steps import Affine, Program
 from epoch0.regions.network.trace import trace
-from epoch0.tracing.guard import unchanged
+from epoch0.tracing.guard import bare, unchanged
 
 _NUMBERS = 1 << 17  # of one tensor at a time: what stays in a processor's cache
 
@@ -35,6 +40,25 @@ def named_layer(model: nn.Module, layer: Any) -> str:
     raise InputError(f"there is no layer {layer!r}; there are {', '.join(names)}.{suggest(str(layer), names)}")
 
 
+@dataclass(frozen=True, eq=False)
+class Sweep:
+    """A network whose layer's weights are W cos + W' sin, on fixed inputs."""
+
+    first: Tensor  # outputs at angle 0, shape (inputs, outputs)
+    carry: Callable[[Tensor, Tensor], Tensor]  # what ``values`` does, for all at once
+    numbers: int  # in the largest tensor of one input
+    program: Program | None  # the network where it is piecewise linear
+    step: int = -1  # index of the swept step
+    other: Affine | None = None  # the swept step with the weights W'
+
+    def values(self, which: Tensor, angle: Tensor) -> Tensor:
+        """Numbers of inputs and angles, (m,), to outputs (m, outputs), float64."""
+        rows = max(1, _NUMBERS // self.numbers)
+        with torch.no_grad():
+            parts = zip(which.split(rows), angle.split(rows), strict=True)
+            return torch.cat([self.carry(mine, at) for mine, at in parts])
+
+
 def own_weight(model: nn.Module, layer: str) -> Tensor:
     """The weight of a layer, which no parametrization may compute."""
     module = model.get_submodule(layer)
@@ -44,54 +68,94 @@ def own_weight(model: nn.Module, layer: str) -> Tensor:
     return module.weight
 
 
-class Sweep:
-    """A piecewise linear network whose layer's weights are W cos + W' sin, on inputs (inputs, \\*shape), float64.
+def sweep(model: nn.Module, inputs: Tensor, layer: str, other: Tensor) -> Sweep:
+    """Prepare a sweep of one layer's weights from the network's own to others, W', a quarter turn away.
 
-    W are the network's own weights, W' the others, a quarter turn away. What is below the layer is computed once.
+    The model is checked; inputs, shape (inputs, \\*shape), are float64.
     """
-
-    def __init__(self, model: nn.Module, inputs: Tensor, layer: str, other: Tensor) -> None:
-        weight, shape = own_weight(model, layer), tuple(inputs.shape[1:])
-        self.program = program = trace(model, shape, "cpu")
+    model = bare(model)
+    weight = own_weight(model, layer)
+    other = other.to(weight.dtype).double()  # as the model itself would hold it
+    shape = tuple(inputs.shape[1:])
+    try:
+        program = trace(model, shape, "cpu")
         with unchanged(model), torch.no_grad():
             weight.data = other.to(weight, copy=True)  # new memory: what is read from it outlives the model's return
             twin = trace(model, shape, "cpu")
-        slots, found, parts = {0: inputs}, list[int](), list[Tensor]()
-        with torch.no_grad():
-            for index, (step, changed) in enumerate(zip(program.steps, twin.steps, strict=True)):
-                before = [slots[slot] for slot in step.inputs]
-                own = slots[step.output] = step.run(*before)
-                if isinstance(step, Affine) and step.weighted and not torch.equal(away := changed.run(*before), own):
-                    shift = step.constant(*before)
-                    parts = [own - shift, away - shift, shift.expand_as(away)]
-                    found.append(index)
-        if len(found) > 1:
-            raise InputError(f"the layer '{layer}' is used more than once; its weights cannot be swept.")
-        if not found:
-            raise InputError(
-                f"the output does not depend on the weights of '{layer}', or both ends of the sweep are one."
-            )
-        self.parts, self.above, above = parts, found[0] + 1, program.steps[found[0] + 1 :]
-        self.turned = program.steps[found[0]].output
-        read = {slot for step in above for slot in step.inputs} - {step.output for step in above} - {self.turned}
-        self.below = {slot: slots[slot] for slot in read}
-        self.first = slots[program.output].reshape(len(inputs), -1)  # outputs at angle 0, (inputs, outputs)
-        widest = max(
-            program.elements[slot] for step in program.steps[found[0] :] for slot in (*step.inputs, step.output)
-        )
-        self.rows = max(1, _NUMBERS // widest)
+    except InputError as error:
+        if "does not take points" in str(error):
+            raise
+        return _by_hooks(model, inputs, layer, other)
+    return _by_program(program, twin, inputs, layer)
 
-    def values(self, which: Tensor, angle: Tensor) -> Tensor:
-        """Numbers of inputs and angles, (m,), to outputs (m, outputs), float64."""
-        with torch.no_grad():
-            parts = zip(which.split(self.rows), angle.split(self.rows), strict=True)
-            return torch.cat([self._carry(mine, at) for mine, at in parts])
 
-    def _carry(self, which: Tensor, angle: Tensor) -> Tensor:
-        turn = angle.view(-1, *[1] * (self.parts[0].dim() - 1))
-        a, b, c = (part.index_select(0, which) for part in self.parts)
-        carried = {slot: values[which] for slot, values in self.below.items()}
-        carried[self.turned] = a.mul_(turn.cos()).addcmul_(b, turn.sin()).add_(c)
-        for step in self.program.through(carried, start=self.above):
+def _by_program(program: Program, twin: Program, inputs: Tensor, layer: str) -> Sweep:
+    """The piecewise linear case: what is below the layer is computed once."""
+    slots, swept, parts = {0: inputs}, -1, list[Tensor]()
+    with torch.no_grad():
+        for index, (step, changed) in enumerate(zip(program.steps, twin.steps, strict=True)):
+            before = [slots[slot] for slot in step.inputs]
+            own = slots[step.output] = step.run(*before)
+            if isinstance(step, Affine) and step.weighted and not torch.equal(other := changed.run(*before), own):
+                if swept >= 0:
+                    raise InputError(f"the layer '{layer}' is used more than once; its weights cannot be swept.")
+                swept = index
+                shift = step.constant(*before)
+                parts = [own - shift, other - shift, shift.expand_as(other)]
+    if swept < 0:
+        raise InputError(f"the output does not depend on the weights of '{layer}', or both ends of the sweep are one.")
+    made_above = {step.output for step in program.steps[swept:]}
+    below = {slot for step in program.steps[swept + 1 :] for slot in step.inputs} - made_above
+    turning = (program.elements[slot] for step in program.steps[swept:] for slot in (*step.inputs, step.output))
+
+    def carry(which: Tensor, angle: Tensor) -> Tensor:
+        carried = {slot: slots[slot][which] for slot in below}
+        carried[program.steps[swept].output] = turned(parts, which, angle)
+        for step in program.through(carried, start=swept + 1):
             carried[step.output] = step.run(*(carried[slot] for slot in step.inputs))
-        return carried[self.program.output].reshape(len(which), -1)
+        return carried[program.output].reshape(len(which), -1)
+
+    changed = twin.steps[swept]
+    assert isinstance(changed, Affine)
+    return Sweep(slots[program.output].reshape(len(inputs), -1), carry, max(turning), program, swept, changed)
+
+
+def turned(parts: Sequence[Tensor], which: Tensor, angle: Tensor) -> Tensor:
+    turn = angle.view(-1, *[1] * (parts[0].dim() - 1))
+    a, b, c = (part.index_select(0, which) for part in parts)
+    return a.mul_(turn.cos()).addcmul_(b, turn.sin()).add_(c)
+
+
+def _by_hooks(model: nn.Module, inputs: Tensor, layer: str, other: Tensor) -> Sweep:
+    """Any nonlinearity: the layer's output is put in place by a hook, and the module does the rest."""
+    weights, key = in_float64(model), f"{layer}.weight"
+
+    def run(x: Tensor, weight: Tensor, put: Tensor | None) -> tuple[Tensor, Tensor]:
+        made: list[Tensor] = []
+
+        def hook(module: nn.Module, args: Any, out: Tensor) -> Tensor | None:
+            made.append(out)
+            return put
+
+        with unchanged(model), torch.no_grad():
+            model.eval()
+            model.get_submodule(layer).register_forward_hook(hook)
+            result = functional_call(model, {**weights, key: weight}, (x,))
+        if len(made) != 1:
+            raise InputError(f"the layer '{layer}' runs {len(made)} times; its weights cannot be swept.")
+        if not isinstance(result, Tensor) or result.dim() == 0 or len(result) != len(x):
+            raise InputError(f"the output{shown(result)}; a tensor with {len(x)} rows is needed.")
+        return made[0], result.reshape(len(x), -1)
+
+    at, first = run(inputs, weights[key], None)
+    again = run(inputs.flip(0), weights[key], None)[1].flip(0)
+    if not torch.allclose(first, again, rtol=1e-6, atol=1e-9 * float(first.abs().max()), equal_nan=True):
+        raise InputError("the outputs for an input depend on its place among the others, or on random numbers.")
+    away, _ = run(inputs, other.double(), None)
+    shift, _ = run(inputs, torch.zeros_like(weights[key]), None)
+    parts = [at - shift, away - shift, shift]
+
+    def carry(which: Tensor, angle: Tensor) -> Tensor:
+        return run(inputs[which], weights[key], turned(parts, which, angle))[1]
+
+    return Sweep(first, carry, max(inputs[0].numel(), shift[0].numel()), None)

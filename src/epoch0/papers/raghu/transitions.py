@@ -391,7 +391,7 @@ def swept(spec: Spec, seed: int) -> dict[str, Any]:
     sources = [generator(seed, _INPUTS, index) for index in range(spec.networks)]  # so that networks are independent
     x = torch.stack([torch.randn(spec.inputs, spec.size, generator=s, dtype=torch.float64) for s in sources])
     x = x / x.norm(dim=2, keepdim=True) * math.sqrt(spec.size)
-    found = dichotomies(nets, x, spec.layer, seed=seed)
+    found = dichotomies(nets, x, spec.layer, method="refined", seed=seed)
     return {"counts": found.counts, "flips": found.flips}
 
 
