@@ -1,13 +1,11 @@
-"""Exact regions on planes: from 10^5 to 10^6 cells of one network in cells a second and bytes a cell; two workers."""
+"""Exact regions on planes: from 10^5 to 10^6 cells of one network in cells a second and bytes a cell."""
 
-import time
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 
-import numpy as np
 import torch
-from bench_regions import _megabytes, network, plane
+from bench_regions import _megabytes, network
 from clock import cpu_seconds
 
 from epoch0 import regions
@@ -38,24 +36,10 @@ def in_a_process_of_its_own(measure: Callable[[], dict[str, dict[str, float]]]) 
         return process.submit(measure).result()
 
 
-def two_workers(times: int = 3) -> dict[str, float]:
-    """Wall seconds of one worker over those of two on 262,431 cells: the median of some pairs, one after the other."""
-    net, window = network([2, 256, 256, 256, 1], 0.1), plane(2)
-    ratios = []
-    for _ in range(times):
-        seconds = []
-        for workers in (1, 2):
-            begun = time.perf_counter()
-            regions.on_plane(net, window, workers=workers)
-            seconds.append(time.perf_counter() - begun)
-        ratios.append(seconds[0] / seconds[1])
-    return {"ratio": float(np.median(ratios))}
-
-
 def main() -> None:
     """Print one line a task."""
     torch.set_num_threads(1)
-    for name, numbers in {**in_a_process_of_its_own(scaling), "planes by two workers": two_workers()}.items():
+    for name, numbers in in_a_process_of_its_own(scaling).items():
         print(name, *(f"{key} {value:.4g}" for key, value in numbers.items()), sep="  ", flush=True)
 
 

@@ -1,8 +1,6 @@
 """Exact regions: counts and CPU seconds of one thread on the reference networks, and our ratio to the bare products."""
 
 import itertools
-import time
-from collections.abc import Callable
 
 import numpy as np
 import torch
@@ -159,28 +157,6 @@ def residual_lines(count: int = 1, channels: int = 4) -> dict[str, float]:
     }  # fmt: skip
 
 
-def two_workers(times: int = 3) -> dict[str, float]:
-    """Wall seconds of one worker over those of two: the median of some pairs, one after the other."""
-    net, (x0, x1) = network([784, 256, 256, 256, 256, 10], 1e-3), lines()
-    residual, ends = he_weights(small_resnet()), torch.randn(2, 3, 32, 32, generator=torch.Generator().manual_seed(0))
-    work: dict[str, Callable[[int], object]] = {
-        "L1": lambda workers: regions.on_line(net, x0, x1, workers=workers),
-        "ResNet": lambda workers: regions.on_line(residual, *ends, workers=workers),
-    }
-    found = {}
-    for name, task in work.items():
-        ratios = []
-        for _ in range(times):
-            seconds = []
-            for workers in (1, 2):
-                begun = time.perf_counter()
-                task(workers)
-                seconds.append(time.perf_counter() - begun)
-            ratios.append(seconds[0] / seconds[1])
-        found[name] = float(np.median(ratios))
-    return found
-
-
 def _megabytes() -> float:
     """Largest memory of the process so far."""
     return peak_bytes() / 2**20
@@ -196,7 +172,6 @@ def measure() -> dict[str, dict[str, float]]:
         "P3": reference_plane([784, 64, 64, 64, 10]),
         "P2": reference_plane([2, 256, 256, 256, 1], 2),
         "ResNet": residual_lines(),
-        "two workers": two_workers(),
     }
 
 

@@ -237,7 +237,7 @@ CALLS: dict[str, Callable[[], dict[str, Any]]] = {
     },
     "networks.sawtooth": lambda: {"depth": 3, "dtype": torch.float32},
     "networks.vanilla_cnn": lambda: {
-        "depth": 3, "channels": [2, 3, 4], "kernel": 3, "inputs": (1, 8, 8), "classes": 3, "head": "mean", **_NET
+        "depth": 3, "channels": [2, 3, 4], "kernel": 3, "inputs": (1, 8, 8), "classes": 3, **_NET
     },
     "networks.vgg": lambda: {
         "depth": 11, "width": 0.0625, "repeat": 1, "classes": 3, "inputs": (1, 16, 16), "norm": None,
@@ -286,16 +286,16 @@ CALLS: dict[str, Callable[[], dict[str, Any]]] = {
         "law": e0.networks.ensemble(3, [6, 8, 3], biases=e0.Gaussian(0.1), seed=0), "where": line(), "k": 1,
         "points": 4, "seed": 1, "kind": "linear",
     },
-    "regions.count": lambda: {"model": net(), "where": line(), "memory": 1e9, "workers": 1, "progress": nothing},
+    "regions.count": lambda: {"model": net(), "where": line(), "memory": 1e9, "progress": nothing},
     "regions.distance": lambda: {"model": net(), "x": x(3)},
     "regions.on_curve": lambda: {
-        "model": net(), "curve": e0.Arc(x()[0], x()[1]), "pieces": 5, "memory": 1e9, "workers": 1, "progress": nothing
+        "model": net(), "curve": e0.Arc(x()[0], x()[1]), "pieces": 5, "memory": 1e9, "progress": nothing
     },
     "regions.on_line": lambda: {
-        "model": net(), "x0": x()[0], "x1": x()[1], "kind": "segment", "memory": 1e9, "workers": 1,
+        "model": net(), "x0": x()[0], "x1": x()[1], "kind": "segment", "memory": 1e9,
         "progress": nothing,
     },
-    "regions.on_plane": lambda: {"model": net(), "window": x()[:3], "memory": 1e9, "workers": 1, "progress": nothing},
+    "regions.on_plane": lambda: {"model": net(), "window": x()[:3], "memory": 1e9, "progress": nothing},
     "regions.pattern_colours": lambda: {"patterns": np.zeros((3, 5), np.uint8)},
     "regions.square": lambda: {"centre": x()[0], "u": x()[1], "v": x()[2], "half": 1.0},
     "regions.through": lambda: {"a": x()[0], "b": x()[1], "c": x()[2], "margin": 1.0},

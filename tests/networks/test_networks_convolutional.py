@@ -19,7 +19,7 @@ from region_twins import line_breaks
 
 SMALL = {
     "V-CNN, 1-D": (vanilla_cnn, {"depth": 4, "channels": 6, "kernel": 5, "inputs": (2, 12)}),
-    "V-CNN, 2-D": (vanilla_cnn, {"depth": 4, "channels": (3, 4, 4, 5), "inputs": (1, 6, 5), "head": "mean"}),
+    "V-CNN, 2-D": (vanilla_cnn, {"depth": 4, "channels": (3, 4, 4, 5), "inputs": (1, 6, 5)}),
     "chain": (residual_chain, {"blocks": 4, "width": 12, "inputs": (5,)}),
     "chain, 2-D": (residual_chain, {"blocks": 3, "width": 4, "inputs": (1, 5, 5), "stable": True}),
     "VGG": (vgg, {"depth": 11, "width": 1 / 32, "inputs": (1, 16, 16)}),
@@ -64,8 +64,6 @@ def test_layers_and_heads() -> None:
     kinds = [type(layer).__name__ for layer in net]
     assert kinds == ["Conv2d", "Tanh", "Conv2d", "Tanh", "Flatten", "Linear"]
     assert net[5].in_features == 5 * 24 and net(torch.zeros(7, 1, 4, 6)).shape == (7, 10)
-    mean = vanilla_cnn(2, (3, 5), inputs=(1, 4, 6), head="mean")
-    assert mean[6].in_features == 5 and mean(torch.zeros(2, 1, 9, 9)).shape == (2, 10)
     assert vanilla_cnn(2, 3, inputs=(2, 9), classes=None)(torch.zeros(4, 2, 9)).shape == (4, 3, 9)
     assert vanilla_cnn()(torch.zeros(2, 1, 28, 28)).shape == (2, 10)
 
@@ -281,7 +279,6 @@ def test_named_on_the_command_line(name: str, shape: tuple[int, ...]) -> None:
         (lambda: vanilla_cnn(inputs=(784,)), "channels first"),
         (lambda: vanilla_cnn(inputs=(1, 2, 3, 4)), "channels first"),
         (lambda: vanilla_cnn(inputs=(1, 0, 8)), "inputs.1.=0: give"),
-        (lambda: vanilla_cnn(head="average"), "'flatten' or 'mean'"),
         (lambda: vanilla_cnn(classes=0), "classes=0"),
         (lambda: vanilla_cnn(activation="thanh"), "Did you mean 'tanh'"),
         (lambda: vanilla_cnn(dtype=torch.int32), "int32"),

@@ -69,7 +69,7 @@ def test_trials_count_what_the_library_counts() -> None:
     start, end = (8.0 * point for point in spec.ends.points())
     law = Gaussian(spec.variance**0.5)
     nets = ensemble(2, [64] + [8] * 5, "hardtanh", law, linear_output=False, seed=trial.seed)
-    assert (result["transitions"] == transitions(nets, Arc(start, end), method="refined").per_layer).all()
+    assert (result["transitions"] == transitions(nets, Arc(start, end)).per_layer).all()
     assert result["lengths"].shape == (2, 6)
 
 

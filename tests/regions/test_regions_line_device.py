@@ -10,8 +10,6 @@ from torch.overrides import TorchFunctionMode
 
 from epoch0 import regions
 from epoch0.curves import Line
-from epoch0.distributions import Gaussian
-from epoch0.networks import ensemble
 from epoch0.regions import lines
 from region_twins import networks
 
@@ -64,7 +62,6 @@ def test_every_tensor_of_the_walk_is_made_on_its_device(name: str, kind: str, mo
     x0, x1 = torch.randn(2, 3, *shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     regions.on_line(model, x0, x1, kind=kind)
     regions.on_curve(model, Line(x0[0], x1[0]), pieces=9)
-    regions.on_line(ensemble(2, [3, 5, 2], biases=Gaussian(1.0), seed=0), torch.zeros(3), torch.ones(3), kind=kind)
     assert watch.calls > 100
     assert watch.homeless == [] and watch.fetched == []
 

@@ -5,9 +5,7 @@ import pytest
 import torch
 
 from epoch0 import regions
-from epoch0.distributions import Gaussian
 from epoch0.errors import InputError
-from epoch0.networks import ensemble
 from region_twins import networks, recipe
 
 NETWORKS = networks()
@@ -98,30 +96,3 @@ def test_too_many_break_points_for_the_memory_are_refused() -> None:
         regions.on_line(net, x0, x1, memory=1e3)
     with pytest.raises(InputError, match=r"regions were reached"):
         regions.count(net, (x0, x1), memory=1e5)
-
-
-@pytest.mark.sample(1)
-@pytest.mark.parametrize("activation", ["relu", "hardtanh"])
-@pytest.mark.parametrize("kind", ["segment", "line"])
-def test_ensembles_are_their_networks(activation: str, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    nets = ensemble(7, [4, 9, 9, 2], activation, biases=Gaussian(0.3), seed=3, linear_output=False)
-    x0, x1 = torch.randn(2, 3, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64) * 3
-    together = regions.on_line(nets, x0, x1, kind=kind)
-    assert together.counts.shape == (7, 3) and len(together) == 21
-    for i, net in enumerate(nets):
-        for one, other in zip(regions.on_line(net, x0, x1, kind=kind), together.lines[3 * i : 3 * i + 3], strict=True):
-            assert np.allclose(one.breakpoints, other.breakpoints, rtol=1e-11) and one.owner == other.owner
-            assert one.patterns.tolist() == other.patterns.tolist() and one.linear_count == other.linear_count
-    with monkeypatch.context() as patched:
-        patched.setattr("epoch0.regions.walk.BLOCK", 2500)  # bytes: a network at a time, and less
-        few = regions.on_line(nets, x0, x1, kind=kind)
-    assert few.counts.tolist() == together.counts.tolist() == regions.on_line(nets, x0, x1, kind=kind).counts.tolist()
-    assert regions.on_line(nets, x0[0], x1[0], kind=kind).counts.tolist() == together.counts[:, :1].tolist()
-    assert "21 lines" in str(together) and len(together.to_pandas()) == 21
-
-
-def test_ensembles_have_no_windows() -> None:
-    nets = ensemble(3, [2, 4, 2], seed=0)
-    assert regions.count(nets, (torch.zeros(2), torch.ones(2))).shape == (3, 1)
-    with pytest.raises(InputError, match="one network at a time"):
-        regions.count(nets, SQUARE)

@@ -234,7 +234,6 @@ def regions(
         Path | None, typer.Option(help="With --plane: draw the regions into this PNG, SVG or PDF file.")
     ] = None,
     memory: Annotated[float, typer.Option(help="Bytes to use, about; larger work is split.")] = 2e9,
-    workers: Annotated[int, typer.Option(help="Threads that share the work; the result is the same.")] = 1,
     data_name: Data = None,
     input_shape: InputShape = None,
     weights: Weights = None,
@@ -253,7 +252,7 @@ def regions(
     if plot is not None:
         check_picture(plot)
     network = models.load_model(model, weights=weights, seed=seed).eval()
-    work = dict[str, Any](memory=memory, workers=workers)
+    work = dict[str, Any](memory=memory)
     given = models.inputs_for(
         network, data=data_name, input_shape=input_shape, batch=10_000, seed=seed, data_dir=data_dir
     ).x.double()

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Sequence
-from typing import Annotated
 
 import torch
 from torch import nn
@@ -24,7 +23,6 @@ def vanilla_cnn(
     activation: str | Activation = "relu",
     weights: Law | None = None,
     biases: Law | None = None,
-    head: Annotated[str, ("flatten", "mean")] = "flatten",
     seed: Seed = 0,
     dtype: Dtype = torch.float32,
 ) -> nn.Sequential:
@@ -42,10 +40,9 @@ def vanilla_cnn(
 
     ``depth`` convolutional layers, with ``channels`` of all or one number a layer; the ``kernel``, places along a side,
     is odd, 2k + 1 in the paper. ``inputs`` is the shape of one input, (channels, length) or (channels, height, width).
-    The classifier, of ``classes`` outputs, is one more layer; it sees every place of every channel (``head="flatten"``)
-    or the average of each channel (``"mean"``), which any size of input has. None leaves it out, and the network ends
-    with the pre-activations of its last convolution. The rest is as in :func:`mlp`. An InputError names the argument
-    that cannot be used.
+    The classifier, of ``classes`` outputs, is one more layer that sees every place of every channel. None leaves it
+    out, and the network ends with the pre-activations of its last convolution. The rest is as in :func:`mlp`. An
+    InputError names the argument that cannot be used.
     Source: Hayou et al. 2021, section 2.1, equation (3), and Table 4.
     """
     shape = check_inputs(inputs, (1, 28, 28), dims=(1, 2))
@@ -59,17 +56,13 @@ def vanilla_cnn(
         layers += [chosen.nonlinearity()] if layers else []
         layers.append(chosen.convolution(before, after, kernel, dims=len(shape) - 1))
     if classes is not None:
-        layers += readout(chosen, (widths[-1], *shape[1:]), classes, head)
+        layers += readout(chosen, (widths[-1], *shape[1:]), classes)
     return chosen.fill(nn.Sequential(*layers), seed)
 
 
-def readout(chosen: Parts, features: tuple[int, ...], classes: int, head: str = "flatten") -> list[nn.Module]:
-    """What follows pre-activations of shape (channels, *size): the nonlinearity, and a layer on all or on averages."""
-    layers: list[nn.Module] = [chosen.nonlinearity()]
-    if head == "mean":
-        layers.append(nn.AdaptiveAvgPool1d(1) if len(features) == 2 else nn.AdaptiveAvgPool2d(1))
-    fan_in = features[0] if head == "mean" else math.prod(features)
-    return [*layers, nn.Flatten(), chosen.linear(fan_in, classes)]
+def readout(chosen: Parts, features: tuple[int, ...], classes: int) -> list[nn.Module]:
+    """What follows pre-activations of shape (channels, *size): the nonlinearity, and a layer on all of them."""
+    return [chosen.nonlinearity(), nn.Flatten(), chosen.linear(math.prod(features), classes)]
 
 
 def check_kernel(kernel: int, size: tuple[int, ...]) -> None:

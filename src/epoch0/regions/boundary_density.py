@@ -89,7 +89,7 @@ def boundary_density(
     >>> round(found.expected, 1), round(found.expected_error, 1)        # break points between x0 and x1
     (19.3, 2.3)
     >>> window = regions.square(x0, x[1], x[2], 1.0)                    # shape (4, 64)
-    >>> round(boundary_density(nets, window, k=2).mean, 2)              # vertices a unit of area
+    >>> round(boundary_density(nets, window, k=2, kind="activation").mean, 2)              # vertices a unit of area
     0.87
 
     A neuron with pre-activation z(x) before its bias folds at x if the bias is ``face - z(x)``. So k neurons fold in a
@@ -105,8 +105,8 @@ def boundary_density(
         k: 1 for the boundary itself (points on a line, length in a window), 2 for its vertices in a window.
         points: points of each network, spread evenly with one random place each.
         seed: of the points.
-        kind: "linear" for boundaries of linear regions as in the theorem: every neuron of the set needs an open way to
-            the output at x (one that is on its face is not open); "activation" for those of activation regions.
+        kind: "linear" for boundaries of linear regions as in the theorem: the neuron needs an open way to the output at
+            x; "activation" for those of activation regions, and for vertices.
 
     Raises:
         InputError: if the biases have no density or the activation does not fold, if k or points make no
@@ -124,6 +124,8 @@ def boundary_density(
     if k not in (1, 2) or k > len(place.directions):
         known = "1 on a line" if len(place.directions) == 1 else "1 or 2 in a window"
         raise InputError(f"k={k!r}; k is {known}.")
+    if k == 2 and kind == "linear":
+        raise InputError("vertices (k=2) are those of activation regions; pass kind='activation', or k=1.")
     rule = spec.activation
     if rule.slopes is None:
         raise refusal(rule.name, "the networks' activation")
@@ -206,7 +208,6 @@ class _Rows(NamedTuple):
     value: Tensor  # outputs of the layer before, or what its weights make of them, (rows, width)
     tangent: Tensor  # their derivatives, (directions, rows, width)
     gradient: Tensor | None = None  # of the neuron on a face, (directions, rows), where one more is to come
-    reached: tuple[Tensor, ...] = ()  # outputs to which each neuron on a face leads on open ways, (rows, width)
 
 
 @dataclass
@@ -215,7 +216,7 @@ class _FacesMet:
 
     A neuron is put on one of its faces by the bias that it would need there: its output becomes the face's, and what
     comes after is computed anew, for all rows (point, neuron, face) of a layer at once. Rows whose bias is farther out
-    than its law reaches are left out; with open ways only sets count all of whose neurons lead to the output.
+    than its law reaches are left out; with open ways only neurons count that lead to the output.
     """
 
     layers: list[tuple[Tensor, Tensor]]  # (weight, bias), float64
@@ -234,52 +235,41 @@ class _FacesMet:
     def mean(self, points: Tensor, directions: Tensor) -> Tensor:
         """Averaged over the points; (layers,), a set standing under the last layer it has a neuron of."""
         tangent = directions[:, None].expand(-1, len(points), -1)
-        self._down(_Rows(torch.full((len(points),), 1.0 / len(points)).double(), points, tangent), 0, self.k, 0)
+        self._down(_Rows(torch.full((len(points),), 1.0 / len(points)).double(), points, tangent), 0)
         return self.total
 
-    def _down(self, rows: _Rows, layer: int, missing: int, completed: int) -> None:
-        """Carry rows from a layer to the output, putting neurons on faces on the way until none is missing."""
+    def _down(self, rows: _Rows, layer: int) -> None:
+        """Carry rows from a layer to the output, putting neurons on faces on the way."""
         for number in range(layer, self.hidden):
-            if not len(rows.weight) or not (missing or self.open_ways):
+            if not len(rows.weight):
                 return
-            weight = self.layers[number][0]
+            weight, bias = self.layers[number]
             pushed = rows._replace(value=rows.value @ weight.T, tangent=rows.tangent @ weight.T)
-            if missing:
-                density = self._density(pushed.value)
-                if missing == 2:
-                    self._pairs(pushed, density, number)
-                self._singles(pushed, density, number, missing)
-            rows = self._through(pushed, number)
-        if self.open_ways and not missing and len(rows.weight):
-            good = torch.ones(len(rows.weight), dtype=torch.bool)
-            for reached in rows.reached:
-                for weight, _ in self.layers[self.hidden :]:
-                    reached = reached & (weight != 0).any(dim=0)
-                good &= reached.any(dim=1)
-            self.total[completed] += rows.weight[good].sum()
+            needed = self.faces - pushed.value[..., None]
+            # of the bias that puts each neuron on each face, (rows, width, faces)
+            density = torch.where(needed.abs() <= self.reach, self.density(needed), 0.0)
+            if self.k == 2 and rows.gradient is None:
+                self._pairs(pushed, density, number)
+            self._singles(pushed, density, number)
+            z = pushed.value + bias
+            rows = pushed._replace(value=self.fold.run(z), tangent=pushed.tangent * self.fold.slope(z))
 
-    def _through(self, pushed: _Rows, layer: int) -> _Rows:
-        """Through the activation of a layer, with its biases."""
-        weight, bias = self.layers[layer]
-        z, connected = pushed.value + bias, (weight != 0).double().T
-        slope = self.fold.slope(z)
-        reached = tuple(((r.double() @ connected) > 0) & (slope != 0) for r in pushed.reached)
-        return pushed._replace(value=self.fold.run(z), tangent=pushed.tangent * slope, reached=reached)
-
-    def _density(self, pushed: Tensor) -> Tensor:
-        """Density of the bias that puts each neuron on each face, (rows, width, faces)."""
-        needed = self.faces - pushed[..., None]
-        return torch.where(needed.abs() <= self.reach, self.density(needed), 0.0)
-
-    def _singles(self, pushed: _Rows, density: Tensor, layer: int, missing: int) -> None:
-        """One neuron of this layer."""
+    def _singles(self, pushed: _Rows, density: Tensor, layer: int) -> None:
+        """One neuron of this layer, the only one or the second, or the first of two."""
         value, tangent, gradient = pushed.value, pushed.tangent, pushed.gradient
-        volume = torch.ones_like(value)
-        if missing == 1:
-            volume = tangent.norm(dim=0) if gradient is None else _cross(gradient[..., None], tangent)
+        first = self.k == 2 and gradient is None
+        volume = tangent.norm(dim=0) if gradient is None else _cross(gradient[..., None], tangent)
         for row, neuron, face in (density > 0).nonzero().T.split(self._at_once(value), 1):
-            weight = pushed.weight[row] * density[row, neuron, face] * volume[row, neuron]
-            self._put(pushed, layer, weight, row, [(neuron, face)], missing - 1)
+            weight = pushed.weight[row] * density[row, neuron, face]
+            if first:
+                self._down(self._on_face(pushed, layer, weight, row, neuron, face), layer + 1)
+                continue
+            weight = weight * volume[row, neuron]
+            if self.open_ways:
+                weight = weight[
+                    self._open(self._on_face(pushed, layer, weight, row, neuron, face).value, neuron, layer)
+                ]
+            self.total[layer] += weight.sum()
 
     def _pairs(self, pushed: _Rows, density: Tensor, layer: int) -> None:
         """Both neurons in this layer."""
@@ -291,39 +281,34 @@ class _FacesMet:
                 (row, a, on_a), (_, b, on_b) = hits[first].T, hits[second].T
                 row = row + start
                 weight = pushed.weight[row] * density[row, a, on_a] * density[row, b, on_b]
-                weight = weight * _cross(tangent[:, row, a], tangent[:, row, b])
-                self._put(pushed, layer, weight, row, [(a, on_a), (b, on_b)], 0)
+                self.total[layer] += (weight * _cross(tangent[:, row, a], tangent[:, row, b])).sum()
 
     def _at_once(self, like: Tensor) -> int:
         return max(1, _NUMBERS // max(1, like[0].numel() * self.k))
 
-    def _put(
-        self, pushed: _Rows, layer: int, weight: Tensor, row: Tensor, neurons: list[tuple[Tensor, Tensor]], missing: int
-    ) -> None:
-        """Rows with some neurons of this layer on faces, from here to the output.
+    def _on_face(self, pushed: _Rows, layer: int, weight: Tensor, row: Tensor, neuron: Tensor, face: Tensor) -> _Rows:
+        """Rows behind this layer, each with a neuron of it on a face.
 
         The derivatives of a neuron on its face are set to zero for what comes after: any multiple of the gradient of
         one neuron may be taken from that of another without changing the area they span.
         """
-        if not (missing or self.open_ways):
-            self.total[layer] += weight.sum()
-            return
-        every, tangent = torch.arange(len(row)), pushed.tangent[:, row]
-        gradient = tangent[:, every, neurons[0][0]] if missing else None
-        before = _Rows(weight, pushed.value[row], tangent, gradient, tuple(r[row] for r in pushed.reached))
-        after = self._through(before, layer)
-        reached = list(after.reached)
-        for neuron, face in neurons:
-            after.value[every, neuron] = self.heights[face]
-            after.tangent[:, every, neuron] = 0.0
-            for one in reached:
-                one[every, neuron] = False  # on its face a neuron is not open
-        for neuron, _ in neurons:
-            own = torch.zeros_like(after.value, dtype=torch.bool)
-            own[every, neuron] = True
-            reached.append(own)
-        tangent = after.tangent if missing else after.tangent[:0]
-        self._down(after._replace(tangent=tangent, reached=tuple(reached)), layer + 1, missing, layer)
+        every, z = torch.arange(len(row)), pushed.value[row] + self.layers[layer][1]
+        before = pushed.tangent[:, row]
+        value, tangent = self.fold.run(z), before * self.fold.slope(z)
+        value[every, neuron], tangent[:, every, neuron] = self.heights[face], 0.0
+        return _Rows(weight, value, tangent, before[:, every, neuron])
+
+    def _open(self, value: Tensor, neuron: Tensor, layer: int) -> Tensor:
+        """Whether a neuron of this layer, one a row of its outputs, has an open way to the output."""
+        reached = torch.zeros_like(value, dtype=torch.bool)
+        reached[torch.arange(len(neuron)), neuron] = True
+        for weight, bias in self.layers[layer + 1 : self.hidden]:
+            z = value @ weight.T + bias
+            value = self.fold.run(z)
+            reached = ((reached.double() @ (weight != 0).double().T) > 0) & (self.fold.slope(z) != 0)
+        for weight, _ in self.layers[self.hidden :]:
+            reached = reached & (weight != 0).any(dim=0)
+        return reached.any(dim=1)
 
 
 def _cross(a: Tensor, b: Tensor) -> Tensor:

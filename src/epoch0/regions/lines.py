@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
@@ -11,17 +11,16 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor, nn
 
-from epoch0.arguments import Layers, Positive, Size, checked
+from epoch0.arguments import Positive, Size, checked
 from epoch0.curves import Curve, Line
 from epoch0.errors import InputError
-from epoch0.networks.ensemble import Ensemble
+from epoch0.regions.budget import Budget, Progress
 from epoch0.regions.certificate import RELATIVE, Certificate, sizes_of
 from epoch0.regions.line_cutting import Lines, Rows
 from epoch0.regions.network.pieces import Pieces, follow
 from epoch0.regions.network.steps import Program
 from epoch0.regions.network.trace import in_float64, trace, trace_for
-from epoch0.regions.walk import LEVELS, MEMORY, block, check_room, walk
-from epoch0.regions.workers import Budget, Progress, ThreadPool
+from epoch0.regions.walk import MEMORY, block, check_room, walk
 from epoch0.results import Result
 
 
@@ -123,16 +122,14 @@ class LinePartition(Result):
 
 @dataclass(frozen=True, eq=False)
 class LinePartitions(Result):
-    """Many lines of one network, or of all networks of an ensemble: a sequence of :class:`LinePartition`."""
+    """Many lines of one network: a sequence of :class:`LinePartition`."""
 
-    lines: tuple[LinePartition, ...]  #: one partition a line; of an ensemble those of its first network first
-    networks: int | None = None  #: number of networks of an ensemble, None for lines of one network
+    lines: tuple[LinePartition, ...]  #: one partition a line
 
     @property
     def counts(self) -> np.ndarray:
-        """Activation regions of each line, shape (lines,), of an ensemble (networks, lines)."""
-        found = np.array([line.count for line in self.lines], dtype=np.int64)
-        return found if self.networks is None else found.reshape(self.networks, -1)
+        """Activation regions of each line, shape (lines,)."""
+        return np.array([line.count for line in self.lines], dtype=np.int64)
 
     @property
     def count(self) -> int:
@@ -154,7 +151,7 @@ class LinePartitions(Result):
         return [{"line": i, "count": line.count, "smallest": line.certificate.smallest} for i, line in lines]
 
     def __str__(self) -> str:
-        counts = self.counts.reshape(-1)
+        counts = self.counts
         error = counts.std(ddof=1) / len(counts) ** 0.5 if len(counts) > 1 else float("nan")
         neurons = max(1, self.lines[0].neurons)
         return (
@@ -190,8 +187,8 @@ def two_ends(x0: Any, x1: Any) -> tuple[Tensor, Tensor]:
 
 @checked
 def on_line(
-    model: nn.Module | Ensemble, x0: Tensor, x1: Tensor, *, kind: str = "segment", memory: Positive = MEMORY,
-    workers: Layers = 1, progress: Progress | None = None,
+    model: nn.Module, x0: Tensor, x1: Tensor, *, kind: str = "segment", memory: Positive = MEMORY,
+    progress: Progress | None = None,
 ) -> LinePartition | LinePartitions:  # fmt: skip
     """The regions of a network along a line through x0 and x1, or along many lines at once.
 
@@ -204,15 +201,11 @@ def on_line(
     Args:
         model: any torch module made of affine and piecewise linear operations: dense, convolutional, residual, with
             batch norm, average and max pooling, relu, leaky_relu, prelu, hardtanh, relu6, abs, clamp. It is read in
-            float64 and evaluation mode and stays as it is. Or many networks at once: an ensemble.
+            float64 and evaluation mode and stays as it is.
         x0, x1: where t = 0 and where t = 1: one point each of the model's input shape, or a batch of them.
         kind: "segment" from x0 to x1, "ray" from x0 through x1 without end, "line" without end on both sides.
         memory: bytes that values and break points may take, about; larger work is split along the lines.
-        workers: threads that work on the pieces; the result is the same to the last bit. Fewer work if the memory is
-            not enough for the values that so many hold.
         progress: is called with the part that is done, from 0 to 1, and a text, while the walk runs.
-
-    For an ensemble the lines of its first network come first, and ``counts`` has shape (networks, lines).
 
     Raises:
         InputError: if x0 = x1, shapes differ or do not suit the model, values are NaN, or the model has an operation
@@ -224,29 +217,20 @@ def on_line(
     if kind not in ("segment", "ray", "line"):
         raise InputError(f"kind={kind!r}; a line is a 'segment', a 'ray' from x0 on, or a whole 'line'.")
     x0, x1 = two_ends(x0, x1)
-    one = model[0] if isinstance(model, Ensemble) else model
-    program, single = trace_for(one, x0)
-    corners = torch.stack([x0, x1], dim=0 if single else 1).to(next(one.parameters()).device)
+    program, single = trace_for(model, x0)
+    corners = torch.stack([x0, x1], dim=0 if single else 1).to(next(model.parameters()).device)
     corners = corners[None] if single else corners
     same = (corners[:, 0] == corners[:, 1]).reshape(len(corners), -1).all(dim=1)
     if bool(same.any()):
         where = "" if single else f" for line {int(same.nonzero()[0])}"
         raise InputError(f"x0 and x1 are the same point{where}; a line needs two different ones.")
-    if not isinstance(model, Ensemble):
-        lines = cut_lines(program, corners, kind, (), memory, workers, progress)
-        return lines[0] if single else LinePartitions(tuple(lines))
-    found = list[LinePartition]()
-    for i in range(count := len(model)):
-        told = None if progress is None else partial(_told, progress, i, count)
-        steps = trace(model[i], program.shape) if i else program
-        found += cut_lines(steps, corners, kind, (), memory, workers, told)
-    return LinePartitions(tuple(found), count)
+    lines = cut_lines(program, corners, kind, (), memory, progress)
+    return lines[0] if single else LinePartitions(tuple(lines))
 
 
 @checked
 def on_curve(
-    model: nn.Module, curve: Curve, *, pieces: Size = 1000, memory: Positive = MEMORY, workers: Layers = 1,
-    progress: Progress | None = None,
+    model: nn.Module, curve: Curve, *, pieces: Size = 1000, memory: Positive = MEMORY, progress: Progress | None = None
 ) -> LinePartition:  # fmt: skip
     """The regions of a network along a curve, taken as a polyline of many straight pieces.
 
@@ -270,7 +254,7 @@ def on_curve(
         f"piece's length; {pieces} pieces."
     )
     corners = corners[None].to(next(model.parameters()).device)
-    return cut_lines(program, corners, "curve", (note,), memory, workers, progress)[0]
+    return cut_lines(program, corners, "curve", (note,), memory, progress)[0]
 
 
 _SIZES = 48 << 20  # bytes of the sizes of lines that are cut together
@@ -278,7 +262,7 @@ _BYTES = 250  # of one break point: its place, owner and group, twice while part
 
 
 def cut_lines(
-    program: Program, corners: Tensor, kind: str, notes: tuple[str, ...], memory: float, workers: int,
+    program: Program, corners: Tensor, kind: str, notes: tuple[str, ...], memory: float,
     progress: Progress | None,
 ) -> list[LinePartition]:  # fmt: skip
     """Partitions of lines given by their corners, shape (lines, corners, *shape)."""
@@ -287,32 +271,24 @@ def cut_lines(
     # the sizes of all lines taken at once are held until the last is cut
     at_once = max(1, int(min(_SIZES, memory / 8)) // (16 * (corners[0].numel() + sum(program.sizes))))
     advice = "give more memory, or cut fewer or shorter lines at a time"
-    budget = Budget(layers, memory, len(corners), _BYTES, "regions", advice)
-    fitting = max(1, int(memory / (LEVELS * block(memory))))  # threads whose blocks the memory is enough for
-    with ThreadPool(min(workers, fitting), progress) as pool:
-        for some in corners.split(at_once):
-            lines = walked(program, some, kind, memory, pool, budget, len(some) / len(corners))
-            breaks = lines.rows.owner[lines.order, 0] >= 0
-            rows = lines.rows.take(lines.order[breaks])
-            place, owner, line = (one.cpu().numpy() for one in (rows.t, rows.owner.T.contiguous(), lines.line[breaks]))
-            ends = np.searchsorted(line, np.arange(len(some) + 1))
-            for i, mine in enumerate(some):
-                t, (layer, face, neuron) = place[ends[i] : ends[i + 1]], owner[:, ends[i] : ends[i + 1]]
-                per_layer = tuple((1 + np.cumsum(np.bincount(layer, minlength=len(layers)))).tolist())
-                certificate = Certificate(RELATIVE, **vars(lines.decisions), ordered=bool((np.diff(t) >= 0).all()))
-                where, told = (mine, kind, t, layers, layer, neuron, face), (*notes, *program.notes)
-                found.append(LinePartition(*where, per_layer, certificate, told, program.neurons, program))
-        pool.advance(1.0, f"{budget.cells} regions")
+    budget = Budget(layers, memory, progress, len(corners), _BYTES, "regions", advice)
+    for some in corners.split(at_once):
+        lines = walked(program, some, kind, memory, budget, len(some) / len(corners))
+        breaks = lines.rows.owner[lines.order, 0] >= 0
+        rows = lines.rows.take(lines.order[breaks])
+        place, owner, line = (one.cpu().numpy() for one in (rows.t, rows.owner.T.contiguous(), lines.line[breaks]))
+        ends = np.searchsorted(line, np.arange(len(some) + 1))
+        for i, mine in enumerate(some):
+            t, (layer, face, neuron) = place[ends[i] : ends[i + 1]], owner[:, ends[i] : ends[i + 1]]
+            per_layer = tuple((1 + np.cumsum(np.bincount(layer, minlength=len(layers)))).tolist())
+            certificate = Certificate(RELATIVE, **vars(lines.decisions), ordered=bool((np.diff(t) >= 0).all()))
+            where, told = (mine, kind, t, layers, layer, neuron, face), (*notes, *program.notes)
+            found.append(LinePartition(*where, per_layer, certificate, told, program.neurons, program))
+    budget.advance(1.0, "done")
     return found
 
 
-def _told(progress: Progress, network: int, networks: int, done: float, what: str) -> None:
-    progress((network + done) / networks, what)
-
-
-def walked(
-    program: Program, corners: Tensor, kind: str, memory: float, pool: ThreadPool, budget: Budget, share: float
-) -> Lines:
+def walked(program: Program, corners: Tensor, kind: str, memory: float, budget: Budget, share: float) -> Lines:
     lines, device = len(corners), corners.device
     out, each = corners[:, 1] - corners[:, 0], torch.arange(lines, device=device)
     ways = {"line": [-1, 0, 1], "ray": [0, 1]}.get(kind, [0] * corners.shape[1])
@@ -334,4 +310,4 @@ def walked(
     whole = Lines(line, Rows(t, away, own, nobody), budget)
     with torch.no_grad():
         sizes = sizes_of(program, samples, group, infinite)
-        return walk(program, whole, {0: points}, sizes, block(memory), pool, share=share)
+        return walk(program, whole, {0: points}, sizes, block(memory), share=share)

@@ -13,7 +13,6 @@ from epoch0.regions.complex import Cut
 from epoch0.regions.line_cutting import Lines
 from epoch0.regions.network.steps import Affine, Fold, Largest, Program
 from epoch0.regions.planes.cutting import Plane
-from epoch0.regions.workers import ThreadPool
 
 Complex = TypeVar("Complex", bound=Lines | Plane)  # a partition: its rows are points, whose values the walk carries
 Part = tuple[Any, Tensor]  # of a partition, and the rows it has there
@@ -21,9 +20,9 @@ Part = tuple[Any, Tensor]  # of a partition, and the rows it has there
 BLOCK = 96 << 20
 """Bytes of the tensors carried at a time: a few times what a processor's cache holds."""
 LEVELS = 8
-"""Blocks that one worker holds together, about: those of the pieces that its piece is a piece of."""
+"""Blocks that are held together, about: those of the pieces that a piece is a piece of."""
 _PIECES = 16
-"""Parts that the whole is divided in at least, once it is: for the threads."""
+"""Parts that the whole is divided in at least, once it is: smaller ones stay in the cache."""
 _CACHE = 1 << 17
 """Numbers that a step reads at a time: they stay in the cache."""
 MEMORY = 2e9
@@ -53,30 +52,27 @@ def check_room(program: Program, memory: float) -> None:
 
 def walk(
     program: Program, complex_: Complex, values: dict[int, Tensor], sizes: Sequence[Tensor], most: int,
-    pool: ThreadPool, start: int = 0, number: int = 0, share: float = 1.0,
+    start: int = 0, number: int = 0, share: float = 1.0,
 ) -> Complex:  # fmt: skip
     """Cut the complex along every fold of the network.
 
     Where the tensors of all rows together would be larger than a block, the complex is split in parts that go through
-    the rest of the network one after another, or side by side: no work is done twice, and no decision depends on how it
-    is split or who does it.
+    the rest of the network one after another: no work is done twice, and no decision depends on how it is split.
 
     The complex is refined in place. The values by slot have the shape (rows, ...); at the start slot 0 holds the input
     points, directions for rows at infinity. ``most`` are the bytes of tensors carried at a time, ``start`` is the step
     to begin with, ``number`` that of the first fold from there on, ``share`` the part of the whole work.
     """
-    folds, last_uses, left = len(program.folds), program.last_uses, program.work_left
+    folds, last_uses, advance = len(program.folds), program.last_uses, complex_.budget.advance
+    step_share = share / (len(program.steps) - start)
 
     def divided(parts: Sequence[Part], gather: Callable[[Part], dict[int, Tensor]], index: int, number: int) -> Complex:
-        rest = share * left[index] / left[start] / sum(len(rows) for _, rows in parts)
+        rest = step_share * (len(program.steps) - index) / sum(len(rows) for _, rows in parts)
 
-        def carried(part: Part) -> Any:
-            return walk(program, part[0], gather(part), sizes, most, pool, index, number, rest * len(part[1]))
-
-        return cast(Complex, complex_.join(pool.map(carried, parts)))
+        cut = [walk(program, p[0], gather(p), sizes, most, index, number, rest * len(p[1])) for p in parts]
+        return cast(Complex, complex_.join(cut))
 
     for index, step in enumerate(program.steps[start:], start):
-        pool.check()
         done, rows = last_uses[index], len(next(iter(values.values())))
         final = number + 1 == folds and not isinstance(step, Affine)  # makes no values any more
         slots = tuple(values) if final else (*values, step.output)
@@ -96,13 +92,12 @@ def walk(
                     return divided(parts, partial(_folded, step, cut, values, done), index + 1, number + 1)
                 values = _folded(step, cut, values, done, (complex_, None))
         if final:
-            pool.advance(share * left[index] / left[start], f"layer {folds} of {folds}")
+            advance(step_share * (len(program.steps) - index), f"layer {folds} of {folds}")
             break
         number += not isinstance(step, Affine)
         for slot in done:
             values.pop(slot, None)
-        done_here = share * (left[index] - left[index + 1]) / left[start]
-        pool.advance(done_here, f"layer {min(number + 1, folds)} of {folds}")
+        advance(step_share, f"layer {min(number + 1, folds)} of {folds}")
     return complex_
 
 

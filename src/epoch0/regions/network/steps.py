@@ -135,19 +135,6 @@ class Program:
         last = {slot: index for index, step in enumerate(self.steps) for slot in (*step.inputs, step.output)}
         return [{s for s, i in last.items() if i == index and s != self.output} for index in range(len(self.steps))]
 
-    @cached_property
-    def work_left(self) -> tuple[float, ...]:
-        """For each step, and after the last: operations from there on, about, if every other element makes a point."""
-        rows, left = 1.0, []
-        for step in self.steps:
-            size = self.elements[step.inputs[0]]
-            if isinstance(step, Affine):
-                left.append(rows * self.elements[step.output] * (step.terms + 8.0))
-            else:
-                left.append(rows * 16.0 * size)
-                rows += 0.5 * size
-        return (*[*itertools.accumulate(reversed(left))][::-1], 0.0)
-
     def through(self, *held: dict[int, Any], start: int = 0) -> Iterator[Step]:
         """The steps in order, from one on; after each, what nothing reads any more is taken out of what is held."""
         for step, done in zip(self.steps[start:], self.last_uses[start:], strict=True):

@@ -1,8 +1,8 @@
-"""Vertices, edges and cells of a plane partition: cut in parts, put together again, freed of false corners."""
+"""Vertices, edges and cells of a plane partition: cut in parts, put together again."""
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -131,48 +131,3 @@ def _same_pieces(mesh: Mesh, cut: Sequence[Mesh], source: np.ndarray, start: np.
     same = np.arange(len(source))
     same[at] = at[first[inverse]]
     return same, int((times != 2).sum())  # an edge has a cell on either side
-
-
-_BEND = 1e-9  # of the mesh's width: a vertex farther from the line between its neighbours is a corner
-
-
-def straightened(mesh: Mesh, corners: int) -> Mesh:
-    """The mesh without vertices at which two edges of one step meet in a straight line, and nothing else does.
-
-    So many of its first vertices are the window's corners, which stay.
-    """
-    points = mesh.points.numpy()
-    removed = np.bincount(mesh.edges.ravel(), minlength=len(points)) == 2
-    removed[:corners] = False
-    number = np.flatnonzero(removed)
-    if not len(number):
-        return mesh
-    flat = mesh.edges.ravel()
-    at = np.flatnonzero(removed[flat])  # edge e has the ends 2 e and 2 e + 1
-    ends = at[np.argsort(flat[at], kind="stable")].reshape(-1, 2)
-    others = points[flat[ends ^ 1]]
-    along, aside = others[:, 1] - others[:, 0], points[number] - others[:, 0]
-    away = np.abs(along[:, 0] * aside[:, 1] - along[:, 1] * aside[:, 0])
-    straight = away <= _BEND * float(np.ptp(points, axis=0).max()) * np.linalg.norm(along, axis=1)
-    pairs = ends >> 1
-    straight &= mesh.owner[pairs[:, 0], 0] == mesh.owner[pairs[:, 1], 0]
-    removed[number[~straight]] = False
-    return _without(mesh, removed, pairs[straight])
-
-
-def _without(mesh: Mesh, removed: np.ndarray, pairs: np.ndarray) -> Mesh:
-    """Take out vertices, each between a pair of edges that become one."""
-    label = components(pairs, len(mesh.edges))
-    start = mesh.edges[mesh.half >> 1, mesh.half & 1]
-    kept = ~removed[start]
-    ends = np.concatenate([[0], np.cumsum(kept)])[mesh.ends]
-    start, half = start[kept], mesh.half[kept]
-    _, at, merged = np.unique(label[half >> 1], return_index=True, return_inverse=True)
-    edges = np.stack([start[at], start[next_around(ends)[at]]], axis=1)
-    back = start != edges[merged, 0]
-    stay = np.flatnonzero(~removed)
-    return replace(
-        mesh, points=mesh.points[torch.from_numpy(stay)], edges=(np.cumsum(~removed) - 1)[edges],
-        owner=mesh.owner[half[at] >> 1], half=2 * merged + back, ends=ends, from_row=mesh.from_row[stay],
-        from_edge=mesh.from_edge[half[at] >> 1],
-    )  # fmt: skip

@@ -9,21 +9,20 @@ import torch
 from torch import Tensor, nn
 
 from epoch0 import plots
-from epoch0.arguments import Kind, Layers, Positive, checked
+from epoch0.arguments import Kind, Positive, checked
 from epoch0.curves import Curve
 from epoch0.errors import InputError
-from epoch0.networks.ensemble import Ensemble
+from epoch0.regions.budget import Budget, Progress
 from epoch0.regions.certificate import RELATIVE, Certificate, sizes_of
 from epoch0.regions.lines import LinePartitions, on_curve, on_line, segment_ends
 from epoch0.regions.network.pieces import Pieces, follow
 from epoch0.regions.network.steps import Largest, Program
 from epoch0.regions.network.trace import trace
 from epoch0.regions.planes.cutting import Plane
-from epoch0.regions.planes.mesh import components, next_around, straightened
+from epoch0.regions.planes.mesh import components, next_around
 from epoch0.regions.planes.windows import Window
 from epoch0.regions.planes.windows import window as as_window
 from epoch0.regions.walk import MEMORY, block, walk
-from epoch0.regions.workers import Budget, Progress, ThreadPool
 from epoch0.results import Result
 
 if TYPE_CHECKING:
@@ -42,7 +41,8 @@ class PlanePartition(Result):
     """
 
     window: Window  #: the polygon and the coordinates in its plane
-    vertices: np.ndarray  #: coordinates in the plane, (vertices, 2)
+    #: coordinates in the plane, (vertices, 2); behind max pooling some lie where an edge runs straight on
+    vertices: np.ndarray
     edges: np.ndarray  #: vertices of each edge, (edges, 2)
     owner_layer: np.ndarray  #: for each edge the index in ``layers`` of what folds there; -1 on the window's border
     owner_neuron: np.ndarray  #: and the neuron, an index in the flattened layer (of the window, for max pooling)
@@ -219,26 +219,22 @@ def pattern_colours(patterns: np.ndarray) -> np.ndarray:
     return np.asarray(hsv_to_rgb(np.stack([parts[0], 0.12 + 0.33 * parts[1], 0.84 + 0.16 * parts[2]], axis=1)))
 
 
-def walked(
-    program: Program, window: Window, memory: float, last: int, workers: int, progress: Progress | None
-) -> Plane:
+def walked(program: Program, window: Window, memory: float, last: int, progress: Progress | None) -> Plane:
     """The window cut along every fold; step ``last`` is only counted."""
     if last >= 0 and isinstance(program.folds[last], Largest):
         last = -1  # the pieces of a maximum are joined by their geometry
-    budget = Budget(program.layers, memory if last < 0 else 2 * memory)
+    budget = Budget(program.layers, memory if last < 0 else 2 * memory, progress)
     plane = Plane.start(window.polygon.clone(), budget, last)
-    told = progress and (lambda done, what: progress(done, f"{what}, {budget.cells:,} cells"))
-    pool = ThreadPool(workers, told)
-    with torch.no_grad(), pool:
+    with torch.no_grad():
         sizes = sizes_of(program, window.sample())
-        found = walk(program, plane, {0: window.points(window.polygon)}, sizes, block(memory), pool)
-    pool.advance(1.0, "done")
+        found = walk(program, plane, {0: window.points(window.polygon)}, sizes, block(memory))
+    budget.advance(1.0, "done")
     return found
 
 
 @checked
 def on_plane(
-    model: nn.Module, window: Any, *, memory: Positive = MEMORY, workers: Layers = 1, progress: Progress | None = None
+    model: nn.Module, window: Any, *, memory: Positive = MEMORY, progress: Progress | None = None
 ) -> PlanePartition:
     """The regions of a network on a window: a convex polygon in any plane of input space.
 
@@ -249,7 +245,7 @@ def on_plane(
     Args:
         window: corners of the polygon in order, tensor of shape ``(corners, *shape)``; ``regions.square`` and
             ``regions.through`` make them.
-        model, memory, workers, progress: as for :func:`on_line`; larger work is split into strips.
+        model, memory, progress: as for :func:`on_line`; larger work is split into strips.
 
     Raises:
         InputError: if the window is not convex, has no area, or its corners are not in one plane, or the model has an
@@ -259,10 +255,8 @@ def on_plane(
     """
     where = as_window(window)
     program = trace(model, tuple(where.origin.shape), "cpu")
-    plane = walked(program, where, memory, -1, workers, progress)
+    plane = walked(program, where, memory, -1, progress)
     mesh, per_layer = plane.mesh, tuple(plane.cells_after(number) for number in range(len(program.folds)))
-    if any(isinstance(step, Largest) for step in program.folds):
-        mesh = straightened(mesh, len(where.polygon))
     vertices, starts, following = mesh.points.numpy(), mesh.ends[:-1], next_around(mesh.ends)
     corners = vertices[mesh.edges[mesh.half >> 1, mesh.half & 1]]
     # areas measured from a corner of each cell, so that slivers keep their size
@@ -277,7 +271,7 @@ def on_plane(
 
 @checked
 def count(
-    model: nn.Module | Ensemble, where: Any, *, memory: Positive = MEMORY, workers: Layers = 1,
+    model: nn.Module, where: Any, *, memory: Positive = MEMORY,
     progress: Progress | None = None,
 ) -> int | np.ndarray:  # fmt: skip
     """Only the number of activation regions on a line or a window, without the geometry of the last layer.
@@ -287,21 +281,18 @@ def count(
     >>> count(net, (x0, x1))                                  # a segment; with batches, one number a line
     22
 
-    For batches of lines it is an array, shape (lines,), for ensembles (networks, lines).
+    For batches of lines it is an array, shape (lines,).
 
     Args:
         where: a window (tensor of three corners or more), the two ends of a segment (a tuple of two points or of two
             batches, or a tensor of two points), or a curve of ``epoch0.curves``.
-        model, memory, workers, progress: as for :func:`on_line`; an ensemble for lines only.
+        model, memory, progress: as for :func:`on_line`.
     """
     if (ends := segment_ends(where)) is not None:
-        lines = on_line(model, *ends, memory=memory, workers=workers, progress=progress)
+        lines = on_line(model, *ends, memory=memory, progress=progress)
         return lines.counts if isinstance(lines, LinePartitions) else lines.count
-    if isinstance(model, Ensemble):
-        what = "curve" if isinstance(where, Curve) else "window"
-        raise InputError(f"{what}s are counted for one network at a time: regions.count(nets[i], {what}).")
     if isinstance(where, Curve):
-        return on_curve(model, where, memory=memory, workers=workers, progress=progress).count
+        return on_curve(model, where, memory=memory, progress=progress).count
     found = as_window(where)
     program = trace(model, tuple(found.origin.shape), "cpu")
-    return walked(program, found, memory, len(program.folds) - 1, workers, progress).count
+    return walked(program, found, memory, len(program.folds) - 1, progress).count
