@@ -21,7 +21,6 @@ from epoch0.theory.checks import Array, continuous
 from epoch0.theory.mean_field.closed_forms import erf_pair, is_erf, straight_means
 from epoch0.theory.mean_field.moments import moments_of
 from epoch0.theory.mean_field.tables import (
-    TOLERANCE,
     Angles,
     SlopeTable,
     evaluate_series,
@@ -60,7 +59,7 @@ class Pairs:
 
     A layer is K' = skip K + bias + weight E phi phi, of which there are ``layers``. Of pairs, the upper half if
     symmetric: ``gap`` is 1 - c (1 - abs(c) where signs are kept, ``folded``), ``tangent`` the NTK without its signs.
-    A table serves as long as it can; ``error`` is the largest of those used, relative to its values.
+    A table serves as long as it can.
     """
 
     rule: Activation
@@ -81,7 +80,6 @@ class Pairs:
         self.straight = self.rule.slopes is not None and any(self.rule.breaks)
         self.erf = is_erf(self.rule)
         self.table: SlopeTable | None = None
-        self.error = TOLERANCE
         self.rebuild, self.before = 0, (0.0, 0.0)
 
     def walk(self) -> None:
@@ -135,7 +133,7 @@ class Pairs:
             growth = [grid.first[:rank] / sides[0], grid.second / sides[1]]
         if leapt < 2:
             return 0
-        self.table, self.rebuild, self.before, self.error = grid.table, grid.rebuild, grid.before, grid.error
+        self.table, self.rebuild, self.before = grid.table, grid.rebuild, grid.before
         now = (self.first, self.second)
         weights = [variance_weights(q, low, high, len(one)) for q, one in zip(now, sides, strict=True)]
         places = [place(q, low) for q in now]
@@ -175,7 +173,6 @@ class Pairs:
         if last or self.table is None or layer >= self.rebuild or not self.table.covers(np.array([low, high])):
             least, most, self.rebuild = (low, high, self.layers) if last else self._range_ahead(both, layer)
             self.table = tabulate(self.rule, least, most)
-            self.error = max(self.error, self.table.error)
         self.before = low, high
         with np.errstate(over="ignore", invalid="ignore"):
             self._advance(*self._by_table(self.table), layer)
@@ -337,8 +334,7 @@ class Kernel(Shown):
     ``nngp``, (n1, n2), is the covariance of the outputs and ``ntk``, likewise, the inner product of their gradients
     (NTK parametrization: every parameter a standard normal, scaled in the forward pass). ``q1``, (n1,), and ``q2``,
     (n2,), are the outputs' variances; ``gap``, (n1, n2), is 1 - c to its own relative precision, where ``nngp`` has
-    rounded it away. ``layer_error`` is the error of a layer's E phi' phi' relative to its largest value: 1e-12, or
-    larger (as measured) for kinks away from 0 and bent pieces, if the inputs differ in length.
+    rounded it away.
     """
 
     nngp: Array
@@ -352,7 +348,6 @@ class Kernel(Shown):
     density: float
     depth: int
     architecture: str
-    layer_error: float = 1e-12
 
     @property
     def correlation(self) -> Array:
@@ -361,7 +356,7 @@ class Kernel(Shown):
 
     def to_dict(self) -> dict[str, Any]:
         """What was asked for and the ranges of what came out, as plain numbers and words; not the matrices."""
-        names = ("activation", "weight_std", "bias_std", "density", "depth", "architecture", "layer_error")
+        names = ("activation", "weight_std", "bias_std", "density", "depth", "architecture")
         found: dict[str, Any] = {name: getattr(self, name) for name in names} | {"inputs": list(self.nngp.shape)}
         ranges = {"q": np.concatenate([self.q1, self.q2]), "correlation": self.correlation, "ntk": self.ntk}
         for name, values in ranges.items():
@@ -381,11 +376,6 @@ class Kernel(Shown):
         words = {"q": "variance q", "correlation": "correlation", "ntk": "NTK"}
         for name, word in words.items():
             lines.append(f"{word:14}" + "".join(f"{seen[name][k]:>14.6g}" for k in ("least", "median", "most")))
-        if self.layer_error > 1e-11:
-            lines.append(
-                f"Kinks away from 0 and inputs of different length: each layer's slopes are within about "
-                f"{self.layer_error:.1g} only; inputs of one length are exact."
-            )
         return "\n".join(lines)
 
 
@@ -421,7 +411,8 @@ def kernel(
 
     Inputs are numpy arrays, torch tensors or nested lists of shape (n1, d) and (n2, d); without x2 it is x1 again. An
     InputError names what is no such array of finite numbers or out of its range, an activation that jumps (its NTK is
-    infinite), or the layer where a kernel exceeds float64.
+    infinite), inputs of several lengths where one bends away from 0 between curved pieces (hardswish: no series
+    follows two kinks that pass each other), or the layer where a kernel exceeds float64.
 
     Source: Lee et al. 2018 (NNGP), Jacot et al. 2018 (NTK), Hayou et al. 2021, B.1 and appendix H (density).
     """
@@ -443,6 +434,11 @@ def kernel(
         tangent = (1 - gap) * np.sqrt(q1)[:, None] * np.sqrt(q2)
     if not (np.isfinite(q1).all() and np.isfinite(q2).all()):
         raise InputError("the inputs times weight_std overflow float64; scale them down.")
+    ends = np.concatenate([q1, q2])
+    if any(rule.breaks) and rule.slopes is None and needed_rank(float(ends.min()), float(ends.max())) > 1:
+        raise InputError(
+            f"{rule.name} bends at {rule.breaks}, so its kernel needs inputs of one length; scale them to it."
+        )
     share = 1.0 if architecture != "stable" else 1.0 / max(depth, 1)
     scale = (weight * share, bias_std**2 * share, 0.0 if architecture == "dense" else 1.0)
     pairs = Pairs(rule, depth, *scale, folded, q1, q2, gap, tangent, x2 is None)
@@ -460,7 +456,7 @@ def kernel(
     gaps = np.where(signs < 0, 2 - pairs.gap, pairs.gap)
     q1, q2, ntk = pairs.first, pairs.second, signs * pairs.tangent
     scales = (float(weight_std), float(bias_std), float(density))
-    return Kernel(nngp, ntk, q1, q2, gaps, rule.name, *scales, int(depth), architecture, pairs.error)
+    return Kernel(nngp, ntk, q1, q2, gaps, rule.name, *scales, int(depth), architecture)
 
 
 def _inputs(name: str, x: Any) -> Array:

@@ -6,7 +6,7 @@ kernel is the integral of that slope (Price's theorem).
 """
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
@@ -14,15 +14,13 @@ from numpy.polynomial.chebyshev import chebvander
 
 from epoch0.activations import Activation
 from epoch0.theory.checks import Array
-from epoch0.theory.mean_field.correlations import mean_at, mean_grid, on_a_line
+from epoch0.theory.mean_field.correlations import mean_grid, on_a_line
 from epoch0.theory.mean_field.moments import mean_square
 
 # A tabulated slope is within this of the exact one, relative to the largest in the table.
 TOLERANCE = 1e-12
 _COUNTS = (16, 20, 25, 31, 39, 48, 60, 75, 94, 118, 147, 184, 230, 256)
 _LARGEST_RANK = 48
-# variances and angles of a table where kinks let the series fall slowly
-_ROUGH = (8, 48)
 
 
 @dataclass(frozen=True)
@@ -154,8 +152,8 @@ class SlopeTable:
 
     ``grid`` holds the r variances tabulated, ``coefficients``, (2, r, r, n), the series of G = (K(0) - K(angle)) /
     (sqrt(q1 q2) (1 - c)) and of H, ``ratios`` E phi^2 over (q + shift^2), ``values`` phi on a one-dimensional grid with
-    Gaussian ``masses``. ``error`` is that of H relative to its largest value, measured where kinks let the series fall
-    slowly. ``exact`` is the activation where the range reaches 0, near which E phi^2 may vanish: it is then summed.
+    Gaussian ``masses``. ``exact`` is the activation where the range reaches 0, near which E phi^2 may vanish: then it
+    is summed.
     """
 
     angles: Angles
@@ -167,7 +165,6 @@ class SlopeTable:
     ratios: Array
     values: Array
     masses: Array
-    error: float = TOLERANCE
     exact: Activation | None = None
 
     def covers(self, q: Array) -> bool:
@@ -202,20 +199,17 @@ def tabulate(rule: Activation, low: float, high: float) -> SlopeTable:
     """
     if rule.homogeneous:
         low, high = 1.0, 1.0
-    # kinks that pass each other where variances differ: no series falls fast, and many terms take minutes
-    rough = high > low and any(rule.breaks)
     shift, angles = _shift(low, high), Angles.of(rule, high)
-    count = _ROUGH[1] if rough else _angles_needed(rule, angles, np.unique([low, high]))
-    most = _ROUGH[0] if rough else _LARGEST_RANK
-    rank = min(needed_rank(low, high), most)
+    count = _angles_needed(rule, angles, np.unique([low, high]))
+    rank = min(needed_rank(low, high), _LARGEST_RANK)
     while True:
         grid = variance_grid(low, high, rank, shift)
         coefficients = _series(rule, angles, count, grid)
         largest = np.abs(coefficients).max()
         across = np.tensordot(to_coefficients(rank), coefficients, axes=(1, 1))
-        if rank <= 2 or rank == most or np.abs(across[-2:]).max() <= TOLERANCE * largest:
+        if rank <= 2 or rank == _LARGEST_RANK or np.abs(across[-2:]).max() <= TOLERANCE * largest:
             break
-        rank = min(math.ceil(1.4 * rank), most)
+        rank = min(math.ceil(1.4 * rank), _LARGEST_RANK)
     kept = int(np.flatnonzero((np.abs(coefficients) > 0.01 * TOLERANCE * largest).any(axis=(0, 1, 2))).max()) + 1
     values, masses = on_a_line(rule, grid)
     ratios = (values**2 @ masses) / (grid + shift**2)
@@ -223,19 +217,7 @@ def tabulate(rule: Activation, low: float, high: float) -> SlopeTable:
         low, high = 0.0, math.inf
     coefficients = coefficients[..., : max(kept, 2)]
     exact = rule if shift > 0 and not rule.homogeneous else None
-    table = SlopeTable(angles, low, high, shift, grid, coefficients, ratios, values, masses, exact=exact)
-    return replace(table, error=_measured(rule, table)) if rough else table
-
-
-def _measured(rule: Activation, table: SlopeTable) -> float:
-    """The largest error of H at a few places between the nodes, relative to its largest value."""
-    q = table.low + (table.high - table.low) * np.array([0.03, 0.37, 0.61, 0.98])
-    gap = np.broadcast_to(np.array([[1e-4, 0.01, 0.3, 0.8]]), (4, 4))
-    weights = table.weights(q)
-    found = table.evaluate(weights, weights, gap)[1]
-    first, second = np.broadcast_to(q[:, None], (4, 4)), np.broadcast_to(q, (4, 4))
-    exact = mean_at(rule, first, second, 1 - gap, np.sqrt(gap * (2 - gap)), True)
-    return max(float(np.abs(found - exact).max() / np.abs(exact).max()), TOLERANCE)
+    return SlopeTable(angles, low, high, shift, grid, coefficients, ratios, values, masses, exact)
 
 
 def _series(rule: Activation, angles: Angles, count: int, grid: Array) -> Array:
