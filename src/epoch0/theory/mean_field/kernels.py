@@ -18,7 +18,7 @@ from epoch0.arguments import Density, Depth, Std, checked
 from epoch0.errors import InputError
 from epoch0.results import Shown
 from epoch0.theory.checks import Array, continuous
-from epoch0.theory.mean_field.closed_forms import erf_pair, is_erf, straight_means
+from epoch0.theory.mean_field.closed_forms import straight_means
 from epoch0.theory.mean_field.moments import moments_of
 from epoch0.theory.mean_field.tables import (
     Angles,
@@ -58,8 +58,8 @@ class Pairs:
     """Variances of rows (n1,) and columns (n2,) at one layer, and of their pairs (n1, n2); they change in place.
 
     A layer is K' = skip K + bias + weight E phi phi, of which there are ``layers``. Of pairs, the upper half if
-    symmetric: ``gap`` is 1 - c (1 - abs(c) where signs are kept, ``folded``), ``tangent`` the NTK without its signs.
-    A table serves as long as it can.
+    symmetric: ``gap`` is 1 - c (1 - abs(c) where signs are kept apart), ``tangent`` the NTK without its signs. A table
+    serves as long as it can.
     """
 
     rule: Activation
@@ -67,7 +67,6 @@ class Pairs:
     weight: float
     bias: float
     skip: float
-    folded: bool
     first: Array
     second: Array
     gap: Array
@@ -76,9 +75,7 @@ class Pairs:
 
     def __post_init__(self) -> None:
         self.even = parity(self.rule) == 1
-        self.folded = self.folded or self.even
         self.straight = self.rule.slopes is not None and any(self.rule.breaks)
-        self.erf = is_erf(self.rule)
         self.table: SlopeTable | None = None
         self.rebuild, self.before = 0, (0.0, 0.0)
 
@@ -101,8 +98,8 @@ class Pairs:
         both = np.concatenate([self.first, self.second])
         low, high = float(both.min()), float(both.max())
         rank = needed_rank(low, high)
-        # kinks bend sharply where variances differ; single layers keep more of a small c's precision
-        if self.folded or rank > (1 if self.rule.breaks else _MOST_VARIANCES) or low < 1e-3 * high or low == 0:
+        # kinks bend sharply where variances differ
+        if rank > (1 if self.rule.breaks else _MOST_VARIANCES) or low < 1e-3 * high or low == 0:
             return 0
         sides = (variance_grid(low, high, rank), variance_grid(low, high, rank + (rank > 1)))
         angles = Angles.of(self.rule, high)
@@ -122,7 +119,7 @@ class Pairs:
             values = np.stack([(ends - ends[0]) / np.maximum(gap, 1e-300), passed - fresh, fresh])[:, 1:]
             sizes = np.abs(values).max(axis=(1, 2, 3))
             # values so much smaller than the largest would lose more than two digits
-            usual = [values[0].min(), *np.median(values[1:], axis=(1, 2, 3))]
+            usual = [values[0].min(), *np.median(np.abs(values[1:]), axis=(1, 2, 3))]
             if not np.isfinite(sizes).all() or (sizes > 100 * np.abs(usual)).any():
                 break
             found = np.tensordot(values, to_coefficients(_ANGLES), axes=(1, 1))
@@ -206,17 +203,12 @@ class Pairs:
         # what the sum below is multiplied by to make it 1 - c again
         inverses = [np.divide(1.0, a, out=np.zeros_like(a), where=a > 0) for a in after]
         factors = [np.sqrt(one) * np.sqrt(q) for one, q in zip(inverses, sides, strict=True)]
-        first, second = sides
-        exact = self.erf and min(first.min(), second.min()) > 0
 
         def means(rows: slice, columns: slice) -> tuple[Array, Array]:
             gap = self.gap[rows, columns]
             near = np.minimum(gap, 2 - gap) if self.even else gap
-            if exact:
-                lost, slope = erf_pair(first[rows, None], second[columns], near)
-            else:
-                lost, slope = table.evaluate(weights[0][rows], weights[1][columns], near)
-                lost *= near
+            lost, slope = table.evaluate(weights[0][rows], weights[1][columns], near)
+            lost *= near
             lost *= self.weight
             if self.even:
                 slope[gap > 1] *= -1
@@ -427,8 +419,7 @@ def kernel(
         np.concatenate([one * math.sqrt(weight / first.shape[1]), np.full((len(one), 1), float(bias_std))], axis=1)
         for one in (first, second)
     ]
-    folded = bias_std == 0 and parity(rule) == -1
-    gap, signs = pair_gaps(vectors[0], vectors[1], folded)
+    gap, signs = pair_gaps(vectors[0], vectors[1], bias_std == 0 and parity(rule) == -1)
     q1, q2 = ((one**2).sum(axis=1) for one in vectors)
     with np.errstate(over="ignore"):
         tangent = (1 - gap) * np.sqrt(q1)[:, None] * np.sqrt(q2)
@@ -441,7 +432,7 @@ def kernel(
         )
     share = 1.0 if architecture != "stable" else 1.0 / max(depth, 1)
     scale = (weight * share, bias_std**2 * share, 0.0 if architecture == "dense" else 1.0)
-    pairs = Pairs(rule, depth, *scale, folded, q1, q2, gap, tangent, x2 is None)
+    pairs = Pairs(rule, depth, *scale, q1, q2, gap, tangent, x2 is None)
     if pairs.symmetric:
         np.fill_diagonal(pairs.gap, 0.0)
         np.fill_diagonal(pairs.tangent, q1)
