@@ -21,12 +21,13 @@ from epoch0.theory.checks import Array, continuous
 from epoch0.theory.mean_field.closed_forms import straight_means
 from epoch0.theory.mean_field.moments import moments_of
 from epoch0.theory.mean_field.tables import (
-    Angles,
     SlopeTable,
+    angles,
     evaluate_series,
     needed_rank,
     nodes,
     place,
+    place_of_gap,
     tabulate,
     to_coefficients,
     variance_grid,
@@ -102,8 +103,7 @@ class Pairs:
         if rank > (1 if self.rule.breaks else _MOST_VARIANCES) or low < 1e-3 * high or low == 0:
             return 0
         sides = (variance_grid(low, high, rank), variance_grid(low, high, rank + (rank > 1)))
-        angles = Angles.of(self.rule, high)
-        gap = np.append(0.0, 2 * np.sin(angles.to_angle(nodes(_ANGLES)) / 2) ** 2)[:, None, None]
+        gap = np.append(0.0, 2 * np.sin(angles(nodes(_ANGLES)) / 2) ** 2)[:, None, None]
         shape, flat = (2, len(gap), rank, len(sides[1])), (-1, len(sides[1]))
         tangent = np.broadcast_to(np.arange(2.0)[:, None, None, None], shape).reshape(flat)
         all_rows, full = np.tile(sides[0], 2 * len(gap)), np.broadcast_to(gap, shape).reshape(flat)
@@ -137,7 +137,7 @@ class Pairs:
         apart = apart / np.maximum((place(sides[0], low)[:, None] - place(sides[1], low)) ** 2, 1e-300)
         for rows, columns in self._blocks():
             gap = self.gap[rows, columns]
-            lost, passed, fresh = evaluate_series(series, weights[0][rows], weights[1][columns], angles.of_gap(gap))
+            lost, passed, fresh = evaluate_series(series, weights[0][rows], weights[1][columns], place_of_gap(gap))
             far = weights[0][rows] @ apart @ weights[1][columns].T
             far *= (places[0][rows, None] - places[1][columns]) ** 2
             gap *= lost

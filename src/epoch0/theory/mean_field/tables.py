@@ -23,46 +23,18 @@ _COUNTS = (16, 20, 25, 31, 39, 48, 60, 75, 94, 118, 147, 184, 230, 256)
 _LARGEST_RANK = 48
 
 
-@dataclass(frozen=True)
-class Angles:
-    """A variable t in [-1, 1] for the angle in [0, pi], finer near both ends.
+def place_of_gap(gap: Array) -> Array:
+    """Where 1 - c lies in [-1, 1], into which the angles in [0, pi] are stretched."""
+    angle = np.sqrt(0.5 * gap)
+    np.arcsin(angle, out=angle)
+    angle *= 4 / math.pi
+    angle -= 1
+    return angle
 
-    Angles much above ``width`` from an end are spread on a log scale; infinite for a plain linear scale. A network
-    whose pre-activations are large bends within about 1/sqrt(q) of 0 and pi.
-    """
 
-    width: float
-
-    @staticmethod
-    def of(rule: Activation, high: float) -> "Angles":
-        return Angles(math.inf if high < 3 or rule.homogeneous else 1 / math.sqrt(high))
-
-    @property
-    def _reach(self) -> float:
-        """The largest difference of the two arcsinhs that t stands for: t is that difference over this."""
-        return math.asinh(math.pi / self.width)
-
-    def of_gap(self, gap: Array) -> Array:
-        angle = np.sqrt(0.5 * gap)
-        np.arcsin(angle, out=angle)
-        angle *= 2
-        if np.isinf(self.width):
-            return np.asarray(angle * (2 / math.pi) - 1)
-        return np.asarray((np.arcsinh(angle / self.width) - np.arcsinh((math.pi - angle) / self.width)) / self._reach)
-
-    def slope(self, angle: Array) -> Array:  # by t
-        if np.isinf(self.width):
-            return np.full(angle.shape, math.pi / 2)
-        rate = 1 / np.hypot(angle, self.width) + 1 / np.hypot(math.pi - angle, self.width)
-        return np.asarray(self._reach / rate)
-
-    def to_angle(self, t: Array) -> Array:
-        if np.isinf(self.width):
-            return np.asarray((t + 1) * (math.pi / 2))
-        # the sinhs of the two have the sum pi / width, which gives the sum of the two
-        difference = t * self._reach
-        total = 2 * np.arcsinh(math.pi / (2 * self.width * np.cosh(difference / 2)))
-        return np.asarray(self.width * np.sinh(np.maximum(total + difference, 0.0) / 2))
+def angles(place: Array) -> Array:
+    """The angles at places in [-1, 1]."""
+    return (place + 1) * (math.pi / 2)
 
 
 def nodes(count: int) -> Array:
@@ -79,7 +51,7 @@ def to_coefficients(count: int) -> Array:
 
 
 @lru_cache(maxsize=64)
-def _gap_matrix(angles: Angles, count: int) -> Array:
+def _gap_matrix(count: int) -> Array:
     """Matrix from H = dK/dc at the nodes to its mean over c in [cos angle_k, 1]; shape (count, count).
 
     All is positive and nothing cancels, so that nearly equal inputs keep their relative distance.
@@ -89,9 +61,8 @@ def _gap_matrix(angles: Angles, count: int) -> Array:
     # from t = -1 (angle 0) to each node
     half = (t[:, None] + 1) / 2
     inner = -1 + half * (points + 1)
-    angle = angles.to_angle(inner)
-    mass = half * weights * np.sin(angle) * angles.slope(angle)
-    total = 2 * np.sin(angles.to_angle(t) / 2) ** 2
+    mass = half * weights * np.sin(angles(inner)) * (math.pi / 2)
+    total = 2 * np.sin(angles(t) / 2) ** 2
     values = chebvander(inner, count - 1) @ to_coefficients(count)
     return np.asarray((mass[:, :, None] * values).sum(axis=1) / total[:, None])
 
@@ -156,7 +127,6 @@ class SlopeTable:
     is summed.
     """
 
-    angles: Angles
     low: float
     high: float
     shift: float
@@ -187,7 +157,7 @@ class SlopeTable:
 
     def evaluate(self, first: Array, second: Array, gap: Array) -> tuple[Array, Array]:
         """G and H where rows have weights first (m1, r), columns second (m2, r) and gap = 1 - c is (m1, m2)."""
-        mean, slope = evaluate_series(self.coefficients, first, second, self.angles.of_gap(gap))
+        mean, slope = evaluate_series(self.coefficients, first, second, place_of_gap(gap))
         return mean, slope
 
 
@@ -199,12 +169,12 @@ def tabulate(rule: Activation, low: float, high: float) -> SlopeTable:
     """
     if rule.homogeneous:
         low, high = 1.0, 1.0
-    shift, angles = _shift(low, high), Angles.of(rule, high)
-    count = _angles_needed(rule, angles, np.unique([low, high]))
+    shift = _shift(low, high)
+    count = _angles_needed(rule, np.unique([low, high]))
     rank = min(needed_rank(low, high), _LARGEST_RANK)
     while True:
         grid = variance_grid(low, high, rank, shift)
-        coefficients = _series(rule, angles, count, grid)
+        coefficients = _series(rule, count, grid)
         largest = np.abs(coefficients).max()
         across = np.tensordot(to_coefficients(rank), coefficients, axes=(1, 1))
         if rank <= 2 or rank == _LARGEST_RANK or np.abs(across[-2:]).max() <= TOLERANCE * largest:
@@ -217,22 +187,22 @@ def tabulate(rule: Activation, low: float, high: float) -> SlopeTable:
         low, high = 0.0, math.inf
     coefficients = coefficients[..., : max(kept, 2)]
     exact = rule if shift > 0 and not rule.homogeneous else None
-    return SlopeTable(angles, low, high, shift, grid, coefficients, ratios, values, masses, exact)
+    return SlopeTable(low, high, shift, grid, coefficients, ratios, values, masses, exact)
 
 
-def _series(rule: Activation, angles: Angles, count: int, grid: Array) -> Array:
+def _series(rule: Activation, count: int, grid: Array) -> Array:
     """Chebyshev coefficients of G and H; shape (2, r, r, count)."""
-    angle = angles.to_angle(nodes(count))
+    angle = angles(nodes(count))
     slopes = mean_grid(rule, grid, np.cos(angle), np.sin(angle))
     slopes = (slopes + slopes.transpose(0, 2, 1)) / 2
-    both = np.stack([np.tensordot(_gap_matrix(angles, count), slopes, axes=1), slopes])
+    both = np.stack([np.tensordot(_gap_matrix(count), slopes, axes=1), slopes])
     return np.tensordot(both, to_coefficients(count), axes=(1, 1))
 
 
-def _angles_needed(rule: Activation, angles: Angles, ends: Array) -> int:
+def _angles_needed(rule: Activation, ends: Array) -> int:
     """The least count whose series has died out at the ends of the range of variances."""
     for count in _COUNTS:
-        coefficients = np.abs(_series(rule, angles, count, ends))
+        coefficients = np.abs(_series(rule, count, ends))
         if coefficients[..., -3:].max() <= 0.1 * TOLERANCE * coefficients.max():
             return count
     return _COUNTS[-1]
