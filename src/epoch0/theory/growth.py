@@ -138,9 +138,6 @@ class GrowthBounds(Result):
             "over_depth": {name: getattr(self.over_depth, name) for name in _COLUMNS},
         }
 
-    def rows(self) -> list[dict[str, Any]]:
-        return [asdict(row) for row in self.layers]
-
     def __str__(self) -> str:
         lines = [["layer", "width", *(name.replace("_", " ") for name in _COLUMNS), "status"]]
         names = [(str(row.layer), str(row.width)) for row in self.layers] + [("total", f"{len(self.layers)} deep")]

@@ -140,7 +140,7 @@ class EdgeOfChaos(Shown):
     """A point on the edge of chaos of an activation.
 
     ``q`` is the variance at the fixed point, None if every q is one, as for ReLU; ``chi`` the gain there, 1 up to
-    rounding; ``others`` the (weight_std, bias_std, q) of further points that answer the same question.
+    rounding; ``note`` names further points that answer the same question.
     """
 
     activation: str
@@ -150,7 +150,6 @@ class EdgeOfChaos(Shown):
     chi: float
     density: float = 1.0
     note: str = ""
-    others: tuple[tuple[float, float, float], ...] = ()
 
     def __str__(self) -> str:
         q = "any q" if self.q is None else f"q={self.q:.6g}"
@@ -162,8 +161,7 @@ class EdgeOfChaos(Shown):
         )
 
     def to_dict(self) -> dict[str, object]:
-        names = ("weight_std", "bias_std", "q")
-        return asdict(self) | {"others": [dict(zip(names, point, strict=True)) for point in self.others]}
+        return asdict(self)
 
 
 @dataclass(frozen=True, eq=False)
@@ -209,10 +207,9 @@ def edge_of_chaos(
         raise InputError(why_no_edge(moments, found, name, value, density))
     best.sort(key=lambda point: (not point.reached, point.weight_std))
     chosen = best[0]
-    others = tuple((point.weight_std, point.bias_std, point.q) for point in best[1:])
     gain = density * chosen.weight_std**2 * mean_slope(rule, chosen.q)
     where = (rule.name, chosen.weight_std, chosen.bias_std, chosen.q)
-    return EdgeOfChaos(*where, gain, density, _note(best), others)
+    return EdgeOfChaos(*where, gain, density, _note(best))
 
 
 def _single_point(rule: Activation, name: str, value: float, density: float) -> EdgeOfChaos:

@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike
 from epoch0.activations import Activation
 from epoch0.arguments import Density, Depth, Std, checked
 from epoch0.errors import InputError
-from epoch0.results import Shown
+from epoch0.results import Grid, Shown
 from epoch0.theory.checks import Array, continuous
 from epoch0.theory.mean_field.closed_forms import straight_means
 from epoch0.theory.mean_field.moments import moments_of
@@ -40,8 +40,8 @@ Means = Callable[[slice, slice], tuple[Array, Array]]  # rows and columns -> the
 _NEAR = 1e-2
 _NUMBERS_AT_ONCE, _PAIRS_AT_ONCE = 4_000_000, 8192
 _BROAD = 12  # variances of a table that serves for several layers
-# Of a leap: its angles, most variances and layers, fewest pairs, and the layers before it is tried again.
-_ANGLES, _MOST_VARIANCES, _MOST_LAYERS, _FEW_PAIRS, _PATIENCE = 64, 14, 32, 20_000, 8
+# Of a leap: its angles, most variances and layers, and fewest pairs.
+_ANGLES, _MOST_VARIANCES, _MOST_LAYERS, _FEW_PAIRS = 64, 14, 32, 20_000
 
 
 def parity(rule: Activation) -> int:
@@ -78,15 +78,14 @@ class Pairs:
         self.even = parity(self.rule) == 1
         self.straight = self.rule.slopes is not None and any(self.rule.breaks)
         self.table: SlopeTable | None = None
-        self.rebuild, self.before = 0, (0.0, 0.0)
+        self.rebuild = 0
 
     def walk(self) -> None:
         """Carry the pairs through all layers, several at once where they can be."""
-        layer = patience = 0
+        layer = 0
         while layer < self.layers:
-            leapt = self._leap(layer) if layer >= patience and self.gap.size >= _FEW_PAIRS else 0
+            leapt = self._leap(layer) if self.gap.size >= _FEW_PAIRS else 0
             if not leapt:
-                patience = max(patience, layer + _PATIENCE) if layer >= patience else patience
                 self.step(layer)
             layer += leapt or 1
 
@@ -108,7 +107,7 @@ class Pairs:
         tangent = np.broadcast_to(np.arange(2.0)[:, None, None, None], shape).reshape(flat)
         all_rows, full = np.tile(sides[0], 2 * len(gap)), np.broadcast_to(gap, shape).reshape(flat)
         grid = replace(self, first=all_rows, second=sides[1], gap=full, tangent=tangent, symmetric=False)
-        grid.table, grid.rebuild, grid.before = self.table, self.rebuild, self.before
+        grid.table, grid.rebuild = self.table, self.rebuild
         leapt, series, apart, growth = 0, full, full, [all_rows]
         for layer in range(start, min(self.layers, start + _MOST_LAYERS)):
             try:
@@ -130,7 +129,7 @@ class Pairs:
             growth = [grid.first[:rank] / sides[0], grid.second / sides[1]]
         if leapt < 2:
             return 0
-        self.table, self.rebuild, self.before = grid.table, grid.rebuild, grid.before
+        self.table, self.rebuild = grid.table, grid.rebuild
         now = (self.first, self.second)
         weights = [variance_weights(q, low, high, len(one)) for q, one in zip(now, sides, strict=True)]
         places = [place(q, low) for q in now]
@@ -160,17 +159,12 @@ class Pairs:
     def step(self, layer: int) -> None:
         both = np.concatenate([self.first, self.second])
         low, high = float(both.min()), float(both.max())
-        settled = needed_rank(low, high) == 1
-        if self.straight and not settled:
+        if self.straight and needed_rank(low, high) > 1:
             self._advance(*self._exactly(), layer)
             return
-        # all variances agree and stay: the cheapest table serves to the end
-        stay = max(abs(low - self.before[0]), abs(high - self.before[1])) <= 1e-13 * high
-        last = settled and stay and (self.table is None or len(self.table.grid) > 1)
-        if last or self.table is None or layer >= self.rebuild or not self.table.covers(np.array([low, high])):
-            least, most, self.rebuild = (low, high, self.layers) if last else self._range_ahead(both, layer)
+        if self.table is None or layer >= self.rebuild or not self.table.covers(np.array([low, high])):
+            least, most, self.rebuild = self._range_ahead(both, layer)
             self.table = tabulate(self.rule, least, most)
-        self.before = low, high
         with np.errstate(over="ignore", invalid="ignore"):
             self._advance(*self._by_table(self.table), layer)
 
@@ -359,16 +353,13 @@ class Kernel(Shown):
     def __str__(self) -> str:
         seen = self.to_dict()
         sparse = f", density {self.density:g}" if self.density < 1 else ""
-        lines = [
+        title = (
             f"{self.architecture} {self.activation} network, {self.depth} hidden layers, "
             f"weight_std={self.weight_std:g}, bias_std={self.bias_std:g}{sparse}; "
-            f"{self.nngp.shape[0]} x {self.nngp.shape[1]} inputs",
-            f"{'':14}{'least':>14}{'median':>14}{'most':>14}",
-        ]
-        words = {"q": "variance q", "correlation": "correlation", "ntk": "NTK"}
-        for name, word in words.items():
-            lines.append(f"{word:14}" + "".join(f"{seen[name][k]:>14.6g}" for k in ("least", "median", "most")))
-        return "\n".join(lines)
+            f"{self.nngp.shape[0]} x {self.nngp.shape[1]} inputs"
+        )
+        rows = {name: [f"{value:.6g}" for value in seen[name].values()] for name in ("q", "correlation", "ntk")}
+        return str(Grid(title, ("least", "median", "most"), rows))
 
 
 @checked
