@@ -18,7 +18,6 @@ from epoch0.arguments import Density, Depth, Std, checked
 from epoch0.errors import InputError
 from epoch0.results import Grid, Shown
 from epoch0.theory.checks import Array, continuous
-from epoch0.theory.mean_field.closed_forms import straight_means
 from epoch0.theory.mean_field.moments import moments_of
 from epoch0.theory.mean_field.tables import (
     SlopeTable,
@@ -76,7 +75,6 @@ class Pairs:
 
     def __post_init__(self) -> None:
         self.even = parity(self.rule) == 1
-        self.straight = self.rule.slopes is not None and any(self.rule.breaks)
         self.table: SlopeTable | None = None
         self.rebuild = 0
 
@@ -159,9 +157,6 @@ class Pairs:
     def step(self, layer: int) -> None:
         both = np.concatenate([self.first, self.second])
         low, high = float(both.min()), float(both.max())
-        if self.straight and needed_rank(low, high) > 1:
-            self._advance(*self._exactly(), layer)
-            return
         if self.table is None or layer >= self.rebuild or not self.table.covers(np.array([low, high])):
             least, most, self.rebuild = self._range_ahead(both, layer)
             self.table = tabulate(self.rule, least, most)
@@ -213,24 +208,6 @@ class Pairs:
             if places is not None:
                 lost += _apart(places[0][rows], places[1][columns])
             return lost, slope
-
-        return after, means
-
-    def _exactly(self) -> tuple[list[Array], Means]:
-        """The same of a phi with straight pieces, from its closed form."""
-        sides = (self.first, self.second)
-        squares = [straight_means(self.rule, q, q, np.ones_like(q), np.zeros_like(q))[0] for q in sides]
-        after = [self.skip * q + self.bias + self.weight * one for q, one in zip(sides, squares, strict=True)]
-
-        def means(rows: slice, columns: slice) -> tuple[Array, Array]:
-            q1, q2 = self.first[rows, None], self.second[None, columns]
-            gap = self.gap[rows, columns]
-            mean, slope = straight_means(self.rule, q1, q2, 1 - gap, np.sqrt(gap * (2 - gap)))
-            ends = np.sqrt(after[0][rows, None] * after[1][None, columns])
-            inside = self.skip * np.sqrt(q1 * q2) * (1 - gap) + self.bias + self.weight * mean
-            apart = np.clip(1 - inside / np.where(ends > 0, ends, 1.0), 0.0, 2.0)
-            apart[(gap == 0) & (q1 == q2)] = 0.0
-            return apart, slope
 
         return after, means
 
@@ -394,8 +371,8 @@ def kernel(
 
     Inputs are numpy arrays, torch tensors or nested lists of shape (n1, d) and (n2, d); without x2 it is x1 again. An
     InputError names what is no such array of finite numbers or out of its range, an activation that jumps (its NTK is
-    infinite), inputs of several lengths where one bends away from 0 between curved pieces (hardswish: no series
-    follows two kinks that pass each other), or the layer where a kernel exceeds float64.
+    infinite), inputs of several lengths for one that bends away from 0 (hardtanh, relu6: no series follows two kinks
+    that pass each other), or the layer where a kernel exceeds float64.
 
     Source: Lee et al. 2018 (NNGP), Jacot et al. 2018 (NTK), Hayou et al. 2021, B.1 and appendix H (density).
     """
@@ -417,7 +394,7 @@ def kernel(
     if not (np.isfinite(q1).all() and np.isfinite(q2).all()):
         raise InputError("the inputs times weight_std overflow float64; scale them down.")
     ends = np.concatenate([q1, q2])
-    if any(rule.breaks) and rule.slopes is None and needed_rank(float(ends.min()), float(ends.max())) > 1:
+    if any(rule.breaks) and needed_rank(float(ends.min()), float(ends.max())) > 1:
         raise InputError(
             f"{rule.name} bends at {rule.breaks}, so its kernel needs inputs of one length; scale them to it."
         )
