@@ -89,8 +89,8 @@ def off(
 ) -> dict[str, np.ndarray]:
     """How many standard errors the kernels lie off, for three inputs."""
     found = mean_field.kernel(
-        inputs(setting.activation).numpy(), activation=setting.activation, weight_std=setting.weight_std, bias_std=setting.bias_std,
-        depth=DEPTH, density=density, architecture=architecture,
+        inputs(setting.activation).numpy(), activation=setting.activation, weight_std=setting.weight_std,
+        bias_std=setting.bias_std, depth=DEPTH, density=density, architecture=architecture,
     )  # fmt: skip
     seen = []
     for part, width in enumerate((n, 4 * n)):

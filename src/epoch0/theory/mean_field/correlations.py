@@ -12,8 +12,8 @@ from epoch0.arguments import Correlation, Variance, checked
 from epoch0.theory.checks import Array
 from epoch0.theory.mean_field.closed_forms import closed_form
 
-# Beyond 10 standard deviations lies 1.5e-23 of the mass.
-_SDS = 10.0
+# Beyond 8.5 of both standard deviations lies 2e-16 of the mass.
+_SDS = 8.5
 _SMALLEST = 1e-200
 # Gauss-Legendre nodes on a piece: more where the highest coefficients of the function, whose square is about the
 # error, are above this part of the whole.
