@@ -12,7 +12,7 @@ from epoch0.arguments import Correlation, Variance, checked
 from epoch0.theory.checks import Array
 from epoch0.theory.mean_field.closed_forms import closed_form
 
-# Beyond 8.5 of both standard deviations lies 2e-16 of the mass.
+# Farther than this from 0 lies 2e-16 of the mass of two normal variables.
 _SDS = 8.5
 _SMALLEST = 1e-200
 # Gauss-Legendre nodes on a piece: more where the highest coefficients of the function, whose square is about the
