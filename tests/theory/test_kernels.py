@@ -35,8 +35,6 @@ def off_the_twin(name: str, b: float, architecture: str) -> float:
     """Largest difference of both kernels from the slow twin's, relative to its largest entry."""
     depth = 2 if name in ("hardtanh", "gelu", "tanh") else 3
     x = np.random.default_rng(3).normal(size=(5, 4)) * np.array([1.0, 1.2, 0.7, 1.5, 1.0])[:, None]
-    if any(activations.get(name).breaks):
-        x /= np.sqrt((x**2).sum(axis=1, keepdims=True))
     found = kernel(x, activation=name, weight_std=1.3, bias_std=b, depth=depth, architecture=architecture)
     skip, share = float(architecture != "dense"), 1 / depth if architecture == "stable" else 1.0
     nngp, ntk = twin(x, name, 1.3, b, depth, skip, share)
@@ -97,7 +95,7 @@ def test_many_inputs_and_few(name: str, w: float, b: float) -> None:
 
 @pytest.mark.sample(3)
 @pytest.mark.parametrize(
-    "name", ["tanh", "relu", "erf", pytest.param("elu", marks=pytest.mark.slow), "sigmoid", "softplus"]
+    "name", ["tanh", "relu", "erf", "hardtanh", pytest.param("elu", marks=pytest.mark.slow), "sigmoid", "softplus"]
 )
 def test_nothing_comes_in(name: str) -> None:
     """Inputs of zeros, weights of zero and both: q is the recursion's, and what does not exist is 0."""
@@ -117,16 +115,21 @@ def test_nothing_comes_in(name: str) -> None:
             np.testing.assert_allclose(found.ntk, b**2, atol=1e-300)
 
 
-def test_kinks_away_from_zero() -> None:
-    """hardswish, between curved pieces, is exact at one length, and refused at two."""
+@pytest.mark.slow
+def test_kinks_away_from_zero_tell_their_error() -> None:
+    """hardswish is exact at one length; a table of several variances measures its error."""
     x = np.array([[1.0, 0.5], [0.4, -1.0]])
     one = x / np.sqrt((x**2).sum(axis=1, keepdims=True))
     found = kernel(one, activation="hardswish", weight_std=1.2, bias_std=0.1, depth=1)
     nngp, ntk = twin(one, "hardswish", 1.2, 0.1, 1)
+    assert found.layer_error <= 1e-12
     np.testing.assert_allclose(found.nngp, nngp, atol=1e-10)
     np.testing.assert_allclose(found.ntk, ntk, atol=1e-10)
-    with pytest.raises(InputError, match="inputs of one length"):
-        kernel(x * np.array([[1.0], [2.0]]), activation="hardswish", weight_std=1.2, depth=1)
+    table = tabulate(activations.get("relu6"), 8.0, 10.0)
+    q1, q2 = np.array([8.7]), np.array([9.6])
+    slope = table.evaluate(table.weights(q1), table.weights(q2), np.array([[0.02]]))[1]
+    exact = pair_mean("relu6", q1, q2, 0.98, derivative=True)
+    assert np.abs(slope - exact).max() <= 3 * table.error and table.error > 1e-12
 
 
 def test_arc_cosine_and_arcsine() -> None:

@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 import torch
 
-from epoch0 import activations
 from epoch0.theory import mean_field
 from epoch0.theory.mean_field.correlations import pair_mean
 from wide_networks import FUNCTIONS, Setting, infinite, kernels
@@ -23,7 +22,6 @@ from width_bands import pair
 LIMIT = 5.5
 Architecture = Literal["dense", "residual", "stable"]
 X = torch.tensor([[1.0, 0.5, -0.3, 0.8], [0.2, -1.0, 0.6, 1.2], [-0.5, 0.4, 2.0, 0.1]], dtype=torch.float64)
-ONE_LENGTH = X / X.norm(dim=1, keepdim=True)  # what a kink away from 0 needs
 DEPTH = 3
 SCALES = {"dense": None, "residual": 1.0, "stable": DEPTH**-0.5}
 
@@ -42,15 +40,10 @@ def test_pair_means_are_those_of_the_twin(name: str, q1: float, q2: float, c: fl
     assert values[1] == pytest.approx(slopes, abs=1e-8)
 
 
-def inputs(name: str) -> torch.Tensor:
-    return ONE_LENGTH if any(activations.get(name).breaks) else X
-
-
 def recursion(setting: Setting, density: float, scale: float | None) -> tuple[np.ndarray, np.ndarray]:
     """NNGP and NTK of the three inputs, pair by pair and layer by layer, with the twin's quadrature."""
     w, b = density * setting.weight_std**2, setting.bias_std**2
-    x = inputs(setting.activation)
-    nngp = b + w * (x @ x.T).numpy() / x.shape[1]
+    nngp = b + w * (X @ X.T).numpy() / X.shape[1]
     ntk = nngp.copy()
     for _ in range(DEPTH):
         means, slopes = np.empty_like(nngp), np.empty_like(nngp)
@@ -74,11 +67,10 @@ def recursion(setting: Setting, density: float, scale: float | None) -> tuple[np
     + list(product(("relu", "tanh", "hardtanh", "silu"), ("residual", "stable"))),
 )
 def test_kernels_are_those_of_the_twin(name: str, architecture: Architecture) -> None:
-    """Inputs of different lengths where the kernel takes them; the twin's error is below 1e-7 (finer panels)."""
+    """Inputs of different lengths, with biases; the twin's error is below 1e-7 (finer panels)."""
     found = mean_field.kernel(
-        inputs(name).numpy(), activation=name, weight_std=1.4, bias_std=0.5, depth=DEPTH, density=0.8,
-        architecture=architecture,
-    )  # fmt: skip
+        X.numpy(), activation=name, weight_std=1.4, bias_std=0.5, depth=DEPTH, density=0.8, architecture=architecture
+    )
     nngp, ntk = recursion(Setting(name, 1.4, 0.5), 0.8, SCALES[architecture])
     np.testing.assert_allclose(found.nngp, nngp, rtol=3e-7)
     np.testing.assert_allclose(found.ntk, ntk, rtol=3e-6)
@@ -89,13 +81,13 @@ def off(
 ) -> dict[str, np.ndarray]:
     """How many standard errors the kernels lie off, for three inputs."""
     found = mean_field.kernel(
-        inputs(setting.activation).numpy(), activation=setting.activation, weight_std=setting.weight_std,
-        bias_std=setting.bias_std, depth=DEPTH, density=density, architecture=architecture,
+        X.numpy(), activation=setting.activation, weight_std=setting.weight_std, bias_std=setting.bias_std,
+        depth=DEPTH, density=density, architecture=architecture,
     )  # fmt: skip
     seen = []
     for part, width in enumerate((n, 4 * n)):
         # a mask over few inputs gives no Gaussians: the inputs are repeated to the width of the layers
-        x = inputs(setting.activation).repeat(1, width // 4)
+        x = X.repeat(1, width // 4)
         seen.append(kernels(setting, x, width, DEPTH, networks // (1 + part), density=density,
                             branch_scale=SCALES[architecture], seed=11 + part))  # fmt: skip
     result = {}

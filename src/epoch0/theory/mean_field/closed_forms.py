@@ -20,7 +20,7 @@ def closed_form(rule: Activation, q1: Array, q2: Array, cosine: Array, sine: Arr
         return _one_kink(rule.slopes[0], rule.slopes[-1], q1, q2, cosine, sine, derivative)
     if rule.slopes is not None and (derivative or rule.continuous):
         return straight_means(rule, q1, q2, cosine, sine)[derivative]
-    if rule.name == "erf" and np.array_equal(rule.function(_PROBES), special.erf(_PROBES)):
+    if is_erf(rule):
         ends = (1 + 2 * q1) * (1 + 2 * q2)
         if derivative:
             return np.asarray(4 / math.pi / np.sqrt(1 + 2 * q1 + 2 * q2 + 4 * q1 * q2 * sine**2))
@@ -33,6 +33,29 @@ def closed_form(rule: Activation, q1: Array, q2: Array, cosine: Array, sine: Arr
             return np.asarray(plus + minus)
         return np.where(np.abs(product) < 1, np.exp(-(q1 + q2) / 2) * np.sinh(np.clip(product, -1, 1)), plus - minus)
     return None
+
+
+def is_erf(rule: Activation) -> bool:
+    """Whether the activation is erf itself."""
+    return rule.name == "erf" and np.array_equal(rule.function(_PROBES), special.erf(_PROBES))
+
+
+def erf_pair(q1: Array, q2: Array, gap: Array) -> tuple[Array, Array]:
+    """(K(c = 1) - K) / sqrt(q1 q2) and E erf' erf', from q1 (m, 1) > 0, q2 (n,) > 0 and 1 - c (m, n).
+
+    The difference of two arcsines as the angle between them: a sum of positive terms, so nothing cancels.
+    """
+    first, second = 1 / np.sqrt(1 + 2 * q1), 1 / np.sqrt(1 + 2 * q2)
+    # the sines of both arcs are largest and below, their cosines near and far
+    largest = (2 * np.sqrt(q1) * first) * (np.sqrt(q2) * second)
+    near = np.sqrt((1 + 2 * q1) + 2 * q2) * first * second
+    across = largest * gap
+    below = largest - across
+    apart = (largest + below) * across
+    far = np.sqrt(apart + near**2)
+    sine = largest * apart / (near + far) + near * across
+    angle = 2 * np.arctan(sine / (1 + near * far + largest * below))
+    return angle * (2 / math.pi / np.sqrt(q1)) * (1 / np.sqrt(q2)), (4 / math.pi * first) * second / far
 
 
 def _one_kink(left: float, right: float, q1: Array, q2: Array, cosine: Array, sine: Array, derivative: bool) -> Array:

@@ -12,13 +12,76 @@ from epoch0.arguments import Correlation, Variance, checked
 from epoch0.theory.checks import Array
 from epoch0.theory.mean_field.closed_forms import closed_form
 
-# Farther than this from 0 lies 2e-16 of the mass of two normal variables.
-_SDS = 8.5
+# Beyond 10 standard deviations lies 1.5e-23 of the mass.
+_SDS = 10.0
+_RAY_NODES = 12
+_AGREE = 3e-12
+
+
+def ray_means(function: Callable[[Any], Array], q: Array, angle: Array) -> Array | None:
+    """E f(h1) f(h2) for every angle and every pair of variances; (r,) and (n,) to (n, r, r).
+
+    f is smooth but for 0, with features no narrower than about 1; variances > 0, angles in [0, pi]. None where sums of
+    one and a half times as many nodes do not agree with these.
+    """
+    probes = np.unique(angle[[0, len(angle) // 3, -1]])
+    ends = np.unique([q.min(), q.max()])
+    both = [
+        np.stack([_ray_mean(function, ends, float(one), nodes) for one in probes])
+        for nodes in (_RAY_NODES, _RAY_NODES * 3 // 2)
+    ]
+    if not np.abs(both[0] - both[1]).max() <= _AGREE * np.abs(both[1]).max():
+        return None
+    return np.stack([_ray_mean(function, q, float(one), _RAY_NODES) for one in angle])
+
+
+def _ray_mean(function: Callable[[Any], Array], q: Array, angle: float, nodes: int) -> Array:
+    """All pairs of variances at one angle, shape (r, r)."""
+    scale = np.sqrt(q)
+    r, mass = pieces(_doubling(1 / float(scale.max()), _SDS), nodes)
+    mass = mass * r * np.exp(-(r**2) / 2) / (2 * math.pi)
+    total = np.zeros((len(q), len(q)))
+    # where both variables have one sign, and where they differ
+    for width, other in ((math.pi - angle, 1), (angle, -1)):
+        if width <= 0:
+            continue
+        half = _doubling(1 / _SDS / float(scale.max()), width / 2)
+        v, part = pieces(np.concatenate([half, width - half[-2::-1]]), nodes)
+        weight = (part[:, None] * mass).reshape(-1)
+        sides = [function(sign * scale[:, None, None] * (np.sin(v)[:, None] * r)) for sign in (1, -1)]
+        for k in (0, 1):
+            # h2 at a node is h1 at the node that mirrors it
+            second = sides[k if other == 1 else 1 - k][:, ::-1].reshape(len(q), -1)
+            total += (sides[k].reshape(len(q), -1) * weight) @ second.T
+    return total
+
+
+def _doubling(first: float, last: float) -> Array:
+    """0, first, 2 first, 4 first, ... as far as last."""
+    if first >= last:
+        return np.array([0.0, last])
+    steps = first * np.exp2(np.arange(math.ceil(math.log2(last / first))))
+    return np.concatenate([[0.0], steps[steps < 0.9 * last], [last]])
+
+
+_legendre = lru_cache(np.polynomial.legendre.leggauss)
+
+
+def pieces(edges: Array, nodes: int) -> tuple[Array, Array]:
+    """Gauss-Legendre points and weights on each piece between the edges; (..., m) to twice (..., (m - 1) nodes)."""
+    points, weights = _legendre(nodes)
+    half = np.diff(edges, axis=-1)[..., None] / 2
+    middle = (edges[..., :-1, None] + edges[..., 1:, None]) / 2
+    shape = (*edges.shape[:-1], -1)
+    return (middle + half * points).reshape(shape), (half * weights).reshape(shape)
+
+
+_NODES = 14
+_POINTS_AT_ONCE = 2_000_000
 _SMALLEST = 1e-200
-# Gauss-Legendre nodes on a piece: more where the highest coefficients of the function, whose square is about the
-# error, are above this part of the whole.
-_NODES, _ROUGH = (12, 24, 48), 1e-5
 _LARGEST_HERMITE, _HERMITE_TERMS = 400.0, 6000
+# two trapezoid sums, one of twice the step, agree to the root of the finer one's error
+_ROOT_OF_ERROR = 3e-7
 
 
 @checked
@@ -34,10 +97,11 @@ def pair_mean(
     >>> pair_mean("relu", 1.0, 1.0, np.array([-1.0, 0.0, 1.0])).round(6)              # shape (3,)
     array([0.      , 0.159155, 0.5     ])
 
-    Closed forms for erf, sin and activations with straight pieces. Elsewhere the two variables are taken to be the
-    coordinates of a point in the plane, and the mean is a sum along rays from 0, on pieces which end at the breaks of
-    both factors and where these meet. The error is below 1e-11 of sqrt(E phi(h1)^2 E phi(h2)^2) for every activation
-    known by name. ``derivative`` takes phi' in the place of phi; a variance of 0 is the limit from above.
+    Closed forms for erf, sin and activations with straight pieces. Elsewhere sums: without break
+    points a trapezoid sum over both variables (checked against its own half); with them Gauss-Legendre on panels which
+    end at the breaks of phi(h1), and for each h1 at those of phi(h2), and shrink towards the places where two breaks
+    meet as ``|c|`` tends to 1. The error is below 1e-11 of sqrt(E phi(h1)^2 E phi(h2)^2) for every activation known by
+    name. ``derivative`` takes phi' in the place of phi; a variance of 0 is the limit from above.
 
     Source: Hayou et al. 2021, B.1 (covariance map and, with phi', its slope by Price's theorem).
     """
@@ -54,31 +118,57 @@ def mean_at(rule: Activation, q1: Array, q2: Array, cosine: Array, sine: Array, 
     exact = closed_form(rule, q1, q2, cosine, sine, derivative)
     if exact is not None:
         return exact
-    result, angle = np.empty(cosine.shape), np.arctan2(sine, cosine)
-    for place in np.ndindex(result.shape):
-        pair = np.array([q1[place], q2[place]])
-        result[place] = ray_means(rule, derivative, np.unique(pair), float(angle[place]))[0, -1]
-    return result
+    shape = cosine.shape
+    # a variance of 0 as the limit from above: kinks at 0 then see both signs
+    parts = [np.ravel(np.maximum(q, _SMALLEST)) for q in (q1, q2)] + [np.ravel(cosine), np.ravel(sine)]
+    function = rule.derivative if derivative else rule.function
+    result = np.empty(cosine.size)
+    # steps follow the larger variance; half powers of two keep the number of groups small
+    scale = np.exp2(np.ceil(np.log2(np.maximum(parts[0], parts[1]).clip(0.25))) / 2)
+    for one in np.unique(scale):
+        inside = np.flatnonzero(scale == one)
+        group = [part[inside] for part in parts]
+        if rule.breaks or one > 16:
+            result[inside] = _by_panels(function, _marked(rule), *group)
+        else:
+            result[inside] = _by_steps(function, float(one), *group)
+    return result.reshape(shape)
 
 
 def mean_grid(rule: Activation, q: Array, cosine: Array, sine: Array) -> Array:
     """E phi'(h1) phi'(h2) for every angle and every pair of variances; (n,), (n,) and (r,) to (n, r, r).
 
-    Of many variances the Hermite series of a smooth phi costs a tenth of the sums along rays.
+    Smooth activations by their Hermite series, those with a kink at 0 only and large variances by sums along rays; the
+    rest by the sums of :func:`pair_mean`, with the mean over h2 shared by all variances of h1.
     """
+    count, angles = len(q), len(cosine)
     q1, q2, c, s = np.broadcast_arrays(q[:, None], q, cosine[:, None, None], sine[:, None, None])
     exact = closed_form(rule, q1, q2, c, s, True)
     if exact is not None:
         return exact
+    result, q = np.empty((angles, count, count)), np.maximum(q, _SMALLEST)
     if not rule.breaks and q.max() <= _LARGEST_HERMITE:
-        found = _hermite(rule, np.maximum(q, _SMALLEST), cosine)
+        found = _by_hermite(rule, q, cosine)
         if found is not None:
             return found
-    return np.stack([ray_means(rule, True, q, float(angle)) for angle in np.arctan2(sine, cosine)])
+    if not any(rule.breaks):
+        found = ray_means(rule.derivative, q, np.arctan2(sine, cosine))
+        if found is not None:
+            return found
+    if count == 1:
+        return mean_at(rule, q1, q2, c, s, True)
+    points = _marked(rule)
+    for b in range(count):
+        variance = np.full(angles, q[b])
+        z1, mass = _outer(points, np.broadcast_to(q, (angles, count)), variance, cosine, sine)
+        inner = _inner(rule.derivative, points, variance, cosine, sine, z1) * mass
+        for a in range(count):
+            result[:, a, b] = (rule.derivative(math.sqrt(q[a]) * z1) * inner).sum(axis=-1)
+    return result
 
 
-def _hermite(rule: Activation, q: Array, cosine: Array) -> Array | None:
-    """The same of a smooth phi by its Hermite series (Mehler's formula); None where it does not converge.
+def _by_hermite(rule: Activation, q: Array, cosine: Array) -> Array | None:
+    """:func:`mean_grid` of a smooth phi by its Hermite series (Mehler's formula); None where it does not converge.
 
     E f(h1) f(h2) = sum over k of f_k(q1) f_k(q2) c^k, whose terms at c = 1 must add up to E f^2.
     """
@@ -101,81 +191,111 @@ def _hermite(rule: Activation, q: Array, cosine: Array) -> Array | None:
     return np.asarray(np.moveaxis(found, -1, 0), dtype=np.float64)
 
 
-def ray_means(rule: Activation, derivative: bool, q: Array, angle: float) -> Array:
-    """E f(h1) f(h2) at one angle for every pair of variances, f being phi or phi'; (r,) to (r, r).
-
-    A point at the distance r from 0 has h1 = sqrt(q1) r sin(v) and h2 = sqrt(q2) r sin(width - v), where the two have
-    one sign with width = pi - angle, and, with -h2, where they differ with width = angle.
-    """
-    function = rule.derivative if derivative else rule.function
-    # a variance of 0 as the limit from above: kinks at 0 then see both signs
-    scale = np.sqrt(np.maximum(q, _SMALLEST))
-    # distance at which a ray of sine 1 meets each break
-    breaks = np.array([abs(point) / one for point in rule.breaks if point for one in scale])
-    for nodes in _NODES:
-        found, rough = _ray_means(function, scale, breaks, angle, nodes)
-        if rough <= _ROUGH:
-            break
-    return found
-
-
-def _ray_means(
-    function: Callable[[Any], Array], scale: Array, breaks: Array, angle: float, nodes: int
-) -> tuple[Array, float]:
-    """The same with so many nodes on a piece, and how rough the function looks to them."""
-    total, rough, largest = np.zeros((len(scale), len(scale))), 0.0, max(float(scale.max()), 1.0)
-    steps = _doubling(1 / largest, _SDS)
-    for width, opposite in ((math.pi - angle, False), (angle, True)):
-        if width <= 0:
-            continue
-        # where a break of one factor meets one of the other
-        meet = np.arctan2(math.sin(width), np.divide.outer(breaks, breaks) + math.cos(width))
-        half = np.unique(np.concatenate([_doubling(4 / _SDS / largest, width / 2), meet[meet < width / 2]]))
-        v, part = pieces(np.concatenate([half, width - half[-2::-1]]), nodes)
-        along = np.broadcast_to(steps, (len(v), len(steps)))
-        across = np.minimum(np.divide.outer(1 / np.sin(v), 1 / breaks), _SDS)
-        r, mass = pieces(np.sort(np.concatenate([along, across, across[::-1]], axis=1)), nodes)
-        mass = mass * r * np.exp(-(r**2) / 2) / (2 * math.pi)
-        weight = (part[:, None] * mass).reshape(-1)
-        sides = [function(sign * scale[:, None, None] * (np.sin(v)[:, None] * r)) for sign in (1, -1)]
-        seen = (sides[0][-1] * mass).reshape(-1, nodes)
-        rough = max(rough, float(np.abs(seen @ _highest(nodes)).sum() / max(np.abs(seen).sum(), 1e-300)))
-        for first, other in (sides[::-1], sides) if opposite else (sides[:1] * 2, sides[1:] * 2):
-            # h2 at a node is h1 at the node that mirrors it
-            total += (first.reshape(len(scale), -1) * weight) @ other[:, ::-1].reshape(len(scale), -1).T
-    return total, rough
+def _by_steps(function: Callable[[Any], Array], scale: float, q1: Array, q2: Array, c: Array, s: Array) -> Array:
+    """Trapezoid sums in both variables for a smooth function; arrays of shape (m,)."""
+    result, left = np.empty(len(c)), np.arange(len(c))
+    for halvings in range(3):
+        half = int(np.ceil(_SDS * scale * 2**halvings / 0.25 / 2)) * 2
+        z = np.arange(-half, half + 1) * (0.25 / scale / 2**halvings)
+        mass = np.exp(-0.5 * z**2)
+        mass /= mass.sum()
+        coarse = mass[::2] / mass[::2].sum()
+        agree = np.zeros(len(left), dtype=bool)
+        for start in range(0, len(left), max(_POINTS_AT_ONCE // len(z) ** 2, 1)):
+            part = slice(start, start + max(_POINTS_AT_ONCE // len(z) ** 2, 1))
+            at = left[part]
+            inner = function(np.sqrt(q2[at])[:, None, None] * (c[at, None, None] * z[:, None] + s[at, None, None] * z))
+            outer = function(np.sqrt(q1[at])[:, None] * z)
+            size = np.sqrt((outer**2 @ mass) * ((inner**2 @ mass) @ mass)) + 1e-300
+            result[at] = (outer * (inner @ mass)) @ mass
+            rough = (outer[:, ::2] * (inner[:, ::2, ::2] @ coarse)) @ coarse
+            agree[part] = np.abs(result[at] - rough) <= _ROOT_OF_ERROR * size
+        left = left[~agree]
+        if not len(left):
+            return result
+    # features much narrower than 1, such as a kink nobody named: panels do no worse
+    result[left] = _by_panels(function, np.zeros(1), q1[left], q2[left], c[left], s[left])
+    return result
 
 
-def _doubling(first: float, last: float) -> Array:
-    """0, first, 2 first, 4 first, ... as far as last."""
-    if first >= last:
-        return np.array([0.0, last])
-    steps = first * np.exp2(np.arange(math.ceil(math.log2(last / first))))
-    return np.concatenate([[0.0], steps[steps < 0.9 * last], [last]])
+def _marked(rule: Activation) -> Array:
+    """Where panels end: at 0 and at the breaks."""
+    return np.array(sorted({0.0, *rule.breaks}))
 
 
-_legendre = lru_cache(np.polynomial.legendre.leggauss)
+def _by_panels(function: Callable[[Any], Array], points: Array, q1: Array, q2: Array, c: Array, s: Array) -> Array:
+    """The mean over h2 given h1 on panels, then the mean over h1 on panels; arrays of shape (m,)."""
+    result = np.empty(len(c))
+    straight = s < 1e-15
+    if straight.any():
+        at = np.flatnonzero(straight)
+        result[at] = _straight(function, points, q1[at], q2[at], np.sign(c[at]))
+    # like angles together: the number of panels grows with the log of 1/s
+    order = np.flatnonzero(~straight)
+    for at in np.array_split(order[np.argsort(s[order])], max(-(-len(order) // 32), 1)):
+        if len(at):
+            z1, mass = _outer(points, q1[at, None], q2[at], c[at], s[at])
+            inner = _inner(function, points, q2[at], c[at], s[at], z1)
+            result[at] = (function(np.sqrt(q1[at])[:, None] * z1) * inner * mass).sum(axis=-1)
+    return result
 
 
-@lru_cache
-def _highest(nodes: int) -> Array:
-    """Matrix from weighted values at so many nodes to the two highest Legendre coefficients that they can see."""
-    highest = np.polynomial.legendre.legvander(_legendre(nodes)[0], nodes - 1)[:, -2:]
-    return np.asarray(highest * np.array([nodes - 1.5, nodes - 0.5]))
+def _outer(points: Array, q1: Array, q2: Array, c: Array, s: Array) -> tuple[Array, Array]:
+    """Nodes and masses of z1, shape (m, nodes), fit for each of the variances q1, shape (m, k)."""
+    other, far = np.sqrt(q2), np.full(len(q2), _SDS)
+    slope = np.where(np.abs(c) < 1e-3, 1e-3, c)
+    # an edge at each break of each variance; panels that shrink towards them for the largest
+    largest = np.sqrt(q1.max(axis=1))
+    marks = [points / np.sqrt(own)[:, None] for own in q1.T]
+    marks.append(_around(points / largest[:, None], 1 / largest, far))
+    # the mean over h2 bends within s/|c| of where its middle meets a break: panels shrink to half of that
+    bends = _around(points / (slope * other)[:, None], np.minimum(s, 1.0) / np.abs(slope) / 2, far)
+    return _panels(np.concatenate([*marks, bends], axis=1))
 
 
-def pieces(edges: Array, nodes: int) -> tuple[Array, Array]:
-    """Gauss-Legendre points and weights on each piece between the edges; (..., m) to twice (..., (m - 1) nodes)."""
-    points, weights = _legendre(nodes)
-    half = np.diff(edges, axis=-1)[..., None] / 2
-    middle = (edges[..., :-1, None] + edges[..., 1:, None]) / 2
-    shape = (*edges.shape[:-1], -1)
-    return (middle + half * points).reshape(shape), (half * weights).reshape(shape)
+def _inner(function: Callable[[Any], Array], points: Array, q2: Array, c: Array, s: Array, z1: Array) -> Array:
+    """The mean of function(h2) given h1 = sqrt(q1) z1; arrays of shape (m,), z1 and result (m, nodes)."""
+    result, scale = np.empty(z1.shape), np.sqrt(q2)
+    marks = _around(points / scale[:, None], 1 / scale, _SDS * s)
+    step = max(1, _POINTS_AT_ONCE // (z1.shape[1] * (marks.shape[1] + 8) * _NODES))
+    for start in range(0, len(z1), step):
+        at = slice(start, start + step)
+        middle, spread = c[at, None] * z1[at], s[at, None]
+        z2, mass = _panels((marks[at, None, :] - middle[..., None]) / spread[..., None])
+        h2 = scale[at, None, None] * (middle[..., None] + spread[..., None] * z2)
+        result[at] = (function(h2) * mass).sum(axis=-1)
+    return result
+
+
+def _straight(function: Callable[[Any], Array], points: Array, q1: Array, q2: Array, sign: Array) -> Array:
+    """The mean at c = 1 or -1, where h2 is a multiple of h1; arrays of shape (m,)."""
+    far, roots = np.full(len(q1), _SDS), (np.sqrt(q1), sign * np.sqrt(q2))
+    z, mass = _panels(np.concatenate([_around(points / one[:, None], 1 / np.abs(one), far) for one in roots], axis=1))
+    first, second = (function(one[:, None] * z) for one in roots)
+    return np.asarray((first * second * mass).sum(axis=1))
 
 
 def on_a_line(rule: Activation, q: Array) -> tuple[Array, Array]:
     """phi(sqrt(q) z) on nodes z fit for every variance, and their Gaussian masses; (r,) to (r, nodes) and (nodes,)."""
     scale = np.sqrt(np.maximum(q, _SMALLEST))
-    steps, breaks = _doubling(1 / max(float(scale.max()), 1.0), _SDS), np.divide.outer(rule.breaks, scale).ravel()
-    z, mass = pieces(np.unique(np.concatenate([-steps, steps, np.clip(breaks, -_SDS, _SDS)])), 20)
-    return rule.function(scale[:, None] * z), mass * np.exp(-(z**2) / 2) / math.sqrt(2 * math.pi)
+    points = _marked(rule)
+    marks = _around(points / scale[:, None], 1 / scale, np.full(len(q), _SDS)).reshape(1, -1)
+    z, mass = _panels(marks, 28)
+    return rule.function(scale[:, None] * z), mass[0]
+
+
+def _around(points: Array, width: Array, far: Array) -> Array:
+    """The points, shape (m, k) or (k,), and marks at width, 2 width, 4 width, ... of them as far as far, (m, marks)."""
+    ratio = float((far / width).max())
+    steps = np.exp2(np.arange(0, int(np.ceil(np.log2(ratio))) + 1)) if ratio > 1 else np.zeros(0)
+    around = width[:, None] * np.concatenate([-steps[::-1], [0.0], steps])
+    return np.asarray((points[:, :, None] + around[:, None, :]).reshape(len(width), -1))
+
+
+def _panels(marks: Array, count: int = 8) -> tuple[Array, Array]:
+    """Gauss-Legendre nodes and Gaussian masses on at least ``count`` panels ending at the marks; twice (..., nodes)."""
+    even = np.broadcast_to(np.linspace(-_SDS, _SDS, count + 1), (*marks.shape[:-1], count + 1))
+    # marks out of range fold onto the ends, as empty panels
+    edges = np.sort(np.concatenate([np.clip(marks, -_SDS, _SDS), even], axis=-1), axis=-1)
+    z, mass = pieces(edges, _NODES)
+    return z, mass * np.exp(-0.5 * z**2) / np.sqrt(2 * np.pi)

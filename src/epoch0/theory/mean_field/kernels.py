@@ -16,17 +16,18 @@ from numpy.typing import ArrayLike
 from epoch0.activations import Activation
 from epoch0.arguments import Density, Depth, Std, checked
 from epoch0.errors import InputError
-from epoch0.results import Grid, Shown
+from epoch0.results import Shown
 from epoch0.theory.checks import Array, continuous
+from epoch0.theory.mean_field.closed_forms import erf_pair, is_erf, straight_means
 from epoch0.theory.mean_field.moments import moments_of
 from epoch0.theory.mean_field.tables import (
+    TOLERANCE,
+    Angles,
     SlopeTable,
-    angles,
     evaluate_series,
     needed_rank,
     nodes,
     place,
-    place_of_gap,
     tabulate,
     to_coefficients,
     variance_grid,
@@ -39,8 +40,8 @@ Means = Callable[[slice, slice], tuple[Array, Array]]  # rows and columns -> the
 _NEAR = 1e-2
 _NUMBERS_AT_ONCE, _PAIRS_AT_ONCE = 4_000_000, 8192
 _BROAD = 12  # variances of a table that serves for several layers
-# Of a leap: its angles, most variances and layers, and fewest pairs.
-_ANGLES, _MOST_VARIANCES, _MOST_LAYERS, _FEW_PAIRS = 64, 14, 32, 20_000
+# Of a leap: its angles, most variances and layers, fewest pairs, and the layers before it is tried again.
+_ANGLES, _MOST_VARIANCES, _MOST_LAYERS, _FEW_PAIRS, _PATIENCE = 64, 14, 32, 20_000, 8
 
 
 def parity(rule: Activation) -> int:
@@ -58,8 +59,8 @@ class Pairs:
     """Variances of rows (n1,) and columns (n2,) at one layer, and of their pairs (n1, n2); they change in place.
 
     A layer is K' = skip K + bias + weight E phi phi, of which there are ``layers``. Of pairs, the upper half if
-    symmetric: ``gap`` is 1 - c (1 - abs(c) where signs are kept apart), ``tangent`` the NTK without its signs. A table
-    serves as long as it can.
+    symmetric: ``gap`` is 1 - c (1 - abs(c) where signs are kept, ``folded``), ``tangent`` the NTK without its signs.
+    A table serves as long as it can; ``error`` is the largest of those used, relative to its values.
     """
 
     rule: Activation
@@ -67,6 +68,7 @@ class Pairs:
     weight: float
     bias: float
     skip: float
+    folded: bool
     first: Array
     second: Array
     gap: Array
@@ -75,15 +77,20 @@ class Pairs:
 
     def __post_init__(self) -> None:
         self.even = parity(self.rule) == 1
+        self.folded = self.folded or self.even
+        self.straight = self.rule.slopes is not None and any(self.rule.breaks)
+        self.erf = is_erf(self.rule)
         self.table: SlopeTable | None = None
-        self.rebuild = 0
+        self.error = TOLERANCE
+        self.rebuild, self.before = 0, (0.0, 0.0)
 
     def walk(self) -> None:
         """Carry the pairs through all layers, several at once where they can be."""
-        layer = 0
+        layer = patience = 0
         while layer < self.layers:
-            leapt = self._leap(layer) if self.gap.size >= _FEW_PAIRS else 0
+            leapt = self._leap(layer) if layer >= patience and self.gap.size >= _FEW_PAIRS else 0
             if not leapt:
+                patience = max(patience, layer + _PATIENCE) if layer >= patience else patience
                 self.step(layer)
             layer += leapt or 1
 
@@ -96,16 +103,17 @@ class Pairs:
         both = np.concatenate([self.first, self.second])
         low, high = float(both.min()), float(both.max())
         rank = needed_rank(low, high)
-        # kinks bend sharply where variances differ
-        if rank > (1 if self.rule.breaks else _MOST_VARIANCES) or low < 1e-3 * high or low == 0:
+        # kinks bend sharply where variances differ; single layers keep more of a small c's precision
+        if self.folded or rank > (1 if self.rule.breaks else _MOST_VARIANCES) or low < 1e-3 * high or low == 0:
             return 0
         sides = (variance_grid(low, high, rank), variance_grid(low, high, rank + (rank > 1)))
-        gap = np.append(0.0, 2 * np.sin(angles(nodes(_ANGLES)) / 2) ** 2)[:, None, None]
+        angles = Angles.of(self.rule, high)
+        gap = np.append(0.0, 2 * np.sin(angles.to_angle(nodes(_ANGLES)) / 2) ** 2)[:, None, None]
         shape, flat = (2, len(gap), rank, len(sides[1])), (-1, len(sides[1]))
         tangent = np.broadcast_to(np.arange(2.0)[:, None, None, None], shape).reshape(flat)
         all_rows, full = np.tile(sides[0], 2 * len(gap)), np.broadcast_to(gap, shape).reshape(flat)
         grid = replace(self, first=all_rows, second=sides[1], gap=full, tangent=tangent, symmetric=False)
-        grid.table, grid.rebuild = self.table, self.rebuild
+        grid.table, grid.rebuild, grid.before = self.table, self.rebuild, self.before
         leapt, series, apart, growth = 0, full, full, [all_rows]
         for layer in range(start, min(self.layers, start + _MOST_LAYERS)):
             try:
@@ -116,7 +124,7 @@ class Pairs:
             values = np.stack([(ends - ends[0]) / np.maximum(gap, 1e-300), passed - fresh, fresh])[:, 1:]
             sizes = np.abs(values).max(axis=(1, 2, 3))
             # values so much smaller than the largest would lose more than two digits
-            usual = [values[0].min(), *np.median(np.abs(values[1:]), axis=(1, 2, 3))]
+            usual = [values[0].min(), *np.median(values[1:], axis=(1, 2, 3))]
             if not np.isfinite(sizes).all() or (sizes > 100 * np.abs(usual)).any():
                 break
             found = np.tensordot(values, to_coefficients(_ANGLES), axes=(1, 1))
@@ -127,14 +135,14 @@ class Pairs:
             growth = [grid.first[:rank] / sides[0], grid.second / sides[1]]
         if leapt < 2:
             return 0
-        self.table, self.rebuild = grid.table, grid.rebuild
+        self.table, self.rebuild, self.before, self.error = grid.table, grid.rebuild, grid.before, grid.error
         now = (self.first, self.second)
         weights = [variance_weights(q, low, high, len(one)) for q, one in zip(now, sides, strict=True)]
         places = [place(q, low) for q in now]
         apart = apart / np.maximum((place(sides[0], low)[:, None] - place(sides[1], low)) ** 2, 1e-300)
         for rows, columns in self._blocks():
             gap = self.gap[rows, columns]
-            lost, passed, fresh = evaluate_series(series, weights[0][rows], weights[1][columns], place_of_gap(gap))
+            lost, passed, fresh = evaluate_series(series, weights[0][rows], weights[1][columns], angles.of_gap(gap))
             far = weights[0][rows] @ apart @ weights[1][columns].T
             far *= (places[0][rows, None] - places[1][columns]) ** 2
             gap *= lost
@@ -157,9 +165,18 @@ class Pairs:
     def step(self, layer: int) -> None:
         both = np.concatenate([self.first, self.second])
         low, high = float(both.min()), float(both.max())
-        if self.table is None or layer >= self.rebuild or not self.table.covers(np.array([low, high])):
-            least, most, self.rebuild = self._range_ahead(both, layer)
+        settled = needed_rank(low, high) == 1
+        if self.straight and not settled:
+            self._advance(*self._exactly(), layer)
+            return
+        # all variances agree and stay: the cheapest table serves to the end
+        stay = max(abs(low - self.before[0]), abs(high - self.before[1])) <= 1e-13 * high
+        last = settled and stay and (self.table is None or len(self.table.grid) > 1)
+        if last or self.table is None or layer >= self.rebuild or not self.table.covers(np.array([low, high])):
+            least, most, self.rebuild = (low, high, self.layers) if last else self._range_ahead(both, layer)
             self.table = tabulate(self.rule, least, most)
+            self.error = max(self.error, self.table.error)
+        self.before = low, high
         with np.errstate(over="ignore", invalid="ignore"):
             self._advance(*self._by_table(self.table), layer)
 
@@ -192,12 +209,17 @@ class Pairs:
         # what the sum below is multiplied by to make it 1 - c again
         inverses = [np.divide(1.0, a, out=np.zeros_like(a), where=a > 0) for a in after]
         factors = [np.sqrt(one) * np.sqrt(q) for one, q in zip(inverses, sides, strict=True)]
+        first, second = sides
+        exact = self.erf and min(first.min(), second.min()) > 0
 
         def means(rows: slice, columns: slice) -> tuple[Array, Array]:
             gap = self.gap[rows, columns]
             near = np.minimum(gap, 2 - gap) if self.even else gap
-            lost, slope = table.evaluate(weights[0][rows], weights[1][columns], near)
-            lost *= near
+            if exact:
+                lost, slope = erf_pair(first[rows, None], second[columns], near)
+            else:
+                lost, slope = table.evaluate(weights[0][rows], weights[1][columns], near)
+                lost *= near
             lost *= self.weight
             if self.even:
                 slope[gap > 1] *= -1
@@ -208,6 +230,24 @@ class Pairs:
             if places is not None:
                 lost += _apart(places[0][rows], places[1][columns])
             return lost, slope
+
+        return after, means
+
+    def _exactly(self) -> tuple[list[Array], Means]:
+        """The same of a phi with straight pieces, from its closed form."""
+        sides = (self.first, self.second)
+        squares = [straight_means(self.rule, q, q, np.ones_like(q), np.zeros_like(q))[0] for q in sides]
+        after = [self.skip * q + self.bias + self.weight * one for q, one in zip(sides, squares, strict=True)]
+
+        def means(rows: slice, columns: slice) -> tuple[Array, Array]:
+            q1, q2 = self.first[rows, None], self.second[None, columns]
+            gap = self.gap[rows, columns]
+            mean, slope = straight_means(self.rule, q1, q2, 1 - gap, np.sqrt(gap * (2 - gap)))
+            ends = np.sqrt(after[0][rows, None] * after[1][None, columns])
+            inside = self.skip * np.sqrt(q1 * q2) * (1 - gap) + self.bias + self.weight * mean
+            apart = np.clip(1 - inside / np.where(ends > 0, ends, 1.0), 0.0, 2.0)
+            apart[(gap == 0) & (q1 == q2)] = 0.0
+            return apart, slope
 
         return after, means
 
@@ -297,7 +337,8 @@ class Kernel(Shown):
     ``nngp``, (n1, n2), is the covariance of the outputs and ``ntk``, likewise, the inner product of their gradients
     (NTK parametrization: every parameter a standard normal, scaled in the forward pass). ``q1``, (n1,), and ``q2``,
     (n2,), are the outputs' variances; ``gap``, (n1, n2), is 1 - c to its own relative precision, where ``nngp`` has
-    rounded it away.
+    rounded it away. ``layer_error`` is the error of a layer's E phi' phi' relative to its largest value: 1e-12, or
+    larger (as measured) for kinks away from 0 and bent pieces, if the inputs differ in length.
     """
 
     nngp: Array
@@ -311,6 +352,7 @@ class Kernel(Shown):
     density: float
     depth: int
     architecture: str
+    layer_error: float = 1e-12
 
     @property
     def correlation(self) -> Array:
@@ -319,7 +361,7 @@ class Kernel(Shown):
 
     def to_dict(self) -> dict[str, Any]:
         """What was asked for and the ranges of what came out, as plain numbers and words; not the matrices."""
-        names = ("activation", "weight_std", "bias_std", "density", "depth", "architecture")
+        names = ("activation", "weight_std", "bias_std", "density", "depth", "architecture", "layer_error")
         found: dict[str, Any] = {name: getattr(self, name) for name in names} | {"inputs": list(self.nngp.shape)}
         ranges = {"q": np.concatenate([self.q1, self.q2]), "correlation": self.correlation, "ntk": self.ntk}
         for name, values in ranges.items():
@@ -330,13 +372,21 @@ class Kernel(Shown):
     def __str__(self) -> str:
         seen = self.to_dict()
         sparse = f", density {self.density:g}" if self.density < 1 else ""
-        title = (
+        lines = [
             f"{self.architecture} {self.activation} network, {self.depth} hidden layers, "
             f"weight_std={self.weight_std:g}, bias_std={self.bias_std:g}{sparse}; "
-            f"{self.nngp.shape[0]} x {self.nngp.shape[1]} inputs"
-        )
-        rows = {name: [f"{value:.6g}" for value in seen[name].values()] for name in ("q", "correlation", "ntk")}
-        return str(Grid(title, ("least", "median", "most"), rows))
+            f"{self.nngp.shape[0]} x {self.nngp.shape[1]} inputs",
+            f"{'':14}{'least':>14}{'median':>14}{'most':>14}",
+        ]
+        words = {"q": "variance q", "correlation": "correlation", "ntk": "NTK"}
+        for name, word in words.items():
+            lines.append(f"{word:14}" + "".join(f"{seen[name][k]:>14.6g}" for k in ("least", "median", "most")))
+        if self.layer_error > 1e-11:
+            lines.append(
+                f"Kinks away from 0 and inputs of different length: each layer's slopes are within about "
+                f"{self.layer_error:.1g} only; inputs of one length are exact."
+            )
+        return "\n".join(lines)
 
 
 @checked
@@ -371,8 +421,7 @@ def kernel(
 
     Inputs are numpy arrays, torch tensors or nested lists of shape (n1, d) and (n2, d); without x2 it is x1 again. An
     InputError names what is no such array of finite numbers or out of its range, an activation that jumps (its NTK is
-    infinite), inputs of several lengths for one that bends away from 0 (hardtanh, relu6: no series follows two kinks
-    that pass each other), or the layer where a kernel exceeds float64.
+    infinite), or the layer where a kernel exceeds float64.
 
     Source: Lee et al. 2018 (NNGP), Jacot et al. 2018 (NTK), Hayou et al. 2021, B.1 and appendix H (density).
     """
@@ -387,20 +436,16 @@ def kernel(
         np.concatenate([one * math.sqrt(weight / first.shape[1]), np.full((len(one), 1), float(bias_std))], axis=1)
         for one in (first, second)
     ]
-    gap, signs = pair_gaps(vectors[0], vectors[1], bias_std == 0 and parity(rule) == -1)
+    folded = bias_std == 0 and parity(rule) == -1
+    gap, signs = pair_gaps(vectors[0], vectors[1], folded)
     q1, q2 = ((one**2).sum(axis=1) for one in vectors)
     with np.errstate(over="ignore"):
         tangent = (1 - gap) * np.sqrt(q1)[:, None] * np.sqrt(q2)
     if not (np.isfinite(q1).all() and np.isfinite(q2).all()):
         raise InputError("the inputs times weight_std overflow float64; scale them down.")
-    ends = np.concatenate([q1, q2])
-    if any(rule.breaks) and needed_rank(float(ends.min()), float(ends.max())) > 1:
-        raise InputError(
-            f"{rule.name} bends at {rule.breaks}, so its kernel needs inputs of one length; scale them to it."
-        )
     share = 1.0 if architecture != "stable" else 1.0 / max(depth, 1)
     scale = (weight * share, bias_std**2 * share, 0.0 if architecture == "dense" else 1.0)
-    pairs = Pairs(rule, depth, *scale, q1, q2, gap, tangent, x2 is None)
+    pairs = Pairs(rule, depth, *scale, folded, q1, q2, gap, tangent, x2 is None)
     if pairs.symmetric:
         np.fill_diagonal(pairs.gap, 0.0)
         np.fill_diagonal(pairs.tangent, q1)
@@ -415,7 +460,7 @@ def kernel(
     gaps = np.where(signs < 0, 2 - pairs.gap, pairs.gap)
     q1, q2, ntk = pairs.first, pairs.second, signs * pairs.tangent
     scales = (float(weight_std), float(bias_std), float(density))
-    return Kernel(nngp, ntk, q1, q2, gaps, rule.name, *scales, int(depth), architecture)
+    return Kernel(nngp, ntk, q1, q2, gaps, rule.name, *scales, int(depth), architecture, pairs.error)
 
 
 def _inputs(name: str, x: Any) -> Array:

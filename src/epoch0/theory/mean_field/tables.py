@@ -6,7 +6,7 @@ kernel is the integral of that slope (Price's theorem).
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
@@ -14,27 +14,57 @@ from numpy.polynomial.chebyshev import chebvander
 
 from epoch0.activations import Activation
 from epoch0.theory.checks import Array
-from epoch0.theory.mean_field.correlations import mean_grid, on_a_line
+from epoch0.theory.mean_field.correlations import mean_at, mean_grid, on_a_line
 from epoch0.theory.mean_field.moments import mean_square
 
 # A tabulated slope is within this of the exact one, relative to the largest in the table.
 TOLERANCE = 1e-12
 _COUNTS = (16, 20, 25, 31, 39, 48, 60, 75, 94, 118, 147, 184, 230, 256)
 _LARGEST_RANK = 48
+# variances and angles of a table where kinks let the series fall slowly
+_ROUGH = (8, 48)
 
 
-def place_of_gap(gap: Array) -> Array:
-    """Where 1 - c lies in [-1, 1], into which the angles in [0, pi] are stretched."""
-    angle = np.sqrt(0.5 * gap)
-    np.arcsin(angle, out=angle)
-    angle *= 4 / math.pi
-    angle -= 1
-    return angle
+@dataclass(frozen=True)
+class Angles:
+    """A variable t in [-1, 1] for the angle in [0, pi], finer near both ends.
 
+    Angles much above ``width`` from an end are spread on a log scale; infinite for a plain linear scale. A network
+    whose pre-activations are large bends within about 1/sqrt(q) of 0 and pi.
+    """
 
-def angles(place: Array) -> Array:
-    """The angles at places in [-1, 1]."""
-    return (place + 1) * (math.pi / 2)
+    width: float
+
+    @staticmethod
+    def of(rule: Activation, high: float) -> "Angles":
+        return Angles(math.inf if high < 3 or rule.homogeneous else 1 / math.sqrt(high))
+
+    @property
+    def _reach(self) -> float:
+        """The largest difference of the two arcsinhs that t stands for: t is that difference over this."""
+        return math.asinh(math.pi / self.width)
+
+    def of_gap(self, gap: Array) -> Array:
+        angle = np.sqrt(0.5 * gap)
+        np.arcsin(angle, out=angle)
+        angle *= 2
+        if np.isinf(self.width):
+            return np.asarray(angle * (2 / math.pi) - 1)
+        return np.asarray((np.arcsinh(angle / self.width) - np.arcsinh((math.pi - angle) / self.width)) / self._reach)
+
+    def slope(self, angle: Array) -> Array:  # by t
+        if np.isinf(self.width):
+            return np.full(angle.shape, math.pi / 2)
+        rate = 1 / np.hypot(angle, self.width) + 1 / np.hypot(math.pi - angle, self.width)
+        return np.asarray(self._reach / rate)
+
+    def to_angle(self, t: Array) -> Array:
+        if np.isinf(self.width):
+            return np.asarray((t + 1) * (math.pi / 2))
+        # the sinhs of the two have the sum pi / width, which gives the sum of the two
+        difference = t * self._reach
+        total = 2 * np.arcsinh(math.pi / (2 * self.width * np.cosh(difference / 2)))
+        return np.asarray(self.width * np.sinh(np.maximum(total + difference, 0.0) / 2))
 
 
 def nodes(count: int) -> Array:
@@ -51,7 +81,7 @@ def to_coefficients(count: int) -> Array:
 
 
 @lru_cache(maxsize=64)
-def _gap_matrix(count: int) -> Array:
+def _gap_matrix(angles: Angles, count: int) -> Array:
     """Matrix from H = dK/dc at the nodes to its mean over c in [cos angle_k, 1]; shape (count, count).
 
     All is positive and nothing cancels, so that nearly equal inputs keep their relative distance.
@@ -61,8 +91,9 @@ def _gap_matrix(count: int) -> Array:
     # from t = -1 (angle 0) to each node
     half = (t[:, None] + 1) / 2
     inner = -1 + half * (points + 1)
-    mass = half * weights * np.sin(angles(inner)) * (math.pi / 2)
-    total = 2 * np.sin(angles(t) / 2) ** 2
+    angle = angles.to_angle(inner)
+    mass = half * weights * np.sin(angle) * angles.slope(angle)
+    total = 2 * np.sin(angles.to_angle(t) / 2) ** 2
     values = chebvander(inner, count - 1) @ to_coefficients(count)
     return np.asarray((mass[:, :, None] * values).sum(axis=1) / total[:, None])
 
@@ -123,10 +154,11 @@ class SlopeTable:
 
     ``grid`` holds the r variances tabulated, ``coefficients``, (2, r, r, n), the series of G = (K(0) - K(angle)) /
     (sqrt(q1 q2) (1 - c)) and of H, ``ratios`` E phi^2 over (q + shift^2), ``values`` phi on a one-dimensional grid with
-    Gaussian ``masses``. ``exact`` is the activation where the range reaches 0, near which E phi^2 may vanish: then it
-    is summed.
+    Gaussian ``masses``. ``error`` is that of H relative to its largest value, measured where kinks let the series fall
+    slowly. ``exact`` is the activation where the range reaches 0, near which E phi^2 may vanish: it is then summed.
     """
 
+    angles: Angles
     low: float
     high: float
     shift: float
@@ -135,6 +167,7 @@ class SlopeTable:
     ratios: Array
     values: Array
     masses: Array
+    error: float = TOLERANCE
     exact: Activation | None = None
 
     def covers(self, q: Array) -> bool:
@@ -157,7 +190,7 @@ class SlopeTable:
 
     def evaluate(self, first: Array, second: Array, gap: Array) -> tuple[Array, Array]:
         """G and H where rows have weights first (m1, r), columns second (m2, r) and gap = 1 - c is (m1, m2)."""
-        mean, slope = evaluate_series(self.coefficients, first, second, place_of_gap(gap))
+        mean, slope = evaluate_series(self.coefficients, first, second, self.angles.of_gap(gap))
         return mean, slope
 
 
@@ -169,17 +202,20 @@ def tabulate(rule: Activation, low: float, high: float) -> SlopeTable:
     """
     if rule.homogeneous:
         low, high = 1.0, 1.0
-    shift = _shift(low, high)
-    count = _angles_needed(rule, np.unique([low, high]))
-    rank = min(needed_rank(low, high), _LARGEST_RANK)
+    # kinks that pass each other where variances differ: no series falls fast, and many terms take minutes
+    rough = high > low and any(rule.breaks)
+    shift, angles = _shift(low, high), Angles.of(rule, high)
+    count = _ROUGH[1] if rough else _angles_needed(rule, angles, np.unique([low, high]))
+    most = _ROUGH[0] if rough else _LARGEST_RANK
+    rank = min(needed_rank(low, high), most)
     while True:
         grid = variance_grid(low, high, rank, shift)
-        coefficients = _series(rule, count, grid)
+        coefficients = _series(rule, angles, count, grid)
         largest = np.abs(coefficients).max()
         across = np.tensordot(to_coefficients(rank), coefficients, axes=(1, 1))
-        if rank <= 2 or rank == _LARGEST_RANK or np.abs(across[-2:]).max() <= TOLERANCE * largest:
+        if rank <= 2 or rank == most or np.abs(across[-2:]).max() <= TOLERANCE * largest:
             break
-        rank = min(math.ceil(1.4 * rank), _LARGEST_RANK)
+        rank = min(math.ceil(1.4 * rank), most)
     kept = int(np.flatnonzero((np.abs(coefficients) > 0.01 * TOLERANCE * largest).any(axis=(0, 1, 2))).max()) + 1
     values, masses = on_a_line(rule, grid)
     ratios = (values**2 @ masses) / (grid + shift**2)
@@ -187,22 +223,34 @@ def tabulate(rule: Activation, low: float, high: float) -> SlopeTable:
         low, high = 0.0, math.inf
     coefficients = coefficients[..., : max(kept, 2)]
     exact = rule if shift > 0 and not rule.homogeneous else None
-    return SlopeTable(low, high, shift, grid, coefficients, ratios, values, masses, exact)
+    table = SlopeTable(angles, low, high, shift, grid, coefficients, ratios, values, masses, exact=exact)
+    return replace(table, error=_measured(rule, table)) if rough else table
 
 
-def _series(rule: Activation, count: int, grid: Array) -> Array:
+def _measured(rule: Activation, table: SlopeTable) -> float:
+    """The largest error of H at a few places between the nodes, relative to its largest value."""
+    q = table.low + (table.high - table.low) * np.array([0.03, 0.37, 0.61, 0.98])
+    gap = np.broadcast_to(np.array([[1e-4, 0.01, 0.3, 0.8]]), (4, 4))
+    weights = table.weights(q)
+    found = table.evaluate(weights, weights, gap)[1]
+    first, second = np.broadcast_to(q[:, None], (4, 4)), np.broadcast_to(q, (4, 4))
+    exact = mean_at(rule, first, second, 1 - gap, np.sqrt(gap * (2 - gap)), True)
+    return max(float(np.abs(found - exact).max() / np.abs(exact).max()), TOLERANCE)
+
+
+def _series(rule: Activation, angles: Angles, count: int, grid: Array) -> Array:
     """Chebyshev coefficients of G and H; shape (2, r, r, count)."""
-    angle = angles(nodes(count))
+    angle = angles.to_angle(nodes(count))
     slopes = mean_grid(rule, grid, np.cos(angle), np.sin(angle))
     slopes = (slopes + slopes.transpose(0, 2, 1)) / 2
-    both = np.stack([np.tensordot(_gap_matrix(count), slopes, axes=1), slopes])
+    both = np.stack([np.tensordot(_gap_matrix(angles, count), slopes, axes=1), slopes])
     return np.tensordot(both, to_coefficients(count), axes=(1, 1))
 
 
-def _angles_needed(rule: Activation, ends: Array) -> int:
+def _angles_needed(rule: Activation, angles: Angles, ends: Array) -> int:
     """The least count whose series has died out at the ends of the range of variances."""
     for count in _COUNTS:
-        coefficients = np.abs(_series(rule, count, ends))
+        coefficients = np.abs(_series(rule, angles, count, ends))
         if coefficients[..., -3:].max() <= 0.1 * TOLERANCE * coefficients.max():
             return count
     return _COUNTS[-1]
