@@ -296,9 +296,9 @@ class TestLaws:
         law = norms.NormRatio((200,) * 5)
         low, high = law.interval(0.9)
         assert law.cdf(high) - law.cdf(low) == pytest.approx(0.9, abs=1e-10)
-        wider = law.interval(0.9, samples=1000)
+        wider = law.interval(0.9999)
         assert wider[0] < low and high < wider[1]
-        assert law.cdf(wider[0]) == pytest.approx(0.1 / 2000, abs=1e-12)
+        assert law.cdf(wider[0]) == pytest.approx(0.0001 / 2, abs=1e-12)
         assert norms.NormRatio((1, 1)).interval()[0] == 0.0
 
     def test_mean_distortion_far_from_one(self) -> None:
@@ -378,8 +378,6 @@ class TestBadInput:
             (lambda: norms.NormRatio.gradient([10, 10, 10], 3), "layer=3 of 2"),
             (lambda: norms.NormRatio.gradient([10, 10, 10], 0), "layer=0"),
             (lambda: norms.NormRatio((10,)).interval(1.0), "level=1.0"),
-            (lambda: norms.NormRatio((10,)).interval(0.999, samples=10**9), "fewer samples"),
-            (lambda: norms.NormRatio((10,)).interval(0.9, samples=0), "samples=0"),
             (lambda: norms.NormRatio((10,)).quantile(0.0), "p=0.0"),
         ):
             with pytest.raises(InputError, match=told):

@@ -43,14 +43,7 @@ def binomial(trials: int, probability: float) -> tuple[Array, Array]:
 
 def chi_mean(degrees: Array) -> Array:
     """Mean of a chi variable: sqrt(2) Gamma((a + 1)/2) / Gamma(a/2), and 0 for a = 0."""
-    half = np.asarray(degrees, dtype=np.float64) / 2
-    safe = np.where(half > 0, half, 1.0)
-    small = np.exp(special.gammaln(safe + 0.5) - special.gammaln(safe))
-    inverse = 1.0 / np.maximum(safe, 1.0)
-    # the log-gammas of large numbers nearly cancel; the asymptotic series is exact to rounding from 100 on
-    series = 1 + inverse * (-1 / 8 + inverse * (1 / 128 + inverse * (5 / 1024 + inverse * (-21 / 32768))))
-    ratio = np.where(safe > 100.0, np.sqrt(safe) * series, small)
-    return np.where(half > 0, math.sqrt(2.0) * ratio, 0.0)
+    return np.asarray(math.sqrt(2.0) * special.poch(np.asarray(degrees, dtype=np.float64) / 2, 0.5))
 
 
 @functools.lru_cache(maxsize=1024)  # networks repeat their widths

@@ -119,18 +119,10 @@ class GrowthBounds(Result):
 
     @property
     def over_depth(self) -> LayerGrowth:
-        return replace(self.cumulative[-1], layer=0)
-
-    @property
-    def cumulative(self) -> tuple[LayerGrowth, ...]:
-        """The products over the first 1, 2, ... layers, which are bounds on the length after each layer."""
-        found = list(self.layers[:1])
-        for layer in self.layers[1:]:
-            pairs = {name: (getattr(found[-1], name), getattr(layer, name)) for name in _COLUMNS}
-            products: dict[str, Any] = {name: None if None in pair else math.prod(pair) for name, pair in pairs.items()}
-            weakest = max(found[-1].status, layer.status, key=_STATUS.index)
-            found.append(replace(layer, status=weakest, **products))
-        return tuple(found)
+        columns = {name: [getattr(layer, name) for layer in self.layers] for name in _COLUMNS}
+        products: dict[str, Any] = {name: None if None in one else math.prod(one) for name, one in columns.items()}
+        weakest = max((layer.status for layer in self.layers), key=_STATUS.index)
+        return replace(self.layers[-1], layer=0, status=weakest, **products)
 
     @property
     def status(self) -> str:
@@ -143,16 +135,8 @@ class GrowthBounds(Result):
             "depth": len(self.layers),
             "status": self.status,
             "layers": [asdict(row) for row in self.layers],
-            "cumulative": [asdict(row) for row in self.cumulative],
             "over_depth": {name: getattr(self.over_depth, name) for name in _COLUMNS},
         }
-
-    def rows(self) -> list[dict[str, Any]]:
-        """One row a layer; columns as in :class:`LayerGrowth`, then the products so far as ``cumulative_...``."""
-        return [
-            asdict(row) | {f"cumulative_{name}": getattr(total, name) for name in _COLUMNS}
-            for row, total in zip(self.layers, self.cumulative, strict=True)
-        ]
 
     def __str__(self) -> str:
         lines = [["layer", "width", *(name.replace("_", " ") for name in _COLUMNS), "status"]]

@@ -11,7 +11,7 @@ from epoch0.arguments import Density, Std, checked
 from epoch0.errors import InputError
 from epoch0.results import Shown
 from epoch0.theory.checks import Array, continuous
-from epoch0.theory.mean_field.fixed_points import diverges_from, settle
+from epoch0.theory.mean_field.fixed_points import settle
 from epoch0.theory.mean_field.moments import Moments, mean_slope, mean_square, moments_of
 
 # The table's own error; smaller relative residuals have no sign.
@@ -111,27 +111,9 @@ def _roots(q: Array, seen: Array, residual: Callable[[float], float]) -> list[fl
 
 
 def why_no_edge(moments: Moments, found: list[EdgePoint], name: str, value: float, density: float) -> str:
-    """Why there is none, with numbers, and where there is one."""
+    """Why there is none, and where there is one."""
     sparse = "" if density == 1 else f", density={density:g}"
     sentences = [f"{moments.activation.name} has no edge of chaos at {name}={value:g}{sparse}"]
-    if name == "bias_std":
-        limit = diverges_from(moments, value, density)
-        weights = np.geomspace(1e-3, 1 - 1e-9, 150) * min(limit, 1e3)
-        kept = density * weights**2
-        q = settle(moments, kept, np.full(150, value**2))
-        inside = np.isfinite(q)
-        gain, weights, q = kept[inside] * moments.slope(q[inside]), weights[inside], q[inside]
-        until = f" until q, started at 1, diverges, from weight_std={limit:.6g} on" if math.isfinite(limit) else ""
-        jump = np.flatnonzero((gain[:-1] < 1) & (gain[1:] > 1))
-        if len(jump):
-            i = int(jump[0])
-            sentences[0] += (
-                f": between weight_std={weights[i]:.4g} and {weights[i + 1]:.4g} q jumps from {q[i]:.4g} to "
-                f"{q[i + 1]:.4g}, and chi at the fixed point over 1, from {gain[i]:.4g} to {gain[i + 1]:.4g}"
-            )
-        else:
-            most = max(float(np.max(gain, initial=0.0)), 1e-12)
-            sentences[0] += f": chi at the fixed point stays below {most:.6g}{until}"
     sentences += [f"At {point} chi is 1, but that fixed point repels: the variance leaves it" for point in found]
     q, kept, bias = edge_arrays(moments)
     if not (moments.table(20)[2] > _NOTHING).any():
@@ -158,7 +140,7 @@ class EdgeOfChaos(Shown):
     """A point on the edge of chaos of an activation.
 
     ``q`` is the variance at the fixed point, None if every q is one, as for ReLU; ``chi`` the gain there, 1 up to
-    rounding; ``others`` the (weight_std, bias_std, q) of further points that answer the same question.
+    rounding; ``note`` names further points that answer the same question.
     """
 
     activation: str
@@ -168,7 +150,6 @@ class EdgeOfChaos(Shown):
     chi: float
     density: float = 1.0
     note: str = ""
-    others: tuple[tuple[float, float, float], ...] = ()
 
     def __str__(self) -> str:
         q = "any q" if self.q is None else f"q={self.q:.6g}"
@@ -180,8 +161,7 @@ class EdgeOfChaos(Shown):
         )
 
     def to_dict(self) -> dict[str, object]:
-        names = ("weight_std", "bias_std", "q")
-        return asdict(self) | {"others": [dict(zip(names, point, strict=True)) for point in self.others]}
+        return asdict(self)
 
 
 @dataclass(frozen=True, eq=False)
@@ -207,8 +187,8 @@ def edge_of_chaos(
 
     Of several fixed points that attract the variance it is one that deep layers reach from pre-activations of variance
     1, and of those the one with the smallest weight_std. With neither bias_std nor weight_std bias_std is 0; both are
-    an InputError, and so is a place without an edge: the message says how far chi gets, from which weight_std on q
-    diverges, and where there is an edge.
+    an InputError, and so is a place without an edge: the message says where chi is 1 at a fixed point that repels, and
+    where there is an edge.
 
     Source: Hayou et al. 2021, 2.2 and B.1.
     """
@@ -227,10 +207,9 @@ def edge_of_chaos(
         raise InputError(why_no_edge(moments, found, name, value, density))
     best.sort(key=lambda point: (not point.reached, point.weight_std))
     chosen = best[0]
-    others = tuple((point.weight_std, point.bias_std, point.q) for point in best[1:])
     gain = density * chosen.weight_std**2 * mean_slope(rule, chosen.q)
     where = (rule.name, chosen.weight_std, chosen.bias_std, chosen.q)
-    return EdgeOfChaos(*where, gain, density, _note(moments, best), others)
+    return EdgeOfChaos(*where, gain, density, _note(best))
 
 
 def _single_point(rule: Activation, name: str, value: float, density: float) -> EdgeOfChaos:
@@ -247,13 +226,8 @@ def _single_point(rule: Activation, name: str, value: float, density: float) -> 
     return EdgeOfChaos(rule.name, edge, 0.0, None, density * edge**2 * slope, density, "every q is a fixed point")
 
 
-def _note(moments: Moments, best: list[EdgePoint]) -> str:
+def _note(best: list[EdgePoint]) -> str:
     notes = []
-    if best[0].q == 0:
-        q, square, _ = moments.table(20)
-        still = q[(q <= 10) & (np.abs(square / moments.slope_at_zero / q - 1) < 1e-8)]
-        if len(still) and still[-1] > 1e-3:
-            notes.append(f"every q below about {still[-1]:.2g} is a fixed point to 8 digits")
     if not best[0].reached:
         notes.append("from q = 1 the variance does not get there: it must start near this q")
     if len(best) > 1:

@@ -28,9 +28,6 @@ _VARIANCE = {
 }
 Init = Annotated[str, tuple(_VARIANCE)]
 
-# The quantiles of the law are accurate to about 1e-13 in probability.
-_RAREST = 1e-11
-
 
 @checked
 @dataclass(frozen=True)
@@ -138,19 +135,9 @@ class NormRatio:
         return like(np.asarray(self.norm.quantile(p)) ** 2, p)
 
     @checked
-    def interval(self, level: Inside = 0.95, samples: Count = 1) -> tuple[float, float]:
-        """The range that holds the ratios of all samples of a network with probability ``level``, or more.
-
-        Each tail has probability (1 - level)/2, divided by the number of samples (a union bound: right for any inputs,
-        however alike). A level outside (0, 1) or a tail below 1e-11 is an InputError.
-        """
-        rest = (1 - level) / (2 * samples)
-        if rest < _RAREST:
-            raise InputError(
-                f"level={level!r} for samples={samples!r} leaves {rest:.1e} for a tail; the law is computed down to "
-                f"{_RAREST:g}, so use a lower level or fewer samples."
-            )
-        ends = self.quantile(np.array([rest, 1 - rest]))
+    def interval(self, level: Inside = 0.95) -> tuple[float, float]:
+        """The range that holds the ratio with probability ``level``, with tails of one probability."""
+        ends = self.quantile(np.array([(1 - level) / 2, (1 + level) / 2]))
         return float(ends[0]), float(ends[1])
 
     @property
