@@ -148,7 +148,7 @@ CALLS: dict[str, Callable[[], dict[str, Any]]] = {
         "weights": "mirrored", "seed": 1,
     },
     "train_one_layer": lambda: {"model": net(), "layer": 0, "data": (x(), y()), "steps": 2, "learning_rate": 0.1},
-    "TrajectoryRegularization": lambda: {"scale": 0.01, "device": "cpu", "dtype": torch.float32},
+    "TrajectoryRegularization": lambda: {"scale": 0.01},
     "replace_batch_norm": lambda: {
         "model": nn.Sequential(nn.Linear(6, 4), nn.BatchNorm1d(4)), "scale": 0.1
     },
@@ -390,7 +390,7 @@ METHODS: dict[str, tuple[Callable[[], Any], Callable[[], dict[str, Any]]]] = {
     "CriticalSparsity.dead": (lambda: e0.prune.critical_sparsity(scores()), lambda: {"sparsity": 0.5}),
     "GrowthLaw.cdf": (lambda: e0.theory.growth.GrowthLaw((3,), (1.0,)), lambda: {"x": 0.5}),
     "GrowthLaw.quantile": (lambda: e0.theory.growth.GrowthLaw((3,), (1.0,)), lambda: {"p": 0.5}),
-    "NormRatio.interval": (lambda: e0.theory.norms.NormRatio((30,)), lambda: {"level": 0.9, "samples": 2}),
+    "NormRatio.interval": (lambda: e0.theory.norms.NormRatio((30,)), lambda: {"level": 0.9}),
     "NormRatio.quantile": (lambda: e0.theory.norms.NormRatio((30,)), lambda: {"p": 0.5}),
     "Checkup.to_html": (lambda: report(), lambda: {"path": folder() / "page.html"}),
     "Checkup.compare": (lambda: report(), lambda: {"after": report()}),

@@ -105,12 +105,14 @@ def test_verdicts_say_what_they_were_judged_on(models: str) -> None:
 
 
 def test_paths_that_cannot_be_followed_are_a_note(tmp_path: Path) -> None:
-    (tmp_path / "attends.py").write_text(
-        "from torch import nn\n\ndef build():\n    layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)\n"
-        "    return nn.Sequential(nn.Unflatten(1, (8, 8)), layer, nn.Flatten(), nn.Linear(64, 10))\n"
+    (tmp_path / "root.py").write_text(
+        "import torch\nfrom torch import nn\n\nclass Root(nn.Module):\n    def forward(self, x):\n"
+        "        x = x.unflatten(1, (8, 8))\n"
+        "        return torch.linalg.cholesky(x @ x.mT + torch.eye(8)).flatten(1)\n\n"
+        "def build():\n    return nn.Sequential(nn.Linear(64, 64), Root(), nn.Linear(64, 10))\n"
     )
-    code, out, _ = epoch0("prune", f"{tmp_path}/attends.py:build", "--sparsity", ".5", "--data", "digits")
-    assert code == 0 and "note: the operation 'multi_head_attention_forward' has no rule" in out
+    code, out, _ = epoch0("prune", f"{tmp_path}/root.py:build", "--sparsity", ".5", "--data", "digits")
+    assert code == 0 and "note: the operation 'linalg_cholesky' has no rule" in out
 
 
 @pytest.mark.parametrize(

@@ -223,7 +223,7 @@ def test_npz_with_and_without_targets(tmp_path: Path) -> None:
         ({"x": np.zeros((0, 3))}, "at least one example"),
         ({"x": np.array(["a"])}, "must hold real numbers"),
         ({"x": np.zeros(3, complex)}, "must hold real numbers"),
-        ({"x": np.array([1.0, np.nan])}, "NaN or infinite"),
+        ({"x": np.array([1.0, np.nan])}, "holds NaN"),
         ({"x": np.zeros((3, 2)), "y": np.zeros(2)}, "3 examples in x but 2 in y"),
         ({"x": np.array([{}], dtype=object)}, "cannot be read"),
     ],

@@ -158,3 +158,37 @@ def test_every_named_activation_has_an_edge() -> None:
         assert all(row.predicted == pytest.approx(1, rel=1e-6) for row in done.layers), name
         # sigmoid and its like square a few large slopes: a draw of width 300 spreads up to 10 percent
         assert gain(net, x, directions=4).chi_forward == pytest.approx(np.ones(2), abs=0.25), name
+
+
+class Highway(nn.Module):
+    """A layer that a gate mixes with its input, nearly shut at first (Srivastava, Greff, Schmidhuber 2015)."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.layer, self.gate = nn.Linear(width, width), nn.Linear(width, width)
+        nn.init.constant_(self.gate.bias, -2.0)
+
+    def forward(self, x: Tensor) -> Tensor:
+        share = torch.sigmoid(self.gate(x))
+        return share * self.layer(x).relu() + (1 - share) * x
+
+
+def test_gates_stay_as_they_are() -> None:
+    """A sigmoid that multiplies another signal lets a share of it through: at the edge of chaos it is open or shut."""
+    torch.manual_seed(0)
+    digits = e0.data.load("digits")
+    x, y = torch.from_numpy(digits.inputs("standard"))[:256].float(), torch.from_numpy(digits.labels)[:256].long()
+    net = nn.Sequential(nn.Linear(64, 64), *(Highway(64) for _ in range(10)), nn.Linear(64, 10))
+    before = {name: p.detach().clone() for name, p in net.named_parameters()}
+    done = initialize(net, x=x)
+    after = dict(net.named_parameters())
+    same = {name for name in before if torch.equal(before[name], after[name])}
+    assert same == {f"{i}.gate.{part}" for i in range(1, 11) for part in ("weight", "bias")}
+    assert sum(layer.status.startswith("kept: a gate") for layer in done.layers) == 10
+    adam = torch.optim.Adam(net.parameters(), 1e-3)
+    for _ in range(60):
+        adam.zero_grad()
+        loss = nn.functional.cross_entropy(net(x), y)
+        loss.backward()
+        adam.step()
+    assert loss.item() < 0.3  # 2.4 where the gates are set, too

@@ -133,11 +133,15 @@ class Weights:
         if not files:
             raise InputError(f"the folder {str(folder)!r} has no .safetensors in it.")
         given = {name: tensor for file in files for name, tensor in read_tensors(file, "weights")[0].items()}
-        self.stored = {id(t): given[name] for name, t in named if name in given and given[name].shape == t.shape}
         for name, t in named:
-            if isinstance(t, nn.Parameter) and id(t) not in self.stored:
-                some = suggest(name, given) or f" It has {', '.join(list(given)[:3])} ..."
-                raise InputError(f"{str(folder)!r} holds no '{name}' of shape {tuple(t.shape)}.{some}")
+            if name in given and given[name].shape != t.shape:
+                raise InputError(
+                    f"'{name}' in {str(folder)!r} has shape {tuple(given[name].shape)}, the model's {tuple(t.shape)}."
+                )
+            self.stored |= {id(t): given[name]} if name in given else {}
+        if lacks := [name for name, t in named if isinstance(t, nn.Parameter) and id(t) not in self.stored]:
+            some = suggest(lacks[0], given) or f" It has {', '.join(list(given)[:3])} ..."
+            raise InputError(f"{str(folder)!r} holds no '{lacks[0]}'.{some}")
 
     def _put(self, by: Mapping[int, Any]) -> None:
         for held in self.held.values():

@@ -156,6 +156,7 @@ def _projected(plan: Plan, layer: Layer, found: Branch, follower: Follower, clos
 # Variance over examples of a sound branch over that of its shortcut: 3 percent to 100 times its size (a small
 # embedding, which the first blocks of a pre-norm transformer drown).
 SMALLEST, LARGEST = 1e-3, 1e4
+GATES = ("sigmoid", "hardsigmoid")  # what multiplies another signal by a share of it
 SHARPEST = 5.0  # standard deviation of attention scores beyond which a softmax looks at one place only
 LOUDEST = 4.0  # size of the outputs that is left alone in a readout that is kept
 
@@ -197,6 +198,9 @@ def keep(tape: Tape, layers: tuple[Layer, ...], blocks: Mapping[str, Branch], st
             step.kept = reason if step.layer is layer else step.kept
     for step in steps:
         before, after = (sizes[node] for node in (step.site.op.inputs[0], step.site.op.outputs[0]))
+        law = step.follow.activation
+        if step.follow.gate and law is not None and law.name in GATES and step.site.mask is None and after > 0:
+            step.kept = step.kept or "kept: a gate; how far it is open is set by its bias"
         if step.kept or step.layer.name in blocks or step.site.mask is not None:
             continue
         if step.last and before > 0 and not bool(step.site.original.any()):

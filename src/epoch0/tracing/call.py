@@ -588,9 +588,9 @@ def copied_in_full(dtype: torch.dtype) -> str:
 def check_tensors(batch: Any, named: list[tuple[str, Tensor]]) -> None:
     """Refuse a batch without tensors, or with NaN or infinity among them."""
     if not named:
-        raise InputError(
-            f"the batch holds no tensor: it is a {type(batch).__name__}. Give what the model is called with."
-        )
+        kind = type(batch).__name__
+        hint = "; torch.from_numpy makes one of an array" if kind == "ndarray" else ""
+        raise InputError(f"the batch holds no tensor: it is a {kind}{hint}. Give what the model is called with.")
     for name, tensor in named:
         what = "the input" if name == "input" else f"'{name}'"
         check_dense(what, tensor)

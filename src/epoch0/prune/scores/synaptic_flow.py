@@ -55,7 +55,7 @@ def _scaled(given: dict[str, Any]) -> Tensor:
 
 
 @checked
-def synflow(model: nn.Module, x: tuple[int, ...]) -> Scores:
+def synflow(model: nn.Module, x: Tensor | tuple[int, ...]) -> Scores:
     """Score each weight by its synaptic flow: abs(W) dR/d abs(W), R the sum of the outputs for an input of ones.
 
     >>> net = epoch0.networks.mlp([784, 256, 10], seed=0)
@@ -76,7 +76,7 @@ def synflow(model: nn.Module, x: tuple[int, ...]) -> Scores:
 
     Args:
         model: any module from one tensor to one tensor.
-        x: the shape of one example.
+        x: the shape of one example, or a batch of which only the shape of an example counts.
 
     Raises:
         InputError: if the model or the shape cannot be used, R is infinite, or does not depend on a weight.
@@ -90,7 +90,7 @@ def synflow(model: nn.Module, x: tuple[int, ...]) -> Scores:
 
 
 def synflow_rounds(
-    model: nn.Module, x: tuple[int, ...], kept: Sequence[int], progress: Progress | None = None
+    model: nn.Module, x: Tensor | tuple[int, ...], kept: Sequence[int], progress: Progress | None = None
 ) -> dict[str, Tensor]:
     """The masks of rounds of SynFlow that keep so many weights, each scored on what the rounds before have left.
 
@@ -108,17 +108,23 @@ def synflow_rounds(
 
 
 @contextmanager
-def _positive(model: nn.Module, x: tuple[int, ...]) -> Iterator[tuple[Borrowed, Tensor]]:
+def _positive(model: nn.Module, x: Tensor | tuple[int, ...]) -> Iterator[tuple[Borrowed, Tensor]]:
     """The model on absolute values of its parameters, and an example of ones."""
-    if not x or not all(map(is_count, x)):
-        raise refuse("x", x, "the shape of one example such as (3, 32, 32)")
+    if isinstance(x, Tensor) and not x.is_floating_point():
+        raise InputError(
+            f"x is {x.dtype}: the flow starts from ones, which integers are not; score the part of the model behind "
+            "its embedding, with the shape of one of the embedding's outputs."
+        )
+    shape = tuple(x.shape[1:]) if isinstance(x, Tensor) else x
+    if not shape or not all(map(is_count, shape)):
+        raise refuse("x", x, "the shape of one example such as (3, 32, 32), or a batch (examples, ...)")
     with borrowed(model, "eval", torch.float64) as lent:
         if any(t.is_complex() for t in lent.others.values()):
             raise InputError("SynFlow follows positive numbers, and this model has complex ones.")
         pairs = zip(lent.leaves, lent.kept, strict=True)
         leaves = [(leaf.detach() * mask).abs().requires_grad_() for leaf, mask in pairs]
         others = {key: t.abs() if t.is_floating_point() else t for key, t in lent.others.items()}
-        yield replace(lent, leaves=leaves, others=others), torch.ones((1, *x), dtype=torch.float64).to(leaves[0])
+        yield replace(lent, leaves=leaves, others=others), torch.ones((1, *shape), dtype=torch.float64).to(leaves[0])
 
 
 def _flow(lent: Borrowed, ones: Tensor) -> Values:
