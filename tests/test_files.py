@@ -25,7 +25,7 @@ from epoch0.files import made, to_read, write_atomic
 from epoch0.initialization.files import _packed as packed
 from epoch0.initialization.files import digest, load_tensors, read_tensors, save, save_tensors
 from epoch0.models import load_model
-from epoch0.papers.reproduce import Reproduction, gallery
+from epoch0.papers.reproduce import Reproduction
 from epoch0.prune import Masks
 from epoch0.prune.masks.masks import LAYOUT
 
@@ -235,14 +235,13 @@ def test_every_path_that_is_read_is_one_line_where_it_cannot_be(
         "fetch": lambda path: e0.data.fetch("mnist", data_dir=path),
         "tree": lambda path: e0.data.image_files("tiny-imagenet", data_dir=path),
         "folder": lambda path: e0.data.image_files(f"folder:{path}"),
-        "gallery": gallery,
         "on_network": on_network,
         "list": lambda path: command("data", "list", "--data-dir", path),
         "prune": lambda path: command(
             "prune", "torch.nn:Identity", "--sparsity", "0.5", "--out", f"{path}.safetensors"
         ),
     }
-    served = ("list", "gallery", "on_network")  # they say what else there is
+    served = ("list", "on_network")  # they say what else there is
     locked, classes, file = tmp_path / "locked", tmp_path / "tree" / "train" / "class", tmp_path / "file"
     (locked / "inside").mkdir(parents=True)
     classes.mkdir(parents=True)

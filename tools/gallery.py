@@ -3,15 +3,29 @@
 Writes docs/gallery.md and small copies of the pictures (540 wide, 32 colours) to docs/gallery/.
 """
 
+import json
 import re
 import sys
+from collections import Counter
 from pathlib import Path
 
 from PIL import Image
 
-from epoch0.papers.reproduce import gallery
+from epoch0.papers.catalogue import catalogue
 
 DOCS = Path(__file__).parent.parent / "docs"
+
+
+def gallery(folder: Path) -> str:
+    """A page of Markdown: the pictures of a folder of results with headings and verdicts, in the papers' order."""
+    parts = ["# Gallery", "Made by `python tools/gallery.py FOLDER` of what was reproduced into a folder."]
+    for id in catalogue():
+        if (path := folder / f"{id}.json").exists():
+            told = json.loads(path.read_text("utf-8"))
+            counts = Counter(claim["verdict"] for claim in told["claims"])
+            parts += [f"## {id}: {told['title']}", f"{told['preset']}: {told['about']}", f"paper: {told['paper']}"]
+            parts += [f"![{id}]({id}.png)", f"**{', '.join(f'{count} {word}' for word, count in counts.items())}**"]
+    return "\n\n".join(parts) + "\n"
 
 
 def make(folder: Path, docs: Path) -> None:

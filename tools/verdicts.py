@@ -1,14 +1,34 @@
 """Take the verdicts of finished reproductions into src/epoch0/papers/verdicts.txt: ``python tools/verdicts.py FOLDER``.
 
 A line has an id, a preset, a word and the claim, with tabs between them. All lines of an id and preset are replaced.
-Afterwards ``epoch0 reproduce --statements --markdown > docs/statements.md`` brings the page up to date.
+Then docs/statements.md is written anew.
 """
 
 import json
 import sys
 from pathlib import Path
 
-FILE = Path(__file__).parent.parent / "src" / "epoch0" / "papers" / "verdicts.txt"
+from epoch0.papers.catalogue import statements
+from epoch0.papers.sweep import AUTHORS
+from epoch0.results import markdown
+
+ROOT = Path(__file__).parent.parent
+FILE = ROOT / "src" / "epoch0" / "papers" / "verdicts.txt"
+
+
+def page() -> str:
+    """The page of all statements, in Markdown."""
+    lines = [
+        "# Every statement of the five papers\n",
+        "Each theorem, proposition, lemma, corollary, figure and table has a row, as `reproduce --statements` shows.",
+        "`epoch0 reproduce ID` runs it. The columns quick and paper count the words of its claims",
+        "([](claims.md)) in the two presets; where a statement has no id of its own, only of those claims that are",
+        "about it. A check tests the software and is true for every network.",
+    ]
+    for paper, authors in AUTHORS.items():
+        rows = [one.row() for one in statements() if one.paper == paper]
+        lines += [f"\n## {authors}: {paper}\n", markdown([list(rows[0]), *(list(row.values()) for row in rows)])]
+    return "\n".join(lines) + "\n"
 
 
 def taken(lines: list[str], told: dict) -> list[str]:
@@ -26,3 +46,4 @@ if __name__ == "__main__":
     for path in sorted(path for folder in sys.argv[1:] for path in Path(folder).glob("*/*.json")):
         lines = taken(lines, json.loads(path.read_text()))
     FILE.write_text("\n".join(lines) + "\n")
+    (ROOT / "docs" / "statements.md").write_text(page())

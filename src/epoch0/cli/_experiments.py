@@ -13,7 +13,6 @@ import typer
 from epoch0 import __version__
 from epoch0.cli._shared import DataDir, Json, print_json, print_result, print_rows
 from epoch0.errors import InputError
-from epoch0.files import to_write, write_atomic
 
 
 def reproduce(
@@ -39,10 +38,6 @@ def reproduce(
     statements: Annotated[
         bool, typer.Option("--statements", help="Print every statement of the papers with its verdicts, and leave.")
     ] = False,
-    markdown: Annotated[bool, typer.Option("--markdown", help="With --statements: as a page.")] = False,
-    gallery: Annotated[
-        bool, typer.Option("--gallery", help="Make gallery.md of the pictures and verdicts that are in the folder.")
-    ] = False,
     as_json: Json = False,
 ) -> None:
     """Regenerate figures and tables of the papers, with their claims decided."""
@@ -53,16 +48,7 @@ def reproduce(
         print_rows([{"id": one.id, "what": one.titled(one.presets["paper"])} for one in known], as_json)
         return
     if statements:
-        if markdown:
-            typer.echo(catalogue.page())
-        else:
-            print_rows([{"paper": one.paper, **one.row()} for one in catalogue.statements()], as_json)
-        return
-    if gallery:
-        from epoch0.papers import reproduce as made
-
-        write_atomic(to_write(out / "gallery.md", "page"), made.gallery(out).encode(), "page")
-        typer.echo(f"pictures and verdicts: {out / 'gallery.md'}")
+        print_rows([{"paper": one.paper, **one.row()} for one in catalogue.statements()], as_json)
         return
     if not ids:
         raise InputError("no artifact was named; give ids, a paper, or all (epoch0 reproduce --list shows them).")

@@ -12,7 +12,6 @@ from pathlib import Path
 from epoch0.arguments import checked
 from epoch0.errors import InputError, suggest
 from epoch0.papers.sweep import AUTHORS, KINDS, Artifact
-from epoch0.results import markdown
 
 
 def catalogue() -> dict[str, Artifact]:
@@ -78,7 +77,7 @@ class Statement:
     erratum: str
 
     def row(self) -> dict[str, str]:
-        """What the page of all statements says of it."""
+        """What the list of all statements says of it."""
         id = ", ".join(dict.fromkeys(id for id, _ in self.runs)) or f"no id: {self.why}"
         verdicts = {preset: _verdict(self.runs, preset) if self.runs else "" for preset in ("quick", "paper")}
         return {"statement": self.name, "in our words": self.said, "id": id, **verdicts, "erratum": self.erratum}
@@ -114,18 +113,3 @@ def _verdict(runs: Iterable[tuple[str, str]], preset: str) -> str:
         each = ", ".join(f"{count} {word}" for word, count in words.items())
         told.append(f"{id.partition('/')[2]}: {each or 'not run'}" if several else each or "not run")
     return "; ".join(told)
-
-
-def page() -> str:
-    """The page of all statements, in Markdown."""
-    lines = [
-        "# Every statement of the five papers\n",
-        "Made by `epoch0 reproduce --statements --markdown`. Each theorem, proposition, lemma, corollary, figure and",
-        "table has a row. `epoch0 reproduce ID` runs it. The columns quick and paper count the words of its claims",
-        "([](claims.md)) in the two presets; where a statement has no id of its own, only of those claims that are",
-        "about it. A check tests the software and is true for every network.",
-    ]
-    for paper, authors in AUTHORS.items():
-        rows = [one.row() for one in statements() if one.paper == paper]
-        lines += [f"\n## {authors}: {paper}\n", markdown([list(rows[0]), *(list(row.values()) for row in rows)])]
-    return "\n".join(lines)

@@ -21,8 +21,8 @@ from epoch0.experiments.engine import Engine
 from epoch0.experiments.experiment import Trial, canonical_json
 from epoch0.experiments.run import Progress, run
 from epoch0.experiments.store import Store
-from epoch0.files import StrPath, explained, made, to_read, to_write, unlinked, write_atomic
-from epoch0.papers.catalogue import catalogue, find
+from epoch0.files import StrPath, made, to_write, unlinked, write_atomic
+from epoch0.papers.catalogue import find
 from epoch0.papers.sweep import Artifact, Results, Sweep
 from epoch0.results import Grid, Result, finite, markdown
 
@@ -114,28 +114,6 @@ def _outputs(base: Path) -> Iterator[list[Path]]:
     """Where table, claims, page and picture go, in a folder that is made; an InputError if one cannot be written."""
     with made(unlinked(base.parent)):
         yield [to_write(base.with_name(base.name + ending)) for ending in (".csv", ".json", ".md", ".png")]
-
-
-@checked
-def gallery(folder: StrPath) -> str:
-    """A page of Markdown: the pictures of a folder of results with headings and verdicts, in the papers' order."""
-    parts = ["# Gallery", "Made by `epoch0 reproduce --gallery --out FOLDER` of what was reproduced into a folder."]
-    for id in catalogue():
-        path = Path(folder) / f"{id}.json"
-        with explained(folder, "folder", "read"):
-            there = path.exists()
-        if there:
-            try:
-                told = json.loads(to_read(path).read_text("utf-8"))
-                counts = Counter(claim["verdict"] for claim in told["claims"])
-                parts += [f"## {id}: {told['title']}", f"{told['preset']}: {told['about']}", f"paper: {told['paper']}"]
-                words = ", ".join(f"{count} {word}" for word, count in counts.items())
-                parts += [f"![{id}]({id}.png)", f"**{words}**"]
-            except (ValueError, LookupError, TypeError, RecursionError) as problem:
-                if isinstance(problem, InputError):
-                    raise
-                raise InputError(f"{path} is not what a reproduction wrote; reproduce {id} again.") from problem
-    return "\n\n".join(parts) + "\n"
 
 
 @dataclass(frozen=True)
