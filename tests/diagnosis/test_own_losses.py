@@ -334,3 +334,24 @@ def test_a_program_that_learns_nothing_does_not_train_however_little_is_known_of
     report = e0.checkup(model, X, y, optimizer=adam(model), data=(X, y), seconds=20)
     assert report.faults and report.faults[0].certainty < 0.5, report.faults
     assert not report.trains and "oes not learn as it is" in report.verdict
+
+
+class Twins(nn.Module):
+    """Two views of each example through one network; their correlation is to be the identity (Zbontar et al. 2021)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inside = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 16))
+
+    def forward(self, one: Tensor, other: Tensor) -> Tensor:
+        a, b = ((z - z.mean(0)) / z.std(0) for z in (self.inside(one), self.inside(other)))
+        return ((a.T @ b / len(a)) - torch.eye(16)).square().sum()
+
+
+def test_a_loss_of_two_views_is_measured_on_what_depends_on_the_first() -> None:
+    torch.manual_seed(0)
+    x = torch.randn(128, 64)
+    model, views = Twins(), (x, x + 0.1 * torch.randn(128, 64))
+    assert [layer.name for layer in e0.gain(model, views).layers] == ["inside.0", "inside.2"]
+    report = e0.checkup(model, views)
+    assert report.trains and not any("could not be measured" in note for note in report.notes)

@@ -29,7 +29,7 @@ SCORES: dict[str, Callable[[nn.Module, Batch], Scores]] = {
     "random": lambda net, batch: random(net, seed=1),
     "snip": lambda net, batch: snip(net, [batch]),
     "grasp": lambda net, batch: grasp(net, [batch]),
-    "synflow": lambda net, batch: synflow(net, batch[0].shape[1:]),
+    "synflow": lambda net, batch: synflow(net, batch[0]),
     "force": lambda net, batch: force(net, [batch], 0.5, 3),
     "obd": lambda net, batch: obd(net, [batch], probes=2),
 }
@@ -221,7 +221,7 @@ def test_the_model_comes_back_as_it_was(name: str) -> None:
     before = batch[0].clone()
     photograph = Photograph(net)
     SCORES[name](net, batch)
-    synflow_rounds(net, batch[0].shape[1:], [50, 20])
+    synflow_rounds(net, batch[0], [50, 20])
     photograph.check()
     assert torch.equal(batch[0], before)
 

@@ -535,6 +535,8 @@ def _heard(
     heard: list[tuple[nn.Module, Any]] = []
 
     def hear(module: nn.Module, args: Any, result: Any) -> None:
+        if last and heard and isinstance(result, Tensor) and heard[0][1].requires_grad > result.requires_grad:
+            return  # the last of those that depend on what is measured
         if everything or (isinstance(result, Tensor) and result.dim() > 0):
             heard[:] = [(module, result)] if last else [*heard, (module, result)]
 

@@ -80,9 +80,9 @@ class Recorder(operations.Calls):
         if not tensor.requires_grad:
             where = f"no derivative of the model's output reaches its {given}"
             raise InputError(f"{where}: the output is constant or detached.")
-        if tensor is beginning:
-            raise InputError(f"the model returns its {given} as it is: nothing to measure.")
         node = self._node_if_known(tensor)
+        if tensor is beginning or node == 0:
+            raise InputError(f"the model returns its {given} as it is: nothing to measure.")
         return self._unseen(tensor, (tensor.grad_fn, tensor.output_nr)) if node is None else node
 
     def _begin(self, x: Tensor, start: Tensor) -> None:
