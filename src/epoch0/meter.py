@@ -65,8 +65,8 @@ class Shares(Meter):
         return self
 
     def __call__(self, done: float, what: str) -> None:
-        left = (time.monotonic() - self._begun) * (1.0 - done) / max(done, 1e-9)
-        self.show(done, what, lambda: f"{100 * done:.0f} % done, {what}, about {left:.0f} s left")
+        left = f", about {(time.monotonic() - self._begun) * (1.0 - done) / done:.0f} s left" if done else ""
+        self.show(done, what, lambda: f"{100 * done:.0f} % done, {what}{left}")
 
     def __exit__(self, *problem: object) -> None:
         self.end()

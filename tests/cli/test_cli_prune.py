@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
@@ -138,3 +139,24 @@ def test_bad_input_is_one_line_and_nothing_is_written(
     code, _, err = epoch0("prune", f"{models}:build", *arguments, *out)
     assert code == 2 and err.startswith("error:") and err.count("\n") == 1 and said in err
     assert list(tmp_path.glob("*.safetensors")) == []
+
+
+def test_a_model_of_two_inputs_is_pruned_with_a_batch_of_its_own(tmp_path: Path) -> None:
+    (tmp_path / "two.py").write_text(
+        "import torch\nfrom torch import nn\n\nclass Two(nn.Module):\n    def __init__(self):\n"
+        "        super().__init__()\n        self.a, self.b = nn.Linear(8, 16), nn.Linear(4, 16)\n"
+        "        self.out = nn.Linear(16, 3)\n\n"
+        "    def forward(self, left, right):\n        return self.out(torch.relu(self.a(left) + self.b(right)))\n"
+    )
+    draw = np.random.default_rng(0)
+    arrays = {
+        "left": draw.standard_normal((64, 8)),
+        "right": draw.standard_normal((64, 4)),
+        "y": draw.integers(0, 3, 64),
+    }
+    np.savez(tmp_path / "batch.npz", **arrays)
+    model, batch = f"{tmp_path}/two.py:Two", f"{tmp_path}/batch.npz"
+    code, out, _ = epoch0("prune", model, "--sparsity", ".5", "--batch", batch)
+    assert code == 0 and "120 of 240 weights kept" in out
+    code, _, said = epoch0("regions", model, "--line", "0", "1", "--data", batch)
+    assert code == 2 and len(said.strip().splitlines()) == 1

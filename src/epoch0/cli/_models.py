@@ -34,7 +34,6 @@ InputShape = Annotated[
     str | None, typer.Option(help="Gaussian inputs of this shape instead of data, such as 784 or 3,32,32.")
 ]
 Weights = Annotated[Path | None, typer.Option(help="A safetensors file with the weights; never a pickle.")]
-Batch = Annotated[int, typer.Option(help="Number of inputs.")]
 BatchOrFile = Annotated[
     str | None,
     typer.Option(
@@ -255,7 +254,10 @@ def regions(
     work = dict[str, Any](memory=memory)
     given = models.inputs_for(
         network, data=data_name, input_shape=input_shape, batch=10_000, seed=seed, data_dir=data_dir
-    ).x.double()
+    ).x
+    if isinstance(given, dict):
+        raise InputError(f"regions lie among the inputs of a model of one input; this one takes {', '.join(given)}.")
+    given = given.double()
     where = [_point(text, given) for text in line or plane or ()]
     with Shares("regions") as work["progress"]:
         found: Any
@@ -333,7 +335,7 @@ def prune(
     data_name: Data = None,
     input_shape: InputShape = None,
     weights: Weights = None,
-    batch: Batch = 128,
+    batch: BatchOrFile = None,
     batch_norm: Norm = "train",
     seed: Seed = 0,
     data_dir: DataDir = None,
@@ -372,7 +374,7 @@ def prune(
         verdicts = {"before": _verdict(network, given, batch_norm, seed)}
         stage(f"scoring by {score}")
         arguments: dict[str, Any] = {"sparsity": sparsity, "seed": seed, "batch_norm": batch_norm}
-        arguments |= {"batches": [(given.x, given.targets)], "x": tuple(given.x.shape[1:])}
+        arguments |= {"batches": [(given.x, given.targets)], "x": given.x}
         arguments |= {"steps": rounds, "progress": stage.within}
         one = functools.partial(known.function, **{name: arguments[name] for name in known.takes})
         options = dict[str, Any](scope=scope, layers=layers, floor=floor)
