@@ -59,6 +59,7 @@ class Steps(NamedTuple):
 
 
 def together(parts: Sequence[Steps]) -> Steps:
+    """The steps of several networks or pieces as one."""
     return Steps(*(torch.cat(columns) for columns in zip(*parts, strict=True)))
 
 

@@ -121,6 +121,7 @@ def _by_program(program: Program, twin: Program, inputs: Tensor, layer: str) -> 
 
 
 def turned(parts: Sequence[Tensor], which: Tensor, angle: Tensor) -> Tensor:
+    """Points of circles a cos(angle) + b sin(angle) + c, of those numbered ``which``."""
     turn = angle.view(-1, *[1] * (parts[0].dim() - 1))
     a, b, c = (part.index_select(0, which) for part in parts)
     return a.mul_(turn.cos()).addcmul_(b, turn.sin()).add_(c)

@@ -186,6 +186,7 @@ def places(data_dir: StrPath | None) -> list[tuple[str, Path]]:
 
 
 def cache_folder() -> Path:
+    """Where this user's downloads lie: ``~/.cache/epoch0`` on Linux."""
     import pooch
 
     return Path(pooch.os_cache("epoch0"))

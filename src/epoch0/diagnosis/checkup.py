@@ -308,6 +308,7 @@ def try_remedies(
 
 
 def advice(recipes: Mapping[str, Recipe], tried: Sequence[Remedy]) -> Iterator[str]:
+    """What to do: begin with the best recipe, or a remedy that helped a copy."""
     trains = [recipe for recipe in recipes.values() if recipe.trains]
     if trains:
         best = max(trains, key=lambda recipe: recipe.probability)

@@ -466,10 +466,12 @@ def twins(
 
 
 def rate_of(optimizer: torch.optim.Optimizer) -> float:
+    """The largest learning rate of its groups."""
     return max(float(group["lr"]) for group in optimizer.param_groups)
 
 
 def raised(error: Exception) -> str:
+    """An error in one line."""
     return f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error) else ''}"
 
 

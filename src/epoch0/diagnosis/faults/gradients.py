@@ -99,6 +99,7 @@ def norm_of_one(first: Pass) -> Iterator[Fault]:
 
 
 def one_linear_map(seen: Evidence) -> Iterator[Fault]:
+    """Linear layers with nothing between them."""
     layers = [(n, m) for n, m, _ in seen.first.ran if isinstance(m, nn.Linear)]
     leaves = [m for _, m, _ in seen.first.ran if not list(m.children())]
     plain = (nn.Linear, nn.Flatten, nn.Identity, nn.modules.dropout._DropoutNd)
@@ -133,6 +134,7 @@ def reads_padding(seen: Evidence, quiet: tuple[Tensor, Tensor]) -> Iterator[Faul
 
 
 def twins(seen: Evidence, after: After) -> Iterator[Fault]:
+    """Units that start alike and are alike after the steps."""
     layers = [(n, m) for n, m in after.model.named_modules() if isinstance(m, nn.Linear | nn.Conv1d | nn.Conv2d)]
     found = [
         name
