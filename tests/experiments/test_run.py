@@ -146,25 +146,6 @@ def test_a_worker_keeps_memory_for_the_next_step(monkeypatch):
     assert seen["kept"] == "65536" and seen["faults"] > 0.5 * pages
 
 
-@pytest.mark.slow
-@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="a setting of glibc")
-def test_a_process_keeps_memory_for_the_next_step_when_it_is_told():
-    script = (
-        f"import sys; sys.path.insert(0, {TESTS!r}); from trial_functions import faults\n"
-        "if sys.argv[1] == 'keep': from epoch0.heap import keep_freed_memory; keep_freed_memory()\n"
-        "print(faults({'steps': 11, 'numbers': 500_000, 'pieces': 10}, 0)['faults'])\n"
-    )
-    clean = {name: value for name, value in os.environ.items() if not name.startswith("MALLOC_")}
-
-    def asked(how, **more):
-        done = subprocess.run([sys.executable, "-c", script, how], env=clean | more, capture_output=True, check=True)
-        return int(done.stdout)
-
-    pages = 10 * 10 * 500_000 * 8 // 4096
-    assert asked("keep") < 0.02 * pages
-    assert asked("keep", MALLOC_TRIM_THRESHOLD_="65536") > 0.5 * pages  # what the user has set counts
-
-
 def test_one_thread_is_put_back():
     before = torch.get_num_threads()
     torch.set_num_threads(2)

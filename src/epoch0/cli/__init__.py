@@ -8,7 +8,6 @@ import typer
 from epoch0 import __version__
 from epoch0.cli import _experiments, _models, _theory
 from epoch0.cli._shared import guarded
-from epoch0.heap import keep_freed_memory
 
 
 def _group(help: str, *functions: Callable[..., None], **settings: Any) -> typer.Typer:
@@ -47,5 +46,4 @@ app.add_typer(_group("Data sets: what is there, fetch what is not.", *_on_data),
 
 def main() -> None:
     """Entry point of the ``epoch0`` command."""
-    keep_freed_memory()
     app(prog_name="epoch0")

@@ -26,9 +26,11 @@ from epoch0.arguments import Count, checked
 from epoch0.errors import InputError
 from epoch0.experiments.encoding import Encoded, encode
 from epoch0.experiments.experiment import read_canonical, resolve
-from epoch0.heap import heap_environment
 
 _LIBRARIES = ("OMP", "MKL", "OPENBLAS", "NUMEXPR")
+# Memory that a step frees stays with the process for the next one (glibc reads these when it starts): pruned
+# convolutional networks on digits take 2.5 times the CPU seconds without.
+_FREED = {"MALLOC_MMAP_THRESHOLD_": str(1 << 25), "MALLOC_TRIM_THRESHOLD_": str(1 << 29)}
 _ONE_THREAD = {f"{library}_NUM_THREADS": "1" for library in _LIBRARIES} | {"VECLIB_MAXIMUM_THREADS": "1"}
 _WORKER = "import sys; sys.path[:] = sys.argv[2:]; from epoch0.experiments.engine import serve; serve(int(sys.argv[1]))"
 _STARTS = 5  # times a worker process may end before it is ready
@@ -106,7 +108,7 @@ class _Processes:
         self._running: set[subprocess.Popen[bytes]] = set()
         self._closed = False
         self._trouble: InputError | None = None
-        own = {**os.environ, **_ONE_THREAD, **heap_environment()}
+        own = {**_FREED, **os.environ, **_ONE_THREAD}
         seen = (own.get("CUDA_VISIBLE_DEVICES") or ",".join(map(str, range(accelerators)))).split(",")
         self._threads = []
         for number in range(workers or cores()):
