@@ -156,9 +156,9 @@ def _own(program: Program, suspects: Sequence[Fault], seconds: float) -> Trained
 
 
 def _by_heart(own: Trained) -> bool:
-    """Whether the outputs know the examples of the training, and nothing of many others."""
+    """Whether the outputs know the examples of the training, and next to nothing of many others."""
     known, others, many = BY_HEART
-    return own.held is not None and own.others >= many and own.known >= known and own.held < others
+    return own.held is not None and own.others >= many and own.known >= known and own.held < max(others, own.known / 8)
 
 
 def _standing(own: Trained, suspects: Sequence[Fault], tried: Sequence[Tried] | None = None) -> Sequence[Fault]:
