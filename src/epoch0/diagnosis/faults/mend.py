@@ -149,7 +149,7 @@ def _own(program: Program, suspects: Sequence[Fault], seconds: float) -> Trained
     if not (enough or math.isnan(own.known) or many <= own.steps):
         own = own.then(copied.train(many - own.steps, seconds / 4, seed=1))
     started = own.seconds
-    while _by_heart(own) and own.steps < MOST and own.seconds - started < seconds / 4:
+    while not suspects and _by_heart(own) and own.steps < MOST and own.seconds - started < seconds / 4:
         # large embeddings are fitted to single examples before what the examples share is found
         own = own.then(copied.train(own.steps, seconds / 4, seed=own.steps, enough=math.inf))
     return own
