@@ -148,17 +148,21 @@ def _own(program: Program, suspects: Sequence[Fault], seconds: float) -> Trained
     enough = own.known >= CLEARLY or not suspects if own.learns else bool(suspects)
     if not (enough or math.isnan(own.known) or many <= own.steps):
         own = own.then(copied.train(many - own.steps, seconds / 4, seed=1))
+    known, others, enough_others = BY_HEART
+    if (
+        own.held is None
+        or own.others < enough_others
+        or not own.known >= known
+        or own.held >= max(others, own.known / 8)
+    ):
+        return own
     started = own.seconds
-    while not suspects and _by_heart(own) and own.steps < MOST and own.seconds - started < seconds / 4:
+    while not suspects and own.held is not None and own.held < own.known / 2 and own.steps < MOST:
         # large embeddings are fitted to single examples before what the examples share is found
         own = own.then(copied.train(own.steps, seconds / 4, seed=own.steps, enough=math.inf))
-    return own
-
-
-def _by_heart(own: Trained) -> bool:
-    """Whether the outputs know the examples of the training, and next to nothing of many others."""
-    known, others, many = BY_HEART
-    return own.held is not None and own.others >= many and own.known >= known and own.held < max(others, own.known / 8)
+        if own.seconds - started > seconds / 4:
+            break
+    return replace(own, by_heart=own.held is not None and own.held < own.known / 2)
 
 
 def _standing(own: Trained, suspects: Sequence[Fault], tried: Sequence[Tried] | None = None) -> Sequence[Fault]:
@@ -254,7 +258,7 @@ def ranked(suspects: Sequence[Fault], done: Mending | None) -> tuple[Fault, ...]
         message = f"In {own.steps} steps the loop body brings the learning rate down to {own.rate:.1g} of it."
         fix = "Call scheduler.step() once an epoch, not in every step."
         found.append(Fault("learning rate", "step", message, fix, certainty=0.9))
-    if _by_heart(own):
+    if own.by_heart:
         message = f"The outputs come to know the targets of examples in training to {own.known:.0%}, of others to "
         message += f"{own.held:.0%}."
         kinds, said = {fault.kind for fault in HEART}, {fault.kind for fault in found}

@@ -43,6 +43,7 @@ class Trained:
     rate: float = 1.0  # the learning rate at the end over that at the start
     bar: float = KNOWS  # the share from which its outputs know the targets
     others: int = 0  # how many examples were held out
+    by_heart: bool = False  # whether it knows those in training alone, however long it goes on
 
     @property
     def known(self) -> float:
