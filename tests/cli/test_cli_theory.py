@@ -15,7 +15,7 @@ def test_edge_of_chaos_of_all() -> None:
     rows = {row["activation"]: row for row in json.loads(out)}
     assert code == 0 and rows["relu"]["weight_std"] == 2**0.5 and rows["relu"]["q"] is None
     assert rows["tanh"]["weight_std"] ** 2 == pytest.approx(1.700796, abs=1e-6)
-    assert rows["gelu"]["weight_std"] is None and "diverges" in rows["gelu"]["note"]
+    assert rows["gelu"]["weight_std"] is None and "repels" in rows["gelu"]["note"]
     code, out, _ = epoch0("theory", "eoc")
     assert code == 0 and "1.304146" in out and "no edge" in out
 
