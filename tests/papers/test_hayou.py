@@ -105,35 +105,6 @@ def test_networks_that_nothing_gets_through_are_left_out_and_counted() -> None:
     assert all("95% removed: 2 left out that nothing gets through" in claim.evidence for claim in claims)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("figure", FIGURES)
-def test_the_quick_preset(figure: str) -> None:
-    """What is known of each: the paper's statements that hold, and those that do not."""
-    done = e0.reproduce(f"hayou/{figure}", workers=1)
-    verdicts = {claim.text: claim.verdict for claim in done.claims}
-
-    def all_of(words, verdict):
-        found = [value for text, value in verdicts.items() if words in text]
-        return bool(found) and set(found) == {verdict}
-
-    known = {
-        "fig1a": [("no layer is fully pruned", "holds")],
-        "fig1b": [("whole layers are pruned", "holds"), ("gradients explode", "holds")],
-        "lemma1": [("Lemma 1, ordered", "holds"), ("Lemma 2", "holds")],
-        "th1": [("well-conditioned", "holds"), ("ill-conditioned", "holds"), ("Theorem 1 with biases", "holds"),
-                ("the bound is 27 %", "fails"), ("as stated", "fails"),
-                ("sharper prediction", "holds on the whole"), ("nothing collapses", "holds")],
-        "fig2": [("train mode: within each section", "holds"), ("eval mode: its critical sparsity", "fails")],
-        "prop1": [("relu, SNIP masks, one factor a row", "fails"), ("relu, SNIP masks, one factor a layer", "fails"),
-                  ("random masks", "holds"), ("tanh", "holds"), ("measured", "holds")],
-        "prop3": [("not pruned", "holds"), ("pruned by SNIP", "fails"), ("SNIP, 90 % pruned: 1/sqrt", "undecided")],
-        "tab7": [("its bounds are those", "fails"), ("as printed", "fails"), ("law of the weights", "holds")],
-        "fig4": [("relu, batch norm in train mode: its critical", "holds")],
-        "wlth": [("as they come", "holds"), ("a masked network trains", "holds")],
-    }  # fmt: skip
-    assert all(all_of(*pair) for pair in known[figure]), "\n".join(map(str, done.claims))
-
-
 def test_the_paper_preset_is_the_papers_setting() -> None:
     for figure in ("fig1a", "fig1b"):
         spec = setting_of(figure, "paper").spec
