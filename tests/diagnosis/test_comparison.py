@@ -78,8 +78,9 @@ def test_the_terminal_loses_columns_not_digits(
 def test_nothing_passes_before() -> None:
     dead, alive = look(1e-30, 3), look(2**0.5, 3)
     found = dead.compare(alive)
-    json.dumps(found.to_dict(), allow_nan=False)
+    assert json.loads(json.dumps(found.to_dict(), allow_nan=False)) == found.to_dict()
     found.print(width=90)
+    assert not dead.trains and alive.trains and dead.verdict in str(found) and alive.verdict in str(found)
 
 
 def test_checkups_of_two_models_are_refused(pair: tuple[Checkup, Checkup]) -> None:

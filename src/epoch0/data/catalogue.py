@@ -168,6 +168,7 @@ SETS: dict[str, KnownSet] = {
 
 
 def known_set(name: str) -> KnownSet:
+    """The set of that name, or an InputError with the names there are."""
     if name not in SETS:
         known = f"{', '.join(SETS)}, and folder:PATH for a folder of images"
         raise InputError(f"data set {name!r} is unknown; there are {known}.{suggest(name, SETS)}")
@@ -256,4 +257,5 @@ def official(file: KnownFile, path: Path, raw: bytes) -> bool | None:
 
 
 def md5(raw: bytes) -> str:
+    """What the sources publish of their files; it guards against accidents."""
     return hashlib.md5(raw, usedforsecurity=False).hexdigest()

@@ -15,6 +15,7 @@ FLAT = 0.9  # from this share of a hidden layer's values on its activation is sa
 
 
 def first_not_finite(first: Pass) -> Iterator[Fault]:
+    """The first module that returns NaN or infinity; else the loss, else a gradient."""
     name = next((name for name, _, finite in first.ran if not finite), None)
     if name is not None:
         fix = "Look for a logarithm, root or division at 0 there, or weights that are too large."
@@ -90,6 +91,7 @@ def cut_off(seen: Evidence, first: Pass) -> Iterator[Fault]:
 
 
 def norm_of_one(first: Pass) -> Iterator[Fault]:
+    """A layer norm over one number, which leaves nothing of it."""
     for name in [n for n, m, _ in first.ran if isinstance(m, nn.LayerNorm) and math.prod(m.normalized_shape) == 1][:1]:
         message = f"'{name}' is a layer norm over one number, which it makes a constant."
         kind, fix = "architecture", "Give each place more features: an embedding first."
@@ -155,6 +157,7 @@ def _alike(weight: Tensor) -> bool:
 
 
 def saturated(first: Pass) -> Iterator[Fault]:
+    """Sigmoids and tanhs inside the network whose values lie at the ends of their range."""
     flat = [name for name, share in first.flat.items() if share > FLAT and name != first.last]
     for name in flat[:1]:
         message = f"{first.flat[name]:.0%} of what '{name}' returns is at the ends of its range, where it has no slope."
@@ -165,6 +168,7 @@ def saturated(first: Pass) -> Iterator[Fault]:
 
 
 def examples_mix(seen: Evidence, quiet: tuple[Tensor, Tensor]) -> Iterator[Fault]:
+    """Without noise, outputs that change with the inputs of other examples."""
     one, two = quiet
     if one.shape != two.shape or len(one) != seen.call.examples or (one.dim() == 2 and one.shape[1] == len(one)):
         return

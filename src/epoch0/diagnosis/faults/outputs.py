@@ -50,6 +50,7 @@ def last_activation_hides(reach: Reach) -> Iterator[Fault]:
 
 
 def table_of_examples(seen: Evidence) -> Iterator[Fault]:
+    """A row of all examples meets a column of them, and makes a table."""
     for name in seen.first.tables[:1]:
         message = f"'{name}' of shapes (n,) and (n, 1), n the {seen.call.examples} examples, compares each with each."
         yield Fault("shapes", "loss", message, SAME_SHAPE, certainty=0.98)
@@ -242,6 +243,7 @@ def no_slope_at_outputs(seen: Evidence, reach: Reach) -> Iterator[Fault]:
 
 
 def outputs_shut(seen: Evidence) -> Iterator[Fault]:
+    """A ReLU at the end that shuts many outputs."""
     if (output := seen.first.output) is None:
         return
     at = behind(output, ("Softmax", "LogSoftmax", "View", "Squeeze", "Reshape"), 3)
@@ -258,6 +260,7 @@ def outputs_shut(seen: Evidence) -> Iterator[Fault]:
 
 
 def softmax_inside(first: Pass) -> Iterator[Fault]:
+    """Weights behind a softmax: it serves as a hidden activation."""
     for name in first.shares[:1]:
         message = f"'{name}' gets the shares of a softmax, which add up to 1."
         yield Fault("hidden activation", name, message, "Use ReLU in the hidden layers.", certainty=0.76)

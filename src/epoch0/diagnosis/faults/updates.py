@@ -15,6 +15,7 @@ RISE = 1.3  # loss after five steps over the larger of before and of one answer 
 
 
 def coverage(seen: Evidence) -> Iterator[Fault]:
+    """Trainable parameters that no optimizer holds, or of another model."""
     if not seen.optimizers:
         return
     trained = [(n, p) for n, p in seen.model.named_parameters() if p.requires_grad]
@@ -43,6 +44,7 @@ def coverage(seen: Evidence) -> Iterator[Fault]:
 
 
 def uphill(after: After) -> Iterator[Fault]:
+    """A first step along the gradient instead of against it."""
     if after.towards >= 0.05:
         message = f"The first step goes up the gradient (cosine {after.towards:.2f})."
         fix = "Look at the sign of the update: a gradient negated, or maximize=True."
@@ -50,6 +52,7 @@ def uphill(after: After) -> Iterator[Fault]:
 
 
 def renumbered(after: After) -> Iterator[Fault]:
+    """Classes that the loop body numbers anew, otherwise in each batch."""
     known: dict[int, int] = {}
     for one in after.loop:
         if one.classes is None or torch.equal(*(t.sort().values for t in one.classes)):
