@@ -34,7 +34,8 @@ ALONE = {
 }  # fmt: skip
 
 # Learned by heart: what the outputs know of the examples of a training, at least, of held-out ones, at most, and how
-# many these are, at least (none of 250 mended programs), and what is then said. An eighth of what is known is little, too.
+# many these are, at least (none of 250 mended programs); an eighth of what is known is little, too.
+# Then what is said.
 BY_HEART = (0.15, 0.06, 200)
 WHAT_TELLS = "See that what tells the targets reaches the outputs: places, order, the state before."
 HEART = (
