@@ -149,13 +149,8 @@ def _own(program: Program, suspects: Sequence[Fault], seconds: float) -> Trained
     enough = own.known >= CLEARLY or not suspects if own.learns else bool(suspects)
     if not (enough or math.isnan(own.known) or many <= own.steps):
         own = own.then(copied.train(many - own.steps, seconds / 4, seed=1))
-    known, others, enough_others = BY_HEART
-    if (
-        own.held is None
-        or own.others < enough_others
-        or not own.known >= known
-        or own.held >= max(others, own.known / 8)
-    ):
+    known, others, least = BY_HEART
+    if own.held is None or own.others < least or not own.known >= known or own.held >= max(others, own.known / 8):
         return own
     started = own.seconds
     while not suspects and own.held is not None and own.held < own.known / 2 and own.steps < MOST:
