@@ -56,9 +56,9 @@ PENALTY = 2.0
 
 def look(model, x, y) -> dict:
     """What the verdict reads of one network."""
-    from epoch0.diagnosis.rows import Rows, measured
+    from epoch0.diagnosis.rows import measured
     from epoch0.diagnosis.step import OPTIMIZERS, steps
-    from epoch0.diagnosis.trial import constant_loss, runs_at
+    from epoch0.diagnosis.trial import trial
     from epoch0.diagnosis.verdict import step_numbers
     from epoch0.tracing.call import Call
     from epoch0.tracing.tape import tape
@@ -67,18 +67,16 @@ def look(model, x, y) -> dict:
     began = time.process_time()
     first, quick = steps(call), steps(call, quick=True)
     with tape(call) as record:
-        signs = Rows(measured(record, 4, 0)).signs
+        signs = measured(record, 4, 0).signs
     step_seconds = time.process_time() - began
-    found = runs_at(call, LENGTHS, constant=constant_loss(call))
+    found = {n: trial(call, n, settled=False).runs for n in LENGTHS}
     kept = ("optimizer", "rate", "known", "known_seen", "drop", "held")
     return {
         "step": {name: step_numbers(first[name], signs) for name in OPTIMIZERS},
         "quick": {name: step_numbers(quick[name], signs) for name in OPTIMIZERS},
         "largest": {name: first[name].largest for name in OPTIMIZERS},
         "seconds": [step_seconds, time.process_time() - began - step_seconds],
-        "runs": {
-            str(n): [{key: getattr(run, key) for key in kept} for run in runs.values()] for n, runs in found.items()
-        },
+        "runs": {str(n): [{key: getattr(run, key) for key in kept} for run in runs] for n, runs in found.items()},
     }
 
 

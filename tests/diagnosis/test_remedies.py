@@ -10,7 +10,7 @@ from torch import Tensor, nn
 import epoch0 as e0
 from epoch0.diagnosis.checkup import WAYS, advice, try_remedies
 from epoch0.diagnosis.result import Remedy
-from epoch0.diagnosis.rows import Rows, measured
+from epoch0.diagnosis.rows import measured
 from epoch0.diagnosis.step import OPTIMIZERS, steps
 from epoch0.diagnosis.trial import trial
 from epoch0.diagnosis.verdict import Recipe, judge
@@ -50,7 +50,7 @@ def test_the_copy_is_judged_as_the_model_would_be_after_the_call() -> None:
     call = Call.of(net, x, y)
     first = steps(call)
     with tape(call) as record:
-        signs = Rows(measured(record, 2, 0)).signs
+        signs = measured(record, 2, 0).signs
     chances = [judge(first[optimizer], signs, None).probability for optimizer in OPTIMIZERS]
     assert tried[0].after == pytest.approx(max(chances)) and max(chances) > 0.5
     assert tried[0].helps and len(tried) == 1  # what helps ends the search
@@ -66,7 +66,7 @@ def test_with_a_trial_the_copies_have_one_too(monkeypatch: pytest.MonkeyPatch) -
     e0.initialize(net, x=x, seed=0)
     call = Call.of(net, x, y)
     with tape(call) as record:
-        signs = Rows(measured(record, 2, 0)).signs
+        signs = measured(record, 2, 0).signs
     first, done = steps(call), trial(call, 4)
     chances = [judge(first[optimizer], signs, done).probability for optimizer in OPTIMIZERS]
     assert tried[0].after == pytest.approx(max(chances), abs=1e-6)
@@ -90,7 +90,7 @@ def test_what_does_not_help_or_cannot_be_tried_is_no_remedy(monkeypatch: pytest.
 
 def _signs(call: Call) -> Any:
     with tape(call) as record:
-        return Rows(measured(record, 2, 0)).signs
+        return measured(record, 2, 0).signs
 
 
 def test_a_little_better_is_not_help() -> None:

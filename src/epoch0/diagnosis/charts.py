@@ -20,6 +20,13 @@ CROWDED = 50  # from so many positions on points are small
 
 Marker = Literal["circle", "square", "diamond", "none"]
 
+POINTS: dict[Marker, str] = {
+    "circle": '<circle class="point" cx="{x:.1f}" cy="{y:.1f}" r="{size}">{said}</circle>',
+    "square": '<rect class="point" x="{left:.1f}" y="{top:.1f}" width="{side}" height="{side}">{said}</rect>',
+    "diamond": '<path class="point" d="M{x:.1f},{peak:.1f}l{wide},{wide}l-{wide},{wide}l-{wide},-{wide}z">{said}</path>',
+    "none": "",
+}
+
 
 @dataclass(frozen=True)
 class Series:
@@ -143,19 +150,9 @@ def _line(area: _Area, one: Series, positions: Sequence[str]) -> str:
         if _drawn(error):
             top, bottom = area.y(value + 2 * error), area.y(max(value - 2 * error, 10**area.low))
             parts.append(f'<line class="bar" x1="{x:.1f}" x2="{x:.1f}" y1="{top:.1f}" y2="{bottom:.1f}"/>')
-        tip = f"<title>{escape(positions[index])}: {escape(one.label)} {value:.4g}</title>"
+        said = f"<title>{escape(positions[index])}: {escape(one.label)} {value:.4g}</title>"
         size = 4.0 if area.count < CROWDED else 2.0
         low, wide = 0.9 * size, 1.3 * size
-        parts += {
-            "circle": [f'<circle class="point" cx="{x:.1f}" cy="{y:.1f}" r="{size}">{tip}</circle>'],
-            "square": [
-                f'<rect class="point" x="{x - low:.1f}" y="{y - low:.1f}" width="{2 * low}" height="{2 * low}">{tip}',
-                "</rect>",
-            ],
-            "diamond": [
-                f'<path class="point" d="M{x:.1f},{y - wide:.1f}l{wide},{wide}l-{wide},{wide}l-{wide},-{wide}z">',
-                f"{tip}</path>",
-            ],
-            "none": [],
-        }[one.marker]
+        ends = {"left": x - low, "top": y - low, "side": 2 * low, "peak": y - wide, "wide": wide}
+        parts.append(POINTS[one.marker].format(x=x, y=y, size=size, said=said, **ends))
     return "".join([*parts, "</g>"])

@@ -15,10 +15,10 @@ import torch
 from torch import Tensor, nn
 
 from epoch0.arguments import BatchNorm, Directions, Positive, Seed, Sparsity, checked
-from epoch0.diagnosis.faults import Evidence, Found, apart, conclude, evidence, suspects
+from epoch0.diagnosis.faults import Evidence, apart, conclude, evidence, suspects
 from epoch0.diagnosis.pruning_forecast import forecast_pruning
 from epoch0.diagnosis.result import Checkup, LayerCheckup, Remedy
-from epoch0.diagnosis.rows import Rows, measured, to_blame
+from epoch0.diagnosis.rows import measured, to_blame
 from epoch0.diagnosis.step import COSTLY, OPTIMIZERS, steps
 from epoch0.diagnosis.streaming import stream as stream_layers
 from epoch0.diagnosis.trial import LENGTHS, SECONDS, NotCopied, Trial, affordable, alike, constant_loss
@@ -128,7 +128,8 @@ def checkup(
     else:
         call = apart(Call.of(model, batch, targets, loss=loss, forward=forward))
     shapes = described(call.batch).removeprefix("an input").removeprefix(" of ").strip()
-    what, said = (name or type(call.model).__name__, inputs or shapes), list(call.notes)
+    what: dict[str, Any] = {"model": name or type(call.model).__name__, "subject": inputs or shapes}
+    said = list(call.notes)
 
     def make_up(output: Tensor) -> Any:
         made, how = made_up(call.batch, output, seed)
@@ -137,11 +138,11 @@ def checkup(
 
     if stream:
         folder = None if stream is True else Path(stream)
-        blocks = Rows(stream_layers(call, directions or 2, seed, batch_norm, make_up, say, folder, said))
+        blocks = stream_layers(call, directions or 2, seed, batch_norm, make_up, say, folder, said)
         kept = blocks.kept({}, 1.0)
         said.append("Blocks were measured one after another.")
         return Checkup(
-            *what,
+            **what,
             recipes={},
             **kept,
             notes=tuple(notes_of(blocks.gains, kept["layers"], call.targets is not None, said)),
@@ -155,13 +156,17 @@ def checkup(
     if same := _same(call):
         said.append(f"{same[0].upper()}{same[1:]}: give about 100 different examples.")
 
-    def searched() -> Found:
+    def searched(recipes: dict[str, Recipe]) -> dict[str, Any]:
+        """What there is to say of the program, its recipe beside those of the network."""
         if program is None:
-            return Found((), ("Faults of the program: pass its optimizer=, and data= or step= if you have them.",), 0)
+            asked = "Faults of the program: pass its optimizer=, and data= or step= if you have them."
+            return {"recipes": recipes, "not_examined": (asked,)}
         say("faults", 0.0)
-        seen = suspects(program)
+        suspected = suspects(program)
         left = 0.0 if trial is False else max(seconds - (time.process_time() - started), seconds / 3)
-        return conclude(program, *seen, left, say)
+        found = conclude(program, *suspected, left, say)
+        seen = {"faults": found.faults, "not_examined": found.not_examined, "program": found.mending}
+        return {"recipes": recipes | judge_program(found, program.optimizers), **seen}
 
     say("one step of each optimizer", 0.0)
     recipes: dict[str, Recipe]
@@ -170,16 +175,12 @@ def checkup(
     except InputError as unmeasured:
         if program is None:
             raise
-        search = searched()
         recipes = {kind: Recipe(kind, False, 0.01, 0.0, 0.0, str(unmeasured), "step 0", "fault") for kind in OPTIMIZERS}
         return Checkup(
-            *what,
-            recipes=recipes | judge_program(search, program.optimizers),
+            **what,
+            **searched(recipes),
             notes=(*said, f"The layers could not be measured: {unmeasured}"),
             trial_reason="the first step could not be measured",
-            faults=search.faults,
-            not_examined=search.not_examined,
-            program=search.mending,
         )
     say("gains of the layers", 0.0)
     one = first["adam"]
@@ -196,7 +197,7 @@ def checkup(
     try:
         with tape(fewer, batch_norm=batch_norm, still=True) as record:
             usual = next((many for limit, many in DIRECTIONS.items() if one.seconds <= limit), 2)
-            rows = Rows(measured(record, directions or usual, seed))
+            rows = measured(record, directions or usual, seed)
             signs = rows.signs
     except ChangesItself:
         raise
@@ -231,9 +232,7 @@ def checkup(
         say("remedies", 0.0)
         tried = try_remedies(call, recipes, done, batch_norm, seed)
     worst = max(recipes.values(), key=lambda recipe: recipe.probability)
-    search = searched()
-    if program is not None:
-        recipes |= judge_program(search, program.optimizers)
+    of_program = searched(recipes)
     kept = {"backward": signs.backward, "forward": signs.forward}
     blame = None
     if rows is not None:
@@ -241,19 +240,16 @@ def checkup(
         blame = None if trains else to_blame(kept["layers"], worst.cause, signs)
         said = notes_of(rows.gains, kept["layers"], targets is not None, said)
     return Checkup(
-        *what,
-        recipes=recipes,
+        **what,
+        **of_program,
         **kept,
         blame=blame,
-        advice=tuple(advice(recipes, tried)) if "yours" not in recipes else (),
+        advice=tuple(advice(recipes, tried)) if "yours" not in of_program["recipes"] else (),
         remedies=tuple(tried),
         notes=tuple(said),
         trial=done,
         trial_reason=why_not,
         pruning_forecast=pruning_forecast,
-        faults=search.faults,
-        not_examined=search.not_examined,
-        program=search.mending,
     )
 
 
@@ -294,7 +290,7 @@ def try_remedies(
             initialize(one.model, x=call.batch, forward=call.forward, method=method, seed=seed)
             first = steps(one, seed)
             with tape(one, batch_norm=batch_norm) as record:
-                signs = Rows(measured(record, 2, seed)).signs
+                signs = measured(record, 2, seed).signs
             done = None if before is None else train_copies(one, min(before.steps, LENGTHS[1]), seed=seed)
         except (InputError, RuntimeError, TypeError):  # a remedy that cannot be tried is none
             continue

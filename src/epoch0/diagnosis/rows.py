@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import torch
@@ -13,37 +13,17 @@ from torch import Tensor
 
 from epoch0.diagnosis.result import LayerCheckup, PartCheckup
 from epoch0.diagnosis.verdict import COLLAPSED, SATURATED, CumulativeGain, Signs, cumulative_gain, estimate_phase
-from epoch0.measure.gain import Gain, LayerGain, gain_status, joined_gains, measure_gains
+from epoch0.measure.gain import Gain, gain_status, joined_gains, measure_gains
 from epoch0.measure.passes import Signals, Travel, signals
 from epoch0.seeds import generator
 from epoch0.tracing.graph import Op
-from epoch0.tracing.layers import Layer, Place, average_pools, averaged_over, labelled, layer_names, layers
-from epoch0.tracing.layers import places as places_of
+from epoch0.tracing.layers import Layer, Place, average_pools, averaged_over, labelled, layer_names, layers, places
 from epoch0.tracing.sizes import sum_of_squares
 from epoch0.tracing.tape import Change, Tape, together
 
 SPARED = ("activation", "sum", "concatenation")  # places that are no part worth a row
 STEEP = 0.5  # share of the whole change of a carried norm from which one layer is to blame for it
 NORMS = ("batch_norm", "layer_norm", "group_norm", "instance_norm", "rms_norm")  # torch's names
-
-
-def judged(row: LayerGain, pool: float) -> tuple[float, float]:
-    """The gain that is judged and its error: the mean of both ways of measuring it, without average pooling.
-
-    The mean over k places divides the squares of independent perturbations by k, once and whatever the weights; what
-    the places have in common passes whole, and so do the gradients of weights used at all of them. It is no part of
-    what depth multiplies up.
-    """
-    return pool * (row.forward + row.backward) / 2, pool * math.hypot(row.forward_error, row.backward_error) / 2
-
-
-@dataclass(frozen=True)
-class Part:
-    """What was measured at one place within a layer, but for the size of a step."""
-
-    row: PartCheckup
-    node: int
-    weights: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -58,87 +38,45 @@ class Row:
     output: int  # its node
     shape: tuple[int, ...]
     after: Signals
-    parts: tuple[Part, ...]
+    parts: tuple[tuple[PartCheckup, int, tuple[str, ...]], ...]  # without the size of a step; its node and weights
 
 
 @dataclass(frozen=True)
 class Piece:
-    """What was measured of some layers in a row."""
+    """What was measured of some layers in a row, and of the whole model what they say; :meth:`kept` makes the rows."""
 
     gains: Gain
     rows: tuple[Row, ...]
     before: Signals
     integers: bool  # whether signals start at what is made of integers
 
+    @cached_property
+    def states(self) -> list[Signals]:
+        """The batch at the input and after each layer."""
+        return [self.before, *(row.after for row in self.rows)]
 
-def measured(
-    record: Tape, directions: int, seed: int, travel: Travel | None = None, source: torch.Generator | None = None,
-    gradients: bool = True,
-) -> Piece:  # fmt: skip
-    """Measure the layers of a record; of a piece of a model with what came from the piece before it."""
-    found = layers(record)
-    labels = labelled(record, joined=False, own={})
-    labels = tuple(p for p in labels if p.kind not in SPARED and record.nodes[p.node].depends)
-    inside = [[p for p in labels if layer.input < p.node <= layer.output] for layer in found]
-    places = [place for within in inside for place in within]
-    made = {op.outputs[0]: op for op in record.ops if op.outputs}
-    ops = {place.node: made[place.node] for place in places if place.node in made}
-    few = 1 if directions == 2 else None  # examples and units are averaged over all the same
-    alone, look = _alone(list(ops.values()), generator(seed, 0x616C) if source is None else source)
-    states, passing = signals(record, found)
-    gains, carried = measure_gains(
-        record, found, directions, seed, [p.node for p in places],
-        carried_directions=few, looks=together(passing, look), travel=travel, gradients=gradients,
-    )  # fmt: skip
-    seen, pools = states(), average_pools(record)
+    @cached_property
+    def chi(self) -> list[tuple[float, float]]:
+        """The gain of each layer that is judged and its error: the mean of both ways, without average pooling.
 
-    def part(place: Place) -> Part:
-        tangent, gradient, square = carried[place.node]
-        norm, moved = (math.sqrt(value) if value >= 0 else math.nan for value in (square, tangent))
-        shape, op = tuple(record.nodes[place.node].shape[1:]), ops.get(place.node)
-        row = PartCheckup(place.name, place.kind, shape, norm, alone.get(place.node), moved, gradient, None)
-        return Part(row, place.node, () if op is None else op.weights)
+        The mean over k places divides the squares of independent perturbations by k, once and whatever the weights;
+        what the places have in common passes whole, and so do the gradients of weights used at all of them. It is no
+        part of what depth multiplies up.
+        """
+        pairs = [(row.pool, gain) for row, gain in zip(self.rows, self.gains.layers, strict=True)]
+        errors = [pool * math.hypot(gain.forward_error, gain.backward_error) / 2 for pool, gain in pairs]
+        return [(pool * (g.forward + g.backward) / 2, error) for (pool, g), error in zip(pairs, errors, strict=True)]
 
-    rows = [
-        Row(
-            weights=layer.weights,
-            weighted=places_of(layer.events),
-            bent=layer.nonlinearities > 0,
-            kind=kind(record, layer),
-            pool=averaged_over(pools, layer),
-            output=layer.output,
-            shape=tuple(record.nodes[layer.output].shape[1:]),
-            after=after,
-            parts=tuple(map(part, within)),
-        )
-        for layer, within, after in zip(found, inside, seen[1:], strict=True)
-    ]
-    return Piece(gains, tuple(rows), seen[0], record.start >= 0)
+    @cached_property
+    def statuses(self) -> list[str]:
+        return [self._status(*one, after) for one, after in zip(self.chi, self.states[1:], strict=True)]
 
-
-def joined(pieces: Sequence[Piece], model: str) -> Piece:
-    """The pieces of a model as one, its layers named as in the whole."""
-    rows = tuple(row for piece in pieces for row in piece.rows)
-    names = layer_names([row.weighted for row in rows], model)
-    return replace(pieces[0], gains=joined_gains([piece.gains for piece in pieces], names), rows=rows)
-
-
-class Rows:
-    """What was measured of the layers; :meth:`kept` makes the rows when the rates are known."""
-
-    def __init__(self, piece: Piece) -> None:
-        self.piece, self.gains, self.rows = piece, piece.gains, piece.rows
-        self.states = [piece.before, *(row.after for row in piece.rows)]
-        chi = [judged(gain, row.pool) for gain, row in zip(self.gains.layers, self.rows, strict=True)]
-        bent = [one for one, row in zip(chi, self.rows, strict=True) if row.bent]
-        self.phase = estimate_phase([gain for gain, _ in bent], [error for _, error in bent])
-        self.statuses = [self._status(*one, after) for one, after in zip(chi, self.states[1:], strict=True)]
-        self.signs = self._signs()
-
-    def _signs(self) -> Signs:
+    @cached_property
+    def signs(self) -> Signs:
+        """What the layers say about the whole."""
         rows = self.gains.layers
         tangents = [math.sqrt(row.tangent) for row in rows[:-1]]
-        if self.piece.integers:  # what is made of integers has no size of its own: growth is that beside the signal
+        if self.integers:  # what is made of integers has no size of its own: growth is that beside the signal
             sizes = [state.size for state in self.states[1:-1]]
             tangents = [t / size if size > 0 else 0.0 for t, size in zip(tangents, sizes, strict=True)]
         at_fault: dict[str, Any] = {
@@ -152,7 +90,7 @@ class Rows:
             forward=cumulative_gain(tangents),
             # a gradient that is zero at a readout of zeros has nothing to be compared with
             backward=CumulativeGain(0.0, back.layers) if math.isnan(back.log_gain) else back,
-            input_size=self.states[0].size if not self.piece.integers else 1.0,  # made of integers: its size is its own
+            input_size=self.states[0].size if not self.integers else 1.0,  # made of integers: its size is its own
             output_size=self.states[-1].size,
             dissimilarity=unlike[-1] if unlike else math.nan,
             dead=tuple(row.name for row, state, status in seen if state.dead == 1 or status == "dead"),
@@ -193,13 +131,65 @@ class Rows:
                 dead_units=row.after.dead,
                 saturated=None if math.isnan(row.after.saturated) else row.after.saturated,
                 status=self.statuses[i],
-                parts=tuple(replace(p.row, update=update(p.weights)) for p in row.parts if len(row.parts) > 1),
+                parts=tuple(replace(p, update=update(of)) for p, _, of in row.parts if len(row.parts) > 1),
             )
             for i, (gain, row) in enumerate(zip(self.gains.layers, self.rows, strict=True))
         ]
+        bent = [one for one, row in zip(self.chi, self.rows, strict=True) if row.bent]
+        phase = estimate_phase([gain for gain, _ in bent], [error for _, error in bent])._asdict()
         carried = {"backward": self.signs.backward, "forward": self.signs.forward}
-        own = {"layers": tuple(layers), "input_gradient": self.gains.input_gradient}
-        return {**own, **carried, **self.phase._asdict()}
+        return {"layers": tuple(layers), "input_gradient": self.gains.input_gradient, **carried, **phase}
+
+
+def measured(
+    record: Tape, directions: int, seed: int, travel: Travel | None = None, source: torch.Generator | None = None,
+    gradients: bool = True,
+) -> Piece:  # fmt: skip
+    """Measure the layers of a record; of a piece of a model with what came from the piece before it."""
+    found = layers(record)
+    labels = labelled(record, joined=False, own={})
+    labels = tuple(p for p in labels if p.kind not in SPARED and record.nodes[p.node].depends)
+    inside = [[p for p in labels if layer.input < p.node <= layer.output] for layer in found]
+    nodes, ops = [p.node for within in inside for p in within], {op.outputs[0]: op for op in record.ops if op.outputs}
+    few = 1 if directions == 2 else None  # examples and units are averaged over all the same
+    source = generator(seed, 0x616C) if source is None else source
+    alone, look = _alone([ops[node] for node in nodes if node in ops], source)
+    states, passing = signals(record, found)
+    gains, carried = measure_gains(
+        record, found, directions, seed, nodes,
+        carried_directions=few, looks=together(passing, look), travel=travel, gradients=gradients,
+    )  # fmt: skip
+    seen, pools = states(), average_pools(record)
+
+    def part(place: Place) -> tuple[PartCheckup, int, tuple[str, ...]]:
+        tangent, gradient, square = carried[place.node]
+        norm, moved = (math.sqrt(value) if value >= 0 else math.nan for value in (square, tangent))
+        shape, op = tuple(record.nodes[place.node].shape[1:]), ops.get(place.node)
+        row = PartCheckup(place.name, place.kind, shape, norm, alone.get(place.node), moved, gradient, None)
+        return row, place.node, () if op is None else op.weights
+
+    rows = [
+        Row(
+            weights=layer.weights,
+            weighted=places(layer.events),
+            bent=layer.nonlinearities > 0,
+            kind=kind(record, layer),
+            pool=averaged_over(pools, layer),
+            output=layer.output,
+            shape=tuple(record.nodes[layer.output].shape[1:]),
+            after=after,
+            parts=tuple(map(part, within)),
+        )
+        for layer, within, after in zip(found, inside, seen[1:], strict=True)
+    ]
+    return Piece(gains, tuple(rows), seen[0], record.start >= 0)
+
+
+def joined(pieces: Sequence[Piece], model: str) -> Piece:
+    """The pieces of a model as one, its layers named as in the whole."""
+    rows = tuple(row for piece in pieces for row in piece.rows)
+    names = layer_names([row.weighted for row in rows], model)
+    return replace(pieces[0], gains=joined_gains([piece.gains for piece in pieces], names), rows=rows)
 
 
 def to_blame(rows: Sequence[LayerCheckup], cause: str, signs: Signs) -> tuple[str, str] | None:

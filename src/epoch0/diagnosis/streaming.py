@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from epoch0 import __version__
 from epoch0.data.catalogue import cache_folder
 from epoch0.diagnosis.result import PartCheckup
-from epoch0.diagnosis.rows import Part, Piece, Row, joined, measured
+from epoch0.diagnosis.rows import Piece, Row, joined, measured
 from epoch0.errors import InputError, suggest
 from epoch0.files import write_atomic
 from epoch0.initialization.files import read_tensors
@@ -234,7 +234,8 @@ class _Run:
         """The call of one block, on what the block before it gave."""
         batch = self.call.batch if index == 0 else self.inputs[index - 1]
         batch = batch.float() if index and batch.dtype is torch.bfloat16 else batch  # all is computed in float32
-        own = dict[str, Any](splits=False, notes=(), _seen={})
+        # the last one without targets returns a loss of the model's own
+        own = dict[str, Any](splits=False, notes=(), _seen={"loss": index == self.count - 1})
         return replace(self.call, batch=batch, forward=lambda model, batch: self._run(index, batch), **own)
 
     def _run(self, index: int, batch: Any) -> Any:
@@ -291,7 +292,6 @@ class _Run:
             if last and not self.has_loss:
                 with torch.no_grad():
                     part = replace(part, targets=self.targets(part.output(part.run())))
-            part = _Ending(**vars(part)) if last else part
             with tape(part, batch_norm=self.batch_norm) as record:
                 moved = any(record.nodes[op.outputs[0]].depends for op in record.ops if op.outputs)
                 if not moved or not layers(record):
@@ -337,28 +337,25 @@ class _Run:
 
     def back(self, index: int, piece: Piece) -> Piece:
         """The piece with the gradients that come from behind it."""
-        part = replace(self.part(index), targets=None)
+        part, rows, gains = replace(self.part(index), targets=None), piece.rows, piece.gains
         with self.lent(index), tape(part, batch_norm=self.batch_norm) as record:
-            nodes = sorted({part.node for row in piece.rows for part in row.parts} | {row.output for row in piece.rows})
+            nodes = sorted({row.output for row in rows} | {node for row in rows for _, node, _ in row.parts})
             back = Travel(0, 0, 0)
             back.gradient = self.travel.gradient
             found = passes(record, (), 0, 0, nodes=nodes, travel=back).gradients
         self.travel.gradient = back.gradient
-        gains = [
-            replace(gain, gradient=found[row.output]) for gain, row in zip(piece.gains.layers, piece.rows, strict=True)
-        ]
-        rows = [
-            replace(row, parts=tuple(replace(p, row=replace(p.row, gradient=found[p.node])) for p in row.parts))
-            for row in piece.rows
-        ]
-        after = replace(piece.gains, layers=tuple(gains), input_gradient=found[0])
-        return replace(piece, gains=after, rows=tuple(rows))
+        layers = tuple(replace(gain, gradient=found[row.output]) for gain, row in zip(gains.layers, rows, strict=True))
+        rows = tuple(
+            replace(row, parts=tuple((replace(p, gradient=found[node]), node, of) for p, node, of in row.parts))
+            for row in rows
+        )
+        return replace(piece, gains=replace(gains, layers=layers, input_gradient=found[0]), rows=rows)
 
 
 def _kept(path: Path, key: str) -> dict[str, Any] | None:
     """What a run that was stopped left in a file, if it was this one: plain numbers, tensors, records of ours."""
     try:
-        with torch.serialization.safe_globals([Piece, Gain, LayerGain, Row, Signals, Part, PartCheckup]):
+        with torch.serialization.safe_globals([Piece, Gain, LayerGain, Row, Signals, PartCheckup]):
             found: dict[str, Any] = torch.load(path, weights_only=True)
     except (OSError, RuntimeError, pickle.UnpicklingError, EOFError, TypeError, AttributeError):
         return None
@@ -444,12 +441,3 @@ def plan(call: Call, targets: Targets, directions: int = 2, seed: int = 0, weigh
         run.count, sum(p.numel() for p in call.model.parameters()), peak + border * max(0, last - 1),
         end - first + (first - began + back - end) * max(1, last), back - began,
     )  # fmt: skip
-
-
-@dataclass(frozen=True, eq=False)
-class _Ending(Call):
-    """The call of the last block, whose model returns the loss of its own."""
-
-    @property
-    def has_loss(self) -> bool:
-        return True

@@ -8,7 +8,7 @@ The last is 1/2 for a constant answer and does not mind overconfident outputs.
 import copy
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from itertools import repeat
@@ -102,42 +102,19 @@ def trial(
     batches: Iterable[Any] | None = None,
     seed: int = 0,
     tell: Callable[[float], None] = lambda share: None,
+    settled: bool = True,
 ) -> Trial:
     """Train copies of the model for a few steps with each rate of each optimizer; the model itself is not touched.
 
     ``batches``, pairs (inputs, targets) such as a DataLoader, are trained on instead and begun again when they end; the
-    call's batch is then held out whole. An InputError if the model cannot be copied.
+    call's batch is then held out whole. ``settled`` ends the trainings of an optimizer halfway where its largest rate
+    settles the matter there. An InputError if the model cannot be copied.
     """
     started, constant, sums = time.process_time(), constant_loss(call), _sums(call)
     constant = constant / call.examples if sums and constant is not None else constant
-    marks = (*(length for length in LENGTHS[1:2] if length < steps), steps)
-    found = runs_at(call, marks, batches=batches, constant=constant, seed=seed, tell=tell, settled=True, sums=sums)
-    runs = {one: run for mark in marks for one, run in found[mark].items()}.values()  # as each ended
-    _, held, size = _split(call, seed, batches)
-    held_out = 0 if held is None else held.examples
-    return Trial(tuple(runs), steps, size, held_out, time.process_time() - started, constant, sums)
-
-
-def runs_at(
-    call: Call,
-    marks: Sequence[int],
-    *,
-    batches: Iterable[Any] | None = None,
-    constant: float | None = None,
-    seed: int = 0,
-    tell: Callable[[float], None] = lambda share: None,
-    settled: bool = False,
-    sums: bool = False,
-) -> dict[int, dict[tuple[Optimizer, float], Run]]:
-    """The trainings by optimizer and rate as they stand after these numbers of steps, the last of which ends them.
-
-    ``settled`` ends those of an optimizer where its largest rate settles the matter; where the loss ``sums`` over
-    examples, that of one is kept, and ``constant`` is of one.
-    """
     seen, held, size = _split(call, seed, batches)
     todo = [(optimizer, rate) for optimizer in OPTIMIZERS for rate in reversed(RATES[optimizer])]
-    found: dict[int, dict[tuple[Optimizer, float], Run]] = {mark: {} for mark in marks}
-    ends = dict.fromkeys(OPTIMIZERS, marks[-1])
+    found, ends = dict[tuple[Optimizer, float], Run](), dict.fromkeys(OPTIMIZERS, steps)
     with unchanged(call.model), torch.inference_mode(False), as_written(), denormals_as_zero():
         for place, (optimizer, rate) in enumerate(todo):
             model = _copied(call.model)
@@ -154,16 +131,16 @@ def runs_at(
                 update = torch.optim.SGD(trained, rate, momentum=MOMENTUM, fused=fused)
                 for p in trained:  # or torch's fused step fails where a layer is skipped in the first one
                     update.state[p]["momentum_buffer"] = torch.zeros_like(p)
-            for mark in marks:
-                if mark > ends[optimizer]:
-                    break
-                _train(model, stream, update, losses, mark, sums)
-                told = _read(model, losses, seen, held, constant, seed, sums)
-                found[mark][optimizer, rate] = run = Run(optimizer, rate, tuple(losses), *told)
-                if settled and rate == RATES[optimizer][-1] and run.settles(constant):
-                    ends[optimizer] = mark
+            for mark in [LENGTHS[1], steps] if settled and LENGTHS[1] < steps else [steps]:
+                if mark <= ends[optimizer]:
+                    _train(model, stream, update, losses, mark, sums)
+                    told = _read(model, losses, seen, held, constant, seed, sums)
+                    found[optimizer, rate] = run = Run(optimizer, rate, tuple(losses), *told)
+                    if rate == RATES[optimizer][-1] and run.settles(constant):
+                        ends[optimizer] = mark
             tell((place + 1) / len(todo))
-    return {mark: dict(sorted(runs.items())) for mark, runs in found.items()}
+    runs, held_out = tuple(found[one] for one in sorted(found)), 0 if held is None else held.examples
+    return Trial(runs, steps, size, held_out, time.process_time() - started, constant, sums)
 
 
 def _split(call: Call, seed: int, batches: Iterable[Any] | None) -> tuple[Call, Call | None, int]:
@@ -236,13 +213,7 @@ def _train(
 
 
 def _read(
-    model: nn.Module,
-    losses: Sequence[float],
-    seen: Call,
-    held: Call | None,
-    constant: float | None,
-    seed: int,
-    sums: bool,
+    model: nn.Module, losses: list[float], seen: Call, held: Call | None, constant: float | None, seed: int, sums: bool
 ) -> tuple[float | None, float | None, float, float | None]:
     """What a run says of the trained model: known, known_seen, drop, held."""
     if not math.isfinite(losses[-1]):

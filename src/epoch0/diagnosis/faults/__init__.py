@@ -8,15 +8,4 @@ from epoch0.diagnosis.faults.evidence import KINDS, Evidence, Fault
 from epoch0.diagnosis.faults.find import Found, apart, conclude, evidence, find_faults, suspects
 from epoch0.diagnosis.faults.mend import Mending
 
-__all__ = [
-    "KINDS",
-    "Evidence",
-    "Fault",
-    "Found",
-    "Mending",
-    "apart",
-    "conclude",
-    "evidence",
-    "find_faults",
-    "suspects",
-]
+__all__ = ["KINDS", "Evidence", "Fault", "Found", "Mending", "apart", "conclude", "evidence", "find_faults", "suspects"]
