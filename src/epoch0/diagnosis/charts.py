@@ -21,9 +21,9 @@ CROWDED = 50  # from so many positions on points are small
 Marker = Literal["circle", "square", "diamond", "none"]
 
 POINTS: dict[Marker, str] = {
-    "circle": '<circle class="point" cx="{x:.1f}" cy="{y:.1f}" r="{size}">{said}</circle>',
-    "square": '<rect class="point" x="{left:.1f}" y="{top:.1f}" width="{side}" height="{side}">{said}</rect>',
-    "diamond": '<path class="point" d="M{x:.1f},{peak:.1f}l{wide},{wide}l-{wide},{wide}l-{wide},-{wide}z">{said}</path>',
+    "circle": '<circle class="point" cx="{x:.1f}" cy="{y:.1f}" r="{size}">{tip}</circle>',
+    "square": '<rect class="point" x="{left:.1f}" y="{top:.1f}" width="{side}" height="{side}">{tip}</rect>',
+    "diamond": '<path class="point" d="M{x:.1f},{peak:.1f}l{wide},{wide}l-{wide},{wide}l-{wide},-{wide}z">{tip}</path>',
     "none": "",
 }
 
@@ -150,9 +150,9 @@ def _line(area: _Area, one: Series, positions: Sequence[str]) -> str:
         if _drawn(error):
             top, bottom = area.y(value + 2 * error), area.y(max(value - 2 * error, 10**area.low))
             parts.append(f'<line class="bar" x1="{x:.1f}" x2="{x:.1f}" y1="{top:.1f}" y2="{bottom:.1f}"/>')
-        said = f"<title>{escape(positions[index])}: {escape(one.label)} {value:.4g}</title>"
+        tip = f"<title>{escape(positions[index])}: {escape(one.label)} {value:.4g}</title>"
         size = 4.0 if area.count < CROWDED else 2.0
         low, wide = 0.9 * size, 1.3 * size
         ends = {"left": x - low, "top": y - low, "side": 2 * low, "peak": y - wide, "wide": wide}
-        parts.append(POINTS[one.marker].format(x=x, y=y, size=size, said=said, **ends))
+        parts.append(POINTS[one.marker].format(x=x, y=y, size=size, tip=tip, **ends))
     return "".join([*parts, "</g>"])
