@@ -11,7 +11,7 @@ import epoch0 as e0
 from command_line import epoch0
 from epoch0.diagnosis import Checkup
 from epoch0.diagnosis.checkup import made_up
-from epoch0.diagnosis.pruning_forecast import PruningForecast
+from epoch0.diagnosis.result import PruningForecast
 from epoch0.errors import InputError
 
 

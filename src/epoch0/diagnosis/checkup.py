@@ -14,10 +14,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from epoch0 import prune
 from epoch0.arguments import BatchNorm, Directions, Positive, Seed, Sparsity, checked
 from epoch0.diagnosis.faults import Evidence, apart, conclude, evidence, suspects
-from epoch0.diagnosis.pruning_forecast import forecast_pruning
-from epoch0.diagnosis.result import Checkup, LayerCheckup, Remedy
+from epoch0.diagnosis.result import Checkup, LayerCheckup, LayerOutlook, PruningForecast, Remedy
 from epoch0.diagnosis.rows import measured, to_blame
 from epoch0.diagnosis.step import COSTLY, OPTIMIZERS, steps
 from epoch0.diagnosis.streaming import stream as stream_layers
@@ -278,6 +278,28 @@ def made_up(batch: Any, output: Tensor, seed: int) -> tuple[Tensor, str]:
     return made.to(output.device), f"No targets were given: {said}"
 
 
+def forecast_pruning(call: Call, sparsity: float, batch_norm: BatchNorm) -> PruningForecast:
+    """What SNIP would leave of each layer at a sparsity, exactly for this batch and as expected (Hayou 2.2)."""
+    given = [(call.batch, call.targets)]
+    scores = prune.snip(call.model, given, loss=call.criterion, batch_norm=batch_norm, forward=call.forward)
+    kept, critical = prune.keep(scores, sparsity).density_of, prune.critical_sparsity(scores)
+    predicted = prune.predicted_density(scores, sparsity)
+    rows = []
+    for row in predicted.layers:
+        status = "dies" if kept[row.layer] == 0 else "at risk" if row.layer in predicted.at_risk else "survives"
+        numbers = (row.weights, kept[row.layer], row.density, row.vanishes, critical.layers[row.layer])
+        rows.append(LayerOutlook(row.layer, *numbers, status))
+    dying, at_risk = ([row.name for row in rows if row.status == word] for word in ("dies", "at risk"))
+    what = f"no layer would be emptied{f', but {first_names(at_risk)} may' if at_risk else ''}"
+    what = f"{first_names(dying)} would be emptied" if dying else what
+    expected = predicted.critical_sparsity, predicted.critical_sparsity_sd
+    said = (
+        f"Pruned by SNIP to sparsity {sparsity:g}: {what}; the first to vanish is {critical.layer}, at {critical:.4g} "
+        f"(expected {expected[0]:.3g} ± {expected[1]:.1g})."
+    )
+    return PruningForecast(float(sparsity), tuple(rows), float(critical), critical.layer, *expected, said)
+
+
 def try_remedies(
     call: Call, recipes: Mapping[str, Recipe], before: Trial | None, batch_norm: str, seed: int
 ) -> list[Remedy]:
@@ -310,12 +332,10 @@ def advice(recipes: Mapping[str, Recipe], tried: Sequence[Remedy]) -> Iterator[s
         best = max(trains, key=lambda recipe: recipe.probability)
         yield f"Begin with {NAMES[best.optimizer]} at a rate of about {best.learning_rate:g}; nothing has to change."
         return
-    if helped := [remedy for remedy in tried if remedy.helps]:
-        for one in helped:
-            chances = f"{one.after:.0%} instead of {one.before:.0%}"
-            yield f"{one.change}: tried on a copy, its chance to train is {chances}. {one.verdict}"
-        return
-    if tried:
+    for one in (helped := [remedy for remedy in tried if remedy.helps]):
+        chances = f"{one.after:.0%} instead of {one.before:.0%}"
+        yield f"{one.change}: tried on a copy, its chance to train is {chances}. {one.verdict}"
+    if tried and not helped:
         yield f"Other weights do not mend it: {', '.join(r.change for r in tried)} tried on a copy did not help."
 
 

@@ -12,15 +12,12 @@ from rich.console import Console, RenderableType
 from epoch0.arguments import Size, Whole
 from epoch0.diagnosis import report
 from epoch0.diagnosis.faults import Fault, Mending
-from epoch0.diagnosis.pruning_forecast import PruningForecast
 from epoch0.diagnosis.terminal import WIDTH, plain, side_by_side, terminal
 from epoch0.diagnosis.trial import Trial
 from epoch0.diagnosis.verdict import CumulativeGain, Phase, Recipe, outcome, sentence
 from epoch0.errors import InputError
 from epoch0.files import write_atomic
 from epoch0.results import Result, finite
-
-WAYS = ("forward", "backward")
 
 
 class _Tables(Result):
@@ -133,6 +130,37 @@ class Remedy:
     helps: bool  #: whether the changed copy is expected to train, or the chance rose by a tenth
 
 
+@dataclass(frozen=True)
+class LayerOutlook:
+    """What pruning would leave of one weight."""
+
+    name: str  #: of the weight
+    weights: int  #: how many it has
+    density: float  #: fraction kept with the scores of this batch
+    predicted: float  #: fraction that a network with score moments like these is expected to keep
+    vanishes: float  #: probability that such a network keeps nothing of it
+    critical: float  #: sparsity from which on nothing is left of it, with the scores of this batch
+    status: str  #: ``"dies"`` (with the scores of this batch), ``"at risk"`` (a chance above 5 %) or ``"survives"``
+
+
+@dataclass(frozen=True)
+class PruningForecast:
+    """What SNIP, with one threshold for all layers, would leave of a model.
+
+    >>> found = checkup(net, images, labels, sparsity=0.95, trial=False).pruning_forecast  # (100, 64), (100,)
+    >>> round(found.critical_sparsity, 3), found.first
+    (0.996, '0.weight')
+    """
+
+    sparsity: float  #: fraction of all weights removed
+    layers: tuple[LayerOutlook, ...]  #: one row a weight, in the model's order
+    critical_sparsity: float  #: the smallest sparsity at which some layer is emptied, with the scores of this batch
+    first: str  #: the layer that is emptied there
+    expected: float  #: that sparsity as expected of networks with such score moments
+    expected_sd: float  #: its standard deviation
+    sentence: str  #: the forecast in words
+
+
 class VerdictError(InputError):
     """A network is not expected to train; the message is the report."""
 
@@ -238,7 +266,7 @@ class Checkup(_Tables):
         plain["program"] = self.program and self.program.to_dict()
         plain["chi_low"], plain["chi_high"] = plain.pop("chi_interval")
         plain["blame"] = None if self.blame is None else {"layer": self.blame[0], "reason": self.blame[1]}
-        for way in WAYS:
+        for way in ("forward", "backward"):
             plain[way]["factor"] = finite(getattr(self, way).factor)
         if self.trial is not None:
             del plain["trial"]["seconds"]

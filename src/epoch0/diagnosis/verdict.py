@@ -246,25 +246,24 @@ def judge(step: Step, signs: Signs, trial: Trial | None) -> Recipe:
 
 def judge_program(found: Found, optimizers: Sequence[Any]) -> dict[str, Recipe]:
     """The verdict for ``"yours"``, the optimizer given; nothing where it was neither tried nor found at fault."""
-    own = None if found.mending is None else found.mending.own
-    if len(optimizers) != 1 or (own is None and not found.faults):
+    done = found.mending
+    if len(optimizers) != 1 or (done is None and not found.faults):
         return {}
-    rate = rate_of(optimizers[0])
-    told = "" if own is None else f"in {own.steps} steps of its own {own.told()}"
+    sound = done is not None and done.sound
+    told = "" if done is None else f"in {done.own.steps} steps of its own {done.own.told()}"
     if found.faults:
         first = found.faults[0]
-        sound = found.mending is not None and found.mending.sound
-        chance, cause = min(1 - first.certainty, 1.0 if sound or own is None else UNDECIDED), "fault"
+        chance, cause = min(1 - first.certainty, 1.0 if sound or done is None else UNDECIDED), "fault"
         how = "learns less than it could" if sound else "does not learn as it is"
         reason = f"{how} ({first.kind}): {first.message} {first.fix}".rstrip(".")
-    elif found.mending is not None and found.mending.sound:
+    elif sound:
         chance, cause, reason = LEARNS, "learns", f"learns as it is: {told}"
     else:
-        assert found.mending is not None  # else there is no training of its own
-        tried, chance, cause = f"none of {len(found.mending.tried)} changes mends it", UNDECIDED, "slow"
+        assert done is not None  # else there are faults
+        tried, chance, cause = f"none of {len(done.tried)} changes mends it", UNDECIDED, "slow"
         reason = f"does not learn in time: {told}, and {tried}; it may need many more steps, or other data"
-    kind: Evidence = "step 0" if own is None else "trial"
-    return {"yours": Recipe("yours", chance >= 0.5, chance, rate, math.nan, reason, kind, cause)}
+    kind: Evidence = "step 0" if done is None else "trial"
+    return {"yours": Recipe("yours", chance >= 0.5, chance, rate_of(optimizers[0]), math.nan, reason, kind, cause)}
 
 
 def suggested_rate(step: Step, runs: Sequence[Run]) -> float:

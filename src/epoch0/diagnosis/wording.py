@@ -4,24 +4,19 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-TONES = {
-    **dict.fromkeys(("trains", "keeps", "holds", "survives"), "good"),
-    **dict.fromkeys(("overflows", "dead", "collapsed", "fails", "dies"), "bad"),
-    **dict.fromkeys(("overflow", "no gradient", "size", "vanishing", "exploding"), "bad"),
-    **dict.fromkeys(("rough", "blind", "slow", "fault"), "bad"),
-}
-"""Status word to tone; anything else is mild. The word is always shown: colour repeats it and never replaces it."""
+LOOKS = {
+    ("✓", "good"): ("trains", "keeps", "holds", "survives"),
+    ("✓", "mild"): ("needs adam", "needs sgd", "holds on the whole"),
+    ("✕", "bad"): ("overflows", "dead", "fails", "dies", "overflow", "no gradient", "size", "rough", "slow", "fault"),
+    ("?", "mild"): ("unclear", "undecided", "at risk", "not judged"),
+    ("↓", "mild"): ("shrinks",), ("↓", "bad"): ("vanishing",),
+    ("↑", "mild"): ("grows",), ("↑", "bad"): ("exploding",),
+    ("≡", "bad"): ("collapsed", "blind"), ("⊣", "mild"): ("saturated",),
+}  # fmt: skip
+"""Sign and tone to status words. The word is always shown: sign and colour repeat it and never replace it."""
 
-SIGNS = {
-    **dict.fromkeys(("trains", "needs adam", "needs sgd", "keeps", "holds", "holds on the whole", "survives"), "✓"),
-    **dict.fromkeys(("overflows", "dead", "fails", "dies", "overflow", "no gradient", "size", "rough"), "✕"),
-    **dict.fromkeys(("slow", "fault"), "✕"),
-    **dict.fromkeys(("unclear", "undecided", "at risk", "not judged"), "?"),
-    **dict.fromkeys(("shrinks", "vanishing"), "↓"),
-    **dict.fromkeys(("grows", "exploding"), "↑"),
-    **dict.fromkeys(("collapsed", "blind"), "≡"),
-    "saturated": "⊣",
-}
+SIGNS = {word: sign for (sign, _), words in LOOKS.items() for word in words}
+TONES = {word: tone for (_, tone), words in LOOKS.items() for word in words}
 
 
 def number(value: float | None, digits: int = 3) -> str:

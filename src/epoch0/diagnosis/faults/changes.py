@@ -56,9 +56,7 @@ def _end_with(program: Program, seen: Evidence, new: str) -> str:
         return ""
     if new == "LogSoftmax" and old:
         with torch.no_grad():
-            one, other = (
-                float(program.loss(o, seen.call.targets)) for o in (out.detach(), out.detach().log_softmax(1))
-            )
+            one, other = (float(program.loss(o, seen.call.targets)) for o in (out, out.log_softmax(1)))
         if abs(one - other) <= 1e-4 * abs(one):
             return ""  # the loss takes logits: the same as nothing at the end
     end = {"": nn.Identity(), "Sigmoid": nn.Sigmoid(), "Softmax": nn.Softmax(1), "LogSoftmax": nn.LogSoftmax(1)}[new]

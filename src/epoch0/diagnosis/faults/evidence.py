@@ -251,8 +251,8 @@ class Evidence:
     def _judged(self) -> bool:
         """Whether the last module with weights stands still while others are trained."""
         ran = [[p.requires_grad for p in module.parameters(recurse=False)] for _, module, _ in self.first.ran]
-        ran = [each for each in ran if each]
-        return bool(ran) and not any(ran[-1]) and any(any(each) for each in ran)
+        trained = [any(each) for each in ran if each]
+        return any(trained) and not trained[-1]
 
     @cached_property
     def reads_targets(self) -> bool:

@@ -135,16 +135,15 @@ def apart(call: Call, data: Any = None) -> Call:
 def own_optimizers(model: Any) -> list[torch.optim.Optimizer]:
     """The optimizers that a LightningModule brings, made anew."""
 
-    def within(made: Any) -> Iterator[torch.optim.Optimizer]:
-        if isinstance(made, torch.optim.Optimizer):
-            yield made
-        for part in made if isinstance(made, tuple | list) else ():
-            yield from within(part)
+    def within(made: Any) -> list[torch.optim.Optimizer]:
         if isinstance(made, Mapping):
-            yield from within(made.get("optimizer"))
+            return within(made.get("optimizer"))
+        if isinstance(made, tuple | list):
+            return [one for part in made for one in within(part)]
+        return [made] if isinstance(made, torch.optim.Optimizer) else []
 
     try:
-        return list(within(model.configure_optimizers()))
+        return within(model.configure_optimizers())
     except Exception:  # it has none, or it asks for a trainer that is not there
         return []
 

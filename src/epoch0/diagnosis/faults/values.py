@@ -142,10 +142,8 @@ def label_order(seen: Evidence, inputs: Tensor, targets: Tensor) -> Iterator[Fau
         return
     hits = float((y[index] == y)[close].double().mean())
     if chance < 0.5 and hits < chance + 2.5 * (chance * (1 - chance) / count) ** 0.5:
-        message = (
-            f"The nearest neighbour of an example has its class in {hits:.0%} of {count} cases, as often as drawn "
-        )
-        message += f"labels would ({chance:.0%})."
+        message = f"The nearest neighbour of an example has its class in {hits:.0%} of {count} cases, as often as "
+        message += f"drawn labels would ({chance:.0%})."
         yield Fault("labels", "targets", message, "See that inputs and targets are in the same order.", certainty=0.75)
 
 
