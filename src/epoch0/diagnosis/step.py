@@ -6,7 +6,7 @@ or a branch that starts at zero gets its gradient in the second step only.
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
@@ -232,14 +232,10 @@ def steps(call: Call, seed: int = 0, quick: bool | None = None) -> dict[Optimize
         start = {name: p.detach() for name, p in weights.items()}
         probe = _Probe(call, start, seed)
         kept = [(p.detach(), p.detach().clone()) for p in model.parameters()]
-
-        def ran() -> None:
-            """A model that did not write into its weights in one run does not in the next."""
-            if all(torch.equal(weight, before) for weight, before in kept):
-                kept.clear()
-
         try:
-            first = _gradient(probe, start, cost := _Cost(), ran)
+            first = _gradient(probe, start, cost := _Cost())
+            if all(torch.equal(weight, before) for weight, before in kept):
+                kept.clear()  # a model that did not write into its weights in one run does not in the next
             seconds, count = 3 * cost.seconds, probe.seen.examples  # a pass back is two forward
             if seconds > COSTLY and call.splits and call.examples > FEW:
                 some = torch.randperm(call.examples, generator=generator(seed, 0x6665))[:FEW]
@@ -273,14 +269,11 @@ class _Gradient:
             tensor.div_(tensor.abs().add_(EPS))
 
 
-def _gradient(
-    probe: _Probe, start: Weights, cost: _Cost | None = None, ran: Callable[[], None] = lambda: None
-) -> _Gradient:
+def _gradient(probe: _Probe, start: Weights, cost: _Cost | None = None) -> _Gradient:
     with torch.enable_grad():
         leaves = {name: w.detach().requires_grad_() for name, w in start.items()}
         with cost or nullcontext():
             loss, output, pull = probe.pulls(leaves, probe.seen)
-        ran()
         if rebound := [name for name, leaf in leaves.items() if leaf.data_ptr() != start[name].data_ptr()]:
             refuse_changed(rebound[0])
 

@@ -247,13 +247,6 @@ class Evidence:
                 return reach(self.first.output, self.call.targets, self.loss_of)
         return None
 
-    @property
-    def _judged(self) -> bool:
-        """Whether the last module with weights stands still while others are trained."""
-        ran = [[p.requires_grad for p in module.parameters(recurse=False)] for _, module, _ in self.first.ran]
-        trained = [any(each) for each in ran if each]
-        return any(trained) and not trained[-1]
-
     @cached_property
     def reads_targets(self) -> bool:
         """Whether the loss is another with other targets, and is one of the outputs alone.
@@ -263,8 +256,11 @@ class Evidence:
         output, targets = self.first.output, self.call.targets
         if output is None or not isinstance(targets, Tensor) or not targets.dim():
             return True
+        ran = [[p.requires_grad for p in module.parameters(recurse=False)] for _, module, _ in self.first.ran]
+        trained = [any(each) for each in ran if each]
+        judged = any(trained) and not trained[-1]  # the last module with weights stands still while others are trained
         # the place of the positive among the negatives; what a critic that stands still is to say
-        if (len(parts(self.call.batch)) > 1 or self._judged) and bool((targets == targets[:1]).all()):
+        if (len(parts(self.call.batch)) > 1 or judged) and bool((targets == targets[:1]).all()):
             return False
         if not self.whole and self.first.loss is not None and self.strangers(self.first.loss, output.grad_fn):
             return False

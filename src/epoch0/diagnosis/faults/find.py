@@ -13,17 +13,7 @@ from epoch0.diagnosis.faults import gradients, outputs, updates, values
 from epoch0.diagnosis.faults.evidence import Evidence, Fault, twins
 from epoch0.diagnosis.faults.mend import Mending, mend, ranked
 from epoch0.errors import InputError
-from epoch0.tracing.call import (
-    LENGTH_FIRST,
-    Call,
-    Forward,
-    copied_in_full,
-    exchanged,
-    joined,
-    mapped,
-    parts,
-    same_shapes,
-)
+from epoch0.tracing.call import LENGTH_FIRST, Call, copied_in_full, exchanged, joined, mapped, parts, same_shapes
 from epoch0.tracing.guard import HALF, noise_kept, unchanged
 from epoch0.tracing.loss import Loss, scalar_loss
 
@@ -59,7 +49,7 @@ def find_faults(
     targets: Any = None,
     *,
     loss: Loss | None = None,
-    forward: Forward | None = None,
+    forward: Any = None,
     optimizer: Any = None,
     data: Any = None,
     step: Any = None,

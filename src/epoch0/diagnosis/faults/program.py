@@ -86,7 +86,10 @@ class Program:
     def of(cls, seen: Evidence) -> "Program | None":
         """The owner's program; None where a part of it is missing that a training needs."""
         call, known = seen.call, seen.data or (None, None)
-        if len(seen.optimizers) != 1 or not _exchangeable(call) or not seen.reads_targets:
+        # whether examples can be given the targets of others: these stand apart, or at a known place in the batch
+        apart = any(tensor.dim() for _, tensor in parts(call.targets))
+        placed = call.targets is None and call.labels is not None
+        if len(seen.optimizers) != 1 or not (apart or (placed and call.has_loss)) or not seen.reads_targets:
             return None
         if call.splits and call.targets is None and isinstance(known[0], Mapping):
             call = Call.of(call.model, known[0], forward=call.forward)
@@ -100,14 +103,12 @@ class Program:
         size, held = call.examples, 0
         if call.splits:
             held = size // 4 if size >= HELD else 0
-            drawn = torch.randperm(size, generator=generator(0, 0x6865))
-            call = call.rows(
-                torch.cat([drawn[: size - held].sort()[0], drawn[size - held :]]) if seen.ordered else drawn
-            )
+            drawn, trained = torch.randperm(size, generator=generator(0, 0x6865)), size - held
+            call = call.rows(torch.cat([drawn[:trained].sort()[0], drawn[trained:]]) if seen.ordered else drawn)
             usual = size if isinstance(seen.optimizers[0], torch.optim.LBFGS) else 32
             if seen.reach is not None and seen.reach.sums:  # a rate for sums goes with the number of examples in a step
                 usual = seen.call.examples
-            size = min(seen.batch_size or usual, size - held)
+            size = min(seen.batch_size or usual, trained)
         return cls(call, seen.optimizers[0], size, seen.step, seen.loss_of, held, seen.whole, seen.ordered)
 
     def copied(self) -> "Program":
@@ -172,19 +173,12 @@ class Program:
         return (other - own) / max(abs(other), abs(own), 1e-12)
 
 
-def _exchangeable(call: Call) -> bool:
-    """Whether examples can be given the targets of others: they stand apart, or at a known place in the batch."""
-    if call.targets is not None:
-        return any(tensor.dim() > 0 for _, tensor in parts(call.targets))
-    return call.has_loss and call.labels is not None
-
-
 def _turned(call: Call, order: Tensor) -> Call:
     """The same examples with the targets of others."""
     if call.targets is not None:
         turned = mapped(call.targets, lambda t: t[order] if t.dim() and len(t) == len(order) else t)
         return dataclasses.replace(call, targets=turned)
-    assert call.labels is not None  # it is exchangeable
+    assert call.labels is not None  # else there is no such program
     place, labels = call.labels
     if isinstance(call.batch, Mapping):
         return dataclasses.replace(call, batch={**call.batch, place: labels[order]})

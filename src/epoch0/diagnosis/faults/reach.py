@@ -123,11 +123,8 @@ def reach(output: Tensor, targets: Any, loss: Callable[[Any, Any], Tensor]) -> R
     known = exact.shape == out.shape and exact.is_floating_point() and float(score(exact.to(out))) < float(score(arg))
     flat = _flat(score, out, exact.to(out) if known else arg)
     half = count // 2
-    try:
-        two = float(loss(out[:half].to(output.dtype), wanted[:half]) + loss(out[half:].to(output.dtype), wanted[half:]))
-    except Exception:
-        two = math.nan
-    sums = count > 3 and abs(two - float(first)) < 1e-3 * abs(two)
+    two = tried(lambda z: loss(z[:half], wanted[:half]) + loss(z[half:], wanted[half:]), out.to(output.dtype))
+    sums = count > 3 and two is not None and abs(float(two) - float(first)) < 1e-3 * abs(float(two))
     return Reach(min(free, best), best, constant, float(first), last, arg, wanted, out, flat, sums, score)
 
 

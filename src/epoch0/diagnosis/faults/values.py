@@ -1,12 +1,14 @@
 """Faults of the data against the model: scales of inputs, classes, and the first loss against a constant answer's."""
 
 from collections.abc import Iterator
+from functools import partial
 
 import torch
 from torch import Tensor, nn
 
 from epoch0.diagnosis.faults.evidence import CERTAIN, DRAW_SMALLER, Evidence, Fault
-from epoch0.diagnosis.faults.reach import Reach
+from epoch0.diagnosis.faults.reach import Reach, tried
+from epoch0.tracing.call import mapped
 
 # Mean size of an input, and its mean over its deviation, from where the first layer with weights gets too much; and the
 # size from where a program that learns something all the same would learn more without it.
@@ -60,8 +62,9 @@ def classes(seen: Evidence, targets: Tensor) -> Iterator[Fault]:
     if targets.is_floating_point() or targets.dim() != 1 or output is None or output.dim() < 2:
         return
     count, top = output.shape[1], int(targets.max())
-    if top < count or not _refused(seen, top):
-        return
+    wanted = mapped(seen.call.targets, lambda t: torch.full_like(t, top))
+    if top < count or tried(partial(seen.loss_of, seen.first.raw), wanted) is not None:
+        return  # a loss of embeddings, say, takes it: they have no output a class
     message = f"Targets go up to {top}, and the model has {count} output{'s' * (count > 1)}."
     if count > 1:
         yield Fault("labels", "targets", message, f"Classes go from 0 to {count - 1}.", certainty=CERTAIN)
@@ -69,16 +72,6 @@ def classes(seen: Evidence, targets: Tensor) -> Iterator[Fault]:
         fix = "Give each class an output, or use binary_cross_entropy_with_logits with targets of 0.0 and 1.0."
         yield Fault("architecture", "outputs", message, fix, certainty=CERTAIN)
         yield Fault("loss", "loss", message, fix, certainty=0.9)
-
-
-def _refused(seen: Evidence, target: int) -> bool:
-    """Whether the loss takes no such target; one of embeddings has no output a class."""
-    wanted = seen.call.targets
-    try:
-        seen.loss_of(seen.first.raw, torch.full_like(wanted, target) if isinstance(wanted, Tensor) else wanted)
-    except Exception:
-        return True
-    return False
 
 
 def examples_alike(seen: Evidence, inputs: Tensor) -> Iterator[Fault]:
