@@ -147,13 +147,12 @@ def measured(
 ) -> Piece:  # fmt: skip
     """Measure the layers of a record; of a piece of a model with what came from the piece before it."""
     found = layers(record)
-    labels = labelled(record, joined=False, own={})
-    labels = tuple(p for p in labels if p.kind not in SPARED and record.nodes[p.node].depends)
+    labels = [p for p in labelled(record, joined=False, own={}) if p.kind not in SPARED]
     inside = [[p for p in labels if layer.input < p.node <= layer.output] for layer in found]
     nodes, ops = [p.node for within in inside for p in within], {op.outputs[0]: op for op in record.ops if op.outputs}
     few = 1 if directions == 2 else None  # examples and units are averaged over all the same
     source = generator(seed, 0x616C) if source is None else source
-    alone, look = _alone([ops[node] for node in nodes if node in ops], source)
+    alone, look = _alone([ops[node] for node in nodes], source)
     states, passing = signals(record, found)
     gains, carried = measure_gains(
         record, found, directions, seed, nodes,
@@ -162,11 +161,9 @@ def measured(
     seen, pools = states(), average_pools(record)
 
     def part(place: Place) -> tuple[PartCheckup, int, tuple[str, ...]]:
-        tangent, gradient, square = carried[place.node]
-        norm, moved = (math.sqrt(value) if value >= 0 else math.nan for value in (square, tangent))
-        shape, op = tuple(record.nodes[place.node].shape[1:]), ops.get(place.node)
-        row = PartCheckup(place.name, place.kind, shape, norm, alone.get(place.node), moved, gradient, None)
-        return row, place.node, () if op is None else op.weights
+        node, (tangent, gradient, square) = place.node, carried[place.node]
+        shape, sizes = tuple(record.nodes[node].shape[1:]), (math.sqrt(square), alone.get(node), math.sqrt(tangent))
+        return PartCheckup(place.name, place.kind, shape, *sizes, gradient, update=None), node, ops[node].weights
 
     rows = [
         Row(

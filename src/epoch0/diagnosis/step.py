@@ -278,8 +278,7 @@ def _gradient(probe: _Probe, start: Weights, cost: _Cost | None = None) -> _Grad
             refuse_changed(rebound[0])
 
         def back(end: Tensor, start: Tensor | None, keep: bool) -> Weights:
-            ends = list(leaves.values())
-            found = torch.autograd.grad(end, ends, start, retain_graph=keep, materialize_grads=True)
+            found = torch.autograd.grad(end, list(leaves.values()), start, retain_graph=keep, materialize_grads=True)
             return dict(zip(leaves, map(dense, found), strict=True))
 
         left = _less_mean(pull.pull)

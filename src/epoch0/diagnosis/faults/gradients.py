@@ -158,8 +158,7 @@ def _alike(weight: Tensor) -> bool:
 
 def saturated(first: Pass) -> Iterator[Fault]:
     """Sigmoids and tanhs inside the network whose values lie at the ends of their range."""
-    flat = [name for name, share in first.flat.items() if share > FLAT and name != first.last]
-    for name in flat[:1]:
+    for name in [name for name, share in first.flat.items() if share > FLAT and name != first.last][:1]:
         message = f"{first.flat[name]:.0%} of what '{name}' returns is at the ends of its range, where it has no slope."
         kind, where, fix = "initialization", name, DRAW_SMALLER
         if first.size_in > 3:

@@ -92,9 +92,8 @@ def loop_body(seen: Evidence, after: After) -> Iterator[Fault]:
     first, second = loop[:2]
     modes = nn.modules.dropout._DropoutNd | nn.modules.batchnorm._BatchNorm
     if any(one.training is False for one in loop) and any(isinstance(m, modes) for m in seen.model.modules()):
-        message = "The loop body runs the model in evaluation mode."
         fix = "Call model.train() before each step: dropout and batch norm are otherwise off."
-        yield Fault("update", "step", message, fix, certainty=0.7)
+        yield Fault("update", "step", "The loop body runs the model in evaluation mode.", fix, certainty=0.7)
     both = [n for n in second.wanted if n in first.left and n in second.left]
     if not both:
         return

@@ -146,9 +146,7 @@ def first_loss(seen: Evidence, reach: Reach) -> Iterator[Fault]:
     usual = float(reach.targets.double().square().mean().sqrt()) if reach.values else 1.0
     if reach.sums or (reach.targets.is_floating_point() and not reach.values) or seen.first.size_in > LARGE:
         return  # or the scale of the inputs says it
-    if size < FIRST * usual:
-        return
-    if not (reach.constant > 0.01 and reach.now > FIRST * reach.constant):
+    if size < FIRST * usual or not (reach.constant > 0.01 and reach.now > FIRST * reach.constant):
         return
     message = f"The first loss is {reach.now:.3g}, one answer for all examples has {reach.constant:.3g}: the outputs "
     message += f"are of size {size:.3g} before any step."
