@@ -131,7 +131,7 @@ def trial(
                 update = torch.optim.SGD(trained, rate, momentum=MOMENTUM, fused=fused)
                 for p in trained:  # or torch's fused step fails where a layer is skipped in the first one
                     update.state[p]["momentum_buffer"] = torch.zeros_like(p)
-            for mark in [LENGTHS[1], steps] if settled and LENGTHS[1] < steps else [steps]:
+            for mark in (*(n for n in LENGTHS[1:2] if settled and n < steps), steps):
                 if mark <= ends[optimizer]:
                     _train(model, stream, update, losses, mark, sums)
                     told = _read(model, losses, seen, held, constant, seed, sums)
