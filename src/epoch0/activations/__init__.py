@@ -52,7 +52,7 @@ def _remade(activation: Activation) -> tuple[Any, ...]:
     """How an activation is pickled: as what makes it, for its functions are closures."""
     if activation.source is not None:
         return custom, (activation.source, activation.breaks or None, activation.name)
-    if activation.name in KNOWN:
+    if activation.slopes is None and activation.name in KNOWN:
         return partial(globals()[KNOWN[activation.name].make.__name__], **dict(activation.parameters)), ()
     at_zero = float(activation.function(0.0))
     made: Any = partial(piecewise, at_zero=at_zero, **dict[str, Any](activation.parameters))

@@ -4,7 +4,6 @@ Torch is loaded when a function is tried.
 """
 
 import copy
-import sys
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
@@ -48,9 +47,8 @@ def custom(function: Callable[..., Any], breaks: Sequence[float] | None = None, 
     """
     if isinstance(function, type):
         raise InputError(f"{function.__name__} is a class; give one of its objects, such as {function.__name__}().")
-    title = _title(function, name)
+    kept, title = _named_copy(function, name)
     what = f"activation {title!r}"
-    kept = _frozen(function, what)
     with _streams_untouched():
         _check_callable(kept, what)
         phi, slope = _Face(_values(kept), what), _Face(_slopes_of(kept), f"the derivative of {what}")
@@ -77,22 +75,20 @@ def custom(function: Callable[..., Any], breaks: Sequence[float] | None = None, 
     return Activation(title, phi, left_slope, points, rates, (), source, not jumps)
 
 
-def _title(function: Any, name: str | None) -> str:
-    own = repr(function) if _is_module(function) else str(getattr(function, "__name__", type(function).__name__))
+def _named_copy(function: Any, name: str | None) -> tuple[Any, str]:
+    """The function, of a module a copy, so that what is later done to it changes nothing here; and what to call it."""
+    import torch
+
+    module = isinstance(function, torch.nn.Module)
+    own = repr(function) if module else str(getattr(function, "__name__", type(function).__name__))
     title = own.replace("<lambda>", "lambda") if name is None else name
-    return f"custom {title}" if title in KNOWN else title
-
-
-def _frozen(function: Any, what: str) -> Any:
-    """The function; of a module a copy, so that what is later done to the module changes nothing here."""
-    if not _is_module(function):
-        return function
-    if any(True for _ in function.parameters()):
+    title = f"custom {title}" if title in KNOWN else title
+    if module and any(True for _ in function.parameters()):
         raise InputError(
-            f"{what} has parameters; an activation has none. Give a function with their values in it, such as "
-            "activations.leaky_relu(0.25) for an nn.PReLU."
+            f"activation {title!r} has parameters; an activation has none. Give a function with their values in it, "
+            "such as activations.leaky_relu(0.25) for an nn.PReLU."
         )
-    return copy.deepcopy(function)
+    return copy.deepcopy(function) if module else function, title
 
 
 @contextmanager
@@ -106,12 +102,6 @@ def _streams_untouched() -> Iterator[None]:
             yield
     finally:
         np.random.set_state(numpys)  # noqa: NPY002
-
-
-def _is_module(function: object) -> bool:
-    """Whether it is a torch module; a process that has not imported torch has none."""
-    torch = sys.modules.get("torch")
-    return torch is not None and isinstance(function, torch.nn.Module)
 
 
 def _values(function: Callable[..., Any]) -> Callable[[Array], Any]:

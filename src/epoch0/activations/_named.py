@@ -41,24 +41,13 @@ Maker = Callable[..., Activation]
 Maths = Callable[[Array], Any]
 
 
-def _known(
-    module: str = "",
-    *aliases: str,
-    name: str = "",
-    function: str | None = None,
-    reads: Callable[..., Activation | None] | None = None,
-    settings: Mapping[str, Any] | None = None,
-    bounds: tuple[float, float] | None = None,
-    zero: bool = True,
-    **parameters: Any,
-) -> Callable[[Maker], Maker]:
-    """Make an entry of a function that makes an activation, which is passed torch's parameters; see :class:`Known`."""
+def _known(module: str = "", *aliases: str, name: str = "", **told: Any) -> Callable[[Maker], Maker]:
+    """Make an entry of a function that makes an activation; ``told`` are further fields of :class:`Known`."""
 
     def enter(make: Maker) -> Maker:
         title = name or make.__name__
-        own = title if function is None else function
-        told = tuple((settings or {}).items())
-        KNOWN[title] = Known(make, reads or make, module, told, own, aliases, tuple(parameters.items()), bounds, zero)
+        usual: dict[str, Any] = {"reads": make, "module": module, "function": title, "aliases": aliases}
+        KNOWN[title] = Known(make, **usual | told)
         return make
 
     return enter
@@ -71,7 +60,7 @@ def relu() -> Activation:
 
 
 @checked
-@_known("LeakyReLU", negative_slope=0.01)
+@_known("LeakyReLU", parameters=(("negative_slope", 0.01),))
 def leaky_relu(negative_slope: float = 0.01) -> Activation:
     """max(h, 0) + negative_slope * min(h, 0); ``negative_slope`` as in torch."""
     return piecewise("leaky_relu", (0.0,), (float(negative_slope), 1.0), negative_slope=float(negative_slope))
@@ -84,7 +73,7 @@ def _read_hardtanh(min_val: float, max_val: float) -> Activation | None:
 
 
 @checked
-@_known("Hardtanh", bounds=(-1.0, 1.0), min_val=-1.0, max_val=1.0, reads=_read_hardtanh)
+@_known("Hardtanh", bounds=(-1.0, 1.0), parameters=(("min_val", -1.0), ("max_val", 1.0)), reads=_read_hardtanh)
 def hardtanh(minimum: float = -1.0, maximum: float = 1.0) -> Activation:
     """The input h clipped to [minimum, maximum]; an InputError unless minimum < 0 < maximum."""
     if not minimum < 0 < maximum:
@@ -123,13 +112,17 @@ def erf() -> Activation:
 
 
 @checked
-@_known("ELU", alpha=1.0)
+@_known("ELU", parameters=(("alpha", 1.0),))
 def elu(alpha: float = 1.0) -> Activation:
     """Equal to h for h > 0, alpha * (exp(h) - 1) below; ``alpha`` as in torch (a scale, not a density)."""
     return _exponential("elu", 1.0, float(alpha), 1.0, alpha=float(alpha))
 
 
-@_known("GELU", approximate="none", reads=lambda approximate: gelu() if approximate == "none" else gelu_tanh())
+@_known(
+    "GELU",
+    parameters=(("approximate", "none"),),
+    reads=lambda approximate: gelu() if approximate == "none" else gelu_tanh(),
+)
 def gelu() -> Activation:
     """The product h * Phi(h), with the exact normal distribution function Phi."""
     root = math.sqrt(2 * math.pi)
@@ -148,7 +141,7 @@ def identity() -> Activation:
     return piecewise("identity", (), (1.0,))
 
 
-@_known("GELU", function="", settings={"approximate": "tanh"})
+@_known("GELU", function="", settings=(("approximate", "tanh"),))
 def gelu_tanh() -> Activation:
     """The tanh approximation of GELU, torch's ``GELU(approximate="tanh")``."""
     scale, cubic = math.sqrt(2 / math.pi), 0.044715
@@ -177,7 +170,7 @@ def _read_celu(alpha: float) -> Activation | None:
 
 
 @checked
-@_known("CELU", alpha=1.0, reads=_read_celu)
+@_known("CELU", parameters=(("alpha", 1.0),), reads=_read_celu)
 def celu(alpha: Positive = 1.0) -> Activation:
     """Equal to h for h > 0, alpha * (exp(h / alpha) - 1) below, smooth for every ``alpha`` > 0; as in torch."""
     return _exponential("celu", 1.0, float(alpha), float(alpha), alpha=float(alpha))
@@ -207,7 +200,7 @@ def _read_softplus(beta: float, threshold: float) -> Activation | None:
 
 
 @checked
-@_known("Softplus", beta=1.0, threshold=20.0, reads=_read_softplus, zero=False)
+@_known("Softplus", parameters=(("beta", 1.0), ("threshold", 20.0)), reads=_read_softplus, zero=False)
 def softplus(beta: Positive = 1.0) -> Activation:
     """The smooth ReLU log(1 + exp(beta h)) / beta; ``beta`` > 0 as in torch."""
     parameters = {} if beta == 1 else {"beta": float(beta)}
