@@ -10,8 +10,7 @@ from typing import Any
 
 from epoch0.activations._custom import custom
 from epoch0.activations._named import *  # noqa: F403 - the entry of an activation makes it public
-from epoch0.activations._named import KNOWN, Known, known_call, known_function, known_module
-from epoch0.activations._rule import Activation, piecewise
+from epoch0.activations._named import KNOWN, Activation, Known, known_call, known_function, known_module, piecewise
 from epoch0.arguments import checked
 from epoch0.errors import InputError, suggest
 
