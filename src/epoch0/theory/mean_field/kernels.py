@@ -18,20 +18,18 @@ from epoch0.arguments import Density, Depth, Std, checked
 from epoch0.errors import InputError
 from epoch0.results import Shown
 from epoch0.theory.checks import Array, continuous
-from epoch0.theory.mean_field.closed_forms import erf_pair, is_erf, straight_means
+from epoch0.theory.mean_field.correlations import erf_pair, is_erf, straight_means
 from epoch0.theory.mean_field.moments import moments_of
 from epoch0.theory.mean_field.tables import (
     TOLERANCE,
     Angles,
     SlopeTable,
+    Variances,
     evaluate_series,
     needed_rank,
     nodes,
-    place,
     tabulate,
     to_coefficients,
-    variance_grid,
-    variance_weights,
 )
 
 Means = Callable[[slice, slice], tuple[Array, Array]]  # rows and columns -> their gaps one layer on, E phi' phi'
@@ -106,13 +104,14 @@ class Pairs:
         # kinks bend sharply where variances differ; single layers keep more of a small c's precision
         if self.folded or rank > (1 if self.rule.breaks else _MOST_VARIANCES) or low < 1e-3 * high or low == 0:
             return 0
-        sides = (variance_grid(low, high, rank), variance_grid(low, high, rank + (rank > 1)))
+        sides = [Variances(low, high, count) for count in (rank, rank + (rank > 1))]
+        first, second = (side.grid for side in sides)
         angles = Angles.of(self.rule, high)
         gap = np.append(0.0, 2 * np.sin(angles.to_angle(nodes(_ANGLES)) / 2) ** 2)[:, None, None]
-        shape, flat = (2, len(gap), rank, len(sides[1])), (-1, len(sides[1]))
+        shape, flat = (2, len(gap), rank, len(second)), (-1, len(second))
         tangent = np.broadcast_to(np.arange(2.0)[:, None, None, None], shape).reshape(flat)
-        all_rows, full = np.tile(sides[0], 2 * len(gap)), np.broadcast_to(gap, shape).reshape(flat)
-        grid = replace(self, first=all_rows, second=sides[1], gap=full, tangent=tangent, symmetric=False)
+        all_rows, full = np.tile(first, 2 * len(gap)), np.broadcast_to(gap, shape).reshape(flat)
+        grid = replace(self, first=all_rows, second=second, gap=full, tangent=tangent, symmetric=False)
         grid.table, grid.rebuild, grid.before = self.table, self.rebuild, self.before
         leapt, series, apart, growth = 0, full, full, [all_rows]
         for layer in range(start, min(self.layers, start + _MOST_LAYERS)):
@@ -132,14 +131,15 @@ class Pairs:
             if not count:
                 break
             leapt, series, apart = layer + 1 - start, found[..., :count], ends[0].copy()
-            growth = [grid.first[:rank] / sides[0], grid.second / sides[1]]
+            growth = [grid.first[:rank] / first, grid.second / second]
         if leapt < 2:
             return 0
         self.table, self.rebuild, self.before, self.error = grid.table, grid.rebuild, grid.before, grid.error
         now = (self.first, self.second)
-        weights = [variance_weights(q, low, high, len(one)) for q, one in zip(now, sides, strict=True)]
-        places = [place(q, low) for q in now]
-        apart = apart / np.maximum((place(sides[0], low)[:, None] - place(sides[1], low)) ** 2, 1e-300)
+        weights = [side.weights(q) for q, side in zip(now, sides, strict=True)]
+        place = sides[0].place
+        places = [place(q) for q in now]
+        apart = apart / np.maximum((place(first)[:, None] - place(second)) ** 2, 1e-300)
         for rows, columns in self._blocks():
             gap = self.gap[rows, columns]
             lost, passed, fresh = evaluate_series(series, weights[0][rows], weights[1][columns], angles.of_gap(gap))
@@ -171,8 +171,9 @@ class Pairs:
             return
         # all variances agree and stay: the cheapest table serves to the end
         stay = max(abs(low - self.before[0]), abs(high - self.before[1])) <= 1e-13 * high
-        last = settled and stay and (self.table is None or len(self.table.grid) > 1)
-        if last or self.table is None or layer >= self.rebuild or not self.table.covers(np.array([low, high])):
+        last = settled and stay and (self.table is None or self.table.variances.rank > 1)
+        serves = self.rule.homogeneous or (self.table is not None and self.table.variances.covers(low, high))
+        if last or self.table is None or layer >= self.rebuild or not serves:
             least, most, self.rebuild = (low, high, self.layers) if last else self._range_ahead(both, layer)
             self.table = tabulate(self.rule, least, most)
             self.error = max(self.error, self.table.error)
@@ -202,7 +203,7 @@ class Pairs:
     def _by_table(self, table: SlopeTable) -> tuple[list[Array], Means]:
         """The next variances of both, and the next gaps with E phi' phi', from a table."""
         sides = (self.first, self.second)
-        weights = [table.weights(q) for q in sides]
+        weights = [table.variances.weights(q) for q in sides]
         squares = [table.mean_square(q, w) for q, w in zip(sides, weights, strict=True)]
         after = [self.skip * q + self.bias + self.weight * one for q, one in zip(sides, squares, strict=True)]
         places = self._directions(table, weights)
@@ -285,7 +286,7 @@ class Pairs:
         Inputs of different variance are not alike after a layer even where c = 1: half the squared distance between
         these directions is 1 - c. Shape (n, k): the few directions in which they differ.
         """
-        if math.isinf(table.high):
+        if self.rule.homogeneous:
             if not self.bias:
                 return None
             # all functions are alike, only their lengths against the bias's differ: a turn in one plane
@@ -294,7 +295,7 @@ class Pairs:
             root = math.sqrt(self.bias * ratio / (self.bias + ratio * middle**2))
             turns = [(np.sqrt(q) - middle) / np.sqrt(self.bias + ratio * q) for q in (self.first, self.second)]
             return [root * one[:, None] for one in turns]
-        grid = table.grid
+        grid = table.variances.grid
         if len(grid) == 1:
             return None
         columns = [math.sqrt(self.weight) * table.values * np.sqrt(table.masses)]
