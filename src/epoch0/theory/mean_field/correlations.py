@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from epoch0 import special
-from epoch0.activations import Activation, get
+from epoch0.activations import Activation, ActivationLike, get
 from epoch0.arguments import Correlation, Variance, checked
 from epoch0.theory.checks import Array
 
@@ -47,8 +47,6 @@ def _ray_mean(function: Callable[[Any], Array], q: Array, angle: float, nodes: i
     total = np.zeros((len(q), len(q)))
     # where both variables have one sign, and where they differ
     for width, other in ((math.pi - angle, 1), (angle, -1)):
-        if width <= 0:
-            continue
         half = _doubling(1 / _SDS / float(scale.max()), width / 2)
         v, part = pieces(np.concatenate([half, width - half[-2::-1]]), nodes)
         weight = (part[:, None] * mass).reshape(-1)
@@ -90,11 +88,7 @@ _ROOT_OF_ERROR = 3e-7
 
 @checked
 def pair_mean(
-    activation: str | Activation | Callable[..., Any],
-    q1: Variance,
-    q2: Variance,
-    c: Correlation,
-    derivative: bool = False,
+    activation: ActivationLike, q1: Variance, q2: Variance, c: Correlation, derivative: bool = False
 ) -> Array:
     """E phi(h1) phi(h2) for Gaussian h1, h2 of mean 0, variances q1 and q2 and correlation c.
 
