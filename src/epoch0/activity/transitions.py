@@ -17,7 +17,7 @@ from epoch0.activity.patterns import Method, Reading, read, several
 from epoch0.arguments import Positive, Seed, Size, checked
 from epoch0.curves import Arc, Curve, GreatCircle, Line, Polyline, SemicircularArcs
 from epoch0.errors import InputError
-from epoch0.regions import LinePartition, on_curve, on_line
+from epoch0.regions import on_curve
 from epoch0.results import Result, aligned
 
 
@@ -162,8 +162,7 @@ def _closed(model: nn.Module, reading: Reading, curve: Curve, insist: bool, own_
     program = reading.program
     if isinstance(curve, Line | Polyline) and program is not None and own_faces:
         pieces = len(curve.points) - 1 if isinstance(curve, Polyline) else 1
-        line = on_line(model, curve.x0, curve.x1) if isinstance(curve, Line) else on_curve(model, curve, pieces=pieces)
-        assert isinstance(line, LinePartition)
+        line = on_curve(model, curve, pieces=pieces)
         columns = (line.breakpoints, line.owner_layer, line.owner_neuron, line.owner_face)
         return _exactly(reading, "line", columns, line.certificate.smallest)
     circles = _circles(curve) if turnable(program) and own_faces else None

@@ -66,8 +66,6 @@ class Pairs:
     def __post_init__(self) -> None:
         self.even = parity(self.rule) == 1
         self.folded = self.folded or self.even
-        self.straight = self.rule.slopes is not None and any(self.rule.breaks)
-        self.erf = is_erf(self.rule)
         self.table: tables.SlopeTable | None = None
         self.error = tables.TOLERANCE
         self.rebuild, self.before = 0, (0.0, 0.0)
@@ -156,7 +154,7 @@ class Pairs:
         both = np.concatenate([self.first, self.second])
         low, high = float(both.min()), float(both.max())
         settled = tables.needed_rank(low, high) == 1
-        if self.straight and not settled:
+        if self.rule.slopes is not None and any(self.rule.breaks) and not settled:
             self._advance(*self._exactly(), layer)
             return
         # all variances agree and stay: the cheapest table serves to the end
@@ -201,7 +199,7 @@ class Pairs:
         inverses = [np.divide(1.0, a, out=np.zeros_like(a), where=a > 0) for a in after]
         factors = [np.sqrt(one) * np.sqrt(q) for one, q in zip(inverses, sides, strict=True)]
         first, second = sides
-        exact = self.erf and min(first.min(), second.min()) > 0
+        exact = is_erf(self.rule) and min(first.min(), second.min()) > 0
 
         def means(rows: slice, columns: slice) -> tuple[Array, Array]:
             gap = self.gap[rows, columns]
