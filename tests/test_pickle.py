@@ -74,6 +74,7 @@ def test_known_activations(name: str) -> None:
 def test_other_activations() -> None:
     h = np.linspace(-3, 3, 13)
     made = activations.piecewise("own", (0.0, 1.0), (0.0, 1.0, 0.5), at_zero=2.0)
-    for one in (activations.leaky_relu(0.3), activations.elu(2.0), made, activations.custom(torch.sin)):
+    known = activations.leaky_relu(0.3), activations.elu(2.0), activations.hardtanh(-0.5, 2.0)
+    for one in (*known, made, activations.custom(torch.sin)):
         again = pickle.loads(pickle.dumps(one))
         assert again == one and np.array_equal(again.function(h), one.function(h))

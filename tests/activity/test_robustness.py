@@ -103,8 +103,9 @@ def test_table() -> None:
     ({"layers": ["x"]}, "no layer 'x'"),
     ({"layers": [7]}, "numbered from 0"),
     ({"draws": 0}, ">= 1"),
-    ({"data": (torch.zeros(3, 20), torch.zeros(2, dtype=torch.int64))}, "do not fit"),
+    ({"data": (torch.zeros(3, 20), torch.zeros(2, dtype=torch.int64))}, "2 targets for 3 examples"),
     ({"data": (torch.zeros(3, 20), torch.zeros(3))}, "do not fit"),
+    ({"data": (torch.full((3, 20), torch.nan), torch.zeros(3, dtype=torch.int64))}, "NaN"),
     ({"data": (torch.zeros(0, 20), torch.zeros(0, dtype=torch.int64))}, "do not fit"),
 ])  # fmt: skip
 def test_bad_input(change: dict, message: str) -> None:

@@ -127,7 +127,7 @@ def test_kinks_away_from_zero_tell_their_error() -> None:
     np.testing.assert_allclose(found.ntk, ntk, atol=1e-10)
     table = tabulate(activations.get("relu6"), 8.0, 10.0)
     q1, q2 = np.array([8.7]), np.array([9.6])
-    slope = table.evaluate(table.weights(q1), table.weights(q2), np.array([[0.02]]))[1]
+    slope = table.evaluate(table.variances.weights(q1), table.variances.weights(q2), np.array([[0.02]]))[1]
     exact = pair_mean("relu6", q1, q2, 0.98, derivative=True)
     assert np.abs(slope - exact).max() <= 3 * table.error and table.error > 1e-12
 
@@ -222,7 +222,7 @@ def test_tables_keep_their_tolerance(name: str, low: float, high: float) -> None
     rule, rng = activations.get(name), np.random.default_rng(5)
     table = tabulate(rule, low, high)
     q1, q2, gap = rng.uniform(low, high, (7, 1)), rng.uniform(low, high, (1, 8)), rng.uniform(0, 2, (7, 8)) ** 3 / 4
-    slope = table.evaluate(table.weights(q1[:, 0]), table.weights(q2[0]), gap)[1]
+    slope = table.evaluate(table.variances.weights(q1[:, 0]), table.variances.weights(q2[0]), gap)[1]
     exact = pair_mean(rule, q1, q2, 1 - gap, derivative=True)
     assert np.abs(slope - exact).max() <= 1e-12 * np.abs(table.coefficients).max() * 3
 

@@ -10,8 +10,7 @@ from typing import Any
 
 from epoch0.activations._custom import custom
 from epoch0.activations._named import *  # noqa: F403 - the entry of an activation makes it public
-from epoch0.activations._named import KNOWN, Known, known_call, known_function, known_module
-from epoch0.activations._rule import Activation, piecewise
+from epoch0.activations._named import KNOWN, Activation, Known, known_call, known_function, known_module, piecewise
 from epoch0.arguments import checked
 from epoch0.errors import InputError, suggest
 
@@ -52,7 +51,7 @@ def _remade(activation: Activation) -> tuple[Any, ...]:
     """How an activation is pickled: as what makes it, for its functions are closures."""
     if activation.source is not None:
         return custom, (activation.source, activation.breaks or None, activation.name)
-    if activation.name in KNOWN:
+    if activation.slopes is None and activation.name in KNOWN:
         return partial(globals()[KNOWN[activation.name].make.__name__], **dict(activation.parameters)), ()
     at_zero = float(activation.function(0.0))
     made: Any = partial(piecewise, at_zero=at_zero, **dict[str, Any](activation.parameters))

@@ -1,18 +1,79 @@
-"""The known nonlinearities, by the names that the field and torch use; one entry each, from which all rooms read."""
+"""What an activation is, and the known ones by the names of the field and torch: one entry each, for all rooms."""
 
 import math
 import numbers
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from epoch0 import special
-from epoch0.activations._rule import Activation, Array, piecewise
 from epoch0.arguments import Positive, checked, refuse
 from epoch0.errors import InputError
+
+Array = NDArray[np.float64]
+
+
+@checked
+@dataclass(frozen=True)
+class Activation:
+    """One nonlinearity phi.
+
+    >>> relu = get("relu")
+    >>> relu.function(np.array([-1.0, 2.0])), relu.breaks, relu.slopes           # shape (2,)
+    (array([0., 2.]), (0.0,), (0.0, 1.0))
+
+    Two are equal when their name and parameters are; those of :func:`custom` when made from the same function.
+    """
+
+    name: str  #: the field's word for it, such as ``"leaky_relu"``
+    #: phi, elementwise, float64 array of any shape to the same shape
+    function: Callable[[Any], Array] = field(compare=False, repr=False)
+    #: phi', likewise; at a break point it is the slope on the left
+    derivative: Callable[[Any], Array] = field(compare=False, repr=False)
+    #: points where a piecewise-linear phi changes its slope, increasing; also the kinks of a smooth one
+    breaks: tuple[float, ...] = field(default=(), compare=False, repr=False)
+    #: slope of each of the ``len(breaks) + 1`` pieces, left to right; None if phi is not piecewise linear
+    slopes: tuple[float, ...] | None = field(default=None, compare=False, repr=False)
+    parameters: tuple[tuple[str, float], ...] = ()  #: the numbers that shape it, as torch names them
+    #: the function or module that a custom activation was made from; None for the known ones
+    source: Any = field(default=None, repr=False)
+    #: whether phi has no jumps; where it has, chi is what a gradient sees and not how far inputs part
+    continuous: bool = field(default=True, compare=False, repr=False)
+
+    @property
+    def homogeneous(self) -> bool:
+        """Whether phi(c h) = c phi(h) for every c > 0: then rescaling a layer rescales what follows exactly."""
+        return self.slopes is not None and self.breaks in ((), (0.0,)) and not self.function(np.zeros(1)).any()
+
+
+@checked
+def piecewise(
+    name: str, breaks: tuple[float, ...], slopes: tuple[float, ...], at_zero: float = 0.0, **parameters: float
+) -> Activation:
+    """A continuous piecewise-linear activation from its break points, its slopes and its value at 0."""
+    points, rates = np.asarray(breaks), np.asarray(slopes)
+    if len(rates) != len(points) + 1 or (np.diff(points) <= 0).any():
+        raise InputError(f"breaks={breaks!r}, slopes={slopes!r}: give breaks in rising order, and one slope more.")
+
+    def unshifted(h: Any) -> Any:
+        value = rates[0] * h
+        for point, step in zip(points, np.diff(rates), strict=True):
+            value = value + step * np.maximum(h - point, 0.0)
+        return value
+
+    offset = unshifted(np.zeros(1))[0] - at_zero
+
+    def function(h: Any) -> Array:
+        return np.asarray(unshifted(np.asarray(h, dtype=np.float64)) - offset)
+
+    def derivative(h: Any) -> Array:
+        return np.asarray(rates[np.searchsorted(points, np.asarray(h, dtype=np.float64), side="left")])
+
+    return Activation(name, function, derivative, breaks, slopes, tuple(sorted(parameters.items())))
 
 
 @dataclass(frozen=True)
@@ -41,24 +102,13 @@ Maker = Callable[..., Activation]
 Maths = Callable[[Array], Any]
 
 
-def _known(
-    module: str = "",
-    *aliases: str,
-    name: str = "",
-    function: str | None = None,
-    reads: Callable[..., Activation | None] | None = None,
-    settings: Mapping[str, Any] | None = None,
-    bounds: tuple[float, float] | None = None,
-    zero: bool = True,
-    **parameters: Any,
-) -> Callable[[Maker], Maker]:
-    """Make an entry of a function that makes an activation, which is passed torch's parameters; see :class:`Known`."""
+def _known(module: str = "", *aliases: str, name: str = "", **told: Any) -> Callable[[Maker], Maker]:
+    """Make an entry of a function that makes an activation; ``told`` are further fields of :class:`Known`."""
 
     def enter(make: Maker) -> Maker:
         title = name or make.__name__
-        own = title if function is None else function
-        told = tuple((settings or {}).items())
-        KNOWN[title] = Known(make, reads or make, module, told, own, aliases, tuple(parameters.items()), bounds, zero)
+        usual: dict[str, Any] = {"reads": make, "module": module, "function": title, "aliases": aliases}
+        KNOWN[title] = Known(make, **usual | told)
         return make
 
     return enter
@@ -71,7 +121,7 @@ def relu() -> Activation:
 
 
 @checked
-@_known("LeakyReLU", negative_slope=0.01)
+@_known("LeakyReLU", parameters=(("negative_slope", 0.01),))
 def leaky_relu(negative_slope: float = 0.01) -> Activation:
     """max(h, 0) + negative_slope * min(h, 0); ``negative_slope`` as in torch."""
     return piecewise("leaky_relu", (0.0,), (float(negative_slope), 1.0), negative_slope=float(negative_slope))
@@ -84,7 +134,7 @@ def _read_hardtanh(min_val: float, max_val: float) -> Activation | None:
 
 
 @checked
-@_known("Hardtanh", bounds=(-1.0, 1.0), min_val=-1.0, max_val=1.0, reads=_read_hardtanh)
+@_known("Hardtanh", bounds=(-1.0, 1.0), parameters=(("min_val", -1.0), ("max_val", 1.0)), reads=_read_hardtanh)
 def hardtanh(minimum: float = -1.0, maximum: float = 1.0) -> Activation:
     """The input h clipped to [minimum, maximum]; an InputError unless minimum < 0 < maximum."""
     if not minimum < 0 < maximum:
@@ -123,13 +173,17 @@ def erf() -> Activation:
 
 
 @checked
-@_known("ELU", alpha=1.0)
+@_known("ELU", parameters=(("alpha", 1.0),))
 def elu(alpha: float = 1.0) -> Activation:
     """Equal to h for h > 0, alpha * (exp(h) - 1) below; ``alpha`` as in torch (a scale, not a density)."""
     return _exponential("elu", 1.0, float(alpha), 1.0, alpha=float(alpha))
 
 
-@_known("GELU", approximate="none", reads=lambda approximate: gelu() if approximate == "none" else gelu_tanh())
+@_known(
+    "GELU",
+    parameters=(("approximate", "none"),),
+    reads=lambda approximate: gelu() if approximate == "none" else gelu_tanh(),
+)
 def gelu() -> Activation:
     """The product h * Phi(h), with the exact normal distribution function Phi."""
     root = math.sqrt(2 * math.pi)
@@ -148,7 +202,7 @@ def identity() -> Activation:
     return piecewise("identity", (), (1.0,))
 
 
-@_known("GELU", function="", settings={"approximate": "tanh"})
+@_known("GELU", function="", settings=(("approximate", "tanh"),))
 def gelu_tanh() -> Activation:
     """The tanh approximation of GELU, torch's ``GELU(approximate="tanh")``."""
     scale, cubic = math.sqrt(2 / math.pi), 0.044715
@@ -177,7 +231,7 @@ def _read_celu(alpha: float) -> Activation | None:
 
 
 @checked
-@_known("CELU", alpha=1.0, reads=_read_celu)
+@_known("CELU", parameters=(("alpha", 1.0),), reads=_read_celu)
 def celu(alpha: Positive = 1.0) -> Activation:
     """Equal to h for h > 0, alpha * (exp(h / alpha) - 1) below, smooth for every ``alpha`` > 0; as in torch."""
     return _exponential("celu", 1.0, float(alpha), float(alpha), alpha=float(alpha))
@@ -207,7 +261,7 @@ def _read_softplus(beta: float, threshold: float) -> Activation | None:
 
 
 @checked
-@_known("Softplus", beta=1.0, threshold=20.0, reads=_read_softplus, zero=False)
+@_known("Softplus", parameters=(("beta", 1.0), ("threshold", 20.0)), reads=_read_softplus, zero=False)
 def softplus(beta: Positive = 1.0) -> Activation:
     """The smooth ReLU log(1 + exp(beta h)) / beta; ``beta`` > 0 as in torch."""
     parameters = {} if beta == 1 else {"beta": float(beta)}

@@ -128,20 +128,12 @@ def dichotomies(
             raise InputError(f"{why}; use 'refined'.")
         closed = None if method == "refined" else _closed(swept, mine, output, insist)
         found.append(closed or _halved(swept, len(mine), output, caution, points, seed))
-    orders = [seen(one.first, one.which) for one in found]
-    return Dichotomies(
-        given.shape[own],
-        names[0],
-        counts=np.array([order[-1] for order in orders]),
-        flips=np.array([len(one.which) for one in found]),
-        seen=tuple(orders),
-        times=tuple(one.times for one in found),
-        which=tuple(one.which for one in found),
-        method="exact" if all(one.exact for one in found) else "refined",
-        missed_at_most=sum(one.missed_at_most for one in found),
-        unresolved=sum(one.unresolved for one in found),
-        hashed=given.shape[own] > EXACT_INPUTS,
-    )
+    first, times, which, exact, missed, unresolved = zip(*found, strict=True)
+    orders = tuple(map(seen, first, which))
+    counts, flips = np.array([order[-1] for order in orders]), np.array([len(order) - 1 for order in orders])
+    labelled, how = given.shape[own], "exact" if all(exact) else "refined"
+    left = sum(missed), sum(unresolved), labelled > EXACT_INPUTS
+    return Dichotomies(labelled, names[0], counts, flips, orders, times, which, how, *left)
 
 
 def _weights(

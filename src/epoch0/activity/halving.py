@@ -24,18 +24,16 @@ _DEEPEST = 40  # halvings after which a step is left as it is
 _CONFIDENCE = 0.95
 
 
-def missed_at_most(audited: int, hidden: int, hiding: int, steps: int) -> float:
+def missed_at_most(hidden: Tensor, steps: int) -> float:
     """Crossings missed at most: steps that hide some, with 95 % confidence (Clopper-Pearson), times what each hides.
 
-    Of all ``steps``, ``audited`` chosen at random were looked at again; ``hiding`` of them hid ``hidden`` crossings.
+    Of all ``steps`` some chosen at random were looked at again; ``hidden`` is how many crossings each of these hid.
     """
-    if not audited:
-        return float("nan")
-    if audited == steps:
-        return float(hidden)
-    seen = audited - hiding
+    found, hiding, seen = int(hidden.sum()), int((hidden > 0).sum()), int((hidden == 0).sum())
+    if len(hidden) == steps:
+        return float(found)
     share = float(special.betaincinv(hiding + 1, seen, _CONFIDENCE)) if seen else 1.0
-    return share * steps * max(2.0, hidden / max(1, hiding))
+    return share * steps * max(2.0, found / max(1, hiding))
 
 
 class Steps(NamedTuple):
@@ -82,22 +80,10 @@ class Refined:
 
     counts: list[np.ndarray]  # one array a layer, shape (faces, columns)
     points: int = 0  # of the curve at which the network was evaluated
-    steps: int = 0  # between which the crossings were counted
     resolution: float = 1.0  # length in t of the shortest step
     unresolved: int = 0  # steps still suspicious at the finest resolution
-    audited: int = 0  # steps chosen at random that were looked at four times as closely
-    hidden: int = 0  # crossings found there that had been missed
-    hiding: int = 0  # audited steps in which some had been missed
-
-    @property
-    def missed(self) -> float:
-        """Crossings missed, estimated from the audit."""
-        return self.hidden / self.audited * self.steps if self.audited else float("nan")
-
-    @property
-    def missed_at_most(self) -> float:
-        """Missed at most, with 95 % confidence."""
-        return missed_at_most(self.audited, self.hidden, self.hiding, self.steps)
+    missed: float = 0.0  # crossings missed, estimated from steps chosen at random, looked at four times as closely
+    missed_at_most: float = 0.0  # missed at most, with 95 % confidence
 
 
 def refine(
@@ -148,19 +134,17 @@ def refine(
         if sum(len(half.low) for half in chosen):
             work.append((together(chosen), level + 1))
     begin, end = torch.cat(done, dim=1)
-    found.steps, found.resolution = len(begin), float((end - begin).min())
+    found.resolution = float((end - begin).min())
     chosen_again = torch.randperm(len(begin), generator=generator(seed, 0xA0D1))[:_AUDIT]
-    found.audited = len(chosen_again)
-    share = torch.linspace(0, 1, 5, dtype=torch.float64)
+    share, hidden = torch.linspace(0, 1, 5, dtype=torch.float64), list[Tensor]()
     for some in chosen_again.split(max(1, batch // 5)):
         t = torch.lerp(begin[some, None], end[some, None], share)
         found.points += t.numel()
-        more = torch.zeros(len(some), dtype=torch.int64)
-        for value, layer in zip(evaluate(t.reshape(-1)), faces, strict=True):
-            for face in layer:
-                more += _hidden(value.reshape(len(some), 5, -1) > face)
-        found.hidden += int(more.sum())
-        found.hiding += int((more > 0).sum())
+        pairs = [(v, face) for v, layer in zip(evaluate(t.reshape(-1)), faces, strict=True) for face in layer]
+        hidden.append(torch.stack([_hidden(v.reshape(len(some), 5, -1) > face) for v, face in pairs]).sum(dim=0))
+    more = torch.cat(hidden)
+    found.missed = int(more.sum()) / len(more) * len(begin)
+    found.missed_at_most = missed_at_most(more, len(begin))
     return found
 
 
@@ -254,9 +238,8 @@ def search(evaluate: Evaluate, functions: int, caution: float, points: int | Non
     t = torch.lerp(asked.low[:, None], asked.high[:, None], torch.tensor([0.25, 0.5, 0.75], dtype=torch.float64))
     inner = evaluate(asked.function.repeat_interleave(3), t.flatten()).reshape(-1, 3)
     more = _hidden(torch.cat([asked.at_low[:, None], inner, asked.at_high[:, None]], dim=1)[:, :, None] > 0)
-    missed = missed_at_most(len(more), int(more.sum()), int((more > 0).sum()), count)
     changes = whole.take((whole.at_low > 0) != (whole.at_high > 0))
-    return Search(values[:, 0] > 0, changes, unresolved, missed)
+    return Search(values[:, 0] > 0, changes, unresolved, missed_at_most(more, count))
 
 
 def in_order(evaluate: Evaluate, changes: Steps) -> tuple[Tensor, Tensor, int]:

@@ -82,10 +82,6 @@ def several(model: Any) -> Ensemble | Sequence[nn.Module]:
     return models
 
 
-def _rows(values: Tensor) -> Tensor:
-    return values.reshape(len(values), -1)
-
-
 def _by_program(program: Program) -> Callable[[Tensor], list[Tensor]]:
     final = program.folds[-1]
 
@@ -95,7 +91,7 @@ def _by_program(program: Program) -> Callable[[Tensor], list[Tensor]]:
             for step in program.through(slots):
                 before = [slots[slot] for slot in step.inputs]
                 if isinstance(step, Fold):
-                    found.append(_rows(before[0]))
+                    found.append(before[0].reshape(len(points), -1))
                 elif isinstance(step, Largest):
                     found.append(step.entries(before[0]).argmax(dim=2).double())
                 if step is final:
@@ -121,7 +117,7 @@ def _by_hooks(model: nn.Module, shape: tuple[int, ...], faces: tuple[float, ...]
         found: list[tuple[str, Tensor]] = []
 
         def hook(name: str) -> Callable[..., None]:
-            return lambda module, inputs: found.append((name, _rows(inputs[0])))
+            return lambda module, inputs: found.append((name, inputs[0].reshape(len(inputs[0]), -1)))
 
         with unchanged(model), torch.no_grad():
             model.eval()

@@ -11,10 +11,10 @@ from torch import Tensor, nn
 
 from epoch0.activity.weight_circle import layer_names, named_layer, own_weight
 from epoch0.arguments import Count, Seed, Size, checked
-from epoch0.errors import InputError, check_finite, first_line
+from epoch0.errors import InputError
 from epoch0.results import Result, aligned
 from epoch0.seeds import generator
-from epoch0.tracing.call import Call, Forward, described
+from epoch0.tracing.call import Call, Forward
 from epoch0.tracing.guard import unchanged
 
 
@@ -112,13 +112,9 @@ def robustness(
     Source: Raghu et al. 2017, section 3.1 and Figure 6.
     """
     inputs, targets = data
-    wrong = targets.is_floating_point() or not targets.numel() or not targets.dim()
-    if wrong or (isinstance(inputs, Tensor) and len(targets) != len(inputs)):
-        given = f"inputs {tuple(inputs.shape)} and targets" if isinstance(inputs, Tensor) else "targets"
-        wanted = "one class number, an integer, for every example"
-        raise InputError(f"{given} {tuple(targets.shape)} ({targets.dtype}) do not fit: {wanted}.")
-    if isinstance(inputs, Tensor):
-        check_finite("inputs", inputs)
+    if targets.is_floating_point() or not targets.numel() or not targets.dim():
+        given = f"targets {tuple(targets.shape)} ({targets.dtype})"
+        raise InputError(f"{given} do not fit: one class number, an integer, for every example.")
     call = Call.of(model, inputs, targets, forward=forward)
     model = call.model
     sizes = np.atleast_1d(np.asarray(noise, dtype=np.float64))
@@ -148,13 +144,7 @@ def _accuracy(changed: dict[str, Tensor], batches: Sequence[Call]) -> float:
     right = total = 0
     for call in batches:
         y = call.targets
-        try:
-            raw = call.swapped(changed)
-        except Exception as error:
-            if changed or isinstance(error, InputError | torch.OutOfMemoryError):
-                raise
-            given = described(call.batch).replace("an input", "inputs")
-            raise InputError(f"the model does not take {given}: {first_line(error)}") from error
+        raw = call.swapped(changed) if changed else call.run()
         scores = call.output(raw)
         if scores.dim() < 2 or scores.shape[:-1] != y.shape or scores.shape[-1] < 2:
             wanted = f"scores (*{tuple(y.shape)}, classes), classes >= 2"

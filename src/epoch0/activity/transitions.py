@@ -1,9 +1,10 @@
 """Transitions: how often neurons switch their linear stretch along a curve (Raghu section 2.1)."""
 
+import itertools
 import math
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from epoch0.activity.patterns import Method, Reading, read, several
 from epoch0.arguments import Positive, Seed, Size, checked
 from epoch0.curves import Arc, Curve, GreatCircle, Line, Polyline, SemicircularArcs
 from epoch0.errors import InputError
-from epoch0.regions import LinePartition, on_curve, on_line
+from epoch0.regions import on_curve
 from epoch0.results import Result, aligned
 
 
@@ -154,15 +155,14 @@ def transitions(
         found.append(_refined(reading, curve, caution, points, seed) if closed is None else closed)
     if any(one.layers != found[0].layers for one in found):
         raise InputError("the modules watch different layers; give modules of one architecture.")
-    return found[0] if len(found) == 1 else _together(found)
+    return _together(found)
 
 
 def _closed(model: nn.Module, reading: Reading, curve: Curve, insist: bool, own_faces: bool) -> Transitions | None:
     program = reading.program
     if isinstance(curve, Line | Polyline) and program is not None and own_faces:
         pieces = len(curve.points) - 1 if isinstance(curve, Polyline) else 1
-        line = on_line(model, curve.x0, curve.x1) if isinstance(curve, Line) else on_curve(model, curve, pieces=pieces)
-        assert isinstance(line, LinePartition)
+        line = on_curve(model, curve, pieces=pieces)
         columns = (line.breakpoints, line.owner_layer, line.owner_neuron, line.owner_face)
         return _exactly(reading, "line", columns, line.certificate.smallest)
     circles = _circles(curve) if turnable(program) and own_faces else None
@@ -207,10 +207,10 @@ def _exactly(reading: Reading, method: str, found: Sequence[np.ndarray], closest
         mine, sides = layer == number, len(watched.faces) or watched.entries
         counts.append(np.zeros((sides, watched.width), dtype=np.int64))
         np.add.at(counts[-1], (face[mine], element[mine]), 1)
-    return _result(reading, counts, method, closest=closest, times=(t,), owners=(np.stack([layer, element], axis=1),))
+    return _result(reading, method, counts, closest=closest, times=(t,), owners=(np.stack([layer, element], axis=1),))
 
 
-def _result(reading: Reading, counts: Sequence[np.ndarray], method: str, **more: Any) -> Transitions:
+def _result(reading: Reading, method: str, counts: Sequence[np.ndarray], **more: Any) -> Transitions:
     """The result for one network from the counts of each layer, (faces, neurons)."""
     names = tuple(watched.name for watched in reading.layers)
     neurons, faces = (tuple(each.sum(axis=axis)[None] for each in counts) for axis in (0, 1))
@@ -229,23 +229,17 @@ def _refined(reading: Reading, curve: Curve, caution: float, points: int | None,
         return reading.values(curve.point(t))
 
     found = refine(values, levels, caution=caution, points=points, seed=seed, corners=corners)
-    told = {name: getattr(found, name) for name in ("resolution", "points", "missed", "missed_at_most", "unresolved")}
-    return _result(reading, found.counts, "refined", **told)
+    return _result(reading, "refined", **vars(found))
 
 
 def _together(found: list[Transitions]) -> Transitions:
-    methods = {one.method for one in found}
-    exact = "refined" not in methods
-    sums = ("points", "missed", "missed_at_most", "unresolved")
-    neurons, faces = (zip(*(getattr(one, name) for one in found), strict=True) for name in ("neurons", "faces"))
-    return Transitions(
-        found[0].layers,
-        tuple(map(np.concatenate, neurons)),
-        tuple(map(np.concatenate, faces)),
-        methods.pop() if len(methods) == 1 else "refined",
-        **{name: min(getattr(one, name) for one in found) for name in ("resolution", "closest")},
-        **{name: sum(getattr(one, name) for one in found) for name in sums},
-        times=tuple(t for one in found for t in one.times or ()) if exact else None,
-        owners=tuple(o for one in found for o in one.owners or ()) if exact else None,
-        notes=found[0].notes,
-    )
+    def each(name: str) -> list[Any]:
+        return [getattr(one, name) for one in found]
+
+    methods, exact = set(each("method")), all(each("exact"))
+    told: dict[str, Any] = {"method": methods.pop() if len(methods) == 1 else "refined"}
+    told |= {name: tuple(map(np.concatenate, zip(*each(name), strict=True))) for name in ("neurons", "faces")}
+    told |= {name: min(each(name)) for name in ("resolution", "closest")}
+    told |= {name: sum(each(name)) for name in ("points", "missed", "missed_at_most", "unresolved")}
+    told |= {name: tuple(itertools.chain(*each(name))) if exact else None for name in ("times", "owners")}
+    return replace(found[0], **told)

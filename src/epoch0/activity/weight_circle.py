@@ -14,7 +14,7 @@ from epoch0.arguments import shown
 from epoch0.errors import InputError, suggest
 from epoch0.regions.network.steps import Affine, Program
 from epoch0.regions.network.trace import trace
-from epoch0.tracing.guard import bare, unchanged
+from epoch0.tracing.guard import unchanged
 
 _NUMBERS = 1 << 17  # of one tensor at a time: what stays in a processor's cache
 
@@ -71,9 +71,8 @@ def own_weight(model: nn.Module, layer: str) -> Tensor:
 def sweep(model: nn.Module, inputs: Tensor, layer: str, other: Tensor) -> Sweep:
     """Prepare a sweep of one layer's weights from the network's own to others, W', a quarter turn away.
 
-    The model is checked; inputs, shape (inputs, \\*shape), are float64.
+    The model is bare and checked; inputs, shape (inputs, \\*shape), are float64.
     """
-    model = bare(model)
     weight = own_weight(model, layer)
     other = other.to(weight.dtype).double()  # as the model itself would hold it
     shape = tuple(inputs.shape[1:])

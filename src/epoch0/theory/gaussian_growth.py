@@ -12,12 +12,13 @@ import math
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
 
 from epoch0 import special
-from epoch0.arguments import Positive, Size, checked
+from epoch0.arguments import Positive, Size, Within, checked
 from epoch0.errors import InputError
 from epoch0.theory.checks import Array, Number, like
 
@@ -177,11 +178,9 @@ class GrowthLaw:
         start, length, _ = self._series
         return math.exp(start), _exp(start + length)
 
-    def quantile(self, p: Number) -> Number:
+    def quantile(self, p: Annotated[Number, Within(above=0, below=1)]) -> Number:
         """The growth below which a fraction p, in (0, 1), of the networks lies; 0 for p <= :attr:`zero_probability`."""
         chances = np.asarray(p, dtype=np.float64)
-        if not ((chances > 0) & (chances < 1)).all():
-            raise InputError(f"p={p!r} is no probability for a quantile; it lies strictly between 0 and 1.")
         zero = self.zero_probability
         wanted = np.clip((chances - zero) / max(1 - zero, np.finfo(np.float64).tiny), 0.0, 1.0)
         start, length, _ = self._series

@@ -302,8 +302,8 @@ def bounds(
             f"{len(laws)} laws for {len(sizes)} widths; give one law, or one for each width (one or more)."
         )
     rows: list[LayerGrowth] = []
-    before = fan_in or sizes[0]
-    for layer, (entry, width) in enumerate(zip(laws, sizes, strict=True), start=1):
+    inputs = [fan_in or sizes[0], *sizes[:-1]]
+    for layer, (entry, width, before) in enumerate(zip(laws, sizes, inputs, strict=True), start=1):
         density, kept = _split(entry)
         minimum = expected = maximum = None
         status = "bounded"
@@ -314,7 +314,6 @@ def bounds(
         least, best = lower_bound(entry, width, activation), best_lower_bound(entry, width, activation)
         most = upper_bound(entry, width, activation)
         rows.append(LayerGrowth(layer, width, least, best, minimum, expected, maximum, most, status))
-        before = width
     return GrowthBounds(get(activation).name, tuple(rows))
 
 

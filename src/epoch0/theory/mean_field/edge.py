@@ -122,17 +122,12 @@ def why_no_edge(moments: Moments, found: list[EdgePoint], name: str, value: floa
         sentences.append("Nor is there one at any other setting")
     else:
         values = np.sqrt(bias if name == "bias_std" else kept / density)
-        sentences.append(f"There is one {_range(name, q, values, value)}")
+        pieces = np.split(values, np.flatnonzero(np.diff(np.log(q)) > 0.03) + 1)
+        nearest = min(pieces, key=lambda piece: float(np.abs(piece - value).min()))  # to what was asked for
+        low, high = float(nearest.min()), float(nearest.max())
+        upper = f" to {high:.4g}" if high < 50 else " on"
+        sentences.append(f"There is one for {name} from {low if low > 1e-4 else 0:.4g}{upper}")
     return ". ".join(sentences) + "."
-
-
-def _range(name: str, q: Array, values: Array, asked: float) -> str:
-    """The values on the piece of the edge that comes nearest to what was asked for."""
-    pieces = np.split(values, np.flatnonzero(np.diff(np.log(q)) > 0.03) + 1)
-    nearest = min(pieces, key=lambda piece: float(np.abs(piece - asked).min()))
-    low, high = float(nearest.min()), float(nearest.max())
-    upper = f" to {high:.4g}" if high < 50 else " on"
-    return f"for {name} from {low if low > 1e-4 else 0:.4g}{upper}"
 
 
 @dataclass(frozen=True)
@@ -205,11 +200,12 @@ def edge_of_chaos(
     best = [point for point in found if point.attracts]
     if not best:
         raise InputError(why_no_edge(moments, found, name, value, density))
-    best.sort(key=lambda point: (not point.reached, point.weight_std))
-    chosen = best[0]
+    chosen, *others = sorted(best, key=lambda point: (not point.reached, point.weight_std))
     gain = density * chosen.weight_std**2 * mean_slope(rule, chosen.q)
+    notes = [] if chosen.reached else ["from q = 1 the variance does not get there: it must start near this q"]
+    notes += [f"also at {'; '.join(map(str, others))}"] if others else []
     where = (rule.name, chosen.weight_std, chosen.bias_std, chosen.q)
-    return EdgeOfChaos(*where, gain, density, _note(best))
+    return EdgeOfChaos(*where, gain, density, ". ".join(notes))
 
 
 def _single_point(rule: Activation, name: str, value: float, density: float) -> EdgeOfChaos:
@@ -224,12 +220,3 @@ def _single_point(rule: Activation, name: str, value: float, density: float) -> 
             "layer."
         )
     return EdgeOfChaos(rule.name, edge, 0.0, None, density * edge**2 * slope, density, "every q is a fixed point")
-
-
-def _note(best: list[EdgePoint]) -> str:
-    notes = []
-    if not best[0].reached:
-        notes.append("from q = 1 the variance does not get there: it must start near this q")
-    if len(best) > 1:
-        notes.append(f"also at {'; '.join(map(str, best[1:]))}")
-    return ". ".join(notes)

@@ -66,26 +66,19 @@ def reached(moments: Moments, kept: float, bias: float) -> float:
 
 
 def why_it_diverges(moments: Moments, bias_std: float, density: float) -> str:
-    """The weight_std from which on q grows without bound, as the end of a message."""
-    limit = diverges_from(moments, bias_std, density)
-    return f"with this bias_std it does from weight_std={limit:.6g} on; take a smaller weight_std"
-
-
-def diverges_from(moments: Moments, bias_std: float, density: float) -> float:
-    """The smallest weight_std with which q, started at 1, grows without bound; infinity if it never does.
+    """The smallest weight_std with which q, started at 1, grows without bound, as the end of a message.
 
     The map increases with q, so q stays bounded exactly if somewhere at or above 1 the map lies below the diagonal.
     """
     q, square, _ = moments.table(400)
     with np.errstate(divide="ignore"):
         bounded = ((q - bias_std**2) / square)[q >= 1]
-    best = int(bounded.argmax())
-    if best == len(bounded) - 1:
-        # still growing at the end: like q without bound if phi is bounded, or towards a limit if phi is like a line
-        still = math.log(bounded[-1] / bounded[-401]) if bounded[-401] > 0 else math.inf
-        if still > 0.1:
-            return math.inf
-    return math.sqrt(max(float(bounded[best]), 0.0) / density)
+    limit = math.sqrt(max(float(bounded.max()), 0.0) / density)
+    # still growing at the end: like q without bound if phi is bounded, or towards a limit if phi is like a line
+    last, before = bounded[-1], bounded[-401]
+    if last == bounded.max() and (before <= 0 or math.log(last / before) > 0.1):
+        limit = math.inf
+    return f"with this bias_std it does from weight_std={limit:.6g} on; take a smaller weight_std"
 
 
 def settle(moments: Moments, kept: Array, bias: Array) -> Array:

@@ -18,21 +18,9 @@ from epoch0.arguments import Density, Depth, Std, checked
 from epoch0.errors import InputError
 from epoch0.results import Shown
 from epoch0.theory.checks import Array, continuous
-from epoch0.theory.mean_field.closed_forms import erf_pair, is_erf, straight_means
+from epoch0.theory.mean_field import tables
+from epoch0.theory.mean_field.correlations import erf_pair, is_erf, straight_means
 from epoch0.theory.mean_field.moments import moments_of
-from epoch0.theory.mean_field.tables import (
-    TOLERANCE,
-    Angles,
-    SlopeTable,
-    evaluate_series,
-    needed_rank,
-    nodes,
-    place,
-    tabulate,
-    to_coefficients,
-    variance_grid,
-    variance_weights,
-)
 
 Means = Callable[[slice, slice], tuple[Array, Array]]  # rows and columns -> their gaps one layer on, E phi' phi'
 
@@ -78,10 +66,8 @@ class Pairs:
     def __post_init__(self) -> None:
         self.even = parity(self.rule) == 1
         self.folded = self.folded or self.even
-        self.straight = self.rule.slopes is not None and any(self.rule.breaks)
-        self.erf = is_erf(self.rule)
-        self.table: SlopeTable | None = None
-        self.error = TOLERANCE
+        self.table: tables.SlopeTable | None = None
+        self.error = tables.TOLERANCE
         self.rebuild, self.before = 0, (0.0, 0.0)
 
     def walk(self) -> None:
@@ -102,17 +88,18 @@ class Pairs:
         """
         both = np.concatenate([self.first, self.second])
         low, high = float(both.min()), float(both.max())
-        rank = needed_rank(low, high)
+        rank = tables.needed_rank(low, high)
         # kinks bend sharply where variances differ; single layers keep more of a small c's precision
         if self.folded or rank > (1 if self.rule.breaks else _MOST_VARIANCES) or low < 1e-3 * high or low == 0:
             return 0
-        sides = (variance_grid(low, high, rank), variance_grid(low, high, rank + (rank > 1)))
-        angles = Angles.of(self.rule, high)
-        gap = np.append(0.0, 2 * np.sin(angles.to_angle(nodes(_ANGLES)) / 2) ** 2)[:, None, None]
-        shape, flat = (2, len(gap), rank, len(sides[1])), (-1, len(sides[1]))
+        sides = [tables.Variances(low, high, count) for count in (rank, rank + (rank > 1))]
+        first, second = (side.grid for side in sides)
+        angles = tables.Angles.of(self.rule, high)
+        gap = np.append(0.0, 2 * np.sin(angles.to_angle(tables.nodes(_ANGLES)) / 2) ** 2)[:, None, None]
+        shape, flat = (2, len(gap), rank, len(second)), (-1, len(second))
         tangent = np.broadcast_to(np.arange(2.0)[:, None, None, None], shape).reshape(flat)
-        all_rows, full = np.tile(sides[0], 2 * len(gap)), np.broadcast_to(gap, shape).reshape(flat)
-        grid = replace(self, first=all_rows, second=sides[1], gap=full, tangent=tangent, symmetric=False)
+        all_rows, full = np.tile(first, 2 * len(gap)), np.broadcast_to(gap, shape).reshape(flat)
+        grid = replace(self, first=all_rows, second=second, gap=full, tangent=tangent, symmetric=False)
         grid.table, grid.rebuild, grid.before = self.table, self.rebuild, self.before
         leapt, series, apart, growth = 0, full, full, [all_rows]
         for layer in range(start, min(self.layers, start + _MOST_LAYERS)):
@@ -127,23 +114,24 @@ class Pairs:
             usual = [values[0].min(), *np.median(values[1:], axis=(1, 2, 3))]
             if not np.isfinite(sizes).all() or (sizes > 100 * np.abs(usual)).any():
                 break
-            found = np.tensordot(values, to_coefficients(_ANGLES), axes=(1, 1))
+            found = np.tensordot(values, tables.to_coefficients(_ANGLES), axes=(1, 1))
             count = _enough(found, sizes)
             if not count:
                 break
             leapt, series, apart = layer + 1 - start, found[..., :count], ends[0].copy()
-            growth = [grid.first[:rank] / sides[0], grid.second / sides[1]]
+            growth = [grid.first[:rank] / first, grid.second / second]
         if leapt < 2:
             return 0
         self.table, self.rebuild, self.before, self.error = grid.table, grid.rebuild, grid.before, grid.error
         now = (self.first, self.second)
-        weights = [variance_weights(q, low, high, len(one)) for q, one in zip(now, sides, strict=True)]
-        places = [place(q, low) for q in now]
-        apart = apart / np.maximum((place(sides[0], low)[:, None] - place(sides[1], low)) ** 2, 1e-300)
+        left, right = weights = [side.weights(q) for q, side in zip(now, sides, strict=True)]
+        place = sides[0].place
+        places = [place(q) for q in now]
+        apart = apart / np.maximum((place(first)[:, None] - place(second)) ** 2, 1e-300)
         for rows, columns in self._blocks():
             gap = self.gap[rows, columns]
-            lost, passed, fresh = evaluate_series(series, weights[0][rows], weights[1][columns], angles.of_gap(gap))
-            far = weights[0][rows] @ apart @ weights[1][columns].T
+            lost, passed, fresh = tables.evaluate_series(series, left[rows], right[columns], angles.of_gap(gap))
+            far = left[rows] @ apart @ right[columns].T
             far *= (places[0][rows, None] - places[1][columns]) ** 2
             gap *= lost
             gap += far
@@ -165,16 +153,17 @@ class Pairs:
     def step(self, layer: int) -> None:
         both = np.concatenate([self.first, self.second])
         low, high = float(both.min()), float(both.max())
-        settled = needed_rank(low, high) == 1
-        if self.straight and not settled:
+        settled = tables.needed_rank(low, high) == 1
+        if self.rule.slopes is not None and any(self.rule.breaks) and not settled:
             self._advance(*self._exactly(), layer)
             return
         # all variances agree and stay: the cheapest table serves to the end
         stay = max(abs(low - self.before[0]), abs(high - self.before[1])) <= 1e-13 * high
-        last = settled and stay and (self.table is None or len(self.table.grid) > 1)
-        if last or self.table is None or layer >= self.rebuild or not self.table.covers(np.array([low, high])):
+        last = settled and stay and (self.table is None or self.table.variances.rank > 1)
+        serves = self.rule.homogeneous or (self.table is not None and self.table.variances.covers(low, high))
+        if last or self.table is None or layer >= self.rebuild or not serves:
             least, most, self.rebuild = (low, high, self.layers) if last else self._range_ahead(both, layer)
-            self.table = tabulate(self.rule, least, most)
+            self.table = tables.tabulate(self.rule, least, most)
             self.error = max(self.error, self.table.error)
         self.before = low, high
         with np.errstate(over="ignore", invalid="ignore"):
@@ -184,9 +173,9 @@ class Pairs:
         """Range of variances for one table, and the layer from which on another one is better."""
         low, high = float(sample.min()), float(sample.max())
         # one variance and a kink: a new table for the next one costs less than a table of several
-        if self.rule.homogeneous or (needed_rank(low, high) == 1 and any(self.rule.breaks)):
+        if self.rule.homogeneous or (tables.needed_rank(low, high) == 1 and any(self.rule.breaks)):
             return low, high, self.layers
-        moments, room = moments_of(self.rule), min(needed_rank(low, high) + 6, _BROAD)
+        moments, room = moments_of(self.rule), min(tables.needed_rank(low, high) + 6, _BROAD)
         sample = np.quantile(sample, [0.0, 0.25, 0.5, 0.75, 1.0])
         for ahead in range(layer + 1, self.layers):
             if sample.max() > moments.top:
@@ -194,15 +183,15 @@ class Pairs:
             sample = self.skip * sample + self.bias + self.weight * moments.square(sample)
             # the splines know these variances to ten digits
             least, most = min(low, float(sample.min()) * (1 - 1e-9)), max(high, float(sample.max()) * (1 + 1e-9))
-            if needed_rank(least, most) > room:
+            if tables.needed_rank(least, most) > room:
                 return low, high, ahead
             low, high = least, most
         return low, high, self.layers
 
-    def _by_table(self, table: SlopeTable) -> tuple[list[Array], Means]:
+    def _by_table(self, table: tables.SlopeTable) -> tuple[list[Array], Means]:
         """The next variances of both, and the next gaps with E phi' phi', from a table."""
         sides = (self.first, self.second)
-        weights = [table.weights(q) for q in sides]
+        weights = [table.variances.weights(q) for q in sides]
         squares = [table.mean_square(q, w) for q, w in zip(sides, weights, strict=True)]
         after = [self.skip * q + self.bias + self.weight * one for q, one in zip(sides, squares, strict=True)]
         places = self._directions(table, weights)
@@ -210,7 +199,7 @@ class Pairs:
         inverses = [np.divide(1.0, a, out=np.zeros_like(a), where=a > 0) for a in after]
         factors = [np.sqrt(one) * np.sqrt(q) for one, q in zip(inverses, sides, strict=True)]
         first, second = sides
-        exact = self.erf and min(first.min(), second.min()) > 0
+        exact = is_erf(self.rule) and min(first.min(), second.min()) > 0
 
         def means(rows: slice, columns: slice) -> tuple[Array, Array]:
             gap = self.gap[rows, columns]
@@ -279,13 +268,13 @@ class Pairs:
                 raise InputError(f"the NTK overflows float64 in layer {layer + 1}; use fewer or a smaller weight_std.")
         self.first, self.second = after[0], after[0] if self.symmetric else after[1]
 
-    def _directions(self, table: SlopeTable, weights: list[Array]) -> list[Array] | None:
+    def _directions(self, table: tables.SlopeTable, weights: list[Array]) -> list[Array] | None:
         """Where each input's function phi(sqrt(q) .) points, as the part across the mean direction; None if all agree.
 
         Inputs of different variance are not alike after a layer even where c = 1: half the squared distance between
         these directions is 1 - c. Shape (n, k): the few directions in which they differ.
         """
-        if math.isinf(table.high):
+        if self.rule.homogeneous:
             if not self.bias:
                 return None
             # all functions are alike, only their lengths against the bias's differ: a turn in one plane
@@ -294,7 +283,7 @@ class Pairs:
             root = math.sqrt(self.bias * ratio / (self.bias + ratio * middle**2))
             turns = [(np.sqrt(q) - middle) / np.sqrt(self.bias + ratio * q) for q in (self.first, self.second)]
             return [root * one[:, None] for one in turns]
-        grid = table.grid
+        grid = table.variances.grid
         if len(grid) == 1:
             return None
         columns = [math.sqrt(self.weight) * table.values * np.sqrt(table.masses)]
@@ -314,7 +303,7 @@ def _enough(series: Array, sizes: Array) -> int:
     """How many terms in the angle suffice for values of these sizes; 0 if none do."""
     relative = np.abs(series).max(axis=(1, 2)) / np.maximum(sizes, 1e-300)[:, None]
     rank = series.shape[2]
-    across = np.abs(np.tensordot(series, to_coefficients(rank), axes=(2, 1))).max(axis=(1, 2))[:, -1]
+    across = np.abs(np.tensordot(series, tables.to_coefficients(rank), axes=(2, 1))).max(axis=(1, 2))[:, -1]
     if relative[:, -3:].max() > 3e-13 or (rank > 2 and (across > 1e-12 * sizes).any()):
         return 0
     return max(int(np.flatnonzero((relative > 1e-14).any(axis=0)).max()) + 1, 2)

@@ -8,12 +8,12 @@ ends, for a phi that oscillates.)
 import math
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
 from epoch0.activations import Activation, ActivationLike, get
-from epoch0.arguments import Density, Std, checked
+from epoch0.arguments import Density, Std, Within, checked
 from epoch0.errors import InputError
 from epoch0.theory.checks import Array, Number, like
 
@@ -33,7 +33,7 @@ _NORMAL = math.sqrt(2 * math.pi)
 
 
 @checked
-def gaussian_mean(f: Callable[[Any], Any], q: Number, breaks: tuple[float, ...] = ()) -> Number:
+def gaussian_mean(f: Callable[[Any], Any], q: Annotated[Number, Within(0)], breaks: tuple[float, ...] = ()) -> Number:
     """E f(sqrt(q) Z) for a standard normal Z, accurate also where f has kinks or jumps.
 
     >>> round(gaussian_mean(lambda h: np.maximum(h, 0.0) ** 2, 3.0, breaks=(0.0,)), 12)
@@ -47,8 +47,6 @@ def gaussian_mean(f: Callable[[Any], Any], q: Number, breaks: tuple[float, ...] 
     so large a q.
     """
     variances = np.asarray(q, dtype=np.float64)
-    if not (np.isfinite(variances) & (variances >= 0)).all():
-        raise InputError(f"q={q!r} is no variance; it must be finite and >= 0.")
     flat = variances.reshape(-1)
     tiny = np.finfo(np.float64).tiny
     try:

@@ -7,7 +7,7 @@ kernel is the integral of that slope (Price's theorem).
 
 import math
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 import numpy as np
 from numpy.polynomial.chebyshev import chebvander
@@ -103,12 +103,6 @@ def _shift(low: float, high: float) -> float:
     return min(0.1 * math.sqrt(high), 0.3) if low < 1e-6 * high else 0.3 if high == 0 else 0.0
 
 
-def place(q: Array, low: float, shift: float = 0.0) -> Array:
-    """Log of sqrt(q) + shift, counted from the least variance; nearly equal ones keep their difference."""
-    start = math.sqrt(low)
-    return np.asarray(np.log1p((q - low) / np.maximum(np.sqrt(q) + start, 1e-200) / (start + shift)))
-
-
 def needed_rank(low: float, high: float) -> int:
     """How many variances a table over [low, high] will need: from the distance to the nearest singularity of log q."""
     shift = _shift(low, high)
@@ -120,20 +114,40 @@ def needed_rank(low: float, high: float) -> int:
     return max(2, math.ceil(math.log(1e12) / math.log(ratio + math.hypot(ratio, 1.0))))
 
 
-def variance_grid(low: float, high: float, rank: int, shift: float = 0.0) -> Array:
-    """Variances at the Chebyshev nodes of log(sqrt(q) + shift)."""
-    root = math.sqrt(low)
-    step = (root + shift) * np.expm1((nodes(rank) + 1) / 2 * math.log((math.sqrt(high) + shift) / (root + shift)))
-    return np.asarray(low + step * (2 * root + step))
+@dataclass(frozen=True)
+class Variances:
+    """Variances in [low, high], of which ``rank`` are tabulated: at the Chebyshev nodes of log(sqrt(q) + shift)."""
 
+    low: float
+    high: float
+    rank: int
+    shift: float = 0.0
 
-def variance_weights(q: Array, low: float, high: float, rank: int, shift: float = 0.0) -> Array:
-    """Interpolation weights of each variance on that grid; (m,) to (m, rank)."""
-    if rank == 1:
-        return np.ones((len(q), 1))
-    # no BLAS here: equal inputs get equal weights, to the last bit, wherever they stand
-    values = chebvander(2 * place(q, low, shift) / place(np.array([high]), low, shift) - 1, rank - 1)
-    return np.asarray(np.einsum("ik,ka->ia", values, to_coefficients(rank)))
+    def place(self, q: Array) -> Array:
+        """Log of sqrt(q) + shift, counted from the least variance; nearly equal ones keep their difference."""
+        start = math.sqrt(self.low)
+        return np.asarray(np.log1p((q - self.low) / np.maximum(np.sqrt(q) + start, 1e-200) / (start + self.shift)))
+
+    @cached_property
+    def grid(self) -> Array:
+        root, shift = math.sqrt(self.low), self.shift
+        span = math.log((math.sqrt(self.high) + shift) / (root + shift))
+        step = (root + shift) * np.expm1((nodes(self.rank) + 1) / 2 * span)
+        return np.asarray(self.low + step * (2 * root + step))
+
+    def weights(self, q: Array) -> Array:
+        """Interpolation weights of each variance on that grid; (m,) to (m, rank)."""
+        if self.rank == 1:
+            return np.ones((len(q), 1))
+        # no BLAS here: equal inputs get equal weights, to the last bit, wherever they stand
+        values = chebvander(2 * self.place(q) / self.place(np.array([self.high])) - 1, self.rank - 1)
+        return np.asarray(np.einsum("ik,ka->ia", values, to_coefficients(self.rank)))
+
+    def covers(self, low: float, high: float) -> bool:
+        """Whether these lie in the range, up to what rounding and a mild extrapolation allow."""
+        least, most, span = self.place(np.array([low, high, self.high]))
+        slack = 1e-12 + 0.02 * span
+        return bool(least >= -slack and most <= span + slack)
 
 
 def evaluate_series(coefficients: Array, first: Array, second: Array, t: Array) -> Array:
@@ -152,41 +166,25 @@ def evaluate_series(coefficients: Array, first: Array, second: Array, t: Array) 
 class SlopeTable:
     """H = E phi'(h1) phi'(h2) over variances q1, q2 in [low, high] and every angle, as a Chebyshev series.
 
-    ``grid`` holds the r variances tabulated, ``coefficients``, (2, r, r, n), the series of G = (K(0) - K(angle)) /
-    (sqrt(q1 q2) (1 - c)) and of H, ``ratios`` E phi^2 over (q + shift^2), ``values`` phi on a one-dimensional grid with
-    Gaussian ``masses``. ``error`` is that of H relative to its largest value, measured where kinks let the series fall
-    slowly. ``exact`` is the activation where the range reaches 0, near which E phi^2 may vanish: it is then summed.
+    ``coefficients``, (2, r, r, n), are the series of G = (K(0) - K(angle)) / (sqrt(q1 q2) (1 - c)) and of H, ``ratios``
+    E phi^2 over q (where the range does not reach 0), ``values`` phi on a one-dimensional grid with Gaussian
+    ``masses``. ``error`` is that of H relative to its largest value, measured where kinks let the series fall slowly.
     """
 
+    rule: Activation
     angles: Angles
-    low: float
-    high: float
-    shift: float
-    grid: Array
+    variances: Variances
     coefficients: Array
     ratios: Array
     values: Array
     masses: Array
     error: float = TOLERANCE
-    exact: Activation | None = None
-
-    def covers(self, q: Array) -> bool:
-        """Whether every variance lies in the range, up to what rounding and a mild extrapolation allow."""
-        if math.isinf(self.high):
-            return True
-        low, high, span = place(np.array([q.min(), q.max(), self.high]), self.low, self.shift)
-        slack = 1e-12 + 0.02 * span
-        return bool(low >= -slack and high <= span + slack)
-
-    def weights(self, q: Array) -> Array:
-        """Interpolation weights of each variance; (m,) to (m, r)."""
-        return variance_weights(q, self.low, self.high, len(self.grid), self.shift)
 
     def mean_square(self, q: Array, weights: Array) -> Array:
         """E phi(sqrt(q) Z)^2 of each variance; (m,) to (m,)."""
-        if self.exact is not None:
-            return mean_square(self.exact, q)
-        return np.asarray((q + self.shift**2) * (np.einsum("ia,a->i", weights, self.ratios)))
+        if self.variances.shift > 0:  # the range reaches 0, near which E phi^2 may vanish
+            return mean_square(self.rule, q)
+        return np.asarray(q * np.einsum("ia,a->i", weights, self.ratios))
 
     def evaluate(self, first: Array, second: Array, gap: Array) -> tuple[Array, Array]:
         """G and H where rows have weights first (m1, r), columns second (m2, r) and gap = 1 - c is (m1, m2)."""
@@ -209,32 +207,29 @@ def tabulate(rule: Activation, low: float, high: float) -> SlopeTable:
     most = _ROUGH[0] if rough else _LARGEST_RANK
     rank = min(needed_rank(low, high), most)
     while True:
-        grid = variance_grid(low, high, rank, shift)
-        coefficients = _series(rule, angles, count, grid)
+        variances = Variances(low, high, rank, shift)
+        coefficients = _series(rule, angles, count, variances.grid)
         largest = np.abs(coefficients).max()
         across = np.tensordot(to_coefficients(rank), coefficients, axes=(1, 1))
         if rank <= 2 or rank == most or np.abs(across[-2:]).max() <= TOLERANCE * largest:
             break
         rank = min(math.ceil(1.4 * rank), most)
     kept = int(np.flatnonzero((np.abs(coefficients) > 0.01 * TOLERANCE * largest).any(axis=(0, 1, 2))).max()) + 1
-    values, masses = on_a_line(rule, grid)
-    ratios = (values**2 @ masses) / (grid + shift**2)
-    if rule.homogeneous:
-        low, high = 0.0, math.inf
-    coefficients = coefficients[..., : max(kept, 2)]
-    exact = rule if shift > 0 and not rule.homogeneous else None
-    table = SlopeTable(angles, low, high, shift, grid, coefficients, ratios, values, masses, exact=exact)
-    return replace(table, error=_measured(rule, table)) if rough else table
+    values, masses = on_a_line(rule, variances.grid)
+    ratios = (values**2 @ masses) / (variances.grid + shift**2)
+    table = SlopeTable(rule, angles, variances, coefficients[..., : max(kept, 2)], ratios, values, masses)
+    return replace(table, error=_measured(table)) if rough else table
 
 
-def _measured(rule: Activation, table: SlopeTable) -> float:
+def _measured(table: SlopeTable) -> float:
     """The largest error of H at a few places between the nodes, relative to its largest value."""
-    q = table.low + (table.high - table.low) * np.array([0.03, 0.37, 0.61, 0.98])
+    low, high = table.variances.low, table.variances.high
+    q = low + (high - low) * np.array([0.03, 0.37, 0.61, 0.98])
     gap = np.broadcast_to(np.array([[1e-4, 0.01, 0.3, 0.8]]), (4, 4))
-    weights = table.weights(q)
+    weights = table.variances.weights(q)
     found = table.evaluate(weights, weights, gap)[1]
     first, second = np.broadcast_to(q[:, None], (4, 4)), np.broadcast_to(q, (4, 4))
-    exact = mean_at(rule, first, second, 1 - gap, np.sqrt(gap * (2 - gap)), True)
+    exact = mean_at(table.rule, first, second, 1 - gap, np.sqrt(gap * (2 - gap)), True)
     return max(float(np.abs(found - exact).max() / np.abs(exact).max()), TOLERANCE)
 
 
