@@ -202,19 +202,18 @@ RESOLUTION, COARSE = 0.05, 0.1
 
 @by_cell
 def table(direction: str, cell: Cell) -> Any:
-    off, squares, eps = np.abs(1 - cell[direction]), np.abs(1 - cell[direction] ** 2), tolerances(*cell.spec.widths)
+    off, squares, exact = np.abs(1 - cell[direction]), np.abs(1 - cell[direction] ** 2), computed(*cell.spec.widths)
     # of all inputs together, since a quantile of few is biased; its error is that of networks apart
     spread = mean_and_error(np.quantile(squares, 1 - DELTA, axis=1)).error
     measured = {"mean": off.mean(1), "quantile": Mean(float(np.quantile(squares, 1 - DELTA)), spread)}
-    measured |= {f"{name}_beyond": (squares > one).mean(1) for name, one in eps.items()}
-    exact = {"exact_mean": theory.NormRatio(cell.spec.widths).mean_distortion}
-    exact |= {f"{name}_eps": one for name, one in eps.items()}
-    return measured, {**exact, "paper_width": theory.required_width(eps["exact"], DELTA, method="paper")}
+    measured |= {f"{name}_beyond": (squares > exact[f"{name}_eps"]).mean(1) for name in METHODS}
+    return measured, {**exact, "paper_width": theory.required_width(exact["exact_eps"], DELTA, method="paper")}
 
 
-def tolerances(width: int) -> dict[str, float]:
-    """The eps that each way of reckoning allows a layer."""
-    return {name: theory.tolerance(width, DELTA, method=name) for name in METHODS}
+def computed(width: int) -> dict[str, float]:
+    """The mean distortion by a layer, and the eps that each way of reckoning allows it."""
+    eps = {f"{name}_eps": theory.tolerance(width, DELTA, method=name) for name in METHODS}
+    return {"exact_mean": theory.NormRatio((width,)).mean_distortion, **eps}
 
 
 def claims(direction: str, found: Found) -> Claims:
@@ -250,18 +249,14 @@ def draw(direction: str, found: Found, axes: plots.Axes) -> None:
     rows = found.table
     low, high = rows[0]["width"], rows[-1]["width"]
     fine = [round(low * (high / low) ** (step / 40)) for step in range(41)]
-    inside = f"{100 * (1 - DELTA):g} %"
-    for method, label, colour, dashes in (
-        ("paper", rf"{LEMMA[direction]} for $|1-r^2|$, as the paper draws it", plots.BOUND, "--"),
-        ("chernoff", "best Chernoff bound for $|1-r^2|$", plots.BOUND, "-."),
-        ("exact", rf"exact: {inside} of $|1-r^2|$ are below", plots.COLOURS[0], "-"),
-    ):
-        eps = [theory.tolerance(width, DELTA, method=method) for width in fine]
-        plots.curve(axes, fine, eps, 0, label, color=colour, linestyle=dashes, linewidth=1.2)
+    exact, inside = Table({"width": width, **computed(width)} for width in fine), f"{100 * (1 - DELTA):g} %"
+    of = partial(plots.column, axes, exact, "width", linewidth=1.2)
+    of("paper_eps", 0, rf"{LEMMA[direction]} for $|1-r^2|$, as the paper draws it", color=plots.BOUND, linestyle="--")
+    of("chernoff_eps", 0, "best Chernoff bound for $|1-r^2|$", color=plots.BOUND, linestyle="-.")
+    of("exact_eps", 0, rf"exact: {inside} of $|1-r^2|$ are below")
     plots.means(axes, rows, "width", "quantile", 0, rf"measured: {inside} of $|1-r^2|$ are below")
     plots.means(axes, rows, "width", "mean", 1, "measured: mean of $|1-r|$, as the paper draws it")
-    mean = [theory.NormRatio((width,)).mean_distortion for width in fine]
-    plots.curve(axes, fine, mean, 1, "exact: mean of $|1-r|$", linewidth=1.2)
+    of("exact_mean", 1, "exact: mean of $|1-r|$")
     axes.set(xlabel="width of the hidden layer", ylabel=rf"distortion $\epsilon$, with $r={RATIO[direction]}$")
     axes.set_ylim(0, 1.05 * max(row["paper_eps"] for row in rows))
 
