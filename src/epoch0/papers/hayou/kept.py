@@ -200,9 +200,8 @@ def claims(found: Found) -> Claims:
         decided[f"{even}{means})"] = over_runs(at_most, uneven[1] - uneven[0], 0.0, names=names)
         decided[f"{kind}: it keeps more of the last section"] = over_runs(at_least, deep, 0.0, names=names)
         decided[f"{kind}: it has no more fully pruned layers"] = over_runs(at_most, dead, 0.0, names=names)
-        decided[f"{kind}: its critical sparsity is higher ({told})"] = over_runs(
-            at_least, high - low, 0.0, names=["difference"]
-        )
+        higher = over_runs(at_least, high - low, 0.0, names=["difference"])
+        decided[f"{kind}: its critical sparsity is higher ({told})"] = higher
     return decided
 
 

@@ -87,14 +87,13 @@ def claims(found: Found) -> Claims:
     theorem = "Theorem 1 with biases: E[s_cr] is at most the bound (which is above 1, so says nothing, for "
     theorem += f"{len(empty)} of these {len(rows)} gains, from chi = {min(empty):.3g} on)"
     of_bare = partial(_of, bare, "chi = {chi:.3g}, no biases")
+    near = of(between, (1 - NEAR) * expected, (1 + NEAR) * expected)
     nothing = "without biases q is 0, the network linear, and nothing collapses: s_cr stays above 0.95"
     decided = {
         theorem: of(at_most, "bound"),
         "the critical sparsity is smaller the further chi is below 1": of(increasing),
         **_example(found.sweep, rows),
-        f"beyond the paper: the sharper prediction is within {100 * NEAR:g} %": of(
-            between, (1 - NEAR) * expected, (1 + NEAR) * expected
-        ),
+        f"beyond the paper: the sharper prediction is within {100 * NEAR:g} %": near,
         "Theorem 1 as stated holds without biases too": of_bare(at_most, np.minimum(1, bare.column("bound"))),
         nothing: of_bare(at_least, 0.95),
     }

@@ -126,10 +126,8 @@ def draw_average(found: Found, axes: plots.Axes) -> None:
 _SPEC = Spec(networks=400, std=2.0)
 _AXES: dict[str, Any] = {
     "shape": {name: {"widths": widths} for name, widths in SHAPES.items()},
-    "weights": {
-        "densities 1, .5, .2, .8": {"densities": (1.0, 0.5, 0.2, 0.8)},
-        **{f"density {text}": {"densities": (float(text),) * 4} for text in (".1", ".02")},
-    },
+    "weights": {"densities 1, .5, .2, .8": {"densities": (1.0, 0.5, 0.2, 0.8)}}
+    | {f"density {text}": {"densities": (float(text),) * 4} for text in (".1", ".02")},
     "biases": {"with biases": {"bias": True}, "without biases": {"bias": False}},
 }
 _LAYERS = Sweep(lengths, _SPEC, _AXES, stride=1)

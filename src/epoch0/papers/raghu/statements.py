@@ -16,7 +16,7 @@ from torch.func import functional_call, jvp
 from epoch0 import plots, regions
 from epoch0.activity import activation_patterns
 from epoch0.distributions import Gaussian
-from epoch0.experiments.claims import at_least, between, check, equal_within_error, exact, increasing
+from epoch0.experiments.claims import at_least, between, check, exact, increasing
 from epoch0.networks import ensemble
 from epoch0.networks.constructions import folding
 from epoch0.papers.raghu.transitions import exponential
@@ -166,13 +166,13 @@ def shaken_claims(found: Found) -> Claims:
     near = f"beyond the paper: its mean square is that of wide networks, a factor chi a layer, within {NEAR:.0%}"
     law, told = rows.column("expected"), "sigma_w^2 = {variance:g}, layer {layer}"
     decided[near] = rows.claim(between, "square", law * (1 - NEAR), law * (1 + NEAR), names=told)
-    circles, names = found.table.where(kind="circles"), "{depth} layers"
-    same = [circles.of(f"{one}{part}") for part in ("", "_error") for one in ("inputs", "weights")]
-    decided["turning the first layer's weights flips as many signs behind the last layer as turning the input"] = by(
-        equal_within_error, *(np.concatenate(same[place : place + 2]).T for place in (0, 2)),
-        circles.column("runs")[:, None], settings=circles.told(names), groups=("inputs", "weights"),
-    )  # fmt: skip
-    return decided
+    circles = Table(
+        {**row, "turned": of, "flips": row[of], "flips_error": row[f"{of}_error"]}
+        for of in ("inputs", "weights")
+        for row in found.table.where(kind="circles")
+    )
+    same = "turning the first layer's weights flips as many signs behind the last layer as turning the input"
+    return {**decided, same: circles.alike("flips", "turned", "{turned}", "{depth} layers")}
 
 
 @plots.drawn(9.6, 4.6, legend="best", columns=2)
