@@ -140,10 +140,8 @@ def _each(spec: Spec, seed: int, of: Callable[[dict[str, Array]], dict[str, Any]
 def _norms(spec: Spec, seed: int, network: int) -> Iterator[dict[str, Tensor]]:
     """Norms in one network, some inputs at a time: computed in float32, summed in float64."""
     stds, sizes = weight_stds(spec), (spec.size, *spec.widths, spec.classes)
-    weights = [
-        Gaussian(std).sample((sizes[layer + 1], sizes[layer]), generator(seed, network, _WEIGHTS + layer))
-        for layer, std in enumerate(stds)
-    ]
+    each = enumerate(zip(stds, sizes[1:], sizes, strict=False), start=_WEIGHTS)
+    weights = [Gaussian(std).sample((n, m), generator(seed, network, stream)) for stream, (std, n, m) in each]
     inputs = torch.randn(spec.inputs, spec.size, generator=generator(seed, network, _INPUTS))
     labels = torch.randint(spec.classes, (spec.inputs,), generator=generator(seed, network, _LABELS))
     for x, wanted in zip(inputs.split(_AT_ONCE), labels.split(_AT_ONCE), strict=True):
@@ -226,8 +224,6 @@ def claims(direction: str, found: Found) -> Claims:
     for name in ("paper", "chernoff"):
         text = f"{off} eps of {METHODS[name]} for at most {DELTA:g} of the inputs"
         decided[text] = of(at_most, f"{name}_beyond", DELTA)
-    beyond = of(agrees, "exact_beyond", DELTA, resolution=COARSE)
-    same = of(agrees, "mean", "exact_mean", resolution=RESOLUTION)
     # the width that the lemma asks for against the one that is enough: two computed numbers
     factors = [row["paper_width"] / row["width"] for row in rows]
     ordered = all(row["exact_eps"] < row["chernoff_eps"] < row["paper_eps"] for row in rows)
@@ -237,8 +233,8 @@ def claims(direction: str, found: Found) -> Claims:
     asks = f"{lemma} over-estimates the width, less so at small eps, and the best Chernoff bound lies between"
     return {
         **decided,
-        f"{off} exact law's eps for {DELTA:g} of the inputs": beyond,
-        "the mean distortion is the exact law's": same,
+        f"{off} exact law's eps for {DELTA:g} of the inputs": of(agrees, "exact_beyond", DELTA, resolution=COARSE),
+        "the mean distortion is the exact law's": of(agrees, "mean", "exact_mean", resolution=RESOLUTION),
         f"{lemma} is tighter at smaller eps: measured over predicted grows with the width": grows,
         asks: by(exact, holds, told, {"largest_factor": factors[0], "smallest_factor": factors[-1]}),
     }
@@ -271,13 +267,12 @@ _ABOUT = "{runs} networks a width, {inputs} inputs in R^500 each, delta = 0.05; 
 @by_cell
 def failure_table(cell: Cell) -> Any:
     spec, failure, what = cell.spec, theory.failure_probability, ("step", "norm", "gradient")
-    measured = {name: cell[name][:, None] > np.array(EPS) for name in what}
     bounds = {
         f"{way}{how}": [failure(eps, spec.widths, spec.inputs, how, direction) for eps in EPS]
         for how in ("paper", "exact")
         for way, direction in (("", "forward"), ("gradient_", "gradient"))
     }
-    return measured, bounds, {"eps": EPS}
+    return {name: cell[name][:, None] > np.array(EPS) for name in what}, bounds, {"eps": EPS}
 
 
 def failure_claims(backward: bool, found: Found) -> Claims:

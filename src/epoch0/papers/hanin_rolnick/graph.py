@@ -80,8 +80,7 @@ def draw(found: Found) -> plots.Figure:
     left.set_title(f"{what}: {len(drawn['t'][0]) + 1} pieces", fontsize=9.5)
     for index, (depth, rows) in enumerate(found.table.by("depth")):
         size = 4.0 + 2.5 * (len(depths) - 1 - index)  # around each other
-        hollow: dict[str, Any] = {"markersize": size, "markerfacecolor": "none"}
-        plots.means(axes, rows, "neurons", "pieces", index, f"depth {depth}", **hollow)
+        plots.means(axes, rows, "neurons", "pieces", index, f"depth {depth}", markersize=size, markerfacecolor="none")
     neurons = sorted({row["neurons"] for row in found.table})
     axes.plot(neurons, neurons, ":", color=plots.BOUND, label="one a neuron")
     few = np.linspace(min(neurons), 12, 50)

@@ -358,13 +358,12 @@ def claims_7(found: Found) -> Claims:
     every = [logged for _, _, logged in stages(found)]
     decades = [np.diff(np.quantile(logged, (0.01, 0.99), axis=1), axis=0)[0] for logged in every]
     moved = np.transpose([logged.mean(1) - every[0].mean(1) for logged in every[1:]])
-    shift = moved / every[0].std(axis=1)[:, None]
     span = f"from the 1st to the 99th percentile distances span at least {DECADES:g} orders of magnitude"
     little = f"the mean of log10 of the distance moves by at most {SHIFT:g} of its standard deviation"
     larger = "training moves the distances towards larger ones (mean of log10, against before training)"
     return {
         span: over_runs(at_least, np.transpose(decades), DECADES, names=STAGES),
-        little: over_runs(between, shift, -SHIFT, SHIFT, names=STAGES[1:]),
+        little: over_runs(between, moved / every[0].std(axis=1)[:, None], -SHIFT, SHIFT, names=STAGES[1:]),
         larger: over_runs(at_least, moved, 0.0, names=STAGES[1:]),
     }
 

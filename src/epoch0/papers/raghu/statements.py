@@ -38,17 +38,14 @@ def chain(spec: Spec, seed: int) -> dict[str, Any]:
     ``back``, the share of them on a circle through nine inputs.
     """
     width, ends = spec.neurons // spec.layers, torch.tensor([[0.0], [1.0]], dtype=torch.float64)
-    laws = Gaussian(math.sqrt(2.0)), Gaussian(1.0)
-    nets = [
-        ensemble(spec.networks, [size, *[width] * spec.layers, 1], "relu", *laws, seed=seed, dtype=torch.float64)
-        for size in (1, 9)
-    ]
-    found: Any = [regions.on_line(net, *ends, kind="line") for net in nets[0]]
+    how: Any = {"weights": Gaussian(math.sqrt(2.0)), "biases": Gaussian(1.0), "seed": seed, "dtype": torch.float64}
+    of_line, of_circle = (ensemble(spec.networks, [size, *[width] * spec.layers, 1], **how) for size in (1, 9))
+    found: Any = [regions.on_line(net, *ends, kind="line") for net in of_line]
     repeated = sum(len(one.patterns) - len(np.unique(one.patterns, axis=0)) for one in found)
     folded: Any = regions.on_line(folding(1, [width] * spec.layers, dtype=torch.float64), *ends, kind="line")
     angle = torch.linspace(0, 2 * math.pi, 2001, dtype=torch.float64)[:, None]
     back = []
-    for index, net in enumerate(nets[1]):
+    for index, net in enumerate(of_circle):
         across = torch.randn(2, 9, generator=generator(seed, _INPUTS, index), dtype=torch.float64)
         bits = activation_patterns(net, angle.cos() * across[0] + angle.sin() * across[1]).packed
         seen = bits[np.r_[True, (bits[1:] != bits[:-1]).any(1)]]  # one after the other, each stretch once
