@@ -397,8 +397,7 @@ _EPOCHS = (0.0, 0.1, 0.2, 0.4, 0.7, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 10.0, 12.
 _AT = (0.0, 0.1, 0.2, 0.5, 1.0, 2.0, 4.0, 7.0, 10.0, 20.0, 40.0, 60.0)
 _HOW = {"learning_rate": 1e-3, "lines": 100, "linear_lines": 10, "points": 1000, "networks": 1}
 _MNIST = Spec(data="mnist", at=_EPOCHS, batch_size=128, **_HOW)
-_FEW = {"lines": 25, "linear_lines": 1, "points": 250, "networks": 20}
-_DIGITS = Spec(data="digits", at=_AT, batch_size=32, **{**_HOW, **_FEW})
+_DIGITS = _MNIST.but(data="digits", at=_AT, batch_size=32, lines=25, linear_lines=1, points=250, networks=20)
 LINES = {
     "quick": sweep_of(_DIGITS, 1, networks=120, lines=20, points=200),
     "paper": sweep_of(_MNIST, 5, networks=60, lines=50, points=500),

@@ -128,7 +128,7 @@ _AXES: dict[str, Any] = {
     | {f"density {text}": {"densities": (float(text),) * 4} for text in (".1", ".02")},
     "biases": {"with biases": {"bias": True}, "without biases": {"bias": False}},
 }
-_LAYERS = Sweep(lengths, _SPEC, _AXES, stride=1)
+_LAYERS = Sweep(lengths, Spec(networks=400, std=2.0), _AXES, stride=1)
 _MEANS = Sweep(average, Spec(blocks=100, draws=10_000), {"law": tuple(LAWS), "vector": tuple(VECTORS)}, stride=1)
 ARTIFACTS: tuple[Artifact, ...] = (
     Artifact(
