@@ -225,7 +225,7 @@ _ABOUT = (
 )
 _BOUNDARY = Spec(law="Gaussian", inputs=16, bias_std=0.5, networks=400, points=100)
 _AXES = {"breakpoints": (1, 2, 5), "neurons": (48, 96, 192), "depth": (1, 2, 4)}
-_ANY = Sweep(boundaries, Spec(law="Gaussian", inputs=16, bias_std=0.5, networks=400, points=100), _AXES, stride=1)
+_ANY = Sweep(boundaries, _BOUNDARY, _AXES, stride=1)
 _LAWS = _ANY.but(axes={"law": tuple(LAWS), **_AXES, "breakpoints": (1,)})
 _FEW = {"neurons": (48, 96), "networks": 80, "points": 30}
 _OF = (
