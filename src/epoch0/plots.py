@@ -5,6 +5,7 @@ import io
 import textwrap
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -30,34 +31,14 @@ LINES = ("-", "--", "-.", ":")
 BOUND = "#666666"
 """The grey of bounds."""
 
-_STYLE: dict[str, Any] = {
-    "font.size": 9.5,
-    "axes.titlesize": 10,
-    "axes.labelsize": 10,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.grid": True,
-    "grid.color": "#dddddd",
-    "grid.linewidth": 0.6,
-    "axes.axisbelow": True,
-    "legend.fontsize": 8.5,
-    "legend.framealpha": 0.9,
-    "legend.edgecolor": "none",
-    "lines.linewidth": 1.5,
-    "lines.markersize": 4.5,
-    "figure.dpi": 150,
-    "savefig.dpi": 150,
-    "figure.constrained_layout.use": True,
-    "mathtext.fontset": "cm",
-}
-
 
 @contextmanager
 def style() -> Iterator[None]:
     """Matplotlib's settings for the pictures drawn inside, and the caller's own again afterwards."""
     import matplotlib
 
-    with matplotlib.rc_context(_STYLE):
+    own = Path(__file__).with_name("pictures.mplstyle")
+    with matplotlib.rc_context(matplotlib.rc_params_from_file(own, use_default_template=False)):
         yield
 
 

@@ -290,17 +290,12 @@ def _engines(stack: ExitStack, workers: int | None, scheduler: str | None) -> Ca
 
     @cache
     def training() -> Engine:
-        count = accelerators()
+        import torch
+
+        from epoch0.train.device import chosen_device
+
+        device = chosen_device()  # the environment may name one for all trainings
+        count = torch.cuda.device_count() if device.type == "cuda" and device.index is None else 0
         return stack.enter_context(Engine(workers=workers or count, accelerators=count)) if count else plain
 
     return lambda plan: plain if scheduler is not None or plan.artifact.cost is None else training()
-
-
-def accelerators() -> int:
-    """How many a training may choose among here; none if the environment names one device for all."""
-    import torch
-
-    from epoch0.train.device import chosen_device
-
-    device = chosen_device()
-    return torch.cuda.device_count() if device.type == "cuda" and device.index is None else 0

@@ -91,12 +91,12 @@ def _further(quantity: str, cells: Sequence[Cell], names: Sequence[str]) -> Deci
 @plots.drawn(7.2, 5.2, legend=3)
 def draw(quantity: str, found: Found, axes: plots.Axes) -> None:
     for init, dashes, fill in (("he", "-", None), ("glorot", "--", "none")):
+        told = f"{LAWS[quantity]}, {init.title()} (mean)"
+        axes.plot([], [], dashes, color="#333333", linewidth=0.9, label=told)
         for index, (width, rows) in enumerate(found.table.where(init=init).by("width")):
             plots.column(axes, rows, "layer", "exact_mean", index, linestyle=dashes, linewidth=0.9)
             label = f"{init.title()}, width {width}"
             plots.means(axes, rows, "layer", "ratio", index, label, markerfacecolor=fill, markersize=4.0)
-    for init, dashes in (("He", "-"), ("Glorot", "--")):
-        axes.plot([], [], dashes, color="#333333", linewidth=0.9, label=f"{LAWS[quantity]}, {init} (mean)")
     axes.set_yscale("log")
     axes.set(xlabel="layer $l$", ylabel=LABELS[quantity], xticks=range(1, len(found.sweep["widths"]) + 1))
 

@@ -140,10 +140,8 @@ def _each(spec: Spec, seed: int, of: Callable[[dict[str, Array]], dict[str, Any]
 def _norms(spec: Spec, seed: int, network: int) -> Iterator[dict[str, Tensor]]:
     """Norms in one network, some inputs at a time: computed in float32, summed in float64."""
     stds, sizes = weight_stds(spec), (spec.size, *spec.widths, spec.classes)
-    weights = [
-        Gaussian(std).sample((sizes[layer + 1], sizes[layer]), generator(seed, network, _WEIGHTS + layer))
-        for layer, std in enumerate(stds)
-    ]
+    each = enumerate(zip(stds, sizes[1:], sizes, strict=False), start=_WEIGHTS)
+    weights = [Gaussian(std).sample((n, m), generator(seed, network, stream)) for stream, (std, n, m) in each]
     inputs = torch.randn(spec.inputs, spec.size, generator=generator(seed, network, _INPUTS))
     labels = torch.randint(spec.classes, (spec.inputs,), generator=generator(seed, network, _LABELS))
     for x, wanted in zip(inputs.split(_AT_ONCE), labels.split(_AT_ONCE), strict=True):
@@ -202,19 +200,18 @@ RESOLUTION, COARSE = 0.05, 0.1
 
 @by_cell
 def table(direction: str, cell: Cell) -> Any:
-    off, squares, eps = np.abs(1 - cell[direction]), np.abs(1 - cell[direction] ** 2), tolerances(*cell.spec.widths)
+    off, squares, exact = np.abs(1 - cell[direction]), np.abs(1 - cell[direction] ** 2), computed(*cell.spec.widths)
     # of all inputs together, since a quantile of few is biased; its error is that of networks apart
     spread = mean_and_error(np.quantile(squares, 1 - DELTA, axis=1)).error
     measured = {"mean": off.mean(1), "quantile": Mean(float(np.quantile(squares, 1 - DELTA)), spread)}
-    measured |= {f"{name}_beyond": (squares > one).mean(1) for name, one in eps.items()}
-    exact = {"exact_mean": theory.NormRatio(cell.spec.widths).mean_distortion}
-    exact |= {f"{name}_eps": one for name, one in eps.items()}
-    return measured, {**exact, "paper_width": theory.required_width(eps["exact"], DELTA, method="paper")}
+    measured |= {f"{name}_beyond": (squares > exact[f"{name}_eps"]).mean(1) for name in METHODS}
+    return measured, {**exact, "paper_width": theory.required_width(exact["exact_eps"], DELTA, method="paper")}
 
 
-def tolerances(width: int) -> dict[str, float]:
-    """The eps that each way of reckoning allows a layer."""
-    return {name: theory.tolerance(width, DELTA, method=name) for name in METHODS}
+def computed(width: int) -> dict[str, float]:
+    """The mean distortion by a layer, and the eps that each way of reckoning allows it."""
+    eps = {f"{name}_eps": theory.tolerance(width, DELTA, method=name) for name in METHODS}
+    return {"exact_mean": theory.NormRatio((width,)).mean_distortion, **eps}
 
 
 def claims(direction: str, found: Found) -> Claims:
@@ -227,8 +224,6 @@ def claims(direction: str, found: Found) -> Claims:
     for name in ("paper", "chernoff"):
         text = f"{off} eps of {METHODS[name]} for at most {DELTA:g} of the inputs"
         decided[text] = of(at_most, f"{name}_beyond", DELTA)
-    beyond = of(agrees, "exact_beyond", DELTA, resolution=COARSE)
-    same = of(agrees, "mean", "exact_mean", resolution=RESOLUTION)
     # the width that the lemma asks for against the one that is enough: two computed numbers
     factors = [row["paper_width"] / row["width"] for row in rows]
     ordered = all(row["exact_eps"] < row["chernoff_eps"] < row["paper_eps"] for row in rows)
@@ -238,8 +233,8 @@ def claims(direction: str, found: Found) -> Claims:
     asks = f"{lemma} over-estimates the width, less so at small eps, and the best Chernoff bound lies between"
     return {
         **decided,
-        f"{off} exact law's eps for {DELTA:g} of the inputs": beyond,
-        "the mean distortion is the exact law's": same,
+        f"{off} exact law's eps for {DELTA:g} of the inputs": of(agrees, "exact_beyond", DELTA, resolution=COARSE),
+        "the mean distortion is the exact law's": of(agrees, "mean", "exact_mean", resolution=RESOLUTION),
         f"{lemma} is tighter at smaller eps: measured over predicted grows with the width": grows,
         asks: by(exact, holds, told, {"largest_factor": factors[0], "smallest_factor": factors[-1]}),
     }
@@ -250,18 +245,14 @@ def draw(direction: str, found: Found, axes: plots.Axes) -> None:
     rows = found.table
     low, high = rows[0]["width"], rows[-1]["width"]
     fine = [round(low * (high / low) ** (step / 40)) for step in range(41)]
-    inside = f"{100 * (1 - DELTA):g} %"
-    for method, label, colour, dashes in (
-        ("paper", rf"{LEMMA[direction]} for $|1-r^2|$, as the paper draws it", plots.BOUND, "--"),
-        ("chernoff", "best Chernoff bound for $|1-r^2|$", plots.BOUND, "-."),
-        ("exact", rf"exact: {inside} of $|1-r^2|$ are below", plots.COLOURS[0], "-"),
-    ):
-        eps = [theory.tolerance(width, DELTA, method=method) for width in fine]
-        plots.curve(axes, fine, eps, 0, label, color=colour, linestyle=dashes, linewidth=1.2)
+    exact, inside = Table({"width": width, **computed(width)} for width in fine), f"{100 * (1 - DELTA):g} %"
+    of = partial(plots.column, axes, exact, "width", linewidth=1.2)
+    of("paper_eps", 0, rf"{LEMMA[direction]} for $|1-r^2|$, as the paper draws it", color=plots.BOUND, linestyle="--")
+    of("chernoff_eps", 0, "best Chernoff bound for $|1-r^2|$", color=plots.BOUND, linestyle="-.")
+    of("exact_eps", 0, rf"exact: {inside} of $|1-r^2|$ are below")
     plots.means(axes, rows, "width", "quantile", 0, rf"measured: {inside} of $|1-r^2|$ are below")
     plots.means(axes, rows, "width", "mean", 1, "measured: mean of $|1-r|$, as the paper draws it")
-    mean = [theory.NormRatio((width,)).mean_distortion for width in fine]
-    plots.curve(axes, fine, mean, 1, "exact: mean of $|1-r|$", linewidth=1.2)
+    of("exact_mean", 1, "exact: mean of $|1-r|$")
     axes.set(xlabel="width of the hidden layer", ylabel=rf"distortion $\epsilon$, with $r={RATIO[direction]}$")
     axes.set_ylim(0, 1.05 * max(row["paper_eps"] for row in rows))
 
@@ -276,13 +267,12 @@ _ABOUT = "{runs} networks a width, {inputs} inputs in R^500 each, delta = 0.05; 
 @by_cell
 def failure_table(cell: Cell) -> Any:
     spec, failure, what = cell.spec, theory.failure_probability, ("step", "norm", "gradient")
-    measured = {name: cell[name][:, None] > np.array(EPS) for name in what}
     bounds = {
         f"{way}{how}": [failure(eps, spec.widths, spec.inputs, how, direction) for eps in EPS]
         for how in ("paper", "exact")
         for way, direction in (("", "forward"), ("gradient_", "gradient"))
     }
-    return measured, bounds, {"eps": EPS}
+    return {name: cell[name][:, None] > np.array(EPS) for name in what}, bounds, {"eps": EPS}
 
 
 def failure_claims(backward: bool, found: Found) -> Claims:

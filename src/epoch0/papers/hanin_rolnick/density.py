@@ -104,8 +104,7 @@ def draw(found: Found, panels: Any) -> None:
 # ---- Theorems 1 and 2, Corollary 5
 def _zigzag(h: Tensor) -> Tensor:
     """Slopes 1 and -1 in turn, with five break points drawn once: gradients keep their size exactly."""
-    bends = [(-1) ** i * 2 * F.relu(h - at) for i, at in enumerate((-1.4, -0.5, 0.2, 0.7, 1.5), start=1)]
-    return sum(bends, h)
+    return sum([(-1) ** i * 2 * F.relu(h - at) for i, at in enumerate((-1.4, -0.5, 0.2, 0.7, 1.5), start=1)], h)
 
 
 # by number of break points; and fan-in times variance of the weights, for gradients of bounded size
@@ -131,8 +130,7 @@ def boundaries(spec: Spec, seed: int) -> dict[str, Any]:
         u /= u.norm()
         gradients = _gradients(net, x, activations.get(bent).derivative)
         norms = [one.mean((1, 2)).numpy() for one in (gradients.norm(dim=-1), (gradients @ u).abs())]
-        breaks = float(regions.on_line(net, x[0], x[0] + u).count - 1)
-        found.append((breaks, regions.distance(net, x).mean, *norms))
+        found.append((regions.on_line(net, x[0], x[0] + u).count - 1.0, regions.distance(net, x).mean, *norms))
     names = "breaks", "distance", "norm", "along"
     return {name: np.array(values) for name, values in zip(names, zip(*found, strict=True), strict=True)}
 

@@ -80,8 +80,7 @@ def draw(found: Found) -> plots.Figure:
     left.set_title(f"{what}: {len(drawn['t'][0]) + 1} pieces", fontsize=9.5)
     for index, (depth, rows) in enumerate(found.table.by("depth")):
         size = 4.0 + 2.5 * (len(depths) - 1 - index)  # around each other
-        hollow: dict[str, Any] = {"markersize": size, "markerfacecolor": "none"}
-        plots.means(axes, rows, "neurons", "pieces", index, f"depth {depth}", **hollow)
+        plots.means(axes, rows, "neurons", "pieces", index, f"depth {depth}", markersize=size, markerfacecolor="none")
     neurons = sorted({row["neurons"] for row in found.table})
     axes.plot(neurons, neurons, ":", color=plots.BOUND, label="one a neuron")
     few = np.linspace(min(neurons), 12, 50)
@@ -180,10 +179,8 @@ def sawtooth_draw(found: Found) -> plots.Figure:
         axes.plot(cell["knots"][0], cell["values"][0], color=plots.COLOURS[index], linewidth=0.9)
         what = f"noise {name}" if index else f"{whole.spec.depth} layers of 2 neurons"
         axes.set_title(f"{what}: {int(cell['linear'][0, 0])} pieces", fontsize=9)
-        axes.set_xlim(0, 1)
+        axes.set(xlim=(0, 1), xlabel="input" * (index == 2), ylabel="output" * (index == 1))
         axes.tick_params(labelbottom=index == 2)
-    panels[list(cells)[2]].set_xlabel("input")
-    panels[list(cells)[1]].set_ylabel("output")
     rows, axes, total = found.table.where(noise=noisy.sweep["noise"]), panels["count"], 2**whole.spec.depth
     axes.axhline(total, color=plots.BOUND, linestyle="--", label=f"without noise: {total}")
     axes.axhline(2 * whole.spec.depth + 1, color=plots.BOUND, linestyle=":", label="neurons + 1")

@@ -358,13 +358,12 @@ def claims_7(found: Found) -> Claims:
     every = [logged for _, _, logged in stages(found)]
     decades = [np.diff(np.quantile(logged, (0.01, 0.99), axis=1), axis=0)[0] for logged in every]
     moved = np.transpose([logged.mean(1) - every[0].mean(1) for logged in every[1:]])
-    shift = moved / every[0].std(axis=1)[:, None]
     span = f"from the 1st to the 99th percentile distances span at least {DECADES:g} orders of magnitude"
     little = f"the mean of log10 of the distance moves by at most {SHIFT:g} of its standard deviation"
     larger = "training moves the distances towards larger ones (mean of log10, against before training)"
     return {
         span: over_runs(at_least, np.transpose(decades), DECADES, names=STAGES),
-        little: over_runs(between, shift, -SHIFT, SHIFT, names=STAGES[1:]),
+        little: over_runs(between, moved / every[0].std(axis=1)[:, None], -SHIFT, SHIFT, names=STAGES[1:]),
         larger: over_runs(at_least, moved, 0.0, names=STAGES[1:]),
     }
 
@@ -398,8 +397,7 @@ _EPOCHS = (0.0, 0.1, 0.2, 0.4, 0.7, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 10.0, 12.
 _AT = (0.0, 0.1, 0.2, 0.5, 1.0, 2.0, 4.0, 7.0, 10.0, 20.0, 40.0, 60.0)
 _HOW = {"learning_rate": 1e-3, "lines": 100, "linear_lines": 10, "points": 1000, "networks": 1}
 _MNIST = Spec(data="mnist", at=_EPOCHS, batch_size=128, **_HOW)
-_FEW = {"lines": 25, "linear_lines": 1, "points": 250, "networks": 20}
-_DIGITS = Spec(data="digits", at=_AT, batch_size=32, **{**_HOW, **_FEW})
+_DIGITS = _MNIST.but(data="digits", at=_AT, batch_size=32, lines=25, linear_lines=1, points=250, networks=20)
 LINES = {
     "quick": sweep_of(_DIGITS, 1, networks=120, lines=20, points=200),
     "paper": sweep_of(_MNIST, 5, networks=60, lines=50, points=500),

@@ -141,8 +141,7 @@ def densities(spec: Spec, seed: int) -> dict[str, Any]:
     the mode while scoring: ``"train"``, statistics of the batch, or ``"eval"``, here the identity.
     """
     inputs, labels = images(spec.data, spec.examples, seed, flatten=False, dtype=torch.float32)
-    shape = tuple(inputs.shape[1:])
-    net = resnet(spec.depth, spec.width, spec.stable, 10, spec.activation, inputs=shape, seed=seed)
+    net = resnet(spec.depth, spec.width, spec.stable, 10, spec.activation, inputs=tuple(inputs.shape[1:]), seed=seed)
     scores = snip(net, [(inputs, labels)], batch_norm=spec.batch_norm)
     kept = [keep(scores, sparsity) for sparsity in spec.sparsities]
     density = np.array([[float(mask.double().mean()) for mask in masks.values()] for masks in kept])
@@ -200,9 +199,8 @@ def claims(found: Found) -> Claims:
         decided[f"{even}{means})"] = over_runs(at_most, uneven[1] - uneven[0], 0.0, names=names)
         decided[f"{kind}: it keeps more of the last section"] = over_runs(at_least, deep, 0.0, names=names)
         decided[f"{kind}: it has no more fully pruned layers"] = over_runs(at_most, dead, 0.0, names=names)
-        decided[f"{kind}: its critical sparsity is higher ({told})"] = over_runs(
-            at_least, high - low, 0.0, names=["difference"]
-        )
+        higher = over_runs(at_least, high - low, 0.0, names=["difference"])
+        decided[f"{kind}: its critical sparsity is higher ({told})"] = higher
     return decided
 
 

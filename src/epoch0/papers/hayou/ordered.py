@@ -87,14 +87,13 @@ def claims(found: Found) -> Claims:
     theorem = "Theorem 1 with biases: E[s_cr] is at most the bound (which is above 1, so says nothing, for "
     theorem += f"{len(empty)} of these {len(rows)} gains, from chi = {min(empty):.3g} on)"
     of_bare = partial(_of, bare, "chi = {chi:.3g}, no biases")
+    near = of(between, (1 - NEAR) * expected, (1 + NEAR) * expected)
     nothing = "without biases q is 0, the network linear, and nothing collapses: s_cr stays above 0.95"
     decided = {
         theorem: of(at_most, "bound"),
         "the critical sparsity is smaller the further chi is below 1": of(increasing),
         **_example(found.sweep, rows),
-        f"beyond the paper: the sharper prediction is within {100 * NEAR:g} %": of(
-            between, (1 - NEAR) * expected, (1 + NEAR) * expected
-        ),
+        f"beyond the paper: the sharper prediction is within {100 * NEAR:g} %": near,
         "Theorem 1 as stated holds without biases too": of_bare(at_most, np.minimum(1, bare.column("bound"))),
         nothing: of_bare(at_least, 0.95),
     }
@@ -141,14 +140,13 @@ def draw(found: Found) -> plots.Figure:
     axes.fill_between(grid, low, high, color="#cccccc", zorder=0.9, label=label, linewidth=0)
     plots.curve(axes, grid, mean, 0, "sharper prediction (mean field)")
     fine = np.linspace(min(0.01, *gains), 0.999, 400)
-    theorem = ("--", "Theorem 1 (natural logarithm)"), (":", "... with log base 10, as in the paper's example")
-    for paper, (line, label) in enumerate(theorem):
-        values = np.array([law.ordered_bound(float(x), depth, width, paper=bool(paper)) for x in fine])
+    ten = "... with log base 10, as in the paper's example"
+    for paper, line, label in ((False, "--", "Theorem 1 (natural logarithm)"), (True, ":", ten)):
+        values = np.array([law.ordered_bound(float(x), depth, width, paper=paper) for x in fine])
         axes.plot(*np.array([fine, values])[:, values <= 1], color=plots.BOUND, linestyle=line, label=label, zorder=1.4)
-    label = rf"measured, $\sigma_b={BIAS_STD:g}$"
-    plots.means(axes, biased, "chi", "critical_sparsity", 0, label, markerfacecolor=None)
-    label = r"measured, $\sigma_b=0$: nothing collapses"
-    plots.means(axes, found.table.where(bias_std=0.0), "chi", "critical_sparsity", 1, label, markerfacecolor="none")
+    of, bare = ("chi", "critical_sparsity"), found.table.where(bias_std=0.0)
+    plots.means(axes, biased, *of, 0, rf"measured, $\sigma_b={BIAS_STD:g}$")
+    plots.means(axes, bare, *of, 1, r"measured, $\sigma_b=0$: nothing collapses", markerfacecolor="none")
     plots.ticks(axes, [0.02, 0.05, 0.1, 0.2, 0.5, 1.0], "y", "log")
     axes.set(xlabel=r"gain of a layer, $\chi$", ylabel=r"critical sparsity $s_{cr}$", xlim=(0, 1.01), ylim=(0.02, 1.35))
     axes.legend(loc="lower right", fontsize=8)
@@ -244,16 +242,13 @@ def unequal_claims(found: Found) -> Claims:
 @plots.drawn(7.2, 5.0, legend="lower left")
 def unequal_draw(found: Found, axes: plots.Axes) -> None:
     rows, sweep = found.table, found.sweep
-    gammas = rows.column("gamma").tolist()
-    grid = np.geomspace(1.05 if min(gammas) > 1.2 else 1.02, 1.15 * max(gammas), 60)
-    values = [computed(sweep.spec.but(gamma=float(gamma))) for gamma in grid]
+    largest = rows.column("gamma").max()
+    grid = np.geomspace(1.05, 1.15 * largest, 60).tolist()
+    law = Table({"gamma": gamma, **computed(sweep.spec.but(gamma=gamma))} for gamma in grid)
     bound = {"color": plots.BOUND, "zorder": 1.4}
-    for name, label, style in (
-        ("bound_corrected", "Proposition 4, corrected", {**bound, "linestyle": "--"}),
-        ("infinite_depth", "limit of infinite depth", {}),
-        ("bound_as_printed", "Proposition 4, as printed", {**bound, "linestyle": ":"}),
-    ):
-        plots.curve(axes, grid, [each[name] for each in values], 0, label, **style)
+    plots.column(axes, law, "gamma", "bound_corrected", 0, "Proposition 4, corrected", linestyle="--", **bound)
+    plots.column(axes, law, "gamma", "infinite_depth", 0, "limit of infinite depth")
+    plots.column(axes, law, "gamma", "bound_as_printed", 0, "Proposition 4, as printed", linestyle=":", **bound)
     plots.means(axes, rows, "gamma", "critical_sparsity", 0, f"measured, {sweep['runs']} networks")
     inside = Table(row for row in rows if row["table_bound"] <= 1.05)
     black: dict[str, Any] = {"color": "black", "linestyle": "none"}
@@ -262,7 +257,7 @@ def unequal_draw(found: Found, axes: plots.Axes) -> None:
     axes.plot(*rows.of("gamma", "table_empirical"), "x", markersize=7, label="Table 7, empirical", **black)
     plots.ticks(axes, [2, 3, 5, 10, 15], scale="log")
     axes.set(xlabel=r"ratio of the variances, $\gamma$", ylabel=r"critical sparsity $s_{cr}$")
-    axes.set(ylim=(0.25, 1.05), xlim=(1.5, 1.1 * max(gammas)))
+    axes.set(ylim=(0.25, 1.05), xlim=(1.5, 1.1 * largest))
 
 
 _LAYERS, _RATIOS = Spec(depth=100, width=100), {"gamma": (2.0, 5.0, 10.0, 15.0)}

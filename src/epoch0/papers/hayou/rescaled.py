@@ -228,11 +228,8 @@ def ticket_draw(found: Found, axes: plots.Axes) -> None:
 def sweep(depth: int, width: int, channels: int, networks: int, runs: int, **trained: Any) -> Sweep:
     """Three kinds of networks at three factors; and networks to be trained, thirty layers at twice the edge."""
     tanh: dict[str, Any] = {"kind": "dense", "activation": "tanh", "bias_std": 0.2}
-    kinds = {
-        "tanh dense": tanh,
-        "relu dense": {"kind": "dense", "activation": "relu", "bias_std": 0.0},
-        "relu V-CNN": {"kind": "cnn", "activation": "relu", "bias_std": 0.0, "width": channels},
-    }
+    relu: dict[str, Any] = {"kind": "dense", "activation": "relu", "bias_std": 0.0}
+    kinds = {"tanh dense": tanh, "relu dense": relu, "relu V-CNN": {**relu, "kind": "cnn", "width": channels}}
     learnt = Spec(ticket=Spec(**tanh, depth=30, width=100, factor=2.0), batch_size=64, learning_rate=0.02, **trained)
     axes: dict[str, Any] = {"kind": kinds, "factor": (1.2, 1.6, 2.2)}
     also = {"trained": Sweep(learn, learnt, runs=runs, seed=100)}  # those before 100 were looked at

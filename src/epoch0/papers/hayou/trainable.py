@@ -170,11 +170,10 @@ def _more(found: Found, larger: str, smaller: str) -> tuple[str, Decision]:
     lost = (second.mean(0) >= 0.5) & (first.mean(0) < 0.5)
     cells = np.stack(_grid(found), -1)[lost]
     where = ", ".join(f"depth {depth:g} at {100 * sparsity:g} %" for depth, sparsity in cells)
-    claim = over_runs(at_least, counts[0] - counts[1], ONE_MORE, names=["difference"])
     both = f"{counts[0].mean():.3g} against {counts[1].mean():.3g}"
     extra = f"trained only by {NAMES[smaller]}: {where}" if where else f"and wherever {NAMES[smaller]} does"
     text = f"{NAMES[larger]} trains in more cells than {NAMES[smaller]}, of {lost.size}"
-    return text, more(claim, both, extra)
+    return text, more(over_runs(at_least, counts[0] - counts[1], ONE_MORE, names=["difference"]), both, extra)
 
 
 def draw(init: str, found: Found) -> plots.Figure:

@@ -207,8 +207,7 @@ def over_depth(found: Found, axes: plots.Axes) -> None:
 
 
 def _random(size: int) -> dict[str, CurveSpec]:
-    arcs = CurveSpec("random", "arcs", size=size, planes=100)
-    return {"straight": CurveSpec("random", size=size), "curved": arcs}
+    return {"straight": CurveSpec("random", size=size), "curved": CurveSpec("random", "arcs", size=size, planes=100)}
 
 
 def _presets(images: bool, **swept: Any) -> dict[str, Sweep]:
@@ -276,8 +275,7 @@ def images_in(net: nn.Module, points: torch.Tensor, layers: Sequence[str]) -> li
 
 def projected(points: Array) -> tuple[Array, float]:
     """Coordinates along the two principal components, shape (points, 2), and their share of the variance."""
-    centred = points - points.mean(0)
-    left, values, _ = np.linalg.svd(centred, full_matrices=False)
+    left, values, _ = np.linalg.svd(points - points.mean(0), full_matrices=False)
     return left[:, :2] * values[:2], float((values[:2] ** 2).sum() / (values**2).sum())
 
 

@@ -74,8 +74,7 @@ def layers_claims(found: Found) -> Claims:
 
 @plots.drawn(11.0, 4.4, legend=3, columns=3, sharey=True)
 def draw_layers(found: Found, panels: Any) -> None:
-    rows = found.table.where(biases="with biases")
-    for axes, (shape, part) in zip(panels, rows.by("shape"), strict=True):
+    for axes, (shape, part) in zip(panels, found.table.where(biases="with biases").by("shape"), strict=True):
         plots.lines(axes, part, "layer", "length", "weights", "{}", {"lower": "--", "upper": ":"})
         axes.set(title=f"{shape}: {', '.join(map(str, SHAPES[shape]))}", xlabel="layer", ylabel="length", yscale="log")
         plots.ticks(axes, range(len(SHAPES[shape]) + 1))
@@ -123,16 +122,13 @@ def draw_average(found: Found, axes: plots.Axes) -> None:
     axes.set(ylabel=r"$E\,|u \cdot w|\,/\,(M\,\|u\|)$", xlabel="vector u", ylim=(0.9, None))
 
 
-_SPEC = Spec(networks=400, std=2.0)
 _AXES: dict[str, Any] = {
     "shape": {name: {"widths": widths} for name, widths in SHAPES.items()},
-    "weights": {
-        "densities 1, .5, .2, .8": {"densities": (1.0, 0.5, 0.2, 0.8)},
-        **{f"density {text}": {"densities": (float(text),) * 4} for text in (".1", ".02")},
-    },
+    "weights": {"densities 1, .5, .2, .8": {"densities": (1.0, 0.5, 0.2, 0.8)}}
+    | {f"density {text}": {"densities": (float(text),) * 4} for text in (".1", ".02")},
     "biases": {"with biases": {"bias": True}, "without biases": {"bias": False}},
 }
-_LAYERS = Sweep(lengths, _SPEC, _AXES, stride=1)
+_LAYERS = Sweep(lengths, Spec(networks=400, std=2.0), _AXES, stride=1)
 _MEANS = Sweep(average, Spec(blocks=100, draws=10_000), {"law": tuple(LAWS), "vector": tuple(VECTORS)}, stride=1)
 ARTIFACTS: tuple[Artifact, ...] = (
     Artifact(

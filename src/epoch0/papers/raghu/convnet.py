@@ -115,8 +115,7 @@ def block(spec: Spec, seed: int) -> dict[str, Any]:
     nets = [spec.network.build(int(one)) for one in weights]
     held, _ = tensors(spec.data, "test", flatten=False)
     arc = Arc(*(held[one] for one in spec.ends))
-    outputs = [layer.output for layer in LAYERS]
-    found = trajectory_length(nets, arc, layers=outputs, points=spec.points, seed=seed)
+    found = trajectory_length(nets, arc, layers=[layer.output for layer in LAYERS], points=spec.points, seed=seed)
     return {"lengths": np.asarray(found.network_lengths)}
 
 

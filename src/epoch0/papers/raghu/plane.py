@@ -103,8 +103,7 @@ def table(found: Found) -> Table:
     lengths, spec = _relative(found), found.sweep.spec
     wide, shares = wide_limit("tanh", spec.variance, spec.depth), found.one().results[0]["shares"]
     measured = {"length": lengths[:, 1:], "growth": lengths[:, 1:] / lengths[:, :-1]}
-    beside = {"wide": wide, "share": shares[1:]}, {"layer": range(1, spec.depth + 1)}
-    return found.rows(lambda _: (measured, *beside))
+    return found.rows(lambda _: (measured, {"wide": wide, "share": shares[1:]}, {"layer": range(1, spec.depth + 1)}))
 
 
 def claims(found: Found) -> Claims:

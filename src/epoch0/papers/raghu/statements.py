@@ -16,7 +16,7 @@ from torch.func import functional_call, jvp
 from epoch0 import plots, regions
 from epoch0.activity import activation_patterns
 from epoch0.distributions import Gaussian
-from epoch0.experiments.claims import at_least, between, check, equal_within_error, exact, increasing
+from epoch0.experiments.claims import at_least, between, check, exact, increasing
 from epoch0.networks import ensemble
 from epoch0.networks.constructions import folding
 from epoch0.papers.raghu.transitions import exponential
@@ -38,17 +38,14 @@ def chain(spec: Spec, seed: int) -> dict[str, Any]:
     ``back``, the share of them on a circle through nine inputs.
     """
     width, ends = spec.neurons // spec.layers, torch.tensor([[0.0], [1.0]], dtype=torch.float64)
-    laws = Gaussian(math.sqrt(2.0)), Gaussian(1.0)
-    nets = [
-        ensemble(spec.networks, [size, *[width] * spec.layers, 1], "relu", *laws, seed=seed, dtype=torch.float64)
-        for size in (1, 9)
-    ]
-    found: Any = [regions.on_line(net, *ends, kind="line") for net in nets[0]]
+    how: Any = {"weights": Gaussian(math.sqrt(2.0)), "biases": Gaussian(1.0), "seed": seed, "dtype": torch.float64}
+    of_line, of_circle = (ensemble(spec.networks, [size, *[width] * spec.layers, 1], **how) for size in (1, 9))
+    found: Any = [regions.on_line(net, *ends, kind="line") for net in of_line]
     repeated = sum(len(one.patterns) - len(np.unique(one.patterns, axis=0)) for one in found)
     folded: Any = regions.on_line(folding(1, [width] * spec.layers, dtype=torch.float64), *ends, kind="line")
     angle = torch.linspace(0, 2 * math.pi, 2001, dtype=torch.float64)[:, None]
     back = []
-    for index, net in enumerate(nets[1]):
+    for index, net in enumerate(of_circle):
         across = torch.randn(2, 9, generator=generator(seed, _INPUTS, index), dtype=torch.float64)
         bits = activation_patterns(net, angle.cos() * across[0] + angle.sin() * across[1]).packed
         seen = bits[np.r_[True, (bits[1:] != bits[:-1]).any(1)]]  # one after the other, each stretch once
@@ -166,13 +163,13 @@ def shaken_claims(found: Found) -> Claims:
     near = f"beyond the paper: its mean square is that of wide networks, a factor chi a layer, within {NEAR:.0%}"
     law, told = rows.column("expected"), "sigma_w^2 = {variance:g}, layer {layer}"
     decided[near] = rows.claim(between, "square", law * (1 - NEAR), law * (1 + NEAR), names=told)
-    circles, names = found.table.where(kind="circles"), "{depth} layers"
-    same = [circles.of(f"{one}{part}") for part in ("", "_error") for one in ("inputs", "weights")]
-    decided["turning the first layer's weights flips as many signs behind the last layer as turning the input"] = by(
-        equal_within_error, *(np.concatenate(same[place : place + 2]).T for place in (0, 2)),
-        circles.column("runs")[:, None], settings=circles.told(names), groups=("inputs", "weights"),
-    )  # fmt: skip
-    return decided
+    circles = Table(
+        {**row, "turned": of, "flips": row[of], "flips_error": row[f"{of}_error"]}
+        for of in ("inputs", "weights")
+        for row in found.table.where(kind="circles")
+    )
+    same = "turning the first layer's weights flips as many signs behind the last layer as turning the input"
+    return {**decided, same: circles.alike("flips", "turned", "{turned}", "{depth} layers")}
 
 
 @plots.drawn(9.6, 4.6, legend="best", columns=2)

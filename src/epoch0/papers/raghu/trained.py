@@ -112,8 +112,8 @@ def trained(spec: Spec, seed: int) -> dict[str, Any]:
                 how: Any = {"draws": spec.draws, "relative": unit == "relative", "seed": noise}
                 noisy = robustness(net, (held, labels), sizes, **how)
                 found |= {unit: noisy.accuracy, "clean": noisy.clean}
-    names = {name: done.history[0][name] for name in ("layers", "kinds")}
-    return {**found, **names, "weighted": list(weighted(net))}
+    found |= {name: done.history[0][name] for name in ("layers", "kinds")}
+    return {**found, "weighted": list(weighted(net))}
 
 
 def _examples(spec: Spec) -> Any:
@@ -342,8 +342,7 @@ def draw_noise(found: Found) -> plots.Figure:
     picture, grid = plots.figure(9.2, 3.3 * count + 1.4, count, len(UNITS), squeeze=False, sharey=True)
     for row, cell in zip(grid, found, strict=True):
         for axes, unit in zip(row, UNITS, strict=True):
-            rows = found.table.where(networks=cell.at["networks"], noise=unit)
-            layers = list(rows.by("layer"))
+            layers = list(found.table.where(networks=cell.at["networks"], noise=unit).by("layer"))
             for place, (layer, some) in enumerate(layers):
                 beside = 1.0 + 0.02 * (place - (len(layers) - 1) / 2)  # so that bars do not hide each other
                 x, label = beside * some.column("size"), f"noise in {layer}"

@@ -273,14 +273,8 @@ def against_length(found: Found, axes: plots.Axes) -> None:
     for cell in found:
         x, y = found.table.where(**cell.at).of("length", "transitions")
         marker, colour = (names.index(cell.at[one]) for one, names in (("width", widths), ("variance", variances)))
-        axes.plot(
-            x,
-            y,
-            linewidth=0.8,
-            marker=plots.MARKERS[marker],
-            color=plots.COLOURS[colour],
-            label=_TOLD.format_map(cell.at),
-        )
+        look: dict[str, Any] = {"marker": plots.MARKERS[marker], "color": plots.COLOURS[colour], "linewidth": 0.8}
+        axes.plot(x, y, label=_TOLD.format_map(cell.at), **look)
     lengths, counts = found.table.of("length", "transitions")
     x = np.array([lengths.min(), lengths.max()])
     y = np.exp(np.mean(np.log(np.maximum(counts, 0.5) / lengths))) * x
