@@ -378,8 +378,7 @@ def prune(
         arguments |= {"steps": rounds, "progress": stage.within}
         one = functools.partial(known.function, **{name: arguments[name] for name in known.takes})
         options = dict[str, Any](scope=scope, layers=layers, floor=floor)
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always", UserWarning)
+        with warnings.catch_warnings(record=True, action="always", category=UserWarning) as caught:
             scores = one(network)
             if rounds == 1 or "steps" in known.takes:
                 masks = pruning.keep(scores, sparsity, **options)

@@ -13,7 +13,7 @@ from epoch0.arguments import Seed, Size, checked
 from epoch0.curves import Curve
 from epoch0.errors import InputError
 from epoch0.measure.many import ensemble_pieces
-from epoch0.measure.pieces import Array, Pieces, grid_offset, lengths_and_growth, mean_known, module_pieces
+from epoch0.measure.pieces import Array, Pieces, grid, lengths_and_growth, mean_known, module_pieces
 from epoch0.networks.ensemble import Ensemble
 from epoch0.results import Result, aligned
 from epoch0.tracing.call import Forward
@@ -136,7 +136,7 @@ def trajectory_length(
         found, shapes = list[Pieces](), set[tuple[torch.Size, ...]]()
         for i, net in enumerate(models):
             shapes.add(tuple(p.shape for p in net.parameters()))
-            found.append(module_pieces(net, curve, points, grid_offset(seed, i), layers, batch_norm, forward))
+            found.append(module_pieces(net, curve, grid(points, seed, i), layers, batch_norm, forward))
             if len(shapes) > 1 or found[i].layers != found[0].layers:
                 raise InputError(f"model[{i}] has other layers than model[0]; give modules of one architecture.")
         pieces = Pieces(found[0].layers, np.concatenate([one.norms for one in found]), found[0].dtype)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from epoch0.curves import Curve
-from epoch0.measure.pieces import Array, Pieces, grid_offset, places, row_norms
+from epoch0.measure.pieces import Array, Pieces, grid, places, row_norms
 from epoch0.networks.ensemble import Ensemble
 from epoch0.tracing.tape import tape
 
@@ -36,8 +36,7 @@ def ensemble_pieces(ensemble: Ensemble, curve: Curve, points: int, layers: Seque
         for start in range(0, len(ensemble), size):
             stop = min(start + size, len(ensemble))
             state = memory if start == 0 else ensemble.stacked(start, stop, out=memory)
-            offsets = np.array([[grid_offset(seed, index)] for index in ensemble.indices[start:stop]])
-            t = (torch.arange(points, dtype=torch.float64) + torch.from_numpy(offsets)) / points
+            t = torch.stack([grid(points, seed, index) for index in ensemble.indices[start:stop]])
             z, dz = (rule(t.reshape(-1)).to(kind).reshape(*t.shape, -1) for rule in (curve.point, curve.tangent))
             found.append(_walk(skeleton, state, z, dz, names))
     return Pieces(names, np.concatenate(found), kind)

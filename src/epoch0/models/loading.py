@@ -175,8 +175,8 @@ def library_model(spec: str, *, seed: int = 0) -> nn.Module:
     """
     source, _, name = spec.partition(":")
     needed, build = LIBRARIES[source]
-    with seeded(seed), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # about defaults of the library, which is not the user's code
+    # warnings about defaults of the library are not for the user's code
+    with seeded(seed), warnings.catch_warnings(action="ignore"):
         missing = f"{spec!r} needs the package {needed}, which is not installed: pip install {needed}"
         hint = ". Its release must fit that of torch." if needed == "torchvision" else ""
         package = imported(needed, missing, "package", hint)

@@ -156,8 +156,7 @@ _MODULE = "torch._decomp.decompositions_for_jvp"
 def prepare_forward_derivatives() -> None:
     """Import what torch imports on the first dual number or jvp, with a warning about its own code."""
     if _MODULE not in sys.modules:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+        with warnings.catch_warnings(action="ignore"):
             importlib.import_module(_MODULE)
 
 

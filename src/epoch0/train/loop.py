@@ -451,8 +451,8 @@ def _scheduler(schedule: Callable[[Optimizer, int], LRScheduler], optimizer: Opt
     scheduler = schedule(optimizer, total)
     if not isinstance(scheduler, LRScheduler):
         raise InputError(f"schedule gave a {type(scheduler).__name__}; give schedule(optimizer, steps) -> LRScheduler.")
-    with warnings.catch_warnings():  # that the optimizer's steps come first: here they were done in another process
-        warnings.simplefilter("ignore", UserWarning)
+    # not warned that the optimizer's steps come first: here they were done in another process
+    with warnings.catch_warnings(action="ignore", category=UserWarning):
         for _ in range(done):
             scheduler.step()
     return scheduler
