@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from epoch0.arguments import checked, methods_checked
-from epoch0.data.catalogue import KnownSet, Split, absent, find, known_set, place
+from epoch0.data.catalogue import KnownSet, Split, known_set, located, place
 from epoch0.errors import InputError
 from epoch0.files import StrPath, explained
 from epoch0.results import first_names
@@ -78,9 +78,8 @@ def image_files(name: str, split: Split = "train", data_dir: StrPath | None = No
         known = known_set(name)
         if not known.tree:
             raise InputError(f"{name} does not come as image files; read it whole with epoch0.data.load({name!r}).")
-        if (parts := find(known, split, data_dir)) is None:
-            raise absent(known, split, data_dir)
-        return (_tiny_imagenet if name == "tiny-imagenet" else _imagenet)(known, place(parts), split)
+        root = place(located(known, split, data_dir))
+        return (_tiny_imagenet if name == "tiny-imagenet" else _imagenet)(known, root, split)
 
 
 def _tiny_imagenet(known: KnownSet, root: Path, split: str) -> ImageFiles:

@@ -122,6 +122,7 @@ class Passes:
     backward: Squares  # ||J^T g||^2/||g||^2 with a fresh g at the end of each layer
     carried: Squares  # as forward, for one v at the input and J from there to each of the nodes
     gradients: dict[int | str, float]  # norm of the gradient at the input, at each of the nodes and of each weight
+    loss: float | None  # the loss that they are of
 
 
 def passes(
@@ -173,8 +174,8 @@ def passes(
     finally:
         for weight in weights.values():
             weight.requires_grad_(False)
-    norms = np.sqrt(squares / len(draws))
-    return Passes(*found, {name: float(norm) for name, norm in zip(wanted, norms, strict=True)})
+    norms = dict(zip(wanted, np.sqrt(squares / len(draws)).tolist(), strict=True))
+    return Passes(*found, norms, None if loss is None else float(end.detach()))
 
 
 def _stretches(

@@ -8,7 +8,7 @@ model makes from them, such as the output of an embedding.
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import Any, cast
@@ -108,15 +108,11 @@ class Recorder(operations.Calls):
 
     @contextmanager
     def _hooks(self) -> Iterator[None]:
-        handles: list[Any] = []
-        try:
+        with ExitStack() as hooks:
             for path, module in self.model.named_modules():
-                handles.append(module.register_forward_pre_hook(partial(self._enter, path), prepend=True))
-                handles.append(module.register_forward_hook(partial(self._leave, path)))
+                hooks.enter_context(module.register_forward_pre_hook(partial(self._enter, path), prepend=True))
+                hooks.enter_context(module.register_forward_hook(partial(self._leave, path)))
             yield
-        finally:
-            for handle in handles:
-                handle.remove()
 
     def _enter(self, path: str, module: nn.Module, args: tuple[Any, ...]) -> None:
         self._stack.append((path, module, args, len(self._nonlinear)))
