@@ -43,9 +43,8 @@ def check_dense(name: str, tensor: Any) -> None:
     except Exception as problem:
         why = f"a {type(tensor).__name__} whose values cannot be read ({first_line(problem)[:200]})"
     if why:
-        raise InputError(
-            f"{name} is {why}: give a plain tensor that holds values, such as that of to_dense or dequantize."
-        )
+        wanted = "a plain tensor that holds values, such as that of to_dense or dequantize"
+        raise InputError(f"{name} is {why}: give {wanted}.")
 
 
 def check_finite(name: str, values: Any) -> None:

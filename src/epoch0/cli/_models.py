@@ -302,10 +302,8 @@ def _point(text: str, given: "Tensor") -> "Tensor":
             return numbers.reshape(given[0].shape)
         return given[int(text)]
     except (ValueError, RuntimeError, IndexError):
-        ways = (
-            f"the number of an example (0 to {len(given) - 1}), origin, or {given[0].numel()} coordinates with commas"
-        )
-        raise InputError(f"{text!r} is no point: give {ways}.") from None
+        wanted = f"the number of an example (0 to {len(given) - 1}), origin, or {given[0].numel()} coordinates"
+        raise InputError(f"{text!r} is no point: give {wanted} with commas.") from None
 
 
 def prune(

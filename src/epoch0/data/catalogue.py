@@ -237,10 +237,8 @@ def located(known: KnownSet, split: str | None, data_dir: StrPath | None) -> dic
     todo = f"Fetch it with `epoch0 data fetch {known.name}` ({known.download / 1e6:.0f} MB)"
     if known.tree:
         todo = f"Its terms do not allow epoch0 to fetch it: get it from {known.home}, with train/ and val/"
-    raise InputError(
-        f"{what} was not found. {todo}; or put it into DIR/{known.folders[0]} and name DIR with --data-dir (data_dir=) "
-        f"or {ENVIRONMENT}. Searched: {'; '.join(searched)}."
-    )
+    by_hand = f"put it into DIR/{known.folders[0]} and name DIR with --data-dir (data_dir=) or {ENVIRONMENT}"
+    raise InputError(f"{what} was not found. {todo}; or {by_hand}. Searched: {'; '.join(searched)}.")
 
 
 def official(file: KnownFile, path: Path, raw: bytes) -> bool | None:

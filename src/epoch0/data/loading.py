@@ -95,10 +95,8 @@ def parsed(known: KnownSet, file: KnownFile, path: Path) -> tuple[Any, bool | No
             raise InputError(trouble)
         return _parse(known, file, raw, str(path)), official(file, path, raw)
     except InputError as error:
-        raise InputError(
-            f"{error} Found {len(raw):,} bytes with MD5 {md5(raw)}; the official {file.name} has {file.stated}, "
-            f"decompressed. Remove the file and run `epoch0 data fetch {known.name}`."
-        ) from error
+        told = f"Found {len(raw):,} bytes with MD5 {md5(raw)}; the official {file.name} has {file.stated}, decompressed"
+        raise InputError(f"{error} {told}. Remove the file and run `epoch0 data fetch {known.name}`.") from error
 
 
 def _parse(known: KnownSet, file: KnownFile, raw: bytes, source: str) -> Any:

@@ -105,9 +105,8 @@ class Travel:
     """
 
     def __init__(self, directions: int, carried: int, seed: int) -> None:
-        self.fresh, self.back = (
-            [generator(seed, stream, d) for d in range(directions)] for stream in (_TANGENTS, _COTANGENTS)
-        )
+        self.fresh = [generator(seed, _TANGENTS, d) for d in range(directions)]
+        self.back = [generator(seed, _COTANGENTS, d) for d in range(directions)]
         self.carried, self.seed = carried, seed
         self.moving: list[Tensor | None] = []  # tangents that started at the input; None where nothing arrived
         self.begun: list[float] = []  # mean square of each of them there

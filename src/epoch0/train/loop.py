@@ -141,10 +141,8 @@ def train(
         anew = "Delete it, or name another path, to start anew."
         raise InputError(f"the checkpoint {str(path)!r} cannot be resumed: {problem} {anew}") from problem
     if state.step > total:
-        raise InputError(
-            f"the checkpoint {str(path)!r} already has {state.step} steps and {total} were asked for; "
-            "ask for at least as many, or name another path to start anew."
-        )
+        told = f"the checkpoint {str(path)!r} already has {state.step} steps and {total} were asked for"
+        raise InputError(f"{told}; ask for at least as many, or name another path to start anew.")
     if group.told(state.step) != state.step:
         raise InputError(f"process {group.rank} finds another checkpoint than process 0; all must see the same file.")
     scheduler = None if schedule is None else _scheduler(schedule, torchs, total, state.step)
