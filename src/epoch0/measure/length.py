@@ -15,7 +15,7 @@ from epoch0.errors import InputError
 from epoch0.measure.many import ensemble_pieces
 from epoch0.measure.pieces import Array, Pieces, grid, lengths_and_growth, mean_known, module_pieces
 from epoch0.networks.ensemble import Ensemble
-from epoch0.results import Result, aligned
+from epoch0.results import Result, aligned, finite
 from epoch0.tracing.call import Forward
 
 _COLUMNS = ("layer", "length", "length_error", "growth", "growth_error", "status")
@@ -64,8 +64,7 @@ class TrajectoryLength(Result):
     def rows(self) -> list[dict[str, Any]]:
         """One dict a row, the input first; a number that does not exist (growth of the input) is None."""
         growth, growth_errors = ([math.nan, *values] for values in (self.growth, self.growth_errors))
-        rows = zip(self.lengths, self.length_errors, growth, growth_errors, strict=True)
-        plain = ([None if math.isnan(value) else float(value) for value in row] for row in rows)
+        plain = finite(np.column_stack([self.lengths, self.length_errors, growth, growth_errors]).tolist())
         every = zip(("input", *self.layers), plain, ("given", *self.status), strict=True)
         return [dict(zip(_COLUMNS, (layer, *row, word), strict=True)) for layer, row, word in every]
 

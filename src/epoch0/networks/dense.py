@@ -1,7 +1,7 @@
 """Fully connected random networks with any weight law (Price-Tanner section 1.1, Raghu section 2, Hayou section 2)."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -55,18 +55,18 @@ class DenseSpec:
                 layers.append(module_of(self.activation))
         return nn.Sequential(*layers)
 
-    def fill(self, parameters: Sequence[tuple[Tensor, Tensor]], source: torch.Generator) -> None:
-        """Draw one network into the given (weight, bias) tensors; the order of the draws is part of the format."""
-        for layer, (weight, bias) in enumerate(parameters):
+    def fill(self, parameters: Mapping[str, Tensor], source: torch.Generator) -> None:
+        """Draw one network into the given tensors, by name; the order of the draws is part of the format."""
+        for layer, names in enumerate(self.names()):
+            weight, bias = (parameters[name] for name in names)
             self.entry_law(layer).sample(weight.shape, source, out=weight)
             self.biases.sample(bias.shape, source, out=bias)
 
     def build(self, source: torch.Generator) -> nn.Sequential:
         check_memory("this network", sum(a * b for a, b in pairwise(self.sizes)), self.dtype.itemsize)
         network = self.skeleton().to_empty(device="cpu")
-        linear = [layer for layer in network if isinstance(layer, nn.Linear)]
         with torch.no_grad():
-            self.fill([(layer.weight, layer.bias) for layer in linear], source)
+            self.fill(dict(network.named_parameters()), source)
         return network
 
 

@@ -70,9 +70,8 @@ class Ensemble:
             kinds = self.skeleton().named_parameters()
             out = {name: torch.empty(count, *kind.shape, dtype=spec.dtype) for name, kind in kinds}
         out = {name: tensor[:count] for name, tensor in out.items()}
-        pairs = [(out[weight], out[bias]) for weight, bias in spec.names()]
         for place, index in enumerate(self.indices[start:stop]):
-            spec.fill([(weight[place], bias[place]) for weight, bias in pairs], generator(self.seed, index))
+            spec.fill({name: tensor[place] for name, tensor in out.items()}, generator(self.seed, index))
         return out
 
 

@@ -81,8 +81,6 @@ class Tape:
         """The places with these names, in the order of the names; by default all nonlinearities."""
         if names is None:
             return list(self.nonlinearities)
-        if isinstance(names, str):
-            names = [names]
         named = {tap.name: (tap,) for taps in self.modules.values() for tap in taps}
         named.update({tap.name: (tap,) for tap in self.nonlinearities})
         if unknown := [name for name in names if name not in named and name not in self.modules]:

@@ -190,9 +190,8 @@ class Folder:
         return replace(self, view=CropResizeFlip(self.view.size))
 
     def first(self, count: Count) -> "Folder":
-        return replace(
-            self, files=replace(self.files, names=self.files.names[:count], labels=self.files.labels[:count])
-        )
+        files = self.files
+        return replace(self, files=replace(files, names=files.names[:count], labels=files.labels[:count]))
 
     def to(self, device: torch.device | str) -> "Folder":
         return replace(self, scaling=self.scaling.to(device))
