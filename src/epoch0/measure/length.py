@@ -12,9 +12,8 @@ from torch import nn
 from epoch0.arguments import Seed, Size, checked
 from epoch0.curves import Curve
 from epoch0.errors import InputError
-from epoch0.measure.many import ensemble_pieces
-from epoch0.measure.pieces import Array, Pieces, grid, lengths_and_growth, mean_known, module_pieces
-from epoch0.networks.ensemble import Ensemble
+from epoch0.measure.pieces import Array, Pieces, ensemble_pieces, grid, lengths_and_growth, mean_known, module_pieces
+from epoch0.networks.dense import Ensemble
 from epoch0.results import Result, aligned, finite
 from epoch0.tracing.call import Forward
 

@@ -1,8 +1,8 @@
-"""Tangents of a curve through any one module, and from their norms its lengths, growth and errors."""
+"""Tangents of a curve through any module or many dense networks at once, and from their norms lengths and growth."""
 
 import math
 import warnings
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from epoch0.curves import Curve
 from epoch0.errors import InputError
+from epoch0.networks.dense import Ensemble
 from epoch0.seeds import numpy_generator
 from epoch0.tracing.call import Forward
 from epoch0.tracing.tape import Tape, tape
@@ -88,7 +89,9 @@ def grid(points: int, seed: int, index: int) -> Tensor:
     return (torch.arange(points, dtype=torch.float64) + offset) / points
 
 
-_BUDGET = 16_000_000  # numbers held at once: the chosen tensors of points that go through the model together (64 MB)
+# numbers held at once (64 MB in float32): the chosen tensors of points that go through a model together; of dense
+# networks weights, and points with tangents, of some
+_BUDGET = 16_000_000
 _AT_MOST = 1024  # more points at once than this are no faster
 
 
@@ -110,6 +113,50 @@ def tangent_norms(record: Tape, nodes: Sequence[int], curve: Curve, t: Tensor) -
     at_once = len(t) if record.hold_statistics else points_at_once(record, nodes)
     moves = ((curve.point(some).to(record.x), curve.tangent(some).to(record.x)) for some in t.split(at_once))
     return np.concatenate([row_norms(record.tangents(nodes, x, dx)) for x, dx in moves])
+
+
+def ensemble_pieces(ensemble: Ensemble, curve: Curve, points: int, layers: Sequence[str] | None, seed: int) -> Pieces:
+    """Tangents through each network, shape (networks, points, L + 1).
+
+    Which networks share a batched product depends on their number, not on what is measured; a network alone and in
+    company differ by no more than the rounding of one product (in practice they agree to the bit). The general path
+    gives the same numbers; for small networks it costs 20 times as much.
+    """
+    with tape(ensemble[0], curve.point(torch.zeros(2, dtype=torch.float64))) as record:
+        names, _ = places(record, layers)
+    kind = ensemble.spec.dtype
+    if kind == torch.float64 and curve.dtype != torch.float64:
+        curve = curve.to(torch.float64)
+    size = max(1, min(len(ensemble), _BUDGET // (ensemble.spec.parameters + 4 * points * max(ensemble.spec.sizes))))
+    skeleton, found = ensemble.skeleton(), []
+    # one set of buffers for all batches: fresh memory for every network costs as much as a small product
+    memory = ensemble.stacked(0, size)
+    with torch.no_grad():
+        for start in range(0, len(ensemble), size):
+            stop = min(start + size, len(ensemble))
+            state = memory if start == 0 else ensemble.stacked(start, stop, out=memory)
+            t = torch.stack([grid(points, seed, index) for index in ensemble.indices[start:stop]])
+            z, dz = (rule(t.reshape(-1)).to(kind).reshape(*t.shape, -1) for rule in (curve.point, curve.tangent))
+            found.append(_walk(skeleton, state, z, dz, names))
+    return Pieces(names, np.concatenate(found), kind)
+
+
+def _walk(skeleton: nn.Sequential, state: dict[str, Tensor], z: Tensor, dz: Tensor, wanted: Collection[str]) -> Array:
+    """Norms of dz at the input and at the wanted modules: shape (networks, points, 1 + wanted).
+
+    Point and tangent share one batched product a layer.
+    """
+    tangents, points = [dz], z.shape[1]
+    both = torch.cat([z, dz], dim=1)
+    for name, part in skeleton.named_children():
+        if isinstance(part, nn.Linear):
+            both = torch.bmm(both, state[f"{name}.weight"].mT)
+            both[:, :points] += state[f"{name}.bias"][:, None]
+        else:
+            both = torch.cat(torch.func.jvp(part, (both[:, :points],), (both[:, points:],)), dim=1)
+        if name in wanted:
+            tangents.append(both[:, points:])
+    return row_norms([tangent.flatten(0, 1) for tangent in tangents]).reshape(*z.shape[:2], -1)
 
 
 def places(record: Tape, layers: Sequence[str] | None) -> tuple[tuple[str, ...], list[int]]:

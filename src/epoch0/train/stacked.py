@@ -19,7 +19,7 @@ from torch.func import functional_call, stack_module_state, vmap
 
 from epoch0.arguments import Whole, checked, refuse
 from epoch0.errors import InputError, first_line
-from epoch0.networks.ensemble import Ensemble
+from epoch0.networks.dense import Ensemble
 from epoch0.prune.masks.apply import apply
 from epoch0.prune.masks.places import places
 
