@@ -154,10 +154,7 @@ def _packages() -> Iterator[dict[str, Any]]:
         optional = wanted.marker is not None and not wanted.marker.evaluate({"extra": ""})
         if optional and wanted.marker is not None and not wanted.marker.evaluate({"extra": "all"}):
             continue
-        try:
-            found = metadata.version(wanted.name)
-        except metadata.PackageNotFoundError:
-            found = None
+        found = next((one.version for one in metadata.distributions(name=wanted.name)), None)
         word = "optional" if optional else "missing"
         fits = found is not None and wanted.specifier.contains(found, prereleases=True)
         yield _row(wanted.name, found, "ok" if fits else word, f"pip install '{wanted.name}{wanted.specifier}'")

@@ -94,12 +94,11 @@ class Recorder(operations.Calls):
         """The outputs of modules by name, and the outputs of the nonlinearities, each use under its own name."""
 
         def taps(places: Iterable[tuple[str, Tensor, int | None, Op | None]]) -> Iterator[tuple[str, Tap]]:
-            count: Counter[str] = Counter()
+            uses: Counter[str] = Counter()
             for name, tensor, node, op in places:
                 node = self._known.get(id(tensor), (tensor, None))[1] if node is None else node
                 if node is not None:
-                    count[name] += 1
-                    yield name, Tap(use(name, count[name]), node, op)
+                    yield name, Tap(use(name, uses), node, op)
 
         modules: dict[str, tuple[Tap, ...]] = {}
         for path, tap in taps((*call, None) for call in self._calls):

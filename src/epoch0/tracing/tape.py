@@ -250,7 +250,6 @@ class _Replay(operations.Calls):
     def __init__(self, record: Tape, change: Mapping[int, Change]) -> None:
         super().__init__()
         self.record, self.change, self.index = record, change, 0
-        self.changed = frozenset(self.change)
         self.start: Tensor | None = None
         self.handed: set[int] = set()
         self.replaced: dict[int, tuple[Tensor, Tensor]] = {}  # a tensor changed in place and replaced, and what by
@@ -303,7 +302,7 @@ class _Replay(operations.Calls):
             result = operations.map_tensors(
                 result, lambda t: t.detach() if t.is_floating_point() or t.is_complex() else t
             )
-        elif not self.changed.isdisjoint(op.outputs):
+        elif not self.change.keys().isdisjoint(op.outputs):
             new = [self.at(node, tensor) for node, tensor in zip(op.outputs, tensors, strict=False)]
             old_inputs = {id(t) for t in operations.tensors_in((args, kwargs))}
             for old, fresh in zip(tensors, new, strict=True):

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -24,7 +24,7 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
 from epoch0.arguments import Count, Positive, Seed, Whole, check_device, checked, refuse, refuse_lazy
-from epoch0.errors import InputError, first_line, suggest
+from epoch0.errors import InputError, first_line
 from epoch0.seeds import generator
 from epoch0.tracing.guard import draw_anew, refuse_closed, streams_kept
 from epoch0.train import checkpoint as checkpoints
@@ -51,7 +51,7 @@ def train(
     steps: Whole | None = None,
     epochs: Whole | None = None,
     batch_size: Count = 64,
-    optimizer: str | Callable[..., Optimizer] = "sgd",
+    optimizer: Annotated[str, tuple(OPTIMIZERS)] | Callable[..., Optimizer] = "sgd",
     learning_rate: Positive = 0.1,
     schedule: Callable[[Optimizer, int], LRScheduler] | None = None,
     clip: Positive | None = None,
@@ -429,9 +429,6 @@ def _build(optimizer: str | Callable[..., Optimizer], parameters: list[nn.Parame
     if not parameters:
         raise InputError("the model has no parameter that requires a gradient; nothing to train.")
     if isinstance(optimizer, str):
-        if optimizer not in OPTIMIZERS:
-            *others, last = map(repr, OPTIMIZERS)
-            raise refuse("optimizer", optimizer, f"{', '.join(others)} or {last}", suggest(optimizer, OPTIMIZERS))
         plain = all(parameter.is_floating_point() and parameter.device.type == "cpu" for parameter in parameters)
         fused = plain and optimizer != "sgd"  # a fourth of the time
         optimizer = functools.partial(OPTIMIZERS[optimizer], **({"fused": True} if fused else {}))
