@@ -362,8 +362,7 @@ class _Run:
         progress, waiting, self._unread = self.progress, self._unread, []
         if not waiting:
             return False
-        alone = len(waiting) == 1 and self.group.size == 1
-        for value in [waiting[0].item()] if alone else self.group.added(torch.stack(waiting).double()).tolist():
+        for value in self.group.added(torch.stack(waiting).double()).tolist():
             if not math.isfinite(value):
                 progress.step = self._read
                 progress.history.append({"step": self._read, "epoch": self._read / self.per_epoch, "loss": value})
