@@ -66,11 +66,6 @@ def check_finite(name: str, values: Any) -> None:
         raise InputError(f"{name} holds {'NaN' if nan else 'infinity'}: {counted}.")
 
 
-def is_count(value: object, least: int = 1) -> bool:
-    """Whether this is an integer that is large enough."""
-    return isinstance(value, int) and not isinstance(value, bool) and value >= least
-
-
 def first_line(problem: BaseException) -> str:
     """What an error says first, or its type where it says nothing.
 

@@ -76,17 +76,12 @@ class DenseSpec:
 
 
 def dense_spec(
-    sizes: Sequence[int],
-    activation: str | Activation,
-    weights: Law | None,
-    biases: Law | None,
-    scaling: str,
-    linear_output: bool,
-    dtype: torch.dtype,
+    sizes: Sequence[int], activation: str | Activation, weights: Law | None, biases: Law | None, *rest: Any
 ) -> DenseSpec:
+    """The fields from arguments in their order, the rest of them as they are."""
     if len(sizes) < 2:
         raise InputError(f"sizes={list(sizes)!r}: a network has at least two, all integers > 0: [784, 256, 10].")
-    return DenseSpec(tuple(sizes), get(activation), *laws_of(weights, biases), scaling, linear_output, dtype)
+    return DenseSpec(tuple(sizes), get(activation), *laws_of(weights, biases), *rest)
 
 
 @checked
