@@ -8,7 +8,7 @@ model makes from them, such as the output of an embedding.
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from typing import Any, cast
@@ -64,7 +64,10 @@ class Recorder(operations.Calls):
         batch = mapped(batch, put)
         if place is not None and beginning is not None:
             self._begin(place, beginning)
-        with self._hooks():
+        with ExitStack() as hooks:
+            for path, module in self.model.named_modules():
+                hooks.enter_context(module.register_forward_pre_hook(partial(self._enter, path), prepend=True))
+                hooks.enter_context(module.register_forward_hook(partial(self._leave, path)))
             try:
                 with self:
                     result = self.owner.raw(batch=batch)
@@ -104,14 +107,6 @@ class Recorder(operations.Calls):
         for path, tap in taps((*call, None) for call in self._calls):
             modules[path] = (*modules.get(path, ()), tap)
         return modules, tuple(tap for _, tap in taps(self._nonlinear))
-
-    @contextmanager
-    def _hooks(self) -> Iterator[None]:
-        with ExitStack() as hooks:
-            for path, module in self.model.named_modules():
-                hooks.enter_context(module.register_forward_pre_hook(partial(self._enter, path), prepend=True))
-                hooks.enter_context(module.register_forward_hook(partial(self._leave, path)))
-            yield
 
     def _enter(self, path: str, module: nn.Module, args: tuple[Any, ...]) -> None:
         self._stack.append((path, module, args, len(self._nonlinear)))

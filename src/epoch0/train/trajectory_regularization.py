@@ -141,7 +141,10 @@ def penalty(model: nn.Module) -> Tensor:
 
     Without a gradient: the layers see to it themselves.
     """
-    return torch.stack([layer.penalty for layer in _layers(model)]).sum(dim=0)
+    layers = [part for part in model.modules() if isinstance(part, TrajectoryRegularization)]
+    if not layers:
+        raise InputError(f"the model {type(bare(model)).__name__} has no TrajectoryRegularization layer.")
+    return torch.stack([layer.penalty for layer in layers]).sum(dim=0)
 
 
 @dataclass(frozen=True)
@@ -190,10 +193,3 @@ def replace_batch_norm(model: nn.Module, scale: Std = 0.01) -> Replaced:
         if name:
             inner.set_submodule(name, made[id(part)])
     return Replaced(made.get(id(inner), model), tuple(name for name, _ in places))
-
-
-def _layers(model: nn.Module) -> list[TrajectoryRegularization]:
-    found = [part for part in model.modules() if isinstance(part, TrajectoryRegularization)]
-    if not found:
-        raise InputError(f"the model {type(bare(model)).__name__} has no TrajectoryRegularization layer.")
-    return found
