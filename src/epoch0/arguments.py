@@ -500,9 +500,8 @@ def _said(error: Exception) -> Exception:
         called = called and not any(f"{os.sep}train{os.sep}" in code.co_filename for code, _ in frames[: ours + 1])
     cut = isinstance(error, RuntimeError) and any(words in str(error) for words in _NO_GRADIENT)
     if cut and not theirs:
-        return InputError(
-            f"no gradient: the model or the loss freezes, detaches or writes into what it needs ({error})."
-        )
+        told = "no gradient: the model or the loss freezes, detaches or writes into what it needs"
+        return InputError(f"{told} ({error}).")
     if isinstance(error, InputError) or not (read or called):
         return error
     at, line = (theirs or frames)[-1]

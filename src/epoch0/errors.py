@@ -43,9 +43,8 @@ def check_dense(name: str, tensor: Any) -> None:
     except Exception as problem:
         why = f"a {type(tensor).__name__} whose values cannot be read ({first_line(problem)[:200]})"
     if why:
-        raise InputError(
-            f"{name} is {why}: give a plain tensor that holds values, such as that of to_dense or dequantize."
-        )
+        wanted = "a plain tensor that holds values, such as that of to_dense or dequantize"
+        raise InputError(f"{name} is {why}: give {wanted}.")
 
 
 def check_finite(name: str, values: Any) -> None:
@@ -65,11 +64,6 @@ def check_finite(name: str, values: Any) -> None:
     if len(bad):
         counted = f"{len(bad)} of its {finite.size} values are not finite, the first at index {tuple(bad[0].tolist())}"
         raise InputError(f"{name} holds {'NaN' if nan else 'infinity'}: {counted}.")
-
-
-def is_count(value: object, least: int = 1) -> bool:
-    """Whether this is an integer that is large enough."""
-    return isinstance(value, int) and not isinstance(value, bool) and value >= least
 
 
 def first_line(problem: BaseException) -> str:

@@ -186,7 +186,7 @@ def test_batch_norm_at_step_0_does_nothing_in_evaluation_and_blows_up_by_the_poi
     twin = trajectory_length(net, curve, layers=["1"], points=64, batch_norm="train")
     assert own.lengths[0, 2] == pytest.approx(twin.lengths[1], rel=1e-12)
     # by hand: each unit's tangents over its own standard deviation along the curve
-    t = own._grid()
+    t = own._t
     net.requires_grad_(False)
     h = F.linear(curve.point(t), net[0].weight, net[0].bias)
     dh = F.linear(curve.tangent(t), net[0].weight)

@@ -16,7 +16,7 @@ from epoch0.activity.patterns import Method, several
 from epoch0.activity.weight_circle import Sweep, named_layer, own_weight, sweep
 from epoch0.arguments import Depth, Positive, Seed, Size, Whole, Within, checked
 from epoch0.errors import InputError
-from epoch0.networks.ensemble import Ensemble
+from epoch0.networks.dense import Ensemble
 from epoch0.regions.network.steps import Fold
 from epoch0.results import Result, aligned
 from epoch0.seeds import generator, numpy_generator

@@ -11,7 +11,7 @@ from torch.func import functional_call
 
 from epoch0.arguments import checked
 from epoch0.errors import InputError, suggest
-from epoch0.networks.ensemble import Ensemble
+from epoch0.networks.dense import Ensemble
 from epoch0.networks.nonlinearities import activation_of
 from epoch0.regions.network.steps import Fold, Largest, Program
 from epoch0.regions.network.trace import trace

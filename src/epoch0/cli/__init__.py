@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Annotated, Any
 
 import typer
+from typer import Option
 
 from epoch0 import __version__
 from epoch0.cli import _experiments, _models, _theory
@@ -27,7 +28,7 @@ def _version(wanted: bool | None) -> None:
 
 def _root(
     version: Annotated[
-        bool | None, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and leave.")
+        bool | None, Option("--version", callback=_version, is_eager=True, help="Print the version and leave.")
     ] = None,
 ) -> None:
     """Know your network before epoch 1: what it is at initialization, and what to change."""

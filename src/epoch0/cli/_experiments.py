@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
+from typer import Argument, Option
 
 from epoch0 import __version__
 from epoch0.cli._shared import DataDir, Json, print_json, print_result, print_rows
@@ -17,26 +18,25 @@ from epoch0.errors import InputError
 
 def reproduce(
     ids: Annotated[
-        list[str] | None,
-        typer.Argument(help="Artifacts such as price-tanner/fig3b, a paper such as price-tanner, or all."),
+        list[str] | None, Argument(help="Artifacts such as price-tanner/fig3b, a paper such as price-tanner, or all.")
     ] = None,
     preset: Annotated[
-        Literal["quick", "paper"], typer.Option(help="quick: a minute on two cores; paper: the paper's own setting.")
+        Literal["quick", "paper"], Option(help="quick: a minute on two cores; paper: the paper's own setting.")
     ] = "quick",
-    out: Annotated[Path, typer.Option(help="Folder for tables, pictures and results.")] = Path("results"),
-    workers: Annotated[int | None, typer.Option(help="Worker processes; default one a core.")] = None,
-    scheduler: Annotated[str | None, typer.Option(help="Address of a dask scheduler, such as tcp://head:8786.")] = None,
+    out: Annotated[Path, Option(help="Folder for tables, pictures and results.")] = Path("results"),
+    workers: Annotated[int | None, Option(help="Worker processes; default one a core.")] = None,
+    scheduler: Annotated[str | None, Option(help="Address of a dask scheduler, such as tcp://head:8786.")] = None,
     shard: Annotated[
-        str | None, typer.Option(help="Run only part i of n, as i/n, into its own results file; join with sweep merge.")
+        str | None, Option(help="Run only part i of n, as i/n, into its own results file; join with sweep merge.")
     ] = None,
     data_dir: DataDir = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Run nothing: print runs, weights, images and hours, measured here.")
+        bool, Option("--dry-run", help="Run nothing: print runs, weights, images and hours, measured here.")
     ] = False,
-    seconds: Annotated[float, typer.Option(help="Of measurement for a dry run.")] = 20.0,
-    list_all: Annotated[bool, typer.Option("--list", help="List the artifacts and leave.")] = False,
+    seconds: Annotated[float, Option(help="Of measurement for a dry run.")] = 20.0,
+    list_all: Annotated[bool, Option("--list", help="List the artifacts and leave.")] = False,
     statements: Annotated[
-        bool, typer.Option("--statements", help="Print every statement of the papers with its verdicts, and leave.")
+        bool, Option("--statements", help="Print every statement of the papers with its verdicts, and leave.")
     ] = False,
     as_json: Json = False,
 ) -> None:
@@ -75,8 +75,8 @@ def reproduce(
 
 
 def sweep_merge(
-    sources: Annotated[list[Path], typer.Argument(help="Results files to join.")],
-    into: Annotated[Path, typer.Option(help="Results file that takes all of them; made if it is not there.")],
+    sources: Annotated[list[Path], Argument(help="Results files to join.")],
+    into: Annotated[Path, Option(help="Results file that takes all of them; made if it is not there.")],
     as_json: Json = False,
 ) -> None:
     """Join the results files of a job array into one."""
@@ -87,8 +87,8 @@ def sweep_merge(
 
 
 def demo(
-    out: Annotated[Path, typer.Option(help="Folder for the report.")] = Path("demo-out"),
-    workers: Annotated[int | None, typer.Option(help="Worker processes; default one a core.")] = None,
+    out: Annotated[Path, Option(help="Folder for the report.")] = Path("demo-out"),
+    workers: Annotated[int | None, Option(help="Worker processes; default one a core.")] = None,
     as_json: Json = False,
 ) -> None:
     """Check three networks on real digits, train them to see who was right, and regenerate one figure: a minute."""
@@ -108,7 +108,7 @@ def data_list(data_dir: DataDir = None, as_json: Json = False) -> None:
 
 
 def data_fetch(
-    name: Annotated[str, typer.Argument(help="mnist, fashion-mnist, cifar10 or cifar100.")],
+    name: Annotated[str, Argument(help="mnist, fashion-mnist, cifar10 or cifar100.")],
     data_dir: DataDir = None,
     as_json: Json = False,
 ) -> None:
@@ -123,7 +123,7 @@ def data_fetch(
 
 
 def data_path(
-    name: Annotated[str, typer.Argument(help="Name of a data set.")], data_dir: DataDir = None, as_json: Json = False
+    name: Annotated[str, Argument(help="Name of a data set.")], data_dir: DataDir = None, as_json: Json = False
 ) -> None:
     """Where a data set lies."""
     from epoch0.data import path
@@ -154,10 +154,7 @@ def _packages() -> Iterator[dict[str, Any]]:
         optional = wanted.marker is not None and not wanted.marker.evaluate({"extra": ""})
         if optional and wanted.marker is not None and not wanted.marker.evaluate({"extra": "all"}):
             continue
-        try:
-            found = metadata.version(wanted.name)
-        except metadata.PackageNotFoundError:
-            found = None
+        found = next((one.version for one in metadata.distributions(name=wanted.name)), None)
         word = "optional" if optional else "missing"
         fits = found is not None and wanted.specifier.contains(found, prereleases=True)
         yield _row(wanted.name, found, "ok" if fits else word, f"pip install '{wanted.name}{wanted.specifier}'")

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
+from typer import Argument, Option
 
 from epoch0.cli._shared import DataDir, Json, check_picture, print_json, save_picture
 from epoch0.errors import InputError, suggest
@@ -21,36 +22,35 @@ if TYPE_CHECKING:
 
 Model = Annotated[
     str,
-    typer.Argument(
+    Argument(
         help="path.py:callable or package.module:callable that gives a torch module, or for checkup a mapping of "
         "model, optimizer, loss, data, ...; it is your code, it is run. "
         "Or one of a library, with random weights: timm:resnet50, torchvision:vit_b_16, hf:path/to/config.json."
     ),
 ]
 Data = Annotated[
-    str | None, typer.Option("--data", help="Inputs: digits, mnist, fashion-mnist, cifar10 or a path.npz with x and y.")
+    str | None, Option("--data", help="Inputs: digits, mnist, fashion-mnist, cifar10 or a path.npz with x and y.")
 ]
 InputShape = Annotated[
-    str | None, typer.Option(help="Gaussian inputs of this shape instead of data, such as 784 or 3,32,32.")
+    str | None, Option(help="Gaussian inputs of this shape instead of data, such as 784 or 3,32,32.")
 ]
-Weights = Annotated[Path | None, typer.Option(help="A safetensors file with the weights; never a pickle.")]
+Weights = Annotated[Path | None, Option(help="A safetensors file with the weights; never a pickle.")]
 BatchOrFile = Annotated[
     str | None,
-    typer.Option(
+    Option(
         "--batch",
         help="Number of inputs; or a file.npz or file.safetensors with the whole batch: x and y, or the names of the "
         "model's arguments.",
     ),
 ]
 How = Literal["theory", "measured"]
-Seed = Annotated[int, typer.Option(help="Names the random directions, inputs and weights.")]
+Seed = Annotated[int, Option(help="Names the random directions, inputs and weights.")]
 Points = "Each is the number of an example of the data, origin, or coordinates with commas."
 Trial = Annotated[
-    bool | None,
-    typer.Option("--trial/--no-trial", help="Train a copy for a few steps; by default where that takes seconds."),
+    bool | None, Option("--trial/--no-trial", help="Train a copy for a few steps; by default where that takes seconds.")
 ]
 Norm = Annotated[
-    Literal["train", "eval"], typer.Option(help="Batch norm as training sees it, or with its running statistics.")
+    Literal["train", "eval"], Option(help="Batch norm as training sees it, or with its running statistics.")
 ]
 
 
@@ -61,36 +61,34 @@ def checkup(
     weights: Weights = None,
     batch: BatchOrFile = None,
     batch_norm: Norm = "train",
-    directions: Annotated[
-        int | None, typer.Option(help="Random directions a layer; more make the errors smaller.")
-    ] = None,
+    directions: Annotated[int | None, Option(help="Random directions a layer; more make the errors smaller.")] = None,
     sparsity: Annotated[
         float | None,
-        typer.Option(help="Also say what pruning this fraction of the weights would leave, and when a layer dies."),
+        Option(help="Also say what pruning this fraction of the weights would leave, and when a layer dies."),
     ] = None,
     stream: Annotated[
-        bool, typer.Option("--stream", help="Build hf:config.json without memory and measure it one block at a time.")
+        bool, Option("--stream", help="Build hf:config.json without memory and measure it one block at a time.")
     ] = False,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="With --stream: only say what memory and time it would take.")
+        bool, Option("--dry-run", help="With --stream: only say what memory and time it would take.")
     ] = False,
     seed: Seed = 0,
-    html: Annotated[Path | None, typer.Option(help="Also write one self-contained page with pictures.")] = None,
+    html: Annotated[Path | None, Option(help="Also write one self-contained page with pictures.")] = None,
     fix: Annotated[
         Path | None,
-        typer.Option(help="Set the weights to the edge of chaos, write them to this safetensors file, check again."),
+        Option(help="Set the weights to the edge of chaos, write them to this safetensors file, check again."),
     ] = None,
-    method: Annotated[How, typer.Option(help="With --fix: set by theory, or rescaled until measured.")] = "theory",
+    method: Annotated[How, Option(help="With --fix: set by theory, or rescaled until measured.")] = "theory",
     trial: Trial = None,
     depth: Annotated[
-        int | None, typer.Option(min=0, help="How many levels of parts to print under a block; by default as fits.")
+        int | None, Option(min=0, help="How many levels of parts to print under a block; by default as fits.")
     ] = None,
     fail_on: Annotated[
         Literal["hard", "fault", "never"],
-        typer.Option(help="Leave with exit code 1 if the verdict is this or worse, or a fault is found, for a CI job."),
+        Option(help="Leave with exit code 1 if the verdict is this or worse, or a fault is found, for a CI job."),
     ] = "never",
     seconds: Annotated[
-        float, typer.Option(min=0, help="CPU seconds for a whole program, those for trying what mends it included.")
+        float, Option(min=0, help="CPU seconds for a whole program, those for trying what mends it included.")
     ] = 60.0,
     data_dir: DataDir = None,
     as_json: Json = False,
@@ -164,17 +162,15 @@ def checkup(
 
 def init(
     model: Model,
-    out: Annotated[Path, typer.Option(help="Safetensors file for the weights.")] = Path("weights.safetensors"),
-    at: Annotated[
-        str, typer.Option(help="edge-of-chaos, or the gain chi that every layer is to have.")
-    ] = "edge-of-chaos",
+    out: Annotated[Path, Option(help="Safetensors file for the weights.")] = Path("weights.safetensors"),
+    at: Annotated[str, Option(help="edge-of-chaos, or the gain chi that every layer is to have.")] = "edge-of-chaos",
     method: Annotated[
-        How, typer.Option(help="theory: fresh weights by formula; measured: the weights there are, rescaled.")
+        How, Option(help="theory: fresh weights by formula; measured: the weights there are, rescaled.")
     ] = "theory",
-    bias_std: Annotated[float | None, typer.Option(help="sigma_b; default 0 for ReLU and its like, else 0.2.")] = None,
+    bias_std: Annotated[float | None, Option(help="sigma_b; default 0 for ReLU and its like, else 0.2.")] = None,
     draw: Annotated[
         Literal["mirrored", "gaussian", "uniform", "orthogonal", "keep"],
-        typer.Option(help="What fresh weights are drawn from; keep: rescale those there are."),
+        Option(help="What fresh weights are drawn from; keep: rescale those there are."),
     ] = "mirrored",
     data_name: Data = None,
     input_shape: InputShape = None,
@@ -215,24 +211,19 @@ def init(
 def regions(
     model: Model,
     line: Annotated[
-        tuple[str, str] | None, typer.Option(help=f"Two points, the line between them. {Points}", metavar="A B")
+        tuple[str, str] | None, Option(help=f"Two points, the line between them. {Points}", metavar="A B")
     ] = None,
     plane: Annotated[
         tuple[str, str, str] | None,
-        typer.Option(help="Three points, the square around the circle through them.", metavar="A B C"),
+        Option(help="Three points, the square around the circle through them.", metavar="A B C"),
     ] = None,
     kind: Annotated[
-        Literal["segment", "ray", "line"],
-        typer.Option(help="With --line: from A to B, from A on through B, or both ways."),
+        Literal["segment", "ray", "line"], Option(help="With --line: from A to B, from A on through B, or both ways.")
     ] = "segment",
-    margin: Annotated[float, typer.Option(help="With --plane: half the side, in radii of the circle.")] = 1.0,
-    count_only: Annotated[
-        bool, typer.Option("--count-only", help="The number alone, without geometry: faster.")
-    ] = False,
-    plot: Annotated[
-        Path | None, typer.Option(help="With --plane: draw the regions into this PNG, SVG or PDF file.")
-    ] = None,
-    memory: Annotated[float, typer.Option(help="Bytes to use, about; larger work is split.")] = 2e9,
+    margin: Annotated[float, Option(help="With --plane: half the side, in radii of the circle.")] = 1.0,
+    count_only: Annotated[bool, Option("--count-only", help="The number alone, without geometry: faster.")] = False,
+    plot: Annotated[Path | None, Option(help="With --plane: draw the regions into this PNG, SVG or PDF file.")] = None,
+    memory: Annotated[float, Option(help="Bytes to use, about; larger work is split.")] = 2e9,
     data_name: Data = None,
     input_shape: InputShape = None,
     weights: Weights = None,
@@ -302,35 +293,33 @@ def _point(text: str, given: "Tensor") -> "Tensor":
             return numbers.reshape(given[0].shape)
         return given[int(text)]
     except (ValueError, RuntimeError, IndexError):
-        ways = (
-            f"the number of an example (0 to {len(given) - 1}), origin, or {given[0].numel()} coordinates with commas"
-        )
-        raise InputError(f"{text!r} is no point: give {ways}.") from None
+        wanted = f"the number of an example (0 to {len(given) - 1}), origin, or {given[0].numel()} coordinates"
+        raise InputError(f"{text!r} is no point: give {wanted} with commas.") from None
 
 
 def prune(
     model: Model,
-    sparsity: Annotated[float, typer.Option(help="Fraction of the weights removed: exactly that many.")],
+    sparsity: Annotated[float, Option(help="Fraction of the weights removed: exactly that many.")],
     score: Annotated[
-        str, typer.Option(help="What a weight is worth: snip, grasp, synflow, force, obd, magnitude, random.")
+        str, Option(help="What a weight is worth: snip, grasp, synflow, force, obd, magnitude, random.")
     ] = "snip",
     scope: Annotated[
-        Literal["global", "layer"], typer.Option(help="One threshold for all layers, or one for each.")
+        Literal["global", "layer"], Option(help="One threshold for all layers, or one for each.")
     ] = "global",
     layers: Annotated[
-        Literal["uniform", "erk"], typer.Option(help="With --scope layer: equal densities, or Erdos-Renyi-kernel ones.")
+        Literal["uniform", "erk"], Option(help="With --scope layer: equal densities, or Erdos-Renyi-kernel ones.")
     ] = "uniform",
-    floor: Annotated[int, typer.Option(help="Weights that each layer keeps at least.")] = 0,
+    floor: Annotated[int, Option(help="Weights that each layer keeps at least.")] = 0,
     steps: Annotated[
-        int | None, typer.Option(help="Rounds of scoring and removing. Default: 100 for synflow, 60 for force, else 1.")
+        int | None, Option(help="Rounds of scoring and removing. Default: 100 for synflow, 60 for force, else 1.")
     ] = None,
     rescale: Annotated[
         Literal["layer", "row", "measured"] | None,
-        typer.Option(help="Bring what is left to the edge of chaos: measured (right for all masks), by layer, by row."),
+        Option(help="Bring what is left to the edge of chaos: measured (right for all masks), by layer, by row."),
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="Write the masks to this safetensors file.")] = None,
+    out: Annotated[Path | None, Option(help="Write the masks to this safetensors file.")] = None,
     out_weights: Annotated[
-        Path | None, typer.Option(help="Write the pruned (and rescaled) weights to this safetensors file.")
+        Path | None, Option(help="Write the pruned (and rescaled) weights to this safetensors file.")
     ] = None,
     data_name: Data = None,
     input_shape: InputShape = None,
@@ -378,8 +367,7 @@ def prune(
         arguments |= {"steps": rounds, "progress": stage.within}
         one = functools.partial(known.function, **{name: arguments[name] for name in known.takes})
         options = dict[str, Any](scope=scope, layers=layers, floor=floor)
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always", UserWarning)
+        with warnings.catch_warnings(record=True, action="always", category=UserWarning) as caught:
             scores = one(network)
             if rounds == 1 or "steps" in known.takes:
                 masks = pruning.keep(scores, sparsity, **options)

@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from typer import Option
 
 from epoch0.errors import InputError
 from epoch0.files import to_write, write_atomic
 
-Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
+Json = Annotated[bool, Option("--json", help="Print JSON instead of tables.")]
 DataDir = Annotated[
-    Path | None, typer.Option("--data-dir", help="Folder of data sets, looked in before EPOCH0_DATA and the cache.")
+    Path | None, Option("--data-dir", help="Folder of data sets, looked in before EPOCH0_DATA and the cache.")
 ]
 
 

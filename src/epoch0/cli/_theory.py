@@ -5,34 +5,35 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
+from typer import Argument, Option
 
 from epoch0.cli._shared import DataDir, Json, check_picture, print_json, print_result, print_rows, save_picture
 from epoch0.errors import InputError
 from epoch0.files import to_write, write_atomic
 
 Activation = Annotated[
-    str, typer.Argument(help="A name such as tanh, or path.py:function. A function is your code; it is run.")
+    str, Argument(help="A name such as tanh, or path.py:function. A function is your code; it is run.")
 ]
-Density = Annotated[float, typer.Option(help="Fraction of the weights kept (alpha), in (0, 1].")]
-BiasStd = Annotated[float, typer.Option(help="sigma_b, the standard deviation of a bias.")]
+Density = Annotated[float, Option(help="Fraction of the weights kept (alpha), in (0, 1].")]
+BiasStd = Annotated[float, Option(help="sigma_b, the standard deviation of a bias.")]
 
 BIAS_STD = 0.2  # sigma_b of activations with a scale, unless another is asked for; those without (ReLU) need none
 
-Eps = Annotated[float, typer.Option(help="Tolerance: squared norms within 1 ± eps in every layer, in (0, 1).")]
-Delta = Annotated[float, typer.Option(help="Probability of failure that is accepted, in (0, 1).")]
-Samples = Annotated[int, typer.Option(help="Inputs for which it must hold at once.")]
-Layers = Annotated[int, typer.Option(help="Layers.")]
+Eps = Annotated[float, Option(help="Tolerance: squared norms within 1 ± eps in every layer, in (0, 1).")]
+Delta = Annotated[float, Option(help="Probability of failure that is accepted, in (0, 1).")]
+Samples = Annotated[int, Option(help="Inputs for which it must hold at once.")]
+Layers = Annotated[int, Option(help="Layers.")]
 Direction = Literal["forward", "gradient"]
 
 
 def growth(
-    width: Annotated[int, typer.Option(help="Width k of every layer.")] = 784,
-    depth: Annotated[int, typer.Option(help="Number of layers.")] = 10,
-    law: Annotated[Literal["gaussian", "uniform", "discrete"], typer.Option(help="Law of the weights.")] = "gaussian",
-    std: Annotated[float, typer.Option(help="Std of a kept weight before the division by sqrt(width).")] = 2.0,
+    width: Annotated[int, Option(help="Width k of every layer.")] = 784,
+    depth: Annotated[int, Option(help="Number of layers.")] = 10,
+    law: Annotated[Literal["gaussian", "uniform", "discrete"], Option(help="Law of the weights.")] = "gaussian",
+    std: Annotated[float, Option(help="Std of a kept weight before the division by sqrt(width).")] = 2.0,
     density: Density = 1.0,
-    largest: Annotated[int, typer.Option(min=1, help="Discrete law: the integers -C..C, scaled to the std.")] = 3,
-    activation: Annotated[str, typer.Option(help="relu or leaky_relu.")] = "relu",
+    largest: Annotated[int, Option(min=1, help="Discrete law: the integers -C..C, scaled to the std.")] = 3,
+    activation: Annotated[str, Option(help="relu or leaky_relu.")] = "relu",
     as_json: Json = False,
 ) -> None:
     """Growth of a trajectory's length a layer and over the depth: bounds and, where known, the exact law."""
@@ -52,15 +53,13 @@ def growth(
 
 def eoc(
     names: Annotated[
-        list[str] | None, typer.Argument(help="Activations: names, or path.py:function; by default all with a name.")
+        list[str] | None, Argument(help="Activations: names, or path.py:function; by default all with a name.")
     ] = None,
     bias_std: Annotated[
         float | None,
-        typer.Option(help="sigma_b; the weights that go with it are looked for. Default 0 for ReLU's like, else 0.2."),
+        Option(help="sigma_b; the weights that go with it are looked for. Default 0 for ReLU's like, else 0.2."),
     ] = None,
-    weight_std: Annotated[
-        float | None, typer.Option(help="sigma_w; the biases that go with it are looked for.")
-    ] = None,
+    weight_std: Annotated[float | None, Option(help="sigma_w; the biases that go with it are looked for.")] = None,
     density: Density = 1.0,
     as_json: Json = False,
 ) -> None:
@@ -104,11 +103,11 @@ def _cells(row: dict[str, Any]) -> dict[str, Any]:
 
 def phase_diagram(
     activation: Activation,
-    weight_std: Annotated[str, typer.Option(help="Range of sigma_w, as from:to.")] = "0.1:3",
-    bias_std: Annotated[str, typer.Option(help="Range of sigma_b, as from:to.")] = "0:1",
-    points: Annotated[int, typer.Option(min=2, help="Points along each axis.")] = 200,
+    weight_std: Annotated[str, Option(help="Range of sigma_w, as from:to.")] = "0.1:3",
+    bias_std: Annotated[str, Option(help="Range of sigma_b, as from:to.")] = "0:1",
+    points: Annotated[int, Option(min=2, help="Points along each axis.")] = 200,
     density: Density = 1.0,
-    out: Annotated[Path, typer.Option(help="The picture, a PNG or SVG file.")] = Path("phase-diagram.png"),
+    out: Annotated[Path, Option(help="The picture, a PNG or SVG file.")] = Path("phase-diagram.png"),
     as_json: Json = False,
 ) -> None:
     """Phase diagram: where a network of this activation is ordered, where chaotic, and where its signals diverge."""
@@ -130,18 +129,18 @@ def phase_diagram(
 
 def kernel(
     activation: Activation,
-    depth: Annotated[int, typer.Option(min=1, help="Hidden layers.")] = 10,
+    depth: Annotated[int, Option(min=1, help="Hidden layers.")] = 10,
     weight_std: Annotated[
-        float | None, typer.Option(help="sigma_w, std of a weight times sqrt(fan_in); default the edge of chaos.")
+        float | None, Option(help="sigma_w, std of a weight times sqrt(fan_in); default the edge of chaos.")
     ] = None,
     bias_std: BiasStd = 0.0,
     density: Density = 1.0,
     architecture: Annotated[
-        Literal["dense", "residual", "stable"], typer.Option(help="stable: residual branches times 1/sqrt(depth).")
+        Literal["dense", "residual", "stable"], Option(help="stable: residual branches times 1/sqrt(depth).")
     ] = "dense",
-    data_name: Annotated[str, typer.Option("--data", help="Inputs: digits, mnist, cifar10, ...")] = "digits",
-    examples: Annotated[int, typer.Option(min=1, help="How many inputs.")] = 100,
-    out: Annotated[Path | None, typer.Option(help="Write both kernels to this safetensors file.")] = None,
+    data_name: Annotated[str, Option("--data", help="Inputs: digits, mnist, cifar10, ...")] = "digits",
+    examples: Annotated[int, Option(min=1, help="How many inputs.")] = 100,
+    out: Annotated[Path | None, Option(help="Write both kernels to this safetensors file.")] = None,
     data_dir: DataDir = None,
     as_json: Json = False,
 ) -> None:

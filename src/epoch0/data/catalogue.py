@@ -225,8 +225,10 @@ def place(files: dict[KnownFile, Path]) -> Path:
     return next(iter(files.values())).parent
 
 
-def absent(known: KnownSet, split: str | None, data_dir: StrPath | None) -> InputError:
-    """The error for a set that was found nowhere: what to do, and every folder searched."""
+def located(known: KnownSet, split: str | None, data_dir: StrPath | None) -> dict[KnownFile, Path]:
+    """The same; an InputError for a set that was found nowhere: what to do, and every folder searched."""
+    if (files := find(known, split, data_dir)) is not None:
+        return files
     what, searched = f"data set {known.name}{f' ({split})' if split else ''}", []
     for reason, folder in _folders(known, data_dir):
         here = present(known, split, folder)
@@ -235,10 +237,8 @@ def absent(known: KnownSet, split: str | None, data_dir: StrPath | None) -> Inpu
     todo = f"Fetch it with `epoch0 data fetch {known.name}` ({known.download / 1e6:.0f} MB)"
     if known.tree:
         todo = f"Its terms do not allow epoch0 to fetch it: get it from {known.home}, with train/ and val/"
-    return InputError(
-        f"{what} was not found. {todo}; or put it into DIR/{known.folders[0]} and name DIR with --data-dir (data_dir=) "
-        f"or {ENVIRONMENT}. Searched: {'; '.join(searched)}."
-    )
+    by_hand = f"put it into DIR/{known.folders[0]} and name DIR with --data-dir (data_dir=) or {ENVIRONMENT}"
+    raise InputError(f"{what} was not found. {todo}; or {by_hand}. Searched: {'; '.join(searched)}.")
 
 
 def official(file: KnownFile, path: Path, raw: bytes) -> bool | None:

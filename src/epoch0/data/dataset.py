@@ -40,10 +40,8 @@ class DataSet:
     def __post_init__(self) -> None:
         named, images, labels = f"{self.name} ({self.split})", self.images, self.labels
         if images.ndim != 4 or labels.ndim != 1:
-            wanted = "they must be (n, channels, height, width) and (n,)"
-            raise InputError(
-                f"{named} has images of shape {images.shape} and labels of shape {labels.shape}; {wanted}."
-            )
+            told = f"{named} has images of shape {images.shape} and labels of shape {labels.shape}"
+            raise InputError(f"{told}; they must be (n, channels, height, width) and (n,).")
         if images.size == 0:
             raise InputError(f"{named} holds no image; a data set needs at least one.")
         if len(images) != len(labels):

@@ -118,11 +118,9 @@ def _from_mirrors(known: KnownSet, urls: list[str], *wanted: KnownFile) -> bytes
             failures.append(f"{url}: {wrong[0]}")
         except InputError as problem:
             failures.append(f"{url}: {problem}")
-    raise InputError(
-        f"{known.name} could not be fetched. {'; '.join(failures)}. Check the network and try again, or put the files "
-        f"into DIR/{known.folders[0]} by hand and name DIR with --data-dir or {catalogue.ENVIRONMENT}. Nothing was "
-        "changed."
-    )
+    told = f"{known.name} could not be fetched. {'; '.join(failures)}. Check the network and try again"
+    by_hand = f"put the files into DIR/{known.folders[0]} by hand and name DIR with --data-dir"
+    raise InputError(f"{told}, or {by_hand} or {catalogue.ENVIRONMENT}. Nothing was changed.")
 
 
 def _difference(raw: bytes, file: KnownFile) -> str:

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from epoch0.arguments import checked, methods_checked
-from epoch0.data.catalogue import KnownSet, Split, absent, find, known_set, place
+from epoch0.data.catalogue import KnownSet, Split, known_set, located, place
 from epoch0.errors import InputError
 from epoch0.files import StrPath, explained
 from epoch0.results import first_names
@@ -78,9 +78,8 @@ def image_files(name: str, split: Split = "train", data_dir: StrPath | None = No
         known = known_set(name)
         if not known.tree:
             raise InputError(f"{name} does not come as image files; read it whole with epoch0.data.load({name!r}).")
-        if (parts := find(known, split, data_dir)) is None:
-            raise absent(known, split, data_dir)
-        return (_tiny_imagenet if name == "tiny-imagenet" else _imagenet)(known, place(parts), split)
+        root = place(located(known, split, data_dir))
+        return (_tiny_imagenet if name == "tiny-imagenet" else _imagenet)(known, root, split)
 
 
 def _tiny_imagenet(known: KnownSet, root: Path, split: str) -> ImageFiles:
@@ -98,9 +97,8 @@ def _tiny_imagenet(known: KnownSet, root: Path, split: str) -> ImageFiles:
         file, wnid = (*line.split("\t"), "", "")[:2]
         at = f"line {number} of {annotations}"
         if wnid not in classes:
-            raise InputError(
-                f"{at} gives {file!r} the class {wnid!r}, which is none of the {len(classes)} in wnids.txt."
-            )
+            told = f"{at} gives {file!r} the class {wnid!r}"
+            raise InputError(f"{told}, which is none of the {len(classes)} in wnids.txt.")
         if file not in there or file in stated:
             wrong = "a second time" if file in stated else f"which is not in {images}"
             raise InputError(f"{at} names {file!r}{',' * (file not in stated)} {wrong}.")
@@ -174,9 +172,8 @@ def _check_folders(folder: Path, classes: Sequence[str], source: str) -> None:
     wrong = [f"it lacks {first_names(missing, 3)}"] if missing else []
     wrong += [f"{first_names(foreign, 3)} {'is' if len(foreign) == 1 else 'are'} not among them"] if foreign else []
     if wrong:
-        raise InputError(
-            f"{folder} must have {len(classes):,} class folders, {source}, and has {len(found):,}: {'; '.join(wrong)}."
-        )
+        told = f"{folder} must have {len(classes):,} class folders, {source}, and has {len(found):,}"
+        raise InputError(f"{told}: {'; '.join(wrong)}.")
 
 
 def _subfolders(folder: Path) -> list[str]:

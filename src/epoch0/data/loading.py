@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from epoch0.arguments import checked
-from epoch0.data.catalogue import SETS, KnownFile, KnownSet, Split, Tell, absent, find, known_set, md5, official, place
+from epoch0.data.catalogue import SETS, KnownFile, KnownSet, Split, Tell, find, known_set, located, md5, official, place
 from epoch0.data.dataset import DataSet
 from epoch0.data.image_files import FOLDER, image_files, read_images
 from epoch0.data.readers import content, parse_cifar, parse_idx
@@ -51,9 +51,7 @@ def load(name: str, split: Split = "train", data_dir: StrPath | None = None, pro
         images = read_images([files.root / each for each in files.names], tell)
         return DataSet(files.name, files.split, images, files.labels, files.classes)
     known = known_set(name)
-    found = find(known, split, data_dir)
-    if found is None:
-        raise absent(known, split, data_dir)
+    found = located(known, split, data_dir)
     images, labels, verified = _read(known, found)
     try:
         return DataSet(name, split, images, labels, known.classes, known.peak, verified)
@@ -64,11 +62,7 @@ def load(name: str, split: Split = "train", data_dir: StrPath | None = None, pro
 @checked
 def path(name: str, data_dir: StrPath | None = None) -> Path:
     """The folder a known set would be loaded from; an InputError if it is complete in none."""
-    known = known_set(name)
-    files = find(known, None, data_dir)
-    if files is None:
-        raise absent(known, None, data_dir)
-    return place(files)
+    return place(located(known_set(name), None, data_dir))
 
 
 @dataclass(frozen=True)
@@ -101,10 +95,8 @@ def parsed(known: KnownSet, file: KnownFile, path: Path) -> tuple[Any, bool | No
             raise InputError(trouble)
         return _parse(known, file, raw, str(path)), official(file, path, raw)
     except InputError as error:
-        raise InputError(
-            f"{error} Found {len(raw):,} bytes with MD5 {md5(raw)}; the official {file.name} has {file.stated}, "
-            f"decompressed. Remove the file and run `epoch0 data fetch {known.name}`."
-        ) from error
+        told = f"Found {len(raw):,} bytes with MD5 {md5(raw)}; the official {file.name} has {file.stated}, decompressed"
+        raise InputError(f"{error} {told}. Remove the file and run `epoch0 data fetch {known.name}`.") from error
 
 
 def _parse(known: KnownSet, file: KnownFile, raw: bytes, source: str) -> Any:

@@ -59,10 +59,8 @@ def parse_idx(raw: bytes, source: str) -> np.ndarray:
     if len(raw) < 4:
         raise InputError(f"{source} is no IDX file: it has {len(raw)} bytes, and the header alone needs 4.")
     if raw[0] or raw[1] or raw[2] not in IDX_TYPES or raw[3] == 0:
-        raise InputError(
-            f"{source} is no IDX file: it begins with {raw[:4].hex(' ')}; IDX begins with 00 00, a type "
-            f"({', '.join(f'{code:02x}' for code in IDX_TYPES)}) and the number of dimensions."
-        )
+        wanted = f"00 00, a type ({', '.join(f'{code:02x}' for code in IDX_TYPES)}) and the number of dimensions"
+        raise InputError(f"{source} is no IDX file: it begins with {raw[:4].hex(' ')}; IDX begins with {wanted}.")
     dtype, dimensions = np.dtype(IDX_TYPES[raw[2]]), raw[3]
     if len(raw) < (start := 4 + 4 * dimensions):
         needed = f"its header of {dimensions} sizes needs {start}"
@@ -105,10 +103,9 @@ def parse_cifar(raw: bytes, source: str, label_bytes: int, classes: int) -> tupl
     """
     record = label_bytes + CIFAR_PIXELS
     if len(raw) == 0 or len(raw) % record:
-        raise InputError(
-            f"{source} is no CIFAR batch or is truncated: it has {len(raw):,} bytes, which is not a multiple of the "
-            f"{record:,} bytes of one record (the next multiple is {(len(raw) // record + 1) * record:,})."
-        )
+        told = f"{source} is no CIFAR batch or is truncated: it has {len(raw):,} bytes, which is not a multiple"
+        following = f"the next multiple is {(len(raw) // record + 1) * record:,}"
+        raise InputError(f"{told} of the {record:,} bytes of one record ({following}).")
     records = np.frombuffer(raw, np.uint8).reshape(-1, record)
     labels = records[:, label_bytes - 1].astype(np.int64)
     if labels.max() >= classes:

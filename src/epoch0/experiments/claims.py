@@ -193,11 +193,10 @@ def equal_within_error(
     worst = int(np.argmin(p_values if alike else -p_values))
     low, high = (names[int(pick(given.measured[worst]))] for pick in (np.argmin, np.argmax))
     p_value = min(1.0, float(p_values[worst]) * (rows if alike else 1))
-    evidence = (
-        f"{'largest' if alike else 'least clear'} disagreement at {given.names[worst]}, {low} and {high}: "
-        f"{100 * gap[worst]:.2g} %, p = {p_value:.2g}{f' over {rows} settings' * (alike and rows > 1)}; "
-        f"differences are known to {100 * coarse:.2g} %, below {100 * resolution:.3g} % they are none"
-    )
+    where = f"{'largest' if alike else 'least clear'} disagreement at {given.names[worst]}, {low} and {high}"
+    told = f"{100 * gap[worst]:.2g} %, p = {p_value:.2g}{f' over {rows} settings' * (alike and rows > 1)}"
+    known = f"differences are known to {100 * coarse:.2g} %, below {100 * resolution:.3g} % they are none"
+    evidence = f"{where}: {told}; {known}"
     numbers = {"p": p_value, "largest_difference": float(gap.max()), "interval": coarse}
     apart = -special.ndtri(p_values)
     each, against = (near, -apart) if alike else (apart, -near)
@@ -247,10 +246,8 @@ def better_fit(
     left = (stats.centred(np.log(given.measured) - shape, weight) for shape in (first, second))
     squares = [float((weight * each**2).sum()) for each in left]
     told = [f"{square / (len(first) - 1):.3g}" for square in squares]
-    evidence = (
-        f"mixture {mixture:.3f} ± {error:.2g} between {names[0]} (0) and {names[1]} (1); "
-        f"chi-square a degree of freedom {told[0]} against {told[1]}"
-    )
+    fitted = f"mixture {mixture:.3f} ± {error:.2g} between {names[0]} (0) and {names[1]} (1)"
+    evidence = f"{fitted}; chi-square a degree of freedom {told[0]} against {told[1]}"
     numbers = {"mixture": mixture, "error": error, "chi_square_better": squares[0], "chi_square_worse": squares[1]}
     return Claim(text, verdict, evidence, numbers)
 
@@ -300,10 +297,8 @@ def linear(
         verdict = "fails"
     elif low >= least_r2 and (found.slope > 0 or not rising):
         verdict = "holds"
-    evidence = (
-        f"R² = {found.r2:.4f}, between {low:.4f} and {high:.4f} (asked {least_r2:g}), slope {slope:.4g} ± {error:.2g}, "
-        f"curvature {abs(found.bend):.1f} standard errors"
-    )
+    share = f"R² = {found.r2:.4f}, between {low:.4f} and {high:.4f} (asked {least_r2:g})"
+    evidence = f"{share}, slope {slope:.4g} ± {error:.2g}, curvature {abs(found.bend):.1f} standard errors"
     numbers = {"r2": found.r2, "r2_low": low, "r2_high": high, "slope": slope, "slope_error": error}
     return Claim(text, verdict, evidence, numbers)
 

@@ -255,10 +255,8 @@ class _Scheduler:
         try:
             return Client(self.address, timeout=_PATIENCE, set_as_default=False)
         except Exception as error:
-            raise InputError(
-                f"no scheduler answers at {self.address!r} ({error}); start one with 'dask scheduler' and give its "
-                "address, such as tcp://host:8786."
-            ) from error
+            hint = "start one with 'dask scheduler' and give its address, such as tcp://host:8786"
+            raise InputError(f"no scheduler answers at {self.address!r} ({error}); {hint}.") from error
 
 
 def serve(number: int) -> None:

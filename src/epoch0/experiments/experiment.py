@@ -158,10 +158,9 @@ def _plain(value: Any, place: str) -> Any:
         own = vars(value) if isinstance(value, Spec) else [part.name for part in dataclasses.fields(value) if part.init]
         fields = {name: plain(getattr(value, name), f"{place}.{name}", (_CLASS,), _plain) for name in own}
         return {_CLASS: f"{kind.__module__}:{kind.__qualname__}", **fields}
-    kinds = (
-        "numbers, strings, lists, mappings and frozen dataclasses (for an array its .tolist(), for a function its name)"
-    )
-    raise InputError(f"{place} is a {type(value).__name__}, which has no exact text; use {kinds}.")
+    kinds = "numbers, strings, lists, mappings and frozen dataclasses"
+    hint = "for an array its .tolist(), for a function its name"
+    raise InputError(f"{place} is a {type(value).__name__}, which has no exact text; use {kinds} ({hint}).")
 
 
 def _rebuilt(value: Any, inside_dataclass: bool) -> Any:

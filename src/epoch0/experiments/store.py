@@ -292,11 +292,10 @@ def merge(sources: Iterable[StrPath] | StrPath, into: StrPath) -> int:
                             target._execute("INSERT INTO results VALUES (?,?,?,?,?,?,?)", row)
                             added += 1
                         elif not equal(target.get(key), part.get(key)):
-                            raise InputError(
-                                f"{part.path} and {target.path} (or a file merged before) hold different results for "
-                                f"the trial {function} seed={seed} spec={spec[:200]}: they come from different code "
-                                "or machines; keep them apart, or run that trial again."
-                            )
+                            told = f"{part.path} and {target.path} (or a file merged before) hold different results"
+                            trial = f"the trial {function} seed={seed} spec={spec[:200]}"
+                            hint = "they come from different code or machines; keep them apart, or run that trial again"
+                            raise InputError(f"{told} for {trial}: {hint}.")
             target._execute("COMMIT")
         except BaseException:
             target._execute("ROLLBACK")

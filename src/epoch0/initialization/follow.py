@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from epoch0.activations import Activation
-from epoch0.measure.law_rules import in_words
+from epoch0.measure.law import in_words
 from epoch0.tracing.graph import Op, made_activation
 from epoch0.tracing.layers import needed
 from epoch0.tracing.operations import MOVES

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-from torch import Tensor, nn
+from torch import nn
 
 from epoch0 import special
 from epoch0.arguments import BatchNorm, Directions, Seed, checked
@@ -206,13 +206,7 @@ def measure_gains(
     square of a unit. ``looks`` are made in a run that is needed anyway. Of a piece of a model, ``travel`` is what came
     from the one before it; without gradients theirs are NaN.
     """
-    call, values = record.call, list[float]()
-
-    def measured_loss(raw: Any) -> Tensor:
-        value = call.loss(raw)
-        values.append(float(value.detach()))
-        return value
-
+    call = record.call
     nodes = sorted({layer.output for layer in found} | {*places})
     names = {name for layer in found for name in layer.weights}
     # a network may leave the range of floats: that is a finding, not a warning
@@ -222,7 +216,7 @@ def measure_gains(
         squares, sizes = mean_squares(record, [0, *before, *nodes])
         seen = passes(
             record, found, directions, seed, nodes=nodes, carried=carried_directions or directions, names=names,
-            loss=measured_loss if call.has_loss else None, looks=together(sizes, walk.changes(), looks or {}),
+            loss=call.loss if call.has_loss else None, looks=together(sizes, walk.changes(), looks or {}),
             travel=travel, gradients=gradients,
         )  # fmt: skip
         at = {node: index for index, node in enumerate(nodes)}
@@ -232,9 +226,8 @@ def measure_gains(
             n: (float(seen.carried.total[:, at[n]].mean()), seen.gradients.get(n, math.nan), float(squares[n].mean()))
             for n in places
         }
-    mode, loss = record.batch_norm if record.has_batch_norm else None, values[0] if values else None
-    start = seen.gradients.get(0, math.nan)
-    return Gain(tuple(rows), call.examples, directions, seed, mode, record.has_dropout, start, loss), carried
+    mode, start = record.batch_norm if record.has_batch_norm else None, seen.gradients.get(0, math.nan)
+    return Gain(tuple(rows), call.examples, directions, seed, mode, record.has_dropout, start, seen.loss), carried
 
 
 def joined_gains(pieces: Sequence[Gain], names: Sequence[str]) -> Gain:

@@ -12,10 +12,9 @@ from torch import nn
 from epoch0.arguments import Seed, Size, checked
 from epoch0.curves import Curve
 from epoch0.errors import InputError
-from epoch0.measure.many import ensemble_pieces
-from epoch0.measure.pieces import Array, Pieces, grid_offset, lengths_and_growth, mean_known, module_pieces
-from epoch0.networks.ensemble import Ensemble
-from epoch0.results import Result, aligned
+from epoch0.measure.pieces import Array, Pieces, ensemble_pieces, grid, lengths_and_growth, mean_known, module_pieces
+from epoch0.networks.dense import Ensemble
+from epoch0.results import Result, aligned, finite
 from epoch0.tracing.call import Forward
 
 _COLUMNS = ("layer", "length", "length_error", "growth", "growth_error", "status")
@@ -64,8 +63,7 @@ class TrajectoryLength(Result):
     def rows(self) -> list[dict[str, Any]]:
         """One dict a row, the input first; a number that does not exist (growth of the input) is None."""
         growth, growth_errors = ([math.nan, *values] for values in (self.growth, self.growth_errors))
-        rows = zip(self.lengths, self.length_errors, growth, growth_errors, strict=True)
-        plain = ([None if math.isnan(value) else float(value) for value in row] for row in rows)
+        plain = finite(np.column_stack([self.lengths, self.length_errors, growth, growth_errors]).tolist())
         every = zip(("input", *self.layers), plain, ("given", *self.status), strict=True)
         return [dict(zip(_COLUMNS, (layer, *row, word), strict=True)) for layer, row, word in every]
 
@@ -136,7 +134,7 @@ def trajectory_length(
         found, shapes = list[Pieces](), set[tuple[torch.Size, ...]]()
         for i, net in enumerate(models):
             shapes.add(tuple(p.shape for p in net.parameters()))
-            found.append(module_pieces(net, curve, points, grid_offset(seed, i), layers, batch_norm, forward))
+            found.append(module_pieces(net, curve, grid(points, seed, i), layers, batch_norm, forward))
             if len(shapes) > 1 or found[i].layers != found[0].layers:
                 raise InputError(f"model[{i}] has other layers than model[0]; give modules of one architecture.")
         pieces = Pieces(found[0].layers, np.concatenate([one.norms for one in found]), found[0].dtype)

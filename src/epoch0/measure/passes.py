@@ -105,9 +105,8 @@ class Travel:
     """
 
     def __init__(self, directions: int, carried: int, seed: int) -> None:
-        self.fresh, self.back = (
-            [generator(seed, stream, d) for d in range(directions)] for stream in (_TANGENTS, _COTANGENTS)
-        )
+        self.fresh = [generator(seed, _TANGENTS, d) for d in range(directions)]
+        self.back = [generator(seed, _COTANGENTS, d) for d in range(directions)]
         self.carried, self.seed = carried, seed
         self.moving: list[Tensor | None] = []  # tangents that started at the input; None where nothing arrived
         self.begun: list[float] = []  # mean square of each of them there
@@ -122,6 +121,7 @@ class Passes:
     backward: Squares  # ||J^T g||^2/||g||^2 with a fresh g at the end of each layer
     carried: Squares  # as forward, for one v at the input and J from there to each of the nodes
     gradients: dict[int | str, float]  # norm of the gradient at the input, at each of the nodes and of each weight
+    loss: float | None  # the loss that they are of
 
 
 def passes(
@@ -173,8 +173,8 @@ def passes(
     finally:
         for weight in weights.values():
             weight.requires_grad_(False)
-    norms = np.sqrt(squares / len(draws))
-    return Passes(*found, {name: float(norm) for name, norm in zip(wanted, norms, strict=True)})
+    norms = dict(zip(wanted, np.sqrt(squares / len(draws)).tolist(), strict=True))
+    return Passes(*found, norms, None if loss is None else float(end.detach()))
 
 
 def _stretches(

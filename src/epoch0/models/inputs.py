@@ -133,11 +133,8 @@ def _examples(
         (values, labels), what = datasets.load_npz(name), Path(name).name
     else:
         loaded = datasets.load(name, data_dir=data_dir)
-        values, labels, what = (
-            loaded.inputs("standard", flatten=False),
-            loaded.labels,
-            f"{loaded.name} ({loaded.split})",
-        )
+        values, labels = loaded.inputs("standard", flatten=False), loaded.labels
+        what = f"{loaded.name} ({loaded.split})"
     fewer = len(values) > examples
     chosen = np.sort(numpy_generator(seed).choice(len(values), examples, replace=False)) if fewer else slice(None)
     x = torch.from_numpy(np.ascontiguousarray(values[chosen], dtype=np.float64)).to(torch.get_default_dtype())

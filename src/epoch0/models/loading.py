@@ -58,11 +58,10 @@ def load_program(spec: str, weights: str | Path | None = None, *, seed: Seed = 0
     """
     for given, instead in ((spec, "the model as 'path/file.py:callable'"), (weights, "the architecture as the model")):
         if (path := Path(given or "")).suffix.lower() in PICKLED:
-            raise InputError(
-                f"{str(path)!r} is a pickled file, and opening one runs whatever code is inside, so it is never read. "
-                f"Give {instead}, with the weights as safetensors: "
-                f'safetensors.torch.save_file(torch.load("{path.name}", weights_only=True), "{path.stem}.safetensors")'
-            )
+            told = f"{str(path)!r} is a pickled file, and opening one runs whatever code is inside, so it is never read"
+            loaded = f'torch.load("{path.name}", weights_only=True)'
+            saved = f'safetensors.torch.save_file({loaded}, "{path.stem}.safetensors")'
+            raise InputError(f"{told}. Give {instead}, with the weights as safetensors: {saved}")
     if weights is not None:
         to_read(weights, "weights")
     source, _, name = str(spec).partition(":")
@@ -159,9 +158,8 @@ def _load_weights(model: nn.Module, path: Path) -> None:
             if name in given and given[name].shape != tensor.shape
         ],
     }
-    if problems := [
-        f"{len(names)} {word}: {first_names(names, SHOWN, '; ')}" for word, names in wrong.items() if names
-    ]:
+    problems = [f"{len(names)} {word}: {first_names(names, SHOWN, '; ')}" for word, names in wrong.items() if names]
+    if problems:
         counts = f"{len(own)} tensors wanted, {len(given)} given"
         raise InputError(f"the weights in {str(path)!r} do not fit the model ({counts}): {', '.join(problems)}.")
     model.load_state_dict(given, strict=False)
@@ -175,8 +173,8 @@ def library_model(spec: str, *, seed: int = 0) -> nn.Module:
     """
     source, _, name = spec.partition(":")
     needed, build = LIBRARIES[source]
-    with seeded(seed), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # about defaults of the library, which is not the user's code
+    # warnings about defaults of the library are not for the user's code
+    with seeded(seed), warnings.catch_warnings(action="ignore"):
         missing = f"{spec!r} needs the package {needed}, which is not installed: pip install {needed}"
         hint = ". Its release must fit that of torch." if needed == "torchvision" else ""
         package = imported(needed, missing, "package", hint)

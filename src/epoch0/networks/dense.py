@@ -1,15 +1,20 @@
-"""Fully connected random networks with any weight law (Price-Tanner section 1.1, Raghu section 2, Hayou section 2)."""
+"""Fully connected random networks with any weight law, one or many (Price-Tanner 1.1, Raghu 2, Hayou section 2).
+
+Network i of an ensemble is the same to the bit whatever the batch, the worker or the order.
+"""
 
 import math
-from collections.abc import Sequence
+import operator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any, overload
 
 import torch
 from torch import Tensor, nn
 
 from epoch0.activations import Activation, get
-from epoch0.arguments import Seed, Size, check_memory, checked
+from epoch0.arguments import Count, Seed, Size, check_memory, checked, methods_checked, refuse
 from epoch0.distributions import Law
 from epoch0.errors import InputError
 from epoch0.networks._parts import Dtype, Scaling, laws_of
@@ -55,33 +60,28 @@ class DenseSpec:
                 layers.append(module_of(self.activation))
         return nn.Sequential(*layers)
 
-    def fill(self, parameters: Sequence[tuple[Tensor, Tensor]], source: torch.Generator) -> None:
-        """Draw one network into the given (weight, bias) tensors; the order of the draws is part of the format."""
-        for layer, (weight, bias) in enumerate(parameters):
+    def fill(self, parameters: Mapping[str, Tensor], source: torch.Generator) -> None:
+        """Draw one network into the given tensors, by name; the order of the draws is part of the format."""
+        for layer, names in enumerate(self.names()):
+            weight, bias = (parameters[name] for name in names)
             self.entry_law(layer).sample(weight.shape, source, out=weight)
             self.biases.sample(bias.shape, source, out=bias)
 
     def build(self, source: torch.Generator) -> nn.Sequential:
         check_memory("this network", sum(a * b for a, b in pairwise(self.sizes)), self.dtype.itemsize)
         network = self.skeleton().to_empty(device="cpu")
-        linear = [layer for layer in network if isinstance(layer, nn.Linear)]
         with torch.no_grad():
-            self.fill([(layer.weight, layer.bias) for layer in linear], source)
+            self.fill(dict(network.named_parameters()), source)
         return network
 
 
 def dense_spec(
-    sizes: Sequence[int],
-    activation: str | Activation,
-    weights: Law | None,
-    biases: Law | None,
-    scaling: str,
-    linear_output: bool,
-    dtype: torch.dtype,
+    sizes: Sequence[int], activation: str | Activation, weights: Law | None, biases: Law | None, *rest: Any
 ) -> DenseSpec:
+    """The fields from arguments in their order, the rest of them as they are."""
     if len(sizes) < 2:
         raise InputError(f"sizes={list(sizes)!r}: a network has at least two, all integers > 0: [784, 256, 10].")
-    return DenseSpec(tuple(sizes), get(activation), *laws_of(weights, biases), scaling, linear_output, dtype)
+    return DenseSpec(tuple(sizes), get(activation), *laws_of(weights, biases), *rest)
 
 
 @checked
@@ -114,3 +114,83 @@ def mlp(
     Source: Price-Tanner section 1.1; He et al. 2015 for the default law.
     """
     return dense_spec(sizes, activation, weights, biases, scaling, linear_output, dtype).build(generator(seed))
+
+
+@methods_checked
+@dataclass(frozen=True)
+class Ensemble:
+    """Random dense networks that exist only while they are looked at.
+
+    >>> nets = ensemble(100, [784, 100, 10], seed=0)
+    >>> len(nets), nets[3](torch.zeros(2, 784)).shape
+    (100, torch.Size([2, 10]))
+    >>> nets.stacked(0, 5)["0.weight"].shape                    # (networks, fan_out, fan_in)
+    torch.Size([5, 100, 784])
+    """
+
+    spec: DenseSpec
+    seed: int  # network i draws from stream (seed, i)
+    indices: range  # which networks of the unlimited ensemble are in it
+
+    def __len__(self) -> int:
+        return len(self.indices)
+
+    @overload
+    def __getitem__(self, which: int) -> nn.Sequential: ...
+    @overload
+    def __getitem__(self, which: slice) -> "Ensemble": ...
+    def __getitem__(self, which: Any) -> "nn.Sequential | Ensemble":
+        if isinstance(which, slice):
+            return Ensemble(self.spec, self.seed, self.indices[which])
+        try:
+            index = self.indices[operator.index(which)]
+        except TypeError as problem:
+            raise refuse("which", which, "the number of a network, or a slice") from problem
+        except IndexError:
+            raise IndexError(f"network {which} of an ensemble of {len(self)}") from None
+        return self.spec.build(generator(self.seed, index))
+
+    def __iter__(self) -> Iterator[nn.Sequential]:
+        return (self[place] for place in range(len(self)))
+
+    def skeleton(self) -> nn.Sequential:
+        return self.spec.skeleton()
+
+    def stacked(self, start: int, stop: int, out: dict[str, Tensor] | None = None) -> dict[str, Tensor]:
+        """Parameters of networks start..stop-1 by name, each of shape (stop - start, \\*shape of the parameter).
+
+        ``out`` is a dict from an earlier call with at least as many networks, to be overwritten instead of new memory.
+        An InputError if the range is empty or reaches outside the ensemble.
+        """
+        if not 0 <= start < stop <= len(self):
+            raise InputError(f"networks {start} to {stop} are not in an ensemble of {len(self)}.")
+        count, spec = stop - start, self.spec
+        if out is None:
+            kinds = self.skeleton().named_parameters()
+            out = {name: torch.empty(count, *kind.shape, dtype=spec.dtype) for name, kind in kinds}
+        out = {name: tensor[:count] for name, tensor in out.items()}
+        for place, index in enumerate(self.indices[start:stop]):
+            spec.fill({name: tensor[place] for name, tensor in out.items()}, generator(self.seed, index))
+        return out
+
+
+@checked
+def ensemble(
+    networks: Count,
+    sizes: Sequence[Size],
+    activation: str | Activation = "relu",
+    weights: Law | None = None,
+    biases: Law | None = None,
+    scaling: Scaling = "fan_in",
+    linear_output: bool = True,
+    seed: Seed = 0,
+    dtype: Dtype = torch.float32,
+) -> Ensemble:
+    """Many independent networks with the arguments of :func:`epoch0.networks.mlp`.
+
+    >>> nets = ensemble(1000, [32] * 11, weights=Sparse(Gaussian(2.0), 0.5), linear_output=False, seed=0)
+
+    Network i draws from its own stream (seed, i). An InputError names the argument that cannot be used.
+    """
+    spec = dense_spec(sizes, activation, weights, biases, scaling, linear_output, dtype)
+    return Ensemble(spec, seed, range(networks))

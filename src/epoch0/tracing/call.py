@@ -8,7 +8,7 @@ import dataclasses
 import inspect
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -305,11 +305,8 @@ class Call:
             return None
 
         def loss(answer: Tensor) -> Tensor:
-            handle = gave[0].register_forward_hook(lambda module, args, result: answer)
-            try:
+            with gave[0].register_forward_hook(lambda module, args, result: answer):
                 return self.loss(self.raw())
-            finally:
-                handle.remove()
 
         return loss
 
@@ -540,12 +537,10 @@ def _heard(
         if everything or (isinstance(result, Tensor) and result.dim() > 0):
             heard[:] = [(module, result)] if last else [*heard, (module, result)]
 
-    handles = [one.register_forward_hook(hear) for one in modules]
-    try:
+    with ExitStack() as hooks:
+        for one in modules:
+            hooks.enter_context(one.register_forward_hook(hear))
         yield heard
-    finally:
-        for handle in handles:
-            handle.remove()
 
 
 @contextmanager

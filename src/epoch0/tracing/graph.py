@@ -1,5 +1,6 @@
 """What a record is made of: operations, the tensors between them, and places with names (THEORY section 0)."""
 
+from collections import Counter
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -129,9 +130,10 @@ class Tap:
         return None if self.op is None else self.op.activation
 
 
-def use(name: str, count: int) -> str:
-    """The name of the n-th use of something: the name itself, then ``"... (2nd use)"`` and so on."""
-    if count == 1:
+def use(name: str, uses: Counter[str]) -> str:
+    """Count one use more; its name: that of what is used, then ``"... (2nd use)"`` and so on."""
+    uses[name] += 1
+    if (count := uses[name]) == 1:
         return name
     suffix = {1: "st", 2: "nd", 3: "rd"}.get(count % 10 if count % 100 not in (11, 12, 13) else 0, "th")
     return f"{name} ({count}{suffix} use)"

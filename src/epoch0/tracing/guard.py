@@ -66,9 +66,8 @@ class _ModuleState:
 
     def __init__(self, module: nn.Module) -> None:
         self.module, self.attributes = module, dict(module.__dict__)
-        self.containers = [
-            (value, _entries(value)) for value in self.attributes.values() if isinstance(value, _CONTAINERS)
-        ]
+        held = (value for value in self.attributes.values() if isinstance(value, _CONTAINERS))
+        self.containers = [(value, _entries(value)) for value in held]
 
     def restore(self) -> None:
         for value, saved in self.containers:
@@ -130,9 +129,8 @@ def unchanged(model: nn.Module, *, weights: bool = True, still: bool = False) ->
             written = [name for name, p in model.named_parameters() if id(p) not in names]
             for module in modules:
                 module.restore()
-            written += [
-                names[id(s.tensor)] for s in states if s.restore() and s.requires_grad and id(s.tensor) in names
-            ]
+            changed = [id(state.tensor) for state in states if state.restore() and state.requires_grad]
+            written += [names[one] for one in changed if one in names]
     if still and written:
         refuse_changed(written[0])
 

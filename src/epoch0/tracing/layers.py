@@ -168,11 +168,8 @@ def layer_names(places: Sequence[Sequence[str]], model: str) -> list[str]:
             names.append(f"{own[0]} … {own[-1]}")
         else:
             names.append(shared)
-    seen: dict[str, int] = {}
-    for index, name in enumerate(names):
-        seen[name] = seen.get(name, 0) + 1
-        names[index] = use(name, seen[name])
-    return names
+    uses: Counter[str] = Counter()
+    return [use(name, uses) for name in names]
 
 
 def require_nonlinearity(tape: Tape) -> None:
@@ -206,7 +203,7 @@ def labelled(record: Tape, *, joined: bool, own: Mapping[type[nn.Module], str]) 
     activations = {tap.node: tap.name for tap in record.nonlinearities}
     uses = Counter(node for op in record.ops for node in set(op.inputs))
     behind: dict[int, int] = {}  # node, place in found of the weighted layer that it is the output of
-    count: Counter[str] = Counter()
+    named: Counter[str] = Counter()
     for op in record.ops:
         if not op.outputs or any(op.module == path or op.module.startswith(path + ".") for path in whole):
             continue
@@ -227,8 +224,7 @@ def labelled(record: Tape, *, joined: bool, own: Mapping[type[nn.Module], str]) 
             # a module that has none inside, a pruned one too
             whole_one = not {name for name, _ in modules[op.module].named_children()} - {"parametrizations"}
             name = op.module if op.module and whole_one else f"{op.module}.{op.name}()".removeprefix(".")
-            count[name] += 1
-            found.append(Place(use(name, count[name]), kind, node))
+            found.append(Place(use(name, named), kind, node))
     return tuple(sorted(found, key=lambda place: place.node))
 
 

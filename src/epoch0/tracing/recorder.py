@@ -8,7 +8,7 @@ model makes from them, such as the output of an embedding.
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from typing import Any, cast
@@ -64,7 +64,10 @@ class Recorder(operations.Calls):
         batch = mapped(batch, put)
         if place is not None and beginning is not None:
             self._begin(place, beginning)
-        with self._hooks():
+        with ExitStack() as hooks:
+            for path, module in self.model.named_modules():
+                hooks.enter_context(module.register_forward_pre_hook(partial(self._enter, path), prepend=True))
+                hooks.enter_context(module.register_forward_hook(partial(self._leave, path)))
             try:
                 with self:
                     result = self.owner.raw(batch=batch)
@@ -94,29 +97,16 @@ class Recorder(operations.Calls):
         """The outputs of modules by name, and the outputs of the nonlinearities, each use under its own name."""
 
         def taps(places: Iterable[tuple[str, Tensor, int | None, Op | None]]) -> Iterator[tuple[str, Tap]]:
-            count: Counter[str] = Counter()
+            uses: Counter[str] = Counter()
             for name, tensor, node, op in places:
                 node = self._known.get(id(tensor), (tensor, None))[1] if node is None else node
                 if node is not None:
-                    count[name] += 1
-                    yield name, Tap(use(name, count[name]), node, op)
+                    yield name, Tap(use(name, uses), node, op)
 
         modules: dict[str, tuple[Tap, ...]] = {}
         for path, tap in taps((*call, None) for call in self._calls):
             modules[path] = (*modules.get(path, ()), tap)
         return modules, tuple(tap for _, tap in taps(self._nonlinear))
-
-    @contextmanager
-    def _hooks(self) -> Iterator[None]:
-        handles: list[Any] = []
-        try:
-            for path, module in self.model.named_modules():
-                handles.append(module.register_forward_pre_hook(partial(self._enter, path), prepend=True))
-                handles.append(module.register_forward_hook(partial(self._leave, path)))
-            yield
-        finally:
-            for handle in handles:
-                handle.remove()
 
     def _enter(self, path: str, module: nn.Module, args: tuple[Any, ...]) -> None:
         self._stack.append((path, module, args, len(self._nonlinear)))

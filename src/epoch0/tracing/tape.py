@@ -81,8 +81,6 @@ class Tape:
         """The places with these names, in the order of the names; by default all nonlinearities."""
         if names is None:
             return list(self.nonlinearities)
-        if isinstance(names, str):
-            names = [names]
         named = {tap.name: (tap,) for taps in self.modules.values() for tap in taps}
         named.update({tap.name: (tap,) for tap in self.nonlinearities})
         if unknown := [name for name in names if name not in named and name not in self.modules]:
@@ -156,8 +154,7 @@ _MODULE = "torch._decomp.decompositions_for_jvp"
 def prepare_forward_derivatives() -> None:
     """Import what torch imports on the first dual number or jvp, with a warning about its own code."""
     if _MODULE not in sys.modules:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+        with warnings.catch_warnings(action="ignore"):
             importlib.import_module(_MODULE)
 
 
@@ -253,7 +250,6 @@ class _Replay(operations.Calls):
     def __init__(self, record: Tape, change: Mapping[int, Change]) -> None:
         super().__init__()
         self.record, self.change, self.index = record, change, 0
-        self.changed = frozenset(self.change)
         self.start: Tensor | None = None
         self.handed: set[int] = set()
         self.replaced: dict[int, tuple[Tensor, Tensor]] = {}  # a tensor changed in place and replaced, and what by
@@ -306,7 +302,7 @@ class _Replay(operations.Calls):
             result = operations.map_tensors(
                 result, lambda t: t.detach() if t.is_floating_point() or t.is_complex() else t
             )
-        elif not self.changed.isdisjoint(op.outputs):
+        elif not self.change.keys().isdisjoint(op.outputs):
             new = [self.at(node, tensor) for node, tensor in zip(op.outputs, tensors, strict=False)]
             old_inputs = {id(t) for t in operations.tensors_in((args, kwargs))}
             for old, fresh in zip(tensors, new, strict=True):

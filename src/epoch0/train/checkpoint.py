@@ -48,10 +48,8 @@ def restore(
     stored: dict[str, Any] = numbers["run"]
     settings = [(key, stored.get(key), run.get(key)) for key in {**stored, **run}]
     if changed := [f"{key} {old!r} (now {new!r})" for key, old, new in settings if old != new]:
-        raise InputError(
-            f"the checkpoint {str(path)!r} was made by a run with {', '.join(changed)}; "
-            "repeat that run's arguments to resume it, or name another path to start anew."
-        )
+        told = f"the checkpoint {str(path)!r} was made by a run with {', '.join(changed)}"
+        raise InputError(f"{told}; repeat that run's arguments to resume it, or name another path to start anew.")
     state: dict[int, dict[str, torch.Tensor]] = {}
     for name in tensors.keys() - {f"model.{name}" for name in given}:
         _, index, key = name.split(".", 2)

@@ -38,10 +38,8 @@ class Pair:
             if not isinstance(given, Tensor) or given.dim() == 0:
                 raise refuse(name, given, "a tensor whose first dimension is the examples")
         if len(self.inputs) != len(self.targets) or len(self.inputs) == 0:
-            raise InputError(
-                f"the data have {len(self.inputs)} inputs and {len(self.targets)} targets; "
-                "there must be as many of both, and at least one."
-            )
+            told = f"the data have {len(self.inputs)} inputs and {len(self.targets)} targets"
+            raise InputError(f"{told}; there must be as many of both, and at least one.")
         check_finite("the training inputs", self.inputs)
         check_finite("the training targets", self.targets)
 
@@ -192,9 +190,8 @@ class Folder:
         return replace(self, view=CropResizeFlip(self.view.size))
 
     def first(self, count: Count) -> "Folder":
-        return replace(
-            self, files=replace(self.files, names=self.files.names[:count], labels=self.files.labels[:count])
-        )
+        files = self.files
+        return replace(self, files=replace(files, names=files.names[:count], labels=files.labels[:count]))
 
     def to(self, device: torch.device | str) -> "Folder":
         return replace(self, scaling=self.scaling.to(device))
@@ -264,10 +261,8 @@ def check_classes(targets: Tensor, classes: int) -> None:
     low, high = (int(end) for end in torch.aminmax(targets))
     if low < 0 or high >= classes:
         first = int(((targets < 0) | (targets >= classes)).nonzero()[0])
-        raise InputError(
-            f"example {first} has label {int(targets[first])} and the network has {classes} outputs; labels run from 0 "
-            f"to {classes - 1}, and these from {low} to {high}."
-        )
+        told = f"example {first} has label {int(targets[first])} and the network has {classes} outputs"
+        raise InputError(f"{told}; labels run from 0 to {classes - 1}, and these from {low} to {high}.")
 
 
 def take(values: Tensor, chosen: Tensor) -> Tensor:

@@ -68,8 +68,8 @@ class Group:
         """The model as it is called for a training step: the average of its gradients over the ranks is taken."""
         if self.size == 1:
             return model
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", FutureWarning)  # newer versions have another word for it, older only this
+        # newer versions have another word for it, older only this
+        with warnings.catch_warnings(action="ignore", category=FutureWarning):
             index = [self.device] if self.device.type == "cuda" else None
             # buffers are sent once at either end: masks are buffers, and need not travel with every step
             return nn.parallel.DistributedDataParallel(model, device_ids=index, broadcast_buffers=False)

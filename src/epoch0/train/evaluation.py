@@ -124,14 +124,11 @@ def _explained(examples: Tensor) -> Iterator[None]:
 def _put_back(model: nn.Module) -> Iterator[None]:
     """The model comes back as it was, whatever its forward does to it, and so do the random streams."""
     refuse_closed(model, run_only=True)
-    scripted = [m for m in model.modules() if isinstance(m, torch.jit.ScriptModule)]  # its state is not in Python
-    modes = [(m, m.training) for m in scripted]
-    buffers = [(b, b.clone()) for m in scripted for b in m.buffers(recurse=False)]
-    try:
+    with contextlib.ExitStack() as after:
+        for module in model.modules():
+            if isinstance(module, torch.jit.ScriptModule):  # its state is not in Python
+                after.callback(setattr, module, "training", module.training)
+                for buffer in module.buffers(recurse=False):
+                    after.callback(buffer.copy_, buffer.clone())
         with unchanged(model):
             yield
-    finally:
-        for module, mode in modes:
-            module.training = mode
-        for buffer, before in buffers:
-            buffer.copy_(before)

@@ -2,18 +2,17 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from epoch0 import plots
 from epoch0.arguments import Seed, Size, checked
 from epoch0.curves import Curve
 from epoch0.errors import InputError
-from epoch0.measure.pieces import Array, grid_errors, grid_offset, points_at_once, row_norms, shares_statistics
+from epoch0.measure.pieces import Array, grid, grid_errors, points_apart, tangent_norms
 from epoch0.results import Result, aligned, finite
 from epoch0.tracing.guard import bare, unchanged
 from epoch0.tracing.layers import Place, labelled
@@ -84,7 +83,7 @@ class TrajectoryLengths(Result):
         self._norms: list[Array] = []
         self._record: Tape | None = None
         self._places: tuple[Place, ...] = ()
-        self._points = self._moves = torch.empty(0)
+        self._t = grid(points, seed, 0)
 
     def __call__(self, step: int, model: nn.Module, metrics: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """Measure the model as it is now: ``{name: lengths}``, None for a number that is not finite."""
@@ -168,25 +167,21 @@ class TrajectoryLengths(Result):
 
     def _measure(self, model: nn.Module) -> Array:
         """|dz/dt| at the input and each layer, shape (points, layers + 1)."""
-        at = next(((p.device, p.dtype) for p in model.parameters()), None)
-        if self._record is None or self._record.model is not model or at != (self._points.device, self._points.dtype):
-            self._look_at(model)
+        at, known = next(((p.device, p.dtype) for p in model.parameters()), None), self._record
+        if known is None or known.model is not model or at != (known.x.device, known.x.dtype):
+            known = self._look_at(model)
         try:
-            return self._tangents(model)
+            return self._tangents(known)
         except InputError:  # it computes otherwise than when it was looked at: pruned, parametrized, a part frozen
-            self._look_at(model)
-            return self._tangents(model)
+            return self._tangents(self._look_at(model))
 
-    def _look_at(self, model: nn.Module) -> None:
+    def _look_at(self, model: nn.Module) -> Tape:
         device = next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
-        x = self.curve.point(self._grid()[:2]).to(device)
+        x = self.curve.point(self._t[:2]).to(device)
         statistics = "train" if self.batch_norm == "batch" else "eval"
         with torch.autocast(device.type, enabled=False), tape(model, x, batch_norm=statistics) as record:
-            # each point moves alone: with the derivative of the statistics all points would move at once
-            self._record = replace(record, hold_statistics=shares_statistics(record))
+            self._record = points_apart(record)
             self._places = labelled(record, joined=self.activations == "joined", own=_KINDS)
-        curve = self.curve.to(torch.float64) if record.x.dtype == torch.float64 else self.curve
-        self._points, self._moves = (found(self._grid()).to(record.x) for found in (curve.point, curve.tangent))
         names = tuple(place.name for place in self._places)
         if not names:
             raise InputError(f"the model {type(model).__name__} has no layer to measure: no weights, pools or norms.")
@@ -194,18 +189,12 @@ class TrajectoryLengths(Result):
             told = f"the layers of the model changed on the way, from {', '.join(self.layers)} to {', '.join(names)}"
             raise InputError(f"{told}; begin another TrajectoryLengths for it.")
         self.layers, self.kinds = names, tuple(place.kind for place in self._places)
+        return self._record
 
-    def _grid(self) -> Tensor:
-        return (torch.arange(self.points, dtype=torch.float64) + grid_offset(self.seed, 0)) / self.points
-
-    def _tangents(self, model: nn.Module) -> Array:
-        record, nodes = self._record, [0, *(place.node for place in self._places)]
-        assert record is not None
-        at_once = self.points if record.hold_statistics else points_at_once(record, nodes)
-        with unchanged(model):
-            model.eval()
-            parts = zip(self._points.split(at_once), self._moves.split(at_once), strict=True)
-            return np.concatenate([row_norms(record.tangents(nodes, x, dx)) for x, dx in parts])
+    def _tangents(self, record: Tape) -> Array:
+        with unchanged(record.model), torch.inference_mode(False):
+            record.model.eval()
+            return tangent_norms(record, [0, *(place.node for place in self._places)], self.curve, self._t)
 
 
 def _status(length: float, before: float | None) -> str:

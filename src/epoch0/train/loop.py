@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -24,7 +24,7 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
 from epoch0.arguments import Count, Positive, Seed, Whole, check_device, checked, refuse, refuse_lazy
-from epoch0.errors import InputError, first_line, suggest
+from epoch0.errors import InputError, first_line
 from epoch0.seeds import generator
 from epoch0.tracing.guard import draw_anew, refuse_closed, streams_kept
 from epoch0.train import checkpoint as checkpoints
@@ -51,7 +51,7 @@ def train(
     steps: Whole | None = None,
     epochs: Whole | None = None,
     batch_size: Count = 64,
-    optimizer: str | Callable[..., Optimizer] = "sgd",
+    optimizer: Annotated[str, tuple(OPTIMIZERS)] | Callable[..., Optimizer] = "sgd",
     learning_rate: Positive = 0.1,
     schedule: Callable[[Optimizer, int], LRScheduler] | None = None,
     clip: Positive | None = None,
@@ -141,10 +141,8 @@ def train(
         anew = "Delete it, or name another path, to start anew."
         raise InputError(f"the checkpoint {str(path)!r} cannot be resumed: {problem} {anew}") from problem
     if state.step > total:
-        raise InputError(
-            f"the checkpoint {str(path)!r} already has {state.step} steps and {total} were asked for; "
-            "ask for at least as many, or name another path to start anew."
-        )
+        told = f"the checkpoint {str(path)!r} already has {state.step} steps and {total} were asked for"
+        raise InputError(f"{told}; ask for at least as many, or name another path to start anew.")
     if group.told(state.step) != state.step:
         raise InputError(f"process {group.rank} finds another checkpoint than process 0; all must see the same file.")
     scheduler = None if schedule is None else _scheduler(schedule, torchs, total, state.step)
@@ -364,8 +362,7 @@ class _Run:
         progress, waiting, self._unread = self.progress, self._unread, []
         if not waiting:
             return False
-        alone = len(waiting) == 1 and self.group.size == 1
-        for value in [waiting[0].item()] if alone else self.group.added(torch.stack(waiting).double()).tolist():
+        for value in self.group.added(torch.stack(waiting).double()).tolist():
             if not math.isfinite(value):
                 progress.step = self._read
                 progress.history.append({"step": self._read, "epoch": self._read / self.per_epoch, "loss": value})
@@ -431,9 +428,6 @@ def _build(optimizer: str | Callable[..., Optimizer], parameters: list[nn.Parame
     if not parameters:
         raise InputError("the model has no parameter that requires a gradient; nothing to train.")
     if isinstance(optimizer, str):
-        if optimizer not in OPTIMIZERS:
-            *others, last = map(repr, OPTIMIZERS)
-            raise refuse("optimizer", optimizer, f"{', '.join(others)} or {last}", suggest(optimizer, OPTIMIZERS))
         plain = all(parameter.is_floating_point() and parameter.device.type == "cpu" for parameter in parameters)
         fused = plain and optimizer != "sgd"  # a fourth of the time
         optimizer = functools.partial(OPTIMIZERS[optimizer], **({"fused": True} if fused else {}))
@@ -451,8 +445,8 @@ def _scheduler(schedule: Callable[[Optimizer, int], LRScheduler], optimizer: Opt
     scheduler = schedule(optimizer, total)
     if not isinstance(scheduler, LRScheduler):
         raise InputError(f"schedule gave a {type(scheduler).__name__}; give schedule(optimizer, steps) -> LRScheduler.")
-    with warnings.catch_warnings():  # that the optimizer's steps come first: here they were done in another process
-        warnings.simplefilter("ignore", UserWarning)
+    # not warned that the optimizer's steps come first: here they were done in another process
+    with warnings.catch_warnings(action="ignore", category=UserWarning):
         for _ in range(done):
             scheduler.step()
     return scheduler

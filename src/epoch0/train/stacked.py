@@ -19,7 +19,7 @@ from torch.func import functional_call, stack_module_state, vmap
 
 from epoch0.arguments import Whole, checked, refuse
 from epoch0.errors import InputError, first_line
-from epoch0.networks.ensemble import Ensemble
+from epoch0.networks.dense import Ensemble
 from epoch0.prune.masks.apply import apply
 from epoch0.prune.masks.places import places
 
@@ -170,10 +170,8 @@ class FreezeAt:
             raise InputError(f"FreezeAt works on a stack of networks, not on a {type(model).__name__}.")
         values = torch.as_tensor(metrics.get(self.metric, []), dtype=torch.float64)
         if values.shape != (len(model),):
-            raise InputError(
-                f"FreezeAt needs a metric {self.metric!r} with one number for each of {len(model)} networks; "
-                f"this row has {', '.join(metrics)}."
-            )
+            wanted = f"a metric {self.metric!r} with one number for each of {len(model)} networks"
+            raise InputError(f"FreezeAt needs {wanted}; this row has {', '.join(metrics)}.")
         model.freeze(values > self.target, step)
         return {"running": model.running}
 

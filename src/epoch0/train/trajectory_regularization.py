@@ -67,10 +67,9 @@ class TrajectoryRegularization(nn.Module):
         if not (self.training and torch.is_grad_enabled()):
             return x * self.multiplier
         if x.dim() == 0 or len(x) < 2:
-            raise InputError(
-                f"a minibatch of shape {tuple(x.shape)}: the curve through the examples of a minibatch needs at least "
-                "two. Use larger batches, leave a last one of a single example out (drop_last=True), or model.eval()."
-            )
+            needs = "the curve through the examples of a minibatch needs at least two"
+            ways = "Use larger batches, leave a last one of a single example out (drop_last=True), or model.eval()"
+            raise InputError(f"a minibatch of shape {tuple(x.shape)}: {needs}. {ways}.")
         scaled: Tensor
         scaled, segment, original = _Regularized.apply(x, self.multiplier, self.original_segment, self.scale)
         with torch.no_grad():
@@ -142,7 +141,10 @@ def penalty(model: nn.Module) -> Tensor:
 
     Without a gradient: the layers see to it themselves.
     """
-    return torch.stack([layer.penalty for layer in _layers(model)]).sum(dim=0)
+    layers = [part for part in model.modules() if isinstance(part, TrajectoryRegularization)]
+    if not layers:
+        raise InputError(f"the model {type(bare(model)).__name__} has no TrajectoryRegularization layer.")
+    return torch.stack([layer.penalty for layer in layers]).sum(dim=0)
 
 
 @dataclass(frozen=True)
@@ -180,10 +182,9 @@ def replace_batch_norm(model: nn.Module, scale: Std = 0.01) -> Replaced:
     kind = nn.modules.batchnorm._BatchNorm
     places = [(name, part) for name, part in inner.named_modules(remove_duplicate=False) if isinstance(part, kind)]
     if not places:
-        raise InputError(
-            f"the model {type(inner).__name__} has no batch norm module to replace; calls of F.batch_norm in a forward "
-            "are not seen: put TrajectoryRegularization() there yourself."
-        )
+        told = f"the model {type(inner).__name__} has no batch norm module to replace"
+        hint = "calls of F.batch_norm in a forward are not seen: put TrajectoryRegularization() there yourself"
+        raise InputError(f"{told}; {hint}.")
     made: dict[int, TrajectoryRegularization] = {}
     for name, part in places:
         if id(part) not in made:
@@ -192,10 +193,3 @@ def replace_batch_norm(model: nn.Module, scale: Std = 0.01) -> Replaced:
         if name:
             inner.set_submodule(name, made[id(part)])
     return Replaced(made.get(id(inner), model), tuple(name for name, _ in places))
-
-
-def _layers(model: nn.Module) -> list[TrajectoryRegularization]:
-    found = [part for part in model.modules() if isinstance(part, TrajectoryRegularization)]
-    if not found:
-        raise InputError(f"the model {type(bare(model)).__name__} has no TrajectoryRegularization layer.")
-    return found

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from epoch0.arguments import checked, refuse
-from epoch0.errors import InputError, is_count
+from epoch0.errors import InputError
 from epoch0.prune.masks.keep import best
 from epoch0.prune.scores.functional import Borrowed, Values, borrowed, times
 from epoch0.prune.scores.scores import Progress, Scores, scores_of, tell
@@ -206,7 +206,7 @@ def _positive(model: nn.Module, x: Tensor | tuple[int, ...], dtype: torch.dtype)
             f"x is {x.dtype}: the flow starts from ones, which integers are not; score the part of the model behind "
             "its embedding, with the shape of one of the embedding's outputs."
         )
-    if not shape or not all(map(is_count, shape)):
+    if not shape or not all(isinstance(size, int) and not isinstance(size, bool) and size > 0 for size in shape):
         raise refuse("x", x, "the shape of one example such as (3, 32, 32), or a batch (examples, ...)")
     with borrowed(model, "eval", dtype) as lent:
         pairs = zip(lent.leaves, lent.kept, strict=True)
