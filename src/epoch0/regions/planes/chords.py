@@ -273,26 +273,15 @@ def _between(u: np.ndarray, v: np.ndarray, share: np.ndarray, row: np.ndarray, c
 
 def cycles(following: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The cycles of a permutation: elements cycle by cycle, and where each starts, with the end."""
-    from scipy.sparse import csr_matrix
-    from scipy.sparse.csgraph import connected_components
-
-    count = len(following)
-    graph = csr_matrix((np.ones(count, dtype=np.int8), following, np.arange(count + 1)), shape=(count, count))
-    number, label = connected_components(graph, directed=True, connection="strong")
-    heads = np.empty(number, dtype=np.int64)  # the first element of each cycle
-    heads[label[::-1]] = np.arange(count)[::-1]
-    heads.sort()
-    # walk along all cycles at once, one step a round
-    found: list[tuple[np.ndarray, np.ndarray]] = []
-    active, current = np.arange(number), heads
-    while len(active):
-        found.append((active, current))
-        current = following[current]
-        going = current != heads[active]
-        active, current = active[going], current[going]
-    degree = np.bincount(np.concatenate([active for active, _ in found]), minlength=number)
-    ends = np.concatenate([[0], np.cumsum(degree)])
-    elements = np.empty(count, dtype=np.int64)
-    for step, (active, current) in enumerate(found):
+    head, ahead = np.arange(len(following)), following
+    while ((first := np.minimum(head, head[ahead])) != head).any():  # of twice as many elements a round
+        head, ahead = first, ahead[ahead]
+    current, degree = np.unique(head, return_counts=True)  # the first element of each cycle, and how many it has
+    ends, elements = np.concatenate([[0], np.cumsum(degree)]), np.empty_like(following)
+    active, step = np.arange(len(degree)), 0
+    while len(active):  # walk along all cycles at once, one step a round
         elements[ends[active] + step] = current
+        step += 1
+        going = degree[active] > step
+        active, current = active[going], following[current[going]]
     return elements, ends
