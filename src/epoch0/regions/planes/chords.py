@@ -112,12 +112,14 @@ class Arrangement:
             mixed = positive.any(axis=0) & (signed < 0).any(axis=0) & zero.any(axis=0)
             for column in np.flatnonzero(mixed).tolist():
                 sign, number = signed[:, column], cell * self.columns + column
-                found = _sign_changes(sign)
-                if len(found) != 2:
+                nonzero = np.flatnonzero(sign)
+                last = nonzero[sign[nonzero] != np.roll(sign[nonzero], -1)]  # before each change of sign
+                if len(last) != 2:
                     self.decisions.undecided += 1
                     dropped.append(number)
                     continue
-                extra += [(number, int(self.place[i]), int(start[i])) for i in at[found] if sign[i - at[0]] == 0]
+                following = (last + 1) % len(sign)
+                extra += [(number, self.place[i], start[i]) for i in at[following[sign[following] == 0]]]
         good = ~np.isin(key, dropped)
         more = np.array(extra, dtype=np.int64).reshape(-1, 3).T
         ends = zip((key, where, vertex), more, strict=True)
@@ -252,17 +254,6 @@ class Arrangement:
         following[backward + one + 1] = backward + two
         following[backward + two + 1] = forward + one + 1
         return following
-
-
-def _sign_changes(sign: np.ndarray) -> list[int]:
-    """Around a cell: the vertex of each change of sign if it has sign zero, else the last vertex before the change."""
-    nonzero = np.flatnonzero(sign)
-    found = []
-    for first, second in zip(nonzero, np.roll(nonzero, -1), strict=True):
-        if sign[first] != sign[second]:
-            between = (second - first) % len(sign) - 1
-            found.append(int((first + 1) % len(sign)) if between else int(first))
-    return found
 
 
 def _between(u: np.ndarray, v: np.ndarray, share: np.ndarray, row: np.ndarray, column: np.ndarray) -> Cut:
