@@ -28,22 +28,13 @@ class Arrangement:
         self.place = np.cumsum(self.length) - self.length  # of its start
         self._draw_chords()
 
-    def _changes(self) -> tuple[np.ndarray, np.ndarray]:
-        """Edges and columns with opposite signs at the ends: eight columns at a time, as few edges are cut."""
-        first, second = self.mesh.edges.T
-        bits = np.packbits(self.positive, axis=1)
-        change = bits[first] ^ bits[second]
-        if self.zero is not None:
-            zero = np.packbits(self.zero, axis=1)
-            change &= ~(zero[first] | zero[second])
-        place = np.flatnonzero(change.ravel() != 0)
-        found = np.flatnonzero(np.unpackbits(change.ravel()[place]).view(bool))
-        edge, byte = np.divmod(place[found >> 3], change.shape[1])
-        return edge, 8 * byte + (found & 7)
-
     def _meet_edges(self) -> None:
         """Cut the edges where a column has opposite signs at their ends."""
-        edge, column = self._changes()
+        first, second = self.mesh.edges.T
+        change = self.positive[first] ^ self.positive[second]
+        if self.zero is not None:
+            change &= ~(self.zero[first] | self.zero[second])
+        edge, column = np.divmod(np.flatnonzero(change), self.columns)
         u, v = self.mesh.edges[edge].T
         at_u, at_v = self.values[u, column], self.values[v, column]
         share = at_u / (at_u - at_v)
