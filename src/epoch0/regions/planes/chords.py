@@ -47,7 +47,6 @@ class Arrangement:
         same &= edge[1:] == edge[:-1]
         fresh = np.ones(len(edge), dtype=bool)
         fresh[1:] = ~same
-        self.merged = bool(same.any())  # whether a point has several columns
         self.edge, self.column, self.point = edge, column, np.cumsum(fresh) - 1  # of each crossing of an edge
         self.u, self.v, self.share = u[fresh], v[fresh], share[fresh]  # of each point: its edge, and where on it
         self.per_edge = np.bincount(edge[fresh], minlength=len(self.mesh.edges))
@@ -77,13 +76,10 @@ class Arrangement:
         low, high = np.sort(where.reshape(-1, 2), axis=1).T
         start, stop = np.where(backward, (vertex[1::2], vertex[::2]), (vertex[::2], vertex[1::2]))
         cell, column = np.divmod(key[::2], self.columns)
-        if self.merged or self.zero is not None:
-            order = np.lexsort((column, high, low))
-            keep = np.ones(len(order), dtype=bool)
-            keep[1:] = (np.diff(low[order]) != 0) | (np.diff(high[order]) != 0)
-            order = order[keep]
-        else:
-            order = np.argsort(low, kind="stable")  # places grow from cell to cell, so this sorts by cell too
+        order = np.lexsort((column, high, low))  # places grow from cell to cell, so this sorts by cell too
+        keep = np.ones(len(order), dtype=bool)
+        keep[1:] = (np.diff(low[order]) != 0) | (np.diff(high[order]) != 0)
+        order = order[keep]
         # places and vertices of its ends, low < high, and the column that is zero on it
         self.cell, self.low, self.high, self.start, self.stop, self.zero_on = (
             one[order] for one in (cell, low, high, start, stop, column)
