@@ -246,24 +246,20 @@ class _Block:
 
     def _limits(self) -> list[Tensor]:
         """Squared sizes of the terms that each gradient is a sum of."""
-        squares = {0: torch.full((1, *self.program.shape), _SCALE * _SCALE, dtype=torch.float64).to(self.points)}
+        squares = {0: torch.full_like(self.points, _SCALE * _SCALE)}
         limits: list[Tensor] = []
         for step in self.program.through(squares):
             inputs = [squares[s] for s in step.inputs]
             if isinstance(step, Affine):
-                several = max(len(q) for q in inputs)
-                inputs = [q.expand(several, *q.shape[1:]) for q in inputs]
                 squares[step.output] = step.linear_size(*inputs)
+                continue
+            number, flat = len(limits), inputs[0].flatten(1)
+            if isinstance(step, Fold):
+                limits.append(flat[:, None])
+                gradient = self.own[number].reshape(inputs[0].shape)
+                squares[step.output] = gradient * self.slopes[number][:, 0].square()
             else:
-                number = len(limits)
-                flat = inputs[0].reshape(len(inputs[0]), 1, -1)
-                if isinstance(step, Fold):
-                    limits.append(flat)
-                    gradient = self.own[number].reshape(-1, *inputs[0].shape[1:])
-                    squares[step.output] = gradient * self.slopes[number][:, 0].square()
-                else:
-                    spread = flat[:, 0].expand(len(self.points), -1)
-                    top = spread.gather(1, self.slopes[number])
-                    limits.append(step.entries(spread).transpose(1, 2) + top[:, None])
-                    squares[step.output] = self.own[number].reshape(-1, *step.shape)
+                top = flat.gather(1, self.slopes[number])
+                limits.append(step.entries(flat).transpose(1, 2) + top[:, None])
+                squares[step.output] = self.own[number].reshape(-1, *step.shape)
         return limits
