@@ -9,7 +9,6 @@ that many of them carry everything, which is what makes wide inputs cheap.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -152,7 +151,6 @@ class _Prefix:
         self.directions = torch.Size(program.shape).numel()
         self.shapes = dict[int, torch.Size]()
         self.width = self._rows(0, 1).shape[1]
-        self._made = lru_cache(1)(self._rows)
         self._rotated: Tensor | None = None
         if 0 < self.width < self.directions:
             # the triangular factor of the Jacobian: the same lengths and angles in fewer coordinates
@@ -178,7 +176,7 @@ class _Prefix:
 
     def tangents(self, start: int, stop: int) -> dict[int, Tensor]:
         """Rows start..stop of the Jacobians, slot by slot: (1, directions, *shape)."""
-        rows = self._made(start, stop) if self._rotated is None else self._rotated[start:stop]
+        rows = self._rows(start, stop) if self._rotated is None else self._rotated[start:stop]
         parts = rows.split([shape.numel() for shape in self.shapes.values()], 1)
         return {s: part.reshape(1, stop - start, *self.shapes[s]) for s, part in zip(self.slots, parts, strict=True)}
 
