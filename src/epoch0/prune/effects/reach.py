@@ -22,16 +22,10 @@ class _ZeroOrOne(torch.autograd.Function):
     """Ones where anything is, in the value, the tangent and the gradient."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:
-        return (x > 0).to(x.dtype)
+    def forward(ctx: Any, *x: Tensor) -> Tensor:
+        return (x[0] > 0).to(x[0].dtype)
 
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> Tensor:
-        return (gradients[0] > 0).to(gradients[0].dtype)
-
-    @staticmethod
-    def jvp(ctx: Any, *tangents: Tensor) -> Tensor:
-        return (tangents[0] > 0).to(tangents[0].dtype)
+    backward = jvp = forward
 
 
 zero_or_one: Callable[[Tensor], Tensor] = _ZeroOrOne.apply
