@@ -256,7 +256,7 @@ class Reach(Calls):
             return _moved(call, known.kind in _MOVING)
         else:
             result = _tidied(rule(call, known.given(call.args, call.kwargs)))
-        in_place = kwargs.get("inplace") or _writes(own)
+        in_place = kwargs.get("inplace") or own.startswith("__i") or (own.endswith("_") and not own.endswith("__"))
         return x.copy_(result) if in_place and isinstance(x, Tensor) and result is not x else result
 
 
@@ -278,12 +278,6 @@ def _unknown(name: str) -> InputError:
         f"the operation '{name}' has no rule for what it passes on, so the paths through this model cannot "
         "be followed; the other numbers of the summary need no model."
     )
-
-
-def _writes(name: str) -> bool:
-    if name.startswith("__"):
-        return name.startswith("__i") and name not in ("__invert__", "__index__", "__int__")
-    return name.endswith("_")
 
 
 def _tidied(result: Any) -> Any:
