@@ -12,7 +12,6 @@ measured (Mishkin & Matas 2016 do so for variances).
 
 import dataclasses
 import math
-from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -125,7 +124,7 @@ class Pass:
     def _run(self, starts: set[int]) -> None:
         steps, self.starts = self.plan.steps, starts
         self.arrived: dict[int, Tensor] = {}
-        self.left = Counter(step.site.op.inputs[0] for step in steps)
+        self.inputs = {step.site.op.inputs[0] for step in steps}
         self.began: dict[int, float] = {}  # mean square of the tangent at its start
         self.at: dict[int, list[tuple[int, Step]]] = {}
         for place, step in enumerate(steps):
@@ -133,9 +132,10 @@ class Pass:
         self.norms = {norm.branch: (-1 - i, norm) for i, norm in enumerate(self.plan.norms)}
         ends = {step.layer.output for step in steps if step.start in self.starts}
         self.stops = {step.layer.output for step in steps if step.layer.kind == "residual block"} | ends
-        nodes = {*self.at, *self.left, *self.norms, *self.starts, *self.stops}
+        nodes = {*self.at, *self.inputs, *self.norms, *self.starts, *self.stops}
         with torch.no_grad(), forward_ad.dual_level():
             self.tape.run(self.tape.x, {node: partial(self._visit, node) for node in nodes})
+        self.arrived.clear()
 
     def _visit(self, node: int, tensor: Tensor) -> Tensor | None:
         before = tensor
@@ -150,32 +150,27 @@ class Pass:
             tensor = forward_ad.make_dual(primal.clone(), tangent)
         elif node in self.stops and self.starts:
             tensor = forward_ad.unpack_dual(tensor).primal
-        if self.left[node]:
+        if node in self.inputs:
             self.arrived[node] = tensor
         return None if tensor is before else tensor
 
     def _set(self, place: int, step: Step, tensor: Tensor) -> Tensor:
-        node = step.site.op.inputs[0]
-        x = self.arrived[node]
-        self.left[node] -= 1
-        if not self.left[node]:
-            del self.arrived[node]
         if step.kept:
             step.weight_std = 1.0
             return tensor
         if step.first is not None:
             step.weight_std = step.first.weight_std
         else:
-            self._solve(place, step, x, tensor)
+            self._solve(place, step, tensor)
         bias = self._bias_inside(step, tensor)
         if bias is None or not bool(bias.any()):
             return tensor * step.weight_std
         return (tensor - bias) * step.weight_std + bias
 
     @torch.no_grad()  # a forward may have gradients on, to differentiate on its way
-    def _solve(self, place: int, step: Step, x: Tensor, output: Tensor) -> None:
+    def _solve(self, place: int, step: Step, output: Tensor) -> None:
         site, activation = step.site, step.law
-        primal, tangent = forward_ad.unpack_dual(x)
+        primal, tangent = forward_ad.unpack_dual(self.arrived[site.op.inputs[0]])
         target = step.target * self.corrections.get(place, 1.0)
         if step.start in self.began and tangent is not None:
             arriving = float(site.through(tangent.square()).double().mean()) / self.began[step.start] / step.lead

@@ -248,43 +248,30 @@ class _FacesMet:
             needed = self.faces - pushed.value[..., None]
             # of the bias that puts each neuron on each face, (rows, width, faces)
             density = torch.where(needed.abs() <= self.reach, self.density(needed), 0.0)
-            if self.k == 2 and rows.gradient is None:
-                self._pairs(pushed, density, number)
-            self._singles(pushed, density, number)
+            self._meet(pushed, density, number)
             z = pushed.value + bias
             rows = pushed._replace(value=self.fold.run(z), tangent=pushed.tangent * self.fold.slope(z))
 
-    def _singles(self, pushed: _Rows, density: Tensor, layer: int) -> None:
-        """One neuron of this layer, the only one or the second, or the first of two."""
-        value, tangent, gradient = pushed.value, pushed.tangent, pushed.gradient
-        first = self.k == 2 and gradient is None
+    def _meet(self, pushed: _Rows, density: Tensor, layer: int) -> None:
+        """Put each neuron of this layer on its faces: the only one of a set, the second, or the first of two."""
+        tangent, gradient = pushed.tangent, pushed.gradient
         volume = tangent.norm(dim=0) if gradient is None else _cross(gradient[..., None], tangent)
-        for row, neuron, face in (density > 0).nonzero().T.split(self._at_once(value), 1):
+        at_once = max(1, _NUMBERS // (self.k * pushed.value.shape[1]))
+        for row, neuron, face in (density > 0).nonzero().T.split(at_once, 1):
             weight = pushed.weight[row] * density[row, neuron, face]
-            if first:
-                self._down(self._on_face(pushed, layer, weight, row, neuron, face), layer + 1)
+            if self.k == 2 and gradient is None:  # the second is one of a layer behind, or a later one of this layer
+                placed = self._on_face(pushed, layer, weight, row, neuron, face)
+                self._down(placed, layer + 1)
+                assert placed.gradient is not None
+                later = density[row].sum(2) * (torch.arange(tangent.shape[2]) > neuron[:, None])
+                weight, of_two = weight[:, None] * later, _cross(placed.gradient[..., None], tangent[:, row])
+                self.total[layer] += (weight * of_two).sum()
                 continue
             weight = weight * volume[row, neuron]
             if self.open_ways:
-                weight = weight[
-                    self._open(self._on_face(pushed, layer, weight, row, neuron, face).value, neuron, layer)
-                ]
+                placed = self._on_face(pushed, layer, weight, row, neuron, face)
+                weight = weight[self._open(placed.value, neuron, layer)]
             self.total[layer] += weight.sum()
-
-    def _pairs(self, pushed: _Rows, density: Tensor, layer: int) -> None:
-        """Both neurons in this layer."""
-        (count, width), tangent = pushed.value.shape, pushed.tangent
-        size = max(1, _NUMBERS // (width * len(self.faces)) ** 2)
-        for start in range(0, count, size):
-            hits = (density[start : start + size] > 0).nonzero()
-            for first, second in _pairs_of_rows(hits).split(self._at_once(pushed.value), 1):
-                (row, a, on_a), (_, b, on_b) = hits[first].T, hits[second].T
-                row = row + start
-                weight = pushed.weight[row] * density[row, a, on_a] * density[row, b, on_b]
-                self.total[layer] += (weight * _cross(tangent[:, row, a], tangent[:, row, b])).sum()
-
-    def _at_once(self, like: Tensor) -> int:
-        return max(1, _NUMBERS // max(1, like[0].numel() * self.k))
 
     def _on_face(self, pushed: _Rows, layer: int, weight: Tensor, row: Tensor, neuron: Tensor, face: Tensor) -> _Rows:
         """Rows behind this layer, each with a neuron of it on a face.
@@ -314,13 +301,3 @@ class _FacesMet:
 def _cross(a: Tensor, b: Tensor) -> Tensor:
     """Area spanned by two gradients, (2, ...) each."""
     return (a[0] * b[1] - a[1] * b[0]).abs()
-
-
-def _pairs_of_rows(hits: Tensor) -> Tensor:
-    """Which hits (row, neuron, face), sorted by rows, are of one row and of different neurons; (2, pairs)."""
-    count = torch.arange(len(hits))
-    others = torch.searchsorted(hits[:, 0].contiguous(), hits[:, 0].contiguous(), right=True) - count - 1
-    first = count.repeat_interleave(others)
-    second = first + 1 + torch.arange(len(first)) - (others.cumsum(0) - others).repeat_interleave(others)
-    apart = hits[first, 1] != hits[second, 1]
-    return torch.stack([first[apart], second[apart]])

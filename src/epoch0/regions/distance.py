@@ -9,7 +9,6 @@ that many of them carry everything, which is what makes wide inputs cheap.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -152,7 +151,6 @@ class _Prefix:
         self.directions = torch.Size(program.shape).numel()
         self.shapes = dict[int, torch.Size]()
         self.width = self._rows(0, 1).shape[1]
-        self._made = lru_cache(1)(self._rows)
         self._rotated: Tensor | None = None
         if 0 < self.width < self.directions:
             # the triangular factor of the Jacobian: the same lengths and angles in fewer coordinates
@@ -178,7 +176,7 @@ class _Prefix:
 
     def tangents(self, start: int, stop: int) -> dict[int, Tensor]:
         """Rows start..stop of the Jacobians, slot by slot: (1, directions, *shape)."""
-        rows = self._made(start, stop) if self._rotated is None else self._rotated[start:stop]
+        rows = self._rows(start, stop) if self._rotated is None else self._rotated[start:stop]
         parts = rows.split([shape.numel() for shape in self.shapes.values()], 1)
         return {s: part.reshape(1, stop - start, *self.shapes[s]) for s, part in zip(self.slots, parts, strict=True)}
 
@@ -246,24 +244,20 @@ class _Block:
 
     def _limits(self) -> list[Tensor]:
         """Squared sizes of the terms that each gradient is a sum of."""
-        squares = {0: torch.full((1, *self.program.shape), _SCALE * _SCALE, dtype=torch.float64).to(self.points)}
+        squares = {0: torch.full_like(self.points, _SCALE * _SCALE)}
         limits: list[Tensor] = []
         for step in self.program.through(squares):
             inputs = [squares[s] for s in step.inputs]
             if isinstance(step, Affine):
-                several = max(len(q) for q in inputs)
-                inputs = [q.expand(several, *q.shape[1:]) for q in inputs]
                 squares[step.output] = step.linear_size(*inputs)
+                continue
+            number, flat = len(limits), inputs[0].flatten(1)
+            if isinstance(step, Fold):
+                limits.append(flat[:, None])
+                gradient = self.own[number].reshape(inputs[0].shape)
+                squares[step.output] = gradient * self.slopes[number][:, 0].square()
             else:
-                number = len(limits)
-                flat = inputs[0].reshape(len(inputs[0]), 1, -1)
-                if isinstance(step, Fold):
-                    limits.append(flat)
-                    gradient = self.own[number].reshape(-1, *inputs[0].shape[1:])
-                    squares[step.output] = gradient * self.slopes[number][:, 0].square()
-                else:
-                    spread = flat[:, 0].expand(len(self.points), -1)
-                    top = spread.gather(1, self.slopes[number])
-                    limits.append(step.entries(spread).transpose(1, 2) + top[:, None])
-                    squares[step.output] = self.own[number].reshape(-1, *step.shape)
+                top = flat.gather(1, self.slopes[number])
+                limits.append(step.entries(flat).transpose(1, 2) + top[:, None])
+                squares[step.output] = self.own[number].reshape(-1, *step.shape)
         return limits

@@ -52,26 +52,20 @@ class Lines:
         count. The owners of the columns, (columns, 3), are like those of rows.
         """
         positive, zero = self.decisions.signs(values, tolerance, self.rows.group)
-        places, columns = self._flips(positive, zero)
-        if zero is not None:
-            self._adopt(positive, zero, owners)
-        return self._insert(values, tolerance, places, columns, step, owners) if len(places) else None
-
-    def _flips(self, positive: Tensor, zero: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Places in the order after which a column changes its sign, and the columns."""
         along = positive.index_select(0, self.order)
         flip = along[1:] ^ along[:-1]
         flip[(self.line[1:] != self.line[:-1]).nonzero()[:, 0]] = False
         if zero is not None:
             still = zero.index_select(0, self.order)
             flip &= ~(still[1:] | still[:-1])
-        found = flip.nonzero()
-        return found[:, 0], found[:, 1]
+            self._adopt(positive, zero, owners)
+        places, columns = flip.nonzero().unbind(1)
+        return self._insert(values, tolerance, places, columns, step, owners) if len(places) else None
 
     def _adopt(self, positive: Tensor, zero: Tensor, owners: Tensor) -> None:
         """An end or corner that nothing made becomes a break point if a column changes its sign right there."""
         rows, columns = zero.nonzero().unbind(1)
-        at = self._places()[rows]
+        at = torch.argsort(self.order)[rows]
         inner = (at > 0) & (at < len(self.order) - 1) & (self.rows.owner[rows, 0] < 0) & (self.rows.away[rows] == 0)
         rows, columns, at = rows[inner], columns[inner], at[inner]
         before, after = self.order[at - 1], self.order[at + 1]
@@ -83,51 +77,38 @@ class Lines:
     def _insert(
         self, values: Tensor, tolerance: Tensor, places: Tensor, columns: Tensor, step: int, owners: Tensor
     ) -> Cut:
-        u, v = self.order[places], self.order[places + 1]
-        at_u, at_v = values[u, columns], values[v, columns]
+        rows, u, v = self.rows, self.order[places], self.order[places + 1]
+        at_u, at_v, t_u, t_v = values[u, columns], values[v, columns], rows.t[u], rows.t[v]
         a, b = at_v / (at_v - at_u), at_u / (at_u - at_v)
-        key = b
+        key, t = b, t_u + b * (t_v - t_u)
         if self.unbounded:
-            out, back = self.rows.away[v] != 0, self.rows.away[u] != 0
+            out, back = rows.away[v] != 0, rows.away[u] != 0
             a, b = torch.where(out, 1.0, a), torch.where(out, (at_u / at_v).abs(), b)
             a, b = torch.where(back, (at_v / at_u).abs(), a), torch.where(back, 1.0, b)
-            key = torch.where(back, -a, b)
+            key, t = torch.where(back, -a, b), torch.where(out, t_u + b, torch.where(back, t_v - a, t))
         by_key = torch.argsort(key, stable=True)
         order = by_key[torch.argsort(places[by_key], stable=True)]
-        places, columns, u, v, a, b = (one[order] for one in (places, columns, u, v, a, b))
+        places, columns, u, v, a, b, t = (one[order] for one in (places, columns, u, v, a, b, t))
         # break points closer than the tolerance are one: the value of either column at the other's point is zero
         fresh = torch.ones(len(places), dtype=torch.bool, device=places.device)
         first, second = columns[:-1], columns[1:]
         left, right = u[1:], v[1:]
         of_second = a[:-1] * values[left, second] + b[:-1] * values[right, second]
         of_first = a[1:] * values[left, first] + b[1:] * values[right, first]
-        group = self.rows.group[left]
-        same = (of_second.abs() <= tolerance[group, second]) | (of_first.abs() <= tolerance[group, first])
+        near = rows.group[left]
+        same = (of_second.abs() <= tolerance[near, second]) | (of_first.abs() <= tolerance[near, first])
         fresh[1:] = ~(same & (places[1:] == places[:-1]))
         number = torch.cumsum(fresh, 0) - 1
         lead = fresh.nonzero()[:, 0]
         self.budget.add(len(lead), step)
-        cut = Cut(u[lead], v[lead], a[lead], b[lead], number + len(self.order), columns)
-        self._append(cut, places[lead], owners[columns[lead]])
-        return cut
-
-    def _append(self, cut: Cut, places: Tensor, owner: Tensor) -> None:
-        old, rows = len(self.order), self.rows
-        t_u, t_v = rows.t[cut.u], rows.t[cut.v]
-        t = t_u + cut.b * (t_v - t_u)
-        if self.unbounded:
-            out, back = rows.away[cut.v] != 0, rows.away[cut.u] != 0
-            t = torch.where(out, t_u + cut.b, torch.where(back, t_v - cut.a, t))
+        old, behind = len(self.order), places[lead]
+        cut = Cut(u[lead], v[lead], a[lead], b[lead], number + old, columns)
         group = rows.group[torch.where(rows.away[cut.u] == 0, cut.u, cut.v)]
-        self.rows = Rows.joined([rows, Rows(t, torch.zeros_like(cut.u), group, owner)])
-        number = torch.arange(len(places), device=places.device)
-        new = places + 1 + number
-        kept = torch.ones(old + len(places), dtype=torch.bool, device=places.device)
-        kept[new] = False
-        order, line = torch.empty((2, len(kept)), dtype=torch.int64, device=places.device)
-        order[kept], line[kept] = self.order, self.line
-        order[new], line[new] = old + number, self.line[places]
-        self.order, self.line = order, line
+        self.rows = Rows.joined([rows, Rows(t[lead], torch.zeros_like(cut.u), group, owners[columns[lead]])])
+        order = torch.argsort(torch.cat([torch.arange(old, device=behind.device), behind]), stable=True)
+        self.order = torch.cat([self.order, torch.arange(old, len(order), device=behind.device)])[order]
+        self.line = torch.cat([self.line, self.line[behind]])[order]
+        return cut
 
     def settle(self, step: Largest, number: int, values: Tensor, limit: Tensor) -> Tensor | None:
         """After a maximum of these values: take out the points at ties that another entry tops.
@@ -135,7 +116,7 @@ class Lines:
         A difference below a window's limit is zero. The rows kept, by which all tensors are to be indexed, or None.
         """
         mine = (self.rows.owner[:, 0] == number).nonzero()[:, 0]
-        at = self._places()[mine]
+        at = torch.argsort(self.order)[mine]
         left, right = (self._between(values, mine, self.order[at + side]) for side in (-1, 1))
         owner, entry = step.parted(left, right, limit)
         self.rows.owner[mine, 1:] = torch.stack([entry, owner], 1)
@@ -188,11 +169,6 @@ class Lines:
         for part in parts:
             whole.decisions.add(part.decisions)
         return whole
-
-    def _places(self) -> Tensor:
-        place = torch.empty_like(self.order)
-        place[self.order] = torch.arange(len(self.order), device=self.order.device)
-        return place
 
     def _between(self, values: Tensor, here: Tensor, there: Tensor) -> Tensor:
         """Values between points and their neighbours; towards infinity, some way along the direction."""

@@ -22,16 +22,10 @@ class _ZeroOrOne(torch.autograd.Function):
     """Ones where anything is, in the value, the tangent and the gradient."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:
-        return (x > 0).to(x.dtype)
+    def forward(ctx: Any, *x: Tensor) -> Tensor:
+        return (x[0] > 0).to(x[0].dtype)
 
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> Tensor:
-        return (gradients[0] > 0).to(gradients[0].dtype)
-
-    @staticmethod
-    def jvp(ctx: Any, *tangents: Tensor) -> Tensor:
-        return (tangents[0] > 0).to(tangents[0].dtype)
+    backward = jvp = forward
 
 
 zero_or_one: Callable[[Tensor], Tensor] = _ZeroOrOne.apply
@@ -262,7 +256,7 @@ class Reach(Calls):
             return _moved(call, known.kind in _MOVING)
         else:
             result = _tidied(rule(call, known.given(call.args, call.kwargs)))
-        in_place = kwargs.get("inplace") or _writes(own)
+        in_place = kwargs.get("inplace") or own.startswith("__i") or (own.endswith("_") and not own.endswith("__"))
         return x.copy_(result) if in_place and isinstance(x, Tensor) and result is not x else result
 
 
@@ -284,12 +278,6 @@ def _unknown(name: str) -> InputError:
         f"the operation '{name}' has no rule for what it passes on, so the paths through this model cannot "
         "be followed; the other numbers of the summary need no model."
     )
-
-
-def _writes(name: str) -> bool:
-    if name.startswith("__"):
-        return name.startswith("__i") and name not in ("__invert__", "__index__", "__int__")
-    return name.endswith("_")
 
 
 def _tidied(result: Any) -> Any:

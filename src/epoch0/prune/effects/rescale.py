@@ -150,7 +150,6 @@ class _Pass:
         self.at = {site.op.outputs[0]: (each, site) for each in found for site in each.uses}
         self.inputs = {site.op.inputs[0] for _, site in self.at.values()}
         self.before = {follow.biased: follow for follow in follows}
-        self.behind = {follow.end: follow for follow in follows}
         self.made_by = {node: op for op in record.ops for node in op.outputs}
         self.factors: dict[str, float] = {}
         self.kept: dict[int, Tensor] = {}
@@ -158,7 +157,7 @@ class _Pass:
         self.dense: dict[int, float] = {}  # likewise: that over the mean square that is there
 
     def run(self) -> dict[str, float]:
-        nodes = {*self.at, *self.inputs, *self.before, *self.behind}
+        nodes = {*self.at, *self.inputs, *self.before, *(follow.end for follow in self.before.values())}
         with torch.no_grad():
             self.record.run(self.record.x, {node: partial(self._visit, node) for node in nodes})
         return self.factors
@@ -171,7 +170,7 @@ class _Pass:
             assert follow.activation is not None
             variances = now.double().square().reshape(len(now), -1).mean(1).cpu().numpy()
             self.expected[follow.end] = float(np.mean(moments_of(follow.activation).square(variances)))
-        if node in self.behind and node in self.expected:
+        if node in self.expected:
             there = float(now.double().square().mean())
             self.dense[node] = self.expected[node] / there if there > 0 else 1.0
         if node in self.inputs:

@@ -143,13 +143,12 @@ class Borrowed:
         """The loss of a batch, of outputs divided by the temperature; a scalar."""
         call = self._call(batch.inputs, batch.targets, loss)
         raw, _ = self._run(call)
-        if temperature == 1.0 or batch.targets is None:
-            value = call.loss(raw)
-        if temperature == 1.0:
-            return value
-        if batch.targets is None:
+        if temperature != 1.0 and batch.targets is not None:
+            raw = mapped(raw, lambda t: t / temperature if t.is_floating_point() else t)
+        value = call.loss(raw)
+        if temperature != 1.0 and batch.targets is None:
             raise InputError(f"temperature={temperature} divides outputs before the loss; the model's own needs 1.")
-        return call.loss(mapped(raw, lambda t: t / temperature if t.is_floating_point() else t))
+        return value
 
     def gradients(self, batches: Sequence[Batch], loss: Loss | None, temperature: float = 1.0) -> Values:
         """The gradient of the mean loss over all examples of all batches."""

@@ -28,22 +28,13 @@ class Arrangement:
         self.place = np.cumsum(self.length) - self.length  # of its start
         self._draw_chords()
 
-    def _changes(self) -> tuple[np.ndarray, np.ndarray]:
-        """Edges and columns with opposite signs at the ends: eight columns at a time, as few edges are cut."""
-        first, second = self.mesh.edges.T
-        bits = np.packbits(self.positive, axis=1)
-        change = bits[first] ^ bits[second]
-        if self.zero is not None:
-            zero = np.packbits(self.zero, axis=1)
-            change &= ~(zero[first] | zero[second])
-        place = np.flatnonzero(change.ravel() != 0)
-        found = np.flatnonzero(np.unpackbits(change.ravel()[place]).view(bool))
-        edge, byte = np.divmod(place[found >> 3], change.shape[1])
-        return edge, 8 * byte + (found & 7)
-
     def _meet_edges(self) -> None:
         """Cut the edges where a column has opposite signs at their ends."""
-        edge, column = self._changes()
+        first, second = self.mesh.edges.T
+        change = self.positive[first] ^ self.positive[second]
+        if self.zero is not None:
+            change &= ~(self.zero[first] | self.zero[second])
+        edge, column = np.divmod(np.flatnonzero(change), self.columns)
         u, v = self.mesh.edges[edge].T
         at_u, at_v = self.values[u, column], self.values[v, column]
         share = at_u / (at_u - at_v)
@@ -56,7 +47,6 @@ class Arrangement:
         same &= edge[1:] == edge[:-1]
         fresh = np.ones(len(edge), dtype=bool)
         fresh[1:] = ~same
-        self.merged = bool(same.any())  # whether a point has several columns
         self.edge, self.column, self.point = edge, column, np.cumsum(fresh) - 1  # of each crossing of an edge
         self.u, self.v, self.share = u[fresh], v[fresh], share[fresh]  # of each point: its edge, and where on it
         self.per_edge = np.bincount(edge[fresh], minlength=len(self.mesh.edges))
@@ -86,13 +76,10 @@ class Arrangement:
         low, high = np.sort(where.reshape(-1, 2), axis=1).T
         start, stop = np.where(backward, (vertex[1::2], vertex[::2]), (vertex[::2], vertex[1::2]))
         cell, column = np.divmod(key[::2], self.columns)
-        if self.merged or self.zero is not None:
-            order = np.lexsort((column, high, low))
-            keep = np.ones(len(order), dtype=bool)
-            keep[1:] = (np.diff(low[order]) != 0) | (np.diff(high[order]) != 0)
-            order = order[keep]
-        else:
-            order = np.argsort(low, kind="stable")  # places grow from cell to cell, so this sorts by cell too
+        order = np.lexsort((column, high, low))  # places grow from cell to cell, so this sorts by cell too
+        keep = np.ones(len(order), dtype=bool)
+        keep[1:] = (np.diff(low[order]) != 0) | (np.diff(high[order]) != 0)
+        order = order[keep]
         # places and vertices of its ends, low < high, and the column that is zero on it
         self.cell, self.low, self.high, self.start, self.stop, self.zero_on = (
             one[order] for one in (cell, low, high, start, stop, column)
@@ -112,12 +99,14 @@ class Arrangement:
             mixed = positive.any(axis=0) & (signed < 0).any(axis=0) & zero.any(axis=0)
             for column in np.flatnonzero(mixed).tolist():
                 sign, number = signed[:, column], cell * self.columns + column
-                found = _sign_changes(sign)
-                if len(found) != 2:
+                nonzero = np.flatnonzero(sign)
+                last = nonzero[sign[nonzero] != np.roll(sign[nonzero], -1)]  # before each change of sign
+                if len(last) != 2:
                     self.decisions.undecided += 1
                     dropped.append(number)
                     continue
-                extra += [(number, int(self.place[i]), int(start[i])) for i in at[found] if sign[i - at[0]] == 0]
+                following = (last + 1) % len(sign)
+                extra += [(number, self.place[i], start[i]) for i in at[following[sign[following] == 0]]]
         good = ~np.isin(key, dropped)
         more = np.array(extra, dtype=np.int64).reshape(-1, 3).T
         ends = zip((key, where, vertex), more, strict=True)
@@ -254,17 +243,6 @@ class Arrangement:
         return following
 
 
-def _sign_changes(sign: np.ndarray) -> list[int]:
-    """Around a cell: the vertex of each change of sign if it has sign zero, else the last vertex before the change."""
-    nonzero = np.flatnonzero(sign)
-    found = []
-    for first, second in zip(nonzero, np.roll(nonzero, -1), strict=True):
-        if sign[first] != sign[second]:
-            between = (second - first) % len(sign) - 1
-            found.append(int((first + 1) % len(sign)) if between else int(first))
-    return found
-
-
 def _between(u: np.ndarray, v: np.ndarray, share: np.ndarray, row: np.ndarray, column: np.ndarray) -> Cut:
     """Points between u and v, at a share of the way."""
     first, last, near, at, on = (torch.from_numpy(np.ascontiguousarray(a)) for a in (u, v, share, row, column))
@@ -273,26 +251,15 @@ def _between(u: np.ndarray, v: np.ndarray, share: np.ndarray, row: np.ndarray, c
 
 def cycles(following: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The cycles of a permutation: elements cycle by cycle, and where each starts, with the end."""
-    from scipy.sparse import csr_matrix
-    from scipy.sparse.csgraph import connected_components
-
-    count = len(following)
-    graph = csr_matrix((np.ones(count, dtype=np.int8), following, np.arange(count + 1)), shape=(count, count))
-    number, label = connected_components(graph, directed=True, connection="strong")
-    heads = np.empty(number, dtype=np.int64)  # the first element of each cycle
-    heads[label[::-1]] = np.arange(count)[::-1]
-    heads.sort()
-    # walk along all cycles at once, one step a round
-    found: list[tuple[np.ndarray, np.ndarray]] = []
-    active, current = np.arange(number), heads
-    while len(active):
-        found.append((active, current))
-        current = following[current]
-        going = current != heads[active]
-        active, current = active[going], current[going]
-    degree = np.bincount(np.concatenate([active for active, _ in found]), minlength=number)
-    ends = np.concatenate([[0], np.cumsum(degree)])
-    elements = np.empty(count, dtype=np.int64)
-    for step, (active, current) in enumerate(found):
+    head, ahead = np.arange(len(following)), following
+    while ((first := np.minimum(head, head[ahead])) != head).any():  # of twice as many elements a round
+        head, ahead = first, ahead[ahead]
+    current, degree = np.unique(head, return_counts=True)  # the first element of each cycle, and how many it has
+    ends, elements = np.concatenate([[0], np.cumsum(degree)]), np.empty_like(following)
+    active, step = np.arange(len(degree)), 0
+    while len(active):  # walk along all cycles at once, one step a round
         elements[ends[active] + step] = current
+        step += 1
+        going = degree[active] > step
+        active, current = active[going], following[current[going]]
     return elements, ends

@@ -11,7 +11,7 @@ from epoch0.regions.certificate import Decisions
 from epoch0.regions.complex import Cut
 from epoch0.regions.network.steps import Largest
 from epoch0.regions.planes.chords import Arrangement, cycles
-from epoch0.regions.planes.mesh import Mesh, joined, next_around, parts_of, within
+from epoch0.regions.planes.mesh import Mesh, joined, next_around, parts_of, used, within
 
 
 class Plane:
@@ -111,12 +111,10 @@ class Plane:
         half = real[elements]
         mesh.half = 2 * number[half >> 1] + (half & 1)
         mesh.edges, mesh.owner, mesh.from_edge = mesh.edges[~false], mesh.owner[~false], mesh.from_edge[~false]
-        used = np.zeros(len(mesh.points), dtype=bool)
-        used[mesh.edges] = True
-        mesh.edges = (np.cumsum(used) - 1)[mesh.edges]
-        kept = np.flatnonzero(used)
-        mesh.points, mesh.from_row = mesh.points[torch.from_numpy(kept)], mesh.from_row[kept]
-        return torch.from_numpy(kept)
+        rows, mesh.edges = used(mesh.edges, len(mesh.points))
+        kept = torch.from_numpy(rows)
+        mesh.points, mesh.from_row = mesh.points[kept], mesh.from_row[rows]
+        return kept
 
     def split(self, parts: int) -> list[tuple["Plane", Tensor]]:
         """Strips of cells with their rows; edges between strips are in both."""

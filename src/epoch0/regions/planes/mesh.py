@@ -67,14 +67,14 @@ def parts_of(mesh: Mesh, count: int) -> list[Mesh]:
         size = degree[mine]
         ends = np.concatenate([[0], np.cumsum(size)])
         half = mesh.half[np.repeat(mesh.ends[mine], size) + within(size)]
-        edges, edge = _used(half >> 1, len(mesh.edges))
-        rows, vertex = _used(mesh.edges[edges], len(mesh.points))
+        edges, edge = used(half >> 1, len(mesh.edges))
+        rows, vertex = used(mesh.edges[edges], len(mesh.points))
         points_here = mesh.points.index_select(0, torch.from_numpy(rows))
         found.append(Mesh(points_here, vertex, mesh.owner[edges], 2 * edge + (half & 1), ends, rows, edges))
     return found
 
 
-def _used(numbers: np.ndarray, below: int) -> tuple[np.ndarray, np.ndarray]:
+def used(numbers: np.ndarray, below: int) -> tuple[np.ndarray, np.ndarray]:
     """The different ones of some numbers in order, and the place of each number among them."""
     mark = np.zeros(below, dtype=bool)
     mark[numbers] = True

@@ -208,10 +208,8 @@ def pattern_colours(patterns: np.ndarray) -> np.ndarray:
     from matplotlib.colors import hsv_to_rgb
 
     weights = np.random.Generator(np.random.PCG64(0)).integers(1, 2**63, patterns.shape[1], dtype=np.uint64)
-    mixed = np.empty(len(patterns), dtype=np.uint64)
-    for start in range(0, len(patterns), 1 << 14):
-        part = patterns[start : start + (1 << 14)].astype(np.uint64) + np.uint64(1)
-        mixed[start : start + (1 << 14)] = (part * (weights | np.uint64(1))).sum(axis=1, dtype=np.uint64)
+    weights |= np.uint64(1)
+    mixed = np.einsum("ij,j->i", patterns, weights, dtype=np.uint64, casting="unsafe") + weights.sum()  # of bytes + 1
     mixed ^= mixed >> np.uint64(29)
     mixed *= np.uint64(0xBF58476D1CE4E5B9)
     mixed ^= mixed >> np.uint64(32)

@@ -64,14 +64,11 @@ def window(corners: Any) -> Window:
     if len(same):
         first, second = same[0].tolist()
         raise InputError(f"corners {first} and {second} of the window coincide; name every corner once.")
+    origin, basis = flat.mean(dim=0), _axes(sides[0], flat - flat[0])
     if flat.shape[1] == 2:
         origin, basis = torch.zeros(2, dtype=torch.float64), torch.eye(2, dtype=torch.float64)
-    else:
-        origin = flat.mean(dim=0)
-        found = _axes(sides[0], flat - flat[0])
-        if found is None:
-            raise InputError(_NO_AREA)
-        basis = found
+    if basis is None:
+        raise InputError(_NO_AREA)
     polygon = (flat - origin) @ basis.T
     away = float((origin + polygon @ basis - flat).norm(dim=1).max())
     if away > 1e-5 * scale:  # corners may come in float32
@@ -132,8 +129,6 @@ def square(centre: ArrayLike, u: ArrayLike, v: ArrayLike, half: Positive) -> Ten
     if axes is None:
         raise InputError("u and v are parallel or zero; a square needs two different directions.")
     signs = torch.tensor([[-1, -1], [1, -1], [1, 1], [-1, 1]], dtype=torch.float64)
-    if float(directions[1] @ axes[1]) < 0:
-        axes = torch.stack([axes[0], -axes[1]])
     corners: Tensor = centre.reshape(1, -1) + half * signs @ axes
     return corners.reshape(4, *centre.shape)
 
