@@ -145,7 +145,7 @@ def checkup(
             **what,
             recipes={},
             **kept,
-            notes=tuple(notes_of(blocks.gains, kept["layers"], call.targets is not None, said)),
+            notes=tuple(notes_of(blocks.gains, kept["layers"], said)),
             trial_reason="it needs the whole network in memory",
             not_examined=LAYERS_ONLY,
         )
@@ -238,7 +238,7 @@ def checkup(
     if rows is not None:
         kept = rows.kept(one.updates, recipes["adam"].learning_rate)
         blame = None if trains else to_blame(kept["layers"], worst.cause, signs)
-        said = notes_of(rows.gains, kept["layers"], targets is not None, said)
+        said = notes_of(rows.gains, kept["layers"], said)
     return Checkup(
         **what,
         **of_program,
@@ -358,11 +358,11 @@ BATCH_NORM = {
 }
 
 
-def notes_of(measured: Gain, rows: Sequence[LayerCheckup], targets: bool, more: Sequence[str]) -> list[str]:
+def notes_of(measured: Gain, rows: Sequence[LayerCheckup], more: Sequence[str]) -> list[str]:
     """How it was measured, and what was seen beside the gains."""
     said = [*more, *([BATCH_NORM[measured.batch_norm]] if measured.batch_norm else [])]
     said += ["Dropout was off."] if measured.dropout else []
-    start = "the loss" if targets else "random directions at the output, as there are no targets"
+    start = "random directions at the output, as there is no loss" if measured.loss is None else "the loss"
     said.append(
         f"Each gain is the mean over {measured.directions} random directions (seed {measured.seed}) on "
         f"{measured.examples} examples, ± its standard error; gradient norms start from {start}. The model was given "

@@ -111,8 +111,9 @@ class Piece:
     def kept(self, updates: Mapping[str, float], rate: float) -> dict[str, Any]:
         """What a checkup keeps of them, with the steps at this rate."""
 
-        def update(weights: Sequence[str]) -> float | None:
-            return max((updates[name] * rate for name in weights if name in updates), default=None)
+        def update(weights: Sequence[str]) -> float | None:  # a bias moves by more than its size, and may
+            own = [name for name in weights if name in updates and "bias" not in name.rpartition(".")[2]]
+            return max((updates[name] * rate for name in own), default=None)
 
         same = ("name", "forward_error", "backward_error", "predicted", "predicted_error", "agreement", "gradient")
         layers = [

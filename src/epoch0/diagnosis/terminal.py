@@ -103,7 +103,10 @@ def _passages(checkup: Found) -> str:
         low, high = wording.number(checkup["chi_low"]), wording.number(checkup["chi_high"])
         chi = f", local χ = {wording.number(checkup['chi'])} a layer ({low} to {high})"
     backward, forward = wording.times(checkup["backward"]["factor"]), wording.times(checkup["forward"]["factor"])
-    return f"Phase {checkup['phase']}{chi}; over the depth carried tangents {forward}, gradients {backward}."
+    between = (
+        f"; between the first layer's end and the last one's start carried tangents {forward}, gradients {backward}"
+    )
+    return f"Phase {checkup['phase']}{chi}{between if checkup['forward']['layers'] > 0 else ''}."
 
 
 def _verdict(checkup: Found) -> Text:
@@ -161,7 +164,7 @@ def _recipes(*checkups: Found) -> Table:
     }
     if len(checkups) == 1:
         most = [row[0]["largest_learning_rate"] for row in rows]
-        columns["at most"] = ["" if value is None else wording.rate(value) for value in most]
+        columns["first step stands"] = ["" if value is None else wording.rate(value) for value in most]
         columns["evidence"] = [wording.evidence(checkups[0], row[0]) for row in rows]
     return _table(columns)
 

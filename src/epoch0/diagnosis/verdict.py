@@ -222,20 +222,21 @@ def level(step: Step, runs: Sequence[Run], steps: int | None) -> str:
 
 def judge(step: Step, signs: Signs, trial: Trial | None) -> Recipe:
     optimizer = step.optimizer
-    runs, numbers = [] if trial is None else trial.of(optimizer), step_numbers(step, signs)
+    runs, constant, numbers = list[Run](), None, step_numbers(step, signs)
     if trial is not None:
+        runs, constant = trial.of(optimizer), trial.constant
         numbers |= trial_numbers(trial.runs, optimizer)
     chance = probability(optimizer, numbers, level(step, runs, None if trial is None else trial.steps))
     if (step.reached == 0 and step.second == 0) or (signs.overflowing and not step.finite):
         chance = min(chance, 0.01)
-    if trial is not None and any(run.settles(trial.constant) for run in runs):
+    if any(run.settles(constant) for run in runs):
         chance = max(chance, SURE)
     trains, rate = chance >= 0.5, suggested_rate(step, runs)
     if not trains:
-        cause, reason = _failure(step, signs, runs)
+        cause, reason = _failure(step, signs, runs, constant)
     elif runs:
         best, cause = best_run(runs), "learns"
-        reason = f"in {len(best.losses)} steps at {best.rate:g} the loss {_told(best)}"
+        reason = f"in {len(best.losses)} steps at {best.rate:g} the loss {_told(best, constant)}"
     else:
         cause, held = "learns", [value for value in (step.held, step.second_held) if value is not None]
         reason = f"one step moves the outputs as the loss wants (cosine {max(step.alignment, step.second):.2f}"
@@ -254,7 +255,8 @@ def judge_program(found: Found, optimizers: Sequence[Any]) -> dict[str, Recipe]:
     if found.faults:
         first = found.faults[0]
         chance, cause = min(1 - first.certainty, 1.0 if sound or done is None else UNDECIDED), "fault"
-        how = "learns less than it could" if sound else "does not learn as it is"
+        how = "learns less than it could" if chance >= 0.5 else "does not learn as it should"
+        how = how if sound else "does not learn as it is"
         reason = f"{how} ({first.kind}): {first.message} {first.fix}".rstrip(".")
     elif sound:
         chance, cause, reason = LEARNS, "learns", f"learns as it is: {told}"
@@ -293,20 +295,22 @@ def best_run(runs: Sequence[Run]) -> Run:
     return max(runs, key=lambda run: -math.inf if run.diverged else run.drop)
 
 
-def _told(run: Run) -> str:
-    """What became of the loss, and of held-out examples."""
-    fell = f"fell by {run.drop:.0%}" if run.drop > 0 else "did not fall"
-    if run.drop > 1:  # a loss that may be negative has no share
-        fell = f"fell from {number(run.losses[0])} to {number(run.losses[-1])}"
+def _told(run: Run, constant: float | None) -> str:
+    """What became of the loss, beside that of the best constant answer, and of held-out examples."""
+    if run.diverged:
+        return "left the range of floats"
+    first, last = run.losses[0], sum(run.losses[-10:]) / len(run.losses[-10:])
+    fell = f"{'fell' if last < first else 'did not fall,'} from {number(first)} to {number(last)}"
+    fell += "" if constant is None else f" (one answer for all: {number(constant)})"
     known = "" if run.known is None else f", and of held-out examples {run.known:.0%} of the pairs are told apart"
-    return f"{fell}{known} (chance: 50 %)" if known else fell
+    return f"{fell}{known} (chance: 50%)" if known else fell
 
 
-def _failure(step: Step, signs: Signs, runs: Sequence[Run]) -> tuple[str, str]:
+def _failure(step: Step, signs: Signs, runs: Sequence[Run], constant: float | None) -> tuple[str, str]:
     """The most likely cause in a word and in a clause; the first that applies."""
     seen = ""
     if runs:
-        many, told = max(len(run.losses) for run in runs), _told(best_run(runs))
+        many, told = max(len(run.losses) for run in runs), _told(best_run(runs), constant)
         seen = f" (in {many} steps at the best of {len(runs)} rates the loss {told})"
     if signs.overflowing or not step.finite:
         where = f" in {signs.overflowing[0]}" if signs.overflowing else " after the first step"
@@ -318,7 +322,7 @@ def _failure(step: Step, signs: Signs, runs: Sequence[Run]) -> tuple[str, str]:
         return "blind", f"{signs.same}{seen}"
     if signs.dead:
         return "no gradient", f"nothing passes through {first_names(signs.dead, 1)}{seen}"
-    constant = signs.constant_loss
+    constant = signs.constant_loss  # of a sum over the examples of the step, where the loss is one
     if constant is not None and constant > 0 and step.loss > 20 * constant:
         return "size", (
             f"the first loss is {number(step.loss)}, {number(step.loss / constant)} times that of a constant answer: "
@@ -338,7 +342,7 @@ def _failure(step: Step, signs: Signs, runs: Sequence[Run]) -> tuple[str, str]:
         what = "differences between inputs" if signs.forward.orders == orders else "gradients"
         return "exploding", f"{what} grow by {orders:.1f} orders of magnitude over the depth{seen}"
     if step.largest < RATES[step.optimizer][0]:
-        rate = step.largest * 3 or LADDER[step.optimizer][0]
+        rate = step.largest * (30 if step.quick else 3) or LADDER[step.optimizer][0]  # the next that was looked at
         return "rough", f"already a rate of {number(rate, 1)} makes the first step raise the loss{seen}"
     if signs.saturated:
         return "saturated", f"most values are saturated after {first_names(signs.saturated, 1)}{seen}"

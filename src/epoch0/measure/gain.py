@@ -42,7 +42,7 @@ class LayerGain:
     tangent: float  #: mean square a unit, relative to the input's, of a tangent carried from the input to its end
     tangent_error: float  #: its standard error over directions
     gradient: float  #: norm of the gradient at its end (of the loss, or of random cotangents at the output)
-    weight_gradients: Mapping[str, float] = field(repr=False)  #: norm of each weight's gradient
+    weight_gradients: Mapping[str, float] = field(repr=False)  #: norm of the gradient of each weight and bias
     weighted: int  #: how many weighted operations the layer has
     has_norm: bool  #: whether a norm is in it
     verdict: str  #: ``"keeps"``, ``"grows"``, ``"shrinks"``, ``"unclear"``, ``"dead"``, ``"overflows"``: :func:`gain`
@@ -78,12 +78,12 @@ class Gain(Result):
 
     @property
     def total_forward(self) -> float:
-        """Log of the product of the forward gains, -inf if a layer is dead; a tangent's norm changes by exp of half."""
+        """Log of the product of the forward gains, -inf if a layer is dead: what independent layers would do."""
         return _log_sum(self.chi_forward)
 
     @property
     def total_backward(self) -> float:
-        """Log of the product of the backward gains; as for the norm of a gradient."""
+        """Log of the product of the backward gains; as above."""
         return _log_sum(self.chi_backward)
 
     @property
@@ -99,8 +99,10 @@ class Gain(Result):
     def __str__(self) -> str:
         lines = [f"gain of {self.depth} layers over {self.examples} examples, {self.directions} random directions each"]
         lines += aligned([[*_HEAD, "measured is"], *(_cells(layer) for layer in self.layers)])
-        forward, backward = _factor(self.total_forward / 2), _factor(self.total_backward / 2)
-        lines.append(f"whole depth: tangents times {forward}, gradients times {backward} in norm")
+        start, factors = self.layers[-1].gradient, [math.sqrt(self.layers[-1].tangent)]
+        factors.append(self.input_gradient / start if start else math.nan)
+        tangent, gradient = (f"{one:.3g}" if math.isfinite(one) else "beyond floats" for one in factors)
+        lines.append(f"carried from end to end: tangents, a unit, times {tangent}, gradients times {gradient}")
         return "\n".join([*lines, *self.notes])
 
     def rows(self) -> list[dict[str, Any]]:
@@ -124,10 +126,6 @@ def _cells(layer: LayerGain) -> tuple[str, ...]:
 
 def _log_sum(chi: Array) -> float:
     return float(np.log(chi).sum()) if (chi > 0).all() else (-math.inf if (chi == 0).any() else math.nan)
-
-
-def _factor(log: float) -> str:
-    return f"{math.exp(log):.3g}" if not abs(log) > 100 or log == -math.inf else f"10^{log / math.log(10):.0f}"
 
 
 SURE = 3.0  # standard errors between measurement and law up to which they agree, for one layer

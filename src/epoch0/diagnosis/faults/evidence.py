@@ -9,9 +9,11 @@ import copy
 import dataclasses
 import inspect
 import math
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
+from types import CellType, FunctionType, MethodType
 from typing import Any
 
 import torch
@@ -243,7 +245,7 @@ class Evidence:
     @cached_property
     def reach(self) -> Reach | None:
         if self.first.output is not None and self.call.splits and not self.whole:
-            with contextlib.suppress(Exception):
+            with contextlib.suppress(Exception), torch.no_grad():
                 return reach(self.first.output, self.call.targets, self.loss_of)
         return None
 
@@ -335,10 +337,10 @@ class Evidence:
         runs = loss.requires_grad if loss is not None else self.step is not None and self.first.output is not None
         if len(self.optimizers) == 1 and runs:
             with unchanged(self.model), contextlib.suppress(Exception):
-                return self._steps(*copied(self.model, self.optimizers[0]))
+                return self._steps(*copied(self.model, self.optimizers[0], self.step))
         return None
 
-    def _steps(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> After:
+    def _steps(self, model: nn.Module, optimizer: torch.optim.Optimizer, step: OwnStep | None) -> After:
         call = dataclasses.replace(self.call, model=model)
         model.train()
         before, early = self._measured(call)
@@ -349,7 +351,7 @@ class Evidence:
             old = {name: p.detach().clone() for name, p in model.named_parameters()}
             begin = (index * count) % max(1, call.examples - count + 1)
             rows = call.rows(slice(begin, begin + count)) if call.splits and count < call.examples else call
-            slopes = self._step(model, optimizer, rows, loop)
+            slopes = self._step(model, optimizer, step, rows, loop)
             new = dict(model.named_parameters())
             if loop:
                 loop[-1].moved = any(not torch.equal(new[n].detach(), p) for n, p in old.items())
@@ -378,7 +380,7 @@ class Evidence:
             return math.nan if self.first.loss is None else float(self.loss_in(call, raw)), out
 
     def _step(
-        self, model: nn.Module, optimizer: torch.optim.Optimizer, rows: Call, loop: list[Loop]
+        self, model: nn.Module, optimizer: torch.optim.Optimizer, step: OwnStep | None, rows: Call, loop: list[Loop]
     ) -> dict[str, Tensor]:
         """One step of the copy as its owner makes it, and the gradients at its start."""
         self.passes += 1
@@ -386,7 +388,7 @@ class Evidence:
         def there() -> dict[str, Tensor]:
             return {n: dense(p.grad).clone() for n, p in model.named_parameters() if p.grad is not None}
 
-        if self.step is None:
+        if step is None:
             slopes = dict[str, Tensor]()
             stepped(optimizer, lambda: self.loss_in(rows, rows.raw()), lambda: slopes.update(slopes or there()))
             return slopes
@@ -400,8 +402,9 @@ class Evidence:
             return (rows.criterion or self.loss_of)(outputs, targets, *more, **named)
 
         same_noise()
-        with model.register_forward_pre_hook(lambda module, args: modes.append(module.training)):
-            self.step(model, optimizer, heard, rows.batch, rows.targets)
+        hook = model.register_forward_pre_hook(lambda module, args: modes.append(module.training))
+        with hook, warnings.catch_warnings(action="ignore"):  # a schedule takes the copied optimizer for another
+            step(model, optimizer, heard, rows.batch, rows.targets)
         left = {n: slope for n, slope in there().items() if bool(slope.any())}
         pair = [t for t in (rows.targets, *got) if isinstance(t, Tensor) and t.dim() == 1 and not t.is_floating_point()]
         classes = (pair[0], pair[1]) if len(pair) == 2 and len(pair[0]) == len(pair[1]) else None
@@ -438,19 +441,38 @@ def stepped(optimizer: Any, loss: Callable[[], Tensor], seen: Callable[[], None]
     return value
 
 
-def copied(model: nn.Module, optimizer: torch.optim.Optimizer) -> tuple[nn.Module, torch.optim.Optimizer]:
-    """A copy of both, at the rate that a schedule warms up to; it starts at nothing."""
-    model, (optimizer,) = twins(model, (optimizer,))
+def copied(
+    model: nn.Module, optimizer: torch.optim.Optimizer, step: OwnStep | None
+) -> tuple[nn.Module, torch.optim.Optimizer, OwnStep | None]:
+    """A copy of each, at the rate that a schedule warms up to; it starts at nothing.
+
+    The loop body gets copies of what it closes over and of what it calls by name and has a state, such as schedules
+    and averages of weights: one of the owner's would move the owner's optimizer.
+    """
+    memo: dict[int, Any] = {}
+    model, (optimizer,) = twins(model, (optimizer,), memo)
     for group in optimizer.param_groups:
         group["lr"] = max(float(group["lr"]), float(group.get("initial_lr", 0.0)))
-    return model, optimizer
+
+    def own(value: Any) -> Any:
+        with contextlib.suppress(Exception):  # a file, a lock: the copy shares it
+            return copy.deepcopy(value, memo)
+        return value
+
+    if isinstance(step, MethodType):
+        step = MethodType(step.__func__, own(step.__self__))
+    elif isinstance(step, FunctionType):
+        code, known, cells = step.__code__, step.__globals__, step.__closure__ or ()
+        states = {n: own(known[n]) for n in code.co_names if n in known and hasattr(known[n], "state_dict")}
+        closed = tuple(CellType(own(cell.cell_contents)) for cell in cells)
+        step = FunctionType(code, {**known, **states}, step.__name__, step.__defaults__, closed)
+    return model, optimizer, step
 
 
 def twins(
-    model: nn.Module, optimizers: tuple[torch.optim.Optimizer, ...]
+    model: nn.Module, optimizers: tuple[torch.optim.Optimizer, ...], memo: dict[int, Any]
 ) -> tuple[nn.Module, tuple[torch.optim.Optimizer, ...]]:
     """Copies of a model and of optimizers over it, with what optimizers hold that torch does not copy."""
-    memo: dict[int, Any] = {}
     copies = copy.deepcopy((model, optimizers), memo)
     for old, new in zip(optimizers, copies[1], strict=True):
         for name, value in vars(old).items():

@@ -83,7 +83,7 @@ def evidence(
         raise InputError(f"optimizer={wrong[0]}; give a torch.optim.Optimizer over this model, or several.")
     coarse = isinstance(model, nn.Module) and next((p.dtype for p in model.parameters() if p.dtype in HALF), None)
     if optimizers and coarse:
-        model, optimizers = twins(model, optimizers)  # together, so that it still is the optimizer of these
+        model, optimizers = twins(model, optimizers, {})  # together, so that it still is the optimizer of these
         model.float()
     if step is not None and not callable(step):
         raise InputError(f"step={step!r}; give a function step(model, optimizer, loss, x, y).")
@@ -177,7 +177,7 @@ def _missing(seen: Evidence, done: Mending | None) -> Iterator[str]:
     )
     yield from (said for missing, said in table if missing)
     if not seen.reads_targets:
-        yield "Whether it learns: the loss does not depend on the targets."
+        yield "Whether it learns: the loss does not depend on the targets, or not on the outputs and them alone."
     elif seen.stopped:
         yield f"Whether it learns: a copy of the program could not be trained ({seen.stopped})."
     elif done is None:

@@ -7,6 +7,7 @@ What is read needs no idea of the task: the loss with other examples' targets ag
 import dataclasses
 import math
 import time
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -28,6 +29,7 @@ OTHERS = 4  # so often the targets are exchanged among them
 # they know them clearly, and where a training need not go on.
 KNOWS, CLEARLY, ENOUGH = 0.12, 0.3, 0.6
 FEW, ALL = 16, 0.8  # fewer examples are a table, known where this share of it is: an XOR without its last row is not
+EXPLODING = 0.1  # what the own targets' loss has fallen by is less than this of what it lies below that of others'
 LOOKS = 8  # so often in a training is looked at what the outputs know
 
 
@@ -81,6 +83,7 @@ class Program:
     held: int = 0  # so many examples at the end are held out of training
     whole: bool = False  # whether the loss takes all that the model returns, and not THE output
     ordered: bool = False  # whether the examples come in their order
+    begun: float = math.nan  # the loss with the targets of others, before training
 
     @classmethod
     def of(cls, seen: Evidence) -> "Program | None":
@@ -112,8 +115,9 @@ class Program:
         return cls(call, seen.optimizers[0], size, seen.step, seen.loss_of, held, seen.whole, seen.ordered)
 
     def copied(self) -> "Program":
-        model, optimizer = copied(self.call.model, self.optimizer)
-        return dataclasses.replace(self, call=dataclasses.replace(self.call, model=model), optimizer=optimizer)
+        model, optimizer, step = copied(self.call.model, self.optimizer, self.step)
+        call = dataclasses.replace(self.call, model=model)
+        return dataclasses.replace(self, call=call, optimizer=optimizer, step=step)
 
     def train(self, steps: int, seconds: float = math.inf, seed: int = 0, enough: float | None = None) -> Trained:
         """Train this program, which changes it, for so many steps or CPU seconds, or until its outputs know enough."""
@@ -145,7 +149,8 @@ class Program:
     def _one(self, rows: Call) -> float:
         if self.step is None:
             return float(stepped(self.optimizer, lambda: self._loss(rows, rows.raw())).detach())
-        value = self.step(rows.model, self.optimizer, self.loss, rows.batch, rows.targets)
+        with warnings.catch_warnings(action="ignore"):  # a schedule takes the copied optimizer for another
+            value = self.step(rows.model, self.optimizer, self.loss, rows.batch, rows.targets)
         return float(value.detach() if isinstance(value, Tensor) else value if isinstance(value, int | float) else 0.0)
 
     def _loss(self, rows: Call, raw: Any) -> Tensor:
@@ -170,6 +175,11 @@ class Program:
                 other += float(self._loss(turned, raw if few.targets is not None else turned.raw())) / OTHERS
         if not math.isfinite(own) or not math.isfinite(other):
             return 1.0 if math.isfinite(own) else math.nan
+        if of is None and math.isnan(self.begun):
+            self.begun = max(own, other)
+        # outputs that explode differ for the targets, too, all of them or one for all the others
+        if of is None and own > self.begun / 2 > 0 and self.begun - own < EXPLODING * (other - own):
+            return 0.0
         return (other - own) / max(abs(other), abs(own), 1e-12)
 
 

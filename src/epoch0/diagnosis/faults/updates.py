@@ -178,7 +178,7 @@ def too_short(seen: Evidence, after: After) -> Iterator[Fault]:
             message += f"{after.moved:.2g}: about {steps:,.0f} steps to their mean."
             yield Fault("target scale", "targets", message, "Standardize the targets.", certainty=0.9)
             return
-    if middle < SMALL and top < 3 * SMALL:
+    if middle < SMALL and 0 < top < 3 * SMALL:
         message = f"At a rate of {rate:.2g} a step changes the weights by only {middle:.1e} of their size."
         yield Fault("learning rate", "optimizer", message, f"Try a rate of {rate * 10:.1g}.", certainty=0.7)
 

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from epoch0.diagnosis.faults.evidence import CERTAIN, DRAW_SMALLER, Evidence, Fault
 from epoch0.diagnosis.faults.reach import Reach, tried
-from epoch0.tracing.call import mapped
+from epoch0.tracing.call import mapped, parts
 
 # Mean size of an input, and its mean over its deviation, from where the first layer with weights gets too much; and the
 # size from where a program that learns something all the same would learn more without it.
@@ -85,7 +85,8 @@ def examples_alike(seen: Evidence, inputs: Tensor) -> Iterator[Fault]:
     follow, chance = float((targets[1:] == targets[:-1]).double().mean()), _alike(targets)
     if follow > 0.8 > 1.6 * chance:
         message = f"The loader does not shuffle, and {follow:.0%} of the examples follow one of their own class."
-        yield Fault("data", "data", message, "Shuffle them: DataLoader(..., shuffle=True).", certainty=0.8)
+        sure = 0.8 if len(targets) < 1000 else 0.9  # a trial on some of many examples sees shorter runs of a class
+        yield Fault("data", "data", message, "Shuffle them: DataLoader(..., shuffle=True).", certainty=sure)
 
 
 def _alike(classes: Tensor) -> float:
@@ -95,16 +96,15 @@ def _alike(classes: Tensor) -> float:
 
 def ignored_class(seen: Evidence) -> Iterator[Fault]:
     """A class whose examples the loss does not look at, and that is not the padding."""
-    targets, output, loss = seen.call.targets, seen.first.output, seen.first.loss
-    if not isinstance(targets, Tensor) or targets.is_floating_point() or output is None or loss is None:
+    targets, output = seen.call.targets, seen.first.output
+    if not isinstance(targets, Tensor) or targets.is_floating_point() or output is None or seen.first.loss is None:
         return
     dims = [d for d in (1, output.dim() - 1) if (*output.shape[:d], *output.shape[d + 1 :]) == targets.shape]
-    if not dims or not output.requires_grad or not loss.requires_grad:
+    if not dims or seen.whole:
         return
-    slope = torch.autograd.grad(loss, output, retain_graph=True, allow_unused=True)[0]
-    if slope is None:
-        return
-    pulled = slope.abs().amax(dims[0]) > 0
+    equal = torch.full_like(output, 1 / output.shape[dims[0]], requires_grad=True)  # the model's own may be saturated
+    with torch.enable_grad():
+        pulled = torch.autograd.grad(seen.loss_of(equal, targets), equal)[0].abs().amax(dims[0]) > 0
     for value in targets.unique().tolist():
         here = targets == value
         share = float(here.double().mean())
@@ -130,6 +130,7 @@ def label_order(seen: Evidence, inputs: Tensor, targets: Tensor) -> Iterator[Fau
     far = torch.cdist(flat, flat).fill_diagonal_(float("inf"))
     near, index = far.min(1)
     close = near < 0.6 * float(far[far.isfinite()].median())  # much more alike than examples are
+    close &= torch.bincount(y.long() - y.min())[y.long() - y.min()] > 1  # a number of its own for each is no class
     count, chance = int(close.sum()), _alike(y)
     if count < 150:
         return
@@ -162,3 +163,13 @@ def label_inside(seen: Evidence, inputs: Tensor, targets: Tensor) -> Iterator[Fa
     if same and len(wanted.unique()) > 1 and len(inputs.unique()) > 2:
         message = f"Column {same[0]} of the inputs is the target."
         yield Fault("data", "inputs", message, "Leave it out: it is not there when the model is used.", "step 0", 0.9)
+
+
+def targets_inside(seen: Evidence) -> Iterator[Fault]:
+    """One of several inputs, of tokens, is the targets themselves: a decoder that sees what it must tell."""
+    targets, given = seen.call.targets, parts(seen.call.batch)
+    if not isinstance(targets, Tensor) or targets.is_floating_point() or targets.dim() < 2 or len(given) < 2:
+        return
+    if any(torch.equal(one, targets) for _, one in given) and len(targets.unique()) > 2:
+        fix = "Move it on by one place: a decoder gets the tokens before the one that it must tell."
+        yield Fault("data", "inputs", "One of the inputs is the targets, token by token.", fix, certainty=0.9)
