@@ -69,6 +69,11 @@ def finite(value: Any) -> Any:
     return [finite(item) for item in value] if isinstance(value, list | tuple) else value
 
 
+def counted(count: int, what: str) -> str:
+    """A number of things: "1 layer", "12,000 weights"."""
+    return f"{count:,} {what}{'s' * (count != 1)}"
+
+
 def first_names(names: Sequence[str], most: int = 5, between: str = ", ") -> str:
     """The first few, and how many more: a, b and 1 more."""
     return between.join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")

@@ -15,7 +15,7 @@ from epoch0.networks.dense import Ensemble
 from epoch0.networks.nonlinearities import activation_of
 from epoch0.regions.network.steps import Fold, Largest, Program
 from epoch0.regions.network.trace import trace
-from epoch0.results import Result, aligned
+from epoch0.results import Result, aligned, counted
 from epoch0.tracing.guard import bare, check_model, unchanged
 
 _VALUES = 1 << 24  # numbers of all layers held at a time
@@ -180,7 +180,8 @@ class ActivationPatterns(Result):
 
     def __str__(self) -> str:
         rows = [["layer", "neurons", "distinct patterns"], *(list(map(str, row.values())) for row in self.rows())]
-        return "\n".join([f"{self.count} distinct activation patterns of {len(self)} inputs", *aligned(rows)])
+        head = f"{counted(self.count, 'distinct activation pattern')} of {counted(len(self), 'input')}"
+        return "\n".join([head, *aligned(rows)])
 
 
 @checked

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from epoch0.activity.weight_circle import layer_names, named_layer, own_weight
 from epoch0.arguments import Count, Seed, Size, checked
 from epoch0.errors import InputError
-from epoch0.results import Result, aligned
+from epoch0.results import Result, aligned, counted
 from epoch0.seeds import generator
 from epoch0.tracing.call import Call, Forward
 from epoch0.tracing.guard import unchanged
@@ -66,7 +66,7 @@ class Robustness(Result):
         rows = [["layer", *(f"noise {size:g}" for size in self.noise)]]
         for layer, means, errors in zip(self.layers, self.accuracy, self.error, strict=True):
             rows.append([layer, *(f"{m:.4f} +- {e:.4f}" for m, e in zip(means, errors, strict=True))])
-        how = f"{unit}; {self.accuracies.shape[2]} draws, {self.examples} examples"
+        how = f"{unit}; {counted(self.accuracies.shape[2], 'draw')}, {counted(self.examples, 'example')}"
         head = f"Accuracy with noise in one layer at a time ({how}), {self.clean:.4f} without"
         return "\n".join([f"{head}; most fragile: {self.most_fragile}", *aligned(rows)])
 

@@ -260,7 +260,7 @@ def regions(
         else:
             found = exact.on_plane(network, exact.through(*where, margin=margin), **work)
     if count_only:
-        print_json({"regions": number}) if as_json else typer.echo(f"{number} regions")
+        print_json({"regions": number}) if as_json else typer.echo(f"{number} region{'s' * (number != 1)}")
         return
     if plot is not None:
         save_picture(found.plot(), plot)

@@ -7,7 +7,7 @@ from typing import Any
 from torch import Tensor
 
 from epoch0.initialization.sites import Plan, Step
-from epoch0.results import Result, aligned, first_names
+from epoch0.results import Result, aligned, counted, first_names
 from epoch0.tracing.tape import Tape, how_it_ran
 
 
@@ -57,7 +57,8 @@ class Initialization(Result):
         names = {layer.name: layer.status.startswith("kept") for layer in self.layers}
         kept, way = sum(names.values()), "by theory" if self.method == "theory" else "by measuring"
         stay = f", {kept} kept as they are" if kept else ""
-        return f"{len(names) - kept} weights set for a gain of {self.target:.4g}, {way}, seed {self.seed}{stay}"
+        many = counted(len(names) - kept, "weight")
+        return f"{many} set for a gain of {self.target:.4g}, {way}, seed {self.seed}{stay}"
 
     def __str__(self) -> str:
         lines = [self.summary]

@@ -12,7 +12,7 @@ from epoch0 import special
 from epoch0.arguments import BatchNorm, Directions, Seed, checked
 from epoch0.measure.law import Law, Walk
 from epoch0.measure.passes import Array, Passes, Squares, Travel, mean_squares, passes
-from epoch0.results import Result, aligned
+from epoch0.results import Result, aligned, counted
 from epoch0.tracing.call import Call, Forward
 from epoch0.tracing.layers import Layer, layers
 from epoch0.tracing.loss import Loss
@@ -97,7 +97,8 @@ class Gain(Result):
         return tuple(found)
 
     def __str__(self) -> str:
-        lines = [f"gain of {self.depth} layers over {self.examples} examples, {self.directions} random directions each"]
+        over = f"{counted(self.examples, 'example')}, {self.directions} random directions each"
+        lines = [f"gain of {counted(self.depth, 'layer')} over {over}"]
         lines += aligned([[*_HEAD, "measured is"], *(_cells(layer) for layer in self.layers)])
         start, factors = self.layers[-1].gradient, [math.sqrt(self.layers[-1].tangent)]
         factors.append(self.input_gradient / start if start else math.nan)

@@ -20,7 +20,7 @@ from epoch0.errors import InputError
 from epoch0.regions.certificate import RELATIVE
 from epoch0.regions.network.steps import Affine, Fold, Program
 from epoch0.regions.network.trace import in_float64, trace_for
-from epoch0.results import Result
+from epoch0.results import Result, counted
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,8 +67,8 @@ class Distances(Result):
     def __str__(self) -> str:
         low, middle, high = np.quantile(self.distance, [0.0, 0.5, 1.0], method="nearest")  # may be infinite
         rows = [
-            f"distance to the nearest boundary of {len(self)} examples: mean {self.mean:.4g} (standard error "
-            f"{self.standard_error:.1g}), median {middle:.4g}, from {low:.4g} to {high:.4g}",
+            f"distance to the nearest boundary of {counted(len(self), 'example')}: mean {self.mean:.4g} (standard "
+            f"error {self.standard_error:.1g}), median {middle:.4g}, from {low:.4g} to {high:.4g}",
             f"  times {self.neurons} neurons: {self.mean * self.neurons:.4g}",
         ]
         for i, name in enumerate(self.layers):

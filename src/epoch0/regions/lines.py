@@ -21,7 +21,7 @@ from epoch0.regions.network.pieces import Pieces, follow
 from epoch0.regions.network.steps import Program
 from epoch0.regions.network.trace import in_float64, trace, trace_for
 from epoch0.regions.walk import MEMORY, block, check_room, walk
-from epoch0.results import Result
+from epoch0.results import Result, counted
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,7 +115,8 @@ class LinePartition(Result):
 
     def __str__(self) -> str:
         what = {"segment": "a segment", "ray": "a ray", "line": "a whole line", "curve": "a polyline"}[self.kind]
-        rows = [f"{self.count} activation regions on {what}, {self.count / max(1, self.neurons):.3f} a neuron"]
+        share = self.count / max(1, self.neurons)
+        rows = [f"{counted(self.count, 'activation region')} on {what}, {share:.3f} a neuron"]
         rows += [f"  after {name:<20} {count:>8}" for name, count in zip(self.layers, self.per_layer, strict=True)]
         return "\n".join([*rows, f"  {self.certificate}", *(f"  note: {note}" for note in self.notes)])
 
@@ -155,8 +156,8 @@ class LinePartitions(Result):
         error = counts.std(ddof=1) / len(counts) ** 0.5 if len(counts) > 1 else float("nan")
         neurons = max(1, self.lines[0].neurons)
         return (
-            f"{self.count} activation regions on {len(self)} lines: {counts.mean():.2f} a line (standard error "
-            f"{error:.2f}), {counts.mean() / neurons:.3f} a neuron\n  {self.lines[0].certificate}"
+            f"{counted(self.count, 'activation region')} on {counted(len(self), 'line')}: {counts.mean():.2f} a line "
+            f"(standard error {error:.2f}), {counts.mean() / neurons:.3f} a neuron\n  {self.lines[0].certificate}"
         )
 
 

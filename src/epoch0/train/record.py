@@ -11,7 +11,7 @@ from torch import nn
 
 from epoch0.arguments import Count, checked, refuse
 from epoch0.errors import InputError, suggest
-from epoch0.results import Result
+from epoch0.results import Result, counted
 
 Row = dict[str, Any]
 """What is known at one step: ``step``, ``epoch``, ``loss`` (mean over the steps since the last row), every metric."""
@@ -79,7 +79,7 @@ class Training(Result):
     def __str__(self) -> str:
         last = {k: v for k, v in self.history[-1].items() if isinstance(v, int | float) and k not in ("step", "epoch")}
         shown = ", ".join(f"{name} {value:.4g}" for name, value in last.items())
-        return f"{self.steps} steps, stopped: {self.stopped_because}" + (f" ({shown})" if shown else "")
+        return f"{counted(self.steps, 'step')}, stopped: {self.stopped_because}" + (f" ({shown})" if shown else "")
 
 
 def plain(name: str, value: Any) -> Any:

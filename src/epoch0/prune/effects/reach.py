@@ -255,7 +255,10 @@ class Reach(Calls):
         elif rule is None or (rule is _function and known.zero is None):
             return _moved(call, known.kind in _MOVING)
         else:
-            result = _tidied(rule(call, known.given(call.args, call.kwargs)))
+            given = known.given(call.args, call.kwargs)
+            if rule in (_attention, _mixing):  # masks hide by what they are
+                given |= {role: one for role, one in known.given(args, kwargs).items() if role.endswith("_mask")}
+            result = _tidied(rule(call, given))
         in_place = kwargs.get("inplace") or own.startswith("__i") or (own.endswith("_") and not own.endswith("__"))
         return x.copy_(result) if in_place and isinstance(x, Tensor) and result is not x else result
 

@@ -10,7 +10,7 @@ from torch import Tensor
 from epoch0.arguments import checked
 from epoch0.errors import InputError
 from epoch0.initialization.files import check_path, load_tensors, save_tensors
-from epoch0.results import Shown
+from epoch0.results import Shown, counted
 
 LAYOUT = "epoch0 masks 2"
 
@@ -118,7 +118,8 @@ class Masks(Mapping[str, Tensor], Shown):
         return cls(load_tensors(path, "masks", LAYOUT, "Masks.save")[0])
 
     def __str__(self) -> str:
-        return f"{self.kept:,} of {self.total:,} weights kept in {len(self)} layers, sparsity {self.sparsity:.4%}"
+        kept = f"{self.kept:,} of {counted(self.total, 'weight')} kept in {counted(len(self), 'layer')}"
+        return f"{kept}, sparsity {self.sparsity:.4%}"
 
     def __repr__(self) -> str:
         return f"<Masks: {self}>"

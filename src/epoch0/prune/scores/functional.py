@@ -15,6 +15,7 @@ from epoch0.arguments import refuse
 from epoch0.errors import InputError, first_line
 from epoch0.prune.masks.places import Place, standing
 from epoch0.prune.scores.scores import Scores, check_precision, scores_of
+from epoch0.results import counted
 from epoch0.tracing import operations
 from epoch0.tracing.call import LABELS, Call, Forward, asked, check_tensors, described, examples_in, mapped, parts
 from epoch0.tracing.guard import bare, same_noise, streams_kept, unchanged
@@ -265,7 +266,7 @@ def scored(
             values, near = compute(lent, held)
             if near and lent.dtype != torch.float64:
                 continue
-            words = f"{method}, {len(held)} batch{'es' if len(held) > 1 else ''}, {examples(held)} examples"
+            words = f"{method}, {len(held)} batch{'es' if len(held) > 1 else ''}, {counted(examples(held), 'example')}"
             words += f", batch norm {batch_norm}, {str(lent.dtype).removeprefix('torch.')}"
             lent.warn_of_unused()
             return scores_of(lent.weights, values, words)

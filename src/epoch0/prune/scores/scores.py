@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from epoch0.arguments import Seed, checked
 from epoch0.errors import InputError, check_finite
 from epoch0.prune.masks.places import Place, standing
-from epoch0.results import Result, aligned
+from epoch0.results import Result, aligned, counted
 from epoch0.seeds import generator
 from epoch0.tracing.guard import check_model
 
@@ -80,7 +80,7 @@ class Scores(dict[str, Tensor], Result):
             *counts, zeros = row.values()
             numbers = [str(value) if isinstance(value, str | int) else f"{value:.3g}" for value in counts]
             lines.append([*numbers, f"{zeros:.1%}"])
-        summary = f"scores of {self.weights} weights in {len(self)} tensors"
+        summary = f"scores of {counted(self.weights, 'weight')} in {counted(len(self), 'tensor')}"
         return "\n".join([f"{summary}: {self.method}" if self.method else summary, *aligned(lines)])
 
 

@@ -23,7 +23,7 @@ from epoch0.regions.planes.mesh import components, next_around
 from epoch0.regions.planes.windows import Window
 from epoch0.regions.planes.windows import window as as_window
 from epoch0.regions.walk import MEMORY, block, walk
-from epoch0.results import Result
+from epoch0.results import Result, counted
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -175,7 +175,7 @@ class PlanePartition(Result):
     def __str__(self) -> str:
         neurons = max(1, self.neurons)
         rows = [
-            f"{self.count} activation regions on a window of area {self.window.area:.4g}, "
+            f"{counted(self.count, 'activation region')} on a window of area {self.window.area:.4g}, "
             f"{self.count / (neurons**2 / 2):.3f} of neurons squared / 2"
         ]
         rows += [f"  after {name:<20} {count:>9}" for name, count in zip(self.layers, self.per_layer, strict=True)]

@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike
 from epoch0.activations import Activation
 from epoch0.arguments import Density, Depth, Std, checked
 from epoch0.errors import InputError
-from epoch0.results import Shown
+from epoch0.results import Shown, counted
 from epoch0.theory.checks import Array, continuous
 from epoch0.theory.mean_field import tables
 from epoch0.theory.mean_field.correlations import erf_pair, is_erf, straight_means
@@ -352,7 +352,9 @@ class Kernel(Shown):
         """What was asked for and the ranges of what came out, as plain numbers and words; not the matrices."""
         names = ("activation", "weight_std", "bias_std", "density", "depth", "architecture", "layer_error")
         found: dict[str, Any] = {name: getattr(self, name) for name in names} | {"inputs": list(self.nngp.shape)}
-        ranges = {"q": np.concatenate([self.q1, self.q2]), "correlation": self.correlation, "ntk": self.ntk}
+        alone = self.gap.shape[0] == self.gap.shape[1] > 1 and not np.diagonal(self.gap).any()
+        pairs = ~np.eye(*self.gap.shape, dtype=bool) if alone else np.full(self.gap.shape, True)  # not with itself
+        ranges = {"q": np.append(self.q1, self.q2), "correlation": self.correlation[pairs], "ntk": self.ntk[pairs]}
         for name, values in ranges.items():
             ends = {"least": values.min(), "median": np.median(values), "most": values.max()}
             found[name] = {word: float(value) for word, value in ends.items()}
@@ -362,7 +364,7 @@ class Kernel(Shown):
         seen = self.to_dict()
         sparse = f", density {self.density:g}" if self.density < 1 else ""
         lines = [
-            f"{self.architecture} {self.activation} network, {self.depth} hidden layers, "
+            f"{self.architecture} {self.activation} network, {counted(self.depth, 'hidden layer')}, "
             f"weight_std={self.weight_std:g}, bias_std={self.bias_std:g}{sparse}; "
             f"{self.nngp.shape[0]} x {self.nngp.shape[1]} inputs",
             f"{'':14}{'least':>14}{'median':>14}{'most':>14}",

@@ -10,7 +10,7 @@ import numpy as np
 from epoch0.activations import Activation
 from epoch0.arguments import Density, Depth, Std, Within, checked
 from epoch0.errors import InputError
-from epoch0.results import Result
+from epoch0.results import Result, counted
 from epoch0.theory.checks import Array, continuous
 from epoch0.theory.mean_field.correlations import mean_at, pieces
 
@@ -47,10 +47,10 @@ class Propagation(Result):
         end = f"q {self.q[0]:.6g} -> {self.q[-1]:.6g}"
         if self.c is not None:
             end += f", c {self.c[0]:.6g} -> {self.c[-1]:.6g}"
-        return (
-            f"{self.architecture}, {depth} layers: {self.phase}; {end}; a gradient changes by "
-            f"{math.exp(min(self.log_gain / 2, 700.0)):.4g} in norm going back"
-        )
+        log = self.log_gain / 2
+        times = f"{math.exp(log):.4g}" if abs(log) < 700 else f"10^{log / math.log(10):.1f}"
+        change = f"a gradient changes by {times} in norm going back"
+        return f"{self.architecture}, {counted(depth, 'layer')}: {self.phase}; {end}; {change}"
 
 
 @checked
