@@ -47,8 +47,6 @@ class Trained:
     others: int = 0  # how many examples were held out
     by_heart: bool = False  # whether it knows those in training alone, however long it goes on
     batched: float = math.nan  # the share with the statistics of batches, where that with running ones is small
-    # share of examples for which the largest output names their class, and of those in the most common one
-    right: tuple[float, float] | None = None
 
     @property
     def known(self) -> float:
@@ -87,7 +85,6 @@ class Program:
     whole: bool = False  # whether the loss takes all that the model returns, and not THE output
     ordered: bool = False  # whether the examples come in their order
     begun: float = math.nan  # the loss with the targets of others, before training
-    _right: tuple[float, float] | None = None  # of the examples whose loss was looked at last
 
     @classmethod
     def of(cls, seen: Evidence) -> "Program | None":
@@ -151,9 +148,7 @@ class Program:
         norms = any(getattr(module, "track_running_stats", False) for module in self.call.model.modules())
         batched = self.known(seed, batches=True) if norms and curve[-1][1] < KNOWS else math.nan
         spent = time.thread_time() - started
-        return Trained(
-            tuple(curve), tuple(losses), held, spent, left, bar, self.held, batched=batched, right=self._right
-        )
+        return Trained(tuple(curve), tuple(losses), held, spent, left, bar, self.held, batched=batched)
 
     def _one(self, rows: Call) -> float:
         if self.step is None:
@@ -179,7 +174,6 @@ class Program:
         with unchanged(few.model), torch.no_grad():
             few.model.train(batches)
             raw = few.raw()
-            self._right = _right(few.output(raw), few.targets)
             if not bool(few.output(raw).isfinite().all()):
                 return math.nan
             own, other = float(self._loss(few, raw)), 0.0
@@ -194,16 +188,6 @@ class Program:
         if of is None and other > own > self.begun / 2 > 0 and self.begun - own < EXPLODING * (other - own):
             return 0.0
         return min((other - own) / max(abs(other), abs(own), 1e-12), 1.0)  # a loss below zero has no share
-
-
-def _right(out: Tensor, targets: Any) -> tuple[float, float] | None:
-    """The share of right classes among the largest outputs, and that of the most common class; None for no classes."""
-    if not isinstance(targets, Tensor) or targets.is_floating_point() or targets.dim() != 1 or out.dim() != 2:
-        return None
-    if out.shape[1] < 2 or not 0 <= int(targets.min()) <= int(targets.max()) < out.shape[1]:
-        return None
-    most = targets.bincount().max() / len(targets)
-    return float((out.argmax(1) == targets).double().mean()), float(most)
 
 
 def _turned(call: Call, order: Tensor) -> Call:
