@@ -14,11 +14,10 @@ from torch import Tensor, nn
 from epoch0.arguments import Positive, Size, checked
 from epoch0.curves import Curve, Line
 from epoch0.errors import InputError
-from epoch0.regions.budget import Budget, Progress
 from epoch0.regions.certificate import RELATIVE, Certificate, sizes_of
+from epoch0.regions.complex import Budget, Progress
 from epoch0.regions.line_cutting import Lines, Rows
-from epoch0.regions.network.pieces import Pieces, follow
-from epoch0.regions.network.steps import Program
+from epoch0.regions.network.steps import Pieces, Program, follow
 from epoch0.regions.network.trace import in_float64, trace, trace_for
 from epoch0.regions.walk import MEMORY, block, check_room, walk
 from epoch0.results import Result, counted

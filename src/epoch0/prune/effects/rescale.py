@@ -20,10 +20,9 @@ from torch import Tensor, nn
 
 from epoch0.arguments import Seed, checked
 from epoch0.errors import InputError
-from epoch0.initialization.follow import Follow, Follower
 from epoch0.initialization.initialize import gaussian_input, write_parameters
 from epoch0.initialization.result import left_alone
-from epoch0.initialization.sites import Site, find_sites
+from epoch0.initialization.sites import Follow, Follower, Site, find_sites
 from epoch0.prune.masks.places import plain_name
 from epoch0.results import Result, aligned
 from epoch0.theory.mean_field import chi, edge_of_chaos

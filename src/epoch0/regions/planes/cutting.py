@@ -6,9 +6,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from epoch0.regions.budget import Budget
 from epoch0.regions.certificate import Decisions
-from epoch0.regions.complex import Cut
+from epoch0.regions.complex import Budget, Cut
 from epoch0.regions.network.steps import Largest
 from epoch0.regions.planes.chords import Arrangement, cycles
 from epoch0.regions.planes.mesh import Mesh, joined, next_around, parts_of, used, within

@@ -12,11 +12,10 @@ from epoch0 import plots
 from epoch0.arguments import Kind, Positive, checked
 from epoch0.curves import Curve
 from epoch0.errors import InputError
-from epoch0.regions.budget import Budget, Progress
 from epoch0.regions.certificate import RELATIVE, Certificate, sizes_of
+from epoch0.regions.complex import Budget, Progress
 from epoch0.regions.lines import LinePartitions, on_curve, on_line, segment_ends
-from epoch0.regions.network.pieces import Pieces, follow
-from epoch0.regions.network.steps import Largest, Program
+from epoch0.regions.network.steps import Largest, Pieces, Program, follow
 from epoch0.regions.network.trace import trace
 from epoch0.regions.planes.cutting import Plane
 from epoch0.regions.planes.mesh import components, next_around
