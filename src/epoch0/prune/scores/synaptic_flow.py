@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from epoch0.arguments import checked, refuse
 from epoch0.errors import InputError
-from epoch0.prune.masks.keep import best
+from epoch0.prune.masks.masks import best
 from epoch0.prune.scores.functional import Borrowed, Values, borrowed, times
 from epoch0.prune.scores.scores import Progress, Scores, scores_of, tell
 from epoch0.tracing import operations
