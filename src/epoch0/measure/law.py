@@ -495,8 +495,7 @@ def averaged(op: Op, flow: Flow) -> Flow:
     """Average pooling and means: the mean of k uncorrelated entries has one k-th of their mean square."""
     if not flow.white:
         raise NoLaw("average of repeated values")
-    call = call_of(op)
-    squares = call({op.inputs[0]: flow.square})
+    squares, overlap = call_of(op)({op.inputs[0]: flow.square}), False
     if op.name == "sum":
         count = 1.0
     elif op.name == "mean":
@@ -506,10 +505,7 @@ def averaged(op: Op, flow: Flow) -> Flow:
         if any(a % b for a, b in zip(flow.square.shape[2:], squares.shape[2:], strict=True)):
             raise NoLaw("average pooling over windows of different sizes")
     else:
-        count = _window(op)
-    overlap = False
-    if "avg_pool" in op.name and not op.name.startswith("adaptive"):
-        widths, stride = _many(op.given["kernel_size"]), op.given.get("stride")
+        count, widths, stride = _window(op), _many(op.given["kernel_size"]), op.given.get("stride")
         steps = widths if stride is None else _many(stride)
         overlap = any(step < width for width, step in zip(widths, steps, strict=False))
     same = squares.dim() == flow.square.dim()

@@ -68,7 +68,6 @@ def walk(
 
     def divided(parts: Sequence[Part], gather: Callable[[Part], dict[int, Tensor]], index: int, number: int) -> Complex:
         rest = step_share * (len(program.steps) - index) / sum(len(rows) for _, rows in parts)
-
         cut = [walk(program, p[0], gather(p), sizes, most, index, number, rest * len(p[1])) for p in parts]
         return cast(Complex, complex_.join(cut))
 

@@ -322,8 +322,8 @@ class Recorder(operations.Calls):
     """Writes down one run; see the fields of :class:`~epoch0.tracing.tape.Tape`."""
 
     def __init__(self, call: Call, batch_norm: str) -> None:
-        super().__init__()
-        self.owner, self.model, self.batch_norm = call, call.model, batch_norm
+        super().__init__(batch_norm)
+        self.owner, self.model = call, call.model
         self.start, self.x = -1, torch.empty(0)
         self._whole: dict[int, Tensor] = {}  # integers of the batch and what is made of them, until a start is found
         self.ops: list[Op] = []
@@ -461,13 +461,13 @@ class Recorder(operations.Calls):
         known = operations.meaning(name)
         if known.kind == "dropout":
             self.has_dropout |= float(known.given(args, kwargs).get("p", 0.5)) > 0
-            return operations.measured(func, name, args, kwargs, self.batch_norm)
+            return super().call(func, name, args, kwargs)
         self.has_batch_norm |= name in ("batch_norm", "instance_norm")
         given = operations.tensors_in((args, kwargs))
         versions = [_version(tensor) for tensor in given]
         nodes = [self._node_if_known(tensor) for tensor in given]
         origins = [(tensor.grad_fn, tensor.output_nr) if tensor.requires_grad else None for tensor in given]
-        result = operations.measured(func, name, args, kwargs, self.batch_norm)
+        result = super().call(func, name, args, kwargs)
         made = operations.tensors_in(args[0] if name == "setitem" else result)
         if not made:
             return result

@@ -89,7 +89,7 @@ class Absolute(operations.Calls):
         tensors = operations.tensors_in((args, kwargs))
         powers = [self.exponent(t) for t in tensors]
         if not any(powers):
-            return operations.measured(func, name, args, kwargs, "eval")
+            return super().call(func, name, args, kwargs)
         kind = operations.meaning(name).kind
         if kind in ("product", "quotient"):
             power = powers[0] + (1 if kind == "product" else -1) * sum(powers[1:])
@@ -100,7 +100,7 @@ class Absolute(operations.Calls):
                 args, kwargs = operations.map_tensors((args, kwargs), lambda t: self._at(t, power, t is first, func))
                 if kind == "sum":
                     args = tuple(a * 2.0**-power if isinstance(a, int | float) else a for a in args)
-        result = operations.measured(func, name, args, kwargs, "eval")
+        result = super().call(func, name, args, kwargs)
         return operations.map_tensors(result, lambda t: self._keep(t, power) if t.is_floating_point() else t)
 
     def _at(self, tensor: Tensor, power: int, first: bool, func: Any) -> Tensor:

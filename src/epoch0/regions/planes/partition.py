@@ -17,8 +17,7 @@ from epoch0.regions.complex import Budget, Progress
 from epoch0.regions.lines import LinePartitions, on_curve, on_line, segment_ends
 from epoch0.regions.network.steps import Largest, Pieces, Program, follow
 from epoch0.regions.network.trace import trace
-from epoch0.regions.planes.cutting import Plane
-from epoch0.regions.planes.mesh import components, next_around
+from epoch0.regions.planes.cutting import Plane, components, next_around
 from epoch0.regions.planes.windows import Window
 from epoch0.regions.planes.windows import window as as_window
 from epoch0.regions.walk import MEMORY, block, walk
