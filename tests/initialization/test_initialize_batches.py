@@ -35,7 +35,7 @@ def test_a_second_head_stays_as_it_is(method: str) -> None:
     model = Heads()
     before = model.sum.weight.detach().clone()
     made = e0.initialize(model, x=torch.randn(100, 20), method=method)
-    assert made.untouched == {"sum.weight": "the output does not depend on it"}
+    assert made.untouched == {"sum.weight": "the first output does not depend on it"}
     assert [row["name"] for row in made.rows()] == ["body.weight", "digit.weight"]
     assert torch.equal(model.sum.weight, before)
 
@@ -46,3 +46,43 @@ def test_more_examples_than_a_check_takes() -> None:
     e0.initialize(model, x=batch, method="measured")
     gains = e0.gain(model, batch)
     assert gains.chi_backward[0] == pytest.approx(1.0, abs=0.1)
+
+
+def test_a_first_layer_of_few_inputs_keeps_its_biases() -> None:
+    """Units without biases of one input are odd or linear on each side of zero, and nothing learns an offset."""
+    torch.manual_seed(0)
+    x = torch.rand(400, 1) * 2 - 1
+    y, reached = torch.sin(5 * x + 1), []
+    for biases in (None, 0.0):
+        net = nn.Sequential(nn.Linear(1, 32), nn.ReLU(), nn.Linear(32, 32), nn.ReLU(), nn.Linear(32, 1))
+        own = net[0].bias.detach().clone()
+        e0.initialize(net, x=x[:100], seed=0, bias_std=biases)
+        assert torch.equal(net[0].bias, own) == (biases is None) and not net[2].bias.any()
+        optimizer = torch.optim.Adam(net.parameters(), 3e-3)
+        for _ in range(200):
+            optimizer.zero_grad()
+            nn.functional.mse_loss(net(x), y).backward()
+            optimizer.step()
+        reached.append(float(nn.functional.mse_loss(net(x).detach(), y) / y.var()))
+    assert reached[0] < 0.1 < reached[1]
+    wide = nn.Sequential(nn.Linear(20, 32), nn.ReLU(), nn.Linear(32, 1))
+    e0.initialize(wide, x=torch.randn(50, 20))
+    assert not wide[0].bias.any()
+
+
+class Wave(nn.Module):
+    def __init__(self, inputs: int, k: float) -> None:
+        super().__init__()
+        self.linear = nn.Linear(inputs, 32)
+        nn.init.uniform_(self.linear.weight, -k, k)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.sin(30 * self.linear(x))
+
+
+def test_the_frequencies_of_a_siren_stay() -> None:
+    net = nn.Sequential(Wave(2, 0.5), Wave(32, 0.1), nn.Linear(32, 1))
+    before = [layer.linear.weight.detach().clone() for layer in net[:2]]
+    made = e0.initialize(net, x=torch.rand(100, 2) * 2 - 1)
+    assert torch.equal(net[0].linear.weight, before[0]) and not torch.equal(net[1].linear.weight, before[1])
+    assert made.layers[0].status == "kept: it draws the frequencies of the sine behind it"

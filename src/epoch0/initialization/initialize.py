@@ -101,7 +101,7 @@ def initialize(
         needed = {event for layer in found for event in layer.events}
         beside, sites = [s for s in sites if s.op not in needed], [s for s in sites if s.op in needed]
         names = {site.name for site in sites}
-        untouched |= {s.name: "the output does not depend on it" for s in beside if s.name not in names}
+        untouched |= {s.name: "the first output does not depend on it" for s in beside if s.name not in names}
         if not sites:
             reasons = "; ".join(f"{name}: {reason}" for name, reason in list(untouched.items())[:5])
             raise InputError(f"no weight of the model can be set{': ' + reasons if reasons else ', it has none'}.")
@@ -146,7 +146,9 @@ def _prepare(record: Tape, plan: Plan, weights: str, bias_std: float | None, see
         if not name or name in biases:
             continue
         bias = record.model.get_parameter(name).detach()
-        if weights != "keep" or bias_std is not None:
+        # of few inputs all that units without biases see is on which side of a line through zero they lie
+        few = weights == "mirrored" and step.site.op.inputs[0] == 0 and step.site.view[0].numel() <= FEW_INPUTS
+        if bias_std is not None or not (weights == "keep" or few):
             free = activation is None or activation.homogeneous or weights == "mirrored"
             default = 0.0 if free else BIAS_STD
             std = 0.0 if activation is None or step.scale_free else default if bias_std is None else bias_std
@@ -176,6 +178,7 @@ def write_parameters(model: nn.Module, values: Mapping[str, Tensor]) -> None:
 
 SIZES = (32, 28, 64, 224, 96, 128, 16, 8, 256, 299)  # sides of images, in the order in which they are tried
 EXAMPLES, IMAGES = 64, 16
+FEW_INPUTS = 3  # up to so many a first layer keeps its biases, which "mirrored" weights else leave out
 
 _INPUT = 4
 

@@ -166,6 +166,7 @@ def _projected(plan: Plan, layer: Layer, found: Branch, follower: Follower, clos
 # embedding, which the first blocks of a pre-norm transformer drown).
 SMALLEST, LARGEST = 1e-3, 1e4
 GATES = ("sigmoid", "hardsigmoid")  # what multiplies another signal by a share of it
+WAVES = ("mul, sin", "mul, cos")  # what an input layer in front of them draws are frequencies, as in a SIREN
 SHARPEST = 5.0  # standard deviation of attention scores beyond which a softmax looks at one place only
 LOUDEST = 4.0  # size of the outputs that is left alone in a readout that is kept
 
@@ -210,6 +211,8 @@ def keep(tape: Tape, layers: tuple[Layer, ...], blocks: Mapping[str, Branch], st
         law = step.follow.activation
         if step.follow.gate and law is not None and law.name in GATES and step.site.mask is None and after > 0:
             step.kept = step.kept or "kept: a gate; how far it is open is set by its bias"
+        if law is not None and law.name in WAVES and step.site.op.inputs[0] == 0:
+            step.kept = step.kept or "kept: it draws the frequencies of the sine behind it"
         if step.kept or step.layer.name in blocks or step.site.mask is not None:
             continue
         if step.last and before > 0 and not bool(step.site.original.any()):
