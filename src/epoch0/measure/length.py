@@ -41,12 +41,6 @@ def row_norms(pieces: Sequence[Tensor]) -> Array:
     return np.asarray(torch.stack(columns, dim=1).cpu().numpy())
 
 
-def ratios(norms: Array, floor: float) -> Array:
-    """|dz_l| / |dz_(l-1)| of each piece; NaN where nothing reached layer l, as the norm before is up to the floor."""
-    before, after = norms[..., :-1], norms[..., 1:]
-    return np.asarray(np.divide(after, before, out=np.full_like(after, math.nan), where=before > floor))
-
-
 def mean_known(values: Array, axis: int) -> Array:
     """Means over the entries that are not NaN; NaN where there is none."""
     with warnings.catch_warnings(action="ignore"):
@@ -82,7 +76,9 @@ def _standard_error(values: Array) -> Array:
 def lengths_and_growth(pieces: Pieces) -> tuple[Array, Array, Array, Array]:
     """Lengths (networks, L + 1), growth (networks, L), and the errors of the means of both."""
     floor = 1e4 * torch.finfo(pieces.dtype).tiny  # norms up to it, 1e-34 in float32, have lost digits to underflow
-    stretch, lengths = ratios(pieces.norms, floor), pieces.norms.mean(axis=1)
+    before, after, lengths = pieces.norms[..., :-1], pieces.norms[..., 1:], pieces.norms.mean(axis=1)
+    # of each piece |dz_l| / |dz_(l-1)|; NaN where nothing reached layer l
+    stretch = np.asarray(np.divide(after, before, out=np.full_like(after, math.nan), where=before > floor))
     growth = mean_known(stretch, axis=1)
     if len(pieces.norms) > 1:
         return lengths, growth, _standard_error(lengths), _standard_error(growth)

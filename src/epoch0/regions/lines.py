@@ -19,7 +19,7 @@ from epoch0.regions.complex import Budget, Progress
 from epoch0.regions.line_cutting import Lines, Rows
 from epoch0.regions.network.steps import Pieces, Program, follow
 from epoch0.regions.network.trace import in_float64, trace, trace_for
-from epoch0.regions.walk import MEMORY, block, check_room, walk
+from epoch0.regions.walk import MEMORY, check_room, walk
 from epoch0.results import Result, counted
 
 
@@ -310,4 +310,4 @@ def walked(program: Program, corners: Tensor, kind: str, memory: float, budget: 
     whole = Lines(line, Rows(t, away, own, nobody), budget)
     with torch.no_grad():
         sizes = sizes_of(program, samples, group, infinite)
-        return walk(program, whole, {0: points}, sizes, block(memory), share=share)
+        return walk(program, whole, {0: points}, sizes, memory, share=share)

@@ -119,15 +119,10 @@ class Op:
 
 @dataclass(frozen=True)
 class Tap:
-    """A place to measure at: a name for people, the node behind it, and the nonlinearity that made it, if one did."""
+    """A place to measure at: a name for people, and the node behind it."""
 
     name: str
     node: int
-    op: Op | None = None
-
-    @property
-    def activation(self) -> Activation | None:
-        return None if self.op is None else self.op.activation
 
 
 def use(name: str, uses: Counter[str]) -> str:

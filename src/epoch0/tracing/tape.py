@@ -340,7 +340,7 @@ class Recorder(operations.Calls):
         # path, module, its arguments, how many nonlinearities came before it
         self._stack: list[tuple[str, nn.Module, tuple[Any, ...], int]] = []
         self._calls: list[tuple[str, Tensor, int | None]] = []
-        self._nonlinear: list[tuple[str, Tensor, int | None, Op | None]] = []
+        self._nonlinear: list[tuple[str, Tensor, int | None]] = []
 
     def record(self) -> int:
         """Run the model once and return the node of its output."""
@@ -391,15 +391,15 @@ class Recorder(operations.Calls):
     def named(self) -> tuple[dict[str, tuple[Tap, ...]], tuple[Tap, ...]]:
         """The outputs of modules by name, and the outputs of the nonlinearities, each use under its own name."""
 
-        def taps(places: Iterable[tuple[str, Tensor, int | None, Op | None]]) -> Iterator[tuple[str, Tap]]:
+        def taps(places: Iterable[tuple[str, Tensor, int | None]]) -> Iterator[tuple[str, Tap]]:
             uses: Counter[str] = Counter()
-            for name, tensor, node, op in places:
+            for name, tensor, node in places:
                 node = self._known.get(id(tensor), (tensor, None))[1] if node is None else node
                 if node is not None:
-                    yield name, Tap(use(name, uses), node, op)
+                    yield name, Tap(use(name, uses), node)
 
         modules: dict[str, tuple[Tap, ...]] = {}
-        for path, tap in taps((*call, None) for call in self._calls):
+        for path, tap in taps(self._calls):
             modules[path] = (*modules.get(path, ()), tap)
         return modules, tuple(tap for _, tap in taps(self._nonlinear))
 
@@ -417,10 +417,9 @@ class Recorder(operations.Calls):
         self._calls.append((path, tensor, node))
         of_torch = type(module).__module__ == "torch.nn.modules.activation"
         alone = next(module.children(), None) is None and (of_torch or next(module.parameters(), None) is None)
-        if alone and len(inside := self._nonlinear[before:]):
+        if alone and self._nonlinear[before:]:
             # a module that is nothing but a nonlinearity is named after itself, however it computes it
-            only = inside[0][3] if len(inside) == 1 and inside[0][2] == node else None
-            self._nonlinear[before:] = [(path, tensor, node, only)]
+            self._nonlinear[before:] = [(path, tensor, node)]
 
     def _node_if_known(self, tensor: Tensor) -> int | None:
         node = self._known[id(tensor)][1] if id(tensor) in self._known else None
@@ -502,7 +501,7 @@ class Recorder(operations.Calls):
             op = replace(op, kind=known.weighted, fan_in=operations.fan_in(name, known, known.given(args, kwargs)))
         elif known.elementwise and len(inputs) == 1 and len(made) == 1:
             op = replace(op, elementwise=True, rule=known.activation(args, kwargs))
-            self._nonlinear.append((f"{self._path()}.{name}()".removeprefix("."), made[0], outputs[0], op))
+            self._nonlinear.append((f"{self._path()}.{name}()".removeprefix("."), made[0], outputs[0]))
         self.ops.append(op)
         self.events.append(op)
         return result

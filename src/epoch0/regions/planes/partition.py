@@ -20,7 +20,7 @@ from epoch0.regions.network.trace import trace
 from epoch0.regions.planes.cutting import Plane, components, next_around
 from epoch0.regions.planes.windows import Window
 from epoch0.regions.planes.windows import window as as_window
-from epoch0.regions.walk import MEMORY, block, walk
+from epoch0.regions.walk import MEMORY, walk
 from epoch0.results import Result, counted
 
 if TYPE_CHECKING:
@@ -223,7 +223,7 @@ def walked(program: Program, window: Window, memory: float, last: int, progress:
     plane = Plane.start(window.polygon.clone(), budget, last)
     with torch.no_grad():
         sizes = sizes_of(program, window.sample())
-        found = walk(program, plane, {0: window.points(window.polygon)}, sizes, block(memory))
+        found = walk(program, plane, {0: window.points(window.polygon)}, sizes, memory)
     budget.advance(1.0, "done")
     return found
 
