@@ -176,7 +176,19 @@ def keep(
     most = {n: size - int(removed[n].count_nonzero()) if n in removed else size for n, size in sizes.items()}
     least = {name: min(int(floor), left) for name, left in most.items()}
     total, low, high = (sum(of.values()) for of in (sizes, least, most))
-    kept = _left(sparsity, total, low, high, f"floor={floor} in {len(scores)} layers")
+    kept = total - round(sparsity * total)
+    if kept == 0:
+        raise InputError(
+            f"sparsity={sparsity} leaves none of {total:,} weights; keep at least one: "
+            f"sparsity <= {max(1 - 1 / max(total, 1), 0):.9g}."
+        )
+    if not low <= kept <= high:
+        needed = f"floor={floor} in {len(scores)} layers needs {low:,}"
+        bound = f"{total - high:,} are removed already" if kept > high else needed
+        raise InputError(
+            f"sparsity={sparsity} keeps {kept:,} of {total:,} weights, but {bound}: "
+            f"it must be from {1 - high / total:.9g} to {1 - low / total:.9g}."
+        )
     if scope == "global":
         return Masks._own(_keep_globally(scores, kept, least, removed))
     by_shape = [float(sum(tensor.shape)) if tensor.numel() else 0.0 for tensor in scores.values()]
@@ -201,23 +213,6 @@ def _keep_globally(
         for name in short:
             masks |= largest({name: free.pop(name)}, least[name], removed)
             count -= least[name]
-
-
-def _left(sparsity: float, total: int, least: int, most: int, floor: str) -> int:
-    """How many of so many weights a sparsity leaves."""
-    count = total - round(sparsity * total)
-    if count == 0:
-        raise InputError(
-            f"sparsity={sparsity} leaves none of {total:,} weights; keep at least one: "
-            f"sparsity <= {max(1 - 1 / max(total, 1), 0):.9g}."
-        )
-    if not least <= count <= most:
-        bound = f"{total - most:,} are removed already" if count > most else f"{floor} needs {least:,}"
-        raise InputError(
-            f"sparsity={sparsity} keeps {count:,} of {total:,} weights, but {bound}: "
-            f"it must be from {1 - most / total:.9g} to {1 - least / total:.9g}."
-        )
-    return count
 
 
 def check_order(name: str, scores: Tensor) -> None:
