@@ -370,19 +370,23 @@ def linear(op: Op, flow: Flow, value: Tensor, batch_norm: str) -> Sequence[Flow]
 def weighted(op: Op, flow: Flow) -> Flow:
     """Linear map or convolution: the tangent's squares through the squared weights."""
     call, given = call_of(op), op.given
-    bias = given.get("bias")
+    bias, weight = given.get("bias"), given.get("weight")
     if op.name == "linear" or op.kind == "convolution":
-        if not isinstance(given["input"], Slot) or not isinstance(given["weight"], Tensor):
+        if not isinstance(given["input"], Slot) or not isinstance(weight, Tensor):
             raise NoLaw("weights that are no constants")
+        across = "conv_transpose" in op.name
+        fan = weight.shape[0] // given.get("groups", 1) * weight[0, 0].numel() if across else weight[0].numel()
         squares = op.with_arguments(bias=None)({op.inputs[0]: flow.square}, torch.square)
     elif op.kind == "linear" and len(call.constants()) == (1 if bias is None else 2) and not call.kwargs:
         squares = call({op.inputs[0]: flow.square}, lambda c: torch.zeros_like(c) if c is bias else c.square())
+        last = call.constants()[-1]
+        stack = op.name in ("matmul", "mm") and last is weight and last.dim() > 1  # of matrices, perhaps
+        fan = last.shape[-2] if stack else math.prod(last.shape[:-1])
     else:
         raise NoLaw(op.name if op.kind == "linear" else op.kind)
-    fan = op.fan_in or max(1, math.prod(call.constants()[-1].shape[:-1]))
     units, taps = (1, call.constants()[0][0, 0].numel()) if op.kind == "convolution" else (-1, 1)
     roots, gains = frozenset(op.weights), _gains(squares, units)
-    return Flow(squares, "gaussian", roots, True, flow.variance, units, fan, taps, gains)
+    return Flow(squares, "gaussian", roots, True, flow.variance, units, max(fan, 1), taps, gains)
 
 
 def _gains(squares: Tensor, units: int) -> Tensor | None:

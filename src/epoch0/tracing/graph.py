@@ -87,7 +87,6 @@ class Op:
     kind: str = ""  # ``"linear"``, ``"convolution"``, ... for a weighted operation, else ``""``.
     rule: Activation | None = None  # the activation it is by its name and its arguments, if there is a rule for it
     elementwise: bool = False  # whether it is an elementwise nonlinearity
-    fan_in: int = 0  # weights into one unit; 0 unless one linear map or convolution
     cut: bool = False  # whether it depends on the input but no derivative goes through it (detach, a no_grad block)
     # nodes whose tensor is first met among the arguments, as (place among the tensor arguments, node): it came from
     # code that cannot be followed, or was changed under another name

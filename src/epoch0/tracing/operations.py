@@ -318,20 +318,6 @@ def _with_statistics(func: Function, given: Kwargs, batch_norm: str, hold: bool)
     return {**given, "running_mean": mean, "running_var": variance, named: not hold}
 
 
-def fan_in(name: str, known: Meaning, given: Mapping[str, Any]) -> int:
-    """Weights into one unit; 0 unless a call is a linear map or convolution of its input by weights."""
-    x, weight = given.get("input"), given.get("weight")
-    if not (isinstance(x, Tensor) and isinstance(weight, Tensor)) or not x.requires_grad or weight.requires_grad:
-        return 0
-    if x.dim() < 2 or weight.dim() < 2:
-        return 0
-    if name in ("matmul", "mm"):
-        return weight.shape[-2]
-    if "conv_transpose" in name:
-        return int(weight.shape[0] // given.get("groups", 1) * weight[0, 0].numel())
-    return weight[0].numel() if name == "linear" or known.kind == "convolution" else 0
-
-
 def tensors_in(value: Any) -> list[Tensor]:
     """All tensors in a nest of tuples, lists and dicts, in order."""
     if isinstance(value, Tensor):

@@ -498,7 +498,7 @@ class Recorder(operations.Calls):
                 self._weights.update({id(t): (t, weights) for t in made if id(t) not in self._weights})
             op = replace(op, cut=bool(inputs) and any(self.nodes[n].real for n in outputs))
         elif weights and known.weighted:
-            op = replace(op, kind=known.weighted, fan_in=operations.fan_in(name, known, known.given(args, kwargs)))
+            op = replace(op, kind=known.weighted)
         elif known.elementwise and len(inputs) == 1 and len(made) == 1:
             op = replace(op, elementwise=True, rule=known.activation(args, kwargs))
             self._nonlinear.append((f"{self._path()}.{name}()".removeprefix("."), made[0], outputs[0]))
