@@ -340,7 +340,6 @@ class Step:
     by_size: bool = False  # whether the size of its inputs or outputs decided, and not its gain
     weight_std: float = float("nan")  # what was found; NaN before
     q: float = float("nan")  # mean variance of its pre-activations
-    arriving: float = 1.0  # mean square of a tangent from the start at the operation's input
     predicted: float | None = None  # mean-field gain of the stretch that the goal is for
     fresh: float = 1.0  # gain for a perturbation that no pairs have made, over the target
 
