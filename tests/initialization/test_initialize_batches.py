@@ -58,8 +58,8 @@ def test_a_first_layer_of_few_inputs_keeps_its_biases() -> None:
         own = net[0].bias.detach().clone()
         e0.initialize(net, x=x[:100], seed=0, bias_std=biases)
         assert torch.equal(net[0].bias, own) == (biases is None) and not net[2].bias.any()
-        optimizer = torch.optim.Adam(net.parameters(), 3e-3)
-        for _ in range(200):
+        optimizer = torch.optim.Adam(net.parameters(), 1e-3)
+        for _ in range(300):
             optimizer.zero_grad()
             nn.functional.mse_loss(net(x), y).backward()
             optimizer.step()

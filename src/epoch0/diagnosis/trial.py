@@ -115,7 +115,7 @@ def trial(
     seen, held, size = _split(call, seed, batches)
     todo = [(optimizer, rate) for optimizer in OPTIMIZERS for rate in reversed(RATES[optimizer])]
     found, ends = dict[tuple[Optimizer, float], Run](), dict.fromkeys(OPTIMIZERS, steps)
-    with unchanged(call.model), torch.inference_mode(False), as_written(), denormals_as_zero():
+    with call.unchanged(), torch.inference_mode(False), as_written(), denormals_as_zero():
         for place, (optimizer, rate) in enumerate(todo):
             model = _copied(call.model)
             same_noise(seed + 7)

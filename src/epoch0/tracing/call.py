@@ -254,6 +254,13 @@ class Call:
                 self.run()
         return self._seen["loss"]
 
+    @contextmanager
+    def unchanged(self) -> Iterator[None]:
+        """The model, and a loss that is a module, come back as they were; see :func:`unchanged`."""
+        loss = self.criterion
+        with unchanged(self.model), unchanged(loss) if isinstance(loss, nn.Module) else nullcontext():
+            yield
+
     def loss(self, raw: Any, targets: Any = _OWN) -> Tensor:
         """The loss of what the model returned: one finite number with a gradient.
 

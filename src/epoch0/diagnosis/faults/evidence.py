@@ -251,20 +251,17 @@ class Evidence:
 
     @cached_property
     def reads_targets(self) -> bool:
-        """Whether the loss is another with other targets, and is one of the outputs alone.
-
-        A loss with weights of its own, such as a critic, says what is right by itself.
-        """
-        output, targets = self.first.output, self.call.targets
+        """Whether the loss is another with other targets, and these say what is right."""
+        output, targets, loss = self.first.output, self.call.targets, self.first.loss
         if output is None or not isinstance(targets, Tensor) or not targets.dim():
             return True
         ran = [[p.requires_grad for p in module.parameters(recurse=False)] for _, module, _ in self.first.ran]
         trained = [any(each) for each in ran if each]
         judged = any(trained) and not trained[-1]  # the last module with weights stands still while others are trained
-        # the place of the positive among the negatives; what a critic that stands still is to say
-        if (len(parts(self.call.batch)) > 1 or judged) and bool((targets == targets[:1]).all()):
-            return False
-        if not self.whole and self.first.loss is not None and self.strangers(self.first.loss, output.grad_fn):
+        # the place of the positive among the negatives; what a critic is to say, that stands still or is in the loss
+        if bool((targets == targets[:1]).all()) and (
+            len(parts(self.call.batch)) > 1 or judged or (loss is not None and self.strangers(loss, output.grad_fn))
+        ):
             return False
         other = targets.roll(1, 0)
         if torch.equal(other, targets):
@@ -279,7 +276,7 @@ class Evidence:
 
         drawn = mapped(self.first.raw, draw) if self.whole else draw(output)
         with contextlib.suppress(Exception):  # where it refuses them it reads them
-            one, two = (float(self.loss_of(drawn, wanted)) for wanted in (targets, other))
+            one, two = (float(self.loss_of(drawn, wanted).detach()) for wanted in (targets, other))
             return one != two or not math.isfinite(one)
         return True
 
@@ -336,7 +333,7 @@ class Evidence:
         loss = self.first.loss  # the owner's loop may know another where there is none
         runs = loss.requires_grad if loss is not None else self.step is not None and self.first.output is not None
         if len(self.optimizers) == 1 and runs:
-            with unchanged(self.model), contextlib.suppress(Exception):
+            with self.call.unchanged(), contextlib.suppress(Exception):
                 return self._steps(*copied(self.model, self.optimizers[0], self.step))
         return None
 

@@ -177,7 +177,7 @@ def _missing(seen: Evidence, done: Mending | None) -> Iterator[str]:
     )
     yield from (said for missing, said in table if missing)
     if not seen.reads_targets:
-        yield "Whether it learns: the loss does not depend on the targets, or not on the outputs and them alone."
+        yield "Whether it learns: the loss does not depend on the targets."
     elif seen.stopped:
         yield f"Whether it learns: a copy of the program could not be trained ({seen.stopped})."
     elif done is None:

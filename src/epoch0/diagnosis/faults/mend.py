@@ -10,7 +10,6 @@ from typing import Any
 from epoch0.diagnosis.faults.changes import CHANGES, Change
 from epoch0.diagnosis.faults.evidence import Evidence, Fault, raised
 from epoch0.diagnosis.faults.program import CLEARLY, ENOUGH, FEW, KNOWS, Program, Trained
-from epoch0.tracing.guard import unchanged
 
 LONG = 20_000  # so many steps has a program of few examples, whose steps are short
 STEPS, FEWEST = 200, 40  # steps of a trial, and the fewest that are worth making
@@ -110,7 +109,7 @@ def mend(
     program = Program.of(seen)
     if program is None:
         return None
-    with unchanged(seen.model):
+    with seen.call.unchanged():
         tell("the program as it is", 0.0)
         try:
             own = _own(program, suspects, seconds)
