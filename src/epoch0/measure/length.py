@@ -23,6 +23,8 @@ from epoch0.seeds import numpy_generator
 from epoch0.tracing.call import Forward
 from epoch0.tracing.tape import Tape, tape
 
+__all__ = ["TrajectoryLength", "trajectory_length"]  # of the room's page; the rest serves other rooms
+
 Array = NDArray[np.float64]
 
 
