@@ -115,6 +115,25 @@ class _Tables(TorchFunctionMode):
         return made
 
 
+class _Dropped(TorchFunctionMode):
+    """Notes the shares that dropout leaves out."""
+
+    def __init__(self, found: list[float]) -> None:
+        super().__init__()
+        self.found = found
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if getattr(func, "__name__", "") == "dropout":
+            given = {
+                "p": 0.5,
+                "training": True,
+                **dict(zip(("p", "training"), args[1:], strict=False)),
+                **(kwargs or {}),
+            }
+            self.found += [float(given["p"])] if given["training"] else []
+        return func(*args, **(kwargs or {}))
+
+
 @dataclass
 class After:
     """The copy after its steps."""
@@ -156,6 +175,7 @@ class Evidence:
     stopped: str = ""  # why a trial of the program could not be made
     lost: str = ""  # what is to be said of examples that were left out, as they hold NaN
     whole: bool = False  # whether the loss takes all that the model returns, a tuple, say, and not THE output
+    dropped: list[float] = field(default_factory=list)  # what dropout leaves out in evaluation mode, too
 
     @property
     def model(self) -> nn.Module:
@@ -237,7 +257,7 @@ class Evidence:
     def quietly(self, model: nn.Module, batch: Any) -> Tensor:
         """Outputs in evaluation mode."""
         self.passes += 1
-        with unchanged(model), torch.no_grad(), as_written():
+        with unchanged(model), torch.no_grad(), as_written(), _Dropped(self.dropped):
             same_noise()
             model.eval()
             return self.call.output(self.call.raw(model, mapped(batch, Tensor.clone))).detach()
@@ -266,18 +286,21 @@ class Evidence:
         other = targets.roll(1, 0)
         if torch.equal(other, targets):
             other = (targets == 0).to(targets.dtype)
-        # an absolute error is the same for all that lies far away
-        middle, scale = (float(targets.mean()), float(targets.std())) if targets.is_floating_point() else (0.0, 1.0)
+        # an absolute error is the same for all that lies far away, and the exponential of such outputs hides the rest
+        far = (float(targets.mean()), float(targets.std())) if targets.is_floating_point() else (0.0, 1.0)
         source = torch.Generator().manual_seed(0)
 
-        def draw(like: Tensor) -> Tensor:
-            noise = torch.randn(like.shape, generator=source).to(like)
-            return like.detach() + noise if self.whole else middle + scale * noise
+        def differs(middle: float, scale: float) -> bool:
+            def draw(like: Tensor) -> Tensor:
+                noise = torch.randn(like.shape, generator=source).to(like)
+                return like.detach() + noise if self.whole else middle + scale * noise
 
-        drawn = mapped(self.first.raw, draw) if self.whole else draw(output)
-        with contextlib.suppress(Exception):  # where it refuses them it reads them
+            drawn = mapped(self.first.raw, draw) if self.whole else draw(output)
             one, two = (float(self.loss_of(drawn, wanted).detach()) for wanted in (targets, other))
             return one != two or not math.isfinite(one)
+
+        with contextlib.suppress(Exception):  # where it refuses them it reads them
+            return differs(*far) or differs(0.0, 1.0)
         return True
 
     def strangers(self, end: Tensor, stop: Any = None) -> int:

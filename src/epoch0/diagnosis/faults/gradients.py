@@ -200,6 +200,14 @@ def inputs_ignored(seen: Evidence, after: After, quiet: tuple[Tensor, Tensor]) -
     yield Fault("architecture", "outputs", message, fix, certainty=0.97 if tokens and seen.first.open else 0.35)
 
 
+def dropped_always(seen: Evidence, quiet: tuple[Tensor, Tensor]) -> Iterator[Fault]:
+    """Dropout that evaluation mode does not turn off."""
+    if seen.dropped and max(seen.dropped) >= 0.5:
+        message = f"In evaluation mode dropout still leaves out {max(seen.dropped):.0%}."
+        fix = "Use nn.Dropout, or F.dropout(x, p, training=self.training)."
+        yield Fault("regularization", "model", message, fix, certainty=0.9)
+
+
 def future_seen(seen: Evidence) -> Iterator[Fault]:
     """Outputs that see the token they must predict: targets are the inputs moved on, and later ones matter."""
     tokens, targets = seen.call.batch, seen.call.targets

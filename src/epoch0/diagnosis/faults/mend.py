@@ -17,6 +17,7 @@ EPOCHS, MOST = 50, 2000  # so many epochs, steps at most, has a program in which
 BETTER = 0.05  # by so much more a changed copy knows the targets than the program as it is
 RISING = 0.05  # what the outputs of a slow program know after many epochs, at least, and more than at half of them
 TRIES = 12  # so many changes the seconds should suffice for
+SHORT_OF = 0.08  # three standard errors of the share of a tenth of 128 examples
 SURE = 0.85  # a fault seen before training with this certainty, and mended, needs no other changes to be tried
 SCHEDULED = 0.01  # what a schedule leaves of the rate within the steps of a trial, where it goes too fast
 
@@ -253,6 +254,18 @@ def ranked(suspects: Sequence[Fault], done: Mending | None) -> tuple[Fault, ...]
         message = f"In {own.steps} steps the loop body brings the learning rate down to {own.rate:.1g} of it."
         fix = "Call scheduler.step() once an epoch, not in every step."
         found.append(Fault("learning rate", "step", message, fix, certainty=0.9))
+    if own.known <= -KNOWS:
+        message = f"Trained, the loss is {-own.known:.0%} higher with the own targets than with those of others."
+        found.append(Fault("loss", "loss", message, "Look at the sign of the loss.", "trial", 0.7))
+    if own.batched >= CLEARLY:
+        message = f"With the statistics of a batch the outputs know the targets to {own.batched:.0%}, with the running "
+        message += f"ones, in evaluation mode, to {max(own.known, 0):.0%}."
+        fix = "Use each batch norm in one place, with the usual momentum and batches of more examples."
+        found.append(Fault("normalization", "model", message, fix, "trial", 0.7))
+    if own.learns and own.right is not None and own.right[0] < own.right[1] - SHORT_OF:
+        message = f"The largest output names the class of {own.right[0]:.0%} of the examples, the most common class is "
+        message += f"that of {own.right[1]:.0%}, though the loss falls."
+        found.append(Fault("loss", "loss", message, "Look at the signs and powers inside the loss.", "trial", 0.6))
     if own.by_heart:
         message = f"The outputs come to know the targets of examples in training to {own.known:.0%}, of others to "
         message += f"{own.held:.0%}."

@@ -191,7 +191,7 @@ def classes_read_elsewhere(reach: Reach) -> Iterator[Fault]:
 
 def targets_no_shares(seen: Evidence, reach: Reach) -> Iterator[Fault]:
     """A loss for probabilities that gets other targets than 0 to 1, so that it goes below zero."""
-    if not reach.values or not reach.free < -0.01:
+    if not (reach.values or reach.output[0].numel() == 1) or not reach.free < -0.01:
         return
     values = reach.targets.unique()
     low, top = float(values[0]), float(values[-1])
@@ -208,13 +208,14 @@ def targets_no_shares(seen: Evidence, reach: Reach) -> Iterator[Fault]:
     if float(seen.loss_of(reach.best, reach.targets.double() / top)) < -1e-6 and math.isfinite(reach.through):
         return
     further = tried(reach.score, 2 * reach.best)
-    if further is not None and float(further) > reach.free + 1e-6 * abs(reach.free):
+    if reach.last.name != "Sigmoid" and further is not None and float(further) > reach.free + 1e-6 * abs(reach.free):
         return  # it has a floor below zero at finite outputs, as the likelihood of counts has
     message = f"The targets go up to {top:.4g} and the loss, made for probabilities, down to {reach.free:.3g}."
     if 2 < len(values) <= 50 and top == len(values) - 1 and reach.output[0].numel() == 1:
         fix = f"Give each of the {len(values)} classes an output, and use the cross-entropy."
         yield Fault("architecture", "outputs", message, fix, certainty=0.95)
         yield Fault("labels", "targets", message, fix, certainty=0.94)
+        yield Fault("output activation", "outputs", message, fix, certainty=0.935)
     yield Fault("target scale", "targets", message, f"Divide the targets by {top:.4g}.", certainty=0.93)
 
 

@@ -46,6 +46,9 @@ class Trained:
     bar: float = KNOWS  # the share from which its outputs know the targets
     others: int = 0  # how many examples were held out
     by_heart: bool = False  # whether it knows those in training alone, however long it goes on
+    batched: float = math.nan  # the share with the statistics of batches, where that with running ones is small
+    # share of examples for which the largest output names their class, and of those in the most common one
+    right: tuple[float, float] | None = None
 
     @property
     def known(self) -> float:
@@ -84,6 +87,7 @@ class Program:
     whole: bool = False  # whether the loss takes all that the model returns, and not THE output
     ordered: bool = False  # whether the examples come in their order
     begun: float = math.nan  # the loss with the targets of others, before training
+    _right: tuple[float, float] | None = None  # of the examples whose loss was looked at last
 
     @classmethod
     def of(cls, seen: Evidence) -> "Program | None":
@@ -144,7 +148,12 @@ class Program:
         rest = slice(self.call.examples - self.held, None)
         held = self.known(seed, rest) if self.held and math.isfinite(losses[-1]) else None
         left = rate_of(self.optimizer) / rate if rate > 0 else 1.0
-        return Trained(tuple(curve), tuple(losses), held, time.thread_time() - started, left, bar, self.held)
+        norms = any(getattr(module, "track_running_stats", False) for module in self.call.model.modules())
+        batched = self.known(seed, batches=True) if norms and curve[-1][1] < KNOWS else math.nan
+        spent = time.thread_time() - started
+        return Trained(
+            tuple(curve), tuple(losses), held, spent, left, bar, self.held, batched=batched, right=self._right
+        )
 
     def _one(self, rows: Call) -> float:
         if self.step is None:
@@ -158,15 +167,19 @@ class Program:
             return rows.loss(raw)
         return self.loss(raw if isinstance(raw, Tensor) or self.whole else rows.output(raw), rows.targets)
 
-    def known(self, seed: int = 0, of: slice | None = None) -> float:
-        """How much lower the loss is with the own targets than with those of others, over the latter."""
+    def known(self, seed: int = 0, of: slice | None = None, batches: bool = False) -> float:
+        """How much lower the loss is with the own targets than with those of others, over the latter.
+
+        Of so many examples, in evaluation mode, or with the statistics of batches.
+        """
         few = self.call
         if few.splits:
             some = few.rows(of or slice(0, few.examples - self.held))
             few = some.rows(torch.randperm(some.examples, generator=generator(seed, 0x6B6E))[:READ])
         with unchanged(few.model), torch.no_grad():
-            few.model.eval()
+            few.model.train(batches)
             raw = few.raw()
+            self._right = _right(few.output(raw), few.targets)
             if not bool(few.output(raw).isfinite().all()):
                 return math.nan
             own, other = float(self._loss(few, raw)), 0.0
@@ -178,9 +191,19 @@ class Program:
         if of is None and math.isnan(self.begun):
             self.begun = max(own, other)
         # outputs that explode differ for the targets, too, all of them or one for all the others
-        if of is None and own > self.begun / 2 > 0 and self.begun - own < EXPLODING * (other - own):
+        if of is None and other > own > self.begun / 2 > 0 and self.begun - own < EXPLODING * (other - own):
             return 0.0
-        return (other - own) / max(abs(other), abs(own), 1e-12)
+        return min((other - own) / max(abs(other), abs(own), 1e-12), 1.0)  # a loss below zero has no share
+
+
+def _right(out: Tensor, targets: Any) -> tuple[float, float] | None:
+    """The share of right classes among the largest outputs, and that of the most common class; None for no classes."""
+    if not isinstance(targets, Tensor) or targets.is_floating_point() or targets.dim() != 1 or out.dim() != 2:
+        return None
+    if out.shape[1] < 2 or not 0 <= int(targets.min()) <= int(targets.max()) < out.shape[1]:
+        return None
+    most = targets.bincount().max() / len(targets)
+    return float((out.argmax(1) == targets).double().mean()), float(most)
 
 
 def _turned(call: Call, order: Tensor) -> Call:
