@@ -6,7 +6,7 @@ from clock import cpu_seconds, peak_bytes
 
 from epoch0.networks import mlp
 from epoch0.prune.effects.paths import on_paths
-from epoch0.prune.masks.keep import keep
+from epoch0.prune.masks.masks import keep
 from epoch0.prune.scores.scores import random
 from epoch0.seeds import generator
 

@@ -477,7 +477,7 @@ def test_what_oscillates_too_fast_is_not_tried_for_each_example(monkeypatch: pyt
         def forward(self, h: Tensor) -> Tensor:
             return h + h.sin() ** 2
 
-    monkeypatch.setattr("epoch0.measure.law_flow.gaussian_mean", counted)
+    monkeypatch.setattr("epoch0.measure.law.gaussian_mean", counted)
     x = 1e4 * torch.randn(200, 300) * torch.linspace(1, 2, 200)[:, None]
     (law,) = law_of(nn.Sequential(nn.Linear(300, 80), Wave()), x)
     assert law.predicted is None and "no mean square slope" in law.reason

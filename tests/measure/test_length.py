@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 import epoch0 as e0
 from epoch0.errors import InputError
-from epoch0.measure.pieces import grid_errors, module_pieces
+from epoch0.measure.length import grid_errors, module_pieces
 from epoch0.seeds import generator
 from length_models import DOUBLE, MODELS, Twice, chord_lengths, dense, he, line
 

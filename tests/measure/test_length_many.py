@@ -85,7 +85,7 @@ def test_chunks_do_not_matter(monkeypatch) -> None:
         return [array for one in found for array in (one.network_lengths, one.network_growth, one.length_errors)]
 
     large = measure()
-    monkeypatch.setattr("epoch0.measure.pieces._BUDGET", 4000)
+    monkeypatch.setattr("epoch0.measure.length._BUDGET", 4000)
     for a, b in zip(large, measure(), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-13)
 

@@ -13,8 +13,7 @@ from torch.nn.utils import prune as torch_prune
 
 from epoch0.errors import InputError
 from epoch0.prune.masks.apply import apply, bake, masks_of
-from epoch0.prune.masks.keep import keep
-from epoch0.prune.masks.masks import Masks
+from epoch0.prune.masks.masks import Masks, keep
 from epoch0.prune.masks.places import Masked
 from epoch0.prune.scores.scores import magnitude, random
 from score_twins import prunable

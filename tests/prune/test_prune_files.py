@@ -12,8 +12,7 @@ from torch import Tensor
 
 from epoch0.errors import InputError
 from epoch0.initialization.files import load_tensors, save_tensors
-from epoch0.prune.masks.keep import keep
-from epoch0.prune.masks.masks import LAYOUT, Masks
+from epoch0.prune.masks.masks import LAYOUT, Masks, keep
 
 KINDS: dict[str, Tensor] = {
     "half": torch.randn(2, 3).bfloat16(),

@@ -16,7 +16,7 @@ from epoch0.errors import InputError
 from epoch0.prune.effects.rescale import rescale
 from epoch0.prune.masks.apply import apply, masks_of
 from epoch0.prune.masks.iterate import iterate
-from epoch0.prune.masks.keep import keep
+from epoch0.prune.masks.masks import keep
 from epoch0.prune.scores.gradients import force, grasp, obd, snip
 from epoch0.prune.scores.scores import magnitude, random
 from epoch0.prune.scores.synaptic_flow import synflow

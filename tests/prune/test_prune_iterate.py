@@ -12,8 +12,7 @@ from epoch0.errors import InputError
 from epoch0.networks import mlp
 from epoch0.prune.masks.apply import apply, masks_of
 from epoch0.prune.masks.iterate import iterate, scheduled
-from epoch0.prune.masks.keep import keep
-from epoch0.prune.masks.masks import Masks
+from epoch0.prune.masks.masks import Masks, keep
 from epoch0.prune.scores.scores import magnitude, random
 from epoch0.prune.scores.synaptic_flow import synflow
 from score_twins import prunable

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from epoch0.errors import InputError
-from epoch0.prune.masks.keep import keep, largest, shared_out
+from epoch0.prune.masks.masks import keep, largest, shared_out
 from epoch0.prune.scores.scores import Scores
 
 DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
@@ -197,7 +197,7 @@ def test_bad_input(change: dict[str, object], message: str) -> None:
 
 MEMORY = """
 import torch
-from epoch0.prune.masks.keep import keep
+from epoch0.prune.masks.masks import keep
 torch.set_num_threads(1)
 def peak():  # ru_maxrss would begin with the peak of the process that started this one
     with open("/proc/self/status") as status:

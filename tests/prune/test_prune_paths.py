@@ -13,8 +13,7 @@ from epoch0.errors import InputError
 from epoch0.networks import mlp
 from epoch0.prune.effects.paths import on_paths
 from epoch0.prune.masks.apply import apply
-from epoch0.prune.masks.keep import keep
-from epoch0.prune.masks.masks import Masks
+from epoch0.prune.masks.masks import Masks, keep
 from epoch0.prune.scores.scores import magnitude, random
 from path_twins import edges_on_paths, matters
 

@@ -13,8 +13,7 @@ from torch.nn.utils import parametrizations, prune
 
 from epoch0.errors import InputError
 from epoch0.prune.masks.apply import apply
-from epoch0.prune.masks.keep import best, keep
-from epoch0.prune.masks.masks import Masks
+from epoch0.prune.masks.masks import Masks, best, keep
 from epoch0.prune.masks.places import standing
 from epoch0.prune.scores.gradients import force, grasp, obd, snip
 from epoch0.prune.scores.scores import Scores, magnitude, random

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.autograd.functional import hessian
 from torch.func import functional_call
 
-from epoch0.prune.masks.keep import keep
+from epoch0.prune.masks.masks import keep
 from epoch0.prune.scores.gradients import force, grasp, obd, snip
 from epoch0.prune.scores.synaptic_flow import synflow, synflow_rounds
 from score_twins import (

@@ -11,7 +11,7 @@ from torch import nn
 
 from epoch0 import regions
 from epoch0.errors import InputError
-from epoch0.regions.planes.chords import cycles
+from epoch0.regions.planes.cutting import cycles
 from region_twins import networks, plane_areas, recipe, recipe_plane
 
 NETWORKS = networks()

@@ -95,7 +95,7 @@ from epoch0.tracing.tape import tape
 
 net, x = e0.networks.mlp([40, 64, 64, 5], "tanhshrink", seed=0), torch.randn(16, 40)
 with tape(net, x) as record:
-    assert [tap.activation for tap in record.nonlinearities] == [e0.activations.get("tanhshrink")] * 2
+    assert [op.activation for op in record.ops if op.elementwise] == [e0.activations.get("tanhshrink")] * 2
 assert all(layer.predicted is not None for layer in e0.gain(net, x, directions=2).layers)
 assert {layer.activation for layer in e0.initialize(net, x=x, weights="gaussian").layers} == {"tanhshrink", "none"}
 assert e0.theory.mean_field.chi(net[1], 2.0, 1.0) > 0

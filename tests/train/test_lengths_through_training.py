@@ -95,7 +95,7 @@ def test_equals_trajectory_length_of_the_same_places(norm: bool) -> None:
 def test_points_that_go_through_in_parts_give_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     whole, parts = TrajectoryLengths(arc(1, 8, 8)), TrajectoryLengths(arc(1, 8, 8))
     whole(0, net := conv())
-    monkeypatch.setattr("epoch0.measure.pieces._BUDGET", 20_000)
+    monkeypatch.setattr("epoch0.measure.length._BUDGET", 20_000)
     parts(0, net)
     np.testing.assert_allclose(parts.lengths, whole.lengths, rtol=1e-6)
 

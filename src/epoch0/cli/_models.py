@@ -334,7 +334,7 @@ def prune(
     from epoch0 import models
     from epoch0 import prune as pruning
     from epoch0.initialization import check_path, save
-    from epoch0.prune.masks.keep import check_sparsity
+    from epoch0.prune.masks.masks import check_sparsity
     from epoch0.prune.scores import TABLE
 
     files = {what: path for what, path in (("masks", out), ("weights", out_weights)) if path is not None}

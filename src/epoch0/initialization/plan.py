@@ -17,10 +17,19 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from epoch0.initialization.draw import INPUT, in_projection, origins, pair_up
-from epoch0.initialization.follow import PRODUCTS, Follower, is_average, is_linear, is_scaling, only_moves
-from epoch0.initialization.sites import NormStep, Plan, Site, Step
-from epoch0.measure.law import linear
-from epoch0.measure.law_flow import Flow, NoLaw
+from epoch0.initialization.sites import (
+    PRODUCTS,
+    Follower,
+    NormStep,
+    Plan,
+    Site,
+    Step,
+    is_average,
+    is_linear,
+    is_scaling,
+    only_moves,
+)
+from epoch0.measure.law import Flow, NoLaw, linear
 from epoch0.seeds import generator
 from epoch0.theory.mean_field import chi
 from epoch0.tracing.graph import Op

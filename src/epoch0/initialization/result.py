@@ -141,9 +141,8 @@ def _status(step: Step, plan: Plan) -> str:
 def notes(plan: Plan, tape: Tape, off: list[str], rounds: int) -> list[str]:
     found = how_it_ran(tape.batch_norm if tape.has_batch_norm else None, tape.has_dropout)
     if plan.blocks:
-        count = "1 residual block" if plan.blocks == 1 else f"{plan.blocks} residual blocks"
         closed = sum(step.closes for step in plan.steps) + len(plan.norms)
-        found.append(f"{count}; the branches of {closed} were scaled")
+        found.append(f"{counted(plan.blocks, 'residual block')}; the branches of {closed} were scaled")
     if off:
         found.append(f"after {rounds} rounds still off the target: {', '.join(dict.fromkeys(off))}")
     return [*found, *plan.notes]

@@ -171,12 +171,11 @@ class Pass:
     def _solve(self, place: int, step: Step, output: Tensor) -> None:
         site, activation = step.site, step.law
         primal, tangent = forward_ad.unpack_dual(self.arrived[site.op.inputs[0]])
-        target = step.target * self.corrections.get(place, 1.0)
+        arriving = 0.0  # mean square of a tangent from the start at the operation's input
         if step.start in self.began and tangent is not None:
             arriving = float(site.through(tangent.square()).double().mean()) / self.began[step.start] / step.lead
-            if arriving > 0:
-                target /= arriving
-                step.arriving = arriving
+        arriving = arriving if arriving > 0 else 1.0
+        target = step.target * self.corrections.get(place, 1.0) / arriving
         bias = self.biases.get(site.bias)
         bias_std = 0.0 if bias is None else float(bias.double().square().mean().sqrt())
         if step.scale_free:
@@ -199,7 +198,7 @@ class Pass:
         at = self._places(step, primal) if self.method == "theory" else self._seen(step, output)
         step.q = float((bias_std**2 + step.weight_std**2 * at.square).mean())
         gain = expected(activation, step.weight_std, bias_std, at)
-        step.predicted = step.arriving * gain * step.pooled
+        step.predicted = arriving * gain * step.pooled
         if step.half or step.by_size:
             whole = expected(step.follow.activation, step.weight_std, bias_std, at)
             step.fresh = whole / (target if step.by_size else gain)

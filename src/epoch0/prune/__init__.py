@@ -14,8 +14,7 @@ from epoch0.prune.effects.paths import MaskSummary, on_paths
 from epoch0.prune.effects.rescale import Rescaling, rescale
 from epoch0.prune.masks.apply import apply, bake, masks_of
 from epoch0.prune.masks.iterate import iterate
-from epoch0.prune.masks.keep import keep
-from epoch0.prune.masks.masks import Masks
+from epoch0.prune.masks.masks import Masks, keep
 from epoch0.prune.scores.gradients import force, grasp, obd, snip
 from epoch0.prune.scores.scores import Scores, magnitude, random
 from epoch0.prune.scores.synaptic_flow import synflow

@@ -120,9 +120,9 @@ def boundary_density(
             "biases=Gaussian(1e-3))."
         )
     spec = law.spec
-    place = _place(where, spec.sizes[0])
-    if k not in (1, 2) or k > len(place.directions):
-        known = "1 on a line" if len(place.directions) == 1 else "1 or 2 in a window"
+    directions, measure, draw = _place(where, spec.sizes[0])
+    if k not in (1, 2) or k > len(directions):
+        known = "1 on a line" if len(directions) == 1 else "1 or 2 in a window"
         raise InputError(f"k={k!r}; k is {known}.")
     if k == 2 and kind == "linear":
         raise InputError("vertices (k=2) are those of activation regions; pass kind='activation', or k=1.")
@@ -138,36 +138,30 @@ def boundary_density(
         for number, index in enumerate(law.indices):
             linear = [layer for layer in law[number] if isinstance(layer, nn.Linear)]
             layers = [(layer.weight.double(), layer.bias.double()) for layer in linear]
-            x = place.draw(points, generator(seed, index, 1))
+            x = draw(points, generator(seed, index, 1))
             met = _FacesMet(layers, hidden, fold, *biases, k, kind == "linear")
-            found[number] = met.mean(x, place.directions).numpy()
-    return BoundaryDensity(found, place.measure, k, kind, len(place.directions))
+            found[number] = met.mean(x, directions).numpy()
+    return BoundaryDensity(found, measure, k, kind, len(directions))
 
 
-@dataclass(frozen=True)
-class _Place:
-    """A line or a window: its orthonormal directions (directions, dim), its size, and how to draw points in it."""
-
-    directions: Tensor
-    measure: float
-    draw: Callable[[int, torch.Generator], Tensor]
+Draw = Callable[[int, torch.Generator], Tensor]
 
 
-def _place(where: Any, inputs: int) -> _Place:
+def _place(where: Any, inputs: int) -> tuple[Tensor, float, Draw]:
+    """Of a line or a window its orthonormal directions (directions, dim), its size, and how to draw points in it."""
     if (ends := segment_ends(where)) is None:
         place = _window(where if isinstance(where, Window) else as_window(where))
     else:
         x0, out = ends[0].cpu(), (ends[1] - ends[0]).cpu()
         if (length := float(out.norm())) == 0:
             raise InputError("x0 and x1 are the same point; a line needs two different ones.")
-        place = _Place(out[None] / length, length, lambda count, source: x0 + _spread(count, source)[:, None] * out)
-    if place.directions.shape[1:] != (inputs,):
-        shape = tuple(place.directions.shape[1:])
+        place = out[None] / length, length, lambda count, source: x0 + _spread(count, source)[:, None] * out
+    if (shape := tuple(place[0].shape[1:])) != (inputs,):
         raise InputError(f"points of shape {shape} do not suit networks of {inputs} inputs.")
     return place
 
 
-def _window(window: Window) -> _Place:
+def _window(window: Window) -> tuple[Tensor, float, Draw]:
     corners = window.polygon
     fans = torch.stack([corners[:1].expand(len(corners) - 2, 2), corners[1:-1], corners[2:]], 1)
     first, second = fans[:, 1] - fans[:, 0], fans[:, 2] - fans[:, 0]
@@ -183,7 +177,7 @@ def _window(window: Window) -> _Place:
         a, b, c = fans[which].unbind(1)
         return window.points(a + out * ((1 - across) * (b - a) + across * (c - a)))
 
-    return _Place(window.axes, window.area, draw)
+    return window.axes, window.area, draw
 
 
 def _spread(points: int, source: torch.Generator) -> Tensor:

@@ -6,9 +6,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from epoch0.regions.budget import Budget
 from epoch0.regions.certificate import Decisions
-from epoch0.regions.complex import Cut
+from epoch0.regions.complex import Budget, Cut
 from epoch0.regions.network.steps import Largest
 
 

@@ -14,13 +14,12 @@ from torch import Tensor, nn
 from epoch0.arguments import Positive, Size, checked
 from epoch0.curves import Curve, Line
 from epoch0.errors import InputError
-from epoch0.regions.budget import Budget, Progress
 from epoch0.regions.certificate import RELATIVE, Certificate, sizes_of
+from epoch0.regions.complex import Budget, Progress
 from epoch0.regions.line_cutting import Lines, Rows
-from epoch0.regions.network.pieces import Pieces, follow
-from epoch0.regions.network.steps import Program
+from epoch0.regions.network.steps import Pieces, Program, follow
 from epoch0.regions.network.trace import in_float64, trace, trace_for
-from epoch0.regions.walk import MEMORY, block, check_room, walk
+from epoch0.regions.walk import MEMORY, check_room, walk
 from epoch0.results import Result, counted
 
 
@@ -311,4 +310,4 @@ def walked(program: Program, corners: Tensor, kind: str, memory: float, budget: 
     whole = Lines(line, Rows(t, away, own, nobody), budget)
     with torch.no_grad():
         sizes = sizes_of(program, samples, group, infinite)
-        return walk(program, whole, {0: points}, sizes, block(memory), share=share)
+        return walk(program, whole, {0: points}, sizes, memory, share=share)

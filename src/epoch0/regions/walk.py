@@ -29,11 +29,6 @@ MEMORY = 2e9
 """Bytes that a partition may take if the user does not say."""
 
 
-def block(memory: float) -> int:
-    """Bytes of the tensors to carry at a time: those of some levels of splitting are held together."""
-    return int(max(1.0, min(BLOCK, memory / LEVELS)))
-
-
 def check_room(program: Program, memory: float) -> None:
     """Refuse a memory that the values at three points alone would fill, however the work is split."""
     alive, most, where = {0}, 0, ""
@@ -51,7 +46,7 @@ def check_room(program: Program, memory: float) -> None:
 
 
 def walk(
-    program: Program, complex_: Complex, values: dict[int, Tensor], sizes: Sequence[Tensor], most: int,
+    program: Program, complex_: Complex, values: dict[int, Tensor], sizes: Sequence[Tensor], memory: float,
     start: int = 0, number: int = 0, share: float = 1.0,
 ) -> Complex:  # fmt: skip
     """Cut the complex along every fold of the network.
@@ -60,16 +55,16 @@ def walk(
     the rest of the network one after another: no work is done twice, and no decision depends on how it is split.
 
     The complex is refined in place. The values by slot have the shape (rows, ...); at the start slot 0 holds the input
-    points, directions for rows at infinity. ``most`` are the bytes of tensors carried at a time, ``start`` is the step
-    to begin with, ``number`` that of the first fold from there on, ``share`` the part of the whole work.
+    points, directions for rows at infinity. Of the ``memory`` in bytes a block takes a part: those of some levels of
+    splitting are held together. ``start`` is the step to begin with, ``number`` that of the first fold from there on,
+    ``share`` the part of the whole work.
     """
     folds, last_uses, advance = len(program.folds), program.last_uses, complex_.budget.advance
-    step_share = share / (len(program.steps) - start)
+    step_share, most = share / (len(program.steps) - start), int(max(1.0, min(BLOCK, memory / LEVELS)))
 
     def divided(parts: Sequence[Part], gather: Callable[[Part], dict[int, Tensor]], index: int, number: int) -> Complex:
         rest = step_share * (len(program.steps) - index) / sum(len(rows) for _, rows in parts)
-
-        cut = [walk(program, p[0], gather(p), sizes, most, index, number, rest * len(p[1])) for p in parts]
+        cut = [walk(program, p[0], gather(p), sizes, memory, index, number, rest * len(p[1])) for p in parts]
         return cast(Complex, complex_.join(cut))
 
     for index, step in enumerate(program.steps[start:], start):

@@ -87,7 +87,6 @@ class Op:
     kind: str = ""  # ``"linear"``, ``"convolution"``, ... for a weighted operation, else ``""``.
     rule: Activation | None = None  # the activation it is by its name and its arguments, if there is a rule for it
     elementwise: bool = False  # whether it is an elementwise nonlinearity
-    fan_in: int = 0  # weights into one unit; 0 unless one linear map or convolution
     cut: bool = False  # whether it depends on the input but no derivative goes through it (detach, a no_grad block)
     # nodes whose tensor is first met among the arguments, as (place among the tensor arguments, node): it came from
     # code that cannot be followed, or was changed under another name
@@ -119,15 +118,10 @@ class Op:
 
 @dataclass(frozen=True)
 class Tap:
-    """A place to measure at: a name for people, the node behind it, and the nonlinearity that made it, if one did."""
+    """A place to measure at: a name for people, and the node behind it."""
 
     name: str
     node: int
-    op: Op | None = None
-
-    @property
-    def activation(self) -> Activation | None:
-        return None if self.op is None else self.op.activation
 
 
 def use(name: str, uses: Counter[str]) -> str:

@@ -223,10 +223,8 @@ _enter("largest", "amax amin", "input dim keepdim")
 _enter("largest", "max min", "input dim keepdim", of_two=True)
 _enter("other", "fractional_max_pool2d fractional_max_pool3d glu topk sort kthvalue median")
 
-_enter("same", "contiguous clone detach", zero=True)
-_enter("same", "to float double half bfloat16 type type_as cpu cuda data requires_grad")
-_enter("same", "identity alias")
-_enter("same", "positive pos", zero=True)
+_enter("same", "contiguous clone detach positive pos", zero=True)
+_enter("same", "to float double half bfloat16 type type_as cpu cuda data requires_grad identity alias")
 _enter("reshape", "flatten reshape view squeeze unsqueeze unflatten view_as reshape_as ravel atleast_1d atleast_2d")
 _enter("move", "permute transpose t T mT H mH adjoint movedim moveaxis swapaxes swapdims flip fliplr flipud roll rot90")
 _enter("move", "pixel_shuffle pixel_unshuffle")
@@ -268,13 +266,20 @@ _DUNDER = re.compile(r"__(?:[ri](?=add|sub|mul|matmul|truediv|div|pow|floordiv))
 
 
 class Calls(TorchFunctionMode):
-    """While it is on, every torch function goes through :meth:`call`: the one place where torch's protocol is met."""
+    """While it is on, every torch function goes through :meth:`call`: the one place where torch's protocol is met.
+
+    By itself it makes the call as it is measured, with these statistics of batch norm.
+    """
+
+    def __init__(self, batch_norm: str = "eval") -> None:
+        super().__init__()
+        self.batch_norm = batch_norm
 
     def __torch_function__(self, func: Any, types: Any, args: Args = (), kwargs: Kwargs | None = None) -> Any:
         return self.call(func, function_name(func), args, kwargs or {})
 
     def call(self, func: Function, name: str, args: Args, kwargs: Kwargs) -> Any:
-        raise NotImplementedError
+        return measured(func, name, args, kwargs, self.batch_norm)
 
 
 def measured(func: Function, name: str, args: Args, kwargs: Kwargs, batch_norm: str, hold: bool = False) -> Any:
@@ -313,28 +318,12 @@ def _with_statistics(func: Function, given: Kwargs, batch_norm: str, hold: bool)
     return {**given, "running_mean": mean, "running_var": variance, named: not hold}
 
 
-def fan_in(name: str, known: Meaning, given: Mapping[str, Any]) -> int:
-    """Weights into one unit; 0 unless a call is a linear map or convolution of its input by weights."""
-    x, weight = given.get("input"), given.get("weight")
-    if not (isinstance(x, Tensor) and isinstance(weight, Tensor)) or not x.requires_grad or weight.requires_grad:
-        return 0
-    if x.dim() < 2 or weight.dim() < 2:
-        return 0
-    if name in ("matmul", "mm"):
-        return weight.shape[-2]
-    if "conv_transpose" in name:
-        return int(weight.shape[0] // given.get("groups", 1) * weight[0, 0].numel())
-    return weight[0].numel() if name == "linear" or known.kind == "convolution" else 0
-
-
 def tensors_in(value: Any) -> list[Tensor]:
     """All tensors in a nest of tuples, lists and dicts, in order."""
     if isinstance(value, Tensor):
         return [value]
-    if isinstance(value, tuple | list):
-        return [t for v in value for t in tensors_in(v)]
-    if isinstance(value, dict):
-        return [t for v in value.values() for t in tensors_in(v)]
+    if isinstance(value, tuple | list | dict):
+        return [t for v in (value.values() if isinstance(value, dict) else value) for t in tensors_in(v)]
     return []
 
 

@@ -12,7 +12,7 @@ from epoch0 import plots
 from epoch0.arguments import Seed, Size, checked
 from epoch0.curves import Curve
 from epoch0.errors import InputError
-from epoch0.measure.pieces import Array, grid, grid_errors, points_apart, tangent_norms
+from epoch0.measure.length import Array, grid, grid_errors, points_apart, tangent_norms
 from epoch0.results import Result, aligned, finite
 from epoch0.tracing.guard import bare, unchanged
 from epoch0.tracing.layers import Place, labelled

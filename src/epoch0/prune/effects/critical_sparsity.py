@@ -11,7 +11,7 @@ from torch import Tensor
 
 from epoch0.arguments import Share, Sparsity, checked
 from epoch0.errors import InputError, check_finite
-from epoch0.prune.masks.keep import check_order
+from epoch0.prune.masks.masks import check_order
 from epoch0.results import Shown
 from epoch0.theory.pruning.prediction import Layers, PredictedDensity, predict
 from epoch0.theory.pruning.score_law import ScoreLaw, law_of_moments

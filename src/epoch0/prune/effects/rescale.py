@@ -20,12 +20,11 @@ from torch import Tensor, nn
 
 from epoch0.arguments import Seed, checked
 from epoch0.errors import InputError
-from epoch0.initialization.follow import Follow, Follower
 from epoch0.initialization.initialize import gaussian_input, write_parameters
 from epoch0.initialization.result import left_alone
-from epoch0.initialization.sites import Site, find_sites
+from epoch0.initialization.sites import Follow, Follower, Site, find_sites
 from epoch0.prune.masks.places import plain_name
-from epoch0.results import Result, aligned
+from epoch0.results import Result, aligned, counted
 from epoch0.theory.mean_field import chi, edge_of_chaos
 from epoch0.theory.mean_field.moments import moments_of
 from epoch0.tracing.call import Forward
@@ -67,7 +66,7 @@ class Rescaling(Result):
         way = {"layer": "one factor a layer", "row": "one factor a row", "measured": "one factor a layer, measured"}
         empty = sum(layer.empty_rows for layer in self.layers)
         rows = sum(layer.rows for layer in self.layers)
-        weights = f"{len(self.layers)} masked weight{'s' if len(self.layers) != 1 else ''}"
+        weights = counted(len(self.layers), "masked weight")
         return f"{weights} rescaled, {way[self.method]}; {empty} of {rows} rows keep nothing"
 
     def __str__(self) -> str:

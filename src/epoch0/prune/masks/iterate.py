@@ -10,8 +10,7 @@ from torch import Tensor, nn
 from epoch0.arguments import Size, Sparsity, Whole, checked
 from epoch0.errors import InputError
 from epoch0.prune.masks.apply import apply
-from epoch0.prune.masks.keep import LAYERS, SCOPES, keep
-from epoch0.prune.masks.masks import Masks
+from epoch0.prune.masks.masks import LAYERS, SCOPES, Masks, keep
 from epoch0.prune.scores.scores import Progress, Scores, tell
 from epoch0.prune.scores.synaptic_flow import synflow, synflow_rounds
 from epoch0.tracing.guard import bare
@@ -38,7 +37,7 @@ def iterate(
         model: pruned or not; it stays as it is.
         score: from a model to scores by name, larger is more worth keeping; the same names each time.
         sparsity: fraction of all weights removed in the end, in [0, 1).
-        steps: rounds, at least 1; one round is :func:`~epoch0.prune.masks.keep.keep`.
+        steps: rounds, at least 1; one round is :func:`~epoch0.prune.masks.masks.keep`.
         scope, floor, layers: as in ``keep``.
         progress: called before each round with the part of them that is done, from 0 to 1, and its number in words.
 

@@ -1,13 +1,17 @@
-"""Which weights are kept: a frozen mapping of bool tensors that counts and saves (Hayou et al. 2021, 2.1)."""
+"""Which weights are kept: bool tensors that count and save; from scores the largest, exactly as many as asked for.
 
-from collections.abc import Callable, Iterator, Mapping
+They are taken of all weights or of each layer (Hayou et al. 2021, 2.1 and 2.2).
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from epoch0.arguments import checked
+from epoch0.arguments import Sparsity, Whole, checked
 from epoch0.errors import InputError
 from epoch0.initialization.files import check_path, load_tensors, save_tensors
 from epoch0.results import Shown, counted
@@ -123,3 +127,160 @@ class Masks(Mapping[str, Tensor], Shown):
 
     def __repr__(self) -> str:
         return f"<Masks: {self}>"
+
+
+SCOPES, LAYERS = ("global", "layer"), ("uniform", "erk")
+_NARROW = (torch.float16, torch.bfloat16, torch.float32)
+
+
+@checked
+def keep(
+    scores: Mapping[str, Tensor], sparsity: Sparsity, *, scope: Annotated[str, SCOPES] = "global", floor: Whole = 0,
+    layers: Annotated[str, LAYERS] = "uniform",
+) -> Masks:  # fmt: skip
+    """Keep the highest-scored weights and drop the rest.
+
+    >>> masks = keep({"fc": torch.tensor([[0.1, 0.9], [0.5, 0.2]])}, sparsity=0.5)      # shape (2, 2)
+    >>> masks["fc"]
+    tensor([[False,  True],
+            [ True, False]])
+    >>> scores = {"a": torch.rand(10, 10), "b": torch.rand(100, 10)}
+    >>> keep(scores, 0.9, scope="layer", layers="erk").kept_of                          # (10 + 10) : (100 + 10)
+    {'a': 17, 'b': 93}
+
+    Exactly ``round(sparsity * M)`` of the M weights are removed, where ``round`` takes halves to the even number, as
+    Python's does. Among equal scores those that come first are kept: in the order of the names in ``scores``, and row
+    by row within a tensor. So ties never change the count, nor does the device; each mask is where its scores are.
+
+    Args:
+        scores: floating tensors by name, any shapes; larger is more worth keeping, infinity included. Weights that
+            :class:`~epoch0.prune.scores.scores.Scores` knows as removed stay removed and count as such.
+        sparsity: fraction of all weights removed, in [0, 1).
+        scope: ``"global"``: one threshold for all layers. ``"layer"``: one for each layer.
+        floor: weights that each layer keeps at least (a layer smaller than that keeps all of its own).
+        layers: for ``scope="layer"``: ``"uniform"``: the same density in each layer; ``"erk"``: Erdos-Renyi-kernel
+            densities; the numbers of weights kept are rounded so that their sum is exact.
+
+    Raises:
+        InputError: if the sparsity is not in [0, 1) or leaves no weight, the floor cannot be met, an option is not
+            known, or a score is NaN.
+
+    Source: Hayou et al. 2021, section 2.2; Evci et al. 2020, section 3, for ERK.
+    """
+    if not scores:
+        raise InputError("scores must be a mapping of names to tensors, with at least one.")
+    if scope == "global" and layers != "uniform":
+        raise InputError(f"layers={layers!r} sets the sparsity of each layer: use it with scope='layer'.")
+    removed: Mapping[str, Tensor] = getattr(scores, "removed", {})
+    sizes = {name: tensor.numel() for name, tensor in scores.items()}
+    most = {n: size - int(removed[n].count_nonzero()) if n in removed else size for n, size in sizes.items()}
+    least = {name: min(int(floor), left) for name, left in most.items()}
+    total, low, high = (sum(of.values()) for of in (sizes, least, most))
+    kept = total - round(sparsity * total)
+    if kept == 0:
+        raise InputError(
+            f"sparsity={sparsity} leaves none of {total:,} weights; keep at least one: "
+            f"sparsity <= {max(1 - 1 / max(total, 1), 0):.9g}."
+        )
+    if not low <= kept <= high:
+        needed = f"floor={floor} in {len(scores)} layers needs {low:,}"
+        bound = f"{total - high:,} are removed already" if kept > high else needed
+        raise InputError(
+            f"sparsity={sparsity} keeps {kept:,} of {total:,} weights, but {bound}: "
+            f"it must be from {1 - high / total:.9g} to {1 - low / total:.9g}."
+        )
+    if scope == "global":
+        return Masks._own(_keep_globally(scores, kept, least, removed))
+    by_shape = [float(sum(tensor.shape)) if tensor.numel() else 0.0 for tensor in scores.values()]
+    weights = by_shape if layers == "erk" else list(sizes.values())
+    shares = shared_out(kept, weights, list(least.values()), list(most.values()))
+    counts = dict(zip(scores, shares, strict=True))
+    return Masks._own({name: largest({name: scores[name]}, counts[name], removed)[name] for name in scores})
+
+
+def _keep_globally(
+    scores: Mapping[str, Tensor], count: int, least: Mapping[str, int], removed: Mapping[str, Tensor]
+) -> dict[str, Tensor]:
+    """One threshold, lowered for layers that would fall below their floor and raised for the others in return."""
+    masks: dict[str, Tensor] = {}
+    free = dict(scores)
+    while True:
+        found = largest(free, count, removed)
+        short = [name for name, mask in found.items() if least[name] and int(mask.count_nonzero()) < least[name]]
+        if not short:
+            masks |= found
+            return {name: masks[name] for name in scores}
+        for name in short:
+            masks |= largest({name: free.pop(name)}, least[name], removed)
+            count -= least[name]
+
+
+def check_order(name: str, scores: Tensor) -> None:
+    if not scores.is_floating_point():
+        raise InputError(f"the scores of '{name}' are {scores.dtype}; floating-point numbers are needed.")
+    if bad := int(scores.isnan().count_nonzero()):
+        raise InputError(
+            f"the scores of '{name}' hold {bad} NaN value{'s' if bad > 1 else ''} out of {scores.numel()}; "
+            "they have no order. Score in float64, or with a smaller loss."
+        )
+
+
+def largest(scores: Mapping[str, Tensor], count: int, removed: Mapping[str, Tensor] | None = None) -> dict[str, Tensor]:
+    """Masks of the ``count`` largest of all scores; among equals those that come first, by name and then row by row.
+
+    Zeros are equal whatever their sign, and infinities are scores like any other. Scores of mixed precision are
+    compared exactly.
+    """
+    dtype = torch.float32 if all(tensor.dtype in _NARROW for tensor in scores.values()) else torch.float64
+    sizes = [tensor.numel() for tensor in scores.values()]
+    flat, left = torch.empty(sum(sizes), dtype=dtype), torch.ones(sum(sizes), dtype=torch.bool)
+    for (name, tensor), part, stays in zip(scores.items(), flat.split(sizes), left.split(sizes), strict=True):
+        check_order(name, tensor)
+        part.copy_(tensor.detach().flatten())
+        if removed and name in removed:
+            stays.copy_(~removed[name].flatten())
+    kept = best(flat, count) if left.all() else left.masked_scatter(left, best(flat.masked_select(left), count))
+    masks = zip(scores.items(), kept.split(sizes), strict=True)
+    return {name: mask.view(tensor.shape).to(tensor.device) for (name, tensor), mask in masks}
+
+
+def best(scores: Tensor, count: int) -> Tensor:
+    """Which scores are among the ``count`` largest; of equal ones those that come first."""
+    dropped = len(scores) - count
+    if dropped == 0 or count == 0:
+        return torch.full_like(scores, dropped == 0, dtype=torch.bool)
+    threshold = float(np.partition(scores.cpu().numpy(), dropped)[dropped])  # quicker than torch's kthvalue
+    stay = scores > threshold
+    missing = count - int(stay.count_nonzero())
+    stay[(scores == threshold).nonzero().squeeze(1)[:missing]] = True
+    return stay
+
+
+def shared_out(total: int, weights: Sequence[float], low: Sequence[int], high: Sequence[int]) -> list[int]:
+    """Whole shares that add up to the total, proportional to the weights as far as the bounds allow.
+
+    The largest remainders are rounded up, the first of equal ones first.
+    """
+    weight, least, most = np.asarray(weights, dtype=np.float64), np.asarray(low), np.asarray(high)
+
+    def at(scale: float) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+        return np.clip(scale * weight, least, most)
+
+    # the sum grows with the scale: bisection until the two ends are neighbours
+    below, above = 0.0, 1.0
+    while at(above).sum() < total and above < 1e300:
+        above *= 2
+    while below < (middle := (below + above) / 2) < above:
+        below, above = (middle, above) if at(middle).sum() < total else (below, middle)
+    exact = at(above)
+    whole = np.clip(np.floor(exact + 1e-9), least, most).astype(np.int64)
+    order = np.argsort(whole - exact, kind="stable")  # largest remainder first
+    while whole.sum() < total:  # one round, or a second one where bounds stop the first
+        for place in order:
+            whole[place] += int(whole.sum() < total and whole[place] < most[place])
+    return [int(share) for share in whole]
+
+
+@checked
+def check_sparsity(sparsity: Sparsity) -> None:
+    """Refuse what is no fraction removed, before anything else is done."""

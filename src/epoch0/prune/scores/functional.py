@@ -126,7 +126,7 @@ class Borrowed:
         try:
             # fused attention has no second derivative
             fused = sdpa_kernel(SDPBackend.MATH) if self.twice else nullcontext()
-            with fused, mode or _Statistics(self.batch_norm):
+            with fused, mode or operations.Calls(self.batch_norm):
                 raw = call.swapped({**self.others, **dict(zip(self.keys, self.leaves, strict=True))})
                 output = call.output(raw)
         except InputError:
@@ -203,17 +203,6 @@ def near_the_end(values: Values) -> bool:
     """Whether the largest of some tensor comes near the smallest numbers of its dtype."""
     found = ((float(v.abs().max()), torch.finfo(v.dtype)) for v in values)
     return any(largest < numbers.tiny / numbers.eps for largest, numbers in found)
-
-
-class _Statistics(operations.Calls):
-    """Batch norm takes the statistics asked for, without touching running ones, and dropout is the identity."""
-
-    def __init__(self, batch_norm: str) -> None:
-        super().__init__()
-        self.batch_norm = batch_norm
-
-    def call(self, func: Any, name: str, args: Any, kwargs: Any) -> Any:
-        return operations.measured(func, name, args, kwargs, self.batch_norm)
 
 
 @contextmanager

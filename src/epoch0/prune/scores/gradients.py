@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from epoch0.arguments import BatchNorm, Positive, Seed, Size, Sparsity, checked
 from epoch0.errors import InputError
-from epoch0.prune.masks.keep import largest
+from epoch0.prune.masks.masks import largest
 from epoch0.prune.scores.functional import Batch, Borrowed, Values, added, examples, near_the_end, scored, times
 from epoch0.prune.scores.scores import Progress, Scores, tell
 from epoch0.seeds import generator

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from epoch0.arguments import checked, refuse
 from epoch0.errors import InputError
-from epoch0.prune.masks.keep import best
+from epoch0.prune.masks.masks import best
 from epoch0.prune.scores.functional import Borrowed, Values, borrowed, times
 from epoch0.prune.scores.scores import Progress, Scores, scores_of, tell
 from epoch0.tracing import operations
@@ -89,7 +89,7 @@ class Absolute(operations.Calls):
         tensors = operations.tensors_in((args, kwargs))
         powers = [self.exponent(t) for t in tensors]
         if not any(powers):
-            return operations.measured(func, name, args, kwargs, "eval")
+            return super().call(func, name, args, kwargs)
         kind = operations.meaning(name).kind
         if kind in ("product", "quotient"):
             power = powers[0] + (1 if kind == "product" else -1) * sum(powers[1:])
@@ -100,7 +100,7 @@ class Absolute(operations.Calls):
                 args, kwargs = operations.map_tensors((args, kwargs), lambda t: self._at(t, power, t is first, func))
                 if kind == "sum":
                     args = tuple(a * 2.0**-power if isinstance(a, int | float) else a for a in args)
-        result = operations.measured(func, name, args, kwargs, "eval")
+        result = super().call(func, name, args, kwargs)
         return operations.map_tensors(result, lambda t: self._keep(t, power) if t.is_floating_point() else t)
 
     def _at(self, tensor: Tensor, power: int, first: bool, func: Any) -> Tensor:

@@ -12,17 +12,15 @@ from epoch0 import plots
 from epoch0.arguments import Kind, Positive, checked
 from epoch0.curves import Curve
 from epoch0.errors import InputError
-from epoch0.regions.budget import Budget, Progress
 from epoch0.regions.certificate import RELATIVE, Certificate, sizes_of
+from epoch0.regions.complex import Budget, Progress
 from epoch0.regions.lines import LinePartitions, on_curve, on_line, segment_ends
-from epoch0.regions.network.pieces import Pieces, follow
-from epoch0.regions.network.steps import Largest, Program
+from epoch0.regions.network.steps import Largest, Pieces, Program, follow
 from epoch0.regions.network.trace import trace
-from epoch0.regions.planes.cutting import Plane
-from epoch0.regions.planes.mesh import components, next_around
+from epoch0.regions.planes.cutting import Plane, components, next_around
 from epoch0.regions.planes.windows import Window
 from epoch0.regions.planes.windows import window as as_window
-from epoch0.regions.walk import MEMORY, block, walk
+from epoch0.regions.walk import MEMORY, walk
 from epoch0.results import Result, counted
 
 if TYPE_CHECKING:
@@ -225,7 +223,7 @@ def walked(program: Program, window: Window, memory: float, last: int, progress:
     plane = Plane.start(window.polygon.clone(), budget, last)
     with torch.no_grad():
         sizes = sizes_of(program, window.sample())
-        found = walk(program, plane, {0: window.points(window.polygon)}, sizes, block(memory))
+        found = walk(program, plane, {0: window.points(window.polygon)}, sizes, memory)
     budget.advance(1.0, "done")
     return found
 
