@@ -146,9 +146,8 @@ def _weights(
         return other.detach().double().cpu()
     if isinstance(models, Ensemble):
         made = torch.empty(weight.shape, dtype=torch.float64)
-        number = [key for key, _ in models.spec.names()].index(f"{name}.weight")
         source = generator(seed, models.indices[index], 0xD1C0)
-        models.spec.entry_law(number).sample(made.shape, source, out=made)
+        models.spec.entry_law(int(name) // 2).sample(made.shape, source, out=made)
         return made
     size = float(weight.detach().double().square().mean().sqrt())
     return torch.randn(weight.shape, generator=generator(seed, index, 0xD1C0), dtype=torch.float64) * size
