@@ -243,10 +243,8 @@ class Pairs:
     def _advance(self, after: list[Array], means: Means, layer: int) -> None:
         """Write the next gaps and tangent kernel over these, block of rows by block of rows."""
         if not all(np.isfinite(one).all() for one in after):
-            raise InputError(
-                f"the variance of a pre-activation overflows float64 in layer {layer + 1}: "
-                "use fewer layers or a smaller weight_std."
-            )
+            told = f"the variance of a pre-activation overflows float64 in layer {layer + 1}"
+            raise InputError(f"{told}: use fewer layers or a smaller weight_std.")
         roots = [np.sqrt(one) for one in after]
         for rows, columns in self._blocks():
             gap, slope = means(rows, columns)
@@ -353,7 +351,7 @@ class Kernel(Shown):
         names = ("activation", "weight_std", "bias_std", "density", "depth", "architecture", "layer_error")
         found: dict[str, Any] = {name: getattr(self, name) for name in names} | {"inputs": list(self.nngp.shape)}
         alone = self.gap.shape[0] == self.gap.shape[1] > 1 and not np.diagonal(self.gap).any()
-        pairs = ~np.eye(*self.gap.shape, dtype=bool) if alone else np.full(self.gap.shape, True)  # not with itself
+        pairs = np.eye(*self.gap.shape) == 0 if alone else np.full(self.gap.shape, True)  # not with itself
         ranges = {"q": np.append(self.q1, self.q2), "correlation": self.correlation[pairs], "ntk": self.ntk[pairs]}
         for name, values in ranges.items():
             ends = {"least": values.min(), "median": np.median(values), "most": values.max()}
@@ -373,10 +371,8 @@ class Kernel(Shown):
         for name, word in words.items():
             lines.append(f"{word:14}" + "".join(f"{seen[name][k]:>14.6g}" for k in ("least", "median", "most")))
         if self.layer_error > 1e-11:
-            lines.append(
-                f"Kinks away from 0 and inputs of different length: each layer's slopes are within about "
-                f"{self.layer_error:.1g} only; inputs of one length are exact."
-            )
+            told = "Kinks away from 0 and inputs of different length: each layer's slopes are within about"
+            lines.append(f"{told} {self.layer_error:.1g} only; inputs of one length are exact.")
         return "\n".join(lines)
 
 
