@@ -27,6 +27,7 @@ from epoch0.experiments.engine import Engine, one_thread
 from epoch0.files import made, write_atomic
 from epoch0.initialization import initialize
 from epoch0.networks import mlp
+from epoch0.papers.reproduce import reproduce
 from epoch0.papers.trials import tensors
 from epoch0.seeds import generator
 from epoch0.tracing.guard import draw_anew, noise_kept
@@ -170,8 +171,6 @@ def _lines(both: Sequence[Mapping[str, Any]]) -> list[str]:
 
 def _figure(workers: int | None) -> dict[str, Any]:
     """The figure as a PNG in text, and its claims as plain data."""
-    from epoch0.papers.reproduce import reproduce
-
     result = reproduce(FIGURE, preset="quick", workers=workers)
     claims = [{"text": c.text, "verdict": c.verdict, "evidence": c.evidence} for c in result.claims]
     return {"png": base64.b64encode(plots.png(result.figure, dpi=160)).decode("ascii"), "claims": claims}

@@ -89,7 +89,11 @@ def failure_probability(
 
     Source: Arpit-Bengio Theorem 1 (forward), Theorem 3 (gradient); THEORY 2 for the exact law.
     """
-    sizes = _times_of_widths(widths, layers)
+    sizes = Counter({widths: layers}) if isinstance(widths, int) else Counter(widths)  # how many layers have each
+    if not sizes:
+        raise InputError("widths holds no layer; give the number of units of one layer or more.")
+    if not isinstance(widths, int) and layers not in (1, len(widths)):
+        raise InputError(f"{len(widths)} widths and layers={layers}; give layers only with one width for all of them.")
     if method == "exact":
         chances = [(layer_failure(size, eps), times) for size, times in sizes.items()]
         certain = any(chance == 1.0 for chance, _ in chances)
@@ -98,17 +102,6 @@ def failure_probability(
         rates = [paper_rate(eps)] * 2 if method == "paper" else [chernoff_rate(eps, t) for t in ("upper", "lower")]
         one = math.fsum(times * math.exp(-size * rate) for size, times in sizes.items() for rate in rates)
     return min(1.0, samples * one * (1 if direction == "forward" else 2))
-
-
-def _times_of_widths(widths: int | Sequence[int], layers: int) -> "Counter[int]":
-    """How many layers have each width."""
-    if isinstance(widths, int):
-        return Counter({widths: layers})
-    if not widths:
-        raise InputError("widths holds no layer; give the number of units of one layer or more.")
-    if layers not in (1, len(widths)):
-        raise InputError(f"{len(widths)} widths and layers={layers}; give layers only with one width for all of them.")
-    return Counter(widths)
 
 
 @checked
