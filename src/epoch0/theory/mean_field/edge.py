@@ -150,10 +150,8 @@ class EdgeOfChaos(Shown):
         q = "any q" if self.q is None else f"q={self.q:.6g}"
         density = "" if self.density == 1 else f", density={self.density:g}"
         note = f" ({self.note})" if self.note else ""
-        return (
-            f"{self.activation}: edge of chaos at weight_std={self.weight_std:.6g} "
-            f"(weight_std^2={self.weight_std**2:.6g}), bias_std={self.bias_std:.6g}, {q}{density}{note}"
-        )
+        weights = f"weight_std={self.weight_std:.6g} (weight_std^2={self.weight_std**2:.6g})"
+        return f"{self.activation}: edge of chaos at {weights}, bias_std={self.bias_std:.6g}, {q}{density}{note}"
 
     def to_dict(self) -> dict[str, object]:
         return asdict(self)

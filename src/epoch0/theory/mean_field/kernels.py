@@ -361,12 +361,10 @@ class Kernel(Shown):
     def __str__(self) -> str:
         seen = self.to_dict()
         sparse = f", density {self.density:g}" if self.density < 1 else ""
-        lines = [
-            f"{self.architecture} {self.activation} network, {counted(self.depth, 'hidden layer')}, "
-            f"weight_std={self.weight_std:g}, bias_std={self.bias_std:g}{sparse}; "
-            f"{self.nngp.shape[0]} x {self.nngp.shape[1]} inputs",
-            f"{'':14}{'least':>14}{'median':>14}{'most':>14}",
-        ]
+        network = f"{self.architecture} {self.activation} network, {counted(self.depth, 'hidden layer')}"
+        law = f"weight_std={self.weight_std:g}, bias_std={self.bias_std:g}{sparse}"
+        inputs = f"{self.nngp.shape[0]} x {self.nngp.shape[1]} inputs"
+        lines = [f"{network}, {law}; {inputs}", f"{'':14}{'least':>14}{'median':>14}{'most':>14}"]
         words = {"q": "variance q", "correlation": "correlation", "ntk": "NTK"}
         for name, word in words.items():
             lines.append(f"{word:14}" + "".join(f"{seen[name][k]:>14.6g}" for k in ("least", "median", "most")))
