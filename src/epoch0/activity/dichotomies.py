@@ -238,7 +238,6 @@ def random_walk(
     if not len(at):
         raise InputError("flips holds no number of steps; give one or more.")
     first = np.zeros(inputs, dtype=bool)
-    found = [
-        seen(first, numpy_generator(seed, walk).integers(0, inputs, size=int(at.max())))[at] for walk in range(walks)
-    ]
+    each = (numpy_generator(seed, walk).integers(0, inputs, size=int(at.max())) for walk in range(walks))
+    found = [seen(first, flipped)[at] for flipped in each]
     return np.mean(found, axis=0), np.std(found, axis=0, ddof=1) / math.sqrt(walks)

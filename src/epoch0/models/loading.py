@@ -133,9 +133,8 @@ def _build(target: Any, spec: str, file: str) -> Any:
         parameters = list(inspect.signature(target).parameters.values())
     except (TypeError, ValueError):  # compiled callables do not tell; calling them will
         parameters = []
-    if needed := [
-        p.name for p in parameters if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
-    ]:
+    single = (p for p in parameters if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD))
+    if needed := [p.name for p in single if p.default is p.empty]:
         told = f"{spec!r} needs {'the argument' if len(needed) == 1 else 'the arguments'} {', '.join(needed)}"
         hint = "it is called without any, so add a function that fills them in and name that one"
         raise InputError(f"{told}; {hint}.")

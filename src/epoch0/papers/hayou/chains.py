@@ -67,13 +67,15 @@ def measured(found: Found) -> dict[tuple[str, float], Array]:
     }
 
 
+def mean_field(density: float, start: float, blocks: int) -> Array:
+    """1 - c_l of an infinitely wide network whose branches keep this share of weights at random (appendix D)."""
+    how: dict[str, Any] = {"c": 1 - start, "density": density, "architecture": "residual"}
+    return np.asarray(propagate("relu", math.sqrt(2), 0.0, blocks, **how).gap)
+
+
 def expected(apart: Array, sparsity: float) -> Array:
-    """1 - c_l of an infinitely wide network that keeps such a share of the weights of its branches at random (appendix
-    D) and starts where these networks do, on average over logarithms: the spread is of factors.
-    """
-    start = math.exp(np.log(apart).mean(0)[0])
-    how: dict[str, Any] = {"c": 1 - start, "density": 1 - sparsity, "architecture": "residual"}
-    return np.asarray(propagate("relu", math.sqrt(2), 0.0, apart.shape[1] - 1, **how).gap)
+    """The mean field that starts where these networks do, on average over logarithms: the spread is of factors."""
+    return mean_field(1 - sparsity, math.exp(np.log(apart).mean(0)[0]), apart.shape[1] - 1)
 
 
 def exponents(apart: Array, sparsity: float, start: int) -> Array:
