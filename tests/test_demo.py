@@ -14,6 +14,7 @@ import torch
 from epoch0 import demo, gain
 from epoch0.diagnosis import checkup
 from epoch0.errors import InputError
+from epoch0.papers.trials import tensors
 from epoch0.theory import mean_field
 from pages import assert_self_contained
 
@@ -35,7 +36,7 @@ def test_the_three_networks_are_what_they_are_called() -> None:
     tanh = mean_field.chi("tanh", demo.LOUD, mean_field.q_star("tanh", demo.LOUD, 0.0))
     expected = ((demo.SHALLOW, 1 / 6), (demo.DEEP, 1 / 6), (demo.DEEP, tanh))
     for case, (depth, chi) in zip(demo.CASES, expected, strict=True):
-        found = gain(case.build(), demo._digits()[0][:32], directions=2)
+        found = gain(case.build(), tensors("digits")[0][:32], directions=2)
         inner = [math.log((layer.forward + layer.backward) / 2) for layer in found.layers[1:-1]]
         assert str(depth) in case.title and found.depth == depth + 1
         assert math.exp(sum(inner) / len(inner)) == pytest.approx(chi, rel=0.25)

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from epoch0 import data, plots
+from epoch0 import plots
 from epoch0.diagnosis import checkup, report
 from epoch0.diagnosis.step import Optimizer
 from epoch0.diagnosis.verdict import NAMES
@@ -27,6 +27,8 @@ from epoch0.experiments.engine import Engine, one_thread
 from epoch0.files import made, write_atomic
 from epoch0.initialization import initialize
 from epoch0.networks import mlp
+from epoch0.papers.reproduce import reproduce
+from epoch0.papers.trials import tensors
 from epoch0.seeds import generator
 from epoch0.tracing.guard import draw_anew, noise_kept
 from epoch0.train.evaluation import Accuracy
@@ -96,7 +98,8 @@ def run(out: Path, workers: int | None = None, echo: Say | None = None) -> dict[
     started = time.monotonic()
     Engine(workers=workers)  # starts nothing: a wrong number is told before anything runs or is made
     with made(out):
-        digits, cases, networks = _digits(), list[dict[str, Any]](), list[dict[str, Any]]()
+        digits = (*tensors("digits"), *tensors("digits", "test"))
+        cases, networks = list[dict[str, Any]](), list[dict[str, Any]]()
         say("Three networks on the embedded digits (1,437 to train on, 360 to test), judged before training:")
         for case in CASES:
             with one_thread():  # training amplifies rounding, and rounding depends on the number of threads
@@ -122,13 +125,6 @@ def run(out: Path, workers: int | None = None, echo: Say | None = None) -> dict[
 
 
 Digits = tuple[Tensor, Tensor, Tensor, Tensor]
-
-
-def _digits() -> Digits:
-    seen, unseen = data.load("digits", "train"), data.load("digits", "test")
-    x, test_x = seen.inputs("standard", True), unseen.inputs("standard", True, like=seen)
-    tensors = (torch.from_numpy(a) for a in (x, seen.labels, test_x, unseen.labels))
-    return tuple(tensors)  # type: ignore[return-value]
 
 
 def _examine(case: Case, digits: Digits) -> tuple[list[dict[str, Any]], str]:
@@ -175,8 +171,6 @@ def _lines(both: Sequence[Mapping[str, Any]]) -> list[str]:
 
 def _figure(workers: int | None) -> dict[str, Any]:
     """The figure as a PNG in text, and its claims as plain data."""
-    from epoch0.papers.reproduce import reproduce
-
     result = reproduce(FIGURE, preset="quick", workers=workers)
     claims = [{"text": c.text, "verdict": c.verdict, "evidence": c.evidence} for c in result.claims]
     return {"png": base64.b64encode(plots.png(result.figure, dpi=160)).decode("ascii"), "claims": claims}

@@ -99,7 +99,8 @@ def _fresh(partial: Path) -> BinaryIO:
     """A file to write, locked while it is written."""
     while True:
         file = open(partial, "xb")  # noqa: SIM115  # the caller closes it
-        _lock(file.fileno())
+        with suppress(OSError):  # who sweeps may hold it for a moment
+            fcntl.flock(file.fileno(), fcntl.LOCK_EX)
         if os.fstat(file.fileno()).st_nlink:
             return file
         file.close()  # swept away before it was locked

@@ -146,9 +146,8 @@ def _weights(
         return other.detach().double().cpu()
     if isinstance(models, Ensemble):
         made = torch.empty(weight.shape, dtype=torch.float64)
-        number = [key for key, _ in models.spec.names()].index(f"{name}.weight")
         source = generator(seed, models.indices[index], 0xD1C0)
-        models.spec.entry_law(number).sample(made.shape, source, out=made)
+        models.spec.entry_law(int(name) // 2).sample(made.shape, source, out=made)
         return made
     size = float(weight.detach().double().square().mean().sqrt())
     return torch.randn(weight.shape, generator=generator(seed, index, 0xD1C0), dtype=torch.float64) * size
@@ -239,7 +238,6 @@ def random_walk(
     if not len(at):
         raise InputError("flips holds no number of steps; give one or more.")
     first = np.zeros(inputs, dtype=bool)
-    found = [
-        seen(first, numpy_generator(seed, walk).integers(0, inputs, size=int(at.max())))[at] for walk in range(walks)
-    ]
+    each = (numpy_generator(seed, walk).integers(0, inputs, size=int(at.max())) for walk in range(walks))
+    found = [seen(first, flipped)[at] for flipped in each]
     return np.mean(found, axis=0), np.std(found, axis=0, ddof=1) / math.sqrt(walks)

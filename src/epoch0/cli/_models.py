@@ -232,8 +232,8 @@ def regions(
     as_json: Json = False,
 ) -> None:
     """Exact linear regions of a piecewise linear network on a line or a plane, with the certificate of the count."""
-    from epoch0 import models
     from epoch0 import regions as exact
+    from epoch0.models import inputs_for, load_model
 
     if (line is None) == (plane is None):
         raise InputError("say where: --line A B or --plane A B C, one of them.")
@@ -241,11 +241,9 @@ def regions(
         raise InputError("--plot draws a plane with its geometry; give --plane A B C, without --count-only.")
     if plot is not None:
         check_picture(plot)
-    network = models.load_model(model, weights=weights, seed=seed).eval()
+    network = load_model(model, weights=weights, seed=seed).eval()
     work = dict[str, Any](memory=memory)
-    given = models.inputs_for(
-        network, data=data_name, input_shape=input_shape, batch=10_000, seed=seed, data_dir=data_dir
-    ).x
+    given = inputs_for(network, data=data_name, input_shape=input_shape, batch=10_000, seed=seed, data_dir=data_dir).x
     if isinstance(given, dict):
         raise InputError(f"regions lie among the inputs of a model of one input; this one takes {', '.join(given)}.")
     given = given.double()
@@ -331,9 +329,9 @@ def prune(
     as_json: Json = False,
 ) -> None:
     """Prune a model before training: which weights stay, when layers would die, and whether it still trains."""
-    from epoch0 import models
     from epoch0 import prune as pruning
     from epoch0.initialization import check_path, save
+    from epoch0.models import inputs_for, load_model
     from epoch0.prune.masks.masks import check_sparsity
     from epoch0.prune.scores import TABLE
 
@@ -346,10 +344,8 @@ def prune(
     if score not in TABLE:
         raise InputError(f"--score {score} is not known; use {', '.join(TABLE)}.{suggest(score, TABLE)}")
     known = TABLE[score]
-    network = models.load_model(model, weights=weights, seed=seed)
-    given = models.inputs_for(
-        network, data=data_name, input_shape=input_shape, batch=batch, seed=seed, data_dir=data_dir
-    )
+    network = load_model(model, weights=weights, seed=seed)
+    given = inputs_for(network, data=data_name, input_shape=input_shape, batch=batch, seed=seed, data_dir=data_dir)
     if given.targets is None and "batches" in known.takes:
         ways = "give --data with labels, or score by synflow, magnitude or random"
         raise InputError(f"{score} looks at the loss, which needs classes: {ways}. The inputs are {given.description}.")

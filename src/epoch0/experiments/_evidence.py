@@ -165,11 +165,6 @@ def curvature(x: Array, residuals: Array, weights: Array) -> float:
     return float((weights * bent * residuals).sum() * (weights * bent**2).sum() ** -0.5)
 
 
-def widening(freedom: float) -> float:
-    """By how much bounds are wider for errors of that freedom than for known ones."""
-    return float(t_quantile(np.array(freedom), 1 - FALSE_ALARM / 4)) / LINE
-
-
 @dataclass(frozen=True)
 class Line:
     """A straight line through means: its slope and the quadratic term of its residuals in their standard errors, and
@@ -185,7 +180,9 @@ class Line:
         total = self.slope**2 + self.residual
         return self.slope**2 / total if total > 0 else 0.0
 
-    def per(self, factor: float) -> "Line":
+    def of_freedom(self, freedom: float) -> "Line":
+        """In errors of that freedom, for which bounds are wider than for known ones."""
+        factor = float(t_quantile(np.array(freedom), 1 - FALSE_ALARM / 4)) / LINE
         return Line(self.slope / factor, self.residual / factor**2, self.bend / factor)
 
     def explained(self, freedom: int) -> tuple[float, float]:

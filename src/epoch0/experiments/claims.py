@@ -289,7 +289,7 @@ def linear(
     slope, error = stats.slope_of(places, given.measured, weight, inflate=False)
     straight = stats.centred(given.measured - slope * places, weight)
     found = stats.Line(slope / error, float((weight * straight**2).sum()), stats.curvature(places, straight, weight))
-    found = found.per(stats.widening(float(given.samples.min()) - 1))  # the fewest samples: cautious for all
+    found = found.of_freedom(float(given.samples.min()) - 1)  # the fewest samples: cautious for all
     low, high = found.explained(len(places) - 2)
     falls = rising and found.slope < -stats.LINE
     verdict: Verdict = "undecided"

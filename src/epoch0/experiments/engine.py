@@ -198,11 +198,16 @@ class _Scheduler:
         self.address = address
         self.finished: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._counted = (-_ASK_AGAIN, 0)
+        from distributed import Client
         from distributed.utils import silence_logging_cmgr
 
         with ExitStack() as stack:
             stack.enter_context(silence_logging_cmgr(logging.CRITICAL))  # a run tells what its caller has to know
-            self._client = stack.enter_context(self._connected())
+            try:
+                self._client = stack.enter_context(Client(address, timeout=_PATIENCE, set_as_default=False))
+            except Exception as error:
+                hint = "start one with 'dask scheduler' and give its address, such as tcp://host:8786"
+                raise InputError(f"no scheduler answers at {address!r} ({error}); {hint}.") from error
             self._open = stack.pop_all()
         self._some_worker = time.monotonic()
 
@@ -248,15 +253,6 @@ class _Scheduler:
 
     def _gone(self) -> InputError:
         return InputError(f"the scheduler at {self.address} went away; run again: what is finished is not run again.")
-
-    def _connected(self) -> Any:
-        from distributed import Client
-
-        try:
-            return Client(self.address, timeout=_PATIENCE, set_as_default=False)
-        except Exception as error:
-            hint = "start one with 'dask scheduler' and give its address, such as tcp://host:8786"
-            raise InputError(f"no scheduler answers at {self.address!r} ({error}); {hint}.") from error
 
 
 def serve(number: int) -> None:

@@ -133,9 +133,8 @@ def _build(target: Any, spec: str, file: str) -> Any:
         parameters = list(inspect.signature(target).parameters.values())
     except (TypeError, ValueError):  # compiled callables do not tell; calling them will
         parameters = []
-    if needed := [
-        p.name for p in parameters if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
-    ]:
+    single = (p for p in parameters if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD))
+    if needed := [p.name for p in single if p.default is p.empty]:
         told = f"{spec!r} needs {'the argument' if len(needed) == 1 else 'the arguments'} {', '.join(needed)}"
         hint = "it is called without any, so add a function that fills them in and name that one"
         raise InputError(f"{told}; {hint}.")
@@ -172,14 +171,14 @@ def library_model(spec: str, *, seed: int = 0) -> nn.Module:
     ``hf:`` the rest is a ``config.json`` of transformers, or its folder.
     """
     source, _, name = spec.partition(":")
-    needed, build = LIBRARIES[source]
+    needed = "transformers" if source == "hf" else source
     # warnings about defaults of the library are not for the user's code
     with seeded(seed), warnings.catch_warnings(action="ignore"):
         missing = f"{spec!r} needs the package {needed}, which is not installed: pip install {needed}"
         hint = ". Its release must fit that of torch." if needed == "torchvision" else ""
         package = imported(needed, missing, "package", hint)
         try:
-            model = build(package, name)
+            model = LIBRARIES[source](package, name)
         except InputError:
             raise
         except Exception as problem:
@@ -231,12 +230,8 @@ def _transformers(transformers: Any, name: str) -> Any:
     return next(fitting, transformers.AutoModel).from_config(config)
 
 
-# what stands before the colon: the package that it asks for, and what builds a model with it
-LIBRARIES = {
-    "timm": ("timm", _timm),
-    "torchvision": ("torchvision", _torchvision),
-    "hf": ("transformers", _transformers),
-}
+# what stands before the colon, and what builds a model with the package that it asks for
+LIBRARIES = {"timm": _timm, "torchvision": _torchvision, "hf": _transformers}
 
 
 @checked

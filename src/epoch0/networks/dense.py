@@ -48,9 +48,6 @@ class DenseSpec:
         fan = {"fan_in": fan_in, "fan_out": fan_out, "none": 1}[self.scaling]
         return self.weights if fan == 1 else self.weights.scaled(1.0 / math.sqrt(fan))
 
-    def names(self) -> list[tuple[str, str]]:
-        return [(f"{2 * layer}.weight", f"{2 * layer}.bias") for layer in range(self.depth)]
-
     def skeleton(self) -> nn.Sequential:
         """The module without memory for its parameters (meta device): what ``torch.func.functional_call`` needs."""
         layers: list[nn.Module] = []
@@ -62,8 +59,8 @@ class DenseSpec:
 
     def fill(self, parameters: Mapping[str, Tensor], source: torch.Generator) -> None:
         """Draw one network into the given tensors, by name; the order of the draws is part of the format."""
-        for layer, names in enumerate(self.names()):
-            weight, bias = (parameters[name] for name in names)
+        for layer in range(self.depth):
+            weight, bias = (parameters[f"{2 * layer}.{name}"] for name in ("weight", "bias"))
             self.entry_law(layer).sample(weight.shape, source, out=weight)
             self.biases.sample(bias.shape, source, out=bias)
 

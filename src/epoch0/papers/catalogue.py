@@ -41,10 +41,8 @@ def find(name: str) -> Artifact:
     known = _of(paper) if paper in AUTHORS else {}  # the other papers stay unread
     if name not in known:
         known = catalogue()
-        raise InputError(
-            f"there is no artifact {name!r}.{suggest(name, [*known, *AUTHORS])} "
-            "`epoch0 reproduce --list` shows all of them."
-        )
+        near = suggest(name, [*known, *AUTHORS])
+        raise InputError(f"there is no artifact {name!r}.{near} `epoch0 reproduce --list` shows all of them.")
     return known[name]
 
 

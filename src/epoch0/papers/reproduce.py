@@ -11,9 +11,9 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
-from epoch0 import data
+from epoch0 import data, plots
 from epoch0.arguments import Count, checked
 from epoch0.errors import InputError
 from epoch0.experiments.claims import VERDICTS, Claim
@@ -25,9 +25,6 @@ from epoch0.files import StrPath, made, to_write, unlinked, write_atomic
 from epoch0.papers.catalogue import find
 from epoch0.papers.sweep import Artifact, Results, Sweep
 from epoch0.results import Grid, Result, finite, markdown
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,7 +48,7 @@ class Reproduction(Result):
     data: tuple[dict[str, Any], ...]  #: the table, one dict a row
     claims: tuple[Claim, ...]  #: the paper's statements, decided
     checks: tuple[Claim, ...]  #: what is true for every network, so tests the software
-    figure: "Figure"  #: the picture, a matplotlib figure
+    figure: "plots.Figure"  #: the picture, a matplotlib figure
     tables: tuple[Grid, ...] = ()  #: what the paper prints as tables, measured beside printed
 
     def __str__(self) -> str:
@@ -94,8 +91,6 @@ class Reproduction(Result):
         Raises:
             InputError: if they cannot be written there.
         """
-        from epoch0.plots import png
-
         base = Path(folder) / self.id
         table, told = io.StringIO(), self.to_dict()
         columns = list(dict.fromkeys(name for row in self.data for name in row))
@@ -104,7 +99,7 @@ class Reproduction(Result):
         writer.writerows(self.data)
         del told["data"]
         texts = table.getvalue(), json.dumps(told, indent=2, allow_nan=False) + "\n", self.markdown()
-        contents = [*map(str.encode, texts), png(self.figure)]
+        contents = [*map(str.encode, texts), plots.png(self.figure)]
         with _outputs(base) as paths:
             return [write_atomic(path, content) for path, content in zip(paths, contents, strict=True)]
 
@@ -231,8 +226,6 @@ def reproduce_all(
 
 def decided(artifact: Artifact, preset: str, setting: Sweep, results: Results) -> Reproduction:
     """Table, claims, and the picture with its heading: what it shows, and under which setting."""
-    from epoch0 import plots
-
     rows, claims, draw, tables = artifact.decided(setting, results)
     told, about, paper = artifact.titled(setting), artifact.caption(setting), artifact.of_paper(setting)
     with plots.style():

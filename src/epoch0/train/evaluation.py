@@ -35,11 +35,9 @@ class Accuracy:
     def __post_init__(self) -> None:
         object.__setattr__(self, "_data", Pair(self.inputs, self.targets))  # refuses what does not go together
 
-    @torch.no_grad()
     def __call__(self, model: nn.Module) -> dict[str, Any]:
         """Evaluate, in the mode the model is in; outputs have shape (..., batch, classes), buffers stay."""
-        with _put_back(model), _explained(self.inputs):
-            return {self.name: _means(model, vars(self)["_data"], self.batch_size)["accuracy"]}
+        return {self.name: _means(model, vars(self)["_data"], self.batch_size)["accuracy"]}
 
 
 @checked
@@ -71,7 +69,6 @@ class Evaluation:
         if not self.name:
             raise InputError("name='' would give a metric the name of the training loss; call the split something.")
 
-    @torch.no_grad()
     def __call__(self, model: nn.Module) -> dict[str, Any]:
         """``test_loss``, for class labels ``test_accuracy`` in [0, 1].
 
@@ -81,47 +78,38 @@ class Evaluation:
         if self.data.targets.device != device:
             object.__setattr__(self, "data", self.data.to(device))
         loss = loss_of_each(self.loss) if isinstance(model, Stacked) else self.loss
-        with _put_back(model), _explained(self.data.targets):
-            model.eval()
-            means = _means(model, self.data, self.batch_size, loss, self.precision)
+        means = _means(model, self.data, self.batch_size, loss, self.precision)
         return {f"{self.name}_{name}": mean for name, mean in means.items()}
 
 
+@torch.no_grad()
 def _means(
     model: nn.Module, data: Any, size: int, loss: Callable[[Tensor, Tensor], Tensor] | None = None,
     precision: Precision = "float32",
 ) -> dict[str, Any]:  # fmt: skip
-    """Mean loss, if one is given, and for class labels the share that is right; lists for a stack."""
+    """Mean loss, if one is given, in eval mode, and for class labels the share that is right; lists for a stack."""
     targets, sums = data.targets, dict[str, Any]()
     device = next((parameter.device for parameter in model.parameters()), targets.device)
     by_class = loss is None or (not targets.is_floating_point() and targets.dim() == 1)
-    for x, y in batches(data, ((part, 0) for part in torch.arange(len(targets)).split(size))):
-        x, y = x.to(device), y.to(device)
-        with autocast(device, precision):
-            outputs = model(x)
-        outputs = outputs.float() if outputs.dtype in (torch.bfloat16, torch.float16) else outputs
-        if loss is not None and by_class and not sums:
-            check_classes(targets, outputs.shape[-1])
+    with _lent(model, len(targets)):
         if loss is not None:
-            sums["loss"] = sums.get("loss", 0.0) + loss(outputs, y).double() * len(y)
-        if by_class:
-            sums["accuracy"] = sums.get("accuracy", 0) + (outputs.argmax(-1) == y).sum(-1)
+            model.eval()
+        for x, y in batches(data, ((part, 0) for part in torch.arange(len(targets)).split(size))):
+            x, y = x.to(device), y.to(device)
+            with autocast(device, precision):
+                outputs = model(x)
+            outputs = outputs.float() if outputs.dtype in (torch.bfloat16, torch.float16) else outputs
+            if loss is not None and by_class and not sums:
+                check_classes(targets, outputs.shape[-1])
+            if loss is not None:
+                sums["loss"] = sums.get("loss", 0.0) + loss(outputs, y).double() * len(y)
+            if by_class:
+                sums["accuracy"] = sums.get("accuracy", 0) + (outputs.argmax(-1) == y).sum(-1)
     return {name: (torch.as_tensor(total).double() / len(targets)).tolist() for name, total in sums.items()}
 
 
 @contextlib.contextmanager
-def _explained(examples: Tensor) -> Iterator[None]:
-    try:
-        yield
-    except (InputError, torch.OutOfMemoryError):
-        raise
-    except Exception as problem:
-        said = first_line(problem)
-        raise InputError(f"model and loss cannot take these {len(examples)} examples: {said[:300]}") from problem
-
-
-@contextlib.contextmanager
-def _put_back(model: nn.Module) -> Iterator[None]:
+def _lent(model: nn.Module, examples: int) -> Iterator[None]:
     """The model comes back as it was, whatever its forward does to it, and so do the random streams."""
     refuse_closed(model, run_only=True)
     with contextlib.ExitStack() as after:
@@ -131,4 +119,10 @@ def _put_back(model: nn.Module) -> Iterator[None]:
                 for buffer in module.buffers(recurse=False):
                     after.callback(buffer.copy_, buffer.clone())
         with unchanged(model):
-            yield
+            try:
+                yield
+            except (InputError, torch.OutOfMemoryError):
+                raise
+            except Exception as problem:
+                said = first_line(problem)
+                raise InputError(f"model and loss cannot take these {examples} examples: {said[:300]}") from problem

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import numpy as np
 import torch
@@ -19,9 +19,6 @@ from epoch0.tracing.layers import Place, labelled
 from epoch0.tracing.tape import Tape, tape
 from epoch0.train.stacked import Stacked
 from epoch0.train.trajectory_regularization import TrajectoryRegularization
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 DOTTED = {"pooling": "#666666", "batch norm": "#0072B2", "trajectory regularization": "#D55E00"}
 """Kinds of layers that are marked by a dotted line, and its colour."""
@@ -119,7 +116,7 @@ class TrajectoryLengths(Result):
 
     to_dict = rows
 
-    def plot(self) -> "Figure":
+    def plot(self) -> "plots.Figure":
         """Layers on x, length on y, a line a step coloured by it, dots at pools and norms: Raghu's Figures 8 and 10."""
         from matplotlib import colormaps
 

@@ -86,7 +86,6 @@ class Stacked(nn.Module):
     def forward(self, inputs: Tensor) -> Tensor:
         """Outputs of all networks for the same inputs: (batch, ...) -> (networks, batch, ...)."""
         state = {**dict(self.networks.named_parameters()), **dict(self.networks.named_buffers())}
-
         call = vmap(lambda own: functional_call(self.networks, own, (inputs,)), randomness="different")
         outputs: Tensor = call(state)
         return outputs

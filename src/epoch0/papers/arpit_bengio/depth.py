@@ -115,10 +115,8 @@ _MANY = {"width": (240, 120, 30, 10)}  # narrow networks differ more, and cost l
 _PAPER = Sweep(deep, relu((1,) * DEPTH, "he", inputs=2000), _AXES, _MANY, _seed, block=_block)
 _FEWER: dict[str, Any] = {"width": of_widths(100, 300, 1000, depth=DEPTH), "runs": {"width": (240, 120, 40)}}
 _PRESETS = _PAPER.presets(inputs=200, **_FEWER)
-_ABOUT = (
-    "10 layers of width {width}; {runs} networks, {inputs} inputs in R^500 each; bars: two standard errors over "
-    "networks"
-)
+_ABOUT = "10 layers of width {width}; {runs} networks, {inputs} inputs in R^500 each; "
+_ABOUT += "bars: two standard errors over networks"
 ARTIFACTS = tuple(
     Artifact(
         f"arpit-bengio/fig1{letter}", f"Norm of the {quantity}s at each layer, He and Glorot", "section 4.1",
@@ -210,10 +208,8 @@ def uneven_draw(found: Found, panels: Any) -> None:
 _SPEC = Spec(width=1000, depth=20, inputs=1000)
 _UNEVEN = Sweep(uneven, _SPEC, {"variation": (1, 200, 500)}, runs=40, seed="{variation}", block=1)
 _UNEVEN_PRESETS = _UNEVEN.presets(width=400, variation=(1, 80, 200), inputs=100, runs=100)
-_UNEVEN_ABOUT = (
-    "{runs} networks of {depth} layers for each v, widths U({width} - v, {width} + v), {inputs} inputs each; bars: "
-    "std over inputs"
-)
+_UNEVEN_ABOUT = "{runs} networks of {depth} layers for each v, widths U({width} - v, {width} + v), {inputs} inputs "
+_UNEVEN_ABOUT += "each; bars: std over inputs"
 _TITLE = "Norm of the gradients at each layer when the widths vary"
 _MADE = uneven_table, uneven_claims, uneven_draw, _UNEVEN_ABOUT
 ARTIFACTS += (Artifact("arpit-bengio/fig3", _TITLE, "section 4.3", _UNEVEN_PRESETS, *_MADE),)

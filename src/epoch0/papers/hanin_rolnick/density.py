@@ -219,19 +219,15 @@ _SPEC = Spec(inputs=784, bias_std=0.1, networks=400, planes=200, half=14.0)
 _PAPER = Sweep(compare, _SPEC, {"depth width": ((1, 64), (2, 64), (3, 64), (4, 16), (8, 4))}, stride=1)
 _SMALL = {"depth width": ((1, 32), (2, 16), (3, 16), (3, 32), (6, 4))}
 _PRESETS = _PAPER.presets(inputs=16, networks=150, planes=100, half=1.0, **_SMALL)
-_ABOUT = (
-    "{inputs} inputs, He's weights, bias std {bias_std:g}; {networks} networks on a line, {planes} in a square; "
-    "bars: two standard errors over networks, the same for counts and integral"
-)
+_ABOUT = "{inputs} inputs, He's weights, bias std {bias_std:g}; {networks} networks on a line, {planes} in a square; "
+_ABOUT += "bars: two standard errors over networks, the same for counts and integral"
 _BOUNDARY = Spec(law="Gaussian", inputs=16, bias_std=0.5, networks=400, points=100)
 _AXES = {"breakpoints": (1, 2, 5), "neurons": (48, 96, 192), "depth": (1, 2, 4)}
 _ANY = Sweep(boundaries, _BOUNDARY, _AXES, stride=1)
 _LAWS = _ANY.but(axes={"law": tuple(LAWS), **_AXES, "breakpoints": (1,)})
 _FEW = {"neurons": (48, 96), "networks": 80, "points": 30}
-_OF = (
-    "{inputs} inputs, {networks} networks, weights of variance 2 (ReLU) or 1 over the fan-in, bias std {bias_std:g}; "
-    "dashed: the bound, by the gradients measured; bars: two standard errors over networks"
-)
+_OF = "{inputs} inputs, {networks} networks, weights of variance 2 (ReLU) or 1 over the fan-in, bias std {bias_std:g}; "
+_OF += "dashed: the bound, by the gradients measured; bars: two standard errors over networks"
 _BREAKS = "breaks_each", "bound_each", "break points a length / (T × neurons)"
 _DISTANCE = "distance_each", "least_each", "distance to the boundary × T × neurons"
 

@@ -199,10 +199,8 @@ def sawtooths(depths: tuple[int, ...], networks: int) -> Sweep:
     return Sweep(sawtooth_pieces, Spec(noise=0.0, networks=1), {"depth": depths}, also={"noisy": noisy})
 
 
-_SAWTOOTH_ABOUT = (
-    "Telgarsky's construction, Gaussian noise on every weight and bias; {noisy[networks]} networks for each; bars: two "
-    "standard errors"
-)
+_SAWTOOTH_ABOUT = "Telgarsky's construction, Gaussian noise on every weight and bias; "
+_SAWTOOTH_ABOUT += "{noisy[networks]} networks for each; bars: two standard errors"
 _SAWTOOTH_TITLE = "A sawtooth of exponentially many pieces, and noise"
 _SAWTOOTH_PRESETS = {"quick": sawtooths((1, 2, 3, 4, 5, 6), 40), "paper": sawtooths((1, 2, 3, 4, 5, 6, 7, 8), 200)}
 _SAWTOOTH = sawtooth_table, sawtooth_claims, sawtooth_draw, _SAWTOOTH_ABOUT

@@ -211,10 +211,8 @@ def square(width: int, networks: int) -> Spec:
     return Spec(width=width, depth=3, weight_std=math.sqrt(2.0), bias_std=0.3, half=1.0, networks=networks)
 
 
-ABOUT = (
-    "2 inputs, {depth} hidden layers of {width}, 1 output; He's weights, bias std {bias_std:g}; the first of "
-    "{networks} networks, all of them tested; exact, no error bars"
-)
+ABOUT = "2 inputs, {depth} hidden layers of {width}, 1 output; He's weights, bias std {bias_std:g}; "
+ABOUT += "the first of {networks} networks, all of them tested; exact, no error bars"
 _TITLE = "Regions of a network with two inputs, layer by layer"
 _PRESETS = Sweep(partitions, square(16, networks=200)).presets(width=8, networks=30)
 ARTIFACTS: tuple[Artifact, ...] = (Artifact("hanin-rolnick/fig2", _TITLE, "", _PRESETS, table, claims, draw, ABOUT),)

@@ -271,7 +271,11 @@ def run(recipe: Recipe, seed: int) -> dict[str, Any]:
             if recipe.norm_after:
                 hand_over(scored, net)
         done = None if diverged else fit(checkpoint=path, seed=seed)
-    return {**_trained(done, sets), **_pruned(net, method.score is not None and not diverged, sets.shape)}
+    found = {**_trained(done, sets), "kept": None, "on_paths": None, "dead": []}
+    if method.score is not None and not diverged:
+        masks = masks_of(net)
+        found |= {"kept": masks.kept, "on_paths": on_paths(net, masks, sets.shape).kept, "dead": list(masks.dead)}
+    return found
 
 
 def _trained(done: Training | None, sets: Sets) -> dict[str, Any]:
@@ -282,10 +286,3 @@ def _trained(done: Training | None, sets: Sets) -> dict[str, Any]:
     lost = done is None or done.diverged
     last, best = (sets.chance, sets.chance) if lost else (accuracies[-1], max(accuracies))
     return {"accuracy": last, "best": best, "chance": sets.chance, "diverged": lost, "history": history}
-
-
-def _pruned(net: nn.Module, masked: bool, shape: tuple[int, ...]) -> dict[str, Any]:
-    if not masked:
-        return {"kept": None, "on_paths": None, "dead": []}
-    masks = masks_of(net)
-    return {"kept": masks.kept, "on_paths": on_paths(net, masks, shape).kept, "dead": list(masks.dead)}

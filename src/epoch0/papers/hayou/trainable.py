@@ -227,10 +227,8 @@ def presets(activation: str) -> dict[str, Sweep]:
     return paper.but(also=others).presets(depth=(80, 60, 20, 2), runs=5, also=few, **less)
 
 
-_ABOUT = (
-    f"pruned by SNIP on so many examples, then plain SGD; sigma_w, sigma_b as edge and ordered have them; means (no "
-    f"bars); trainable: {100 * MARGIN:g} % above chance"
-)
+_ABOUT = "pruned by SNIP on so many examples, then plain SGD; sigma_w, sigma_b as edge and ordered have them; "
+_ABOUT += f"means (no bars); trainable: {100 * MARGIN:g} % above chance"
 _OTHERS = "; rows that name a way to rescale: so, in fewer networks"
 _TITLES = {"rescaled": "edge of chaos with rescaling", "edge": "edge of chaos", "ordered": "ordered phase"}
 _FIGURES = (("3a 3b 3c", presets("tanh")), ("5a 5b 5c", presets("elu")), ("5d 5e 5f", presets("tanh")))

@@ -351,15 +351,8 @@ def closed_curve(axes: plots.Axes, path: Array, title: str) -> None:
 
 
 def circles(width: int, networks: int, block_size: int) -> Sweep:
-    fields: dict[str, Any] = {
-        "law": "gaussian",
-        "std": 2.0,
-        "density": 1.0,
-        "width": width,
-        "depth": 10,
-        "tangents": 64,
-    }
-    spec = Spec(**fields, curve=CurveSpec("random", "circle", width))
+    curve = CurveSpec("random", "circle", width)
+    spec = Spec(law="gaussian", std=2.0, density=1.0, width=width, depth=10, tangents=64, curve=curve)
     shown = Spec(network=spec.but(first=0, networks=1), points=2000, shown=(1, 2, 4, 7, 10))
     return Sweep(block, spec, runs=networks, block=block_size, also={"drawing": Sweep(drawing, shown)})
 

@@ -379,19 +379,17 @@ def regularized(spec: Spec, seed: int) -> dict[str, Any]:
     """
     given, held = _examples(spec)
     tested = Accuracy(*held)
-    look = lambda _, net: {**tested(net), **_layers_of(net)}  # noqa: E731
+
+    def look(_: int, net: nn.Module) -> dict[str, Any]:
+        layers = [part for part in net.modules() if isinstance(part, TrajectoryRegularization)]
+        lengths = [(float(layer.segment), float(layer.original_segment)) for layer in layers]
+        ratios = [now / begun if begun > 0 else 1.0 for now, begun in lengths]  # before any training it is 1
+        return {**tested(net), "multipliers": [layer.multiplier.item() for layer in layers], "ratios": ratios}
+
     with training(spec, seed, given, torch.optim.Adam, look) as (_, done):
         found = history(spec, done, "accuracy", "multipliers", "ratios")
     found["accuracy"] = np.nan_to_num(found["accuracy"], nan=1 / spec.network.classes)  # what is left is a guess
     return found
-
-
-def _layers_of(model: nn.Module) -> dict[str, list[float]]:
-    """The lambda and length ratio of each regularization layer; a ratio before any training is 1."""
-    layers = [part for part in model.modules() if isinstance(part, TrajectoryRegularization)]
-    lengths = [(float(layer.segment), float(layer.original_segment)) for layer in layers]
-    ratios = [now / begun if begun > 0 else 1.0 for now, begun in lengths]
-    return {"multipliers": [layer.multiplier.item() for layer in layers], "ratios": ratios}
 
 
 def regularized_cost(spec: Spec) -> Cost:

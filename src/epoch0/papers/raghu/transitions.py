@@ -476,10 +476,8 @@ def draw_walk(found: Found, axes: plots.Axes) -> None:
     axes.legend(loc="upper left", bbox_to_anchor=(0.0, 0.88))
 
 
-ABOUT = (
-    "hard tanh, sigma_w^2 = {variance:g}, no biases, one output; one layer's weights on a great circle, {inputs} "
-    "random inputs in R^{size}; {runs} networks a point; bars: two standard errors"
-)
+ABOUT = "hard tanh, sigma_w^2 = {variance:g}, no biases, one output; one layer's weights on a great circle, {inputs} "
+ABOUT += "random inputs in R^{size}; {runs} networks a point; bars: two standard errors"
 _SPEC = Spec(variance=8.0, size=100, inputs=15)
 _SEED = "{variance!r} {width} {depth} {layer} {run}"  # every block has a seed, so inputs, of its own
 _TO_8, _WIDE = tuple(range(1, 9)), (16, 32, 64, 128, 256, 512)

@@ -150,10 +150,8 @@ class EdgeOfChaos(Shown):
         q = "any q" if self.q is None else f"q={self.q:.6g}"
         density = "" if self.density == 1 else f", density={self.density:g}"
         note = f" ({self.note})" if self.note else ""
-        return (
-            f"{self.activation}: edge of chaos at weight_std={self.weight_std:.6g} "
-            f"(weight_std^2={self.weight_std**2:.6g}), bias_std={self.bias_std:.6g}, {q}{density}{note}"
-        )
+        weights = f"weight_std={self.weight_std:.6g} (weight_std^2={self.weight_std**2:.6g})"
+        return f"{self.activation}: edge of chaos at {weights}, bias_std={self.bias_std:.6g}, {q}{density}{note}"
 
     def to_dict(self) -> dict[str, object]:
         return asdict(self)
@@ -189,9 +187,8 @@ def edge_of_chaos(
     """
     rule = continuous(activation)
     if bias_std is not None and weight_std is not None:
-        raise InputError(
-            f"bias_std={bias_std!r} and weight_std={weight_std!r}: give one of them, the edge of chaos fixes the other."
-        )
+        both = f"bias_std={bias_std!r} and weight_std={weight_std!r}"
+        raise InputError(f"{both}: give one of them, the edge of chaos fixes the other.")
     name, value = ("bias_std", bias_std or 0.0) if weight_std is None else ("weight_std", weight_std)
     if scale_free(rule):
         return _single_point(rule, name, value, density)
@@ -213,10 +210,8 @@ def _single_point(rule: Activation, name: str, value: float, density: float) -> 
     slope = (slopes[0] ** 2 + slopes[-1] ** 2) / 2
     edge = math.sqrt(1 / (density * slope))
     if value > 0 if name == "bias_std" else abs(value / edge - 1) > 1e-9:
-        raise InputError(
-            f"{rule.name} is on the edge of chaos only at the single point weight_std={edge:.6g}, bias_std=0"
-            f"{'' if density == 1 else f' (density={density:g})'}, and {name}={value:g} is off it: {rule.name} keeps "
-            "its shape at every scale, so chi does not depend on q, and with chi = 1 a bias makes q grow from layer to "
-            "layer."
-        )
+        sparse = "" if density == 1 else f" (density={density:g})"
+        told = f"{rule.name} is on the edge of chaos only at the single point weight_std={edge:.6g}, bias_std=0{sparse}"
+        why = "so chi does not depend on q, and with chi = 1 a bias makes q grow from layer to layer"
+        raise InputError(f"{told}, and {name}={value:g} is off it: {rule.name} keeps its shape at every scale, {why}.")
     return EdgeOfChaos(rule.name, edge, 0.0, None, density * edge**2 * slope, density, "every q is a fixed point")

@@ -98,7 +98,12 @@ def settle(moments: Moments, kept: Array, bias: Array) -> Array:
     result = low.copy()
     inside = np.isfinite(high) & (high > low)
     if inside.any():
-        result[inside] = _bisect(moments, kept[inside], bias[inside], low[inside], high[inside])
+        at, more, below, above = (one[inside] for one in (kept, bias, low, high))
+        for _ in range(44):  # map minus diagonal falls from one end to the other
+            middle = np.sqrt(below * above)
+            rises = more + at * moments.square(middle) > middle
+            below, above = np.where(rises, middle, below), np.where(rises, above, middle)
+        result[inside] = np.sqrt(below * above)
     result[np.isinf(high)] = np.inf
     # below the table the map is a line
     tiny = high < 0
@@ -119,15 +124,6 @@ def _bracket(kept: Array, bias: Array, q: Array, square: Array, start: int) -> t
     high = np.where(rises, q[next_high], np.where(falls, q[np.minimum(next_low + 1, len(q) - 1)], q[start]))
     high = np.where(rises & ~after.any(axis=1), np.inf, high)
     return low, np.where(falls & ~before.any(axis=1), -1.0, high)
-
-
-def _bisect(moments: Moments, kept: Array, bias: Array, low: Array, high: Array) -> Array:
-    """The root of map minus diagonal, which falls from low to high; arrays of shape (n,)."""
-    for _ in range(44):
-        middle = np.sqrt(low * high)
-        above = bias + kept * moments.square(middle) > middle
-        low, high = np.where(above, middle, low), np.where(above, high, middle)
-    return np.asarray(np.sqrt(low * high))
 
 
 @checked

@@ -243,10 +243,8 @@ class Pairs:
     def _advance(self, after: list[Array], means: Means, layer: int) -> None:
         """Write the next gaps and tangent kernel over these, block of rows by block of rows."""
         if not all(np.isfinite(one).all() for one in after):
-            raise InputError(
-                f"the variance of a pre-activation overflows float64 in layer {layer + 1}: "
-                "use fewer layers or a smaller weight_std."
-            )
+            told = f"the variance of a pre-activation overflows float64 in layer {layer + 1}"
+            raise InputError(f"{told}: use fewer layers or a smaller weight_std.")
         roots = [np.sqrt(one) for one in after]
         for rows, columns in self._blocks():
             gap, slope = means(rows, columns)
@@ -363,20 +361,16 @@ class Kernel(Shown):
     def __str__(self) -> str:
         seen = self.to_dict()
         sparse = f", density {self.density:g}" if self.density < 1 else ""
-        lines = [
-            f"{self.architecture} {self.activation} network, {counted(self.depth, 'hidden layer')}, "
-            f"weight_std={self.weight_std:g}, bias_std={self.bias_std:g}{sparse}; "
-            f"{self.nngp.shape[0]} x {self.nngp.shape[1]} inputs",
-            f"{'':14}{'least':>14}{'median':>14}{'most':>14}",
-        ]
+        network = f"{self.architecture} {self.activation} network, {counted(self.depth, 'hidden layer')}"
+        law = f"weight_std={self.weight_std:g}, bias_std={self.bias_std:g}{sparse}"
+        inputs = f"{self.nngp.shape[0]} x {self.nngp.shape[1]} inputs"
+        lines = [f"{network}, {law}; {inputs}", f"{'':14}{'least':>14}{'median':>14}{'most':>14}"]
         words = {"q": "variance q", "correlation": "correlation", "ntk": "NTK"}
         for name, word in words.items():
             lines.append(f"{word:14}" + "".join(f"{seen[name][k]:>14.6g}" for k in ("least", "median", "most")))
         if self.layer_error > 1e-11:
-            lines.append(
-                f"Kinks away from 0 and inputs of different length: each layer's slopes are within about "
-                f"{self.layer_error:.1g} only; inputs of one length are exact."
-            )
+            told = "Kinks away from 0 and inputs of different length: each layer's slopes are within about"
+            lines.append(f"{told} {self.layer_error:.1g} only; inputs of one length are exact.")
         return "\n".join(lines)
 
 

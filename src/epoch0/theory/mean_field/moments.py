@@ -89,10 +89,9 @@ def _panel_means(f: Callable[[Any], Any], scale: Array, breaks: tuple[float, ...
         low[1::2], high[::2] = middle[1::2], middle[::2]
         evaluated += len(row)
         if evaluated > _MOST_PANELS * len(scale):
-            raise InputError(
-                f"the Gaussian mean does not converge at q={float(scale[row[0]] ** 2):.6g}: the function oscillates "
-                "too fast there, or is not continuous at too many points."
-            )
+            told = f"the Gaussian mean does not converge at q={float(scale[row[0]] ** 2):.6g}"
+            why = "the function oscillates too fast there, or is not continuous at too many points"
+            raise InputError(f"{told}: {why}.")
 
 
 def _panels(f: Callable[[Any], Any], scale: Array, low: Array, high: Array) -> tuple[Array, Array, Array]:
@@ -186,9 +185,8 @@ class Moments:
         function = self.activation.function
         # a constant has mean 0 against Z^2 - 1; taking it out keeps the digits when q is small
         constant = float(np.asarray(function(np.zeros(1))).reshape(-1)[0]) ** 2
-        return gaussian_mean(
-            lambda h: (function(h) ** 2 - constant) * (h**2 / q - 1) / (2 * q), q, self.activation.breaks
-        )
+        breaks = self.activation.breaks
+        return gaussian_mean(lambda h: (function(h) ** 2 - constant) * (h**2 / q - 1) / (2 * q), q, breaks)
 
     def table(self, decade: int) -> tuple[Array, Array, Array]:
         """Variances from LOWEST to top with that many to a decade, 1 among them, and the two moments there."""

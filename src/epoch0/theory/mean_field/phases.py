@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -17,9 +17,6 @@ from epoch0.theory.checks import Array, continuous, scales_in_words
 from epoch0.theory.mean_field.edge import EdgeCurve, edge_arrays, scale_free
 from epoch0.theory.mean_field.fixed_points import reached, scales_at, settle, settled_correlation, why_it_diverges
 from epoch0.theory.mean_field.moments import Moments, mean_slope, moments_of
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 # A network counts as critical where chi is this close to 1: a signal then lasts for a thousand layers.
 TOLERANCE = 1e-3
@@ -121,7 +118,7 @@ class PhaseDiagram(Result):
         columns = (values.ravel().tolist() for values in (weight, bias, self.chi, self.q, self.phase))
         return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
 
-    def plot(self) -> "Figure":
+    def plot(self) -> "plots.Figure":
         """The diagram as a matplotlib figure: colour for chi, a line for the edge, hatching where q diverges."""
         from matplotlib.colors import TwoSlopeNorm
         from matplotlib.patches import Patch

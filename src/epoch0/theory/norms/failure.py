@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from epoch0 import special
 from epoch0.arguments import Count, Inside, checked
 from epoch0.errors import InputError
-from epoch0.results import Result, aligned
+from epoch0.results import Result, aligned, counted
 
 METHODS = ("paper", "chernoff", "exact")
 Method = Annotated[str, METHODS]
@@ -89,7 +89,11 @@ def failure_probability(
 
     Source: Arpit-Bengio Theorem 1 (forward), Theorem 3 (gradient); THEORY 2 for the exact law.
     """
-    sizes = _times_of_widths(widths, layers)
+    sizes = Counter({widths: layers}) if isinstance(widths, int) else Counter(widths)  # how many layers have each
+    if not sizes:
+        raise InputError("widths holds no layer; give the number of units of one layer or more.")
+    if not isinstance(widths, int) and layers not in (1, len(widths)):
+        raise InputError(f"{len(widths)} widths and layers={layers}; give layers only with one width for all of them.")
     if method == "exact":
         chances = [(layer_failure(size, eps), times) for size, times in sizes.items()]
         certain = any(chance == 1.0 for chance, _ in chances)
@@ -98,17 +102,6 @@ def failure_probability(
         rates = [paper_rate(eps)] * 2 if method == "paper" else [chernoff_rate(eps, t) for t in ("upper", "lower")]
         one = math.fsum(times * math.exp(-size * rate) for size, times in sizes.items() for rate in rates)
     return min(1.0, samples * one * (1 if direction == "forward" else 2))
-
-
-def _times_of_widths(widths: int | Sequence[int], layers: int) -> "Counter[int]":
-    """How many layers have each width."""
-    if isinstance(widths, int):
-        return Counter({widths: layers})
-    if not widths:
-        raise InputError("widths holds no layer; give the number of units of one layer or more.")
-    if layers not in (1, len(widths)):
-        raise InputError(f"{len(widths)} widths and layers={layers}; give layers only with one width for all of them.")
-    return Counter(widths)
 
 
 @checked
@@ -163,11 +156,10 @@ def tolerance(
 
     low, high = 0.0, math.nextafter(1.0, 0.0)
     if failure(high) > delta:
-        raise InputError(
-            f"width={width} keeps no tolerance below 1 with probability 1 - delta = {1 - delta:g} ({method}, "
-            f"samples={samples}, layers={layers}); it takes a width of at least "
-            f"{required_width(high, delta, samples, layers, method, direction)}."
-        )
+        told = f"width={width} keeps no tolerance below 1 with probability 1 - delta = {1 - delta:g}"
+        needed = required_width(high, delta, samples, layers, method, direction)
+        setting = f"{method}, samples={samples}, layers={layers}"
+        raise InputError(f"{told} ({setting}); it takes a width of at least {needed}.")
     while True:
         middle = (low + high) / 2
         if middle in (low, high) or high - low < 1e-15 * high:
@@ -188,12 +180,10 @@ def required_width_subspace(eps: Inside, delta: Inside, dimension: Count, layers
     Source: Arpit-Bengio Lemma 3, which is Theorem 2 with one layer.
     """
     if layers > 1:
-        raise InputError(
-            f"layers={layers}: the bound over a subspace is proved for one layer only. The proof of Theorem 2 takes "
-            "the outputs of a ReLU layer to lie in a subspace of the inputs' dimension again; they do not (inputs of "
-            "2 dimensions leave a layer of 400 units with rank above 300). Use layers=1, or required_width with a "
-            "finite number of samples."
-        )
+        told = f"layers={layers}: the bound over a subspace is proved for one layer only. The proof of Theorem 2 takes "
+        told += "the outputs of a ReLU layer to lie in a subspace of the inputs' dimension again; they do not "
+        told += "(inputs of 2 dimensions leave a layer of 400 units with rank above 300)"
+        raise InputError(f"{told}. Use layers=1, or required_width with a finite number of samples.")
     return math.ceil(subspace_width(eps, delta, dimension, layers))
 
 
@@ -238,12 +228,10 @@ class NormSummary(Result):
         cells = [["method", "width", "to exact", "failure"]]
         for method, width in self.widths.items():
             cells.append([method, str(width), f"{width / self.widths['exact']:.2f}", f"{self.failures[method]:.4f}"])
-        head = (
-            f"Width for {_count(self.layers, 'ReLU layer')} to keep the squared norm of "
-            f"{_count(self.samples, 'input')} within a factor 1 ± {self.eps:g} in each,\n"
-            f"with probability at least {1 - self.delta:g} ({self.direction}):"
-        )
-        return "\n".join([head, *aligned(cells, numbers=slice(1, None))])
+        layers, inputs = counted(self.layers, "ReLU layer"), counted(self.samples, "input")
+        head = f"Width for {layers} to keep the squared norm of {inputs} within a factor 1 ± {self.eps:g} in each,"
+        likely = f"with probability at least {1 - self.delta:g} ({self.direction}):"
+        return "\n".join([head, likely, *aligned(cells, numbers=slice(1, None))])
 
 
 @checked
@@ -258,10 +246,6 @@ def summary(
     widths = {method: required_width(eps, delta, samples, layers, method, direction) for method in METHODS}
     failures = {m: failure_probability(eps, width, samples, m, direction, layers) for m, width in widths.items()}
     return NormSummary(eps, delta, samples, layers, direction, widths, failures)
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number:,} {what}{'' if number == 1 else 's'}"
 
 
 def saddle(excess: float) -> float:

@@ -109,9 +109,8 @@ def _output_errors(q: float, c: float, classes: int, examples: int, seed: int) -
     draw = numpy_generator(seed, 0)
     shape, apart = (_OUTPUT_DRAWS, classes), math.sqrt(1 - max(c, 0.0))
     both = math.sqrt(max(c, 0.0)) * draw.standard_normal(shape)
-    first, second = (
-        special.softmax(math.sqrt(q) * (both + apart * draw.standard_normal(shape)), axis=-1) for _ in range(2)
-    )
+    outputs = (math.sqrt(q) * (both + apart * draw.standard_normal(shape)) for _ in range(2))
+    first, second = (special.softmax(one, axis=-1) for one in outputs)
     # over random labels y, y': E |p - y|^2 and E (p - y)(p' - y')
     own = 1 - 2 / classes + float((first**2).sum(axis=1).mean())
     other = float((first * second).sum(axis=1).mean()) - 1 / classes

@@ -62,11 +62,9 @@ class PredictedDensity(Result):
     def __str__(self) -> str:
         size = max(len("layer"), *(len(row.layer) for row in self.layers))
         risk = f"at risk: {first_names(self.at_risk, 6)}" if self.at_risk else "no layer is at risk"
-        lines = [
-            f"sparsity {self.sparsity:g} ({self.basis}): a layer is expected to vanish from "
-            f"{self.critical_sparsity:.4g} (sd {self.critical_sparsity_sd:.2g}) on; {risk}",
-            f"{'layer':{size}}  {'weights':>9}  {'density':>7}  {'vanishes':>8}  {'m_l/m_L':>9}",
-        ]
+        critical = f"{self.critical_sparsity:.4g} (sd {self.critical_sparsity_sd:.2g})"
+        head = f"sparsity {self.sparsity:g} ({self.basis}): a layer is expected to vanish from {critical} on; {risk}"
+        lines = [head, f"{'layer':{size}}  {'weights':>9}  {'density':>7}  {'vanishes':>8}  {'m_l/m_L':>9}"]
         lines += [
             f"{row.layer:{size}}  {row.weights:>9,}  {row.density:>7.4f}  {row.vanishes:>8.3f}  {row.mean_square:>9.3g}"
             for row in self.layers
