@@ -282,3 +282,23 @@ def test_maxima() -> None:
     masks = Masks({"fc.weight": torch.ones(4, 4).bool()})
     found = on_paths(Maxima(), masks, (4,))["fc.weight"]
     assert found.all(1).tolist() == [True, True, True, False] and not bool(found[3].any())
+
+
+@pytest.mark.parametrize("kind", ["bool", "float"])
+def test_masks_of_attention_hide_what_they_are_made_to_hide(kind: str) -> None:
+    """Each place sees itself only, and the first is read: nothing that the others pass on is on a path."""
+
+    class Places(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.own = nn.Parameter(torch.randn(3, 4, 8))
+            self.attention, self.out = nn.MultiheadAttention(8, 2, batch_first=True), nn.Linear(8, 1)
+
+        def forward(self, x: Tensor) -> Tensor:
+            h, hide = torch.einsum("bnc,ncd->bnd", x, self.own), ~torch.eye(3, dtype=torch.bool)
+            mask = hide if kind == "bool" else torch.zeros(3, 3).masked_fill(hide, -torch.inf)
+            return self.out(self.attention(h, h, h, attn_mask=mask)[0][:, 0])
+
+    model = Places()
+    left = on_paths(model, keep(magnitude(model), 0.0), (3, 4))
+    assert left["own"].flatten(1).any(1).tolist() == [True, False, False]

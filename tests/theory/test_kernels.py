@@ -282,3 +282,12 @@ def test_bad_input() -> None:
         pair_mean("tanh", 1.0, 1.0, 1.5)
     zero = kernel(np.zeros((2, 3)), activation="tanh", weight_std=0.0, depth=3)
     assert not zero.nngp.any() and not zero.ntk.any()
+
+
+def test_the_table_leaves_out_each_input_with_itself() -> None:
+    x = np.random.default_rng(0).normal(size=(2, 8))
+    one = kernel(x, activation="relu", weight_std=1.4, depth=2)
+    pair = one.to_dict()["correlation"]
+    assert pair["least"] == pair["most"] == pytest.approx(float(one.correlation[0, 1]))
+    two = kernel(x, x[:1], activation="relu", weight_std=1.4, depth=2).to_dict()["correlation"]
+    assert two["most"] == pytest.approx(1.0)

@@ -90,3 +90,9 @@ def test_gradients_beyond_the_largest_float_are_infinite() -> None:
 def test_what_is_no_number(arguments: dict[str, str], words: str) -> None:
     with pytest.raises(InputError, match=words):
         propagate("tanh", 1.5, 0.0, 3, **arguments)
+
+
+def test_a_gradient_beyond_the_range_of_floats_is_said_by_its_power() -> None:
+    found = propagate("tanh", 6.0, 0.05, 1500, c=0.5)
+    assert f"changes by 10^{found.log_gain / 2 / math.log(10):.1f} in norm" in str(found) and found.log_gain > 1500
+    assert "1 layer:" in str(propagate("tanh", 1.5, 0.05, 1))

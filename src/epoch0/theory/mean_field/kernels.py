@@ -351,7 +351,7 @@ class Kernel(Shown):
         names = ("activation", "weight_std", "bias_std", "density", "depth", "architecture", "layer_error")
         found: dict[str, Any] = {name: getattr(self, name) for name in names} | {"inputs": list(self.nngp.shape)}
         alone = self.gap.shape[0] == self.gap.shape[1] > 1 and not np.diagonal(self.gap).any()
-        pairs = np.eye(*self.gap.shape) < alone  # not of an input with itself
+        pairs = alone * np.eye(*self.gap.shape) == 0  # not of an input with itself
         ranges = {"q": np.append(self.q1, self.q2), "correlation": self.correlation[pairs], "ntk": self.ntk[pairs]}
         for name, values in ranges.items():
             ends = {"least": values.min(), "median": np.median(values), "most": values.max()}
