@@ -65,3 +65,17 @@ def test_as_many_classes_as_pixels_in_a_row() -> None:
     tokens = torch.randint(7, (16, 7))
     true = float(nn.functional.cross_entropy(text(tokens).flatten(0, 1), tokens.flatten()).detach())
     assert e0.gain(text, tokens, tokens).loss == pytest.approx(true, rel=1e-5)
+
+
+def test_what_only_a_second_input_reaches_is_said() -> None:
+    class Two(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.a, self.b, self.out = nn.Linear(6, 8), nn.Linear(4, 8), nn.Linear(8, 3)
+
+        def forward(self, x: Tensor, z: Tensor) -> Tensor:
+            return self.out(torch.relu(self.a(x) + self.b(z)))
+
+    batch, y = (torch.randn(32, 6), torch.randn(32, 4)), torch.randint(3, (32,))
+    notes = e0.checkup(Two(), batch, y, trial=False).notes
+    assert any(note.endswith("what only others reach is in no row: b.") for note in notes)

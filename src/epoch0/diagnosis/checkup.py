@@ -199,6 +199,11 @@ def checkup(
             usual = next((many for limit, many in DIRECTIONS.items() if one.seconds <= limit), 2)
             rows = measured(record, directions or usual, seed)
             signs = rows.signs
+            inside = {name for row in rows.rows for name in row.weights}
+            apart_from = [op.module for op in record.ops if op.meaning.weighted and not {*op.weights} & inside]
+            if apart_from and len(parts(call.batch)) > 1:
+                names = first_names(list(dict.fromkeys(apart_from)))
+                said.append(f"Signals start at one of the inputs; what only others reach is in no row: {names}.")
     except ChangesItself:
         raise
     except InputError as problem:  # a verdict needs the layers for the reason only
