@@ -57,7 +57,7 @@ def test_results_that_draw_have_their_picture_inline() -> None:
 def test_words_are_escaped_and_numbers_and_masks_show_themselves() -> None:
     masks = e0.prune.Masks({"a<b>": torch.tensor([True, False])})
     critical = e0.prune.critical_sparsity({"a<b>": torch.tensor([0.9, 0.1])})
-    assert masks._repr_html_() == "<pre>1 of 2 weights kept in 1 layers, sparsity 50.0000%</pre>"
+    assert masks._repr_html_() == "<pre>1 of 2 weights kept in 1 layer, sparsity 50.0000%</pre>"
     assert "'a&lt;b&gt;' vanishes" in critical._repr_html_().replace("&#x27;", "'")
 
 

@@ -112,7 +112,7 @@ def test_inputs_of_other_kinds_mean_the_same() -> None:
     (lambda: e0.activation_patterns(net(), points(3, 7)), "does not take"),
     (lambda: e0.activation_patterns(net(), points(0, 6)), "batch"),
     (lambda: e0.robustness(net(), (points(5, 6), LONGS), -0.1), ">= 0"),
-    (lambda: e0.robustness(net(), (points(5, 7), LONGS), 0.1), "does not take"),
+    (lambda: e0.robustness(net(), (points(5, 7), LONGS), 0.1), "fails on an input of shape"),
     (lambda: e0.robustness(net(), (points(5, 6) * torch.nan, LONGS), 0.1), "NaN"),
     (lambda: e0.robustness(net(), (points(5, 6), LONGS + 2), 0.1), "2 classes"),
     (lambda: e0.robustness(net(), (points(5, 6), LONGS), 0.1, batch_size=True), "batch_size=True"),
