@@ -67,8 +67,11 @@ def test_a_loop_body_moves_copies_of_what_it_holds() -> None:
                 mean.lerp_(p, 0.1)
         return seen[-1]
 
+    def through(*given: Any) -> float:  # one that calls another, which closes over all that
+        return step(*given)
+
     looked = find_faults(
-        model, X[:100], Y[:100], loss=F.cross_entropy, optimizer=optimizer, data=DATA, step=step, seconds=20
+        model, X[:100], Y[:100], loss=F.cross_entropy, optimizer=optimizer, data=DATA, step=through, seconds=20
     )
     assert looked.faults[0].kind == "learning rate" and "once an epoch" in looked.faults[0].fix
     assert optimizer.param_groups[0]["lr"] == 0.05 and schedule.last_epoch == 0 and not seen

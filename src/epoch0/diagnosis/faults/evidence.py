@@ -475,17 +475,22 @@ def copied(
         group["lr"] = max(float(group["lr"]), float(group.get("initial_lr", 0.0)))
 
     def own(value: Any) -> Any:
+        if isinstance(value, MethodType):
+            return MethodType(value.__func__, own(value.__self__))
+        if isinstance(value, FunctionType) and (value is step or value.__closure__) and id(value) not in memo:
+            memo[id(value)] = value  # it may close over itself
+            code, known = value.__code__, value.__globals__
+            states = {n: own(known[n]) for n in code.co_names if n in known and hasattr(known[n], "state_dict")}
+            cells, empty = value.__closure__ or (), CellType()
+            closed = tuple(cell if cell == empty else CellType(own(cell.cell_contents)) for cell in cells)
+            made = FunctionType(code, {**known, **states}, value.__name__, value.__defaults__, closed)
+            made.__kwdefaults__ = value.__kwdefaults__
+            return made
         with contextlib.suppress(Exception):  # a file, a lock: the copy shares it
             return copy.deepcopy(value, memo)
         return value
 
-    if isinstance(step, MethodType):
-        step = MethodType(step.__func__, own(step.__self__))
-    elif isinstance(step, FunctionType):
-        code, known, cells = step.__code__, step.__globals__, step.__closure__ or ()
-        states = {n: own(known[n]) for n in code.co_names if n in known and hasattr(known[n], "state_dict")}
-        closed = tuple(CellType(own(cell.cell_contents)) for cell in cells)
-        step = FunctionType(code, {**known, **states}, step.__name__, step.__defaults__, closed)
+    step = own(step)
     return model, optimizer, step
 
 
