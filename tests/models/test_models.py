@@ -220,7 +220,7 @@ def test_npz(tmp_path: Path) -> None:
 def test_bad_inputs(tmp_path: Path) -> None:
     net = mlp([65, 8, 10])
     for settings, words in [
-        ({}, ["in no layout", "(64, 1, 8, 8)", "(64, 64)", "--input-shape"]),
+        ({"data": "digits"}, ["in no layout", "(64, 1, 8, 8)", "(64, 64)", "--input-shape"]),
         ({"data": "digitz"}, ["digits"]),
         ({"data": str(tmp_path / "no.npz")}, ["no.npz"]),
         ({"data": "digits", "input_shape": "65"}, ["choose one"]),
@@ -233,6 +233,21 @@ def test_bad_inputs(tmp_path: Path) -> None:
             inputs_for(net, **settings)  # type: ignore[arg-type]
         for word in words:
             assert word in str(caught.value)
+
+
+@pytest.mark.parametrize(("first", "shape"), [
+    (nn.Linear(5, 8), (5,)), (nn.Conv2d(4, 8, 3), (4, 32, 32)), (nn.Conv1d(3, 8, 3), (3, 32)), (nn.GRU(7, 8), (16, 7)),
+    (nn.Bilinear(5, 5, 3), None),
+])  # fmt: skip
+def test_noise_as_the_first_layer_takes_it(first: nn.Module, shape: tuple[int, ...] | None) -> None:
+    """Where the digits do not fit, and the model has no embedding."""
+    net = nn.Sequential(first)
+    if shape is None:
+        with pytest.raises(InputError, match="in no layout"):
+            inputs_for(net)
+        return
+    given = inputs_for(net, batch=12)
+    assert given.x.shape == (12, *shape) and "Gaussian noise" in given.description and given.targets is None
 
 
 class TimmLike(nn.Module):

@@ -73,7 +73,8 @@ def inputs_for(
 
     Args:
         data: a name of :func:`epoch0.data.load`, or the path of an ``.npz`` file with x and perhaps y; by default
-            inputs of the model's own size where it says one (timm, torchvision, transformers), else the digits.
+            inputs of the model's own size where it says one (timm, torchvision, transformers), else the digits, or
+            noise as its first layer takes it.
         input_shape: of one example, ``(3, 32, 32)`` or ``"3,32,32"``, for Gaussian inputs of mean 0 and variance 1.
         batch: number of examples, fewer if the set has fewer; or a file with the whole batch, see :func:`batch_from`.
         spec: the model's name on the command line, for what it does not say of itself.
@@ -112,10 +113,15 @@ def inputs_for(
     try:
         layout, x, outputs = _accepted(model, attempts, what)
     except InputError:
-        if not own or (text := _embedded(model, number or EXAMPLES, seed)) is None:
+        if not own:
             raise
-        (tokens, following), labels, what = text
-        layout, x, outputs = _accepted(model, [*attempts, ("", tokens), ("", tokens[:, :WORDS])], what)
+        if (text := _embedded(model, number or EXAMPLES, seed)) is not None:
+            (tokens, following), labels, what = text
+            attempts += [("", tokens), ("", tokens[:, :WORDS])]
+        elif (taken := _first_sizes(model)) is not None:
+            attempts += [("", torch.randn(number or EXAMPLES, *taken, generator=generator(seed)))]
+            labels, what = None, f"Gaussian noise {_times(taken)}"
+        layout, x, outputs = _accepted(model, attempts, what)
     if following is not None:
         first = outputs[0] if isinstance(outputs, tuple | list) else outputs
         if asked(model, x, following) or getattr(first, "shape", ())[1:-1] == x.shape[1:]:
@@ -153,6 +159,18 @@ def _embedded(model: nn.Module, count: int, seed: int) -> tuple[tuple[Tensor, Te
     longest = min([LENGTH, *(rows for rows in tables[1:] if rows >= 8)])  # others may hold places
     texts, labels, what = _text(SimpleNamespace(vocab_size=tables[0], n_positions=longest), count, seed)
     return (texts[:, :-1].clone(), texts[:, 1:].clone()), labels, what
+
+
+def _first_sizes(model: nn.Module) -> tuple[int, ...] | None:
+    """The shape of an example that the first layer with weights takes; None where it says none."""
+    for module in model.modules():
+        if isinstance(module, nn.Linear):
+            return (module.in_features,)
+        if isinstance(module, nn.Conv1d | nn.Conv2d):
+            return (module.in_channels, *[32] * (1 + isinstance(module, nn.Conv2d)))
+        if isinstance(module, nn.RNNBase):
+            return (LENGTH // 4, module.input_size)
+    return None
 
 
 def _accepted(model: nn.Module, attempts: list[Attempt], what: str) -> tuple[str, Tensor, Any]:
