@@ -69,6 +69,7 @@ def terminal(checkup: Found, width: int, depth: int | None = None) -> Renderable
 
 
 def side_by_side(before: Found, after: Found, width: int) -> RenderableType:
+    """Two checkups of one model: verdicts, recipes and layers, before → after."""
     lines: list[RenderableType] = [_head(before)]
     for word, one in (("before", before), ("after", after)):
         lines += [Text.assemble(f"{word:<8}", _verdict(one)), Padding(Text(_passages(one)), (0, 0, 0, 8))]

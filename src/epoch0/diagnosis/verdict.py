@@ -221,6 +221,7 @@ def level(step: Step, runs: Sequence[Run], steps: int | None) -> str:
 
 
 def judge(step: Step, signs: Signs, trial: Trial | None) -> Recipe:
+    """The verdict for one optimizer: from its first step, what the layers say, and the trial where there was one."""
     optimizer = step.optimizer
     runs, constant, numbers = list[Run](), None, step_numbers(step, signs)
     if trial is not None:

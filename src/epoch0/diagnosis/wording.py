@@ -35,6 +35,7 @@ def number(value: float | None, digits: int = 3) -> str:
 
 
 def times(value: float | None) -> str:
+    """A factor as growth or shrinkage: "× 3.20", "÷ 49.9"."""
     if value is None:
         return "–"
     if value == 0:
@@ -43,6 +44,7 @@ def times(value: float | None) -> str:
 
 
 def shape(sizes: Sequence[int] | None) -> str:
+    """Sizes without the examples: "3×32×32", "1" for one number."""
     return "–" if sizes is None else "×".join(str(size) for size in sizes) or "1"
 
 

@@ -95,6 +95,7 @@ def impossible(path: StrPath, what: str, name: str, wanted: str) -> InputError:
 
 
 def digest(header: str, tensors: Mapping[str, Tensor]) -> str:
+    """What tells whether a file holds what was saved: a hash of the header and of every tensor by name."""
     total = hashlib.sha256(header.encode())
     for name in sorted(tensors):
         tensor = tensors[name].detach().cpu().contiguous()

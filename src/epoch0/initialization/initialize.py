@@ -160,6 +160,7 @@ def _prepare(record: Tape, plan: Plan, weights: str, bias_std: float | None, see
 
 @whole
 def write_parameters(model: nn.Module, values: Mapping[str, Tensor]) -> None:
+    """Write values into parameters by name: all of them, or none where one fails."""
     for name, value in values.items():
         kind = model.get_parameter(name).dtype
         if not bool(value.to(kind).isfinite().all()):
@@ -204,6 +205,9 @@ def _shapes(model: nn.Module) -> Iterator[tuple[int, ...]]:
             own = (module.in_features,) if isinstance(module, nn.Linear) else module.normalized_shape
             yield EXAMPLES, *own
             yield EXAMPLES, 16, *own
+            return
+        if isinstance(module, nn.RNNBase):
+            yield EXAMPLES, 16, module.input_size
             return
         if isinstance(module, nn.modules.conv._ConvNd):
             for size in SIZES if len(module.kernel_size) < 3 else (16, 8, 32):

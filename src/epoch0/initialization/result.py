@@ -139,6 +139,7 @@ def _status(step: Step, plan: Plan) -> str:
 
 
 def notes(plan: Plan, tape: Tape, off: list[str], rounds: int) -> list[str]:
+    """What a reader must know of how the weights were set."""
     found = how_it_ran(tape.batch_norm if tape.has_batch_norm else None, tape.has_dropout)
     if plan.blocks:
         closed = sum(step.closes for step in plan.steps) + len(plan.norms)

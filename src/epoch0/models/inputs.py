@@ -25,6 +25,7 @@ from epoch0.arguments import Seed, checked
 from epoch0.errors import InputError, check_finite, first_line, suggest
 from epoch0.files import to_read
 from epoch0.initialization.files import read_tensors
+from epoch0.initialization.initialize import gaussian_input
 from epoch0.seeds import generator, numpy_generator
 from epoch0.tracing.call import asked
 from epoch0.tracing.guard import HALF, check_model, unchanged
@@ -118,9 +119,11 @@ def inputs_for(
         if (text := _embedded(model, number or EXAMPLES, seed)) is not None:
             (tokens, following), labels, what = text
             attempts += [("", tokens), ("", tokens[:, :WORDS])]
-        elif (taken := _first_sizes(model)) is not None:
-            attempts += [("", torch.randn(number or EXAMPLES, *taken, generator=generator(seed)))]
-            labels, what = None, f"Gaussian noise {_times(taken)}"
+        else:
+            with contextlib.suppress(InputError):  # what was tried says more
+                size, *sides = gaussian_input(model, seed)[0].shape
+                attempts += [("", torch.randn(number or size, *sides, generator=generator(seed)))]
+                labels, what = None, f"Gaussian noise {_times(tuple(sides))}"
         layout, x, outputs = _accepted(model, attempts, what)
     if following is not None:
         first = outputs[0] if isinstance(outputs, tuple | list) else outputs
@@ -159,18 +162,6 @@ def _embedded(model: nn.Module, count: int, seed: int) -> tuple[tuple[Tensor, Te
     longest = min([LENGTH, *(rows for rows in tables[1:] if rows >= 8)])  # others may hold places
     texts, labels, what = _text(SimpleNamespace(vocab_size=tables[0], n_positions=longest), count, seed)
     return (texts[:, :-1].clone(), texts[:, 1:].clone()), labels, what
-
-
-def _first_sizes(model: nn.Module) -> tuple[int, ...] | None:
-    """The shape of an example that the first layer with weights takes; None where it says none."""
-    for module in model.modules():
-        if isinstance(module, nn.Linear):
-            return (module.in_features,)
-        if isinstance(module, nn.Conv1d | nn.Conv2d):
-            return (module.in_channels, *[32] * (1 + isinstance(module, nn.Conv2d)))
-        if isinstance(module, nn.RNNBase):
-            return (LENGTH // 4, module.input_size)
-    return None
 
 
 def _accepted(model: nn.Module, attempts: list[Attempt], what: str) -> tuple[str, Tensor, Any]:

@@ -184,6 +184,7 @@ def too_short(seen: Evidence, after: After) -> Iterator[Fault]:
 
 
 def decay(seen: Evidence) -> Iterator[Fault]:
+    """Weight decay that pulls harder at the weights than the loss does."""
     names = {id(p): name for name, p in seen.model.named_parameters()}
     pull = slope = worst = 0.0
     for optimizer in seen.optimizers:
@@ -208,6 +209,7 @@ def decay(seen: Evidence) -> Iterator[Fault]:
 
 
 def settings(seen: Evidence) -> Iterator[Fault]:
+    """Dropout of nearly all, batch norm whose running averages stay where they began."""
     ran = [(n, m) for n, m, _ in seen.first.ran]
     for name, p in [(n, m.p) for n, m in ran if isinstance(m, nn.modules.dropout._DropoutNd) and m.p > 0.9][:1]:
         fix = f"p is the share that is dropped: {1 - p:.2g} keeps {p:.0%}."  # often what was meant to be kept

@@ -17,6 +17,7 @@ FIRST = 4.0  # times the loss of one answer for all, and size of outputs, from w
 
 
 def input_scale(seen: Evidence) -> Iterator[Fault]:
+    """Inputs that are too large for the first layer with weights, or far from zero beside how they differ."""
     if seen.first.entered is None or seen.first.normed:
         return
     name, module, given = seen.first.entered
@@ -45,6 +46,7 @@ def input_scale(seen: Evidence) -> Iterator[Fault]:
 
 
 def not_numbers(seen: Evidence) -> Iterator[Fault]:
+    """Examples that hold NaN or infinity, which were left out."""
     if seen.lost:
         fix = "Leave them out, or fill what is missing: here they were left out."
         yield Fault("data", "inputs", seen.lost, fix, certainty=CERTAIN)
