@@ -30,13 +30,12 @@ _HOMES = {
     for name in names.split()
 }
 
-__all__ = [
-    "Arc", "Discrete", "Gaussian", "GreatCircle", "InputError", "Law", "Line", "Polyline", "SemicircularArcs", "Sparse",
-    "TrajectoryRegularization", "Uniform", "activation_patterns", "activations", "activity", "checkup", "curves",
-    "data", "dichotomies", "distributions", "errors", "experiments", "gain", "initialization", "initialize",
-    "integrations", "lightning", "measure", "networks", "papers", "prune", "regions", "replace_batch_norm",
-    "reproduce", "robustness", "seeds", "theory", "train", "train_one_layer", "trajectory_length", "transitions",
-]  # fmt: skip
+__all__ = ["Arc", "Discrete", "Gaussian", "GreatCircle", "InputError", "Law", "Line", "Polyline", "SemicircularArcs"]
+__all__ += ["Sparse", "TrajectoryRegularization", "Uniform", "activation_patterns", "activations", "activity"]
+__all__ += ["checkup", "curves", "data", "dichotomies", "distributions", "errors", "experiments", "gain"]
+__all__ += ["initialization", "initialize", "integrations", "lightning", "measure", "networks", "papers", "prune"]
+__all__ += ["regions", "replace_batch_norm", "reproduce", "robustness", "seeds", "theory", "train", "train_one_layer"]
+__all__ += ["trajectory_length", "transitions"]
 
 
 def __getattr__(name: str) -> Any:
@@ -55,10 +54,9 @@ def __dir__() -> list[str]:
 
 
 if TYPE_CHECKING:
-    from epoch0 import (  # noqa: I001
-        activations, activity, curves, data, distributions, errors, experiments, initialization, integrations,
-        lightning, measure, networks, papers, prune, regions, seeds, theory, train,
-    )  # fmt: skip
+    from epoch0 import activations, activity, curves, data, distributions, errors, experiments  # noqa: I001
+    from epoch0 import initialization, integrations, lightning, measure, networks, papers, prune, regions, seeds
+    from epoch0 import theory, train
     from epoch0.activity.dichotomies import dichotomies
     from epoch0.activity.patterns import activation_patterns
     from epoch0.activity.robustness import robustness

@@ -175,9 +175,13 @@ def _range(name: str, text: str) -> tuple[float, float]:
 
 
 def width(
-    eps: Eps = 0.1, delta: Delta = 0.05, samples: Samples = 1, layers: Layers = 1, direction: Direction = "forward",
+    eps: Eps = 0.1,
+    delta: Delta = 0.05,
+    samples: Samples = 1,
+    layers: Layers = 1,
+    direction: Direction = "forward",
     as_json: Json = False,
-) -> None:  # fmt: skip
+) -> None:
     """Width that keeps the norms of a ReLU network: by the paper's bound, by the best Chernoff bound, exactly."""
     from epoch0.theory.norms import summary
 

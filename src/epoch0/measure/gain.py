@@ -214,10 +214,18 @@ def measure_gains(
         before = [layer.pre_activation for layer in found if layer.pre_activation is not None]
         squares, sizes = mean_squares(record, [0, *before, *nodes])
         seen = passes(
-            record, found, directions, seed, nodes=nodes, carried=carried_directions or directions, names=names,
-            loss=call.loss if call.has_loss else None, looks=together(sizes, walk.changes(), looks or {}),
-            travel=travel, gradients=gradients,
-        )  # fmt: skip
+            record,
+            found,
+            directions,
+            seed,
+            nodes=nodes,
+            carried=carried_directions or directions,
+            names=names,
+            loss=call.loss if call.has_loss else None,
+            looks=together(sizes, walk.changes(), looks or {}),
+            travel=travel,
+            gradients=gradients,
+        )
         at = {node: index for index, node in enumerate(nodes)}
         rows = [_row(layer, i, walk.found[i], seen, at[layer.output], squares) for i, layer in enumerate(found)]
         rows = [_judged(row, directions, len(rows)) for row in rows]
@@ -247,11 +255,23 @@ def _row(layer: Layer, place: int, law: Law, seen: Passes, node: int, squares: d
     q = math.nan if layer.pre_activation is None else size[layer.pre_activation]
     gradients = {name: seen.gradients[name] for name in layer.weights if name in seen.gradients}
     return LayerGain(  # in the order of its fields
-        layer.name, layer.kind, *_estimate(seen.forward, place), *_estimate(seen.backward, place),
-        law.predicted, law.error, f"no law: {law.reason}", q, size[layer.input], size[layer.output],
-        *_estimate(seen.carried, node)[:2], seen.gradients.get(layer.output, math.nan), gradients,
-        layer.weighted, layer.has_norm, verdict="",
-    )  # fmt: skip
+        layer.name,
+        layer.kind,
+        *_estimate(seen.forward, place),
+        *_estimate(seen.backward, place),
+        law.predicted,
+        law.error,
+        f"no law: {law.reason}",
+        q,
+        size[layer.input],
+        size[layer.output],
+        *_estimate(seen.carried, node)[:2],
+        seen.gradients.get(layer.output, math.nan),
+        gradients,
+        layer.weighted,
+        layer.has_norm,
+        verdict="",
+    )
 
 
 def _judged(row: LayerGain, directions: int, layers: int) -> LayerGain:

@@ -437,9 +437,19 @@ def added(op: Op, flows: Sequence[Flow], values: Sequence[Tensor]) -> Flow:
         taps = max(flow.taps for flow in flows)
         variance += 4 * pair[0] * pair[1] / total**2 / (squares.shape[units] ** 2 * taps)
     return Flow(
-        squares, signal, a.roots | b.roots, a.white and b.white, variance, units, max(fans, default=0),
-        max(flow.taps for flow in flows), None, max(flow.coupling for flow in flows), known, random,
-    )  # fmt: skip
+        squares,
+        signal,
+        a.roots | b.roots,
+        a.white and b.white,
+        variance,
+        units,
+        max(fans, default=0),
+        max(flow.taps for flow in flows),
+        None,
+        max(flow.coupling for flow in flows),
+        known,
+        random,
+    )
 
 
 def _sum(op: Op, flows: Sequence[Flow], values: Sequence[Tensor]) -> tuple[Signal, Tensor | None, Array | None]:

@@ -125,10 +125,19 @@ class Passes:
 
 
 def passes(
-    tape: Tape, layers: Sequence[Layer], directions: int, seed: int, *, nodes: Sequence[int] = (), carried: int = 0,
-    names: Collection[str] = (), loss: Callable[[Any], Tensor] | None = None, looks: Mapping[int, Change] | None = None,
-    travel: Travel | None = None, gradients: bool = True,
-) -> Passes:  # fmt: skip
+    tape: Tape,
+    layers: Sequence[Layer],
+    directions: int,
+    seed: int,
+    *,
+    nodes: Sequence[int] = (),
+    carried: int = 0,
+    names: Collection[str] = (),
+    loss: Callable[[Any], Tensor] | None = None,
+    looks: Mapping[int, Change] | None = None,
+    travel: Travel | None = None,
+    gradients: bool = True,
+) -> Passes:
     """One run with its graph: each layer's own Jacobian both ways, what is carried to nodes, and gradients.
 
     ``carried`` tangents start at the input and are measured at the nodes, in order, as are gradients there and of the
@@ -178,9 +187,13 @@ def passes(
 
 
 def _stretches(
-    tape: Tape, layers: Sequence[Layer], seen: Mapping[int | str, Tensor], nodes: Sequence[int], directions: int,
+    tape: Tape,
+    layers: Sequence[Layer],
+    seen: Mapping[int | str, Tensor],
+    nodes: Sequence[int],
+    directions: int,
     travel: Travel,
-) -> tuple[Squares, Squares, Squares]:  # fmt: skip
+) -> tuple[Squares, Squares, Squares]:
     """Through one layer after another, in fresh directions and with what came from the input."""
     counts = (directions, len(layers)), (directions, len(layers)), (travel.carried, len(nodes))
     forward, backward, travelled = (Squares(*count, len(tape.x)) for count in counts)

@@ -79,9 +79,14 @@ class BoundaryDensity(Result):
 
 @checked
 def boundary_density(
-    law: Any, where: Any, *, k: Count = 1, points: Size = 64, seed: Seed = 0,
+    law: Any,
+    where: Any,
+    *,
+    k: Count = 1,
+    points: Size = 64,
+    seed: Seed = 0,
     kind: Annotated[str, ("linear", "activation")] = "linear",
-) -> BoundaryDensity:  # fmt: skip
+) -> BoundaryDensity:
     """Expected boundary between the regions of a random network, without finding a single region.
 
     >>> nets = networks.ensemble(20, [64, 32, 32, 10], biases=Gaussian(1e-3), seed=0)

@@ -187,9 +187,14 @@ def two_ends(x0: Any, x1: Any) -> tuple[Tensor, Tensor]:
 
 @checked
 def on_line(
-    model: nn.Module, x0: Tensor, x1: Tensor, *, kind: str = "segment", memory: Positive = MEMORY,
+    model: nn.Module,
+    x0: Tensor,
+    x1: Tensor,
+    *,
+    kind: str = "segment",
+    memory: Positive = MEMORY,
     progress: Progress | None = None,
-) -> LinePartition | LinePartitions:  # fmt: skip
+) -> LinePartition | LinePartitions:
     """The regions of a network along a line through x0 and x1, or along many lines at once.
 
     >>> p = on_line(net, x0, x1)                             # net: 64-32-32-10; x0, x1 of shape (64,)
@@ -231,7 +236,7 @@ def on_line(
 @checked
 def on_curve(
     model: nn.Module, curve: Curve, *, pieces: Size = 1000, memory: Positive = MEMORY, progress: Progress | None = None
-) -> LinePartition:  # fmt: skip
+) -> LinePartition:
     """The regions of a network along a curve, taken as a polyline of many straight pieces.
 
     >>> p = on_curve(net, epoch0.curves.Arc(x0, x1), pieces=500)        # x0, x1 of shape (64,)
@@ -262,9 +267,13 @@ _BYTES = 250  # of one break point: its place, owner and group, twice while part
 
 
 def cut_lines(
-    program: Program, corners: Tensor, kind: str, notes: tuple[str, ...], memory: float,
+    program: Program,
+    corners: Tensor,
+    kind: str,
+    notes: tuple[str, ...],
+    memory: float,
     progress: Progress | None,
-) -> list[LinePartition]:  # fmt: skip
+) -> list[LinePartition]:
     """Partitions of lines given by their corners, shape (lines, corners, *shape)."""
     check_room(program, memory)
     found, layers = list[LinePartition](), program.layers

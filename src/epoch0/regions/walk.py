@@ -46,9 +46,15 @@ def check_room(program: Program, memory: float) -> None:
 
 
 def walk(
-    program: Program, complex_: Complex, values: dict[int, Tensor], sizes: Sequence[Tensor], memory: float,
-    start: int = 0, number: int = 0, share: float = 1.0,
-) -> Complex:  # fmt: skip
+    program: Program,
+    complex_: Complex,
+    values: dict[int, Tensor],
+    sizes: Sequence[Tensor],
+    memory: float,
+    start: int = 0,
+    number: int = 0,
+    share: float = 1.0,
+) -> Complex:
     """Cut the complex along every fold of the network.
 
     Where the tensors of all rows together would be larger than a block, the complex is split in parts that go through

@@ -151,8 +151,10 @@ class CentreCrop:
 
     def __post_init__(self) -> None:
         if self.size > self.shorter:
-            raise InputError(f"CentreCrop({self.size}, shorter={self.shorter}): a square of {self.size} pixels cannot "
-                             f"be cut from an image {self.shorter} wide.")  # fmt: skip
+            raise InputError(
+                f"CentreCrop({self.size}, shorter={self.shorter}): a square of {self.size} pixels cannot "
+                f"be cut from an image {self.shorter} wide."
+            )
 
     def __call__(self, image: "Image", u: NDArray[np.float64]) -> NDArray[np.uint8]:
         """Bytes of shape (size, size, 3), from an RGB image."""

@@ -33,9 +33,13 @@ def save(path: Path, model: nn.Module, optimizer: torch.optim.Optimizer, numbers
 
 
 def restore(
-    path: Path, numbers: Mapping[str, Any], tensors: Mapping[str, torch.Tensor], model: nn.Module,
-    optimizer: torch.optim.Optimizer, run: Mapping[str, Any],
-) -> None:  # fmt: skip
+    path: Path,
+    numbers: Mapping[str, Any],
+    tensors: Mapping[str, torch.Tensor],
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    run: Mapping[str, Any],
+) -> None:
     """Put what :func:`read` gave back into a model and its optimizer, after checking that it belongs to this run."""
     given = {name.removeprefix("model."): value for name, value in tensors.items() if name.startswith("model.")}
     ours, theirs = (

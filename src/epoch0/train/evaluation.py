@@ -84,9 +84,12 @@ class Evaluation:
 
 @torch.no_grad()
 def _means(
-    model: nn.Module, data: Any, size: int, loss: Callable[[Tensor, Tensor], Tensor] | None = None,
+    model: nn.Module,
+    data: Any,
+    size: int,
+    loss: Callable[[Tensor, Tensor], Tensor] | None = None,
     precision: Precision = "float32",
-) -> dict[str, Any]:  # fmt: skip
+) -> dict[str, Any]:
     """Mean loss, if one is given, in eval mode, and for class labels the share that is right; lists for a stack."""
     targets, sums = data.targets, dict[str, Any]()
     device = next((parameter.device for parameter in model.parameters()), targets.device)

@@ -154,10 +154,29 @@ def train(
     pace = evaluate_every or per_epoch
     looks = [each if isinstance(each, Every) else Every(pace, each) for each in callbacks]
     doing = _Run(
-        model, source if not hasattr(source, "batch") else source.to(group.device), loss, torchs, scheduler, state,
-        group, total, per_epoch, batch_size, seed, used, clip, channels_last, evaluate, pace, looks, until, path,
-        checkpoint_every, checkpoint_minutes, run,
-    )  # fmt: skip
+        model,
+        source if not hasattr(source, "batch") else source.to(group.device),
+        loss,
+        torchs,
+        scheduler,
+        state,
+        group,
+        total,
+        per_epoch,
+        batch_size,
+        seed,
+        used,
+        clip,
+        channels_last,
+        evaluate,
+        pace,
+        looks,
+        until,
+        path,
+        checkpoint_every,
+        checkpoint_minutes,
+        run,
+    )
     with ExitStack() as after:
         for module in model.modules():
             after.callback(setattr, module, "training", module.training)

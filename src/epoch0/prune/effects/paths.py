@@ -108,8 +108,10 @@ def _weighted(call: _Call, given: Kwargs) -> Any:
 
 
 _ADDED: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
-    "addmm": torch.mm, "baddbmm": torch.bmm, "addmv": lambda x, weight: torch.mv(weight, x)
-}  # fmt: skip
+    "addmm": torch.mm,
+    "baddbmm": torch.bmm,
+    "addmv": lambda x, weight: torch.mv(weight, x),
+}
 
 
 def _sum(call: _Call, given: Kwargs) -> Any:
@@ -477,8 +479,9 @@ def _layer(name: str, mask: Tensor, on_path: Tensor | None) -> LayerMask:
         status = f"{kept - effective} kept weights on no path"
     else:
         status = "ok"
-    return LayerMask(name, tuple(mask.shape), mask.numel(), kept, effective, kept / max(mask.numel(), 1), rows, columns,
-                     status)  # fmt: skip
+    return LayerMask(
+        name, tuple(mask.shape), mask.numel(), kept, effective, kept / max(mask.numel(), 1), rows, columns, status
+    )
 
 
 _HEAD = ("weights", "shape", "kept", "of", "density", "effective", "dead rows", "dead columns", "status")

@@ -207,9 +207,13 @@ WAYS = ("layer", "row", "measured")
 
 @checked
 def rescale(
-    model: nn.Module, method: Annotated[str, tuple(WAYS)] = "measured", *, x: Any = None,
-    forward: Forward | None = None, seed: Seed = 0,
-) -> Rescaling:  # fmt: skip
+    model: nn.Module,
+    method: Annotated[str, tuple(WAYS)] = "measured",
+    *,
+    x: Any = None,
+    forward: Forward | None = None,
+    seed: Seed = 0,
+) -> Rescaling:
     """Multiply the kept weights of a pruned model, so that each layer has the variance of an unpruned one.
 
     >>> net = epoch0.networks.mlp([100, *[300] * 20, 10], "tanh", weights=epoch0.Gaussian(1.0))
@@ -304,8 +308,17 @@ def _row(each: MaskedLayer, before: Tensor, factors: Tensor) -> RescaledLayer:
         words.append(f"{each.follow.no_law} behind it is not counted")
     activation = each.follow.activation
     return RescaledLayer(
-        name=each.name, kind=site.op.kind, activation="none" if activation is None else activation.name,
-        density=site.density, rows=len(before), empty_rows=int((~alive).sum()), target=each.target,
-        weight_std_before=float(before.mean().sqrt()), weight_std=float((before * factors.square()).mean().sqrt()),
-        factor=float(used.median()), smallest=float(used.min()), largest=float(used.max()), note="; ".join(words),
-    )  # fmt: skip
+        name=each.name,
+        kind=site.op.kind,
+        activation="none" if activation is None else activation.name,
+        density=site.density,
+        rows=len(before),
+        empty_rows=int((~alive).sum()),
+        target=each.target,
+        weight_std_before=float(before.mean().sqrt()),
+        weight_std=float((before * factors.square()).mean().sqrt()),
+        factor=float(used.median()),
+        smallest=float(used.min()),
+        largest=float(used.max()),
+        note="; ".join(words),
+    )

@@ -18,10 +18,16 @@ from epoch0.tracing.guard import bare
 
 @checked
 def iterate(
-    model: nn.Module, score: Callable[[nn.Module], Mapping[str, Tensor]], sparsity: Sparsity, *, steps: Size = 100,
-    scope: Annotated[str, SCOPES] = "global", floor: Whole = 0, layers: Annotated[str, LAYERS] = "uniform",
+    model: nn.Module,
+    score: Callable[[nn.Module], Mapping[str, Tensor]],
+    sparsity: Sparsity,
+    *,
+    steps: Size = 100,
+    scope: Annotated[str, SCOPES] = "global",
+    floor: Whole = 0,
+    layers: Annotated[str, LAYERS] = "uniform",
     progress: Progress | None = None,
-) -> Masks:  # fmt: skip
+) -> Masks:
     """Prune in rounds: score what is left, remove a little, until exactly ``round(sparsity * M)`` are removed.
 
     >>> masks = iterate(model, lambda m: snip(m, batches), sparsity=0.98, steps=20)

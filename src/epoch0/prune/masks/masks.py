@@ -135,9 +135,13 @@ _NARROW = (torch.float16, torch.bfloat16, torch.float32)
 
 @checked
 def keep(
-    scores: Mapping[str, Tensor], sparsity: Sparsity, *, scope: Annotated[str, SCOPES] = "global", floor: Whole = 0,
+    scores: Mapping[str, Tensor],
+    sparsity: Sparsity,
+    *,
+    scope: Annotated[str, SCOPES] = "global",
+    floor: Whole = 0,
     layers: Annotated[str, LAYERS] = "uniform",
-) -> Masks:  # fmt: skip
+) -> Masks:
     """Keep the highest-scored weights and drop the rest.
 
     >>> masks = keep({"fc": torch.tensor([[0.1, 0.9], [0.5, 0.2]])}, sparsity=0.5)      # shape (2, 2)

@@ -244,10 +244,15 @@ def _cast(tensor: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def scored(
-    model: nn.Module, batches: Iterable[Any], loss: Loss | None, method: str,
-    compute: Callable[[Borrowed, list[Batch]], tuple[Values, bool]], batch_norm: str, forward: Forward | None,
+    model: nn.Module,
+    batches: Iterable[Any],
+    loss: Loss | None,
+    method: str,
+    compute: Callable[[Borrowed, list[Batch]], tuple[Values, bool]],
+    batch_norm: str,
+    forward: Forward | None,
     twice: bool = False,
-) -> Scores:  # fmt: skip
+) -> Scores:
     """The scores that a function computes on a borrowed model and batches, in a precision that holds them."""
     held = taken(batches, loss)
     for dtype in (None, torch.float64):

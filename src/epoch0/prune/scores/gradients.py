@@ -19,9 +19,13 @@ from epoch0.tracing.loss import Loss, scalar_loss
 
 @checked
 def snip(
-    model: nn.Module, batches: Iterable[Any], *, loss: Loss | None = None, batch_norm: BatchNorm = "train",
+    model: nn.Module,
+    batches: Iterable[Any],
+    *,
+    loss: Loss | None = None,
+    batch_norm: BatchNorm = "train",
     forward: Forward | None = None,
-) -> Scores:  # fmt: skip
+) -> Scores:
     """Score each weight by its connection sensitivity abs(W dL/dW).
 
     >>> net = epoch0.networks.mlp([64, 256, 10], seed=0)
@@ -66,9 +70,16 @@ def sensitivity(lent: Borrowed, gradients: Values) -> tuple[Values, bool]:
 
 @checked
 def force(
-    model: nn.Module, batches: Iterable[Any], sparsity: Sparsity, steps: Size = 60, *, loss: Loss | None = None,
-    batch_norm: BatchNorm = "train", forward: Forward | None = None, progress: Progress | None = None,
-) -> Scores:  # fmt: skip
+    model: nn.Module,
+    batches: Iterable[Any],
+    sparsity: Sparsity,
+    steps: Size = 60,
+    *,
+    loss: Loss | None = None,
+    batch_norm: BatchNorm = "train",
+    forward: Forward | None = None,
+    progress: Progress | None = None,
+) -> Scores:
     """Score each weight by its connection sensitivity in the network that earlier rounds have left.
 
     >>> net = epoch0.networks.mlp([64, 256, 10], seed=0)
@@ -115,9 +126,14 @@ def force(
 
 @checked
 def grasp(
-    model: nn.Module, batches: Iterable[Any], *, loss: Loss | None = None, temperature: Positive = 200.0,
-    batch_norm: BatchNorm = "train", forward: Forward | None = None,
-) -> Scores:  # fmt: skip
+    model: nn.Module,
+    batches: Iterable[Any],
+    *,
+    loss: Loss | None = None,
+    temperature: Positive = 200.0,
+    batch_norm: BatchNorm = "train",
+    forward: Forward | None = None,
+) -> Scores:
     """Score each weight by what it does for the gradient flow: W (H g), H the Hessian and g the gradient of the loss.
 
     >>> net = epoch0.networks.mlp([64, 256, 10], seed=0)
@@ -171,9 +187,14 @@ _PROBE = 6
 
 @checked
 def obd(
-    model: nn.Module, batches: Iterable[Any], *, probes: Size = 16, seed: Seed = 0, batch_norm: BatchNorm = "train",
+    model: nn.Module,
+    batches: Iterable[Any],
+    *,
+    probes: Size = 16,
+    seed: Seed = 0,
+    batch_norm: BatchNorm = "train",
     forward: Forward | None = None,
-) -> Scores:  # fmt: skip
+) -> Scores:
     """Score each weight by its diagonal-curvature saliency W^2 H_ii/2, H the Hessian of the loss.
 
     >>> net = epoch0.networks.mlp([64, 256, 10], seed=0)

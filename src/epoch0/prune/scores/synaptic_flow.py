@@ -166,9 +166,13 @@ def synflow(model: nn.Module, x: Tensor | tuple[int, ...], *, dtype: torch.dtype
 
 
 def synflow_rounds(
-    model: nn.Module, x: Tensor | tuple[int, ...], kept: Sequence[int], *, dtype: torch.dtype = torch.float64,
+    model: nn.Module,
+    x: Tensor | tuple[int, ...],
+    kept: Sequence[int],
+    *,
+    dtype: torch.dtype = torch.float64,
     progress: Progress | None = None,
-) -> dict[str, Tensor]:  # fmt: skip
+) -> dict[str, Tensor]:
     """The masks of rounds of SynFlow that keep so many weights, each scored on what the rounds before have left.
 
     They are those of scoring and keeping in turn, at half the cost: weights are zeroed where they stand, and the

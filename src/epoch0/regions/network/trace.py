@@ -301,9 +301,13 @@ def _pair(first: Tensor, second: Tensor) -> Tensor:
 
 
 def _check(
-    run: Callable[..., Tensor], size: Callable[..., Tensor], tensors: list[Tensor], whole: Tensor, operation: str,
+    run: Callable[..., Tensor],
+    size: Callable[..., Tensor],
+    tensors: list[Tensor],
+    whole: Tensor,
+    operation: str,
     where: str,
-) -> None:  # fmt: skip
+) -> None:
     """Refuse a step that mixes points or moves their dimension, or is not affine.
 
     Of an affine one the value half way between points is the mean of the values, but for the rounding of its terms.

@@ -108,11 +108,14 @@ def joined(mesh: Mesh, cut: Sequence[Mesh]) -> tuple[Mesh, int]:
     half, source = np.concatenate(halves), source[kept]
     degrees = np.concatenate([np.diff(part.ends) for part in cut])
     return Mesh(
-        torch.cat([mesh.points, points[torch.from_numpy(new)]]), vertex[edges[kept]],
-        np.concatenate([part.owner for part in cut])[kept], 2 * edge[half >> 1] + (half & 1),
-        np.concatenate([[0], np.cumsum(degrees)]), np.concatenate([mesh.from_row, np.full(int(new.sum()), -1)]),
+        torch.cat([mesh.points, points[torch.from_numpy(new)]]),
+        vertex[edges[kept]],
+        np.concatenate([part.owner for part in cut])[kept],
+        2 * edge[half >> 1] + (half & 1),
+        np.concatenate([[0], np.cumsum(degrees)]),
+        np.concatenate([mesh.from_row, np.full(int(new.sum()), -1)]),
         np.where(source >= 0, mesh.from_edge[source], -1),
-    ), wrong  # fmt: skip
+    ), wrong
 
 
 def _begins(arrays: Sequence[Any]) -> list[int]:
@@ -165,9 +168,14 @@ class Plane:
         return Plane(mesh, budget, last)
 
     def cut(
-        self, values: Tensor, tolerance: Tensor, step: int, owners: Tensor, columns: slice | None = None,
+        self,
+        values: Tensor,
+        tolerance: Tensor,
+        step: int,
+        owners: Tensor,
+        columns: slice | None = None,
         decisions: Decisions | None = None,
-    ) -> Cut | None:  # fmt: skip
+    ) -> Cut | None:
         """Cut every cell along every column, or some, that takes both signs in it; as for lines."""
         some, decisions = columns or slice(0, values.shape[1]), decisions or self.decisions
         undecided = decisions.undecided

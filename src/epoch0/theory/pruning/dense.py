@@ -41,9 +41,15 @@ class DenseMoments:
 
 
 def dense_moments(
-    rule: Activation, weight_std: Array, bias_std: Array, widths: Sequence[int],
-    input_square: float, input_correlation: float, examples: int, seed: int,
-) -> DenseMoments:  # fmt: skip
+    rule: Activation,
+    weight_std: Array,
+    bias_std: Array,
+    widths: Sequence[int],
+    input_square: float,
+    input_correlation: float,
+    examples: int,
+    seed: int,
+) -> DenseMoments:
     """Carry variances and correlations forward, and the gradient of the cross-entropy of random labels back.
 
     The gradient of a weight is a sum over examples, delta_i phi_j. Where neither deltas nor phis of different examples
@@ -121,9 +127,13 @@ def _output_errors(q: float, c: float, classes: int, examples: int, seed: int) -
 
 
 def log_deviations(
-    rule: Activation, weight_std: Array, widths: list[int], moments: DenseMoments, networks: int,
+    rule: Activation,
+    weight_std: Array,
+    widths: list[int],
+    moments: DenseMoments,
+    networks: int,
     draw: np.random.Generator,
-) -> Array:  # fmt: skip
+) -> Array:
     """By how much log m_l differs from its mean-field value in each of several networks of these widths.
 
     Going back through n units, |delta|^2 changes by (sigma_w^2 / n) sum_j phi'(h_j)^2 z_j^2 with z_j normal, whose
