@@ -207,7 +207,6 @@ def measure_gains(
     """
     call = record.call
     nodes = sorted({layer.output for layer in found} | {*places})
-    names = {name for layer in found for name in layer.weights}
     # a network may leave the range of floats: that is a finding, not a warning
     with np.errstate(over="ignore", invalid="ignore"):
         walk = Walk(record, found)
@@ -220,7 +219,6 @@ def measure_gains(
             seed,
             nodes=nodes,
             carried=carried_directions or directions,
-            names=names,
             loss=call.loss if call.has_loss else None,
             looks=together(sizes, walk.changes(), looks or {}),
             travel=travel,
@@ -254,24 +252,11 @@ def _row(layer: Layer, place: int, law: Law, seen: Passes, node: int, squares: d
     size = {n: float(squares[n].mean()) for n in (layer.input, layer.output, layer.pre_activation) if n is not None}
     q = math.nan if layer.pre_activation is None else size[layer.pre_activation]
     gradients = {name: seen.gradients[name] for name in layer.weights if name in seen.gradients}
-    return LayerGain(  # in the order of its fields
-        layer.name,
-        layer.kind,
-        *_estimate(seen.forward, place),
-        *_estimate(seen.backward, place),
-        law.predicted,
-        law.error,
-        f"no law: {law.reason}",
-        q,
-        size[layer.input],
-        size[layer.output],
-        *_estimate(seen.carried, node)[:2],
-        seen.gradients.get(layer.output, math.nan),
-        gradients,
-        layer.weighted,
-        layer.has_norm,
-        verdict="",
-    )
+    chi = *_estimate(seen.forward, place), *_estimate(seen.backward, place)
+    law_says, sizes = (law.predicted, law.error, f"no law: {law.reason}"), (q, size[layer.input], size[layer.output])
+    arriving = *_estimate(seen.carried, node)[:2], seen.gradients.get(layer.output, math.nan)
+    facts = gradients, layer.weighted, layer.has_norm
+    return LayerGain(layer.name, layer.kind, *chi, *law_says, *sizes, *arriving, *facts, verdict="")
 
 
 def _judged(row: LayerGain, directions: int, layers: int) -> LayerGain:

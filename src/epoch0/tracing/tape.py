@@ -227,21 +227,9 @@ def _record(call: Call, batch_norm: str) -> Tape:
     with _quiet_attention(), torch.enable_grad():
         output = recorder.record()
     modules, nonlinearities = recorder.named()
-    return Tape(
-        call,
-        recorder.x,
-        recorder.start,
-        batch_norm,
-        tuple(recorder.ops),
-        tuple(recorder.events),
-        tuple(recorder.nodes),
-        output,
-        nonlinearities,
-        modules,
-        recorder.has_batch_norm,
-        recorder.has_dropout,
-        frozenset(recorder.overwritten),
-    )
+    ran = tuple(recorder.ops), tuple(recorder.events), tuple(recorder.nodes)
+    facts = recorder.has_batch_norm, recorder.has_dropout, frozenset(recorder.overwritten)
+    return Tape(call, recorder.x, recorder.start, batch_norm, *ran, output, nonlinearities, modules, *facts)
 
 
 @contextmanager
@@ -503,17 +491,8 @@ class Recorder(operations.Calls):
         outputs = self._outputs(given, versions, made)
         depends = any(self.nodes[n].depends for n in outputs)
         again = self._again(func, args, kwargs, given, versions, nodes) if depends else None
-        op = Op(
-            len(self.ops),
-            name,
-            self._path(),
-            inputs,
-            tuple(outputs),
-            len(made),
-            tuple(sorted(weights)),
-            met=tuple(met),
-            call=again,
-        )
+        what = len(self.ops), name, self._path(), inputs, tuple(outputs), len(made), tuple(sorted(weights))
+        op = Op(*what, met=tuple(met), call=again)
         if not depends:
             if weights:
                 self._weights.update({id(t): (t, weights) for t in made if id(t) not in self._weights})

@@ -236,8 +236,8 @@ _FIGURES = (("3a 3b 3c", presets("tanh")), ("5a 5b 5c", presets("elu")), ("5d 5e
 
 def _figure(name: str, init: str, both: dict[str, Sweep]) -> Artifact:
     title, about = f"Accuracy over depth and sparsity: {_TITLES[init]}", _ABOUT + _OTHERS * (init == INITS[0])
-    how = (partial(made, init) for made in (table, claims, draw))
-    return Artifact(f"hayou/fig{name}", title, "section 4.1", both, *how, about, cost)
+    how = partial(table, init), partial(claims, init), partial(draw, init), about, cost
+    return Artifact(f"hayou/fig{name}", title, "section 4.1", both, *how)
 
 
 ARTIFACTS = tuple(

@@ -307,18 +307,7 @@ def _row(each: MaskedLayer, before: Tensor, factors: Tensor) -> RescaledLayer:
     if each.follow.no_law:
         words.append(f"{each.follow.no_law} behind it is not counted")
     activation = each.follow.activation
-    return RescaledLayer(
-        name=each.name,
-        kind=site.op.kind,
-        activation="none" if activation is None else activation.name,
-        density=site.density,
-        rows=len(before),
-        empty_rows=int((~alive).sum()),
-        target=each.target,
-        weight_std_before=float(before.mean().sqrt()),
-        weight_std=float((before * factors.square()).mean().sqrt()),
-        factor=float(used.median()),
-        smallest=float(used.min()),
-        largest=float(used.max()),
-        note="; ".join(words),
-    )
+    what = each.name, site.op.kind, "none" if activation is None else activation.name, site.density
+    stds = each.target, float(before.mean().sqrt()), float((before * factors.square()).mean().sqrt())
+    spread = float(used.median()), float(used.min()), float(used.max())
+    return RescaledLayer(*what, len(before), int((~alive).sum()), *stds, *spread, "; ".join(words))

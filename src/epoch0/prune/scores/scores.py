@@ -67,17 +67,9 @@ class Scores(dict[str, Tensor], Result):
         for name, score in self.items():
             gone = int(self.removed[name].sum()) if name in self.removed else 0
             left, exact = max(score.numel() - gone, 1), score.double()
-            found.append(
-                {
-                    "name": name,
-                    "weights": score.numel(),
-                    "removed": gone,
-                    "mean": float(exact.sum()) / left,
-                    "mean_square": float(exact.square().sum()) / left,
-                    "largest": float(exact.max()),
-                    "zeros": (int((score == 0).sum()) - gone) / left,
-                }
-            )
+            row: dict[str, str | int | float] = {"name": name, "weights": score.numel(), "removed": gone}
+            row |= {"mean": float(exact.sum()) / left, "mean_square": float(exact.square().sum()) / left}
+            found.append({**row, "largest": float(exact.max()), "zeros": (int((score == 0).sum()) - gone) / left})
         return found
 
     def __str__(self) -> str:

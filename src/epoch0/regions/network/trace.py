@@ -24,6 +24,7 @@ from epoch0.tracing.graph import FunctionCall, Slot
 from epoch0.tracing.guard import bare, check_model, unchanged
 from epoch0.tracing.operations import Calls, map_tensors, meaning, tensors_in
 
+Run = Callable[..., Tensor]
 _PROBE = 13  # points in the run; a size that the model's code fixes to this number is unlikely
 _MODAL = (nn.modules.batchnorm._BatchNorm, nn.modules.dropout._DropoutNd, nn.RReLU)
 _LEAVES = ("torch.nn", "torch.ao.nn", nonlinearities.__name__)
@@ -235,7 +236,7 @@ class _Reader(Calls):
         found = self._new(step, step.run(values))
         return self._one(operator.neg, "neg", (found,), ".back") if low else found
 
-    def _one(self, func: Callable[..., Tensor], name: str, args: Any, behind: str) -> Tensor:
+    def _one(self, func: Run, name: str, args: Any, behind: str) -> Tensor:
         found = self._affine(func, name, args, {}, self.title + behind)
         assert isinstance(found, Tensor)
         return found
@@ -284,7 +285,7 @@ def _picked(call: FunctionCall, slots: tuple[int, ...], pick: int | None, *tenso
     return result if pick is None else result[pick]
 
 
-def _reshaped(change: Callable[..., Tensor], shape: Sequence[int], x: Tensor) -> Tensor:
+def _reshaped(change: Run, shape: Sequence[int], x: Tensor) -> Tensor:
     return change(x, (len(x), *shape))
 
 
@@ -300,14 +301,7 @@ def _pair(first: Tensor, second: Tensor) -> Tensor:
     return torch.stack(torch.broadcast_tensors(first, second), 1)
 
 
-def _check(
-    run: Callable[..., Tensor],
-    size: Callable[..., Tensor],
-    tensors: list[Tensor],
-    whole: Tensor,
-    operation: str,
-    where: str,
-) -> None:
+def _check(run: Run, size: Run, tensors: list[Tensor], whole: Tensor, operation: str, where: str) -> None:
     """Refuse a step that mixes points or moves their dimension, or is not affine.
 
     Of an affine one the value half way between points is the mean of the values, but for the rounding of its terms.

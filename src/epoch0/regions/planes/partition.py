@@ -156,14 +156,9 @@ class PlanePartition(Result):
             label = f"{self.layers[layer]} ({len(np.unique(self.owner_neuron[mine]))} neurons)"
             axes.plot([], [], color=colour, label=label)
         low, high = self.window.polygon.min(dim=0).values.numpy(), self.window.polygon.max(dim=0).values.numpy()
-        axes.set(
-            xlim=(low[0], high[0]),
-            ylim=(low[1], high[1]),
-            aspect="equal",
-            xlabel="along the first axis",
-            ylabel="along the second axis",
-            title=f"{self.count:,} activation regions",
-        )
+        axes.set(xlim=(low[0], high[0]), ylim=(low[1], high[1]), aspect="equal")
+        axes.set(xlabel="along the first axis", ylabel="along the second axis")
+        axes.set_title(f"{self.count:,} activation regions")
         axes.grid(False)
         if self.layers:
             axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.12), ncols=3, frameon=False)
@@ -273,11 +268,7 @@ def on_plane(
 
 @checked
 def count(
-    model: nn.Module,
-    where: Any,
-    *,
-    memory: Positive = MEMORY,
-    progress: Progress | None = None,
+    model: nn.Module, where: Any, *, memory: Positive = MEMORY, progress: Progress | None = None
 ) -> int | np.ndarray:
     """Only the number of activation regions on a line or a window, without the geometry of the last layer.
 
