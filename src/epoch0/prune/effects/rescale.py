@@ -135,10 +135,9 @@ def masked_sites(record: Tape, seed: int) -> tuple[list[MaskedLayer], dict[str, 
 
 
 def no_scale(each: MaskedLayer) -> InputError:
-    return InputError(
-        f"'{each.name}' passes nothing on, or its signals overflow, so no factor gives it a variance: keep more of its "
-        "weights (keep(..., floor=...)), or take the layer out. Nothing was changed."
-    )
+    told = f"'{each.name}' passes nothing on, or its signals overflow, so no factor gives it a variance"
+    advice = "keep more of its weights (keep(..., floor=...)), or take the layer out"
+    return InputError(f"{told}: {advice}. Nothing was changed.")
 
 
 class _Pass:
@@ -283,10 +282,8 @@ def _target(each: MaskedLayer, record: Tape) -> float:
     try:
         return float(edge_of_chaos(activation, bias_std=std).weight_std)
     except InputError as problem:
-        raise InputError(
-            f"'{each.name}' with biases of {std:.4g}: {problem} Use initialize(model, weights='keep'), "
-            "which asks for a gain of 1 at the signals that arrive."
-        ) from problem
+        told = f"'{each.name}' with biases of {std:.4g}: {problem} Use initialize(model, weights='keep')"
+        raise InputError(f"{told}, which asks for a gain of 1 at the signals that arrive.") from problem
 
 
 def _factors(each: MaskedLayer, sums: Tensor, method: str) -> Tensor:

@@ -226,10 +226,10 @@ def borrowed(
 
         def refuse_again(module: nn.Module, inputs: object) -> None:
             if id(module) in modules and not lent.running:  # on the model's own weights, not on the leaves
-                raise InputError(
-                    f"the model runs its {type(module).__name__} again in the backward pass (activation "
-                    "checkpointing), where it cannot be scored; switch that off for the scores."
+                told = (
+                    f"the model runs its {type(module).__name__} again in the backward pass (activation checkpointing)"
                 )
+                raise InputError(f"{told}, where it cannot be scored; switch that off for the scores.")
 
         with torch.autocast(leaves[0].device.type, enabled=False), ExitStack() as after:
             # compiled parts are traced without such hooks, and torch warns of them
