@@ -11,24 +11,21 @@ from typing import TYPE_CHECKING, Any
 
 __version__ = "0.2.0"
 
-# Public name -> the module that holds it. Names are looked up on first use, so that `import epoch0` and the help of
+# Module -> the public names that it holds. Names are looked up on first use, so that `import epoch0` and the help of
 # the command line do not wait for torch.
-_HOMES = {
-    name: f"epoch0.{home}"
-    for home, names in {
-        "errors": "InputError",
-        "distributions": "Law Gaussian Uniform Discrete Sparse",
-        "curves": "Line Arc GreatCircle SemicircularArcs Polyline",
-        "measure.length": "trajectory_length",
-        "measure.gain": "gain",
-        "activity": "transitions activation_patterns dichotomies robustness",
-        "initialization": "initialize",
-        "train": "train_one_layer TrajectoryRegularization replace_batch_norm",
-        "diagnosis": "checkup",
-        "papers.reproduce": "reproduce",
-    }.items()
-    for name in names.split()
+_NAMES = {
+    "errors": "InputError",
+    "distributions": "Law Gaussian Uniform Discrete Sparse",
+    "curves": "Line Arc GreatCircle SemicircularArcs Polyline",
+    "measure.length": "trajectory_length",
+    "measure.gain": "gain",
+    "activity": "transitions activation_patterns dichotomies robustness",
+    "initialization": "initialize",
+    "train": "train_one_layer TrajectoryRegularization replace_batch_norm",
+    "diagnosis": "checkup",
+    "papers.reproduce": "reproduce",
 }
+_HOMES = {name: f"epoch0.{home}" for home, names in _NAMES.items() for name in names.split()}
 
 __all__ = ["Arc", "Discrete", "Gaussian", "GreatCircle", "InputError", "Law", "Line", "Polyline", "SemicircularArcs"]
 __all__ += ["Sparse", "TrajectoryRegularization", "Uniform", "activation_patterns", "activations", "activity"]

@@ -117,12 +117,9 @@ def phase_diagram(
     from epoch0.theory import mean_field
 
     check_picture(out)
-    diagram = mean_field.phase_diagram(
-        load_activation(activation),
-        np.linspace(*_range("--weight-std", weight_std), points),
-        np.linspace(*_range("--bias-std", bias_std), points),
-        density=density,
-    )
+    weights = np.linspace(*_range("--weight-std", weight_std), points)
+    biases = np.linspace(*_range("--bias-std", bias_std), points)
+    diagram = mean_field.phase_diagram(load_activation(activation), weights, biases, density=density)
     save_picture(diagram.plot(), out)
     print_result(diagram, as_json, f"picture: {out}")
 

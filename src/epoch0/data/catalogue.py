@@ -131,7 +131,7 @@ _HANDWRITTEN = "handwritten digits, 28 x 28, 60,000 + 10,000 images"
 _MNIST = "https://ossci-datasets.s3.amazonaws.com/mnist/", "https://storage.googleapis.com/cvdf-datasets/mnist/"
 _ARTICLES = "Zalando's articles of clothing, 28 x 28, 60,000 + 10,000 images"
 _GITHUB = "https://raw.githubusercontent.com/zalandoresearch/fashion-mnist/master/data/fashion/"
-_FASHION = _GITHUB, "https://storage.googleapis.com/tensorflow/tf-keras-datasets/"
+_FASHION = _CLOTHES, (_GITHUB, "https://storage.googleapis.com/tensorflow/tf-keras-datasets/")
 _CIFAR10 = tuple(KnownFile(f"data_batch_{i}.bin", 30_730_000) for i in range(1, 6))
 _CIFAR10_FILES = _CIFAR10, (KnownFile("test_batch.bin", 30_730_000),)
 _CIFAR100_FILES = (KnownFile("train.bin", 153_700_000),), (KnownFile("test.bin", 30_740_000),)
@@ -143,15 +143,7 @@ _REGISTERED = "https://image-net.org (ILSVRC2012, after registration): train/CLA
 _SETS = (
     _idx("digits", _DIGITS, "CC BY 4.0", (), _DIGIT_NAMES, peak=16),
     _idx("mnist", _HANDWRITTEN, "CC BY-SA 3.0", ("mnist", "MNIST/raw"), _DIGIT_NAMES, _MNIST, download=11_594_722),
-    _idx(
-        "fashion-mnist",
-        _ARTICLES,
-        "MIT",
-        ("fashion-mnist", "FashionMNIST/raw"),
-        _CLOTHES,
-        _FASHION,
-        download=30_878_645,
-    ),
+    _idx("fashion-mnist", _ARTICLES, "MIT", ("fashion-mnist", "FashionMNIST/raw"), *_FASHION, download=30_878_645),
     _cifar(10, "cifar-10-batches-bin", _CIFAR10_FILES, _CIFAR10_NAMES, 170_052_171, "c32a1d4ab5d03f1284b67883e8d87530"),
     _cifar(100, "cifar-100-binary", _CIFAR100_FILES, _CIFAR100_NAMES, 168_513_733, "03b5dce01913d631647c71ecec9e9cb8"),
     _tree("tiny-imagenet", f", {_SMALL}", _TERMS, _TINY, 248_100_043, _UNPACKED),

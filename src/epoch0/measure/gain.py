@@ -205,25 +205,15 @@ def measure_gains(
     square of a unit. ``looks`` are made in a run that is needed anyway. Of a piece of a model, ``travel`` is what came
     from the one before it; without gradients theirs are NaN.
     """
-    call = record.call
+    call, travel = record.call, travel or Travel(directions, carried_directions or directions, seed)
     nodes = sorted({layer.output for layer in found} | {*places})
     # a network may leave the range of floats: that is a finding, not a warning
     with np.errstate(over="ignore", invalid="ignore"):
         walk = Walk(record, found)
         before = [layer.pre_activation for layer in found if layer.pre_activation is not None]
         squares, sizes = mean_squares(record, [0, *before, *nodes])
-        seen = passes(
-            record,
-            found,
-            directions,
-            seed,
-            nodes=nodes,
-            carried=carried_directions or directions,
-            loss=call.loss if call.has_loss else None,
-            looks=together(sizes, walk.changes(), looks or {}),
-            travel=travel,
-            gradients=gradients,
-        )
+        looking, loss = together(sizes, walk.changes(), looks or {}), call.loss if call.has_loss else None
+        seen = passes(record, found, directions, seed, nodes, loss, looking, travel, gradients)
         at = {node: index for index, node in enumerate(nodes)}
         rows = [_row(layer, i, walk.found[i], seen, at[layer.output], squares) for i, layer in enumerate(found)]
         rows = [_judged(row, directions, len(rows)) for row in rows]
@@ -239,13 +229,9 @@ def joined_gains(pieces: Sequence[Gain], names: Sequence[str]) -> Gain:
     """The gains of a model that was measured piece by piece; with the number of layers limits of agreement change."""
     first, every = pieces[0], [row for piece in pieces for row in piece.layers]
     named = (replace(row, name=name) for name, row in zip(names, every, strict=True))
-    return replace(
-        first,
-        layers=tuple(_judged(row, first.directions, len(every)) for row in named),
-        batch_norm=next((piece.batch_norm for piece in pieces if piece.batch_norm), None),
-        dropout=any(piece.dropout for piece in pieces),
-        loss=pieces[-1].loss,
-    )
+    rows = tuple(_judged(row, first.directions, len(every)) for row in named)
+    mode, dropout = next((one.batch_norm for one in pieces if one.batch_norm), None), any(one.dropout for one in pieces)
+    return replace(first, layers=rows, batch_norm=mode, dropout=dropout, loss=pieces[-1].loss)
 
 
 def _row(layer: Layer, place: int, law: Law, seen: Passes, node: int, squares: dict[int, Array]) -> LayerGain:

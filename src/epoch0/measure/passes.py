@@ -129,9 +129,7 @@ def passes(
     layers: Sequence[Layer],
     directions: int,
     seed: int,
-    *,
     nodes: Sequence[int] = (),
-    carried: int = 0,
     loss: Callable[[Any], Tensor] | None = None,
     looks: Mapping[int, Change] | None = None,
     travel: Travel | None = None,
@@ -139,12 +137,12 @@ def passes(
 ) -> Passes:
     """One run with its graph: each layer's own Jacobian both ways, what is carried to nodes, and gradients.
 
-    ``carried`` tangents start at the input and are measured at the nodes, in order, as are gradients there and of the
-    layers' weights; without nodes only each layer's own way back is measured. Without a loss gradients start from
-    random cotangents at the output. ``looks`` see tensors without their graph; ``travel`` is what came from the piece
-    of the model before this one, or from that behind it.
+    What travels starts at the input and is measured at the nodes, in order, as are gradients there and of the layers'
+    weights; without nodes only each layer's own way back is measured. Without a loss gradients start from random
+    cotangents at the output. ``looks`` see tensors without their graph; ``travel`` is what came from the piece of the
+    model before this one, or from that behind it; None for no tangents that are carried.
     """
-    travel = Travel(directions, carried, seed) if travel is None else travel
+    travel = Travel(directions, 0, seed) if travel is None else travel
     seen: dict[int | str, Tensor] = {}
     kept, looks = {0, *nodes, *(layer.output for layer in layers)}, looks or {}
 

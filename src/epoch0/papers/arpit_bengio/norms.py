@@ -158,13 +158,9 @@ def _norms(spec: Spec, seed: int, network: int) -> Iterator[dict[str, Tensor]]:
             logits = (hidden @ weights[-1].T).double()
             loss = torch.nn.functional.cross_entropy(logits, wanted, reduction="sum")
             *deltas, error = torch.autograd.grad(loss, [*before, logits])
-        yield {
-            "input": _norm(x),
-            "hidden": torch.stack(norms),
-            "delta": torch.stack([_norm(delta) for delta in deltas]),
-            "error": _norm(error),
-            "product": (deltas[-1].double() * hidden.detach().double()).sum(1),
-        }
+        product = (deltas[-1].double() * hidden.detach().double()).sum(1)
+        back = {"delta": torch.stack([_norm(delta) for delta in deltas]), "error": _norm(error), "product": product}
+        yield {"input": _norm(x), "hidden": torch.stack(norms), **back}
 
 
 def _norm(rows: Tensor) -> Tensor:

@@ -168,17 +168,9 @@ def gains(with_biases: tuple[float, ...], without: tuple[float, ...]) -> dict[tu
 
 #: gain -> what weight_std finds for sigma_b = 0.3; written down, for it takes a while and the catalogue is read often
 WEIGHT_STD = {
-    0.1: 0.343135713,
-    _EXAMPLE[0]: 0.491676288,
-    0.5: 0.804122293,
-    _EXAMPLE[1]: 0.969181,
-    0.7: 0.999730265,
-    0.8: 1.111109971,
-    0.85: 1.173490172,
-    0.9: 1.241508525,
-    0.95: 1.315596678,
-    0.99: 1.379143825,
-}
+    0.1: 0.343135713, _EXAMPLE[0]: 0.491676288, 0.5: 0.804122293, _EXAMPLE[1]: 0.969181, 0.7: 0.999730265,
+    0.8: 1.111109971, 0.85: 1.173490172, 0.9: 1.241508525, 0.95: 1.315596678, 0.99: 1.379143825,
+}  # fmt: skip
 _SPEC = Spec(depth=100, width=100, activation="tanh", examples=100)
 _AXIS, _FEW = gains(tuple(WEIGHT_STD), (_EXAMPLE[0], 0.5, 0.8, 0.95)), gains((*_EXAMPLE, 0.8, 0.95), (_EXAMPLE[0], 0.8))
 _PAPER = Sweep(critical, _SPEC, {"chi bias_std": _AXIS}, runs=10, stride=1000, also={"phases": PHASES})
