@@ -72,6 +72,7 @@ def test_what_is_small_stays_small() -> None:
     """Figures of the house that have met their limit."""
     measured = house.measured()
     met = {"lines of train", "files of prune and regions", "lines of the forecast"}
+    met |= {"fmt: skip but at tables of numbers"}
     assert all(measured[name] <= house.LIMITS[name] for name in met)
 
 
