@@ -122,7 +122,7 @@ def _cifar(number: int, folder: str, files: tuple[Files, Files], classes: str, s
 
 
 def _tree(name: str, what: str, terms: str, folders: tuple[str, ...], size: int, home: str) -> KnownSet:
-    told = f"colour photographs{what} images; put into DIR/{folders[0]}"
+    told = f"{what}; put into DIR/{folders[0]}"
     return KnownSet(name, told, terms, "tree", folders, *_PARTS, download=size, home=home)
 
 
@@ -135,7 +135,8 @@ _FASHION = _CLOTHES, (_GITHUB, "https://storage.googleapis.com/tensorflow/tf-ker
 _CIFAR10 = tuple(KnownFile(f"data_batch_{i}.bin", 30_730_000) for i in range(1, 6))
 _CIFAR10_FILES = _CIFAR10, (KnownFile("test_batch.bin", 30_730_000),)
 _CIFAR100_FILES = (KnownFile("train.bin", 153_700_000),), (KnownFile("test.bin", 30_740_000),)
-_SMALL, _LARGE = "64 x 64, 200 classes, 100,000 + 10,000", "of all sizes, 1,000 classes, 1,281,167 + 50,000"
+_SMALL = "colour photographs, 64 x 64, 200 classes, 100,000 + 10,000 images"
+_LARGE = "colour photographs of all sizes, 1,000 classes, 1,281,167 + 50,000 images"
 _TINY = ("tiny-imagenet-200", "tiny-imagenet/tiny-imagenet-200", "tiny-imagenet")
 _UNPACKED = "http://cs231n.stanford.edu/tiny-imagenet-200.zip, unpacked as it comes"
 _WHOLE = ("imagenet", "ILSVRC2012", "ILSVRC/Data/CLS-LOC")
@@ -146,8 +147,8 @@ _SETS = (
     _idx("fashion-mnist", _ARTICLES, "MIT", ("fashion-mnist", "FashionMNIST/raw"), *_FASHION, download=30_878_645),
     _cifar(10, "cifar-10-batches-bin", _CIFAR10_FILES, _CIFAR10_NAMES, 170_052_171, "c32a1d4ab5d03f1284b67883e8d87530"),
     _cifar(100, "cifar-100-binary", _CIFAR100_FILES, _CIFAR100_NAMES, 168_513_733, "03b5dce01913d631647c71ecec9e9cb8"),
-    _tree("tiny-imagenet", f", {_SMALL}", _TERMS, _TINY, 248_100_043, _UNPACKED),
-    _tree("imagenet", f" {_LARGE}", f"{_TERMS}, by registration", _WHOLE, 144_200_000_000, _REGISTERED),
+    _tree("tiny-imagenet", _SMALL, _TERMS, _TINY, 248_100_043, _UNPACKED),
+    _tree("imagenet", _LARGE, f"{_TERMS}, by registration", _WHOLE, 144_200_000_000, _REGISTERED),
 )
 SETS: dict[str, KnownSet] = {known.name: known for known in _SETS}
 

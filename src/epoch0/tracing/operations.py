@@ -195,11 +195,9 @@ _enter("convolution", "conv*d", "input weight bias stride padding dilation group
 _enter("convolution", "conv_transpose*d", "input weight bias stride padding output_padding groups dilation")
 _enter("convolution", "convolution", "input weight bias stride padding dilation transposed output_padding groups")
 _enter("recurrent", "lstm gru rnn_tanh rnn_relu lstm_cell gru_cell rnn_tanh_cell rnn_relu_cell")
-_HEADS = (
-    "query key value embed_dim_to_check num_heads in_proj_weight in_proj_bias bias_k bias_v add_zero_attn dropout_p "
-)
-_HEADS += "out_proj_weight out_proj_bias training key_padding_mask need_weights attn_mask use_separate_proj_weight "
-_HEADS += "q_proj_weight k_proj_weight v_proj_weight static_k static_v"
+_HEADS = "query key value embed_dim_to_check num_heads in_proj_weight in_proj_bias bias_k bias_v add_zero_attn "
+_HEADS += "dropout_p out_proj_weight out_proj_bias training key_padding_mask need_weights attn_mask "
+_HEADS += "use_separate_proj_weight q_proj_weight k_proj_weight v_proj_weight static_k static_v"
 _enter("attention", "multi_head_attention_forward", _HEADS)
 _enter("mixing", "scaled_dot_product_attention", "query key value attn_mask dropout_p is_causal scale enable_gqa")
 
