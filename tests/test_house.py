@@ -72,7 +72,13 @@ def test_what_is_small_stays_small() -> None:
     """Figures of the house that have met their limit."""
     measured = house.measured()
     met = {"lines of train", "files of prune and regions", "lines of the forecast"}
+    met |= {"fmt: skip but at tables of numbers"}
     assert all(measured[name] <= house.LIMITS[name] for name in met)
+
+
+def test_the_formatter_is_off_at_tables_of_numbers_only() -> None:
+    assert house.unformatted("A = {1: 2.5, 'b': 3}  # fmt: skip\nB: tuple = (1, [2, -3])  # fmt: skip\n") == 0
+    assert house.unformatted("A = {1: 'one', 2: 3}  # fmt: skip\nf(1, 2)  # fmt: skip\n# fmt: off\n") == 3
 
 
 def test_theory_and_ground_do_not_load_torch_on_import() -> None:

@@ -11,32 +11,28 @@ from typing import TYPE_CHECKING, Any
 
 __version__ = "0.2.0"
 
-# Public name -> the module that holds it. Names are looked up on first use, so that `import epoch0` and the help of
+# Module -> the public names that it holds. Names are looked up on first use, so that `import epoch0` and the help of
 # the command line do not wait for torch.
-_HOMES = {
-    name: f"epoch0.{home}"
-    for home, names in {
-        "errors": "InputError",
-        "distributions": "Law Gaussian Uniform Discrete Sparse",
-        "curves": "Line Arc GreatCircle SemicircularArcs Polyline",
-        "measure.length": "trajectory_length",
-        "measure.gain": "gain",
-        "activity": "transitions activation_patterns dichotomies robustness",
-        "initialization": "initialize",
-        "train": "train_one_layer TrajectoryRegularization replace_batch_norm",
-        "diagnosis": "checkup",
-        "papers.reproduce": "reproduce",
-    }.items()
-    for name in names.split()
+_NAMES = {
+    "errors": "InputError",
+    "distributions": "Law Gaussian Uniform Discrete Sparse",
+    "curves": "Line Arc GreatCircle SemicircularArcs Polyline",
+    "measure.length": "trajectory_length",
+    "measure.gain": "gain",
+    "activity": "transitions activation_patterns dichotomies robustness",
+    "initialization": "initialize",
+    "train": "train_one_layer TrajectoryRegularization replace_batch_norm",
+    "diagnosis": "checkup",
+    "papers.reproduce": "reproduce",
 }
+_HOMES = {name: f"epoch0.{home}" for home, names in _NAMES.items() for name in names.split()}
 
-__all__ = [
-    "Arc", "Discrete", "Gaussian", "GreatCircle", "InputError", "Law", "Line", "Polyline", "SemicircularArcs", "Sparse",
-    "TrajectoryRegularization", "Uniform", "activation_patterns", "activations", "activity", "checkup", "curves",
-    "data", "dichotomies", "distributions", "errors", "experiments", "gain", "initialization", "initialize",
-    "integrations", "lightning", "measure", "networks", "papers", "prune", "regions", "replace_batch_norm",
-    "reproduce", "robustness", "seeds", "theory", "train", "train_one_layer", "trajectory_length", "transitions",
-]  # fmt: skip
+__all__ = ["Arc", "Discrete", "Gaussian", "GreatCircle", "InputError", "Law", "Line", "Polyline", "SemicircularArcs"]
+__all__ += ["Sparse", "TrajectoryRegularization", "Uniform", "activation_patterns", "activations", "activity"]
+__all__ += ["checkup", "curves", "data", "dichotomies", "distributions", "errors", "experiments", "gain"]
+__all__ += ["initialization", "initialize", "integrations", "lightning", "measure", "networks", "papers", "prune"]
+__all__ += ["regions", "replace_batch_norm", "reproduce", "robustness", "seeds", "theory", "train", "train_one_layer"]
+__all__ += ["trajectory_length", "transitions"]
 
 
 def __getattr__(name: str) -> Any:
@@ -55,10 +51,9 @@ def __dir__() -> list[str]:
 
 
 if TYPE_CHECKING:
-    from epoch0 import (  # noqa: I001
-        activations, activity, curves, data, distributions, errors, experiments, initialization, integrations,
-        lightning, measure, networks, papers, prune, regions, seeds, theory, train,
-    )  # fmt: skip
+    from epoch0 import activations, activity, curves, data, distributions, errors, experiments  # noqa: I001
+    from epoch0 import initialization, integrations, lightning, measure, networks, papers, prune, regions, seeds
+    from epoch0 import theory, train
     from epoch0.activity.dichotomies import dichotomies
     from epoch0.activity.patterns import activation_patterns
     from epoch0.activity.robustness import robustness

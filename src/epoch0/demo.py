@@ -66,22 +66,14 @@ def pytorch_default(depth: int) -> nn.Module:
         return nn.Sequential(*layers, nn.Linear(WIDTH, 10))
 
 
+_USUAL = "What nn.Linear gives when nobody asks for anything else: variance 1/(3 fan_in), a gain of 1/6 a layer."
+_DEEPER = "The same, deeper: what hardly matters over a few layers multiplies."
+_GROWING = f"Variance {LOUD**2:g}/fan_in instead of 1/fan_in, as a forgotten division gives: small differences grow."
+_loud = partial(mlp, [64, *[WIDTH] * DEEP, 10], "tanh", weights=Gaussian(LOUD), seed=SEED)  # chaotic, and saturated
 CASES = (
-    Case(
-        f"{SHALLOW} ReLU layers, PyTorch's default weights",
-        "What nn.Linear gives when nobody asks for anything else: variance 1/(3 fan_in), a gain of 1/6 a layer.",
-        partial(pytorch_default, SHALLOW),
-    ),
-    Case(
-        f"{DEEP} ReLU layers, PyTorch's default weights",
-        "The same, deeper: what hardly matters over a few layers multiplies.",
-        partial(pytorch_default, DEEP),
-    ),
-    Case(
-        f"{DEEP} tanh layers, weights {LOUD:g} times too large",
-        f"Variance {LOUD**2:g}/fan_in instead of 1/fan_in, as a forgotten division gives: small differences grow.",
-        partial(mlp, [64, *[WIDTH] * DEEP, 10], "tanh", weights=Gaussian(LOUD), seed=SEED),  # chaotic, and saturated
-    ),
+    Case(f"{SHALLOW} ReLU layers, PyTorch's default weights", _USUAL, partial(pytorch_default, SHALLOW)),
+    Case(f"{DEEP} ReLU layers, PyTorch's default weights", _DEEPER, partial(pytorch_default, DEEP)),
+    Case(f"{DEEP} tanh layers, weights {LOUD:g} times too large", _GROWING, _loud),
 )
 
 

@@ -145,7 +145,7 @@ def test_errors_over_t_are_honest(name: str, closed: bool) -> None:
     make, shape = MODELS[name]
     ends = torch.randn(2, *shape, generator=generator(5), dtype=DOUBLE)
     curve = e0.GreatCircle(*ends) if closed else e0.Line(*ends)
-    norms = module_pieces(make(), curve, (torch.arange(64 * 40) + 0.5) / (64 * 40)).norms[0]
+    norms = module_pieces(make(), curve, (torch.arange(64 * 40) + 0.5) / (64 * 40), None, "eval", None).norms[0]
     values = np.concatenate([norms[:, 1:], norms[:, 1:] / norms[:, :-1]], axis=1)  # lengths, then growth
     reported = np.sqrt(np.mean([grid_errors(values[offset::40]) ** 2 for offset in range(40)], axis=0))
     true = np.array([values[offset::40].mean(axis=0) for offset in range(40)]).std(axis=0)

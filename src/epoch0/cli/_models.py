@@ -118,11 +118,9 @@ def checkup(
         given = models.inputs_for(
             network, data=data_name, input_shape=input_shape, batch=batch, spec=model, seed=seed, data_dir=data_dir
         )
-    settings = dict[str, Any](
-        batch_norm=batch_norm, trial=trial, remedies=None if fix is None else False, seed=seed, name=model,
-        inputs=given.description, seconds=seconds, directions=directions, sparsity=sparsity,
-        stream=weights if stream and weights else stream, **program,
-    )  # fmt: skip
+    settings = dict[str, Any](batch_norm=batch_norm, trial=trial, remedies=None if fix is None else False, seed=seed)
+    settings |= {"name": model, "inputs": given.description, "seconds": seconds, "directions": directions}
+    settings |= {"sparsity": sparsity, "stream": weights if stream and weights else stream, **program}
     if dry_run:
         from epoch0.diagnosis.checkup import made_up
         from epoch0.diagnosis.streaming import plan

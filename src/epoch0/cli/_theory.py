@@ -117,12 +117,9 @@ def phase_diagram(
     from epoch0.theory import mean_field
 
     check_picture(out)
-    diagram = mean_field.phase_diagram(
-        load_activation(activation),
-        np.linspace(*_range("--weight-std", weight_std), points),
-        np.linspace(*_range("--bias-std", bias_std), points),
-        density=density,
-    )
+    weights = np.linspace(*_range("--weight-std", weight_std), points)
+    biases = np.linspace(*_range("--bias-std", bias_std), points)
+    diagram = mean_field.phase_diagram(load_activation(activation), weights, biases, density=density)
     save_picture(diagram.plot(), out)
     print_result(diagram, as_json, f"picture: {out}")
 
@@ -175,9 +172,13 @@ def _range(name: str, text: str) -> tuple[float, float]:
 
 
 def width(
-    eps: Eps = 0.1, delta: Delta = 0.05, samples: Samples = 1, layers: Layers = 1, direction: Direction = "forward",
+    eps: Eps = 0.1,
+    delta: Delta = 0.05,
+    samples: Samples = 1,
+    layers: Layers = 1,
+    direction: Direction = "forward",
     as_json: Json = False,
-) -> None:  # fmt: skip
+) -> None:
     """Width that keeps the norms of a ReLU network: by the paper's bound, by the best Chernoff bound, exactly."""
     from epoch0.theory.norms import summary
 

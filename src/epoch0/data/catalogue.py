@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from epoch0.errors import InputError, suggest
 from epoch0.files import StrPath, explained
@@ -88,15 +88,6 @@ fashion-mnist t10k-labels 10008 15d484375f8d13e6eb1aabb0c3f46965 5148 bb300cfdad
 """
 
 
-def _idx_files(name: str) -> tuple[tuple[KnownFile, ...], tuple[KnownFile, ...]]:
-    found = []
-    for owner, file, size, md5, *packed in map(str.split, _IDX.split("\n")[1:-1]):
-        spelled = file.replace("images", "images-idx3-ubyte").replace("labels", "labels-idx1-ubyte")
-        gzipped = KnownFile(f"{spelled}.gz", int(packed[0]), packed[1]) if packed else None
-        found += [KnownFile(spelled, int(size), md5, gzipped)] if owner == name else []
-    return tuple(found[:2]), tuple(found[2:])
-
-
 _DIGIT_NAMES = tuple("0123456789")
 _CLOTHES = ("T-shirt", "trouser", "pullover", "dress", "coat", "sandal", "shirt", "sneaker", "bag", "ankle boot")
 _CIFAR10_NAMES = "airplane automobile bird cat deer dog frog horse ship truck"
@@ -109,62 +100,57 @@ _CIFAR100_NAMES = """
     shark shrew skunk skyscraper snail snake spider squirrel streetcar sunflower sweet_pepper table tank
     telephone television tiger tractor train trout tulip turtle wardrobe whale willow_tree wolf woman worm
 """
-_CIFAR = "https://www.cs.toronto.edu/~kriz"
+Files = tuple[KnownFile, ...]
 _PARTS = ((KnownFile("train", 0),), (KnownFile("val", 0),))  # folders of a tree
-_IMAGENET_TERMS = "ImageNet's terms: research and teaching, no commerce"
+_TERMS = "ImageNet's terms: research and teaching, no commerce"
 
-SETS: dict[str, KnownSet] = {
-    known.name: known
-    for known in (
-        KnownSet(
-            "digits", "UCI handwritten digits, 8 x 8, 1,437 + 360 images, inside the package", "CC BY 4.0", "idx", (),
-            *_idx_files("digits"), _DIGIT_NAMES, peak=16,
-        ),
-        KnownSet(
-            "mnist", "handwritten digits, 28 x 28, 60,000 + 10,000 images", "CC BY-SA 3.0", "idx",
-            ("mnist", "MNIST/raw"), *_idx_files("mnist"), _DIGIT_NAMES,
-            ("https://ossci-datasets.s3.amazonaws.com/mnist/", "https://storage.googleapis.com/cvdf-datasets/mnist/"),
-            download=11_594_722,
-        ),
-        KnownSet(
-            "fashion-mnist", "Zalando's articles of clothing, 28 x 28, 60,000 + 10,000 images", "MIT", "idx",
-            ("fashion-mnist", "FashionMNIST/raw"), *_idx_files("fashion-mnist"), _CLOTHES,
-            (
-                "https://raw.githubusercontent.com/zalandoresearch/fashion-mnist/master/data/fashion/",
-                "https://storage.googleapis.com/tensorflow/tf-keras-datasets/",
-            ),
-            download=30_878_645,
-        ),
-        KnownSet(
-            "cifar10", "colour photographs, 32 x 32, 10 classes, 50,000 + 10,000 images",
-            "none stated; cite Krizhevsky 2009", "cifar10", ("cifar10/cifar-10-batches-bin", "cifar-10-batches-bin"),
-            tuple(KnownFile(f"data_batch_{i}.bin", 30_730_000) for i in range(1, 6)),
-            (KnownFile("test_batch.bin", 30_730_000),), tuple(_CIFAR10_NAMES.split()),
-            (f"{_CIFAR}/cifar-10-binary.tar.gz",),
-            KnownFile("cifar-10-binary.tar.gz", 170_052_171, "c32a1d4ab5d03f1284b67883e8d87530"), 170_052_171,
-        ),
-        KnownSet(
-            "cifar100", "colour photographs, 32 x 32, 100 classes, 50,000 + 10,000 images",
-            "none stated; cite Krizhevsky 2009", "cifar100", ("cifar100/cifar-100-binary", "cifar-100-binary"),
-            (KnownFile("train.bin", 153_700_000),), (KnownFile("test.bin", 30_740_000),),
-            tuple(_CIFAR100_NAMES.split()), (f"{_CIFAR}/cifar-100-binary.tar.gz",),
-            KnownFile("cifar-100-binary.tar.gz", 168_513_733, "03b5dce01913d631647c71ecec9e9cb8"), 168_513_733,
-        ),
-        KnownSet(
-            "tiny-imagenet",
-            "colour photographs, 64 x 64, 200 classes, 100,000 + 10,000 images; put into DIR/tiny-imagenet-200",
-            _IMAGENET_TERMS, "tree", ("tiny-imagenet-200", "tiny-imagenet/tiny-imagenet-200", "tiny-imagenet"), *_PARTS,
-            download=248_100_043, home="http://cs231n.stanford.edu/tiny-imagenet-200.zip, unpacked as it comes",
-        ),
-        KnownSet(
-            "imagenet",
-            "colour photographs of all sizes, 1,000 classes, 1,281,167 + 50,000 images; put into DIR/imagenet",
-            f"{_IMAGENET_TERMS}, by registration", "tree", ("imagenet", "ILSVRC2012", "ILSVRC/Data/CLS-LOC"), *_PARTS,
-            download=144_200_000_000,
-            home="https://image-net.org (ILSVRC2012, after registration): train/CLASS/*.JPEG and val/CLASS/*.JPEG",
-        ),
-    )
-}  # fmt: skip
+
+def _idx(name: str, what: str, licence: str, folders: tuple[str, ...], *more: Any, **facts: Any) -> KnownSet:
+    found = []
+    for owner, file, size, md5, *packed in map(str.split, _IDX.split("\n")[1:-1]):
+        spelled = file.replace("images", "images-idx3-ubyte").replace("labels", "labels-idx1-ubyte")
+        gzipped = KnownFile(f"{spelled}.gz", int(packed[0]), packed[1]) if packed else None
+        found += [KnownFile(spelled, int(size), md5, gzipped)] if owner == name else []
+    return KnownSet(name, what, licence, "idx", folders, tuple(found[:2]), tuple(found[2:]), *more, **facts)
+
+
+def _cifar(number: int, folder: str, files: tuple[Files, Files], classes: str, size: int, md5: str) -> KnownSet:
+    name, archive = f"cifar{number}", f"cifar-{number}-binary.tar.gz"
+    what = f"colour photographs, 32 x 32, {number} classes, 50,000 + 10,000 images"
+    how = what, "none stated; cite Krizhevsky 2009", name, (f"{name}/{folder}", folder), *files, tuple(classes.split())
+    return KnownSet(name, *how, (f"https://www.cs.toronto.edu/~kriz/{archive}",), KnownFile(archive, size, md5), size)
+
+
+def _tree(name: str, what: str, terms: str, folders: tuple[str, ...], size: int, home: str) -> KnownSet:
+    told = f"{what}; put into DIR/{folders[0]}"
+    return KnownSet(name, told, terms, "tree", folders, *_PARTS, download=size, home=home)
+
+
+_DIGITS = "UCI handwritten digits, 8 x 8, 1,437 + 360 images, inside the package"
+_HANDWRITTEN = "handwritten digits, 28 x 28, 60,000 + 10,000 images"
+_MNIST = "https://ossci-datasets.s3.amazonaws.com/mnist/", "https://storage.googleapis.com/cvdf-datasets/mnist/"
+_ARTICLES = "Zalando's articles of clothing, 28 x 28, 60,000 + 10,000 images"
+_GITHUB = "https://raw.githubusercontent.com/zalandoresearch/fashion-mnist/master/data/fashion/"
+_FASHION = _CLOTHES, (_GITHUB, "https://storage.googleapis.com/tensorflow/tf-keras-datasets/")
+_CIFAR10 = tuple(KnownFile(f"data_batch_{i}.bin", 30_730_000) for i in range(1, 6))
+_CIFAR10_FILES = _CIFAR10, (KnownFile("test_batch.bin", 30_730_000),)
+_CIFAR100_FILES = (KnownFile("train.bin", 153_700_000),), (KnownFile("test.bin", 30_740_000),)
+_SMALL = "colour photographs, 64 x 64, 200 classes, 100,000 + 10,000 images"
+_LARGE = "colour photographs of all sizes, 1,000 classes, 1,281,167 + 50,000 images"
+_TINY = ("tiny-imagenet-200", "tiny-imagenet/tiny-imagenet-200", "tiny-imagenet")
+_UNPACKED = "http://cs231n.stanford.edu/tiny-imagenet-200.zip, unpacked as it comes"
+_WHOLE = ("imagenet", "ILSVRC2012", "ILSVRC/Data/CLS-LOC")
+_REGISTERED = "https://image-net.org (ILSVRC2012, after registration): train/CLASS/*.JPEG and val/CLASS/*.JPEG"
+_SETS = (
+    _idx("digits", _DIGITS, "CC BY 4.0", (), _DIGIT_NAMES, peak=16),
+    _idx("mnist", _HANDWRITTEN, "CC BY-SA 3.0", ("mnist", "MNIST/raw"), _DIGIT_NAMES, _MNIST, download=11_594_722),
+    _idx("fashion-mnist", _ARTICLES, "MIT", ("fashion-mnist", "FashionMNIST/raw"), *_FASHION, download=30_878_645),
+    _cifar(10, "cifar-10-batches-bin", _CIFAR10_FILES, _CIFAR10_NAMES, 170_052_171, "c32a1d4ab5d03f1284b67883e8d87530"),
+    _cifar(100, "cifar-100-binary", _CIFAR100_FILES, _CIFAR100_NAMES, 168_513_733, "03b5dce01913d631647c71ecec9e9cb8"),
+    _tree("tiny-imagenet", _SMALL, _TERMS, _TINY, 248_100_043, _UNPACKED),
+    _tree("imagenet", _LARGE, f"{_TERMS}, by registration", _WHOLE, 144_200_000_000, _REGISTERED),
+)
+SETS: dict[str, KnownSet] = {known.name: known for known in _SETS}
 
 
 def known_set(name: str) -> KnownSet:

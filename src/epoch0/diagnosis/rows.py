@@ -143,9 +143,13 @@ class Piece:
 
 
 def measured(
-    record: Tape, directions: int, seed: int, travel: Travel | None = None, source: torch.Generator | None = None,
+    record: Tape,
+    directions: int,
+    seed: int,
+    travel: Travel | None = None,
+    source: torch.Generator | None = None,
     gradients: bool = True,
-) -> Piece:  # fmt: skip
+) -> Piece:
     """Measure the layers of a record; of a piece of a model with what came from the piece before it."""
     found = layers(record)
     labels = [p for p in labelled(record, joined=False, own={}) if p.kind not in SPARED]
@@ -155,10 +159,10 @@ def measured(
     source = generator(seed, 0x616C) if source is None else source
     alone, look = _alone([ops[node] for node in nodes], source)
     states, passing = signals(record, found)
+    looks = together(passing, look)
     gains, carried = measure_gains(
-        record, found, directions, seed, nodes,
-        carried_directions=few, looks=together(passing, look), travel=travel, gradients=gradients,
-    )  # fmt: skip
+        record, found, directions, seed, nodes, carried_directions=few, looks=looks, travel=travel, gradients=gradients
+    )
     seen, pools = states(), average_pools(record)
 
     def part(place: Place) -> tuple[PartCheckup, int, tuple[str, ...]]:

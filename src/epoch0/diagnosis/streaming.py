@@ -363,9 +363,15 @@ def _kept(path: Path, key: str) -> dict[str, Any] | None:
 
 
 def stream(
-    call: Call, directions: int, seed: int, batch_norm: str, targets: Targets, tell: Tell, weights: Path | None,
+    call: Call,
+    directions: int,
+    seed: int,
+    batch_norm: str,
+    targets: Targets,
+    tell: Tell,
+    weights: Path | None,
     notes: list[str],
-) -> Piece:  # fmt: skip
+) -> Piece:
     """Measure the layers of a model block by block, forward and back.
 
     Of a model on the meta device what is known is kept in the user's cache folder twice a minute until the end; killed
@@ -437,7 +443,5 @@ def plan(call: Call, targets: Targets, directions: int = 2, seed: int = 0, weigh
     import resource  # not on Windows
 
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
-    return Plan(
-        run.count, sum(p.numel() for p in call.model.parameters()), peak + border * max(0, last - 1),
-        end - first + (first - began + back - end) * max(1, last), back - began,
-    )  # fmt: skip
+    parameters, memory = sum(p.numel() for p in call.model.parameters()), peak + border * max(0, last - 1)
+    return Plan(run.count, parameters, memory, end - first + (first - began + back - end) * max(1, last), back - began)

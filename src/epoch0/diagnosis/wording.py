@@ -9,10 +9,13 @@ LOOKS = {
     ("✓", "mild"): ("needs adam", "needs sgd", "holds on the whole"),
     ("✕", "bad"): ("overflows", "dead", "fails", "dies", "overflow", "no gradient", "size", "rough", "slow", "fault"),
     ("?", "mild"): ("unclear", "undecided", "at risk", "not judged"),
-    ("↓", "mild"): ("shrinks",), ("↓", "bad"): ("vanishing",),
-    ("↑", "mild"): ("grows",), ("↑", "bad"): ("exploding",),
-    ("≡", "bad"): ("collapsed", "blind"), ("⊣", "mild"): ("saturated",),
-}  # fmt: skip
+    ("↓", "mild"): ("shrinks",),
+    ("↓", "bad"): ("vanishing",),
+    ("↑", "mild"): ("grows",),
+    ("↑", "bad"): ("exploding",),
+    ("≡", "bad"): ("collapsed", "blind"),
+    ("⊣", "mild"): ("saturated",),
+}
 """Sign and tone to status words. The word is always shown: sign and colour repeat it and never replace it."""
 
 SIGNS = {word: sign for (sign, _), words in LOOKS.items() for word in words}

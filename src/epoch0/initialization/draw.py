@@ -108,10 +108,8 @@ def draw_attentions(tape: Tape, layers: tuple[Layer, ...], plan: Plan, seed: int
             for bias in values[1:]:
                 bias.zero_()
             words = "queries, keys and values of unit size" if parts > 1 else "ends a branch"
-            rows.append(LayerInit(
-                names[0], op.module, block, "attention", "none", size, 1.0, before, gain**0.5, 0.0, float("nan"), gain,
-                None, None, words,
-            ))  # fmt: skip
+            stds = size, 1.0, before, gain**0.5, 0.0, float("nan")
+            rows.append(LayerInit(names[0], op.module, block, "attention", "none", *stds, gain, None, None, words))
             changed += names
     return rows, changed
 
@@ -140,12 +138,13 @@ def odd_half(phi: Activation) -> Activation | None:
         slopes: tuple[float, ...] | None = ((phi.slopes[0] + phi.slopes[-1]) / 2**0.5,)
     else:
         breaks, slopes = tuple(sorted({*phi.breaks, *(-point for point in phi.breaks)})), None
+    others = breaks, slopes, phi.parameters, phi
     half = Activation(
         f"odd half of {phi.name}",
         lambda h: np.asarray((phi.function(h) - phi.function(-np.asarray(h))) / 2**0.5),
         lambda h: np.asarray((phi.derivative(h) + phi.derivative(-np.asarray(h))) / 2**0.5),
-        breaks, slopes, phi.parameters, phi,
-    )  # fmt: skip
+        *others,
+    )
     return half if float(chi(half, 1.0, 1.0)) > LEAST * float(chi(phi, 1.0, 1.0)) else None
 
 

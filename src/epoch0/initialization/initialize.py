@@ -126,11 +126,11 @@ def initialize(
         for step in plan.steps:
             if step.layer.kind != "residual block" and (had := plan.layer_targets[step.layer.name]) is not None:
                 plan.layer_targets[step.layer.name] = had * step.fresh
-        result = Initialization(
-            (*(row(step, plan, biases, gains) for step in plan.steps), *attentions), plan.layer_targets,
-            {name: why for name, why in untouched.items() if name not in drawn}, factors, target, method, plan.blocks,
-            rounds, seed, (*remarks, *record.notes, *notes(plan, record, off, rounds)),
-        )  # fmt: skip
+        rows = (*(row(step, plan, biases, gains) for step in plan.steps), *attentions)
+        left = {name: why for name, why in untouched.items() if name not in drawn}
+        said = (*remarks, *record.notes, *notes(plan, record, off, rounds))
+        how = target, method, plan.blocks, rounds, seed, said
+        result = Initialization(rows, plan.layer_targets, left, factors, *how)
     write_parameters(bare(model), values)
     return result
 

@@ -116,9 +116,15 @@ def _close(tape: Tape, plan: Plan, layer: Layer, found: Branch, share: float) ->
 
 
 def _layer_target(
-    tape: Tape, plan: Plan, layer: Layer, found: Branch | None, closed: Step | NormStep | None, follower: Follower,
-    target: float, share: float,
-) -> float | None:  # fmt: skip
+    tape: Tape,
+    plan: Plan,
+    layer: Layer,
+    found: Branch | None,
+    closed: Step | NormStep | None,
+    follower: Follower,
+    target: float,
+    share: float,
+) -> float | None:
     inside = [step for step in plan.steps if step.layer is layer]
     if layer.kind != "residual block":
         if layer.weighted != 1 or len(inside) != 1 or inside[0].first is not None or inside[0].kept:
@@ -176,11 +182,10 @@ def keep(tape: Tape, layers: tuple[Layer, ...], blocks: Mapping[str, Branch], st
     made_by = {node: op for op in tape.ops for node in op.outputs}
     attends = [op for op in tape.ops if op.name == "scaled_dot_product_attention" and len(op.inputs) > 2]
     scaled = {name: _before_scale(found.node, made_by) for name, found in blocks.items()}
-    sizes, spread, sharp = _sizes(tape, bool(blocks), [
-        *scaled.values(), *(node for found in blocks.values() for node in (found.node, found.shortcut)),
-        *(node for step in steps for node in (step.site.op.inputs[0], step.site.op.outputs[0])), tape.output,
-        *(node for op in attends for node in op.inputs[:2]),
-    ])  # fmt: skip
+    branches = (node for found in blocks.values() for node in (found.node, found.shortcut))
+    ends = (node for step in steps for node in (step.site.op.inputs[0], step.site.op.outputs[0]))
+    nodes = [*scaled.values(), *branches, *ends, tape.output, *(node for op in attends for node in op.inputs[:2])]
+    sizes, spread, sharp = _sizes(tape, bool(blocks), nodes)
     for op in attends:
         sharp[op.index] = math.sqrt(sizes[op.inputs[0]] * sizes[op.inputs[1]])
     masked = {step.layer.name for step in steps if step.site.mask is not None}

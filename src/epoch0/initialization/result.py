@@ -102,12 +102,9 @@ def row(step: Step, plan: Plan, biases: Mapping[str, Tensor], gains: Mapping[str
     # gain of the stretch that the goal is for, where that is a layer but for its averages
     alone = step.layer.weighted == 1 and step.layer.name in gains
     measured = gains[step.layer.name] / (step.averages * step.lead) if alone else None
-    return LayerInit(
-        name=site.name, module=site.module, layer=step.layer.name, kind=site.op.kind,
-        activation="none" if rule is None else rule.name, fan_in=site.fan_in, density=site.density,
-        weight_std_before=before, weight_std=before if step.kept else step.weight_std, bias_std=bias_std,
-        q=step.q, target=step.goal, predicted=step.predicted, measured=measured, status=_status(step, plan),
-    )  # fmt: skip
+    what = site.name, site.module, step.layer.name, site.op.kind, "none" if rule is None else rule.name
+    stds, goal = (before, before if step.kept else step.weight_std, bias_std), (step.q, step.goal, step.predicted)
+    return LayerInit(*what, site.fan_in, site.density, *stds, *goal, measured, _status(step, plan))
 
 
 def _status(step: Step, plan: Plan) -> str:

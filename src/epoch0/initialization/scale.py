@@ -254,10 +254,10 @@ class Pass:
         into, signal, offset = (_flat(t) for t in sample)  # squared weights into the unit, its pre-activation for s = 1
         if activation is None:
             return solved(lambda s: s**2 * float(into.mean()), target, True)
+        straight = activation.homogeneous and not bool(offset.any())
         return solved(
-            lambda s: s**2 * float((into * activation.derivative(s * signal + offset) ** 2).mean()),
-            target, activation.homogeneous and not bool(offset.any()),
-        )  # fmt: skip
+            lambda s: s**2 * float((into * activation.derivative(s * signal + offset) ** 2).mean()), target, straight
+        )
 
     def _set_norm(self, place: int, norm: NormStep, tensor: Tensor) -> Tensor:
         tangent = forward_ad.unpack_dual(tensor).tangent

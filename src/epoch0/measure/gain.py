@@ -205,19 +205,15 @@ def measure_gains(
     square of a unit. ``looks`` are made in a run that is needed anyway. Of a piece of a model, ``travel`` is what came
     from the one before it; without gradients theirs are NaN.
     """
-    call = record.call
+    call, travel = record.call, travel or Travel(directions, carried_directions or directions, seed)
     nodes = sorted({layer.output for layer in found} | {*places})
-    names = {name for layer in found for name in layer.weights}
     # a network may leave the range of floats: that is a finding, not a warning
     with np.errstate(over="ignore", invalid="ignore"):
         walk = Walk(record, found)
         before = [layer.pre_activation for layer in found if layer.pre_activation is not None]
         squares, sizes = mean_squares(record, [0, *before, *nodes])
-        seen = passes(
-            record, found, directions, seed, nodes=nodes, carried=carried_directions or directions, names=names,
-            loss=call.loss if call.has_loss else None, looks=together(sizes, walk.changes(), looks or {}),
-            travel=travel, gradients=gradients,
-        )  # fmt: skip
+        looking, loss = together(sizes, walk.changes(), looks or {}), call.loss if call.has_loss else None
+        seen = passes(record, found, directions, seed, nodes, loss, looking, travel, gradients)
         at = {node: index for index, node in enumerate(nodes)}
         rows = [_row(layer, i, walk.found[i], seen, at[layer.output], squares) for i, layer in enumerate(found)]
         rows = [_judged(row, directions, len(rows)) for row in rows]
@@ -233,25 +229,20 @@ def joined_gains(pieces: Sequence[Gain], names: Sequence[str]) -> Gain:
     """The gains of a model that was measured piece by piece; with the number of layers limits of agreement change."""
     first, every = pieces[0], [row for piece in pieces for row in piece.layers]
     named = (replace(row, name=name) for name, row in zip(names, every, strict=True))
-    return replace(
-        first,
-        layers=tuple(_judged(row, first.directions, len(every)) for row in named),
-        batch_norm=next((piece.batch_norm for piece in pieces if piece.batch_norm), None),
-        dropout=any(piece.dropout for piece in pieces),
-        loss=pieces[-1].loss,
-    )
+    rows = tuple(_judged(row, first.directions, len(every)) for row in named)
+    mode, dropout = next((one.batch_norm for one in pieces if one.batch_norm), None), any(one.dropout for one in pieces)
+    return replace(first, layers=rows, batch_norm=mode, dropout=dropout, loss=pieces[-1].loss)
 
 
 def _row(layer: Layer, place: int, law: Law, seen: Passes, node: int, squares: dict[int, Array]) -> LayerGain:
     size = {n: float(squares[n].mean()) for n in (layer.input, layer.output, layer.pre_activation) if n is not None}
     q = math.nan if layer.pre_activation is None else size[layer.pre_activation]
     gradients = {name: seen.gradients[name] for name in layer.weights if name in seen.gradients}
-    return LayerGain(  # in the order of its fields
-        layer.name, layer.kind, *_estimate(seen.forward, place), *_estimate(seen.backward, place),
-        law.predicted, law.error, f"no law: {law.reason}", q, size[layer.input], size[layer.output],
-        *_estimate(seen.carried, node)[:2], seen.gradients.get(layer.output, math.nan), gradients,
-        layer.weighted, layer.has_norm, verdict="",
-    )  # fmt: skip
+    chi = *_estimate(seen.forward, place), *_estimate(seen.backward, place)
+    law_says, sizes = (law.predicted, law.error, f"no law: {law.reason}"), (q, size[layer.input], size[layer.output])
+    arriving = *_estimate(seen.carried, node)[:2], seen.gradients.get(layer.output, math.nan)
+    facts = gradients, layer.weighted, layer.has_norm
+    return LayerGain(layer.name, layer.kind, *chi, *law_says, *sizes, *arriving, *facts, verdict="")
 
 
 def _judged(row: LayerGain, directions: int, layers: int) -> LayerGain:

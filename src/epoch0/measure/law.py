@@ -432,14 +432,11 @@ def added(op: Op, flows: Sequence[Flow], values: Sequence[Tensor]) -> Flow:
     total = sum(pair)
     variance = sum(flow.variance * part**2 for flow, part in zip(flows, pair, strict=True)) / total**2 if total else 0.0
     units = a.units if a.units is not None and squares.shape == a.square.shape else b.units
-    fans = [flow.fan for flow in flows if flow.fan]
+    fans, taps = [flow.fan for flow in flows if flow.fan], max(flow.taps for flow in flows)
     if total and units is not None and fans:  # what is left of their product at finite width
-        taps = max(flow.taps for flow in flows)
         variance += 4 * pair[0] * pair[1] / total**2 / (squares.shape[units] ** 2 * taps)
-    return Flow(
-        squares, signal, a.roots | b.roots, a.white and b.white, variance, units, max(fans, default=0),
-        max(flow.taps for flow in flows), None, max(flow.coupling for flow in flows), known, random,
-    )  # fmt: skip
+    both = squares, signal, a.roots | b.roots, a.white and b.white, variance, units
+    return Flow(*both, max(fans, default=0), taps, None, max(flow.coupling for flow in flows), known, random)
 
 
 def _sum(op: Op, flows: Sequence[Flow], values: Sequence[Tensor]) -> tuple[Signal, Tensor | None, Array | None]:

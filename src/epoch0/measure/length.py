@@ -100,9 +100,8 @@ _AT_MOST = 1024  # more points at once than this are no faster
 
 
 def module_pieces(
-    module: nn.Module, curve: Curve, t: Tensor, layers: Sequence[str] | None = None, batch_norm: str = "eval",
-    forward: Forward | None = None,
-) -> Pieces:  # fmt: skip
+    module: nn.Module, curve: Curve, t: Tensor, layers: Sequence[str] | None, batch_norm: str, forward: Forward | None
+) -> Pieces:
     """The tangents of the curve at the input and each layer of one module."""
     recorded = tape(module, curve.point(t[:2]), forward=forward, batch_norm=batch_norm)
     with recorded as record, torch.no_grad():

@@ -10,7 +10,7 @@ mean-field theory (Hayou B.1: c -> c* with depth).
 """
 
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any
@@ -125,18 +125,24 @@ class Passes:
 
 
 def passes(
-    tape: Tape, layers: Sequence[Layer], directions: int, seed: int, *, nodes: Sequence[int] = (), carried: int = 0,
-    names: Collection[str] = (), loss: Callable[[Any], Tensor] | None = None, looks: Mapping[int, Change] | None = None,
-    travel: Travel | None = None, gradients: bool = True,
-) -> Passes:  # fmt: skip
+    tape: Tape,
+    layers: Sequence[Layer],
+    directions: int,
+    seed: int,
+    nodes: Sequence[int] = (),
+    loss: Callable[[Any], Tensor] | None = None,
+    looks: Mapping[int, Change] | None = None,
+    travel: Travel | None = None,
+    gradients: bool = True,
+) -> Passes:
     """One run with its graph: each layer's own Jacobian both ways, what is carried to nodes, and gradients.
 
-    ``carried`` tangents start at the input and are measured at the nodes, in order, as are gradients there and of the
-    named weights; without nodes only each layer's own way back is measured. Without a loss gradients start from random
+    What travels starts at the input and is measured at the nodes, in order, as are gradients there and of the layers'
+    weights; without nodes only each layer's own way back is measured. Without a loss gradients start from random
     cotangents at the output. ``looks`` see tensors without their graph; ``travel`` is what came from the piece of the
-    model before this one, or from that behind it.
+    model before this one, or from that behind it; None for no tangents that are carried.
     """
-    travel = Travel(directions, carried, seed) if travel is None else travel
+    travel = Travel(directions, 0, seed) if travel is None else travel
     seen: dict[int | str, Tensor] = {}
     kept, looks = {0, *nodes, *(layer.output for layer in layers)}, looks or {}
 
@@ -149,7 +155,9 @@ def passes(
         seen[node] = tensor.requires_grad_() if node == 0 else tensor
         return tensor.clone() if node == 0 or node in tape.overwritten else None
 
-    weights = {name: p for name, p in tape.model.named_parameters() if name in names and p.is_floating_point()}
+    gradients, names = bool(nodes) and gradients, {name for layer in layers for name in layer.weights}
+    named = tape.model.named_parameters() if gradients else ()
+    weights = {name: weight for name, weight in named if name in names and weight.is_floating_point()}
     for weight in weights.values():
         weight.requires_grad_(True)
     try:
@@ -157,12 +165,12 @@ def passes(
             raw, output = tape.outputs(tape.x, {node: partial(at, node) for node in kept | looks.keys()})
             end = output if loss is None else loss(raw)
             del raw, output
-            found = _stretches(tape, layers, seen, nodes, directions, travel)
+            found = _stretches(tape, layers, seen, nodes, travel)
             draws: list[Tensor | None] = [travel.gradient]
             if loss is None and travel.gradient is None:
                 draws = [_direction(end, generator(seed, _OUTPUT_COTANGENT, d)) for d in range(directions)]
-            wanted: dict[int | str, Tensor] = {node: seen[node] for node in (0, *nodes)} if nodes and gradients else {}
-            wanted.update(weights if gradients else {})
+            wanted: dict[int | str, Tensor] = {node: seen[node] for node in (0, *nodes)} if gradients else {}
+            wanted.update(weights)
             squares = np.zeros(len(wanted))
             with tape.backward():
                 for place, draw in enumerate(draws if wanted else ()):
@@ -178,10 +186,10 @@ def passes(
 
 
 def _stretches(
-    tape: Tape, layers: Sequence[Layer], seen: Mapping[int | str, Tensor], nodes: Sequence[int], directions: int,
-    travel: Travel,
-) -> tuple[Squares, Squares, Squares]:  # fmt: skip
+    tape: Tape, layers: Sequence[Layer], seen: Mapping[int | str, Tensor], nodes: Sequence[int], travel: Travel
+) -> tuple[Squares, Squares, Squares]:
     """Through one layer after another, in fresh directions and with what came from the input."""
+    directions = len(travel.fresh)
     counts = (directions, len(layers)), (directions, len(layers)), (travel.carried, len(nodes))
     forward, backward, travelled = (Squares(*count, len(tape.x)) for count in counts)
     if not travel.begun:

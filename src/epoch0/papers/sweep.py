@@ -30,9 +30,7 @@ AUTHORS = {
     "hanin-rolnick": "Hanin & Rolnick",
     "hayou": "Hayou et al.",
 }  # the packages of the papers are named alike; their modules declare figures and tables in ``ARTIFACTS``
-KINDS = {
-    "fig": "Figure", "tab": "Table", "th": "Theorem", "prop": "Proposition", "cor": "Corollary", "lemma": "Lemma",
-}  # fmt: skip
+KINDS = {"fig": "Figure", "tab": "Table", "th": "Theorem", "prop": "Proposition", "cor": "Corollary", "lemma": "Lemma"}
 
 Results = Sequence[Mapping[str, Any]]
 Axis = Sequence[Any] | Mapping[Any, Any]

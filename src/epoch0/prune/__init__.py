@@ -19,8 +19,6 @@ from epoch0.prune.scores.gradients import force, grasp, obd, snip
 from epoch0.prune.scores.scores import Scores, magnitude, random
 from epoch0.prune.scores.synaptic_flow import synflow
 
-__all__ = [
-    "CriticalSparsity", "MaskSummary", "Masks", "Rescaling", "Scores",
-    "apply", "bake", "critical_sparsity", "force", "grasp", "iterate", "keep", "magnitude",
-    "masks_of", "obd", "on_paths", "predicted_density", "random", "rescale", "snip", "synflow",
-]  # fmt: skip
+__all__ = ["CriticalSparsity", "MaskSummary", "Masks", "Rescaling", "Scores", "apply", "bake", "critical_sparsity"]
+__all__ += ["force", "grasp", "iterate", "keep", "magnitude", "masks_of", "obd", "on_paths", "predicted_density"]
+__all__ += ["random", "rescale", "snip", "synflow"]

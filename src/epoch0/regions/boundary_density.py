@@ -79,9 +79,14 @@ class BoundaryDensity(Result):
 
 @checked
 def boundary_density(
-    law: Any, where: Any, *, k: Count = 1, points: Size = 64, seed: Seed = 0,
+    law: Any,
+    where: Any,
+    *,
+    k: Count = 1,
+    points: Size = 64,
+    seed: Seed = 0,
     kind: Annotated[str, ("linear", "activation")] = "linear",
-) -> BoundaryDensity:  # fmt: skip
+) -> BoundaryDensity:
     """Expected boundary between the regions of a random network, without finding a single region.
 
     >>> nets = networks.ensemble(20, [64, 32, 32, 10], biases=Gaussian(1e-3), seed=0)
@@ -115,10 +120,8 @@ def boundary_density(
     Source: Hanin and Rolnick 2019, Theorems 3 and 6.
     """
     if not isinstance(law, Ensemble):
-        raise InputError(
-            f"law is a {type(law).__name__}; random networks are needed: networks.ensemble(200, [784, 64, 64, 10], "
-            "biases=Gaussian(1e-3))."
-        )
+        told = f"law is a {type(law).__name__}; random networks are needed"
+        raise InputError(f"{told}: networks.ensemble(200, [784, 64, 64, 10], biases=Gaussian(1e-3)).")
     spec = law.spec
     directions, measure, draw = _place(where, spec.sizes[0])
     if k not in (1, 2) or k > len(directions):

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -187,9 +187,14 @@ def two_ends(x0: Any, x1: Any) -> tuple[Tensor, Tensor]:
 
 @checked
 def on_line(
-    model: nn.Module, x0: Tensor, x1: Tensor, *, kind: str = "segment", memory: Positive = MEMORY,
+    model: nn.Module,
+    x0: Tensor,
+    x1: Tensor,
+    *,
+    kind: str = "segment",
+    memory: Positive = MEMORY,
     progress: Progress | None = None,
-) -> LinePartition | LinePartitions:  # fmt: skip
+) -> LinePartition | LinePartitions:
     """The regions of a network along a line through x0 and x1, or along many lines at once.
 
     >>> p = on_line(net, x0, x1)                             # net: 64-32-32-10; x0, x1 of shape (64,)
@@ -224,14 +229,14 @@ def on_line(
     if bool(same.any()):
         where = "" if single else f" for line {int(same.nonzero()[0])}"
         raise InputError(f"x0 and x1 are the same point{where}; a line needs two different ones.")
-    lines = cut_lines(program, corners, kind, (), memory, progress)
+    lines = cut_lines(program, corners, kind, memory, progress)
     return lines[0] if single else LinePartitions(tuple(lines))
 
 
 @checked
 def on_curve(
     model: nn.Module, curve: Curve, *, pieces: Size = 1000, memory: Positive = MEMORY, progress: Progress | None = None
-) -> LinePartition:  # fmt: skip
+) -> LinePartition:
     """The regions of a network along a curve, taken as a polyline of many straight pieces.
 
     >>> p = on_curve(net, epoch0.curves.Arc(x0, x1), pieces=500)        # x0, x1 of shape (64,)
@@ -254,7 +259,8 @@ def on_curve(
         f"piece's length; {pieces} pieces."
     )
     corners = corners[None].to(next(model.parameters()).device)
-    return cut_lines(program, corners, "curve", (note,), memory, progress)[0]
+    found = cut_lines(program, corners, "curve", memory, progress)[0]
+    return replace(found, notes=(note, *found.notes))
 
 
 _SIZES = 48 << 20  # bytes of the sizes of lines that are cut together
@@ -262,9 +268,8 @@ _BYTES = 250  # of one break point: its place, owner and group, twice while part
 
 
 def cut_lines(
-    program: Program, corners: Tensor, kind: str, notes: tuple[str, ...], memory: float,
-    progress: Progress | None,
-) -> list[LinePartition]:  # fmt: skip
+    program: Program, corners: Tensor, kind: str, memory: float, progress: Progress | None
+) -> list[LinePartition]:
     """Partitions of lines given by their corners, shape (lines, corners, *shape)."""
     check_room(program, memory)
     found, layers = list[LinePartition](), program.layers
@@ -282,8 +287,8 @@ def cut_lines(
             t, (layer, face, neuron) = place[ends[i] : ends[i + 1]], owner[:, ends[i] : ends[i + 1]]
             per_layer = tuple((1 + np.cumsum(np.bincount(layer, minlength=len(layers)))).tolist())
             certificate = Certificate(RELATIVE, **vars(lines.decisions), ordered=bool((np.diff(t) >= 0).all()))
-            where, told = (mine, kind, t, layers, layer, neuron, face), (*notes, *program.notes)
-            found.append(LinePartition(*where, per_layer, certificate, told, program.neurons, program))
+            where, how = (mine, kind, t, layers, layer, neuron, face), (program.notes, program.neurons, program)
+            found.append(LinePartition(*where, per_layer, certificate, *how))
     budget.advance(1.0, "done")
     return found
 

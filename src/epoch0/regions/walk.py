@@ -39,16 +39,20 @@ def check_room(program: Program, memory: float) -> None:
             most, where = size, step.name
         alive -= done
     if most > memory:
-        raise InputError(
-            f"memory={memory:.3g} bytes; at layer '{where}' the values at three points alone take {most:.3g}, and a "
-            f"walk holds a few pieces of that size. Give at least {LEVELS * most:.1g}."
-        )
+        told = f"memory={memory:.3g} bytes; at layer '{where}' the values at three points alone take {most:.3g}"
+        raise InputError(f"{told}, and a walk holds a few pieces of that size. Give at least {LEVELS * most:.1g}.")
 
 
 def walk(
-    program: Program, complex_: Complex, values: dict[int, Tensor], sizes: Sequence[Tensor], memory: float,
-    start: int = 0, number: int = 0, share: float = 1.0,
-) -> Complex:  # fmt: skip
+    program: Program,
+    complex_: Complex,
+    values: dict[int, Tensor],
+    sizes: Sequence[Tensor],
+    memory: float,
+    start: int = 0,
+    number: int = 0,
+    share: float = 1.0,
+) -> Complex:
     """Cut the complex along every fold of the network.
 
     Where the tensors of all rows together would be larger than a block, the complex is split in parts that go through

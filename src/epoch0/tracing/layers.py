@@ -138,19 +138,11 @@ def _layer(name: str, group: list[tuple[int, int, list[Op]]]) -> Layer:
     one = nonlinear[0] if len(nonlinear) == 1 and nonlinear[0].elementwise else None
     around = [op for _, _, piece in group if any(op.kind for op in piece) for op in piece]
     joined = any(op.meaning.kind == "sum" and len(op.inputs) > 1 for op in around)
-    return Layer(
-        name=name,
-        kind="residual block" if joined else weighted[0].kind if len(weighted) == 1 else "block",
-        input=group[0][0],
-        output=group[-1][1],
-        weights=tuple(dict.fromkeys(weight for op in weighted for weight in op.weights)),
-        weighted=len(weighted),
-        activation=one.activation if one else None,
-        pre_activation=one.inputs[0] if one else None,
-        nonlinearities=len(nonlinear),
-        has_norm=any(op.meaning.kind == "norm" for op in ops),
-        events=ops,
-    )
+    kind = "residual block" if joined else weighted[0].kind if len(weighted) == 1 else "block"
+    weights = tuple(dict.fromkeys(weight for op in weighted for weight in op.weights))
+    activation, before = (one.activation, one.inputs[0]) if one else (None, None)
+    learnt, has_norm = (weights, len(weighted)), any(op.meaning.kind == "norm" for op in ops)
+    return Layer(name, kind, group[0][0], group[-1][1], *learnt, activation, before, len(nonlinear), has_norm, ops)
 
 
 def places(ops: Sequence[Op]) -> tuple[str, ...]:

@@ -25,10 +25,8 @@ Kwargs = dict[str, Any]
 # Kinds that multiply by learnt weights and so start a layer; that are no linear map of the input; of functions of
 # numbers that are no activations by themselves and may be part of one; that carry entries to other places unchanged.
 WEIGHTED = frozenset({"linear", "convolution", "bilinear", "attention", "recurrent"})
-NONLINEAR = frozenset({
-    "activation", "extremum", "function", "choice", "largest", "softmax", "spread", "attention", "mixing", "recurrent",
-    "other",
-})  # fmt: skip
+_NONLINEAR = "activation extremum function choice largest softmax spread attention mixing recurrent other"
+NONLINEAR = frozenset(_NONLINEAR.split())
 ARITHMETIC = frozenset({"sum", "product", "quotient", "negation", "function", "choice"})
 MOVES = frozenset({"same", "reshape", "move", "select"})
 
@@ -111,6 +109,14 @@ def _prelu(given: Kwargs) -> Activation | None:
     return activations.leaky_relu(float(weight.detach().flatten()[0]))
 
 
+def _rrelu(given: Kwargs) -> Activation:
+    return activations.leaky_relu((given.get("lower", 1 / 8) + given.get("upper", 1 / 3)) / 2)
+
+
+def _threshold(given: Kwargs) -> Activation | None:
+    return activations.get("relu") if given["threshold"] == given["value"] == 0 else None
+
+
 def _maximum(given: Kwargs) -> Activation | None:
     other = given.get("other")
     return activations.get("relu") if isinstance(other, Tensor) and not bool(other.detach().any()) else None
@@ -125,13 +131,16 @@ MEANINGS: dict[str, Meaning] = {}  # the table: plain name of a torch function -
 
 
 def _enter(kind: str, names: str, arguments: str = "input", **facts: Any) -> None:
-    """Enter functions; an argument is its role, and behind a "=" torch's name where that is another one.
+    """Enter functions, ``conv*d`` for those of 1, 2 and 3 dimensions.
+
+    An argument is its role, and behind a "=" torch's name where that is another one.
 
     What is there stays: an entry of an activation counts more than what is said of the function below.
     """
     roles = tuple((word.split("=")[0], word.split("=")[-1]) for word in arguments.split())
     for name in names.split():
-        MEANINGS.setdefault(name, Meaning(kind, roles, **facts))
+        for dimensions in "123" if "*" in name else " ":
+            MEANINGS.setdefault(name.replace("*", dimensions), Meaning(kind, roles, **facts))
 
 
 def _enter_known(entry: activations.Known) -> None:
@@ -144,7 +153,7 @@ def _enter_known(entry: activations.Known) -> None:
 
 _enter(
     "activation", "hardtanh", "input min=min_val max=max_val", zero=True, finds=lambda given: _between(given, -1.0, 1.0)
-)  # fmt: skip
+)
 for _entry in activations.KNOWN.values():
     if _entry.function:
         _enter_known(_entry)
@@ -153,12 +162,8 @@ _enter("activation", "clamp_min", "input min", zero=True, finds=_between)
 _enter("activation", "clamp_max", "input max", zero=True, finds=_between)
 _enter("activation", "softshrink", "input lambd", zero=True, finds=_softshrink)
 _enter("activation", "prelu", "input weight", zero=True, finds=_prelu)
-_enter(
-    "activation", "rrelu", "input lower upper",
-    zero=True, finds=lambda given: activations.leaky_relu((given.get("lower", 1 / 8) + given.get("upper", 1 / 3)) / 2),
-)  # fmt: skip
-_enter("activation", "threshold", "input threshold value", zero=True, jumps=True,
-       finds=lambda given: activations.get("relu") if given["threshold"] == given["value"] == 0 else None)  # fmt: skip
+_enter("activation", "rrelu", "input lower upper", zero=True, finds=_rrelu)
+_enter("activation", "threshold", "input threshold value", zero=True, jumps=True, finds=_threshold)
 _enter("activation", "tanhshrink atan arctan", zero=True)
 _enter("activation", "hardshrink sign", zero=True, jumps=True)
 _enter("activation", "logsigmoid log_sigmoid cos logit", zero=False)
@@ -186,15 +191,14 @@ _enter("linear", "baddbmm", "bias=input input=batch1 weight=batch2")
 _enter("linear", "addmv", "bias=input weight=mat input=vec")
 _enter("linear", "einsum tensordot", "")
 _enter("bilinear", "bilinear", "input=input1 other=input2 weight bias")
-_enter("convolution", "conv1d conv2d conv3d", "input weight bias stride padding dilation groups")
-_enter("convolution", "conv_transpose1d conv_transpose2d conv_transpose3d",
-       "input weight bias stride padding output_padding groups dilation")  # fmt: skip
+_enter("convolution", "conv*d", "input weight bias stride padding dilation groups")
+_enter("convolution", "conv_transpose*d", "input weight bias stride padding output_padding groups dilation")
 _enter("convolution", "convolution", "input weight bias stride padding dilation transposed output_padding groups")
 _enter("recurrent", "lstm gru rnn_tanh rnn_relu lstm_cell gru_cell rnn_tanh_cell rnn_relu_cell")
-_enter("attention", "multi_head_attention_forward",
-       "query key value embed_dim_to_check num_heads in_proj_weight in_proj_bias bias_k bias_v add_zero_attn dropout_p "
-       "out_proj_weight out_proj_bias training key_padding_mask need_weights attn_mask use_separate_proj_weight "
-       "q_proj_weight k_proj_weight v_proj_weight static_k static_v")  # fmt: skip
+_HEADS = "query key value embed_dim_to_check num_heads in_proj_weight in_proj_bias bias_k bias_v add_zero_attn "
+_HEADS += "dropout_p out_proj_weight out_proj_bias training key_padding_mask need_weights attn_mask "
+_HEADS += "use_separate_proj_weight q_proj_weight k_proj_weight v_proj_weight static_k static_v"
+_enter("attention", "multi_head_attention_forward", _HEADS)
 _enter("mixing", "scaled_dot_product_attention", "query key value attn_mask dropout_p is_causal scale enable_gqa")
 
 _enter("norm", "batch_norm", "input running_mean running_var weight bias training momentum eps")
@@ -203,22 +207,21 @@ _enter("norm", "layer_norm", "input normalized_shape weight bias eps")
 _enter("norm", "rms_norm", "input normalized_shape weight eps")
 _enter("norm", "group_norm", "input num_groups weight bias eps")
 _enter("norm", "local_response_norm")
-_enter("dropout", "dropout dropout1d dropout2d dropout3d alpha_dropout feature_dropout feature_alpha_dropout",
-       "input p training", zero=True)  # fmt: skip
+_enter(
+    "dropout", "dropout dropout*d alpha_dropout feature_dropout feature_alpha_dropout", "input p training", zero=True
+)
 _enter("softmax", "softmax softmin log_softmax", zero=False)
 _enter("softmax", "gumbel_softmax", "input=logits", zero=False)
-_enter("average", "avg_pool1d avg_pool2d avg_pool3d",
-       "input kernel_size stride padding ceil_mode count_include_pad divisor_override")  # fmt: skip
-_enter("average", "adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d", "input output_size")
+_enter("average", "avg_pool*d", "input kernel_size stride padding ceil_mode count_include_pad divisor_override")
+_enter("average", "adaptive_avg_pool*d", "input output_size")
 _enter("average", "mean", "input dim keepdim")
 _enter("total", "sum nanmean", "input dim keepdim")
 _enter("total", "cumsum fold index_add scatter_add")
 _enter("spread", "std var norm logsumexp", "input dim keepdim")
 _enter("spread", "lp_pool1d lp_pool2d", "input norm_type kernel_size stride ceil_mode")
-_enter("largest", "max_pool1d max_pool2d max_pool3d max_pool1d_with_indices max_pool2d_with_indices "
-       "max_pool3d_with_indices",
-       "input kernel_size stride padding dilation ceil_mode return_indices")  # fmt: skip
-_enter("largest", "adaptive_max_pool1d adaptive_max_pool2d adaptive_max_pool3d", "input output_size return_indices")
+_POOLED = "input kernel_size stride padding dilation ceil_mode return_indices"
+_enter("largest", "max_pool*d max_pool*d_with_indices", _POOLED)
+_enter("largest", "adaptive_max_pool*d", "input output_size return_indices")
 _enter("largest", "amax amin", "input dim keepdim")
 _enter("largest", "max min", "input dim keepdim", of_two=True)
 _enter("other", "fractional_max_pool2d fractional_max_pool3d glu topk sort kthvalue median")

@@ -183,9 +183,13 @@ def together(*looks: Mapping[int, Change]) -> dict[int, Change]:
 
 @contextmanager
 def tape(
-    model: nn.Module | Call, batch: Any = None, *, forward: Forward | None = None, batch_norm: str = "train",
+    model: nn.Module | Call,
+    batch: Any = None,
+    *,
+    forward: Forward | None = None,
+    batch_norm: str = "train",
     still: bool = False,
-) -> Iterator[Tape]:  # fmt: skip
+) -> Iterator[Tape]:
     """Check the model and the batch, run the model once, and lend the record; afterwards the model is as it was.
 
     >>> with tape(model, x) as t:                              # x of shape (examples, ...)
@@ -223,11 +227,9 @@ def _record(call: Call, batch_norm: str) -> Tape:
     with _quiet_attention(), torch.enable_grad():
         output = recorder.record()
     modules, nonlinearities = recorder.named()
-    return Tape(
-        call, recorder.x, recorder.start, batch_norm, tuple(recorder.ops), tuple(recorder.events),
-        tuple(recorder.nodes), output, nonlinearities, modules, recorder.has_batch_norm, recorder.has_dropout,
-        frozenset(recorder.overwritten),
-    )  # fmt: skip
+    ran = tuple(recorder.ops), tuple(recorder.events), tuple(recorder.nodes)
+    facts = recorder.has_batch_norm, recorder.has_dropout, frozenset(recorder.overwritten)
+    return Tape(call, recorder.x, recorder.start, batch_norm, *ran, output, nonlinearities, modules, *facts)
 
 
 @contextmanager
@@ -489,10 +491,8 @@ class Recorder(operations.Calls):
         outputs = self._outputs(given, versions, made)
         depends = any(self.nodes[n].depends for n in outputs)
         again = self._again(func, args, kwargs, given, versions, nodes) if depends else None
-        op = Op(
-            len(self.ops), name, self._path(), inputs, tuple(outputs), len(made), tuple(sorted(weights)),
-            met=tuple(met), call=again,
-        )  # fmt: skip
+        what = len(self.ops), name, self._path(), inputs, tuple(outputs), len(made), tuple(sorted(weights))
+        op = Op(*what, met=tuple(met), call=again)
         if not depends:
             if weights:
                 self._weights.update({id(t): (t, weights) for t in made if id(t) not in self._weights})

@@ -19,8 +19,6 @@ from epoch0.train.single_layer import train_one_layer
 from epoch0.train.stacked import FreezeAt, Stacked
 from epoch0.train.trajectory_regularization import TrajectoryRegularization, penalty, replace_batch_norm
 
-__all__ = [
-    "Accuracy", "CentreCrop", "CropResizeFlip", "Evaluation", "Every", "Folder", "FreezeAt", "Images", "PadCropFlip",
-    "Stacked", "Training", "TrajectoryLengths", "TrajectoryRegularization", "chosen_device", "image_sources", "joined",
-    "penalty", "replace_batch_norm", "train", "train_one_layer",
-]  # fmt: skip
+__all__ = ["Accuracy", "CentreCrop", "CropResizeFlip", "Evaluation", "Every", "Folder", "FreezeAt", "Images"]
+__all__ += ["PadCropFlip", "Stacked", "Training", "TrajectoryLengths", "TrajectoryRegularization", "chosen_device"]
+__all__ += ["image_sources", "joined", "penalty", "replace_batch_norm", "train", "train_one_layer"]

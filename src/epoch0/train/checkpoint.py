@@ -19,6 +19,7 @@ from epoch0.results import first_names
 from epoch0.tracing.guard import bare
 
 LAYOUT = "epoch0 training 2"
+Held = tuple[dict[str, Any], dict[str, torch.Tensor]]  # the numbers and the tensors of a checkpoint
 
 
 def save(path: Path, model: nn.Module, optimizer: torch.optim.Optimizer, numbers: Mapping[str, Any]) -> None:
@@ -32,11 +33,9 @@ def save(path: Path, model: nn.Module, optimizer: torch.optim.Optimizer, numbers
         save_tensors(path, "checkpoint", LAYOUT, tensors, {"numbers": json.dumps(numbers, sort_keys=True)})
 
 
-def restore(
-    path: Path, numbers: Mapping[str, Any], tensors: Mapping[str, torch.Tensor], model: nn.Module,
-    optimizer: torch.optim.Optimizer, run: Mapping[str, Any],
-) -> None:  # fmt: skip
+def restore(path: Path, held: Held, model: nn.Module, optimizer: torch.optim.Optimizer, run: Mapping[str, Any]) -> None:
     """Put what :func:`read` gave back into a model and its optimizer, after checking that it belongs to this run."""
+    numbers, tensors = held
     given = {name.removeprefix("model."): value for name, value in tensors.items() if name.startswith("model.")}
     ours, theirs = (
         {name: f"{str(t.dtype).removeprefix('torch.')}{list(t.shape)}" for name, t in tensors.items()}
@@ -63,7 +62,7 @@ def restore(
         own |= {key: torch.empty_like(parameter, dtype=value.dtype).copy_(value) for key, value in alike.items()}
 
 
-def read(path: Path) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
+def read(path: Path) -> Held:
     """The numbers and the tensors of a checkpoint, checked to be whole."""
     try:
         tensors, words = load_tensors(path, "checkpoint", LAYOUT, "train")

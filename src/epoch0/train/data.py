@@ -81,9 +81,13 @@ class Images:
 
     @staticmethod
     def of(
-        dataset: DataSet, *, normalize: str = "standard", like: DataSet | None = None,
-        augment: Augmentation | None = None, flatten: bool = False,
-    ) -> "Images":  # fmt: skip
+        dataset: DataSet,
+        *,
+        normalize: str = "standard",
+        like: DataSet | None = None,
+        augment: Augmentation | None = None,
+        flatten: bool = False,
+    ) -> "Images":
         """The images of a data set, shared, not copied.
 
         ``normalize`` is ``"standard"`` (every channel to mean 0 and variance 1, by the statistics of ``like``: the
@@ -145,9 +149,14 @@ class Folder:
 
     @staticmethod
     def of(
-        name: str, split: str = "train", *, augment: bool = False, size: Size = 224, workers: Count | None = None,
+        name: str,
+        split: str = "train",
+        *,
+        augment: bool = False,
+        size: Size = 224,
+        workers: Count | None = None,
         data_dir: str | os.PathLike[str] | None = None,
-    ) -> "Folder":  # fmt: skip
+    ) -> "Folder":
         """A set that comes as a tree of image files, with ImageNet's scaling.
 
         Args:

@@ -17,6 +17,8 @@ from epoch0.train.data import Pair, batches, check_classes
 from epoch0.train.device import Precision, autocast
 from epoch0.train.stacked import Stacked, loss_of_each
 
+Loss = Callable[[Tensor, Tensor], Tensor]
+
 
 @checked
 @dataclass(frozen=True)
@@ -53,7 +55,7 @@ class Evaluation:
     data: Any  #: the examples, inputs and targets, or what :func:`epoch0.train.image_sources` gives
     batch_size: Count = 1000  #: examples a forward pass; changes nothing but rounding
     name: str = "test"  #: of the split; begins the names of the metrics
-    loss: Callable[[Tensor, Tensor], Tensor] = F.cross_entropy  #: ``loss(outputs, targets)``, the mean over a batch
+    loss: Loss = F.cross_entropy  #: ``loss(outputs, targets)``, the mean over a batch
     #: of the products, as for ``train``; outputs become float32 before they are compared
     precision: Precision = "float32"
 
@@ -84,9 +86,8 @@ class Evaluation:
 
 @torch.no_grad()
 def _means(
-    model: nn.Module, data: Any, size: int, loss: Callable[[Tensor, Tensor], Tensor] | None = None,
-    precision: Precision = "float32",
-) -> dict[str, Any]:  # fmt: skip
+    model: nn.Module, data: Any, size: int, loss: Loss | None = None, precision: Precision = "float32"
+) -> dict[str, Any]:
     """Mean loss, if one is given, in eval mode, and for class labels the share that is right; lists for a stack."""
     targets, sums = data.targets, dict[str, Any]()
     device = next((parameter.device for parameter in model.parameters()), targets.device)

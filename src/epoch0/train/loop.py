@@ -134,9 +134,9 @@ def train(
     path = None if checkpoint is None else Path(checkpoint)
     if path is not None:
         run["data"] = getattr(source, "fingerprint", f"{per_epoch} batches")
-    numbers, tensors = checkpoints.read(path) if path is not None and os.path.lexists(path) else ({}, {})
+    held: checkpoints.Held = checkpoints.read(path) if path is not None and os.path.lexists(path) else ({}, {})
     try:
-        state = Progress(**numbers.get("progress", {}))
+        state = Progress(**held[0].get("progress", {}))
     except (TypeError, InputError) as problem:
         anew = "Delete it, or name another path, to start anew."
         raise InputError(f"the checkpoint {str(path)!r} cannot be resumed: {problem} {anew}") from problem
@@ -146,18 +146,17 @@ def train(
     if group.told(state.step) != state.step:
         raise InputError(f"process {group.rank} finds another checkpoint than process 0; all must see the same file.")
     scheduler = None if schedule is None else _scheduler(schedule, torchs, total, state.step)
-    if path is not None and numbers:
+    if path is not None and held[0]:
         rate = torchs.param_groups[0]["lr"]  # it tells other schedules, which are functions
-        checkpoints.restore(path, numbers, tensors, model, torchs, {**run, RATE: rate})
+        checkpoints.restore(path, held, model, torchs, {**run, RATE: rate})
     if checkpoint_every is None and checkpoint_minutes is None:
         checkpoint_every = evaluate_every or per_epoch
     pace = evaluate_every or per_epoch
     looks = [each if isinstance(each, Every) else Every(pace, each) for each in callbacks]
-    doing = _Run(
-        model, source if not hasattr(source, "batch") else source.to(group.device), loss, torchs, scheduler, state,
-        group, total, per_epoch, batch_size, seed, used, clip, channels_last, evaluate, pace, looks, until, path,
-        checkpoint_every, checkpoint_minutes, run,
-    )  # fmt: skip
+    source = source if not hasattr(source, "batch") else source.to(group.device)
+    steps_of = loss, torchs, scheduler, state, group, total, per_epoch, batch_size, seed, used, clip, channels_last
+    looking, writing = (evaluate, pace, looks, until), (path, checkpoint_every, checkpoint_minutes, run)
+    doing = _Run(model, source, *steps_of, *looking, *writing)
     with ExitStack() as after:
         for module in model.modules():
             after.callback(setattr, module, "training", module.training)

@@ -20,11 +20,10 @@ from epoch0.diagnosis.faults.reach import one_hot
 from epoch0.initialization.initialize import initialize
 from epoch0.tracing.call import mapped
 
-ENDS: dict[type[nn.Module], str] = {
-    nn.Softmax: "Softmax", nn.LogSoftmax: "LogSoftmax", nn.Sigmoid: "Sigmoid", nn.Tanh: "Tanh", nn.ReLU: "Relu",
-    nn.LeakyReLU: "LeakyRelu", nn.ELU: "Elu", nn.Softplus: "Softplus", nn.Hardtanh: "Hardtanh", nn.ReLU6: "Relu6",
-    nn.Hardsigmoid: "Hardsigmoid", nn.Softmax2d: "Softmax",
-}  # fmt: skip
+_ENDS = (nn.Softmax, nn.LogSoftmax, nn.Sigmoid, nn.Tanh, nn.ReLU, nn.LeakyReLU, nn.ELU, nn.Softplus, nn.Hardtanh)
+# what a module is called in the graph, where ReLU is Relu
+ENDS: dict[type[nn.Module], str] = {one: one.__name__.replace("LU", "lu") for one in (*_ENDS, nn.ReLU6, nn.Hardsigmoid)}
+ENDS[nn.Softmax2d] = "Softmax"
 FLAT = (nn.Sigmoid, nn.Tanh, nn.Softmax, nn.Hardtanh, nn.Hardsigmoid, nn.Softsign, nn.ReLU6)
 MAPS = (nn.Linear, nn.Conv1d, nn.Conv2d)
 WIDE = 32  # so many units make a narrow hidden layer wide

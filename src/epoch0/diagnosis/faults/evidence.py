@@ -40,11 +40,10 @@ NORMS = (nn.modules.batchnorm._NormBase, nn.LayerNorm, nn.GroupNorm)
 OwnStep = Callable[..., Any]
 
 
-KINDS = (
-    "output activation", "hidden activation", "loss", "learning rate", "optimizer", "input scale", "target scale",
-    "initialization", "architecture", "regularization", "normalization", "batch size", "training length", "labels",
-    "shapes", "gradient flow", "update", "data",
-)  # fmt: skip
+_KINDS = "output activation, hidden activation, loss, learning rate, optimizer, input scale, target scale, "
+_KINDS += "initialization, architecture, regularization, normalization, batch size, training length, labels, shapes, "
+_KINDS += "gradient flow, update, data"
+KINDS = tuple(_KINDS.split(", "))
 """What a cure changes: the kinds of faults."""
 
 

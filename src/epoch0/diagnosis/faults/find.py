@@ -73,9 +73,16 @@ def find_faults(
 
 
 def evidence(
-    model: nn.Module, batch: Any, targets: Any = None, *, loss: Any = None, forward: Any = None,
-    optimizer: Any = None, data: Any = None, step: Any = None,
-) -> Evidence:  # fmt: skip
+    model: nn.Module,
+    batch: Any,
+    targets: Any = None,
+    *,
+    loss: Any = None,
+    forward: Any = None,
+    optimizer: Any = None,
+    data: Any = None,
+    step: Any = None,
+) -> Evidence:
     """The program, checked, before anything of it is run; arguments as of :func:`find_faults`."""
     given = own_optimizers(model) if optimizer is None else optimizer
     optimizers = tuple(given) if isinstance(given, list | tuple) else (given,)
@@ -156,9 +163,12 @@ def suspects(seen: Evidence) -> tuple[tuple[Fault, ...], tuple[str, ...]]:
 
 
 def conclude(
-    seen: Evidence, faults: tuple[Fault, ...], failed: tuple[str, ...], seconds: float,
+    seen: Evidence,
+    faults: tuple[Fault, ...],
+    failed: tuple[str, ...],
+    seconds: float,
     tell: Callable[[str, float], None] | None = None,
-) -> Found:  # fmt: skip
+) -> Found:
     """Train the program, try changes where it does not learn, and rank what was seen and what mends it."""
     done = mend(seen, faults, seconds, tell or (lambda what, share: None)) if seconds > 0 else None
     return Found(ranked(faults, done), (*_missing(seen, done), *failed), seen.passes, done)

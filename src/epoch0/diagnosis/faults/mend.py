@@ -95,10 +95,11 @@ class Mending:
 
     def to_dict(self) -> dict[str, Any]:
         best = None if self.best is None else self.tried.index(self.best)
-        return {"steps": self.own.steps, "curve": self.own.curve, "best": best, "tried": [
+        tried = [
             {"kinds": one.kinds, "fixes": one.fixes, "mends": one.mends, "curve": one.trained.curve}
             for one in self.tried
-        ]}  # fmt: skip
+        ]
+        return {"steps": self.own.steps, "curve": self.own.curve, "best": best, "tried": tried}
 
 
 def mend(

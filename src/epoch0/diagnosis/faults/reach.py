@@ -14,10 +14,8 @@ ROWS = 64  # with so many examples' targets is asked what the loss can reach
 ROUNDS, STEPS = 4, 80  # a loss is minimized over outputs in rounds of so many steps of Adam, until a round gains little
 
 SHAPE_ONLY = ("View", "UnsafeView", "Squeeze", "Unsqueeze", "Reshape", "Alias", "Clone")
-ELEMENTWISE: dict[str, Callable[[Tensor], Tensor]] = {
-    "Sigmoid": torch.sigmoid, "Tanh": torch.tanh, "Relu": torch.relu, "Softplus": F.softplus, "Elu": F.elu,
-    "LeakyRelu": F.leaky_relu, "Gelu": F.gelu, "Silu": F.silu, "Exp": torch.exp, "Abs": torch.abs,
-}  # fmt: skip
+_RULES = (torch.sigmoid, torch.tanh, torch.relu, F.softplus, F.elu, F.leaky_relu, F.gelu, F.silu, torch.exp, torch.abs)
+ELEMENTWISE: dict[str, Callable[[Tensor], Tensor]] = {f.__name__.title().replace("_", ""): f for f in _RULES}
 SOFTMAXES: dict[str, Callable[..., Tensor]] = {"Softmax": torch.softmax, "LogSoftmax": torch.log_softmax}
 
 

@@ -117,13 +117,15 @@ _FEWER: dict[str, Any] = {"width": of_widths(100, 300, 1000, depth=DEPTH), "runs
 _PRESETS = _PAPER.presets(inputs=200, **_FEWER)
 _ABOUT = "10 layers of width {width}; {runs} networks, {inputs} inputs in R^500 each; "
 _ABOUT += "bars: two standard errors over networks"
-ARTIFACTS = tuple(
-    Artifact(
-        f"arpit-bengio/fig1{letter}", f"Norm of the {quantity}s at each layer, He and Glorot", "section 4.1",
-        _PRESETS, partial(table, quantity), partial(claims, quantity), partial(draw, quantity), _ABOUT,
-    )
-    for letter, quantity in (("a", "activation"), ("b", "gradient"))
-)  # fmt: skip
+
+
+def _figure(letter: str, quantity: str) -> Artifact:
+    how = partial(table, quantity), partial(claims, quantity), partial(draw, quantity), _ABOUT
+    title = f"Norm of the {quantity}s at each layer, He and Glorot"
+    return Artifact(f"arpit-bengio/fig1{letter}", title, "section 4.1", _PRESETS, *how)
+
+
+ARTIFACTS: tuple[Artifact, ...] = (_figure("a", "activation"), _figure("b", "gradient"))
 
 
 # ---- Figure 3 (section 4.3): widths that vary from layer to layer

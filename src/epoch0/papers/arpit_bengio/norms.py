@@ -158,13 +158,9 @@ def _norms(spec: Spec, seed: int, network: int) -> Iterator[dict[str, Tensor]]:
             logits = (hidden @ weights[-1].T).double()
             loss = torch.nn.functional.cross_entropy(logits, wanted, reduction="sum")
             *deltas, error = torch.autograd.grad(loss, [*before, logits])
-        yield {
-            "input": _norm(x),
-            "hidden": torch.stack(norms),
-            "delta": torch.stack([_norm(delta) for delta in deltas]),
-            "error": _norm(error),
-            "product": (deltas[-1].double() * hidden.detach().double()).sum(1),
-        }
+        product = (deltas[-1].double() * hidden.detach().double()).sum(1)
+        back = {"delta": torch.stack([_norm(delta) for delta in deltas]), "error": _norm(error), "product": product}
+        yield {"input": _norm(x), "hidden": torch.stack(norms), **back}
 
 
 def _norm(rows: Tensor) -> Tensor:
@@ -384,22 +380,25 @@ _FOUR = _ALL.presets(runs={"width": (20, 5, 60)})
 _VECTORS = "{directions} directions of a plane; {runs} networks, delta = 0.05; bars: two standard errors"
 _PLANE = "Norms of all vectors of a plane behind {}"
 _MADE = plane_table, plane_claims, draw_planes, _VECTORS
+
+
+def _distortion(letter: str, direction: str) -> Artifact:
+    how = _PRESETS, partial(table, direction), partial(claims, direction), partial(draw, direction), _ABOUT
+    title = f"Distortion of the norm by one layer against its width, {direction}"
+    return Artifact(f"arpit-bengio/fig2{letter}", title, "section 4.2", *how)
+
+
+def _failures(name: str, what: str, both: bool) -> Artifact:
+    title = f"How often the norm of a sample is not kept: {what} through five layers"
+    how = failure_table, partial(failure_claims, both), partial(draw_failures, both), _TOLD
+    return Artifact(f"arpit-bengio/{name}", title, "", _FAILURES, *how)
+
+
 ARTIFACTS = (
-    *(
-        Artifact(
-            f"arpit-bengio/fig2{letter}", f"Distortion of the norm by one layer against its width, {direction}",
-            "section 4.2", _PRESETS, partial(table, direction), partial(claims, direction), partial(draw, direction),
-            _ABOUT,
-        )
-        for letter, direction in (("a", "forward"), ("b", "backward"))
-    ),
-    *(
-        Artifact(
-            f"arpit-bengio/th{number}", f"How often the norm of a sample is not kept: {what} through five layers", "",
-            _FAILURES, failure_table, partial(failure_claims, number == 3), partial(draw_failures, number == 3), _TOLD,
-        )
-        for number, what in ((1, "activations"), (3, "gradients"))
-    ),
+    _distortion("a", "forward"),
+    _distortion("b", "backward"),
+    _failures("th1", "activations", False),
+    _failures("th3", "gradients", True),
     Artifact("arpit-bengio/lemma3", _PLANE.format("one layer"), "", _PLANES.presets(runs=200), *_MADE),
     Artifact("arpit-bengio/th2", _PLANE.format("several layers"), "", _FOUR, *_MADE),
-)  # fmt: skip
+)

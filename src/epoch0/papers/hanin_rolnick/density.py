@@ -156,11 +156,10 @@ def room(cell: Cell) -> dict[str, Any]:
     dense = places / (math.sqrt(2 * math.pi) * spec.bias_std)  # T N rho
     volume = breaks * math.sqrt(math.pi) * math.exp(math.lgamma((n + 1) / 2) - math.lgamma(n / 2))
     bound, area, least = dense * along.mean(1), dense * norm.mean(1), 1 / (4 * dense * norm.max(1))
-    return {
-        "breaks": breaks, "room": bound - breaks, "breaks_each": breaks / places, "bound_each": bound / places,
-        "volume": volume, "volume_bound": area, "volume_room": area - volume, "distance": distance,
-        "above": distance - least, "distance_each": distance * places, "least_each": least * places,
-    }  # fmt: skip
+    on_line = {"breaks": breaks, "room": bound - breaks, "breaks_each": breaks / places, "bound_each": bound / places}
+    boundary = {"volume": volume, "volume_bound": area, "volume_room": area - volume}
+    away = {"distance": distance, "above": distance - least}
+    return {**on_line, **boundary, **away, "distance_each": distance * places, "least_each": least * places}
 
 
 _SAME = "T = {breakpoints}, {neurons} neurons"

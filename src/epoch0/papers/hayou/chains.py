@@ -372,30 +372,32 @@ _EACH = {
 PHASES = Sweep(moments, Spec(networks=2000), {"kind": _EACH, "blocks": (8, 16, 32)}, stride=1)
 
 _TANH: dict[str, Any] = {
-    ORDERED: {"variance": 1.111109971**2, "bias_std": 0.3}, CHAOTIC: {"variance": 4.0, "bias_std": 0.5}, RESIDUAL: {},
-}  # fmt: skip
+    ORDERED: {"variance": 1.111109971**2, "bias_std": 0.3},
+    CHAOTIC: {"variance": 4.0, "bias_std": 0.5},
+    RESIDUAL: {},
+}
 _PLACE = Spec(width=64, inputs=(16, 8), variance=2.0, stable=False, blocks=12, networks=400)
 _PLACES = Sweep(places, _PLACE, {"kind": _TANH}, runs=20, seed=100, stride=1000).presets(networks=200, runs=8)
-_OF_SCORES = "Second moments of W dL/dW in {} networks by the number of blocks"
-_KEPT = "y + W relu(y), width {width}, {networks} networks each; bars: two standard errors"
+_TITLE = "What two inputs have in common at two places of a convolutional network, layer by layer"
+_ABOUT = (
+    "1-D convolutions of 3 places, {width} channels, circular; tanh with sigma_w, sigma_b = 1.111, 0.3 and 2, 0.5; "
+)
+_ABOUT += "residual: ReLU, sigma_w^2 = 2; {runs} x {networks} networks; bars: two standard errors"
+_PAIRS = "y + W relu(y), {blocks} blocks of width {width}, {pairs} pairs of images of {data}, {runs} networks; "
+_PAIRS += "bars: two standard errors"
+_ALIKE = "Correlation of two inputs in residual networks, pruned and not", "", _PRESETS
+
+
+def _of_scores(name: str, kind: str, presets: dict[str, Sweep], stable: bool) -> Artifact:
+    title = f"Second moments of W dL/dW in {kind} networks by the number of blocks"
+    about = "y + W relu(y), width {width}, {networks} networks each; bars: two standard errors"
+    how = moment_table, partial(moment_claims, stable), partial(draw_moments, stable), about
+    return Artifact(f"hayou/{name}", title, "", presets, *how)
+
+
 ARTIFACTS = (
-    Artifact(
-        "hayou/lemma1", "What two inputs have in common at two places of a convolutional network, layer by layer",
-        "and 2, appendix B.2", _PLACES, place_table, place_claims, draw_places,
-        "1-D convolutions of 3 places, {width} channels, circular; tanh with sigma_w, sigma_b = 1.111, 0.3 and 2, 0.5; "
-        "residual: ReLU, sigma_w^2 = 2; {runs} x {networks} networks; bars: two standard errors",
-    ),
-    Artifact(
-        "hayou/prop3", "Correlation of two inputs in residual networks, pruned and not", "", _PRESETS, table, claims,
-        draw, "y + W relu(y), {blocks} blocks of width {width}, {pairs} pairs of images of {data}, {runs} networks; "
-        "bars: two standard errors",
-    ),
-    Artifact(
-        "hayou/th2", _OF_SCORES.format("residual"), "", _MOMENTS, moment_table, partial(moment_claims, False),
-        partial(draw_moments, False), _KEPT,
-    ),
-    Artifact(
-        "hayou/prop2", _OF_SCORES.format("stable residual"), "", _FALLING, moment_table, partial(moment_claims, True),
-        partial(draw_moments, True), _KEPT,
-    ),
-)  # fmt: skip
+    Artifact("hayou/lemma1", _TITLE, "and 2, appendix B.2", _PLACES, place_table, place_claims, draw_places, _ABOUT),
+    Artifact("hayou/prop3", *_ALIKE, table, claims, draw, _PAIRS),
+    _of_scores("th2", "residual", _MOMENTS, False),
+    _of_scores("prop2", "stable residual", _FALLING, True),
+)

@@ -122,11 +122,9 @@ def draw(found: Found) -> plots.Figure:
 def _figure(letter: str, phase: str, weight_std: float, runs: int, claims: Callable[[Found], Claims]) -> Artifact:
     network = {"depth": 100, "width": 100, "activation": "tanh", "weight_std": weight_std, "bias_std": 0.2}
     presets = Sweep(kept, Spec(data="mnist", examples=100, sparsity=0.7, **network), runs=10)
-    return Artifact(
-        f"hayou/fig1{letter}", f"Weights that SNIP keeps of each neuron, {phase}", "",
-        presets.presets(data="digits", runs=runs), table, claims, draw,
-        f"{phase}; pruned by SNIP on so many examples; bars: two standard errors",
-    )  # fmt: skip
+    how = presets.presets(data="digits", runs=runs), table, claims, draw
+    about = f"{phase}; pruned by SNIP on so many examples; bars: two standard errors"
+    return Artifact(f"hayou/fig1{letter}", f"Weights that SNIP keeps of each neuron, {phase}", "", *how, about)
 
 
 # ---- Figures 2 and 4: what SNIP keeps of each layer of a ResNet and of a Stable ResNet (section 3, appendix G)
@@ -237,11 +235,9 @@ def _resnet_figure(name: str, title: str, place: str, shown: tuple[int, ...], **
     spec = Spec(data="cifar10", depth=32, width=2, examples=128, sparsities=(0.9, 0.98, 0.995))
     networks = {"plain": {"stable": False}, "stable": {"stable": True}}
     presets = Sweep(densities, spec, {**axes, "network": networks}, runs=6).presets(data="digits", width=1, runs=8)
-    return Artifact(
-        f"hayou/{name}", f"Weights that SNIP keeps of each layer, {title}", place, presets, resnet_table, claims,
-        partial(resnet_draw, shown),
-        "ResNets with He's weights, scored by SNIP on so many examples; bars: two standard errors",
-    )  # fmt: skip
+    about = "ResNets with He's weights, scored by SNIP on so many examples; bars: two standard errors"
+    how = presets, resnet_table, claims, partial(resnet_draw, shown), about
+    return Artifact(f"hayou/{name}", f"Weights that SNIP keeps of each layer, {title}", place, *how)
 
 
 _MODES = {"activation": ("relu",), "batch_norm": ("train", "eval")}

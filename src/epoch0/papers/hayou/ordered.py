@@ -262,17 +262,15 @@ def unequal_draw(found: Found, axes: plots.Axes) -> None:
 
 _LAYERS, _RATIOS = Spec(depth=100, width=100), {"gamma": (2.0, 5.0, 10.0, 15.0)}
 _WIDE = Sweep(unequal_critical, _LAYERS, _RATIOS, runs=300, seed=500, stride=1000).presets(runs=200)
+_ORDERED = "Critical sparsity of SNIP in the ordered phase"
+_WEAKER = "Critical sparsity of magnitude pruning when one layer is weaker"
+_ABOUT = f"tanh, L = {{depth}}, N = {{width}}, sigma_b = {BIAS_STD:g} (and 0); {{runs}} networks a gain, {{examples}} "
+_ABOUT += "Gaussian inputs with random labels; on the right tanh networks of width 100 and 48 channels, "
+_ABOUT += "{phases[networks]} each; bars: two standard errors"
+_OF_SEVEN = "L = {depth} layers of {width} x {width} normal weights, the first with 1/gamma of the variance; {runs} "
+_OF_SEVEN += "networks a ratio; bars: two standard errors"
+_SEVEN = unequal_table, unequal_claims, unequal_draw, _OF_SEVEN
 ARTIFACTS = (
-    Artifact(
-        "hayou/th1", "Critical sparsity of SNIP in the ordered phase", "section 2.2", _PRESETS, table, claims, draw,
-        f"tanh, L = {{depth}}, N = {{width}}, sigma_b = {BIAS_STD:g} (and 0); {{runs}} networks a gain, {{examples}} "
-        "Gaussian inputs with random labels; on the right tanh networks of width 100 and 48 channels, "
-        "{phases[networks]} each; bars: two standard errors",
-    ),
-    Artifact(
-        "hayou/tab7", "Critical sparsity of magnitude pruning when one layer is weaker", "appendix E", _WIDE,
-        unequal_table, unequal_claims, unequal_draw,
-        "L = {depth} layers of {width} x {width} normal weights, the first with 1/gamma of the variance; {runs} "
-        "networks a ratio; bars: two standard errors",
-    ),
-)  # fmt: skip
+    Artifact("hayou/th1", _ORDERED, "section 2.2", _PRESETS, table, claims, draw, _ABOUT),
+    Artifact("hayou/tab7", _WEAKER, "appendix E", _WIDE, *_SEVEN),
+)

@@ -240,16 +240,13 @@ _PRESETS = {
     "quick": sweep(8, 250, 48, 8, 4, data="digits", steps=1500, tested=360),
     "paper": sweep(12, 400, 64, 4, 3, data="mnist", steps=2000, tested=10000),
 }
+_THREE = "Gradient through pruned networks, rescaled in three ways and not"
+_ABOUT = "{depth} hidden layers of width {width}, weights on the edge of chaos, no biases, {examples} images of "
+_ABOUT += "{data}, {runs} networks; bars: two standard errors"
+_BRING, _PLACE = "Random masks bring networks to the edge of chaos", "Theorem 3, appendix H"
+_TRAINED = "trained on {trained[data]}: width {trained[ticket].width}, {trained[steps]} steps of SGD, {trained[runs]} "
+_TRAINED += "runs; bars: two standard errors"
 ARTIFACTS = (
-    Artifact(
-        "hayou/prop1", "Gradient through pruned networks, rescaled in three ways and not", "", _GAINS, table, claims,
-        draw, "{depth} hidden layers of width {width}, weights on the edge of chaos, no biases, {examples} images of "
-        "{data}, {runs} networks; bars: two standard errors",
-    ),
-    Artifact(
-        "hayou/wlth", "Random masks bring networks to the edge of chaos", "Theorem 3, appendix H", _PRESETS,
-        ticket_table, ticket_claims, ticket_draw,
-        "trained on {trained[data]}: width {trained[ticket].width}, {trained[steps]} steps of SGD, {trained[runs]} "
-        "runs; bars: two standard errors",
-    ),
-)  # fmt: skip
+    Artifact("hayou/prop1", _THREE, "", _GAINS, table, claims, draw, _ABOUT),
+    Artifact("hayou/wlth", _BRING, _PLACE, _PRESETS, ticket_table, ticket_claims, ticket_draw, _TRAINED),
+)

@@ -232,11 +232,14 @@ _ABOUT += f"means (no bars); trainable: {100 * MARGIN:g} % above chance"
 _OTHERS = "; rows that name a way to rescale: so, in fewer networks"
 _TITLES = {"rescaled": "edge of chaos with rescaling", "edge": "edge of chaos", "ordered": "ordered phase"}
 _FIGURES = (("3a 3b 3c", presets("tanh")), ("5a 5b 5c", presets("elu")), ("5d 5e 5f", presets("tanh")))
+
+
+def _figure(name: str, init: str, both: dict[str, Sweep]) -> Artifact:
+    title, about = f"Accuracy over depth and sparsity: {_TITLES[init]}", _ABOUT + _OTHERS * (init == INITS[0])
+    how = partial(table, init), partial(claims, init), partial(draw, init), about, cost
+    return Artifact(f"hayou/fig{name}", title, "section 4.1", both, *how)
+
+
 ARTIFACTS = tuple(
-    Artifact(
-        f"hayou/fig{name}", f"Accuracy over depth and sparsity: {_TITLES[init]}", "section 4.1", both,
-        partial(table, init), partial(claims, init), partial(draw, init), _ABOUT + _OTHERS * (init == INITS[0]), cost,
-    )
-    for names, both in _FIGURES
-    for name, init in zip(names.split(), INITS, strict=True)
-)  # fmt: skip
+    _figure(name, init, both) for names, both in _FIGURES for name, init in zip(names.split(), INITS, strict=True)
+)

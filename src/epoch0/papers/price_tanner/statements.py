@@ -130,19 +130,17 @@ _AXES: dict[str, Any] = {
 }
 _LAYERS = Sweep(lengths, Spec(networks=400, std=2.0), _AXES, stride=1)
 _MEANS = Sweep(average, Spec(blocks=100, draws=10_000), {"law": tuple(LAWS), "vector": tuple(VECTORS)}, stride=1)
+_TITLE = "Length behind layers that differ in width, law and density"
+_AGAINST = "Mean of |u . w| against the constants of Lemmas 10 and 11"
+_ABOUT = "{networks} ReLU networks each, std {std:g} over the root of the inputs, laws in turn Gaussian, uniform, "
+_ABOUT += "finite; drawn: with biases; dashed: Theorem 2, dotted: second moments; bars: two standard errors"
+_BLOCKS = "{blocks} blocks of {draws:,} draws; bars: two standard errors"
+_HOW = _LAYERS.presets(networks=60), layers_table, layers_claims, draw_layers, _ABOUT
+_OF_MEANS = _MEANS.presets(blocks=50, draws=2000), average_table, average_claims, draw_average, _BLOCKS
 ARTIFACTS: tuple[Artifact, ...] = (
-    Artifact(
-        "price-tanner/th2", "Length behind layers that differ in width, law and density", "section 2",
-        _LAYERS.presets(networks=60), layers_table, layers_claims, draw_layers,
-        "{networks} ReLU networks each, std {std:g} over the root of the inputs, laws in turn Gaussian, uniform, "
-        "finite; drawn: with biases; dashed: Theorem 2, dotted: second moments; bars: two standard errors",
-    ),
-    Artifact(
-        "price-tanner/lemma10", "Mean of |u . w| against the constants of Lemmas 10 and 11", "appendix A",
-        _MEANS.presets(blocks=50, draws=2000), average_table, average_claims, draw_average,
-        "{blocks} blocks of {draws:,} draws; bars: two standard errors",
-    ),
-)  # fmt: skip
+    Artifact("price-tanner/th2", _TITLE, "section 2", *_HOW),
+    Artifact("price-tanner/lemma10", _AGAINST, "appendix A", *_OF_MEANS),
+)
 
 
 # ---- Figures 4a, 4b (appendix B): the expected norm of a random sub-vector, between alpha and its root
@@ -223,13 +221,14 @@ def draw(found: Found, axes: plots.Axes) -> None:
 # the paper prints no sizes; 784 is the width of its networks
 _SIZES = {"size": (3, 10, 100, 784)}
 _SPHERE = Sweep(norms, Spec(direction="sphere", densities=DENSITIES, vectors=100, draws=10_000), _SIZES, seed="{size}")
-ARTIFACTS += tuple(
-    Artifact(
-        f"price-tanner/fig4{letter}", f"Norm of a random sub-vector of a vector {title}", "appendix B",
-        _SPHERE.but(direction=direction).presets(draws=1000), table, claims, draw,
-        f"{{vectors}} unit vectors {kind}, {{draws:,}} sub-vectors each; bars: two standard errors",
-    )
-    for letter, direction, kind, title in (
-        ("a", "sphere", "uniform on the sphere", "on the sphere"), ("b", "one-hot", "with one entry", "with one entry"),
-    )
-)  # fmt: skip
+
+
+def _figure(letter: str, direction: str, kind: str, title: str) -> Artifact:
+    presets = _SPHERE.but(direction=direction).presets(draws=1000)
+    about = f"{{vectors}} unit vectors {kind}, {{draws:,}} sub-vectors each; bars: two standard errors"
+    title = f"Norm of a random sub-vector of a vector {title}"
+    return Artifact(f"price-tanner/fig4{letter}", title, "appendix B", presets, table, claims, draw, about)
+
+
+ARTIFACTS += (_figure("a", "sphere", "uniform on the sphere", "on the sphere"),)
+ARTIFACTS += (_figure("b", "one-hot", "with one entry", "with one entry"),)

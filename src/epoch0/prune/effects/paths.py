@@ -108,8 +108,10 @@ def _weighted(call: _Call, given: Kwargs) -> Any:
 
 
 _ADDED: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
-    "addmm": torch.mm, "baddbmm": torch.bmm, "addmv": lambda x, weight: torch.mv(weight, x)
-}  # fmt: skip
+    "addmm": torch.mm,
+    "baddbmm": torch.bmm,
+    "addmv": lambda x, weight: torch.mv(weight, x),
+}
 
 
 def _sum(call: _Call, given: Kwargs) -> Any:
@@ -285,10 +287,8 @@ def _moved(call: _Call, known: bool) -> Any:
 
 
 def _unknown(name: str) -> InputError:
-    return InputError(
-        f"the operation '{name}' has no rule for what it passes on, so the paths through this model cannot "
-        "be followed; the other numbers of the summary need no model."
-    )
+    told, others = f"the operation '{name}' has no rule for what it passes on", "the other numbers of the summary"
+    return InputError(f"{told}, so the paths through this model cannot be followed; {others} need no model.")
 
 
 def _tidied(result: Any) -> Any:
@@ -353,10 +353,8 @@ def on_paths(model: nn.Module, masks: Mapping[str, Tensor], x: Tensor | tuple[in
             except InputError:
                 raise
             except Exception as error:
-                raise InputError(
-                    f"the paths of {type(model).__name__} cannot be followed for an input of shape "
-                    f"{tuple(start.shape)}: {error}"
-                ) from error
+                told = f"the paths of {type(model).__name__} cannot be followed"
+                raise InputError(f"{told} for an input of shape {tuple(start.shape)}: {error}") from error
         nest = result.to_tuple() if hasattr(result, "to_tuple") else result
         outputs = [out for out in tensors_in(nest) if out.is_floating_point() and out.requires_grad]
         ones = [torch.ones_like(out) for out in outputs]
@@ -477,8 +475,9 @@ def _layer(name: str, mask: Tensor, on_path: Tensor | None) -> LayerMask:
         status = f"{kept - effective} kept weights on no path"
     else:
         status = "ok"
-    return LayerMask(name, tuple(mask.shape), mask.numel(), kept, effective, kept / max(mask.numel(), 1), rows, columns,
-                     status)  # fmt: skip
+    return LayerMask(
+        name, tuple(mask.shape), mask.numel(), kept, effective, kept / max(mask.numel(), 1), rows, columns, status
+    )
 
 
 _HEAD = ("weights", "shape", "kept", "of", "density", "effective", "dead rows", "dead columns", "status")

@@ -135,10 +135,9 @@ def masked_sites(record: Tape, seed: int) -> tuple[list[MaskedLayer], dict[str, 
 
 
 def no_scale(each: MaskedLayer) -> InputError:
-    return InputError(
-        f"'{each.name}' passes nothing on, or its signals overflow, so no factor gives it a variance: keep more of its "
-        "weights (keep(..., floor=...)), or take the layer out. Nothing was changed."
-    )
+    told = f"'{each.name}' passes nothing on, or its signals overflow, so no factor gives it a variance"
+    advice = "keep more of its weights (keep(..., floor=...)), or take the layer out"
+    return InputError(f"{told}: {advice}. Nothing was changed.")
 
 
 class _Pass:
@@ -207,9 +206,13 @@ WAYS = ("layer", "row", "measured")
 
 @checked
 def rescale(
-    model: nn.Module, method: Annotated[str, tuple(WAYS)] = "measured", *, x: Any = None,
-    forward: Forward | None = None, seed: Seed = 0,
-) -> Rescaling:  # fmt: skip
+    model: nn.Module,
+    method: Annotated[str, tuple(WAYS)] = "measured",
+    *,
+    x: Any = None,
+    forward: Forward | None = None,
+    seed: Seed = 0,
+) -> Rescaling:
     """Multiply the kept weights of a pruned model, so that each layer has the variance of an unpruned one.
 
     >>> net = epoch0.networks.mlp([100, *[300] * 20, 10], "tanh", weights=epoch0.Gaussian(1.0))
@@ -279,10 +282,8 @@ def _target(each: MaskedLayer, record: Tape) -> float:
     try:
         return float(edge_of_chaos(activation, bias_std=std).weight_std)
     except InputError as problem:
-        raise InputError(
-            f"'{each.name}' with biases of {std:.4g}: {problem} Use initialize(model, weights='keep'), "
-            "which asks for a gain of 1 at the signals that arrive."
-        ) from problem
+        told = f"'{each.name}' with biases of {std:.4g}: {problem} Use initialize(model, weights='keep')"
+        raise InputError(f"{told}, which asks for a gain of 1 at the signals that arrive.") from problem
 
 
 def _factors(each: MaskedLayer, sums: Tensor, method: str) -> Tensor:
@@ -303,9 +304,7 @@ def _row(each: MaskedLayer, before: Tensor, factors: Tensor) -> RescaledLayer:
     if each.follow.no_law:
         words.append(f"{each.follow.no_law} behind it is not counted")
     activation = each.follow.activation
-    return RescaledLayer(
-        name=each.name, kind=site.op.kind, activation="none" if activation is None else activation.name,
-        density=site.density, rows=len(before), empty_rows=int((~alive).sum()), target=each.target,
-        weight_std_before=float(before.mean().sqrt()), weight_std=float((before * factors.square()).mean().sqrt()),
-        factor=float(used.median()), smallest=float(used.min()), largest=float(used.max()), note="; ".join(words),
-    )  # fmt: skip
+    what = each.name, site.op.kind, "none" if activation is None else activation.name, site.density
+    stds = each.target, float(before.mean().sqrt()), float((before * factors.square()).mean().sqrt())
+    spread = float(used.median()), float(used.min()), float(used.max())
+    return RescaledLayer(*what, len(before), int((~alive).sum()), *stds, *spread, "; ".join(words))

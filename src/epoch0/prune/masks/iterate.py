@@ -18,10 +18,16 @@ from epoch0.tracing.guard import bare
 
 @checked
 def iterate(
-    model: nn.Module, score: Callable[[nn.Module], Mapping[str, Tensor]], sparsity: Sparsity, *, steps: Size = 100,
-    scope: Annotated[str, SCOPES] = "global", floor: Whole = 0, layers: Annotated[str, LAYERS] = "uniform",
+    model: nn.Module,
+    score: Callable[[nn.Module], Mapping[str, Tensor]],
+    sparsity: Sparsity,
+    *,
+    steps: Size = 100,
+    scope: Annotated[str, SCOPES] = "global",
+    floor: Whole = 0,
+    layers: Annotated[str, LAYERS] = "uniform",
     progress: Progress | None = None,
-) -> Masks:  # fmt: skip
+) -> Masks:
     """Prune in rounds: score what is left, remove a little, until exactly ``round(sparsity * M)`` are removed.
 
     >>> masks = iterate(model, lambda m: snip(m, batches), sparsity=0.98, steps=20)
@@ -52,10 +58,8 @@ def iterate(
     try:
         twin = copy.deepcopy(bare(model))
     except (RuntimeError, TypeError, ValueError) as problem:
-        raise InputError(
-            f"the model {type(bare(model)).__name__} cannot be copied: {problem}. If torch.nn.utils.prune masks it, "
-            "bake(model) or apply(model, masks) in its place makes it one that can."
-        ) from problem
+        told = f"the model {type(bare(model)).__name__} cannot be copied: {problem}. If torch.nn.utils.prune masks it"
+        raise InputError(f"{told}, bake(model) or apply(model, masks) in its place makes it one that can.") from problem
     tell(progress, 0, steps)
     scores = _scored(score, twin, {})
     masks = Masks._own({})

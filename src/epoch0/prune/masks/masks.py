@@ -135,9 +135,13 @@ _NARROW = (torch.float16, torch.bfloat16, torch.float32)
 
 @checked
 def keep(
-    scores: Mapping[str, Tensor], sparsity: Sparsity, *, scope: Annotated[str, SCOPES] = "global", floor: Whole = 0,
+    scores: Mapping[str, Tensor],
+    sparsity: Sparsity,
+    *,
+    scope: Annotated[str, SCOPES] = "global",
+    floor: Whole = 0,
     layers: Annotated[str, LAYERS] = "uniform",
-) -> Masks:  # fmt: skip
+) -> Masks:
     """Keep the highest-scored weights and drop the rest.
 
     >>> masks = keep({"fc": torch.tensor([[0.1, 0.9], [0.5, 0.2]])}, sparsity=0.5)      # shape (2, 2)
@@ -178,17 +182,13 @@ def keep(
     total, low, high = (sum(of.values()) for of in (sizes, least, most))
     kept = total - round(sparsity * total)
     if kept == 0:
-        raise InputError(
-            f"sparsity={sparsity} leaves none of {total:,} weights; keep at least one: "
-            f"sparsity <= {max(1 - 1 / max(total, 1), 0):.9g}."
-        )
+        told = f"sparsity={sparsity} leaves none of {total:,} weights"
+        raise InputError(f"{told}; keep at least one: sparsity <= {max(1 - 1 / max(total, 1), 0):.9g}.")
     if not low <= kept <= high:
         needed = f"floor={floor} in {len(scores)} layers needs {low:,}"
         bound = f"{total - high:,} are removed already" if kept > high else needed
-        raise InputError(
-            f"sparsity={sparsity} keeps {kept:,} of {total:,} weights, but {bound}: "
-            f"it must be from {1 - high / total:.9g} to {1 - low / total:.9g}."
-        )
+        told = f"sparsity={sparsity} keeps {kept:,} of {total:,} weights, but {bound}"
+        raise InputError(f"{told}: it must be from {1 - high / total:.9g} to {1 - low / total:.9g}.")
     if scope == "global":
         return Masks._own(_keep_globally(scores, kept, least, removed))
     by_shape = [float(sum(tensor.shape)) if tensor.numel() else 0.0 for tensor in scores.values()]
@@ -219,10 +219,8 @@ def check_order(name: str, scores: Tensor) -> None:
     if not scores.is_floating_point():
         raise InputError(f"the scores of '{name}' are {scores.dtype}; floating-point numbers are needed.")
     if bad := int(scores.isnan().count_nonzero()):
-        raise InputError(
-            f"the scores of '{name}' hold {bad} NaN value{'s' if bad > 1 else ''} out of {scores.numel()}; "
-            "they have no order. Score in float64, or with a smaller loss."
-        )
+        told = f"the scores of '{name}' hold {bad} NaN value{'s' if bad > 1 else ''} out of {scores.numel()}"
+        raise InputError(f"{told}; they have no order. Score in float64, or with a smaller loss.")
 
 
 def largest(scores: Mapping[str, Tensor], count: int, removed: Mapping[str, Tensor] | None = None) -> dict[str, Tensor]:

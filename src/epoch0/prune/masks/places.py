@@ -85,10 +85,8 @@ def standing(model: nn.Module) -> list[Place]:
         if place is not None:
             found.append(replace(place, name=name, mask=_mask_on(place)))
     if not found:
-        raise InputError(
-            f"the model {type(model).__name__} has no weight that can be pruned; "
-            "linear maps, convolutions and matrices in modules of your own can."
-        )
+        told = f"the model {type(model).__name__} has no weight that can be pruned"
+        raise InputError(f"{told}; linear maps, convolutions and matrices in modules of your own can.")
     return found
 
 

@@ -18,7 +18,11 @@ class Listed(NamedTuple):
 
 _LOSS = ("batches", "batch_norm")
 TABLE = {
-    "magnitude": Listed(magnitude), "random": Listed(random, ("seed",)), "snip": Listed(snip, _LOSS),
-    "force": Listed(force, (*_LOSS, "sparsity", "steps", "progress"), 60), "grasp": Listed(grasp, _LOSS),
-    "obd": Listed(obd, _LOSS), "synflow": Listed(synflow, ("x",), 100),
-}  # fmt: skip
+    "magnitude": Listed(magnitude),
+    "random": Listed(random, ("seed",)),
+    "snip": Listed(snip, _LOSS),
+    "force": Listed(force, (*_LOSS, "sparsity", "steps", "progress"), 60),
+    "grasp": Listed(grasp, _LOSS),
+    "obd": Listed(obd, _LOSS),
+    "synflow": Listed(synflow, ("x",), 100),
+}

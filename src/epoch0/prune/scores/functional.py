@@ -2,7 +2,7 @@
 
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -180,11 +180,8 @@ class Borrowed:
             raise InputError("the loss does not depend on any weight of the model.")
         if unused:
             shown = ", ".join(f"'{name}'" for name in unused[:5]) + (" and others" if len(unused) > 5 else "")
-            warnings.warn(
-                f"the loss does not depend on {shown}: those weights score 0 and are removed first. "
-                "Leave them out of the scores to keep them.",
-                stacklevel=5,
-            )
+            told = f"the loss does not depend on {shown}: those weights score 0 and are removed first"
+            warnings.warn(f"{told}. Leave them out of the scores to keep them.", stacklevel=5)
 
 
 def added(total: Values, more: Values, share: float) -> Values:
@@ -203,6 +200,10 @@ def near_the_end(values: Values) -> bool:
     """Whether the largest of some tensor comes near the smallest numbers of its dtype."""
     found = ((float(v.abs().max()), torch.finfo(v.dtype)) for v in values)
     return any(largest < numbers.tiny / numbers.eps for largest, numbers in found)
+
+
+Compute = Callable[[Borrowed, list[Batch]], tuple[Values, bool]]  # scores, and whether they near the end of a range
+Lend = Callable[..., AbstractContextManager[Borrowed]]  # a model, in a dtype
 
 
 @contextmanager
@@ -226,10 +227,10 @@ def borrowed(
 
         def refuse_again(module: nn.Module, inputs: object) -> None:
             if id(module) in modules and not lent.running:  # on the model's own weights, not on the leaves
-                raise InputError(
-                    f"the model runs its {type(module).__name__} again in the backward pass (activation "
-                    "checkpointing), where it cannot be scored; switch that off for the scores."
+                told = (
+                    f"the model runs its {type(module).__name__} again in the backward pass (activation checkpointing)"
                 )
+                raise InputError(f"{told}, where it cannot be scored; switch that off for the scores.")
 
         with torch.autocast(leaves[0].device.type, enabled=False), ExitStack() as after:
             # compiled parts are traced without such hooks, and torch warns of them
@@ -243,20 +244,16 @@ def _cast(tensor: Tensor, dtype: torch.dtype) -> Tensor:
     return _usable(tensor).to(dtype if tensor.is_floating_point() else tensor.dtype)
 
 
-def scored(
-    model: nn.Module, batches: Iterable[Any], loss: Loss | None, method: str,
-    compute: Callable[[Borrowed, list[Batch]], tuple[Values, bool]], batch_norm: str, forward: Forward | None,
-    twice: bool = False,
-) -> Scores:  # fmt: skip
+def scored(method: str, compute: Compute, batches: Iterable[Any], loss: Loss | None, lend: Lend) -> Scores:
     """The scores that a function computes on a borrowed model and batches, in a precision that holds them."""
     held = taken(batches, loss)
     for dtype in (None, torch.float64):
-        with borrowed(model, batch_norm, dtype, twice, forward) as lent:
+        with lend(dtype=dtype) as lent:
             values, near = compute(lent, held)
             if near and lent.dtype != torch.float64:
                 continue
             words = f"{method}, {len(held)} batch{'es' if len(held) > 1 else ''}, {counted(examples(held), 'example')}"
-            words += f", batch norm {batch_norm}, {str(lent.dtype).removeprefix('torch.')}"
+            words += f", batch norm {lent.batch_norm}, {str(lent.dtype).removeprefix('torch.')}"
             lent.warn_of_unused()
             return scores_of(lent.weights, values, words)
     raise AssertionError("float64 is the last that is tried")

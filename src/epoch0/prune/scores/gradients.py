@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -10,7 +11,17 @@ from torch import Tensor, nn
 from epoch0.arguments import BatchNorm, Positive, Seed, Size, Sparsity, checked
 from epoch0.errors import InputError
 from epoch0.prune.masks.masks import largest
-from epoch0.prune.scores.functional import Batch, Borrowed, Values, added, examples, near_the_end, scored, times
+from epoch0.prune.scores.functional import (
+    Batch,
+    Borrowed,
+    Values,
+    added,
+    borrowed,
+    examples,
+    near_the_end,
+    scored,
+    times,
+)
 from epoch0.prune.scores.scores import Progress, Scores, tell
 from epoch0.seeds import generator
 from epoch0.tracing.call import Forward
@@ -19,9 +30,13 @@ from epoch0.tracing.loss import Loss, scalar_loss
 
 @checked
 def snip(
-    model: nn.Module, batches: Iterable[Any], *, loss: Loss | None = None, batch_norm: BatchNorm = "train",
+    model: nn.Module,
+    batches: Iterable[Any],
+    *,
+    loss: Loss | None = None,
+    batch_norm: BatchNorm = "train",
     forward: Forward | None = None,
-) -> Scores:  # fmt: skip
+) -> Scores:
     """Score each weight by its connection sensitivity abs(W dL/dW).
 
     >>> net = epoch0.networks.mlp([64, 256, 10], seed=0)
@@ -55,7 +70,7 @@ def snip(
     def compute(lent: Borrowed, held: list[Batch]) -> tuple[Values, bool]:
         return sensitivity(lent, lent.gradients(held, loss))
 
-    return scored(model, batches, loss, "snip", compute, batch_norm, forward)
+    return scored("snip", compute, batches, loss, partial(borrowed, model, batch_norm, forward=forward))
 
 
 def sensitivity(lent: Borrowed, gradients: Values) -> tuple[Values, bool]:
@@ -66,9 +81,16 @@ def sensitivity(lent: Borrowed, gradients: Values) -> tuple[Values, bool]:
 
 @checked
 def force(
-    model: nn.Module, batches: Iterable[Any], sparsity: Sparsity, steps: Size = 60, *, loss: Loss | None = None,
-    batch_norm: BatchNorm = "train", forward: Forward | None = None, progress: Progress | None = None,
-) -> Scores:  # fmt: skip
+    model: nn.Module,
+    batches: Iterable[Any],
+    sparsity: Sparsity,
+    steps: Size = 60,
+    *,
+    loss: Loss | None = None,
+    batch_norm: BatchNorm = "train",
+    forward: Forward | None = None,
+    progress: Progress | None = None,
+) -> Scores:
     """Score each weight by its connection sensitivity in the network that earlier rounds have left.
 
     >>> net = epoch0.networks.mlp([64, 256, 10], seed=0)
@@ -110,14 +132,20 @@ def force(
                 kept = largest(dict(zip(kept, values, strict=True)), count, gone)
         return values, near
 
-    return scored(model, batches, loss, f"force, {steps} steps to {sparsity:.6g}", compute, batch_norm, forward)
+    words, lend = f"force, {steps} steps to {sparsity:.6g}", partial(borrowed, model, batch_norm, forward=forward)
+    return scored(words, compute, batches, loss, lend)
 
 
 @checked
 def grasp(
-    model: nn.Module, batches: Iterable[Any], *, loss: Loss | None = None, temperature: Positive = 200.0,
-    batch_norm: BatchNorm = "train", forward: Forward | None = None,
-) -> Scores:  # fmt: skip
+    model: nn.Module,
+    batches: Iterable[Any],
+    *,
+    loss: Loss | None = None,
+    temperature: Positive = 200.0,
+    batch_norm: BatchNorm = "train",
+    forward: Forward | None = None,
+) -> Scores:
     """Score each weight by what it does for the gradient flow: W (H g), H the Hessian and g the gradient of the loss.
 
     >>> net = epoch0.networks.mlp([64, 256, 10], seed=0)
@@ -153,8 +181,8 @@ def grasp(
         near = lent.near_the_end(gradients) or near_the_end([p for p in products if bool(p.any())])
         return times(lent.leaves, products), near
 
-    words = f"grasp, temperature {temperature:g}"
-    return scored(model, batches, loss, words, compute, batch_norm, forward, twice=True)
+    lend = partial(borrowed, model, batch_norm, twice=True, forward=forward)
+    return scored(f"grasp, temperature {temperature:g}", compute, batches, loss, lend)
 
 
 def product(lent: Borrowed, value: Tensor, direction: Values) -> Values:
@@ -171,9 +199,14 @@ _PROBE = 6
 
 @checked
 def obd(
-    model: nn.Module, batches: Iterable[Any], *, probes: Size = 16, seed: Seed = 0, batch_norm: BatchNorm = "train",
+    model: nn.Module,
+    batches: Iterable[Any],
+    *,
+    probes: Size = 16,
+    seed: Seed = 0,
+    batch_norm: BatchNorm = "train",
     forward: Forward | None = None,
-) -> Scores:  # fmt: skip
+) -> Scores:
     """Score each weight by its diagonal-curvature saliency W^2 H_ii/2, H the Hessian of the loss.
 
     >>> net = epoch0.networks.mlp([64, 256, 10], seed=0)
@@ -213,8 +246,8 @@ def obd(
                 total = added(total, found, batch.examples / examples(held) / probes)
         return [t.div_(2) for t in times(lent.leaves, times(lent.leaves, total))], near
 
-    words = f"obd, {probes} probes, seed {seed}"
-    return scored(model, batches, None, words, compute, batch_norm, forward)
+    lend = partial(borrowed, model, batch_norm, forward=forward)
+    return scored(f"obd, {probes} probes, seed {seed}", compute, batches, None, lend)
 
 
 def _push(output: Tensor, targets: Tensor, source: torch.Generator) -> Tensor:

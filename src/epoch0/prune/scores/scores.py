@@ -67,11 +67,9 @@ class Scores(dict[str, Tensor], Result):
         for name, score in self.items():
             gone = int(self.removed[name].sum()) if name in self.removed else 0
             left, exact = max(score.numel() - gone, 1), score.double()
-            found.append({
-                "name": name, "weights": score.numel(), "removed": gone, "mean": float(exact.sum()) / left,
-                "mean_square": float(exact.square().sum()) / left, "largest": float(exact.max()),
-                "zeros": (int((score == 0).sum()) - gone) / left,
-            })  # fmt: skip
+            row: dict[str, str | int | float] = {"name": name, "weights": score.numel(), "removed": gone}
+            row |= {"mean": float(exact.sum()) / left, "mean_square": float(exact.square().sum()) / left}
+            found.append({**row, "largest": float(exact.max()), "zeros": (int((score == 0).sum()) - gone) / left})
         return found
 
     def __str__(self) -> str:
@@ -92,10 +90,8 @@ def check_precision(model: nn.Module) -> None:
     """Refuse a model that scores cannot be computed with."""
     for name, parameter in model.named_parameters():
         if parameter.dtype in (torch.float16, torch.bfloat16):
-            raise InputError(
-                f"'{name}' is {parameter.dtype}, in which gradients underflow and many weights are equal; score "
-                "copy.deepcopy(model).float(): masks from its scores fit this model too."
-            )
+            told = f"'{name}' is {parameter.dtype}, in which gradients underflow and many weights are equal"
+            raise InputError(f"{told}; score copy.deepcopy(model).float(): masks from its scores fit this model too.")
     check_model(model)
 
 

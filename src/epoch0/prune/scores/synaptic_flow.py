@@ -166,9 +166,13 @@ def synflow(model: nn.Module, x: Tensor | tuple[int, ...], *, dtype: torch.dtype
 
 
 def synflow_rounds(
-    model: nn.Module, x: Tensor | tuple[int, ...], kept: Sequence[int], *, dtype: torch.dtype = torch.float64,
+    model: nn.Module,
+    x: Tensor | tuple[int, ...],
+    kept: Sequence[int],
+    *,
+    dtype: torch.dtype = torch.float64,
     progress: Progress | None = None,
-) -> dict[str, Tensor]:  # fmt: skip
+) -> dict[str, Tensor]:
     """The masks of rounds of SynFlow that keep so many weights, each scored on what the rounds before have left.
 
     They are those of scoring and keeping in turn, at half the cost: weights are zeroed where they stand, and the
@@ -202,10 +206,9 @@ def _positive(model: nn.Module, x: Tensor | tuple[int, ...], dtype: torch.dtype)
     """The model on absolute values of its parameters, and an example of ones."""
     shape = tuple(x.shape[1:]) if isinstance(x, Tensor) else tuple(x) if isinstance(x, tuple | list) else ()
     if isinstance(x, Tensor) and not x.is_floating_point():
-        raise InputError(
-            f"x is {x.dtype}: the flow starts from ones, which integers are not; score the part of the model behind "
-            "its embedding, with the shape of one of the embedding's outputs."
-        )
+        told = f"x is {x.dtype}: the flow starts from ones, which integers are not"
+        advice = "score the part of the model behind its embedding, with the shape of one of the embedding's outputs"
+        raise InputError(f"{told}; {advice}.")
     if not shape or not all(isinstance(size, int) and not isinstance(size, bool) and size > 0 for size in shape):
         raise refuse("x", x, "the shape of one example such as (3, 32, 32), or a batch (examples, ...)")
     with borrowed(model, "eval", dtype) as lent:

@@ -24,6 +24,7 @@ from epoch0.tracing.graph import FunctionCall, Slot
 from epoch0.tracing.guard import bare, check_model, unchanged
 from epoch0.tracing.operations import Calls, map_tensors, meaning, tensors_in
 
+Run = Callable[..., Tensor]
 _PROBE = 13  # points in the run; a size that the model's code fixes to this number is unlikely
 _MODAL = (nn.modules.batchnorm._BatchNorm, nn.modules.dropout._DropoutNd, nn.RReLU)
 _LEAVES = ("torch.nn", "torch.ao.nn", nonlinearities.__name__)
@@ -66,10 +67,9 @@ def trace(model: nn.Module, shape: tuple[int, ...], device: torch.device | str |
         agree = _agree(ours, expected.double().cpu(), 1e-3)
         # a chaotic network in float32 may be far from itself in float64
         if not agree and not _agree(ours, deepcopy(model).double()(others).cpu(), 1e-9):
-            raise InputError(
-                f"the steps read from {type(model).__name__} do not compute what it computes; its forward changes "
-                "tensors in place, has state or branches on values. Write it without."
-            )
+            told = f"the steps read from {type(model).__name__} do not compute what it computes"
+            why = "its forward changes tensors in place, has state or branches on values"
+            raise InputError(f"{told}; {why}. Write it without.")
     return program
 
 
@@ -159,10 +159,8 @@ class _Reader(Calls):
             self.title = self._name(name if func.__name__.startswith("__") else func.__name__, "_", 1)
             self.where = f"call '{self.title}'"
         if name in _VALUES:
-            raise InputError(
-                f"the model asks for values of its points ({name}, {self.where}): regions need a forward that does not "
-                "branch on values."
-            )
+            told = f"the model asks for values of its points ({name}, {self.where})"
+            raise InputError(f"{told}: regions need a forward that does not branch on values.")
         if known.kind == "dropout":
             if kwargs.get("training", args[2] if len(args) > 2 else True):
                 raise InputError(f"dropout is switched on in evaluation mode ({self.where}): the network is random.")
@@ -235,7 +233,7 @@ class _Reader(Calls):
         found = self._new(step, step.run(values))
         return self._one(operator.neg, "neg", (found,), ".back") if low else found
 
-    def _one(self, func: Callable[..., Tensor], name: str, args: Any, behind: str) -> Tensor:
+    def _one(self, func: Run, name: str, args: Any, behind: str) -> Tensor:
         found = self._affine(func, name, args, {}, self.title + behind)
         assert isinstance(found, Tensor)
         return found
@@ -284,7 +282,7 @@ def _picked(call: FunctionCall, slots: tuple[int, ...], pick: int | None, *tenso
     return result if pick is None else result[pick]
 
 
-def _reshaped(change: Callable[..., Tensor], shape: Sequence[int], x: Tensor) -> Tensor:
+def _reshaped(change: Run, shape: Sequence[int], x: Tensor) -> Tensor:
     return change(x, (len(x), *shape))
 
 
@@ -300,10 +298,7 @@ def _pair(first: Tensor, second: Tensor) -> Tensor:
     return torch.stack(torch.broadcast_tensors(first, second), 1)
 
 
-def _check(
-    run: Callable[..., Tensor], size: Callable[..., Tensor], tensors: list[Tensor], whole: Tensor, operation: str,
-    where: str,
-) -> None:  # fmt: skip
+def _check(run: Run, size: Run, tensors: list[Tensor], whole: Tensor, operation: str, where: str) -> None:
     """Refuse a step that mixes points or moves their dimension, or is not affine.
 
     Of an affine one the value half way between points is the mean of the values, but for the rounding of its terms.

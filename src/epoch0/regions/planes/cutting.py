@@ -107,12 +107,11 @@ def joined(mesh: Mesh, cut: Sequence[Mesh]) -> tuple[Mesh, int]:
     vertex = np.where(row < 0, (len(mesh.points) + np.cumsum(new) - 1)[first], row)
     half, source = np.concatenate(halves), source[kept]
     degrees = np.concatenate([np.diff(part.ends) for part in cut])
-    return Mesh(
-        torch.cat([mesh.points, points[torch.from_numpy(new)]]), vertex[edges[kept]],
-        np.concatenate([part.owner for part in cut])[kept], 2 * edge[half >> 1] + (half & 1),
-        np.concatenate([[0], np.cumsum(degrees)]), np.concatenate([mesh.from_row, np.full(int(new.sum()), -1)]),
-        np.where(source >= 0, mesh.from_edge[source], -1),
-    ), wrong  # fmt: skip
+    owner, ends = np.concatenate([part.owner for part in cut])[kept], np.concatenate([[0], np.cumsum(degrees)])
+    made = torch.cat([mesh.points, points[torch.from_numpy(new)]]), vertex[edges[kept]], owner
+    from_row = np.concatenate([mesh.from_row, np.full(int(new.sum()), -1)])
+    from_edge = np.where(source >= 0, mesh.from_edge[source], -1)
+    return Mesh(*made, 2 * edge[half >> 1] + (half & 1), ends, from_row, from_edge), wrong
 
 
 def _begins(arrays: Sequence[Any]) -> list[int]:
@@ -165,9 +164,14 @@ class Plane:
         return Plane(mesh, budget, last)
 
     def cut(
-        self, values: Tensor, tolerance: Tensor, step: int, owners: Tensor, columns: slice | None = None,
+        self,
+        values: Tensor,
+        tolerance: Tensor,
+        step: int,
+        owners: Tensor,
+        columns: slice | None = None,
         decisions: Decisions | None = None,
-    ) -> Cut | None:  # fmt: skip
+    ) -> Cut | None:
         """Cut every cell along every column, or some, that takes both signs in it; as for lines."""
         some, decisions = columns or slice(0, values.shape[1]), decisions or self.decisions
         undecided = decisions.undecided

@@ -156,8 +156,9 @@ class PlanePartition(Result):
             label = f"{self.layers[layer]} ({len(np.unique(self.owner_neuron[mine]))} neurons)"
             axes.plot([], [], color=colour, label=label)
         low, high = self.window.polygon.min(dim=0).values.numpy(), self.window.polygon.max(dim=0).values.numpy()
-        axes.set(xlim=(low[0], high[0]), ylim=(low[1], high[1]), aspect="equal", xlabel="along the first axis",
-                 ylabel="along the second axis", title=f"{self.count:,} activation regions")  # fmt: skip
+        axes.set(xlim=(low[0], high[0]), ylim=(low[1], high[1]), aspect="equal")
+        axes.set(xlabel="along the first axis", ylabel="along the second axis")
+        axes.set_title(f"{self.count:,} activation regions")
         axes.grid(False)
         if self.layers:
             axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.12), ncols=3, frameon=False)
@@ -199,10 +200,8 @@ def pattern_colours(patterns: np.ndarray) -> np.ndarray:
     Source: pictures as in Hanin and Rolnick 2019, Figures 1 and 8; the rule for the colours is ours.
     """
     if patterns.ndim != 2 or patterns.dtype.kind not in "ui":
-        raise InputError(
-            f"patterns are {patterns.dtype} of shape {patterns.shape}; give packed bits of shape (patterns, bytes), "
-            "such as the attribute patterns of a partition."
-        )
+        wanted = "packed bits of shape (patterns, bytes), such as the attribute patterns of a partition"
+        raise InputError(f"patterns are {patterns.dtype} of shape {patterns.shape}; give {wanted}.")
     from matplotlib.colors import hsv_to_rgb
 
     weights = np.random.Generator(np.random.PCG64(0)).integers(1, 2**63, patterns.shape[1], dtype=np.uint64)
@@ -267,9 +266,8 @@ def on_plane(
 
 @checked
 def count(
-    model: nn.Module, where: Any, *, memory: Positive = MEMORY,
-    progress: Progress | None = None,
-) -> int | np.ndarray:  # fmt: skip
+    model: nn.Module, where: Any, *, memory: Positive = MEMORY, progress: Progress | None = None
+) -> int | np.ndarray:
     """Only the number of activation regions on a line or a window, without the geometry of the last layer.
 
     >>> count(net, regions.through(images[0], images[1], images[2]))     # a window of shape (4, 64)

@@ -20,6 +20,7 @@ from epoch0.theory.mean_field.moments import gaussian_mean, mean_slope, mean_squ
 from epoch0.theory.pruning.prediction import Layers, PredictedDensity, predict
 from epoch0.theory.pruning.score_law import ScoreLaw, entry_tail, score_law
 
+_NETWORKS = 128  # whose random walks are averaged
 _OUTPUT_DRAWS = 500  # of labels and outputs, for the moments of the loss's gradient
 _POINTS, _MASS = np.polynomial.hermite_e.hermegauss(80)
 _MASS = _MASS / _MASS.sum()
@@ -41,9 +42,15 @@ class DenseMoments:
 
 
 def dense_moments(
-    rule: Activation, weight_std: Array, bias_std: Array, widths: Sequence[int],
-    input_square: float, input_correlation: float, examples: int, seed: int,
-) -> DenseMoments:  # fmt: skip
+    rule: Activation,
+    weight_std: Array,
+    bias_std: Array,
+    widths: Sequence[int],
+    input_square: float,
+    input_correlation: float,
+    examples: int,
+    seed: int,
+) -> DenseMoments:
     """Carry variances and correlations forward, and the gradient of the cross-entropy of random labels back.
 
     The gradient of a weight is a sum over examples, delta_i phi_j. Where neither deltas nor phis of different examples
@@ -121,9 +128,8 @@ def _output_errors(q: float, c: float, classes: int, examples: int, seed: int) -
 
 
 def log_deviations(
-    rule: Activation, weight_std: Array, widths: list[int], moments: DenseMoments, networks: int,
-    draw: np.random.Generator,
-) -> Array:  # fmt: skip
+    rule: Activation, weight_std: Array, widths: list[int], moments: DenseMoments, draw: np.random.Generator
+) -> Array:
     """By how much log m_l differs from its mean-field value in each of several networks of these widths.
 
     Going back through n units, |delta|^2 changes by (sigma_w^2 / n) sum_j phi'(h_j)^2 z_j^2 with z_j normal, whose
@@ -137,13 +143,13 @@ def log_deviations(
     Shape (networks, layers).
     """
     depth = len(moments.q)
-    all_steps, common_steps, column = (np.zeros((networks, depth)) for _ in range(3))
-    off = np.zeros(networks)  # q less its mean-field value
+    all_steps, common_steps, column = (np.zeros((_NETWORKS, depth)) for _ in range(3))
+    off = np.zeros(_NETWORKS)  # q less its mean-field value
     for layer in range(depth - 1):
         width, q = widths[layer + 1], moments.q[layer]
         squares, slopes = _squares(rule, q)
         mean, slope = float(_MASS @ squares), float(_MASS @ slopes)
-        normal = draw.standard_normal((3, networks))
+        normal = draw.standard_normal((3, _NETWORKS))
         k, s = moments.fourth[layer], moments.concentration[layer + 1]
         of_gain = (k * (1 + 2 * s) - 1) / width
         of_square = float(_MASS @ squares**2 - mean**2) / width
@@ -195,7 +201,6 @@ def _curves(rule: Activation, q: float) -> tuple[Array, Array]:
     return first, second
 
 
-_NETWORKS = 128  # whose random walks are averaged
 _DRAWS = 24  # drawings of rows and columns that the law of a largest score is averaged over
 _INNER = np.array([NormalDist().inv_cdf((i + 0.5) / 64) for i in range(64)])  # quantiles of a normal variable
 _MOST_UNITS = 4096  # of one layer's rows or columns that are drawn
@@ -248,7 +253,7 @@ def predicted_density(
     laws = _laws(rule, sizes, moments, examples, seed)
     with np.errstate(divide="ignore"):
         mean_field = 0.5 * np.log(moments.mean_square)
-    walks = log_deviations(rule, weights, sizes, moments, _NETWORKS, numpy_generator(seed, 1))
+    walks = log_deviations(rule, weights, sizes, moments, numpy_generator(seed, 1))
     counts = np.array([law.weights for law in laws], dtype=np.float64)
     layers = Layers(laws, mean_field + 0.5 * walks, counts)
     return predict(layers, sparsity, f"mean field of {rule.name}, {examples} examples")
