@@ -279,6 +279,31 @@ def test_a_model_that_changes_its_own_weights_is_refused(way: str, trial: bool) 
     photograph.check()
 
 
+class Gathering(nn.Module):
+    """Puts the weights of its recurrent layer into one block while it runs, as cuDNN has them on CUDA."""
+
+    def __init__(self, gathers: bool) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.recurrent, self.readout, self.gathers = nn.LSTM(6, 16, batch_first=True), nn.Linear(16, 4), gathers
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        weights = list(self.recurrent.parameters()) if self.gathers else []
+        block = torch.cat([w.detach().flatten() for w in weights]) if weights else torch.empty(0)
+        for weight, part in zip(weights, block.split([w.numel() for w in weights] or 0), strict=False):
+            weight.data = part.view_as(weight)
+        outputs: torch.Tensor = self.readout(self.recurrent(x)[0][:, -1])
+        return outputs
+
+
+def test_weights_that_move_without_changing_are_the_same_weights() -> None:
+    y = torch.arange(64) % 4
+    x = torch.randn(64, 7, 6, generator=torch.Generator().manual_seed(0)) + y[:, None, None]
+    still, moving = (checkup(Gathering(gathers), x, y) for gathers in (False, True))
+    assert moving.verdict == still.verdict and moving.recipes["adam"] == still.recipes["adam"]
+    assert str(gain(Gathering(True), x)) == str(gain(Gathering(False), x))
+
+
 @pytest.mark.filterwarnings("ignore:Full backward hook is firing")
 @pytest.mark.parametrize("inner", [False, True])
 def test_backward_hooks_are_seen_for_what_they_are(inner: bool) -> None:

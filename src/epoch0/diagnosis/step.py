@@ -274,8 +274,10 @@ def _gradient(probe: _Probe, start: Weights, cost: _Cost | None = None) -> _Grad
         leaves = {name: w.detach().requires_grad_() for name, w in start.items()}
         with cost or nullcontext():
             loss, output, pull = probe.pulls(leaves, probe.seen)
-        if rebound := [name for name, leaf in leaves.items() if leaf.data_ptr() != start[name].data_ptr()]:
-            refuse_changed(rebound[0])
+        rebound = [name for name, leaf in leaves.items() if leaf.data_ptr() != start[name].data_ptr()]
+        for name in rebound:  # into other memory with the same values: recurrent layers on CUDA gather theirs
+            if leaves[name].shape != start[name].shape or not torch.equal(leaves[name], start[name]):
+                refuse_changed(name)
 
         def back(end: Tensor, start: Tensor | None, keep: bool) -> Weights:
             found = torch.autograd.grad(end, list(leaves.values()), start, retain_graph=keep, materialize_grads=True)

@@ -43,9 +43,11 @@ class _TensorState:
 
     def restore(self) -> bool:
         """Give it back; whether other values stood there."""
-        tensor = self.tensor
-        moved = tensor.data_ptr() != self.data.data_ptr() or tensor.shape != self.data.shape
-        if moved:
+        tensor, other = self.tensor, False
+        if tensor.data_ptr() != self.data.data_ptr() or tensor.shape != self.data.shape:
+            # other memory is not other values: on CUDA recurrent layers gather their weights in one block
+            now = tensor.detach()
+            other = now.shape != self.bits.shape or now.dtype != self.bits.dtype or not _same_bits(now, self.bits)
             tensor.data = self.data
         with torch.inference_mode(tensor.is_inference()), torch.no_grad():  # else the tensor lets nobody write
             written = not _same_bits(self.data, self.bits)
@@ -58,7 +60,7 @@ class _TensorState:
                     tensor.grad = self.grad
                 if self.grad is not None and self.grad_bits is not None and not _same_bits(self.grad, self.grad_bits):
                     self.grad.detach().copy_(self.grad_bits)
-        return moved or written
+        return other or written
 
 
 class _ModuleState:
