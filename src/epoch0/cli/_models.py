@@ -153,7 +153,7 @@ def checkup(
     if html is not None and not as_json:
         typer.echo(f"page: {html}")
     at_fault = last.faults if fail_on == "fault" else ()
-    if at_fault or (fail_on == "hard" and not last.trains):
+    if at_fault or (fail_on == "hard" and not last.trains) or (fail_on == last.outcome == "fault"):
         typer.echo(f"failed: {at_fault[0] if at_fault else last.verdict}", err=True)
         raise typer.Exit(1)
 

@@ -11,7 +11,7 @@ from rich.console import Console, RenderableType
 
 from epoch0.arguments import Size, Whole
 from epoch0.diagnosis import report
-from epoch0.diagnosis.faults import Fault, Mending
+from epoch0.diagnosis.faults import UNTRAINED, Fault, Mending
 from epoch0.diagnosis.terminal import WIDTH, plain, side_by_side, terminal
 from epoch0.diagnosis.trial import Trial
 from epoch0.diagnosis.verdict import CumulativeGain, Phase, Recipe, outcome, sentence
@@ -206,8 +206,9 @@ class Checkup(_Tables):
 
     @property
     def verdict(self) -> str:
-        """The verdict in one sentence that says what to do."""
-        return sentence(self.recipes)
+        """The verdict in one sentence that says what to do; one more where the program that was given did not run."""
+        unrun = "yours" not in self.recipes and any(line.startswith(UNTRAINED) for line in self.not_examined)
+        return sentence(self.recipes) + " This is of the network: the program itself could not be run." * unrun
 
     @property
     def outcome(self) -> str:
@@ -263,7 +264,7 @@ class Checkup(_Tables):
         """Plain data for JSON: numbers are finite or null; the seconds of the trial are no part of it."""
         told = {name: getattr(self, name) for name in ("verdict", "outcome", "trains")}
         plain: dict[str, Any] = finite(asdict(self) | told)
-        plain["program"] = self.program and self.program.to_dict()
+        plain["program"] = self.program and finite(self.program.to_dict())
         plain["chi_low"], plain["chi_high"] = plain.pop("chi_interval")
         plain["blame"] = None if self.blame is None else {"layer": self.blame[0], "reason": self.blame[1]}
         for way in ("forward", "backward"):

@@ -159,11 +159,14 @@ class Call:
     def divided(self) -> "Call":
         """The same call, no longer to be split where the model or its loss takes all of the examples and not half.
 
-        An adjacency matrix has a column an example, too, and targets may be places in the batch; only then is it tried.
+        An adjacency matrix has a column an example, too, be it one that the model holds, and targets may be places in
+        the batch; only then is it tried.
         """
         t = self.targets
         places = isinstance(t, Tensor) and not t.is_floating_point() and len(t.unique()) == self.examples
-        if not self.splits or self.examples < 4 or not (places or len(parts(self.batch)) > 1):
+        held = [t for module in self.model.modules() for t in vars(module).values() if isinstance(t, Tensor)]
+        whole = any(self.examples in tensor.shape for tensor in (*held, *self.model.buffers()))
+        if not self.splits or self.examples < 4 or not (places or whole or len(parts(self.batch)) > 1):
             return self
         with unchanged(self.model), torch.no_grad():
             self.model.eval()

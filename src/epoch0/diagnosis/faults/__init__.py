@@ -5,7 +5,8 @@
 """
 
 from epoch0.diagnosis.faults.evidence import KINDS, Evidence, Fault
-from epoch0.diagnosis.faults.find import Found, apart, conclude, evidence, find_faults, suspects
+from epoch0.diagnosis.faults.find import UNTRAINED, Found, apart, conclude, evidence, find_faults, suspects
 from epoch0.diagnosis.faults.mend import Mending
 
-__all__ = ["KINDS", "Evidence", "Fault", "Found", "Mending", "apart", "conclude", "evidence", "find_faults", "suspects"]
+__all__ = ["KINDS", "UNTRAINED", "Evidence", "Fault", "Found", "Mending"]
+__all__ += ["apart", "conclude", "evidence", "find_faults", "suspects"]

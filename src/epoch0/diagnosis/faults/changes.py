@@ -93,7 +93,7 @@ def _fitting_loss(program: Program, seen: Evidence) -> str:
 
 def _scaled(program: Program, seen: Evidence, mean: bool) -> str:
     found, plain = seen.reach, program.loss
-    if found is None or not (found.sums if mean else found.free < 0):
+    if found is None or not (found.sums if mean else found.free == -math.inf):
         return ""
     program.loss = lambda outputs, targets: plain(outputs, targets) / (len(targets) if mean else -1)
     return "Take the mean over the batch instead of the sum." if mean else "Minimize the negative of the loss."

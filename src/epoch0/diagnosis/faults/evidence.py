@@ -1,7 +1,8 @@
 """What the checks read and say: a few runs of the owner's program, and of a copy that takes five of its steps.
 
-Every number is taken once, when the first check asks for it. A program costs at most 12 passes: one with gradients, two
-without noise, five steps, the loss before and after them, one more with gradients, and one with other tokens.
+Every number is taken once, when the first check asks for it. A program costs at most 13 passes: one with gradients, two
+without noise, five steps, the loss before and after them, one more with gradients, one with other tokens, and one with
+the places in another order.
 """
 
 import contextlib
@@ -81,6 +82,7 @@ class Pass:
     flat: dict[str, float] = field(default_factory=dict)  # bounded activations: which share of values is at their ends
     sunk: list[str] = field(default_factory=list)  # layers whose biases alone keep nearly all values below zero
     open: bool = True  # whether a ReLU let anything through, or there is none
+    grown: tuple[float, str] = (1.0, "")  # by how much a module without weights makes its largest input larger
     entered: tuple[str, nn.Module, Tensor] | None = None  # first layer with weights that floats go into, and these
     normed: bool = False  # whether a norm comes right after it
     problem: str = ""  # why there is no loss
@@ -158,6 +160,7 @@ class Loop:
     moved: bool  # whether any parameter changed
     training: bool | None  # whether the model ran in training mode; None where it was not run
     classes: tuple[Tensor, Tensor] | None  # as they are and as the loss got them, where it got class numbers
+    judges: bool = False  # whether the loss got "real" and "fake" for all examples, in turn, and no other targets
 
 
 @dataclass
@@ -224,6 +227,10 @@ class Evidence:
                 found.flat[name] = float(((tensors[0] - middle).abs() > SATURATION * half).double().mean())
             if isinstance(module, nn.ReLU) and tensors and not bool(tensors[0].any()):
                 found.open = False
+            plain = all(fine for _, _, fine in found.ran[:-1]) and next(module.parameters(), None) is None
+            if plain and given is not None and tensors and given.is_floating_point() and given.numel():
+                grown = float(tensors[0].detach().abs().max()) / max(1.0, float(given.detach().abs().max()))
+                found.grown = max(found.grown, (grown, name))
             if not isinstance(module, WEIGHTED):
                 return
             if tensors and _sunk(module, tensors[0].detach()):
@@ -272,6 +279,10 @@ class Evidence:
     def reads_targets(self) -> bool:
         """Whether the loss is another with other targets, and these say what is right."""
         output, targets, loss = self.first.output, self.call.targets, self.first.loss
+        if self.after is not None and any(one.judges for one in self.after.loop):
+            return False  # one network judges what the other makes
+        if self.inputs is not None and bool((self.inputs == self.inputs[:1]).all()) and len(self.inputs) > 1:
+            return False  # one example, many times
         if output is None or not isinstance(targets, Tensor) or not targets.dim():
             return True
         ran = [[p.requires_grad for p in module.parameters(recurse=False)] for _, module, _ in self.first.ran]
@@ -427,7 +438,9 @@ class Evidence:
         left = {n: slope for n, slope in there().items() if bool(slope.any())}
         pair = [t for t in (rows.targets, *got) if isinstance(t, Tensor) and t.dim() == 1 and not t.is_floating_point()]
         classes = (pair[0], pair[1]) if len(pair) == 2 and len(pair[0]) == len(pair[1]) else None
-        loop.append(Loop(slopes, left, True, any(modes) if modes else None, classes))
+        same = [isinstance(t, Tensor) and t.is_floating_point() and bool((t == t.flatten()[:1]).all()) for t in got]
+        judges = len(got) > 1 and all(same) and len({float(t.flatten()[0]) for t in got}) > 1
+        loop.append(Loop(slopes, left, True, any(modes) if modes else None, classes, judges))
         return slopes
 
 

@@ -17,6 +17,8 @@ from epoch0.tracing.call import LENGTH_FIRST, Call, copied_in_full, exchanged, j
 from epoch0.tracing.guard import HALF, noise_kept, unchanged
 from epoch0.tracing.loss import Loss, scalar_loss
 
+UNTRAINED = "Whether it learns: a copy of the program could not be trained"
+
 CHECKS: list[Callable[..., Iterator[Fault]]] = [
     check
     for family in (gradients, outputs, updates, values)
@@ -177,7 +179,7 @@ def conclude(
 def _missing(seen: Evidence, done: Mending | None) -> Iterator[str]:
     one = len(seen.optimizers) == 1
     table = (
-        (seen.first.problem, f"The loss could not be computed ({seen.first.problem})."),
+        (seen.first.problem, f"The loss could not be computed ({seen.first.problem.rstrip('.')})."),
         (not seen.optimizers, "The optimizer: pass optimizer=."),
         (len(seen.optimizers) > 1, "Steps of several optimizers: pass the one over this model."),
         (one and not seen.after, "Steps of the optimizer: the model and its optimizer could not be copied or run."),
@@ -187,11 +189,11 @@ def _missing(seen: Evidence, done: Mending | None) -> Iterator[str]:
     )
     yield from (said for missing, said in table if missing)
     if not seen.reads_targets:
-        yield "Whether it learns: the loss does not depend on the targets."
+        yield "Whether it learns: the loss does not depend on whose the targets are."
     elif seen.stopped:
-        yield f"Whether it learns: a copy of the program could not be trained ({seen.stopped})."
+        yield f"{UNTRAINED} ({seen.stopped.rstrip('.')})."
     elif done is None:
-        yield "Whether it learns: for a trial pass optimizer= and targets, and seconds= above 0."
+        yield "Whether it learns: a trial takes optimizer=, four examples with targets or more, and seconds= above 0."
     elif done.stopped:
         yield done.stopped
 

@@ -11,6 +11,7 @@ from epoch0.diagnosis.faults.reach import Reach
 
 UNCUT = "Take out .data, .detach(), .item(), new tensors, numpy and no_grad between inputs and loss."
 
+EXPLODES = 1e3  # by so much an exponential makes numbers larger; a ReLU by nothing, a square by their size
 FLAT = 0.9  # from this share of a hidden layer's values on its activation is saturated
 
 
@@ -21,6 +22,11 @@ def first_not_finite(first: Pass) -> Iterator[Fault]:
         fix = "Look for a logarithm, root or division at 0 there, or weights that are too large."
         message = f"'{name}' is the first module that returns NaN or infinity." if name else ""
         message = message or "The model returns NaN or infinity, and none of its parts does."
+        growth, grows = first.grown
+        if growth > EXPLODES:
+            far = f"{growth:.2g} times larger" if math.isfinite(growth) else "infinite"
+            message += f" '{grows}', which has no weights, makes its inputs {far}."
+            yield Fault("hidden activation", grows, message, "Use ReLU in the hidden layers.", certainty=0.96)
         yield Fault("architecture", name or "outputs", message, fix, certainty=0.95)
     elif first.loss is not None and not bool(first.loss.isfinite()):
         message = f"The loss is {float(first.loss.detach()):.3g} though all outputs are finite."
@@ -71,6 +77,12 @@ def cut_off(seen: Evidence, first: Pass) -> Iterator[Fault]:
     ran, own = {name for name, _, _ in first.ran}, dict(seen.model.named_parameters())
     matrices = [n for n in first.gradients if n.rpartition(".")[0] in ran and own[n].dim() > 1 and own[n].numel()]
     stuck = [n for n in matrices if not any(g is not None and bool(g.any()) for g in (first.gradients[n], late[n]))]
+    unused = [n for n in stuck if "weight_hh" in n and n.replace("weight_hh", "weight_ih") not in stuck]
+    if unused:  # the state before the first step is zero
+        message = f"The recurrent layer reads sequences of one step, so {unused[0]} is never used."
+        fix = "Give it the steps of a sequence along one dimension: (batch, steps, features) with batch_first=True."
+        yield Fault("shapes", unused[0].rpartition(".")[0], message, fix, certainty=0.8)
+        return
     if not stuck or 2 * len(stuck) < len(matrices):
         return
     kind, fix = "gradient flow", "Look for a rounding, argmax, .detach() or a dead activation behind it."
@@ -78,7 +90,7 @@ def cut_off(seen: Evidence, first: Pass) -> Iterator[Fault]:
     gone = next((n for n, m, _ in first.ran if isinstance(m, nn.modules.dropout._DropoutNd) and m.p >= 1), None)
     if gone is not None:
         kind, fix = "regularization", f"Dropout '{gone}' leaves nothing: p is the share that is dropped, not kept."
-    elif first.sunk:
+    elif first.sunk and not first.open:
         kind, fix = "initialization", f"Begin the biases of {first.sunk[0]} at 0: they shut all of its units."
     elif seen.reach is not None and seen.reach.last.name and not bool(seen.reach.output.any()):
         kind, fix = "output activation", "Leave the activation at the end out: it is shut for all examples."
@@ -198,6 +210,22 @@ def inputs_ignored(seen: Evidence, after: After, quiet: tuple[Tensor, Tensor]) -
     if tokens and seen.first.open:  # nothing is shut, and yet the words do not matter
         fix = "See that the mask is True where it should be: only padding may be masked."
     yield Fault("architecture", "outputs", message, fix, certainty=0.97 if tokens and seen.first.open else 0.35)
+
+
+def places_do_not_matter(seen: Evidence, quiet: tuple[Tensor, Tensor]) -> Iterator[Fault]:
+    """Attention that gives the same whatever the order of the places, as nothing tells it where they are."""
+    x, out = seen.call.batch, quiet[0]
+    attends = any("attention" in type(m).__name__.lower() for m in seen.model.modules())
+    if not attends or not isinstance(x, Tensor) or x.dim() != (3 if x.is_floating_point() else 2) or x.shape[1] < 4:
+        return
+    if isinstance(seen.call.targets, Tensor) and seen.call.targets.shape == x.shape:
+        return  # tokens that follow: a causal mask tells places apart
+    order = torch.arange(x.shape[1] - 1, -1, -1, device=x.device)
+    turned, least = seen.quietly(seen.model, x[:, order]), 1e-4 * float((quiet[0] - quiet[1]).abs().max())
+    ways = [out, *([out[:, order]] if out.dim() == 3 and out.shape[1] == len(order) else [])]
+    if min(float((turned - way).abs().max()) for way in ways) < least:
+        message = "The outputs are the same whatever the order of the places, be it the reverse."
+        yield Fault("architecture", "model", message, "Add positions to what the attention gets.", certainty=0.6)
 
 
 def dropped_always(seen: Evidence, quiet: tuple[Tensor, Tensor]) -> Iterator[Fault]:

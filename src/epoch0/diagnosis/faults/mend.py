@@ -82,7 +82,9 @@ class Mending:
         """Whether the program as it is learns, be it slowly: in many epochs it then still gains in the second half."""
         own = self.own
         half = next(known for step, known in own.curve if 2 * step >= own.steps)
-        return own.learns or (own.steps > STEPS and own.known > RISING and own.known > 1.3 * half)
+        slow = own.steps > STEPS and own.known > RISING and own.known > 1.3 * half
+        heard = own.held is None or own.others < BY_HEART[2] or own.held > own.known / 8  # not only by heart
+        return own.learns or (slow and heard)
 
     @property
     def mended(self) -> list[Tried]:
@@ -234,13 +236,14 @@ def ranked(suspects: Sequence[Fault], done: Mending | None) -> tuple[Fault, ...]
         for kind in one.kinds:
             best.setdefault(kind, one)
     suspects = _standing(done.own, suspects, done.tried) if done.sound else suspects
-    could = {one.kinds[0] for one in done.tried}
-    found = []
+    could, found = {one.kinds[0]: one for one in reversed(done.tried) if len(one.kinds) == 1}, []
     for fault in suspects:
         if (mended := best.get(fault.kind)) is not None:
             fault = replace(fault, fix=_cure(done.own, mended), evidence="mended on a copy")
         elif best and fault.kind == "learning rate" and fault.kind in could:  # other rates are all there is to a rate
             fault = replace(fault, certainty=0.3 * fault.certainty)
+        if fault.kind in could and fault.kind not in best and not done.sound:
+            fault = replace(fault, fix=f"{fault.fix} On a copy this alone did not mend it.")
         found.append(weighed(fault))
     own, strong, seen = done.own, any(f.certainty >= 0.5 for f in found), {f.kind for f in suspects}
     hardly: list[Fault] = []  # what helps where nothing is found, but not much
@@ -251,10 +254,11 @@ def ranked(suspects: Sequence[Fault], done: Mending | None) -> tuple[Fault, ...]
         fault = Fault(kind, where, message, _cure(own, one), "mended on a copy", certainty)
         (found if clearly else hardly).append(weighed(fault, alone=True))
     if own.rate < SCHEDULED and not own.known >= ENOUGH:
-        message = f"In {own.steps} steps the loop body brings the learning rate down to {own.rate:.1g} of it."
-        fix = "Call scheduler.step() once an epoch, not in every step."
+        message = f"After {own.steps} steps the loop body has the learning rate at {own.rate:.1g} of the optimizer's."
+        fix = "Call scheduler.step() once an epoch if it is made for epochs; see that a warm-up does not stay at 0, "
+        fix += "and which way the metric of a plateau goes."
         found.append(Fault("learning rate", "step", message, fix, certainty=0.9))
-    if own.known <= -KNOWS:
+    if own.known <= -KNOWS and own.known < own.curve[0][1] - KNOWS / 2:
         message = f"Trained, the loss is {-own.known:.0%} higher with the own targets than with those of others."
         found.append(Fault("loss", "loss", message, "Look at the sign of the loss.", "trial", 0.7))
     if own.batched >= CLEARLY:
@@ -270,7 +274,9 @@ def ranked(suspects: Sequence[Fault], done: Mending | None) -> tuple[Fault, ...]
             replace(fault, certainty=max(fault.certainty, 0.6)) if fault.kind in kinds else fault for fault in found
         ]
         found += [replace(fault, message=message) for fault in HEART if fault.kind not in said]
-    if not (found or done.sound) and done.tried and (not done.stopped or own.steps > STEPS):
+    if found and not done.sound:
+        found += hardly
+    elif not done.sound and done.tried and (not done.stopped or own.steps > STEPS):
         message = f"In {own.steps} steps the outputs do not come to know the targets, and none of the "
         message += f"{len(done.tried)} changes that were tried mends it{' clearly' if hardly else ''}."
         # with a single linear map there is little to be mended

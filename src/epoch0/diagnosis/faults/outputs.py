@@ -90,19 +90,37 @@ def one_answer_is_best(seen: Evidence, reach: Reach) -> Iterator[Fault]:
     """The same answer for all examples is as good as any: shapes that broadcast, targets without differences."""
     if len(reach.targets) < 4 or not all(map(math.isfinite, (reach.free, reach.through, reach.constant))):
         return
+    if reach.constant < reach.free - 1e-9 * abs(reach.free):
+        return  # the best of all was not found
     near = reach.constant - reach.free <= ALIKE * (reach.now - reach.free)  # next to what there is to learn at first
     if (reach.constant - reach.free) / max(abs(reach.constant), 1e-12) > (10 * ALIKE if near else ALIKE):
         return
     numbers = f"One answer for all examples has a loss of {reach.constant:.3g}, the best of all {reach.free:.3g}"
-    varied = bool((reach.targets != reach.targets[:1]).any())
+    told = reach.targets if reach.targets.is_floating_point() else reach.targets[reach.targets >= 0]
+    varied = bool((told != told[:1]).any())
     classes = not reach.targets.is_floating_point() or one_hot(reach.targets)
     out = reach.output
     if seen.first.tables or (varied and classes and _shares(out)):
         return  # said already; and the logarithm of shares has its bound in the model, which free outputs do not have
+    if _constant(reach):
+        message = f"The loss is {reach.now:.3g} whatever the outputs are."
+        fix = "For one output of two classes use binary_cross_entropy_with_logits: a softmax over it is always 1."
+        fix = fix if out[0].numel() == 1 else "Look at what it is made of: it does not depend on the outputs."
+        yield Fault("loss", "loss", message, fix, certainty=0.96)
+        return
     if varied and out.shape != reach.targets.shape and out.numel() == reach.targets.numel():
         shapes = [str(("n", *t.shape[1:])).replace("'", "") for t in (out, reach.targets)]
         message = f"{numbers}: the loss broadcasts outputs {shapes[0]} with targets {shapes[1]}."
         yield Fault("shapes", "loss", message, SAME_SHAPE, certainty=0.97)
+    elif varied and not seen.reads_targets:
+        every = reach.targets[:1].expand_as(reach.targets)
+        if float(seen.loss_of(out, every)) != float(seen.loss_of(out, reach.targets)):  # else it asks for none
+            message = f"{numbers}: the loss compares each example's outputs with the targets of all."
+            yield Fault("shapes", "loss", message, SAME_SHAPE, certainty=0.95)
+    elif varied and _told_by_far_outputs(reach):
+        message = f"{numbers}: only outputs of thousands change it."
+        fix = "Look for a scale or a temperature in the loss that makes the outputs small."
+        yield Fault("loss", "loss", message, fix, certainty=0.9)
     elif varied and not reach.last.name and classes and reach.flat < 1:
         message = f"{numbers}: the loss accepts any large output."
         fix = "The loss expects probabilities: end the model with a softmax, or use a loss of logits."
@@ -112,6 +130,25 @@ def one_answer_is_best(seen: Evidence, reach: Reach) -> Iterator[Fault]:
         message = f"{numbers}: the targets hardly tell the examples apart (root mean square {size:.2g})."
         fix = "Look at the targets: classes as they are, values standardized."
         yield Fault("labels", "targets", message, fix, certainty=0.8)
+
+
+def _constant(reach: Reach) -> bool:
+    """Whether the loss is the same for any outputs."""
+    noise = torch.randn(reach.output.shape, generator=torch.Generator().manual_seed(0)).to(reach.output)
+    others = [tried(reach.score, size * noise + middle) for size, middle in ((1.0, 0.0), (0.2, 0.5), (10.0, 0.0))]
+    return all(one is not None and float(one) == reach.now for one in others)
+
+
+def _told_by_far_outputs(reach: Reach) -> bool:
+    """Whether a loss of classes tells right answers from wrong ones, if only they are large enough."""
+    targets, out = reach.targets, reach.output
+    if targets.is_floating_point() or out.dim() != 2 or targets.shape != out.shape[:1] or int(targets.min()) < 0:
+        return False
+    if int(targets.max()) >= out.shape[1]:
+        return False
+    right = torch.zeros_like(out).scatter_(1, targets.long()[:, None], 1e6)
+    good, bad = float(reach.score(right)), float(reach.score(right.roll(1, 1)))
+    return good < 0.1 * reach.constant < reach.constant < bad
 
 
 def _shares(outputs: Tensor) -> bool:
@@ -227,7 +264,12 @@ def no_slope_at_outputs(seen: Evidence, reach: Reach) -> Iterator[Fault]:
     share = f"For {reach.flat:.0%} of the examples the loss has no slope at the outputs and could fall."
     inside = float(reach.best.min()) >= -0.01 and float(reach.best.max()) <= 1.01
     outside = float(reach.output.min()) < 0 or float(reach.output.max()) > 1
-    if inner:
+    ends = reach.output.abs().minimum((reach.output.abs() - 1).abs())  # how far outputs are from the ends of a range
+    if inner and float((ends > 0.05).double().mean()) > 0.5:
+        fix = "Take rounding, argmax and comparisons out of the loss: they have no slope."
+        yield Fault("gradient flow", "loss", f"{share} The last activation is not saturated.", fix, certainty=0.87)
+        yield Fault("loss", "loss", share, "Use the cross-entropy, or a smooth form of the score.", certainty=0.86)
+    elif inner:
         fix = "Make what goes into the last activation smaller: scale the inputs, or the initial weights."
         entered = seen.first.entered
         kind = "input scale" if entered is not None and float(entered[2].abs().mean()) > 5 else "initialization"

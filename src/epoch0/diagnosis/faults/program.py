@@ -84,6 +84,7 @@ class Program:
     held: int = 0  # so many examples at the end are held out of training
     whole: bool = False  # whether the loss takes all that the model returns, and not THE output
     ordered: bool = False  # whether the examples come in their order
+    floor: float = 0.0  # the least that the loss can be where that is below zero, as likelihoods of counts are
     begun: float = math.nan  # the loss with the targets of others, before training
 
     @classmethod
@@ -113,7 +114,8 @@ class Program:
             if seen.reach is not None and seen.reach.sums:  # a rate for sums goes with the number of examples in a step
                 usual = seen.call.examples
             size = min(seen.batch_size or usual, trained)
-        return cls(call, seen.optimizers[0], size, seen.step, seen.loss_of, held, seen.whole, seen.ordered)
+        floor = 0.0 if seen.reach is None or not math.isfinite(seen.reach.free) else min(seen.reach.free, 0.0)
+        return cls(call, seen.optimizers[0], size, seen.step, seen.loss_of, held, seen.whole, seen.ordered, floor)
 
     def copied(self) -> "Program":
         model, optimizer, step = copied(self.call.model, self.optimizer, self.step)
@@ -187,7 +189,9 @@ class Program:
         # outputs that explode differ for the targets, too, all of them or one for all the others
         if of is None and other > own > self.begun / 2 > 0 and self.begun - own < EXPLODING * (other - own):
             return 0.0
-        return min((other - own) / max(abs(other), abs(own), 1e-12), 1.0)  # a loss below zero has no share
+        if self.floor < min(own, other):
+            return (other - own) / max(abs(other - self.floor), abs(own - self.floor), 1e-12)
+        return min((other - own) / max(abs(other), abs(own), 1e-12), 1.0)  # without a floor no share
 
 
 def _turned(call: Call, order: Tensor) -> Call:

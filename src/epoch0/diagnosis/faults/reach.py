@@ -64,6 +64,7 @@ class Reach:
     targets: Tensor  # those examples' targets
     output: Tensor  # the model's outputs for them
     flat: float  # share of the examples whose loss can fall and has no slope where the outputs are
+    exact: bool  # whether the targets themselves, as outputs, are as good as any that were found
     sums: bool  # whether the loss adds the examples up instead of taking their mean
     score: Callable[[Tensor], Tensor]  # the loss of other outputs
 
@@ -109,21 +110,25 @@ def reach(output: Tensor, targets: Any, loss: Callable[[Any, Any], Tensor]) -> R
     def outputs(z: Tensor) -> Tensor:
         return last.apply(z).reshape(out.shape)
 
+    def least(score: Callable[[Tensor], Tensor], start: Tensor) -> tuple[float, Tensor]:
+        """Far away, where the targets are, or near, where their logarithms are."""
+        return min((_least(score, start, step) for step in {size, 1.0}), key=lambda found: found[0])
+
     starts = [out, 0.5 + 0.1 * noise.reshape(out.shape)]
-    free, arg = min((_least(score, z, size) for z in starts), key=lambda found: found[0])
+    free, arg = min((least(score, z) for z in starts), key=lambda found: found[0])
     best = free
     if last.name:
-        inside = (_least(lambda z: score(outputs(z)), z, size) for z in (0.1 * noise, 0.5 + 0.1 * noise))
+        inside = (least(lambda z: score(outputs(z)), z) for z in (0.1 * noise, 0.5 + 0.1 * noise))
         best, at = min(inside, key=lambda found: found[0])  # a ReLU that is shut stays so from the first start
         arg = outputs(at)
     row = 0.1 * noise[:1]
-    constant = min(_least(lambda z: score(outputs(z.expand(inner))), start, size)[0] for start in (row, 0.5 + row))
-    known = exact.shape == out.shape and exact.is_floating_point() and float(score(exact.to(out))) < float(score(arg))
+    constant = min(least(lambda z: score(outputs(z.expand(inner))), start)[0] for start in (row, 0.5 + row))
+    known = exact.shape == out.shape and exact.is_floating_point() and float(score(exact.to(out))) <= float(score(arg))
     flat = _flat(score, out, exact.to(out) if known else arg)
     half = count // 2
     two = tried(lambda z: loss(z[:half], wanted[:half]) + loss(z[half:], wanted[half:]), out.to(output.dtype))
     sums = count > 3 and two is not None and abs(float(two) - float(first)) < 1e-3 * abs(float(two))
-    return Reach(min(free, best), best, constant, float(first), last, arg, wanted, out, flat, sums, score)
+    return Reach(min(free, best), best, constant, float(first), last, arg, wanted, out, flat, known, sums, score)
 
 
 def _least(score: Callable[[Tensor], Tensor], start: Tensor, size: float) -> tuple[float, Tensor]:

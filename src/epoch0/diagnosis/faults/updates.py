@@ -3,11 +3,12 @@
 import math
 import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
 
-from epoch0.diagnosis.faults.evidence import CERTAIN, After, Evidence, Fault, rate_of
+from epoch0.diagnosis.faults.evidence import CERTAIN, After, Evidence, Fault, Loop, rate_of
 
 LARGE, SMALL = 0.12, 1e-4  # median sizes of a step relative to its weights beyond which a rate is too high or too low
 CLIPPED = 0.01  # the length of a gradient that the loop body leaves, over its own, from where it is clipped to nothing
@@ -32,7 +33,9 @@ def coverage(seen: Evidence) -> Iterator[Fault]:
     elif missing and any(seen.first.gradients.get(name) is not None for name in missing):
         message = f"{len(missing)} of {len(trained)} trainable parameters are in no optimizer, such as {missing[0]}."
         fix = "Make the optimizer after all layers, or freeze these parameters."
-        yield Fault("update", "optimizer", message, fix, certainty=CERTAIN)
+        order = [all(id(p) in held for p in own) for _, m, _ in seen.first.ran if (own := list(m.parameters(False)))]
+        begins = order == sorted(order) and order[-1:] == [True]  # features that were learned before, say
+        yield Fault("update", "optimizer", message, fix, certainty=0.8 if begins else CERTAIN)
     if seen.first.output is not None and (lost := seen.strangers(seen.first.output)):
         message = f"The outputs are made of {lost} weights that are not among the model's parameters(): "
         message += "layers in a Python list or dict are not found."
@@ -73,7 +76,7 @@ def penalty(seen: Evidence, after: After) -> Iterator[Fault]:
     names = [n for n in wanted if n in left and wanted[n].dim() > 1]
     more = [(left[n] - wanted[n]).double().flatten() for n in names]
     slope, pull = _length(wanted[n] for n in names), _length(more)
-    if slope == 0 or pull < slope:
+    if not 0 < slope <= pull < math.inf:
         return
     extra = torch.cat(more)
     own = torch.cat([seen.model.get_parameter(n).detach().double().flatten() for n in names])
@@ -112,6 +115,19 @@ def loop_body(seen: Evidence, after: After) -> Iterator[Fault]:
     elif first.moved and second.moved and total < 0.05 < alone:  # else they are added up on purpose
         message = "The gradient of a step is added to those of the steps before."
         yield Fault("update", "step", message, "Call optimizer.zero_grad() before loss.backward().", certainty=0.9)
+    for one, two in pairwise(loop):
+        if one.moved and not (two.moved or first.moved) and _goes_on(one, two, both):
+            message = "Gradients are added up over several batches, and go on being added up after their step."
+            yield Fault("update", "step", message, "Call optimizer.zero_grad() after optimizer.step().", certainty=0.9)
+
+
+def _goes_on(one: Loop, two: Loop, names: Sequence[str]) -> bool:
+    """Whether what a step leaves behind is still there in the next, beside the gradient of its own batch."""
+    if not all(n in held for n in names for held in (one.left, two.left, two.wanted)):
+        return False
+    own, kept, now = (torch.cat([g[n].double().flatten() for n in names]) for g in (two.wanted, one.left, two.left))
+    more = torch.nn.functional.cosine_similarity(now - kept, own, 0)
+    return float(more) > 0.99 and float(kept.norm()) > 0.1 * float((now - kept).norm())
 
 
 def not_moved(seen: Evidence, after: After) -> Iterator[Fault]:
@@ -131,7 +147,8 @@ def too_far(seen: Evidence, after: After) -> Iterator[Fault]:
         return
     floor = seen.reach.constant if seen.reach is not None else -math.inf
     worse = not math.isfinite(after.after) or after.after > RISE * max(after.before, floor, 0) + 1e-9
-    sizes = [v for v in after.sizes.values() if math.isfinite(v)]
+    tables = {f"{name}.weight" for name, module in seen.model.named_modules() if isinstance(module, nn.Embedding)}
+    sizes = [v for n, v in after.sizes.items() if math.isfinite(v) and n not in tables]
     large = statistics.median(sizes) if sizes and len(after.sizes) > 1 else 0.0
     then = [n for n, g in seen.first.gradients.items() if g is not None and g.dim() > 1 and bool(g.any())]
     died = [n for n in then if (g := after.late.gradients.get(n)) is None or not bool(g.any())]
@@ -149,6 +166,8 @@ def too_far(seen: Evidence, after: After) -> Iterator[Fault]:
         what = f"a step changes the weights by {large:.0%} of their size"
     targets, big = seen.targets, seen.first.size_in
     far = float(targets.double().abs().mean()) if targets is not None and targets.is_floating_point() else 0.0
+    if seen.reach is not None and seen.reach.values and not seen.reach.exact:
+        far = 0.0  # the loss brings the targets to another scale
     if big > 5:
         message = f"The first layer gets inputs of mean size {big:.3g}, and {what}."
         yield Fault("input scale", "inputs", message, "Standardize the inputs.", certainty=0.9)
@@ -170,7 +189,7 @@ def too_short(seen: Evidence, after: After) -> Iterator[Fault]:
     sizes = sorted(v for n, v in after.sizes.items() if n not in after.still) or [0.0]
     middle, top = statistics.median(sizes), sizes[int(0.9 * (len(sizes) - 1))]
     rate, found = rate_of(seen.optimizers[0]), seen.reach
-    if found is not None and found.values:
+    if found is not None and found.values and found.exact:
         way = float((found.targets.double() - found.output).mean(0).abs().max())
         steps = way / max(after.moved / 5, 1e-30)
         if steps > 1000 and float(found.targets.double().abs().mean()) > 30 and after.before > 0:
