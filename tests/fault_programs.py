@@ -558,7 +558,77 @@ SOUND |= {
         mlp(nn.Sigmoid(), ends=1), (X > 0.1).float(), (X[:, 20:21] > 0.1).float(), F.binary_cross_entropy
     ),
 }
+
+
+class Exponential(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x.exp()
+
+
+class OneStep(nn.Module):
+    """A recurrent layer whose sequences have one step each."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.state, self.out = nn.RNN(64, 32, batch_first=True), nn.Linear(32, 10)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.out(self.state(x[:, None])[0][:, -1])
+
+
+class Bag(nn.Module):
+    """Attention that is not told where the tokens are."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        layer = nn.TransformerEncoderLayer(32, 2, 64, batch_first=True)
+        self.token, self.out = nn.Embedding(20, 32), nn.Linear(32, 2)
+        self.body = nn.TransformerEncoder(layer, 1, enable_nested_tensor=False)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        return self.out(self.body(self.token(tokens)).mean(1))
+
+
+class Neighbours(nn.Module):
+    """One layer over a graph whose adjacency matrix the model holds."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("near", (X @ X.T > 30).float() / 10 + torch.eye(len(X)))
+        self.inner, self.out = nn.Linear(64, 32), nn.Linear(32, 10)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.out((self.near @ self.inner(x)).relu())
+
+
+def rounded(o: Tensor, t: Tensor) -> Tensor:
+    """The F1 of rounded probabilities."""
+    p = o.round()
+    return 1 - (2 * (p * t).sum() + 1e-6) / (p.sum() + t.sum() + 1e-6) + 0 * o.sum()
+
+
+def every_pair(o: Tensor, t: Tensor) -> Tensor:
+    return -(t * o[:, None].log_softmax(-1)).mean()
+
+
+def in_logarithms(o: Tensor, t: Tensor) -> Tensor:
+    return F.mse_loss(o, t.log1p())
+
+
+def head_alone() -> Program:
+    model = mlp()
+    return model, X, Y, F.cross_entropy, torch.optim.Adam(model[-1].parameters(), 3e-3)
+
+
 BROKEN: dict[str, tuple[str, Callable[[], Program]]] = {
+    "rounded": ("gradient flow", lambda: with_(mlp(nn.Sigmoid(), ends=1), X, HALF, rounded)),
+    "one logit": ("loss", lambda: with_(mlp(ends=1), X, HALF, F.cross_entropy)),
+    "every pair": ("shapes", lambda: with_(mlp(), X, F.one_hot(Y, 10).float(), every_pair)),
+    "exponentials": ("hidden activation", lambda: with_(mlp(hidden=Exponential), 30 * X, Y)),
+    "one step of a sequence": ("shapes", lambda: with_(OneStep(), X, Y)),
+    "no places": ("architecture", lambda: with_(Bag(), TOKENS, (TOKENS[:, 0] > TOKENS[:, -1]).long())),
+    "small logits": ("loss", lambda: with_(mlp(), X, Y, lambda o, t: F.cross_entropy(1e-4 * o, t))),
+    "one label and none": ("labels", lambda: with_(mlp(), X, torch.where(Y > 4, -100, 3))),
     "softmax twice": ("output activation", lambda: with_(mlp(nn.Softmax(1)), X, Y)),
     "softmax over one unit": ("output activation", lambda: with_(mlp(nn.Softmax(1), ends=1), X, HALF, F.mse_loss)),
     "values outside of tanh": ("output activation", lambda: with_(mlp(nn.Tanh(), ends=1), X, 5 + VALUES, F.mse_loss)),
@@ -618,3 +688,16 @@ BROKEN: dict[str, tuple[str, Callable[[], Program]]] = {
     "one label": ("labels", lambda: with_(mlp(), X, 0 * Y)),
     "one input": ("data", lambda: with_(mlp(), X[:1].expand_as(X).clone(), Y)),
 }
+
+
+COUNTS = torch.poisson((6 + X[:, 20:21] / 2).exp(), generator=torch.Generator().manual_seed(5))
+SOUND |= {
+    "counts in the hundreds": lambda: with_(mlp(ends=1), X, COUNTS, nn.PoissonNLLLoss(), rate=3e-3),
+    "prices by their logarithms": lambda: with_(mlp(ends=1), X, (12 + VALUES).exp(), in_logarithms, rate=3e-3),
+    "the same example many times": lambda: with_(mlp(ends=64), X[:1].repeat(40, 1), X[:1].repeat(40, 1), F.mse_loss),
+}
+TRIED: dict[str, Callable[[], Program]] = {
+    **{name: SOUND[name] for name in ("counts in the hundreds", "prices by their logarithms")},
+    "head alone": head_alone,
+}
+"""Sound programs that a trial has to see learn."""

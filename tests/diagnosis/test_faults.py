@@ -19,7 +19,7 @@ from epoch0.diagnosis.faults.mend import Mending, Tried, ranked
 from epoch0.diagnosis.faults.program import Program as OwnProgram
 from epoch0.diagnosis.faults.program import Trained
 from epoch0.errors import InputError
-from fault_programs import BROKEN, SOUND, Program, X, Y, adam, cut, mlp, sgd, with_
+from fault_programs import BROKEN, SOUND, TRIED, Neighbours, Program, X, Y, adam, cut, mlp, sgd, with_
 
 
 def found(program: Program, seconds: float = 0.0, **more: Any) -> tuple[Fault, ...]:
@@ -277,6 +277,14 @@ def gathering(model: nn.Module, optimizer: torch.optim.Optimizer, loss: Any, x: 
         optimizer.zero_grad()
 
 
+def forgetting(model: nn.Module, optimizer: torch.optim.Optimizer, loss: Any, x: Tensor, y: Tensor) -> None:
+    """Gradients of two batches are added up, and never cleared."""
+    model.batches = getattr(model, "batches", 0) + 1  # type: ignore[assignment]
+    (loss(model(x), y) / 2).backward()
+    if model.batches % 2 == 0:  # type: ignore[operator]
+        optimizer.step()
+
+
 def usual(model: nn.Module, optimizer: torch.optim.Optimizer, loss: Any, x: Tensor, y: Tensor) -> float:
     value = loss(model(x), y)
     value.backward()
@@ -294,6 +302,7 @@ def usual(model: nn.Module, optimizer: torch.optim.Optimizer, loss: Any, x: Tens
         (adding, "zero_grad"),
         (evaluating, "train()"),
         (clipping, "Clip gradients"),
+        (forgetting, "after optimizer.step"),
         (usual, None),
         (gathering, None),
     ],
@@ -413,6 +422,48 @@ def test_a_fault_that_was_seen_is_mended() -> None:
 def test_sound_programs_have_no_fault_after_a_trial(name: str) -> None:
     torch.manual_seed(0)
     assert not found(SOUND[name](), seconds=60)
+
+
+@pytest.mark.parametrize("name", TRIED)
+def test_sound_programs_are_seen_to_learn(name: str) -> None:
+    torch.manual_seed(0)
+    model, x, y, loss, optimizer = TRIED[name]()
+    looked = find_faults(model, x[:100], y[:100], loss=loss, optimizer=optimizer, data=(x, y), seconds=20)
+    assert not looked.faults and looked.mending is not None and looked.mending.own.learns
+
+
+def test_a_graph_that_the_model_holds_is_trained_whole() -> None:
+    torch.manual_seed(0)
+    model = Neighbours()
+    looked = find_faults(model, X, Y, loss=F.cross_entropy, optimizer=adam(model, 1e-2), data=(X, Y), seconds=20)
+    assert not looked.faults and looked.mending is not None and looked.mending.own.known > 0.3
+
+
+class Judged(nn.Module):
+    """Makes examples like those that it is given, and tells which are real."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.make, self.tell = nn.Linear(64, 64), nn.Linear(64, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.make(x)  # type: ignore[no-any-return]
+
+
+def judged(model: Any, optimizer: torch.optim.Optimizer, loss: Any, x: Tensor, y: Tensor) -> None:
+    real, fake = torch.ones(len(x), 1), torch.zeros(len(x), 1)
+    optimizer.zero_grad()
+    told = loss(model.tell(y), real) + loss(model.tell(model(x).detach()), fake)
+    (told + loss(model.tell(model(x)), real)).backward()
+    optimizer.step()
+
+
+def test_what_a_judge_is_told_is_no_target() -> None:
+    torch.manual_seed(0)
+    model, loss, noise = Judged(), F.binary_cross_entropy_with_logits, torch.randn(500, 64)
+    given = {"loss": loss, "optimizer": adam(model), "data": (noise, X), "step": judged, "seconds": 5}
+    looked = find_faults(model, noise[:100], X[:100], **given)  # type: ignore[arg-type]
+    assert looked.mending is None and any("does not depend on whose" in line for line in looked.not_examined)
 
 
 @pytest.mark.sample(1)

@@ -375,7 +375,7 @@ def sentence(recipes: Mapping[str, Recipe]) -> str:
     else:
         worst = max((adam, sgd), key=lambda r: r.probability)
         seen = max(min(r.numbers.get("known", 0), r.numbers.get("known seen", 0)) for r in (adam, sgd))
-        said = f"{'learns slowly' if seen >= _odds(SLOWLY) else 'will not train'}: {_short(worst.reason)}."
+        said = f"{'learns slowly' if seen >= _odds(SLOWLY) else 'will not train'}: {_short(worst.reason).rstrip('.')}."
     return said[0].upper() + said[1:] if not sure else sure + said
 
 

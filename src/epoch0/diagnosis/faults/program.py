@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from epoch0.diagnosis.faults.evidence import Evidence, OwnStep, copied, rate_of, stepped
+from epoch0.diagnosis.faults.reach import ROWS, reach
 from epoch0.diagnosis.trial import shuffled
 from epoch0.seeds import generator
 from epoch0.tracing.call import Call, as_written, mapped, parts, same_shapes
@@ -84,7 +85,8 @@ class Program:
     held: int = 0  # so many examples at the end are held out of training
     whole: bool = False  # whether the loss takes all that the model returns, and not THE output
     ordered: bool = False  # whether the examples come in their order
-    floor: float = 0.0  # the least that the loss can be where that is below zero, as likelihoods of counts are
+    sinks: bool = False  # whether the loss has a floor below zero, as likelihoods of counts have
+    floors: dict[int, float] = dataclasses.field(default_factory=dict)  # first example that is read -> the loss's floor
     begun: float = math.nan  # the loss with the targets of others, before training
 
     @classmethod
@@ -114,8 +116,8 @@ class Program:
             if seen.reach is not None and seen.reach.sums:  # a rate for sums goes with the number of examples in a step
                 usual = seen.call.examples
             size = min(seen.batch_size or usual, trained)
-        floor = 0.0 if seen.reach is None or not math.isfinite(seen.reach.free) else min(seen.reach.free, 0.0)
-        return cls(call, seen.optimizers[0], size, seen.step, seen.loss_of, held, seen.whole, seen.ordered, floor)
+        sinks = seen.reach is not None and -math.inf < seen.reach.free < 0
+        return cls(call, seen.optimizers[0], size, seen.step, seen.loss_of, held, seen.whole, seen.ordered, sinks)
 
     def copied(self) -> "Program":
         model, optimizer, step = copied(self.call.model, self.optimizer, self.step)
@@ -172,7 +174,8 @@ class Program:
         few = self.call
         if few.splits:
             some = few.rows(of or slice(0, few.examples - self.held))
-            few = some.rows(torch.randperm(some.examples, generator=generator(seed, 0x6B6E))[:READ])
+            drawn = torch.randperm(some.examples, generator=generator(seed, 0x6B6E))[: ROWS if self.sinks else READ]
+            few = some.rows(drawn)
         with unchanged(few.model), torch.no_grad():
             few.model.train(batches)
             raw = few.raw()
@@ -189,8 +192,13 @@ class Program:
         # outputs that explode differ for the targets, too, all of them or one for all the others
         if of is None and other > own > self.begun / 2 > 0 and self.begun - own < EXPLODING * (other - own):
             return 0.0
-        if self.floor < min(own, other):
-            return (other - own) / max(abs(other - self.floor), abs(own - self.floor), 1e-12)
+        if self.sinks and few.splits:
+            place = int(drawn[0]) + (0 if of is None else self.call.examples)
+            if place not in self.floors:
+                found = reach(few.output(raw), few.targets, self.loss)
+                self.floors[place] = -math.inf if found is None else found.free
+            if -math.inf < (floor := self.floors[place]) < max(own, other):
+                return min((other - own) / (max(own, other) - floor), 1.0)
         return min((other - own) / max(abs(other), abs(own), 1e-12), 1.0)  # without a floor no share
 
 
