@@ -81,7 +81,9 @@ def cut_off(seen: Evidence, first: Pass) -> Iterator[Fault]:
     if unused:  # the state before the first step is zero
         message = f"The recurrent layer reads sequences of one step, so {unused[0]} is never used."
         fix = "Give it the steps of a sequence along one dimension: (batch, steps, features) with batch_first=True."
-        yield Fault("shapes", unused[0].rpartition(".")[0], message, fix, certainty=0.8)
+        name = unused[0].rpartition(".")[0]
+        yield Fault("shapes", name, message, fix, certainty=0.8)
+        yield Fault("architecture", name, message, "Pass its state on from each step to the next.", certainty=0.79)
         return
     if not stuck or 2 * len(stuck) < len(matrices):
         return

@@ -42,6 +42,7 @@ HEART = (
     Fault("data", "inputs", "", "See that all examples are made in the same way, and are enough.", "trial", 0.4),
     Fault("architecture", "model", "", WHAT_TELLS, "trial", 0.35),
 )
+HARDLY = 0.1  # how certain what helps a little is beside what was seen
 # What is said where it learns nothing, and none of the changes mends it, or only hardly.
 TERMS = "Look at the terms of the loss, one against the other, and at what it is an average of."
 LARGE_ENOUGH = "See that the targets can be told from the inputs, and that the network is large enough."
@@ -275,7 +276,7 @@ def ranked(suspects: Sequence[Fault], done: Mending | None) -> tuple[Fault, ...]
         ]
         found += [replace(fault, message=message) for fault in HEART if fault.kind not in said]
     if found and not done.sound:
-        found += hardly
+        found += [replace(fault, certainty=min(fault.certainty, HARDLY)) for fault in hardly]
     elif not done.sound and done.tried and (not done.stopped or own.steps > STEPS):
         message = f"In {own.steps} steps the outputs do not come to know the targets, and none of the "
         message += f"{len(done.tried)} changes that were tried mends it{' clearly' if hardly else ''}."

@@ -90,7 +90,7 @@ def one_answer_is_best(seen: Evidence, reach: Reach) -> Iterator[Fault]:
     """The same answer for all examples is as good as any: shapes that broadcast, targets without differences."""
     if len(reach.targets) < 4 or not all(map(math.isfinite, (reach.free, reach.through, reach.constant))):
         return
-    if reach.constant < reach.free - 1e-9 * abs(reach.free):
+    if reach.constant < reach.free - 0.005 * abs(reach.free):
         return  # the best of all was not found
     near = reach.constant - reach.free <= ALIKE * (reach.now - reach.free)  # next to what there is to learn at first
     if (reach.constant - reach.free) / max(abs(reach.constant), 1e-12) > (10 * ALIKE if near else ALIKE):
@@ -112,11 +112,11 @@ def one_answer_is_best(seen: Evidence, reach: Reach) -> Iterator[Fault]:
         shapes = [str(("n", *t.shape[1:])).replace("'", "") for t in (out, reach.targets)]
         message = f"{numbers}: the loss broadcasts outputs {shapes[0]} with targets {shapes[1]}."
         yield Fault("shapes", "loss", message, SAME_SHAPE, certainty=0.97)
-    elif varied and not seen.reads_targets:
-        every = reach.targets[:1].expand_as(reach.targets)
-        if float(seen.loss_of(out, every)) != float(seen.loss_of(out, reach.targets)):  # else it asks for none
-            message = f"{numbers}: the loss compares each example's outputs with the targets of all."
-            yield Fault("shapes", "loss", message, SAME_SHAPE, certainty=0.95)
+    elif varied and not seen.reads_targets and not _other(seen, reach, reach.targets + 1):
+        return  # the loss asks for no targets
+    elif varied and not seen.reads_targets and _other(seen, reach, reach.targets[:1].expand_as(reach.targets)):
+        message = f"{numbers}: the loss compares each example's outputs with the targets of all."
+        yield Fault("shapes", "loss", message, SAME_SHAPE, certainty=0.95)
     elif varied and _told_by_far_outputs(reach):
         message = f"{numbers}: only outputs of thousands change it."
         fix = "Look for a scale or a temperature in the loss that makes the outputs small."
@@ -130,6 +130,12 @@ def one_answer_is_best(seen: Evidence, reach: Reach) -> Iterator[Fault]:
         message = f"{numbers}: the targets hardly tell the examples apart (root mean square {size:.2g})."
         fix = "Look at the targets: classes as they are, values standardized."
         yield Fault("labels", "targets", message, fix, certainty=0.8)
+
+
+def _other(seen: Evidence, reach: Reach, targets: Tensor) -> bool:
+    """Whether the loss is another with these targets, or refuses them."""
+    value = tried(lambda out: seen.loss_of(out, targets), reach.output)
+    return value is None or float(value) != float(seen.loss_of(reach.output, reach.targets))
 
 
 def _constant(reach: Reach) -> bool:

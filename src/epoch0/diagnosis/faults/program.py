@@ -116,7 +116,8 @@ class Program:
             if seen.reach is not None and seen.reach.sums:  # a rate for sums goes with the number of examples in a step
                 usual = seen.call.examples
             size = min(seen.batch_size or usual, trained)
-        sinks = seen.reach is not None and -math.inf < seen.reach.free < 0
+        counts = isinstance(call.targets, Tensor) and call.targets.is_floating_point() and bool(call.targets.max() > 1)
+        sinks = counts and seen.reach is not None and not seen.reach.last.name and -math.inf < seen.reach.free < 0
         return cls(call, seen.optimizers[0], size, seen.step, seen.loss_of, held, seen.whole, seen.ordered, sinks)
 
     def copied(self) -> "Program":
