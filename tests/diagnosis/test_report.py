@@ -336,3 +336,18 @@ def test_numbers_as_people_read_them() -> None:
     for name, cases in said.items():
         for given_, text in cases.items():
             assert getattr(wording, name)(*given_) == text, (name, given_)
+
+
+def test_the_program_as_it_is_and_mended_are_two_curves() -> None:
+    """Numbers that training lost are null in the data and no point of the chart."""
+    digits = e0.data.load("digits")
+    x, y = torch.from_numpy(digits.inputs("standard"))[:300].float(), torch.from_numpy(digits.labels)[:300].long()
+    model = nn.Sequential(nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 10))
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e4)
+    looked = checkup(model, x[:100], y[:100], optimizer=optimizer, data=(x, y), seconds=10, trial=True)
+    program = looked.to_dict()["program"]
+    lost = [value for one in (program, *program["tried"]) for _, value in one["curve"] if value is None]
+    assert program["best"] is not None and lost
+    page = report.page(json.loads(json.dumps(looked.to_dict(), allow_nan=False)))
+    chart = page[page.index("as it is and changed?") :]
+    assert 'class="backward"' in chart and 'class="forward"' in chart and "NaN" not in page

@@ -48,12 +48,16 @@ def log_chart(
     y_label: str,
     *,
     first: int = 1,
+    positions: Sequence[str] = (),
     reference: float | None = None,
     decades: float = 0.4,
 ) -> str:
-    """A chart with a logarithmic value axis, as one ``<svg>`` element; places count from ``first``, 0 is the input."""
+    """A chart with a logarithmic value axis, as one ``<svg>`` element.
+
+    Places count from ``first``, 0 is the input, unless they have names.
+    """
     count = max(len(one.values) for one in series)
-    positions = ["in" if place == 0 else str(place) for place in range(first, first + count)]
+    positions = positions or ["in" if place == 0 else str(place) for place in range(first, first + count)]
     every = [reference, *(value for one in series for value in one.values)]
     logs = [math.log10(value) for value in every if _drawn(value)] or [-1.0, 1.0]
     low, high = min(logs), max(logs)  # powers of ten, with a little air

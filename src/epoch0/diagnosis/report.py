@@ -5,8 +5,11 @@ from it.
 """
 
 import json
+import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from epoch0 import __version__
 from epoch0.diagnosis import wording
@@ -35,7 +38,7 @@ def environment() -> "jinja2.Environment":
 
 
 def pictures(checkup: Mapping[str, Any]) -> dict[str, Any]:
-    """SVG text of norms through the depth, gains, and the losses of the trial by optimizer."""
+    """SVG text of norms through the depth, gains, the losses of the trial by optimizer, and of the program."""
     layers = checkup["layers"]
     norms = [
         Series("activations", "activation", _carried(checkup, "norm_out"), marker="none"),
@@ -61,6 +64,7 @@ def pictures(checkup: Mapping[str, Any]) -> dict[str, Any]:
         "gains": log_chart(gains, local, "layer", "local gain χ", reference=1.0, decades=1.0),
         "predicted": has_law,
         "trials": [] if checkup["trial"] is None else _trials(checkup["trial"]),
+        "program": "" if not checkup["program"] else _program(checkup["program"]),
     }
 
 
@@ -93,6 +97,23 @@ def _trials(trial: Mapping[str, Any]) -> list[dict[str, Any]]:
         chart = log_chart(series, title, "step", label, reference=line, decades=0.5)
         found.append({"optimizer": optimizer, "chart": chart, "runs": shown})
     return found
+
+
+def _program(program: Mapping[str, Any]) -> str:
+    """The loss with own targets over that with others', as training goes: of the program, and of its best change."""
+    best = [] if program["best"] is None else [program["tried"][program["best"]]["curve"]]
+    curves = [dict(curve) for curve in (program["curve"], *best)]
+    steps = sorted({step for curve in curves for step in curve})
+    looks: list[tuple[str, str, Marker]] = [("as it is", "backward", "square"), ("changed", "forward", "circle")]
+    series = []
+    for (label, style, marker), curve in zip(looks, curves, strict=False):
+        known = {step: value for step, value in curve.items() if value is not None} or {0: math.nan}
+        at, last = np.interp(steps, list(known), list(known.values())), max(known)
+        values = [max(1.0 - float(v), 1e-3) if step <= last else None for step, v in zip(steps, at, strict=True)]
+        series.append(Series(label, style, values, marker=marker))
+    title = "The loss with an example's own target over that with another's, at every look in training"
+    where = list(map(str, steps))
+    return log_chart(series, title, "step", "own loss over others'", positions=where, reference=1.0, decades=1.0)
 
 
 def page(checkup: Mapping[str, Any]) -> str:

@@ -258,7 +258,7 @@ def ranked(suspects: Sequence[Fault], done: Mending | None) -> tuple[Fault, ...]
         message = f"After {own.steps} steps the loop body has the learning rate at {own.rate:.1g} of the optimizer's."
         fix = "Call scheduler.step() once an epoch if it is made for epochs; see that a warm-up does not stay at 0, "
         fix += "and which way the metric of a plateau goes."
-        found.append(Fault("learning rate", "step", message, fix, certainty=0.9))
+        found.append(Fault("learning rate", "step", message, fix, "trial", 0.9))
     if own.known <= -KNOWS and own.known < own.curve[0][1] - KNOWS / 2:
         message = f"Trained, the loss is {-own.known:.0%} higher with the own targets than with those of others."
         found.append(Fault("loss", "loss", message, "Look at the sign of the loss.", "trial", 0.7))
