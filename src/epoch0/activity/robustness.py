@@ -68,7 +68,8 @@ class Robustness(Result):
             rows.append([layer, *(f"{m:.4f} +- {e:.4f}" for m, e in zip(means, errors, strict=True))])
         how = f"{unit}; {counted(self.accuracies.shape[2], 'draw')}, {counted(self.examples, 'example')}"
         head = f"Accuracy with noise in one layer at a time ({how}), {self.clean:.4f} without"
-        return "\n".join([f"{head}; most fragile: {self.most_fragile}", *aligned(rows)])
+        loses = "most fragile: " + self.most_fragile if self.accuracy.min() < self.clean else "no layer loses any"
+        return "\n".join([f"{head}; {loses}", *aligned(rows)])
 
 
 @checked
