@@ -24,6 +24,7 @@ SCHEDULED = 0.01  # what a schedule leaves of the rate within the steps of a tri
 # much in half the steps, and so much more than the program then.
 SOONER = (0.75, 0.2)
 SLOWING = ("output activation", "hidden activation", "data")
+AS_SAID = ("learning rate", "initialization", "input scale", "target scale")  # what is tried is what is advised
 INSIDE = ("outputs", "targets", "loss")  # what is out of reach where the loss is the model's own
 
 # How certain a kind of change is that mends a program in which nothing was seen before training; others .25.
@@ -237,13 +238,13 @@ def ranked(suspects: Sequence[Fault], done: Mending | None) -> tuple[Fault, ...]
         for kind in one.kinds:
             best.setdefault(kind, one)
     suspects = _standing(done.own, suspects, done.tried) if done.sound else suspects
-    could, found = {one.kinds[0]: one for one in reversed(done.tried) if len(one.kinds) == 1}, []
+    could, found = {one.kinds[0] for one in done.tried}, []
     for fault in suspects:
         if (mended := best.get(fault.kind)) is not None:
             fault = replace(fault, fix=_cure(done.own, mended), evidence="mended on a copy")
         elif best and fault.kind == "learning rate" and fault.kind in could:  # other rates are all there is to a rate
             fault = replace(fault, certainty=0.3 * fault.certainty)
-        if fault.kind in could and fault.kind not in best and not done.sound:
+        if fault.kind in AS_SAID and fault.kind in could and fault.kind not in best and not done.sound:
             fault = replace(fault, fix=f"{fault.fix} On a copy this alone did not mend it.")
         found.append(weighed(fault))
     own, strong, seen = done.own, any(f.certainty >= 0.5 for f in found), {f.kind for f in suspects}

@@ -123,7 +123,7 @@ class Program:
     def copied(self) -> "Program":
         model, optimizer, step = copied(self.call.model, self.optimizer, self.step)
         call = dataclasses.replace(self.call, model=model)
-        return dataclasses.replace(self, call=call, optimizer=optimizer, step=step)
+        return dataclasses.replace(self, call=call, optimizer=optimizer, step=step, floors={})
 
     def train(self, steps: int, seconds: float = math.inf, seed: int = 0, enough: float | None = None) -> Trained:
         """Train this program, which changes it, for so many steps or CPU seconds, or until its outputs know enough."""
