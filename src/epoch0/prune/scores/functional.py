@@ -2,7 +2,7 @@
 
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -203,7 +203,6 @@ def near_the_end(values: Values) -> bool:
 
 
 Compute = Callable[[Borrowed, list[Batch]], tuple[Values, bool]]  # scores, and whether they near the end of a range
-Lend = Callable[..., AbstractContextManager[Borrowed]]  # a model, in a dtype
 
 
 @contextmanager
@@ -244,11 +243,13 @@ def _cast(tensor: Tensor, dtype: torch.dtype) -> Tensor:
     return _usable(tensor).to(dtype if tensor.is_floating_point() else tensor.dtype)
 
 
-def scored(method: str, compute: Compute, batches: Iterable[Any], loss: Loss | None, lend: Lend) -> Scores:
-    """The scores that a function computes on a borrowed model and batches, in a precision that holds them."""
+def scored(
+    method: str, compute: Compute, model: nn.Module, batches: Iterable[Any], loss: Loss | None, **how: Any
+) -> Scores:
+    """The scores that a function computes on a model, borrowed as told, and batches, in a precision that holds them."""
     held = taken(batches, loss)
     for dtype in (None, torch.float64):
-        with lend(dtype=dtype) as lent:
+        with borrowed(model, dtype=dtype, **how) as lent:
             values, near = compute(lent, held)
             if near and lent.dtype != torch.float64:
                 continue

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import torch
@@ -11,17 +10,7 @@ from torch import Tensor, nn
 from epoch0.arguments import BatchNorm, Positive, Seed, Size, Sparsity, checked
 from epoch0.errors import InputError
 from epoch0.prune.masks.masks import largest
-from epoch0.prune.scores.functional import (
-    Batch,
-    Borrowed,
-    Values,
-    added,
-    borrowed,
-    examples,
-    near_the_end,
-    scored,
-    times,
-)
+from epoch0.prune.scores.functional import Batch, Borrowed, Values, added, examples, near_the_end, scored, times
 from epoch0.prune.scores.scores import Progress, Scores, tell
 from epoch0.seeds import generator
 from epoch0.tracing.call import Forward
@@ -70,7 +59,7 @@ def snip(
     def compute(lent: Borrowed, held: list[Batch]) -> tuple[Values, bool]:
         return sensitivity(lent, lent.gradients(held, loss))
 
-    return scored("snip", compute, batches, loss, partial(borrowed, model, batch_norm, forward=forward))
+    return scored("snip", compute, model, batches, loss, batch_norm=batch_norm, forward=forward)
 
 
 def sensitivity(lent: Borrowed, gradients: Values) -> tuple[Values, bool]:
@@ -132,8 +121,8 @@ def force(
                 kept = largest(dict(zip(kept, values, strict=True)), count, gone)
         return values, near
 
-    words, lend = f"force, {steps} steps to {sparsity:.6g}", partial(borrowed, model, batch_norm, forward=forward)
-    return scored(words, compute, batches, loss, lend)
+    words = f"force, {steps} steps to {sparsity:.6g}"
+    return scored(words, compute, model, batches, loss, batch_norm=batch_norm, forward=forward)
 
 
 @checked
@@ -181,8 +170,8 @@ def grasp(
         near = lent.near_the_end(gradients) or near_the_end([p for p in products if bool(p.any())])
         return times(lent.leaves, products), near
 
-    lend = partial(borrowed, model, batch_norm, twice=True, forward=forward)
-    return scored(f"grasp, temperature {temperature:g}", compute, batches, loss, lend)
+    words = f"grasp, temperature {temperature:g}"
+    return scored(words, compute, model, batches, loss, batch_norm=batch_norm, forward=forward, twice=True)
 
 
 def product(lent: Borrowed, value: Tensor, direction: Values) -> Values:
@@ -246,8 +235,8 @@ def obd(
                 total = added(total, found, batch.examples / examples(held) / probes)
         return [t.div_(2) for t in times(lent.leaves, times(lent.leaves, total))], near
 
-    lend = partial(borrowed, model, batch_norm, forward=forward)
-    return scored(f"obd, {probes} probes, seed {seed}", compute, batches, None, lend)
+    words = f"obd, {probes} probes, seed {seed}"
+    return scored(words, compute, model, batches, None, batch_norm=batch_norm, forward=forward)
 
 
 def _push(output: Tensor, targets: Tensor, source: torch.Generator) -> Tensor:
