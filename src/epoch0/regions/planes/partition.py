@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import numpy as np
 import torch
@@ -22,10 +22,6 @@ from epoch0.regions.planes.windows import Window
 from epoch0.regions.planes.windows import window as as_window
 from epoch0.regions.walk import MEMORY, walk
 from epoch0.results import Result, counted
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
 
 Axes = Annotated[Any, Kind("axes of matplotlib", lambda v: v is None or hasattr(v, "add_collection"))]
 
@@ -135,7 +131,7 @@ class PlanePartition(Result):
         distinct = self.count == 1 or len(np.unique(self.patterns, axis=0)) == self.count
         return replace(self.certificate, distinct=distinct)
 
-    def plot(self, axes: Axes = None) -> "Figure":
+    def plot(self, axes: Axes = None) -> "plots.Figure":
         """A picture of the partition, in matplotlib axes if they are given.
 
         Cells are filled by their patterns, the same always in the same colour; boundaries have one colour a layer.
