@@ -103,10 +103,6 @@ def dichotomies(
         points: when halving, at most about so many angles an input.
         seed: names the new weights.
 
-    Raises:
-        InputError: no such layer or output, a layer without weights, inputs that do not fit, or weights W' that leave
-            the outputs as they are.
-
     Source: Raghu et al. 2017, appendix B.3, Figures 14 to 16.
     """
     models = several(model)

@@ -107,9 +107,6 @@ def robustness(
         batch_size: examples at a time.
         seed: names the draws.
 
-    Raises:
-        InputError: noise that is negative or not finite, no such layer, one without weights, or data that do not fit.
-
     Source: Raghu et al. 2017, section 3.1 and Figure 6.
     """
     inputs, targets = data

@@ -140,10 +140,6 @@ def transitions(
         points: when halving, at most about so many points of the curve a network; what is left is told.
         seed: names the random steps that are looked at again.
 
-    Raises:
-        InputError: a curve of another shape, a network that cannot be read, a smooth one without a threshold, or
-            "exact" where there is no closed form.
-
     Source: Raghu et al. 2017, section 2.1 and Theorem 4.
     """
     models = several(model)

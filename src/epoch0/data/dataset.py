@@ -23,10 +23,6 @@ class DataSet:
     ((360, 1, 8, 8), (360,))
     >>> digits.inputs().shape                                  # (n, channels * height * width), float32 in [0, 1]
     (360, 64)
-
-    Raises:
-        InputError: if there is no image, the images are not (n, channels, height, width), or counts, labels and
-            classes do not fit together.
     """
 
     name: str  #: what the set is called, such as ``"mnist"``

@@ -177,9 +177,6 @@ def gain(
         directions: random directions a layer, >= 2; errors fall with its square root.
         seed: of the directions.
 
-    Raises:
-        InputError: if the model, the input, the targets or their combination cannot be measured.
-
     Source: THEORY section 0; Hayou et al. 2021, B.1.2 (chi); Schoenholz et al. 2017.
     """
     call = Call.of(model, x, targets, loss=loss, forward=forward)

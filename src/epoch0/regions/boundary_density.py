@@ -104,7 +104,7 @@ def boundary_density(
     computed with that.
 
     Args:
-        law: the random networks: an ensemble of dense networks with Gaussian or uniform biases.
+        law: the random networks: an ensemble of dense ones whose activation folds, with Gaussian or uniform biases.
         where: the two ends of a segment (a tuple, a tensor of two points or a ``Line``), or a window of three corners
             or more, as for :func:`epoch0.regions.on_plane`.
         k: 1 for the boundary itself (points on a line, length in a window), 2 for its vertices in a window.
@@ -112,10 +112,6 @@ def boundary_density(
         seed: of the points.
         kind: "linear" for boundaries of linear regions as in the theorem: the neuron needs an open way to the output at
             x; "activation" for those of activation regions, and for vertices.
-
-    Raises:
-        InputError: if the biases have no density or the activation does not fold, if k or points make no
-            sense, or the line or window does not suit the networks.
 
     Source: Hanin and Rolnick 2019, Theorems 3 and 6.
     """

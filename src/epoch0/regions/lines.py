@@ -207,15 +207,10 @@ def on_line(
         model: any torch module made of affine and piecewise linear operations: dense, convolutional, residual, with
             batch norm, average and max pooling, relu, leaky_relu, prelu, hardtanh, relu6, abs, clamp. It is read in
             float64 and evaluation mode and stays as it is.
-        x0, x1: where t = 0 and where t = 1: one point each of the model's input shape, or a batch of them.
+        x0, x1: where t = 0 and where t = 1, not the same: a point each of the model's input shape, or a batch of them.
         kind: "segment" from x0 to x1, "ray" from x0 through x1 without end, "line" without end on both sides.
         memory: bytes that values and break points may take, about; larger work is split along the lines.
         progress: is called with the part that is done, from 0 to 1, and a text, while the walk runs.
-
-    Raises:
-        InputError: if x0 = x1, shapes differ or do not suit the model, values are NaN, or the model has an operation
-            that is not piecewise linear (the message names it), or there are more break points than fit into the
-            memory.
 
     Source: Hanin and Rolnick 2019, section 3.1 and Theorem 1.
     """

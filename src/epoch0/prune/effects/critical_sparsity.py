@@ -13,8 +13,7 @@ from epoch0.arguments import Share, Sparsity, checked
 from epoch0.errors import InputError, check_finite
 from epoch0.prune.masks.masks import check_order
 from epoch0.results import Shown
-from epoch0.theory.pruning.prediction import Layers, PredictedDensity, predict
-from epoch0.theory.pruning.score_law import ScoreLaw, law_of_moments
+from epoch0.theory.pruning.prediction import Layers, PredictedDensity, ScoreLaw, law_of_moments, predict
 
 _DEPTH = 10.0  # scores that are so many times e smaller than the layer's size are next to 0, however small
 
@@ -64,9 +63,6 @@ def critical_sparsity(scores: Mapping[str, Tensor]) -> CriticalSparsity:
     already come last.
 
     With one layer it is 1: nothing but all weights empties it.
-
-    Raises:
-        InputError: if there is no score, or one is NaN; it names the tensor.
 
     Source: Hayou et al. 2021, section 2.1 (definition of s_cr); the closed form is ours.
     """

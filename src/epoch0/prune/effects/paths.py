@@ -323,9 +323,6 @@ def on_paths(model: nn.Module, masks: Mapping[str, Tensor], x: Tensor | tuple[in
         x: a batch of shape (examples, ...), of which only the shape counts (and integers, such as tokens, of the first
             example), or the shape of one example.
 
-    Raises:
-        InputError: if the masks are another model's, the model does not take such inputs, or an operation has no rule.
-
     Source: Vysogorets & Kempe 2023, effective sparsity.
     """
     model = bare(model)

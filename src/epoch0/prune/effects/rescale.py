@@ -234,17 +234,14 @@ def rescale(
     measuring (``epoch0 reproduce hayou/prop1``).
 
     Masks are found: a parametrization, ``torch.nn.utils.prune``, or zeros in the weights. Parameters change in place,
-    those behind a mask with the rest; the masks, modes, gradients, hooks and random states stay.
+    those behind a mask with the rest; the masks, modes, gradients, hooks and random states stay. Nothing masked, an
+    activation without an edge of chaos for these biases, and a layer that passes nothing on are refused.
 
     Args:
         x: a batch, as the model is called with it (see :func:`epoch0.gain`); None: Gaussian of unit variance.
             ``"measured"`` should have real inputs.
         forward: ``forward(model, batch) -> outputs``, for a model that is called in another way.
         seed: of the Gaussian input.
-
-    Raises:
-        InputError: if an argument cannot be used, nothing is masked, an activation has no edge of chaos for these
-            biases, or a layer has no scale. Nothing was changed then.
 
     Source: Hayou et al. 2021, equation 7, Proposition 1, Algorithm 1; THEORY section 4.
     """

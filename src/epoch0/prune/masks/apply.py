@@ -43,9 +43,6 @@ def apply(model: Model, masks: Mapping[str, Tensor]) -> Model:
 
     Masks are bool tensors by the name of a parameter, of its shape; parameters that are not named are left alone.
 
-    Raises:
-        InputError: if the masks are another model's, or a weight cannot be masked. Nothing was changed then.
-
     Source: Hayou et al. 2021, section 2.1.
     """
     masks = masks if isinstance(masks, Masks) else Masks(masks)
@@ -109,9 +106,8 @@ def to_torch_prune(masks: Masks, model: Model) -> Model:
     The parameters stay the same objects, now called ``weight_orig``. Masks that are there already, ours or torch's, are
     intersected with these, and ours become torch's. :func:`masks_of` reads them back and :func:`bake` bakes them in.
 
-    Raises:
-        InputError: if the masks are another model's, a weight has another parametrization, or it is read without its
-            module being called, where torch would never compute it from its mask again. Nothing was changed then.
+    A weight with another parametrization is refused, and one that is read without its module being called, where torch
+    would never compute it from its mask again.
     """
     where = check_masks(model, masks)
     unseen = {id(module.out_proj) for module in model.modules() if isinstance(module, nn.MultiheadAttention)}
@@ -136,13 +132,10 @@ Masks.to_torch_prune = to_torch_prune
 
 @checked
 def masks_of(model: nn.Module) -> Masks:
-    """Copies of the masks that a model is pruned with, ours and those of ``torch.nn.utils.prune``.
+    """Copies of a model's masks, ours and those of ``torch.nn.utils.prune``; an InputError if there are none.
 
     >>> masks_of(apply(model, masks)) == masks
     True
-
-    Raises:
-        InputError: if nothing is masked.
     """
     found: dict[str, Tensor] = {}
     for name, where in places(model).items():

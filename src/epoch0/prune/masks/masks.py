@@ -165,10 +165,6 @@ def keep(
         layers: for ``scope="layer"``: ``"uniform"``: the same density in each layer; ``"erk"``: Erdos-Renyi-kernel
             densities; the numbers of weights kept are rounded so that their sum is exact.
 
-    Raises:
-        InputError: if the sparsity is not in [0, 1) or leaves no weight, the floor cannot be met, an option is not
-            known, or a score is NaN.
-
     Source: Hayou et al. 2021, section 2.2; Evci et al. 2020, section 3, for ERK.
     """
     if not scores:

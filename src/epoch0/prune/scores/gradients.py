@@ -156,9 +156,6 @@ def grasp(
             The authors split one class-balanced batch in two, which in train mode is another score: their mask and this
             share 58 %.
 
-    Raises:
-        InputError: if the model, the loss or a batch cannot be used, or an operation has no second derivative.
-
     Source: Wang, Zhang, Grosse 2020, equations 6 to 8.
     """
 

@@ -31,10 +31,6 @@ class Scores(dict[str, Tensor], Result):
     Args:
         method: how they came about, in a few words.
         removed: name -> bool tensor, True where the weight is already removed; names may be missing.
-
-    Raises:
-        InputError: if a score is no floating-point tensor, is not finite, or the shapes of ``removed`` do not fit; it
-            names the weight.
     """
 
     def __init__(

@@ -148,9 +148,6 @@ def synflow(model: nn.Module, x: Tensor | tuple[int, ...], *, dtype: torch.dtype
         Scores >= 0. At depths at which R leaves the range of floats they are multiplied by one power of two, which no
         mask depends on.
 
-    Raises:
-        InputError: if the model or the shape cannot be used, or R does not depend on a weight.
-
     Source: Tanaka, Kunin, Yamins, Ganguli 2020, equation 4 and Algorithm 1.
     """
     with _positive(model, x, dtype) as (lent, ones):

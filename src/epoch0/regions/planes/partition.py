@@ -190,9 +190,6 @@ def pattern_colours(patterns: np.ndarray) -> np.ndarray:
 
     Packed bits of shape (patterns, bytes) become red, green and blue between 0 and 1, shape (patterns, 3).
 
-    Raises:
-        InputError: if the patterns are no table of whole numbers.
-
     Source: pictures as in Hanin and Rolnick 2019, Figures 1 and 8; the rule for the colours is ours.
     """
     if patterns.ndim != 2 or patterns.dtype.kind not in "ui":
@@ -234,13 +231,9 @@ def on_plane(
     (258, (293, 2), (258,))
 
     Args:
-        window: corners of the polygon in order, tensor of shape ``(corners, *shape)``; ``regions.square`` and
-            ``regions.through`` make them.
+        window: corners of the polygon in order, tensor of shape ``(corners, *shape)``, in one plane and not on one
+            line; ``regions.square`` and ``regions.through`` make them.
         model, memory, progress: as for :func:`on_line`; larger work is split into strips.
-
-    Raises:
-        InputError: if the window is not convex, has no area, or its corners are not in one plane, or the model has an
-            operation that is not piecewise linear, or there are more cells than fit into the memory.
 
     Source: Hanin and Rolnick 2019, section 3.2.
     """
