@@ -69,12 +69,11 @@ class BoundaryDensity(Result):
     def __str__(self) -> str:
         what = "break points" if self.dimension == 1 else ("length of boundaries" if self.k == 1 else "vertices")
         where = "line" if self.dimension == 1 else "window"
-        rows = [
-            f"{what} between {self.kind} regions a unit of {'length' if self.dimension == 1 else 'area'}: "
-            f"{self.mean:.6g} (standard error {self.standard_error:.1g}, {len(self.values)} networks)",
-            f"  on the whole {where}: {self.expected:.6g} (standard error {self.expected_error:.1g})",
-        ]
-        return "\n".join([*rows, *(f"  layer {i}: {value:.6g}" for i, value in enumerate(self.per_layer))])
+        head = f"{what} between {self.kind} regions a unit of {'length' if self.dimension == 1 else 'area'}"
+        mean = f"{self.mean:.6g} (standard error {self.standard_error:.1g}, {len(self.values)} networks)"
+        whole = f"  on the whole {where}: {self.expected:.6g} (standard error {self.expected_error:.1g})"
+        layers = (f"  layer {i}: {value:.6g}" for i, value in enumerate(self.per_layer))
+        return "\n".join([f"{head}: {mean}", whole, *layers])
 
 
 @checked

@@ -143,10 +143,9 @@ def masks_of(model: nn.Module) -> Masks:
             if place.mask is not None:
                 found[name] = place.mask & found[name] if name in found else place.mask.clone()
     if not found:
-        told, some = f"the model {type(bare(model)).__name__} is not pruned", "Masks({name: weight != 0 ...})"
-        raise InputError(
-            f"{told}: no weight has a mask. Zeros in plain weights are no masks; {some} makes some of them."
-        )
+        told = f"the model {type(bare(model)).__name__} is not pruned: no weight has a mask"
+        hint = "Zeros in plain weights are no masks; Masks({name: weight != 0 ...}) makes some of them"
+        raise InputError(f"{told}. {hint}.")
     return Masks._own(found)
 
 

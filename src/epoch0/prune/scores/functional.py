@@ -50,10 +50,9 @@ def taken(batches: Iterable[Any], loss: Loss | None) -> list[Batch]:
         if not isinstance(both, tuple | list) or len(both) != 2 or not (tensors := parts(both[0])):
             kinds = ", ".join(type(part).__name__ for part in both) if isinstance(both, tuple | list) else ""
             what = f"{type(both).__name__} of ({kinds})" if kinds else type(both).__name__
-            raise InputError(
-                f"batch {place} is a {what}; each must be a pair (inputs, targets), inputs what the model is called "
-                "with, a mapping with labels, or (inputs, None) where the model returns its own loss."
-            )
+            known = "a pair (inputs, targets), inputs what the model is called with, a mapping with labels"
+            wanted = f"each must be {known}, or (inputs, None) where the model returns its own loss"
+            raise InputError(f"batch {place} is a {what}; {wanted}.")
         x, targets = both
         if targets is None and loss is not None:
             raise InputError(f"batch {place} has no targets; the loss needs them.")
@@ -226,10 +225,9 @@ def borrowed(
 
         def refuse_again(module: nn.Module, inputs: object) -> None:
             if id(module) in modules and not lent.running:  # on the model's own weights, not on the leaves
-                told = (
-                    f"the model runs its {type(module).__name__} again in the backward pass (activation checkpointing)"
-                )
-                raise InputError(f"{told}, where it cannot be scored; switch that off for the scores.")
+                told = f"the model runs its {type(module).__name__} again in the backward pass"
+                hint = "where it cannot be scored; switch that off for the scores"
+                raise InputError(f"{told} (activation checkpointing), {hint}.")
 
         with torch.autocast(leaves[0].device.type, enabled=False), ExitStack() as after:
             # compiled parts are traced without such hooks, and torch warns of them

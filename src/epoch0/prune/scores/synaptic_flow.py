@@ -52,10 +52,9 @@ class Absolute(operations.Calls):
         if kind in ("linear", "convolution", "bilinear"):
             return self._matrix(func, name, args, kwargs)
         if kind == "lookup" and given["input"].is_floating_point():
-            raise InputError(
-                "SynFlow sends an input of ones through the model, and its embedding looks tokens up: there is no flow "
-                "through numbers of tokens. Score it by snip, grasp or magnitude, or score what is behind it."
-            )
+            told = "SynFlow sends an input of ones through the model, and its embedding looks tokens up"
+            hint = "Score it by snip, grasp or magnitude, or score what is behind it"
+            raise InputError(f"{told}: there is no flow through numbers of tokens. {hint}.")
         return self._other(func, name, args, kwargs)
 
     def _norm(self, given: dict[str, Any]) -> Tensor:

@@ -141,9 +141,8 @@ class PlanePartition(Result):
         picture, axes = plots.figure(6.0, 5.6) if axes is None else (axes.figure, axes)
         corners = np.split(self.vertices[self.cell_vertices], self.cell_ends[1:-1])
         colours = pattern_colours(self.patterns)
-        axes.add_collection(
-            PolyCollection(corners, facecolors=colours, edgecolors=colours, linewidths=0.2, rasterized=True)
-        )
+        cells = PolyCollection(corners, facecolors=colours, edgecolors=colours, linewidths=0.2, rasterized=True)
+        axes.add_collection(cells)
         width = float(np.clip(40.0 / max(1, self.count) ** 0.5, 0.15, 1.0))
         for layer in np.unique(self.owner_layer[self.owner_layer >= 0]).tolist():
             mine, colour = self.owner_layer == layer, plots.COLOURS[layer % len(plots.COLOURS)]
@@ -168,11 +167,9 @@ class PlanePartition(Result):
         return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
 
     def __str__(self) -> str:
-        neurons = max(1, self.neurons)
-        rows = [
-            f"{counted(self.count, 'activation region')} on a window of area {self.window.area:.4g}, "
-            f"{self.count / (neurons**2 / 2):.3f} of neurons squared / 2"
-        ]
+        share = self.count / (max(1, self.neurons) ** 2 / 2)
+        where = f"on a window of area {self.window.area:.4g}, {share:.3f} of neurons squared / 2"
+        rows = [f"{counted(self.count, 'activation region')} {where}"]
         rows += [f"  after {name:<20} {count:>9}" for name, count in zip(self.layers, self.per_layer, strict=True)]
         return "\n".join([*rows, f"  {self.certificate}", *(f"  note: {note}" for note in self.notes)])
 

@@ -392,8 +392,6 @@ def predict(layers: Layers, sparsity: float, basis: str, names: Sequence[str] = 
     squares = 2 * np.median(layers.log_scales, axis=0)
     with np.errstate(over="ignore", invalid="ignore"):
         relative = np.exp(squares - squares[-1])
-    rows = tuple(
-        LayerDensity(name, int(count), float(kept), float(chance), float(square))
-        for name, count, kept, chance, square in zip(names, layers.weights, density, gone, relative, strict=True)
-    )
+    columns = zip(names, layers.weights, density, gone, relative, strict=True)
+    rows = tuple(LayerDensity(name, int(count), *map(float, numbers)) for name, count, *numbers in columns)
     return PredictedDensity(float(sparsity), rows, mean, sd, basis)
