@@ -43,7 +43,7 @@ from epoch0.arguments import Count, Inside, Positive, Size, checked
 from epoch0.errors import InputError
 from epoch0.results import Result, aligned, counted
 from epoch0.theory.checks import Number, like
-from epoch0.theory.gaussian_growth import GrowthLaw
+from epoch0.theory.growth import GrowthLaw
 from epoch0.theory.mean_field.correlations import pieces
 
 __all__ = ["NormRatio", "NormSummary", "chernoff_rate", "failure_probability", "paper_rate", "required_width"]
