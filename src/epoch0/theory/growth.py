@@ -538,8 +538,7 @@ class GrowthLaw:
             middle = np.asarray((low + high) / 2)
             below = self._log_cdf(middle) < wanted
             low, high = np.where(below, middle, low), np.where(below, high, middle)
-        values = np.where(chances <= zero, 0.0, np.exp(high))
-        return like(values, p)
+        return like(np.where(chances <= zero, 0.0, np.exp(high)), p)
 
     @functools.cached_property
     def _series(self) -> tuple[float, float, NDArray[np.complex128]]:

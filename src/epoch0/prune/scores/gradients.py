@@ -28,9 +28,8 @@ def snip(
 ) -> Scores:
     """Score each weight by its connection sensitivity abs(W dL/dW).
 
-    >>> net = epoch0.networks.mlp([64, 256, 10], seed=0)
-    >>> snip(net, [(images, labels)])["0.weight"].shape       # images (100, 64), labels (100,)
-    torch.Size([256, 64])
+    >>> snip(net, [(images, labels)])["0.weight"].shape       # net: 64-32-32-10; images (100, 64), labels (100,)
+    torch.Size([32, 64])
 
     The model is borrowed and comes back to the bit: parameters, gradients, batch-norm statistics, modes, hooks, random
     states. Frozen weights are scored like others. Dropout is off. Weights that stand behind a mask score 0. It computes
@@ -137,9 +136,8 @@ def grasp(
 ) -> Scores:
     """Score each weight by what it does for the gradient flow: W (H g), H the Hessian and g the gradient of the loss.
 
-    >>> net = epoch0.networks.mlp([64, 256, 10], seed=0)
-    >>> grasp(net, [(images, labels)])["0.weight"].shape      # images (100, 64), labels (100,)
-    torch.Size([256, 64])
+    >>> grasp(net, [(images, labels)])["0.weight"].shape      # net: 64-32-32-10; images (100, 64), labels (100,)
+    torch.Size([32, 64])
 
     To first order, taking weight i away changes ``g . g`` by ``-2 W_i (H g)_i``. The authors' score is ``-W (H g)`` and
     they remove its largest; this is its negative, so that the largest are kept, as with every score here. Positive: the
@@ -195,9 +193,8 @@ def obd(
 ) -> Scores:
     """Score each weight by its diagonal-curvature saliency W^2 H_ii/2, H the Hessian of the loss.
 
-    >>> net = epoch0.networks.mlp([64, 256, 10], seed=0)
-    >>> obd(net, [(images, labels)])["0.weight"].shape        # images (100, 64), labels (100,)
-    torch.Size([256, 64])
+    >>> obd(net, [(images, labels)])["0.weight"].shape        # net: 64-32-32-10; images (100, 64), labels (100,)
+    torch.Size([32, 64])
 
     To second order the loss rises by this when a weight is taken out of a trained network, whose gradient is 0. The
     diagonal is that of the Gauss-Newton matrix J^T H_out J of cross-entropy (integer targets) or of the mean squared

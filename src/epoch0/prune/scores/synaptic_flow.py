@@ -85,8 +85,7 @@ class Absolute(operations.Calls):
         return self._keep(y, power)
 
     def _other(self, func: Any, name: str, args: Any, kwargs: Any) -> Any:
-        tensors = operations.tensors_in((args, kwargs))
-        powers = [self.exponent(t) for t in tensors]
+        powers = [self.exponent(t) for t in operations.tensors_in((args, kwargs))]
         if not any(powers):
             return super().call(func, name, args, kwargs)
         kind = operations.meaning(name).kind
