@@ -106,20 +106,12 @@ def _fresh(partial: Path) -> BinaryIO:
         file.close()  # swept away before it was locked
 
 
-def _lock(handle: int) -> bool:
-    """Whether nobody else holds this file; then it is held, until it is closed."""
-    with suppress(OSError):
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        return True
-    return False
-
-
 def sweep(folder: Path) -> None:
     """Remove what writers that were killed have left in a folder."""
     for stale in folder.glob(_PARTIAL.format("*")):
         with suppress(OSError), open(stale, opener=lambda name, flags: os.open(name, flags | _ASIS)) as file:
-            if _lock(file.fileno()):
-                stale.unlink()
+            fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)  # fails while its writer holds it
+            stale.unlink()
 
 
 def unlinked(path: StrPath, what: str = "folder", *, own: bool = False) -> Path:

@@ -191,9 +191,8 @@ def tables(grids: Sequence[Grid], apart: Collection[str] = ()) -> Figure:
     wide = max(len(grid.columns) for grid in grids)
     across = min(3 if wide < 5 else 2, len(grids), max(2, -(-len(grids) // 2)))
     parts = [grids[first : first + across] for first in range(0, len(grids), across)]
-    heights = [
-        max(1.2 + sum(1 + any("(" in c for c in cells) for cells in g.rows.values()) for g in part) for part in parts
-    ]
+    tall = [[sum(1 + any("(" in c for c in cells) for cells in grid.rows.values()) for grid in part] for part in parts]
+    heights = [1.2 + max(each) for each in tall]
     longest = max(len(name) for grid in grids for name in grid.rows)
     width = max(3.9, 1.1 + 0.9 * wide + 0.065 * max(longest - 15, 0)) * across + 0.6
     height = 0.2 * sum(heights) + 0.45 * len(parts) + 0.9

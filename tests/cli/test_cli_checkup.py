@@ -22,7 +22,7 @@ def build():
 class Report:
     """What the command asks of a report."""
 
-    verdict = "Hard to train."
+    verdict, outcome = "Hard to train.", "vanishing"
 
     def __init__(self, trains: bool) -> None:
         self.trains = trains

@@ -17,8 +17,8 @@ from epoch0.papers.arpit_bengio import depth, norms
 from epoch0.papers.arpit_bengio.norms import relu
 from epoch0.papers.sweep import Cell, Spec
 from epoch0.seeds import generator
+from epoch0.theory import norms as norms_theory
 from epoch0.theory.norms import NormRatio
-from epoch0.theory.norms import failure as norms_theory
 from pictures import whole_picture
 
 FIGURES = ("fig1a", "fig1b", "fig2a", "fig2b", "fig3")

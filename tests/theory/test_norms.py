@@ -20,7 +20,7 @@ from scipy import integrate, optimize, stats
 
 from epoch0.errors import InputError
 from epoch0.theory import norms
-from epoch0.theory.norms.failure import _by_contour, _by_sum, layer_failure, saddle, subspace_width, tail
+from epoch0.theory.norms import _by_contour, _by_sum, layer_failure, saddle, subspace_width, tail
 
 METHODS = ("paper", "chernoff", "exact")
 # samples, layers -> for eps 0.05, 0.1, 0.2, 0.5 the widths by the paper, by the best lambda, by the exact law

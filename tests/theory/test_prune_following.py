@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import integrate
 
-from epoch0.theory.pruning.score_law import (
+from epoch0.theory.pruning.prediction import (
     GRID,
     entry_of_mean,
     entry_tail,

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.special import erfc, k0
 
-from epoch0.theory.pruning.prediction import Layers
-from epoch0.theory.pruning.score_law import (
+from epoch0.theory.pruning.prediction import (
     GRID,
+    Layers,
     ScoreLaw,
     entry_of_mean,
     entry_tail,

@@ -20,7 +20,7 @@ from scipy import integrate, special
 import epoch0 as e0
 from epoch0.distributions import Discrete, Gaussian, Law, Sparse, Uniform, integers
 from epoch0.errors import InputError
-from epoch0.theory import gaussian_growth, growth
+from epoch0.theory import growth
 
 SIGMAS = 4.5
 
@@ -182,7 +182,7 @@ class TestTwins:
     @pytest.mark.parametrize("probability", [0.5, 0.05, 0.003])
     def test_full_sum(self, width: int, probability: float) -> None:
         twin = dense_by_full_sum(width, probability)
-        assert gaussian_growth.binomial_chi_mean(width, probability) == pytest.approx(twin, rel=1e-11)
+        assert growth.binomial_chi_mean(width, probability) == pytest.approx(twin, rel=1e-11)
 
     @pytest.mark.parametrize(("width", "fan_in", "density"), [(1, 4, 0.3), (5, 3, 0.5), (20, 20, 0.1), (7, 40, 0.9)])
     @pytest.mark.parametrize("slope", [0.0, 0.2, 1.0])
@@ -254,7 +254,7 @@ class TestTwins:
 
     @pytest.mark.parametrize("degrees", [1.0, 7.0, 199.0, 200.0, 201.0, 1e4, 1e9])
     def test_chi_mean_across_its_two_forms(self, degrees: float) -> None:
-        value = float(gaussian_growth.chi_mean(np.array(degrees)))
+        value = float(growth.chi_mean(np.array(degrees)))
         if degrees < 1e3:
             assert value == pytest.approx(special.poch(degrees / 2, 0.5) * math.sqrt(2), rel=1e-12)
         else:

@@ -15,7 +15,7 @@ from scipy import integrate, special
 
 import epoch0 as e0
 from epoch0.theory import growth
-from epoch0.theory.gaussian_growth import binomial, chi_mean
+from epoch0.theory.growth import binomial, chi_mean
 from growth_simulation import draw, growths
 
 SDS = 5.0

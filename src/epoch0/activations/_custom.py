@@ -145,10 +145,9 @@ def _check_callable(function: Callable[..., Any], what: str) -> None:
         if not isinstance(result, torch.Tensor):
             raise TypeError(f"returned {type(result).__name__}, no tensor")
     except Exception as error:  # of the user
-        raise InputError(
-            f"{what} cannot be called: {type(error).__name__}: {error}. It must take a float64 tensor of torch and "
-            "return one of its shape; of numpy functions make activations.Activation(name, function, derivative)."
-        ) from error
+        wanted = "It must take a float64 tensor of torch and return one of its shape"
+        hint = "of numpy functions make activations.Activation(name, function, derivative)"
+        raise InputError(f"{what} cannot be called: {type(error).__name__}: {error}. {wanted}; {hint}.") from error
 
 
 class _Face:

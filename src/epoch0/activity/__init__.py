@@ -1,4 +1,7 @@
-"""What neurons do along curves of inputs and of weights: transitions, patterns, dichotomies (Raghu et al. 2017)."""
+"""What neurons do along curves of inputs and of weights: transitions, patterns, dichotomies (Raghu et al. 2017).
+
+A network, a curve or data that cannot be used is one InputError that says why.
+"""
 
 from epoch0.activity.dichotomies import Dichotomies, dichotomies, random_walk
 from epoch0.activity.patterns import ActivationPatterns, activation_patterns

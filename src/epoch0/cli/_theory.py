@@ -15,15 +15,8 @@ Activation = Annotated[
     str, Argument(help="A name such as tanh, or path.py:function. A function is your code; it is run.")
 ]
 Density = Annotated[float, Option(help="Fraction of the weights kept (alpha), in (0, 1].")]
-BiasStd = Annotated[float, Option(help="sigma_b, the standard deviation of a bias.")]
 
 BIAS_STD = 0.2  # sigma_b of activations with a scale, unless another is asked for; those without (ReLU) need none
-
-Eps = Annotated[float, Option(help="Tolerance: squared norms within 1 ± eps in every layer, in (0, 1).")]
-Delta = Annotated[float, Option(help="Probability of failure that is accepted, in (0, 1).")]
-Samples = Annotated[int, Option(help="Inputs for which it must hold at once.")]
-Layers = Annotated[int, Option(help="Layers.")]
-Direction = Literal["forward", "gradient"]
 
 
 def growth(
@@ -130,7 +123,7 @@ def kernel(
     weight_std: Annotated[
         float | None, Option(help="sigma_w, std of a weight times sqrt(fan_in); default the edge of chaos.")
     ] = None,
-    bias_std: BiasStd = 0.0,
+    bias_std: Annotated[float, Option(help="sigma_b, the standard deviation of a bias.")] = 0.0,
     density: Density = 1.0,
     architecture: Annotated[
         Literal["dense", "residual", "stable"], Option(help="stable: residual branches times 1/sqrt(depth).")
@@ -172,11 +165,11 @@ def _range(name: str, text: str) -> tuple[float, float]:
 
 
 def width(
-    eps: Eps = 0.1,
-    delta: Delta = 0.05,
-    samples: Samples = 1,
-    layers: Layers = 1,
-    direction: Direction = "forward",
+    eps: Annotated[float, Option(help="Tolerance: squared norms within 1 ± eps in every layer, in (0, 1).")] = 0.1,
+    delta: Annotated[float, Option(help="Probability of failure that is accepted, in (0, 1).")] = 0.05,
+    samples: Annotated[int, Option(help="Inputs for which it must hold at once.")] = 1,
+    layers: Annotated[int, Option(help="Layers.")] = 1,
+    direction: Literal["forward", "gradient"] = "forward",
     as_json: Json = False,
 ) -> None:
     """Width that keeps the norms of a ReLU network: by the paper's bound, by the best Chernoff bound, exactly."""

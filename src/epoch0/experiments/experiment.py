@@ -59,7 +59,7 @@ class Trial:
 
     Args:
         function: ``"package.module:name"`` of a module-level function of (spec, seed).
-        spec: a mapping of JSON-able values (numbers, strings, booleans, None, lists, mappings) and frozen
+        spec: a mapping of JSON-able values (finite numbers, strings, booleans, None, lists, mappings) and frozen
             dataclasses such as weight laws; or one frozen dataclass. The function receives it back with the same
             classes: sequences as lists, and as tuples inside a dataclass.
         seed: an integer in [0, 2^63).

@@ -183,7 +183,13 @@ class _Run:
             if close or not done:
                 self.engine.close(now=not done)
         if self.failures:
-            raise self._error()
+            causes = {trial.key: self.failures[trial.key].cause for trial in self.missing if trial.key in self.failures}
+            first, *_ = (trial for trial in self.missing if trial.key in causes)
+            failed, total, failure = len(causes), len(self.missing), self.failures[first.key]
+            rest = f" (the other {total - failed} are finished and stored)" if total > failed else ""
+            message = f"{failed} of {total} trials failed{rest}. The first, {first}: {shorten(failure.cause, _LONGEST)}"
+            kind = TrialInputError if failure.bad_input else TrialError
+            raise kind(message, first, failure.traceback, causes)
 
     def _fill(self) -> None:
         """Give out what there is room for, and in the end one suspect after another: its death accuses nobody else."""
@@ -226,15 +232,6 @@ class _Run:
         how = "" if died.status is None else f"{exit_status(died.status)}: "
         cause = f"it killed its worker process {deaths} times ({how}out of memory, or a crash)"
         self._keep(trial, Failure(cause, "", False))
-
-    def _error(self) -> TrialError:
-        causes = {trial.key: self.failures[trial.key].cause for trial in self.missing if trial.key in self.failures}
-        trial, *_ = (trial for trial in self.missing if trial.key in causes)
-        failed, total, failure = len(causes), len(self.missing), self.failures[trial.key]
-        rest = f" (the other {total - failed} are finished and stored)" if total > failed else ""
-        message = f"{failed} of {total} trials failed{rest}. The first, {trial}: {shorten(failure.cause, _LONGEST)}"
-        kind = TrialInputError if failure.bad_input else TrialError
-        return kind(message, trial, failure.traceback, causes)
 
 
 @contextmanager

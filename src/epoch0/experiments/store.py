@@ -187,7 +187,9 @@ class Store:
         while self._lock is None:
             if not unlinked(self.path, "results file", own=True).exists():
                 self._folder.enter_context(made(self.path.parent))
-                write_atomic(self.path, _empty(), "results file", new=True)
+                with closing(_connect(":memory:")) as empty:
+                    empty.executescript(_SCHEMA)
+                    write_atomic(self.path, empty.serialize(), "results file", new=True)
                 self._made = True
             _check_header(self.path)
             with suppress(FileNotFoundError):  # another writer finished at this moment
@@ -268,7 +270,7 @@ def merge(sources: Iterable[StrPath] | StrPath, into: StrPath) -> int:
     2
 
     The sources are only read, and may still be growing; ``into`` is made if it is missing. Gives how many results were
-    added; those that were there already are not counted.
+    added; those that were there already are not counted. Different results for one trial are an InputError.
 
     Raises:
         InputError: if a file cannot be used, or two files hold different results for one trial.
@@ -319,12 +321,6 @@ def on_network(folder: StrPath, mounts: str = "/proc/mounts") -> bool:
         kinds[Path(point.replace("\\040", " "))] = kind
     above = (point for point in (here, *here.parents) if point in kinds)
     return _NETWORK_DISKS.match(kinds.get(next(above, here), "")) is not None
-
-
-def _empty() -> bytes:
-    with closing(_connect(":memory:")) as database:
-        database.executescript(_SCHEMA)
-        return database.serialize()
 
 
 def _connect(name: str, uri: bool = False) -> sqlite3.Connection:

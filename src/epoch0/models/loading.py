@@ -136,8 +136,7 @@ def _build(target: Any, spec: str, file: str) -> Any:
     single = (p for p in parameters if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD))
     if needed := [p.name for p in single if p.default is p.empty]:
         told = f"{spec!r} needs {'the argument' if len(needed) == 1 else 'the arguments'} {', '.join(needed)}"
-        hint = "it is called without any, so add a function that fills them in and name that one"
-        raise InputError(f"{told}; {hint}.")
+        raise InputError(f"{told}; it is called without any, so add a function that fills them in and name that one.")
     try:
         return target()
     except (Exception, SystemExit) as problem:
@@ -148,14 +147,11 @@ def _load_weights(model: nn.Module, path: Path) -> None:
     given, own = read_tensors(path, "weights")[0], model.state_dict()
     # safetensors stores a tensor that is shared once, under one name
     stored = {own[name].data_ptr() for name in given if name in own and own[name].numel()}
+    both = {name: (given[name].shape, tensor.shape) for name, tensor in own.items() if name in given}
     wrong = {
         "missing": [name for name in own if name not in given and own[name].data_ptr() not in stored],
         "unexpected": [name for name in given if name not in own],
-        "of another shape": [
-            f"{name} is {tuple(given[name].shape)}, the model's {tuple(tensor.shape)}"
-            for name, tensor in own.items()
-            if name in given and given[name].shape != tensor.shape
-        ],
+        "of another shape": [f"{n} is {tuple(a)}, the model's {tuple(b)}" for n, (a, b) in both.items() if a != b],
     }
     problems = [f"{len(names)} {word}: {first_names(names, SHOWN, '; ')}" for word, names in wrong.items() if names]
     if problems:
@@ -253,8 +249,7 @@ def load_activation(spec: str) -> Activation:
         except (Exception, SystemExit) as problem:
             raise InputError(f"{spec!r} failed while it was made: {where(problem, file)}") from problem
         if not isinstance(made, Activation) and not callable(made):
-            wanted = "an elementwise function of a tensor is needed"
-            raise InputError(f"{spec!r} is a {type(made).__name__}; {wanted}.")
+            raise InputError(f"{spec!r} is a {type(made).__name__}; an elementwise function of a tensor is needed.")
         return get(made)
 
 

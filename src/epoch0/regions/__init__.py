@@ -1,4 +1,8 @@
-"""Exact linear regions of piecewise linear networks on lines and planes (Hanin and Rolnick 2019; Raghu et al. 2017)."""
+"""Exact linear regions of piecewise linear networks on lines and planes (Hanin and Rolnick 2019; Raghu et al. 2017).
+
+What cannot be used is one InputError that names it: NaN, points and shapes that do not suit the model or each other, an
+operation that is not piecewise linear, more than fits into the memory.
+"""
 
 from epoch0.regions.boundary_density import BoundaryDensity, boundary_density
 from epoch0.regions.certificate import Certificate

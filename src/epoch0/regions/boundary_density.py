@@ -69,12 +69,11 @@ class BoundaryDensity(Result):
     def __str__(self) -> str:
         what = "break points" if self.dimension == 1 else ("length of boundaries" if self.k == 1 else "vertices")
         where = "line" if self.dimension == 1 else "window"
-        rows = [
-            f"{what} between {self.kind} regions a unit of {'length' if self.dimension == 1 else 'area'}: "
-            f"{self.mean:.6g} (standard error {self.standard_error:.1g}, {len(self.values)} networks)",
-            f"  on the whole {where}: {self.expected:.6g} (standard error {self.expected_error:.1g})",
-        ]
-        return "\n".join([*rows, *(f"  layer {i}: {value:.6g}" for i, value in enumerate(self.per_layer))])
+        head = f"{what} between {self.kind} regions a unit of {'length' if self.dimension == 1 else 'area'}"
+        mean = f"{self.mean:.6g} (standard error {self.standard_error:.1g}, {len(self.values)} networks)"
+        whole = f"  on the whole {where}: {self.expected:.6g} (standard error {self.expected_error:.1g})"
+        layers = (f"  layer {i}: {value:.6g}" for i, value in enumerate(self.per_layer))
+        return "\n".join([f"{head}: {mean}", whole, *layers])
 
 
 @checked
@@ -104,7 +103,7 @@ def boundary_density(
     computed with that.
 
     Args:
-        law: the random networks: an ensemble of dense networks with Gaussian or uniform biases.
+        law: the random networks: an ensemble of dense ones whose activation folds, with Gaussian or uniform biases.
         where: the two ends of a segment (a tuple, a tensor of two points or a ``Line``), or a window of three corners
             or more, as for :func:`epoch0.regions.on_plane`.
         k: 1 for the boundary itself (points on a line, length in a window), 2 for its vertices in a window.

@@ -66,11 +66,10 @@ class Distances(Result):
 
     def __str__(self) -> str:
         low, middle, high = np.quantile(self.distance, [0.0, 0.5, 1.0], method="nearest")  # may be infinite
-        rows = [
-            f"distance to the nearest boundary of {counted(len(self), 'example')}: mean {self.mean:.4g} (standard "
-            f"error {self.standard_error:.1g}), median {middle:.4g}, from {low:.4g} to {high:.4g}",
-            f"  times {self.neurons} neurons: {self.mean * self.neurons:.4g}",
-        ]
+        mean = f"mean {self.mean:.4g} (standard error {self.standard_error:.1g})"
+        spread = f"{mean}, median {middle:.4g}, from {low:.4g} to {high:.4g}"
+        rows = [f"distance to the nearest boundary of {counted(len(self), 'example')}: {spread}"]
+        rows.append(f"  times {self.neurons} neurons: {self.mean * self.neurons:.4g}")
         for i, name in enumerate(self.layers):
             rows.append(f"  nearest in {name:<20} {int((self.owner_layer == i).sum()):>8}")
         return "\n".join([*rows, *(f"  note: {note}" for note in self.notes)])

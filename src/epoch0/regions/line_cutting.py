@@ -148,8 +148,7 @@ class Lines:
         found = []
         for low, high in zip([0, *cuts], [*cuts, count], strict=True):
             shared = high < count and bool(self.line[high] == self.line[high - 1])
-            along = self.order[low : high + shared]
-            rows, order = torch.sort(along)
+            rows, order = torch.sort(self.order[low : high + shared])
             part = Lines(self.line[low : high + shared], self.rows.take(rows), self.budget)
             part.order = torch.argsort(order)
             part.decisions.smallest = self.decisions.smallest

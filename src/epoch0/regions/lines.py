@@ -154,10 +154,9 @@ class LinePartitions(Result):
         counts = self.counts
         error = counts.std(ddof=1) / len(counts) ** 0.5 if len(counts) > 1 else float("nan")
         neurons = max(1, self.lines[0].neurons)
-        return (
-            f"{counted(self.count, 'activation region')} on {counted(len(self), 'line')}: {counts.mean():.2f} a line "
-            f"(standard error {error:.2f}), {counts.mean() / neurons:.3f} a neuron\n  {self.lines[0].certificate}"
-        )
+        head = f"{counted(self.count, 'activation region')} on {counted(len(self), 'line')}"
+        mean = f"{counts.mean():.2f} a line (standard error {error:.2f}), {counts.mean() / neurons:.3f} a neuron"
+        return f"{head}: {mean}\n  {self.lines[0].certificate}"
 
 
 def sample(corners: Tensor) -> Tensor:
@@ -207,7 +206,7 @@ def on_line(
         model: any torch module made of affine and piecewise linear operations: dense, convolutional, residual, with
             batch norm, average and max pooling, relu, leaky_relu, prelu, hardtanh, relu6, abs, clamp. It is read in
             float64 and evaluation mode and stays as it is.
-        x0, x1: where t = 0 and where t = 1: one point each of the model's input shape, or a batch of them.
+        x0, x1: where t = 0 and where t = 1, not the same: a point each of the model's input shape, or a batch of them.
         kind: "segment" from x0 to x1, "ray" from x0 through x1 without end, "line" without end on both sides.
         memory: bytes that values and break points may take, about; larger work is split along the lines.
         progress: is called with the part that is done, from 0 to 1, and a text, while the walk runs.
@@ -254,10 +253,8 @@ def on_curve(
     away = (middle - 0.5 * (corners[1:] + corners[:-1])).reshape(pieces, -1).norm(dim=1)
     length = (corners[1:] - corners[:-1]).reshape(pieces, -1).norm(dim=1)
     program = trace(model, tuple(corners.shape[1:]))
-    note = (
-        f"the polyline is at most {float(away.max()):.1e} away from the curve, {float((away / length).max()):.1e} of a "
-        f"piece's length; {pieces} pieces."
-    )
+    note = f"the polyline is at most {float(away.max()):.1e} away from the curve"
+    note += f", {float((away / length).max()):.1e} of a piece's length; {pieces} pieces."
     corners = corners[None].to(next(model.parameters()).device)
     found = cut_lines(program, corners, "curve", memory, progress)[0]
     return replace(found, notes=(note, *found.notes))

@@ -207,9 +207,8 @@ _enter("norm", "layer_norm", "input normalized_shape weight bias eps")
 _enter("norm", "rms_norm", "input normalized_shape weight eps")
 _enter("norm", "group_norm", "input num_groups weight bias eps")
 _enter("norm", "local_response_norm")
-_enter(
-    "dropout", "dropout dropout*d alpha_dropout feature_dropout feature_alpha_dropout", "input p training", zero=True
-)
+_enter("dropout", "dropout dropout*d alpha_dropout", "input p training", zero=True)
+_enter("dropout", "feature_dropout feature_alpha_dropout", "input p training", zero=True)
 _enter("softmax", "softmax softmin log_softmax", zero=False)
 _enter("softmax", "gumbel_softmax", "input=logits", zero=False)
 _enter("average", "avg_pool*d", "input kernel_size stride padding ceil_mode count_include_pad divisor_override")

@@ -3,6 +3,9 @@
 Two runs with the same arguments give the same bits on a CPU, interrupted or not: the order of epoch ``e`` is a function
 of ``(seed, e)``, the random numbers drawn inside step ``s`` (dropout, augmentation) a function of ``(seed, s)``, and
 everything else that a step needs is in the checkpoint. The global random generators come back as they were.
+
+Checkpoints are tensors and plain numbers in one safetensors file: nothing is pickled, so reading one runs no code. A
+file that was cut, altered or made by another run is refused by name.
 """
 
 import functools
@@ -25,9 +28,11 @@ from torch.optim.lr_scheduler import LRScheduler
 
 from epoch0.arguments import Count, Positive, Seed, Whole, check_device, checked, refuse, refuse_lazy
 from epoch0.errors import InputError, first_line
+from epoch0.files import made
+from epoch0.initialization.files import from_json, impossible, load_tensors, save_tensors
+from epoch0.results import first_names
 from epoch0.seeds import generator
-from epoch0.tracing.guard import draw_anew, refuse_closed, streams_kept
-from epoch0.train import checkpoint as checkpoints
+from epoch0.tracing.guard import bare, draw_anew, refuse_closed, streams_kept
 from epoch0.train.data import Pair, batches, check_classes
 from epoch0.train.device import CURRENT, Group, Precision, autocast, precision_for
 from epoch0.train.record import Callback, Every, Row, Training, plain
@@ -39,6 +44,7 @@ ORDER, NOISE = 0, 1
 OPTIMIZERS = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam, "adamw": torch.optim.AdamW}
 BUNCH = 32  # steps between two looks at the losses on an accelerator, which reading makes wait
 STEPS = 10**9  # of one run at most: even the smallest model takes a day or two
+LAYOUT = "epoch0 training 2"  # of checkpoints
 RATE = "the learning rate of the next step"  # name of a setting in checkpoints
 Loss = Callable[[Tensor, Tensor], Tensor]
 
@@ -134,21 +140,17 @@ def train(
     path = None if checkpoint is None else Path(checkpoint)
     if path is not None:
         run["data"] = getattr(source, "fingerprint", f"{per_epoch} batches")
-    held: checkpoints.Held = checkpoints.read(path) if path is not None and os.path.lexists(path) else ({}, {})
-    try:
-        state = Progress(**held[0].get("progress", {}))
-    except (TypeError, InputError) as problem:
-        anew = "Delete it, or name another path, to start anew."
-        raise InputError(f"the checkpoint {str(path)!r} cannot be resumed: {problem} {anew}") from problem
+    held = _read(path) if path is not None and os.path.lexists(path) else None
+    state = Progress() if held is None else held[0]
     if state.step > total:
         told = f"the checkpoint {str(path)!r} already has {state.step} steps and {total} were asked for"
         raise InputError(f"{told}; ask for at least as many, or name another path to start anew.")
     if group.told(state.step) != state.step:
         raise InputError(f"process {group.rank} finds another checkpoint than process 0; all must see the same file.")
     scheduler = None if schedule is None else _scheduler(schedule, torchs, total, state.step)
-    if path is not None and held[0]:
+    if held is not None:
         rate = torchs.param_groups[0]["lr"]  # it tells other schedules, which are functions
-        checkpoints.restore(path, held, model, torchs, {**run, RATE: rate})
+        _restore(f"the checkpoint {str(path)!r}", *held[1:], model, torchs, {**run, RATE: rate})
     if checkpoint_every is None and checkpoint_minutes is None:
         checkpoint_every = evaluate_every or per_epoch
     pace = evaluate_every or per_epoch
@@ -398,8 +400,58 @@ class _Run:
     def _write(self) -> None:
         if self.path is not None and self.group.first:
             run = {**self.record, RATE: self.optimizer.param_groups[0]["lr"]}
-            checkpoints.save(self.path, self.model, self.optimizer, {"run": run, "progress": asdict(self.progress)})
+            numbers = json.dumps({"run": run, "progress": asdict(self.progress)}, sort_keys=True)
+            tensors = {f"model.{name}": value for name, value in bare(self.model).state_dict().items()}
+            for index, entries in self.optimizer.state_dict()["state"].items():
+                own = {key: value for key, value in entries.items() if isinstance(value, Tensor)}
+                tensors |= {f"optimizer.{index}.{key}": value for key, value in own.items()}
+            with made(self.path.parent):
+                save_tensors(self.path, "checkpoint", LAYOUT, tensors, {"numbers": numbers})
         self._written = time.monotonic()
+
+
+def _read(path: Path) -> tuple[Progress, Row, dict[str, Tensor]]:
+    """How far the run of a checkpoint was, its settings, and the tensors, checked to be whole."""
+    anew = "Delete it, or name another path, to start anew."
+    try:
+        tensors, words = load_tensors(path, "checkpoint", LAYOUT, "train")
+        numbers = from_json(words.get("numbers", ""))
+        if not isinstance(numbers, dict) or not all(isinstance(numbers.get(n), dict) for n in ("run", "progress")):
+            raise impossible(path, "checkpoint", "numbers", "what a training run writes")
+    except InputError as problem:
+        raise InputError(f"{problem} {anew}") from problem
+    try:
+        progress = Progress(**numbers["progress"])
+    except (TypeError, InputError) as problem:
+        raise InputError(f"the checkpoint {str(path)!r} cannot be resumed: {problem} {anew}") from problem
+    return progress, numbers["run"], {name: tensor.clone() for name, tensor in tensors.items()}
+
+
+def _restore(what: str, stored: Row, tensors: dict[str, Tensor], model: nn.Module, torchs: Optimizer, run: Row) -> None:
+    """Put tensors of a checkpoint back into a model and its optimizer, after checking that it belongs to this run."""
+    given = {name.removeprefix("model."): value for name, value in tensors.items() if name.startswith("model.")}
+    ours, theirs = (
+        {name: f"{str(t.dtype).removeprefix('torch.')}{list(t.shape)}" for name, t in tensors.items()}
+        for tensors in (bare(model).state_dict(), given)
+    )
+    pairs = [(name, theirs.get(name, "missing"), ours.get(name, "missing")) for name in {**ours, **theirs}]
+    if wrong := [f"{name} is {their}, the model's {our}" for name, their, our in pairs if their != our]:
+        raise InputError(f"{what} is of another model: {first_names(wrong, 3, '; ')}.")
+    settings = [(key, stored.get(key), run.get(key)) for key in {**stored, **run}]
+    if changed := [f"{key} {old!r} (now {new!r})" for key, old, new in settings if old != new]:
+        told = f"{what} was made by a run with {', '.join(changed)}"
+        raise InputError(f"{told}; repeat that run's arguments to resume it, or name another path to start anew.")
+    state: dict[int, dict[str, Tensor]] = {}
+    for name in tensors.keys() - {f"model.{name}" for name in given}:
+        _, index, key = name.split(".", 2)
+        state.setdefault(int(index), {})[key] = tensors[name]
+    bare(model).load_state_dict(given)
+    torchs.load_state_dict({"state": state, "param_groups": torchs.state_dict()["param_groups"]})
+    # a fused step goes through memory: what belongs to a weight is to lie there as the weight does
+    for parameter in (one for group in torchs.param_groups for one in group["params"]):
+        own = torchs.state.get(parameter, {})
+        alike = {key: value for key, value in own.items() if getattr(value, "shape", None) == parameter.shape}
+        own |= {key: torch.empty_like(parameter, dtype=value.dtype).copy_(value) for key, value in alike.items()}
 
 
 def _columns(what: str, found: object) -> Row:

@@ -22,7 +22,6 @@ from epoch0.papers.sweep import Artifact, Cell, Found, Spec, Sweep, by_cell
 from epoch0.papers.tables import Array, Claims, Mean, Table, agrees, by, mean_and_error
 from epoch0.seeds import generator
 from epoch0.theory import norms as theory
-from epoch0.theory.norms.failure import subspace_width
 
 INITS = ("he", "glorot")
 _INPUTS, _LABELS, _WEIGHTS = 0, 1, 2
@@ -317,7 +316,7 @@ def asked(width: int, depth: int) -> float:
     """The eps for which equation (11), for one layer (9), asks for that width of each layer; 1 if for none below 1."""
     from scipy.optimize import brentq
 
-    excess = lambda eps: subspace_width(eps, DELTA, 2, depth) - width  # noqa: E731
+    excess = lambda eps: theory.subspace_width(eps, DELTA, 2, depth) - width  # noqa: E731
     return 1.0 if excess(1 - 1e-9) > 0 else float(brentq(excess, 1e-3, 1 - 1e-9))
 
 

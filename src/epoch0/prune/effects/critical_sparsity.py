@@ -13,8 +13,7 @@ from epoch0.arguments import Share, Sparsity, checked
 from epoch0.errors import InputError, check_finite
 from epoch0.prune.masks.masks import check_order
 from epoch0.results import Shown
-from epoch0.theory.pruning.prediction import Layers, PredictedDensity, predict
-from epoch0.theory.pruning.score_law import ScoreLaw, law_of_moments
+from epoch0.theory.pruning.prediction import Layers, PredictedDensity, ScoreLaw, law_of_moments, predict
 
 _DEPTH = 10.0  # scores that are so many times e smaller than the layer's size are next to 0, however small
 

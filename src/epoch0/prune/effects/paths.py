@@ -475,9 +475,8 @@ def _layer(name: str, mask: Tensor, on_path: Tensor | None) -> LayerMask:
         status = f"{kept - effective} kept weights on no path"
     else:
         status = "ok"
-    return LayerMask(
-        name, tuple(mask.shape), mask.numel(), kept, effective, kept / max(mask.numel(), 1), rows, columns, status
-    )
+    counts = mask.numel(), kept, effective, kept / max(mask.numel(), 1)
+    return LayerMask(name, tuple(mask.shape), *counts, rows, columns, status)
 
 
 _HEAD = ("weights", "shape", "kept", "of", "density", "effective", "dead rows", "dead columns", "status")

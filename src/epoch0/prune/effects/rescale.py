@@ -234,7 +234,8 @@ def rescale(
     measuring (``epoch0 reproduce hayou/prop1``).
 
     Masks are found: a parametrization, ``torch.nn.utils.prune``, or zeros in the weights. Parameters change in place,
-    those behind a mask with the rest; the masks, modes, gradients, hooks and random states stay.
+    those behind a mask with the rest; the masks, modes, gradients, hooks and random states stay. Nothing masked, an
+    activation without an edge of chaos for these biases, and a layer that passes nothing on are refused.
 
     Args:
         x: a batch, as the model is called with it (see :func:`epoch0.gain`); None: Gaussian of unit variance.

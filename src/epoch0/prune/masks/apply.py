@@ -109,6 +109,9 @@ def to_torch_prune(masks: Masks, model: Model) -> Model:
     The parameters stay the same objects, now called ``weight_orig``. Masks that are there already, ours or torch's, are
     intersected with these, and ours become torch's. :func:`masks_of` reads them back and :func:`bake` bakes them in.
 
+    A weight with another parametrization is refused, and one that is read without its module being called, where torch
+    would never compute it from its mask again.
+
     Raises:
         InputError: if the masks are another model's, a weight has another parametrization, or it is read without its
             module being called, where torch would never compute it from its mask again. Nothing was changed then.
@@ -136,7 +139,7 @@ Masks.to_torch_prune = to_torch_prune
 
 @checked
 def masks_of(model: nn.Module) -> Masks:
-    """Copies of the masks that a model is pruned with, ours and those of ``torch.nn.utils.prune``.
+    """Copies of a model's masks, ours and those of ``torch.nn.utils.prune``; an InputError if there are none.
 
     >>> masks_of(apply(model, masks)) == masks
     True
@@ -150,10 +153,9 @@ def masks_of(model: nn.Module) -> Masks:
             if place.mask is not None:
                 found[name] = place.mask & found[name] if name in found else place.mask.clone()
     if not found:
-        told, some = f"the model {type(bare(model)).__name__} is not pruned", "Masks({name: weight != 0 ...})"
-        raise InputError(
-            f"{told}: no weight has a mask. Zeros in plain weights are no masks; {some} makes some of them."
-        )
+        told = f"the model {type(bare(model)).__name__} is not pruned: no weight has a mask"
+        hint = "Zeros in plain weights are no masks; Masks({name: weight != 0 ...}) makes some of them"
+        raise InputError(f"{told}. {hint}.")
     return Masks._own(found)
 
 

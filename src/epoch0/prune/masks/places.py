@@ -127,10 +127,9 @@ def _mask_on(place: Place) -> Tensor | None:
 
 
 def _computed(name: str, how: str) -> InputError:
-    return InputError(
-        f"the weight '{name}' is computed from other parameters ({how}), so no entry of it can be pruned; "
-        "make it plain first (torch.nn.utils.parametrize.remove_parametrizations, torch.nn.utils.remove_weight_norm)."
-    )
+    told = f"the weight '{name}' is computed from other parameters ({how}), so no entry of it can be pruned"
+    ways = "torch.nn.utils.parametrize.remove_parametrizations, torch.nn.utils.remove_weight_norm"
+    return InputError(f"{told}; make it plain first ({ways}).")
 
 
 def places(model: nn.Module) -> dict[str, list[Place]]:

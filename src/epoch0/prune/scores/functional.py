@@ -2,7 +2,7 @@
 
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -50,10 +50,9 @@ def taken(batches: Iterable[Any], loss: Loss | None) -> list[Batch]:
         if not isinstance(both, tuple | list) or len(both) != 2 or not (tensors := parts(both[0])):
             kinds = ", ".join(type(part).__name__ for part in both) if isinstance(both, tuple | list) else ""
             what = f"{type(both).__name__} of ({kinds})" if kinds else type(both).__name__
-            raise InputError(
-                f"batch {place} is a {what}; each must be a pair (inputs, targets), inputs what the model is called "
-                "with, a mapping with labels, or (inputs, None) where the model returns its own loss."
-            )
+            known = "a pair (inputs, targets), inputs what the model is called with, a mapping with labels"
+            wanted = f"each must be {known}, or (inputs, None) where the model returns its own loss"
+            raise InputError(f"batch {place} is a {what}; {wanted}.")
         x, targets = both
         if targets is None and loss is not None:
             raise InputError(f"batch {place} has no targets; the loss needs them.")
@@ -203,7 +202,6 @@ def near_the_end(values: Values) -> bool:
 
 
 Compute = Callable[[Borrowed, list[Batch]], tuple[Values, bool]]  # scores, and whether they near the end of a range
-Lend = Callable[..., AbstractContextManager[Borrowed]]  # a model, in a dtype
 
 
 @contextmanager
@@ -227,10 +225,9 @@ def borrowed(
 
         def refuse_again(module: nn.Module, inputs: object) -> None:
             if id(module) in modules and not lent.running:  # on the model's own weights, not on the leaves
-                told = (
-                    f"the model runs its {type(module).__name__} again in the backward pass (activation checkpointing)"
-                )
-                raise InputError(f"{told}, where it cannot be scored; switch that off for the scores.")
+                told = f"the model runs its {type(module).__name__} again in the backward pass"
+                hint = "where it cannot be scored; switch that off for the scores"
+                raise InputError(f"{told} (activation checkpointing), {hint}.")
 
         with torch.autocast(leaves[0].device.type, enabled=False), ExitStack() as after:
             # compiled parts are traced without such hooks, and torch warns of them
@@ -244,11 +241,13 @@ def _cast(tensor: Tensor, dtype: torch.dtype) -> Tensor:
     return _usable(tensor).to(dtype if tensor.is_floating_point() else tensor.dtype)
 
 
-def scored(method: str, compute: Compute, batches: Iterable[Any], loss: Loss | None, lend: Lend) -> Scores:
-    """The scores that a function computes on a borrowed model and batches, in a precision that holds them."""
+def scored(
+    method: str, compute: Compute, model: nn.Module, batches: Iterable[Any], loss: Loss | None, **how: Any
+) -> Scores:
+    """The scores that a function computes on a model, borrowed as told, and batches, in a precision that holds them."""
     held = taken(batches, loss)
     for dtype in (None, torch.float64):
-        with lend(dtype=dtype) as lent:
+        with borrowed(model, dtype=dtype, **how) as lent:
             values, near = compute(lent, held)
             if near and lent.dtype != torch.float64:
                 continue

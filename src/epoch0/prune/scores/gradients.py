@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import torch
@@ -11,17 +10,7 @@ from torch import Tensor, nn
 from epoch0.arguments import BatchNorm, Positive, Seed, Size, Sparsity, checked
 from epoch0.errors import InputError
 from epoch0.prune.masks.masks import largest
-from epoch0.prune.scores.functional import (
-    Batch,
-    Borrowed,
-    Values,
-    added,
-    borrowed,
-    examples,
-    near_the_end,
-    scored,
-    times,
-)
+from epoch0.prune.scores.functional import Batch, Borrowed, Values, added, examples, near_the_end, scored, times
 from epoch0.prune.scores.scores import Progress, Scores, tell
 from epoch0.seeds import generator
 from epoch0.tracing.call import Forward
@@ -39,9 +28,8 @@ def snip(
 ) -> Scores:
     """Score each weight by its connection sensitivity abs(W dL/dW).
 
-    >>> net = epoch0.networks.mlp([64, 256, 10], seed=0)
-    >>> snip(net, [(images, labels)])["0.weight"].shape       # images (100, 64), labels (100,)
-    torch.Size([256, 64])
+    >>> snip(net, [(images, labels)])["0.weight"].shape       # net: 64-32-32-10; images (100, 64), labels (100,)
+    torch.Size([32, 64])
 
     The model is borrowed and comes back to the bit: parameters, gradients, batch-norm statistics, modes, hooks, random
     states. Frozen weights are scored like others. Dropout is off. Weights that stand behind a mask score 0. It computes
@@ -70,7 +58,7 @@ def snip(
     def compute(lent: Borrowed, held: list[Batch]) -> tuple[Values, bool]:
         return sensitivity(lent, lent.gradients(held, loss))
 
-    return scored("snip", compute, batches, loss, partial(borrowed, model, batch_norm, forward=forward))
+    return scored("snip", compute, model, batches, loss, batch_norm=batch_norm, forward=forward)
 
 
 def sensitivity(lent: Borrowed, gradients: Values) -> tuple[Values, bool]:
@@ -132,8 +120,8 @@ def force(
                 kept = largest(dict(zip(kept, values, strict=True)), count, gone)
         return values, near
 
-    words, lend = f"force, {steps} steps to {sparsity:.6g}", partial(borrowed, model, batch_norm, forward=forward)
-    return scored(words, compute, batches, loss, lend)
+    words = f"force, {steps} steps to {sparsity:.6g}"
+    return scored(words, compute, model, batches, loss, batch_norm=batch_norm, forward=forward)
 
 
 @checked
@@ -148,9 +136,8 @@ def grasp(
 ) -> Scores:
     """Score each weight by what it does for the gradient flow: W (H g), H the Hessian and g the gradient of the loss.
 
-    >>> net = epoch0.networks.mlp([64, 256, 10], seed=0)
-    >>> grasp(net, [(images, labels)])["0.weight"].shape      # images (100, 64), labels (100,)
-    torch.Size([256, 64])
+    >>> grasp(net, [(images, labels)])["0.weight"].shape      # net: 64-32-32-10; images (100, 64), labels (100,)
+    torch.Size([32, 64])
 
     To first order, taking weight i away changes ``g . g`` by ``-2 W_i (H g)_i``. The authors' score is ``-W (H g)`` and
     they remove its largest; this is its negative, so that the largest are kept, as with every score here. Positive: the
@@ -181,8 +168,8 @@ def grasp(
         near = lent.near_the_end(gradients) or near_the_end([p for p in products if bool(p.any())])
         return times(lent.leaves, products), near
 
-    lend = partial(borrowed, model, batch_norm, twice=True, forward=forward)
-    return scored(f"grasp, temperature {temperature:g}", compute, batches, loss, lend)
+    words = f"grasp, temperature {temperature:g}"
+    return scored(words, compute, model, batches, loss, batch_norm=batch_norm, forward=forward, twice=True)
 
 
 def product(lent: Borrowed, value: Tensor, direction: Values) -> Values:
@@ -209,9 +196,8 @@ def obd(
 ) -> Scores:
     """Score each weight by its diagonal-curvature saliency W^2 H_ii/2, H the Hessian of the loss.
 
-    >>> net = epoch0.networks.mlp([64, 256, 10], seed=0)
-    >>> obd(net, [(images, labels)])["0.weight"].shape        # images (100, 64), labels (100,)
-    torch.Size([256, 64])
+    >>> obd(net, [(images, labels)])["0.weight"].shape        # net: 64-32-32-10; images (100, 64), labels (100,)
+    torch.Size([32, 64])
 
     To second order the loss rises by this when a weight is taken out of a trained network, whose gradient is 0. The
     diagonal is that of the Gauss-Newton matrix J^T H_out J of cross-entropy (integer targets) or of the mean squared
@@ -246,8 +232,8 @@ def obd(
                 total = added(total, found, batch.examples / examples(held) / probes)
         return [t.div_(2) for t in times(lent.leaves, times(lent.leaves, total))], near
 
-    lend = partial(borrowed, model, batch_norm, forward=forward)
-    return scored(f"obd, {probes} probes, seed {seed}", compute, batches, None, lend)
+    words = f"obd, {probes} probes, seed {seed}"
+    return scored(words, compute, model, batches, None, batch_norm=batch_norm, forward=forward)
 
 
 def _push(output: Tensor, targets: Tensor, source: torch.Generator) -> Tensor:

@@ -112,9 +112,8 @@ def scores_of(weights: Sequence[Place], values: Sequence[Tensor], method: str) -
 def magnitude(model: nn.Module) -> Scores:
     """Score each weight by its absolute value, abs(W), in its own dtype.
 
-    >>> net = epoch0.networks.mlp([784, 256, 10], seed=0)
-    >>> magnitude(net)["0.weight"].shape                            # of each weight's own shape
-    torch.Size([256, 784])
+    >>> magnitude(net)["0.weight"].shape                            # net: 64-32-32-10; of each weight's own shape
+    torch.Size([32, 64])
 
     With Kaiming or mean-field weights a layer's scale is 1/sqrt(fan_in), so a global threshold empties the widest
     layers first (Proposition 4).
@@ -132,9 +131,8 @@ def magnitude(model: nn.Module) -> Scores:
 def random(model: nn.Module, seed: Seed = 0) -> Scores:
     """Score each weight by chance: independent uniform numbers in (0, 1), float64.
 
-    >>> net = epoch0.networks.mlp([784, 256, 10], seed=0)
-    >>> random(net, seed=0)["0.weight"].shape                       # of each weight's own shape
-    torch.Size([256, 784])
+    >>> random(net, seed=0)["0.weight"].shape                       # net: 64-32-32-10; of each weight's own shape
+    torch.Size([32, 64])
 
     The scores of a weight depend on the seed and the weight's place among the weights alone.
 

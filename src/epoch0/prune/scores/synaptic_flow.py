@@ -52,10 +52,9 @@ class Absolute(operations.Calls):
         if kind in ("linear", "convolution", "bilinear"):
             return self._matrix(func, name, args, kwargs)
         if kind == "lookup" and given["input"].is_floating_point():
-            raise InputError(
-                "SynFlow sends an input of ones through the model, and its embedding looks tokens up: there is no flow "
-                "through numbers of tokens. Score it by snip, grasp or magnitude, or score what is behind it."
-            )
+            told = "SynFlow sends an input of ones through the model, and its embedding looks tokens up"
+            hint = "Score it by snip, grasp or magnitude, or score what is behind it"
+            raise InputError(f"{told}: there is no flow through numbers of tokens. {hint}.")
         return self._other(func, name, args, kwargs)
 
     def _norm(self, given: dict[str, Any]) -> Tensor:
@@ -86,8 +85,7 @@ class Absolute(operations.Calls):
         return self._keep(y, power)
 
     def _other(self, func: Any, name: str, args: Any, kwargs: Any) -> Any:
-        tensors = operations.tensors_in((args, kwargs))
-        powers = [self.exponent(t) for t in tensors]
+        powers = [self.exponent(t) for t in operations.tensors_in((args, kwargs))]
         if not any(powers):
             return super().call(func, name, args, kwargs)
         kind = operations.meaning(name).kind

@@ -32,10 +32,8 @@ def multiplies(operation: str) -> bool:
 def refusal(operation: str, where: str) -> InputError:
     """Why this operation has no regions, and what can be measured instead."""
     known = meaning(operation)
-    instead = (
-        "trajectory_length and gain measure networks with any nonlinearity; relu, leaky_relu, prelu, hardtanh, relu6, "
-        "abs, clamp and max pooling have linear regions."
-    )
+    instead = "trajectory_length and gain measure networks with any nonlinearity"
+    known_ones = "relu, leaky_relu, prelu, hardtanh, relu6, abs, clamp and max pooling have linear regions"
     if known.jumps:
         reason = f"{operation} jumps, and regions are defined for continuous functions here"
     elif known.kind in ("activation", "function", "softmax"):
@@ -46,7 +44,8 @@ def refusal(operation: str, where: str) -> InputError:
         reason = f"{operation} of two tensors that both depend on the input is not piecewise linear"
     else:
         reason = f"no rule says that {operation} is piecewise linear"
-    return InputError(f"the operation {operation} ({where}) cannot be cut into linear regions: {reason}. {instead}")
+    told = f"the operation {operation} ({where}) cannot be cut into linear regions: {reason}"
+    return InputError(f"{told}. {instead}; {known_ones}.")
 
 
 def affine_call(

@@ -54,10 +54,9 @@ def trace(model: nn.Module, shape: tuple[int, ...], device: torch.device | str |
             expected = model(others.to(parameter.dtype if parameter.is_floating_point() else torch.float32))
         except Exception as error:
             said = (str(error).splitlines() or [type(error).__name__])[0]
-            raise InputError(
-                f"the model does not take points of shape {shape}: {said}. Points are one floating point tensor; wrap "
-                "a model that takes anything else, one of token ids from its embedding's output on."
-            ) from error
+            hint = "wrap a model that takes anything else, one of token ids from its embedding's output on"
+            told = f"the model does not take points of shape {shape}: {said}. Points are one floating point tensor"
+            raise InputError(f"{told}; {hint}.") from error
         if not isinstance(expected, Tensor):
             kind = type(expected).__name__
             raise InputError(f"the model returns a {kind}; regions need one tensor as the output: wrap the model.")
@@ -305,10 +304,9 @@ def _check(run: Run, size: Run, tensors: list[Tensor], whole: Tensor, operation:
     """
     part = run(*(t[3:8] for t in tensors)) if whole.dim() and len(whole) == _PROBE else None
     if part is None or part.shape != whole[3:8].shape or not torch.allclose(part, whole[3:8], rtol=1e-9, atol=1e-12):
-        raise InputError(
-            f"the operation {operation} ({where}) mixes the examples of a batch or moves the batch dimension from its "
-            "first place; regions need a network that treats each example alone and does not branch on values."
-        )
+        why = "mixes the examples of a batch or moves the batch dimension from its first place"
+        hint = "regions need a network that treats each example alone and does not branch on values"
+        raise InputError(f"the operation {operation} ({where}) {why}; {hint}.")
     middle = run(*(0.5 * (t[:4] + t[4:8]) for t in tensors))
     mean = 0.5 * (whole[:4] + whole[4:8])
     terms = torch.as_tensor(size(*(t[:8].square() for t in tensors))).sqrt()

@@ -344,9 +344,8 @@ class Arrangement:
         keep[1:] = (np.diff(low[order]) != 0) | (np.diff(high[order]) != 0)
         order = order[keep]
         # places and vertices of its ends, low < high, and the column that is zero on it
-        self.cell, self.low, self.high, self.start, self.stop, self.zero_on = (
-            one[order] for one in (cell, low, high, start, stop, column)
-        )
+        chords = (one[order] for one in (cell, low, high, start, stop, column))
+        self.cell, self.low, self.high, self.start, self.stop, self.zero_on = chords
 
     def _through_vertices(self, key: np.ndarray, where: np.ndarray, vertex: np.ndarray) -> tuple[np.ndarray, ...]:
         """Add the ends of chords that start in a vertex where their column is zero."""

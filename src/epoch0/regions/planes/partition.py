@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import numpy as np
 import torch
@@ -22,10 +22,6 @@ from epoch0.regions.planes.windows import Window
 from epoch0.regions.planes.windows import window as as_window
 from epoch0.regions.walk import MEMORY, walk
 from epoch0.results import Result, counted
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
 
 Axes = Annotated[Any, Kind("axes of matplotlib", lambda v: v is None or hasattr(v, "add_collection"))]
 
@@ -135,7 +131,7 @@ class PlanePartition(Result):
         distinct = self.count == 1 or len(np.unique(self.patterns, axis=0)) == self.count
         return replace(self.certificate, distinct=distinct)
 
-    def plot(self, axes: Axes = None) -> "Figure":
+    def plot(self, axes: Axes = None) -> "plots.Figure":
         """A picture of the partition, in matplotlib axes if they are given.
 
         Cells are filled by their patterns, the same always in the same colour; boundaries have one colour a layer.
@@ -145,9 +141,8 @@ class PlanePartition(Result):
         picture, axes = plots.figure(6.0, 5.6) if axes is None else (axes.figure, axes)
         corners = np.split(self.vertices[self.cell_vertices], self.cell_ends[1:-1])
         colours = pattern_colours(self.patterns)
-        axes.add_collection(
-            PolyCollection(corners, facecolors=colours, edgecolors=colours, linewidths=0.2, rasterized=True)
-        )
+        cells = PolyCollection(corners, facecolors=colours, edgecolors=colours, linewidths=0.2, rasterized=True)
+        axes.add_collection(cells)
         width = float(np.clip(40.0 / max(1, self.count) ** 0.5, 0.15, 1.0))
         for layer in np.unique(self.owner_layer[self.owner_layer >= 0]).tolist():
             mine, colour = self.owner_layer == layer, plots.COLOURS[layer % len(plots.COLOURS)]
@@ -172,11 +167,9 @@ class PlanePartition(Result):
         return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
 
     def __str__(self) -> str:
-        neurons = max(1, self.neurons)
-        rows = [
-            f"{counted(self.count, 'activation region')} on a window of area {self.window.area:.4g}, "
-            f"{self.count / (neurons**2 / 2):.3f} of neurons squared / 2"
-        ]
+        share = self.count / (max(1, self.neurons) ** 2 / 2)
+        where = f"on a window of area {self.window.area:.4g}, {share:.3f} of neurons squared / 2"
+        rows = [f"{counted(self.count, 'activation region')} {where}"]
         rows += [f"  after {name:<20} {count:>9}" for name, count in zip(self.layers, self.per_layer, strict=True)]
         return "\n".join([*rows, f"  {self.certificate}", *(f"  note: {note}" for note in self.notes)])
 
@@ -238,8 +231,8 @@ def on_plane(
     (258, (293, 2), (258,))
 
     Args:
-        window: corners of the polygon in order, tensor of shape ``(corners, *shape)``; ``regions.square`` and
-            ``regions.through`` make them.
+        window: corners of the polygon in order, tensor of shape ``(corners, *shape)``, in one plane and not on one
+            line; ``regions.square`` and ``regions.through`` make them.
         model, memory, progress: as for :func:`on_line`; larger work is split into strips.
 
     Raises:

@@ -110,8 +110,8 @@ def square(centre: ArrayLike, u: ArrayLike, v: ArrayLike, half: Positive) -> Ten
     >>> square(torch.zeros(2, 2), torch.tensor([[1.0, 0.0], [0.0, 0.0]]), torch.ones(2, 2), 28.0).shape
     torch.Size([4, 2, 2])
 
-    The centre has any shape, u, the direction of a side, and v the same; of v the part perpendicular to u is used.
-    ``half`` is half the side's length.
+    The centre has any shape, u, the direction of a side, and v the same; of v the part perpendicular to u is used, so
+    they are not parallel. ``half`` is half the side's length.
 
     Raises:
         InputError: if u and v are parallel or zero, or half is not positive.
@@ -136,7 +136,8 @@ def through(a: ArrayLike, b: ArrayLike, c: ArrayLike, *, margin: Positive = 1.0)
     >>> through(images[0], images[1], images[2]).shape               # images of shape (100, 64)
     torch.Size([4, 64])
 
-    The points have one shape; sides are along b - a, ``margin`` is half a side in units of the circle's radius.
+    The points have one shape and are not on one line; sides are along b - a, ``margin`` is half a side in units of the
+    circle's radius.
 
     Raises:
         InputError: if the points are on one line, or not of one shape.

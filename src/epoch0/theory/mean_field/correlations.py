@@ -30,10 +30,8 @@ def ray_means(function: Callable[[Any], Array], q: Array, angle: Array) -> Array
     """
     probes = np.unique(angle[[0, len(angle) // 3, -1]])
     ends = np.unique([q.min(), q.max()])
-    both = [
-        np.stack([_ray_mean(function, ends, float(one), nodes) for one in probes])
-        for nodes in (_RAY_NODES, _RAY_NODES * 3 // 2)
-    ]
+    counts = (_RAY_NODES, _RAY_NODES * 3 // 2)
+    both = [np.stack([_ray_mean(function, ends, float(one), nodes) for one in probes]) for nodes in counts]
     if not np.abs(both[0] - both[1]).max() <= _AGREE * np.abs(both[1]).max():
         return None
     return np.stack([_ray_mean(function, q, float(one), _RAY_NODES) for one in angle])
@@ -363,24 +361,21 @@ def straight_means(rule: Activation, q1: Array, q2: Array, cosine: Array, sine: 
     Where the variances differ these means bend sharply at c = 1 (two kinks pass each other), so that no table serves.
     """
     breaks, slopes = rule.breaks, rule.slopes or ()
-    steps = np.diff(slopes)
+    bends = list(zip(breaks, np.diff(slopes), strict=True))
     # phi(h) = start + slopes[0] h + sum of steps * max(h - break, 0)
-    start = float(rule.function(np.zeros(1))[0]) - sum(t * max(-b, 0.0) for b, t in zip(breaks, steps, strict=True))
+    start = float(rule.function(np.zeros(1))[0]) - sum(step * max(-point, 0.0) for point, step in bends)
     q1, q2, cosine, sine = np.broadcast_arrays(q1, q2, cosine, sine)
     first, second = (np.sqrt(np.maximum(q, 1e-200)) for q in (q1, q2))
-    hinges = [
-        sum(step * scale * _hinge(point / scale) for point, step in zip(breaks, steps, strict=True))
-        for scale in (first, second)
-    ]
+    hinges = [sum(step * scale * _hinge(point / scale) for point, step in bends) for scale in (first, second)]
     value = (start + hinges[0]) * (start + hinges[1]) + slopes[0] ** 2 * first * second * cosine
     slope = np.full(value.shape, slopes[0] ** 2)
-    for point, step in zip(breaks, steps, strict=True):
+    for point, step in bends:
         # slopes that step at the breaks: chances that one variable, or both, lie above one
         above = special.ndtr(-point / first) + special.ndtr(-point / second)
         # E h1 max(h2 - b, 0) = covariance * P(h2 > b)
         value += slopes[0] * step * first * second * cosine * above
         slope += slopes[0] * step * above
-        for other, change in zip(breaks, steps, strict=True):
+        for other, change in bends:
             a, b = point / first, other / second
             chance = _both_above(a, b, cosine, sine)
             slope += step * change * chance

@@ -417,10 +417,8 @@ def kernel(
         raise InputError(f"x1 has shape {first.shape} and x2 {second.shape}: inputs of different size.")
     weight = density * weight_std**2
     # a network's biases are a further input of its own
-    vectors = [
-        np.concatenate([one * math.sqrt(weight / first.shape[1]), np.full((len(one), 1), float(bias_std))], axis=1)
-        for one in (first, second)
-    ]
+    factor, pair = math.sqrt(weight / first.shape[1]), (first, second)
+    vectors = [np.concatenate([one * factor, np.full((len(one), 1), float(bias_std))], axis=1) for one in pair]
     folded = bias_std == 0 and parity(rule) == -1
     gap, signs = pair_gaps(vectors[0], vectors[1], folded)
     q1, q2 = ((one**2).sum(axis=1) for one in vectors)

@@ -11,8 +11,7 @@ from epoch0.arguments import Count, Inside, Size, Sparsity, Variance, Within, ch
 from epoch0.errors import InputError
 from epoch0.theory.checks import Array, of_layers
 from epoch0.theory.mean_field.correlations import pieces
-from epoch0.theory.pruning.prediction import Layers, PredictedDensity, predict
-from epoch0.theory.pruning.score_law import entry_tail, score_law
+from epoch0.theory.pruning.prediction import Layers, PredictedDensity, entry_tail, predict, score_law
 
 
 @checked

@@ -17,8 +17,7 @@ from epoch0.seeds import numpy_generator
 from epoch0.theory.checks import Array, continuous, of_layers
 from epoch0.theory.mean_field.correlations import pair_mean
 from epoch0.theory.mean_field.moments import gaussian_mean, mean_slope, mean_square
-from epoch0.theory.pruning.prediction import Layers, PredictedDensity, predict
-from epoch0.theory.pruning.score_law import ScoreLaw, entry_tail, score_law
+from epoch0.theory.pruning.prediction import Layers, PredictedDensity, ScoreLaw, entry_tail, predict, score_law
 
 _NETWORKS = 128  # whose random walks are averaged
 _OUTPUT_DRAWS = 500  # of labels and outputs, for the moments of the loss's gradient
