@@ -116,6 +116,8 @@ def _status(step: Step, plan: Plan) -> str:
         return "the norm after it fixes the gain"
     follow = step.follow
     words = ["in pairs"] if step.half else []
+    if step.tied:
+        words.append("shared with an embedding, which was set with it")
     if step.by_size:
         words.append(f"brings {'inputs' if step.begins else 'outputs'} to unit size")
     if step.closes:
