@@ -89,7 +89,7 @@ def make_plan(
             inside[0].start = 0
     for layer in layers:
         found, close = blocks.get(layer.name), closed.get(layer.name)
-        plan.layer_targets[layer.name] = _layer_target(tape, plan, layer, found, close, follower, target, share)
+        plan.layer_targets[layer.name] = _layer_target(plan, layer, found, close, follower, target)
     return plan
 
 
@@ -120,14 +120,7 @@ def _close(tape: Tape, plan: Plan, layer: Layer, found: Branch, share: float) ->
 
 
 def _layer_target(
-    tape: Tape,
-    plan: Plan,
-    layer: Layer,
-    found: Branch | None,
-    closed: Step | NormStep | None,
-    follower: Follower,
-    target: float,
-    share: float,
+    plan: Plan, layer: Layer, found: Branch | None, closed: Step | NormStep | None, follower: Follower, target: float
 ) -> float | None:
     inside = [step for step in plan.steps if step.layer is layer]
     if layer.kind != "residual block":
@@ -140,7 +133,7 @@ def _layer_target(
     beside, after = _shortcut(plan, layer, found), follower.follow(found.total)
     if after.end != layer.output or after.norm or after.no_law:
         return None
-    averages, scaled = stretch(tape, after.trail)
+    (averages, scaled), share = stretch(follower.tape, after.trail), target / plan.blocks
     if layer.has_norm and averages < 1:
         # a norm that subtracts means over places takes out what the average would see: all of it for one example,
         # 1/examples of it for a batch

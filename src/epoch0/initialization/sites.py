@@ -85,9 +85,8 @@ class Follower:
                 averages.append(op)
             node = op.outputs[0]
         gate = any(user.meaning.kind in PRODUCTS and len(user.inputs) > 1 for user in self.users[node])
-        return Follow(
-            activation, node, tuple(trail), tuple(averages), norm, reasons[0] if reasons else "", gate, bias, biased
-        )
+        no_law = reasons[0] if reasons else ""
+        return Follow(activation, node, tuple(trail), tuple(averages), norm, no_law, gate, bias, biased)
 
     def _activation_ahead(self, node: int) -> bool:
         """Whether an activation comes before the next weights."""
