@@ -224,6 +224,114 @@ def test_what_is_not_understood_is_left_alone_and_named() -> None:
     assert "left alone: part (only a part" in str(done)
 
 
+class Branches(nn.Module):
+    """Two inputs, a frozen layer in between, a second output, and a layer that is never called."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b, self.frozen = nn.Linear(100, 64), nn.Linear(6, 64), nn.Linear(64, 64).requires_grad_(False)
+        self.c, self.other, self.unused = nn.Linear(128, 3), nn.Linear(128, 2), nn.Linear(4, 4)
+
+    def forward(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        h = torch.cat([torch.relu(self.frozen(torch.relu(self.a(x)))), torch.tanh(self.b(y))], 1)
+        return self.c(h), self.other(h)
+
+
+@pytest.mark.parametrize("how", [{}, {"method": "measured"}, {"weights": "gaussian"}, {"weights": "keep"}])
+def test_what_is_not_set_is_named_with_a_reason_that_is_true(how: dict[str, Any]) -> None:
+    torch.manual_seed(0)
+    net, y = Branches(), torch.randn(32, 6)
+    before = bits(net)
+    done = initialize(net, x=(vectors(), y), **how)
+    reasons = {"b.weight": "another input's", "other.weight": "first output", "unused.weight": "not seen to use it"}
+    reasons |= {"frozen.weight": "requires_grad is off", "frozen.bias": "requires_grad is off"}
+    assert done.untouched.keys() == reasons.keys()
+    assert all(words in done.untouched[name] for name, words in reasons.items())
+    changed = {name for name, tensor in net.state_dict().items() if not torch.equal(tensor, before[name])}
+    weights = {name for name in before if name.endswith("weight")}
+    assert {row.name for row in done.layers} == weights - done.untouched.keys() == changed & weights
+    # what is behind the frozen layer is set for what it passes on
+    arrives = list[float]()
+    net.c.register_forward_pre_hook(lambda _m, h: arrives.append(float(h[0].detach().square().mean())))
+    net(vectors(), y)
+    last = done.layers[-1]
+    if how != {"method": "measured"} and how != {"weights": "keep"}:
+        assert last.q == pytest.approx(last.weight_std**2 * arrives[0], rel=1e-4)
+    assert not net.frozen.weight.requires_grad and net.a.weight.requires_grad
+
+
+def test_frozen_parameters_of_all_kinds_stay() -> None:
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(100, 64), *(NormLast(64) for _ in range(2)), nn.Linear(64, 10))
+    layer = nn.TransformerEncoderLayer(64, 4, 128, 0.0, batch_first=True, norm_first=True)
+    deep = nn.Sequential(nn.Linear(100, 64), nn.Unflatten(0, (4, 8)), layer, nn.Linear(64, 10))
+    nn.init.constant_(layer.self_attn.in_proj_weight, 3.0)  # sharp: it would be drawn anew
+    plain = net_of(20)
+    for model, name in ((net, "1.norm.weight"), (deep, "2.self_attn.in_proj_weight"), (plain, "2.bias")):
+        loose = copy.deepcopy(model)
+        before = bits(model)
+        model.get_parameter(name).requires_grad_(False)
+        done = initialize(model, x=vectors())
+        assert torch.equal(model.get_parameter(name), before[name])
+        assert "requires_grad" in done.untouched[name] and name not in done.norms
+        initialize(loose, x=vectors())
+        assert not torch.equal(loose.get_parameter(name), before[name])
+
+
+class NormLast(nn.Module):
+    """x + norm(W phi(x)): the norm ends the branch."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.linear, self.norm = nn.Linear(width, width), nn.LayerNorm(width)
+        nn.init.constant_(self.norm.weight, 1000.0)  # too large to stay
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + self.norm(self.linear(torch.relu(x)))
+
+
+def test_a_frozen_model_is_told() -> None:
+    with pytest.raises(InputError, match=r"no weight of the model can be set.*0\.weight: it is frozen"):
+        initialize(net_of(20).requires_grad_(False), x=vectors())
+
+
+class Tied(nn.Module):
+    """An embedding that is the readout, too; with a second lookup of it, as a decoder has one."""
+
+    def __init__(self, act: type[nn.Module], again: bool) -> None:
+        super().__init__()
+        self.e, self.again = nn.Embedding(200, 64), again
+        self.m = nn.Sequential(nn.Linear(64, 64), act(), nn.Linear(64, 64), act())
+        self.o = nn.Linear(64, 200, bias=False)
+        self.o.weight = self.e.weight
+
+    def forward(self, places: Tensor) -> Tensor:
+        h = self.e(places)
+        return self.o(self.m(h + 3 * self.e(places.flip(1)) if self.again else h))
+
+
+@pytest.mark.parametrize("again", [False, True], ids=["one lookup", "two"])
+@pytest.mark.parametrize("weights", ["mirrored", "gaussian", "keep"])
+@pytest.mark.parametrize("method", ["theory", "measured"])
+@pytest.mark.parametrize("act", [nn.Tanh, nn.GELU, nn.ReLU])
+def test_of_tied_weights_what_is_said_is_true(act: type[nn.Module], method: str, weights: str, again: bool) -> None:
+    torch.manual_seed(0)
+    net, places = Tied(act, again), torch.randint(200, (64, 8))
+    done = initialize(net, x=places, method=method, weights=weights)
+    squares: list[float] = []
+    for layer in (net.m[0], net.m[2], net.o):
+        layer.register_forward_hook(lambda _m, _x, h: squares.append(float(h.detach().square().mean())))
+    measured = [layer.forward for layer in gain(net, places).layers]
+    squares.clear()
+    net(places)
+    close = 0.1 if method == "measured" else 0.25  # one draw of width 64
+    assert [row.q for row in done.layers] == pytest.approx(squares, rel=close)
+    assert list(done.layer_targets.values()) == pytest.approx(measured, rel=close)
+    assert "shared with an embedding" in done.layers[-1].status and done.layers[-1].name == "e.weight"
+    size = float(net.e.weight.detach().square().mean().sqrt()) * 64**0.5
+    assert size == pytest.approx(1, rel=1e-5) and size == pytest.approx(done.layers[-1].weight_std, rel=1e-5)
+
+
 def test_keep_rescales_what_is_there() -> None:
     net = net_of()
     nn.init.uniform_(net[0].bias)

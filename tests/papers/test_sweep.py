@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
+from epoch0.experiments.claims import at_least, at_most
 from epoch0.experiments.cost import Cost
 from epoch0.experiments.experiment import canonical_json, resolve
 from epoch0.papers.sweep import Artifact, Found, Sweep, by_cell
@@ -144,6 +145,20 @@ def test_rows_have_means_errors_and_what_is_exact() -> None:
 def test_what_is_not_known_is_nan_in_a_column() -> None:
     assert np.isnan(Table([{"a": None}, {"a": 1.0}]).column("a")).tolist() == [True, False]
     assert np.isnan(mean_and_error(np.array([3.0])).error)
+
+
+@pytest.mark.parametrize(("decide", "bounds"), [(at_most, [0.5, 1.0, 1.7]), (at_least, [0.1, 0.0, 0.0])])
+def test_settings_in_which_a_bound_cannot_fail_are_told_and_not_counted(decide, bounds) -> None:
+    """Of a share: a bound of 1 and more, or of 0, holds whatever is measured."""
+    table = Table({"a": 0.3, "a_error": 0.01, "runs": 9, "bound": bound, "name": bound} for bound in bounds)
+    can_fail = [0 < bound < 1 for bound in bounds]
+    ((text, decision),) = table.bounded("a share", np.array(can_fail), decide, "a", "bound", names="{name}").items()
+    assert text == "a share (2 of 3 settings cannot fail and are not counted)"
+    claim = decision(text)
+    assert claim.verdict == "holds" and "settings" not in claim.evidence and f"against {bounds[0]:g}" in claim.evidence
+    assert len(table.bounded("a share", np.array([False] * 3), decide, "a", "bound", names="{name}")) == 0
+    (text,) = table.bounded("a share", np.array([True] * 3), decide, "a", "bound", names="{name}")
+    assert text == "a share"
 
 
 def test_costs_are_grouped_by_their_names() -> None:

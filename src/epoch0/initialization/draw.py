@@ -99,7 +99,7 @@ def draw_attentions(tape: Tape, layers: tuple[Layer, ...], plan: Plan, seed: int
         for place, parts, gain in ((5, 3, 1.0), (11, 1, 1 / max(plan.blocks, 1))):
             values = [value.detach() for value in op.call.args[place : place + 2] if isinstance(value, Tensor)]
             names = [tape.name_of(value) for value in values]
-            if not all(names):
+            if not all(names) or plan.frozen.intersection(names):
                 continue
             weight, size = values[0], values[0].shape[1]
             before = float(weight.double().square().mean().sqrt()) * size**0.5

@@ -5,6 +5,7 @@ Nothing but parameters changes, and on any error not even they.
 
 import contextlib
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Annotated, Any
 
 import torch
@@ -16,7 +17,7 @@ from epoch0.errors import InputError
 from epoch0.initialization.draw import KINDS, draw_attentions, draw_biases, draw_weights
 from epoch0.initialization.plan import make_plan
 from epoch0.initialization.result import Initialization, notes, row
-from epoch0.initialization.scale import Pass, apply, measured_rounds
+from epoch0.initialization.scale import Pass, apply, measured_rounds, standard
 from epoch0.initialization.sites import Plan, find_sites
 from epoch0.interrupts import whole
 from epoch0.seeds import generator
@@ -25,6 +26,9 @@ from epoch0.tracing.guard import bare, check_model, unchanged
 from epoch0.tracing.layers import layers, require_nonlinearity
 from epoch0.tracing.tape import Tape, tape
 
+# why weights are left alone
+ASIDE = "no signal that is followed meets it as a weight: another input's, an embedding, a scale, or behind a detach"
+UNUSED = "the forward was not seen to use it"
 BIAS_STD = 0.2  # of layers whose activation has a scale; Hayou et al. use it for tanh and ELU
 
 
@@ -66,7 +70,7 @@ def initialize(
     target is that of what the pairs hand on. Residual blocks in which a norm sets the size stay if they are sound, and
     branches and readouts that start at zero are taken as meant. Without ``chi`` the first layer brings inputs, and the
     last one outputs, to unit size where they are far from it or a function that saturates follows. Weights that are
-    pruned, by ``epoch0.prune.apply`` or ``torch.nn.utils.prune``, stay so.
+    pruned, by ``epoch0.prune.apply`` or ``torch.nn.utils.prune``, stay so, and what has ``requires_grad=False`` stays.
 
     Args:
         model: any module. Its parameters change in place; mode, buffers, gradients, hooks and random states stay.
@@ -94,14 +98,18 @@ def initialize(
     mirrored = weights == "mirrored"
     x, remarks = (x, []) if x is not None else gaussian_input(model, seed)
     refuse_lazy(model, written=True)
+    frozen = {name for name, p in bare(model).named_parameters() if not p.requires_grad}
     with tape(model, x, forward=forward) as record:
         require_nonlinearity(record)
         sites, untouched = find_sites(record, seed)
         found = layers(record)
         needed = {event for layer in found for event in layer.events}
-        beside, sites = [s for s in sites if s.op not in needed], [s for s in sites if s.op in needed]
-        names = {site.name for site in sites}
-        untouched |= {s.name: "the first output does not depend on it" for s in beside if s.name not in names}
+        used = {name for op in record.ops for name in op.weights}
+        others = {name: ASIDE if name in used else UNUSED for name, p in record.model.named_parameters() if p.dim() > 1}
+        others |= {site.name: "the first output does not depend on it" for site in sites}
+        untouched = others | untouched | dict.fromkeys(frozen, "it is frozen: requires_grad is off")
+        sites = [site for site in sites if site.op in needed and site.name not in frozen]
+        untouched = {name: why for name, why in untouched.items() if name not in {site.name for site in sites}}
         if not sites:
             reasons = "; ".join(f"{name}: {reason}" for name, reason in list(untouched.items())[:5])
             raise InputError(f"no weight of the model can be set{': ' + reasons if reasons else ', it has none'}.")
@@ -109,9 +117,12 @@ def initialize(
             if site.mask is not None and not bool(site.mask.any()):
                 why = f"the mask of '{site.name}' keeps none of its {site.view.numel()} weights"
                 raise InputError(f"{why}, so no scale gives its layer a gain; keep some, or take the layer out.")
-        plan = make_plan(record, found, sites, target, weights, mirrored and chi is None)
+        plan = make_plan(record, found, sites, target, weights, mirrored and chi is None, frozen)
         biases = _prepare(record, plan, weights, bias_std, seed)
         attentions, drawn = draw_attentions(record, found, plan, seed) if mirrored else ([], [])
+        if any(step.tied and not step.kept for step in plan.steps):  # signals may start at other values now
+            with tape(record.call, batch_norm=record.batch_norm) as anew:
+                record = replace(record, x=anew.x)
         one_pass = Pass(record, plan, method, seed, biases)
         rounds, gains, off = 1, dict[str, float](), list[str]()
         if method == "theory":
@@ -127,7 +138,7 @@ def initialize(
             if step.layer.kind != "residual block" and (had := plan.layer_targets[step.layer.name]) is not None:
                 plan.layer_targets[step.layer.name] = had * step.fresh
         rows = (*(row(step, plan, biases, gains) for step in plan.steps), *attentions)
-        left = {name: why for name, why in untouched.items() if name not in drawn}
+        left = {name: why for name, why in untouched.items() if name not in drawn and name not in factors}
         said = (*remarks, *record.notes, *notes(plan, record, off, rounds))
         how = target, method, plan.blocks, rounds, seed, said
         result = Initialization(rows, plan.layer_targets, left, factors, *how)
@@ -142,13 +153,16 @@ def _prepare(record: Tape, plan: Plan, weights: str, bias_std: float | None, see
         if step.first is not None or step.kept:
             continue
         draw_weights(step, weights, seed)
+        if step.tied:
+            step.weight_std = standard(step)
+            step.site.view.mul_(step.weight_std)
         activation, name = step.follow.activation, step.site.bias
         if not name or name in biases:
             continue
         bias = record.model.get_parameter(name).detach()
         # of few inputs all that units without biases see is on which side of a line through zero they lie
         few = weights == "mirrored" and step.site.op.inputs[0] == 0 and step.site.view[0].numel() <= FEW_INPUTS
-        if bias_std is not None or not (weights == "keep" or few):
+        if name not in plan.frozen and (bias_std is not None or not (weights == "keep" or few)):
             free = activation is None or activation.homogeneous or weights == "mirrored"
             default = 0.0 if free else BIAS_STD
             std = 0.0 if activation is None or step.scale_free else default if bias_std is None else bias_std

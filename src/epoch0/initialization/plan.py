@@ -38,24 +38,28 @@ from epoch0.tracing.tape import Tape
 
 
 def make_plan(
-    tape: Tape, layers: tuple[Layer, ...], sites: list[Site], target: float, weights: str, edges: bool
+    tape: Tape, layers: tuple[Layer, ...], sites: list[Site], target: float, weights: str, edges: bool, frozen: set[str]
 ) -> Plan:
     """Find out what each weighted operation is followed by, which ones end branches, and what gain each is to have."""
     follower = Follower(tape)
     layer_of = {id(event): layer for layer in layers for event in layer.events}
     steps, first = list[Step](), dict[str, Step]()
+    looked_up = {name for op in tape.ops if op.meaning.kind == "lookup" for name in op.weights}
     for site in sites:
         follow = follower.follow(site.op.outputs[0])
         site.bias = site.bias or follow.bias
         steps.append(Step(site, follow, layer_of[id(site.op)], target, first=first.get(site.name)))
+        steps[-1].tied = site.name in looked_up
         first.setdefault(site.name, steps[-1])
-    plan = Plan(steps, [], 0, {}, edges=edges)
+    plan = Plan(steps, [], 0, {}, edges=edges, frozen=frozen)
     branches = {layer.name: branch(layer) for layer in layers if layer.kind == "residual block"}
     blocks = {name: found for name, found in branches.items() if found and found.weighted > found.beside}
     plan.blocks = len(blocks)
     origin = origins(tape)
+    learnt = tape.start >= 0 and any(step.site.name in tape.ops[tape.start].weights for step in steps)
     for step in steps:
-        step.begins = origin[step.site.op.inputs[0]] == frozenset([INPUT])
+        # an embedding that is a readout too is as small as one, and learns: its size is no input's
+        step.begins = origin[step.site.op.inputs[0]] == frozenset([INPUT]) and not learnt
         step.last = step.site.op.outputs[0] in origin[tape.output]
     if weights == "mirrored":
         plan.kept = keep(tape, layers, blocks, steps)
@@ -85,7 +89,7 @@ def make_plan(
             inside[0].start = 0
     for layer in layers:
         found, close = blocks.get(layer.name), closed.get(layer.name)
-        plan.layer_targets[layer.name] = _layer_target(tape, plan, layer, found, close, follower, target, share)
+        plan.layer_targets[layer.name] = _layer_target(plan, layer, found, close, follower, target)
     return plan
 
 
@@ -103,7 +107,7 @@ def _close(tape: Tape, plan: Plan, layer: Layer, found: Branch, share: float) ->
             return step
         if event.meaning.kind == "norm":
             weight, bias = (tape.name_of(event.given.get(role)) for role in ("weight", "bias"))
-            if weight and homogeneous:
+            if weight and homogeneous and not plan.frozen.intersection((weight, bias)):
                 plan.norms.append(NormStep((weight, bias) if bias else (weight,), found.node, layer, share))
                 return plan.norms[-1]
             return None
@@ -116,14 +120,7 @@ def _close(tape: Tape, plan: Plan, layer: Layer, found: Branch, share: float) ->
 
 
 def _layer_target(
-    tape: Tape,
-    plan: Plan,
-    layer: Layer,
-    found: Branch | None,
-    closed: Step | NormStep | None,
-    follower: Follower,
-    target: float,
-    share: float,
+    plan: Plan, layer: Layer, found: Branch | None, closed: Step | NormStep | None, follower: Follower, target: float
 ) -> float | None:
     inside = [step for step in plan.steps if step.layer is layer]
     if layer.kind != "residual block":
@@ -136,7 +133,7 @@ def _layer_target(
     beside, after = _shortcut(plan, layer, found), follower.follow(found.total)
     if after.end != layer.output or after.norm or after.no_law:
         return None
-    averages, scaled = stretch(tape, after.trail)
+    (averages, scaled), share = stretch(follower.tape, after.trail), target / plan.blocks
     if layer.has_norm and averages < 1:
         # a norm that subtracts means over places takes out what the average would see: all of it for one example,
         # 1/examples of it for a batch

@@ -115,7 +115,7 @@ def _status(step: Step, plan: Plan) -> str:
     if step.scale_free:
         return "the norm after it fixes the gain"
     follow = step.follow
-    words = ["in pairs"] if step.half else []
+    words = ["in pairs"] * bool(step.half) + ["shared with an embedding, which was set with it"] * step.tied
     if step.by_size:
         words.append(f"brings {'inputs' if step.begins else 'outputs'} to unit size")
     if step.closes:

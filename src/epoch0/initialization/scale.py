@@ -63,6 +63,12 @@ def expected(activation: Activation | None, weight_std: float, bias_std: float, 
     return float((passed * slopes).mean())
 
 
+def standard(step: Step) -> float:
+    """The weight_std that the target asks for where pre-activations are of unit size, or their size does not matter."""
+    slope = 1.0 if step.law is None else float(chi(step.law, 1.0, 1.0))
+    return math.sqrt(step.target / slope) if slope > 0 else 1.0
+
+
 LARGEST = 1e6  # scales beyond this, or below one over it, count as out of reach
 
 
@@ -158,14 +164,15 @@ class Pass:
         if step.kept:
             step.weight_std = 1.0
             return tensor
-        if step.first is not None:
-            step.weight_std = step.first.weight_std
-        else:
-            self._solve(place, step, tensor)
+        step.weight_std = step.first.weight_std if step.first is not None else step.weight_std
+        unit = self._times(1 / step.weight_std, step, tensor) if step.tied else tensor
+        if step.first is None:
+            self._solve(place, step, unit)
+        return tensor if step.tied else self._times(step.weight_std, step, tensor)
+
+    def _times(self, factor: float, step: Step, tensor: Tensor) -> Tensor:
         bias = self._bias_inside(step, tensor)
-        if bias is None or not bool(bias.any()):
-            return tensor * step.weight_std
-        return (tensor - bias) * step.weight_std + bias
+        return tensor * factor if bias is None or not bool(bias.any()) else (tensor - bias) * factor + bias
 
     @torch.no_grad()  # a forward may have gradients on, to differentiate on its way
     def _solve(self, place: int, step: Step, output: Tensor) -> None:
@@ -179,11 +186,12 @@ class Pass:
         bias = self.biases.get(site.bias)
         bias_std = 0.0 if bias is None else float(bias.double().square().mean().sqrt())
         if step.scale_free:
-            slope = 1.0 if activation is None else float(chi(activation, 1.0, 1.0))
-            step.weight_std = math.sqrt(step.target / slope) if slope > 0 else 1.0
+            step.weight_std = standard(step)
             return
         try:
-            if (size := self._edge(step, primal)) > 0:
+            if step.tied:
+                pass
+            elif (size := self._edge(step, primal)) > 0:
                 step.weight_std, step.by_size = size, True
             elif self.method == "theory":
                 at = self._places(step, primal)
@@ -284,7 +292,7 @@ _CHECK = 5
 def apply(plan: Plan, tape: Tape, sign: int = 1) -> None:
     """Multiply the parameters by what a pass found; with sign -1 take it back."""
     for step in plan.steps:
-        if step.first is None and not step.kept:
+        if step.first is None and not step.kept and not step.tied:
             step.site.view.mul_(step.weight_std**sign)
     for norm in plan.norms:
         for name in norm.parameters:
@@ -308,7 +316,7 @@ def measured_rounds(pass_: Pass, tape: Tape, layers: tuple[Layer, ...]) -> tuple
             moves = projected and (step.halved or step.closes)
             fixed = step.layer.kind == "residual block" and not moves
             exact = not step.follow.no_law and step.layer.kind != "residual block" and step.start is None
-            if target is None or fixed or exact or step.first is not None or step.kept or not gain > 0:
+            if target is None or fixed or exact or step.first is not None or step.kept or step.tied or not gain > 0:
                 continue
             if abs(math.log(gain / target)) > max(CLOSE, 3 * errors[step.layer.name] / gain):
                 off[place] = corrections.get(place, 1.0) * target / gain

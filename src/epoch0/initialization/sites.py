@@ -85,9 +85,8 @@ class Follower:
                 averages.append(op)
             node = op.outputs[0]
         gate = any(user.meaning.kind in PRODUCTS and len(user.inputs) > 1 for user in self.users[node])
-        return Follow(
-            activation, node, tuple(trail), tuple(averages), norm, reasons[0] if reasons else "", gate, bias, biased
-        )
+        no_law = reasons[0] if reasons else ""
+        return Follow(activation, node, tuple(trail), tuple(averages), norm, no_law, gate, bias, biased)
 
     def _activation_ahead(self, node: int) -> bool:
         """Whether an activation comes before the next weights."""
@@ -332,6 +331,7 @@ class Step:
     closes: bool = False  # whether it ends a residual branch
     halved: bool = False  # whether it is a shortcut whose target makes up for the activation behind the sum
     first: "Step | None" = None  # the step that decides the weights when the operation is another use of them
+    tied: bool = False  # whether a lookup uses the weights too: then they have their scale before anything is solved
     half: Activation | None = None  # odd half of its activation, where its units are pairs of opposite weights
     paired: bool = False  # whether what comes in is pairs
     kept: str = ""  # why its weights stay as they are; empty if they do not
@@ -386,3 +386,4 @@ class Plan:
     notes: list[str] = field(default_factory=list)  # what a reader must know
     edges: bool = False  # whether what comes in and what goes out is brought to unit size
     kept: frozenset[str] = frozenset()  # names of the blocks that stay as they are
+    frozen: set[str] = field(default_factory=set)  # names of the parameters that are not trained, which stay too

@@ -99,6 +99,12 @@ class Table(list[dict[str, Any]]):
         means, errors, runs = self.of(column, f"{column}_error", "runs")
         return by(decide, means, errors, *given, runs, self.told(names), **more)
 
+    def bounded(self, text: str, open: Array, decide: Callable[..., Claim], *columns: str, names: str) -> Claims:
+        """The claim about a bound in the settings where it can fail; its text tells how many others there are."""
+        rows = Table(row for row, can_fail in zip(self, open, strict=True) if can_fail)
+        others = f" ({len(self) - len(rows)} of {len(self)} settings cannot fail and are not counted)"
+        return {text + others * (len(rows) < len(self)): rows.claim(decide, *columns, names=names)} if rows else {}
+
     def power(self, x: str, column: str, exponent: float, within: float, name: str) -> Decision:
         """What decides that a column of means goes like a power of another column, see :func:`power`."""
         means, errors, runs = self.of(column, f"{column}_error", "runs")

@@ -55,10 +55,10 @@ def table(cell: Cell) -> Any:
 
 def claims(found: Found) -> Claims:
     rows = found.table
-    # a single hidden layer has exactly one break point a neuron: no error, and no information for a fit with errors
+    # a single hidden layer has exactly one break point a neuron: no error, nothing to fit, nothing to fail
     deep = Table(row for row in rows if row["depth"] > 1)
     grow = "with two layers and more the mean number of pieces is proportional to the number of neurons (exponent)"
-    few = rows.claim(at_most, "pieces_per_neuron", PER_NEURON, names="depth {depth}, width {width}")
+    few = deep.claim(at_most, "pieces_per_neuron", PER_NEURON, names="depth {depth}, width {width}")
     same = "break points a neuron, all pieces but one, do not depend on the depth"
     worst = max(rows, key=lambda row: row["most_pieces"] / row["neurons"])
     numbers = {name: float(worst[name]) for name in ("most_pieces", "neurons")}
@@ -66,7 +66,7 @@ def claims(found: Found) -> Claims:
     told = "most at depth {depth}, width {width}: {most_pieces} pieces of {neurons} neurons, which could be 2^{neurons}"
     return {
         grow: deep.power("neurons", "pieces", 1.0, EXPONENT, "networks of two layers and more"),
-        f"there are at most {PER_NEURON:g} pieces a neuron": few,
+        f"with two layers and more there are at most {PER_NEURON:g} pieces a neuron": few,
         same: rows.alike("breaks_per_neuron", "depth", "depth {depth}", "width {width}", resolution=RESOLUTION),
         f"{nothing}: at most {MOST:g} a neuron": by(exact, holds, told.format_map(worst), numbers),
     }

@@ -82,20 +82,19 @@ def table(found: Found) -> Table:
 
 def claims(found: Found) -> Claims:
     rows, bare = found.table.where(bias_std=BIAS_STD), found.table.where(bias_std=0.0)
-    of, expected = partial(_of, rows, "chi = {chi:.3g}"), rows.column("predicted")
-    empty = [row["chi"] for row in rows if row["bound"] > 1]
-    theorem = "Theorem 1 with biases: E[s_cr] is at most the bound (which is above 1, so says nothing, for "
-    theorem += f"{len(empty)} of these {len(rows)} gains, from chi = {min(empty):.3g} on)"
-    of_bare = partial(_of, bare, "chi = {chi:.3g}, no biases")
+    at, at_bare, bound = "chi = {chi:.3g}", "chi = {chi:.3g}, no biases", (at_most, "critical_sparsity", "bound")
+    of, expected = partial(_of, rows, at), rows.column("predicted")
+    theorem = "Theorem 1 with biases: E[s_cr] is at most the bound"
+    as_stated = "Theorem 1 as stated holds without biases too"
     near = of(between, (1 - NEAR) * expected, (1 + NEAR) * expected)
     nothing = "without biases q is 0, the network linear, and nothing collapses: s_cr stays above 0.95"
     decided = {
-        theorem: of(at_most, "bound"),
+        **rows.bounded(theorem, rows.column("bound") < 1, *bound, names=at),
         "the critical sparsity is smaller the further chi is below 1": of(increasing),
         **_example(found.sweep, rows),
         f"beyond the paper: the sharper prediction is within {100 * NEAR:g} %": near,
-        "Theorem 1 as stated holds without biases too": of_bare(at_most, np.minimum(1, bare.column("bound"))),
-        nothing: of_bare(at_least, 0.95),
+        **bare.bounded(as_stated, bare.column("bound") < 1, *bound, names=at_bare),
+        nothing: _of(bare, at_bare, at_least, 0.95),
     }
     # well-conditioned on the edge of chaos, in neither phase beside it
     for kind, some in _phases(found):

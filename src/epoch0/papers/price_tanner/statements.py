@@ -176,18 +176,19 @@ def table(cell: Cell) -> Any:
 def claims(found: Found) -> Claims:
     rows, sphere, names = found.table, found.sweep["direction"] == "sphere", "k = {size}, density {density:g}"
     text = "the norm is its exact expectation" if sphere else "the lower bound is attained: the norm is the density"
-    decided = {}
+    inner, below = Table(row for row in rows if row["density"] < 1), rows.column("density") < 1  # at 1 the bounds meet
+    decided: dict[str, Any] = {}
     if sphere:
-        decided["the norm is at least the density (Lemma 7)"] = rows.claim(at_least, "norm", "lower", names=names)
-    decided["the norm is at most sqrt(density)"] = rows.claim(at_most, "norm", "upper", names=names)
+        lemma_7 = "the norm is at least the density (Lemma 7)"
+        decided |= rows.bounded(lemma_7, below, at_least, "norm", "lower", names=names)
+    decided |= rows.bounded("the norm is at most sqrt(density)", below, at_most, "norm", "upper", names=names)
     decided[text] = rows.claim(agrees, "norm", "exact", names=names, resolution=0.05)
     columns = {"sqrt(density)": "upper", "density": "lower"}
     shapes = tuple(columns) if sphere else tuple(columns)[::-1]
-    for size, mine in rows.by("size"):
+    for size, mine in inner.by("size"):
         if sphere and size < MODERATE:
             continue
-        inner = Table(row for row in mine if row["density"] < 1)  # at 1 both bounds meet, so that it says nothing
-        values = inner.of("norm", "norm_error", *(columns[shape] for shape in shapes), "runs")
+        values = mine.of("norm", "norm_error", *(columns[shape] for shape in shapes), "runs")
         large = f"k = {size}: from {MODERATE} on k is 'moderately large'" if sphere else f"k = {size}"
         text = f"the norm has the shape {shapes[0]}, not {shapes[1]}, at densities below 1 ({large})"
         decided[text] = by(better_fit, *values, names=shapes)
@@ -198,8 +199,9 @@ def claims(found: Found) -> Claims:
     shares = [cell["norms"][0] / np.sqrt(densities) for cell in found]
     means, sizes = np.transpose([share.mean(1) for share in shares]), [f"k = {size}" for size in found.sweep["size"]]
     decided["the norm approaches the upper bound as k grows"] = over_runs(increasing, means, names=sizes)
-    text, where = f"at {sizes[-1]} the upper bound is tight: the norm is at least {TIGHT:g} of it", "density {:g}"
-    return {**decided, text: over_runs(at_least, shares[-1], TIGHT, names=list(map(where.format, densities)))}
+    text = f"at {sizes[-1]} the upper bound is tight: at densities below 1 the norm is at least {TIGHT:g} of it"
+    last = inner.where(size=found.sweep["size"][-1])
+    return {**decided, text: last.claim(at_least, "norm", TIGHT * last.column("upper"), names="density {density:g}")}
 
 
 @plots.drawn(6.0, 4.4, legend="lower right")

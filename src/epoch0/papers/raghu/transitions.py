@@ -183,11 +183,9 @@ def bound_claims(found: Found) -> Claims:
     wide = rows.where(width=widest)
     limit = wide.column("wide")
     near = wide.claim(between, "growth", (1 - CLOSE) * limit, (1 + CLOSE) * limit, names=_NAME)
-    empty = Table(row for row in rows if row["lower"] == 0)
-    nothing = f" (0, so that it says nothing, in {len(empty)} of {len(rows)} settings, those of width "
-    nothing = nothing + ", ".join(str(one) for one, _ in empty.by("width")) + ")" if empty else ""
+    theorem, above = "growth is at least the bound of Theorem 3", rows.column("lower") > 0
     return {
-        f"growth is at least the bound of Theorem 3{nothing}": rows.claim(at_least, "growth", "lower", names=_NAME),
+        **rows.bounded(theorem, above, at_least, "growth", "lower", names=_NAME),
         "growth is at most the chi bound (D.2)": rows.claim(at_most, "growth", "upper", names=_NAME),
         f"at width {widest} growth is the wide limit sqrt(chi) to {CLOSE:.0%}": near,
         **_rates(found),
