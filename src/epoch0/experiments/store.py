@@ -270,7 +270,7 @@ def merge(sources: Iterable[StrPath] | StrPath, into: StrPath) -> int:
     2
 
     The sources are only read, and may still be growing; ``into`` is made if it is missing. Gives how many results were
-    added; those that were there already are not counted. Different results for one trial are an InputError.
+    added; those that were there already are not counted.
 
     Raises:
         InputError: if a file cannot be used, or two files hold different results for one trial.

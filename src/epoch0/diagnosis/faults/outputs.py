@@ -103,10 +103,9 @@ def one_answer_is_best(seen: Evidence, reach: Reach) -> Iterator[Fault]:
     if seen.first.tables or (varied and classes and _shares(out)):
         return  # said already; and the logarithm of shares has its bound in the model, which free outputs do not have
     if _constant(reach):
-        message = f"The loss is {reach.now:.3g} whatever the outputs are."
         fix = "For one output of two classes use binary_cross_entropy_with_logits: a softmax over it is always 1."
         fix = fix if out[0].numel() == 1 else "Look at what it is made of: it does not depend on the outputs."
-        yield Fault("loss", "loss", message, fix, certainty=0.96)
+        yield Fault("loss", "loss", f"The loss is {reach.now:.3g} whatever the outputs are.", fix, certainty=0.96)
         return
     if varied and out.shape != reach.targets.shape and out.numel() == reach.targets.numel():
         shapes = [str(("n", *t.shape[1:])).replace("'", "") for t in (out, reach.targets)]
@@ -118,9 +117,8 @@ def one_answer_is_best(seen: Evidence, reach: Reach) -> Iterator[Fault]:
         message = f"{numbers}: the loss compares each example's outputs with the targets of all."
         yield Fault("shapes", "loss", message, SAME_SHAPE, certainty=0.95)
     elif varied and _told_by_far_outputs(reach):
-        message = f"{numbers}: only outputs of thousands change it."
         fix = "Look for a scale or a temperature in the loss that makes the outputs small."
-        yield Fault("loss", "loss", message, fix, certainty=0.9)
+        yield Fault("loss", "loss", f"{numbers}: only outputs of thousands change it.", fix, certainty=0.9)
     elif varied and not reach.last.name and classes and reach.flat < 1:
         message = f"{numbers}: the loss accepts any large output."
         fix = "The loss expects probabilities: end the model with a softmax, or use a loss of logits."
@@ -148,9 +146,9 @@ def _constant(reach: Reach) -> bool:
 def _told_by_far_outputs(reach: Reach) -> bool:
     """Whether a loss of classes tells right answers from wrong ones, if only they are large enough."""
     targets, out = reach.targets, reach.output
-    if targets.is_floating_point() or out.dim() != 2 or targets.shape != out.shape[:1] or int(targets.min()) < 0:
+    if targets.is_floating_point() or out.dim() != 2 or targets.shape != out.shape[:1]:
         return False
-    if int(targets.max()) >= out.shape[1]:
+    if not 0 <= int(targets.min()) <= int(targets.max()) < out.shape[1]:
         return False
     right = torch.zeros_like(out).scatter_(1, targets.long()[:, None], 1e6)
     good, bad = float(reach.score(right)), float(reach.score(right.roll(1, 1)))

@@ -227,15 +227,19 @@ def presets(activation: str) -> dict[str, Sweep]:
     return paper.but(also=others).presets(depth=(80, 60, 20, 2), runs=5, also=few, **less)
 
 
-_ABOUT = "pruned by SNIP on so many examples, then plain SGD; sigma_w, sigma_b as edge and ordered have them; "
-_ABOUT += f"means (no bars); trainable: {100 * MARGIN:g} % above chance"
-_OTHERS = "; rows that name a way to rescale: so, in fewer networks"
+_ABOUT = "{{activation}}, sigma_w, sigma_b = {{{}}}; {{width}} units, depth {{depth}}; SNIP on {{examples}} images of "
+_ABOUT += (
+    "{{data}}; {{steps}} steps of SGD at {{learning_rate:g}}, batches of {{batch_size}}; means of {{runs}} runs (no "
+)
+_ABOUT += f"bars); trainable: {100 * MARGIN:g} % above chance"
+_OTHERS = "; rows that name another way to rescale: 3 runs"
 _TITLES = {"rescaled": "edge of chaos with rescaling", "edge": "edge of chaos", "ordered": "ordered phase"}
 _FIGURES = (("3a 3b 3c", presets("tanh")), ("5a 5b 5c", presets("elu")), ("5d 5e 5f", presets("tanh")))
 
 
 def _figure(name: str, init: str, both: dict[str, Sweep]) -> Artifact:
-    title, about = f"Accuracy over depth and sparsity: {_TITLES[init]}", _ABOUT + _OTHERS * (init == INITS[0])
+    title = f"Accuracy over depth and sparsity: {_TITLES[init]}"
+    about = _ABOUT.format("ordered" if init == "ordered" else "edge") + _OTHERS * (init == INITS[0])
     how = partial(table, init), partial(claims, init), partial(draw, init), about, cost
     return Artifact(f"hayou/fig{name}", title, "section 4.1", both, *how)
 
