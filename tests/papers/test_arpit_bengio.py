@@ -450,13 +450,15 @@ def test_the_table_of_figure_2_has_the_known_tolerances_and_widths() -> None:
 @pytest.mark.parametrize(("figure", "cut", "way"), [("th1", (7, 3), ""), ("th3", (8, 4), "gradient_")])
 def test_bounds_on_a_chance_that_are_1_are_not_counted(figure, cut, way) -> None:
     setting = setting_of(figure)
+    # that none of 200 fails does not show that less than one in 20,000 would
     for worst, verdict in ((0.0, "holds"), (1e9, "fails")):
         results = [dict.fromkeys(("step", "norm", "gradient"), np.full(200, worst)) for _ in setting.trials()]
         table, claims, *_ = artifact_of(figure).decided(setting, results)
         assert tuple(sum(row[way + name] == 1 for row in table) for name in ("paper", "exact")) == cut
         for claim, number in zip(claims, cut, strict=False):
-            assert claim.verdict == verdict and f"({number} of 14 settings cannot fail" in claim.text
+            assert claim.verdict.startswith(verdict) and f"({number} of 14 settings cannot fail" in claim.text
             assert claim.numbers["settings"] == 14 - number and claim.numbers["worst_bound"] < 1
+        assert claims[1].verdict == ("holds on the whole" if worst == 0 else "fails")
 
 
 # ---- claims of Figure 3, on made-up ratios

@@ -52,10 +52,7 @@ def log_chart(
     reference: float | None = None,
     decades: float = 0.4,
 ) -> str:
-    """A chart with a logarithmic value axis, as one ``<svg>`` element.
-
-    Places count from ``first``, 0 is the input, unless they have names.
-    """
+    """A chart with a logarithmic value axis, one ``<svg>``; places have names, or count from ``first``, 0 the input."""
     count = max(len(one.values) for one in series)
     positions = positions or ["in" if place == 0 else str(place) for place in range(first, first + count)]
     every = [reference, *(value for one in series for value in one.values)]

@@ -275,9 +275,9 @@ def _gradient(probe: _Probe, start: Weights, cost: _Cost | None = None) -> _Grad
         with cost or nullcontext():
             loss, output, pull = probe.pulls(leaves, probe.seen)
         rebound = [name for name, leaf in leaves.items() if leaf.data_ptr() != start[name].data_ptr()]
-        for name in rebound:  # into other memory with the same values: recurrent layers on CUDA gather theirs
-            if leaves[name].shape != start[name].shape or not torch.equal(leaves[name], start[name]):
-                refuse_changed(name)
+        # other memory with the same values is none: recurrent layers on CUDA gather theirs
+        if other := [name for name in rebound if not torch.equal(leaves[name], start[name])]:
+            refuse_changed(other[0])
 
         def back(end: Tensor, start: Tensor | None, keep: bool) -> Weights:
             found = torch.autograd.grad(end, list(leaves.values()), start, retain_graph=keep, materialize_grads=True)

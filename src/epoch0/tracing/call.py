@@ -159,8 +159,7 @@ class Call:
     def divided(self) -> "Call":
         """The same call, no longer to be split where the model or its loss takes all of the examples and not half.
 
-        An adjacency matrix has a column an example, too, be it one that the model holds, and targets may be places in
-        the batch; only then is it tried.
+        An adjacency matrix, or the model's own, has a column an example, targets may be places: only then is it tried.
         """
         t = self.targets
         places = isinstance(t, Tensor) and not t.is_floating_point() and len(t.unique()) == self.examples

@@ -277,7 +277,10 @@ def failure_claims(backward: bool, found: Found) -> Claims:
     sharper = "beyond the paper: at most as often as the exact chances of layers, added over the samples, say"
     said, decided = f"{theorem} fails to be kept at most as often as the bound says", dict[str, Any]()
     for text, bound in ((said, f"{way}paper"), (sharper, f"{way}exact")):
-        decided |= rows.bounded(text, rows.column(bound) < 1, at_most, what, bound, names=names)
+        at = rows.column(bound)
+        errors = np.sqrt(np.clip(at * (1 - at), 0, None) / rows.column("runs"))  # of a share at it
+        own = Table({**row, f"{what}_error": float(error)} for row, error in zip(rows, errors, strict=True))
+        decided |= own.bounded(text, at < 1, at_most, what, bound, names=names)
     if not backward:
         text = "beyond the paper: for one sample some layer fails as often as the exact law says"
         clear = Table(row for row in rows.where(inputs=1) if row["exact"] > FEW)
