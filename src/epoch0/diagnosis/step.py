@@ -276,8 +276,8 @@ def _gradient(probe: _Probe, start: Weights, cost: _Cost | None = None) -> _Grad
             loss, output, pull = probe.pulls(leaves, probe.seen)
         rebound = [name for name, leaf in leaves.items() if leaf.data_ptr() != start[name].data_ptr()]
         # other memory with the same values is none: recurrent layers on CUDA gather theirs
-        if other := [name for name in rebound if not torch.equal(leaves[name], start[name])]:
-            refuse_changed(other[0])
+        if apart := [name for name in rebound if not torch.equal(leaves[name], start[name])]:
+            refuse_changed(apart[0])
 
         def back(end: Tensor, start: Tensor | None, keep: bool) -> Weights:
             found = torch.autograd.grad(end, list(leaves.values()), start, retain_graph=keep, materialize_grads=True)
