@@ -3,6 +3,7 @@
 A worker process here is the other end of a socket pair, which has no address: no other user can give it work.
 """
 
+import gc
 import logging
 import math
 import os
@@ -203,6 +204,7 @@ class _Scheduler:
 
         with ExitStack() as stack:
             stack.enter_context(silence_logging_cmgr(logging.CRITICAL))  # a run tells what its caller has to know
+            gc.collect()  # a client that found nobody, finalized while this one starts, would wait for a lock of both
             try:
                 self._client = stack.enter_context(Client(address, timeout=_PATIENCE, set_as_default=False))
             except Exception as error:
