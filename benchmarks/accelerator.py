@@ -291,6 +291,12 @@ def ordered(seed: int, examples: int, batch: int, steps: int) -> Tensor:
     return torch.cat(every).unflatten(0, (-1, batch))[:steps]
 
 
+def wait() -> None:
+    """For the streams of all graphs."""
+    if CUDA:
+        torch.cuda.synchronize()
+
+
 def said(*words: object) -> None:
     print(f"{time.monotonic() - BEGUN:7.1f} s ", *words, flush=True)
 
@@ -349,9 +355,9 @@ def figure3(out: Path, activation: str, workers: int) -> None:
         for one, _ in made:
             one.go()
         if step % 500 == 0:
-            if CUDA:
-                torch.cuda.synchronize()
+            wait()
             said(f"step {step} of {steps}")
+    wait()
     with Store(out / "results.sqlite") as store:
         for one, own in made:
             for trial, found in results(one, own, *data[2:]):
@@ -395,6 +401,7 @@ def table4(out: Path, minutes: float, workers: int) -> None:
             for _ in range(len(own[0][0].rates)):
                 for one, _ in own:
                     one.go()
+            wait()
             found = [{"accuracy": one.accuracy(), "dead": len(dead), "lost": bool(one.lost)} for one, dead in own]
             pace = (time.monotonic() - began) / depth / runs
             done[f"{start}, depth {depth}"] = found
