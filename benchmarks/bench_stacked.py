@@ -100,7 +100,7 @@ def _pruned(x: Tensor, y: Tensor) -> list[nn.Module]:
                 biases=Gaussian(bias_std) if bias_std else None, seed=0,
             )  # fmt: skip
 
-        scores = snip(net(), [(x, y)], dtype=torch.float64)
+        scores = snip(net().double(), [(x.double(), y)])
         nets += [apply(net(), keep(scores, tenths / 10)) for tenths in range(1, 10)]
     return nets
 
