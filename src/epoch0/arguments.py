@@ -443,8 +443,8 @@ def checked(function: F) -> F:
         except Exception as error:
             large = isinstance(error, RuntimeError) and any(words in str(error) for words in _TOO_LARGE)
             if large or isinstance(error, MemoryError | OverflowError | RecursionError):
-                told = f"{function.__qualname__}: what was asked for is too large ({first_line(error)}); ask for less."
-                raise InputError(told) from error
+                text = f"{function.__qualname__}: what was asked for is too large ({first_line(error)}); ask for less."
+                raise InputError(text) from error
             if (said := _said(error)) is error:
                 raise
             raise said from error
@@ -500,8 +500,8 @@ def _said(error: Exception) -> Exception:
         called = called and not any(f"{os.sep}train{os.sep}" in code.co_filename for code, _ in frames[: ours + 1])
     cut = isinstance(error, RuntimeError) and any(words in str(error) for words in _NO_GRADIENT)
     if cut and not theirs:
-        told = "no gradient: the model or the loss freezes, detaches or writes into what it needs"
-        return InputError(f"{told} ({error}).")
+        text = "no gradient: the model or the loss freezes, detaches or writes into what it needs"
+        return InputError(f"{text} ({error}).")
     if isinstance(error, InputError) or not (read or called):
         return error
     at, line = (theirs or frames)[-1]

@@ -108,7 +108,7 @@ def run(out: Path, workers: int | None = None, echo: Say | None = None) -> dict[
             say(f"  {SIGNS.get(claim['verdict'], '·')} {claim['verdict']}: {claim['text']}")
         seconds = time.monotonic() - started
         facts = {"cases": cases, "figure": figure, "seconds": seconds, "epochs": EPOCHS, "least": TRAINS}
-        embedded = report.embedded_json([judged["c"] for told in cases for judged in told["both"]])
+        embedded = report.embedded_json([one["c"] for shown_case in cases for one in shown_case["both"]])
         page = report.environment().get_template("demo.html.j2").render(**facts, data=embedded)
         path = write_atomic(out / "report.html", page.encode(), "page")
         say(f"Written in {seconds:.0f} s: {path}")

@@ -24,8 +24,8 @@ def explained(path: StrPath, what: str, doing: str) -> Iterator[None]:
     try:
         yield
     except (OSError, ValueError, RuntimeError) as problem:
-        told = isinstance(problem, OSError) or any(words in str(problem) for words in _NO_PATH)
-        if isinstance(problem, InputError) or not told:
+        known = isinstance(problem, OSError) or any(words in str(problem) for words in _NO_PATH)
+        if isinstance(problem, InputError) or not known:
             raise
         full = isinstance(problem, OSError) and problem.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
         reason = f"{getattr(problem, 'strerror', None) or problem}{', the disk is full; make room' if full else ''}."

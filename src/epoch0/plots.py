@@ -137,8 +137,8 @@ def lines(
 ) -> None:
     """One line of means with error bars for each value of a column; with their dashes, columns ``computed``."""
     for index, (value, rows) in enumerate(table.by(by)):
-        told = label.format(value) if isinstance(label, str) else label(value)
-        means(axes, rows, x, y, index, told, **{"linestyle": "-", "linewidth": 1.0, **more})
+        text = label.format(value) if isinstance(label, str) else label(value)
+        means(axes, rows, x, y, index, text, **{"linestyle": "-", "linewidth": 1.0, **more})
         for name, dashes in (computed or {}).items():
             column(axes, rows, x, name, index, linestyle=dashes)
 

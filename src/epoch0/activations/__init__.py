@@ -40,8 +40,8 @@ def get(activation: ActivationLike) -> Activation:
     if callable(activation):
         return known_module(activation) or known_function(activation) or custom(activation)
     if not isinstance(activation, str) or activation not in KNOWN:
-        told = f"no rule for activation {activation!r}; known are {', '.join(KNOWN)}"
-        raise InputError(f"{told}, and any torch function will do.{suggest(str(activation), KNOWN)}")
+        text = f"no rule for activation {activation!r}; known are {', '.join(KNOWN)}"
+        raise InputError(f"{text}, and any torch function will do.{suggest(str(activation), KNOWN)}")
     return KNOWN[activation]()
 
 

@@ -87,8 +87,8 @@ def _named_copy(function: Any, name: str | None) -> tuple[Any, str]:
     title = own.replace("<lambda>", "lambda") if name is None else name
     title = f"custom {title}" if title in KNOWN else title
     if module and any(True for _ in function.parameters()):
-        told = f"activation {title!r} has parameters; an activation has none. Give a function with their values in it"
-        raise InputError(f"{told}, such as activations.leaky_relu(0.25) for an nn.PReLU.")
+        text = f"activation {title!r} has parameters; an activation has none. Give a function with their values in it"
+        raise InputError(f"{text}, such as activations.leaky_relu(0.25) for an nn.PReLU.")
     return copy.deepcopy(function) if module else function, title
 
 
@@ -164,8 +164,8 @@ class _Face:
         try:
             value = np.asarray(self.plain(flat))
         except Exception as error:  # of the user
-            told = f"{self.what} cannot be called with input of shape {flat.shape}: {type(error).__name__}: {error}"
-            raise InputError(f"{told}. It must work on each element of any array.") from error
+            text = f"{self.what} cannot be called with input of shape {flat.shape}: {type(error).__name__}: {error}"
+            raise InputError(f"{text}. It must work on each element of any array.") from error
         if value.shape != flat.shape:
             raise InputError(f"{self.what} returns shape {value.shape} for {flat.shape}; it must keep the shape.")
         if value.dtype.kind not in "fiub" or (value.dtype.kind == "f" and value.dtype.itemsize < 8):
@@ -195,12 +195,12 @@ def _check_elementwise(phi: _Face) -> None:
         return not np.allclose(other, value, rtol=1e-9, atol=1e-12)
 
     if differs(phi(h)):
-        told = f"{phi.what} gives another value when it is called again with the same input"
-        raise InputError(f"{told}; dropout or RReLU in training mode? Put the module into eval mode.")
+        text = f"{phi.what} gives another value when it is called again with the same input"
+        raise InputError(f"{text}; dropout or RReLU in training mode? Put the module into eval mode.")
     order = np.argsort(np.sin(1000 * h))
     if differs(phi(h[order])[np.argsort(order)]) or differs(phi(np.concatenate([h, 9 * h - 20]))[: len(h)]):
-        told = f"{phi.what} is not elementwise: its value at a point depends on the other points or on the position"
-        raise InputError(f"{told}. A normalization or a softmax is no activation in this sense.")
+        text = f"{phi.what} is not elementwise: its value at a point depends on the other points or on the position"
+        raise InputError(f"{text}. A normalization or a softmax is no activation in this sense.")
 
 
 def _check_derivative(phi: _Face, slope: _Face, breaks: tuple[float, ...], allowed: float = 0) -> None:
@@ -265,9 +265,9 @@ def _find_breaks(function: Callable[[Any], Array], derivative: Callable[[Any], A
         points = [_round_between(float(a), float(b)) for a, b in zip(low, high, strict=True)]
         found.extend(points)
         if len(found) > _MOST:
-            told = f"{what} has more than {_MOST} break points between -10,000 and 10,000"
+            text = f"{what} has more than {_MOST} break points between -10,000 and 10,000"
             advice = "give the break points that matter as breaks=(...)"
-            raise InputError(f"{told}, or a derivative that grows without bound; {advice}.")
+            raise InputError(f"{text}, or a derivative that grows without bound; {advice}.")
         # an interval may hold more than one: look again on both sides of each
         owner = np.searchsorted(left, low, side="right") - 1
         gap = 4 * (high - low)

@@ -102,13 +102,13 @@ Maker = Callable[..., Activation]
 Maths = Callable[[Array], Any]
 
 
-def _known(module: str = "", *aliases: str, name: str = "", **told: Any) -> Callable[[Maker], Maker]:
-    """Make an entry of a function that makes an activation; ``told`` are further fields of :class:`Known`."""
+def _known(module: str = "", *aliases: str, name: str = "", **fields: Any) -> Callable[[Maker], Maker]:
+    """Make an entry of a function that makes an activation; ``fields`` are further fields of :class:`Known`."""
 
     def enter(make: Maker) -> Maker:
         title = name or make.__name__
         usual: dict[str, Any] = {"reads": make, "module": module, "function": title, "aliases": aliases}
-        KNOWN[title] = Known(make, **usual | told)
+        KNOWN[title] = Known(make, **usual | fields)
         return make
 
     return enter

@@ -62,9 +62,9 @@ class Dichotomies(Result):
         more = [f"  ... {len(self.counts) - 10} networks more"] if len(self.counts) > 10 else []
         how = "exact" if self.method == "exact" else f"steps halved; at most {self.missed_at_most:.0f} flips missed"
         head = f"{self.count:.6g} of 2^{self.inputs} labellings, sweeping the weights of '{self.layer}' ({how})"
-        told = ["  labellings were told apart by 128-bit hashes"] if self.hashed else []
+        notes = ["  labellings were told apart by 128-bit hashes"] if self.hashed else []
         left = [f"  {self.unresolved} steps left unresolved"] if self.unresolved else []
-        return "\n".join([head, *aligned(rows), *more, *told, *left])
+        return "\n".join([head, *aligned(rows), *more, *notes, *left])
 
 
 @checked

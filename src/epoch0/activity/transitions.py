@@ -237,9 +237,9 @@ def _together(found: list[Transitions]) -> Transitions:
         return [getattr(one, name) for one in found]
 
     methods, exact = set(each("method")), all(each("exact"))
-    told: dict[str, Any] = {"method": methods.pop() if len(methods) == 1 else "refined"}
-    told |= {name: tuple(map(np.concatenate, zip(*each(name), strict=True))) for name in ("neurons", "faces")}
-    told |= {name: min(each(name)) for name in ("resolution", "closest")}
-    told |= {name: sum(each(name)) for name in ("points", "missed", "missed_at_most", "unresolved")}
-    told |= {name: tuple(itertools.chain(*each(name))) if exact else None for name in ("times", "owners")}
-    return replace(found[0], **told)
+    merged: dict[str, Any] = {"method": methods.pop() if len(methods) == 1 else "refined"}
+    merged |= {name: tuple(map(np.concatenate, zip(*each(name), strict=True))) for name in ("neurons", "faces")}
+    merged |= {name: min(each(name)) for name in ("resolution", "closest")}
+    merged |= {name: sum(each(name)) for name in ("points", "missed", "missed_at_most", "unresolved")}
+    merged |= {name: tuple(itertools.chain(*each(name))) if exact else None for name in ("times", "owners")}
+    return replace(found[0], **merged)

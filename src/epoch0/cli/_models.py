@@ -13,7 +13,7 @@ from typer import Argument, Option
 from epoch0.cli._shared import DataDir, Json, check_picture, print_json, save_picture
 from epoch0.errors import InputError, suggest
 from epoch0.files import to_write
-from epoch0.meter import Shares, Stages
+from epoch0.progress import FractionProgress, StageProgress
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -131,7 +131,7 @@ def checkup(
         return
 
     def examined() -> Any:
-        with Shares("checkup") as shown:
+        with FractionProgress("checkup") as shown:
             return examine(network, given.x, given.targets, tell=lambda part, share: shown(share, part), **settings)
 
     found = last = examined()
@@ -194,8 +194,8 @@ def init(
     given = models.inputs_for(
         network, data=data_name, input_shape=input_shape, batch=batch, spec=model, seed=seed, data_dir=data_dir
     )
-    told = {"name": model, "inputs": given.description}
-    settings = dict[str, Any](batch_norm=batch_norm, trial=trial, remedies=False, seed=seed, **told)
+    labels = {"name": model, "inputs": given.description}
+    settings = dict[str, Any](batch_norm=batch_norm, trial=trial, remedies=False, seed=seed, **labels)
     before = examine(network, given.x, given.targets, **settings)
     done = initialize(network, x=given.x, chi=chi, method=method, bias_std=bias_std, weights=draw, seed=seed)
     after = examine(network, given.x, given.targets, **settings)
@@ -246,7 +246,7 @@ def regions(
         raise InputError(f"regions lie among the inputs of a model of one input; this one takes {', '.join(given)}.")
     given = given.double()
     where = [_point(text, given) for text in line or plane or ()]
-    with Shares("regions") as work["progress"]:
+    with FractionProgress("regions") as work["progress"]:
         found: Any
         if plane is None:
             found = exact.on_line(network, *where, kind=kind, **work)
@@ -352,7 +352,7 @@ def prune(
     if "steps" in known.takes and (scope, layers, floor) != ("global", "uniform", 0):
         raise InputError(f"--score {score} has one threshold for all layers; leave --scope, --layers and --floor out.")
     rounds, rescaling = known.rounds if steps is None else steps, None
-    with Stages("prune", 3 + 2 * (rescale is not None)) as stage:
+    with StageProgress("prune", 3 + 2 * (rescale is not None)) as stage:
         stage("judging the model as it is")
         verdicts = {"before": _verdict(network, given, batch_norm, seed)}
         stage(f"scoring by {score}")

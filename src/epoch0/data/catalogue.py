@@ -122,8 +122,8 @@ def _cifar(number: int, folder: str, files: tuple[Files, Files], classes: str, s
 
 
 def _tree(name: str, what: str, terms: str, folders: tuple[str, ...], size: int, home: str) -> KnownSet:
-    told = f"{what}; put into DIR/{folders[0]}"
-    return KnownSet(name, told, terms, "tree", folders, *_PARTS, download=size, home=home)
+    text = f"{what}; put into DIR/{folders[0]}"
+    return KnownSet(name, text, terms, "tree", folders, *_PARTS, download=size, home=home)
 
 
 _DIGITS = "UCI handwritten digits, 8 x 8, 1,437 + 360 images, inside the package"

@@ -73,9 +73,9 @@ def _sound(known: KnownSet, file: KnownFile, path: Path, root: Path) -> bool:
             raise
         return False
     if official is False:
-        told = f"{path} is in the way: it is a well-formed file of other content than the official {file.name}"
+        text = f"{path} is in the way: it is a well-formed file of other content than the official {file.name}"
         hint = "It can be loaded as it is; to get the official one, move it away."
-        raise InputError(f"{told} ({_difference(content(path)[0], file)}). {hint}")
+        raise InputError(f"{text} ({_difference(content(path)[0], file)}). {hint}")
     return True
 
 
@@ -118,9 +118,9 @@ def _from_mirrors(known: KnownSet, urls: list[str], *wanted: KnownFile) -> bytes
             failures.append(f"{url}: {wrong[0]}")
         except InputError as problem:
             failures.append(f"{url}: {problem}")
-    told = f"{known.name} could not be fetched. {'; '.join(failures)}. Check the network and try again"
+    text = f"{known.name} could not be fetched. {'; '.join(failures)}. Check the network and try again"
     by_hand = f"put the files into DIR/{known.folders[0]} by hand and name DIR with --data-dir"
-    raise InputError(f"{told}, or {by_hand} or {catalogue.ENVIRONMENT}. Nothing was changed.")
+    raise InputError(f"{text}, or {by_hand} or {catalogue.ENVIRONMENT}. Nothing was changed.")
 
 
 def _difference(raw: bytes, file: KnownFile) -> str:

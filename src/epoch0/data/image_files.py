@@ -97,8 +97,8 @@ def _tiny_imagenet(known: KnownSet, root: Path, split: str) -> ImageFiles:
         file, wnid = (*line.split("\t"), "", "")[:2]
         at = f"line {number} of {annotations}"
         if wnid not in classes:
-            told = f"{at} gives {file!r} the class {wnid!r}"
-            raise InputError(f"{told}, which is none of the {len(classes)} in wnids.txt.")
+            text = f"{at} gives {file!r} the class {wnid!r}"
+            raise InputError(f"{text}, which is none of the {len(classes)} in wnids.txt.")
         if file not in there or file in stated:
             wrong = "a second time" if file in stated else f"which is not in {images}"
             raise InputError(f"{at} names {file!r}{',' * (file not in stated)} {wrong}.")
@@ -159,8 +159,8 @@ def _files(name: str, split: str, root: Path, folders: Sequence[str], classes: S
     for folder, one in zip(folders, classes, strict=True):
         members = sorted(_images(root / folder))
         if not members:
-            told = f"{root / folder} holds no image ({', '.join(IMAGE_SUFFIXES)})"
-            raise InputError(f"{told}, so class {one} of {name} ({split}) is empty; unpack the set again.")
+            text = f"{root / folder} holds no image ({', '.join(IMAGE_SUFFIXES)})"
+            raise InputError(f"{text}, so class {one} of {name} ({split}) is empty; unpack the set again.")
         names += [f"{folder}/{member}" for member in members]
         counts.append(len(members))
     return ImageFiles(name, split, root, tuple(names), np.repeat(np.arange(len(counts)), counts), tuple(classes))
@@ -172,8 +172,8 @@ def _check_folders(folder: Path, classes: Sequence[str], source: str) -> None:
     wrong = [f"it lacks {first_names(missing, 3)}"] if missing else []
     wrong += [f"{first_names(foreign, 3)} {'is' if len(foreign) == 1 else 'are'} not among them"] if foreign else []
     if wrong:
-        told = f"{folder} must have {len(classes):,} class folders, {source}, and has {len(found):,}"
-        raise InputError(f"{told}: {'; '.join(wrong)}.")
+        text = f"{folder} must have {len(classes):,} class folders, {source}, and has {len(found):,}"
+        raise InputError(f"{text}: {'; '.join(wrong)}.")
 
 
 def _subfolders(folder: Path) -> list[str]:
@@ -236,11 +236,11 @@ def read_images(
         images[index] = pixels if pixels.ndim == 2 else pixels.transpose(2, 0, 1)
         return pixels.ndim == 2
 
-    all_gray, told = True, time.monotonic()
+    all_gray, reported = True, time.monotonic()
     with ThreadPoolExecutor(workers or default_workers()) as pool:
         for done, gray in enumerate(pool.map(fill, range(len(paths))), 1):
             all_gray = all_gray and gray
-            if progress is not None and time.monotonic() > told + PAUSE:
-                told = time.monotonic()
+            if progress is not None and time.monotonic() > reported + PAUSE:
+                reported = time.monotonic()
                 progress(done)
     return images[:, :1].copy() if all_gray else images

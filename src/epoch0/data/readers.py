@@ -103,9 +103,9 @@ def parse_cifar(raw: bytes, source: str, label_bytes: int, classes: int) -> tupl
     """
     record = label_bytes + CIFAR_PIXELS
     if len(raw) == 0 or len(raw) % record:
-        told = f"{source} is no CIFAR batch or is truncated: it has {len(raw):,} bytes, which is not a multiple"
+        text = f"{source} is no CIFAR batch or is truncated: it has {len(raw):,} bytes, which is not a multiple"
         following = f"the next multiple is {(len(raw) // record + 1) * record:,}"
-        raise InputError(f"{told} of the {record:,} bytes of one record ({following}).")
+        raise InputError(f"{text} of the {record:,} bytes of one record ({following}).")
     records = np.frombuffer(raw, np.uint8).reshape(-1, record)
     labels = records[:, label_bytes - 1].astype(np.int64)
     if labels.max() >= classes:

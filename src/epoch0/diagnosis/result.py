@@ -263,8 +263,8 @@ class Checkup(_Tables):
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON: numbers are finite or null; the seconds of the trial are no part of it."""
-        told = {name: getattr(self, name) for name in ("verdict", "outcome", "trains")}
-        plain: dict[str, Any] = finite(asdict(self) | told)
+        properties = {name: getattr(self, name) for name in ("verdict", "outcome", "trains")}
+        plain: dict[str, Any] = finite(asdict(self) | properties)
         plain["program"] = self.program and finite(self.program.to_dict())
         plain["chi_low"], plain["chi_high"] = plain.pop("chi_interval")
         plain["blame"] = None if self.blame is None else {"layer": self.blame[0], "reason": self.blame[1]}

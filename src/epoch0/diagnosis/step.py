@@ -248,9 +248,9 @@ def steps(call: Call, seed: int = 0, quick: bool | None = None) -> dict[Optimize
         finally:
             for weight, before in kept:
                 weight.copy_(before)
-    told = {"classes": _classes(first.pulls[0].pull), "used": probe.call.examples, "examples": count}
-    told |= {"quick": probe.costly, "seconds": seconds}
-    return {name: replace(found[name], **told) for name in OPTIMIZERS}  # type: ignore[arg-type]
+    shared = {"classes": _classes(first.pulls[0].pull), "used": probe.call.examples, "examples": count}
+    shared |= {"quick": probe.costly, "seconds": seconds}
+    return {name: replace(found[name], **shared) for name in OPTIMIZERS}  # type: ignore[arg-type]
 
 
 @dataclass
@@ -284,9 +284,9 @@ def _gradient(probe: _Probe, start: Weights, cost: _Cost | None = None) -> _Grad
             return dict(zip(leaves, map(dense, found), strict=True))
 
         left = _less_mean(pull.pull)
-        told = bool(left.any())
-        value, gradient = float(loss.detach()), back(loss, None, told)
-        wanted = back(output, -left, False) if told else {name: g.clone() for name, g in gradient.items()}
+        nonzero = bool(left.any())
+        value, gradient = float(loss.detach()), back(loss, None, nonzero)
+        wanted = back(output, -left, False) if nonzero else {name: g.clone() for name, g in gradient.items()}
         del loss, output
         held, pulls = value, [pull]
         if probe.others is not None:
@@ -295,7 +295,7 @@ def _gradient(probe: _Probe, start: Weights, cost: _Cost | None = None) -> _Grad
     squares = [sum_of_squares(g) for g in gradient.values()]
     finite = math.isfinite(value) and all(map(math.isfinite, squares))
     falls: dict[Optimizer, float] = {}
-    if not told:
+    if not nonzero:
         size = sum(float(g.abs().sum(dtype=torch.float64)) for g in gradient.values())
         falls = {"adam": size, "sgd": sum(squares)}
     return _Gradient(value, held, pulls, gradient, wanted, falls, finite)

@@ -134,8 +134,8 @@ def trial(
             for mark in (*(n for n in LENGTHS[1:2] if settled and n < steps), steps):
                 if mark <= ends[optimizer]:
                     _train(model, stream, update, losses, mark, sums)
-                    told = _read(model, losses, seen, held, constant, seed, sums)
-                    found[optimizer, rate] = run = Run(optimizer, rate, tuple(losses), *told)
+                    fields = _read(model, losses, seen, held, constant, seed, sums)
+                    found[optimizer, rate] = run = Run(optimizer, rate, tuple(losses), *fields)
                     if rate == RATES[optimizer][-1] and run.settles(constant):
                         ends[optimizer] = mark
             tell((place + 1) / len(todo))
@@ -222,7 +222,7 @@ def _read(
     model.eval()
     few = seen.rows(slice(0, min(seen.examples, BATCH))) if seen.splits else seen
     with torch.no_grad():
-        known, known_seen = (None if one is None else _told_apart(one, one.run(model), seed) for one in (held, few))
+        known, known_seen = (None if one is None else _pairs_ordered(one, one.run(model), seed) for one in (held, few))
     value = None
     if held is not None:
         try:
@@ -235,7 +235,7 @@ def _read(
     return known, known_seen, max(drop, -1.0), value
 
 
-def _told_apart(call: Call, raw: Any, seed: int) -> float | None:
+def _pairs_ordered(call: Call, raw: Any, seed: int) -> float | None:
     """Share of pairs whose loss is lower with the own target than with another's; None where it cannot be said."""
     targets = call.targets
     if not isinstance(targets, Tensor) or not targets.dim():

@@ -237,7 +237,7 @@ def judge(step: Step, signs: Signs, trial: Trial | None) -> Recipe:
         cause, reason = _failure(step, signs, runs, constant)
     elif runs:
         best, cause = best_run(runs), "learns"
-        reason = f"in {len(best.losses)} steps at {best.rate:g} the loss {_told(best, constant)}"
+        reason = f"in {len(best.losses)} steps at {best.rate:g} the loss {_loss_course(best, constant)}"
     else:
         cause, held = "learns", [value for value in (step.held, step.second_held) if value is not None]
         reason = f"one step moves the outputs as the loss wants (cosine {max(step.alignment, step.second):.2f}"
@@ -252,7 +252,7 @@ def judge_program(found: Found, optimizers: Sequence[Any]) -> dict[str, Recipe]:
     if len(optimizers) != 1 or (done is None and not found.faults):
         return {}
     sound = done is not None and done.sound
-    told = "" if done is None else f"in {done.own.steps} steps of its own {done.own.told()}"
+    text = "" if done is None else f"in {done.own.steps} steps of its own {done.own.summary()}"
     if found.faults:
         first = found.faults[0]
         chance, cause = min(1 - first.certainty, 1.0 if sound or done is None else UNDECIDED), "fault"
@@ -260,11 +260,11 @@ def judge_program(found: Found, optimizers: Sequence[Any]) -> dict[str, Recipe]:
         how = how if sound else "does not learn as it is"
         reason = f"{how} ({first.kind}): {first.message} {first.fix}".rstrip(".")
     elif sound:
-        chance, cause, reason = LEARNS, "learns", f"learns as it is: {told}"
+        chance, cause, reason = LEARNS, "learns", f"learns as it is: {text}"
     else:
         assert done is not None  # else there are faults
         tried, chance, cause = f"none of {len(done.tried)} changes mends it", UNDECIDED, "slow"
-        reason = f"does not learn in time: {told}, and {tried}; it may need many more steps, or other data"
+        reason = f"does not learn in time: {text}, and {tried}; it may need many more steps, or other data"
     kind: Evidence = "step 0" if done is None else "trial"
     return {"yours": Recipe("yours", chance >= 0.5, chance, rate_of(optimizers[0]), math.nan, reason, kind, cause)}
 
@@ -296,7 +296,7 @@ def best_run(runs: Sequence[Run]) -> Run:
     return max(runs, key=lambda run: -math.inf if run.diverged else run.drop)
 
 
-def _told(run: Run, constant: float | None) -> str:
+def _loss_course(run: Run, constant: float | None) -> str:
     """What became of the loss, beside that of the best constant answer, and of held-out examples."""
     if run.diverged:
         return "left the range of floats"
@@ -311,8 +311,8 @@ def _failure(step: Step, signs: Signs, runs: Sequence[Run], constant: float | No
     """The most likely cause in a word and in a clause; the first that applies."""
     seen = ""
     if runs:
-        many, told = max(len(run.losses) for run in runs), _told(best_run(runs), constant)
-        seen = f" (in {many} steps at the best of {len(runs)} rates the loss {told})"
+        many, text = max(len(run.losses) for run in runs), _loss_course(best_run(runs), constant)
+        seen = f" (in {many} steps at the best of {len(runs)} rates the loss {text})"
     if signs.overflowing or not step.finite:
         where = f" in {signs.overflowing[0]}" if signs.overflowing else " after the first step"
         return "overflow", f"numbers leave the range of floats{where}{seen}"

@@ -194,9 +194,9 @@ def equal_within_error(
     low, high = (names[int(pick(given.measured[worst]))] for pick in (np.argmin, np.argmax))
     p_value = min(1.0, float(p_values[worst]) * (rows if alike else 1))
     where = f"{'largest' if alike else 'least clear'} disagreement at {given.names[worst]}, {low} and {high}"
-    told = f"{100 * gap[worst]:.2g} %, p = {p_value:.2g}{f' over {rows} settings' * (alike and rows > 1)}"
+    detail = f"{100 * gap[worst]:.2g} %, p = {p_value:.2g}{f' over {rows} settings' * (alike and rows > 1)}"
     known = f"differences are known to {100 * coarse:.2g} %, below {100 * resolution:.3g} % they are none"
-    evidence = f"{where}: {told}; {known}"
+    evidence = f"{where}: {detail}; {known}"
     numbers = {"p": p_value, "largest_difference": float(gap.max()), "interval": coarse}
     apart = -special.ndtri(p_values)
     each, against = (near, -apart) if alike else (apart, -near)
@@ -245,9 +245,9 @@ def better_fit(
     verdict: Verdict = "holds" if favour > CRITICAL else "fails" if favour < -CRITICAL else "undecided"
     left = (stats.centred(np.log(given.measured) - shape, weight) for shape in (first, second))
     squares = [float((weight * each**2).sum()) for each in left]
-    told = [f"{square / (len(first) - 1):.3g}" for square in squares]
+    values = [f"{square / (len(first) - 1):.3g}" for square in squares]
     fitted = f"mixture {mixture:.3f} ± {error:.2g} between {names[0]} (0) and {names[1]} (1)"
-    evidence = f"{fitted}; chi-square a degree of freedom {told[0]} against {told[1]}"
+    evidence = f"{fitted}; chi-square a degree of freedom {values[0]} against {values[1]}"
     numbers = {"mixture": mixture, "error": error, "chi_square_better": squares[0], "chi_square_worse": squares[1]}
     return Claim(text, verdict, evidence, numbers)
 

@@ -245,8 +245,8 @@ class _Scheduler:
         except (CancelledError, OSError) as error:
             raise self._gone() from error
         except (ImportError, AttributeError) as error:
-            told = f"the workers of {self.address} cannot run this package: {error}"
-            raise InputError(f"{told}; install the same version there.") from error
+            text = f"the workers of {self.address} cannot run this package: {error}"
+            raise InputError(f"{text}; install the same version there.") from error
 
     def close(self, now: bool) -> None:
         if now:

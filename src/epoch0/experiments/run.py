@@ -19,7 +19,7 @@ from epoch0.experiments.encoding import Encoded
 from epoch0.experiments.engine import Died, Engine, Failure, cores, exit_status
 from epoch0.experiments.experiment import Trial, resolve
 from epoch0.experiments.store import Store
-from epoch0.meter import Meter, format_duration
+from epoch0.progress import ProgressBar, format_duration
 
 _DEATHS = 3  # a trial whose worker dies this often is given up
 _LONGEST = 2000  # characters of a cause
@@ -45,7 +45,7 @@ class TrialInputError(TrialError, InputError):
     """A trial refused its input: the first failure was an :class:`~epoch0.errors.InputError`."""
 
 
-class Progress(Meter):
+class Progress(ProgressBar):
     """Shows one run, or one run after another: ``run(trials, store, progress=Progress("price-tanner/fig3b"))``.
 
     >>> import sys

@@ -236,8 +236,8 @@ class Store:
         encoded = Encoded(text, content)
         if encoded.digest != digest:
             damaged = self.path if arrays is None else f"{self.path} or {self.arrays / arrays}"
-            told = f"{damaged} was changed or damaged after it was written (trial {key[:12]}...)"
-            raise InputError(f"{told}; {_RESTORE}.")
+            problem = f"{damaged} was changed or damaged after it was written (trial {key[:12]}...)"
+            raise InputError(f"{problem}; {_RESTORE}.")
         return encoded
 
     @contextmanager
@@ -294,10 +294,10 @@ def merge(sources: Iterable[StrPath] | StrPath, into: StrPath) -> int:
                             target._execute("INSERT INTO results VALUES (?,?,?,?,?,?,?)", row)
                             added += 1
                         elif not equal(target.get(key), part.get(key)):
-                            told = f"{part.path} and {target.path} (or a file merged before) hold different results"
+                            text = f"{part.path} and {target.path} (or a file merged before) hold different results"
                             trial = f"the trial {function} seed={seed} spec={spec[:200]}"
                             hint = "they come from different code or machines; keep them apart, or run that trial again"
-                            raise InputError(f"{told} for {trial}: {hint}.")
+                            raise InputError(f"{text} for {trial}: {hint}.")
             target._execute("COMMIT")
         except BaseException:
             target._execute("ROLLBACK")

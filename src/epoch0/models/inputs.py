@@ -239,8 +239,8 @@ def batch_from(path: str | Path, model: nn.Module) -> Inputs:
     if len(arrays) == 1 and next(iter(arrays)) in INPUTS:
         return Inputs(next(iter(arrays.values())), targets, said)
     if unknown := [name for name in arrays if name not in known and not free]:
-        told = f"{path} holds {', '.join(unknown)}, which the model's forward does not take"
-        raise InputError(f"{told}; it takes {', '.join(known)}.{suggest(unknown[0], known)}")
+        text = f"{path} holds {', '.join(unknown)}, which the model's forward does not take"
+        raise InputError(f"{text}; it takes {', '.join(known)}.{suggest(unknown[0], known)}")
     return Inputs(arrays, targets, said)
 
 
@@ -293,8 +293,8 @@ def _named_inputs(model: nn.Module, main: str, count: int | None, seed: int) -> 
     both = "input_ids" in known and "pixel_values" in known and "return_loss" in known
     needed = ["input_ids", "pixel_values"] if both else needed
     if not needed:
-        told = f"the model {type(model).__name__} asks for {main!r}, which is not made up here"
-        raise InputError(f"{told}; give its inputs by the names of its arguments: --batch inputs.npz")
+        text = f"the model {type(model).__name__} asks for {main!r}, which is not made up here"
+        raise InputError(f"{text}; give its inputs by the names of its arguments: --batch inputs.npz")
     number = min(count, MOST) if count is not None else TEXTS if needed == ["input_ids"] else IMAGES
     batch, words, config = dict[str, Any](), [], model.config
     for name in needed:

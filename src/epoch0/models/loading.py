@@ -58,10 +58,10 @@ def load_program(spec: str, weights: str | Path | None = None, *, seed: Seed = 0
     """
     for given, instead in ((spec, "the model as 'path/file.py:callable'"), (weights, "the architecture as the model")):
         if (path := Path(given or "")).suffix.lower() in PICKLED:
-            told = f"{str(path)!r} is a pickled file, and opening one runs whatever code is inside, so it is never read"
+            text = f"{str(path)!r} is a pickled file, and opening one runs whatever code is inside, so it is never read"
             loaded = f'torch.load("{path.name}", weights_only=True)'
             saved = f'safetensors.torch.save_file({loaded}, "{path.stem}.safetensors")'
-            raise InputError(f"{told}. Give {instead}, with the weights as safetensors: {saved}")
+            raise InputError(f"{text}. Give {instead}, with the weights as safetensors: {saved}")
     if weights is not None:
         to_read(weights, "weights")
     source, _, name = str(spec).partition(":")
@@ -135,8 +135,8 @@ def _build(target: Any, spec: str, file: str) -> Any:
         parameters = []
     single = (p for p in parameters if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD))
     if needed := [p.name for p in single if p.default is p.empty]:
-        told = f"{spec!r} needs {'the argument' if len(needed) == 1 else 'the arguments'} {', '.join(needed)}"
-        raise InputError(f"{told}; it is called without any, so add a function that fills them in and name that one.")
+        text = f"{spec!r} needs {'the argument' if len(needed) == 1 else 'the arguments'} {', '.join(needed)}"
+        raise InputError(f"{text}; it is called without any, so add a function that fills them in and name that one.")
     try:
         return target()
     except (Exception, SystemExit) as problem:

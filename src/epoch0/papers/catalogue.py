@@ -103,11 +103,11 @@ def statements() -> tuple[Statement, ...]:
 def _verdict(runs: Iterable[tuple[str, str]], preset: str) -> str:
     """How the claims of some ids came out, as verdicts.txt has it, counted by words; only those with a text in them."""
     lines = Path(__file__).with_name("verdicts.txt").read_text("utf-8").splitlines()
-    told, several = [], len({id for id, _ in runs}) > 1
+    parts, several = [], len({id for id, _ in runs}) > 1
     for id in dict.fromkeys(id for id, _ in runs):
         own = [line.split("\t")[2:] for line in lines if line.startswith(f"{id}\t{preset}\t")]
         wanted = [text for name, text in runs if name == id]
         words = Counter(word for word, claim in own if any(text in claim for text in wanted))
         each = ", ".join(f"{count} {word}" for word, count in words.items())
-        told.append(f"{id.partition('/')[2]}: {each or 'not run'}" if several else each or "not run")
-    return "; ".join(told)
+        parts.append(f"{id.partition('/')[2]}: {each or 'not run'}" if several else each or "not run")
+    return "; ".join(parts)

@@ -63,13 +63,13 @@ class Reproduction(Result):
 
     def to_dict(self) -> dict[str, Any]:
         """Everything but the picture, ready for JSON; what is not a finite number is None."""
-        told: dict[str, Any] = {n: getattr(self, n) for n in ("id", "preset", "title", "source", "about", "paper")}
+        plain: dict[str, Any] = {n: getattr(self, n) for n in ("id", "preset", "title", "source", "about", "paper")}
         names = ("text", "verdict", "evidence", "numbers", "needed")
         for kind in ("claims", "checks"):
-            told[kind] = [{name: getattr(claim, name) for name in names} for claim in getattr(self, kind)]
-        told["tables"] = [grid._asdict() for grid in self.tables]
-        told |= {"setting": json.loads(canonical_json(self.setting.to_dict())), "data": list(self.data)}
-        return dict(finite(told))
+            plain[kind] = [{name: getattr(claim, name) for name in names} for claim in getattr(self, kind)]
+        plain["tables"] = [grid._asdict() for grid in self.tables]
+        plain |= {"setting": json.loads(canonical_json(self.setting.to_dict())), "data": list(self.data)}
+        return dict(finite(plain))
 
     def markdown(self) -> str:
         """Heading, picture, tables and claims as a page of Markdown, beside the picture."""
@@ -92,13 +92,13 @@ class Reproduction(Result):
             InputError: if they cannot be written there.
         """
         base = Path(folder) / self.id
-        table, told = io.StringIO(), self.to_dict()
+        table, plain = io.StringIO(), self.to_dict()
         columns = list(dict.fromkeys(name for row in self.data for name in row))
         writer = csv.DictWriter(table, columns, lineterminator="\n")
         writer.writeheader()
         writer.writerows(self.data)
-        del told["data"]
-        texts = table.getvalue(), json.dumps(told, indent=2, allow_nan=False) + "\n", self.markdown()
+        del plain["data"]
+        texts = table.getvalue(), json.dumps(plain, indent=2, allow_nan=False) + "\n", self.markdown()
         contents = [*map(str.encode, texts), plots.png(self.figure)]
         with _outputs(base) as paths:
             return [write_atomic(path, content) for path, content in zip(paths, contents, strict=True)]
@@ -227,12 +227,12 @@ def reproduce_all(
 def decided(artifact: Artifact, preset: str, setting: Sweep, results: Results) -> Reproduction:
     """Table, claims, and the picture with its heading: what it shows, and under which setting."""
     rows, claims, draw, tables = artifact.decided(setting, results)
-    told, about, paper = artifact.titled(setting), artifact.caption(setting), artifact.of_paper(setting)
+    title, about, paper = artifact.titled(setting), artifact.caption(setting), artifact.of_paper(setting)
     with plots.style():
         picture = draw()
-        plots.heading(picture, told, f"{artifact.id}, {preset}: {about}", f"paper: {paper}")
+        plots.heading(picture, title, f"{artifact.id}, {preset}: {about}", f"paper: {paper}")
     counted, checks = (tuple(claim for claim in claims if claim.check is kind) for kind in (False, True))
-    named = artifact.id, preset, told, artifact.source, about, paper
+    named = artifact.id, preset, title, artifact.source, about, paper
     return Reproduction(*named, setting, tuple(rows), counted, checks, picture, tables)
 
 
@@ -266,8 +266,8 @@ def environment(name: str, folder: StrPath | None, ahead: bool = False) -> Itera
         return
     before, given = os.environ.get(name), os.fspath(Path(folder).resolve())
     if ahead and os.pathsep in given:
-        told = f"{os.pathsep!r} stands between folders in {name}; give one without it."
-        raise InputError(f"data folder {given!r}: {told}")
+        text = f"{os.pathsep!r} stands between folders in {name}; give one without it."
+        raise InputError(f"data folder {given!r}: {text}")
     os.environ[name] = f"{given}{os.pathsep}{before}" if before and ahead else given
     try:
         yield

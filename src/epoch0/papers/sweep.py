@@ -89,8 +89,8 @@ class Found:
         """
         table = Table()
         for cell in self.cells:
-            told = of(cell)
-            measured, exact, inner = (*(told if isinstance(told, tuple) else (told,)), {}, {})[:3]
+            result = of(cell)
+            measured, exact, inner = (*(result if isinstance(result, tuple) else (result,)), {}, {})[:3]
             shape = [len(values) for values in inner.values()]
             each = {name: one if isinstance(one, Mean) else mean_and_error(one) for name, one in measured.items()}
             count = next((len(value) for value in measured.values() if not isinstance(value, Mean)), cell.runs)
@@ -160,7 +160,7 @@ class Sweep:
         value = getattr(self.spec, name)
         return _Listed(value) if isinstance(value, tuple) else value
 
-    def told(self, template: str) -> str:
+    def fill(self, template: str) -> str:
         """A text with its names replaced by the values of axes and fields, as in ``"{runs} networks of {width}"``."""
         return template.format_map(self)
 
@@ -314,9 +314,9 @@ class Artifact:
 
         An ``about`` without names in braces has all fields of the spec added.
         """
-        told = setting.told(self.about) if isinstance(self.about, str) else self.about(setting)
-        parts = [told] if told else []
-        if setting.data and setting.data not in told.lower():
+        text = setting.fill(self.about) if isinstance(self.about, str) else self.about(setting)
+        parts = [text] if text else []
+        if setting.data and setting.data not in text.lower():
             parts.append(f"data: {setting.data}")
         axes = [name for key in setting.axes for name in key.split()]
         kinds = str, int, float, tuple
@@ -328,8 +328,8 @@ class Artifact:
             if (
                 (every or varies)
                 and values
-                and not (name == "runs" and (values == "1" or re.search(r"\d (runs|networks)", told)))
-                and not re.search(rf"(?<![\w.]){re.escape(values)}(?![\w.])", told)
+                and not (name == "runs" and (values == "1" or re.search(r"\d (runs|networks)", text)))
+                and not re.search(rf"(?<![\w.]){re.escape(values)}(?![\w.])", text)
             ):
                 parts.append(f"{name.replace('_', ' ')}: {values}")
         return "; ".join(parts)

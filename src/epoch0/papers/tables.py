@@ -89,7 +89,7 @@ class Table(list[dict[str, Any]]):
     def of(self, *names: str) -> Any:
         return tuple(self.column(name) for name in names)
 
-    def told(self, template: str) -> list[str]:
+    def labels(self, template: str) -> list[str]:
         """One text a row, such as ``"width {width}, layer {layer}"``: the settings in the evidence of a claim."""
         return [template.format_map(row) for row in self]
 
@@ -97,7 +97,7 @@ class Table(list[dict[str, Any]]):
         """What decides a claim about a column of means, row by row; bounds are names of columns, numbers or arrays."""
         given = [self.column(one) if isinstance(one, str) else one for one in bounds]
         means, errors, runs = self.of(column, f"{column}_error", "runs")
-        return by(decide, means, errors, *given, runs, self.told(names), **more)
+        return by(decide, means, errors, *given, runs, self.labels(names), **more)
 
     def bounded(self, text: str, open: Array, decide: Callable[..., Claim], *columns: str, names: str) -> Claims:
         """The claim about a bound in the settings where it can fail; its text tells how many others there are."""
@@ -117,8 +117,8 @@ class Table(list[dict[str, Any]]):
         """
         parts = [rows for _, rows in self.by(group)]
         values = (np.stack([rows.column(name) for rows in parts], 1) for name in (column, f"{column}_error", "runs"))
-        names = [rows.told(groups)[0] for rows in parts]
-        return by(equal_within_error, *values, settings=parts[0].told(settings), groups=names, **more)
+        names = [rows.labels(groups)[0] for rows in parts]
+        return by(equal_within_error, *values, settings=parts[0].labels(settings), groups=names, **more)
 
 
 def by(decide: Callable[..., Claim], *arguments: Any, **more: Any) -> Decision:
@@ -129,12 +129,12 @@ def by(decide: Callable[..., Claim], *arguments: Any, **more: Any) -> Decision:
 def more(decide: Decision, before: str = "", after: str = "", **numbers: float) -> Decision:
     """The same with more evidence, in front or behind, and more numbers."""
 
-    def told(text: str) -> Claim:
+    def decide_more(text: str) -> Claim:
         claim = decide(text)
         evidence = "; ".join(part for part in (before, claim.evidence, after) if part)
         return replace(claim, evidence=evidence, numbers={**claim.numbers, **numbers})
 
-    return told
+    return decide_more
 
 
 def over_runs(decide: Callable[..., Claim], values: Any, *bounds: Any, names: Sequence[str]) -> Decision:

@@ -119,8 +119,8 @@ def boundary_density(
     Source: Hanin and Rolnick 2019, Theorems 3 and 6.
     """
     if not isinstance(law, Ensemble):
-        told = f"law is a {type(law).__name__}; random networks are needed"
-        raise InputError(f"{told}: networks.ensemble(200, [784, 64, 64, 10], biases=Gaussian(1e-3)).")
+        text = f"law is a {type(law).__name__}; random networks are needed"
+        raise InputError(f"{text}: networks.ensemble(200, [784, 64, 64, 10], biases=Gaussian(1e-3)).")
     spec = law.spec
     directions, measure, draw = _place(where, spec.sizes[0])
     if k not in (1, 2) or k > len(directions):

@@ -75,8 +75,8 @@ def raghu_lower_bound(
         return max(0.0, weight_std / math.sqrt(2) * bracket)
     total = math.hypot(weight_std, bias_std)
     if total < 1:
-        told = f"weight_std={weight_std!r}, bias_std={bias_std!r} are too small for the hard-tanh proof"
-        raise InputError(f"{told}, which needs weight_std^2 + bias_std^2 >= 1.")
+        text = f"weight_std={weight_std!r}, bias_std={bias_std!r} are too small for the hard-tanh proof"
+        raise InputError(f"{text}, which needs weight_std^2 + bias_std^2 >= 1.")
     kept = weight_std * root / ((2 * math.pi) ** 0.25 * math.sqrt(total * (total * math.sqrt(2 * math.pi) + width - 1)))
     lost = float(weight_std / total * root * (1 - 1 / total) ** (width - 1))
     return max(0.0, float(kept - lost) / math.sqrt(2))
@@ -142,9 +142,9 @@ class GrowthBounds(Result):
         return self.over_depth.status
 
     def to_dict(self) -> dict[str, Any]:
-        told = {"activation": self.activation, "depth": len(self.layers), "status": self.status}
+        plain = {"activation": self.activation, "depth": len(self.layers), "status": self.status}
         over_depth = {name: getattr(self.over_depth, name) for name in _COLUMNS}
-        return {**told, "layers": self.rows(), "over_depth": over_depth}
+        return {**plain, "layers": self.rows(), "over_depth": over_depth}
 
     def __str__(self) -> str:
         lines = [["layer", "width", *(name.replace("_", " ") for name in _COLUMNS), "status"]]
@@ -254,8 +254,8 @@ def exact(law: Law, width: Size, activation: str | Activation = "relu") -> float
     """
     density, std = _gaussian(law)
     if density != 1.0:
-        told = f"exact: {law!r} is sparse, so growth depends on the direction"
-        raise InputError(f"{told}; use sparse_minimum and sparse_maximum.")
+        text = f"exact: {law!r} is sparse, so growth depends on the direction"
+        raise InputError(f"{text}; use sparse_minimum and sparse_maximum.")
     return std * one_hot_mean(width, 1.0, _slopes(activation))
 
 
@@ -305,8 +305,8 @@ def bounds(
     sizes = [widths] if isinstance(widths, int) else list(widths)
     laws = [law] * len(sizes) if isinstance(law, Law) else list(law)
     if not sizes or len(laws) != len(sizes):
-        told = f"{len(laws)} laws for {len(sizes)} widths"
-        raise InputError(f"{told}; give one law, or one for each width (one or more).")
+        text = f"{len(laws)} laws for {len(sizes)} widths"
+        raise InputError(f"{text}; give one law, or one for each width (one or more).")
     rows: list[LayerGrowth] = []
     inputs = [fan_in or sizes[0], *sizes[:-1]]
     for layer, (entry, width, before) in enumerate(zip(laws, sizes, inputs, strict=True), start=1):
@@ -354,8 +354,8 @@ def _gaussian(law: Law) -> tuple[float, float]:
     """Density and standard deviation of a Gaussian or sparse Gaussian law."""
     density, kept = _split(law)
     if not isinstance(kept, Gaussian):
-        told = f"{law!r} has no exact growth, only Gaussian entries do"
-        raise InputError(f"{told}; best_lower_bound and upper_bound take any.")
+        text = f"{law!r} has no exact growth, only Gaussian entries do"
+        raise InputError(f"{text}; best_lower_bound and upper_bound take any.")
     return density, kept.std
 
 
@@ -368,8 +368,8 @@ def _slopes(activation: str | Activation) -> tuple[float, float]:
     """Slope left and right of zero of an activation that is linear on either side and passes through the origin."""
     rule = get(activation)
     if rule.slopes is None or not rule.homogeneous:
-        told = f"activation {rule.name!r} has no growth bound here; relu, leaky_relu and identity do"
-        raise InputError(f"{told}. For the wide limit of any activation see epoch0.theory.mean_field.chi.")
+        text = f"activation {rule.name!r} has no growth bound here; relu, leaky_relu and identity do"
+        raise InputError(f"{text}. For the wide limit of any activation see epoch0.theory.mean_field.chi.")
     return rule.slopes[0], rule.slopes[-1]
 
 

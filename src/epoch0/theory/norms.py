@@ -179,10 +179,10 @@ def tolerance(
 
     low, high = 0.0, math.nextafter(1.0, 0.0)
     if failure(high) > delta:
-        told = f"width={width} keeps no tolerance below 1 with probability 1 - delta = {1 - delta:g}"
+        text = f"width={width} keeps no tolerance below 1 with probability 1 - delta = {1 - delta:g}"
         needed = required_width(high, delta, samples, layers, method, direction)
         setting = f"{method}, samples={samples}, layers={layers}"
-        raise InputError(f"{told} ({setting}); it takes a width of at least {needed}.")
+        raise InputError(f"{text} ({setting}); it takes a width of at least {needed}.")
     while True:
         middle = (low + high) / 2
         if middle in (low, high) or high - low < 1e-15 * high:
@@ -203,10 +203,10 @@ def required_width_subspace(eps: Inside, delta: Inside, dimension: Count, layers
     Source: Arpit-Bengio Lemma 3, which is Theorem 2 with one layer.
     """
     if layers > 1:
-        told = f"layers={layers}: the bound over a subspace is proved for one layer only. The proof of Theorem 2 takes "
-        told += "the outputs of a ReLU layer to lie in a subspace of the inputs' dimension again; they do not "
-        told += "(inputs of 2 dimensions leave a layer of 400 units with rank above 300)"
-        raise InputError(f"{told}. Use layers=1, or required_width with a finite number of samples.")
+        text = f"layers={layers}: the bound over a subspace is proved for one layer only. The proof of Theorem 2 takes "
+        text += "the outputs of a ReLU layer to lie in a subspace of the inputs' dimension again; they do not "
+        text += "(inputs of 2 dimensions leave a layer of 400 units with rank above 300)"
+        raise InputError(f"{text}. Use layers=1, or required_width with a finite number of samples.")
     return math.ceil(subspace_width(eps, delta, dimension, layers))
 
 
@@ -409,8 +409,8 @@ class NormRatio:
         variances = _variances(sizes, init)
         depth = len(variances)
         if depth < 2 or layer > depth:
-            told = f"layer={layer!r} of {depth} cannot be used: it is a layer of the network, from 1"
-            raise InputError(f"{told}, and with one layer only the ratio is exactly 1.")
+            text = f"layer={layer!r} of {depth} cannot be used: it is a layer of the network, from 1"
+            raise InputError(f"{text}, and with one layer only the ratio is exactly 1.")
         # unit i of layer l is scaled by its row of W^l going forward, by its column of W^(l+1) coming back
         return cls._of(sizes[1:-1], [variances[at] if at + 1 < layer else variances[at + 1] for at in range(depth - 1)])
 

@@ -100,9 +100,9 @@ def layers(tape: Tape) -> tuple[Layer, ...]:
             groups.append([])
         groups[-1].append(piece)
     if not groups:
-        told = "no signal from the inputs arrives at the outputs: the forward detaches them, or makes others of them"
+        text = "no signal from the inputs arrives at the outputs: the forward detaches them, or makes others of them"
         hint = "ask their clone for gradients, x = x.clone().requires_grad_(), without a detach"
-        raise InputError(f"{told}. For derivatives by the inputs {hint}.")
+        raise InputError(f"{text}. For derivatives by the inputs {hint}.")
     own = [places([op for piece in group for op in piece[2]]) for group in groups]
     names = layer_names(own, type(tape.model).__name__)
     return tuple(_layer(name, group) for name, group in zip(names, groups, strict=True))

@@ -38,8 +38,8 @@ class Pair:
             if not isinstance(given, Tensor) or given.dim() == 0:
                 raise refuse(name, given, "a tensor whose first dimension is the examples")
         if len(self.inputs) != len(self.targets) or len(self.inputs) == 0:
-            told = f"the data have {len(self.inputs)} inputs and {len(self.targets)} targets"
-            raise InputError(f"{told}; there must be as many of both, and at least one.")
+            text = f"the data have {len(self.inputs)} inputs and {len(self.targets)} targets"
+            raise InputError(f"{text}; there must be as many of both, and at least one.")
         check_finite("the training inputs", self.inputs)
         check_finite("the training targets", self.targets)
 
@@ -270,8 +270,8 @@ def check_classes(targets: Tensor, classes: int) -> None:
     low, high = (int(end) for end in torch.aminmax(targets))
     if low < 0 or high >= classes:
         first = int(((targets < 0) | (targets >= classes)).nonzero()[0])
-        told = f"example {first} has label {int(targets[first])} and the network has {classes} outputs"
-        raise InputError(f"{told}; labels run from 0 to {classes - 1}, and these from {low} to {high}.")
+        text = f"example {first} has label {int(targets[first])} and the network has {classes} outputs"
+        raise InputError(f"{text}; labels run from 0 to {classes - 1}, and these from {low} to {high}.")
 
 
 def take(values: Tensor, chosen: Tensor) -> Tensor:

@@ -85,8 +85,8 @@ class Group:
             torch.distributed.all_reduce(values)
         return values
 
-    def told(self, value: Any) -> Any:
-        """What rank 0 passes, on every rank."""
+    def broadcast(self, value: Any) -> Any:
+        """The value that rank 0 gives, on every rank."""
         if self.size == 1:
             return value
         held = [value]

@@ -183,8 +183,8 @@ class TrajectoryLengths(Result):
         if not names:
             raise InputError(f"the model {type(model).__name__} has no layer to measure: no weights, pools or norms.")
         if self.layers and names != self.layers:
-            told = f"the layers of the model changed on the way, from {', '.join(self.layers)} to {', '.join(names)}"
-            raise InputError(f"{told}; begin another TrajectoryLengths for it.")
+            text = f"the layers of the model changed on the way, from {', '.join(self.layers)} to {', '.join(names)}"
+            raise InputError(f"{text}; begin another TrajectoryLengths for it.")
         self.layers, self.kinds = names, tuple(place.kind for place in self._places)
         return self._record
 

@@ -143,9 +143,9 @@ def train(
     held = _read(path) if path is not None and os.path.lexists(path) else None
     state = Progress() if held is None else held[0]
     if state.step > total:
-        told = f"the checkpoint {str(path)!r} already has {state.step} steps and {total} were asked for"
-        raise InputError(f"{told}; ask for at least as many, or name another path to start anew.")
-    if group.told(state.step) != state.step:
+        text = f"the checkpoint {str(path)!r} already has {state.step} steps and {total} were asked for"
+        raise InputError(f"{text}; ask for at least as many, or name another path to start anew.")
+    if group.broadcast(state.step) != state.step:
         raise InputError(f"process {group.rank} finds another checkpoint than process 0; all must see the same file.")
     scheduler = None if schedule is None else _scheduler(schedule, torchs, total, state.step)
     if held is not None:
@@ -377,7 +377,7 @@ class _Run:
     def _measure(self, final: bool) -> None:
         """Make the row of this step on rank 0 and tell it to all."""
         progress = self.progress
-        row, stop = self.group.told(self._row(final) if self.group.first else None)
+        row, stop = self.group.broadcast(self._row(final) if self.group.first else None)
         progress.losses, progress.counted = 0.0, 0
         progress.history.append(row)
         if stop:
@@ -439,8 +439,8 @@ def _restore(what: str, stored: Row, tensors: dict[str, Tensor], model: nn.Modul
         raise InputError(f"{what} is of another model: {first_names(wrong, 3, '; ')}.")
     settings = [(key, stored.get(key), run.get(key)) for key in {**stored, **run}]
     if changed := [f"{key} {old!r} (now {new!r})" for key, old, new in settings if old != new]:
-        told = f"{what} was made by a run with {', '.join(changed)}"
-        raise InputError(f"{told}; repeat that run's arguments to resume it, or name another path to start anew.")
+        text = f"{what} was made by a run with {', '.join(changed)}"
+        raise InputError(f"{text}; repeat that run's arguments to resume it, or name another path to start anew.")
     state: dict[int, dict[str, Tensor]] = {}
     for name in tensors.keys() - {f"model.{name}" for name in given}:
         _, index, key = name.split(".", 2)

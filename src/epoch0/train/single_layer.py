@@ -46,8 +46,8 @@ def train_one_layer(model: nn.Module, layer: str | int, data: Any, **options: An
     for other, module in inner.named_modules():
         shared = [key for key, parameter in module.named_parameters(recurse=False) if id(parameter) in mine]
         if module not in own and shared:
-            told = f"layer={name!r} shares its parameters with '{f'{other}.{shared[0]}'.lstrip('.')}'"
-            raise InputError(f"{told}; training it would train both. Give one of them weights of its own.")
+            text = f"layer={name!r} shares its parameters with '{f'{other}.{shared[0]}'.lstrip('.')}'"
+            raise InputError(f"{text}; training it would train both. Give one of them weights of its own.")
     with ExitStack() as after:
         for module in inner.modules():
             if module not in own and any(buffer is not None for buffer in module._buffers.values()):

@@ -182,9 +182,9 @@ def replace_batch_norm(model: nn.Module, scale: Std = 0.01) -> Replaced:
     kind = nn.modules.batchnorm._BatchNorm
     places = [(name, part) for name, part in inner.named_modules(remove_duplicate=False) if isinstance(part, kind)]
     if not places:
-        told = f"the model {type(inner).__name__} has no batch norm module to replace"
+        text = f"the model {type(inner).__name__} has no batch norm module to replace"
         hint = "calls of F.batch_norm in a forward are not seen: put TrajectoryRegularization() there yourself"
-        raise InputError(f"{told}; {hint}.")
+        raise InputError(f"{text}; {hint}.")
     made: dict[int, TrajectoryRegularization] = {}
     for name, part in places:
         if id(part) not in made:

@@ -96,8 +96,8 @@ def one_answer_is_best(seen: Evidence, reach: Reach) -> Iterator[Fault]:
     if (reach.constant - reach.free) / max(abs(reach.constant), 1e-12) > (10 * ALIKE if near else ALIKE):
         return
     numbers = f"One answer for all examples has a loss of {reach.constant:.3g}, the best of all {reach.free:.3g}"
-    told = reach.targets if reach.targets.is_floating_point() else reach.targets[reach.targets >= 0]
-    varied = bool((told != told[:1]).any())
+    labels = reach.targets if reach.targets.is_floating_point() else reach.targets[reach.targets >= 0]
+    varied = bool((labels != labels[:1]).any())
     classes = not reach.targets.is_floating_point() or one_hot(reach.targets)
     out = reach.output
     if seen.first.tables or (varied and classes and _shares(out)):
@@ -116,7 +116,7 @@ def one_answer_is_best(seen: Evidence, reach: Reach) -> Iterator[Fault]:
     elif varied and not seen.reads_targets and _other(seen, reach, reach.targets[:1].expand_as(reach.targets)):
         message = f"{numbers}: the loss compares each example's outputs with the targets of all."
         yield Fault("shapes", "loss", message, SAME_SHAPE, certainty=0.95)
-    elif varied and _told_by_far_outputs(reach):
+    elif varied and _separated_by_far_outputs(reach):
         fix = "Look for a scale or a temperature in the loss that makes the outputs small."
         yield Fault("loss", "loss", f"{numbers}: only outputs of thousands change it.", fix, certainty=0.9)
     elif varied and not reach.last.name and classes and reach.flat < 1:
@@ -143,7 +143,7 @@ def _constant(reach: Reach) -> bool:
     return all(one is not None and float(one) == reach.now for one in others)
 
 
-def _told_by_far_outputs(reach: Reach) -> bool:
+def _separated_by_far_outputs(reach: Reach) -> bool:
     """Whether a loss of classes tells right answers from wrong ones, if only they are large enough."""
     targets, out = reach.targets, reach.output
     if targets.is_floating_point() or out.dim() != 2 or targets.shape != out.shape[:1]:

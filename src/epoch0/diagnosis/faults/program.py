@@ -63,7 +63,7 @@ class Trained:
         losses, seconds = self.losses + more.losses, self.seconds + more.seconds
         return dataclasses.replace(more, curve=curve, losses=losses, seconds=seconds, rate=self.rate * more.rate)
 
-    def told(self) -> str:
+    def summary(self) -> str:
         if math.isnan(self.known):
             return "the loss stops being a number"
         return f"its outputs come to know the targets to {max(self.known, 0):.0%}"

@@ -57,9 +57,9 @@ def classes(seen: Evidence, targets: Tensor) -> Iterator[Fault]:
     output = seen.first.output
     if len(targets) < 8 or not seen.reads_targets:
         return
-    told = targets if targets.is_floating_point() else targets[targets != -100]  # which losses leave out
-    if len(told) and bool((told == told[:1]).all()) and seen.data is not None:
-        message = f"All {len(told)} targets are the same."
+    labels = targets if targets.is_floating_point() else targets[targets != -100]  # which losses leave out
+    if len(labels) and bool((labels == labels[:1]).all()) and seen.data is not None:
+        message = f"All {len(labels)} targets are the same."
         yield Fault("labels", "targets", message, "Look at how the targets are made.", certainty=CERTAIN)
         return
     if targets.is_floating_point() or targets.dim() != 1 or output is None or output.dim() < 2:

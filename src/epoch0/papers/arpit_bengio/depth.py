@@ -91,8 +91,8 @@ def _further(quantity: str, cells: Sequence[Cell], names: Sequence[str]) -> Deci
 @plots.drawn(7.2, 5.2, legend=3)
 def draw(quantity: str, found: Found, axes: plots.Axes) -> None:
     for init, dashes, fill in (("he", "-", None), ("glorot", "--", "none")):
-        told = f"{LAWS[quantity]}, {init.title()} (mean)"
-        axes.plot([], [], dashes, color="#333333", linewidth=0.9, label=told)
+        text = f"{LAWS[quantity]}, {init.title()} (mean)"
+        axes.plot([], [], dashes, color="#333333", linewidth=0.9, label=text)
         for index, (width, rows) in enumerate(found.table.where(init=init).by("width")):
             plots.column(axes, rows, "layer", "exact_mean", index, linestyle=dashes, linewidth=0.9)
             label = f"{init.title()}, width {width}"
@@ -194,8 +194,8 @@ def uneven_draw(found: Found, panels: Any) -> None:
     for index, (cell, axes) in enumerate(zip(found, panels, strict=True)):
         ratio, first = cell["gradient"], network(cell.spec, 0)
         exact = Table({"layer": layer, **band(first, "gradient", layer)} for layer in layers)
-        told = "law under independence for its widths: 95 % band"
-        plots.band(axes, exact, "layer", "exact_low", "exact_high", told)
+        text = "law under independence for its widths: 95 % band"
+        plots.band(axes, exact, "layer", "exact_low", "exact_high", text)
         for one in ratio[1:_SHOWN]:
             axes.plot(layers, one, color=plots.COLOURS[index], alpha=0.25, linewidth=0.5, zorder=1.2)
         axes.plot(layers, exact.column("exact_mean"), "k--", linewidth=1.0, zorder=1.6, label="mean of that law")

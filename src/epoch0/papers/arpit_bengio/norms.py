@@ -213,7 +213,7 @@ def claims(direction: str, found: Found) -> Claims:
     rows, lemma = found.table, LEMMA[direction]
     mean, error, eps, count = rows.of("mean", "mean_error", "paper_eps", "runs")
     off = "the squared norm is off by more than the"
-    of, names = partial(rows.claim, names="width {width}"), rows.told("width {width}")
+    of, names = partial(rows.claim, names="width {width}"), rows.labels("width {width}")
     grows = by(increasing, mean / eps, error / eps, count, names)
     decided = {f"the mean distortion is at most the eps of {lemma}": of(at_most, "mean", "paper_eps")}
     for name in ("paper", "chernoff"):
@@ -223,15 +223,15 @@ def claims(direction: str, found: Found) -> Claims:
     factors = [row["paper_width"] / row["width"] for row in rows]
     ordered = all(row["exact_eps"] < row["chernoff_eps"] < row["paper_eps"] for row in rows)
     holds = ordered and min(factors) > 1 and factors == sorted(factors, reverse=True)
-    told = f"it asks for {factors[0]:.2f} to {factors[-1]:.2f} times the width that is enough "
-    told += f"({', '.join(rows.told('{width}: {paper_width:,}'))})"
+    detail = f"it asks for {factors[0]:.2f} to {factors[-1]:.2f} times the width that is enough "
+    detail += f"({', '.join(rows.labels('{width}: {paper_width:,}'))})"
     asks = f"{lemma} over-estimates the width, less so at small eps, and the best Chernoff bound lies between"
     return {
         **decided,
         f"{off} exact law's eps for {DELTA:g} of the inputs": of(agrees, "exact_beyond", DELTA, resolution=COARSE),
         "the mean distortion is the exact law's": of(agrees, "mean", "exact_mean", resolution=RESOLUTION),
         f"{lemma} is tighter at smaller eps: measured over predicted grows with the width": grows,
-        asks: by(exact, holds, told, {"largest_factor": factors[0], "smallest_factor": factors[-1]}),
+        asks: by(exact, holds, detail, {"largest_factor": factors[0], "smallest_factor": factors[-1]}),
     }
 
 
@@ -346,8 +346,8 @@ def draw_planes(found: Found) -> plots.Figure:
     rows, axes, x = Table(row for row in found.table if row["asked"] < 1), panels[0, -1], "layer" if deep else "width"
     xlabel = "layer $l$" if deep else "width"
     plots.column(axes, rows, x, "asked", 0, "asked for in the paper", color=plots.BOUND, linestyle="--")
-    for index, (name, told) in enumerate((("square", "squared norms"), ("norm", "norms"))):
-        label = f"{told} (mean)" if deep else f"measured, whole plane, {told} (mean)"
+    for index, (name, text) in enumerate((("square", "squared norms"), ("norm", "norms"))):
+        label = f"{text} (mean)" if deep else f"measured, whole plane, {text} (mean)"
         plots.means(axes, rows, x, name, index, label, linestyle="-", linewidth=0.8)
     axes.set(yscale="log", ylabel=r"$\epsilon$ that is enough on the whole plane", xlabel=xlabel)
     if deep:

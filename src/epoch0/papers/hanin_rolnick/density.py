@@ -85,7 +85,7 @@ def claims(found: Found) -> Claims:
     for quantity, rows in found.table.by("quantity"):
         # the error of the difference, network by network, stands for both
         values = rows.of("integral", "difference_error", "counted", "runs")
-        names = rows.told("depth {depth}, width {width}")
+        names = rows.labels("depth {depth}, width {width}")
         decided[QUANTITIES[quantity]] = by(agrees, *values, names, RESOLUTION, groups=("Theorem 3", "counted"))
     return decided
 
@@ -96,7 +96,7 @@ def draw(found: Found, panels: Any) -> None:
         places = np.arange(len(rows), dtype=float)
         for index, (name, label) in enumerate((("counted", "exact counts"), ("integral", "Theorem 3, Monte Carlo"))):
             plots.means(axes, rows, places + 0.16 * (index - 0.5), name, index, label)
-        axes.set_xticks(places, rows.told("{depth} × {width}"))
+        axes.set_xticks(places, rows.labels("{depth} × {width}"))
         axes.set(title=quantity, xlabel="depth × width", ylim=(0, None))
     panels[0].set_ylabel("mean number")
 
@@ -172,7 +172,7 @@ def line_claims(found: Found) -> Claims:
     rows = found.table
     parts = [part for _, part in rows.by("breakpoints")]
     means, errors = (np.stack([part.column(name) for part in parts]) for name in ("breaks", "breaks_error"))
-    steps = [name for part in parts[1:] for name in part.told(_ONE)]
+    steps = [name for part in parts[1:] for name in part.labels(_ONE)]
     more = np.diff(means, axis=0).ravel(), np.hypot(errors[1:], errors[:-1]).ravel(), 0.0, rows[0]["runs"], steps
     most = "break points on a line are at most T times neurons, times density of biases and mean gradient"
     bent = "a nonlinearity of more break points makes more regions (break points more than of the one before)"

@@ -63,12 +63,12 @@ def claims(found: Found) -> Claims:
     worst = max(rows, key=lambda row: row["most_pieces"] / row["neurons"])
     numbers = {name: float(worst[name]) for name in ("most_pieces", "neurons")}
     holds, nothing = worst["most_pieces"] <= MOST * worst["neurons"], "no network has anything like 2^neurons pieces"
-    told = "most at depth {depth}, width {width}: {most_pieces} pieces of {neurons} neurons, which could be 2^{neurons}"
+    text = "most at depth {depth}, width {width}: {most_pieces} pieces of {neurons} neurons, which could be 2^{neurons}"
     return {
         grow: deep.power("neurons", "pieces", 1.0, EXPONENT, "networks of two layers and more"),
         f"with two layers and more there are at most {PER_NEURON:g} pieces a neuron": few,
         same: rows.alike("breaks_per_neuron", "depth", "depth {depth}", "width {width}", resolution=RESOLUTION),
-        f"{nothing}: at most {MOST:g} a neuron": by(exact, holds, told.format_map(worst), numbers),
+        f"{nothing}: at most {MOST:g} a neuron": by(exact, holds, text.format_map(worst), numbers),
     }
 
 
@@ -159,10 +159,10 @@ def sawtooth_claims(found: Found) -> Claims:
     wrong = [row["depth"] for row in whole if row["pieces"] != row["without_noise"]]
     mean, error, noise, count = noisy.of("pieces", "pieces_error", "noise", "runs")
     total = whole[-1]["without_noise"]
-    lost = [0.0, *(total - mean)], [0.0, *error], count[0], ["no noise", *noisy.told("noise {noise:g}")]
-    told = f"{', '.join(whole.told('{pieces:g}'))} pieces from {', '.join(whole.told('{neurons}'))} neurons"
+    lost = [0.0, *(total - mean)], [0.0, *error], count[0], ["no noise", *noisy.labels("noise {noise:g}")]
+    detail = f"{', '.join(whole.labels('{pieces:g}'))} pieces from {', '.join(whole.labels('{neurons}'))} neurons"
     text = "without noise there are exactly 2^n linear pieces, 2^(n-1) teeth, from n layers of two neurons"
-    decided: dict[str, Decision] = {text: by(check, not wrong, told, {"wrong": len(wrong)})}
+    decided: dict[str, Decision] = {text: by(check, not wrong, detail, {"wrong": len(wrong)})}
     for size in NOISES:
         share = mean[noise == size] / total, error[noise == size] / total
         text = f"noise of standard deviation {size:g} leaves at most half of the pieces"
@@ -184,7 +184,9 @@ def sawtooth_draw(found: Found) -> plots.Figure:
     rows, axes, total = found.table.where(noise=noisy.sweep["noise"]), panels["count"], 2**whole.spec.depth
     axes.axhline(total, color=plots.BOUND, linestyle="--", label=f"without noise: {total}")
     axes.axhline(2 * whole.spec.depth + 1, color=plots.BOUND, linestyle=":", label="neurons + 1")
-    plots.means(axes, rows, "noise", "pieces", 0, rows.told("mean of {runs} networks")[0], linestyle="-", linewidth=0.8)
+    plots.means(
+        axes, rows, "noise", "pieces", 0, rows.labels("mean of {runs} networks")[0], linestyle="-", linewidth=0.8
+    )
     axes.set(xscale="log", yscale="log", ylabel="linear pieces on [0, 1]")
     axes.set_xlabel("standard deviation of the noise on weights and biases")
     least, most = rows.column("pieces").min(), rows.column("pieces").max()

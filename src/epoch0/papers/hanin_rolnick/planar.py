@@ -131,7 +131,7 @@ def further(found: Found) -> Claims:
     spec, (result,) = found.sweep.spec, found.one().results
     cells = np.asarray(result["cells"])
     above = int((cells > [_most(spec, layer) for layer in range(spec.depth)]).sum())
-    told = f"{above} of {cells.size} counts above; {cells[:, -1].max():g} of {_most(spec, spec.depth - 1)} at the most"
+    text = f"{above} of {cells.size} counts above; {cells[:, -1].max():g} of {_most(spec, spec.depth - 1)} at the most"
     lines = [float(arrangement_regions(spec.width * (layer + 1), 2)) for layer in range(spec.depth)]
     names = [f"layer {layer + 1}" for layer in range(spec.depth)]
     # after one layer for certain
@@ -139,29 +139,29 @@ def further(found: Found) -> Claims:
     theorem = "the number of regions is at most (1 + k + k(k - 1)/2)^n, k neurons in each of n layers"
     return {
         as_lines: over_runs(at_most, cells[:, 1:], np.array(lines[1:]), names=names[1:]),
-        theorem: by(check, above == 0, told, {"above": above}),
+        theorem: by(check, above == 0, text, {"above": above}),
     }
 
 
 def checks(cells: Iterable[Cell], what: str) -> Claims:
     euler, areas = (np.concatenate([cell[name].ravel() for cell in cells]) for name in ("euler", "area_error"))
     area = float(np.abs(areas).max())
-    right, told = bool((euler == 1).all()) and area < EXACT, f"areas are off by at most {area:.1e} of the square"
+    right, detail = bool((euler == 1).all()) and area < EXACT, f"areas are off by at most {area:.1e} of the square"
     numbers = {"area_error": area, "euler_least": float(euler.min()), "euler_most": float(euler.max())}
     text = "vertices - edges + cells = 1, and the areas add up to the square"
-    return {text: by(check, right, f"{len(euler)} {what}; {told}", numbers)}
+    return {text: by(check, right, f"{len(euler)} {what}; {detail}", numbers)}
 
 
 def claims(found: Found) -> Claims:
     (result,), networks = found.one().results, found.sweep["networks"]
     cells, parents = np.asarray(result["cells"]), np.asarray(result["parents"])
     moved, wrong = float(np.max(result["moved"])), int((cells != parents).any(axis=1).sum())
-    told = f"{int(cells[:, -1].sum())} cells of {networks} networks; {wrong} networks contradict"
+    text = f"{int(cells[:, -1].sum())} cells of {networks} networks; {wrong} networks contradict"
     apart = f"their lengths differ by at most {moved:.1e} of themselves"
     subdivides = "each layer only subdivides: every final cell comes from one cell of each layer before"
     stay = by(check, moved < EXACT, apart, {"largest_difference": moved})
     return {
-        subdivides: by(check, wrong == 0, told, {"contradict": wrong}),
+        subdivides: by(check, wrong == 0, text, {"contradict": wrong}),
         "later layers leave the boundaries of earlier ones where they are": stay,
         **further(found),
         **checks(found, "networks"),
@@ -297,9 +297,9 @@ def _checked(found: list[PlanePartition]) -> dict[str, list[float]]:
 def slice_table(cell: Cell) -> Any:
     counts, neurons, euler = cell["counts"][0].mean(1), _neurons(cell), cell["euler"]
     measured = {"regions": counts, "regions_per_neurons_squared": counts / neurons**2}
-    told = {"neurons": neurons, "lines_in_general_position": arrangement_regions(neurons, 2)}
-    told |= {"euler_least": int(euler.min()), "euler_most": int(euler.max())}
-    return measured, {**told, "largest_area_error": float(np.abs(cell["area_error"]).max())}
+    numbers = {"neurons": neurons, "lines_in_general_position": arrangement_regions(neurons, 2)}
+    numbers |= {"euler_least": int(euler.min()), "euler_most": int(euler.max())}
+    return measured, {**numbers, "largest_area_error": float(np.abs(cell["area_error"]).max())}
 
 
 def _neurons(cell: Cell) -> int:
@@ -310,13 +310,13 @@ def slice_claims(found: Found) -> Claims:
     rows, drawn, names = found.table, found.one(width=found.sweep["drawn"]), "{neurons} neurons"
     near = rows.claim(between, "regions_per_neurons_squared", 1 / ORDER, ORDER, names=names)
     as_lines = rows.claim(at_most, "regions", "lines_in_general_position", names=names)
-    told = f"{int(drawn['counts'][0, 0, 0])} regions, {int(drawn['linear'][0])} of them linear regions"
+    text = f"{int(drawn['counts'][0, 0, 0])} regions, {int(drawn['linear'][0])} of them linear regions"
     grows = rows.power("neurons", "regions", 2.0, EXPONENT, "all widths")
     return {
         "the number of regions grows as the number of neurons squared (exponent)": grows,
         f"it is within a factor {ORDER:g} of the number of neurons squared": near,
         "it is at most that of as many lines in general position, 1 + N + N(N - 1)/2": as_lines,
-        "no two regions of the network that is drawn have one pattern": by(check, bool(drawn["distinct"].all()), told),
+        "no two regions of the network that is drawn have one pattern": by(check, bool(drawn["distinct"].all()), text),
         **checks(found, "partitions"),
     }
 
@@ -325,7 +325,7 @@ def slice_draw(found: Found) -> plots.Figure:
     picture, panels = plots.figure(11.0, 6.2, mosaic=[["plane", "count"]], width_ratios=[1.45, 1.0])
     drawn, rows = found.one(width=found.sweep["drawn"]), found.table
     plane(panels["plane"], drawn, "0")
-    cells, what = len(drawn["cell_ends_0"][0]) - 1, found.sweep.told("{depth} hidden layers of {drawn}")
+    cells, what = len(drawn["cell_ends_0"][0]) - 1, found.sweep.fill("{depth} hidden layers of {drawn}")
     panels["plane"].set_title(f"{what}: {cells:,} regions in this square")
     axes, x = panels["count"], rows.column("neurons")
     plots.means(axes, rows, "neurons", "regions", 0, "measured, mean")
@@ -384,8 +384,8 @@ def training_draw(found: Found) -> plots.Figure:
         plane(panels[name], cell, name)
         accuracy = float(cell["accuracy"][0, spec.at.index(when)])
         cells = len(np.asarray(cell.results[0][f"cell_ends_{name}"])) - 1
-        told = f"epoch {when:g}" if when else "before training"
-        panels[name].set_title(f"{told}: {cells:,} regions,\ntest accuracy {accuracy:.1%}", fontsize=9)
+        text = f"epoch {when:g}" if when else "before training"
+        panels[name].set_title(f"{text}: {cells:,} regions,\ntest accuracy {accuracy:.1%}", fontsize=9)
         panels[name].tick_params(labelsize=7)
         panels[name].set_xlabel("in the plane of three examples", fontsize=8)
     axes, label = panels["count"], f"mean over {cell.runs} networks of {spec.planes} planes each"

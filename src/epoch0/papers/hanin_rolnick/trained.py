@@ -202,12 +202,12 @@ def claims_5(found: Found) -> Claims:
     same = "before training all architectures have the same number of break points (regions but one) a neuron"
     worst = max(each, key=lambda one: one["counts"].max() / one.neurons)
     most, few = int(worst["counts"].max()), f"more than {PER_NEURON:g} regions a neuron"
-    told = f"{worst.name}: {most} regions, {worst.neurons} neurons, of {worst.most:,} that are possible"
+    text = f"{worst.name}: {most} regions, {worst.neurons} neurons, of {worst.most:,} that are possible"
     scaled = neurons, start * neurons, error * neurons, networks * len(each), 1.0, EXPONENT, "all architectures"
     grows = "before training the number of regions grows in proportion to the number of neurons (exponent)"
     one = over_runs(between, starts, 1 / CLOSE, CLOSE, names=names)
     at_once = found.table.claim(at_most, "regions_per_neuron", PER_NEURON, names=_PLACE)
-    possible = by(exact, most <= PER_NEURON * worst.neurons, told, {"most": most})
+    possible = by(exact, most <= PER_NEURON * worst.neurons, text, {"most": most})
     return {
         same: breaks,
         grows: power(*scaled),

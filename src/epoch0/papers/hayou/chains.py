@@ -223,8 +223,8 @@ def moment_claims(stable: bool, found: Found) -> Claims:
         steps, wanted = np.diff(blocks), 1 + found.one(kind=kind, blocks=blocks[0]).spec.variance / 2
         growth = (mean[1:] / mean[:-1]) ** (1 / steps)
         spread = growth / steps * np.hypot(error[1:] / mean[1:], error[:-1] / mean[:-1])
-        told = ", ".join(f"{one:.3f}" for one in growth)
-        text = f"{kind}: m_l grows by 1 + sigma_w^2/2 = {wanted:g} a block, within {CLOSE:.0%} ({told})"
+        detail = ", ".join(f"{one:.3f}" for one in growth)
+        text = f"{kind}: m_l grows by 1 + sigma_w^2/2 = {wanted:g} a block, within {CLOSE:.0%} ({detail})"
         names = [f"{a:g} to {b:g} blocks" for a, b in pairwise(blocks)]
         decided[text] = by(between, growth, spread, (1 - CLOSE) * wanted, (1 + CLOSE) * wanted, runs[1:], names)
     return decided

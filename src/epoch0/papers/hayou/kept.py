@@ -49,8 +49,8 @@ def table(found: Found) -> Table:
     shape, classes, *_ = EXTENTS[spec.data]
     sizes, law = [math.prod(shape), *[spec.width] * (spec.depth - 1), classes], (spec.weight_std, spec.bias_std)
     seen = {"input_square": cell["square"].mean(), "input_correlation": max(cell["correlation"].mean(), 0.0)}
-    told = {**{name: round(value, 3) for name, value in seen.items()}, "examples": spec.examples}
-    expected = list(predicted_density(spec.activation, *law, sizes, spec.sparsity, **told).density.values())
+    settings = {**{name: round(value, 3) for name, value in seen.items()}, "examples": spec.examples}
+    expected = list(predicted_density(spec.activation, *law, sizes, spec.sparsity, **settings).density.values())
     chi_star = phase(spec.activation, *law).chi
     beside = {"predicted": np.array(expected), "chi": chi_star}, {"layer": range(1, spec.depth + 1)}
     return found.rows(lambda cell: (_kept(cell), *beside))
@@ -193,12 +193,12 @@ def claims(found: Found) -> Claims:
         means = f"plain and stable have {', '.join(f'{each[:, -1].mean():.2f}' for each in uneven)}"
         even = f"{kind}: within each section the stable network is more uniform (difference of sd/mean; at {names[-1]} "
         high, low = stable["critical"], plain["critical"]
-        told = f"{high.mean():.4f} against {low.mean():.4f}"
+        text = f"{high.mean():.4f} against {low.mean():.4f}"
         decided[f"{even}{means})"] = over_runs(at_most, uneven[1] - uneven[0], 0.0, names=names)
         decided[f"{kind}: it keeps more of the last section"] = over_runs(at_least, deep, 0.0, names=names)
         decided[f"{kind}: it has no more fully pruned layers"] = over_runs(at_most, dead, 0.0, names=names)
         higher = over_runs(at_least, high - low, 0.0, names=["difference"])
-        decided[f"{kind}: its critical sparsity is higher ({told})"] = higher
+        decided[f"{kind}: its critical sparsity is higher ({text})"] = higher
     return decided
 
 
@@ -215,9 +215,9 @@ def resnet_draw(places: tuple[int, ...], found: Found) -> plots.Figure:
         for place, axes in zip(places, row, strict=True):
             for index, (name, cell) in enumerate(zip(("ResNet", "Stable ResNet"), pair, strict=True)):
                 values = layers + 0.2 * (index - 0.5), *(100 * one for one in mean_and_error(cell["density"][:, place]))
-                for chosen, told, look in ((~shortcuts, name, line), (shortcuts, f"{name}, 1x1 shortcuts", alone)):
+                for chosen, text, look in ((~shortcuts, name, line), (shortcuts, f"{name}, 1x1 shortcuts", alone)):
                     x, y, spread = (one[chosen] for one in values)
-                    plots.points(axes, x, y, spread, index, told, elinewidth=0.8, capsize=1.5, **look)
+                    plots.points(axes, x, y, spread, index, text, elinewidth=0.8, capsize=1.5, **look)
             for section in sections(names)[1:]:
                 axes.axvline(section[0] + 0.5, color="#999999", linewidth=0.7, linestyle="--", zorder=0.8)
             mode = "{activation}, batch norm in {batch_norm} mode".format_map(vars(pair[0].spec))

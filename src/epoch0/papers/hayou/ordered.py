@@ -118,9 +118,9 @@ def _example(sweep: Sweep, rows: Table) -> Claims:
     bound = partial(law.ordered_bound, _EXAMPLE[0], sweep["depth"], sweep["width"])
     value, decimal = bound(), bound(paper=True)
     example = f"the example below Theorem 1: at kappa = {PAPER_KAPPA:g} the bound is {100 * PAPER_BOUND:g} % "
-    example += sweep.told("(here L = {depth}, N = {width})")
-    told = f"the formula gives {value:.3g}; with log base 10 in place of the natural logarithm {decimal:.3g}"
-    decided = {example: by(exact, abs(value - PAPER_BOUND) < 0.01, told, {"formula": value, "log10": decimal})}
+    example += sweep.fill("(here L = {depth}, N = {width})")
+    detail = f"the formula gives {value:.3g}; with log base 10 in place of the natural logarithm {decimal:.3g}"
+    decided = {example: by(exact, abs(value - PAPER_BOUND) < 0.01, detail, {"formula": value, "log10": decimal})}
     first = f"the example: at kappa = {PAPER_KAPPA:g} E[s_cr] measures"
     for text, wanted in zip((first, f"... if kappa is |log chi|/2 (chi = {_EXAMPLE[1]:.3g})"), _EXAMPLE, strict=True):
         near = _of(rows.where(chi=wanted), "chi = {chi:.3g}", between, PAPER_MEASURED - 0.02, PAPER_MEASURED + 0.02)
@@ -214,18 +214,21 @@ def computed(spec: Spec) -> dict[str, float]:
 
 def unequal_claims(found: Found) -> Claims:
     rows, given, meant = found.table, found.table.where(gamma=tuple(PRINTED)), found.table.where(gamma=MEANT)
-    printed, bounds, told = given.of("bound_as_printed", "table_bound", "table_empirical")
+    printed, bounds, measured = given.of("bound_as_printed", "table_bound", "table_empirical")
     corrected, off = rows.column("bound_corrected"), float(np.abs(bounds - printed).max())
-    pairs = ", ".join(given.told("{table_bound:g} printed, {bound_as_printed:.3g} computed"))
+    pairs = ", ".join(given.labels("{table_bound:g} printed, {bound_as_printed:.3g} computed"))
     wrong = float(np.abs(meant.column("bound_corrected") - bounds[1:]).max())
-    values = ", ".join(meant.told("{bound_corrected:.3f}"))
+    values = ", ".join(meant.labels("{bound_corrected:.3f}"))
     of, of_given, of_meant = (partial(_of, some, "gamma = {gamma:g}") for some in (rows, given, meant))
     shifted = "Table 7: the bounds of its second and third column are the corrected ones at gamma = 10 and 15"
     as_printed = "Proposition 4 as printed (gamma, the ratio of variances, multiplies a standard deviation)"
     better = "Proposition 4 corrected (with the square root of gamma): E[s_cr] is at most the bound"
     expected = "beyond the paper: E[s_cr] at this depth is what the law of the weights gives"
     same = by(exact, off <= _DECIMALS, pairs, {"largest_difference": off})
-    again, there = of_given(between, told - TIGHT, told + TIGHT), of_meant(between, told[1:] - TIGHT, told[1:] + TIGHT)
+    again, there = (
+        of_given(between, measured - TIGHT, measured + TIGHT),
+        of_meant(between, measured[1:] - TIGHT, measured[1:] + TIGHT),
+    )
     return {
         "Table 7: its bounds are those of Proposition 4": same,
         f"Table 7: its empirical values are found again, within {TIGHT:g}": again,

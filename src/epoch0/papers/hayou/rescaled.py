@@ -95,11 +95,11 @@ def claims(found: Found) -> Claims:
     for cell, (method, rows) in ((one, part) for one in found for part in found.table.where(**one.at).by("method")):
         said, decide, *bounds = rules[method]
         kind = f"{cell.at['activation']}, {cell.at['masks']} masks, {METHODS[method]}"
-        told = f"(a layer by {', '.join(rows.told('{gain:.2f}'))})"
+        text = f"(a layer by {', '.join(rows.labels('{gain:.2f}'))})"
         dead = Table(row for row in rows if row["nothing_gets_through"])
-        left = dead.told("{sparsity:.0%} removed: {nothing_gets_through} left out that nothing gets through")
+        left = dead.labels("{sparsity:.0%} removed: {nothing_gets_through} left out that nothing gets through")
         rule = rows.claim(decide, "beside_unpruned", *bounds, names="{sparsity:.0%} removed")
-        decided[f"{kind}: {said} {told}"] = more(rule, after="; ".join(left))
+        decided[f"{kind}: {said} {text}"] = more(rule, after="; ".join(left))
     return decided
 
 

@@ -154,7 +154,7 @@ def about(sweep: Sweep) -> str:
     networks = ", ".join(dict.fromkeys(f"{base.network.name} x{base.network.width:g}" for base in bases))
     said = f"{networks} (factor on the filters) on {', '.join(dict.fromkeys(base.data for base in bases))}; "
     said += f"{either(base.epochs for base in bases)} epochs of SGD at {either(one.learning_rate for one in specs)}, "
-    said += sweep.told("batches of {batch_size}; scores with batch norm in {batch_norm} mode")
+    said += sweep.fill("batches of {batch_size}; scores with batch norm in {batch_norm} mode")
     said += ", without it where rescaled; " if any(one.norm_after for one in specs) else "; "
     said += f"{either(one['runs'] for one in each)} runs, no bars"
     spent = [(1 + one.spec.obd_rounds) * one.spec.epochs for one in each if "obd" in one["method"]]
@@ -291,12 +291,12 @@ def said_of_itself(table: str) -> Claims:
             if (method, s) in PUBLISHED["tab2"].get(key, {})
         }
         apart = [f"{name}: {two.value} and {nine.value}" for name, (two, nine) in shared.items() if two != nine]
-        told = f"{len(apart)} of {len(shared)} entries differ: {'; '.join(apart)}"
-        return {"as printed: Tables 2 and 9 agree where they show the same network": by(exact, not apart, told)}
+        text = f"{len(apart)} of {len(shared)} entries differ: {'; '.join(apart)}"
+        return {"as printed: Tables 2 and 9 agree where they show the same network": by(exact, not apart, text)}
     if table == "tab10":
         count, same = sum(map(len, PUBLISHED[table].values())), PUBLISHED[table] == PUBLISHED["tab9"]
-        told = f"its {count} accuracies are those of Table 9, of ResNet-32 and ResNet-50"
-        return {'as printed: Table 10 shows a "vanilla-CNN", as its caption says': by(exact, not same, told)}
+        text = f"its {count} accuracies are those of Table 9, of ResNet-32 and ResNet-50"
+        return {'as printed: Table 10 shows a "vanilla-CNN", as its caption says': by(exact, not same, text)}
     return {}
 
 
@@ -319,11 +319,11 @@ def _grid(shown: str, there: Mapping[Any, Entry], methods: Any, sparsities: Any,
     """A row a method, what is not pruned with one entry: what is printed, or what was measured with it in brackets."""
 
     def cell(method: str, sparsity: float) -> str:
-        told = str(there.get((method, sparsity), ""))
+        text = str(there.get((method, sparsity), ""))
         if own is None:
-            return told
+            return text
         mean, error = mean_and_error(own.accuracy(method, sparsity))
-        return f"{mean:.1f} ± {error:.1f}" + (f" ({told})" if told else "")
+        return f"{mean:.1f} ± {error:.1f}" + (f" ({text})" if text else "")
 
     rows = {METHODS[m].label: [cell(m, s) for s in sparsities] for m in METHODS if m in methods and m != "none"}
     if "none" in methods:
@@ -481,8 +481,8 @@ def tables_4(found: Found) -> list[Grid]:
     own, rows = found.sweep.spec.data == "mnist", dict[str, list[str]]()
     printed = {start.label: [str(one) for one in start.printed.values()] for start in PRINTED}
     for label, some in found.table.by("start"):
-        ours, told = some.told("{accuracy:.1f} ± {accuracy_error:.1f}"), printed.get(label)
-        rows[label] = [f"{a} ({b})" for a, b in zip(ours, told, strict=True)] if own and told else ours
+        ours, theirs = some.labels("{accuracy:.1f} ± {accuracy_error:.1f}"), printed.get(label)
+        rows[label] = [f"{a} ({b})" for a, b in zip(ours, theirs, strict=True)] if own and theirs else ours
     title = f"V-CNN, {found.sweep.spec.data}: % ± standard error" + " (as printed, ± sd)" * own
     grids = [Grid(title, tuple(f"depth {depth}" for depth in found.sweep["depth"]), rows)]
     if not own:
@@ -492,7 +492,7 @@ def tables_4(found: Found) -> list[Grid]:
 
 def about_4(sweep: Sweep) -> str:
     rates = either(spec.learning_rate for _, spec, _ in sweep.cells())
-    return sweep.told(
+    return sweep.fill(
         f"{{network.activation}}, {{network.width:g}} channels, 3x3 kernels, {SPARSITY:.0%} pruned by SNIP; {{data}}, "
         f"{{epochs}} epochs of SGD at {rates}, momentum {{momentum:g}}, batches of {{batch_size}}; ordered: sigma_w, "
         f"sigma_b = {ORDERED.weight_std:g}, {ORDERED.bias_std:g}, EOC: {EDGE.weight_std:g}, {EDGE.bias_std:g}; no bars"
@@ -629,8 +629,8 @@ def tables_6(found: Found) -> list[Grid]:
         columns, grid = sorted(set(rows.column("sparsity").tolist())), dict[str, list[str]]()
         for row in rows:
             name = names.get((source, row["data"], row["network"]), "{network}, {data}".format_map(row))
-            told = f" (Table 6: {row['table_6']})" * (source == "as printed" and _differs(row))
-            grid.setdefault(name, [""] * len(columns))[columns.index(row["sparsity"])] = _best(row) + told
+            text = f" (Table 6: {row['table_6']})" * (source == "as printed" and _differs(row))
+            grid.setdefault(name, [""] * len(columns))[columns.index(row["sparsity"])] = _best(row) + text
         made.append(Grid(titles[source], tuple(map(percent, columns)), grid))
     return made
 

@@ -158,9 +158,9 @@ def _untrained(init: str, found: Found) -> Claims:
     accuracy, dead = (runs_of(found, name, init)[:, cells] for name in ("accuracy", "dead"))
     decided = {text: over_runs(at_most, accuracy, threshold(found.cells[0]), names=names)}
     if init == "ordered":
-        told = f"in {(dead > 0).sum():g} of {dead.size} networks; {dead.mean():.3g} layers on average"
+        detail = f"in {(dead > 0).sum():g} of {dead.size} networks; {dead.mean():.3g} layers on average"
         numbers = {"share": float((dead > 0).mean()), "mean": float(dead.mean())}
-        decided["... as at least one layer is fully pruned"] = by(exact, bool((dead > 0).all()), told, numbers)
+        decided["... as at least one layer is fully pruned"] = by(exact, bool((dead > 0).all()), detail, numbers)
     return decided
 
 

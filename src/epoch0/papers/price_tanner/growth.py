@@ -68,8 +68,8 @@ def table(cell: Cell) -> Any:
 def length_table(cell: Cell) -> Any:
     layers = range(cell.spec.depth + 1)
     start, bounds = float(cell["lengths"][0, 0]), predicted(cell.spec)
-    told = {name: one and [start * one**layer for layer in layers] for name, one in bounds.items()}
-    return {"length": cell["lengths"]}, told, {"layer": layers}
+    expected = {name: one and [start * one**layer for layer in layers] for name, one in bounds.items()}
+    return {"length": cell["lengths"]}, expected, {"layer": layers}
 
 
 BOUNDS: dict[str, Callable[[Law, int], Any]] = {
@@ -109,9 +109,9 @@ def claims(swept: str, shown: str | None, found: Found) -> Claims:
         else:
             names, (exponent, error) = ("sqrt(density)", "density"), decide.fitted_exponent(x, growth, errors)
             better = by(decide.better_fit, growth, errors, np.sqrt(x), x, count, names=names)
-            told = f"growth goes like density^p, p = {exponent:.3f} ± {error:.2g}"
+            detail = f"growth goes like density^p, p = {exponent:.3f} ± {error:.2g}"
             text = f"growth has the shape sqrt(density), not density ({law})"
-            decided[text] = more(better, told, exponent=exponent, exponent_error=error)
+            decided[text] = more(better, detail, exponent=exponent, exponent_error=error)
     if swept == "density" and shown is None:
         decided |= _printed_values(rows)
     laws = rows.alike("growth", "law", "{law}", _NAME[7:], resolution=RESOLUTION)
@@ -126,15 +126,15 @@ def _printed_values(rows: Table) -> Claims:
     """Section 4's two numbers, to the digit printed: growth 1 at density about 0.5, and about 1.5 for dense weights."""
     half, dense = rows.where(density=0.5), rows.where(density=1.0)
     growth, errors, count = half.of(*_GROWTH)
-    told = "growth at density 0.5 is {growth:.4f} ± {growth_error:.2g} ({law}; exact extremes {minimum:.4f} and "
+    text = "growth at density 0.5 is {growth:.4f} ± {growth_error:.2g} ({law}; exact extremes {minimum:.4f} and "
     # growth goes like sqrt(density) close by, so that it is 1 at 0.5 / growth^2
-    crossing = by(between, 0.5 / growth**2, errors / growth**3, 0.45, 0.55, count, half.told("{law}"))
+    crossing = by(between, 0.5 / growth**2, errors / growth**3, 0.45, 0.55, count, half.labels("{law}"))
     one = "growth is 1 at density 0.5, to the digit printed: the crossing is in [0.45, 0.55]"
     approximately = "dense growth is 'approximately 1.5', to the digit printed: in [1.45, 1.55]"
     gaussian = dense.where(law="gaussian")
     exact = gaussian.claim(agrees, "growth", "minimum", names="density 1", resolution=RESOLUTION)
     return {
-        one: more(crossing, f"{told}{{maximum:.4f}})".format_map(half[0])),
+        one: more(crossing, f"{text}{{maximum:.4f}})".format_map(half[0])),
         approximately: dense.claim(between, "growth", 1.45, 1.55, names="{law}"),
         f"dense Gaussian growth is its exact value {gaussian[0]['minimum']:.4f}": exact,
     }
@@ -180,10 +180,10 @@ def draw(swept: str, shown: str | None, found: Found, axes: plots.Axes) -> None:
     grey = {"color": "#bbbbbb", "edgecolor": "#999999", "linewidth": 0.8, "zorder": 1.1}
     plots.band(axes, exact, swept, "minimum", "maximum", "gaussian: exact range", **grey)
     for index, ((law, mine), size, dashes) in enumerate(zip(rows.by("law"), _SIZES, _DASHES, strict=False)):
-        bound, told, fill = f"{law}: the paper's lower bound", f"{law}: measured", "none" if index < 2 else None
+        bound, text, fill = f"{law}: the paper's lower bound", f"{law}: measured", "none" if index < 2 else None
         plots.column(axes, mine, swept, "paper_lower", index, bound, linestyle=dashes, linewidth=1.2)
         look = {"markersize": size, "capsize": size / 2}
-        plots.means(axes, mine, swept, "growth", index, told, markerfacecolor=fill, **look)
+        plots.means(axes, mine, swept, "growth", index, text, markerfacecolor=fill, **look)
     axes.axhline(1.0, color="#333333", linewidth=0.7, zorder=1)
     axes.set(xlabel=_LABELS[swept], ylabel=r"growth factor $E\,\|dz^{(d+1)}\|\,/\,\|dz^{(d)}\|$")
     axes.set(xlim=(low - 0.05 * (high - low), high + 0.03 * (high - low)), ylim=(0, 1.06 * rows.column("upper").max()))
@@ -320,9 +320,9 @@ def circle_draw(found: Found) -> plots.Figure:
     angle = np.linspace(0, 2 * np.pi, len(paths[0]))
     title = f"input: length {rows[0]['drawn_length']:.3g}"
     closed_curve(panels["input"], np.stack([np.cos(angle), np.sin(angle)], 1), title)
-    told = "layer {layer}: length {drawn_pre_activation_length:.3g},\nshows {drawn_variance_shown:.0%} of variance"
+    text = "layer {layer}: length {drawn_pre_activation_length:.3g},\nshows {drawn_variance_shown:.0%} of variance"
     for layer, path in zip(shown.spec.shown, paths, strict=True):
-        closed_curve(panels[f"layer {layer}"], path, told.format_map(rows[layer]))
+        closed_curve(panels[f"layer {layer}"], path, text.format_map(rows[layer]))
     axes = panels["lengths"]
     layer, upper, exact, lower, drawn = rows.of("layer", "upper", "exact", "paper_lower", "drawn_length")
     axes.plot(layer, upper, ":", color=plots.BOUND, label="upper bound (second moment)")

@@ -56,8 +56,8 @@ def layers_table(cell: Cell) -> Any:
     start = float(cell["lengths"][0, 0, 0])
     each = [(law.scaled(fan**-0.5), units) for fan, units, _, law in layers_of(cell.spec)]
     bounds = {"lower": theory.lower_bound, "upper": theory.upper_bound}
-    told = {name: [start * math.prod(of(*one) for one in each[:n]) for n in layers] for name, of in bounds.items()}
-    return {"length": cell["lengths"][0]}, {"start": start, **told}, {"layer": layers}
+    predicted = {name: [start * math.prod(of(*one) for one in each[:n]) for n in layers] for name, of in bounds.items()}
+    return {"length": cell["lengths"][0]}, {"start": start, **predicted}, {"layer": layers}
 
 
 def layers_claims(found: Found) -> Claims:

@@ -62,8 +62,8 @@ def train_and_measure(spec: Spec, seed: int) -> dict[str, Any]:
     at = stack.frozen_at.numpy()
     rows = {row["step"]: row for row in done.history if "accuracy" in row}
     accuracy = [rows[step if step >= 0 else done.history[-1]["step"]] for step in at.tolist()]
-    told = np.array([row["accuracy"][index] for index, row in enumerate(accuracy)])
-    result: dict[str, Any] = {"reached": at >= 0, "accuracy": told}
+    accuracies = np.array([row["accuracy"][index] for index, row in enumerate(accuracy)])
+    result: dict[str, Any] = {"reached": at >= 0, "accuracy": accuracies}
     for state, values in (("random", before), ("trained", after)):
         result |= {f"{name}_{state}": one for name, one in zip(("std", "growth", "log_length"), values, strict=True)}
     return result
@@ -123,8 +123,8 @@ class Trained:
         if state == "trained":
             missed = ", ".join(map(str, np.flatnonzero(~self.reached)))
             accuracy = float(self.cell["accuracy"][0][self.reached].mean()) if self.learned else None
-        told = {"initial_std": self.cell.at["weight_std"], "weight_std": float(std), "weight_std_error": float(error)}
-        return {**told, "count": len(self.of("std", state)), "accuracy": accuracy, "missed": missed}
+        fields = {"initial_std": self.cell.at["weight_std"], "weight_std": float(std), "weight_std_error": float(error)}
+        return {**fields, "count": len(self.of("std", state)), "accuracy": accuracy, "missed": missed}
 
 
 def _mean(values: Array) -> Mean:
@@ -185,8 +185,8 @@ def claims_a(found: Found) -> Claims:
     mean, error = means(trained.of("growth", "trained").mean(1) for trained in gathered)
     exact = np.array([exact_random(found.sweep["sizes"], float(std)) for std in stds])
     values = mean, error, exact, each, names, RESOLUTION
-    told = f"trained over random: {', '.join(f'{ratio:.2f}' for ratio in mean / exact)}"
-    return {**decided, text: more(by(agrees, *values, groups=("trained", "random, exact"), alike=False), told)}
+    detail = f"trained over random: {', '.join(f'{ratio:.2f}' for ratio in mean / exact)}"
+    return {**decided, text: more(by(agrees, *values, groups=("trained", "random, exact"), alike=False), detail)}
 
 
 def _enough(found: Found) -> list[Trained]:

@@ -57,16 +57,16 @@ def chain(spec: Spec, seed: int) -> dict[str, Any]:
 @by_cell
 def chain_table(cell: Cell) -> Any:
     width, (result,) = cell.spec.neurons // cell.spec.layers, cell.results
-    told = {"width": width, "bound": upper_bound([width] * cell.spec.layers, 1)}
-    told |= {"construction": float(result["folded"]), "repeated": int(result["repeated"])}
-    return {"patterns": cell["random"][0], "coming_back": cell["back"][0]}, told
+    exact = {"width": width, "bound": upper_bound([width] * cell.spec.layers, 1)}
+    exact |= {"construction": float(result["folded"]), "repeated": int(result["repeated"])}
+    return {"patterns": cell["random"][0], "coming_back": cell["back"][0]}, exact
 
 
 def chain_claims(found: Found) -> Claims:
     rows = found.table
     bounds, built, layers, width = rows.of("bound", "construction", "layers", "width")
     repeated, parts = int(rows.column("repeated").sum()), f"{found.sweep['neurons']} neurons"
-    told, upper = (", ".join(f"{one:.4g}" for one in values) for values in (built, bounds))
+    text, upper = (", ".join(f"{one:.4g}" for one in values) for values in (built, bounds))
     least, most = (built / width**layers).min(), (built / bounds).max()
     of = partial(Table.claim, names="{layers} layers of {width}")
     random, back = of(rows, increasing, "patterns"), of(Table(rows[1:]), at_least, "coming_back", 0.0)
@@ -75,8 +75,8 @@ def chain_claims(found: Found) -> Claims:
     bounded, climbs = (bool((np.diff(values[width >= 3]) > 0).all()) for values in (bounds, built))
     return {
         f"the chain: the bound rises if {parts} are in more layers, down to width 3": by(exact, bounded, upper),
-        order: by(exact, bool(least >= 1 and most <= 1), f"{told} patterns"),
-        follows: by(exact, bool(climbs), f"{told} patterns"),
+        order: by(exact, bool(least >= 1 and most <= 1), f"{text} patterns"),
+        follows: by(exact, bool(climbs), f"{text} patterns"),
         f"beyond the paper: random networks follow the chain: {parts} in more layers have more patterns": random,
         "Corollary 1: along a line no pattern comes back": by(check, repeated == 0, f"{repeated} came back"),
         "on a circle patterns do come back (share of its stretches)": back,
@@ -161,8 +161,8 @@ def shaken_claims(found: Found) -> Claims:
         text = f"a change of a layer's weights grows exponentially with the depth behind it (sigma_w^2 = {variance:g})"
         decided[text] = exponential("change", some, 1, "behind")
     near = f"beyond the paper: its mean square is that of wide networks, a factor chi a layer, within {NEAR:.0%}"
-    law, told = rows.column("expected"), "sigma_w^2 = {variance:g}, layer {layer}"
-    decided[near] = rows.claim(between, "square", law * (1 - NEAR), law * (1 + NEAR), names=told)
+    law, label = rows.column("expected"), "sigma_w^2 = {variance:g}, layer {layer}"
+    decided[near] = rows.claim(between, "square", law * (1 - NEAR), law * (1 + NEAR), names=label)
     circles = Table(
         {**row, "turned": of, "flips": row[of], "flips_error": row[f"{of}_error"]}
         for of in ("inputs", "weights")
@@ -181,8 +181,8 @@ def draw_shaken(found: Found, panels: Any) -> None:
         plots.curve(left, some.column("behind"), np.sqrt(some.column("expected")), index)
     left.plot([], [], color="#333333", label="wide networks")
     left.set(yscale="log", xlabel="layers behind the layer that changes", ylabel="relative change of the last layer")
-    for index, (name, told) in enumerate((("inputs", "a circle of inputs"), ("weights", "... of first-layer weights"))):
-        plots.means(right, circles, circles.column("depth") + 0.1 * index, name, index, told)
+    for index, (name, text) in enumerate((("inputs", "a circle of inputs"), ("weights", "... of first-layer weights"))):
+        plots.means(right, circles, circles.column("depth") + 0.1 * index, name, index, text)
     plots.ticks(right, found.also["dual"].sweep["depth"])
     right.set(xlabel="hidden layers", ylabel="flips of signs in the last layer", ylim=(0, None))
 

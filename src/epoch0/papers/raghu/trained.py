@@ -175,9 +175,9 @@ def accurate(found: Found, cells: Sequence[Cell] | None = None) -> Claims:
     decided, high = {}, HIGH[found.sweep["data"]]
     for cell in cells or found:
         diverged = found.sweep["runs"] - cell.runs
-        told = f"{diverged} diverged and were left out everywhere" if diverged else ""
+        detail = f"{diverged} diverged and were left out everywhere" if diverged else ""
         text = f"{cell.at['networks']}: trained to high test accuracy, {100 * high:g} % and more"
-        decided[text] = more(over_runs(at_least, cell["accuracy"][:, -1], high, names=["accuracy"]), after=told)
+        decided[text] = more(over_runs(at_least, cell["accuracy"][:, -1], high, names=["accuracy"]), after=detail)
     return decided
 
 
@@ -298,9 +298,9 @@ def norm_claims(found: Found) -> Claims:
             growth = growth_of(cell[measured])[..., norms]
             names = [f"{layers[n]}, step {steps[s]}" for s in late for n in norms]
             last = zip(norms, growth[:, -1].mean(0), strict=True)
-            told = "at the end " + ", ".join(f"{layers[n]} {value:.3g}" for n, value in last)
+            detail = "at the end " + ", ".join(f"{layers[n]} {value:.3g}" for n, value in last)
             text = f"{mode}: from step {SETTLED} on batch norms behind {behind} reduce length: their growth"
-            decided[text] = more(over_runs(at_most, growth[:, late], 1.0, names=names), after=told)
+            decided[text] = more(over_runs(at_most, growth[:, late], 1.0, names=names), after=detail)
             if measured == "lengths_batch":
                 text = f"{mode}: at step 0 batch norms behind {behind} increase it, dividing by a small variance"
                 decided[text] = over_runs(at_least, growth[:, 0], 1.0, names=[layers[n] for n in norms])
@@ -413,8 +413,8 @@ def regularized_claims(found: Found) -> Claims:
 
     def difference(part: slice, a: str, b: str, decide: Callable[..., Claim], *bounds: float) -> Decision:
         first, second = (tests[name][:, part].mean(1) for name in (a, b))
-        told = f"{first.mean():.4f} ({a}) minus {second.mean():.4f} ({b})"
-        return over_runs(decide, first - second, *bounds, names=[told])
+        text = f"{first.mean():.4f} ({a}) minus {second.mean():.4f} ({b})"
+        return over_runs(decide, first - second, *bounds, names=[text])
 
     for when, part in (("after training", slice(-1, None)), ("through training, mean of the tests", every)):
         for name in (batch, trajectory):
@@ -430,7 +430,7 @@ def regularized_claims(found: Found) -> Claims:
 def draw_regularized(found: Found, axes: plots.Axes) -> None:
     last = found.sweep["at"][-1]
     for place, (name, rows) in enumerate(found.table.by("network")):
-        label = name + (rows.told(" ({diverged} of {runs} diverged)")[0] if rows[0]["diverged"] else "")
+        label = name + (rows.labels(" ({diverged} of {runs} diverged)")[0] if rows[0]["diverged"] else "")
         beside = rows.column("step") + (place - 1) * 0.004 * last  # so that bars do not hide each other
         plots.means(axes, rows, beside, "accuracy", place, label, linestyle="-")
     chance = 1 / found.cells[0].spec.network.classes

@@ -169,7 +169,7 @@ def _rates(found: Found) -> Claims:
     names = {"width": "width {width}", "variance": "sigma_w^2 = {variance:g}"}
     for swept, fixed in (("width", "variance"), ("variance", "width")):
         for _, some in rows.by(fixed) if len(found.sweep[swept]) > 1 else ():
-            text = f"the growth rate increases with the {swept} ({some.told(names[fixed])[0]})"
+            text = f"the growth rate increases with the {swept} ({some.labels(names[fixed])[0]})"
             decided[text] = some.claim(increasing, "growth", names=names[swept])
     return decided
 
@@ -238,8 +238,8 @@ def draw_saturated(found: Found, axes: plots.Axes) -> None:
         plots.means(axes, some, "width", "growth", index, label)
         plots.curve(axes, wide, [saturated_growth(k, ratio) for k in wide], index)
         axes.plot(wide, np.sqrt(wide / (1 + ratio)), ":", color=plots.COLOURS[index], linewidth=1.2, zorder=3)
-    for told, dashes in (("exact law of networks of signs", "-"), ("Theorem 4 with the constant 1", ":")):
-        axes.plot([], [], dashes, color="#333333", linewidth=1.0, label=told)
+    for text, dashes in (("exact law of networks of signs", "-"), ("Theorem 4 with the constant 1", ":")):
+        axes.plot([], [], dashes, color="#333333", linewidth=1.0, label=text)
     plots.ticks(axes, widths, scale="log")
     plots.ticks(axes, [1, 2, 3, 5, 8, 12], "y", "log")
     axes.set(xlabel="width $k$", ylabel="transitions for each of the layer before")
@@ -289,13 +289,13 @@ def lengths(found: Found, axes: plots.Axes) -> None:
     for cell in found:
         some, index = found.table.where(**cell.at), widths.index(cell.spec.width)
         colour = plots.COLOURS[variances.index(cell.spec.variance) if len(variances) > 1 else index]
-        told = varied.format_map(cell.at)
-        plots.means(axes, some, "layer", "length", index, told, color=colour, linestyle="-", linewidth=1.0)
+        text = varied.format_map(cell.at)
+        plots.means(axes, some, "layer", "length", index, text, color=colour, linestyle="-", linewidth=1.0)
         if relu or cell.spec.width == max(widths):
             ratios = np.cumprod([1.0, *some.column("exact" if relu else "wide")[1:]])
             axes.plot(some.column("layer"), some[0]["length"] * ratios, ":", color=colour, linewidth=1.0)
-    told = "exact growth" if relu else r"wide limit $\sqrt{\chi}$, widest network"
-    axes.plot([], [], ":", color="#333333", linewidth=1.0, label=f"{told}, from layer 1 on")
+    text = "exact growth" if relu else r"wide limit $\sqrt{\chi}$, widest network"
+    axes.plot([], [], ":", color="#333333", linewidth=1.0, label=f"{text}, from layer 1 on")
     axes.set(xlabel="layer $d$", ylabel=r"mean length of the trajectory, $E\,\ell(z^{(d)})$")
     axes.set(yscale="log", xticks=range(1, depth + 1, max(1, depth // 10)))
 
@@ -399,9 +399,9 @@ def bounded(claims: Callable[[Found], Claims], found: Found) -> Claims:
     """Further claims, and that no count is above 2^s, nor above the stretches between flips."""
     inputs, most = found.sweep["inputs"], found.table.column("most").max()
     above = sum(int((c["counts"] > np.minimum(2**inputs, np.maximum(1, c["flips"]))).sum()) for c in found)
-    told = f"{above} networks above; the most seen are {most:.0f} of {2**inputs}"
+    detail = f"{above} networks above; the most seen are {most:.0f} of {2**inputs}"
     text = f"there are at most 2^{inputs} dichotomies, and no more than flips"
-    return {**claims(found), text: by(check, above == 0, told, {"above": above, "most": most})}
+    return {**claims(found), text: by(check, above == 0, detail, {"above": above, "most": most})}
 
 
 def by_depth(found: Found) -> Claims:

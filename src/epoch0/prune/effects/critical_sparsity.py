@@ -134,8 +134,8 @@ def _law(name: str, tensor: Tensor) -> tuple[ScoreLaw, float]:
     check_finite(f"the scores of '{name}'", tensor)
     largest = float(tensor.detach().max())
     if float(tensor.detach().min()) < 0:
-        told = f"the scores of '{name}' have signs; the law is that of scores >= 0, as snip, synflow and magnitude are"
-        raise InputError(f"{told} (for others, critical_sparsity(scores) and keep(scores, sparsity) are exact).")
+        text = f"the scores of '{name}' have signs; the law is that of scores >= 0, as snip, synflow and magnitude are"
+        raise InputError(f"{text} (for others, critical_sparsity(scores) and keep(scores, sparsity) are exact).")
     if largest == 0:
         return law_of_moments([0.0], [0.0], 0.0), -math.inf
     matrix = (tensor.detach() / largest).double()

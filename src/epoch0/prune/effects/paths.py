@@ -287,8 +287,8 @@ def _moved(call: _Call, known: bool) -> Any:
 
 
 def _unknown(name: str) -> InputError:
-    told, others = f"the operation '{name}' has no rule for what it passes on", "the other numbers of the summary"
-    return InputError(f"{told}, so the paths through this model cannot be followed; {others} need no model.")
+    text, others = f"the operation '{name}' has no rule for what it passes on", "the other numbers of the summary"
+    return InputError(f"{text}, so the paths through this model cannot be followed; {others} need no model.")
 
 
 def _tidied(result: Any) -> Any:
@@ -353,8 +353,8 @@ def on_paths(model: nn.Module, masks: Mapping[str, Tensor], x: Tensor | tuple[in
             except InputError:
                 raise
             except Exception as error:
-                told = f"the paths of {type(model).__name__} cannot be followed"
-                raise InputError(f"{told} for an input of shape {tuple(start.shape)}: {error}") from error
+                text = f"the paths of {type(model).__name__} cannot be followed"
+                raise InputError(f"{text} for an input of shape {tuple(start.shape)}: {error}") from error
         nest = result.to_tuple() if hasattr(result, "to_tuple") else result
         outputs = [out for out in tensors_in(nest) if out.is_floating_point() and out.requires_grad]
         ones = [torch.ones_like(out) for out in outputs]

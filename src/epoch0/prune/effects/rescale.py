@@ -135,9 +135,9 @@ def masked_sites(record: Tape, seed: int) -> tuple[list[MaskedLayer], dict[str, 
 
 
 def no_scale(each: MaskedLayer) -> InputError:
-    told = f"'{each.name}' passes nothing on, or its signals overflow, so no factor gives it a variance"
+    text = f"'{each.name}' passes nothing on, or its signals overflow, so no factor gives it a variance"
     advice = "keep more of its weights (keep(..., floor=...)), or take the layer out"
-    return InputError(f"{told}: {advice}. Nothing was changed.")
+    return InputError(f"{text}: {advice}. Nothing was changed.")
 
 
 class _Pass:
@@ -283,8 +283,8 @@ def _target(each: MaskedLayer, record: Tape) -> float:
     try:
         return float(edge_of_chaos(activation, bias_std=std).weight_std)
     except InputError as problem:
-        told = f"'{each.name}' with biases of {std:.4g}: {problem} Use initialize(model, weights='keep')"
-        raise InputError(f"{told}, which asks for a gain of 1 at the signals that arrive.") from problem
+        text = f"'{each.name}' with biases of {std:.4g}: {problem} Use initialize(model, weights='keep')"
+        raise InputError(f"{text}, which asks for a gain of 1 at the signals that arrive.") from problem
 
 
 def _factors(each: MaskedLayer, sums: Tensor, method: str) -> Tensor:

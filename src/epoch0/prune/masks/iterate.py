@@ -58,8 +58,8 @@ def iterate(
     try:
         twin = copy.deepcopy(bare(model))
     except (RuntimeError, TypeError, ValueError) as problem:
-        told = f"the model {type(bare(model)).__name__} cannot be copied: {problem}. If torch.nn.utils.prune masks it"
-        raise InputError(f"{told}, bake(model) or apply(model, masks) in its place makes it one that can.") from problem
+        text = f"the model {type(bare(model)).__name__} cannot be copied: {problem}. If torch.nn.utils.prune masks it"
+        raise InputError(f"{text}, bake(model) or apply(model, masks) in its place makes it one that can.") from problem
     tell(progress, 0, steps)
     scores = _scored(score, twin, {})
     masks = Masks._own({})

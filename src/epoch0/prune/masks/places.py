@@ -85,8 +85,8 @@ def standing(model: nn.Module) -> list[Place]:
         if place is not None:
             found.append(replace(place, name=name, mask=_mask_on(place)))
     if not found:
-        told = f"the model {type(model).__name__} has no weight that can be pruned"
-        raise InputError(f"{told}; linear maps, convolutions and matrices in modules of your own can.")
+        text = f"the model {type(model).__name__} has no weight that can be pruned"
+        raise InputError(f"{text}; linear maps, convolutions and matrices in modules of your own can.")
     return found
 
 
@@ -127,9 +127,9 @@ def _mask_on(place: Place) -> Tensor | None:
 
 
 def _computed(name: str, how: str) -> InputError:
-    told = f"the weight '{name}' is computed from other parameters ({how}), so no entry of it can be pruned"
+    text = f"the weight '{name}' is computed from other parameters ({how}), so no entry of it can be pruned"
     ways = "torch.nn.utils.parametrize.remove_parametrizations, torch.nn.utils.remove_weight_norm"
-    return InputError(f"{told}; make it plain first ({ways}).")
+    return InputError(f"{text}; make it plain first ({ways}).")
 
 
 def places(model: nn.Module) -> dict[str, list[Place]]:

@@ -179,8 +179,8 @@ class Borrowed:
             raise InputError("the loss does not depend on any weight of the model.")
         if unused:
             shown = ", ".join(f"'{name}'" for name in unused[:5]) + (" and others" if len(unused) > 5 else "")
-            told = f"the loss does not depend on {shown}: those weights score 0 and are removed first"
-            warnings.warn(f"{told}. Leave them out of the scores to keep them.", stacklevel=5)
+            text = f"the loss does not depend on {shown}: those weights score 0 and are removed first"
+            warnings.warn(f"{text}. Leave them out of the scores to keep them.", stacklevel=5)
 
 
 def added(total: Values, more: Values, share: float) -> Values:
@@ -225,9 +225,9 @@ def borrowed(
 
         def refuse_again(module: nn.Module, inputs: object) -> None:
             if id(module) in modules and not lent.running:  # on the model's own weights, not on the leaves
-                told = f"the model runs its {type(module).__name__} again in the backward pass"
+                text = f"the model runs its {type(module).__name__} again in the backward pass"
                 hint = "where it cannot be scored; switch that off for the scores"
-                raise InputError(f"{told} (activation checkpointing), {hint}.")
+                raise InputError(f"{text} (activation checkpointing), {hint}.")
 
         with torch.autocast(leaves[0].device.type, enabled=False), ExitStack() as after:
             # compiled parts are traced without such hooks, and torch warns of them

@@ -90,8 +90,8 @@ def check_precision(model: nn.Module) -> None:
     """Refuse a model that scores cannot be computed with."""
     for name, parameter in model.named_parameters():
         if parameter.dtype in (torch.float16, torch.bfloat16):
-            told = f"'{name}' is {parameter.dtype}, in which gradients underflow and many weights are equal"
-            raise InputError(f"{told}; score copy.deepcopy(model).float(): masks from its scores fit this model too.")
+            text = f"'{name}' is {parameter.dtype}, in which gradients underflow and many weights are equal"
+            raise InputError(f"{text}; score copy.deepcopy(model).float(): masks from its scores fit this model too.")
     check_model(model)
 
 

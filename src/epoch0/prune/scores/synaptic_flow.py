@@ -52,9 +52,9 @@ class Absolute(operations.Calls):
         if kind in ("linear", "convolution", "bilinear"):
             return self._matrix(func, name, args, kwargs)
         if kind == "lookup" and given["input"].is_floating_point():
-            told = "SynFlow sends an input of ones through the model, and its embedding looks tokens up"
+            text = "SynFlow sends an input of ones through the model, and its embedding looks tokens up"
             hint = "Score it by snip, grasp or magnitude, or score what is behind it"
-            raise InputError(f"{told}: there is no flow through numbers of tokens. {hint}.")
+            raise InputError(f"{text}: there is no flow through numbers of tokens. {hint}.")
         return self._other(func, name, args, kwargs)
 
     def _norm(self, given: dict[str, Any]) -> Tensor:
@@ -204,9 +204,9 @@ def _positive(model: nn.Module, x: Tensor | tuple[int, ...], dtype: torch.dtype)
     """The model on absolute values of its parameters, and an example of ones."""
     shape = tuple(x.shape[1:]) if isinstance(x, Tensor) else tuple(x) if isinstance(x, tuple | list) else ()
     if isinstance(x, Tensor) and not x.is_floating_point():
-        told = f"x is {x.dtype}: the flow starts from ones, which integers are not"
+        text = f"x is {x.dtype}: the flow starts from ones, which integers are not"
         advice = "score the part of the model behind its embedding, with the shape of one of the embedding's outputs"
-        raise InputError(f"{told}; {advice}.")
+        raise InputError(f"{text}; {advice}.")
     if not shape or not all(isinstance(size, int) and not isinstance(size, bool) and size > 0 for size in shape):
         raise refuse("x", x, "the shape of one example such as (3, 32, 32), or a batch (examples, ...)")
     with borrowed(model, "eval", dtype) as lent:

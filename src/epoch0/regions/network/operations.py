@@ -44,8 +44,8 @@ def refusal(operation: str, where: str) -> InputError:
         reason = f"{operation} of two tensors that both depend on the input is not piecewise linear"
     else:
         reason = f"no rule says that {operation} is piecewise linear"
-    told = f"the operation {operation} ({where}) cannot be cut into linear regions: {reason}"
-    return InputError(f"{told}. {instead}; {known_ones}.")
+    text = f"the operation {operation} ({where}) cannot be cut into linear regions: {reason}"
+    return InputError(f"{text}. {instead}; {known_ones}.")
 
 
 def affine_call(

@@ -55,8 +55,8 @@ def trace(model: nn.Module, shape: tuple[int, ...], device: torch.device | str |
         except Exception as error:
             said = (str(error).splitlines() or [type(error).__name__])[0]
             hint = "wrap a model that takes anything else, one of token ids from its embedding's output on"
-            told = f"the model does not take points of shape {shape}: {said}. Points are one floating point tensor"
-            raise InputError(f"{told}; {hint}.") from error
+            text = f"the model does not take points of shape {shape}: {said}. Points are one floating point tensor"
+            raise InputError(f"{text}; {hint}.") from error
         if not isinstance(expected, Tensor):
             kind = type(expected).__name__
             raise InputError(f"the model returns a {kind}; regions need one tensor as the output: wrap the model.")
@@ -66,9 +66,9 @@ def trace(model: nn.Module, shape: tuple[int, ...], device: torch.device | str |
         agree = _agree(ours, expected.double().cpu(), 1e-3)
         # a chaotic network in float32 may be far from itself in float64
         if not agree and not _agree(ours, deepcopy(model).double()(others).cpu(), 1e-9):
-            told = f"the steps read from {type(model).__name__} do not compute what it computes"
+            text = f"the steps read from {type(model).__name__} do not compute what it computes"
             why = "its forward changes tensors in place, has state or branches on values"
-            raise InputError(f"{told}; {why}. Write it without.")
+            raise InputError(f"{text}; {why}. Write it without.")
     return program
 
 
@@ -158,8 +158,8 @@ class _Reader(Calls):
             self.title = self._name(name if func.__name__.startswith("__") else func.__name__, "_", 1)
             self.where = f"call '{self.title}'"
         if name in _VALUES:
-            told = f"the model asks for values of its points ({name}, {self.where})"
-            raise InputError(f"{told}: regions need a forward that does not branch on values.")
+            text = f"the model asks for values of its points ({name}, {self.where})"
+            raise InputError(f"{text}: regions need a forward that does not branch on values.")
         if known.kind == "dropout":
             if kwargs.get("training", args[2] if len(args) > 2 else True):
                 raise InputError(f"dropout is switched on in evaluation mode ({self.where}): the network is random.")

@@ -211,7 +211,7 @@ def _single_point(rule: Activation, name: str, value: float, density: float) -> 
     edge = math.sqrt(1 / (density * slope))
     if value > 0 if name == "bias_std" else abs(value / edge - 1) > 1e-9:
         sparse = "" if density == 1 else f" (density={density:g})"
-        told = f"{rule.name} is on the edge of chaos only at the single point weight_std={edge:.6g}, bias_std=0{sparse}"
+        text = f"{rule.name} is on the edge of chaos only at the single point weight_std={edge:.6g}, bias_std=0{sparse}"
         why = "so chi does not depend on q, and with chi = 1 a bias makes q grow from layer to layer"
-        raise InputError(f"{told}, and {name}={value:g} is off it: {rule.name} keeps its shape at every scale, {why}.")
+        raise InputError(f"{text}, and {name}={value:g} is off it: {rule.name} keeps its shape at every scale, {why}.")
     return EdgeOfChaos(rule.name, edge, 0.0, None, density * edge**2 * slope, density, "every q is a fixed point")

@@ -243,8 +243,8 @@ class Pairs:
     def _advance(self, after: list[Array], means: Means, layer: int) -> None:
         """Write the next gaps and tangent kernel over these, block of rows by block of rows."""
         if not all(np.isfinite(one).all() for one in after):
-            told = f"the variance of a pre-activation overflows float64 in layer {layer + 1}"
-            raise InputError(f"{told}: use fewer layers or a smaller weight_std.")
+            text = f"the variance of a pre-activation overflows float64 in layer {layer + 1}"
+            raise InputError(f"{text}: use fewer layers or a smaller weight_std.")
         roots = [np.sqrt(one) for one in after]
         for rows, columns in self._blocks():
             gap, slope = means(rows, columns)
@@ -369,8 +369,8 @@ class Kernel(Shown):
         for name, word in words.items():
             lines.append(f"{word:14}" + "".join(f"{seen[name][k]:>14.6g}" for k in ("least", "median", "most")))
         if self.layer_error > 1e-11:
-            told = "Kinks away from 0 and inputs of different length: each layer's slopes are within about"
-            lines.append(f"{told} {self.layer_error:.1g} only; inputs of one length are exact.")
+            text = "Kinks away from 0 and inputs of different length: each layer's slopes are within about"
+            lines.append(f"{text} {self.layer_error:.1g} only; inputs of one length are exact.")
         return "\n".join(lines)
 
 

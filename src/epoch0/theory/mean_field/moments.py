@@ -89,9 +89,9 @@ def _panel_means(f: Callable[[Any], Any], scale: Array, breaks: tuple[float, ...
         low[1::2], high[::2] = middle[1::2], middle[::2]
         evaluated += len(row)
         if evaluated > _MOST_PANELS * len(scale):
-            told = f"the Gaussian mean does not converge at q={float(scale[row[0]] ** 2):.6g}"
+            text = f"the Gaussian mean does not converge at q={float(scale[row[0]] ** 2):.6g}"
             why = "the function oscillates too fast there, or is not continuous at too many points"
-            raise InputError(f"{told}: {why}.")
+            raise InputError(f"{text}: {why}.")
 
 
 def _panels(f: Callable[[Any], Any], scale: Array, low: Array, high: Array) -> tuple[Array, Array, Array]:

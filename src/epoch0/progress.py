@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 
-class Meter:
+class ProgressBar:
     """A bar where there is a terminal or a notebook, else at most one line every few seconds.
 
     It goes to standard error unless a stream is given, so that a command's own output stays clean; ``every`` is the
@@ -55,12 +55,12 @@ class Meter:
             self._bar = None
 
 
-class Shares(Meter):
+class FractionProgress(ProgressBar):
     """The part of something that is done, from 0 to 1, and what is being done: ``shown(0.25, "layer 1 of 4")``."""
 
     counted = False
 
-    def __enter__(self) -> "Shares":
+    def __enter__(self) -> "FractionProgress":
         self.begin(1.0)
         return self
 
@@ -72,7 +72,7 @@ class Shares(Meter):
         self.end()
 
 
-class Stages(Meter):
+class StageProgress(ProgressBar):
     """Tells which stage a command is at, also while a stage is silent: it may be one long call.
 
     In a file or a pipe: ``prune: scoring by snip, round 3 of 6 (stage 1 of 3), 10 s``, and nothing of what is quick.
@@ -86,7 +86,7 @@ class Stages(Meter):
         self._over = threading.Event()
         self._teller = threading.Thread(target=self._tell, daemon=True)
 
-    def __enter__(self) -> "Stages":
+    def __enter__(self) -> "StageProgress":
         self.begin(self._count)
         self._teller.start()
         return self
