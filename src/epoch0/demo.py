@@ -98,9 +98,9 @@ def run(out: Path, workers: int | None = None, echo: Say | None = None) -> dict[
                 both, done = _examine(case, digits)
             for line in _lines(both):
                 say(line)
-            before, *after = ({key: value for key, value in one.items() if key != "c"} for one in both)
+            before, *after = ({key: value for key, value in item.items() if key != "c"} for item in both)
             networks.append({**before, "after": after[0] if after else None})
-            shown = [{**one, "pictures": report.pictures(one["c"])} for one in both]
+            shown = [{**item, "pictures": report.pictures(item["c"])} for item in both]
             cases.append({"title": case.title, "about": case.about, "done": done, "both": shown})
         say(f"Price & Tanner, Figure 3b ({FIGURE}, quick preset):")
         figure = _figure(workers)
@@ -108,7 +108,7 @@ def run(out: Path, workers: int | None = None, echo: Say | None = None) -> dict[
             say(f"  {SIGNS.get(claim['verdict'], '·')} {claim['verdict']}: {claim['text']}")
         seconds = time.monotonic() - started
         facts = {"cases": cases, "figure": figure, "seconds": seconds, "epochs": EPOCHS, "least": TRAINS}
-        embedded = report.embedded_json([one["c"] for shown_case in cases for one in shown_case["both"]])
+        embedded = report.embedded_json([item["c"] for shown_case in cases for item in shown_case["both"]])
         page = report.environment().get_template("demo.html.j2").render(**facts, data=embedded)
         path = write_atomic(out / "report.html", page.encode(), "page")
         say(f"Written in {seconds:.0f} s: {path}")
@@ -153,9 +153,9 @@ def _judged(title: str, net: nn.Module, digits: Digits) -> dict[str, Any]:
 
 def _lines(both: Sequence[Mapping[str, Any]]) -> list[str]:
     lines = []
-    for one in both:
-        lines += [f"  {SIGNS[one['outcome']]} {one['title']}", f"      before training: {one['verdict']}"]
-        for name, recipe in one["recipes"].items():
+    for item in both:
+        lines += [f"  {SIGNS[item['outcome']]} {item['title']}", f"      before training: {item['verdict']}"]
+        for name, recipe in item["recipes"].items():
             said, right = chance(recipe["probability"]), "as said" if recipe["right"] else "not as said"
             lines.append(f"      {NAMES[name]}: {said} to train; {recipe['best']:.0%} of the test digits, {right}")
     return lines

@@ -26,7 +26,7 @@ def suggest(name: str, known: Iterable[str]) -> str:
     >>> suggest("qqq", ["relu", "tanh"])
     ''
     """
-    spelled = {one.lower(): one for one in known}
+    spelled = {item.lower(): item for item in known}
     close = difflib.get_close_matches(str(name).lower(), spelled, n=1, cutoff=0.5)
     return f" Did you mean '{spelled[close[0]]}'?" if close else ""
 

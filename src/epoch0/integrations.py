@@ -89,8 +89,8 @@ def first(loader: Any) -> Any:
     {'a': tensor([1, 2])}
     """
     if isinstance(loader, Mapping):
-        return {name: first(one) for name, one in loader.items()}
-    return [first(one) for one in loader] if isinstance(loader, list | tuple) else next(iter(loader))
+        return {name: first(item) for name, item in loader.items()}
+    return [first(item) for item in loader] if isinstance(loader, list | tuple) else next(iter(loader))
 
 
 class Examination:

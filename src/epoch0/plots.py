@@ -80,8 +80,8 @@ def drawn(
             picture, axes = figure(width, height, **shared)
             draw(*given, axes)
             each = np.ravel(axes)
-            for one in each if isinstance(legend, str) else ():
-                one.legend(loc=legend)
+            for item in each if isinstance(legend, str) else ():
+                item.legend(loc=legend)
             if isinstance(legend, int) and legend:
                 legend_below(picture, *each[0].get_legend_handles_labels(), columns=legend)
             return picture
@@ -147,7 +147,7 @@ def ticks(axes: Axes, values: Sequence[Any], axis: str = "x", scale: str | None 
     """Exactly these ticks, perhaps on a logarithmic axis."""
     if scale:
         axes.set(**{f"{axis}scale": scale})
-    getattr(axes, f"set_{axis}ticks")(list(values), [f"{one:g}" for one in values])
+    getattr(axes, f"set_{axis}ticks")(list(values), [f"{value:g}" for value in values])
     axes.minorticks_off()
 
 

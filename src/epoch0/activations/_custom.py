@@ -208,7 +208,7 @@ def _check_derivative(phi: _Face, slope: _Face, breaks: tuple[float, ...], allow
     step = 1e-5
     for point in breaks:
         h = h[np.abs(h - point) > 2 * step]
-    coarse, expected = ((phi(h + one) - phi(h - one)) / (2 * one) for one in (step, step / 4))
+    coarse, expected = ((phi(h + item) - phi(h - item)) / (2 * item) for item in (step, step / 4))
     value = slope(h)
     allowance = 1e-4 * (1e-3 + np.abs(expected).max()) + 2 * np.abs(expected - coarse)
     bad = ~np.isfinite(value) | (np.abs(value - expected) > allowance)

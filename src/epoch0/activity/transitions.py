@@ -153,7 +153,7 @@ def transitions(
         own_faces = threshold is None  # closed forms are those of the network's own break points
         closed = None if method == "refined" else _closed(models[i], reading, curve, method == "exact", own_faces)
         found.append(_refined(reading, curve, caution, points, seed) if closed is None else closed)
-    if any(one.layers != found[0].layers for one in found):
+    if any(item.layers != found[0].layers for item in found):
         raise InputError("the modules watch different layers; give modules of one architecture.")
     return _together(found)
 
@@ -170,7 +170,7 @@ def _closed(model: nn.Module, reading: Reading, curve: Curve, insist: bool, own_
         with suppress(TooMany):  # then halving steps is cheaper
             every, closest = turn(program, *circles, most=math.inf if insist else MOST)
             every.pop()  # the output's
-            number = np.repeat(np.arange(len(every)), [len(one.angle) for one in every])
+            number = np.repeat(np.arange(len(every)), [len(item.angle) for item in every])
             group, angle, element, face = (torch.cat(column) for column in zip(*every, strict=True))
             t = (group.double() + angle / circles[1]) / circles[0].shape[1]
             return _exactly(reading, "exact", (t.numpy(), number, element.numpy(), face.numpy()), closest)
@@ -234,7 +234,7 @@ def _refined(reading: Reading, curve: Curve, caution: float, points: int | None,
 
 def _together(found: list[Transitions]) -> Transitions:
     def each(name: str) -> list[Any]:
-        return [getattr(one, name) for one in found]
+        return [getattr(item, name) for item in found]
 
     methods, exact = set(each("method")), all(each("exact"))
     merged: dict[str, Any] = {"method": methods.pop() if len(methods) == 1 else "refined"}

@@ -90,7 +90,7 @@ def _tiny_imagenet(known: KnownSet, root: Path, split: str) -> ImageFiles:
     classes = sorted(classes)
     if split == "train":
         _check_folders(root / "train", classes, "as wnids.txt has")
-        return _files(known.name, split, root, [f"train/{one}/images" for one in classes], classes)
+        return _files(known.name, split, root, [f"train/{item}/images" for item in classes], classes)
     annotations, images = root / "val" / "val_annotations.txt", root / "val" / "images"
     there, stated = set(_images(images)), dict[str, int]()
     for number, line in enumerate(_lines(annotations), 1):
@@ -123,7 +123,7 @@ def _imagenet(known: KnownSet, root: Path, split: str) -> ImageFiles:
     if len(classes) != _IMAGENET_CLASSES:
         hint = f"for a part of it name the folder itself: 'folder:{root}' (with train/ and test/ or val/)"
         raise InputError(f"{here} has {len(classes):,} class folders and ImageNet {_IMAGENET_CLASSES:,}; {hint}.")
-    return _files(known.name, split, root, [f"{part}/{one}" for one in classes], classes)
+    return _files(known.name, split, root, [f"{part}/{item}" for item in classes], classes)
 
 
 def _plain_tree(name: str, root: Path, split: str) -> ImageFiles:
@@ -137,11 +137,11 @@ def _plain_tree(name: str, root: Path, split: str) -> ImageFiles:
     if not parts and split == "test":
         raise InputError(f"{name} has no split folders, so it has no test part; split='train' gives all of it.")
     # classes are those of both splits, so that a label means the same in each
-    classes = sorted({one for folder in parts or [""] for one in _subfolders(root / folder)})
+    classes = sorted({subfolder for folder in parts or [""] for subfolder in _subfolders(root / folder)})
     prefix = f"{part}/" if parts else ""
     names, labels = [], []
-    for label, one in enumerate(classes):
-        folder = root / f"{prefix}{one}"
+    for label, item in enumerate(classes):
+        folder = root / f"{prefix}{item}"
         if folder.is_dir():
             _subfolders(folder)  # an error where it may not be read, which the next line passes over
         members = sorted(member for member in folder.rglob("*") if member.suffix.lower() in IMAGE_SUFFIXES)
@@ -156,11 +156,11 @@ def _plain_tree(name: str, root: Path, split: str) -> ImageFiles:
 def _files(name: str, split: str, root: Path, folders: Sequence[str], classes: Sequence[str]) -> ImageFiles:
     """The images right inside the folder of each class; none may be empty."""
     names, counts = list[str](), list[int]()
-    for folder, one in zip(folders, classes, strict=True):
+    for folder, item in zip(folders, classes, strict=True):
         members = sorted(_images(root / folder))
         if not members:
             text = f"{root / folder} holds no image ({', '.join(IMAGE_SUFFIXES)})"
-            raise InputError(f"{text}, so class {one} of {name} ({split}) is empty; unpack the set again.")
+            raise InputError(f"{text}, so class {item} of {name} ({split}) is empty; unpack the set again.")
         names += [f"{folder}/{member}" for member in members]
         counts.append(len(members))
     return ImageFiles(name, split, root, tuple(names), np.repeat(np.arange(len(counts)), counts), tuple(classes))

@@ -53,9 +53,9 @@ def log_chart(
     decades: float = 0.4,
 ) -> str:
     """A chart with a logarithmic value axis, one ``<svg>``; places have names, or count from ``first``, 0 the input."""
-    count = max(len(one.values) for one in series)
+    count = max(len(item.values) for item in series)
     positions = positions or ["in" if place == 0 else str(place) for place in range(first, first + count)]
-    every = [reference, *(value for one in series for value in one.values)]
+    every = [reference, *(value for item in series for value in item.values)]
     logs = [math.log10(value) for value in every if _drawn(value)] or [-1.0, 1.0]
     low, high = min(logs), max(logs)  # powers of ten, with a little air
     air = max(0.06 * (high - low), (decades - (high - low)) / 2, 0.04) if any(map(_drawn, every)) else 0.0
@@ -67,7 +67,7 @@ def log_chart(
         *_axes(area, positions, x_label, y_label),
         *([] if reference is None else [_across("reference", area.y(reference))]),
     ]
-    return "".join([*parts, *(_line(area, one, positions) for one in series), "</svg>"])
+    return "".join([*parts, *(_line(area, item, positions) for item in series), "</svg>"])
 
 
 @dataclass(frozen=True)

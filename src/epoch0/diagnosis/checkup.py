@@ -337,9 +337,9 @@ def advice(recipes: Mapping[str, Recipe], tried: Sequence[Remedy]) -> Iterator[s
         best = max(trains, key=lambda recipe: recipe.probability)
         yield f"Begin with {NAMES[best.optimizer]} at a rate of about {best.learning_rate:g}; nothing has to change."
         return
-    for one in (helped := [remedy for remedy in tried if remedy.helps]):
-        chances = f"{one.after:.0%} instead of {one.before:.0%}"
-        yield f"{one.change}: tried on a copy, its chance to train is {chances}. {one.verdict}"
+    for item in (helped := [remedy for remedy in tried if remedy.helps]):
+        chances = f"{item.after:.0%} instead of {item.before:.0%}"
+        yield f"{item.change}: tried on a copy, its chance to train is {chances}. {item.verdict}"
     if tried and not helped:
         yield f"Other weights do not mend it: {', '.join(r.change for r in tried)} tried on a copy did not help."
 

@@ -69,7 +69,7 @@ class Comparison(_Tables):
 
     def rows(self) -> list[dict[str, Any]]:
         """Two rows a layer, before and after, with the fields of :class:`LayerCheckup` but its parts."""
-        return [{"when": when, **_row(layer)} for when, one in self.to_dict().items() for layer in one["layers"]]
+        return [{"when": when, **_row(layer)} for when, item in self.to_dict().items() for layer in item["layers"]]
 
     def _tables(self, width: int) -> RenderableType:
         return side_by_side(self.before, self.after, width)

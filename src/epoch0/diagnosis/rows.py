@@ -69,7 +69,7 @@ class Piece:
 
     @cached_property
     def statuses(self) -> list[str]:
-        return [self._status(*one, after) for one, after in zip(self.chi, self.states[1:], strict=True)]
+        return [self._status(*item, after) for item, after in zip(self.chi, self.states[1:], strict=True)]
 
     @cached_property
     def signs(self) -> Signs:
@@ -136,7 +136,7 @@ class Piece:
             )
             for i, (gain, row) in enumerate(zip(self.gains.layers, self.rows, strict=True))
         ]
-        bent = [one for one, row in zip(self.chi, self.rows, strict=True) if row.bent]
+        bent = [item for item, row in zip(self.chi, self.rows, strict=True) if row.bent]
         phase = estimate_phase([gain for gain, _ in bent], [error for _, error in bent])._asdict()
         carried = {"backward": self.signs.backward, "forward": self.signs.forward}
         return {"layers": tuple(layers), "input_gradient": self.gains.input_gradient, **carried, **phase}
@@ -210,9 +210,9 @@ def to_blame(rows: Sequence[LayerCheckup], cause: str, signs: Signs) -> tuple[st
     back = abs(signs.backward.orders) >= abs(signs.forward.orders)
     norms = [row.gradient if back else row.tangent for row in rows]
     steps = [
-        (math.log(one / other if back else other / one), row.name)
-        for one, other, row in zip(norms, norms[1:], rows[1:], strict=False)
-        if one > 0 and other > 0 and math.isfinite(one) and math.isfinite(other)
+        (math.log(item / other if back else other / item), row.name)
+        for item, other, row in zip(norms, norms[1:], rows[1:], strict=False)
+        if item > 0 and other > 0 and math.isfinite(item) and math.isfinite(other)
     ]
     wanted = [pair for pair in steps if (pair[0] < 0) == (cause == "vanishing")]
     size, name = max(wanted, key=lambda pair: abs(pair[0]), default=(0.0, ""))

@@ -40,7 +40,7 @@ Cells = Sequence[str | Text]
 def terminal(checkup: Found, width: int, depth: int | None = None) -> RenderableType:
     """The checkup for a terminal: verdict, recipes, the layer to blame, what to do, one row a block and its parts."""
     lines: list[RenderableType] = [_verdict(checkup), _head(checkup), Text(""), _recipes(checkup)]
-    recipes = ((NAMES[name], one["reason"]) for name, one in checkup["recipes"].items() if name != "yours")
+    recipes = ((NAMES[name], item["reason"]) for name, item in checkup["recipes"].items() if name != "yours")
     lines += _listed("", [f"{name}: {why}." for name, why in recipes if why not in checkup["verdict"]])
     also = checkup["faults"]["yours" in checkup["recipes"] :]  # the first is said already
     said = [f"{wording.chance(f['certainty'])} {f['kind']} ({f['where']}): {f['message']} {f['fix']}" for f in also]
@@ -71,10 +71,10 @@ def terminal(checkup: Found, width: int, depth: int | None = None) -> Renderable
 def side_by_side(before: Found, after: Found, width: int) -> RenderableType:
     """Two checkups of one model: verdicts, recipes and layers, before → after."""
     lines: list[RenderableType] = [_head(before)]
-    for word, one in (("before", before), ("after", after)):
-        lines += [Text.assemble(f"{word:<8}", _verdict(one)), Padding(Text(_passages(one)), (0, 0, 0, 8))]
-        if one["pruning_forecast"] is not None:
-            lines.append(Padding(Text(one["pruning_forecast"]["sentence"]), (0, 0, 0, 8)))
+    for word, item in (("before", before), ("after", after)):
+        lines += [Text.assemble(f"{word:<8}", _verdict(item)), Padding(Text(_passages(item)), (0, 0, 0, 8))]
+        if item["pruning_forecast"] is not None:
+            lines.append(Padding(Text(item["pruning_forecast"]["sentence"]), (0, 0, 0, 8)))
     lines += [Text(""), _recipes(before, after), Text("")]
     rows: list[Mapping[str, str | Text]] = []
     for pair in zip(before["layers"], after["layers"], strict=True):
@@ -155,7 +155,7 @@ _short = partial(wording.number, digits=2)
 
 
 def _recipes(*checkups: Found) -> Table:
-    rows = [[one["recipes"][name] for one in checkups] for name in checkups[0]["recipes"]]
+    rows = [[checkup["recipes"][name] for checkup in checkups] for name in checkups[0]["recipes"]]
     trains = [_pair(lambda trains: "✓ yes" if trains else "✕ no", "trains", *row) for row in rows]
     columns: dict[str, Cells] = {
         "": [NAMES[row[0]["optimizer"]] for row in rows],

@@ -139,7 +139,7 @@ def trial(
                     if rate == RATES[optimizer][-1] and run.settles(constant):
                         ends[optimizer] = mark
             tell((place + 1) / len(todo))
-    runs, held_out = tuple(found[one] for one in sorted(found)), 0 if held is None else held.examples
+    runs, held_out = tuple(found[item] for item in sorted(found)), 0 if held is None else held.examples
     return Trial(runs, steps, size, held_out, time.process_time() - started, constant, sums)
 
 

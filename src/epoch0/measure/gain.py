@@ -102,7 +102,7 @@ class Gain(Result):
         lines += aligned([[*_HEAD, "measured is"], *(_cells(layer) for layer in self.layers)])
         start, factors = self.layers[-1].gradient, [math.sqrt(self.layers[-1].tangent)]
         factors.append(self.input_gradient / start if start else math.nan)
-        tangent, gradient = (f"{one:.3g}" if math.isfinite(one) else "beyond floats" for one in factors)
+        tangent, gradient = (f"{factor:.3g}" if math.isfinite(factor) else "beyond floats" for factor in factors)
         lines.append(f"carried from end to end: tangents, a unit, times {tangent}, gradients times {gradient}")
         return "\n".join([*lines, *self.notes])
 

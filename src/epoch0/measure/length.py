@@ -306,7 +306,7 @@ def trajectory_length(
             found.append(module_pieces(net, curve, grid(points, seed, i), layers, batch_norm, forward))
             if len(shapes) > 1 or found[i].layers != found[0].layers:
                 raise InputError(f"model[{i}] has other layers than model[0]; give modules of one architecture.")
-        pieces = Pieces(found[0].layers, np.concatenate([one.norms for one in found]), found[0].dtype)
+        pieces = Pieces(found[0].layers, np.concatenate([item.norms for item in found]), found[0].dtype)
     bad = ~np.isfinite(pieces.norms).all(axis=(0, 1))
     if bad.any():
         where = ("input", *pieces.layers)[int(np.argmax(bad))]

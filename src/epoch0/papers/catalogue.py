@@ -27,8 +27,8 @@ def catalogue() -> dict[str, Artifact]:
 def _of(paper: str) -> dict[str, Artifact]:
     package = f"epoch0.papers.{paper.replace('-', '_')}"
     places = importlib.import_module(package).__path__
-    modules = [importlib.import_module(f"{package}.{one.name}") for one in pkgutil.iter_modules(places)]
-    declared = {one.id: one for module in modules for one in getattr(module, "ARTIFACTS", ())}
+    modules = [importlib.import_module(f"{package}.{iter_module.name}") for iter_module in pkgutil.iter_modules(places)]
+    declared = {item.id: item for module in modules for item in getattr(module, "ARTIFACTS", ())}
     # fig2 comes before fig10
     order = sorted(declared, key=lambda id: [int(s) if s.isdigit() else s for s in re.split(r"(\d+)", id)])
     return {id: declared[id] for id in order}
@@ -93,7 +93,7 @@ def statements() -> tuple[Statement, ...]:
         name, ids, said, erratum = (part.strip() for part in line.split("|"))
         kind, _, number = name.partition(" ")
         own, why = f"{paper}/{short.get(kind)}{number}", ids[2:] if ids.startswith("-") else ""
-        some = [one.strip().partition(":") for one in ids.split(";") if ids and not why]
+        some = [item.strip().partition(":") for item in ids.split(";") if ids and not why]
         runs = [(own, "")] * (own in known) + [(f"{paper}/{id}", text.strip()) for id, _, text in some]
         said = said or known[own].titled(known[own].presets["paper"])
         found.append(Statement(paper, name, said, tuple(runs), why, erratum))

@@ -15,8 +15,8 @@ from epoch0.experiments.cost import Cost
 from epoch0.experiments.engine import cores
 from epoch0.experiments.store import Store
 from epoch0.files import StrPath
-from epoch0.progress import format_duration
 from epoch0.papers.catalogue import find
+from epoch0.progress import format_duration
 from epoch0.results import Result, aligned
 from epoch0.train.device import chosen_device
 

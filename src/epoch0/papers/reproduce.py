@@ -77,7 +77,7 @@ class Reproduction(Result):
         parts.append(f"![{self.title}]({self.id.rpartition('/')[2]}.png)")
         parts += [f"{grid.title}\n\n{markdown(grid.lines())}" for grid in self.tables]
         every = self.claims + self.checks
-        claims = [("check " * one.check + one.verdict, one.text, one.evidence) for one in every]
+        claims = [("check " * item.check + item.verdict, item.text, item.evidence) for item in every]
         return "\n\n".join([*parts, markdown([("verdict", "claim", "evidence"), *claims])]) + "\n"
 
     def rows(self) -> list[dict[str, Any]]:

@@ -49,7 +49,7 @@ class Cell:
 
     def __getitem__(self, name: str) -> Array:
         """What all runs returned under a name, shape (runs, ...); floats are float64."""
-        parts = [np.asarray(one[name]) for one in self.results]
+        parts = [np.asarray(result[name]) for result in self.results]
         found = np.concatenate(parts) if self.joined else np.stack(parts)
         return found.astype(np.float64) if found.dtype.kind == "f" else found
 
@@ -92,9 +92,9 @@ class Found:
             result = of(cell)
             measured, exact, inner = (*(result if isinstance(result, tuple) else (result,)), {}, {})[:3]
             shape = [len(values) for values in inner.values()]
-            each = {name: one if isinstance(one, Mean) else mean_and_error(one) for name, one in measured.items()}
+            each = {name: item if isinstance(item, Mean) else mean_and_error(item) for name, item in measured.items()}
             count = next((len(value) for value in measured.values() if not isinstance(value, Mean)), cell.runs)
-            beside = {name: np.broadcast_to(np.array(one, dtype=object), shape) for name, one in exact.items()}
+            beside = {name: np.broadcast_to(np.array(item, dtype=object), shape) for name, item in exact.items()}
             for place, chosen in zip(np.ndindex(*shape), itertools.product(*inner.values()), strict=True):
                 row: dict[str, Any] = {**cell.at, **dict(zip(inner, chosen, strict=True)), "runs": count}
                 for name, (mean, error) in each.items():
@@ -167,7 +167,7 @@ class Sweep:
     def ranged(self, name: str) -> str:
         """The values of an axis or field as text: all of a few, the first and last of many numbers."""
         values = _Listed(dict.fromkeys(self[name])) if isinstance(self[name], tuple) else self[name]
-        if isinstance(values, tuple) and len(values) > 6 and all(isinstance(one, int | float) for one in values):
+        if isinstance(values, tuple) and len(values) > 6 and all(isinstance(value, int | float) for value in values):
             return f"{values[0]:g} to {values[-1]:g}"
         return f"{values:g}" if isinstance(values, float) else f"{values}"
 
@@ -222,7 +222,7 @@ class Sweep:
         left, cells = iter(results), []
         for at, spec, runs in self.cells():
             own = list(itertools.islice(left, len(self.trials_of(spec, runs))))
-            kept = [one for one in own if not (self.converged and one["diverged"])]
+            kept = [item for item in own if not (self.converged and item["diverged"])]
             if not kept:
                 what = " ".join(map(str, at.values()))
                 raise InputError(f"all {runs} networks {what} diverged; a lower learning rate would help.")
@@ -236,7 +236,7 @@ class Sweep:
         for trial in self.trials():
             one = cost(trial.spec)
             found.setdefault(one.name, (one, []))[1].append(trial)
-        return [replace(one, trials=trials) for one, trials in found.values()]
+        return [replace(item, trials=trials) for item, trials in found.values()]
 
     @property
     def data(self) -> str | None:
@@ -249,7 +249,7 @@ class Sweep:
             name: [list(pair) for pair in values.items()] if isinstance(values, Mapping) else list(values)
             for name, values in self.axes.items()
         }
-        also = {name: one.to_dict() for name, one in self.also.items()}
+        also = {name: item.to_dict() for name, item in self.also.items()}
         return {"function": self._name, "spec": self.spec, "axes": axes, "runs": self.runs, **also}
 
 
@@ -336,7 +336,7 @@ class Artifact:
 
     def of_paper(self, setting: Sweep) -> str:
         """The paper's own, as far as that setting differs from it: the parts of its caption that are not the same."""
-        own, paper = (self.caption(one).split("; ") for one in (setting, self.presets["paper"]))
+        own, paper = (self.caption(item).split("; ") for item in (setting, self.presets["paper"]))
         return "; ".join(part for part in paper if part not in own) or "the same"
 
     def costs(self, setting: Sweep) -> "list[Cost]":
@@ -349,7 +349,7 @@ def with_fields(spec: Any, fields: Mapping[str, Any]) -> Any:
 
 def _data_of(spec: Any) -> str | None:
     """The field ``data`` of a spec, or of one inside it."""
-    inner = (_data_of(one) for one in vars(spec).values() if is_dataclass(one) or isinstance(one, Spec))
+    inner = (_data_of(var) for var in vars(spec).values() if is_dataclass(var) or isinstance(var, Spec))
     return getattr(spec, "data", None) or next(filter(None, inner), None)
 
 
@@ -357,4 +357,4 @@ class _Listed(tuple[Any, ...]):
     """Several values, in a text joined by commas; ``{ends[0]}`` is one of them."""
 
     def __format__(self, template: str) -> str:
-        return ", ".join(f"{one:g}" if isinstance(one, float) else str(one) for one in self)
+        return ", ".join(f"{item:g}" if isinstance(item, float) else str(item) for item in self)

@@ -32,7 +32,7 @@ def mean_and_error(values: Any) -> Mean:
 
 def means(values: Iterable[Any]) -> Mean:
     """Mean and error of each of several settings, (runs,) each: two arrays (settings,)."""
-    return Mean(*np.transpose([mean_and_error(one) for one in values]))
+    return Mean(*np.transpose([mean_and_error(value) for value in values]))
 
 
 def slopes(values: Array) -> Array:
@@ -43,8 +43,8 @@ def slopes(values: Array) -> Array:
 
 def columns_of(**values: Array) -> dict[str, float]:
     """Two columns of a row for each name: the mean over the first axis, and its standard error as ``name_error``."""
-    each = {name: mean_and_error(one) for name, one in values.items()}
-    return {f"{name}{part}": one[i] for name, one in each.items() for i, part in enumerate(("", "_error"))}
+    each = {name: mean_and_error(item) for name, item in values.items()}
+    return {f"{name}{part}": item[i] for name, item in each.items() for i, part in enumerate(("", "_error"))}
 
 
 def mean_growth(growth: Array) -> tuple[float, float, int]:
@@ -95,7 +95,7 @@ class Table(list[dict[str, Any]]):
 
     def claim(self, decide: Callable[..., Claim], column: str, *bounds: Any, names: str, **more: Any) -> Decision:
         """What decides a claim about a column of means, row by row; bounds are names of columns, numbers or arrays."""
-        given = [self.column(one) if isinstance(one, str) else one for one in bounds]
+        given = [self.column(bound) if isinstance(bound, str) else bound for bound in bounds]
         means, errors, runs = self.of(column, f"{column}_error", "runs")
         return by(decide, means, errors, *given, runs, self.labels(names), **more)
 
@@ -143,13 +143,13 @@ def over_runs(decide: Callable[..., Claim], values: Any, *bounds: Any, names: Se
     A list has one array (runs,) for each setting, which may have different runs.
     """
     if isinstance(values, list):
-        return by(decide, *means(values), *bounds, [len(one) for one in values], names)
+        return by(decide, *means(values), *bounds, [len(value) for value in values], names)
     return by(decide, *mean_and_error(np.reshape(values, (len(values), -1))), *bounds, len(values), names)
 
 
 def power(x: Any, means: Array, errors: Array, runs: Any, exponent: float, within: float, name: str) -> Decision:
     """What decides that a mean goes like a power of x, its exponent within so much of another."""
-    value = [[one] for one in fitted_exponent(x, means, errors)]
+    value = [[item] for item in fitted_exponent(x, means, errors)]
     return by(between, *value, exponent - within, exponent + within, int(np.sum(runs)), [name])
 
 

@@ -278,7 +278,7 @@ def cut_lines(
         lines = walked(program, some, kind, memory, budget, len(some) / len(corners))
         breaks = lines.rows.owner[lines.order, 0] >= 0
         rows = lines.rows.take(lines.order[breaks])
-        place, owner, line = (one.cpu().numpy() for one in (rows.t, rows.owner.T.contiguous(), lines.line[breaks]))
+        place, owner, line = (item.cpu().numpy() for item in (rows.t, rows.owner.T.contiguous(), lines.line[breaks]))
         ends = np.searchsorted(line, np.arange(len(some) + 1))
         for i, mine in enumerate(some):
             t, (layer, face, neuron) = place[ends[i] : ends[i + 1]], owner[:, ends[i] : ends[i + 1]]
@@ -295,7 +295,7 @@ def walked(program: Program, corners: Tensor, kind: str, memory: float, budget: 
     out, each = corners[:, 1] - corners[:, 0], torch.arange(lines, device=device)
     ways = {"line": [-1, 0, 1], "ray": [0, 1]}.get(kind, [0] * corners.shape[1])
     away, line = torch.tensor(ways, device=device).repeat(lines), each.repeat_interleave(len(ways))
-    samples = torch.stack([sample(one) for one in corners])
+    samples = torch.stack([sample(corner) for corner in corners])
     group, samples = each.repeat_interleave(samples.shape[1]), samples.flatten(0, 1)
     infinite = torch.zeros(lines, dtype=torch.bool, device=device)
     if any(ways):

@@ -132,7 +132,7 @@ class GrowthBounds(Result):
     @property
     def over_depth(self) -> LayerGrowth:
         columns = {name: [getattr(layer, name) for layer in self.layers] for name in _COLUMNS}
-        products: dict[str, Any] = {name: None if None in one else math.prod(one) for name, one in columns.items()}
+        products: dict[str, Any] = {name: None if None in item else math.prod(item) for name, item in columns.items()}
         weakest = max((layer.status for layer in self.layers), key=_STATUS.index)
         return replace(self.layers[-1], layer=0, status=weakest, **products)
 

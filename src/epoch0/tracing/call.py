@@ -309,8 +309,8 @@ class Call:
         """
         with _heard(self.model.modules()) as heard:
             output = self.output(self.raw())
-        gave = [one for one, made in heard if made.data_ptr() == output.data_ptr() and made.shape == output.shape]
-        if not gave or [one for one, _ in heard].count(gave[0]) > 1:
+        gave = [item for item, made in heard if made.data_ptr() == output.data_ptr() and made.shape == output.shape]
+        if not gave or [item for item, _ in heard].count(gave[0]) > 1:
             return None
 
         def loss(answer: Tensor) -> Tensor:
@@ -326,7 +326,7 @@ class Call:
         loss = raw.get("loss") if isinstance(raw, Mapping) else getattr(raw, "loss", None)
         if loss is None and isinstance(raw, tuple | list) and len(raw) > 1:
             asked = any(name in LABELS for name, _ in parts(self.batch, self.model))
-            numbers = [one for one in (raw if asked else raw[:1]) if isinstance(one, Tensor) and not one.dim()]
+            numbers = [item for item in (raw if asked else raw[:1]) if isinstance(item, Tensor) and not item.dim()]
             loss = next(iter(numbers), None)
         return loss if isinstance(loss, Tensor) else None
 
@@ -511,13 +511,13 @@ def joined(batches: list[Any], most: int) -> Any:
     """Batches as one, of up to so many examples; None where they are no tensors, or of different shapes."""
     first = batches[0] if batches else None
     if isinstance(first, Tensor):
-        fits = first.dim() and all(isinstance(one, Tensor) and one.shape[1:] == first.shape[1:] for one in batches)
+        fits = first.dim() and all(isinstance(item, Tensor) and item.shape[1:] == first.shape[1:] for item in batches)
         return torch.cat(batches)[:most] if fits else None
-    if not isinstance(first, tuple | list | Mapping) or not all(type(one) is type(first) for one in batches):
+    if not isinstance(first, tuple | list | Mapping) or not all(type(batch) is type(first) for batch in batches):
         return None
     keys = list(first) if isinstance(first, Mapping) else range(len(first))
     try:
-        found = {key: joined([one[key] for one in batches], most) for key in keys}
+        found = {key: joined([batch[key] for batch in batches], most) for key in keys}
     except LookupError:
         return None
     if not found or any(part is None for part in found.values()):

@@ -132,7 +132,7 @@ def unchanged(model: nn.Module, *, weights: bool = True, still: bool = False) ->
             for module in modules:
                 module.restore()
             changed = [id(state.tensor) for state in states if state.restore() and state.requires_grad]
-            written += [names[one] for one in changed if one in names]
+            written += [names[item] for item in changed if item in names]
     if still and written:
         refuse_changed(written[0])
 

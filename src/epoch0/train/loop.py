@@ -222,7 +222,7 @@ class _Run:
     def __post_init__(self) -> None:
         self._unread: list[Tensor] = []
         self._read = self.progress.step
-        self._paces = {self.evaluate_every, *(one.steps for one in self.callbacks)}
+        self._paces = {self.evaluate_every, *(callback.steps for callback in self.callbacks)}
         self._written = time.monotonic()
 
     def go(self) -> None:
@@ -391,9 +391,9 @@ class _Run:
         model.eval()
         if evaluating and self.evaluate is not None:
             row |= _columns("evaluate", self.evaluate(model))
-        for one in self.callbacks:
-            if final or step % one.steps == 0:
-                row |= _columns("a callback", one.callback(step, model, dict(row)) or {})
+        for item in self.callbacks:
+            if final or step % item.steps == 0:
+                row |= _columns("a callback", item.callback(step, model, dict(row)) or {})
         model.train()
         return row, evaluating and self.until is not None and bool(self.until(row))
 
@@ -448,7 +448,7 @@ def _restore(what: str, stored: Row, tensors: dict[str, Tensor], model: nn.Modul
     bare(model).load_state_dict(given)
     torchs.load_state_dict({"state": state, "param_groups": torchs.state_dict()["param_groups"]})
     # a fused step goes through memory: what belongs to a weight is to lie there as the weight does
-    for parameter in (one for group in torchs.param_groups for one in group["params"]):
+    for parameter in (item for group in torchs.param_groups for item in group["params"]):
         own = torchs.state.get(parameter, {})
         alike = {key: value for key, value in own.items() if getattr(value, "shape", None) == parameter.shape}
         own |= {key: torch.empty_like(parameter, dtype=value.dtype).copy_(value) for key, value in alike.items()}

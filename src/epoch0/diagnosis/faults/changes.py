@@ -150,7 +150,7 @@ def _anew(program: Program, seen: Evidence) -> str:
 def _inputs(program: Program, seen: Evidence) -> str:
     changed = [False]
 
-    def one(t: Tensor) -> Tensor:
+    def item(t: Tensor) -> Tensor:
         if not t.is_floating_point() or t.dim() < 2 or len(t) < 4:
             return t
         dims = (0,) if t.dim() == 2 else tuple(range(t.dim()))
@@ -161,7 +161,7 @@ def _inputs(program: Program, seen: Evidence) -> str:
         changed[0] |= bool(off)
         return (t - mean) / deviation if bool(off) else t
 
-    program.call = replace(program.call, batch=mapped(program.call.batch, one))
+    program.call = replace(program.call, batch=mapped(program.call.batch, item))
     return "Standardize each input over the training examples." if changed[0] else ""
 
 

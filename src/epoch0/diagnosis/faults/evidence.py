@@ -279,7 +279,7 @@ class Evidence:
     def reads_targets(self) -> bool:
         """Whether the loss is another with other targets, and these say what is right."""
         output, targets, loss = self.first.output, self.call.targets, self.first.loss
-        if self.after is not None and any(one.judges for one in self.after.loop):
+        if self.after is not None and any(item.judges for item in self.after.loop):
             return False  # one network judges what the other makes
         if self.inputs is not None and bool((self.inputs == self.inputs[:1]).all()) and len(self.inputs) > 1:
             return False  # one example, many times
@@ -322,7 +322,7 @@ class Evidence:
                 seen.add(at)
                 leaf = getattr(at, "variable", None)
                 found += isinstance(leaf, nn.Parameter) and id(leaf) not in own
-                todo += [one for one, _ in at.next_functions]  # type: ignore[union-attr]
+                todo += [item for item, _ in at.next_functions]  # type: ignore[union-attr]
         return found
 
     @cached_property

@@ -88,7 +88,7 @@ def evidence(
     """The program, checked, before anything of it is run; arguments as of :func:`find_faults`."""
     given = own_optimizers(model) if optimizer is None else optimizer
     optimizers = tuple(given) if isinstance(given, list | tuple) else (given,)
-    if wrong := [type(one).__name__ for one in optimizers if not isinstance(one, torch.optim.Optimizer)]:
+    if wrong := [type(item).__name__ for item in optimizers if not isinstance(item, torch.optim.Optimizer)]:
         raise InputError(f"optimizer={wrong[0]}; give a torch.optim.Optimizer over this model, or several.")
     coarse = isinstance(model, nn.Module) and next((p.dtype for p in model.parameters() if p.dtype in HALF), None)
     if optimizers and coarse:
@@ -138,7 +138,7 @@ def own_optimizers(model: Any) -> list[torch.optim.Optimizer]:
         if isinstance(made, Mapping):
             return within(made.get("optimizer"))
         if isinstance(made, tuple | list):
-            return [one for part in made for one in within(part)]
+            return [item for part in made for item in within(part)]
         return [made] if isinstance(made, torch.optim.Optimizer) else []
 
     try:
@@ -155,7 +155,7 @@ def suspects(seen: Evidence) -> tuple[tuple[Fault, ...], tuple[str, ...]]:
         for check in CHECKS:
             try:
                 given = [seen if name == "seen" else getattr(seen, name) for name in signature(check).parameters]
-                found += [] if any(one is None for one in given) else check(*given)
+                found += [] if any(item is None for item in given) else check(*given)
             except Exception as error:  # a check may not take the report down with it
                 failed.append(f"{check.__name__.replace('_', ' ')} could not be looked at ({type(error).__name__})")
     best: dict[tuple[str, str], Fault] = {}
@@ -219,8 +219,8 @@ def _known(call: Call, data: Any, turned: bool) -> tuple[tuple[Any, Any] | None,
     if isinstance(data, DataLoader) and _in_order(data) and (count := len(data.sampler)) > MOST:  # type: ignore[arg-type]
         some = Subset(data.dataset, torch.linspace(0, count - 1, MOST).long().tolist())
         data = DataLoader(some, data.batch_size, collate_fn=data.collate_fn)  # as sorted as all of them
-    streams = [getattr(one, "generator", None) for one in (data, getattr(data, "sampler", None))]
-    with unchanged(call.model), noise_kept(*(one for one in streams if isinstance(one, torch.Generator))):
+    streams = [getattr(item, "generator", None) for item in (data, getattr(data, "sampler", None))]
+    with unchanged(call.model), noise_kept(*(stream for stream in streams if isinstance(stream, torch.Generator))):
         pairs = [_turned(pair) if turned else pair for pair in _read(data, call)]
     inputs, targets = (joined([pair[place] for pair in pairs], MOST) for place in (0, 1))
     return (inputs, targets), data.batch_size if isinstance(data, DataLoader) else None

@@ -203,9 +203,9 @@ def inputs_ignored(seen: Evidence, after: After, quiet: tuple[Tensor, Tensor]) -
         return  # it may have forgotten them
     tokens = isinstance(seen.call.batch, Tensor) and not seen.call.batch.is_floating_point()
     least = 1e-6 if tokens else 0.0  # a sum over as many other tokens may be rounded otherwise
-    for one, two in (quiet, after.quiet):
-        apart = (one - two).double()[[0, -1]].abs().max()
-        if len(one) != seen.call.examples or float(apart) > least * float(one.double().abs().max()):
+    for item, two in (quiet, after.quiet):
+        apart = (item - two).double()[[0, -1]].abs().max()
+        if len(item) != seen.call.examples or float(apart) > least * float(item.double().abs().max()):
             return
     message = "The outputs do not change with the inputs, at the start and after five steps."
     fix = "Look for units that are all shut, an input that is not passed on, or a zero in between."

@@ -91,7 +91,7 @@ class Mending:
     @property
     def mended(self) -> list[Tried]:
         """What mends it, the simplest and best first."""
-        return sorted((one for one in self.tried if one.mends), key=lambda one: (len(one.fixes), -one.trained.known))
+        return sorted((one for one in self.tried if one.mends), key=lambda item: (len(item.fixes), -item.trained.known))
 
     @property
     def best(self) -> Tried | None:
@@ -100,8 +100,8 @@ class Mending:
     def to_dict(self) -> dict[str, Any]:
         best = None if self.best is None else self.tried.index(self.best)
         tried = [
-            {"kinds": one.kinds, "fixes": one.fixes, "mends": one.mends, "curve": one.trained.curve}
-            for one in self.tried
+            {"kinds": item.kinds, "fixes": item.fixes, "mends": item.mends, "curve": item.trained.curve}
+            for item in self.tried
         ]
         return {"steps": self.own.steps, "curve": self.own.curve, "best": best, "tried": tried}
 
@@ -172,7 +172,7 @@ def _standing(own: Trained, suspects: Sequence[Fault], tried: Sequence[Tried] | 
     """
     if min(own.known, CLEARLY if own.held is None else own.held) < KNOWS or own.known < CLEARLY:
         return suspects
-    sooner = {one.kinds[0] for one in tried or () if len(one.kinds) == 1 and _sooner(own, one.trained)}
+    sooner = {item.kinds[0] for item in tried or () if len(item.kinds) == 1 and _sooner(own, item.trained)}
     may = SLOWING if tried is None else [kind for kind in SLOWING if kind in sooner]
     certain = {fault for fault in suspects if fault.certainty >= SURE and fault.kind != "learning rate"}
     return [f for f in suspects if f in certain or (f.certainty >= SOONER[0] and f.kind in may)]
@@ -193,18 +193,18 @@ def _order(suspects: Sequence[Fault], tried: Sequence[Tried], only: bool) -> Ite
     kinds = list(dict.fromkeys(fault.kind for fault in suspects))
 
     def best() -> list[Change]:
-        alone = [(one.trained.known, one.changes[0]) for one in tried if len(one.changes) == 1]
+        alone = [(item.trained.known, item.changes[0]) for item in tried if len(item.changes) == 1]
         return [change for _, change in sorted(alone, key=lambda pair: 1.0 if math.isnan(pair[0]) else -pair[0])]
 
     def unmended(changes: Sequence[Change]) -> Iterator[tuple[Change, ...]]:
         pairs = (pair for pair in combinations(changes, 2) if pair[0].kind != pair[1].kind)
-        return (pair for pair in pairs if not any(one.mends for one in tried))
+        return (pair for pair in pairs if not any(item.mends for item in tried))
 
     yield from ((change,) for kind in kinds for change in CHANGES if change.kind == kind)
     leading = {change.kind: change for change in reversed(best())}
     yield from unmended([leading[kind] for kind in kinds if kind in leading][:3])
     certain = {fault.kind for fault in suspects if fault.certainty >= SURE}
-    if only or any(one.mends and one.kinds[0] in certain for one in tried):
+    if only or any(item.mends and item.kinds[0] in certain for item in tried):
         return  # what was not suspected is then hardly ever the cause
     yield from ((change,) for change in CHANGES if change.kind not in kinds)
     yield from unmended(best()[:4])
@@ -238,7 +238,7 @@ def ranked(suspects: Sequence[Fault], done: Mending | None) -> tuple[Fault, ...]
         for kind in one.kinds:
             best.setdefault(kind, one)
     suspects = _standing(done.own, suspects, done.tried) if done.sound else suspects
-    could, found = {one.kinds[0] for one in done.tried}, []
+    could, found = {item.kinds[0] for item in done.tried}, []
     for fault in suspects:
         if (mended := best.get(fault.kind)) is not None:
             fault = replace(fault, fix=_cure(done.own, mended), evidence="mended on a copy")
@@ -249,7 +249,7 @@ def ranked(suspects: Sequence[Fault], done: Mending | None) -> tuple[Fault, ...]
         found.append(weighed(fault))
     own, strong, seen = done.own, any(f.certainty >= 0.5 for f in found), {f.kind for f in suspects}
     hardly: list[Fault] = []  # what helps where nothing is found, but not much
-    for kind, one in () if done.sound else [(kind, one) for kind, one in best.items() if kind not in seen]:
+    for kind, one in () if done.sound else [(kind, item) for kind, item in best.items() if kind not in seen]:
         clearly = (one.trained.held if one.trained.held is not None else one.trained.known) >= CLEARLY
         certainty = ALONE.get(kind, 0.25) * (0.5 if strong or not clearly else 1.0)
         message, where = "The outputs do not come to know the targets.", one.changes[one.kinds.index(kind)].where
@@ -282,7 +282,7 @@ def ranked(suspects: Sequence[Fault], done: Mending | None) -> tuple[Fault, ...]
         message = f"In {own.steps} steps the outputs do not come to know the targets, and none of the "
         message += f"{len(done.tried)} changes that were tried mends it{' clearly' if hardly else ''}."
         # with a single linear map there is little to be mended
-        maps = [one.fixes[0] for one in done.tried if one.changes[0].name == "between"][:1]
+        maps = [item.fixes[0] for item in done.tried if item.changes[0].name == "between"][:1]
         found += [Fault("hidden activation", "model", message, fix, "trial", 0.35) for fix in maps]
         said = {fault.kind for fault in hardly}
         found += [*hardly, *(replace(fault, message=message) for fault in UNEXPLAINED if fault.kind not in said)]

@@ -140,7 +140,7 @@ def _constant(reach: Reach) -> bool:
     """Whether the loss is the same for any outputs."""
     noise = torch.randn(reach.output.shape, generator=torch.Generator().manual_seed(0)).to(reach.output)
     others = [tried(reach.score, size * noise + middle) for size, middle in ((1.0, 0.0), (0.2, 0.5), (10.0, 0.0))]
-    return all(one is not None and float(one) == reach.now for one in others)
+    return all(other is not None and float(other) == reach.now for other in others)
 
 
 def _separated_by_far_outputs(reach: Reach) -> bool:

@@ -162,7 +162,7 @@ def _least(score: Callable[[Tensor], Tensor], start: Tensor, size: float) -> tup
             z.detach().addcdiv_(mean, scale, value=-rate / (1 - 0.9 ** (at + 1)))
     with torch.no_grad():
         further = [tried(score, start + k * (where - start)) for k in (10, 1000)]
-        far = [math.inf if one is None else float(one) for one in further]
+        far = [math.inf if item is None else float(item) for item in further]
     if far[0] < value - 1 and far[1] < far[0] - 100 and far[1] < -100:
         return -math.inf, where
     return value, where

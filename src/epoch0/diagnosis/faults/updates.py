@@ -57,10 +57,10 @@ def uphill(after: After) -> Iterator[Fault]:
 def renumbered(after: After) -> Iterator[Fault]:
     """Classes that the loop body numbers anew, otherwise in each batch."""
     known: dict[int, int] = {}
-    for one in after.loop:
-        if one.classes is None or torch.equal(*(t.sort().values for t in one.classes)):
+    for item in after.loop:
+        if item.classes is None or torch.equal(*(t.sort().values for t in item.classes)):
             return  # at most in another order
-        pairs = dict.fromkeys(zip(*(t.tolist() for t in one.classes), strict=True))
+        pairs = dict.fromkeys(zip(*(t.tolist() for t in item.classes), strict=True))
         if len({own for own, _ in pairs}) < len(pairs):
             return  # noise, or mixed on purpose
         for own, given in pairs:
@@ -94,7 +94,7 @@ def loop_body(seen: Evidence, after: After) -> Iterator[Fault]:
         return
     first, second = loop[:2]
     modes = nn.modules.dropout._DropoutNd | nn.modules.batchnorm._BatchNorm
-    if any(one.training is False for one in loop) and any(isinstance(m, modes) for m in seen.model.modules()):
+    if any(item.training is False for item in loop) and any(isinstance(m, modes) for m in seen.model.modules()):
         fix = "Call model.train() before each step: dropout and batch norm are otherwise off."
         yield Fault("update", "step", "The loop body runs the model in evaluation mode.", fix, certainty=0.7)
     both = [n for n in second.wanted if n in first.left and n in second.left]
@@ -108,15 +108,15 @@ def loop_body(seen: Evidence, after: After) -> Iterator[Fault]:
         yield Fault("update", "step", message, "Clip gradients to a norm of about 1, not to nothing.", certainty=0.8)
     total = _apart(second.left, {n: first.left[n] + second.wanted[n] for n in both}, both)
     alone = _apart(second.left, second.wanted, both)
-    if not any(one.moved for one in loop) and alone < 0.05:
+    if not any(item.moved for item in loop) and alone < 0.05:
         message = "No step moves a parameter, and each leaves its gradient behind."
         fix = "Call loss.backward() between optimizer.zero_grad() and optimizer.step()."
         yield Fault("update", "step", message, fix, certainty=0.95)
     elif first.moved and second.moved and total < 0.05 < alone:  # else they are added up on purpose
         message = "The gradient of a step is added to those of the steps before."
         yield Fault("update", "step", message, "Call optimizer.zero_grad() before loss.backward().", certainty=0.9)
-    for one, two in pairwise(loop):
-        if one.moved and not (two.moved or first.moved) and _goes_on(one, two, both):
+    for entry, two in pairwise(loop):
+        if entry.moved and not (two.moved or first.moved) and _goes_on(entry, two, both):
             message = "Gradients are added up over several batches, and go on being added up after their step."
             yield Fault("update", "step", message, "Call optimizer.zero_grad() after optimizer.step().", certainty=0.9)
 
@@ -132,9 +132,9 @@ def _goes_on(one: Loop, two: Loop, names: Sequence[str]) -> bool:
 
 def not_moved(seen: Evidence, after: After) -> Iterator[Fault]:
     """Weights that the loss pulls at and the optimizer holds, and that the owner's loop body alone does not move."""
-    pulled = [one.wanted for one in after.loop if one.wanted]
+    pulled = [item.wanted for item in after.loop if item.wanted]
     still = [n for n in after.still if all(n in wanted and bool(wanted[n].any()) for wanted in pulled)]
-    usual = any(one.moved for one in after.loop) and all(one.training is not False for one in after.loop)
+    usual = any(item.moved for item in after.loop) and all(item.training is not False for item in after.loop)
     if still and seen.first.open and usual:
         message = f"The loop body moves other weights, and {still[0]} not in {len(after.loop)} steps."
         fix = "Look for torch.tensor, .detach(), .item() or no_grad between the outputs and the loss."

@@ -173,6 +173,6 @@ def targets_inside(seen: Evidence) -> Iterator[Fault]:
     targets, given = seen.call.targets, parts(seen.call.batch)
     if not isinstance(targets, Tensor) or targets.is_floating_point() or targets.dim() < 2 or len(given) < 2:
         return
-    if any(torch.equal(one, targets) for _, one in given) and len(targets.unique()) > 2:
+    if any(torch.equal(item, targets) for _, item in given) and len(targets.unique()) > 2:
         fix = "Move it on by one place: a decoder gets the tokens before the one that it must tell."
         yield Fault("data", "inputs", "One of the inputs is the targets, token by token.", fix, certainty=0.9)

@@ -64,7 +64,7 @@ def deep(spec: Spec, seed: int) -> dict[str, Any]:
     width, which is 1 for a delta that knows nothing of h^L. A network is the same in whatever block.
     """
 
-    def one(found: dict[str, Array]) -> dict[str, Any]:
+    def item(found: dict[str, Array]) -> dict[str, Any]:
         ratios = {"activation": found["hidden"] / found["input"], "gradient": found["gradient"], "step": found["step"]}
         cosine = found["product"] / (found["delta"][-1] * found["hidden"][-1])
         row: dict[str, Any] = {"alignment": (cosine**2).mean() * spec.widths[-1] / 2}
@@ -72,7 +72,7 @@ def deep(spec: Spec, seed: int) -> dict[str, Any]:
             row |= {name: ratio.mean(1), f"{name}_square": (ratio**2).mean(1)}
         return row
 
-    return _each(spec, seed, one)
+    return _each(spec, seed, item)
 
 
 def shallow(spec: Spec, seed: int) -> dict[str, Any]:
@@ -95,13 +95,13 @@ def worst(spec: Spec, seed: int) -> dict[str, Any]:
     Theorem 1 has l for L at layer l.
     """
 
-    def one(each: dict[str, Array]) -> dict[str, Any]:
+    def item(each: dict[str, Array]) -> dict[str, Any]:
         depth = len(spec.widths)
         norm = (each["hidden"] / each["input"]) ** (2 / np.arange(1, depth + 1)[:, None])
         roots = {"step": each["step"], "norm": norm, "gradient": each["gradient"] ** (2 / depth)}
         return {name: np.abs(ratio - 1).max() for name, ratio in roots.items()}
 
-    return _each(spec, seed, one)
+    return _each(spec, seed, item)
 
 
 def plane(spec: Spec, seed: int) -> dict[str, Any]:
@@ -133,7 +133,7 @@ def _each(spec: Spec, seed: int, of: Callable[[dict[str, Array]], dict[str, Any]
         before = np.concatenate([each["input"][None], each["hidden"][:-1]])
         each["gradient"] = each["delta"] * before / (each["delta"][-1] * each["input"])
         found.append(of({**each, "step": (each["hidden"] / before) ** 2}))
-    return {name: np.array([one[name] for one in found]) for name in found[0]}
+    return {name: np.array([item[name] for item in found]) for name in found[0]}
 
 
 def _norms(spec: Spec, seed: int, network: int) -> Iterator[dict[str, Tensor]]:

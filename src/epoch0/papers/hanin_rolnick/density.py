@@ -54,14 +54,14 @@ def compare(spec: Spec, seed: int) -> dict[str, Any]:
         for count, own in zip((spec.networks, spec.planes), source.integers(2**31, size=2), strict=True)
     )
     found: list[Any] = [regions.on_line(net, x[0], x[1]) for net in on_line]
-    linear, activation = [one.linear_count - 1 for one in found], [one.count - 1 for one in found]
+    linear, activation = [item.linear_count - 1 for item in found], [item.count - 1 for item in found]
     window = regions.square(x[2], x[3], x[4], spec.half)
     crossings = [inner_vertices(regions.on_plane(net, window)) for net in in_square]
     density, line = partial(regions.boundary_density, seed=seed), (x[0], x[1])
     densities = [density(on_line, line, kind=kind) for kind in ("linear", "activation")]
     densities.append(density(in_square, window, k=2, kind="activation"))
-    counts = {f"counts_{i}": np.array(one, np.float64) for i, one in enumerate((linear, activation, crossings))}
-    return counts | {f"integral_{i}": one.values.sum(axis=1) * one.measure for i, one in enumerate(densities)}
+    counts = {f"counts_{i}": np.array(item, np.float64) for i, item in enumerate((linear, activation, crossings))}
+    return counts | {f"integral_{i}": item.values.sum(axis=1) * item.measure for i, item in enumerate(densities)}
 
 
 def inner_vertices(found: regions.PlanePartition) -> int:
@@ -129,7 +129,7 @@ def boundaries(spec: Spec, seed: int) -> dict[str, Any]:
         x, u = (torch.from_numpy(source.standard_normal(shape)) for shape in ((spec.points, spec.inputs), spec.inputs))
         u /= u.norm()
         gradients = _gradients(net, x, activations.get(bent).derivative)
-        norms = [one.mean((1, 2)).numpy() for one in (gradients.norm(dim=-1), (gradients @ u).abs())]
+        norms = [item.mean((1, 2)).numpy() for item in (gradients.norm(dim=-1), (gradients @ u).abs())]
         found.append((regions.on_line(net, x[0], x[0] + u).count - 1.0, regions.distance(net, x).mean, *norms))
     names = "breaks", "distance", "norm", "along"
     return {name: np.array(values) for name, values in zip(names, zip(*found, strict=True), strict=True)}

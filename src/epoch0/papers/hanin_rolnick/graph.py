@@ -35,7 +35,7 @@ def pieces(spec: Spec, seed: int) -> dict[str, Any]:
     found: list[Any] = [regions.on_line(net, *ends, kind="line") for net in nets]
     t, layer = found[0].breakpoints, found[0].owner_layer + 1.0
     graph = _values(nets[0], -1.1 * np.abs(t).max(), t, 1.1 * np.abs(t).max())
-    count, linear = [float(one.count) for one in found], [float(one.linear_count) for one in found[:_LINEAR]]
+    count, linear = [float(item.count) for item in found], [float(item.linear_count) for item in found[:_LINEAR]]
     return {"count": np.array(count), "linear": np.array(linear), "t": t, "layer": layer, **graph}
 
 
@@ -129,7 +129,7 @@ def sawtooth_pieces(spec: Spec, seed: int) -> dict[str, Any]:
     ends = torch.tensor([[0.0], [1.0]], dtype=torch.float64)
     nets = [disturbed(spec, seed, network) for network in range(spec.networks)]
     found: list[Any] = [regions.on_line(net, *ends) for net in nets]
-    linear, count = np.array([[float(one.linear_count), float(one.count)] for one in found]).T
+    linear, count = np.array([[float(item.linear_count), float(item.count)] for item in found]).T
     return {"linear": linear, "count": count, **_values(nets[0], 0.0, found[0].breakpoints, 1.0)}
 
 

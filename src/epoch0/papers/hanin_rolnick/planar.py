@@ -64,7 +64,7 @@ def partitions(spec: Spec, seed: int) -> dict[str, Any]:
                 drawing["heights"] = net(whole.points)[:, 0].numpy()
             for index, cut in enumerate(layers, start=1):
                 drawing |= _cells(cut, str(index))
-    result = {name: np.stack([np.asarray(one[name], dtype=np.float64) for one in tested]) for name in tested[0]}
+    result = {name: np.stack([np.asarray(item[name], dtype=np.float64) for item in tested]) for name in tested[0]}
     return {**result, **drawing}
 
 
@@ -243,7 +243,7 @@ def random_slices(spec: Spec, seed: int) -> dict[str, Any]:
     kept: dict[str, Any] = {}
     for net in ensemble(spec.networks, sizes, biases=Gaussian(BIAS_STD), seed=weights):
         chosen = [three(inputs, labels, source) for _ in range(spec.planes)]
-        found = [regions.on_plane(net, regions.through(*one)) for one in chosen]
+        found = [regions.on_plane(net, regions.through(*item)) for item in chosen]
         rows.append(_checked(found))
         if spec.drawn == spec.width and not kept:
             checks = {"distinct": found[0].verify().distinct, "linear": found[0].linear_count}
@@ -282,14 +282,14 @@ def three(inputs: Tensor, labels: Tensor, source: np.random.Generator) -> list[T
 def drawing(found: PlanePartition, chosen: list[Tensor], name: str) -> dict[str, Array]:
     """What a picture needs: cells with their colours, and where the three examples are in the plane."""
     axes, origin = found.window.axes.reshape(2, -1), found.window.origin.reshape(-1)
-    places = torch.stack([(one - origin) @ axes.T for one in chosen]).numpy()
+    places = torch.stack([(item - origin) @ axes.T for item in chosen]).numpy()
     return {**_cells(found, name), f"examples_{name}": places, f"window_{name}": found.window.polygon.numpy()}
 
 
 def _checked(found: list[PlanePartition]) -> dict[str, list[float]]:
-    checks = [one.certificate for one in found]
-    euler, error = [float(one.euler or 0) for one in checks], [one.measure_error or 0.0 for one in checks]
-    return {"counts": [float(one.count) for one in found], "euler": euler, "area_error": error}
+    checks = [item.certificate for item in found]
+    euler, error = [float(check.euler or 0) for check in checks], [check.measure_error or 0.0 for check in checks]
+    return {"counts": [float(item.count) for item in found], "euler": euler, "area_error": error}
 
 
 # ---- Figure 1
@@ -364,7 +364,7 @@ def training_claims(found: Found) -> Claims:
     cell = found.one()
     counts, epoch = cell["counts"].mean(2), cell["epoch"][0]
     fall, rise, places = turn(counts, lowest=True)
-    when, names = [f"lowest near epoch {epoch[max(places)]:.2g}"], [f"epoch {one:.2g}" for one in epoch]
+    when, names = [f"lowest near epoch {epoch[max(places)]:.2g}"], [f"epoch {item:.2g}" for item in epoch]
     stays = over_runs(between, counts / _neurons(cell) ** 2, 1 / ORDER, ORDER, names=names)
     return {
         "the number of regions falls in the initial part of training": over_runs(at_least, fall, 0.0, names=when),

@@ -88,7 +88,7 @@ def exponents(apart: Array, sparsity: float, start: int) -> Array:
     theory = expected(apart, sparsity) ** -0.5
     step = (theory[-1] - theory[start]) / (blocks - start)
     x = np.log(np.arange(start, blocks + 1) + theory[start] / step - start)
-    return np.array([np.polyfit(x, one, 1)[0] for one in np.log(apart[:, start:])])
+    return np.array([np.polyfit(x, item, 1)[0] for item in np.log(apart[:, start:])])
 
 
 def table(found: Found) -> Table:
@@ -205,7 +205,7 @@ def moment_table(cell: Cell) -> Any:
     ``growth`` is that of m_l a block on the way back from the last one.
     """
     each = cell["moments"][0]
-    ratios = [tables.ratio_of_sums(one, each[:, -1]) for one in each[:, :-1].T]
+    ratios = [tables.ratio_of_sums(item, each[:, -1]) for item in each[:, :-1].T]
     (first, error), back = ratios[0], len(ratios)
     growth = Mean(first ** (1 / back), first ** (1 / back) * error / first / back)
     return {"moment": each.mean(1), "least": min(ratios), "most": max(ratios), "growth": growth}
@@ -223,7 +223,7 @@ def moment_claims(stable: bool, found: Found) -> Claims:
         steps, wanted = np.diff(blocks), 1 + found.one(kind=kind, blocks=blocks[0]).spec.variance / 2
         growth = (mean[1:] / mean[:-1]) ** (1 / steps)
         spread = growth / steps * np.hypot(error[1:] / mean[1:], error[:-1] / mean[:-1])
-        detail = ", ".join(f"{one:.3f}" for one in growth)
+        detail = ", ".join(f"{item:.3f}" for item in growth)
         text = f"{kind}: m_l grows by 1 + sigma_w^2/2 = {wanted:g} a block, within {CLOSE:.0%} ({detail})"
         names = [f"{a:g} to {b:g} blocks" for a, b in pairwise(blocks)]
         decided[text] = by(between, growth, spread, (1 - CLOSE) * wanted, (1 + CLOSE) * wanted, runs[1:], names)

@@ -216,7 +216,7 @@ def resnet_draw(places: tuple[int, ...], found: Found) -> plots.Figure:
             for index, (name, cell) in enumerate(zip(("ResNet", "Stable ResNet"), pair, strict=True)):
                 values = layers + 0.2 * (index - 0.5), *(100 * one for one in mean_and_error(cell["density"][:, place]))
                 for chosen, text, look in ((~shortcuts, name, line), (shortcuts, f"{name}, 1x1 shortcuts", alone)):
-                    x, y, spread = (one[chosen] for one in values)
+                    x, y, spread = (value[chosen] for value in values)
                     plots.points(axes, x, y, spread, index, text, elinewidth=0.8, capsize=1.5, **look)
             for section in sections(names)[1:]:
                 axes.axvline(section[0] + 0.5, color="#999999", linewidth=0.7, linestyle="--", zorder=0.8)

@@ -208,7 +208,7 @@ def masks_at_initialization(
 def hand_over(bare: nn.Module, net: nn.Module) -> None:
     """Give the weights and masks of a pruned network without batch norm, baked in, to the same network with it."""
     kinds, masks = (nn.Linear, nn.Conv2d), masks_of(bare)
-    each = ([(name, m) for name, m in one.named_modules() if isinstance(m, kinds)] for one in (bare, net))
+    each = ([(name, m) for name, m in item.named_modules() if isinstance(m, kinds)] for item in (bare, net))
     bake(bare)
     given = {}
     for (old, first), (new, second) in zip(*each, strict=True):

@@ -75,7 +75,7 @@ def table(found: Found) -> Table:
         each = {"log_gain": cell["log_gain"], "beside_unpruned": cell["log_gain"] - cell["dense"][:, None, None]}
         dead = np.isnan(cell["log_gain"])
         roots, lost = np.sqrt((~dead).sum(0)), dead.any(2).sum(0)[:, None]
-        means = {name: Mean(np.nanmean(one, 0), np.nanstd(one, 0, ddof=1) / roots) for name, one in each.items()}
+        means = {name: Mean(np.nanmean(item, 0), np.nanstd(item, 0, ddof=1) / roots) for name, item in each.items()}
         inner = {"sparsity": cell.spec.sparsities, "method": list(METHODS)}
         return means, {"runs": cell.runs - lost, "nothing_gets_through": lost}, inner
 
@@ -92,7 +92,7 @@ def claims(found: Found) -> Claims:
     same = f"over {layers} layers the squared gradient is as an unpruned network's, within {FACTOR:g} times"
     rules: dict[str, Any] = dict.fromkeys(METHODS, (same, between, -limit, limit))
     rules["none"] = "the squared gradient shrinks beside an unpruned network's", at_most, 0.0
-    for cell, (method, rows) in ((one, part) for one in found for part in found.table.where(**one.at).by("method")):
+    for cell, (method, rows) in ((item, part) for item in found for part in found.table.where(**item.at).by("method")):
         said, decide, *bounds = rules[method]
         kind = f"{cell.at['activation']}, {cell.at['masks']} masks, {METHODS[method]}"
         text = f"(a layer by {', '.join(rows.labels('{gain:.2f}'))})"
@@ -152,7 +152,7 @@ def measure(spec: Spec, seed: int) -> dict[str, Any]:
     inputs = inputs * square(spec) ** 0.5
     nets = {"before": network(spec, seed, shape, masked=False), "after": network(spec, seed, shape, masked=True)}
     each = {name: gain(net, inputs, directions=4, seed=seed) for name, net in nets.items()}
-    return {name: float(np.mean((one.chi_forward + one.chi_backward)[1:-1] / 2)) for name, one in each.items()}
+    return {name: float(np.mean((item.chi_forward + item.chi_backward)[1:-1] / 2)) for name, item in each.items()}
 
 
 def learn(spec: Spec, seed: int) -> dict[str, Any]:

@@ -117,7 +117,7 @@ def chance(cell: Cell) -> float:
 
 def dead(cell: Cell) -> Array:
     """How many layers are fully pruned, (runs,)."""
-    return np.array([float(len(one["dead"])) for one in cell.results])
+    return np.array([float(len(result["dead"])) for result in cell.results])
 
 
 def sd(values: Array) -> float:
@@ -139,25 +139,25 @@ def table(name: str, found: Found) -> Table:
         row |= {"diverged": int(cell["diverged"].sum()), "epochs": recipe.trainings * recipe.epochs}
         return {"accuracy": percents(cell)}, row
 
-    return Table(row for one in (found, *found.also.values()) for row in one.rows(columns))
+    return Table(row for item in (found, *found.also.values()) for row in item.rows(columns))
 
 
 def titled(before: str, after: str, sweep: Sweep) -> str:
-    bases = [one.spec for one in (sweep, *sweep.also.values())]
+    bases = [item.spec for item in (sweep, *sweep.also.values())]
     names, data = (dict.fromkeys(found) for found in zip(*((b.network.name, b.data) for b in bases), strict=True))
     return f"{before} {', '.join(names)} on {', '.join(data)}{after}"
 
 
 def about(sweep: Sweep) -> str:
     each = [sweep, *sweep.also.values()]
-    bases, specs = [one.spec for one in each], [spec for one in each for _, spec, _ in one.cells()]
+    bases, specs = [item.spec for item in each], [spec for item in each for _, spec, _ in item.cells()]
     networks = ", ".join(dict.fromkeys(f"{base.network.name} x{base.network.width:g}" for base in bases))
     said = f"{networks} (factor on the filters) on {', '.join(dict.fromkeys(base.data for base in bases))}; "
-    said += f"{either(base.epochs for base in bases)} epochs of SGD at {either(one.learning_rate for one in specs)}, "
+    said += f"{either(base.epochs for base in bases)} epochs of SGD at {either(item.learning_rate for item in specs)}, "
     said += sweep.fill("batches of {batch_size}; scores with batch norm in {batch_norm} mode")
-    said += ", without it where rescaled; " if any(one.norm_after for one in specs) else "; "
-    said += f"{either(one['runs'] for one in each)} runs, no bars"
-    spent = [(1 + one.spec.obd_rounds) * one.spec.epochs for one in each if "obd" in one["method"]]
+    said += ", without it where rescaled; " if any(item.norm_after for item in specs) else "; "
+    said += f"{either(item['runs'] for item in each)} runs, no bars"
+    spent = [(1 + item.spec.obd_rounds) * item.spec.epochs for item in each if "obd" in item["method"]]
     return f"{said}; OBD trains {max(spent)} epochs in all" if spent else said
 
 
@@ -182,7 +182,7 @@ def winners(accuracies: Mapping[str, tuple[float, float]]) -> list[str]:
     >>> winners({"snip": (92.26, 0.32), "sbp-sr": (92.56, 0.06), "magnitude": (90.21, 0.55)})
     ['sbp-sr', 'snip']
     """
-    best, spread = max(accuracies.values(), key=lambda one: one[0])
+    best, spread = max(accuracies.values(), key=lambda item: item[0])
 
     def tied(method: str) -> bool:
         mean, own = accuracies[method]
@@ -258,7 +258,7 @@ def claims(name: str, high: float, found: Found) -> Claims:
             decided[text] = ahead(each.leads("grasp-sr", "grasp"), decide=at_most)
         if "obd" in each.methods:
             others = [method for method in each.methods if method not in REFERENCES]
-            leads = {f"{METHODS[m].label}, {s}": one for m in others for s, one in each.leads("obd", m).items()}
+            leads = {f"{METHODS[m].label}, {s}": item for m in others for s, item in each.leads("obd", m).items()}
             text = f"{each.name}: OBD, which trains before it prunes, is ahead of all that prune at initialization"
             decided[text] = ahead(leads)
     return {**decided, **said_of_itself(name)}
@@ -356,7 +356,7 @@ def paper(name: str) -> list[Sweep]:
         epochs = {"cifar10": 160, "cifar100": 250, "tiny-imagenet": 300}[data]
         resnet = Network("resnet", int(network.removeprefix("ResNet-")), 2.0, activation, variant)
         recipe = Recipe(resnet, data, "snip", _ANY, epochs, score_batches=batches)
-        methods = [method for method in METHODS if method in {one for one, _ in entries}]
+        methods = [method for method in METHODS if method in {item for item, _ in entries}]
         made.append(panel(recipe, methods, list(dict.fromkeys(s for _, s in entries if s)), 3))
     return made
 
@@ -479,7 +479,7 @@ def claims_4(found: Found) -> Claims:
 def tables_4(found: Found) -> list[Grid]:
     """Starts by depths, what is printed in brackets; as a table of its own where other data stand in for MNIST."""
     own, rows = found.sweep.spec.data == "mnist", dict[str, list[str]]()
-    printed = {start.label: [str(one) for one in start.printed.values()] for start in PRINTED}
+    printed = {start.label: [str(item) for item in start.printed.values()] for start in PRINTED}
     for label, some in found.table.by("start"):
         ours, theirs = some.labels("{accuracy:.1f} ± {accuracy_error:.1f}"), printed.get(label)
         rows[label] = [f"{a} ({b})" for a, b in zip(ours, theirs, strict=True)] if own and theirs else ours
@@ -575,14 +575,14 @@ def table_6(found: Found) -> Table:
         best, *tied = (METHODS[method].label for method in winners(each))
         rows.append({**row, "best": best, "tied": ", ".join(tied), "table_6": WINNERS.get(key, ""), "runs": runs})
 
-    for one in panels_of(found):
-        for s in one.sparsities:
-            each = {method: (float(mine.mean()), sd(mine)) for method, mine in one.rivals(s).items()}
-            add("measured", (one.recipe.data, one.network, s), each, one.runs)
+    for entry in panels_of(found):
+        for s in entry.sparsities:
+            each = {method: (float(mine.mean()), sd(mine)) for method, mine in entry.rivals(s).items()}
+            add("measured", (entry.recipe.data, entry.network, s), each, entry.runs)
     for data, network, s in WINNERS:
         (there,) = filter(None, (PUBLISHED[name].get((data, network, "relu")) for name in SOURCES))
-        own = {method: one for (method, at), one in there.items() if at == s and method not in REFERENCES}
-        each = {method: (one.value, math.nan if one.sd is None else one.sd) for method, one in own.items()}
+        own = {method: item for (method, at), item in there.items() if at == s and method not in REFERENCES}
+        each = {method: (item.value, math.nan if item.sd is None else item.sd) for method, item in own.items()}
         add("as printed", (data, network, s), each, 3)
     return rows
 

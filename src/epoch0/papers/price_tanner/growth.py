@@ -68,7 +68,7 @@ def table(cell: Cell) -> Any:
 def length_table(cell: Cell) -> Any:
     layers = range(cell.spec.depth + 1)
     start, bounds = float(cell["lengths"][0, 0]), predicted(cell.spec)
-    expected = {name: one and [start * one**layer for layer in layers] for name, one in bounds.items()}
+    expected = {name: item and [start * item**layer for layer in layers] for name, item in bounds.items()}
     return {"length": cell["lengths"]}, expected, {"layer": layers}
 
 
@@ -148,8 +148,8 @@ def depth_claims(found: Found) -> Claims:
         decided[text] = by(decide.linear, layer, np.log(length), error / length, count)
     # of each network in which the curve stayed alive
     logs = [np.log(lengths[(lengths > 0).all(axis=1)][:, 1:]) for lengths in (cell["lengths"] for cell in found)]
-    densities, names = [f"density {one:g}" for one in found.sweep["density"]], "density {density:g}, layer {layer}"
-    rates = tables.over_runs(decide.increasing, [tables.slopes(one) for one in logs], names=densities)
+    densities, names = [f"density {item:g}" for item in found.sweep["density"]], "density {density:g}, layer {layer}"
+    rates = tables.over_runs(decide.increasing, [tables.slopes(item) for item in logs], names=densities)
     return {
         **decided,
         "the slope of log length increases with the density (networks in which the curve is not lost)": rates,

@@ -65,7 +65,7 @@ def train_and_measure(spec: Spec, seed: int) -> dict[str, Any]:
     accuracies = np.array([row["accuracy"][index] for index, row in enumerate(accuracy)])
     result: dict[str, Any] = {"reached": at >= 0, "accuracy": accuracies}
     for state, values in (("random", before), ("trained", after)):
-        result |= {f"{name}_{state}": one for name, one in zip(("std", "growth", "log_length"), values, strict=True)}
+        result |= {f"{name}_{state}": item for name, item in zip(("std", "growth", "log_length"), values, strict=True)}
     return result
 
 
@@ -177,7 +177,7 @@ def claims_a(found: Found) -> Claims:
         text = f"growth in trained networks is linear in their sigma_w, lines {name}"
         decided[text] = by(linear, stds, *growth, each, least_r2=LINEAR_R2)
     within, between = (means(trained.kind("trained", kind).mean(0) for trained in gathered) for kind in (0, 1))
-    wider, names = (between.mean - within.mean, np.hypot(within.error, between.error)), [one.name for one in gathered]
+    wider, names = (between.mean - within.mean, np.hypot(within.error, between.error)), [item.name for item in gathered]
     text = "in trained networks lines between classes grow more than lines within a class"
     decided[text] = by(at_least, *wider, 0.0, found.sweep["lines"], names)
     # section 4: the factor "is not the same size in random nets as it is in trained nets with the same sigma_w"
@@ -210,7 +210,7 @@ def _lines_agree(gathered: Sequence[Trained], state: str, alike: bool = True) ->
     own = [mean_and_error(growth - growth.mean(1, keepdims=True) + growth.mean()) for growth in each]
     samples = [np.full(growth.shape[1], len(growth)) for growth in each]
     names, lines = [trained.name for trained in gathered], [f"line {line + 1}" for line in range(each[0].shape[1])]
-    means, errors = [one.mean for one in own], [one.error for one in own]
+    means, errors = [item.mean for item in own], [item.error for item in own]
     how: dict[str, Any] = {"settings": names, "groups": lines, "alike": alike}
     return by(equal_within_error, means, errors, samples, resolution=RESOLUTION, **how)
 
@@ -231,7 +231,7 @@ def draw_a(found: Found, axes: plots.Axes) -> None:
         _points(axes, rows.where(networks="trained", lines=kind), index, f"trained, lines {kind}", linestyle="-")
     _points(axes, rows.where(networks="random", lines=KINDS[0]), BLACK, "random, before training")
     x = np.linspace(np.nanmin(rows.column("weight_std")), np.nanmax(rows.column("weight_std")), 50)
-    exact = [exact_random(found.sweep["sizes"], one) for one in x]
+    exact = [exact_random(found.sweep["sizes"], item) for item in x]
     axes.plot(x, exact, color=plots.BOUND, linestyle="--", label="random, exact")
     axes.plot(x, x / np.sqrt(2 * np.pi), color=plots.BOUND, linestyle=":", label="random, lower bound (Cor. 1)")
     _finish(axes, found)

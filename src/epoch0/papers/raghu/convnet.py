@@ -112,9 +112,9 @@ POOLS = ("pool1", "pool2")
 def block(spec: Spec, seed: int) -> dict[str, Any]:
     """``lengths`` (networks, layers + 1) of an arc between two test images, its own first, alike in whatever block."""
     weights = numpy_generator(seed).integers(2**31, size=spec.first + spec.networks)[spec.first :]
-    nets = [spec.network.build(int(one)) for one in weights]
+    nets = [spec.network.build(int(weight)) for weight in weights]
     held, _ = tensors(spec.data, "test", flatten=False)
-    arc = Arc(*(held[one] for one in spec.ends))
+    arc = Arc(*(held[end] for end in spec.ends))
     found = trajectory_length(nets, arc, layers=[layer.output for layer in LAYERS], points=spec.points, seed=seed)
     return {"lengths": np.asarray(found.network_lengths)}
 

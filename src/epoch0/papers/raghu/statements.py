@@ -41,7 +41,7 @@ def chain(spec: Spec, seed: int) -> dict[str, Any]:
     how: Any = {"weights": Gaussian(math.sqrt(2.0)), "biases": Gaussian(1.0), "seed": seed, "dtype": torch.float64}
     of_line, of_circle = (ensemble(spec.networks, [size, *[width] * spec.layers, 1], **how) for size in (1, 9))
     found: Any = [regions.on_line(net, *ends, kind="line") for net in of_line]
-    repeated = sum(len(one.patterns) - len(np.unique(one.patterns, axis=0)) for one in found)
+    repeated = sum(len(item.patterns) - len(np.unique(item.patterns, axis=0)) for item in found)
     folded: Any = regions.on_line(folding(1, [width] * spec.layers, dtype=torch.float64), *ends, kind="line")
     angle = torch.linspace(0, 2 * math.pi, 2001, dtype=torch.float64)[:, None]
     back = []
@@ -50,7 +50,7 @@ def chain(spec: Spec, seed: int) -> dict[str, Any]:
         bits = activation_patterns(net, angle.cos() * across[0] + angle.sin() * across[1]).packed
         seen = bits[np.r_[True, (bits[1:] != bits[:-1]).any(1)]]  # one after the other, each stretch once
         back.append(1 - len(np.unique(seen, axis=0)) / len(seen))
-    counts = np.array([float(one.count) for one in found])
+    counts = np.array([float(item.count) for item in found])
     return {"random": counts, "folded": float(folded.count), "repeated": repeated, "back": np.array(back)}
 
 
@@ -66,7 +66,7 @@ def chain_claims(found: Found) -> Claims:
     rows = found.table
     bounds, built, layers, width = rows.of("bound", "construction", "layers", "width")
     repeated, parts = int(rows.column("repeated").sum()), f"{found.sweep['neurons']} neurons"
-    text, upper = (", ".join(f"{one:.4g}" for one in values) for values in (built, bounds))
+    text, upper = (", ".join(f"{value:.4g}" for value in values) for values in (built, bounds))
     least, most = (built / width**layers).min(), (built / bounds).max()
     of = partial(Table.claim, names="{layers} layers of {width}")
     random, back = of(rows, increasing, "patterns"), of(Table(rows[1:]), at_least, "coming_back", 0.0)
@@ -102,8 +102,8 @@ def shaken(spec: Spec, seed: int) -> dict[str, Any]:
     found = np.empty((spec.networks, spec.depth))
     for index, (net, x, other) in enumerate(_nets(spec, seed)):
         weights, changes = dict(net.state_dict()), dict(other.state_dict())
-        for place, name in enumerate(one for one in weights if one.endswith("weight")):
-            tangents = {one: changes[one] * (one == name) for one in weights}
+        for place, name in enumerate(weight for weight in weights if weight.endswith("weight")):
+            tangents = {weight: changes[weight] * (weight == name) for weight in weights}
             moved: Any = jvp(lambda held, net=net, x=x: functional_call(net, held, (x,)), (weights,), (tangents,))
             found[index, place] = float(moved[1].square().sum() / moved[0].square().sum())
     return {"change": found}
@@ -120,7 +120,7 @@ def dual(spec: Spec, seed: int) -> dict[str, Any]:
             across *= x.norm() / across.norm()
             starts = (net[0](x), net[0](across)), (net[0](x), other[0](x))
             ends = [net[1:](angle.cos() * first + angle.sin() * second) for first, second in starts]
-        counts.append([float((one[1:].sign() != one[:-1].sign()).sum()) for one in ends])
+        counts.append([float((end[1:].sign() != end[:-1].sign()).sum()) for end in ends])
     inputs, weights = np.transpose(counts)
     return {"inputs": inputs, "weights": weights}
 

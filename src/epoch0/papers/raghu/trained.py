@@ -204,7 +204,7 @@ FIFTH = "conv4"  # layer 5 as Figure 4 numbers them, pools counted
 
 def _layers(cell: Cell, name: str = "layers") -> list[str]:
     """Names of layers for an axis; those without a name of their own are counted."""
-    return [str(i) if one.isdigit() else one for i, one in enumerate(cell.results[0][name], start=1)]
+    return [str(i) if item.isdigit() else item for i, item in enumerate(cell.results[0][name], start=1)]
 
 
 @by_cell
@@ -315,7 +315,7 @@ def noise_table(found: Found) -> Table:
         inner = {"layer": _layers(cell, "weighted"), "size": getattr(cell.spec, unit)}
         return {"accuracy": cell[unit], "cost": cell["clean"][:, None, None] - cell[unit]}, {}, inner
 
-    return Table({"noise": unit, **one} for unit in UNITS for one in found.rows(partial(row, unit)))
+    return Table({"noise": unit, **item} for unit in UNITS for item in found.rows(partial(row, unit)))
 
 
 def noise_claims(found: Found) -> Claims:

@@ -270,7 +270,7 @@ def against_length(found: Found, axes: plots.Axes) -> None:
     widths, variances = found.sweep["width"], found.sweep["variance"]
     for cell in found:
         x, y = found.table.where(**cell.at).of("length", "transitions")
-        marker, colour = (names.index(cell.at[one]) for one, names in (("width", widths), ("variance", variances)))
+        marker, colour = (names.index(cell.at[item]) for item, names in (("width", widths), ("variance", variances)))
         look: dict[str, Any] = {"marker": plots.MARKERS[marker], "color": plots.COLOURS[colour], "linewidth": 0.8}
         axes.plot(x, y, label=_TOLD.format_map(cell.at), **look)
     lengths, counts = found.table.of("length", "transitions")
@@ -424,7 +424,7 @@ def by_width(found: Found) -> Claims:
 
 def by_remaining(found: Found) -> Claims:
     decided = {}
-    for remaining, some in sorted(found.table.by("remaining"), key=lambda one: one[0]):
+    for remaining, some in sorted(found.table.by("remaining"), key=lambda item: item[0]):
         text = f"dichotomies do not depend on the layers below ({remaining} hidden layers from the swept one on)"
         if len(some) > 1:
             decided[text] = some.alike("dichotomies", "depth", "depth {depth}", "{remaining} layers", resolution=ALIKE)

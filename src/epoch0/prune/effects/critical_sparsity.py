@@ -123,7 +123,7 @@ def predicted_density(scores: Mapping[str, Tensor], sparsity: Sparsity) -> Predi
     _check(scores)
     laws, logs = zip(*(_law(name, tensor) for name, tensor in scores.items()), strict=True)
     counts = np.array([tensor.numel() for tensor in scores.values()], dtype=np.float64)
-    if all(one == -math.inf for one in logs):
+    if all(log == -math.inf for log in logs):
         raise InputError("all scores are 0: there is nothing to tell layers apart by.")
     method = getattr(scores, "method", "") or "scores"
     return predict(Layers(laws, np.array([logs]), counts), sparsity, f"moments of {method}", list(scores))

@@ -267,7 +267,7 @@ class Reach(Calls):
         else:
             given = known.given(call.args, call.kwargs)
             if rule in (_attention, _mixing):  # masks hide by what they are
-                given |= {role: one for role, one in known.given(args, kwargs).items() if role.endswith("_mask")}
+                given |= {role: item for role, item in known.given(args, kwargs).items() if role.endswith("_mask")}
             result = _tidied(rule(call, given))
         in_place = kwargs.get("inplace") or own.startswith("__i") or (own.endswith("_") and not own.endswith("__"))
         return x.copy_(result) if in_place and isinstance(x, Tensor) and result is not x else result
@@ -466,7 +466,7 @@ Masks.summary = summary
 def _layer(name: str, mask: Tensor, on_path: Tensor | None) -> LayerMask:
     kept, effective = int(mask.count_nonzero()), None if on_path is None else int(on_path.count_nonzero())
     along = [mask.movedim(axis, 0).reshape(mask.shape[axis], -1) for axis in range(min(mask.dim(), 2))]
-    rows, columns = ([int((~one.any(1)).sum()) for one in along] + [0, 0])[:2]
+    rows, columns = ([int((~item.any(1)).sum()) for item in along] + [0, 0])[:2]
     if kept == 0:
         status = "dead: nothing is kept"
     elif effective == 0:

@@ -262,7 +262,7 @@ class _Reader(Calls):
         terms = max((t[0].numel() for t in tensors_in(args) if id(t) not in self.slots and t.dim() > 1), default=1)
         found = []
         for pick in range(len(whole)) if isinstance(whole, tuple | list) else (None,):
-            run, size = (partial(_picked, one, tuple(given), pick) for one in (call, squared))
+            run, size = (partial(_picked, item, tuple(given), pick) for item in (call, squared))
             value = whole if pick is None else whole[pick]
             _check(run, size, list(given.values()), value, name, self.where)
             biased = bool((run(*(torch.zeros_like(t[:1]) for t in given.values())) != 0).any())

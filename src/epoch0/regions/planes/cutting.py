@@ -124,7 +124,7 @@ def _same_pieces(mesh: Mesh, cut: Sequence[Mesh], source: np.ndarray, start: np.
 
     ``source`` is the edge of the whole that each is a piece of, -1 for those made since, ``start`` where it begins.
     """
-    part = np.repeat(np.arange(len(cut)), [len(one.edges) for one in cut])
+    part = np.repeat(np.arange(len(cut)), [len(item.edges) for item in cut])
     at = np.flatnonzero(source >= 0)
     low, high = np.empty((2, len(mesh.edges)), dtype=np.int64)
     low[source[at[::-1]]], high[source[at]] = part[at[::-1]], part[at]  # the first and the last part that has it
@@ -302,7 +302,7 @@ class Arrangement:
         at_u, at_v = self.values[u, column], self.values[v, column]
         share = at_u / (at_u - at_v)
         order = np.lexsort((share, edge))
-        edge, column, u, v, share, at_u, at_v = (one[order] for one in (edge, column, u, v, share, at_u, at_v))
+        edge, column, u, v, share, at_u, at_v = (item[order] for item in (edge, column, u, v, share, at_u, at_v))
         # two crossings are one point if either column is zero, by its limit, at the other's crossing
         rise, limit = at_v - at_u, self.limit[column]
         same = np.abs(at_u[1:] + share[:-1] * rise[1:]) <= limit[1:]
@@ -334,7 +334,7 @@ class Arrangement:
         if len(key) % 2 or (key[::2] != key[1::2]).any():  # rounding hides where a column runs
             _, back, count = np.unique(key, return_inverse=True, return_counts=True)
             self.decisions.undecided += int((count != 2).sum())
-            key, where, vertex = (one[count[back] == 2] for one in (key, where, vertex))
+            key, where, vertex = (item[count[back] == 2] for item in (key, where, vertex))
         backward = where[::2] > where[1::2]
         low, high = np.sort(where.reshape(-1, 2), axis=1).T
         start, stop = np.where(backward, (vertex[1::2], vertex[::2]), (vertex[::2], vertex[1::2]))
@@ -344,7 +344,7 @@ class Arrangement:
         keep[1:] = (np.diff(low[order]) != 0) | (np.diff(high[order]) != 0)
         order = order[keep]
         # places and vertices of its ends, low < high, and the column that is zero on it
-        chords = (one[order] for one in (cell, low, high, start, stop, column))
+        chords = (item[order] for item in (cell, low, high, start, stop, column))
         self.cell, self.low, self.high, self.start, self.stop, self.zero_on = chords
 
     def _through_vertices(self, key: np.ndarray, where: np.ndarray, vertex: np.ndarray) -> tuple[np.ndarray, ...]:

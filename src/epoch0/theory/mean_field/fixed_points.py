@@ -98,7 +98,7 @@ def settle(moments: Moments, kept: Array, bias: Array) -> Array:
     result = low.copy()
     inside = np.isfinite(high) & (high > low)
     if inside.any():
-        at, more, below, above = (one[inside] for one in (kept, bias, low, high))
+        at, more, below, above = (item[inside] for item in (kept, bias, low, high))
         for _ in range(44):  # map minus diagonal falls from one end to the other
             middle = np.sqrt(below * above)
             rises = more + at * moments.square(middle) > middle

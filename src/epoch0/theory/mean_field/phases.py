@@ -180,7 +180,7 @@ def phase_diagram(
     kept, bias = (a.ravel() for a in np.meshgrid(density * weights**2, biases**2))
     q = settle(moments, kept, bias)
     chi = kept * np.where(np.isfinite(q), moments.slope(np.where(np.isfinite(q), q, 1.0)), moments.slope_far)
-    chi, q, words = (one.reshape(len(biases), len(weights)) for one in (chi, q, _words(chi, q)))
+    chi, q, words = (item.reshape(len(biases), len(weights)) for item in (chi, q, _words(chi, q)))
     edge = _edge_inside(moments, weights, biases, density)
     return PhaseDiagram(moments.activation.name, weights, biases, density, chi, q, words, edge)
 

@@ -116,7 +116,7 @@ def _output_errors(q: float, c: float, classes: int, examples: int, seed: int) -
     shape, apart = (_OUTPUT_DRAWS, classes), math.sqrt(1 - max(c, 0.0))
     both = math.sqrt(max(c, 0.0)) * draw.standard_normal(shape)
     outputs = (math.sqrt(q) * (both + apart * draw.standard_normal(shape)) for _ in range(2))
-    first, second = (special.softmax(one, axis=-1) for one in outputs)
+    first, second = (special.softmax(output, axis=-1) for output in outputs)
     # over random labels y, y': E |p - y|^2 and E (p - y)(p' - y')
     own = 1 - 2 / classes + float((first**2).sum(axis=1).mean())
     other = float((first * second).sum(axis=1).mean()) - 1 / classes
@@ -190,7 +190,7 @@ def _curves(rule: Activation, q: float) -> tuple[Array, Array]:
         return np.zeros(3), np.zeros(3)
     x = 0.3 * q
     both = (_squares(rule, q + step) for step in (-x, 0.0, x))
-    squares, gains = zip(*([float(_MASS @ one) for one in pair] for pair in both), strict=True)
+    squares, gains = zip(*([float(_MASS @ item) for item in pair] for pair in both), strict=True)
     logs = [math.log(max(gain, 1e-300)) for gain in gains]
     # coefficients, highest power first
     first, second = (
@@ -266,8 +266,8 @@ def _laws(rule: Activation, widths: list[int], moments: DenseMoments, examples: 
     for layer in range(depth):
         shares = (moments.shared, moments.entering_c, moments.concentration)
         key = (
-            *(round(_ALIKE * math.log(max(one[layer], 1e-300))) for one in (moments.q, moments.entering)),
-            *(_near_one(one[layer]) for one in shares),
+            *(round(_ALIKE * math.log(max(item[layer], 1e-300))) for item in (moments.q, moments.entering)),
+            *(_near_one(share[layer]) for share in shares),
             *(widths[layer], widths[layer + 1], layer == 0, layer == depth - 1),
         )
         if key not in known:

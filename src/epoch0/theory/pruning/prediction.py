@@ -96,7 +96,7 @@ def score_law(entry: Array, rows: ArrayLike, columns: ArrayLike, scale: float = 
     """
     counts = [np.atleast_2d(histogram(factors)) for factors in (rows, columns)]
     sizes = [np.shape(factors)[-1] for factors in (rows, columns)]
-    tail = times(entry, *(one.mean(axis=0) / size for one, size in zip(counts, sizes, strict=True)))
+    tail = times(entry, *(item.mean(axis=0) / size for item, size in zip(counts, sizes, strict=True)))
     with np.errstate(divide="ignore"):
         stays_below = np.maximum(np.log1p(-np.minimum(entry, 1.0)), _LEAST)
     none = np.exp(np.minimum(times(stays_below, *counts), 0.0)).mean(axis=0)
@@ -239,7 +239,7 @@ def law_of_moments(
         square, fourth = (float((k * np.exp(k * GRID) * entry).sum() * STEP) for k in (2, 4))
         excess = fourth / square**2 / share - 1
         noise = [excess * float((other**2).mean()) / len(other) for other in (column, row)]
-        row, column = (_without_noise(one, of_it) for one, of_it in zip(shown, noise, strict=True))
+        row, column = (_without_noise(item, of_it) for item, of_it in zip(shown, noise, strict=True))
         entry = _entry(ratio, row, column, logs)
     if zeros > 0:  # what is not 0 has the mean square 1 / share
         entry = share * np.interp(GRID + 0.5 * math.log(share), GRID, entry)
