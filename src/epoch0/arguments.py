@@ -108,8 +108,8 @@ def check_memory(what: str, numbers: float, size: int = 4) -> None:
     """Refuse so many numbers that this machine cannot hold them."""
     limit = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     if numbers * size > limit:
-        needed, there = (f"{count / 1e9:.3g} GB" for count in (numbers * size, limit))
-        raise InputError(f"{what}: {numbers:.3g} numbers take {needed}, and this machine has {there}; ask for less.")
+        needed, most = (f"{count / 1e9:.3g} GB" for count in (numbers * size, limit))
+        raise InputError(f"{what}: {numbers:.3g} numbers take {needed}, and this machine has {most}; ask for less.")
 
 
 class Kind:
@@ -125,7 +125,7 @@ class Kind:
         return self.made(name, value)
 
     def made(self, name: str, value: Any) -> Any:
-        """What a value that looks right is made into; it may still be refused."""
+        """Convert a value that looks right; it may still be refused."""
         if self.check is not None:
             self.check(name, value)
         return value
@@ -164,8 +164,8 @@ class _Numbers(Kind):
     def _fits(self, value: Any) -> bool:
         if self.sort is not None:
             return isinstance(value, self.sort)
-        some = isinstance(value, Sequence | numbers.Real) or hasattr(value, "dtype")
-        return some and not isinstance(value, str | bytes)
+        looks_right = isinstance(value, Sequence | numbers.Real) or hasattr(value, "dtype")
+        return looks_right and not isinstance(value, str | bytes)
 
     def made(self, name: str, value: Any) -> Any:
         array = value
@@ -445,9 +445,9 @@ def checked(function: F) -> F:
             if large or isinstance(error, MemoryError | OverflowError | RecursionError):
                 text = f"{function.__qualname__}: what was asked for is too large ({first_line(error)}); ask for less."
                 raise InputError(text) from error
-            if (said := _said(error)) is error:
+            if (located := _located(error)) is error:
                 raise
-            raise said from error
+            raise located from error
 
     call.checks = True  # type: ignore[attr-defined]
     return call  # type: ignore[return-value]
@@ -481,10 +481,10 @@ def refuse_inference(name: str, parameter: Any) -> None:
         raise InputError(f"'{name}' was made under torch.inference_mode and has no gradient; copy.deepcopy the model.")
 
 
-def _said(error: Exception) -> Exception:
-    """An error of a model's own forward, or of what is read of a caller's object, with its place; others as they are.
+def _located(error: Exception) -> Exception:
+    """An error raised in a model's forward or a caller's object, with the place in that code; other errors unchanged.
 
-    What is read: special methods, such as those of a data set, and generators. A callback's error is its caller's.
+    Objects are read by special methods, such as a data set's, and generators. A callback's errors stay unchanged.
     """
     frames = [(frame.f_code, line) for frame, line in traceback.walk_tb(error.__traceback__)]
     ours = max((place for place, (code, _) in enumerate(frames) if code.co_filename.startswith(_OURS)), default=0)
@@ -494,9 +494,9 @@ def _said(error: Exception) -> Exception:
     read = first is not None and (
         (first.co_name.startswith("__") and first.co_name != "__call__") or first.co_flags & inspect.CO_GENERATOR
     )
-    here = frames[ours][0].co_name
-    called = any(code.co_name == "_call_impl" for code, _ in beyond) or (theirs and here == "raw")
-    if here != "_outputs":  # where training calls the model: the rest are callbacks
+    caller = frames[ours][0].co_name
+    called = any(code.co_name == "_call_impl" for code, _ in beyond) or (theirs and caller == "raw")
+    if caller != "_outputs":  # where training calls the model: the rest are callbacks
         called = called and not any(f"{os.sep}train{os.sep}" in code.co_filename for code, _ in frames[: ours + 1])
     cut = isinstance(error, RuntimeError) and any(words in str(error) for words in _NO_GRADIENT)
     if cut and not theirs:

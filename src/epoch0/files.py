@@ -20,7 +20,7 @@ _PARTIAL = ".epoch0-{}.partial"  # while it is not whole, where a file must have
 
 @contextmanager
 def explained(path: StrPath, what: str, doing: str) -> Iterator[None]:
-    """Whatever the system says against a file or folder, as one InputError that names it."""
+    """Turn errors of the system about a file or folder into one InputError that names it."""
     try:
         yield
     except (OSError, ValueError, RuntimeError) as problem:

@@ -46,7 +46,7 @@ def get(activation: ActivationLike) -> Activation:
 
 
 def _remade(activation: Activation) -> tuple[Any, ...]:
-    """How an activation is pickled: as what makes it, for its functions are closures."""
+    """How an activation is pickled: as the call that makes it, since its functions are closures."""
     if activation.source is not None:
         return custom, (activation.source, activation.breaks or None, activation.name)
     if activation.slopes is None and activation.name in KNOWN:

@@ -35,7 +35,7 @@ def custom(function: Callable[..., Any], breaks: Sequence[float] | None = None, 
     The function is tried on points between -10,000 and 10,000, every 0.01 next to 0; what happens within less than
     that it may overlook. Where phi or phi' jumps is found by bisection to 14 digits, so that integrals against the
     Gaussian do not cross a jump; the jumps themselves are not in the derivative. If all pieces are straight, the
-    activation knows its slopes and gets closed forms. The global random streams are left as they were.
+    activation has ``slopes`` and gets closed forms. The global random streams are left as they were.
 
     Args:
         function: phi, elementwise, float64 tensor to the same shape; or a torch module without parameters, which is
@@ -54,10 +54,10 @@ def custom(function: Callable[..., Any], breaks: Sequence[float] | None = None, 
     what = f"activation {title!r}"
     with _streams_untouched():
         _check_callable(kept, what)
-        phi, slope = _Face(_values(kept), what), _Face(_slopes_of(kept), f"the derivative of {what}")
+        phi, slope = _Checked(_values(kept), what), _Checked(_slopes_of(kept), f"the derivative of {what}")
         _check_finite(phi)
         _check_elementwise(phi)
-        # a derivative that is wrong nearly everywhere would look like a heap of break points
+        # a derivative that is wrong nearly everywhere would look like many break points
         _check_derivative(phi, slope, (), allowed=0.2)
         points = _find_breaks(phi, slope, what) if breaks is None else tuple(sorted({*map(float, breaks)}))
         _check_derivative(phi, slope, points)
@@ -94,7 +94,7 @@ def _named_copy(function: Any, name: str | None) -> tuple[Any, str]:
 
 @contextmanager
 def _streams_untouched() -> Iterator[None]:
-    """Whatever a user's function draws while it is tried, the global random streams are afterwards as before."""
+    """Restore the global random states after a user's function was tried, whatever it drew."""
     import torch
 
     numpys = np.random.get_state()  # noqa: NPY002
@@ -106,7 +106,7 @@ def _streams_untouched() -> Iterator[None]:
 
 
 def _values(function: Callable[..., Any]) -> Callable[[Array], Any]:
-    """The numpy face of a function of torch, which gets a copy."""
+    """A torch function as a numpy function; torch gets a copy of the array."""
     import torch
 
     def value(h: Array) -> Any:
@@ -150,7 +150,7 @@ def _check_callable(function: Callable[..., Any], what: str) -> None:
         raise InputError(f"{what} cannot be called: {type(error).__name__}: {error}. {wanted}; {hint}.") from error
 
 
-class _Face:
+class _Checked:
     """A user's function on arrays of any shape, with its answer checked: same shape, real, float64, no NaN."""
 
     def __init__(self, plain: Callable[[Array], Any], what: str) -> None:
@@ -176,7 +176,7 @@ class _Face:
         return value.reshape(points.shape)
 
 
-def _check_finite(phi: _Face) -> None:
+def _check_finite(phi: _Checked) -> None:
     h = np.concatenate([np.linspace(-100, 100, 2001), _scan_points()])
     h = h[np.abs(h) <= 100]
     h = h[np.argsort(np.abs(h), kind="stable")]
@@ -187,7 +187,7 @@ def _check_finite(phi: _Face) -> None:
         raise InputError(f"{phi.what} returns {where}; it must be finite for every h.")
 
 
-def _check_elementwise(phi: _Face) -> None:
+def _check_elementwise(phi: _Checked) -> None:
     h = np.linspace(-6.1, 5.3, 97)
     value = phi(h)
 
@@ -203,7 +203,7 @@ def _check_elementwise(phi: _Face) -> None:
         raise InputError(f"{text}. A normalization or a softmax is no activation in this sense.")
 
 
-def _check_derivative(phi: _Face, slope: _Face, breaks: tuple[float, ...], allowed: float = 0) -> None:
+def _check_derivative(phi: _Checked, slope: _Checked, breaks: tuple[float, ...], allowed: float = 0) -> None:
     h = np.linspace(-8.03, 8.01, 403)
     step = 1e-5
     for point in breaks:
@@ -217,7 +217,7 @@ def _check_derivative(phi: _Face, slope: _Face, breaks: tuple[float, ...], allow
         raise InputError(f"{slope.what} by autograd is wrong: {where} {float(expected[bad][0]):.6g}.")
 
 
-def _slopes(slope: _Face, breaks: tuple[float, ...]) -> tuple[float, ...] | None:
+def _slopes(slope: _Checked, breaks: tuple[float, ...]) -> tuple[float, ...] | None:
     """The slopes of a piecewise-linear function; None for any other."""
     edges = np.array([-1e4, *breaks, 1e4])
     rates = []
@@ -232,7 +232,7 @@ def _slopes(slope: _Face, breaks: tuple[float, ...]) -> tuple[float, ...] | None
     return tuple(rates)
 
 
-def _jumps(phi: _Face, slope: _Face, breaks: tuple[float, ...]) -> bool:
+def _jumps(phi: _Checked, slope: _Checked, breaks: tuple[float, ...]) -> bool:
     """Whether phi itself, not only its slope, jumps at one of the breaks."""
     points = np.array(breaks)
     margin = 1e-9 * np.maximum(1.0, np.abs(points))
@@ -242,7 +242,7 @@ def _jumps(phi: _Face, slope: _Face, breaks: tuple[float, ...]) -> bool:
 
 
 def _scan_points() -> Array:
-    """Where a function is looked at: every 0.01 out to 12, then ever wider out to 10,000; never on a round number."""
+    """Where a function is evaluated: every 0.01 out to 12, then ever wider out to 10,000; never on a round number."""
     near = np.arange(-1200, 1200) * 0.01 + 0.00317
     far = np.geomspace(12.0031, 1e4, 400)
     return np.concatenate([-far[::-1], near, far])

@@ -118,16 +118,16 @@ def dichotomies(
     given, insist, found, names = inputs.detach().double().cpu(), method == "exact", list[_Flips](), list[str]()
     for i in range(len(models)):
         check_model(models[i])
-        net, mine = bare(models[i]), given[i] if own else given
+        net, targets = bare(models[i]), given[i] if own else given
         names.append(name := named_layer(net, layer))
-        swept = sweep(net, mine, name, _weights(models, i, own_weight(net, name), name, other, seed))
+        swept = sweep(net, targets, name, _weights(models, i, own_weight(net, name), name, other, seed))
         if output >= (outputs := swept.first.shape[1]):
             raise InputError(f"output={output!r}: the network has {outputs} outputs, numbered from 0.")
         if insist and not turnable(swept.program):
             why = "this network is not made of affine maps and piecewise linear nonlinearities"
             raise InputError(f"{why}; use 'refined'.")
-        closed = None if method == "refined" else _closed(swept, mine, output, insist)
-        found.append(closed or _halved(swept, len(mine), output, caution, points, seed))
+        closed = None if method == "refined" else _closed(swept, targets, output, insist)
+        found.append(closed or _halved(swept, len(targets), output, caution, points, seed))
     first, times, which, exact, missed, unresolved = zip(*found, strict=True)
     orders = tuple(map(seen, first, which))
     counts, flips = np.array([order[-1] for order in orders]), np.array([len(order) - 1 for order in orders])

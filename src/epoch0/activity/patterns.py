@@ -1,4 +1,4 @@
-"""On which linear stretch every neuron is: what of a network switches, and the patterns of a batch (Raghu 2.1)."""
+"""On which linear piece every neuron is: the layers that switch, and the patterns of a batch (Raghu 2.1)."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -33,7 +33,7 @@ class Watched:
 
 @dataclass(frozen=True, eq=False)
 class Reading:
-    """A network as the values it switches by."""
+    """A network as the pre-activations by which its neurons switch."""
 
     layers: tuple[Watched, ...]  # in order of execution
     values: Callable[[Tensor], list[Tensor]]  # float64 points to values (m, width) a layer; of a maximum, its entry
@@ -42,7 +42,7 @@ class Reading:
 
 
 def read(model: nn.Module, shape: tuple[int, ...], threshold: float | Sequence[float] | None) -> Reading:
-    """What of a network switches: its layers, at the threshold or where their slopes change."""
+    """The layers of a network that switch, at the threshold or where their slopes change."""
     levels = () if threshold is None else (threshold,) if isinstance(threshold, int | float) else tuple(threshold)
     faces = tuple(sorted({float(level) for level in levels}))
     if len(faces) != len(levels) or (threshold is not None and not faces):
@@ -75,7 +75,7 @@ Method = Annotated[str, ("auto", "exact", "refined")]
 
 
 def several(model: Any) -> Ensemble | Sequence[nn.Module]:
-    """What a user passes as the model, one by one."""
+    """The models that a user passed: an ensemble, or modules in a sequence."""
     models = [model] if isinstance(model, nn.Module) else model
     if isinstance(models, str) or not isinstance(models, Ensemble | Sequence) or not len(models):
         raise InputError(f"model is a {type(model).__name__}; give a module, an ensemble or a list of modules.")
@@ -109,7 +109,7 @@ def in_float64(model: nn.Module) -> dict[str, Tensor]:
 
 
 def _by_hooks(model: nn.Module, shape: tuple[int, ...], faces: tuple[float, ...]) -> Reading:
-    """A network with any nonlinearities that are modules: what goes into them is what switches."""
+    """A network with any nonlinearities that are modules; their inputs are what switches."""
     weights = in_float64(model)
     chosen = {name: m for name, m in model.named_modules() if activation_of(m) is not None and not list(m.children())}
 
@@ -188,7 +188,7 @@ class ActivationPatterns(Result):
 def activation_patterns(
     model: nn.Module, x: Tensor, *, threshold: float | Sequence[float] | None = None
 ) -> ActivationPatterns:
-    """On which linear stretch every neuron is, for a batch of inputs.
+    """On which linear piece of its activation every neuron is, for a batch of inputs.
 
     >>> net = e0.networks.mlp([64, 100, 100, 10], seed=0)
     >>> p = e0.activation_patterns(net, x)                       # x of shape (100, 64)
@@ -199,7 +199,7 @@ def activation_patterns(
         model: any torch module with piecewise linear nonlinearities, or any with a threshold; it is read in float64 and
             evaluation mode and stays as it is.
         x: shape (inputs, \\*shape of one input).
-        threshold: value, or values, of the pre-activation that part the states of a neuron; by default those at which
+        threshold: value, or values, of the pre-activation between the states of a neuron; by default those at which
             its slope changes.
 
     Source: Raghu et al. 2017, section 2.1.

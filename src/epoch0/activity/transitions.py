@@ -1,4 +1,4 @@
-"""Transitions: how often neurons switch their linear stretch along a curve (Raghu section 2.1)."""
+"""Transitions: how often neurons switch to another linear piece along a curve (Raghu section 2.1)."""
 
 import itertools
 import math
@@ -25,7 +25,7 @@ from epoch0.results import Result, aligned
 class Transitions(Result):
     """How often the neurons of one network, or of several, switch along a curve.
 
-    A transition is one passage of one neuron through one of its faces: 0 for a ReLU, -1 or 1 for a hard tanh.
+    A transition is one crossing of a face by one neuron; faces are at 0 for a ReLU, at -1 and 1 for a hard tanh.
     """
 
     layers: tuple[str, ...]  #: names of the layers watched, in order
@@ -40,7 +40,7 @@ class Transitions(Result):
     closest: float = 0.0  #: for exact counts the closest decision, as a part of the size of the values
     times: tuple[np.ndarray, ...] | None = None  #: for each network t of every transition, increasing; None if refined
     owners: tuple[np.ndarray, ...] | None = None  #: and its layer and neuron, shape (transitions, 2)
-    notes: tuple[str, ...] = ()  #: what else should be known
+    notes: tuple[str, ...] = ()  #: further remarks
 
     @property
     def networks(self) -> int:
@@ -137,7 +137,7 @@ def transitions(
             nonlinearities, which have no transitions of their own.
         method: "exact" insists on closed forms, "refined" on halving steps, "auto" takes what is right and cheap.
         caution: when halving, how many times the departure from the chord seen in a step is allowed for in its halves.
-        points: when halving, at most about so many points of the curve a network; what is left is told.
+        points: when halving, at most about so many points of the curve a network; the result has what is left.
         seed: names the random steps that are looked at again.
 
     Raises:
@@ -204,9 +204,9 @@ def _exactly(reading: Reading, method: str, found: Sequence[np.ndarray], closest
     t, layer, element, face = (column[order] for column in found)
     counts = []
     for number, watched in enumerate(reading.layers):
-        mine, sides = layer == number, len(watched.faces) or watched.entries
+        inside, sides = layer == number, len(watched.faces) or watched.entries
         counts.append(np.zeros((sides, watched.width), dtype=np.int64))
-        np.add.at(counts[-1], (face[mine], element[mine]), 1)
+        np.add.at(counts[-1], (face[inside], element[inside]), 1)
     return _result(reading, method, counts, closest=closest, times=(t,), owners=(np.stack([layer, element], axis=1),))
 
 

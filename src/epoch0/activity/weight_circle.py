@@ -35,8 +35,8 @@ def named_layer(model: nn.Module, layer: Any) -> str:
     if layer in names:
         return str(layer)
     if isinstance(layer, str) and (known := dict(model.named_modules()).get(layer)) is not None:
-        there = ", ".join(names) or "no layers with one"
-        raise InputError(f"layer={layer!r} is a {type(known).__name__}, without a weight matrix; there are {there}.")
+        others = ", ".join(names) or "no layers with one"
+        raise InputError(f"layer={layer!r} is a {type(known).__name__}, without a weight matrix; there are {others}.")
     raise InputError(f"there is no layer {layer!r}; there are {', '.join(names)}.{suggest(str(layer), names)}")
 
 
@@ -45,7 +45,7 @@ class Sweep:
     """A network whose layer's weights are W cos + W' sin, on fixed inputs."""
 
     first: Tensor  # outputs at angle 0, shape (inputs, outputs)
-    carry: Callable[[Tensor, Tensor], Tensor]  # what ``values`` does, for all at once
+    carry: Callable[[Tensor, Tensor], Tensor]  # as ``values``, for all at once
     numbers: int  # in the largest tensor of one input
     program: Program | None  # the network where it is piecewise linear
     step: int = -1  # index of the swept step

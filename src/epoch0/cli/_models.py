@@ -100,9 +100,9 @@ def checkup(
     from epoch0.diagnosis import checkup as examine
     from epoch0.initialization import initialize, save
 
-    for path, what, endings in ((fix, "weights", [".safetensors"]), (html, "page", [])):
+    for path, kind, endings in ((fix, "weights", [".safetensors"]), (html, "page", [])):
         if path is not None:
-            to_write(path, what, endings)
+            to_write(path, kind, endings)
     if stream and (not model.startswith("hf:") or fix or fail_on != "never"):
         raise InputError("--stream takes hf:config.json, and no --fix or --fail-on.")
     if dry_run and not stream:
@@ -333,11 +333,11 @@ def prune(
     from epoch0.prune.masks.masks import check_sparsity
     from epoch0.prune.scores import TABLE
 
-    files = {what: path for what, path in (("masks", out), ("weights", out_weights)) if path is not None}
+    files = {kind: path for kind, path in (("masks", out), ("weights", out_weights)) if path is not None}
     if len({os.path.abspath(path) for path in files.values()}) < len(files):
         raise InputError(f"{str(out)!r} cannot hold two things; --out and --out-weights need own files.")
-    for what, path in files.items():
-        check_path(path, what)
+    for kind, path in files.items():
+        check_path(path, kind)
     check_sparsity(sparsity)
     if score not in TABLE:
         raise InputError(f"--score {score} is not known; use {', '.join(TABLE)}.{suggest(score, TABLE)}")
@@ -367,12 +367,12 @@ def prune(
                 masks = pruning.keep(scores, sparsity, **options)
             else:
                 masks = pruning.iterate(network, one, sparsity, steps=rounds, progress=stage.within, **options)
-        said = list(dict.fromkeys(str(warning.message) for warning in caught))
+        notes = list(dict.fromkeys(str(warning.message) for warning in caught))
         critical = pruning.critical_sparsity(scores)
         try:
             summary = masks.summary(network, given.x)
         except InputError as problem:
-            summary, said = masks.summary(), [*said, str(problem)]
+            summary, notes = masks.summary(), [*notes, str(problem)]
         pruning.apply(network, masks)
         stage("judging the pruned model")
         verdicts["pruned"] = _verdict(network, given, batch_norm, seed)
@@ -389,14 +389,14 @@ def prune(
         save(network, out_weights)
     if as_json:
         told_of = {"model": model, "inputs": given.description, "method": scores.method, "summary": summary.to_dict()}
-        limits = {"critical_sparsity": float(critical), "first_layer_to_vanish": critical.layer, "notes": said}
+        limits = {"critical_sparsity": float(critical), "first_layer_to_vanish": critical.layer, "notes": notes}
         judged = {"verdicts": verdicts, "judged": EXAMINED}
         print_json({**told_of, **limits, **judged, "rescaling": rescaling and rescaling.to_dict()})
         return
     typer.echo(f"{scores.method}; {given.description}")
     when = "" if rounds == 1 else " if all were removed in one round"
     typer.echo(f"{summary}\ncritical sparsity {critical:.4%}{when}: {critical.layer} is the first layer to vanish")
-    for note in said:
+    for note in notes:
         typer.echo(f"note: {note}")
     if summary.dead or summary.effective == 0:
         less = f"a sparsity below {critical:.4g}" if known.rounds == 1 else "a smaller sparsity"
@@ -408,8 +408,8 @@ def prune(
     typer.echo(f"\nverdicts ({EXAMINED}):")
     for when, verdict in verdicts.items():
         typer.echo(f"{when + ':':<10}{verdict}")
-    for what, path in files.items():
-        typer.echo(f"{what}: {path}")
+    for kind, path in files.items():
+        typer.echo(f"{kind}: {path}")
 
 
 EXAMINED = "from the first step, without training"

@@ -1,4 +1,4 @@
-"""What all commands share: how user errors are told, options of several commands, printing as tables or JSON."""
+"""What all commands share: reporting user errors, options of several commands, printing as tables or JSON."""
 
 import functools
 import io

@@ -50,7 +50,7 @@ def fetch(name: str, data_dir: StrPath | None = None, progress: Tell | None = No
     if found is not None and all(sound):
         return place(found)
     with made(target):
-        to_write(target / catalogue.RECORD)  # told before anything is downloaded
+        to_write(target / catalogue.RECORD)  # fails before anything is downloaded
         tell = progress or (lambda line: None)
         fetched = _archive(known, known.archive, tell) if known.archive else _files(known, tell)
         new = [path for path in (target / name for name in fetched) if not path.exists()]

@@ -1,7 +1,7 @@
 """Sets that come as trees of image files: which files belong to a split, which class each is of, and what is in them.
 
 Tiny ImageNet and ImageNet are read as they are published, any other tree as split/class/files. A class that is missing
-or empty and an annotation that fits nothing are told before the first image is opened. Pillow decodes many at a time:
+or empty and an annotation that fits nothing are errors before the first image is opened. Pillow decodes many at a time:
 the same pixels and the same first error for any number of threads, which are enough, as pillow lets go of the
 interpreter meanwhile.
 """
@@ -92,20 +92,20 @@ def _tiny_imagenet(known: KnownSet, root: Path, split: str) -> ImageFiles:
         _check_folders(root / "train", classes, "as wnids.txt has")
         return _files(known.name, split, root, [f"train/{item}/images" for item in classes], classes)
     annotations, images = root / "val" / "val_annotations.txt", root / "val" / "images"
-    there, stated = set(_images(images)), dict[str, int]()
+    present, stated = set(_images(images)), dict[str, int]()
     for number, line in enumerate(_lines(annotations), 1):
         file, wnid = (*line.split("\t"), "", "")[:2]
         at = f"line {number} of {annotations}"
         if wnid not in classes:
             text = f"{at} gives {file!r} the class {wnid!r}"
             raise InputError(f"{text}, which is none of the {len(classes)} in wnids.txt.")
-        if file not in there or file in stated:
+        if file not in present or file in stated:
             wrong = "a second time" if file in stated else f"which is not in {images}"
             raise InputError(f"{at} names {file!r}{',' * (file not in stated)} {wrong}.")
         stated[file] = classes.index(wnid)
-    if not stated or (missing := sorted(there - set(stated))):
+    if not stated or (missing := sorted(present - set(stated))):
         lacks = f"; it lacks {first_names(missing, 3)}" if stated else ""
-        raise InputError(f"{annotations} names {len(stated):,} files and the folder has {len(there):,}{lacks}.")
+        raise InputError(f"{annotations} names {len(stated):,} files and the folder has {len(present):,}{lacks}.")
     order = sorted(stated, key=lambda file: (len(file), file))  # val_2 before val_10
     labels = np.array([stated[file] for file in order], np.int64)
     return ImageFiles(known.name, split, root, tuple(f"val/images/{file}" for file in order), labels, tuple(classes))
@@ -114,15 +114,15 @@ def _tiny_imagenet(known: KnownSet, root: Path, split: str) -> ImageFiles:
 def _imagenet(known: KnownSet, root: Path, split: str) -> ImageFiles:
     folders = {part: _subfolders(root / part) for part in ("train", "val") if (root / part).is_dir()}
     part, beside = ("train", "val") if split == "train" else ("val", "train")
-    here = root / part
-    if not folders[part] and (loose := _images(here)):
+    folder = root / part
+    if not folders[part] and (loose := _images(folder)):
         hint = f"sort them into one folder a class ({part}/n01440764/...), named as those of train are"
-        raise InputError(f"{here} holds {len(loose):,} image files and no class folder; {hint}.")
+        raise InputError(f"{folder} holds {len(loose):,} image files and no class folder; {hint}.")
     classes = sorted({*folders[part], *folders.get(beside, [])})
-    _check_folders(here, classes, f"as {beside} beside it has")
+    _check_folders(folder, classes, f"as {beside} beside it has")
     if len(classes) != _IMAGENET_CLASSES:
         hint = f"for a part of it name the folder itself: 'folder:{root}' (with train/ and test/ or val/)"
-        raise InputError(f"{here} has {len(classes):,} class folders and ImageNet {_IMAGENET_CLASSES:,}; {hint}.")
+        raise InputError(f"{folder} has {len(classes):,} class folders and ImageNet {_IMAGENET_CLASSES:,}; {hint}.")
     return _files(known.name, split, root, [f"{part}/{item}" for item in classes], classes)
 
 

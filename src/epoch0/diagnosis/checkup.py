@@ -105,7 +105,7 @@ def checkup(
         seed: of directions, held-out examples and dropout.
         name: what to call the model; its class by default.
         inputs: what the batch is, in words; its shapes by default.
-        tell: is told the part that runs and the share of it that is done.
+        tell: a callback for progress: the part that runs, and the share of it that is done.
 
     Raises:
         InputError: if the model, the batch, the targets or their combination cannot be used.
@@ -132,8 +132,8 @@ def checkup(
     said = list(call.notes)
 
     def make_up(output: Tensor) -> Any:
-        made, how = made_up(call.batch, output, seed)
-        said.append(how)
+        made, note = made_up(call.batch, output, seed)
+        said.append(note)
         return made
 
     if stream:
@@ -185,7 +185,7 @@ def checkup(
     say("gains of the layers", 0.0)
     one = first["adam"]
     fewer, some = call, one.used  # a gain is a mean over examples and units
-    if one.seconds > COSTLY:  # with two, at least, one can see whether they are told apart
+    if one.seconds > COSTLY:  # two at least, to see whether they differ
         some = min(some, max(2, 3 * call.examples // 8))
     if call.splits and some < call.examples:
         fewer = call.rows(slice(0, some))
@@ -274,13 +274,13 @@ def made_up(batch: Any, output: Tensor, seed: int) -> tuple[Tensor, str]:
         flat = (flat - flat.mean(0)) / flat.std(0).clamp_min(1e-12) if len(flat) > 1 else flat
         scores = flat @ torch.randn(flat.shape[1], output.shape[1], generator=source, dtype=torch.float64)
         made = scores.argmax(1)
-        said = "classes were made up that a random linear map of the inputs gives."
+        note = "classes were made up that a random linear map of the inputs gives."
     elif output.dim() == 2 and output.shape[1] > 1:
-        made, said = torch.randint(output.shape[1], (len(output),), generator=source), "classes were drawn at random."
+        made, note = torch.randint(output.shape[1], (len(output),), generator=source), "classes were drawn at random."
     else:
         made = torch.randn(output.shape, generator=source, dtype=output.dtype)
-        said = "values were drawn at random, to be met in mean square."
-    return made.to(output.device), f"No targets were given: {said}"
+        note = "values were drawn at random, to be met in mean square."
+    return made.to(output.device), f"No targets were given: {note}"
 
 
 def forecast_pruning(call: Call, sparsity: float, batch_norm: BatchNorm) -> PruningForecast:
@@ -295,14 +295,14 @@ def forecast_pruning(call: Call, sparsity: float, batch_norm: BatchNorm) -> Prun
         numbers = (row.weights, kept[row.layer], row.density, row.vanishes, critical.layers[row.layer])
         rows.append(LayerOutlook(row.layer, *numbers, status))
     dying, at_risk = ([row.name for row in rows if row.status == word] for word in ("dies", "at risk"))
-    what = f"no layer would be emptied{f', but {first_names(at_risk)} may' if at_risk else ''}"
-    what = f"{first_names(dying)} would be emptied" if dying else what
+    text = f"no layer would be emptied{f', but {first_names(at_risk)} may' if at_risk else ''}"
+    text = f"{first_names(dying)} would be emptied" if dying else text
     expected = predicted.critical_sparsity, predicted.critical_sparsity_sd
-    said = (
-        f"Pruned by SNIP to sparsity {sparsity:g}: {what}; the first to vanish is {critical.layer}, at {critical:.4g} "
+    sentence = (
+        f"Pruned by SNIP to sparsity {sparsity:g}: {text}; the first to vanish is {critical.layer}, at {critical:.4g} "
         f"(expected {expected[0]:.3g} ± {expected[1]:.1g})."
     )
-    return PruningForecast(float(sparsity), tuple(rows), float(critical), critical.layer, *expected, said)
+    return PruningForecast(float(sparsity), tuple(rows), float(critical), critical.layer, *expected, sentence)
 
 
 def try_remedies(
@@ -345,7 +345,7 @@ def advice(recipes: Mapping[str, Recipe], tried: Sequence[Remedy]) -> Iterator[s
 
 
 def _same(call: Call) -> str:
-    """Why nothing can be told apart in the batch, in a clause; empty where something can."""
+    """Why the examples of the batch cannot be distinguished, in a clause; empty where they can."""
     wanted = call.targets
     one = isinstance(wanted, Tensor) and (wanted.numel() == 1 or (wanted.is_floating_point() and wanted.dim() <= 2))
     if call.examples == 1 and one:
@@ -365,16 +365,16 @@ BATCH_NORM = {
 
 def notes_of(measured: Gain, rows: Sequence[LayerCheckup], more: Sequence[str]) -> list[str]:
     """How it was measured, and what was seen beside the gains."""
-    said = [*more, *([BATCH_NORM[measured.batch_norm]] if measured.batch_norm else [])]
-    said += ["Dropout was off."] if measured.dropout else []
+    notes = [*more, *([BATCH_NORM[measured.batch_norm]] if measured.batch_norm else [])]
+    notes += ["Dropout was off."] if measured.dropout else []
     start = "random directions at the output, as there is no loss" if measured.loss is None else "the loss"
-    said.append(
+    notes.append(
         f"Each gain is the mean over {measured.directions} random directions (seed {measured.seed}) on "
         f"{measured.examples} examples, ± its standard error; gradient norms start from {start}. The model was given "
         "back unchanged."
     )
     if pooled := [f"{row.name} (over {row.averaged:g} places)" for row in rows if row.averaged > 1]:
-        said.append(
+        notes.append(
             f"Average pooling in {', '.join(pooled)} is left out of the judgement: it divides the gain by the places "
             "once, whatever the weights, and the gradients of shared weights add up over the places again."
         )
@@ -383,12 +383,12 @@ def notes_of(measured: Gain, rows: Sequence[LayerCheckup], more: Sequence[str]) 
     if known and not off:
         which = "every layer" if len(known) == measured.depth else f"the {len(known)} layers that have a law"
         which = "the one layer that has a law" if len(known) == 1 < measured.depth else which
-        said.append(f"Measured gains are as predicted from the weights in {which}, within three standard errors.")
+        notes.append(f"Measured gains are as predicted from the weights in {which}, within three standard errors.")
     if off:
         short = str.maketrans("", "", "()")  # "lower ×0.85"
         each = [f"{layer.name} ({layer.agreement.replace(' than predicted', '').translate(short)})" for layer in off]
         why = "large biases, weights that are not as random as the law takes them to be, or a very narrow layer"
-        said.append(f"The measured gain is not the predicted one in {first_names(each)}: {why}.")
+        notes.append(f"The measured gain is not the predicted one in {first_names(each)}: {why}.")
     if mostly_dead := [f"{row.name} ({row.dead_units:.0%})" for row in rows if 0.5 < row.dead_units < 1]:
-        said.append(f"More than half of the units are zero for every example after {', '.join(mostly_dead)}.")
-    return said
+        notes.append(f"More than half of the units are zero for every example after {', '.join(mostly_dead)}.")
+    return notes

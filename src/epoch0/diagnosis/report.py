@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def environment() -> "jinja2.Environment":
-    """The templates of the page, with the filters that put numbers into words."""
+    """The templates of the page, with the filters that format numbers."""
     import jinja2
 
     found = jinja2.Environment(loader=jinja2.PackageLoader("epoch0"), autoescape=True, undefined=jinja2.StrictUndefined)

@@ -1,4 +1,4 @@
-"""What a checkup found: one row a layer, the judgement over the depth, as table, JSON, page or text."""
+"""What a checkup found: one row a layer, the assessment over the depth, as table, JSON, page or text."""
 
 import math
 import os
@@ -83,7 +83,7 @@ class PartCheckup:
     kind: str  #: what it is, in words
     shape_out: tuple[int, ...]  #: shape of one example after it
     norm_out: float  #: root mean square of a unit after it
-    gain: float | None  #: mean squared stretch of a random tangent by it alone; None where it has several inputs
+    gain: float | None  #: mean squared growth of a random tangent by it alone; None where it has several inputs
     tangent: float  #: norm a unit of a tangent carried from the input, relative to there; NaN where it cannot be
     gradient: float  #: norm of the gradient there
     update: float | None  #: size of one step of Adam at the suggested rate relative to its weights; None without any
@@ -98,15 +98,15 @@ class LayerCheckup:
     shape_out: tuple[int, ...]  #: shape of one example after it
     norm_in: float  #: root mean square of a unit before it
     norm_out: float  #: root mean square of a unit after it
-    forward_gain: float  #: local chi forward, mean squared stretch of fresh random tangents per unit
+    forward_gain: float  #: local chi forward, mean squared growth of fresh random tangents per unit
     forward_error: float  #: its standard error
-    backward_gain: float  #: local chi backward, mean squared stretch of fresh gradients
+    backward_gain: float  #: local chi backward, mean squared growth of fresh gradients
     backward_error: float  #: its standard error
     predicted: float | None  #: chi predicted from the weights and the size of the pre-activations; None where it is not
     predicted_error: float  #: standard deviation of chi around it that the finite width leaves, NaN where there is none
     #: "as predicted", "higher than predicted (×1.12)", "lower than predicted (×0.85)", or why there is no prediction
     agreement: str
-    averaged: float  #: number of places that average pooling takes the mean over, 1 without; judged apart from the gain
+    averaged: float  #: places that average pooling takes the mean over, 1 without; assessed apart from the gain
     tangent: float  #: norm a unit, relative to the input's, of a tangent carried from the input to the end of the layer
     gradient: float  #: norm of the gradient carried back to the end of the layer
     update: float | None  #: size of Adam's step at the suggested rate over that of the weights; None without weights
@@ -169,7 +169,7 @@ class VerdictError(InputError):
 
 @dataclass(frozen=True)
 class Checkup(_Tables):
-    """The state of a network before its first epoch, judged.
+    """The assessment of a network before its first epoch.
 
     >>> found = checkup(model, x, y)                            # x of shape (100, 64), y of shape (100,)
     >>> found.verdict

@@ -71,7 +71,7 @@ class Step:
     reached: float  #: share of the weights that the step moves; for Adam mean |g|/(|g| + eps)
     #: cosine between how the outputs move and how the loss wants them to, once their mean over the examples is right:
     #: the step is down what is left of the gradient then. The mean is learned in a few steps, and until then it hides
-    #: whether the examples can be told apart. 1 is the best, 0 for a network that gives all examples the same answer.
+    #: whether the examples can be separated. 1 is the best, 0 for a network that gives all examples the same answer.
     alignment: float = 0.0
     held: float | None = None  #: the same on examples that the step has not seen; None if the batch cannot be split
     #: ``alignment`` after one step at the usual rate; the same as before it where a pass takes long and every weight
@@ -238,8 +238,8 @@ def steps(call: Call, seed: int = 0, quick: bool | None = None) -> dict[Optimize
                 kept.clear()  # a model that did not write into its weights in one run does not in the next
             seconds, count = 3 * cost.seconds, probe.seen.examples  # a pass back is two forward
             if seconds > COSTLY and call.splits and call.examples > FEW:
-                some = torch.randperm(call.examples, generator=generator(seed, 0x6665))[:FEW]
-                probe = _Probe(call.rows(some), start, seed)
+                subset = torch.randperm(call.examples, generator=generator(seed, 0x6665))[:FEW]
+                probe = _Probe(call.rows(subset), start, seed)
                 first = _gradient(probe, start)
             probe.costly = seconds > COSTLY if quick is None else quick
             found: dict[Optimizer, Step] = {"sgd": _one_step(probe, start, first, "sgd")}
@@ -264,7 +264,7 @@ class _Gradient:
     finite: bool
 
     def normalize(self) -> None:
-        """From gradients to steps of Adam, in place."""
+        """Turn gradients into steps of Adam, in place."""
         for tensor in (*self.gradient.values(), *self.wanted.values()):
             tensor.div_(tensor.abs().add_(EPS))
 

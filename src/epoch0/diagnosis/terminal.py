@@ -43,8 +43,8 @@ def terminal(checkup: Found, width: int, depth: int | None = None) -> Renderable
     recipes = ((NAMES[name], item["reason"]) for name, item in checkup["recipes"].items() if name != "yours")
     lines += _listed("", [f"{name}: {why}." for name, why in recipes if why not in checkup["verdict"]])
     also = checkup["faults"]["yours" in checkup["recipes"] :]  # the first is said already
-    said = [f"{wording.chance(f['certainty'])} {f['kind']} ({f['where']}): {f['message']} {f['fix']}" for f in also]
-    lines += _listed("Also seen", said)
+    texts = [f"{wording.chance(f['certainty'])} {f['kind']} ({f['where']}): {f['message']} {f['fix']}" for f in also]
+    lines += _listed("Also seen", texts)
     if (program := checkup["program"]) is not None and (tried := program["tried"]):
         lines += _section(f"Changes tried on copies: {len(tried)}, of which {sum(t['mends'] for t in tried)} mend it.")
     if (blame := checkup["blame"]) is not None:

@@ -1,4 +1,4 @@
-"""A short training on copies of the model, one for each rate of each optimizer: does it learn to tell examples apart?
+"""A short training on copies of the model, one for each rate of each optimizer: does it learn to distinguish examples?
 
 What is read is the same whatever the task: how far the loss falls below that of the best constant answer, and for how
 many pairs of examples the loss is lower with the own target than with the other's, on examples held out of training.
@@ -33,8 +33,8 @@ LENGTHS = (150, 60, 30)  # steps of a trial; the longest that the time allows
 BATCH = 64  # examples a step, as many as there are if fewer
 HELD = 4  # one example in so many is held out
 LEARNED, TOLD = 0.5, (0.85, 0.8)
-"""What of a trial settles the matter: a loss of held-out examples below this share of the best constant answer's, or so
-many pairs of them told apart while the loss of the others falls by so much; docs/checkup.md has the figures."""
+"""When a trial has decided: a loss of held-out examples below this share of the best constant answer's, or so
+many pairs of them ordered right while the loss of the others falls by so much; docs/checkup.md has the figures."""
 
 SECONDS = 20.0  # A trial is on by default where it is estimated to take less, in CPU seconds
 OTHERS = 12  # with so many other examples' targets an example is compared
@@ -215,7 +215,7 @@ def _train(
 def _read(
     model: nn.Module, losses: list[float], seen: Call, held: Call | None, constant: float | None, seed: int, sums: bool
 ) -> tuple[float | None, float | None, float, float | None]:
-    """What a run says of the trained model: known, known_seen, drop, held."""
+    """The fields known, known_seen, drop and held of a :class:`Run`."""
     if not math.isfinite(losses[-1]):
         nothing = 0.5 if isinstance(seen.targets, Tensor) and seen.targets.dim() else None
         return None if held is None else nothing, nothing, -1.0, None
@@ -245,9 +245,9 @@ def _pairs_ordered(call: Call, raw: Any, seed: int) -> float | None:
     few, classes = chosen[: BATCH // 2], not targets.is_floating_point() and targets.dim() == 1
     entropy = classes and call.criterion in (None, F.cross_entropy) and bool((targets >= 0).all())
     if entropy and (scores := call.output(raw).detach()).dim() == 2:  # the loss is lower where the score is higher
-        mine, theirs = targets[few, None].long(), targets[chosen[:OTHERS]].long()
-        same, different = scores[few].gather(1, mine), scores[few][:, theirs]
-        wins = ((same > different) + 0.5 * (same == different))[mine != theirs]
+        right, theirs = targets[few, None].long(), targets[chosen[:OTHERS]].long()
+        same, different = scores[few].gather(1, right), scores[few][:, theirs]
+        wins = ((same > different) + 0.5 * (same == different))[right != theirs]
         return float(wins.mean()) if wins.numel() else None
     won: list[float] = []
 

@@ -1,8 +1,8 @@
 """From what was measured to a verdict for each optimizer: whether it trains, how sure that is, and why (THEORY 0).
 
-Pure judgement over numbers. The chance of training is logistic in a few numbers of the first step, and of the trial
+It computes with numbers only. The chance of training is logistic in a few numbers of the first step, and of the trial
 where there was one; the weights are fitted by ``benchmarks/bench_verdict.py --fit`` and stand in ``fitted.json``.
-Everything else here puts the reason into words.
+The rest of this module words the reason.
 """
 
 import json
@@ -27,13 +27,13 @@ Evidence = Literal["step 0", "trial"]
 FITTED: dict[str, dict[str, dict[str, float]]] = json.loads(Path(__file__).with_name("fitted.json").read_text())
 
 COLLAPSED = 1e-3
-"""Mean 1 - cosine between two examples below which a layer tells them apart no more.
+"""Mean 1 - cosine between two examples below which they count as collapsed.
 
 A critical ReLU network keeps about 44/depth^2 (1 - c ~ 9 pi^2 / 2 l^2, Hayou Proposition 1), so this value is met by
 a healthy one only from depth 200 on, and by an ordered one within a few correlation lengths."""
 
 SLOWLY = 0.62
-"""Share of pairs that a trial tells apart from which a network that does not train is said to learn slowly.
+"""Share of pairs that a trial orders right from which a network that does not train is said to learn slowly.
 
 Of 91 such networks 89 end above chance after 300 steps with some recipe, of 57 others 15."""
 
@@ -79,7 +79,7 @@ def estimate_phase(gains: Sequence[float], errors: Sequence[float]) -> PhaseEsti
 
 @dataclass(frozen=True)
 class CumulativeGain:
-    """What the depth does to a norm, carried from end to end."""
+    """The cumulative gain of a norm over the depth."""
 
     log_gain: float = math.nan  #: S, twice the natural log of the change of the norm; NaN with nothing to compare
     layers: int = 0  #: number of layers that were crossed
@@ -95,7 +95,7 @@ class CumulativeGain:
 
 
 def cumulative_gain(norms: Sequence[float]) -> CumulativeGain:
-    """What became of a norm between the first and the last of these places."""
+    """The gain of a norm between the first and the last of these places."""
     if len(norms) < 2 or not norms[0] > 0 or math.isinf(norms[0]):
         return CumulativeGain(math.nan if norms and not math.isfinite(norms[0]) else 0.0, max(len(norms) - 1, 0))
     if norms[-1] <= 0:
@@ -105,7 +105,7 @@ def cumulative_gain(norms: Sequence[float]) -> CumulativeGain:
 
 @dataclass(frozen=True)
 class Signs:
-    """What the layers say about the whole, in numbers."""
+    """Summary numbers of all layers, from which the verdict is made."""
 
     #: what carried tangents do between the first layer's output and the last one's input
     forward: CumulativeGain = CumulativeGain(0.0)
@@ -119,7 +119,7 @@ class Signs:
     collapsed: tuple[str, ...] = ()  #: layers after which all examples point the same way
     saturated: tuple[str, ...] = ()  #: layers most of whose values are saturated
     constant_loss: float | None = None  #: of the best answer that is the same for all; None where it is not known
-    same: str = ""  #: why nothing can be told apart in the batch, in a clause; empty where something can
+    same: str = ""  #: why the examples of the batch cannot be distinguished, in a clause; empty where they can
 
 
 @dataclass(frozen=True)
@@ -149,7 +149,7 @@ def _log(value: float, low: float, high: float) -> float:
 
 
 def _angle(cosine: float | None, classes: float = 1.0) -> float:
-    """Fisher's transform of a cosine, of as much worth whatever the number of classes.
+    """Fisher's transform of a cosine, normalized for the number of classes.
 
     A step of the best size along a movement of this cosine takes cosine^2 (C - 1) / (2 log C) of the first
     cross-entropy of C equal classes away: among 50,000 classes .02 is worth as much as .7 among ten.
@@ -164,7 +164,7 @@ def _odds(share: float | None) -> float:
 
 
 def step_numbers(step: Step, signs: Signs) -> dict[str, float]:
-    """What is read of the first step of an optimizer: a few numbers without units."""
+    """Features of the first step of an optimizer: a few numbers without units."""
     pace = _log(step.second_pace * min(step.largest, RATES[step.optimizer][-1]), -6, 0)
     return {
         "alignment": _angle(step.alignment, step.classes),
@@ -183,9 +183,9 @@ def step_numbers(step: Step, signs: Signs) -> dict[str, float]:
 
 
 def trial_numbers(trained: Sequence[Run], optimizer: Optimizer) -> dict[str, float]:
-    """What is read of the trainings with one optimizer: the best of its rates in each respect.
+    """Features of the trainings with one optimizer: the best of its rates in each respect.
 
-    Of Adam's it is read beside SGD, too, whether the examples can be told apart: SGD is slower at it.
+    For SGD they include whether Adam learned to distinguish the examples, as SGD is slower at it.
     """
     runs, adam = ([run for run in trained if run.optimizer == kind] for kind in (optimizer, "adam"))
 
@@ -213,7 +213,7 @@ def probability(optimizer: Optimizer, numbers: Mapping[str, float], level: str) 
 
 
 def level(step: Step, runs: Sequence[Run], steps: int | None) -> str:
-    """Which of the fitted weights fit what was measured."""
+    """The name of the fitted weights that apply to what was measured."""
     if steps is None:
         return f"step 0{' quick' if step.quick else ''}{'' if step.held is not None else ' alone'}"
     nearest = min(LENGTHS, key=lambda length: abs(length - steps))
@@ -297,13 +297,13 @@ def best_run(runs: Sequence[Run]) -> Run:
 
 
 def _loss_course(run: Run, constant: float | None) -> str:
-    """What became of the loss, beside that of the best constant answer, and of held-out examples."""
+    """The course of the loss in words, beside that of the best constant answer, and of held-out examples."""
     if run.diverged:
         return "left the range of floats"
     first, last = run.losses[0], sum(run.losses[-10:]) / len(run.losses[-10:])
     fell = f"{'fell' if last < first else 'did not fall,'} from {number(first)} to {number(last)}"
     fell += "" if constant is None else f" (one answer for all: {number(constant)})"
-    known = "" if run.known is None else f", and of held-out examples {run.known:.0%} of the pairs are told apart"
+    known = "" if run.known is None else f", and of held-out examples {run.known:.0%} of the pairs are ordered right"
     return f"{fell}{known} (chance: 50%)" if known else fell
 
 
@@ -340,8 +340,8 @@ def _failure(step: Step, signs: Signs, runs: Sequence[Run], constant: float | No
         return "collapsed", f"from {signs.collapsed[0]} on all examples look alike{seen}"
     if signs.forward.orders > 1.3 or signs.backward.orders > 1.3:
         orders = max(signs.forward.orders, signs.backward.orders)
-        what = "differences between inputs" if signs.forward.orders == orders else "gradients"
-        return "exploding", f"{what} grow by {orders:.1f} orders of magnitude over the depth{seen}"
+        quantity = "differences between inputs" if signs.forward.orders == orders else "gradients"
+        return "exploding", f"{quantity} grow by {orders:.1f} orders of magnitude over the depth{seen}"
     if step.largest < RATES[step.optimizer][0]:
         rate = step.largest * (30 if step.quick else 3) or LADDER[step.optimizer][0]  # the next that was looked at
         return "rough", f"already a rate of {number(rate, 1)} makes the first step raise the loss{seen}"
@@ -358,25 +358,25 @@ def _failure(step: Step, signs: Signs, runs: Sequence[Run], constant: float | No
 def sentence(recipes: Mapping[str, Recipe]) -> str:
     """The verdict over all recipes in a sentence that says what to do; over the owner's program, where it is known."""
     if "yours" in recipes:
-        said = recipes["yours"].reason
-        return f"{said[0].upper()}{said[1:]}{'' if said.endswith('.') else '.'}"
+        text = recipes["yours"].reason
+        return f"{text[0].upper()}{text[1:]}{'' if text.endswith('.') else '.'}"
     if not recipes:
         return "Not judged: of a network that is streamed the layers are measured, no step."
     adam, sgd = recipes["adam"], recipes["sgd"]
     sure = "" if all(abs(r.probability - 0.5) > 0.25 for r in (adam, sgd)) else "Probably: "
     if adam.trains and sgd.trains:
-        said = f"trains with either, Adam at a rate of about {adam.learning_rate:g} or SGD at {sgd.learning_rate:g}."
+        text = f"trains with either, Adam at a rate of about {adam.learning_rate:g} or SGD at {sgd.learning_rate:g}."
     elif adam.trains or sgd.trains:
         word, one, other = ("Adam", adam, sgd) if adam.trains else ("SGD", sgd, adam)
-        said = f"needs {word}, at a rate of about {one.learning_rate:g}"
-        said += f"; with {NAMES[other.optimizer]} {_short(other.reason)}."
+        text = f"needs {word}, at a rate of about {one.learning_rate:g}"
+        text += f"; with {NAMES[other.optimizer]} {_short(other.reason)}."
     elif adam.cause == sgd.cause == "no gradient" and adam.probability <= 0.01:
         return f"Cannot train: {_short(adam.reason)}."
     else:
         worst = max((adam, sgd), key=lambda r: r.probability)
         seen = max(min(r.numbers.get("known", 0), r.numbers.get("known seen", 0)) for r in (adam, sgd))
-        said = f"{'learns slowly' if seen >= _odds(SLOWLY) else 'will not train'}: {_short(worst.reason).rstrip('.')}."
-    return said[0].upper() + said[1:] if not sure else sure + said
+        text = f"{'learns slowly' if seen >= _odds(SLOWLY) else 'will not train'}: {_short(worst.reason).rstrip('.')}."
+    return text[0].upper() + text[1:] if not sure else sure + text
 
 
 def _short(reason: str) -> str:

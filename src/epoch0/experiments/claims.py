@@ -9,7 +9,7 @@
                         if means and spreads are as they look, or None if nothing points either way, or for
                         ``better_fit`` and ``linear``
 
-Each word is wrong at most once in a hundred times under the worst case of its null; docs/claims.md tells for each
+Each word is wrong at most once in a hundred times under the worst case of its null; docs/claims.md says for each
 decider what that is, and the tests simulate it.
 
 ``samples`` is the number of independent samples behind each mean (Student's t is used); None says that the errors are
@@ -54,7 +54,7 @@ class Claim(Shown):
     verdict: Verdict  #: one of VERDICTS
     evidence: str  #: the numbers that decided, in one line
     numbers: Mapping[str, float] = field(default_factory=dict)  #: the same for programs
-    needed: int | None = None  #: if undecided, samples a setting that would decide, when that can be told
+    needed: int | None = None  #: if undecided, samples a setting that would decide, where known
     check: bool = False  #: whether it cannot fail unless the software is wrong
 
     def __str__(self) -> str:

@@ -59,7 +59,7 @@ class Died(NamedTuple):
 
 
 Outcome = Encoded | Failure | Died
-"""What became of a trial."""
+"""The outcome of a trial."""
 
 
 @checked
@@ -124,14 +124,14 @@ class _Processes:
         return 2 * len(self._threads)
 
     def submit(self, named: Named) -> Future[Outcome]:
-        """Start a trial on the next free worker. The handle is in ``finished`` when it has ended."""
+        """Start a trial on the next free worker; its handle is put into ``finished`` when it ends."""
         future: Future[Outcome] = Future()
         future.add_done_callback(self.finished.put)
         self._waiting.put((named, future))
         return future
 
     def outcome(self, handle: Future[Outcome]) -> Outcome:
-        """What became of a trial that ended."""
+        """The outcome of a trial that ended."""
         return handle.result()
 
     def close(self, now: bool) -> None:
@@ -174,8 +174,8 @@ class _Processes:
                     raise InputError("the engine was closed")
                 # -P: nothing is imported from the folder one is in; a session of its own: Ctrl-C is for the driver
                 command = [sys.executable, "-P", "-c", _WORKER, str(theirs.fileno()), *sys.path]
-                how = dict[str, Any](env=environment, stdin=subprocess.DEVNULL, start_new_session=True)
-                process = subprocess.Popen(command, pass_fds=[theirs.fileno()], **how)
+                settings = dict[str, Any](env=environment, stdin=subprocess.DEVNULL, start_new_session=True)
+                process = subprocess.Popen(command, pass_fds=[theirs.fileno()], **settings)
                 self._running.add(process)
             try:
                 stream.recv()
@@ -203,7 +203,7 @@ class _Scheduler:
         from distributed.utils import silence_logging_cmgr
 
         with ExitStack() as stack:
-            stack.enter_context(silence_logging_cmgr(logging.CRITICAL))  # a run tells what its caller has to know
+            stack.enter_context(silence_logging_cmgr(logging.CRITICAL))  # a run reports what its caller needs
             gc.collect()  # a client that found nobody, finalized while this one starts, would wait for a lock of both
             try:
                 self._client = stack.enter_context(Client(address, timeout=_PATIENCE, set_as_default=False))

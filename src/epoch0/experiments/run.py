@@ -66,11 +66,11 @@ class Progress(ProgressBar):
 
     def advance(self) -> None:
         self._done += 1
-        if self.on_terminal or self._done < self._total:  # a log hears of the last ones from `end`
+        if self.on_terminal or self._done < self._total:  # in a log, `end` reports the last ones
             self.show(self._done, "", self._said)
 
     def end(self) -> None:
-        if self._done > self._found:  # with nothing new, the first line has said it all
+        if self._done > self._found:  # with nothing new, the first line was enough
             self.line(self._said())
         super().end()
 

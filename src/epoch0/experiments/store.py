@@ -315,12 +315,12 @@ def on_network(folder: StrPath, mounts: str = "/proc/mounts") -> bool:
     except OSError:
         return True
     with explained(folder, "folder", "read"):
-        here = Path(folder).resolve()
+        root = Path(folder).resolve()
     kinds = dict[Path, str]()  # by their places; the later of two at one place shows
     for _, point, kind, *_ in (line.split() for line in lines if len(line.split()) > 2):
         kinds[Path(point.replace("\\040", " "))] = kind
-    above = (point for point in (here, *here.parents) if point in kinds)
-    return _NETWORK_DISKS.match(kinds.get(next(above, here), "")) is not None
+    above = (point for point in (root, *root.parents) if point in kinds)
+    return _NETWORK_DISKS.match(kinds.get(next(above, root), "")) is not None
 
 
 def _connect(name: str, uri: bool = False) -> sqlite3.Connection:

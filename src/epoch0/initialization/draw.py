@@ -129,7 +129,7 @@ FEWEST = 4  # units of a layer that is paired: two would carry one number
 
 @lru_cache(maxsize=64)
 def odd_half(phi: Activation) -> Activation | None:
-    """(phi(h) - phi(-h)) / sqrt(2), which is what pairs hand on; None if phi is odd already, or nearly even."""
+    """(phi(h) - phi(-h)) / sqrt(2), which pairs pass on; None if phi is odd already, or nearly even."""
     h = np.linspace(0.05, 4, 80)
     if float(np.abs(phi.function(h) + phi.function(-h)).max()) < 1e-6:
         return None

@@ -82,7 +82,7 @@ def load_tensors(path: StrPath, what: str, layout: str, writer: str) -> tuple[di
 
 
 def from_json(text: str) -> Any:
-    """What JSON text says; None if it is none, so that whoever checks what is in it refuses that."""
+    """The value of JSON text; None if it is invalid, which the checks of its content refuse."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError):
@@ -95,7 +95,7 @@ def impossible(path: StrPath, what: str, name: str, wanted: str) -> InputError:
 
 
 def digest(header: str, tensors: Mapping[str, Tensor]) -> str:
-    """What tells whether a file holds what was saved: a hash of the header and of every tensor by name."""
+    """A checksum: a hash of the header and of every tensor by name."""
     total = hashlib.sha256(header.encode())
     for name in sorted(tensors):
         tensor = tensors[name].detach().cpu().contiguous()

@@ -133,15 +133,15 @@ def initialize(
         factors = {name: norm.factor for norm in plan.norms for name in norm.parameters}
         changed = [s.site.name for s in plan.steps if not s.kept] + list(biases) + list(factors) + drawn
         values = {name: record.model.get_parameter(name).detach().clone() for name in changed}
-        # what a fresh perturbation finds in each layer when all is set
+        # the gain of each layer for a fresh perturbation when all is set
         for step in plan.steps:
             if step.layer.kind != "residual block" and (had := plan.layer_targets[step.layer.name]) is not None:
                 plan.layer_targets[step.layer.name] = had * step.fresh
         rows = (*(row(step, plan, biases, gains) for step in plan.steps), *attentions)
         left = {name: why for name, why in untouched.items() if name not in drawn and name not in factors}
         said = (*remarks, *record.notes, *notes(plan, record, off, rounds))
-        how = target, method, plan.blocks, rounds, seed, said
-        result = Initialization(rows, plan.layer_targets, left, factors, *how)
+        fields = target, method, plan.blocks, rounds, seed, said
+        result = Initialization(rows, plan.layer_targets, left, factors, *fields)
     write_parameters(bare(model), values)
     return result
 
@@ -199,7 +199,7 @@ _INPUT = 4
 
 
 def gaussian_input(model: nn.Module, seed: int) -> tuple[Tensor, list[str]]:
-    """A batch of Gaussian inputs that the model takes, and what a reader must know."""
+    """A batch of Gaussian inputs that the model takes, and notes on it."""
     model = bare(model)
     check_model(model)
     parameter = next(p for p in model.parameters() if p.is_floating_point())

@@ -1,4 +1,4 @@
-"""The scale of every layer, found in forward passes in which weights are scaled on the spot: what goes on is right.
+"""The scale of every layer, found in forward passes that scale weights as they go, so that later inputs are right.
 
 By theory the gain is weight_std^2 times the mean over places of E phi'(sqrt(q) Z)^2, q = bias_std^2 + weight_std^2 m
 with m the mean square that comes in (Hayou et al. 2021, B.1.2). On the batch it is the mean over the layer's own units:
@@ -104,7 +104,7 @@ def solved(gain: Callable[[float], float], target: float, scale_free: bool) -> f
 
 # entries of a layer that its scale is solved for on the batch; four times as many where one look is enough
 SAMPLE = 1 << 16
-ROOM = 4.0  # mean squares of inputs and outputs that are of unit size, up to this factor, are left to the gain
+UNIT_SIZE = 4.0  # mean squares of inputs and outputs that are of unit size, up to this factor, are left to the gain
 _TANGENTS, _ENTRIES = 2, 3
 
 
@@ -218,7 +218,7 @@ class Pass:
         rule, at = step.law, self._places(step, x)
         size = float(at.square.mean()) * (1.0 if step.begins else step.scaled)
         saturates = (rule is not None and not rule.homogeneous) or (step.last and bool(step.follow.no_law))
-        if not size > 0 or (not saturates and 1 / ROOM <= size <= ROOM):
+        if not size > 0 or (not saturates and 1 / UNIT_SIZE <= size <= UNIT_SIZE):
             return 0.0
         slope = float(chi(rule, 1.0, 1.0)) if rule is not None and rule.homogeneous else 1.0
         weight_std = 1 / math.sqrt(size * slope)

@@ -323,10 +323,10 @@ class Step:
     follow: Follow  # what comes after it
     layer: Layer  # the layer it is in
     goal: float  # gain it is to have, from its input to behind the scalings that follow its activation
-    scaled: float = 1.0  # mean squared stretch of those scalings, 1 without any
-    averages: float = 1.0  # mean squared stretch of averages over places behind it, 1/4 for a 2 by 2 average
+    scaled: float = 1.0  # mean squared gain of those scalings, 1 without any
+    averages: float = 1.0  # mean squared gain of averages over places behind it, 1/4 for a 2 by 2 average
     makes_up: bool = False  # whether the goal is that of a residual branch or shortcut as a whole, averages and all
-    lead: float = 1.0  # mean squared stretch of averages in front of the first weights, which the goal leaves out
+    lead: float = 1.0  # mean squared gain of averages in front of the first weights, which the target leaves out
     start: int | None = None  # node from which its gain counts where something without weights lies between
     closes: bool = False  # whether it ends a residual branch
     halved: bool = False  # whether it is a shortcut whose target makes up for the activation behind the sum
@@ -340,7 +340,7 @@ class Step:
     by_size: bool = False  # whether the size of its inputs or outputs decided, and not its gain
     weight_std: float = float("nan")  # what was found; NaN before
     q: float = float("nan")  # mean variance of its pre-activations
-    predicted: float | None = None  # mean-field gain of the stretch that the goal is for
+    predicted: float | None = None  # mean-field gain of the segment that the target is for
     fresh: float = 1.0  # gain for a perturbation that no pairs have made, over the target
 
     @property

@@ -92,8 +92,8 @@ class Gain(Result):
         found = how_it_ran(self.batch_norm, self.dropout)
         for layer in self.layers:
             if layer.weighted > 1 and layer.kind != "residual block":
-                said = f"'{layer.name}' is one layer of {layer.weighted} weighted operations"
-                found.append(f"{said}: all paths meet only at its end")
+                text = f"'{layer.name}' is one layer of {layer.weighted} weighted operations"
+                found.append(f"{text}: all paths meet only at its end")
         return tuple(found)
 
     def __str__(self) -> str:
@@ -247,14 +247,14 @@ def _row(layer: Layer, place: int, law: Law, seen: Passes, node: int, squares: d
 
 def _judged(row: LayerGain, directions: int, layers: int) -> LayerGain:
     """The row with its agreement and its verdict, which depend on the number of layers."""
-    measured, errors, said = (row.forward + row.backward) / 2, (row.forward_error, row.backward_error), row.agreement
+    measured, errors, text = (row.forward + row.backward) / 2, (row.forward_error, row.backward_error), row.agreement
     if row.predicted is not None:
         halves = [error / 2 for error in errors]
-        said = agreement(measured, halves, directions, row.predicted, row.predicted_error, layers)
+        text = agreement(measured, halves, directions, row.predicted, row.predicted_error, layers)
     # fmax: the error over examples may be unknown
     error = math.hypot(*np.fmax(errors, (row.forward_example_error, row.backward_example_error)))
     verdict = gain_status(measured, error / 2, layers) if math.isfinite(row.square_out) else "overflows"
-    return replace(row, agreement=said, verdict=verdict)
+    return replace(row, agreement=text, verdict=verdict)
 
 
 def _estimate(squares: Squares, place: int) -> tuple[float, float, float]:

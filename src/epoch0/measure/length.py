@@ -118,7 +118,7 @@ def tangent_norms(record: Tape, nodes: Sequence[int], curve: Curve, t: Tensor) -
         kept = sum(np.prod(record.nodes[node].shape) for node in nodes)
         widest = max(np.prod(node.shape) for node in record.nodes)
         at_once = max(2, min(_AT_MOST, int(_BUDGET * record.nodes[0].shape[0] / (2 * kept + 6 * widest))))
-    moves = ((curve.point(some).to(record.x), curve.tangent(some).to(record.x)) for some in t.split(at_once))
+    moves = ((curve.point(chunk).to(record.x), curve.tangent(chunk).to(record.x)) for chunk in t.split(at_once))
     return np.concatenate([row_norms(record.tangents(nodes, x, dx)) for x, dx in moves])
 
 

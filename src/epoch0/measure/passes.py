@@ -248,7 +248,7 @@ def signals(tape: Tape, layers: Sequence[Layer]) -> tuple[Callable[[], list[Sign
 
     def found() -> list[Signals]:
         inside = [[shares[node] for node in ranges if layer.input < node <= layer.output] for layer in layers]
-        means = [math.nan, *(sum(some) / len(some) if some else math.nan for some in inside)]
+        means = [math.nan, *(sum(numbers) / len(numbers) if numbers else math.nan for numbers in inside)]
         return [replace(seen[node], saturated=mean) for node, mean in zip(nodes, means, strict=True)]
 
     places = {node: partial(look, node) for node in nodes}

@@ -235,13 +235,13 @@ def batch_from(path: str | Path, model: nn.Module) -> Inputs:
     targets = arrays.pop(found[0]) if found else None
     if not arrays:
         raise InputError(f"{path} holds only {found[0]}; it needs x, or the names of the model's arguments.")
-    said = f"{len(next(iter(arrays.values())))} examples of {path.name}: {shapes}"
+    note = f"{len(next(iter(arrays.values())))} examples of {path.name}: {shapes}"
     if len(arrays) == 1 and next(iter(arrays)) in INPUTS:
-        return Inputs(next(iter(arrays.values())), targets, said)
+        return Inputs(next(iter(arrays.values())), targets, note)
     if unknown := [name for name in arrays if name not in known and not free]:
         text = f"{path} holds {', '.join(unknown)}, which the model's forward does not take"
         raise InputError(f"{text}; it takes {', '.join(known)}.{suggest(unknown[0], known)}")
-    return Inputs(arrays, targets, said)
+    return Inputs(arrays, targets, note)
 
 
 def _image_shape(model: nn.Module, spec: str = "") -> tuple[int, ...] | None:

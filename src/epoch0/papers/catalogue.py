@@ -93,8 +93,8 @@ def statements() -> tuple[Statement, ...]:
         name, ids, said, erratum = (part.strip() for part in line.split("|"))
         kind, _, number = name.partition(" ")
         own, why = f"{paper}/{short.get(kind)}{number}", ids[2:] if ids.startswith("-") else ""
-        some = [item.strip().partition(":") for item in ids.split(";") if ids and not why]
-        runs = [(own, "")] * (own in known) + [(f"{paper}/{id}", text.strip()) for id, _, text in some]
+        pairs = [item.strip().partition(":") for item in ids.split(";") if ids and not why]
+        runs = [(own, "")] * (own in known) + [(f"{paper}/{id}", text.strip()) for id, _, text in pairs]
         said = said or known[own].titled(known[own].presets["paper"])
         found.append(Statement(paper, name, said, tuple(runs), why, erratum))
     return tuple(found)

@@ -224,8 +224,8 @@ class Sweep:
             own = list(itertools.islice(left, len(self.trials_of(spec, runs))))
             kept = [item for item in own if not (self.converged and item["diverged"])]
             if not kept:
-                what = " ".join(map(str, at.values()))
-                raise InputError(f"all {runs} networks {what} diverged; a lower learning rate would help.")
+                title = " ".join(map(str, at.values()))
+                raise InputError(f"all {runs} networks {title} diverged; a lower learning rate would help.")
             cells.append(Cell(at, spec, len(kept) if self.converged else runs, kept, bool(self.block)))
         further = {name: list(itertools.islice(left, len(sweep.trials()))) for name, sweep in self.also.items()}
         return Found(self, cells, {name: self.also[name].gather(own) for name, own in further.items()})

@@ -274,18 +274,18 @@ def cut_lines(
     at_once = max(1, int(min(_SIZES, memory / 8)) // (16 * (corners[0].numel() + sum(program.sizes))))
     advice = "give more memory, or cut fewer or shorter lines at a time"
     budget = Budget(layers, memory, progress, len(corners), _BYTES, "regions", advice)
-    for some in corners.split(at_once):
-        lines = walked(program, some, kind, memory, budget, len(some) / len(corners))
+    for chunk in corners.split(at_once):
+        lines = walked(program, chunk, kind, memory, budget, len(chunk) / len(corners))
         breaks = lines.rows.owner[lines.order, 0] >= 0
         rows = lines.rows.take(lines.order[breaks])
         place, owner, line = (item.cpu().numpy() for item in (rows.t, rows.owner.T.contiguous(), lines.line[breaks]))
-        ends = np.searchsorted(line, np.arange(len(some) + 1))
-        for i, mine in enumerate(some):
+        ends = np.searchsorted(line, np.arange(len(chunk) + 1))
+        for i, mine in enumerate(chunk):
             t, (layer, face, neuron) = place[ends[i] : ends[i + 1]], owner[:, ends[i] : ends[i + 1]]
             per_layer = tuple((1 + np.cumsum(np.bincount(layer, minlength=len(layers)))).tolist())
             certificate = Certificate(RELATIVE, **vars(lines.decisions), ordered=bool((np.diff(t) >= 0).all()))
-            where, how = (mine, kind, t, layers, layer, neuron, face), (program.notes, program.neurons, program)
-            found.append(LinePartition(*where, per_layer, certificate, *how))
+            where, fields = (mine, kind, t, layers, layer, neuron, face), (program.notes, program.neurons, program)
+            found.append(LinePartition(*where, per_layer, certificate, *fields))
     budget.advance(1.0, "done")
     return found
 

@@ -586,8 +586,8 @@ class GrowthLaw:
         found = (logs - start).ravel()
         block = max(1, 1_000_000 // len(orders))  # so that many y do not fill the memory
         for first in range(0, found.size, block):
-            some = slice(first, first + block)
-            found[some] = (np.exp(-1j * np.multiply.outer(found[some], orders)) @ turned).real
+            block_rows = slice(first, first + block)
+            found[block_rows] = (np.exp(-1j * np.multiply.outer(found[block_rows], orders)) @ turned).real
         return np.asarray(found.reshape(logs.shape))
 
 

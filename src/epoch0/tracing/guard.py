@@ -143,8 +143,8 @@ class ChangesItself(InputError):
 
 def refuse_changed(name: str) -> NoReturn:
     """Refuse a model that writes into its own weights."""
-    what = f"the model changes its own parameter '{name}' while it runs, so no two passes measure the same network"
-    raise ChangesItself(f"{what}; take that out of its forward.")
+    text = f"the model changes its own parameter '{name}' while it runs, so no two passes measure the same network"
+    raise ChangesItself(f"{text}; take that out of its forward.")
 
 
 @contextmanager
@@ -292,9 +292,9 @@ def check_model(model: Any) -> None:
 def refuse_closed(model: nn.Module, *, run_only: bool = False) -> None:
     """Refuse a model that is TorchScript or was exported, or has such parts; if it is only to be run, without modes."""
     for path, module in model.named_modules():
-        what = f"the module '{path}'" if path else "the model"
+        text = f"the module '{path}'" if path else "the model"
         if isinstance(module, torch.jit.ScriptModule) and not (run_only and hasattr(module, "training")):
-            raise InputError(f"{what} is scripted and cannot be looked into; pass the nn.Module it was scripted from.")
+            raise InputError(f"{text} is scripted and cannot be looked into; pass the nn.Module it was scripted from.")
         nodes = module.graph.nodes if isinstance(module, torch.fx.GraphModule) else ()
         if any(isinstance(node.target, torch._ops.OpOverload) for node in nodes):
-            raise InputError(f"{what} is exported and has lost its layers; pass the nn.Module it was exported from.")
+            raise InputError(f"{text} is exported and has lost its layers; pass the nn.Module it was exported from.")

@@ -491,8 +491,8 @@ class Recorder(operations.Calls):
         outputs = self._outputs(given, versions, made)
         depends = any(self.nodes[n].depends for n in outputs)
         again = self._again(func, args, kwargs, given, versions, nodes) if depends else None
-        what = len(self.ops), name, self._path(), inputs, tuple(outputs), len(made), tuple(sorted(weights))
-        op = Op(*what, met=tuple(met), call=again)
+        fields = len(self.ops), name, self._path(), inputs, tuple(outputs), len(made), tuple(sorted(weights))
+        op = Op(*fields, met=tuple(met), call=again)
         if not depends:
             if weights:
                 self._weights.update({id(t): (t, weights) for t in made if id(t) not in self._weights})

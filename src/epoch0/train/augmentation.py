@@ -151,8 +151,8 @@ class CentreCrop:
 
     def __post_init__(self) -> None:
         if self.size > self.shorter:
-            what = f"a square of {self.size} pixels cannot be cut from an image {self.shorter} wide"
-            raise InputError(f"CentreCrop({self.size}, shorter={self.shorter}): {what}.")
+            text = f"a square of {self.size} pixels cannot be cut from an image {self.shorter} wide"
+            raise InputError(f"CentreCrop({self.size}, shorter={self.shorter}): {text}.")
 
     def __call__(self, image: "Image", u: NDArray[np.float64]) -> NDArray[np.uint8]:
         """Bytes of shape (size, size, 3), from an RGB image."""

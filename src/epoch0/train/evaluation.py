@@ -125,5 +125,5 @@ def _lent(model: nn.Module, examples: int) -> Iterator[None]:
             except (InputError, torch.OutOfMemoryError):
                 raise
             except Exception as problem:
-                said = first_line(problem)
-                raise InputError(f"model and loss cannot take these {examples} examples: {said[:300]}") from problem
+                text = first_line(problem)
+                raise InputError(f"model and loss cannot take these {examples} examples: {text[:300]}") from problem

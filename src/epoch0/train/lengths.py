@@ -129,9 +129,9 @@ class TrajectoryLengths(Result):
         picture, axes = plots.figure(min(14.0, 3.6 + 0.33 * len(names)), 4.4)
         with plots.style():
             look: dict[str, Any] = {"marker": "o", "markersize": 3, "linewidth": 1.2, "elinewidth": 0.7}
-            some = set(np.unique(np.linspace(0, count - 1, min(9, count)).round().astype(int)).tolist())
+            chosen = set(np.unique(np.linspace(0, count - 1, min(9, count)).round().astype(int)).tolist())
             for place, (line, error, colour) in enumerate(zip(shown, self.errors, colours, strict=True)):
-                look["label"] = f"step {self.steps[place]}" if place in some else None
+                look["label"] = f"step {self.steps[place]}" if place in chosen else None
                 axes.errorbar(range(len(names)), line, yerr=2 * np.nan_to_num(error), color=colour, **look)
             axes.set(yscale="log", xlabel="layer", ylabel="trajectory length")
             turned = {"rotation": 90 if len(names) > 13 else 45, "ha": "right", "rotation_mode": "anchor"}

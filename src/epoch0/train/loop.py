@@ -335,14 +335,14 @@ class _Run:
         """The loss of the first batch; what does not fit is said in words, and nothing is left changed."""
         before = [(buffer, buffer.clone()) for buffer in self.model.buffers()]
         first = next(self.model.parameters())
-        said = f"inputs are {_kind(inputs)}, targets {_kind(targets)}, the first parameter {_kind(first)}"
+        kinds = f"inputs are {_kind(inputs)}, targets {_kind(targets)}, the first parameter {_kind(first)}"
         try:
             outputs = self._outputs(call, inputs)
             if _by_class(self.loss) and isinstance(outputs, Tensor) and targets.dim() == 1:
                 labels = getattr(self.source, "targets", targets)
                 if outputs.shape[:-1] == targets.shape or outputs.dim() == 3:
                     check_classes(labels[labels != -100], outputs.shape[-1])  # -100 is left out by torch's losses
-            said = f"outputs are {_kind(outputs)}, targets {_kind(targets)}"
+            kinds = f"outputs are {_kind(outputs)}, targets {_kind(targets)}"
             value = self.loss(outputs, targets)
             if not isinstance(value, Tensor) or value.numel() != 1:
                 raise InputError(f"the loss is {_kind(value)}; it must be one number (a mean).")
@@ -356,7 +356,7 @@ class _Run:
             known = isinstance(problem, RuntimeError | ValueError | TypeError | IndexError)
             if not known or isinstance(problem, InputError | torch.OutOfMemoryError):
                 raise
-            raise InputError(f"model and loss cannot take the first batch: {said}; {_short(problem)}") from problem
+            raise InputError(f"model and loss cannot take the first batch: {kinds}; {_short(problem)}") from problem
 
     def _diverged(self) -> bool:
         """Read the losses that wait; true, and recorded, if one is not finite."""

@@ -1,6 +1,6 @@
-"""Single changes of a program, each made on a copy: what mends it is what was wrong with it.
+"""Single changes of a program, each made on a copy: the change that repairs it names the fault.
 
-A new one is one entry of ``CHANGES``. It says nothing where there is nothing to change.
+A new one is one entry of ``CHANGES``; its function returns "" where there is nothing to change.
 """
 
 import math

@@ -1,4 +1,4 @@
-"""What the checks read and say: a few runs of the owner's program, and of a copy that takes five of its steps.
+"""What the checks read and report: a few runs of the user's program, and of a copy that takes five of its steps.
 
 Every number is taken once, when the first check asks for it. A program costs at most 13 passes: one with gradients, two
 without noise, five steps, the loss before and after them, one more with gradients, one with other tokens, and one with
@@ -45,7 +45,7 @@ _KINDS = "output activation, hidden activation, loss, learning rate, optimizer, 
 _KINDS += "initialization, architecture, regularization, normalization, batch size, training length, labels, shapes, "
 _KINDS += "gradient flow, update, data"
 KINDS = tuple(_KINDS.split(", "))
-"""What a cure changes: the kinds of faults."""
+"""The kinds of faults, named by what repairs them."""
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ class Pass:
     gradients: dict[str, Tensor | None] = field(default_factory=dict)  # of the parameters; None where none arrives
     # names of modules as they ended, these, and whether what they returned is finite
     ran: list[tuple[str, nn.Module, bool]] = field(default_factory=list)
-    flat: dict[str, float] = field(default_factory=dict)  # bounded activations: which share of values is at their ends
+    flat: dict[str, float] = field(default_factory=dict)  # bounded activations: share of values at their ends
     sunk: list[str] = field(default_factory=list)  # layers whose biases alone keep nearly all values below zero
     open: bool = True  # whether a ReLU let anything through, or there is none
     grown: tuple[float, str] = (1.0, "")  # by how much a module without weights makes its largest input larger
@@ -101,7 +101,7 @@ class Pass:
 
 
 class _Tables(TorchFunctionMode):
-    """Notes where a column and a row of all examples become a table of each with each."""
+    """Records where a column and a row of all examples broadcast to a table of each with each."""
 
     def __init__(self, count: int, found: list[str]) -> None:
         super().__init__()
@@ -117,7 +117,7 @@ class _Tables(TorchFunctionMode):
 
 
 class _Dropped(TorchFunctionMode):
-    """Notes the shares that dropout leaves out."""
+    """Records the probabilities of dropout."""
 
     def __init__(self, found: list[float]) -> None:
         super().__init__()
@@ -137,7 +137,7 @@ class _Dropped(TorchFunctionMode):
 
 @dataclass
 class After:
-    """The copy after its steps."""
+    """A copy of the program after its steps."""
 
     before: float  # mean loss of the whole batch in training mode before the steps
     after: float  # the same afterwards; NaN where it is not finite
@@ -165,7 +165,7 @@ class Loop:
 
 @dataclass
 class Evidence:
-    """A program and what was seen of it."""
+    """A program and what its runs showed."""
 
     call: Call
     optimizers: tuple[torch.optim.Optimizer, ...] = ()
@@ -261,7 +261,7 @@ class Evidence:
         return self.run(self.call)
 
     def quietly(self, model: nn.Module, batch: Any) -> Tensor:
-        """Outputs in evaluation mode."""
+        """The outputs in evaluation mode."""
         self.passes += 1
         with unchanged(model), torch.no_grad(), as_written(), _Dropped(self.dropped):
             same_noise()
@@ -277,7 +277,7 @@ class Evidence:
 
     @cached_property
     def reads_targets(self) -> bool:
-        """Whether the loss is another with other targets, and these say what is right."""
+        """Whether the loss depends on the targets, and these say what is right."""
         output, targets, loss = self.first.output, self.call.targets, self.first.loss
         if self.after is not None and any(item.judges for item in self.after.loop):
             return False  # one network judges what the other makes
@@ -314,7 +314,7 @@ class Evidence:
         return True
 
     def strangers(self, end: Tensor, stop: Any = None) -> int:
-        """How many weights that are not the model's a tensor is made of, those behind ``stop`` left out."""
+        """How many weights outside of the model a tensor depends on, those behind ``stop`` left out."""
         todo, seen, found = [end.grad_fn], {None, stop}, 0
         own = {id(p) for p in self.model.parameters()}
         while todo:
@@ -445,7 +445,7 @@ class Evidence:
 
 
 def gradients(loss: Tensor, model: nn.Module) -> dict[str, Tensor | None]:
-    """Of the parameters; None where none arrives."""
+    """Gradients of the loss by parameter; None where none arrives."""
     named = {n: p for n, p in model.named_parameters() if p.requires_grad}
     found = torch.autograd.grad(loss, list(named.values()), retain_graph=True, allow_unused=True)
     return {n: g if g is None else dense(g) for n, g in zip(named, found, strict=True)}

@@ -1,4 +1,4 @@
-"""Find the faults of a program: all checks before training, then a trial, and what mends it; most certain first."""
+"""Find the faults of a program: all checks before training, then a trial, and what repairs it; most certain first."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -58,7 +58,7 @@ def find_faults(
     seconds: float = 60.0,
     tell: Callable[[str, float], None] | None = None,
 ) -> Found:
-    """Why a program does not learn, and the change that mends it; a sound program gives no fault.
+    """Why a program does not learn, and the change that repairs it; a sound program gives no fault.
 
     >>> net = torch.nn.Sequential(torch.nn.Linear(64, 10), torch.nn.Softmax(1))
     >>> found = find_faults(net, x, y, loss=torch.nn.functional.cross_entropy)     # x of shape (100, 64), y of (100,)
@@ -67,7 +67,7 @@ def find_faults(
 
     The arguments are those of :func:`epoch0.checkup`, and an InputError says which of them cannot be used; ``seconds``
     are CPU seconds for the trial of the program and of changes, and 0 leaves both out. A copy of the optimizer trains
-    copies of the model. ``tell`` hears what is tried and the share of the seconds that is gone; Ctrl-C ends the trying,
+    copies of the model. ``tell`` gets what is tried and the share of the seconds that is gone; Ctrl-C ends the trials,
     not the search.
     """
     seen = evidence(model, batch, targets, loss=loss, forward=forward, optimizer=optimizer, data=data, step=step)
@@ -113,7 +113,7 @@ def evidence(
 
 
 def _finite(batch: Any, targets: Any) -> tuple[Any, Any, str]:
-    """The examples that hold numbers only, and what is to be said of the others; all where none or every one does."""
+    """The examples that hold numbers only, and a note on the others; all where none or every one does."""
     sides = [side for given in (batch, targets) for name, side in parts(given) if side.dim() and "mask" not in name]
     if len({len(side) for side in sides}) != 1:
         return batch, targets, ""
@@ -121,12 +121,12 @@ def _finite(batch: Any, targets: Any) -> tuple[Any, Any, str]:
     if (bad := int((~whole).sum())) in (0, len(whole)):
         return batch, targets, ""
     batch, targets = (mapped(given, lambda t: t[whole] if t.dim() else t) for given in (batch, targets))
-    said = f"{bad} of {len(whole)} examples hold NaN or infinity, and a step with one of them makes the weights NaN."
-    return batch, targets, said
+    note = f"{bad} of {len(whole)} examples hold NaN or infinity, and a step with one of them makes the weights NaN."
+    return batch, targets, note
 
 
 def apart(call: Call, data: Any = None) -> Call:
-    """The call as its examples can be told apart: along the second dimension, or not at all."""
+    """The call with its examples along the dimension where they can be separated: the first, or the second."""
     loaded = isinstance(data, DataLoader | Dataset)  # what comes from these has the examples first
     return (call if loaded else call.examples_first()).divided()
 
@@ -187,7 +187,7 @@ def _missing(seen: Evidence, done: Mending | None) -> Iterator[str]:
         (seen.step is None, "The body of the training loop: pass step=."),
         (seen.reach is None, "What the loss can reach: outputs and targets are not one tensor of as many rows."),
     )
-    yield from (said for missing, said in table if missing)
+    yield from (note for missing, note in table if missing)
     if not seen.reads_targets:
         yield "Whether it learns: the loss does not depend on whose the targets are."
     elif seen.stopped:
@@ -217,8 +217,8 @@ def _known(call: Call, data: Any, turned: bool) -> tuple[tuple[Any, Any] | None,
             f"data={type(data).__name__}; give a DataLoader, a Dataset or a pair (inputs, targets), to be read anew."
         )
     if isinstance(data, DataLoader) and _in_order(data) and (count := len(data.sampler)) > MOST:  # type: ignore[arg-type]
-        some = Subset(data.dataset, torch.linspace(0, count - 1, MOST).long().tolist())
-        data = DataLoader(some, data.batch_size, collate_fn=data.collate_fn)  # as sorted as all of them
+        subset = Subset(data.dataset, torch.linspace(0, count - 1, MOST).long().tolist())
+        data = DataLoader(subset, data.batch_size, collate_fn=data.collate_fn)  # as sorted as all of them
     streams = [getattr(item, "generator", None) for item in (data, getattr(data, "sampler", None))]
     with unchanged(call.model), noise_kept(*(stream for stream in streams if isinstance(stream, torch.Generator))):
         pairs = [_turned(pair) if turned else pair for pair in _read(data, call)]

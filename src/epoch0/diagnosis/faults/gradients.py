@@ -41,9 +41,9 @@ def first_not_finite(first: Pass) -> Iterator[Fault]:
         message = f"The gradient of {bad[0]} is not finite though the loss is."
         fix = "Look for a root or norm at 0, or a masked NaN."
         ends = (first.loss, first.output)
-        here = torch.autograd.grad(*ends, retain_graph=True, allow_unused=True)[0]  # type: ignore[arg-type]
-        mine = here is not None and not bool(here.isfinite().all())  # before it has come to the model
-        yield Fault("loss" if mine else "gradient flow", "loss" if mine else bad[0], message, fix, certainty=0.9)
+        gradient = torch.autograd.grad(*ends, retain_graph=True, allow_unused=True)[0]  # type: ignore[arg-type]
+        early = gradient is not None and not bool(gradient.isfinite().all())  # before it has come to the model
+        yield Fault("loss" if early else "gradient flow", "loss" if early else bad[0], message, fix, certainty=0.9)
 
 
 def perfect_answer(seen: Evidence, reach: Reach) -> Iterator[Fault]:
@@ -203,9 +203,9 @@ def inputs_ignored(seen: Evidence, after: After, quiet: tuple[Tensor, Tensor]) -
         return  # it may have forgotten them
     tokens = isinstance(seen.call.batch, Tensor) and not seen.call.batch.is_floating_point()
     least = 1e-6 if tokens else 0.0  # a sum over as many other tokens may be rounded otherwise
-    for item, two in (quiet, after.quiet):
-        apart = (item - two).double()[[0, -1]].abs().max()
-        if len(item) != seen.call.examples or float(apart) > least * float(item.double().abs().max()):
+    for first, second in (quiet, after.quiet):
+        apart = (first - second).double()[[0, -1]].abs().max()
+        if len(first) != seen.call.examples or float(apart) > least * float(first.double().abs().max()):
             return
     message = "The outputs do not change with the inputs, at the start and after five steps."
     fix = "Look for units that are all shut, an input that is not passed on, or a zero in between."

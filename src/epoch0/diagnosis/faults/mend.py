@@ -1,4 +1,4 @@
-"""A fault is what mends it: changes are made on copies, which are trained as the program is, and compared."""
+"""Which change repairs a program: copies are changed, trained as the program is, and compared with it."""
 
 import math
 import time
@@ -11,31 +11,31 @@ from epoch0.diagnosis.faults.changes import CHANGES, Change
 from epoch0.diagnosis.faults.evidence import Evidence, Fault, raised
 from epoch0.diagnosis.faults.program import CLEARLY, ENOUGH, FEW, KNOWS, Program, Trained
 
-LONG = 20_000  # so many steps has a program of few examples, whose steps are short
+LONG = 20_000  # steps for a program of few examples, whose steps are short
 STEPS, FEWEST = 200, 40  # steps of a trial, and the fewest that are worth making
-EPOCHS, MOST = 50, 2000  # so many epochs, steps at most, has a program in which nothing was seen to know its targets
-BETTER = 0.05  # by so much more a changed copy knows the targets than the program as it is
-RISING = 0.05  # what the outputs of a slow program know after many epochs, at least, and more than at half of them
-TRIES = 12  # so many changes the seconds should suffice for
-SURE = 0.85  # a fault seen before training with this certainty, and mended, needs no other changes to be tried
-SCHEDULED = 0.01  # what a schedule leaves of the rate within the steps of a trial, where it goes too fast
+EPOCHS, MOST = 50, 2000  # epochs, and steps at most, to learn the targets for a program without suspected faults
+BETTER = 0.05  # how much more of the targets a changed copy must know than the program as it is
+RISING = 0.05  # what a slow program must know of the targets after many epochs, and gain in their second half
+TRIES = 12  # changes for which the seconds should suffice
+SURE = 0.85  # once a fault seen before training with this certainty is repaired, no other changes are tried
+SCHEDULED = 0.01  # a schedule that leaves less of the rate than this within the steps of a trial is too fast
 
 # An activation suspected with this certainty stands against a program that learns, if its copy without it knows as
 # much in half the steps, and so much more than the program then.
 SOONER = (0.75, 0.2)
 SLOWING = ("output activation", "hidden activation", "data")
-AS_SAID = ("learning rate", "initialization", "input scale", "target scale")  # what is tried is what is advised
-INSIDE = ("outputs", "targets", "loss")  # what is out of reach where the loss is the model's own
+AS_SAID = ("learning rate", "initialization", "input scale", "target scale")  # the change tried is the advice itself
+INSIDE = ("outputs", "targets", "loss")  # what cannot be changed where the model computes its own loss
 
-# How certain a kind of change is that mends a program in which nothing was seen before training; others .25.
+# Certainty of a change that repairs a program without suspected faults, by its kind; others .25.
 ALONE = {
     "shapes": 0.6, "update": 0.6, "hidden activation": 0.5, "learning rate": 0.45, "output activation": 0.4,
     "loss": 0.35, "input scale": 0.35, "target scale": 0.35, "initialization": 0.3,
 }  # fmt: skip
 
-# Learned by heart: what the outputs know of the examples of a training, at least, of held-out ones, at most, and how
+# Learned by heart: what the outputs know of the training examples, at least, of held-out ones, at most, and how
 # many these are, at least (none of 250 mended programs); an eighth of what is known is little, too.
-# Then what is said.
+# Then the messages.
 BY_HEART = (0.15, 0.06, 200)
 WHAT_TELLS = "See that what tells the targets reaches the outputs: places, order, the state before."
 HEART = (
@@ -43,8 +43,8 @@ HEART = (
     Fault("data", "inputs", "", "See that all examples are made in the same way, and are enough.", "trial", 0.4),
     Fault("architecture", "model", "", WHAT_TELLS, "trial", 0.35),
 )
-HARDLY = 0.1  # how certain what helps a little is beside what was seen
-# What is said where it learns nothing, and none of the changes mends it, or only hardly.
+HARDLY = 0.1  # certainty of a change that helps a little, beside faults that were seen
+# Messages where it learns nothing and no change repairs it, or only slightly.
 TERMS = "Look at the terms of the loss, one against the other, and at what it is an average of."
 LARGE_ENOUGH = "See that the targets can be told from the inputs, and that the network is large enough."
 UNEXPLAINED = (
@@ -59,7 +59,7 @@ CERTAINTY = (0.65, 1.53, -0.19, -1.22)
 
 @dataclass(frozen=True)
 class Tried:
-    """Changes that were made together on a copy, and what it came to."""
+    """Changes that were made together on a copy, and the training of that copy."""
 
     changes: tuple[Change, ...]
     fixes: tuple[str, ...]  # what the owner would write for each
@@ -73,7 +73,7 @@ class Tried:
 
 @dataclass(frozen=True)
 class Mending:
-    """The program as it is, what was tried, and why not more."""
+    """The training of the program as it is, the changes that were tried, and why not more."""
 
     own: Trained
     tried: tuple[Tried, ...] = ()
@@ -166,7 +166,7 @@ def _own(program: Program, suspects: Sequence[Fault], seconds: float) -> Trained
 
 
 def _standing(own: Trained, suspects: Sequence[Fault], tried: Sequence[Tried] | None = None) -> Sequence[Fault]:
-    """What is still said against a program that learns: what is certain, unless it learns little, or by heart.
+    """The suspected faults that stand though the program learns: certain ones, or all if it learns little or by heart.
 
     That it learns shows that its rate will do. Before anything was tried, what might slow it down stands.
     """
@@ -230,7 +230,7 @@ def _try(
 
 
 def ranked(suspects: Sequence[Fault], done: Mending | None) -> tuple[Fault, ...]:
-    """What was seen and what mends it, most certain first."""
+    """The faults seen and the changes that repair it, most certain first."""
     if done is None:
         return tuple(suspects)
     best: dict[str, Tried] = {}
@@ -271,11 +271,11 @@ def ranked(suspects: Sequence[Fault], done: Mending | None) -> tuple[Fault, ...]
     if own.by_heart:
         message = f"The outputs come to know the targets of examples in training to {own.known:.0%}, of others to "
         message += f"{own.held:.0%}."
-        kinds, said = {fault.kind for fault in HEART}, {fault.kind for fault in found}
+        kinds, kinds_found = {fault.kind for fault in HEART}, {fault.kind for fault in found}
         found = [  # it agrees with what was seen before
             replace(fault, certainty=max(fault.certainty, 0.6)) if fault.kind in kinds else fault for fault in found
         ]
-        found += [replace(fault, message=message) for fault in HEART if fault.kind not in said]
+        found += [replace(fault, message=message) for fault in HEART if fault.kind not in kinds_found]
     if found and not done.sound:
         found += [replace(fault, certainty=min(fault.certainty, HARDLY)) for fault in hardly]
     elif not done.sound and done.tried and (not done.stopped or own.steps > STEPS):
@@ -284,13 +284,13 @@ def ranked(suspects: Sequence[Fault], done: Mending | None) -> tuple[Fault, ...]
         # with a single linear map there is little to be mended
         maps = [item.fixes[0] for item in done.tried if item.changes[0].name == "between"][:1]
         found += [Fault("hidden activation", "model", message, fix, "trial", 0.35) for fix in maps]
-        said = {fault.kind for fault in hardly}
-        found += [*hardly, *(replace(fault, message=message) for fault in UNEXPLAINED if fault.kind not in said)]
+        kinds_found = {fault.kind for fault in hardly}
+        found += [*hardly, *(replace(fault, message=message) for fault in UNEXPLAINED if fault.kind not in kinds_found)]
     return tuple(sorted(found, key=lambda fault: -fault.certainty))
 
 
 def weighed(fault: Fault, alone: bool = False) -> Fault:
-    """A certainty that is a frequency: how often what was said so surely was true."""
+    """The fault with its certainty calibrated: how often faults stated with that certainty were true."""
     slope, mended, unsuspected, base = CERTAINTY
     sure = math.log(fault.certainty / (1 - fault.certainty))
     weight = slope * sure + mended * (fault.evidence != "step 0") + unsuspected * alone + base

@@ -1,4 +1,4 @@
-"""Faults that show in what the loss can reach: the last activation, the loss, shapes and the scale of the targets."""
+"""Faults that show in the lowest loss possible: the last activation, the loss, shapes, the scale of the targets."""
 
 import math
 from collections.abc import Iterator
@@ -57,7 +57,7 @@ def table_of_examples(seen: Evidence) -> Iterator[Fault]:
 
 
 def targets_of_others(seen: Evidence) -> Iterator[Fault]:
-    """Another target for one example changes what is asked of other examples' outputs, and hardly of its own."""
+    """Another target for one example changes the gradient of other examples' outputs, and hardly that of its own."""
     call, count = seen.call, seen.call.examples
     if seen.first.loss is None or seen.first.tables or not call.splits or count < 8 or len(parts(call.targets)) != 1:
         return
@@ -101,7 +101,7 @@ def one_answer_is_best(seen: Evidence, reach: Reach) -> Iterator[Fault]:
     classes = not reach.targets.is_floating_point() or one_hot(reach.targets)
     out = reach.output
     if seen.first.tables or (varied and classes and _shares(out)):
-        return  # said already; and the logarithm of shares has its bound in the model, which free outputs do not have
+        return  # reported already; and the log of probabilities is bounded in the model, which free outputs are not
     if _constant(reach):
         fix = "For one output of two classes use binary_cross_entropy_with_logits: a softmax over it is always 1."
         fix = fix if out[0].numel() == 1 else "Look at what it is made of: it does not depend on the outputs."
@@ -131,7 +131,7 @@ def one_answer_is_best(seen: Evidence, reach: Reach) -> Iterator[Fault]:
 
 
 def _other(seen: Evidence, reach: Reach, targets: Tensor) -> bool:
-    """Whether the loss is another with these targets, or refuses them."""
+    """Whether the loss changes with these targets, or refuses them."""
     value = tried(lambda out: seen.loss_of(out, targets), reach.output)
     return value is None or float(value) != float(seen.loss_of(reach.output, reach.targets))
 
@@ -144,7 +144,7 @@ def _constant(reach: Reach) -> bool:
 
 
 def _separated_by_far_outputs(reach: Reach) -> bool:
-    """Whether a loss of classes tells right answers from wrong ones, if only they are large enough."""
+    """Whether a loss of classes separates right answers from wrong ones if they are large enough."""
     targets, out = reach.targets, reach.output
     if targets.is_floating_point() or out.dim() != 2 or targets.shape != out.shape[:1]:
         return False

@@ -1,7 +1,7 @@
-"""A copy of the owner's program that may be changed and trained: do its outputs come to know the targets?
+"""A copy of the user's program that may be changed and trained: do its outputs learn the targets?
 
-What is read needs no idea of the task: the loss with other examples' targets against the loss with the own ones. It is
-0 for a constant answer, near 1 where the outputs know the targets, and does not mind what the loss adds up.
+The measure is the same for any task: the loss with other examples' targets against the loss with the own ones. It is
+0 for a constant answer, near 1 where the outputs know the targets, whatever the scale of the loss.
 """
 
 import dataclasses
@@ -22,7 +22,7 @@ from epoch0.seeds import generator
 from epoch0.tracing.call import Call, as_written, mapped, parts, same_shapes
 from epoch0.tracing.guard import denormals_as_zero, same_noise, unchanged
 
-READ = 128  # with so many examples is asked what the outputs know
+READ = 128  # examples with which it is measured what the outputs know
 HELD = 80  # from so many examples on a quarter of them is held out of training
 OTHERS = 4  # so often the targets are exchanged among them
 
@@ -31,12 +31,12 @@ OTHERS = 4  # so often the targets are exchanged among them
 KNOWS, CLEARLY, ENOUGH = 0.12, 0.3, 0.6
 FEW, ALL = 16, 0.8  # fewer examples are a table, known where this share of it is: an XOR without its last row is not
 EXPLODING = 0.1  # what the own targets' loss has fallen by is less than this of what it lies below that of others'
-LOOKS = 8  # so often in a training is looked at what the outputs know
+LOOKS = 8  # how often in a training it is measured what the outputs know
 
 
 @dataclass(frozen=True)
 class Trained:
-    """What a few steps of a program came to."""
+    """The training of a program for a few steps."""
 
     # steps, and the share of the loss with others' targets that the own ones then take away; NaN where it is no number
     curve: tuple[tuple[int, float], ...]
@@ -58,7 +58,7 @@ class Trained:
         return len(self.losses)
 
     def then(self, more: "Trained") -> "Trained":
-        """This training gone on with."""
+        """This training continued by another."""
         curve = (*self.curve, *((self.steps + step, known) for step, known in more.curve[1:]))
         losses, seconds = self.losses + more.losses, self.seconds + more.seconds
         return dataclasses.replace(more, curve=curve, losses=losses, seconds=seconds, rate=self.rate * more.rate)
@@ -91,7 +91,7 @@ class Program:
 
     @classmethod
     def of(cls, seen: Evidence) -> "Program | None":
-        """The owner's program; None where a part of it is missing that a training needs."""
+        """The user's program; None where a part of it is missing that a training needs."""
         call, known = seen.call, seen.data or (None, None)
         # whether examples can be given the targets of others: these stand apart, or at a known place in the batch
         apart = any(tensor.dim() for _, tensor in parts(call.targets))
@@ -174,9 +174,9 @@ class Program:
         """
         few = self.call
         if few.splits:
-            some = few.rows(of or slice(0, few.examples - self.held))
-            drawn = torch.randperm(some.examples, generator=generator(seed, 0x6B6E))[: ROWS if self.sinks else READ]
-            few = some.rows(drawn)
+            subset = few.rows(of or slice(0, few.examples - self.held))
+            drawn = torch.randperm(subset.examples, generator=generator(seed, 0x6B6E))[: ROWS if self.sinks else READ]
+            few = subset.rows(drawn)
         with unchanged(few.model), torch.no_grad():
             few.model.train(batches)
             raw = few.raw()

@@ -1,4 +1,4 @@
-"""What a loss can reach: over free outputs, over what the last activation lets through, over one answer for all."""
+"""The lowest loss possible: over free outputs, over what the last activation lets through, over one answer for all."""
 
 import math
 from collections.abc import Callable
@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-ROWS = 64  # with so many examples' targets is asked what the loss can reach
+ROWS = 64  # examples whose targets are used
 ROUNDS, STEPS = 4, 80  # a loss is minimized over outputs in rounds of so many steps of Adam, until a round gains little
 
 SHAPE_ONLY = ("View", "UnsafeView", "Squeeze", "Unsqueeze", "Reshape", "Alias", "Clone")
@@ -53,7 +53,7 @@ def last_activation(output: Tensor) -> Last:
 
 @dataclass
 class Reach:
-    """What the loss of some examples can reach."""
+    """The lowest values that the loss of some examples can have."""
 
     free: float  # over free outputs; minus infinity without bound
     through: float  # over what the last activation lets through
@@ -80,7 +80,7 @@ def one_hot(targets: Tensor) -> bool:
 
 
 def reach(output: Tensor, targets: Any, loss: Callable[[Any, Any], Tensor]) -> Reach | None:
-    """What a loss can reach; None where outputs or targets are not one tensor of as many rows."""
+    """The lowest values of a loss; None where outputs or targets are not one tensor of as many rows."""
     if not isinstance(targets, Tensor) or output.dim() == 0 or targets.dim() == 0:
         return None
     if len(output) != len(targets) or len(output) < 2 or not bool(output.isfinite().all()):

@@ -1,4 +1,4 @@
-"""Faults of the optimizer that was given: what it holds, and what five of its steps do to a copy."""
+"""Faults of the user's optimizer: its parameters, and what five of its steps do to a copy."""
 
 import math
 import statistics
@@ -158,27 +158,27 @@ def too_far(seen: Evidence, after: After) -> Iterator[Fault]:
         return
     rate = rate_of(seen.optimizers[0])
     if died:
-        what = f"five steps leave {died[0]} without a gradient"
+        text = f"five steps leave {died[0]} without a gradient"
     elif worse:
         now = f"{after.after:.3g}" if math.isfinite(after.after) else "no number"
-        what = f"after five steps the loss of the same examples is {now} instead of {after.before:.3g}"
+        text = f"after five steps the loss of the same examples is {now} instead of {after.before:.3g}"
     else:
-        what = f"a step changes the weights by {large:.0%} of their size"
+        text = f"a step changes the weights by {large:.0%} of their size"
     targets, big = seen.targets, seen.first.size_in
     far = float(targets.double().abs().mean()) if targets is not None and targets.is_floating_point() else 0.0
     if seen.reach is not None and seen.reach.values and not seen.reach.exact:
         far = 0.0  # the loss brings the targets to another scale
     if big > 5:
-        message = f"The first layer gets inputs of mean size {big:.3g}, and {what}."
+        message = f"The first layer gets inputs of mean size {big:.3g}, and {text}."
         yield Fault("input scale", "inputs", message, "Standardize the inputs.", certainty=0.9)
     elif far > 30:
-        message = f"The targets have a mean size of {far:.3g}, and {what}."
+        message = f"The targets have a mean size of {far:.3g}, and {text}."
         yield Fault("target scale", "targets", message, "Standardize the targets.", certainty=0.9)
     elif seen.reach is not None and seen.reach.sums and seen.call.examples > 1 and (seen.batch_size or 2) > 1:
-        message = f"The loss adds its examples up instead of taking their mean, and {what}."
+        message = f"The loss adds its examples up instead of taking their mean, and {text}."
         yield Fault("loss", "loss", message, "Take the mean over the batch.", certainty=0.9)
     fix = f"Try a rate of {rate / 10:.1g}, or {rate / 100:.1g}."
-    yield Fault("learning rate", "optimizer", f"At a rate of {rate:.2g} {what}.", fix, certainty=0.85)
+    yield Fault("learning rate", "optimizer", f"At a rate of {rate:.2g} {text}.", fix, certainty=0.85)
 
 
 def too_short(seen: Evidence, after: After) -> Iterator[Fault]:

@@ -109,13 +109,13 @@ def ignored_class(seen: Evidence) -> Iterator[Fault]:
     with torch.enable_grad():
         pulled = torch.autograd.grad(seen.loss_of(equal, targets), equal)[0].abs().amax(dims[0]) > 0
     for value in targets.unique().tolist():
-        here = targets == value
-        share = float(here.double().mean())
-        if not 0 <= value < output.shape[dims[0]] or share < 0.05 or int(here.sum()) < 8:
+        same = targets == value
+        share = float(same.double().mean())
+        if not 0 <= value < output.shape[dims[0]] or share < 0.05 or int(same.sum()) < 8:
             continue
         given = seen.call.batch
-        padding = isinstance(given, Tensor) and given.shape == targets.shape and len(given[here].unique()) == 1
-        if not padding and not bool(pulled[here].any()) and bool(pulled[~here].any()):
+        padding = isinstance(given, Tensor) and given.shape == targets.shape and len(given[same].unique()) == 1
+        if not padding and not bool(pulled[same].any()) and bool(pulled[~same].any()):
             message = f"The loss has no slope for class {value}, {share:.0%} of the targets: ignored, or of weight 0."
             fix = "Give padding a number that is no class, such as -100, and each class a weight above 0."
             yield Fault("loss", "loss", message, fix, "step 0", 0.95)
@@ -169,10 +169,10 @@ def label_inside(seen: Evidence, inputs: Tensor, targets: Tensor) -> Iterator[Fa
 
 
 def targets_inside(seen: Evidence) -> Iterator[Fault]:
-    """One of several inputs, of tokens, is the targets themselves: a decoder that sees what it must tell."""
+    """One of several inputs, of tokens, is the targets themselves: a decoder that sees what it must predict."""
     targets, given = seen.call.targets, parts(seen.call.batch)
     if not isinstance(targets, Tensor) or targets.is_floating_point() or targets.dim() < 2 or len(given) < 2:
         return
     if any(torch.equal(item, targets) for _, item in given) and len(targets.unique()) > 2:
-        fix = "Move it on by one place: a decoder gets the tokens before the one that it must tell."
+        fix = "Move it on by one place: a decoder gets the tokens before the one that it must predict."
         yield Fault("data", "inputs", "One of the inputs is the targets, token by token.", fix, certainty=0.9)

@@ -120,9 +120,9 @@ _ABOUT += "bars: two standard errors over networks"
 
 
 def _figure(letter: str, quantity: str) -> Artifact:
-    how = partial(table, quantity), partial(claims, quantity), partial(draw, quantity), _ABOUT
+    args = partial(table, quantity), partial(claims, quantity), partial(draw, quantity), _ABOUT
     title = f"Norm of the {quantity}s at each layer, He and Glorot"
-    return Artifact(f"arpit-bengio/fig1{letter}", title, "section 4.1", _PRESETS, *how)
+    return Artifact(f"arpit-bengio/fig1{letter}", title, "section 4.1", _PRESETS, *args)
 
 
 ARTIFACTS: tuple[Artifact, ...] = (_figure("a", "activation"), _figure("b", "gradient"))

@@ -261,26 +261,26 @@ _ABOUT = "{runs} networks a width, {inputs} inputs in R^500 each, delta = 0.05; 
 # ---- Theorems 1 and 3: many samples, many layers
 @by_cell
 def failure_table(cell: Cell) -> Any:
-    spec, failure, what = cell.spec, theory.failure_probability, ("step", "norm", "gradient")
+    spec, failure, quantity = cell.spec, theory.failure_probability, ("step", "norm", "gradient")
     bounds = {
         f"{way}{how}": [failure(eps, spec.widths, spec.inputs, how, direction) for eps in EPS]
         for how in ("paper", "exact")
         for way, direction in (("", "forward"), ("gradient_", "gradient"))
     }
-    return {name: cell[name][:, None] > np.array(EPS) for name in what}, bounds, {"eps": EPS}
+    return {name: cell[name][:, None] > np.array(EPS) for name in quantity}, bounds, {"eps": EPS}
 
 
 def failure_claims(backward: bool, found: Found) -> Claims:
     rows, names = found.table, "{inputs} samples, eps {eps:g}"
-    what, way = ("gradient", "gradient_") if backward else ("norm", "")
+    quantity, way = ("gradient", "gradient_") if backward else ("norm", "")
     theorem = "Theorem 3: the gradient norm" if backward else "Theorem 1: the norm"
     sharper = "beyond the paper: at most as often as the exact chances of layers, added over the samples, say"
     said, decided = f"{theorem} fails to be kept at most as often as the bound says", dict[str, Any]()
     for text, bound in ((said, f"{way}paper"), (sharper, f"{way}exact")):
         at = rows.column(bound)
         errors = np.sqrt(np.clip(at * (1 - at), 0, None) / rows.column("runs"))  # of a share at it
-        own = Table({**row, f"{what}_error": float(error)} for row, error in zip(rows, errors, strict=True))
-        decided |= own.bounded(text, at < 1, at_most, what, bound, names=names)
+        own = Table({**row, f"{quantity}_error": float(error)} for row, error in zip(rows, errors, strict=True))
+        decided |= own.bounded(text, at < 1, at_most, quantity, bound, names=names)
     if not backward:
         text = "beyond the paper: for one sample some layer fails as often as the exact law says"
         clear = Table(row for row in rows.where(inputs=1) if row["exact"] > FEW)
@@ -290,14 +290,14 @@ def failure_claims(backward: bool, found: Found) -> Claims:
 
 @plots.drawn(9.6, 4.4, legend=2, columns=2, sharey=True)
 def draw_failures(backward: bool, found: Found, panels: Any) -> None:
-    way, what = ("gradient_", "gradient") if backward else ("", "norm")
+    way, quantity = ("gradient_", "gradient") if backward else ("", "norm")
     for axes, (inputs, rows) in zip(panels, found.table.by("inputs"), strict=True):
         plots.column(axes, rows, "eps", f"{way}paper", 0, "the paper's bound", color=plots.BOUND, linestyle="--")
         plots.column(axes, rows, "eps", f"{way}exact", 1, "exact chances, added over samples")
         if not backward:
             plots.means(axes, rows, "eps", "step", 1, "measured: some layer changes some norm by more")
         label = f"measured: {'some gradient' if backward else 'norm of some layer'} is off by more than the power"
-        plots.means(axes, rows, "eps", what, 2, label)
+        plots.means(axes, rows, "eps", quantity, 2, label)
         axes.set(yscale="log", ylim=(0.3 / found.cells[0].runs, 1.5), xlabel=r"$\epsilon$")
         axes.set_title(f"{inputs} sample{'s' * (inputs > 1)}")
     panels[0].set_ylabel("share of networks in which it fails")

@@ -232,8 +232,8 @@ _DISTANCE = "distance_each", "least_each", "distance to the boundary × T × neu
 
 
 def _boundary(name: str, title: str, place: str, paper: Sweep, claims: Any, *shown: Any) -> Artifact:
-    how = paper.presets(**_FEW), partial(Found.rows, of=room), claims, partial(_draw, *shown), _OF
-    return Artifact(f"hanin-rolnick/{name}", title, place, *how)
+    args = paper.presets(**_FEW), partial(Found.rows, of=room), claims, partial(_draw, *shown), _OF
+    return Artifact(f"hanin-rolnick/{name}", title, place, *args)
 
 
 _TH1, _TH2 = "Break points on a line by T, those of the nonlinearity", "Volume of the boundary, and the distance to it"

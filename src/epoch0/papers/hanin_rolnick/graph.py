@@ -76,8 +76,8 @@ def draw(found: Found) -> plots.Figure:
     picture, (left, axes) = plots.figure(9.0, 4.2, columns=2)
     drawn, depths = (found.where(**DRAWN) or found.cells)[-1], found.sweep["depth"]
     _graph(left, drawn)
-    what = "one network, depth {depth}, width {width}".format_map(drawn.at)
-    left.set_title(f"{what}: {len(drawn['t'][0]) + 1} pieces", fontsize=9.5)
+    title = "one network, depth {depth}, width {width}".format_map(drawn.at)
+    left.set_title(f"{title}: {len(drawn['t'][0]) + 1} pieces", fontsize=9.5)
     for index, (depth, rows) in enumerate(found.table.by("depth")):
         size = 4.0 + 2.5 * (len(depths) - 1 - index)  # around each other
         plots.means(axes, rows, "neurons", "pieces", index, f"depth {depth}", markersize=size, markerfacecolor="none")
@@ -177,16 +177,15 @@ def sawtooth_draw(found: Found) -> plots.Figure:
     for index, (name, cell) in enumerate(cells.items()):
         axes = panels[name]
         axes.plot(cell["knots"][0], cell["values"][0], color=plots.COLOURS[index], linewidth=0.9)
-        what = f"noise {name}" if index else f"{whole.spec.depth} layers of 2 neurons"
-        axes.set_title(f"{what}: {int(cell['linear'][0, 0])} pieces", fontsize=9)
+        title = f"noise {name}" if index else f"{whole.spec.depth} layers of 2 neurons"
+        axes.set_title(f"{title}: {int(cell['linear'][0, 0])} pieces", fontsize=9)
         axes.set(xlim=(0, 1), xlabel="input" * (index == 2), ylabel="output" * (index == 1))
         axes.tick_params(labelbottom=index == 2)
     rows, axes, total = found.table.where(noise=noisy.sweep["noise"]), panels["count"], 2**whole.spec.depth
     axes.axhline(total, color=plots.BOUND, linestyle="--", label=f"without noise: {total}")
     axes.axhline(2 * whole.spec.depth + 1, color=plots.BOUND, linestyle=":", label="neurons + 1")
-    plots.means(
-        axes, rows, "noise", "pieces", 0, rows.labels("mean of {runs} networks")[0], linestyle="-", linewidth=0.8
-    )
+    label = rows.labels("mean of {runs} networks")[0]
+    plots.means(axes, rows, "noise", "pieces", 0, label, linestyle="-", linewidth=0.8)
     axes.set(xscale="log", yscale="log", ylabel="linear pieces on [0, 1]")
     axes.set_xlabel("standard deviation of the noise on weights and biases")
     least, most = rows.column("pieces").min(), rows.column("pieces").max()

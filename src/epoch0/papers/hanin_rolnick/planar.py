@@ -70,8 +70,8 @@ def partitions(spec: Spec, seed: int) -> dict[str, Any]:
 
 def bends_of(partition: PlanePartition, layer: int) -> tuple[Array, Array]:
     """Where the boundary of a neuron of that layer turns, and whether an earlier layer has a boundary there."""
-    mine = partition.owner_layer == layer
-    ends, neuron = partition.edges[mine], np.repeat(partition.owner_neuron[mine], 2)
+    selected = partition.owner_layer == layer
+    ends, neuron = partition.edges[selected], np.repeat(partition.owner_neuron[selected], 2)
     vertex, other = ends.ravel(), ends[:, ::-1].ravel()
     order = np.lexsort((vertex, neuron))
     vertex, other, neuron = vertex[order], other[order], neuron[order]
@@ -276,7 +276,7 @@ def trained_slices(spec: Spec, seed: int) -> dict[str, Any]:
 def three(inputs: Tensor, labels: Tensor, source: np.random.Generator) -> list[Tensor]:
     """One example of each of the three classes, float64."""
     places = [np.flatnonzero(labels.numpy() == label) for label in CLASSES]
-    return [inputs[int(source.choice(mine))].double() for mine in places]
+    return [inputs[int(source.choice(selected))].double() for selected in places]
 
 
 def drawing(found: PlanePartition, chosen: list[Tensor], name: str) -> dict[str, Array]:
@@ -325,8 +325,8 @@ def slice_draw(found: Found) -> plots.Figure:
     picture, panels = plots.figure(11.0, 6.2, mosaic=[["plane", "count"]], width_ratios=[1.45, 1.0])
     drawn, rows = found.one(width=found.sweep["drawn"]), found.table
     plane(panels["plane"], drawn, "0")
-    cells, what = len(drawn["cell_ends_0"][0]) - 1, found.sweep.fill("{depth} hidden layers of {drawn}")
-    panels["plane"].set_title(f"{what}: {cells:,} regions in this square")
+    cells, title = len(drawn["cell_ends_0"][0]) - 1, found.sweep.fill("{depth} hidden layers of {drawn}")
+    panels["plane"].set_title(f"{title}: {cells:,} regions in this square")
     axes, x = panels["count"], rows.column("neurons")
     plots.means(axes, rows, "neurons", "regions", 0, "measured, mean")
     plots.column(axes, rows, "neurons", "lines_in_general_position", 1, "lines in general position", linestyle="--")

@@ -80,8 +80,8 @@ def through_training(
 
     together = Stacked.of(nets) if len(nets) > 1 else nets[0]
     loss = together.loss(F.cross_entropy) if isinstance(together, Stacked) else F.cross_entropy
-    how = {"steps": steps[-1], "loss": loss, "seed": seed, "callbacks": [Every(math.gcd(*steps), watch)]}
-    fit(spec, together, examples, optimizer="adam", **how)
+    settings = {"steps": steps[-1], "loss": loss, "seed": seed, "callbacks": [Every(math.gcd(*steps), watch)]}
+    fit(spec, together, examples, optimizer="adam", **settings)
     found = {name: np.array([[item[name] for item in row] for row in seen]).swapaxes(0, 1) for name in seen[0][0]}
     return {"epoch": np.array(epochs), **found}
 
@@ -389,8 +389,8 @@ def sweep_of(spec: Spec, programs: int, **further: int) -> Sweep:
     """Runs of every architecture, so many programs each; and further networks that are only measured at first."""
     more = Sweep(untrained, Spec(data=spec.data, **further), _SHAPES, seed=programs * spec.networks)
     few: dict[str, Any] = {"depth": (3,), "width": (32,), "lines": 1, "linear_lines": 1}
-    there = {name: Sweep(run, spec.but(where=name), _SHAPES, programs).but(**few) for name in PLACES}
-    return Sweep(run, spec, _SHAPES, programs, also={"untrained": more, **there})
+    sweeps = {name: Sweep(run, spec.but(where=name), _SHAPES, programs).but(**few) for name in PLACES}
+    return Sweep(run, spec, _SHAPES, programs, also={"untrained": more, **sweeps})
 
 
 _EPOCHS = (0.0, 0.1, 0.2, 0.4, 0.7, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 10.0, 12.0, 14.0, 16.0, 18.0, 20.0)

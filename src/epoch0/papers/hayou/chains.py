@@ -69,8 +69,8 @@ def measured(found: Found) -> dict[tuple[str, float], Array]:
 
 def mean_field(density: float, start: float, blocks: int) -> Array:
     """1 - c_l of an infinitely wide network whose branches keep this share of weights at random (appendix D)."""
-    how: dict[str, Any] = {"c": 1 - start, "density": density, "architecture": "residual"}
-    return np.asarray(propagate("relu", math.sqrt(2), 0.0, blocks, **how).gap)
+    args: dict[str, Any] = {"c": 1 - start, "density": density, "architecture": "residual"}
+    return np.asarray(propagate("relu", math.sqrt(2), 0.0, blocks, **args).gap)
 
 
 def expected(apart: Array, sparsity: float) -> Array:
@@ -182,13 +182,13 @@ def moments(spec: Spec, seed: int) -> dict[str, Any]:
 
 def network(spec: Spec, seed: int) -> nn.Sequential:
     """A network of so many blocks or layers, dense or with convolutions over one dimension, float64."""
-    how: dict[str, Any] = {"weights": Gaussian(math.sqrt(spec.variance)), "seed": seed, "dtype": torch.float64}
+    args: dict[str, Any] = {"weights": Gaussian(math.sqrt(spec.variance)), "seed": seed, "dtype": torch.float64}
     if "bias_std" not in vars(spec):
-        return residual_chain(spec.blocks, spec.width, spec.inputs, spec.stable, classes=None, **how)
-    how |= {"activation": "tanh", "biases": Gaussian(spec.bias_std)}
+        return residual_chain(spec.blocks, spec.width, spec.inputs, spec.stable, classes=None, **args)
+    args |= {"activation": "tanh", "biases": Gaussian(spec.bias_std)}
     if len(spec.inputs) > 1:
-        return vanilla_cnn(spec.blocks, spec.width, inputs=spec.inputs, classes=None, **how)
-    return mlp([*spec.inputs, *[spec.width] * spec.blocks], **how)
+        return vanilla_cnn(spec.blocks, spec.width, inputs=spec.inputs, classes=None, **args)
+    return mlp([*spec.inputs, *[spec.width] * spec.blocks], **args)
 
 
 def input_square(spec: Spec) -> float:
@@ -391,8 +391,8 @@ _ALIKE = "Correlation of two inputs in residual networks, pruned and not", "", _
 def _of_scores(name: str, kind: str, presets: dict[str, Sweep], stable: bool) -> Artifact:
     title = f"Second moments of W dL/dW in {kind} networks by the number of blocks"
     about = "y + W relu(y), width {width}, {networks} networks each; bars: two standard errors"
-    how = moment_table, partial(moment_claims, stable), partial(draw_moments, stable), about
-    return Artifact(f"hayou/{name}", title, "", presets, *how)
+    args = moment_table, partial(moment_claims, stable), partial(draw_moments, stable), about
+    return Artifact(f"hayou/{name}", title, "", presets, *args)
 
 
 ARTIFACTS = (

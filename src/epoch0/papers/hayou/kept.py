@@ -76,8 +76,8 @@ def edge_claims(found: Found) -> Claims:
     inner = f"the spread is uniform: each layer between the first and the last keeps {share}"
     first = f"... and so does the first layer, with {math.prod(EXTENTS[cell.spec.data][0])} inputs a unit"
     decided = {"no layer is fully pruned": by(exact, most == 0, evidence, {"most": most, "mean": mean})}
-    for text, some in {inner: rows[1:-1], first: rows[:1], "... and so does the last layer": rows[-1:]}.items():
-        decided[text] = Table(some).claim(between, "density", kept / UNIFORM, kept * UNIFORM, names=names)
+    for text, part in {inner: rows[1:-1], first: rows[:1], "... and so does the last layer": rows[-1:]}.items():
+        decided[text] = Table(part).claim(between, "density", kept / UNIFORM, kept * UNIFORM, names=names)
     return {**decided, **_law(rows)}
 
 
@@ -122,9 +122,9 @@ def draw(found: Found) -> plots.Figure:
 def _figure(letter: str, phase: str, weight_std: float, runs: int, claims: Callable[[Found], Claims]) -> Artifact:
     network = {"depth": 100, "width": 100, "activation": "tanh", "weight_std": weight_std, "bias_std": 0.2}
     presets = Sweep(kept, Spec(data="mnist", examples=100, sparsity=0.7, **network), runs=10)
-    how = presets.presets(data="digits", runs=runs), table, claims, draw
+    args = presets.presets(data="digits", runs=runs), table, claims, draw
     about = f"{phase}; pruned by SNIP on so many examples; bars: two standard errors"
-    return Artifact(f"hayou/fig1{letter}", f"Weights that SNIP keeps of each neuron, {phase}", "", *how, about)
+    return Artifact(f"hayou/fig1{letter}", f"Weights that SNIP keeps of each neuron, {phase}", "", *args, about)
 
 
 # ---- Figures 2 and 4: what SNIP keeps of each layer of a ResNet and of a Stable ResNet (section 3, appendix G)
@@ -236,8 +236,8 @@ def _resnet_figure(name: str, title: str, place: str, shown: tuple[int, ...], **
     networks = {"plain": {"stable": False}, "stable": {"stable": True}}
     presets = Sweep(densities, spec, {**axes, "network": networks}, runs=6).presets(data="digits", width=1, runs=8)
     about = "ResNets with He's weights, scored by SNIP on so many examples; bars: two standard errors"
-    how = presets, resnet_table, claims, partial(resnet_draw, shown), about
-    return Artifact(f"hayou/{name}", f"Weights that SNIP keeps of each layer, {title}", place, *how)
+    args = presets, resnet_table, claims, partial(resnet_draw, shown), about
+    return Artifact(f"hayou/{name}", f"Weights that SNIP keeps of each layer, {title}", place, *args)
 
 
 _MODES = {"activation": ("relu",), "batch_norm": ("train", "eval")}

@@ -97,11 +97,11 @@ def claims(found: Found) -> Claims:
         nothing: _of(bare, at_bare, at_least, 0.95),
     }
     # well-conditioned on the edge of chaos, in neither phase beside it
-    for kind, some in _phases(found):
-        gain = some[0]["gain"]
+    for kind, part in _phases(found):
+        gain = part[0]["gain"]
         text = f"{kind}: ill-conditioned, m_1 is chi^(L-1) = {gain:.3g}^(L-1) times m_L, chi within {FACTOR:.0%}"
-        beside = some.claim(between, "growth", (1 - FACTOR) * gain, (1 + FACTOR) * gain, names="{blocks} layers")
-        decided |= {text: beside} if abs(math.log(gain)) > FACTOR else well_conditioned(kind, some)
+        beside = part.claim(between, "growth", (1 - FACTOR) * gain, (1 + FACTOR) * gain, names="{blocks} layers")
+        decided |= {text: beside} if abs(math.log(gain)) > FACTOR else well_conditioned(kind, part)
     return decided
 
 
@@ -219,21 +219,19 @@ def unequal_claims(found: Found) -> Claims:
     pairs = ", ".join(given.labels("{table_bound:g} printed, {bound_as_printed:.3g} computed"))
     wrong = float(np.abs(meant.column("bound_corrected") - bounds[1:]).max())
     values = ", ".join(meant.labels("{bound_corrected:.3f}"))
-    of, of_given, of_meant = (partial(_of, some, "gamma = {gamma:g}") for some in (rows, given, meant))
+    of, of_given, of_meant = (partial(_of, part, "gamma = {gamma:g}") for part in (rows, given, meant))
     shifted = "Table 7: the bounds of its second and third column are the corrected ones at gamma = 10 and 15"
     as_printed = "Proposition 4 as printed (gamma, the ratio of variances, multiplies a standard deviation)"
     better = "Proposition 4 corrected (with the square root of gamma): E[s_cr] is at most the bound"
     expected = "beyond the paper: E[s_cr] at this depth is what the law of the weights gives"
     same = by(exact, off <= _DECIMALS, pairs, {"largest_difference": off})
-    again, there = (
-        of_given(between, measured - TIGHT, measured + TIGHT),
-        of_meant(between, measured[1:] - TIGHT, measured[1:] + TIGHT),
-    )
+    low, high = measured - TIGHT, measured + TIGHT
+    again, inside = of_given(between, low, high), of_meant(between, low[1:], high[1:])
     return {
         "Table 7: its bounds are those of Proposition 4": same,
         f"Table 7: its empirical values are found again, within {TIGHT:g}": again,
         shifted: by(exact, wrong <= _DECIMALS, values, {"largest_difference": wrong}),
-        f"... and their empirical values are measured there, within {TIGHT:g}": there,
+        f"... and their empirical values are measured there, within {TIGHT:g}": inside,
         as_printed: of(at_most, "bound_as_printed"),
         better: of(at_most, "bound_corrected"),
         f"... and the bound is tight, within {TIGHT:g}": of(between, corrected - TIGHT, corrected + 1e-9),

@@ -201,8 +201,8 @@ def ticket_table(found: Found) -> Table:
 def ticket_claims(found: Found) -> Claims:
     rows, trained = Table(found.table[:-2]), found.also["trained"].one()
     of = partial(rows.claim, names="{kind}, {factor:.3g} times the edge")
-    what = "{activation}, depth {depth}, {factor:g} times the edge".format_map(vars(trained.spec.ticket))
-    above = partial(over_runs, at_least, names=[what])
+    title = "{activation}, depth {depth}, {factor:g} times the edge".format_map(vars(trained.spec.ticket))
+    above = partial(over_runs, at_least, names=[title])
     theorem = f"Theorem 3: random masks of density sigma_EOC^2/sigma_w^2 bring chi to 1, within {CLOSE:g}"
     return {
         "as they come the networks are chaotic: chi is above 1.1": of(at_least, "chi_before", 1.1),

@@ -209,8 +209,8 @@ class Panel:
 
     def leads(self, first: str, second: str, least: float = 0.0, of: Callable[[Cell], Array] = percents) -> Leads:
         """By how many points one method is ahead of another, at each sparsity from the least on."""
-        some = [sparsity for sparsity in self.sparsities if sparsity >= least]
-        return {percent(s): of(self.cell(first, s)) - of(self.cell(second, s)) for s in some}
+        subset = [sparsity for sparsity in self.sparsities if sparsity >= least]
+        return {percent(s): of(self.cell(first, s)) - of(self.cell(second, s)) for s in subset}
 
     def rivals(self, sparsity: float) -> dict[str, Array]:
         """Accuracies of those that prune at initialization, as the paper has them."""
@@ -304,14 +304,14 @@ def tables(name: str, found: Found) -> list[Grid]:
     """A table a panel, what is printed for it in brackets; the paper's own after them, where others stand in."""
     made, panels = [], panels_of(found)
     for each in panels:
-        there = printed(name, each.recipe)
-        shown = f"{each.name}: % ± standard error" + (" (as printed, ± sd)" if there else "")
-        made.append(_grid(shown, there, each.methods, each.sparsities, each))
+        paper = printed(name, each.recipe)
+        shown = f"{each.name}: % ± standard error" + (" (as printed, ± sd)" if paper else "")
+        made.append(_grid(shown, paper, each.methods, each.sparsities, each))
     if not any(printed(name, each.recipe) for each in panels):
-        for (data, network, activation), there in PUBLISHED[name].items():
+        for (data, network, activation), paper in PUBLISHED[name].items():
             tanh = "" if activation == "relu" else f", {activation}"
-            shown, sparsities = f"as printed: {network}{tanh}, {data}, % ± sd", dict.fromkeys(s for _, s in there if s)
-            made.append(_grid(shown, there, [method for method, _ in there], list(sparsities)))
+            shown, sparsities = f"as printed: {network}{tanh}, {data}, % ± sd", dict.fromkeys(s for _, s in paper if s)
+            made.append(_grid(shown, paper, [method for method, _ in paper], list(sparsities)))
     return made
 
 
@@ -480,8 +480,8 @@ def tables_4(found: Found) -> list[Grid]:
     """Starts by depths, what is printed in brackets; as a table of its own where other data stand in for MNIST."""
     own, rows = found.sweep.spec.data == "mnist", dict[str, list[str]]()
     printed = {start.label: [str(item) for item in start.printed.values()] for start in PRINTED}
-    for label, some in found.table.by("start"):
-        ours, theirs = some.labels("{accuracy:.1f} ± {accuracy_error:.1f}"), printed.get(label)
+    for label, subset in found.table.by("start"):
+        ours, theirs = subset.labels("{accuracy:.1f} ± {accuracy_error:.1f}"), printed.get(label)
         rows[label] = [f"{a} ({b})" for a, b in zip(ours, theirs, strict=True)] if own and theirs else ours
     title = f"V-CNN, {found.sweep.spec.data}: % ± standard error" + " (as printed, ± sd)" * own
     grids = [Grid(title, tuple(f"depth {depth}" for depth in found.sweep["depth"]), rows)]
@@ -580,8 +580,8 @@ def table_6(found: Found) -> Table:
             each = {method: (float(mine.mean()), sd(mine)) for method, mine in entry.rivals(s).items()}
             add("measured", (entry.recipe.data, entry.network, s), each, entry.runs)
     for data, network, s in WINNERS:
-        (there,) = filter(None, (PUBLISHED[name].get((data, network, "relu")) for name in SOURCES))
-        own = {method: item for (method, at), item in there.items() if at == s and method not in REFERENCES}
+        (paper,) = filter(None, (PUBLISHED[name].get((data, network, "relu")) for name in SOURCES))
+        own = {method: item for (method, at), item in paper.items() if at == s and method not in REFERENCES}
         each = {method: (item.value, math.nan if item.sd is None else item.sd) for method, item in own.items()}
         add("as printed", (data, network, s), each, 3)
     return rows

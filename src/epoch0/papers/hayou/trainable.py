@@ -56,10 +56,10 @@ def trained(spec: Spec, seed: int) -> dict[str, Any]:
                 with suppress(InputError):  # a layer without weights has no scale
                     rescale(nets[-1], spec.rescaling, x=batch[0].float())
     stack = Stacked.of(nets)
-    how = {"loss": stack.loss(F.cross_entropy), "seed": seed, "device": chosen_device(), "checkpoint_minutes": 2.0}
+    settings = {"loss": stack.loss(F.cross_entropy), "seed": seed, "device": chosen_device(), "checkpoint_minutes": 2.0}
     seen = {"evaluate": Accuracy(held, labels), "evaluate_every": spec.steps}
     with checkpoint_of(spec, seed) as path:
-        done = fit(spec, stack, (x, y), steps=spec.steps, checkpoint=path, **seen, **how)
+        done = fit(spec, stack, (x, y), steps=spec.steps, checkpoint=path, **seen, **settings)
     found = {"accuracy": done.history[-1]["accuracy"], "dead": dead, "diverged": stack.diverged.cpu().numpy()}
     arrays = {name: np.array(values).reshape(-1, len(spec.sparsities)) for name, values in found.items()}
     return {**arrays, "chance": float(np.bincount(labels.numpy()).max() / len(labels))}

@@ -227,8 +227,8 @@ def _by(swept: str, figure: str, title: str, shown: str | None = None) -> Artifa
     values, fixed = (STDS, "density 0.5") if swept == "std" else (DENSITIES, "std 2")
     line = "line between two random points of norm 1 in R^{width}"
     curve = {None: "{curve}", "straight": line, "curved": f"{line}, bent into semicircles in 100 random planes"}[shown]
-    how = table, partial(claims, swept, shown), partial(draw, swept, shown), f"{curve}; {_POINT}{fixed}; {_ERRORS}"
-    return Artifact(f"price-tanner/{figure}", title, "", _presets(shown is None, **{swept: values}), *how)
+    args = table, partial(claims, swept, shown), partial(draw, swept, shown), f"{curve}; {_POINT}{fixed}; {_ERRORS}"
+    return Artifact(f"price-tanner/{figure}", title, "", _presets(shown is None, **{swept: values}), *args)
 
 
 _TITLE, _ABOUT = "Mean length of a trajectory at each layer, by density", f"{{curve}}; {_POINT}std 6; {_ERRORS}"

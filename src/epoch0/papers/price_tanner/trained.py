@@ -55,8 +55,8 @@ def train_and_measure(spec: Spec, seed: int) -> dict[str, Any]:
     before = _measured(Stacked.of(nets), ends, spec.points, seed)
     stack = Stacked.of([nets[index] for index in range(spec.networks)])
     seen = {"evaluate": Accuracy(*held), "callbacks": [FreezeAt("accuracy", spec.accuracy)]}
-    how = {"optimizer": "adam", "loss": stack.loss(F.cross_entropy), "seed": batches_seed, **seen}
-    done = fit(spec, stack, given, epochs=spec.epochs, until=lambda row: bool(row["running"] == 0), **how)
+    settings = {"optimizer": "adam", "loss": stack.loss(F.cross_entropy), "seed": batches_seed, **seen}
+    done = fit(spec, stack, given, epochs=spec.epochs, until=lambda row: bool(row["running"] == 0), **settings)
     stack.settle()
     after = _measured(stack, ends, spec.points, seed)
     at = stack.frozen_at.numpy()
@@ -211,8 +211,8 @@ def _lines_agree(gathered: Sequence[Trained], state: str, alike: bool = True) ->
     samples = [np.full(growth.shape[1], len(growth)) for growth in each]
     names, lines = [trained.name for trained in gathered], [f"line {line + 1}" for line in range(each[0].shape[1])]
     means, errors = [item.mean for item in own], [item.error for item in own]
-    how: dict[str, Any] = {"settings": names, "groups": lines, "alike": alike}
-    return by(equal_within_error, means, errors, samples, resolution=RESOLUTION, **how)
+    settings: dict[str, Any] = {"settings": names, "groups": lines, "alike": alike}
+    return by(equal_within_error, means, errors, samples, resolution=RESOLUTION, **settings)
 
 
 def _too_few(found: Found) -> Decision:

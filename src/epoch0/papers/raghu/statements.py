@@ -144,7 +144,7 @@ def shaken_table(found: Found) -> Table:
 
     rows = found.rows(row)
     circles = found.also["dual"].rows(lambda cell: {name: cell[name][0] for name in ("inputs", "weights")})
-    return Table({"kind": kind, **row} for kind, some in (("weights", rows), ("circles", circles)) for row in some)
+    return Table({"kind": kind, **row} for kind, part in (("weights", rows), ("circles", circles)) for row in part)
 
 
 def expected_change(spec: Spec) -> Array:
@@ -157,9 +157,9 @@ def expected_change(spec: Spec) -> Array:
 
 def shaken_claims(found: Found) -> Claims:
     rows, decided = found.table.where(kind="weights"), {}
-    for variance, some in rows.by("variance"):
+    for variance, part in rows.by("variance"):
         text = f"a change of a layer's weights grows exponentially with the depth behind it (sigma_w^2 = {variance:g})"
-        decided[text] = exponential("change", some, 1, "behind")
+        decided[text] = exponential("change", part, 1, "behind")
     near = f"beyond the paper: its mean square is that of wide networks, a factor chi a layer, within {NEAR:.0%}"
     law, label = rows.column("expected"), "sigma_w^2 = {variance:g}, layer {layer}"
     decided[near] = rows.claim(between, "square", law * (1 - NEAR), law * (1 + NEAR), names=label)
@@ -177,8 +177,8 @@ def draw_shaken(found: Found, panels: Any) -> None:
     left, right = panels
     rows, circles = (found.table.where(kind=kind) for kind in ("weights", "circles"))
     plots.lines(left, rows, "behind", "change", "variance", r"$\sigma_w^2$ = {:g}", linestyle="none")
-    for index, (_, some) in enumerate(rows.by("variance")):
-        plots.curve(left, some.column("behind"), np.sqrt(some.column("expected")), index)
+    for index, (_, part) in enumerate(rows.by("variance")):
+        plots.curve(left, part.column("behind"), np.sqrt(part.column("expected")), index)
     left.plot([], [], color="#333333", label="wide networks")
     left.set(yscale="log", xlabel="layers behind the layer that changes", ylabel="relative change of the last layer")
     for index, (name, text) in enumerate((("inputs", "a circle of inputs"), ("weights", "... of first-layer weights"))):

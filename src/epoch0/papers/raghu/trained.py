@@ -65,9 +65,9 @@ def training(
     net = spec.network.build(weights).to(device)
     every = Every(pace, lambda step, model, metrics: look(step, model) if step in spec.at else None)
     with checkpoint_of(spec, seed) as path:
-        how = {"checkpoint": path, "checkpoint_every": steps, "checkpoint_minutes": 5.0, "evaluate_every": pace}
-        how |= {"steps": steps, "optimizer": optimizer, "seed": batches, "device": device, "callbacks": [every]}
-        yield net, fit(spec, net, examples, **how)
+        fields = {"checkpoint": path, "checkpoint_every": steps, "checkpoint_minutes": 5.0, "evaluate_every": pace}
+        fields |= {"steps": steps, "optimizer": optimizer, "seed": batches, "device": device, "callbacks": [every]}
+        yield net, fit(spec, net, examples, **fields)
 
 
 def trained(spec: Spec, seed: int) -> dict[str, Any]:
@@ -109,8 +109,8 @@ def trained(spec: Spec, seed: int) -> dict[str, Any]:
         found = history(spec, done, "accuracy", *modes, "scale")
         for unit, sizes in zip(UNITS, (spec.absolute, spec.relative), strict=True):
             if sizes:
-                how: Any = {"draws": spec.draws, "relative": unit == "relative", "seed": noise}
-                noisy = robustness(net, (held, labels), sizes, **how)
+                fields: Any = {"draws": spec.draws, "relative": unit == "relative", "seed": noise}
+                noisy = robustness(net, (held, labels), sizes, **fields)
                 found |= {unit: noisy.accuracy, "clean": noisy.clean}
     found |= {name: done.history[0][name] for name in ("layers", "kinds")}
     return {**found, "weighted": list(weighted(net))}
@@ -191,8 +191,8 @@ def cost(spec: Spec) -> Cost:
 def _cost(spec: Spec, name: str, noisy: int = 0) -> Cost:
     """Of a training that is tested at its steps, and further times with noise."""
     net, images = spec.network, spec.at[-1] * spec.batch_size
-    how = partial(net.build, 0), net.inputs, 10, spec.batch_size, images, spec.tested * (len(spec.at) + noisy)
-    return Cost(f"{name}, {spec.data}", (), *how)
+    fields = partial(net.build, 0), net.inputs, 10, spec.batch_size, images, spec.tested * (len(spec.at) + noisy)
+    return Cost(f"{name}, {spec.data}", (), *fields)
 
 
 # what was measured -> whose statistics a batch norm used
@@ -267,10 +267,10 @@ def draw_steps(by: str, column: str, label: str, found: Found) -> plots.Figure:
     for axes, (name, rows) in zip(panels, parts, strict=True):
         names, kinds = rows.where(step=0).of("layer", "kind")
         x = np.arange(1.0, len(names) + 1)
-        for place, (step, some) in enumerate(rows.by("step")):
+        for place, (step, part) in enumerate(rows.by("step")):
             beside = 0.06 * (place - (len(steps) - 1) / 2)  # so that bars do not hide each other
             look = {"color": colours[place], "linestyle": "-", "markersize": 3.6, "capsize": 1.5, "linewidth": 1.2}
-            plots.means(axes, some, x + beside, column, place, f"{step:,}", **look)
+            plots.means(axes, part, x + beside, column, place, f"{step:,}", **look)
         mark_pools(axes, list(kinds))
         axes.set_xticks(x, names, rotation=40, ha="right")
         axes.set(xlabel="layer", title=name, yscale="log")
@@ -343,10 +343,10 @@ def draw_noise(found: Found) -> plots.Figure:
     for row, cell in zip(grid, found, strict=True):
         for axes, unit in zip(row, UNITS, strict=True):
             layers = list(found.table.where(networks=cell.at["networks"], noise=unit).by("layer"))
-            for place, (layer, some) in enumerate(layers):
+            for place, (layer, part) in enumerate(layers):
                 beside = 1.0 + 0.02 * (place - (len(layers) - 1) / 2)  # so that bars do not hide each other
-                x, label = beside * some.column("size"), f"noise in {layer}"
-                plots.means(axes, some, x, "accuracy", place, label, linestyle="-", linewidth=1.0)
+                x, label = beside * part.column("size"), f"noise in {layer}"
+                plots.means(axes, part, x, "accuracy", place, label, linestyle="-", linewidth=1.0)
             axes.axhline(cell["clean"].mean(), color=plots.BOUND, linestyle="--", linewidth=1.0, label="without noise")
             axes.set(title=f"{cell.at['networks']}, {unit} noise", ylim=(0, 1.03))
             plots.ticks(axes, found.sweep[unit], scale="log")
@@ -472,9 +472,9 @@ def trained_alone(spec: Spec, seed: int) -> dict[str, Any]:
     net = tanh_net(spec, x.shape[1], EXTENTS[spec.data][1], seed)
     known, new = Accuracy(x[: spec.judged], y[: spec.judged], "train"), Accuracy(held, labels, "test")
     judge = lambda model: known(model) | new(model)  # noqa: E731
-    how = {name: vars(spec)[name] for name in ("epochs", "batch_size", "learning_rate")}
-    how |= {"optimizer": partial(torch.optim.SGD, momentum=spec.momentum), "device": chosen_device()}
-    done = train_one_layer(net, spec.layer, (x, y), seed=seed, evaluate=judge, **how)
+    fields = {name: vars(spec)[name] for name in ("epochs", "batch_size", "learning_rate")}
+    fields |= {"optimizer": partial(torch.optim.SGD, momentum=spec.momentum), "device": chosen_device()}
+    done = train_one_layer(net, spec.layer, (x, y), seed=seed, evaluate=judge, **fields)
     rows = [row for row in done.history if "train" in row]
     rows += rows[-1:] * (spec.epochs + 1 - len(rows))
     return {**{split: np.array([row[split] for row in rows]) for split in SPLITS}, "diverged": done.diverged}
@@ -577,8 +577,8 @@ _EASY, _HARDER = _ALONE.but(data="mnist", epochs=20, runs=5), _HARD.but(data="ci
 
 def _one_layer(name: str, title: str, quick: Sweep, paper: Sweep, low: bool) -> Artifact:
     about = "hard tanh, variance: sigma_w^2; SGD; error bars as bands: two standard errors"
-    how = {"quick": quick, "paper": paper}, alone_table, partial(alone_claims, low), draw_alone, about, alone_cost
-    return Artifact(f"raghu/{name}", f"Accuracy with exactly one hidden layer trained{title}", "section 3.1", *how)
+    fields = {"quick": quick, "paper": paper}, alone_table, partial(alone_claims, low), draw_alone, about, alone_cost
+    return Artifact(f"raghu/{name}", f"Accuracy with exactly one hidden layer trained{title}", "section 3.1", *fields)
 
 
 _LENGTHS = partial(draw_steps, "networks", "length", "length of the arc after the layer")

@@ -168,9 +168,9 @@ def _rates(found: Found) -> Claims:
     rows, decided = growth_table(found), {}
     names = {"width": "width {width}", "variance": "sigma_w^2 = {variance:g}"}
     for swept, fixed in (("width", "variance"), ("variance", "width")):
-        for _, some in rows.by(fixed) if len(found.sweep[swept]) > 1 else ():
-            text = f"the growth rate increases with the {swept} ({some.labels(names[fixed])[0]})"
-            decided[text] = some.claim(increasing, "growth", names=names[swept])
+        for _, part in rows.by(fixed) if len(found.sweep[swept]) > 1 else ():
+            text = f"the growth rate increases with the {swept} ({part.labels(names[fixed])[0]})"
+            decided[text] = part.claim(increasing, "growth", names=names[swept])
     return decided
 
 
@@ -220,12 +220,12 @@ def saturated_claims(found: Found) -> Claims:
     signs = f"the factor a layer is that of networks of signs, (2/pi) {root} when wide (sigma_w^2 = {largest:g})"
     one = f"the constant is 1: a neuron is sensitive to {root} neurons of the layer before"
     decided = {signs: of("exact"), one: of("printed")}
-    for biased, some in rows.by("biased"):
+    for biased, part in rows.by("biased"):
         text = f"the factor grows like the root of the width (exponent within 0.05; sigma_b^2 = {biased:g} sigma_w^2)"
-        decided[text] = some.power("width", "growth", 0.5, 0.05, "exponent")
-    for width, some in found.table.where(biased=0.0).by("width"):
+        decided[text] = part.power("width", "growth", 0.5, 0.05, "exponent")
+    for width, part in found.table.where(biased=0.0).by("width"):
         text = f"at smaller scales it is less, the more so the smaller (width {width})"
-        decided[text] = some.claim(increasing, "growth", names="sigma_w^2 = {variance:g}")
+        decided[text] = part.claim(increasing, "growth", names="sigma_w^2 = {variance:g}")
     return decided
 
 
@@ -233,9 +233,9 @@ def saturated_claims(found: Found) -> Claims:
 def draw_saturated(found: Found, axes: plots.Axes) -> None:
     widths = found.sweep["width"]
     rows, wide = found.table.where(variance=max(found.sweep["variance"])), np.geomspace(widths[0], widths[-1], 50)
-    for index, (ratio, some) in enumerate(rows.by("biased")):
+    for index, (ratio, part) in enumerate(rows.by("biased")):
         label = rf"$\sigma_b^2 = {ratio:g}\;\sigma_w^2$" if ratio else "no biases"
-        plots.means(axes, some, "width", "growth", index, label)
+        plots.means(axes, part, "width", "growth", index, label)
         plots.curve(axes, wide, [saturated_growth(k, ratio) for k in wide], index)
         axes.plot(wide, np.sqrt(wide / (1 + ratio)), ":", color=plots.COLOURS[index], linewidth=1.2, zorder=3)
     for text, dashes in (("exact law of networks of signs", "-"), ("Theorem 4 with the constant 1", ":")):
@@ -251,12 +251,12 @@ def depth_and_width(found: Found) -> plots.Figure:
     picture, (left, right) = plots.figure(10.0, 5.0, columns=2, sharey=True)
     shown = [cell for width in (widths[len(widths) // 2], widths[-1]) for cell in found.where(width=width)]
     for index, cell in enumerate(shown):
-        some = rows.where(**cell.at)
-        plots.means(left, some, "layer", "transitions", index, _TOLD.format_map(cell.at), linestyle="-", linewidth=1.0)
+        part = rows.where(**cell.at)
+        plots.means(left, part, "layer", "transitions", index, _TOLD.format_map(cell.at), linestyle="-", linewidth=1.0)
     left.set(xlabel="layer $d$", ylabel="transitions of the neurons of layer $d$", yscale="log")
-    some = rows.where(variance=variance, layer=(2, depth // 2, depth))
-    plots.lines(right, some, "width", "transitions", "layer", f"layer {{}}, {SIGMA.format(variance)}")
-    proportional = some[0]["transitions"] * np.array(widths) / widths[0]
+    part = rows.where(variance=variance, layer=(2, depth // 2, depth))
+    plots.lines(right, part, "width", "transitions", "layer", f"layer {{}}, {SIGMA.format(variance)}")
+    proportional = part[0]["transitions"] * np.array(widths) / widths[0]
     right.plot(widths, proportional, ":", color=plots.BOUND, label="proportional to width")
     right.set(xlabel="width $k$")
     plots.ticks(right, widths, scale="log")
@@ -287,13 +287,13 @@ def lengths(found: Found, axes: plots.Axes) -> None:
     varied = ", ".join(label for name, label in _LABEL.items() if len(found.sweep[name]) > 1)
     relu = found.sweep["activation"] == "relu"
     for cell in found:
-        some, index = found.table.where(**cell.at), widths.index(cell.spec.width)
+        part, index = found.table.where(**cell.at), widths.index(cell.spec.width)
         colour = plots.COLOURS[variances.index(cell.spec.variance) if len(variances) > 1 else index]
         text = varied.format_map(cell.at)
-        plots.means(axes, some, "layer", "length", index, text, color=colour, linestyle="-", linewidth=1.0)
+        plots.means(axes, part, "layer", "length", index, text, color=colour, linestyle="-", linewidth=1.0)
         if relu or cell.spec.width == max(widths):
-            ratios = np.cumprod([1.0, *some.column("exact" if relu else "wide")[1:]])
-            axes.plot(some.column("layer"), some[0]["length"] * ratios, ":", color=colour, linewidth=1.0)
+            ratios = np.cumprod([1.0, *part.column("exact" if relu else "wide")[1:]])
+            axes.plot(part.column("layer"), part[0]["length"] * ratios, ":", color=colour, linewidth=1.0)
     text = "exact growth" if relu else r"wide limit $\sqrt{\chi}$, widest network"
     axes.plot([], [], ":", color="#333333", linewidth=1.0, label=f"{text}, from layer 1 on")
     axes.set(xlabel="layer $d$", ylabel=r"mean length of the trajectory, $E\,\ell(z^{(d)})$")
@@ -307,12 +307,12 @@ def growth_over(swept: str, found: Found, axes: plots.Axes) -> None:
         "variance": ("width", "width {:g}", r"variance of the weights, $\sigma_w^2$"),
     }[swept]
     plots.lines(axes, found.table, swept, "growth", other, label)
-    for index, (value, some) in enumerate(found.table.by(other)):
-        x, colour = some.column(swept), plots.COLOURS[index]
-        for bound, dashes in zip(some.of("lower", "upper"), ("--", "-."), strict=True):
+    for index, (value, part) in enumerate(found.table.by(other)):
+        x, colour = part.column(swept), plots.COLOURS[index]
+        for bound, dashes in zip(part.of("lower", "upper"), ("--", "-."), strict=True):
             axes.plot(x, np.where(bound == 0, np.nan, bound), dashes, color=colour, linewidth=0.9, alpha=0.8)
         if swept == "width" or value == max(found.sweep["width"]):  # one wide limit for all widths
-            axes.plot(x, some.column("wide"), ":", color=colour if swept == "width" else "#000000", linewidth=1.3)
+            axes.plot(x, part.column("wide"), ":", color=colour if swept == "width" else "#000000", linewidth=1.3)
     axes.plot([], [], "--", color="#333333", linewidth=0.9, label="lower bound, Theorem 3")
     axes.plot([], [], "-.", color="#333333", linewidth=0.9, label=r"upper bound, $\chi$ (D.2)")
     axes.plot([], [], ":", color="#000000", linewidth=1.3, label=r"wide limit $\sqrt{\chi}$")
@@ -424,10 +424,10 @@ def by_width(found: Found) -> Claims:
 
 def by_remaining(found: Found) -> Claims:
     decided = {}
-    for remaining, some in sorted(found.table.by("remaining"), key=lambda item: item[0]):
+    for remaining, part in sorted(found.table.by("remaining"), key=lambda item: item[0]):
         text = f"dichotomies do not depend on the layers below ({remaining} hidden layers from the swept one on)"
-        if len(some) > 1:
-            decided[text] = some.alike("dichotomies", "depth", "depth {depth}", "{remaining} layers", resolution=ALIKE)
+        if len(part) > 1:
+            decided[text] = part.alike("dichotomies", "depth", "depth {depth}", "{remaining} layers", resolution=ALIKE)
     return decided
 
 
@@ -494,8 +494,8 @@ _REMAINING = partial(draw, "remaining", "depth", "{} hidden layers in all", "hid
 
 
 def _swept(name: str, title: str, presets: Any, claims: Any, draw: Any, about: str = ABOUT) -> Artifact:
-    how = swept_table, partial(bounded, claims), draw, about
-    return Artifact(f"raghu/{name}", title, "appendix B.3", presets, *how)
+    args = swept_table, partial(bounded, claims), draw, about
+    return Artifact(f"raghu/{name}", title, "appendix B.3", presets, *args)
 
 
 ARTIFACTS += (

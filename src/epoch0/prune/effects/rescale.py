@@ -121,8 +121,8 @@ def masked_sites(record: Tape, seed: int) -> tuple[list[MaskedLayer], dict[str, 
         kept = torch.ones_like(site.view, dtype=torch.bool) if kept is None else kept
         follow = follower.follow(site.op.outputs[0])
         if not bool(kept.any()):
-            what = "all of it is zero" if site.direct else "its mask keeps nothing"
-            untouched[site.name] = f"{what}, and no factor changes that"
+            fields = "all of it is zero" if site.direct else "its mask keeps nothing"
+            untouched[site.name] = f"{fields}, and no factor changes that"
         elif site.direct and bool(kept.all()):
             untouched[site.name] = "it is not masked"
         elif follow.norm:
@@ -305,7 +305,7 @@ def _row(each: MaskedLayer, before: Tensor, factors: Tensor) -> RescaledLayer:
     if each.follow.no_law:
         words.append(f"{each.follow.no_law} behind it is not counted")
     activation = each.follow.activation
-    what = each.name, site.op.kind, "none" if activation is None else activation.name, site.density
+    reason = each.name, site.op.kind, "none" if activation is None else activation.name, site.density
     stds = each.target, float(before.mean().sqrt()), float((before * factors.square()).mean().sqrt())
     spread = float(used.median()), float(used.min()), float(used.max())
-    return RescaledLayer(*what, len(before), int((~alive).sum()), *stds, *spread, "; ".join(words))
+    return RescaledLayer(*reason, len(before), int((~alive).sum()), *stds, *spread, "; ".join(words))

@@ -173,8 +173,8 @@ def check_masks(model: nn.Module, masks: Mapping[str, Tensor]) -> dict[str, list
         if (shape := (place.parameter if plain else getattr(place.module, place.attribute)).shape) != mask.shape:
             wrong.append(f"'{name}' is {tuple(shape)}, its mask {tuple(mask.shape)}")
     if wrong:
-        what = first_names(wrong, 3, "; ")
-        raise InputError(f"these masks are of another model than this {type(bare(model)).__name__}: {what}.")
+        text = first_names(wrong, 3, "; ")
+        raise InputError(f"these masks are of another model than this {type(bare(model)).__name__}: {text}.")
     return known
 
 

@@ -46,8 +46,8 @@ class Scores(dict[str, Tensor], Result):
             raise InputError("there are no scores; give at least one weight's.")
         for name, score in self.items():
             if score.dtype not in FLOATS or score.numel() == 0:
-                what = f"{score.dtype}, shape {tuple(score.shape)}"
-                raise InputError(f"the scores of '{name}' must be a floating-point tensor with entries, not {what}.")
+                kind = f"{score.dtype}, shape {tuple(score.shape)}"
+                raise InputError(f"the scores of '{name}' must be a floating-point tensor with entries, not {kind}.")
             check_finite(f"the scores of '{name}'", score)
         for name, gone in (removed or {}).items():
             if name not in self or gone.shape != self[name].shape or gone.dtype != torch.bool:

@@ -71,10 +71,10 @@ def parts_of(mesh: Mesh, count: int) -> list[Mesh]:
     order = np.argpartition(place, borders[1:-1]) if count > 1 else np.arange(cells)
     found = []
     for low, high in itertools.pairwise(borders.tolist()):
-        mine = np.sort(order[low:high])
-        size = degree[mine]
+        members = np.sort(order[low:high])
+        size = degree[members]
         ends = np.concatenate([[0], np.cumsum(size)])
-        half = mesh.half[np.repeat(mesh.ends[mine], size) + within(size)]
+        half = mesh.half[np.repeat(mesh.ends[members], size) + within(size)]
         edges, edge = used(half >> 1, len(mesh.edges))
         rows, vertex = used(mesh.edges[edges], len(mesh.points))
         points_here = mesh.points.index_select(0, torch.from_numpy(rows))
@@ -173,23 +173,23 @@ class Plane:
         decisions: Decisions | None = None,
     ) -> Cut | None:
         """Cut every cell along every column, or some, that takes both signs in it; as for lines."""
-        some, decisions = columns or slice(0, values.shape[1]), decisions or self.decisions
+        chosen, decisions = columns or slice(0, values.shape[1]), decisions or self.decisions
         undecided = decisions.undecided
-        found = Arrangement(self.mesh, values[:, some], tolerance[0, some], decisions)
+        found = Arrangement(self.mesh, values[:, chosen], tolerance[0, chosen], decisions)
         if not len(found.cell) and not len(found.u):
             return None
         if found.cross():  # in one point: one half of the columns, then the other, which finds a vertex there
-            middle, again = (some.start + some.stop) // 2, Decisions()
-            first = self.cut(values, tolerance, step, owners, slice(some.start, middle), again)
+            middle, again = (chosen.start + chosen.stop) // 2, Decisions()
+            first = self.cut(values, tolerance, step, owners, slice(chosen.start, middle), again)
             if first is not None:
                 values = first.take(values, None, values.new_zeros(1), values.shape[1])
-            second = self.cut(values, tolerance, step, owners, slice(middle, some.stop), again)
+            second = self.cut(values, tolerance, step, owners, slice(middle, chosen.stop), again)
             decisions.undecided = undecided + again.undecided
             return second if first is None else first if second is None else first.then(second)
         self._note(step, self.count + len(found.cell) + len(found.one))
         if step == self.last and columns is None:  # only counted
             return None
-        cut = found.rebuild(owners.numpy(), some.start)
+        cut = found.rebuild(owners.numpy(), chosen.start)
         self._note(step, len(self.mesh.ends) - 1)
         return cut
 
@@ -200,18 +200,18 @@ class Plane:
     def settle(self, step: Largest, number: int, values: Tensor, limit: Tensor) -> Tensor | None:
         """After a maximum: join the cells on both sides of edges where another entry tops the tie."""
         mesh = self.mesh
-        mine = np.flatnonzero(mesh.owner[:, 0] == number)
-        if not len(mine):
+        members = np.flatnonzero(mesh.owner[:, 0] == number)
+        if not len(members):
             return None
         cell_of = np.empty(2 * len(mesh.edges), dtype=np.int64)
         cell_of[mesh.half] = np.repeat(np.arange(len(mesh.ends) - 1), np.diff(mesh.ends))
-        left, right = (self._inside(values, cell_of[2 * mine + side]) for side in (0, 1))
+        left, right = (self._inside(values, cell_of[2 * members + side]) for side in (0, 1))
         window, entry = step.parted(left, right, limit)
-        mesh.owner[mine, 1:] = torch.stack([entry, window], 1).numpy()
+        mesh.owner[members, 1:] = torch.stack([entry, window], 1).numpy()
         if bool((window >= 0).all()):
             return None
         false = np.zeros(len(mesh.edges), dtype=bool)
-        false[mine[window.numpy() < 0]] = True
+        false[members[window.numpy() < 0]] = True
         kept = self._remove(false)
         self._note(number, len(mesh.ends) - 1)
         return kept

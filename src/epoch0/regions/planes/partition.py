@@ -145,10 +145,10 @@ class PlanePartition(Result):
         axes.add_collection(cells)
         width = float(np.clip(40.0 / max(1, self.count) ** 0.5, 0.15, 1.0))
         for layer in np.unique(self.owner_layer[self.owner_layer >= 0]).tolist():
-            mine, colour = self.owner_layer == layer, plots.COLOURS[layer % len(plots.COLOURS)]
-            lines, flat = self.vertices[self.edges[mine]], self.count > 20_000
+            selected, colour = self.owner_layer == layer, plots.COLOURS[layer % len(plots.COLOURS)]
+            lines, flat = self.vertices[self.edges[selected]], self.count > 20_000
             axes.add_collection(LineCollection(lines, colors=colour, linewidths=width, rasterized=flat))
-            label = f"{self.layers[layer]} ({len(np.unique(self.owner_neuron[mine]))} neurons)"
+            label = f"{self.layers[layer]} ({len(np.unique(self.owner_neuron[selected]))} neurons)"
             axes.plot([], [], color=colour, label=label)
         low, high = self.window.polygon.min(dim=0).values.numpy(), self.window.polygon.max(dim=0).values.numpy()
         axes.set(xlim=(low[0], high[0]), ylim=(low[1], high[1]), aspect="equal")
