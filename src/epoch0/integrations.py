@@ -1,4 +1,4 @@
-"""The checkup where people train: callbacks of other people's trainers, and numbers for the logger that is there.
+"""The checkup in other trainers: callbacks for them, and numbers for their loggers.
 
 Libraries are imported when a callback is made. The one of Hugging Face's Trainer is here, that of Lightning in
 :mod:`epoch0.lightning`.
@@ -54,7 +54,7 @@ def scalars(found: Result) -> dict[str, float]:
 
 
 def log(logger: Any, found: Result | Mapping[str, float], step: int = 0) -> None:
-    """Hand the numbers of a result to a logger: TensorBoard's, W&B's, MLflow's, Lightning's, Hugging Face's.
+    """Pass the numbers of a result to a logger: TensorBoard's, W&B's, MLflow's, Lightning's, Hugging Face's.
 
     >>> class Writer:                                           # as torch.utils.tensorboard.SummaryWriter has it
     ...     def add_scalar(self, name, value, step):
@@ -69,7 +69,7 @@ def log(logger: Any, found: Result | Mapping[str, float], step: int = 0) -> None
         step: of training.
     """
     numbers = dict(scalars(found) if isinstance(found, Result) else found)
-    if hasattr(logger, "callback_handler"):  # a Trainer knows its step, and tells all its reporters
+    if hasattr(logger, "callback_handler"):  # a Trainer has its step, and passes numbers to all its reporters
         logger.log(numbers)
     elif hasattr(logger, "log_metrics"):
         logger.log_metrics(numbers, step=step)
@@ -94,14 +94,14 @@ def first(loader: Any) -> Any:
 
 
 class Examination:
-    """What the callbacks share: a checkup before the first step, its numbers, its page, and whether training may begin.
+    """Base of the callbacks: a checkup before the first step, its numbers, its page, and whether training may begin.
 
     Args:
         fail_on: ``"hard"`` refuses to start where the network is not expected to train, ``"fault"`` also where a fault
             of the program was found; ``"never"`` only reports.
         page: where the report is written as one HTML page; by default ``epoch0-checkup.html`` in the folder of the run.
             False writes none.
-        batch: what is looked at; by default the first batch of the training data.
+        batch: what is examined; by default the first batch of the training data.
         settings: arguments of :func:`epoch0.checkup`, such as ``trial=False`` or ``seconds=20``.
     """
 

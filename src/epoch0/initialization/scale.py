@@ -285,12 +285,12 @@ ROUNDS = 4  # passes of the measured way at most
 DIRECTIONS = 4  # random directions a layer for the check
 EXAMPLES = 64  # examples that the check takes at most
 CLOSE = 0.02  # A layer is left alone when its log gain is this near to that of its target, or three standard errors
-FARTHEST = 4.0  # largest correction of a target by what was measured, where weights are set for training
+FARTHEST = 4.0  # largest correction of a target by the measured gain, where weights are set for training
 _CHECK = 5
 
 
 def apply(plan: Plan, tape: Tape, sign: int = 1) -> None:
-    """Multiply the parameters by what a pass found; with sign -1 take it back."""
+    """Multiply the parameters by the factors that a pass found; with sign -1 divide."""
     for step in plan.steps:
         if step.first is None and not step.kept and not step.tied:
             step.site.view.mul_(step.weight_std**sign)

@@ -10,7 +10,7 @@ itself, and multiplies the rest by gamma^2/(variance + eps); the other norms do 
 al. 2019).
 
 A tangent's entries are uncorrelated right after a layer's input and after every weighted operation (in the mean over
-the weights), and an elementwise function keeps that; so mean squares are all that has to be carried (Hayou B.1.2).
+the weights), and an elementwise function keeps that; so mean squares are all that is carried (Hayou B.1.2).
 """
 
 import math
@@ -50,7 +50,7 @@ class NoLaw(Exception):
 
 @dataclass(frozen=True, eq=False)
 class Flow:
-    """One tensor of the walk."""
+    """A random tangent at one tensor of the walk."""
 
     square: Tensor  # mean square of the tangent at each entry, relative to the layer's input; the tensor's own shape
     signal: Signal  # "known": made of the input without weights; "gaussian": by weights; "mixed": a sum of both
@@ -66,7 +66,7 @@ class Flow:
     random: Array | None = None  # variance of its Gaussian part, shape (examples,) or (1,)
 
     def moved(self, square: Tensor, **changed: Any) -> "Flow":
-        """What is carried after something that moves or scales entries: a mixture loses its parts."""
+        """The flow after an operation that moves or scales entries: a mixture loses its parts."""
         signal = "other" if self.signal == "mixed" else self.signal
         return replace(self, square=square, signal=signal, known=None, random=None, **changed)
 
@@ -85,7 +85,7 @@ class Chain:
 
 
 def through(flow: Flow, value: Tensor, rule: Activation, examples: int) -> Flow:
-    """What is carried after an activation: times E phi'(h)^2, h the signal."""
+    """The flow after an activation: times E phi'(h)^2, h the signal."""
     if flow.signal == "other":
         raise NoLaw("activation of a signal that is neither Gaussian nor given")
     if flow.signal == "known":
@@ -218,8 +218,8 @@ def chained(event: Op, links: Sequence[Chain]) -> Chain | None:
     return replace(base, function=function, key=key, name=name, activation=event.rule if alone else None)
 
 
-def worked_out(chain: Chain, examples: int) -> Flow:
-    """What is carried after a function of one number."""
+def flow_after(chain: Chain, examples: int) -> Flow:
+    """The flow after a function of one number."""
     rule, flow = chain.activation or made_activation(chain.name, chain.key, chain.function), chain.flow
     if rule is None:
         raise NoLaw(f"{chain.name.replace('_', ' ')} is no activation that a mean can be taken of")
@@ -258,7 +258,7 @@ class Walk:
         self.found: list[Law] = []
 
     def changes(self) -> dict[int, Change]:
-        """What to do at each tensor of the run, without gradients; nothing is replaced."""
+        """Hooks for each tensor of the run, without gradients; nothing is replaced."""
         return {0: partial(self._start, 0), **{node: partial(self._arrive, node) for node in self.made_by}}
 
     def _arrive(self, node: int, tensor: Tensor) -> None:
@@ -330,17 +330,17 @@ class Walk:
         return Chain(node, flow, self.values[node], lambda h: h, "h", "")
 
     def _resolved(self, node: int) -> Flow:
-        """What is carried at a tensor, any function of one number worked out."""
+        """The flow at a tensor, any function of one number resolved."""
         flow = self.flows[node]
         if isinstance(flow, str):
             raise NoLaw(flow)
         if isinstance(flow, Chain):
-            flow = self.flows[node] = worked_out(flow, self.examples)
+            flow = self.flows[node] = flow_after(flow, self.examples)
         return flow
 
 
 def in_words(name: str) -> str:
-    """What an operation is called in a reason."""
+    """The name of an operation in a reason."""
     if name in ("multi_head_attention_forward", "scaled_dot_product_attention"):
         return "attention"
     return "max pool" if "max_pool" in name else "indexing" if name == "getitem" else name.replace("_", " ")
@@ -440,7 +440,7 @@ def added(op: Op, flows: Sequence[Flow], values: Sequence[Tensor]) -> Flow:
 
 
 def _sum(op: Op, flows: Sequence[Flow], values: Sequence[Tensor]) -> tuple[Signal, Tensor | None, Array | None]:
-    """What a sum is: known plus Gaussian is a mixture that keeps its parts apart."""
+    """The signal of a sum: known plus Gaussian is a mixture that keeps its parts apart."""
     kinds = [flow.signal for flow in flows]
     if kinds == ["gaussian", "gaussian"]:
         return "gaussian", None, None
@@ -520,7 +520,7 @@ def averaged(op: Op, flow: Flow) -> Flow:
 
 
 def _window(op: Op) -> float:
-    """What an average pool divides by."""
+    """The number that an average pool divides by."""
     given = op.given
     fewer = any(_many(given.get("padding", 0))) and not given.get("count_include_pad", True)
     if given.get("ceil_mode") or given.get("divisor_override") or fewer:

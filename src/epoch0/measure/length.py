@@ -23,14 +23,14 @@ from epoch0.seeds import numpy_generator
 from epoch0.tracing.call import Forward
 from epoch0.tracing.tape import Tape, tape
 
-__all__ = ["TrajectoryLength", "trajectory_length"]  # of the room's page; the rest serves other rooms
+__all__ = ["TrajectoryLength", "trajectory_length"]  # public; the rest is for other packages
 
 Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
 class Pieces:
-    """How long the tangents of the curve are, network by network."""
+    """Norms of the tangents of the curve, network by network."""
 
     layers: tuple[str, ...]  # names of the L layers
     norms: Array  # |dz/dt|, shape (networks, points, L + 1); column 0 is the input

@@ -1,6 +1,6 @@
-"""Inputs for a model named on the command line: a data set, a file, noise, or what the model says it is made for.
+"""Inputs for a model named on the command line: a data set, a file, noise, or data made up for the model's config.
 
-What it says of itself (image size, vocabulary) is filled with data that can be learned, as noise alone would teach
+Its image size or vocabulary is filled with data that can be learned, as noise alone would teach
 nothing about training. Images carry the smooth pattern of their class, tokens follow from the one before, sounds have a
 pitch: each class has its own rule, under noise.
 """
@@ -78,7 +78,7 @@ def inputs_for(
             noise as its first layer takes it.
         input_shape: of one example, ``(3, 32, 32)`` or ``"3,32,32"``, for Gaussian inputs of mean 0 and variance 1.
         batch: number of examples, fewer if the set has fewer; or a file with the whole batch, see :func:`batch_from`.
-        spec: the model's name on the command line, for what it does not say of itself.
+        spec: the model's name on the command line, where the model itself lacks information.
     """
     try:
         number = None if batch is None else int(str(batch))
@@ -129,7 +129,7 @@ def inputs_for(
         first = outputs[0] if isinstance(outputs, tuple | list) else outputs
         if asked(model, x, following) or getattr(first, "shape", ())[1:-1] == x.shape[1:]:
             following = following[:, : x.shape[1]].to(x.device)
-            return Inputs(x, following, f"{len(x)} {what}, of {x.shape[1]} of which the next is to be told")
+            return Inputs(x, following, f"{len(x)} {what}, of {x.shape[1]} of which the next is to be predicted")
     targets, note = _targets(labels, outputs, own)
     return Inputs(x, None if targets is None else targets.to(x.device), f"{len(x)} examples of {what}{layout}{note}")
 
@@ -307,7 +307,7 @@ def _named_inputs(model: nn.Module, main: str, count: int | None, seed: int) -> 
 
 
 def _label(kind: str, config: Any, batch: dict[str, Any], classes: Tensor, known: Any) -> str:
-    """Put what a model of this kind learns into the batch; says if there is nothing that is known to fit."""
+    """Put the labels that a model of this kind learns into the batch; a note where none is known to fit."""
     ids = batch.get("input_ids")
     if "return_loss" in known:
         batch["return_loss"] = True

@@ -131,7 +131,7 @@ def _build(target: Any, spec: str, file: str) -> Any:
         raise InputError(f"{spec!r} is a {type(target).__name__}; {wanted} is needed.")
     try:
         parameters = list(inspect.signature(target).parameters.values())
-    except (TypeError, ValueError):  # compiled callables do not tell; calling them will
+    except (TypeError, ValueError):  # compiled callables have no signature; calling them shows it
         parameters = []
     single = (p for p in parameters if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD))
     if needed := [p.name for p in single if p.default is p.empty]:
@@ -255,7 +255,7 @@ def load_activation(spec: str) -> Activation:
 
 @contextlib.contextmanager
 def named_object(spec: str, what: str, *, seed: int = 0) -> Iterator[tuple[Any, str]]:
-    """Import what a command-line name stands for, and lend the surroundings in which it may be called.
+    """Import the object of a command-line name, in a context in which it may be called.
 
     Inside, the file's neighbours can be imported, torch's global generator starts from the seed (and is put back
     afterwards), and what the user's code prints goes to stderr. Packages are looked for in the working directory too.
@@ -282,7 +282,7 @@ def named_object(spec: str, what: str, *, seed: int = 0) -> Iterator[tuple[Any, 
 
 @contextlib.contextmanager
 def seeded(seed: int) -> Iterator[None]:
-    """Run foreign code with torch's global generator at a seed, put back afterwards; what it prints goes to stderr."""
+    """Run foreign code with torch's global generator at a seed, restored afterwards; what it prints goes to stderr."""
     start = int(generator(seed).initial_seed() % 2**63)
     with streams_kept(), contextlib.redirect_stdout(sys.stderr):
         draw_anew(start)

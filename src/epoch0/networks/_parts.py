@@ -1,4 +1,4 @@
-"""What the layers of a random network are made of, and the draw that fills them (Hayou section 2.1)."""
+"""The layers of a random network, and the draw of their weights (Hayou section 2.1)."""
 
 import math
 from collections.abc import Sequence

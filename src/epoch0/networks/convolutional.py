@@ -65,7 +65,7 @@ def vanilla_cnn(
 
 
 def readout(chosen: Parts, features: tuple[int, ...], classes: int) -> list[nn.Module]:
-    """What follows pre-activations of shape (channels, *size): the nonlinearity, and a layer on all of them."""
+    """The readout of pre-activations of shape (channels, *size): the nonlinearity, and a layer on all of them."""
     return [chosen.nonlinearity(), nn.Flatten(), chosen.linear(math.prod(features), classes)]
 
 

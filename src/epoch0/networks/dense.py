@@ -24,7 +24,7 @@ from epoch0.seeds import generator
 
 @dataclass(frozen=True)
 class DenseSpec:
-    """What a dense random network is, apart from its seed; :func:`mlp` and :func:`ensemble` document the fields."""
+    """A dense random network apart from its seed; :func:`mlp` and :func:`ensemble` document the fields."""
 
     sizes: tuple[int, ...]
     activation: Activation
@@ -116,7 +116,7 @@ def mlp(
 @methods_checked
 @dataclass(frozen=True)
 class Ensemble:
-    """Random dense networks that exist only while they are looked at.
+    """Random dense networks that are made when they are accessed.
 
     >>> nets = ensemble(100, [784, 100, 10], seed=0)
     >>> len(nets), nets[3](torch.zeros(2, 784)).shape

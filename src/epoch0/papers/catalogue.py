@@ -1,4 +1,4 @@
-"""The catalogue: every figure and table of the papers as something that runs, and how to find one by its id."""
+"""The catalogue: every figure and table of the papers as a program, and how to find one by its id."""
 
 import functools
 import importlib
@@ -38,7 +38,7 @@ def _of(paper: str) -> dict[str, Artifact]:
 def find(name: str) -> Artifact:
     """The artifact with that id; an InputError that names the nearest, if there is none."""
     paper = name.partition("/")[0]
-    known = _of(paper) if paper in AUTHORS else {}  # the other papers stay unread
+    known = _of(paper) if paper in AUTHORS else {}  # other papers are not imported
     if name not in known:
         known = catalogue()
         near = suggest(name, [*known, *AUTHORS])
@@ -75,7 +75,7 @@ class Statement:
     erratum: str
 
     def row(self) -> dict[str, str]:
-        """What the list of all statements says of it."""
+        """Its row in the list of all statements."""
         id = ", ".join(dict.fromkeys(id for id, _ in self.runs)) or f"no id: {self.why}"
         verdicts = {preset: _verdict(self.runs, preset) if self.runs else "" for preset in ("quick", "paper")}
         return {"statement": self.name, "in our words": self.said, "id": id, **verdicts, "erratum": self.erratum}

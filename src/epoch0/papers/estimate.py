@@ -39,7 +39,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Estimate(Result):
-    """What several artifacts would take on a device, so many runs at the same time; one line a configuration."""
+    """Runs, steps and hours of several artifacts on a device; one line a configuration."""
 
     preset: str
     device: str
@@ -48,7 +48,7 @@ class Estimate(Result):
 
     @property
     def hours(self) -> float:
-        """Of everything that was timed."""
+        """Hours of everything that was timed."""
         return math.fsum(line.hours or 0.0 for line in self.lines)
 
     def __str__(self) -> str:

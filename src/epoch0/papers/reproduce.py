@@ -187,7 +187,7 @@ def reproduce_all(
     :class:`Part`; join the files with ``epoch0 sweep merge`` and reproduce again.
 
     Raises:
-        InputError: as for :func:`reproduce`; an unknown artifact or preset, or absent data, is told before
+        InputError: as for :func:`reproduce`; an unknown artifact or preset, or absent data, fails before
             anything runs or is written.
     """
     plans = planned(ids, preset, data_dir)
@@ -201,7 +201,7 @@ def reproduce_all(
                 name = "results.sqlite" if shard is None else f"results-{shard.replace('/', '-of-')}.sqlite"
                 home = Path(out or stack.enter_context(tempfile.TemporaryDirectory(prefix="epoch0-")))
                 path = unlinked(home / name, "results file")
-            if out is not None:  # trials may take hours: what cannot be written is told before
+            if out is not None:  # trials may take hours: what cannot be written fails before
                 unlinked(Path(out) / "checkpoints")
                 for plan in plans:
                     with _outputs(Path(out) / plan.artifact.id):
@@ -237,7 +237,7 @@ def decided(artifact: Artifact, preset: str, setting: Sweep, results: Results) -
 
 
 class Plan(NamedTuple):
-    """What is to be run for one artifact."""
+    """The trials of one artifact."""
 
     artifact: Artifact
     setting: Sweep
@@ -251,7 +251,7 @@ def planned(ids: Sequence[str], preset: str, data_dir: StrPath | None) -> list[P
     with environment("EPOCH0_DATA", data_dir, ahead=True):
         for name in dict.fromkeys(setting.data for _, setting in chosen):
             if name is not None:
-                data.path(name)  # absent data is told here, once, and not by every worker
+                data.path(name)  # absent data fails here, once, and not in every worker
         return [Plan(artifact, setting, artifact.trials(setting)) for artifact, setting in chosen]
 
 

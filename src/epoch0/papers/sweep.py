@@ -29,7 +29,7 @@ AUTHORS = {
     "arpit-bengio": "Arpit & Bengio",
     "hanin-rolnick": "Hanin & Rolnick",
     "hayou": "Hayou et al.",
-}  # the packages of the papers are named alike; their modules declare figures and tables in ``ARTIFACTS``
+}  # the packages of the papers have the same names; their modules declare figures and tables in ``ARTIFACTS``
 KINDS = {"fig": "Figure", "tab": "Table", "th": "Theorem", "prop": "Proposition", "cor": "Corollary", "lemma": "Lemma"}
 
 Results = Sequence[Mapping[str, Any]]
@@ -61,7 +61,7 @@ class Found:
     sweep: "Sweep"
     cells: list[Cell]
     also: Mapping[str, "Found"] = field(default_factory=dict)
-    table: Table = field(default_factory=Table)  #: what the artifact makes of it, for its claims and its picture
+    table: Table = field(default_factory=Table)  #: the artifact's table of it, for its claims and its picture
 
     def __iter__(self) -> Iterator[Cell]:
         return iter(self.cells)
@@ -104,7 +104,7 @@ class Found:
 
 
 def by_cell(of: Callable[..., Any]) -> Callable[..., Table]:
-    """Makes of what :meth:`Found.rows` takes, a function whose last argument is a cell, one that makes the table."""
+    """Decorate a function whose last argument is a cell, as :meth:`Found.rows` takes, to make the whole table."""
 
     @functools.wraps(of)
     def table(*given: Any) -> Table:
@@ -231,7 +231,7 @@ class Sweep:
         return Found(self, cells, {name: self.also[name].gather(own) for name, own in further.items()})
 
     def costs(self, cost: "Callable[[Any], Cost]") -> "list[Cost]":
-        """What the trials cost, those of one name together; ``cost`` tells it of one spec, without trials."""
+        """The costs of the trials, those of one name together; ``cost`` gives that of one spec, without trials."""
         found: dict[str, tuple[Cost, list[Trial]]] = {}
         for trial in self.trials():
             one = cost(trial.spec)
@@ -264,7 +264,7 @@ class Artifact:
 
     id: str  #: paper and figure, such as ``"price-tanner/fig3b"``
     title: str | Callable[[Sweep], str]  #: what it shows, in a few words; of a sweep, if that depends on the preset
-    place: str  #: where else in the paper it is told of, such as ``"section 4"``; the rest comes from the id
+    place: str  #: where in the paper it is discussed, such as ``"section 4"``; the rest comes from the id
     presets: Mapping[str, Sweep]  #: ``"quick"`` and ``"paper"`` -> what is run
     table: Callable[[Found], Table]  #: measurements -> tidy rows, later in ``found.table``
     claims: Callable[[Found], Claims]  #: measurements -> the paper's statements, each with what decides it
@@ -283,7 +283,7 @@ class Artifact:
 
     @checked
     def setting(self, preset: str) -> Sweep:
-        """What that preset runs; an InputError if there is no such preset."""
+        """The sweep of that preset; an InputError if there is no such preset."""
         if preset not in self.presets:
             known = f"there are {', '.join(self.presets)}.{suggest(preset, self.presets)}"
             raise InputError(f"{self.id} has no preset {preset!r}; {known}")
@@ -301,7 +301,7 @@ class Artifact:
     def decided(
         self, setting: Sweep, results: Results
     ) -> "tuple[Table, list[Claim], Callable[[], Figure], tuple[Grid, ...]]":
-        """Table, claims, what draws the picture, and tables to read."""
+        """Table, claims, a function that draws the picture, and tables to read."""
         found = self.read(setting, results)
         claims = [decide(text) for text, decide in self.claims(found).items()]
         return found.table, claims, lambda: self.draw(found), tuple(self.tables(found) if self.tables else ())

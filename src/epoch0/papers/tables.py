@@ -1,4 +1,4 @@
-"""Tables of what a figure measured, means with their errors, and what decides the claims about them."""
+"""Tables of measured means with their errors, and functions that decide the claims about them."""
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -12,7 +12,7 @@ from epoch0.experiments.claims import Claim, between, equal_within_error, fitted
 
 Array = NDArray[Any]
 Decision = Callable[[str], Claim]  # the text of a claim -> the claim, decided
-Claims = Mapping[str, Decision]  # what a paper says -> what decides it
+Claims = Mapping[str, Decision]  # a paper's statement -> the function that decides it
 
 
 class Mean(NamedTuple):
@@ -50,7 +50,7 @@ def columns_of(**values: Array) -> dict[str, float]:
 def mean_growth(growth: Array) -> tuple[float, float, int]:
     """Mean over all layers of all networks (networks, layers), its error over networks, and the networks that count.
 
-    A layer that nothing reaches, NaN, has no growth factor. The others count alike: a mean of each network's own mean
+    A layer that nothing reaches, NaN, has no growth factor. The others count equally: a mean of each network's own mean
     would give the layers before a death more weight, among them the one that killed, and understate.
     """
     alive = ~np.isnan(growth)
@@ -69,7 +69,7 @@ def ratio_of_sums(above: Array, below: Array) -> Mean:
 
 
 class Table(list[dict[str, Any]]):
-    """Rows, and what claims and pictures ask of them."""
+    """Rows with the operations that claims and pictures need."""
 
     def where(self, **values: Any) -> "Table":
         """The rows with these values in these columns; a tuple or list stands for any of its values."""
@@ -94,26 +94,26 @@ class Table(list[dict[str, Any]]):
         return [template.format_map(row) for row in self]
 
     def claim(self, decide: Callable[..., Claim], column: str, *bounds: Any, names: str, **more: Any) -> Decision:
-        """What decides a claim about a column of means, row by row; bounds are names of columns, numbers or arrays."""
+        """Decide a claim about a column of means, row by row; bounds are names of columns, numbers or arrays."""
         given = [self.column(bound) if isinstance(bound, str) else bound for bound in bounds]
         means, errors, runs = self.of(column, f"{column}_error", "runs")
         return by(decide, means, errors, *given, runs, self.labels(names), **more)
 
     def bounded(self, text: str, open: Array, decide: Callable[..., Claim], *columns: str, names: str) -> Claims:
-        """The claim about a bound in the settings where it can fail; its text tells how many others there are."""
+        """The claim about a bound in the settings where it can fail; its text says how many others there are."""
         rows = Table(row for row, can_fail in zip(self, open, strict=True) if can_fail)
         others = f" ({len(self) - len(rows)} of {len(self)} settings cannot fail and are not counted)"
         return {text + others * (len(rows) < len(self)): rows.claim(decide, *columns, names=names)} if rows else {}
 
     def power(self, x: str, column: str, exponent: float, within: float, name: str) -> Decision:
-        """What decides that a column of means goes like a power of another column, see :func:`power`."""
+        """Decide that a column of means goes like a power of another column, see :func:`power`."""
         means, errors, runs = self.of(column, f"{column}_error", "runs")
         return power(self.column(x), means, errors, runs, exponent, within, name)
 
     def alike(self, column: str, group: str, groups: str, settings: str, **more: Any) -> Decision:
-        """What decides that groups of rows have equal means in a column, in every setting that other columns make.
+        """Decide that groups of rows have equal means in a column, in every setting that other columns make.
 
-        ``group`` is the column that tells groups apart; ``groups`` and ``settings`` are texts with names of columns.
+        ``group`` is the column that names the groups; ``groups`` and ``settings`` are texts with names of columns.
         """
         parts = [rows for _, rows in self.by(group)]
         values = (np.stack([rows.column(name) for rows in parts], 1) for name in (column, f"{column}_error", "runs"))
@@ -122,7 +122,7 @@ class Table(list[dict[str, Any]]):
 
 
 def by(decide: Callable[..., Claim], *arguments: Any, **more: Any) -> Decision:
-    """What decides a claim, given all but its text."""
+    """Decide a claim, given all but its text."""
     return lambda text: decide(text, *arguments, **more)
 
 
@@ -148,7 +148,7 @@ def over_runs(decide: Callable[..., Claim], values: Any, *bounds: Any, names: Se
 
 
 def power(x: Any, means: Array, errors: Array, runs: Any, exponent: float, within: float, name: str) -> Decision:
-    """What decides that a mean goes like a power of x, its exponent within so much of another."""
+    """Decide that a mean goes like a power of x, its exponent within so much of another."""
     value = [[item] for item in fitted_exponent(x, means, errors)]
     return by(between, *value, exponent - within, exponent + within, int(np.sum(runs)), [name])
 

@@ -1,4 +1,4 @@
-"""What trials of several papers share: curves, images of the data sets, and where a training keeps its state."""
+"""Shared by trials of several papers: curves, images of the data sets, and checkpoints of trainings."""
 
 import hashlib
 import os

@@ -61,7 +61,7 @@ def deep(spec: Spec, seed: int) -> dict[str, Any]:
     ``activation`` is ``||h^l|| / ||x||``; ``gradient`` is ``||dloss/dW^l||_F / (||delta|| ||x||)``, where delta is the
     gradient at the last hidden pre-activation; ``step`` is ``||h^l||^2 / ||h^(l-1)||^2``; ``..._square`` their mean
     squares. ``alignment`` (networks,) is the mean of cos^2 of the angle between delta and h^L, times half the last
-    width, which is 1 for a delta that knows nothing of h^L. A network is the same in whatever block.
+    width, which is 1 for a delta that is independent of h^L. A network is the same in whatever block.
     """
 
     def item(found: dict[str, Array]) -> dict[str, Any]:
@@ -204,7 +204,7 @@ def table(direction: str, cell: Cell) -> Any:
 
 
 def computed(width: int) -> dict[str, float]:
-    """The mean distortion by a layer, and the eps that each way of reckoning allows it."""
+    """The mean distortion by a layer, and the eps that each method of computing it allows."""
     eps = {f"{name}_eps": theory.tolerance(width, DELTA, method=name) for name in METHODS}
     return {"exact_mean": theory.NormRatio((width,)).mean_distortion, **eps}
 

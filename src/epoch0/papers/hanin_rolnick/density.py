@@ -65,7 +65,7 @@ def compare(spec: Spec, seed: int) -> dict[str, Any]:
 
 
 def inner_vertices(found: regions.PlanePartition) -> int:
-    """Those that are not on the border of the window."""
+    """Number of vertices that are not on the border of the window."""
     return len(found.vertices) - len(np.unique(found.edges[found.owner_layer < 0]))
 
 
@@ -120,15 +120,15 @@ def boundaries(spec: Spec, seed: int) -> dict[str, Any]:
     Networks have ``neurons`` in ``depth`` equal layers; points are Gaussian, with variance 1 an entry.
     """
     sizes = [spec.inputs, *[spec.neurons // spec.depth] * spec.depth, 1]
-    (bent, scale), biases = NONLINEARITIES[spec.breakpoints], Gaussian(spec.bias_std)
+    (kinked, scale), biases = NONLINEARITIES[spec.breakpoints], Gaussian(spec.bias_std)
     weights = LAWS[spec.law].scaled(scale**0.5)
-    nets = ensemble(spec.networks, sizes, bent, weights, biases, seed=seed, dtype=torch.float64)
+    nets = ensemble(spec.networks, sizes, kinked, weights, biases, seed=seed, dtype=torch.float64)
     source = numpy_generator(seed, spec.breakpoints, spec.depth)
     found = []
     for net in nets:
         x, u = (torch.from_numpy(source.standard_normal(shape)) for shape in ((spec.points, spec.inputs), spec.inputs))
         u /= u.norm()
-        gradients = _gradients(net, x, activations.get(bent).derivative)
+        gradients = _gradients(net, x, activations.get(kinked).derivative)
         norms = [item.mean((1, 2)).numpy() for item in (gradients.norm(dim=-1), (gradients @ u).abs())]
         found.append((regions.on_line(net, x[0], x[0] + u).count - 1.0, regions.distance(net, x).mean, *norms))
     names = "breaks", "distance", "norm", "along"
@@ -149,8 +149,8 @@ def _gradients(net: nn.Module, x: Tensor, slope: Any) -> Tensor:
     return torch.stack(seen)
 
 
-def room(cell: Cell) -> dict[str, Any]:
-    """Counts, distances, and what bounds them by the gradients of the same networks."""
+def bounds(cell: Cell) -> dict[str, Any]:
+    """Counts and distances, with their bounds by the gradients of the same networks."""
     spec, (breaks, distance, norm, along) = cell.spec, (cell[n][0] for n in ("breaks", "distance", "norm", "along"))
     places, n = spec.breakpoints * spec.neurons, spec.inputs
     dense = places / (math.sqrt(2 * math.pi) * spec.bias_std)  # T N rho
@@ -175,11 +175,11 @@ def line_claims(found: Found) -> Claims:
     steps = [name for part in parts[1:] for name in part.labels(_ONE)]
     more = np.diff(means, axis=0).ravel(), np.hypot(errors[1:], errors[:-1]).ravel(), 0.0, rows[0]["runs"], steps
     most = "break points on a line are at most T times neurons, times density of biases and mean gradient"
-    bent = "a nonlinearity of more break points makes more regions (break points more than of the one before)"
+    more_breaks = "a nonlinearity of more break points makes more regions (break points more than of the one before)"
     others = rows.where(breakpoints=tuple(NONLINEARITIES)[1:])
     return {
         most: rows.claim(at_least, "room", 0.0, names=_ONE),
-        bent: by(at_least, *more),
+        more_breaks: by(at_least, *more),
         "ReLU: they do not depend on the arrangement of as many neurons": _arrangements(parts[0], "breaks"),
         "hard-tanh and a zigzag of five break points: nor do they": _arrangements(others, "breaks"),
     }
@@ -232,7 +232,7 @@ _DISTANCE = "distance_each", "least_each", "distance to the boundary × T × neu
 
 
 def _boundary(name: str, title: str, place: str, paper: Sweep, claims: Any, *shown: Any) -> Artifact:
-    args = paper.presets(**_FEW), partial(Found.rows, of=room), claims, partial(_draw, *shown), _OF
+    args = paper.presets(**_FEW), partial(Found.rows, of=bounds), claims, partial(_draw, *shown), _OF
     return Artifact(f"hanin-rolnick/{name}", title, place, *args)
 
 

@@ -280,7 +280,7 @@ def three(inputs: Tensor, labels: Tensor, source: np.random.Generator) -> list[T
 
 
 def drawing(found: PlanePartition, chosen: list[Tensor], name: str) -> dict[str, Array]:
-    """What a picture needs: cells with their colours, and where the three examples are in the plane."""
+    """Data of a picture: cells with their colours, and where the three examples are in the plane."""
     axes, origin = found.window.axes.reshape(2, -1), found.window.origin.reshape(-1)
     places = torch.stack([(item - origin) @ axes.T for item in chosen]).numpy()
     return {**_cells(found, name), f"examples_{name}": places, f"window_{name}": found.window.polygon.numpy()}

@@ -262,7 +262,7 @@ ORDERED, CHAOTIC, RESIDUAL = "ordered phase", "chaotic phase", "residual network
 
 
 def places(spec: Spec, seed: int) -> dict[str, Any]:
-    """``products``, mean over channels and networks of what two inputs have at two places, behind each layer.
+    """``products``, mean over channels and networks of products of two inputs at two places, behind each layer.
 
     Shape (layers, 2 n, 2 n) for n places: those of the first input, then those of the second.
     """
@@ -285,8 +285,8 @@ def two_inputs(spec: Spec) -> Array:
     return np.asarray(x * input_square(spec) ** 0.5 if "bias_std" in vars(spec) else x * np.eye(1, spec.inputs[-1]))
 
 
-def unlike(spec: Spec, products: Array) -> Array:
-    """How far places are from being alike, (..., layers): the largest distance of a correlation of the inputs from c*.
+def difference(spec: Spec, products: Array) -> Array:
+    """How much places differ, (..., layers): the largest distance of a correlation of the inputs from c*.
 
     In residual networks that of a variance from the mean over the places, relatively.
     """
@@ -299,7 +299,7 @@ def unlike(spec: Spec, products: Array) -> Array:
     return np.asarray(abs(products[..., :size, size:] / scale - limit).max((-1, -2)))
 
 
-def expected_unlike(spec: Spec) -> tuple[float, ...]:
+def expected_difference(spec: Spec) -> tuple[float, ...]:
     """The same of infinitely many channels: averages over neighbours, layer by layer (appendices B.2 and D)."""
 
     def averaged(values: Array) -> Array:
@@ -324,7 +324,7 @@ def expected_unlike(spec: Spec) -> tuple[float, ...]:
 
 @by_cell
 def place_table(cell: Cell) -> Any:
-    wide, measured = expected_unlike(cell.spec), {"unlike": unlike(cell.spec, cell["products"])}
+    wide, measured = expected_difference(cell.spec), {"unlike": difference(cell.spec, cell["products"])}
     return measured, {"expected": wide}, {"layer": range(1, len(wide) + 1)}
 
 

@@ -44,7 +44,7 @@ def kept(spec: Spec, seed: int) -> dict[str, Any]:
 
 
 def table(found: Found) -> Table:
-    """One row a layer: what is kept of it, how often nothing is, and what mean field says for such inputs."""
+    """One row a layer: the share kept, how often nothing is, and the mean-field prediction for such inputs."""
     cell, spec = found.one(), found.one().spec
     shape, classes, *_ = EXTENTS[spec.data]
     sizes, law = [math.prod(shape), *[spec.width] * (spec.depth - 1), classes], (spec.weight_std, spec.bias_std)

@@ -194,7 +194,7 @@ def scored_batches(sets: Sets, seed: int, batches: int, per_class: int) -> Batch
 def masks_at_initialization(
     net: nn.Module, recipe: Recipe, batches: Batches, shape: tuple[int, ...], seed: int
 ) -> Masks:
-    """What a method that prunes at initialization keeps; gradients see the batches, SynFlow an input of that shape."""
+    """Masks of a method that prunes at initialization; gradients see the batches, SynFlow an input of that shape."""
     score = METHODS[recipe.method].score
     if score == "synflow":
         return iterate(net, partial(prune.synflow, x=shape), recipe.sparsity, steps=recipe.synflow_steps)
@@ -206,7 +206,7 @@ def masks_at_initialization(
 
 
 def hand_over(bare: nn.Module, net: nn.Module) -> None:
-    """Give the weights and masks of a pruned network without batch norm, baked in, to the same network with it."""
+    """Copy the weights and masks of a pruned network without batch norm, baked in, to the same network with it."""
     kinds, masks = (nn.Linear, nn.Conv2d), masks_of(bare)
     each = ([(name, m) for name, m in item.named_modules() if isinstance(m, kinds)] for item in (bare, net))
     bake(bare)
@@ -279,7 +279,7 @@ def run(recipe: Recipe, seed: int) -> dict[str, Any]:
 
 
 def _trained(done: Training | None, sets: Sets) -> dict[str, Any]:
-    """What the last training says; None is one that was not begun because the one before diverged."""
+    """Results of the last training; None is one that was not begun because the one before diverged."""
     rows = [] if done is None else [row for row in done.history if "test_accuracy" in row]
     epochs, accuracies = ([float(row[name]) for row in rows] for name in ("epoch", "test_accuracy"))
     history = {"epoch": epochs, "loss": [row["loss"] for row in rows], "accuracy": accuracies}

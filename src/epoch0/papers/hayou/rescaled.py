@@ -29,7 +29,7 @@ from epoch0.train.evaluation import Accuracy
 
 # as good as unpruned: over the whole depth its squared gradient changes by less than this beside the other's
 FACTOR = 10.0
-METHODS = {  # what is done to what is left -> how texts call it
+METHODS = {  # how kept weights are rescaled -> its name in texts
     "none": "not rescaled",
     "row": "one factor a row, as Algorithm 1 is printed",
     "layer": "one factor a layer, as equation 7 is meant",

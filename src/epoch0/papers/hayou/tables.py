@@ -192,7 +192,7 @@ def winners(accuracies: Mapping[str, tuple[float, float]]) -> list[str]:
 
 
 class Panel:
-    """What claims and pictures ask of a panel: arrays have shape (runs,), accuracies are percent of the test images."""
+    """The data of a panel for claims and pictures: arrays have shape (runs,), accuracies are percent of test images."""
 
     def __init__(self, found: Found) -> None:
         self.found, self.recipe, self.runs = found, found.sweep.spec, found.sweep["runs"]
@@ -282,7 +282,7 @@ def chance_claims(name: str, high: float, found: Found) -> Claims:
 
 
 def said_of_itself(table: str) -> Claims:
-    """What Tables 9 and 10 say about themselves, without a measurement."""
+    """Consistency of Tables 9 and 10 as printed, without a measurement."""
     if table == "tab9":
         shared = {
             f"{key[1]} {METHODS[method].label} {percent(s)}": (PUBLISHED["tab2"][key][method, s], nine)
@@ -394,7 +394,7 @@ LEARNT = 30.0  # percent of the test images: three times what a constant gets; t
 class Start(NamedTuple):
     """One row of the table: a pruning method with or without rescaling, sigma_w, sigma_b, and what is printed.
 
-    ``rate`` is the learning rate of the quick preset, tuned alike for each start (docs/hayou-accuracy).
+    ``rate`` is the learning rate of the quick preset, tuned in the same way for each start (docs/hayou-accuracy).
     """
 
     label: str
@@ -500,7 +500,7 @@ def about_4(sweep: Sweep) -> str:
 
 
 def presets_4() -> dict[str, Sweep]:
-    """Section 4.1 has plain SGD at 1e-3, batches of 100 and tanh; of section 4.3 nothing but the depths is told.
+    """Section 4.1 has plain SGD at 1e-3, batches of 100 and tanh; of section 4.3 the paper states the depths only.
 
     32 channels and 3x3 kernels are chosen, and 16 channels for digits. Their number, the batches, the epochs and how
     many runs there are were chosen after looking at other runs; no run of the table was among them.
@@ -521,7 +521,7 @@ NOT_MUCH = 1.0  # points by which 3xVGG16 may be ahead where the paper sees no g
 
 
 def claims_5(found: Found) -> Claims:
-    """Section 4.3: on VGG16 the three are alike, on 3xVGG16 rescaling wins."""
+    """Section 4.3: on VGG16 the three agree, on 3xVGG16 rescaling wins."""
     once, thrice = panels_of(found)
     methods = (*OTHERS, OURS)
     each = np.array([[mean_and_error(once.accuracy(method, s)) for method in methods] for s in once.sparsities])
@@ -650,7 +650,7 @@ _artifact = partial(Artifact, about=about, cost=cost)
 def _table(
     name: str, what: str, place: str, quick: list[Sweep], paper: list[Sweep], decide: Any = None, more: str = ""
 ) -> Artifact:
-    """One of the tables that are made alike; ``decide`` are their claims, or its own."""
+    """One of the tables with a common layout; ``decide`` are its claims, by default the common ones."""
     rows, read = partial(table, name), partial(tables, name)
     presets, title = {"quick": joined(quick), "paper": joined(paper)}, partial(titled, what, more)
     decide = decide or partial(claims, name, 0.0)

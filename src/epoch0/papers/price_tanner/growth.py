@@ -40,7 +40,7 @@ def networks(spec: Spec, seed: int) -> Ensemble:
 
 
 def block(spec: Spec, seed: int) -> dict[str, Any]:
-    """``lengths`` (networks, depth + 1) and ``growth`` (networks, depth) of a curve, alike in whatever block."""
+    """``lengths`` (networks, depth + 1) and ``growth`` (networks, depth) of a curve, the same in whatever block."""
     measured = trajectory_length(networks(spec, seed), spec.curve.curve(), points=spec.tangents, seed=seed)
     return {"lengths": np.asarray(measured.network_lengths), "growth": np.asarray(measured.network_growth)}
 

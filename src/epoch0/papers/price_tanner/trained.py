@@ -4,7 +4,7 @@ What the paper leaves open: ten weight layers, d - 32 - ... - 32 - 10, whose bia
 1 ("normalised"); sigma_w is the root mean square, over the eight 32 x 32 layers, of sqrt(32) times the standard
 deviation of the weights, and growth factors are means over a line and the same eight layers, since the first and the
 last layer change the width; a network is measured as it was at the first evaluation at which its test accuracy was
-above the target, and left out, which is told, if it never was; Adam, and the five sigma_w of WEIGHT_STDS.
+above the target, and left out, as a note says, if it never was; Adam, and the five sigma_w of WEIGHT_STDS.
 """
 
 from collections.abc import Sequence
@@ -206,7 +206,7 @@ def claims_b(found: Found) -> Claims:
 def _lines_agree(gathered: Sequence[Trained], state: str, alike: bool = True) -> Decision:
     """All lines have one growth factor, in every setting; or in none."""
     each = [trained.of("growth", state) for trained in gathered]
-    # all lines pass through the same networks, so what a network adds to all of them alike is taken out first
+    # all lines pass through the same networks, so what a network adds to all of them is taken out first
     own = [mean_and_error(growth - growth.mean(1, keepdims=True) + growth.mean()) for growth in each]
     samples = [np.full(growth.shape[1], len(growth)) for growth in each]
     names, lines = [trained.name for trained in gathered], [f"line {line + 1}" for line in range(each[0].shape[1])]

@@ -1,6 +1,6 @@
 """Raghu's convolutional network (sections 2.2, 3), and Figure 4: an arc's length in it before training, per sigma_w^2.
 
-The paper gives away little; what is chosen, docs/raghu tells. Pixels are standardized, biases begin at zero; batch norm
+The paper says little; docs/raghu lists the choices. Pixels are standardized, biases begin at zero; batch norm
 (Figure 10) or trajectory regularization (Figure 11) stands behind every hidden layer, before its ReLU, and no bias in
 front of batch norm, which would take it away.
 """
@@ -110,7 +110,7 @@ POOLS = ("pool1", "pool2")
 
 
 def block(spec: Spec, seed: int) -> dict[str, Any]:
-    """``lengths`` (networks, layers + 1) of an arc between two test images, its own first, alike in whatever block."""
+    """``lengths`` (networks, layers + 1) of an arc between two test images, its own first, the same in whatever block."""
     weights = numpy_generator(seed).integers(2**31, size=spec.first + spec.networks)[spec.first :]
     nets = [spec.network.build(int(weight)) for weight in weights]
     held, _ = tensors(spec.data, "test", flatten=False)

@@ -48,7 +48,7 @@ def chain(spec: Spec, seed: int) -> dict[str, Any]:
     for index, net in enumerate(of_circle):
         across = torch.randn(2, 9, generator=generator(seed, _INPUTS, index), dtype=torch.float64)
         bits = activation_patterns(net, angle.cos() * across[0] + angle.sin() * across[1]).packed
-        seen = bits[np.r_[True, (bits[1:] != bits[:-1]).any(1)]]  # one after the other, each stretch once
+        seen = bits[np.r_[True, (bits[1:] != bits[:-1]).any(1)]]  # one after the other, each segment once
         back.append(1 - len(np.unique(seen, axis=0)) / len(seen))
     counts = np.array([float(item.count) for item in found])
     return {"random": counts, "folded": float(folded.count), "repeated": repeated, "back": np.array(back)}

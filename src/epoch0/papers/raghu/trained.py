@@ -1,7 +1,7 @@
 """Raghu Figures 6 to 11, 17 and 18 (section 3): length, weight scale and accuracy through training, noise in a layer.
 
 Networks of two figures are the same trials, with one key, and are trained once. Trajectories are arcs between two test
-images that the seed draws, lengths their means; what else the paper leaves open is chosen as docs/raghu tells.
+images that the seed draws, lengths their means; docs/raghu lists the choices that the paper leaves open.
 """
 
 import math
@@ -59,7 +59,7 @@ class DenseNet:
 def training(
     spec: Any, seed: int, examples: tuple[Tensor, Tensor], optimizer: Any, look: Callable[[int, nn.Module], Any]
 ) -> Iterator[tuple[nn.Module, Training]]:
-    """A network trained as its spec says and looked at on the way; a killed trial goes on (:func:`checkpoint_of`)."""
+    """A network trained as its spec says and looked at on the way; a killed trial resumes (:func:`checkpoint_of`)."""
     weights, batches = (int(numpy_generator(seed, s).integers(2**31)) for s in (_WEIGHTS, _BATCHES))
     device, pace, steps = chosen_device(), math.gcd(*spec.at), spec.at[-1]  # the largest pace that meets every step
     net = spec.network.build(weights).to(device)
@@ -373,7 +373,7 @@ COMPARABLE = 0.02  # accuracies perform "comparably" if they differ by less
 def regularized(spec: Spec, seed: int) -> dict[str, Any]:
     """Train one network by Adam and test it ``at`` some steps; a seed has the same weights and batches in every kind.
 
-    As :func:`trained` tells: ``accuracy``, that of a guess from where a run diverged on, ``loss`` without the penalty
+    As in :func:`trained`: ``accuracy``, that of a guess from where a run diverged on, ``loss`` without the penalty
     and ``diverged``; and ``multipliers`` and ``ratios``, lambda and current over original length of each regularization
     layer, (steps, layers), no layers without.
     """
@@ -471,10 +471,10 @@ def trained_alone(spec: Spec, seed: int) -> dict[str, Any]:
         x, held = (torch.from_numpy((each - mean) / scale) for each in moved)
     net = tanh_net(spec, x.shape[1], EXTENTS[spec.data][1], seed)
     known, new = Accuracy(x[: spec.judged], y[: spec.judged], "train"), Accuracy(held, labels, "test")
-    judge = lambda model: known(model) | new(model)  # noqa: E731
+    evaluate = lambda model: known(model) | new(model)  # noqa: E731
     fields = {name: vars(spec)[name] for name in ("epochs", "batch_size", "learning_rate")}
     fields |= {"optimizer": partial(torch.optim.SGD, momentum=spec.momentum), "device": chosen_device()}
-    done = train_one_layer(net, spec.layer, (x, y), seed=seed, evaluate=judge, **fields)
+    done = train_one_layer(net, spec.layer, (x, y), seed=seed, evaluate=evaluate, **fields)
     rows = [row for row in done.history if "train" in row]
     rows += rows[-1:] * (spec.epochs + 1 - len(rows))
     return {**{split: np.array([row[split] for row in rows]) for split in SPLITS}, "diverged": done.diverged}

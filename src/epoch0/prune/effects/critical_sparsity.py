@@ -124,7 +124,7 @@ def predicted_density(scores: Mapping[str, Tensor], sparsity: Sparsity) -> Predi
     laws, logs = zip(*(_law(name, tensor) for name, tensor in scores.items()), strict=True)
     counts = np.array([tensor.numel() for tensor in scores.values()], dtype=np.float64)
     if all(log == -math.inf for log in logs):
-        raise InputError("all scores are 0: there is nothing to tell layers apart by.")
+        raise InputError("all scores are 0: nothing distinguishes the layers.")
     method = getattr(scores, "method", "") or "scores"
     return predict(Layers(laws, np.array([logs]), counts), sparsity, f"moments of {method}", list(scores))
 

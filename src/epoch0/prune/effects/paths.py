@@ -1,4 +1,4 @@
-"""What masks leave: kept weights, dead layers, and weights that lie on no path (Vysogorets & Kempe 2023).
+"""What masks keep: kept weights, dead layers, and weights that lie on no path (Vysogorets & Kempe 2023).
 
 A model runs on zeros and ones: a value says whether an entry can be other than zero, its tangent whether the entry
 depends on the input. Sums and products of them never cancel; values, tangents and gradients are brought back to zeros
@@ -27,7 +27,7 @@ from epoch0.tracing.tape import prepare_forward_derivatives
 
 
 class _ZeroOrOne(torch.autograd.Function):
-    """Ones where anything is, in the value, the tangent and the gradient."""
+    """Ones where the value, the tangent or the gradient is not zero."""
 
     @staticmethod
     def forward(ctx: Any, *x: Tensor) -> Tensor:
@@ -40,7 +40,7 @@ zero_or_one: Callable[[Tensor], Tensor] = _ZeroOrOne.apply
 
 
 def depends(x: Any) -> bool:
-    """Whether a value carries the dependence on the input along."""
+    """Whether a value depends on the input."""
     return isinstance(x, Tensor) and x.is_floating_point() and forward_ad.unpack_dual(x).tangent is not None
 
 
@@ -241,7 +241,7 @@ RULES: dict[str, Callable[[_Call, Kwargs], Any]] = {
     "attention": _attention,
     "mixing": _mixing,
 }
-"""What stands for each kind that is not simply run on zeros and ones."""
+"""The rule of each kind of operation that is not simply run on zeros and ones."""
 
 _MOVING = MOVES | {"repeat", "join", "pad", "place", "write", "fill", "choice"}
 _NUMBER_ABOVE = ("__rtruediv__", "__rdiv__", "__rpow__")
@@ -378,7 +378,7 @@ def _start(x: Tensor | tuple[int, ...], device: torch.device) -> Tensor:
 
 @dataclass(frozen=True)
 class LayerMask:
-    """What is left of one weight."""
+    """The kept entries of one weight."""
 
     name: str  #: of the weight
     shape: tuple[int, ...]  #: of the weight; a row is an index of its first dimension, a column one of its second
@@ -416,7 +416,7 @@ class MaskSummary(Result):
 
     @property
     def verdict(self) -> str:
-        """What a reader must know, in one line."""
+        """The state of the masks, in one line."""
         if self.effective == 0:
             return "no path leads from the input to the output: the model computes a constant"
         if self.dead:

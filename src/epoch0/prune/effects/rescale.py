@@ -58,7 +58,7 @@ class Rescaling(Result):
     layers: tuple[RescaledLayer, ...]  #: one row for each masked weight that was rescaled, in order of execution
     untouched: Mapping[str, str]  #: other weights, each with the reason
     method: str  #: ``"layer"``, ``"row"`` or ``"measured"``
-    notes: tuple[str, ...]  #: what a reader must know
+    notes: tuple[str, ...]  #: remarks for the reader
 
     @property
     def summary(self) -> str:
@@ -141,7 +141,7 @@ def no_scale(each: MaskedLayer) -> InputError:
 
 
 class _Pass:
-    """One pass in which each masked layer's output is scaled where it arises; the next sees what it will get."""
+    """One pass in which each masked layer's output is scaled where it arises, so that the next gets its final input."""
 
     def __init__(self, record: Tape, found: list[MaskedLayer], follows: list[Follow]) -> None:
         self.record = record
@@ -226,7 +226,7 @@ def rescale(
     network has chi = 1/2 then.) The sums go over input channels and kernel of a convolution.
 
     ``"layer"``: one factor, so that this holds in the mean over all rows, the empty ones included. Right for masks that
-    know nothing of the signals (random, magnitude). ``"row"``: one factor a row; what empty rows would have contributed
+    ignore the signals (random, magnitude). ``"row"``: one factor a row; what empty rows would have contributed
     is missing. ``"measured"``: one factor, so that on the batch the pre-activations of each layer have the mean square
     that mean-field theory gives a dense one behind the layer before; it counts that the kept weights sit at particular
     inputs and units, as those of SNIP do. Proposition 1 takes masks as independent of the signals: with SNIP's masks

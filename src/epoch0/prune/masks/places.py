@@ -1,4 +1,4 @@
-"""Which parameters can be pruned, where they live, and what shows them through a mask (Hayou et al. 2021, 2.1)."""
+"""Parameters that can be pruned, their modules, and the parametrization that masks them (Hayou et al. 2021, 2.1)."""
 
 from dataclasses import dataclass, replace
 from typing import cast
@@ -34,7 +34,7 @@ class Masked(nn.Module):
         return cast(Tensor, torch.ops.aten.threshold_backward(flat, kept, 0.5)).view(weight.shape)
 
     def right_inverse(self, weight: Tensor) -> Tensor:
-        """What is stored when someone assigns to the masked weight: all of it, the mask stays."""
+        """The value stored when the masked weight is assigned: all of it, the mask stays."""
         return weight
 
     def extra_repr(self) -> str:

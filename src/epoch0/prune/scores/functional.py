@@ -28,7 +28,7 @@ MOST = 10**4  # batches: an iterable may have no end
 
 
 class Batch(NamedTuple):
-    """What a loss is computed on."""
+    """Inputs and targets of a loss."""
 
     inputs: Any  # as the model is called with them
     targets: Any  # None: labels are among the inputs
@@ -38,7 +38,7 @@ class Batch(NamedTuple):
 @streams_kept()
 @torch.inference_mode(False)  # in which gradients can be taken with what is cloned
 def taken(batches: Iterable[Any], loss: Loss | None) -> list[Batch]:
-    """The batches as pairs; what a loader draws from torch's global stream on the way is given back."""
+    """The batches as pairs; torch's global random state is restored after the loader."""
     pair = isinstance(batches, tuple) and len(batches) == 2 and all(isinstance(part, Tensor) for part in batches)
     if pair or _labelled(batches):
         batches = [batches]
@@ -83,8 +83,8 @@ def _usable(tensor: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True, eq=False)
-class Borrowed:
-    """A model whose weights are leaves of one's own."""
+class Functional:
+    """A functional copy of a model: its weights are separate leaves of the graph."""
 
     model: nn.Module  #: in eval mode
     weights: list[Place]  #: the prunable ones
@@ -119,7 +119,7 @@ class Borrowed:
         return Call(self.model, mapped(x, ours), targets, 1, False, (), loss, self.forward, asks)
 
     def _run(self, call: Call, mode: operations.Calls | None = None) -> tuple[Any, Tensor]:
-        """What the model returns, and the output among it."""
+        """All that the model returns, and the output among it."""
         same_noise()
         self.running.append(True)
         try:
@@ -201,14 +201,14 @@ def near_the_end(values: Values) -> bool:
     return any(largest < numbers.tiny / numbers.eps for largest, numbers in found)
 
 
-Compute = Callable[[Borrowed, list[Batch]], tuple[Values, bool]]  # scores, and whether they near the end of a range
+Compute = Callable[[Functional, list[Batch]], tuple[Values, bool]]  # scores, and whether they near the end of a range
 
 
 @contextmanager
-def borrowed(
+def functional_copy(
     model: nn.Module, batch_norm: str, dtype: torch.dtype | None, twice: bool = False, forward: Forward | None = None
-) -> Iterator[Borrowed]:
-    """Check the model and lend it; afterwards it and the global random states are as they were."""
+) -> Iterator[Functional]:
+    """Check the model and yield a functional copy; afterwards the model and the global random states are restored."""
     check_precision(model)
     model = bare(model)
     with unchanged(model), torch.inference_mode(False), torch.enable_grad():
@@ -220,11 +220,11 @@ def borrowed(
         keys = [names.pop(id(w.parameter)) for w in weights]
         others = {key: _cast(p, dtype) for key, p in model.named_parameters() if id(p) in names}
         others |= {key: _cast(b, dtype).clone() for key, b in model.named_buffers()}
-        lent = Borrowed(model, weights, keys, leaves, others, forward, batch_norm, dtype, twice)
+        net = Functional(model, weights, keys, leaves, others, forward, batch_norm, dtype, twice)
         modules = {id(module): module for module in model.modules()}
 
         def refuse_again(module: nn.Module, inputs: object) -> None:
-            if id(module) in modules and not lent.running:  # on the model's own weights, not on the leaves
+            if id(module) in modules and not net.running:  # on the model's own weights, not on the leaves
                 text = f"the model runs its {type(module).__name__} again in the backward pass"
                 hint = "where it cannot be scored; switch that off for the scores"
                 raise InputError(f"{text} (activation checkpointing), {hint}.")
@@ -234,7 +234,7 @@ def borrowed(
             compiled = ("_orig_mod", "_compiled_call_impl")
             if not any(getattr(module, name, None) is not None for module in modules.values() for name in compiled):
                 after.callback(register_module_forward_pre_hook(refuse_again).remove)
-            yield lent
+            yield net
 
 
 def _cast(tensor: Tensor, dtype: torch.dtype) -> Tensor:
@@ -244,15 +244,15 @@ def _cast(tensor: Tensor, dtype: torch.dtype) -> Tensor:
 def scored(
     method: str, compute: Compute, model: nn.Module, batches: Iterable[Any], loss: Loss | None, **how: Any
 ) -> Scores:
-    """The scores that a function computes on a model, borrowed as told, and batches, in a precision that holds them."""
+    """Scores that a function computes on a functional copy and batches, in a precision that holds them."""
     held = taken(batches, loss)
     for dtype in (None, torch.float64):
-        with borrowed(model, dtype=dtype, **how) as lent:
-            values, near = compute(lent, held)
-            if near and lent.dtype != torch.float64:
+        with functional_copy(model, dtype=dtype, **how) as net:
+            values, near = compute(net, held)
+            if near and net.dtype != torch.float64:
                 continue
             words = f"{method}, {len(held)} batch{'es' if len(held) > 1 else ''}, {counted(examples(held), 'example')}"
-            words += f", batch norm {lent.batch_norm}, {str(lent.dtype).removeprefix('torch.')}"
-            lent.warn_of_unused()
-            return scores_of(lent.weights, values, words)
+            words += f", batch norm {net.batch_norm}, {str(net.dtype).removeprefix('torch.')}"
+            net.warn_of_unused()
+            return scores_of(net.weights, values, words)
     raise AssertionError("float64 is the last that is tried")

@@ -83,7 +83,7 @@ class Scores(dict[str, Tensor], Result):
 
 
 Progress = Callable[[float, str], None]
-"""What is told of long work: the part that is done, from 0 to 1, and what comes next."""
+"""A callback for progress: the share that is done, from 0 to 1, and the next part in words."""
 
 
 def check_precision(model: nn.Module) -> None:
@@ -96,7 +96,7 @@ def check_precision(model: nn.Module) -> None:
 
 
 def tell(progress: Progress | None, done: int, rounds: int) -> None:
-    """So many rounds are done, and another begins."""
+    """Report that so many rounds are done and another begins."""
     if progress is not None:
         progress(done / rounds, f"round {done + 1} of {rounds}")
 
@@ -118,7 +118,7 @@ def magnitude(model: nn.Module) -> Scores:
     With Kaiming or mean-field weights a layer's scale is 1/sqrt(fan_in), so a global threshold empties the widest
     layers first (Proposition 4).
 
-    What is scored is told by :func:`epoch0.prune.masks.places.standing`.
+    Scored are the weights of :func:`epoch0.prune.masks.places.standing`.
 
     Source: Hayou et al. 2021, sections 2.1 (MBP) and E.
     """

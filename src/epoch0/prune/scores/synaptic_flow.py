@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from epoch0.arguments import checked, refuse
 from epoch0.errors import InputError
 from epoch0.prune.masks.masks import best
-from epoch0.prune.scores.functional import Borrowed, Values, borrowed, times
+from epoch0.prune.scores.functional import Functional, Values, functional_copy, times
 from epoch0.prune.scores.scores import Progress, Scores, scores_of, tell
 from epoch0.tracing import operations
 
@@ -133,7 +133,7 @@ def synflow(model: nn.Module, x: Tensor | tuple[int, ...], *, dtype: torch.dtype
     One round empties layers at high sparsity (12 of 34 on a ResNet-32 at 98 %); a hundred, each on the masked network,
     empty 1: ``iterate(model, functools.partial(synflow, x=shape), sparsity, steps=100)``.
 
-    The model is borrowed and comes back to the bit. Weights that stand behind a mask score 0.
+    The model is restored to the bit. Weights that stand behind a mask score 0.
 
     Args:
         model: any module from one tensor to one tensor.
@@ -151,16 +151,16 @@ def synflow(model: nn.Module, x: Tensor | tuple[int, ...], *, dtype: torch.dtype
 
     Source: Tanaka, Kunin, Yamins, Ganguli 2020, equation 4 and Algorithm 1.
     """
-    with _positive(model, x, dtype) as (lent, ones):
-        gradients, power = _flow(lent, ones)
+    with _positive(model, x, dtype) as (net, ones):
+        gradients, power = _flow(net, ones)
         with torch.no_grad():
-            lent.warn_of_unused()
-            scores = times(lent.leaves, gradients)
-            room = math.log2(torch.finfo(dtype).max) / 2  # scores of a layer add up to about 1 before this
-            if power and abs(power) < room:
+            net.warn_of_unused()
+            scores = times(net.leaves, gradients)
+            limit = math.log2(torch.finfo(dtype).max) / 2  # scores of a layer add up to about 1 before this
+            if power and abs(power) < limit:
                 scores = [score.mul_(2.0**power) for score in scores]
             words = f"synflow, {tuple(ones.shape[1:])}, {str(dtype).removeprefix('torch.')}"
-            return scores_of(lent.weights, scores, words)
+            return scores_of(net.weights, scores, words)
 
 
 def synflow_rounds(
@@ -176,31 +176,31 @@ def synflow_rounds(
     They are those of scoring and keeping in turn, at half the cost: weights are zeroed where they stand, and the
     threshold is looked for among those that are left.
     """
-    with _positive(model, x, dtype) as (lent, ones), torch.no_grad():
-        flat = torch.cat([leaf.flatten() for leaf in lent.leaves])
-        sizes = [leaf.numel() for leaf in lent.leaves]
-        places = torch.cat([mask.flatten() for mask in lent.kept]).nonzero().squeeze(1)
+    with _positive(model, x, dtype) as (net, ones), torch.no_grad():
+        flat = torch.cat([leaf.flatten() for leaf in net.leaves])
+        sizes = [leaf.numel() for leaf in net.leaves]
+        places = torch.cat([mask.flatten() for mask in net.kept]).nonzero().squeeze(1)
         parts = flat.split(sizes)
-        leaves = [part.view_as(leaf).detach().requires_grad_() for part, leaf in zip(parts, lent.leaves, strict=True)]
+        leaves = [part.view_as(leaf).detach().requires_grad_() for part, leaf in zip(parts, net.leaves, strict=True)]
         scores = torch.empty_like(flat)
         for number, k in enumerate(kept):
             tell(progress, number, len(kept))
             if k >= len(places):
                 continue
             with torch.enable_grad():
-                gradients, _ = _flow(replace(lent, leaves=leaves), ones)
+                gradients, _ = _flow(replace(net, leaves=leaves), ones)
             torch.cat([g.flatten() for g in gradients], out=scores).mul_(flat)
             stay = best(scores if len(places) == len(flat) else scores.index_select(0, places), k)
             flat.index_fill_(0, places.masked_select(~stay), 0.0)
             places = places.masked_select(stay)
         masks = torch.zeros(len(flat), dtype=torch.bool, device=flat.device)
         masks[places] = True
-        pieces = zip(lent.weights, masks.split(sizes), leaves, strict=True)
+        pieces = zip(net.weights, masks.split(sizes), leaves, strict=True)
         return {w.name: piece.view_as(leaf).clone() for w, piece, leaf in pieces}
 
 
 @contextmanager
-def _positive(model: nn.Module, x: Tensor | tuple[int, ...], dtype: torch.dtype) -> Iterator[tuple[Borrowed, Tensor]]:
+def _positive(model: nn.Module, x: Tensor | tuple[int, ...], dtype: torch.dtype) -> Iterator[tuple[Functional, Tensor]]:
     """The model on absolute values of its parameters, and an example of ones."""
     shape = tuple(x.shape[1:]) if isinstance(x, Tensor) else tuple(x) if isinstance(x, tuple | list) else ()
     if isinstance(x, Tensor) and not x.is_floating_point():
@@ -209,16 +209,16 @@ def _positive(model: nn.Module, x: Tensor | tuple[int, ...], dtype: torch.dtype)
         raise InputError(f"{text}; {advice}.")
     if not shape or not all(isinstance(size, int) and not isinstance(size, bool) and size > 0 for size in shape):
         raise refuse("x", x, "the shape of one example such as (3, 32, 32), or a batch (examples, ...)")
-    with borrowed(model, "eval", dtype) as lent:
-        pairs = zip(lent.leaves, lent.kept, strict=True)
+    with functional_copy(model, "eval", dtype) as net:
+        pairs = zip(net.leaves, net.kept, strict=True)
         leaves = [(leaf.detach() * mask).abs().requires_grad_() for leaf, mask in pairs]
-        others = {key: t.abs() if t.is_floating_point() else t for key, t in lent.others.items()}
+        others = {key: t.abs() if t.is_floating_point() else t for key, t in net.others.items()}
         ones = torch.ones((1, *shape), dtype=dtype, device=leaves[0].device)
-        yield replace(lent, leaves=leaves, others=others), ones
+        yield replace(net, leaves=leaves, others=others), ones
 
 
-def _flow(lent: Borrowed, ones: Tensor) -> tuple[Values, int]:
+def _flow(net: Functional, ones: Tensor) -> tuple[Values, int]:
     """The gradients of R at the leaves, divided by two to the power that comes with them."""
     mode = Absolute()
-    output = lent.output(ones, mode)
-    return lent.differentiated(output.sum()), mode.exponent(output)
+    output = net.output(ones, mode)
+    return net.differentiated(output.sum()), mode.exponent(output)
