@@ -22,8 +22,8 @@ _VALUES = 1 << 24  # numbers of all layers held at a time
 
 
 @dataclass(frozen=True)
-class Watched:
-    """One layer that switches."""
+class WatchedLayer:
+    """One layer whose neurons switch."""
 
     name: str  # of the module or node
     width: int  # its elements; of a maximum, its windows
@@ -32,16 +32,16 @@ class Watched:
 
 
 @dataclass(frozen=True, eq=False)
-class Reading:
+class Watched:
     """A network as the pre-activations by which its neurons switch."""
 
-    layers: tuple[Watched, ...]  # in order of execution
+    layers: tuple[WatchedLayer, ...]  # in order of execution
     values: Callable[[Tensor], list[Tensor]]  # float64 points to values (m, width) a layer; of a maximum, its entry
     program: Program | None  # the network step by step where it is piecewise linear
     notes: tuple[str, ...] = ()
 
 
-def read(model: nn.Module, shape: tuple[int, ...], threshold: float | Sequence[float] | None) -> Reading:
+def watch(model: nn.Module, shape: tuple[int, ...], threshold: float | Sequence[float] | None) -> Watched:
     """The layers of a network that switch, at the threshold or where their slopes change."""
     levels = () if threshold is None else (threshold,) if isinstance(threshold, int | float) else tuple(threshold)
     faces = tuple(sorted({float(level) for level in levels}))
@@ -61,14 +61,14 @@ def read(model: nn.Module, shape: tuple[int, ...], threshold: float | Sequence[f
     layers = []
     for step, width in zip(program.folds, program.sizes, strict=True):
         if isinstance(step, Fold):
-            layers.append(Watched(step.name, width, faces or step.faces))
+            layers.append(WatchedLayer(step.name, width, faces or step.faces))
         elif faces:
             raise InputError(f"threshold={threshold!r}: the maximum '{step.name}' has no pre-activation to compare.")
         else:
-            layers.append(Watched(step.name, len(step.windows), (), step.windows.shape[1]))
+            layers.append(WatchedLayer(step.name, len(step.windows), (), step.windows.shape[1]))
     if not layers:
         raise InputError("the network has no nonlinearity: no neuron switches.")
-    return Reading(tuple(layers), _by_program(program), program, program.notes)
+    return Watched(tuple(layers), _by_program(program), program, program.notes)
 
 
 Method = Annotated[str, ("auto", "exact", "refined")]
@@ -108,7 +108,7 @@ def in_float64(model: nn.Module) -> dict[str, Tensor]:
     return {name: (t.detach().double() if t.is_floating_point() else t.detach()).cpu() for name, t in named}
 
 
-def _by_hooks(model: nn.Module, shape: tuple[int, ...], faces: tuple[float, ...]) -> Reading:
+def _by_hooks(model: nn.Module, shape: tuple[int, ...], faces: tuple[float, ...]) -> Watched:
     """A network with any nonlinearities that are modules; their inputs are what switches."""
     weights = in_float64(model)
     chosen = {name: m for name, m in model.named_modules() if activation_of(m) is not None and not list(m.children())}
@@ -130,8 +130,8 @@ def _by_hooks(model: nn.Module, shape: tuple[int, ...], faces: tuple[float, ...]
     if not probe:
         why = f"{type(model).__name__} has no nonlinearity that is a module of its own (nn.Tanh, nn.GELU, ...)"
         raise InputError(f"{why}, so none of its pre-activations can be watched.")
-    layers = tuple(Watched(name, values.shape[1], faces) for name, values in probe)
-    return Reading(layers, lambda points: [values for _, values in run(points)], None)
+    layers = tuple(WatchedLayer(name, values.shape[1], faces) for name, values in probe)
+    return Watched(layers, lambda points: [values for _, values in run(points)], None)
 
 
 @dataclass(frozen=True, eq=False)
@@ -206,12 +206,12 @@ def activation_patterns(
     """
     if x.dim() < 2 or not len(x):
         raise InputError(f"x has shape {tuple(x.shape)}; give a batch of inputs, (inputs, *shape of one input).")
-    reading = read(model, tuple(x.shape[1:]), threshold)
-    rows = max(1, _VALUES // sum(layer.width for layer in reading.layers))
-    found: list[list[np.ndarray]] = [[] for _ in reading.layers]
+    network = watch(model, tuple(x.shape[1:]), threshold)
+    rows = max(1, _VALUES // sum(layer.width for layer in network.layers))
+    found: list[list[np.ndarray]] = [[] for _ in network.layers]
     for part in x.detach().cpu().double().split(rows):
-        for layer, values, made in zip(reading.layers, reading.values(part), found, strict=True):
+        for layer, values, made in zip(network.layers, network.values(part), found, strict=True):
             faces = [values == entry for entry in range(layer.entries)] or [values > face for face in layer.faces]
             made.append(np.packbits(torch.stack(faces, dim=1).numpy(), axis=2))
-    names, widths = zip(*((layer.name, layer.width) for layer in reading.layers), strict=True)
+    names, widths = zip(*((layer.name, layer.width) for layer in network.layers), strict=True)
     return ActivationPatterns(names, widths, tuple(np.concatenate(parts) for parts in found))

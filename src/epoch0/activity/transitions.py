@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from epoch0.activity.circles import EXACT_UP_TO, MOST, TooMany, turn, turnable
 from epoch0.activity.halving import CAUTION, refine
-from epoch0.activity.patterns import Method, Reading, read, several
+from epoch0.activity.patterns import Method, Watched, several, watch
 from epoch0.arguments import Positive, Seed, Size, checked
 from epoch0.curves import Arc, Curve, GreatCircle, Line, Polyline, SemicircularArcs
 from epoch0.errors import InputError
@@ -149,22 +149,22 @@ def transitions(
     models = several(model)
     curve, found = curve.to(torch.float64), []
     for i in range(len(models)):
-        reading = read(models[i], curve.shape, threshold)
+        network = watch(models[i], curve.shape, threshold)
         own_faces = threshold is None  # closed forms are those of the network's own break points
-        closed = None if method == "refined" else _closed(models[i], reading, curve, method == "exact", own_faces)
-        found.append(_refined(reading, curve, caution, points, seed) if closed is None else closed)
+        closed = None if method == "refined" else _closed(models[i], network, curve, method == "exact", own_faces)
+        found.append(_refined(network, curve, caution, points, seed) if closed is None else closed)
     if any(item.layers != found[0].layers for item in found):
         raise InputError("the modules watch different layers; give modules of one architecture.")
     return _together(found)
 
 
-def _closed(model: nn.Module, reading: Reading, curve: Curve, insist: bool, own_faces: bool) -> Transitions | None:
-    program = reading.program
+def _closed(model: nn.Module, network: Watched, curve: Curve, insist: bool, own_faces: bool) -> Transitions | None:
+    program = network.program
     if isinstance(curve, Line | Polyline) and program is not None and own_faces:
         pieces = len(curve.points) - 1 if isinstance(curve, Polyline) else 1
         line = on_curve(model, curve, pieces=pieces)
         columns = (line.breakpoints, line.owner_layer, line.owner_neuron, line.owner_face)
-        return _exactly(reading, "line", columns, line.certificate.smallest)
+        return _exactly(network, "line", columns, line.certificate.smallest)
     circles = _circles(curve) if turnable(program) and own_faces else None
     if circles is not None and program is not None and (insist or sum(program.sizes) <= EXACT_UP_TO):
         with suppress(TooMany):  # then halving steps is cheaper
@@ -173,7 +173,7 @@ def _closed(model: nn.Module, reading: Reading, curve: Curve, insist: bool, own_
             number = np.repeat(np.arange(len(every)), [len(item.angle) for item in every])
             group, angle, element, face = (torch.cat(column) for column in zip(*every, strict=True))
             t = (group.double() + angle / circles[1]) / circles[0].shape[1]
-            return _exactly(reading, "exact", (t.numpy(), number, element.numpy(), face.numpy()), closest)
+            return _exactly(network, "exact", (t.numpy(), number, element.numpy(), face.numpy()), closest)
     if not insist:
         return None
     why = f"a {type(curve).__name__} is no circle and no line"
@@ -199,37 +199,37 @@ def _circles(curve: Curve) -> tuple[Tensor, float] | None:
     return None
 
 
-def _exactly(reading: Reading, method: str, found: Sequence[np.ndarray], closest: float) -> Transitions:
+def _exactly(network: Watched, method: str, found: Sequence[np.ndarray], closest: float) -> Transitions:
     order = np.argsort(found[0], kind="stable")
     t, layer, element, face = (column[order] for column in found)
     counts = []
-    for number, watched in enumerate(reading.layers):
+    for number, watched in enumerate(network.layers):
         inside, sides = layer == number, len(watched.faces) or watched.entries
         counts.append(np.zeros((sides, watched.width), dtype=np.int64))
         np.add.at(counts[-1], (face[inside], element[inside]), 1)
-    return _result(reading, method, counts, closest=closest, times=(t,), owners=(np.stack([layer, element], axis=1),))
+    return _result(network, method, counts, closest=closest, times=(t,), owners=(np.stack([layer, element], axis=1),))
 
 
-def _result(reading: Reading, method: str, counts: Sequence[np.ndarray], **more: Any) -> Transitions:
+def _result(network: Watched, method: str, counts: Sequence[np.ndarray], **more: Any) -> Transitions:
     """The result for one network from the counts of each layer, (faces, neurons)."""
-    names = tuple(watched.name for watched in reading.layers)
+    names = tuple(watched.name for watched in network.layers)
     neurons, faces = (tuple(each.sum(axis=axis)[None] for each in counts) for axis in (0, 1))
-    return Transitions(names, neurons, faces, method, notes=reading.notes, **more)
+    return Transitions(names, neurons, faces, method, notes=network.notes, **more)
 
 
-def _refined(reading: Reading, curve: Curve, caution: float, points: int | None, seed: int) -> Transitions:
-    if maxima := [watched.name for watched in reading.layers if watched.entries]:
+def _refined(network: Watched, curve: Curve, caution: float, points: int | None, seed: int) -> Transitions:
+    if maxima := [watched.name for watched in network.layers if watched.entries]:
         why = f"'{maxima[0]}' takes a maximum; its switches are counted on lines and polylines only"
         raise InputError(f"{why}. A Polyline through points of the curve has them exactly.")
     pieces = curve.planes if isinstance(curve, SemicircularArcs) else 1
     pieces = len(curve.points) - 1 if isinstance(curve, Polyline) else pieces
-    corners, levels = np.linspace(0.0, 1.0, pieces + 1).tolist(), [watched.faces for watched in reading.layers]
+    corners, levels = np.linspace(0.0, 1.0, pieces + 1).tolist(), [watched.faces for watched in network.layers]
 
     def values(t: Tensor) -> list[Tensor]:
-        return reading.values(curve.point(t))
+        return network.values(curve.point(t))
 
     found = refine(values, levels, caution=caution, points=points, seed=seed, corners=corners)
-    return _result(reading, "refined", **vars(found))
+    return _result(network, "refined", **vars(found))
 
 
 def _together(found: list[Transitions]) -> Transitions:

@@ -388,10 +388,10 @@ def prune(
     if out_weights is not None:
         save(network, out_weights)
     if as_json:
-        told_of = {"model": model, "inputs": given.description, "method": scores.method, "summary": summary.to_dict()}
+        head = {"model": model, "inputs": given.description, "method": scores.method, "summary": summary.to_dict()}
         limits = {"critical_sparsity": float(critical), "first_layer_to_vanish": critical.layer, "notes": notes}
         judged = {"verdicts": verdicts, "judged": EXAMINED}
-        print_json({**told_of, **limits, **judged, "rescaling": rescaling and rescaling.to_dict()})
+        print_json({**head, **limits, **judged, "rescaling": rescaling and rescaling.to_dict()})
         return
     typer.echo(f"{scores.method}; {given.description}")
     when = "" if rounds == 1 else " if all were removed in one round"

@@ -1,7 +1,7 @@
 """Small pictures of one number a layer, as inline SVG that follows the page's light or dark colours.
 
 The report must be one file that asks for nothing and is read in either colour scheme and on a phone, so its charts are
-drawn here as text with CSS classes instead of as images of fixed colours. They have room for the larger letters that
+drawn here as text with CSS classes instead of as images of fixed colours. They fit the larger letters that
 the page sets on a phone.
 """
 
@@ -133,7 +133,7 @@ def _axes(area: _Area, positions: Sequence[str], x_label: str, y_label: str) -> 
 
 
 def _labelled(positions: Sequence[str]) -> list[int]:
-    """Which positions are named on the axis: as many as there is room for, numbers that are round, and the first."""
+    """Which positions are named on the axis: as many as fit, numbers that are round, and the first."""
     least = LETTER * (len(positions[-1]) + 1) * len(positions) / (WIDTH - LEFT - RIGHT) if positions else 1.0
     every = next(step for step in (d * 10**k for k in range(9) for d in (1, 2, 5)) if step >= least)
     return [i for i, name in enumerate(positions) if i == 0 or (int(name) % every == 0 and i >= least)]

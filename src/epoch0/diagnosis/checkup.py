@@ -21,9 +21,9 @@ from epoch0.diagnosis.result import Checkup, LayerCheckup, LayerOutlook, Pruning
 from epoch0.diagnosis.rows import measured, to_blame
 from epoch0.diagnosis.step import COSTLY, OPTIMIZERS, steps
 from epoch0.diagnosis.streaming import stream as stream_layers
-from epoch0.diagnosis.trial import LENGTHS, SECONDS, NotCopied, Trial, affordable, alike, constant_loss
+from epoch0.diagnosis.trial import LENGTHS, SECONDS, NotCopied, Trial, affordable, constant_loss, same_targets
 from epoch0.diagnosis.trial import trial as train_copies
-from epoch0.diagnosis.verdict import NAMES, Recipe, Signs, judge, judge_program, sentence
+from epoch0.diagnosis.verdict import NAMES, Recipe, Signs, assess, assess_program, sentence
 from epoch0.errors import InputError
 from epoch0.initialization.initialize import initialize
 from epoch0.measure.gain import Gain
@@ -68,7 +68,7 @@ def checkup(
     inputs: str | None = None,
     tell: Tell | None = None,
 ) -> Checkup:
-    """Judge a network before its first epoch: does it train, with which optimizer and rate, and if not, why and where.
+    """Assess a network before its first epoch: does it train, with which optimizer and rate, and if not, why and where.
 
     >>> net = epoch0.networks.mlp([64, *[64] * 20, 10], weights=epoch0.Gaussian(1.0), seed=0)
     >>> found = checkup(net, x, y)                              # x of shape (100, 64), y of shape (100,)
@@ -98,7 +98,7 @@ def checkup(
         sparsity: also say what pruning this fraction of the weights by SNIP would leave of each layer.
         stream: measure one block after another, so that only one has its weights in memory: a model on torch's ``meta``
             device gets each block's from its own initialization, made anew for the way back, or from the folder of
-            safetensors given here. No step is measured, so nothing is judged but the layers; docs/checkup.md says of
+            safetensors given here. No step is measured, so only the layers are assessed; docs/checkup.md says of
             which models.
         remedies: whether changes are tried on a copy where the network is not expected to train. None: with a trial,
             and without one where a pass takes less than 5 ms, as trying takes longer than the rest of the checkup.
@@ -166,7 +166,7 @@ def checkup(
         left = 0.0 if trial is False else max(seconds - (time.process_time() - started), seconds / 3)
         found = conclude(program, *suspected, left, say)
         seen = {"faults": found.faults, "not_examined": found.not_examined, "program": found.mending}
-        return {"recipes": recipes | judge_program(found, program.optimizers), **seen}
+        return {"recipes": recipes | assess_program(found, program.optimizers), **seen}
 
     say("one step of each optimizer", 0.0)
     recipes: dict[str, Recipe]
@@ -225,10 +225,10 @@ def checkup(
             why_not = str(problem_of_copy)
     known = None if done is None or done.constant is None else done.constant * (one.used if done.sums else 1)
     signs = dataclasses.replace(signs, same=same, constant_loss=known)
-    recipes = {optimizer: judge(first[optimizer], signs, done) for optimizer in OPTIMIZERS}
+    recipes = {optimizer: assess(first[optimizer], signs, done) for optimizer in OPTIMIZERS}
     if done is None and call.targets is not None and not all(recipe.trains for recipe in recipes.values()):
         signs = dataclasses.replace(signs, constant_loss=constant_loss(call))
-        recipes = {optimizer: judge(first[optimizer], signs, done) for optimizer in OPTIMIZERS}
+        recipes = {optimizer: assess(first[optimizer], signs, done) for optimizer in OPTIMIZERS}
     trains = any(recipe.trains for recipe in recipes.values())
     tried = []
     if not trains and remedies is None and done is None and one.seconds > SHORT:
@@ -308,7 +308,7 @@ def forecast_pruning(call: Call, sparsity: float, batch_norm: BatchNorm) -> Prun
 def try_remedies(
     call: Call, recipes: Mapping[str, Recipe], before: Trial | None, batch_norm: str, seed: int
 ) -> list[Remedy]:
-    """Change copies of the model, and judge each as the model was judged."""
+    """Change copies of the model, and assess each as the model was."""
     start = max(recipe.probability for recipe in recipes.values())
     found: list[Remedy] = []
     for change, method in WAYS.items():
@@ -321,7 +321,7 @@ def try_remedies(
             done = None if before is None else train_copies(one, min(before.steps, LENGTHS[1]), seed=seed)
         except (InputError, RuntimeError, TypeError):  # a remedy that cannot be tried is none
             continue
-        again: dict[str, Recipe] = {optimizer: judge(first[optimizer], signs, done) for optimizer in OPTIMIZERS}
+        again: dict[str, Recipe] = {optimizer: assess(first[optimizer], signs, done) for optimizer in OPTIMIZERS}
         after = max(recipe.probability for recipe in again.values())
         helps = any(recipe.trains for recipe in again.values()) and after >= start + BETTER
         found.append(Remedy(change, start, after, sentence(again), helps))
@@ -353,7 +353,7 @@ def _same(call: Call) -> str:
     given = [tensor for _, tensor in parts(call.batch, call.model) if tensor.dim() and len(tensor) == call.examples]
     if call.splits and call.examples > 1 and given and all(bool((t == t[:1]).all()) for t in given):
         return "all examples have the same inputs, so there is nothing to tell them apart by"
-    return "all targets are the same, so there is nothing to tell apart" if alike(call) else ""
+    return "all targets are the same, so there is nothing to tell apart" if same_targets(call) else ""
 
 
 BATCH_NORM = {

@@ -207,8 +207,8 @@ class Checkup(_Tables):
     @property
     def verdict(self) -> str:
         """The verdict in one sentence that says what to do; one more where the program that was given did not run."""
-        judged = "yours" in self.recipes or self.outcome == "fault"
-        unrun = not judged and any(line.startswith(UNTRAINED) for line in self.not_examined)
+        ran = "yours" in self.recipes or self.outcome == "fault"
+        unrun = not ran and any(line.startswith(UNTRAINED) for line in self.not_examined)
         return sentence(self.recipes) + " This is of the network: the program itself could not be run." * unrun
 
     @property

@@ -175,8 +175,8 @@ class Weights:
         by: dict[int, Any] = {}
         for key, t in tensors.items():
             dtype = torch.float32 if t.is_floating_point() else t.dtype
-            room = torch.full(t.shape, math.nan if t.is_floating_point() else 0, dtype=dtype)
-            by[key] = nn.Parameter(room, t.requires_grad) if isinstance(t, nn.Parameter) else room
+            filled = torch.full(t.shape, math.nan if t.is_floating_point() else 0, dtype=dtype)
+            by[key] = nn.Parameter(filled, t.requires_grad) if isinstance(t, nn.Parameter) else filled
         self._put({**self.empty, **by})
         with noise_kept(), torch.no_grad():
             for path in sorted(paths, key=lambda p: -p.count(".")):

@@ -26,7 +26,7 @@ GAP = 2  # spaces between columns
 NAME_WIDTH = 36  # names of layers longer than this are folded,
 LEAST_NAME = 28  # and those longer than this before a column goes
 ROWS = 40
-"""Parts are shown where everything has at most so many rows, and of more blocks those that are alike are folded."""
+"""Parts are shown where everything has at most so many rows, and of more blocks equal ones are folded."""
 
 LEGEND = (
     "Tangent and gradient: norms carried from the input and back from the loss. Local χ: what fresh directions become "
@@ -171,15 +171,15 @@ def _recipes(*checkups: Found) -> Table:
 
 
 def _blocks(checkup: Found, width: int, depth: int | None) -> Table:
-    """One row a block, its parts under it, with as many columns as there is room for."""
+    """One row a block, its parts under it, with as many columns as fit."""
     layers, trains = checkup["layers"], checkup["trains"]
     blame = (checkup["blame"] or {}).get("layer")
     everything = len(layers) + sum(len(layer["parts"]) for layer in layers)
     rows: list[dict[str, str | Text]] = []
     for (word, _), group in groupby(layers, key=lambda layer: (layer["status"], layer["name"] == blame)):
-        alike, status = list(group), _status(word, trains)
-        hidden = range(2, len(alike) - 1) if depth is None and len(layers) > ROWS and len(alike) > 5 else range(0)
-        for place, layer in enumerate(alike):
+        equal, status = list(group), _status(word, trains)
+        hidden = range(2, len(equal) - 1) if depth is None and len(layers) > ROWS and len(equal) > 5 else range(0)
+        for place, layer in enumerate(equal):
             if place == 2 and hidden:
                 rows.append({"layer": f"… {len(hidden)} more, all", "status": status})
             if place in hidden:
@@ -210,7 +210,7 @@ def _status(word: str, trains: bool) -> Text:
 
 
 def _fitting(rows: Sequence[Mapping[str, str | Text]], width: int) -> Table:
-    """A table of layers without the columns that there is no room for, and without empty ones."""
+    """A table of layers without the columns that do not fit, and without empty ones."""
     headings = ("layer", "what it is", "shape", "norm", "tangent", "gradient", "local χ", "law", "step", "status")
     columns: dict[str, Cells] = {heading: [row.get(heading, "") for row in rows] for heading in headings}
     columns = {heading: cells for heading, cells in columns.items() if any(map(len, cells))}

@@ -275,7 +275,7 @@ def constant_loss(call: Call) -> float | None:
     targets, own = call.targets, None
     if targets is None and call.labels is not None:
         targets = call.labels[1]
-    if not call.splits or (call.targets is None and not call.has_loss) or alike(call):
+    if not call.splits or (call.targets is None and not call.has_loss) or same_targets(call):
         return None
     plain = call.targets is not None and call.criterion in (None, F.cross_entropy)
     if plain and isinstance(targets, Tensor) and not targets.is_floating_point():
@@ -328,7 +328,7 @@ def _sums(call: Call) -> bool:
     return whole != 0 and 0.8 < sum(halves) / whole < 1.2
 
 
-def alike(call: Call) -> bool:
+def same_targets(call: Call) -> bool:
     """Whether the batch asks for the same answer to all examples: all classes, or all rows of values, are equal."""
     targets = call.targets
     if not isinstance(targets, Tensor) or not targets.dim() or not targets.numel():

@@ -220,7 +220,7 @@ def level(step: Step, runs: Sequence[Run], steps: int | None) -> str:
     return f"trial {nearest}" if any(run.known is not None for run in runs) else f"trial {nearest} alone"
 
 
-def judge(step: Step, signs: Signs, trial: Trial | None) -> Recipe:
+def assess(step: Step, signs: Signs, trial: Trial | None) -> Recipe:
     """The verdict for one optimizer: from its first step, what the layers say, and the trial where there was one."""
     optimizer = step.optimizer
     runs, constant, numbers = list[Run](), None, step_numbers(step, signs)
@@ -246,7 +246,7 @@ def judge(step: Step, signs: Signs, trial: Trial | None) -> Recipe:
     return Recipe(optimizer, trains, chance, rate, step.largest, reason, evidence, cause, numbers)
 
 
-def judge_program(found: Found, optimizers: Sequence[Any]) -> dict[str, Recipe]:
+def assess_program(found: Found, optimizers: Sequence[Any]) -> dict[str, Recipe]:
     """The verdict for ``"yours"``, the optimizer given; nothing where it was neither tried nor found at fault."""
     done = found.mending
     if len(optimizers) != 1 or (done is None and not found.faults):

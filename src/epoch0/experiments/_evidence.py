@@ -123,8 +123,8 @@ def pooled(favour: Array) -> float:
 
 def would_decide(pool: Array, every: Array, factor: float) -> bool:
     """Whether scores as these would decide a claim, either way, from that many times the samples."""
-    grown, against = (scores * math.sqrt(factor) for scores in (pool, every))
-    return bool(against.min() + _POWER < -bonferroni(every.size)) or pooled(grown - _POWER) > CRITICAL
+    scaled, against = (scores * math.sqrt(factor) for scores in (pool, every))
+    return bool(against.min() + _POWER < -bonferroni(every.size)) or pooled(scaled - _POWER) > CRITICAL
 
 
 def fitting(name: str, values: Numbers, given: Settings) -> Array:
@@ -160,9 +160,9 @@ def slope_of(x: Array, y: Array, weights: Array, inflate: bool = True) -> tuple[
 
 def curvature(x: Array, residuals: Array, weights: Array) -> float:
     """The quadratic term of what a straight line left over, in its standard errors."""
-    bent = centred(x**2, weights)
-    bent = bent - slope_of(x, bent, weights)[0] * centred(x, weights)
-    return float((weights * bent * residuals).sum() * (weights * bent**2).sum() ** -0.5)
+    square = centred(x**2, weights)
+    square = square - slope_of(x, square, weights)[0] * centred(x, weights)
+    return float((weights * square * residuals).sum() * (weights * square**2).sum() ** -0.5)
 
 
 @dataclass(frozen=True)

@@ -192,7 +192,7 @@ class _Run:
             raise kind(message, first, failure.traceback, causes)
 
     def _fill(self) -> None:
-        """Give out what there is room for, and in the end one suspect after another: its death accuses nobody else."""
+        """Submit as many trials as there are slots, and in the end one suspect after another, each alone."""
         slots, given = self.workers.slots(), list[Trial]()
         while self.pending and len(self.flying) + len(given) < slots:
             given.append(self.pending.popleft())
@@ -223,7 +223,7 @@ class _Run:
             self.progress.advance()
 
     def _accuse(self, trial: Trial, died: Died) -> None:
-        """A worker died: which of the trials that were near it was the cause is found by running each one alone."""
+        """A worker died: find the trial that was the cause by running each suspect alone."""
         before = self.deaths.get(trial.key)
         deaths = self.deaths[trial.key] = 0 if before is None else before + died.times
         if deaths < _DEATHS:

@@ -2,7 +2,7 @@
 
 The scale of a layer is set afterwards, so that a draw with one seed differs by factors only. Torch's own attention gets
 orthogonal queries, keys, values, and an output of its share: with inputs of unit size the scores then have unit size,
-and the softmax neither looks at one place nor at all alike.
+and the softmax looks neither at one place nor at all equally.
 
 In pairs the units of a layer are [z, -z] and the next weights [V, -V]: what goes on is V (phi(z) - phi(-z)), and for
 ReLU, GELU, SiLU and softplus phi(z) - phi(-z) is z itself. The even half, which draws all examples together with depth

@@ -29,7 +29,7 @@ from epoch0.errors import InputError
 from epoch0.theory.mean_field import gaussian_mean
 from epoch0.tracing import operations
 from epoch0.tracing.graph import FunctionCall, Op, Slot, made_activation
-from epoch0.tracing.layers import Layer, stretches
+from epoch0.tracing.layers import Layer, segments
 from epoch0.tracing.tape import Change, Tape
 
 Array = NDArray[np.float64]
@@ -60,7 +60,7 @@ class Flow:
     units: int | None = None  # dimension of the units (channels), None where a reshape lost it
     fan: int = 0  # weights into one unit of the last weighted operation, 0 before the first
     taps: int = 1  # how many of those come from one unit of its input (the size of a kernel)
-    gains: Tensor | None = None  # weights of each unit relative to the mean, as its variance is; None if alike
+    gains: Tensor | None = None  # weights of each unit relative to the mean, as its variance is; None if equal
     coupling: float = 0.0  # one over the number of entries whose mean a norm took out
     known: Tensor | None = None  # the known part of a mixed signal
     random: Array | None = None  # variance of its Gaussian part, shape (examples,) or (1,)
@@ -185,7 +185,7 @@ def _spread(rule: Activation, value: Tensor, before: Flow, after: Tensor) -> flo
     """Relative variance of the mean over units of phi'(h)^2 times what came in, from how units differ from their law.
 
     One unit more is counted that differs as much as single entries do, here or in the law, so that few units are not
-    taken for alike; and all units do where it is not known which entries belong to one.
+    taken for equal; and all units do where it is not known which entries belong to one.
     """
     values, squares, law = (_by_unit(tensor, before.units) for tensor in (value, before.square, after))
     if not law.mean() > 0:
@@ -248,7 +248,7 @@ class Walk:
 
     def __init__(self, tape: Tape, layers: Sequence[Layer]) -> None:
         self.tape, self.examples = tape, len(tape.x)
-        self.events = [event for _, _, piece in stretches(tape) for event in piece]
+        self.events = [event for _, _, piece in segments(tape) for event in piece]
         self.ends = {layer.output for layer in layers}
         self.made_by = {node: event for event in self.events for node in event.outputs}
         self.last_use = {node: place for place, event in enumerate(self.events) for node in event.inputs}
@@ -390,12 +390,12 @@ def weighted(op: Op, flow: Flow) -> Flow:
 
 
 def _gains(squares: Tensor, units: int) -> Tensor | None:
-    """Squares of each unit over their mean; None where units are alike."""
+    """Squares of each unit over their mean; None where units are equal."""
     over = [dim for dim in range(squares.dim()) if dim != units % squares.dim()]
     each = squares.double().mean(over, keepdim=True)
     mean = each.mean()
-    alike = not bool((each != each.flatten()[0]).any())
-    return each / mean if not alike and bool(mean > 0) and bool(mean.isfinite()) else None
+    equal = not bool((each != each.flatten()[0]).any())
+    return each / mean if not equal and bool(mean > 0) and bool(mean.isfinite()) else None
 
 
 def moved(op: Op, flow: Flow, outputs: int) -> list[Flow]:
@@ -560,8 +560,8 @@ def normed(op: Op, flow: Flow, value: Tensor, batch_norm: str) -> Flow:
     square = _normalised(x.reshape(shape), flow.square.reshape(shape), over, eps, centred).reshape(x.shape)
     # the two directions are as long as others exactly behind a dense layer; else that holds to their own order
     exact = op.name == "batch_norm" and x.dim() == 2 and flow.signal == "gaussian"
-    alike = flow.fan if flow.fan and op.name != "batch_norm" else size
-    left = 0.0 if exact else (1 / size + 1 / alike) ** 2
+    count = flow.fan if flow.fan and op.name != "batch_norm" else size
+    left = 0.0 if exact else (1 / size + 1 / count) ** 2
     gains = None
     if gamma is not None and op.name in ("batch_norm", "instance_norm"):
         gains = _gains(gamma.double().square().reshape(channels), 1)

@@ -52,7 +52,7 @@ def mean_known(values: Array, axis: int) -> Array:
 def grid_errors(values: Array) -> Array:
     """Standard errors of the column means of values at equally spaced t with one random offset; NaN entries left out.
 
-    The pieces are a systematic sample: neighbours are alike, and the error of their mean is far below that of
+    The pieces are a systematic sample: neighbours are similar, and the error of their mean is far below that of
     independent draws. Its variance has two parts: that of what second differences leave of the values (Wolter's
     estimator v5: right for unrelated neighbours, 4 times too large where the values jump), and that of a trend, since
     a grid of m points moved by a random offset moves the mean of a straight line that rises by r from end to end by
@@ -80,11 +80,11 @@ def lengths_and_growth(pieces: Pieces) -> tuple[Array, Array, Array, Array]:
     floor = 1e4 * torch.finfo(pieces.dtype).tiny  # norms up to it, 1e-34 in float32, have lost digits to underflow
     before, after, lengths = pieces.norms[..., :-1], pieces.norms[..., 1:], pieces.norms.mean(axis=1)
     # of each piece |dz_l| / |dz_(l-1)|; NaN where nothing reached layer l
-    stretch = np.asarray(np.divide(after, before, out=np.full_like(after, math.nan), where=before > floor))
-    growth = mean_known(stretch, axis=1)
+    ratios = np.asarray(np.divide(after, before, out=np.full_like(after, math.nan), where=before > floor))
+    growth = mean_known(ratios, axis=1)
     if len(pieces.norms) > 1:
         return lengths, growth, _standard_error(lengths), _standard_error(growth)
-    return lengths, growth, grid_errors(pieces.norms[0]), grid_errors(stretch[0])
+    return lengths, growth, grid_errors(pieces.norms[0]), grid_errors(ratios[0])
 
 
 def grid(points: int, seed: int, index: int) -> Tensor:

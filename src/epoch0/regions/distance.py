@@ -35,7 +35,7 @@ class Distances(Result):
     #: and which of its faces (0 for a ReLU; for max pooling the entry of the window that draws level)
     owner_face: np.ndarray
     neurons: int  #: number of elements that fold, all layers together
-    notes: tuple[str, ...]  #: what else should be known
+    notes: tuple[str, ...]  #: further remarks
 
     @property
     def owner(self) -> list[tuple[str, int, int] | None]:

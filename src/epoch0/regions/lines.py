@@ -27,9 +27,9 @@ from epoch0.results import Result, counted
 class LinePartition(Result):
     """Where a network's linear pieces meet along one line.
 
-    Activation regions are the stretches on which every neuron keeps its sign; ``count`` counts them. Two neighbours may
+    Activation regions are the segments on which every neuron keeps its sign; ``count`` counts them. Two neighbours may
     still share one affine map (the neuron that changes has no open way to the output); ``linear_count`` counts the
-    stretches with different maps, so it is never larger.
+    segments with different maps, so it is never larger.
     """
 
     corners: Tensor  #: the line's points, shape ``(corners, *shape)``; its two ends, or the joints of a polyline
@@ -40,8 +40,8 @@ class LinePartition(Result):
     owner_neuron: np.ndarray  #: and the index of the neuron, in the flattened layer (of the window, for max pooling)
     owner_face: np.ndarray  #: and which of its faces (0 for a ReLU; for max pooling the entry of the window)
     per_layer: tuple[int, ...]  #: regions after each folding step
-    certificate: Certificate  #: what vouches for the count
-    notes: tuple[str, ...]  #: what else should be known
+    certificate: Certificate  #: evidence for the count
+    notes: tuple[str, ...]  #: further remarks
     neurons: int  #: number of elements that fold, all layers together
     program: Program = field(repr=False)
 
@@ -90,18 +90,18 @@ class LinePartition(Result):
             ends[0], ends[-1] = breaks[0], breaks[-1]
 
         def inside(some: slice) -> tuple[Tensor, Tensor]:
-            stretches = [self._stretch(t[some])[0] for t in (ends[1:], ends[:-1])]
-            return self.point(middles[some]), torch.stack([self.corners[s + 1] - self.corners[s] for s in stretches])
+            segments = [self._segment(t[some])[0] for t in (ends[1:], ends[:-1])]
+            return self.point(middles[some]), torch.stack([self.corners[s + 1] - self.corners[s] for s in segments])
 
         return follow(self.program, self.count, inside, sizes_of(self.program, sample(self.corners)))
 
     def point(self, t: ArrayLike) -> Tensor:
         """The points of the line at parameters t, shape ``(len(t), *shape)``."""
-        stretch, place = self._stretch(t)
-        start = self.corners[stretch]
-        return start + (place - stretch).view(-1, *[1] * (start.dim() - 1)) * (self.corners[stretch + 1] - start)
+        segment, place = self._segment(t)
+        start = self.corners[segment]
+        return start + (place - segment).view(-1, *[1] * (start.dim() - 1)) * (self.corners[segment + 1] - start)
 
-    def _stretch(self, t: ArrayLike) -> tuple[Tensor, Tensor]:
+    def _segment(self, t: ArrayLike) -> tuple[Tensor, Tensor]:
         """From which corner to the next each t is, and where, counted in corners."""
         t = torch.as_tensor(t, dtype=torch.float64, device=self.corners.device).reshape(-1)
         place = t * (len(self.corners) - 1)
@@ -160,7 +160,7 @@ class LinePartitions(Result):
 
 
 def sample(corners: Tensor) -> Tensor:
-    """Points by which the sizes on a line are told, whatever pieces it is cut into: ``(samples, *shape)``."""
+    """Points that set the scale of values on a line, whatever pieces it is cut into: ``(samples, *shape)``."""
     few = torch.linspace(0, len(corners) - 1, 5, device=corners.device).long()
     ends = corners if len(corners) <= 5 else corners[few]
     return torch.cat([ends, 0.5 * (ends[1:] + ends[:-1])])

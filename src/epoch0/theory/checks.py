@@ -1,4 +1,4 @@
-"""What the theory takes as arguments: each check once, with an error that repeats the value."""
+"""Checks of the theory's arguments, each with an error that repeats the value."""
 
 from typing import TypeVar, cast
 

@@ -14,7 +14,7 @@ far less, and even the papers' bound fails.
 
 The exact growth of one tangent, and its law over depth, go beyond Price-Tanner. By that coin the squared growth of a
 unit direction u through rows w_i is a sum of independent terms ``slope_i^2 (w_i . u)^2``. One layer, dense or sparse,
-is the mean of the square root of such a sum. A dense ReLU layer of k rows N(0, std^2) stretches every tangent by ``std
+is the mean of the square root of such a sum. A dense ReLU layer of k rows N(0, std^2) scales every tangent by ``std
 * chi_A`` with A ~ Bin(k, 1/2), independently of all layers before it. The logarithm of a product has the product of the
 characteristic functions, which are closed forms, so its distribution function is one short Fourier series.
 
@@ -96,7 +96,7 @@ def raghu_upper_bound(weight_std: Std, width: Size) -> float:
 
 @dataclass(frozen=True)
 class LayerGrowth:
-    """What is known about the expected growth in one layer, or over all of them.
+    """Bounds and exact values of the expected growth in one layer, or over all of them.
 
     ``paper_lower`` is Price and Tanner's bound, ``lower`` the better of it and the fourth-moment bound; ``minimum`` and
     ``maximum`` are exact over all directions, where they are known, and ``exact`` where the direction does not matter.
@@ -382,8 +382,8 @@ def binomial(trials: int, probability: float) -> tuple[Array, Array]:
     if probability == 1.0:
         return np.array([float(trials)]), np.ones(1)
     mean = trials * probability
-    room = 9.5 * math.sqrt(mean * (1 - probability)) + 40.0
-    counts = np.arange(max(0, math.floor(mean - room)), min(trials, math.ceil(mean + room)) + 1, dtype=np.float64)
+    margin = 9.5 * math.sqrt(mean * (1 - probability)) + 40.0
+    counts = np.arange(max(0, math.floor(mean - margin)), min(trials, math.ceil(mean + margin)) + 1, dtype=np.float64)
     # the ratios of neighbours keep the digits that differences of log-gammas of large numbers would lose
     steps = np.log((trials - counts[:-1]) / (counts[:-1] + 1)) + math.log(probability) - math.log1p(-probability)
     logs = np.concatenate([[0.0], np.cumsum(steps)])

@@ -326,9 +326,9 @@ def _by_contour(width: int, excess: float, u: float) -> float:
 
     def exponent(z: NDArray[np.complex128]) -> NDArray[np.complex128]:
         root = np.sqrt(1 - 2 * z)
-        grown = z / (root * (1 + root))  # (s - 1) / 2, and then log(1 + it), keeping the digits of a small z
-        real = np.log1p(2 * grown.real + grown.real**2 + grown.imag**2) / 2
-        return np.asarray(width * (real + 1j * np.arctan2(grown.imag, 1 + grown.real) - z * (1 + excess) / 2))
+        half = z / (root * (1 + root))  # (s - 1) / 2, and then log(1 + it), keeping the digits of a small z
+        real = np.log1p(2 * half.real + half.real**2 + half.imag**2) / 2
+        return np.asarray(width * (real + 1j * np.arctan2(half.imag, 1 + half.real) - z * (1 + excess) / 2))
 
     points = 80
     while True:

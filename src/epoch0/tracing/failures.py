@@ -1,4 +1,4 @@
-"""What torch says when a model cannot be run or differentiated, said again in words that help (one clear error)."""
+"""Errors of torch when a model cannot be run or differentiated, reworded into one clear error."""
 
 from collections.abc import Sequence
 from typing import Any

@@ -1,4 +1,4 @@
-"""What a record is made of: operations, the tensors between them, and places with names (THEORY section 0)."""
+"""Parts of a record: operations, the tensors between them, and places with names (THEORY section 0)."""
 
 from collections import Counter
 from collections.abc import Callable, Hashable, Mapping
@@ -55,7 +55,7 @@ class FunctionCall:
 
     @cached_property
     def key(self) -> Hashable | None:
-        """What tells its function of one number from others: the torch function and its numbers.
+        """The key of its function of one number: the torch function and its numbers.
 
         None if a tensor of several numbers takes part, which makes the function another one in each place.
         """

@@ -1,4 +1,4 @@
-"""The user's model is borrowed: check it, check its input, give it back unchanged to the bit (THEORY section 0)."""
+"""Check the user's model and its input, and restore the model to the bit after use (THEORY section 0)."""
 
 import functools
 import operator
@@ -42,7 +42,7 @@ class _TensorState:
         self.grad_bits = None if self.grad is None else self.grad.detach().clone()
 
     def restore(self) -> bool:
-        """Give it back; whether other values stood there."""
+        """Restore it; whether it held other values."""
         tensor, other = self.tensor, False
         if tensor.data_ptr() != self.data.data_ptr() or tensor.shape != self.data.shape:
             # other memory is not other values: on CUDA recurrent layers gather their weights in one block
@@ -87,7 +87,7 @@ class _ModuleState:
 
 
 def _entries(value: Any) -> list[Any]:
-    """What a container holds; of a dict keys and values in turn."""
+    """The contents of a container; of a dict keys and values in turn."""
     if isinstance(value, dict):
         kind = OrderedDict if isinstance(value, OrderedDict) else dict
         return list(chain.from_iterable(kind.items(value)))
@@ -103,7 +103,7 @@ def _tensors(module: nn.Module) -> Iterator[Tensor]:
 
 @contextmanager
 def unchanged(model: nn.Module, *, weights: bool = True, still: bool = False) -> Iterator[None]:
-    """Give the model and the global random states back as they were, also after an exception or Ctrl-C.
+    """Restore the model and the global random states afterwards, also after an exception or Ctrl-C.
 
     >>> with unchanged(model):
     ...     outputs = model.eval()(x)           # modes, buffers, gradients, hooks, attributes: all come back
@@ -203,14 +203,14 @@ def _global_sources() -> dict[tuple[str, int], torch.Generator]:
 
 
 def noise_sources() -> dict[tuple[str, int], torch.Generator]:
-    """What torch's random operations draw from in this thread, by kind and number of device."""
+    """The generators of torch's random operations in this thread, by kind and number of device."""
     own: _OwnNoise | None = getattr(_HERE, "own", None)
     return _global_sources() if own is None else own.sources
 
 
 @contextmanager
 def noise_kept(*own: torch.Generator) -> Iterator[None]:
-    """Give torch's random streams, and ``own``, back as they were; where another thread may draw, it has torch's.
+    """Restore torch's random streams, and ``own``, afterwards; where another thread may draw, it has torch's.
 
     Daemon threads (progress bars, notebooks) are taken to draw nothing: random operations of one's own make small
     networks twice as slow.

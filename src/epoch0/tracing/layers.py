@@ -1,6 +1,6 @@
-"""Layers of any model: the stretches between tensors that every path from input to output shares (THEORY section 0).
+"""Layers of any model: the segments between tensors that every path from input to output shares (THEORY section 0).
 
-Only there is the gain of a stretch a number of its own and the product over stretches the gain of the whole, so a
+Only there is the gain of a segment a number of its own and the product over segments the gain of the whole, so a
 residual block is one layer, and so is a U-Net with a skip from its first to its last resolution.
 """
 
@@ -22,7 +22,7 @@ from epoch0.tracing.tape import Tape
 
 @dataclass(frozen=True)
 class Layer:
-    """One stretch of the model between two tensors that all paths share."""
+    """One segment of the model between two tensors that all paths share."""
 
     name: str  # qualified name of the weighted module, or what several have in common
     # ``"linear"``, ``"convolution"``, ``"attention"``, ..., ``"residual block"`` where paths are added up, ``"block"``
@@ -60,7 +60,7 @@ def needed(tape: Tape) -> list[Op]:
     return events[::-1]
 
 
-def stretches(tape: Tape) -> list[tuple[int, int, list[Op]]]:
+def segments(tape: Tape) -> list[tuple[int, int, list[Op]]]:
     """The model cut at every tensor that all paths go through: start node, end node and events of each piece.
 
     Right after such an event exactly one tensor that the output depends on is still to be used.
@@ -94,7 +94,7 @@ def layers(tape: Tape) -> tuple[Layer, ...]:
     reshape) belongs to the layer before it, and at the beginning to the first layer.
     """
     groups: list[list[tuple[int, int, list[Op]]]] = []
-    for piece in stretches(tape):
+    for piece in segments(tape):
         starts = any(op.kind for op in piece[2])
         if not groups or (starts and any(op.kind for p in groups[-1] for op in p[2])):
             groups.append([])
@@ -225,7 +225,7 @@ def labelled(record: Tape, *, joined: bool, own: Mapping[type[nn.Module], str]) 
 
 
 def _kind(op: Op, record: Tape) -> str:
-    """What an operation is called in a figure; empty for one that is no layer."""
+    """The kind of an operation for figures; empty for one that is no layer."""
     if op.kind:
         return op.kind
     kind = op.meaning.kind
@@ -245,7 +245,7 @@ def average_pools(record: Tape) -> list[tuple[int, int, float]]:
     size = {node.index: math.prod(node.shape) for node in record.nodes}
     return [
         (start, end, size[start] / size[end])
-        for start, end, events in stretches(record)
+        for start, end, events in segments(record)
         if len(events) == 1 and ("avg_pool" in events[0].name or events[0].name == "mean")
     ]
 

@@ -1,4 +1,4 @@
-"""From outputs and targets to the scalar whose gradient is measured, every mismatch said plainly (THEORY section 0)."""
+"""From outputs and targets to the scalar whose gradient is measured, with errors for mismatches (THEORY section 0)."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -37,7 +37,7 @@ def scalar_loss(output: Tensor, targets: Any, loss: Loss | None) -> Tensor:
 
 
 def number_of(value: Any) -> Any:
-    """What is minimized of what a loss returned: it, the first of several, the ``"loss"`` of a mapping."""
+    """The number to minimize in the result of a loss: it, the first of several, the ``"loss"`` of a mapping."""
     if isinstance(value, Mapping):
         return value.get("loss", value)
     return value[0] if isinstance(value, tuple | list) and value else value

@@ -1,4 +1,4 @@
-"""Run any model once, write it down, and run it again with chosen tensors looked at or replaced (THEORY section 0).
+"""Record one run of any model, and run it again with chosen tensors read or replaced (THEORY section 0).
 
 The record is made of torch functions, wherever they are called: in a module, functionally, in place, in a module used
 twice. Dropout is the identity and batch norm uses the statistics asked for; the model is in eval mode and comes back
@@ -37,7 +37,7 @@ Change = Callable[[Tensor], Tensor | None]
 
 @dataclass(frozen=True, eq=False)
 class Tape:
-    """The record of one run, good as long as :func:`tape` is open."""
+    """The record of one run, valid while :func:`tape` is open."""
 
     call: Call  #: the model and the batch, as they are called; :attr:`model` is in eval mode while the tape is open
     #: where signals start, node 0, shape (examples, ...): the checked input; of several floating point tensors the
@@ -68,7 +68,7 @@ class Tape:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What a reader of any result should know: a copy that was measured, inputs that were held."""
+        """Remarks for the reader of any result: a copy that was measured, inputs that were held."""
         op = self.ops[self.start] if self.start >= 0 else None
         where = f" in '{op.module}'" if op is not None and op.module else ""
         made = (f"Signals start at the output of {op.name}{where}.",) if op is not None else ()
@@ -137,7 +137,7 @@ class Tape:
         return [torch.zeros_like(point) if tangent is None else tangent for point, tangent in moved]
 
     def backward(self) -> AbstractContextManager[None]:
-        """Where ``torch.autograd.grad`` belongs: what torch cannot differentiate is said in words that help."""
+        """A context for ``torch.autograd.grad``: where torch cannot differentiate, the error says why."""
         return self._explained(lambda: len(self.ops))
 
     @contextmanager
@@ -171,7 +171,7 @@ def how_it_ran(batch_norm: str | None, dropout: bool) -> list[str]:
 
 
 def together(*looks: Mapping[int, Change]) -> dict[int, Change]:
-    """Several looks at the tensors of one run; none of them replaces anything."""
+    """Several hooks on the tensors of one run; none of them replaces anything."""
 
     def at(node: int, tensor: Tensor) -> None:
         for look in looks:
@@ -190,7 +190,7 @@ def tape(
     batch_norm: str = "train",
     still: bool = False,
 ) -> Iterator[Tape]:
-    """Check the model and the batch, run the model once, and lend the record; afterwards the model is as it was.
+    """Check the model and the batch, run the model once, and yield the record; afterwards the model is restored.
 
     >>> with tape(model, x) as t:                              # x of shape (examples, ...)
     ...     [tap.name for tap in t.nonlinearities]
@@ -252,7 +252,7 @@ def _different(op: Op, found: str) -> InputError:
 
 
 class _Replay(operations.Calls):
-    """Count the operations, compare with the record, hand the chosen tensors over."""
+    """Count the operations, compare them with the record, and pass the chosen tensors to their hooks."""
 
     def __init__(self, record: Tape, change: Mapping[int, Change]) -> None:
         super().__init__()
@@ -321,7 +321,7 @@ class _Replay(operations.Calls):
 
 
 class Recorder(operations.Calls):
-    """Writes down one run; see the fields of :class:`~epoch0.tracing.tape.Tape`."""
+    """Records one run; see the fields of :class:`~epoch0.tracing.tape.Tape`."""
 
     def __init__(self, call: Call, batch_norm: str) -> None:
         super().__init__(batch_norm)

@@ -40,7 +40,7 @@ def uniforms(chosen: NDArray[np.int64], seed: int, count: int) -> NDArray[np.flo
     Source: Steele, Lea, Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014, Fig. 16 (SplitMix64).
     """
     keys = numpy_generator(seed).integers(2**64, size=2, dtype=np.uint64)
-    with np.errstate(over="ignore"):  # arithmetic modulo 2^64 is what is meant
+    with np.errstate(over="ignore"):  # arithmetic modulo 2^64 is intended
         own = _mixed(keys[0] + chosen.astype(np.uint64) * _STRIDE) ^ keys[1]
         counters = own[:, None] + np.arange(1, count + 1, dtype=np.uint64) * _STRIDE
         return (_mixed(counters) >> np.uint64(11)).astype(np.float64) * 2.0**-53

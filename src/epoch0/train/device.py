@@ -1,7 +1,7 @@
-"""Where a run takes place: the device that was chosen, the precision that suits it, the processes that share it.
+"""Where a run takes place: its device, the precision that suits it, the processes that share it.
 
 Under torchrun each process ("rank") takes its part of every batch of the one global order. Only rank 0 evaluates,
-prints and writes, and tells the others; a rank that dies ends the others through torch's own errors.
+prints and writes, and broadcasts to the others; a rank that dies ends the others through torch's own errors.
 """
 
 import contextlib

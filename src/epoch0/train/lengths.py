@@ -55,7 +55,7 @@ class TrajectoryLengths(Result):
         points: tangents, at least 1; 2 with ``batch_norm="batch"``.
         seed: names the offset of the grid of t.
         batch_norm: ``"eval"`` (running statistics) or ``"batch"`` (those of the trajectory's points).
-        activations: ``"joined"`` as told above, or ``"apart"``: each a layer of its own.
+        activations: ``"joined"`` as above, or ``"apart"``: each a layer of its own.
         name: the column in the rows of our loop.
 
     Source: Raghu et al. 2017, section 3.2.

@@ -88,7 +88,7 @@ def train(
             epoch is one random order of all of them, its last batch as short as it comes. Or a
             ``torch.utils.data.DataLoader``, or any iterable of ``(inputs, targets)`` that has a length and can be gone
             through again. A shuffling loader draws its order from ``seed``, but for a generator of its own; a sampler
-            with ``set_epoch`` is told the epoch. A resumed run goes through the batches of its epoch again.
+            with ``set_epoch`` gets the epoch. A resumed run goes through the batches of its epoch again.
         steps, epochs: optimizer steps in all, at most 10^9, or passes through the data; one of them.
         batch_size: examples a step, of all processes together in a distributed run; not used if data come in batches.
         optimizer: ``"sgd"``, ``"adam"``, ``"adamw"``, or ``optimizer(parameters, lr=learning_rate)``: a class of
@@ -149,7 +149,7 @@ def train(
         raise InputError(f"process {group.rank} finds another checkpoint than process 0; all must see the same file.")
     scheduler = None if schedule is None else _scheduler(schedule, torchs, total, state.step)
     if held is not None:
-        rate = torchs.param_groups[0]["lr"]  # it tells other schedules, which are functions
+        rate = torchs.param_groups[0]["lr"]  # the rate identifies a schedule, which is a function
         _restore(f"the checkpoint {str(path)!r}", *held[1:], model, torchs, {**run, RATE: rate})
     if checkpoint_every is None and checkpoint_minutes is None:
         checkpoint_every = evaluate_every or per_epoch
@@ -184,7 +184,7 @@ def _lay_out(model: nn.Module, torchs: Optimizer, layout: torch.memory_format) -
 @checked
 @dataclass
 class Progress:
-    """What a checkpoint holds beside tensors."""
+    """The part of a checkpoint beside its tensors."""
 
     step: Whole = 0
     losses: float = 0.0
@@ -375,7 +375,7 @@ class _Run:
         return False
 
     def _measure(self, final: bool) -> None:
-        """Make the row of this step on rank 0 and tell it to all."""
+        """Make the row of this step on rank 0 and broadcast it."""
         progress = self.progress
         row, stop = self.group.broadcast(self._row(final) if self.group.first else None)
         progress.losses, progress.counted = 0.0, 0
@@ -450,8 +450,8 @@ def _restore(what: str, stored: Row, tensors: dict[str, Tensor], model: nn.Modul
     # a fused step goes through memory: what belongs to a weight is to lie there as the weight does
     for parameter in (item for group in torchs.param_groups for item in group["params"]):
         own = torchs.state.get(parameter, {})
-        alike = {key: value for key, value in own.items() if getattr(value, "shape", None) == parameter.shape}
-        own |= {key: torch.empty_like(parameter, dtype=value.dtype).copy_(value) for key, value in alike.items()}
+        shaped = {key: value for key, value in own.items() if getattr(value, "shape", None) == parameter.shape}
+        own |= {key: torch.empty_like(parameter, dtype=value.dtype).copy_(value) for key, value in shaped.items()}
 
 
 def _columns(what: str, found: object) -> Row:

@@ -1,4 +1,4 @@
-"""What a training run reports: its rows, what may look on while it runs, and the finished run."""
+"""Reports of a training run: its rows, its callbacks, and the finished run."""
 
 import math
 from collections.abc import Callable, Mapping

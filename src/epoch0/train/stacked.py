@@ -131,7 +131,7 @@ class Stacked(nn.Module):
         for name, value in self.kept.state_dict().items():
             value[which] = live[name][which]
 
-    def settle(self) -> None:
+    def restore_stopped(self) -> None:
         """Put every frozen or diverged network back to where it stopped; the others stay where they are."""
         frozen = (self.frozen_at >= 0) | self.diverged
         kept = self.kept.state_dict()
@@ -164,7 +164,7 @@ class FreezeAt:
     target: float
 
     def __call__(self, step: int, model: nn.Module, metrics: Mapping[str, Any]) -> dict[str, Any]:
-        """Freeze whoever got there; adds ``running``, the number of networks still on their way."""
+        """Freeze networks above the target; adds ``running``, the number of the others."""
         if not isinstance(model, Stacked):
             raise InputError(f"FreezeAt works on a stack of networks, not on a {type(model).__name__}.")
         values = torch.as_tensor(metrics.get(self.metric, []), dtype=torch.float64)

@@ -1,4 +1,4 @@
-"""Trajectory regularization: a layer that stands where a batch norm stood (Raghu section 3.3)."""
+"""Trajectory regularization: a layer in the place of a batch norm (Raghu section 3.3)."""
 
 from dataclasses import dataclass
 from typing import Any

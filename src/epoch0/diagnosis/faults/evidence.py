@@ -82,7 +82,7 @@ class Pass:
     flat: dict[str, float] = field(default_factory=dict)  # bounded activations: share of values at their ends
     sunk: list[str] = field(default_factory=list)  # layers whose biases alone keep nearly all values below zero
     open: bool = True  # whether a ReLU let anything through, or there is none
-    grown: tuple[float, str] = (1.0, "")  # by how much a module without weights makes its largest input larger
+    growth: tuple[float, str] = (1.0, "")  # by how much a module without weights makes its largest input larger
     entered: tuple[str, nn.Module, Tensor] | None = None  # first layer with weights that floats go into, and these
     normed: bool = False  # whether a norm comes right after it
     problem: str = ""  # why there is no loss
@@ -169,7 +169,7 @@ class Evidence:
 
     call: Call
     optimizers: tuple[torch.optim.Optimizer, ...] = ()
-    data: tuple[Any, Any] | None = None  # inputs and targets of up to 1,000 examples; None where they are not alike
+    data: tuple[Any, Any] | None = None  # inputs and targets of up to 1,000 examples; None where their shapes differ
     batch_size: int | None = None
     step: OwnStep | None = None
     ordered: bool = False  # whether the loader gives the examples in the order in which they lie
@@ -229,8 +229,8 @@ class Evidence:
                 found.open = False
             plain = all(fine for _, _, fine in found.ran[:-1]) and next(module.parameters(), None) is None
             if plain and given is not None and tensors and given.is_floating_point() and given.numel():
-                grown = float(tensors[0].detach().abs().max()) / max(1.0, float(given.detach().abs().max()))
-                found.grown = max(found.grown, (grown, name))
+                growth = float(tensors[0].detach().abs().max()) / max(1.0, float(given.detach().abs().max()))
+                found.growth = max(found.growth, (growth, name))
             if not isinstance(module, WEIGHTED):
                 return
             if tensors and _sunk(module, tensors[0].detach()):
@@ -287,10 +287,10 @@ class Evidence:
             return True
         ran = [[p.requires_grad for p in module.parameters(recurse=False)] for _, module, _ in self.first.ran]
         trained = [any(each) for each in ran if each]
-        judged = any(trained) and not trained[-1]  # the last module with weights stands still while others are trained
+        fixed = any(trained) and not trained[-1]  # the last module with weights is frozen while others are trained
         # the place of the positive among the negatives; what a critic is to say, that stands still or is in the loss
         if bool((targets == targets[:1]).all()) and (
-            len(parts(self.call.batch)) > 1 or judged or (loss is not None and self.strangers(loss, output.grad_fn))
+            len(parts(self.call.batch)) > 1 or fixed or (loss is not None and self.strangers(loss, output.grad_fn))
         ):
             return False
         other = targets.roll(1, 0)

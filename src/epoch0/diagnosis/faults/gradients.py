@@ -1,4 +1,4 @@
-"""Faults of the gradient's path: numbers that are none, gradients cut off, units all alike, examples that mix."""
+"""Faults of the gradient's path: NaN and infinity, gradients cut off, equal units, examples that mix."""
 
 import math
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ def first_not_finite(first: Pass) -> Iterator[Fault]:
         fix = "Look for a logarithm, root or division at 0 there, or weights that are too large."
         message = f"'{name}' is the first module that returns NaN or infinity." if name else ""
         message = message or "The model returns NaN or infinity, and none of its parts does."
-        growth, grows = first.grown
+        growth, grows = first.growth
         if growth > EXPLODES:
             far = f"{growth:.2g} times larger" if math.isfinite(growth) else "infinite"
             message += f" '{grows}', which has no weights, makes its inputs {far}."
@@ -150,7 +150,7 @@ def reads_padding(seen: Evidence, quiet: tuple[Tensor, Tensor]) -> Iterator[Faul
 
 
 def twins(seen: Evidence, after: After) -> Iterator[Fault]:
-    """Units that start alike and are alike after the steps."""
+    """Units that start equal and are equal after the steps."""
     layers = [(n, m) for n, m in after.model.named_modules() if isinstance(m, nn.Linear | nn.Conv1d | nn.Conv2d)]
     found = [
         name

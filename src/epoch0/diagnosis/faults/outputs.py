@@ -25,8 +25,8 @@ def last_activation_hides(reach: Reach) -> Iterator[Fault]:
         return
     if not reach.last.name or not math.isfinite(reach.free):
         return
-    room = max(reach.constant, reach.through) - reach.free
-    if room <= 1e-9 + 1e-6 * abs(reach.constant) or (reach.through - reach.free) / room < GAP:
+    gain = max(reach.constant, reach.through) - reach.free
+    if gain <= 1e-9 + 1e-6 * abs(reach.constant) or (reach.through - reach.free) / gain < GAP:
         return
     little = GAP * abs(reach.constant)
     if reach.through < little and reach.values:
@@ -34,7 +34,7 @@ def last_activation_hides(reach: Reach) -> Iterator[Fault]:
         if shares or float(reach.score(reach.targets.double())) < little:
             return  # the targets are in the range of the outputs, and cost nothing: below that lies no better answer
     name = NAMES.get(reach.last.name, reach.last.name.lower())
-    share = min(1.0, (reach.through - reach.free) / room)
+    share = min(1.0, (reach.through - reach.free) / gain)
     message = f"Through the {name} at its end the loss can fall to {reach.through:.3g} at best, without it to "
     message += f"{reach.free:.3g}; one answer for all examples has {reach.constant:.3g}."
     if not reach.targets.is_floating_point():
@@ -204,8 +204,8 @@ def shares_are_not_the_best(reach: Reach) -> Iterator[Fault]:
         return
     if float(shares.min()) < 0 or float(shares.amax(1).min()) > 0.999:
         return
-    right, room = float(reach.score(shares)), reach.constant - reach.through
-    if math.isfinite(right) and room > 0 and right - reach.through > GAP * room:
+    right, gain = float(reach.score(shares)), reach.constant - reach.through
+    if math.isfinite(right) and gain > 0 and right - reach.through > GAP * gain:
         message = f"The targets as outputs have a loss of {right:.3g}, other outputs of {reach.through:.3g}"
         message += ": the loss expects logarithms of probabilities."
         fix = "End the model with log_softmax instead of softmax."

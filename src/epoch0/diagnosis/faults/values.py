@@ -132,7 +132,7 @@ def label_order(seen: Evidence, inputs: Tensor, targets: Tensor) -> Iterator[Fau
         return
     far = torch.cdist(flat, flat).fill_diagonal_(float("inf"))
     near, index = far.min(1)
-    close = near < 0.6 * float(far[far.isfinite()].median())  # much more alike than examples are
+    close = near < 0.6 * float(far[far.isfinite()].median())  # much closer than examples are
     close &= torch.bincount(y.long() - y.min())[y.long() - y.min()] > 1  # a number of its own for each is no class
     count, chance = int(close.sum()), _alike(y)
     if count < 150:

@@ -372,7 +372,7 @@ EPS = (0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8)
 FEW = 0.03  # shares of networks below are of a few networks
 _DEEP = Sweep(worst, relu((200,) * 5, "he", 1, size=200), {"inputs": (1, 20)}, 20_000, 1, stride=1, block=200)
 _FAILURES = _DEEP.presets(runs=2000)
-_TOLD = "5 layers of width 200, inputs in R^{size}; {runs} networks each; bars: two standard errors"
+_SETTING = "5 layers of width 200, inputs in R^{size}; {runs} networks each; bars: two standard errors"
 _OF_PLANES, _WIDTHS = Spec(depth=1, directions=2000, ranked=False), {"width": (1200, 2400, 4800, 9600)}
 _PLANES = Sweep(plane, _OF_PLANES, _WIDTHS, 1000, 11, stride=1, block=20)
 _SIZES = {50: {"width": 50, "ranked": True}, 200: {"width": 200, "ranked": True}, 1802: {"width": 1802}}
@@ -391,7 +391,7 @@ def _distortion(letter: str, direction: str) -> Artifact:
 
 def _failures(name: str, what: str, both: bool) -> Artifact:
     title = f"How often the norm of a sample is not kept: {what} through five layers"
-    how = failure_table, partial(failure_claims, both), partial(draw_failures, both), _TOLD
+    how = failure_table, partial(failure_claims, both), partial(draw_failures, both), _SETTING
     return Artifact(f"arpit-bengio/{name}", title, "", _FAILURES, *how)
 
 

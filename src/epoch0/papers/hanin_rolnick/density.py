@@ -110,7 +110,7 @@ def _zigzag(h: Tensor) -> Tensor:
 # by number of break points; and fan-in times variance of the weights, for gradients of bounded size
 NONLINEARITIES: dict[int, Any] = {1: ("relu", 2.0), 2: ("hardtanh", 1.0), 5: (activations.custom(_zigzag), 1.0)}
 LAWS: dict[str, Law] = {"Gaussian": Gaussian(1.0), "uniform": Uniform(3**0.5), "±1": Discrete((-1.0, 1.0))}
-EQUAL = 0.1  # arrangements of as many neurons are alike if they differ by less than this, relatively
+EQUAL = 0.1  # arrangements of as many neurons are equal if they differ by less than this, relatively
 
 
 def boundaries(spec: Spec, seed: int) -> dict[str, Any]:

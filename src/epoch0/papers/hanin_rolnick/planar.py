@@ -54,8 +54,8 @@ def partitions(spec: Spec, seed: int) -> dict[str, Any]:
             own = _lengths(cut)[cut.owner_layer >= 0].sum()
             same = lengths[(whole.owner_layer >= 0) & (whole.owner_layer <= layer)].sum()
             moved.append(abs(own - same) / max(own, 1e-300))
-        bent, cells = sum(int((~explained).sum()) for _, explained in bends), [cut.count for cut in layers]
-        row = {"cells": cells, "linear": whole.linear_count, "parents": parents, "moved": max(moved), "bent": bent}
+        elsewhere, cells = sum(int((~explained).sum()) for _, explained in bends), [cut.count for cut in layers]
+        row = {"cells": cells, "linear": whole.linear_count, "parents": parents, "moved": max(moved), "bent": elsewhere}
         row |= {"bends": [len(at) for at, _ in bends], "concave": concave_corners(whole)}
         tested.append({**row, "euler": whole.certificate.euler, "area_error": whole.certificate.measure_error})
         if not drawing:

@@ -110,7 +110,7 @@ POOLS = ("pool1", "pool2")
 
 
 def block(spec: Spec, seed: int) -> dict[str, Any]:
-    """``lengths`` (networks, layers + 1) of an arc between two test images, its own first, the same in whatever block."""
+    """``lengths`` (networks, layers + 1) of an arc between two test images, the arc's own first, in any block."""
     weights = numpy_generator(seed).integers(2**31, size=spec.first + spec.networks)[spec.first :]
     nets = [spec.network.build(int(weight)) for weight in weights]
     held, _ = tensors(spec.data, "test", flatten=False)
@@ -152,14 +152,14 @@ def claims(found: Found) -> Claims:
     still = over_runs(at_most, mean[:, 0], 1.0, names=[f"sigma_w^2 = {variances[0]:g}, mean"])
     grows = "length grows with depth at sigma_w^2 above 2: growth of a layer that keeps the number of neurons"
     less = "... more than layers that keep the number of neurons: growth of those, less that of a pool"
-    alike = f"convolutions grow like fully connected layers: at least {1 - SIMILAR:g} times as much as fc1"
+    similar = f"convolutions grow like fully connected layers: at least {1 - SIMILAR:g} times as much as fc1"
     return {
         grows: at(at_least, mean[:, 1:], ["mean"], 1.0),
         "at sigma_w^2 = 2 it does not (step 0 of Figure 8)": still,
         "length grows with sigma_w^2 at every layer": by(at_least, steps, errors, 0.0, found.sweep["runs"], names),
         "pooling layers reduce length: their growth": at(at_most, pools, POOLS, 1.0),
         less: at(at_least, kept - pools.mean(-1, keepdims=True), KEEPING, 0.0),
-        alike: at(at_least, shares, KEEPING[:-1], 1 - SIMILAR),
+        similar: at(at_least, shares, KEEPING[:-1], 1 - SIMILAR),
         f"... and at most {1 + SIMILAR:g} times": at(at_most, shares, KEEPING[:-1], 1 + SIMILAR),
     }
 

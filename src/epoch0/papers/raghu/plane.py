@@ -32,10 +32,10 @@ def boundary_claims(found: Found) -> Claims:
     spec, (result,) = found.sweep.spec, found.one().results
     bends, cells = np.asarray(result["bends"]), np.asarray(result["cells"])
     straight, later, corners = (int(part.sum()) for part in (bends[:, 0], bends[:, 1:], cells[:, -1]))
-    bent, concave = int(np.sum(result["bent"])), int(np.sum(result["concave"]))
-    convex, elsewhere = f"{corners} regions, {concave} concave corners", f"{later} bends, {bent} of them elsewhere"
+    kinks, concave = int(np.sum(result["bent"])), int(np.sum(result["concave"]))
+    convex, elsewhere = f"{corners} regions, {concave} concave corners", f"{later} bends, {kinks} of them elsewhere"
     text = f"{straight} bends in {spec.networks} networks of {spec.width} lines"
-    meet = by(check, bent == 0, elsewhere, {"bends": float(later), "elsewhere": bent})
+    meet = by(check, kinks == 0, elsewhere, {"bends": float(later), "elsewhere": kinks})
     return {
         "the boundaries of the first layer are straight lines": by(check, straight == 0, text, {"bends": straight}),
         "those of later layers bend only where they meet boundaries of earlier layers": meet,

@@ -30,7 +30,7 @@ RISES: dict[str, Any] = {"least_r2": 0.97, "rising": True}  # what is exponentia
 SIGMA = r"$\sigma_w^2$ = {:g}"
 _NAME = "width {width}, sigma_w^2 = {variance:g}"
 _LABEL = {"width": "width {width}", "variance": r"$\sigma_w^2$ = {variance:g}"}
-_TOLD = ", ".join(_LABEL.values())
+_NAMED = ", ".join(_LABEL.values())
 
 
 def block(spec: Spec, seed: int) -> dict[str, Any]:
@@ -252,7 +252,8 @@ def depth_and_width(found: Found) -> plots.Figure:
     shown = [cell for width in (widths[len(widths) // 2], widths[-1]) for cell in found.where(width=width)]
     for index, cell in enumerate(shown):
         part = rows.where(**cell.at)
-        plots.means(left, part, "layer", "transitions", index, _TOLD.format_map(cell.at), linestyle="-", linewidth=1.0)
+        name = _NAMED.format_map(cell.at)
+        plots.means(left, part, "layer", "transitions", index, name, linestyle="-", linewidth=1.0)
     left.set(xlabel="layer $d$", ylabel="transitions of the neurons of layer $d$", yscale="log")
     part = rows.where(variance=variance, layer=(2, depth // 2, depth))
     plots.lines(right, part, "width", "transitions", "layer", f"layer {{}}, {SIGMA.format(variance)}")
@@ -272,7 +273,7 @@ def against_length(found: Found, axes: plots.Axes) -> None:
         x, y = found.table.where(**cell.at).of("length", "transitions")
         marker, colour = (names.index(cell.at[item]) for item, names in (("width", widths), ("variance", variances)))
         look: dict[str, Any] = {"marker": plots.MARKERS[marker], "color": plots.COLOURS[colour], "linewidth": 0.8}
-        axes.plot(x, y, label=_TOLD.format_map(cell.at), **look)
+        axes.plot(x, y, label=_NAMED.format_map(cell.at), **look)
     lengths, counts = found.table.of("length", "transitions")
     x = np.array([lengths.min(), lengths.max()])
     y = np.exp(np.mean(np.log(np.maximum(counts, 0.5) / lengths))) * x
@@ -396,7 +397,7 @@ def swept_table(cell: Cell) -> Any:
 
 
 def bounded(claims: Callable[[Found], Claims], found: Found) -> Claims:
-    """Further claims, and that no count is above 2^s, nor above the stretches between flips."""
+    """Further claims, and that no count is above 2^s, nor above the segments between flips."""
     inputs, most = found.sweep["inputs"], found.table.column("most").max()
     above = sum(int((c["counts"] > np.minimum(2**inputs, np.maximum(1, c["flips"]))).sum()) for c in found)
     detail = f"{above} networks above; the most seen are {most:.0f} of {2**inputs}"

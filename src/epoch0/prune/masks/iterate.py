@@ -49,8 +49,8 @@ def iterate(
 
     Source: Tanaka et al. 2020, Algorithm 1 (SynFlow); de Jorge et al. 2021, section 4 (the schedule).
     """
-    alike = (scope, floor, layers) == ("global", 0, "uniform")
-    if alike and isinstance(score, functools.partial) and score.func is synflow:
+    plain_rounds = (scope, floor, layers) == ("global", 0, "uniform")
+    if plain_rounds and isinstance(score, functools.partial) and score.func is synflow:
         scores = score(model)
         keep(scores, sparsity)  # refuses what no round could reach
         kept = [scores.weights - round(share * scores.weights) for share in _plan(scores, sparsity, steps)]

@@ -1,4 +1,4 @@
-"""What each kind of operation is to regions: affine, piecewise linear with break points, or refused (Hanin 2019)."""
+"""Each kind of operation as regions take it: affine, piecewise linear with break points, or refused (Hanin 2019)."""
 
 import math
 from collections.abc import Callable

@@ -45,7 +45,7 @@ def trace(model: nn.Module, shape: tuple[int, ...], device: torch.device | str |
     notes: tuple[str, ...] = ()
     if any(m.training and isinstance(m, _MODAL) for m in model.modules()):
         notes = ("the model is in training mode; its regions are those of evaluation mode.",)
-    # one point more than the probe: code that fixes the number of points is found out
+    # one point more than the probe: code that fixes the number of points fails
     points = torch.randn(2 * _PROBE + 1, *shape, generator=generator(0), dtype=torch.float64)
     probe, others = points[:_PROBE], points[_PROBE:].to(parameter.device)
     with unchanged(model), torch.no_grad(), as_written():
@@ -113,7 +113,7 @@ class _Reader(Calls):
         self.elements = [probe[0].numel()]
         self.names: set[str] = set()
         self.leaves: list[tuple[str, nn.Module]] = []  # modules of torch that run now, the outermost first
-        self.title = self.where = ""  # the name of the step that is made, and the place that errors tell
+        self.title = self.where = ""  # the name of the step that is made, and the place that errors name
 
     def read(self, model: nn.Module, notes: tuple[str, ...]) -> Program:
         for path, module in model.named_modules():

@@ -1,4 +1,4 @@
-"""A polygon cut into cells by neurons: vertices, edges and cells, knowing nothing of the network behind the values.
+"""A polygon cut into cells by neurons: vertices, edges and cells, independent of the network behind the values.
 
 Signs at vertices give points on edges, these the chords of cells, and chords with their crossings the new cells. A
 plane can be cut in parts that are put together again.

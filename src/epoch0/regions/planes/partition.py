@@ -46,8 +46,8 @@ class PlanePartition(Result):
     areas: np.ndarray  #: area of each cell, in the square of the input's unit
     layers: tuple[str, ...]  #: names of the folding steps, in order
     per_layer: tuple[int, ...]  #: cells after each folding step
-    certificate: Certificate  #: what vouches for the count; :meth:`verify` adds the comparison of all patterns
-    notes: tuple[str, ...]  #: what else should be known
+    certificate: Certificate  #: evidence for the count; :meth:`verify` adds the comparison of all patterns
+    notes: tuple[str, ...]  #: further remarks
     program: Program = field(repr=False)  #: the network as steps
 
     @property

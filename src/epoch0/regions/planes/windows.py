@@ -27,7 +27,7 @@ class Window:
         return found.view(-1, *self.origin.shape)
 
     def sample(self) -> Tensor:
-        """A few points by which sizes in the window are told: corners, middles of edges, the centre."""
+        """A few points that set the scale of values in the window: corners, middles of edges, the centre."""
         middles = 0.5 * (self.polygon + self.polygon.roll(1, 0))
         return self.points(torch.cat([self.polygon, middles, self.polygon.mean(dim=0, keepdim=True)]))
 

@@ -11,7 +11,7 @@ from epoch0.arguments import Density, Std, checked
 from epoch0.errors import InputError
 from epoch0.results import Shown
 from epoch0.theory.checks import Array, continuous
-from epoch0.theory.mean_field.fixed_points import settle
+from epoch0.theory.mean_field.fixed_points import settled_q
 from epoch0.theory.mean_field.moments import Moments, mean_slope, mean_square, moments_of
 
 # The table's own error; smaller relative residuals have no sign.
@@ -81,7 +81,7 @@ def edge_points(moments: Moments, name: str, value: float, density: float) -> li
             attracts = bool((kept * square <= near * (1 + _SIGN))[near <= 1e-2].all())
         else:
             attracts = abs(kept * moments.square_rate(q)) < 1
-        settled = float(settle(moments, np.array([kept]), np.array([bias]))[0])
+        settled = float(settled_q(moments, np.array([kept]), np.array([bias]))[0])
         stds = (math.sqrt(kept / density), value) if name == "bias_std" else (value, math.sqrt(bias))
         return EdgePoint(*stds, q, attracts, attracts and abs(settled - q) <= 1e-3 * q + 1e-5)
 

@@ -28,7 +28,7 @@ Means = Callable[[slice, slice], tuple[Array, Array]]  # rows and columns -> the
 _NEAR = 1e-2
 _NUMBERS_AT_ONCE, _PAIRS_AT_ONCE = 4_000_000, 8192
 _BROAD = 12  # variances of a table that serves for several layers
-# Of a leap: its angles, most variances and layers, fewest pairs, and the layers before it is tried again.
+# Several layers at once: angles, most variances and layers, fewest pairs, layers before the next attempt.
 _ANGLES, _MOST_VARIANCES, _MOST_LAYERS, _FEW_PAIRS, _PATIENCE = 64, 14, 32, 20_000, 8
 
 
@@ -347,7 +347,7 @@ class Kernel(Shown):
         return 1 - self.gap
 
     def to_dict(self) -> dict[str, Any]:
-        """What was asked for and the ranges of what came out, as plain numbers and words; not the matrices."""
+        """The settings and the ranges of the results, as plain numbers and words; not the matrices."""
         names = ("activation", "weight_std", "bias_std", "density", "depth", "architecture", "layer_error")
         found: dict[str, Any] = {name: getattr(self, name) for name in names} | {"inputs": list(self.nngp.shape)}
         alone = self.gap.shape[0] == self.gap.shape[1] > 1 and not np.diagonal(self.gap).any()

@@ -1,4 +1,4 @@
-"""Means over one Gaussian variable, and what one wide layer does to a variance and a perturbation (Hayou, B.1).
+"""Means over one Gaussian variable, and the maps of a variance and a perturbation by one wide layer (Hayou, B.1).
 
 All maps are made of E phi^2 and E phi'^2 as functions of the variance q. Both are analytic in log q, whatever kinks phi
 has, so a spline of degree 7 through 20 points a decade is exact to about ten digits. (Eight where the quadrature itself
@@ -114,7 +114,7 @@ def mean_slope(rule: Activation, q: Number) -> Number:
 
 @checked
 def chi(activation: ActivationLike, weight_std: Std, q: Number, density: Density = 1.0) -> Number:
-    """Gain of a wide layer: density * weight_std^2 * E phi'(sqrt(q) Z)^2, the mean squared stretch of a perturbation.
+    """Gain of a wide layer: density * weight_std^2 * E phi'(sqrt(q) Z)^2, the mean squared growth of a perturbation.
 
     >>> chi("relu", 2.0, 1.0)                       # any q: ReLU has no scale
     2.0

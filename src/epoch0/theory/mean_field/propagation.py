@@ -17,7 +17,7 @@ from epoch0.theory.mean_field.correlations import mean_at, pieces
 
 @dataclass(frozen=True)
 class Propagation(Result):
-    """What happens to two inputs on their way through a network, and to a gradient on its way back.
+    """Variance and correlation of two inputs through a network, and of a gradient on its way back.
 
     ``q``, (depth + 1,), is the variance of the pre-activation: q[0] as given, q[l] after l layers. ``c`` is the
     correlation of the two inputs and ``gap`` 1 - c with its relative precision, as q, or None. ``chi``, (depth,), is

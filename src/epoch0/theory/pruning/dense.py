@@ -28,7 +28,7 @@ _FAR = 0.5  # of q: farther than this from its mean-field value the expansion is
 
 @dataclass(frozen=True, eq=False)
 class DenseMoments:
-    """What mean-field theory says of each of the L layers; arrays of shape (L,), the first layer first."""
+    """Mean-field moments of each of the L layers; arrays of shape (L,), the first layer first."""
 
     q: Array  # variance of the pre-activations that the layer makes
     c: Array  # their correlation over two examples
@@ -73,10 +73,10 @@ def dense_moments(
     errors, errors_c, focus, fourth = np.ones(depth), np.zeros(depth), np.ones(depth), np.ones(depth)
     errors_c[-1], focus[-1] = _output_errors(float(q[-1]), float(c[-1]), widths[-1], examples, seed)
     for layer in range(depth - 2, -1, -1):
-        *_, slope, alike, fourth[layer] = _means(rule, float(q[layer]), float(c[layer]))
+        *_, slope, correlated, fourth[layer] = _means(rule, float(q[layer]), float(c[layer]))
         width, after = widths[layer + 1], widths[layer + 2]
         errors[layer] = errors[layer + 1] * (weight_std[layer + 1] ** 2 * slope) * after / width
-        errors_c[layer] = errors_c[layer + 1] * alike
+        errors_c[layer] = errors_c[layer + 1] * correlated
         focus[layer] = _focused(float(focus[layer + 1]), float(fourth[layer]) / width)
     a, b, n = errors_c, np.clip(entering_c, 0.0, 1.0), examples
     common, rest = (1 - a + a * n) * (1 - b + b * n), (n - 1) * (1 - a) * (1 - b)
@@ -171,7 +171,7 @@ def log_deviations(
 
 
 def _after(steps: Array) -> Array:
-    """The sum over all later layers; of a layer's own units the drawing of its rows knows."""
+    """The sum over all later layers; a layer's own units are in the draw of its rows."""
     sums = np.cumsum(steps[:, ::-1], axis=1)[:, ::-1]
     return np.concatenate([sums[:, 1:], np.zeros((len(steps), 1))], axis=1)
 
@@ -297,8 +297,8 @@ def _law(
         rows = product * draw.standard_normal((_DRAWS, n_out)) ** 2 + 1 - product
         rows = rows * _over_examples(rule.derivative, moments.q[layer], moments.c[layer], examples, rows.shape, draw)
     if layer == 0:  # inputs are taken as normal
-        alike = moments.entering_c[0] + (1 - moments.entering_c[0]) / examples
-        columns = alike * draw.standard_normal((_DRAWS, n_in)) ** 2 + 1 - alike
+        correlated = moments.entering_c[0] + (1 - moments.entering_c[0]) / examples
+        columns = correlated * draw.standard_normal((_DRAWS, n_in)) ** 2 + 1 - correlated
     else:
         shape = (_DRAWS, n_in)
         columns = _over_examples(rule.function, moments.q[layer - 1], moments.c[layer - 1], examples, shape, draw)
@@ -319,9 +319,9 @@ def _output_rows(moments: DenseMoments, classes: int, examples: int, draw: np.ra
     if classes == 1:
         return np.ones((_DRAWS, 1))
     count = min(examples, max(_MOST_ERRORS // (_DRAWS * classes), 1))
-    alike = max(float(moments.c[-1]), 0.0)
-    common = math.sqrt(alike) * draw.standard_normal((_DRAWS, 1, classes))
-    own = math.sqrt(1 - alike) * draw.standard_normal((_DRAWS, count, classes))
+    correlated = max(float(moments.c[-1]), 0.0)
+    common = math.sqrt(correlated) * draw.standard_normal((_DRAWS, 1, classes))
+    own = math.sqrt(1 - correlated) * draw.standard_normal((_DRAWS, count, classes))
     labels = np.eye(classes)[draw.integers(classes, size=(_DRAWS, count))]
     errors = special.softmax(math.sqrt(moments.q[-1]) * (common + own), axis=-1) - labels
     entering = max(float(moments.entering_c[-1]), 0.0)
@@ -333,10 +333,10 @@ def _over_examples(
     function: Callable[[Any], Any], q: float, c: float, examples: int, shape: tuple[int, int], draw: np.random.Generator
 ) -> Array:
     """Each unit's mean over examples of f(h)^2, over its mean over all units: what examples share does not average."""
-    alike = max(c, 0.0)
-    alike += (1 - alike) / examples
+    correlated = max(c, 0.0)
+    correlated += (1 - correlated) / examples
     common = draw.standard_normal(shape)
-    h = math.sqrt(q) * (math.sqrt(alike) * common[..., None] + math.sqrt(max(1 - alike, 0.0)) * _INNER)
+    h = math.sqrt(q) * (math.sqrt(correlated) * common[..., None] + math.sqrt(max(1 - correlated, 0.0)) * _INNER)
     squares = np.asarray(function(h), dtype=np.float64) ** 2
     mean = float(squares.mean())
     return np.asarray(squares.mean(axis=-1) / mean) if mean > 0 else np.ones(shape)

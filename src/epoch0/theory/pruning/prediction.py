@@ -1,4 +1,4 @@
-"""What is predicted before pruning: laws of scores, what is left of each layer, when one vanishes (THEORY section 4).
+"""Predictions before pruning: laws of scores, the density of each layer, when one vanishes (THEORY section 4).
 
 The law of one layer's scores is that of a row factor times a column factor times one of the entry's own. Laws live on a
 grid of logarithms, where a product is a sum and a mixture a convolution.
@@ -6,7 +6,7 @@ grid of logarithms, where a product is a sum and a mixture a convolution.
 A special case is the first layer of a network that sees white noise, whose weights their gradients follow. The gradient
 of a filter w with a ReLU behind it is a sum of inputs x over the places where w.x > 0. Of white noise these have the
 mean direction of w, so that the gradient is c w plus noise, and the score W (c W + noise) is nearer to a square than to
-a product of strangers.
+a product of independent factors.
 """
 
 import math
@@ -223,7 +223,7 @@ def law_of_moments(
     noise of means over few entries, and the shape of X gives the mean; see :func:`entry_of_mean`.
 
     Mean squares are of each row, (n_out,), and column, (n_in,); ``zeros`` is the fraction of exact zeros among those
-    that are not all 0, ``log_mean`` the mean of the logarithms of the others; -inf: as for weights that know nothing of
+    that are not all 0, ``log_mean`` the mean of the logarithms of the others; -inf: as for weights independent of
     their gradients.
     """
     rows, columns = (np.asarray(a, dtype=np.float64) for a in (row_squares, column_squares))
@@ -247,7 +247,7 @@ def law_of_moments(
 
 
 def _entry(ratio: float, row: Array, column: Array, logs: float) -> Array:
-    """The law of what is left of a score without its row's and its column's factor."""
+    """The law of a score divided by its row's and its column's factor."""
     mean = min(ratio / float(np.sqrt(row).mean() * np.sqrt(column).mean()), 1.0)
     return entry_of_mean(mean, logs - sum(0.5 * float(np.log(side[side > 0]).mean()) for side in (row, column)))
 
@@ -268,7 +268,7 @@ def _without_noise(squares: Array, noise: float) -> Array:
 
 @dataclass(frozen=True)
 class LayerDensity:
-    """What a global threshold is expected to leave of one layer.
+    """Expected density of one layer under a global threshold.
 
     Expected fraction kept, the probability that nothing is, and the mean square of the scores over the last layer's.
     """
@@ -282,7 +282,7 @@ class LayerDensity:
 
 @dataclass(frozen=True)
 class PredictedDensity(Result):
-    """What pruning by a global threshold is expected to leave.
+    """Expected densities after pruning by a global threshold.
 
     >>> found = e0.theory.pruning.predicted_density("tanh", 0.8041, 0.3, [100] * 101, sparsity=0.3)
     >>> found.at_risk[:3], round(found.critical_sparsity, 2)
