@@ -171,8 +171,7 @@ class SemicircularArcs(_TwoEnds):
     >>> round((curve.tangent([0.123]).norm() / 500**0.5).item(), 4)             # constant speed
     1.5708
 
-    Points have two or more coordinates; ``seed`` names the random planes. An InputError as for :class:`Line`, or if
-    planes < 1.
+    Points have two or more coordinates; ``seed`` names the random planes. InputError as for :class:`Line`.
 
     Source: Price-Tanner appendix C.1, whose construction is described in words only.
     """

@@ -71,8 +71,7 @@ class Law:
         torch.Size([3, 4])
 
         On the CPU, from a CPU generator; without one fresh entropy is drawn and the global generator left alone. The
-        dtype is float32 (default) or float64; ``out`` is a contiguous tensor of that shape to fill instead, whose dtype
-        then decides.
+        dtype is float32 (default) or float64; ``out``, a contiguous tensor, is filled instead.
         """
         import torch
 

@@ -1,7 +1,6 @@
 """The checkup in other trainers: callbacks for them, and numbers for their loggers.
 
-Libraries are imported when a callback is made. The one of Hugging Face's Trainer is here, that of Lightning in
-:mod:`epoch0.lightning`.
+Libraries are imported when a callback is made. Hugging Face's Trainer is here, Lightning in :mod:`epoch0.lightning`.
 """
 
 import contextlib
@@ -99,8 +98,7 @@ class Examination:
     Args:
         fail_on: ``"hard"`` refuses to start where the network is not expected to train, ``"fault"`` also where a fault
             of the program was found; ``"never"`` only reports.
-        page: where the report is written as one HTML page; by default ``epoch0-checkup.html`` in the folder of the run.
-            False writes none.
+        page: path of the HTML report; by default ``epoch0-checkup.html`` in the folder of the run; False: none.
         batch: what is examined; by default the first batch of the training data.
         settings: arguments of :func:`epoch0.checkup`, such as ``trial=False`` or ``seconds=20``.
     """

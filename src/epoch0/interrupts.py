@@ -23,8 +23,7 @@ _WAITS = ("__enter__", "__exit__", "_whole")  # in these frames something is hal
 def interrupts_wait() -> Iterator[None]:
     """Ctrl-C interrupts the body, but never while a context is entered or left, or a file is written.
 
-    A model's own forward can be interrupted everywhere. Outside the main thread, and where nothing listens to Ctrl-C,
-    there is nothing to do.
+    A model's own forward can be interrupted everywhere. It acts in the main thread only, where Ctrl-C is handled.
     """
     before = signal.getsignal(signal.SIGINT)
     main = threading.current_thread() is threading.main_thread()

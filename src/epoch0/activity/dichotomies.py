@@ -104,8 +104,7 @@ def dichotomies(
         seed: names the new weights.
 
     Raises:
-        InputError: no such layer or output, a layer without weights, inputs that do not fit, or weights W' that leave
-            the outputs as they are.
+        InputError: no such layer or output, a layer without weights, inputs that do not fit, or W' without effect.
 
     Source: Raghu et al. 2017, appendix B.3, Figures 14 to 16.
     """

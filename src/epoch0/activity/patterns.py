@@ -199,8 +199,7 @@ def activation_patterns(
         model: any torch module with piecewise linear nonlinearities, or any with a threshold; it is read in float64 and
             evaluation mode and stays as it is.
         x: shape (inputs, \\*shape of one input).
-        threshold: value, or values, of the pre-activation between the states of a neuron; by default those at which
-            its slope changes.
+        threshold: value, or values, of the pre-activation between a neuron's states; default: where its slope changes.
 
     Source: Raghu et al. 2017, section 2.1.
     """

@@ -2,8 +2,7 @@
 
 Tiny ImageNet and ImageNet are read as they are published, any other tree as split/class/files. A class that is missing
 or empty and an annotation that fits nothing are errors before the first image is opened. Pillow decodes many at a time:
-the same pixels and the same first error for any number of threads, which are enough, as pillow lets go of the
-interpreter meanwhile.
+the same pixels and the same first error for any number of threads; pillow releases the interpreter lock.
 """
 
 import os

@@ -27,8 +27,8 @@ _PIECE = 1 << 24
 def content(path: Path) -> tuple[bytes, str]:
     """The bytes of a file, decompressed if it is gzip, and the error if the compression is damaged ("" if not).
 
-    Gzip is known by its first two bytes, not by the file's name. No more is decompressed than an IDX header asks for,
-    and of anything else a gigabyte.
+    Gzip is known by its first two bytes, not by the file's name. An IDX header limits the decompression, else a
+    gigabyte.
     """
     with explained(path, "file", "read"):
         raw = to_read(path).read_bytes()

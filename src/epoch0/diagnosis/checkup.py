@@ -81,8 +81,7 @@ def checkup(
             :class:`~epoch0.tracing.call.Call`; about 100 examples are enough.
         targets: classes (integers) or values (floats). Without them the loss is the model's own (labels in the batch, a
             ``training_step``), and without that targets are made up that a linear map of the inputs gives.
-        loss: ``loss(outputs, targets) -> scalar``; by default cross-entropy for integers, mean squared error for
-            floats.
+        loss: ``loss(outputs, targets) -> scalar``; by default cross-entropy for integers, mean square for floats.
         optimizer: the optimizer over this model, or all of them: faults of it are looked for; it is not stepped.
         data: the training examples, for faults: a DataLoader, a Dataset, or a pair (inputs, targets) like those given.
         step: ``step(model, optimizer, loss, x, y)``, the body of an unusual training loop, for faults.
@@ -91,15 +90,12 @@ def checkup(
         trial: whether copies are trained for a few steps, which makes the verdict surer. None: where that is estimated
             to take less than 20 CPU seconds.
         batches: an iterable of (inputs, targets), such as a DataLoader, for the trial; by default it uses the batch.
-        batch_norm: of the layers' gains. ``"train"``: batch norm as training sees it, running statistics untouched;
-            ``"eval"``: running statistics.
-        directions: random directions a layer, >= 2; errors fall with the square root. By default 8, and 4 or 2 where
-            a pass takes long.
+        batch_norm: for gains: ``"train"``: batch statistics, running ones stay; ``"eval"``: running statistics.
+        directions: random directions a layer, >= 2; errors fall with the root. Default: 8; 4 or 2 where a pass is slow.
         sparsity: also say what pruning this fraction of the weights by SNIP would leave of each layer.
         stream: measure one block after another, so that only one has its weights in memory: a model on torch's ``meta``
             device gets each block's from its own initialization, made anew for the way back, or from the folder of
-            safetensors given here. No step is measured, so only the layers are assessed; docs/checkup.md says of
-            which models.
+            safetensors given here. No step is measured, only the layers; see docs/checkup.md.
         remedies: whether changes are tried on a copy where the network is not expected to train. None: with a trial,
             and without one where a pass takes less than 5 ms, as trying takes longer than the rest of the checkup.
         seed: of directions, held-out examples and dropout.

@@ -1,7 +1,6 @@
 """The checkup as one self-contained HTML page.
 
-It is drawn from a checkup's plain dictionary, so it says exactly what ``--json`` says and can be made again
-from it.
+It is drawn from a checkup's plain dictionary, so it says exactly what ``--json`` says and can be made again from it.
 """
 
 import json

@@ -177,8 +177,7 @@ class _Probe:
     def _differences(self, weights: Weights, direction: Weights, pull: _Pull) -> Tensor:
         """The same from one short step; with dropout both ends of it are of a draw that the pull has not seen.
 
-        The step is shorter where outputs move far, as through many chaotic layers, and longer where they move no
-        more than they are rounded.
+        The step is shorter where outputs move far, as through many chaotic layers, and longer where rounding hides it.
         """
         squares = sum(map(sum_of_squares, direction.values()))
         if squares == 0:

@@ -1,8 +1,8 @@
 """The checkup of a network larger than the memory: one block at a time, forward and back (THEORY section 0).
 
-A block is given its weights, measured and emptied again; on the way back it is given the same once more. Between
-blocks only the activations at their borders stay, in bfloat16 where an empty model is of half precision, and the
-tangents and the gradient that are carried.
+A block is given its weights, measured and emptied again; on the way back it is given the same again. Between blocks
+only the activations at their borders stay, in bfloat16 for an empty model of half precision, and the carried tangents
+and gradient.
 """
 
 import hashlib

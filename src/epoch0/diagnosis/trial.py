@@ -50,8 +50,7 @@ class Run:
 
     optimizer: Optimizer  #: ``"adam"`` or ``"sgd"`` (with momentum 0.9)
     rate: float  #: its learning rate
-    #: of each step's batch, before the step, and of one example where the loss is a sum over them; they end where one
-    #: is not finite
+    #: of each step's batch, before the step, of one example where the loss is a sum; they end where one is not finite
     losses: tuple[float, ...]
     #: share of pairs of held-out examples whose loss is lower with the own target than with the other's, at the end;
     #: None without held-out examples or where the loss is the model's own

@@ -167,9 +167,7 @@ def curvature(x: Array, residuals: Array, weights: Array) -> float:
 
 @dataclass(frozen=True)
 class Line:
-    """A straight line through means: its slope and the quadratic term of its residuals in their standard errors, and
-    the chi-square of the residuals.
-    """
+    """A straight line through means: slope and quadratic residual term in standard errors; chi-square of residuals."""
 
     slope: float
     residual: float

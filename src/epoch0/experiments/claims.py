@@ -46,8 +46,7 @@ class Claim(Shown):
     >>> print(at_most("growth stays below the bound", [1.30, 1.55], [0.01, 0.01], [1.41, 1.73], samples=100))
     holds: growth stays below the bound (closest is setting 1: 1.3 ± 0.01 against 1.41, ...)
 
-    A check is a statement that is true for every network, such as Euler's relation: it tests the software and does not
-    count among the claims.
+    A check is a statement that is true for every network, such as Euler's relation: it tests the software only.
     """
 
     text: str  #: the statement

@@ -81,9 +81,8 @@ def initialize(
         forward: ``forward(model, x)``, for a model that is called in another way.
         bias_std: of fresh biases where an activation follows; None: 0, and 0.2 for Gaussian and uniform weights before
             activations with a scale (tanh); biases elsewhere become 0.
-        weights: ``"mirrored"``: as said above; ``"gaussian"``, ``"uniform"`` or ``"orthogonal"``: all are drawn, for
-            the target and nothing else; ``"keep"`` rescales those that are there, and keeps the biases unless
-            ``bias_std`` is given.
+        weights: ``"mirrored"``: as above; ``"gaussian"``, ``"uniform"`` or ``"orthogonal"``: all are drawn, for
+            the target and nothing else; ``"keep"`` rescales those there are; biases stay unless ``bias_std`` is given.
         seed: of the draw; each weight has a stream of its own, named by the weight.
 
     Raises:

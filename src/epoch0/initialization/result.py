@@ -20,8 +20,7 @@ class LayerInit:
     layer: str  #: the layer of ``epoch0.gain`` that it is in
     kind: str  #: ``"linear"`` or ``"convolution"``
     activation: str  #: what is applied to it next; ``"none"`` if nothing is
-    #: weights into one unit that meet an entry of the input, on average; less than their number at zero-padded
-    #: borders
+    #: weights into one unit that meet an entry of the input, on average; less than their number at zero-padded borders
     fan_in: float
     density: float  #: fraction of the weights that is kept
     weight_std_before: float  #: root mean square of a kept weight times sqrt(fan_in), as it came

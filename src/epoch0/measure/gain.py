@@ -168,10 +168,8 @@ def gain(
             :class:`~epoch0.tracing.call.Call`). Signals start at its floating point tensor, or at the first one that is
             made of its integers, such as the output of an embedding.
         targets: classes (integers, shape (examples,)) or values of the output's shape. Without them the loss is the
-            model's own (labels in the batch, a ``training_step``), and without that gradients start from random
-            cotangents at the output.
-        loss: ``loss(outputs, targets) -> scalar``; by default cross-entropy for integer targets, mean squared error
-            for floats.
+            model's own (labels in the batch, a ``training_step``), else gradients start from random cotangents.
+        loss: ``loss(outputs, targets) -> scalar``; default: cross-entropy for integers, mean squared error for floats.
         forward: ``forward(model, batch) -> outputs``, for a model that is called in another way.
         batch_norm: ``"train"``: statistics of this batch, as training sees it; ``"eval"``: running statistics.
         directions: random directions a layer, >= 2; errors fall with its square root.

@@ -6,8 +6,7 @@ the measured statistics. What has no law says so.
 
 Every rule is exact for tangents with uncorrelated entries. Averages over places divide squares by their number. Batch
 norm with the statistics of the batch takes two directions out of each channel's tangent, the mean and the signal
-itself, and multiplies the rest by gamma^2/(variance + eps); the other norms do the same over their own groups (Yang et
-al. 2019).
+itself, and multiplies the rest by gamma^2/(variance + eps); the other norms do so over their groups (Yang et al. 2019).
 
 A tangent's entries are uncorrelated right after a layer's input and after every weighted operation (in the mean over
 the weights), and an elementwise function keeps that; so mean squares are all that is carried (Hayou B.1.2).

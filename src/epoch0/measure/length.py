@@ -272,16 +272,14 @@ def trajectory_length(
     unbiased, and exact to rounding in float32.
 
     It is measured as a fixed function of one input: dropout is off, and batch norm uses its running statistics
-    unless ``batch_norm="train"`` asks for those of the sampled points, which are then held fixed. The model comes back
-    unchanged to the bit.
+    unless ``batch_norm="train"`` asks for those of the sampled points, held fixed. The model is restored to the bit.
 
     Args:
         model: one module, an ensemble, or a list of modules of one architecture.
         curve: a curve whose points have the shape of one input.
         forward: ``forward(model, points) -> outputs``, for a model that is called in another way, such as ``lambda
             model, points: model(inputs_embeds=points)``.
-        layers: names of modules or nonlinearities, taken in order of execution; default every elementwise
-            nonlinearity, of which there must be one then.
+        layers: names of modules or nonlinearities, taken in order of execution; default: all nonlinearities.
         points: tangents; 64 add 0.1 % to the variance across networks, 16 add 1.5 %.
         seed: names the random offsets; a network of an ensemble keeps its own whatever slice it is measured in.
         batch_norm: ``"eval"`` or ``"train"``.

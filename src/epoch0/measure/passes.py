@@ -36,8 +36,7 @@ _TANGENTS, _COTANGENTS, _INPUT_TANGENT, _OUTPUT_COTANGENT = range(4)
 class Squares:
     """Squared growth of one kind of direction: for the whole batch, shape (directions, places), and for each example.
 
-    Those of examples, (examples, places), are means over directions, NaN where examples are not a tensor's first
-    dimension.
+    Those of examples, (examples, places), are means over directions, NaN where the first dimension is not examples.
     """
 
     def __init__(self, directions: int, places: int, examples: int) -> None:

@@ -1,8 +1,7 @@
 """Inputs for a model named on the command line: a data set, a file, noise, or data made up for the model's config.
 
-Its image size or vocabulary is filled with data that can be learned, as noise alone would teach
-nothing about training. Images carry the smooth pattern of their class, tokens follow from the one before, sounds have a
-pitch: each class has its own rule, under noise.
+Made-up data can be learned, unlike noise. Images carry the smooth pattern of their class, tokens follow from the one
+before, sounds have a pitch: each class has its own rule, under noise.
 """
 
 import contextlib
@@ -69,8 +68,7 @@ def inputs_for(
     >>> batch.x.shape, batch.targets.shape                      # flat, because the model refuses images
     (torch.Size([64, 64]), torch.Size([64]))
 
-    The model is run on two examples per layout, images first, and left unchanged. If it accepts none, the InputError
-    tells each attempt.
+    The model is run on two examples per layout, images first, and left unchanged. An InputError lists the attempts.
 
     Args:
         data: a name of :func:`epoch0.data.load`, or the path of an ``.npz`` file with x and perhaps y; by default

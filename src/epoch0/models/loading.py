@@ -1,7 +1,6 @@
 """Models and activations named on the command line, ``package.module:name`` or ``path/file.py:name``: run, not read.
 
-Or a library's model. Weights come as safetensors only: reading a ``.pt`` file runs whatever code its author put inside
-(pickle), so it is refused.
+Or a library's model. Weights come as safetensors only: a ``.pt`` file, a pickle, would run code and is refused.
 """
 
 import contextlib

@@ -99,8 +99,7 @@ def boundary_density(
     A neuron with pre-activation z(x) before its bias folds at x if the bias is ``face - z(x)``. So k neurons fold in a
     small part of a line or window around x with a chance of rho * J times its size: rho is the joint density of their
     biases there, J the k-dimensional volume spanned by their gradients. The mean is taken over networks and points; the
-    biases of the neurons in question are not drawn but put where the neurons fold, and what comes behind them is
-    computed with that.
+    biases of the neurons in question are not drawn but put where the neurons fold, for what follows too.
 
     Args:
         law: the random networks: an ensemble of dense ones whose activation folds, with Gaussian or uniform biases.

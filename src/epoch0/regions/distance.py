@@ -95,8 +95,7 @@ def distance(model: nn.Module, x: Tensor) -> Distances:
         x: examples, shape ``(examples, *shape)``, or one example of the model's input shape.
 
     Raises:
-        InputError: if x does not suit the model or holds NaN, or the model has an operation that is not piecewise
-            linear (the message names it).
+        InputError: if x does not suit the model or holds NaN, or an operation is not piecewise linear.
 
     Source: Hanin and Rolnick 2019, section 2.2 (the exact formula of the distance) and Figure 6.
     """

@@ -213,8 +213,7 @@ def on_line(
 
     Raises:
         InputError: if x0 = x1, shapes differ or do not suit the model, values are NaN, or the model has an operation
-            that is not piecewise linear (the message names it), or there are more break points than fit into the
-            memory.
+            that is not piecewise linear (the message names it), or the break points do not fit into the memory.
 
     Source: Hanin and Rolnick 2019, section 3.1 and Theorem 1.
     """

@@ -212,8 +212,8 @@ def noise_sources() -> dict[tuple[str, int], torch.Generator]:
 def noise_kept(*own: torch.Generator) -> Iterator[None]:
     """Restore torch's random streams, and ``own``, afterwards; where another thread may draw, it has torch's.
 
-    Daemon threads (progress bars, notebooks) are taken to draw nothing: random operations of one's own make small
-    networks twice as slow.
+    Daemon threads (progress bars, notebooks) are taken to draw nothing: own operations make small networks twice as
+    slow.
     """
     others = any(not t.daemon for t in threading.enumerate() if t is not threading.current_thread())
     begun = _OwnNoise() if others and getattr(_HERE, "own", None) is None else None

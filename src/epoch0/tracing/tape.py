@@ -1,8 +1,7 @@
 """Record one run of any model, and run it again with chosen tensors read or replaced (THEORY section 0).
 
 The record is made of torch functions, wherever they are called: in a module, functionally, in place, in a module used
-twice. Dropout is the identity and batch norm uses the statistics asked for; the model is in eval mode and comes back
-unchanged.
+twice. Dropout is the identity and batch norm uses the statistics asked for; the model is in eval mode and is restored.
 
 Dependence on the start is not guessed: the recorded run has gradients switched on for the start alone, so a tensor
 depends on it exactly when it requires a gradient. Where code cannot be followed, the gradient graph says where a

@@ -247,8 +247,7 @@ def image_sources(
     >>> len(train), len(test), train.shape, train.classes
     (1437, 360, (64,), 10)
 
-    ImageNet streams from the disk; every other set is read into memory and standardized with the channel statistics of
-    its train split.
+    ImageNet streams from the disk; every other set is read into memory and standardized over its train split.
 
     Augmentation changes the train split: pad by 4, crop and flip; ImageNet: random parts and flips. ``flatten`` gives
     rows for dense networks, not with ImageNet. Names and folders are those of :func:`epoch0.data.load`.

@@ -96,8 +96,8 @@ class Stacked(nn.Module):
         >>> nets.loss(F.cross_entropy)(nets(x), y)                              # doctest: +SKIP
         tensor(11.6)
 
-        A network whose loss is NaN or infinite is marked in ``diverged`` and left out from then on; the sum is NaN only
-        when no network is left.
+        A network whose loss is NaN or infinite is marked in ``diverged`` and left out; the sum is NaN when none is
+        left.
         """
         each = loss_of_each(function)
 

@@ -1,8 +1,7 @@
 """What the checks read and report: a few runs of the user's program, and of a copy that takes five of its steps.
 
 Every number is taken once, when the first check asks for it. A program costs at most 13 passes: one with gradients, two
-without noise, five steps, the loss before and after them, one more with gradients, one with other tokens, and one with
-the places in another order.
+without noise, five steps, the loss before and after them, another, one with other tokens, one with permuted places.
 """
 
 import contextlib

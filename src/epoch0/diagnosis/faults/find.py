@@ -67,8 +67,7 @@ def find_faults(
 
     The arguments are those of :func:`epoch0.checkup`, and an InputError says which of them cannot be used; ``seconds``
     are CPU seconds for the trial of the program and of changes, and 0 leaves both out. A copy of the optimizer trains
-    copies of the model. ``tell`` gets what is tried and the share of the seconds that is gone; Ctrl-C ends the trials,
-    not the search.
+    copies of the model. ``tell`` gets what is tried and the share of the time; Ctrl-C ends the trials, not the search.
     """
     seen = evidence(model, batch, targets, loss=loss, forward=forward, optimizer=optimizer, data=data, step=step)
     return conclude(seen, *suspects(seen), seconds, tell)

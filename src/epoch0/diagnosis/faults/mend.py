@@ -33,9 +33,8 @@ ALONE = {
     "loss": 0.35, "input scale": 0.35, "target scale": 0.35, "initialization": 0.3,
 }  # fmt: skip
 
-# Learned by heart: what the outputs know of the training examples, at least, of held-out ones, at most, and how
-# many these are, at least (none of 250 mended programs); an eighth of what is known is little, too.
-# Then the messages.
+# Learned by heart: what the outputs know of the training examples, at least, of held-out ones, at most, and how many
+# these are, at least (none of 250 mended programs); an eighth of what is known is little, too. Then the messages.
 BY_HEART = (0.15, 0.06, 200)
 WHAT_TELLS = "See that what tells the targets reaches the outputs: places, order, the state before."
 HEART = (

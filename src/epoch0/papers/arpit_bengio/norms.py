@@ -77,8 +77,7 @@ def deep(spec: Spec, seed: int) -> dict[str, Any]:
 
 def shallow(spec: Spec, seed: int) -> dict[str, Any]:
     """Norm ratios of one hidden layer for every input, (networks, inputs), float32; equations 25 and 26: ``forward``,
-    ``||h|| / ||x||``, and ``backward``, ``||dloss/dW||_F / (||delta|| ||x||)`` with delta the error at the output,
-    which Lemma 5 is about.
+    ``||h|| / ||x||``, and ``backward``, ``||dloss/dW||_F / (||delta|| ||x||)`` with delta the error at the output.
     """
     ratios = lambda found: {  # noqa: E731
         "forward": (found["hidden"][0] / found["input"]).astype(np.float32),

@@ -9,8 +9,7 @@ weights adds to both drops out of their difference.
 Theorems 1 and 2 and Corollary 5: with T break points of the nonlinearity and biases of density at most rho, a line has
 at most ``T rho sum_z E|d_u z|`` break points a unit length, a unit volume at most ``T rho sum_z E||grad z||`` of
 boundary, and, with N neurons and G the largest of these mean gradients, the mean distance to the boundary is at least
-``1 / (4 T N rho G)``: the chance that it is below e is at most ``2 e T N rho G``. The volume is that of lines, too, by
-Crofton's formula.
+``1 / (4 T N rho G)``: the chance that it is below e is at most ``2 e T N rho G``. Volumes are from lines (Crofton).
 """
 
 import math
@@ -43,8 +42,7 @@ def compare(spec: Spec, seed: int) -> dict[str, Any]:
     """Count exactly, and integrate: ``counts_q`` and ``integral_q`` for each of ``QUANTITIES``, a number a network.
 
     So many ``networks`` are on a line that joins two points, others, as many as ``planes``, in a square of twice
-    ``half`` around a point, as in many dimensions a small square sees few crossings; points are Gaussian, with variance
-    1 an entry.
+    ``half`` around a point, as in many dimensions a small square sees few crossings; points are standard Gaussian.
     """
     sizes = [spec.inputs, *[spec.width] * spec.depth, 1]
     source = numpy_generator(seed, spec.depth, spec.width)

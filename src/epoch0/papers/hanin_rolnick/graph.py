@@ -26,8 +26,7 @@ _LINEAR = 10  # networks whose linear regions are counted beside the activation 
 
 def pieces(spec: Spec, seed: int) -> dict[str, Any]:
     """``count`` of the pieces of networks on the real line, ``linear`` ones of the first few; and the graph of the
-    first: break points ``t``, which hidden ``layer`` made each, and ``knots``, which reach beyond them, with their
-    ``values``.
+    first: break points ``t``, the hidden ``layer`` of each, and ``knots``, beyond them too, with ``values``.
     """
     ends = torch.tensor([[0.0], [1.0]], dtype=torch.float64)
     sizes = [1, *[spec.width] * spec.depth, 1]

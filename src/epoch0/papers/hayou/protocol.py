@@ -58,8 +58,8 @@ METHODS: dict[str, Method] = {
 class Network:
     """A "resnet", "vgg" or "vanilla_cnn" up to its inputs and classes; whether it is stable is the method's.
 
-    ``width`` is a factor on the channels, of a vanilla CNN their number. ``weights`` is the law of a weight before the
-    division by sqrt(fan_in).
+    ``width`` is a factor on the channels, of a vanilla CNN their number. ``weights`` is the law before the division by
+    sqrt(fan_in).
     """
 
     kind: str = "resnet"
@@ -224,8 +224,7 @@ def run(recipe: Recipe, seed: int) -> dict[str, Any]:
     """Prune, train, test.
 
     Everything random follows from the seed: weights, images that are scored, order of training. Methods of one seed
-    have the same of each. With the environment variable EPOCH0_CHECKPOINTS a run that was killed goes on where it was,
-    on a CPU to the same bits.
+    have the same of each. With the environment variable EPOCH0_CHECKPOINTS a killed run resumes, on a CPU bit for bit.
 
     Returns:
         ``accuracy`` after the last epoch, ``best`` of all tests, ``chance`` of the best constant: shares of

@@ -144,8 +144,7 @@ def measure(spec: Spec, seed: int) -> dict[str, Any]:
     """Gain of one network, as it came and with random masks of density edge^2 / weight_std^2.
 
     Its sigma_w is ``factor`` times that on the edge; ``kind``: ``"dense"``, or ``"cnn"`` for circular convolutions with
-    a kernel of 3. Means over layers of the forward and the backward gain, without the first layer and the last, which
-    no activation follows.
+    a kernel of 3. Means over layers of the forward and the backward gain, without the first and the last layer.
     """
     shape = (spec.width, 8, 8) if spec.kind == "cnn" else (spec.width,)
     inputs = torch.randn(16 if spec.kind == "cnn" else 64, *shape, generator=generator(seed, _INPUTS))

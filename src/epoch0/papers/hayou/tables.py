@@ -4,8 +4,7 @@ A panel is a network on a data set, a sweep over pairs of methods and sparsities
 Beside what is measured stands what is printed: percent of the test images, mean ± standard deviation of 3 runs, from
 published.txt: one head a block (table, data, network, nonlinearity, sparsities), then its rows, one a method. Slips of
 the print are kept. Quick presets train on the embedded 8x8 digits for 4 epochs; docs/hayou-accuracy says how networks,
-sparsities, epochs, rates and seeds were chosen, what is taken from public code where Table 5 leaves it open, and what
-was looked at before.
+sparsities, epochs, rates and seeds were chosen, what is from public code where Table 5 leaves it open, and pilot runs.
 """
 
 import math

@@ -54,8 +54,7 @@ class ConvNet:
     torch.Size([5, 10])
 
     ``hidden`` are the fully connected layers before the output; ``size``, height and width, is a multiple of 4 for the
-    two pools; ``variance`` is sigma_w^2; ``norm`` is what stands between a hidden layer and its ReLU: "none",
-    "batch" or "trajectory".
+    two pools; ``variance`` is sigma_w^2; ``norm`` is before each hidden ReLU: "none", "batch" or "trajectory".
 
     Source: Raghu et al. 2017, section 2.2, captions of Figures 4, 6, 8, 10 and 11.
     """

@@ -166,8 +166,7 @@ def keep(
             densities; the numbers of weights kept are rounded so that their sum is exact.
 
     Raises:
-        InputError: if the sparsity is not in [0, 1) or leaves no weight, the floor cannot be met, an option is not
-            known, or a score is NaN.
+        InputError: if the sparsity is not in [0, 1) or leaves no weight, the floor cannot be met, or a score is NaN.
 
     Source: Hayou et al. 2021, section 2.2; Evci et al. 2020, section 3, for ERK.
     """
@@ -226,8 +225,7 @@ def check_order(name: str, scores: Tensor) -> None:
 def largest(scores: Mapping[str, Tensor], count: int, removed: Mapping[str, Tensor] | None = None) -> dict[str, Tensor]:
     """Masks of the ``count`` largest of all scores; among equals those that come first, by name and then row by row.
 
-    Zeros are equal whatever their sign, and infinities are scores like any other. Scores of mixed precision are
-    compared exactly.
+    Zeros are equal whatever their sign, and infinities are scores. Mixed precisions are compared exactly.
     """
     dtype = torch.float32 if all(tensor.dtype in _NARROW for tensor in scores.values()) else torch.float64
     sizes = [tensor.numel() for tensor in scores.values()]

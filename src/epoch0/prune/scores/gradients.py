@@ -31,18 +31,17 @@ def snip(
     >>> snip(net, [(images, labels)])["0.weight"].shape       # net: 64-32-32-10; images (100, 64), labels (100,)
     torch.Size([32, 64])
 
-    The model is restored to the bit: parameters, gradients, batch-norm statistics, modes, hooks, random
-    states. Frozen weights are scored like others. Dropout is off. Weights that stand behind a mask score 0. It computes
-    in the model's own precision, and in float64 where gradients come near the end of its range (a deep network in the
-    ordered phase: at chi = 0.1, 100 layers, a fifth of the float32 scores are 0 and the critical sparsity reads 0.19 in
-    place of 0.05).
+    The model is restored to the bit: parameters, gradients, batch-norm statistics, modes, hooks, random states. Frozen
+    weights are scored like others. Dropout is off. Weights that stand behind a mask score 0. It computes in the model's
+    own precision, and in float64 where gradients come near the end of its range (in the ordered phase: at chi = 0.1,
+    100 layers, a fifth of the float32 scores are 0 and the critical sparsity reads 0.19, not 0.05).
 
     Args:
         batches: pairs (inputs, targets), inputs as the model is called with them; mappings with labels; a data loader;
             or one pair; moved to the model's device. The gradient is the mean over all examples: the authors' score
             of one large batch (exactly, unless batch norm couples its examples).
-        loss: ``loss(outputs, targets) -> scalar``, the mean over the examples; None for cross-entropy (integer targets)
-            or the mean squared error.
+        loss: ``loss(outputs, targets) -> scalar``, a mean over examples; None: cross-entropy (integer targets) or mean
+            squared error.
         batch_norm: ``"train"``: statistics of the batch, as the authors' code has it; ``"eval"``: running ones, at
             initialization the identity. This decides the mask: on a ResNet-32 at 98 % the two masks share 6 % of their
             weights (Jaccard index), with 6 of 34 layers empty in train mode and none in eval mode.
@@ -51,8 +50,7 @@ def snip(
     Warns:
         UserWarning: naming weights that the loss does not depend on; they score 0.
 
-    Source: Lee, Ajanthan, Torr 2019, equation 5 (up to its normalization, which changes no order); Hayou et al. 2021,
-    section 2.2.
+    Source: Lee, Ajanthan, Torr 2019, equation 5 (without its normalization); Hayou et al. 2021, section 2.2.
     """
 
     def compute(net: Functional, held: list[Batch]) -> tuple[Values, bool]:
@@ -92,8 +90,7 @@ def force(
     n come back: what ``keep(scores, sparsity)`` makes of them is the mask of the method. One step is SNIP. Each round
     costs one forward and one backward pass of all batches.
 
-    The model and the other arguments are treated as by :func:`snip`; weights that stand behind a mask count
-    among the removed, and stay so.
+    The model and the other arguments are treated as by :func:`snip`; masked weights count as removed, and stay so.
 
     Args:
         sparsity: fraction of all weights that is to be removed in the end, in [0, 1).
@@ -151,8 +148,7 @@ def grasp(
         temperature: outputs are divided by it; 200 in the authors' code, which brings the softmax close to uniform. On
             a ResNet-32 at 98 %, the mask with 1 shares 18 % of its weights with that of 200 (Jaccard index).
         batch_norm: on that ResNet-32 the masks by the batch's and by the running statistics share 5 % of their weights.
-            The authors split one class-balanced batch in two, which in train mode is another score: their mask and this
-            share 58 %.
+            The authors split one class-balanced batch in two, another score in train mode: these masks share 58 %.
 
     Raises:
         InputError: if the model, the loss or a batch cannot be used, or an operation has no second derivative.

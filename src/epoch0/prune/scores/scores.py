@@ -25,16 +25,14 @@ class Scores(dict[str, Tensor], Result):
     (4, 'by hand')
 
     A dict from the names of parameters to tensors of their shapes. A weight that is already removed from the model
-    scores 0 and stands in ``removed``: nothing that selects weights may bring it back, and it counts among the removed
-    of every sparsity.
+    scores 0 and stands in ``removed``: nothing may bring it back, and it counts as removed at every sparsity.
 
     Args:
         method: how they came about, in a few words.
         removed: name -> bool tensor, True where the weight is already removed; names may be missing.
 
     Raises:
-        InputError: if a score is no floating-point tensor, is not finite, or the shapes of ``removed`` do not fit; it
-            names the weight.
+        InputError: if a score is no floating-point tensor, is not finite, or ``removed`` does not fit.
     """
 
     def __init__(
@@ -115,8 +113,8 @@ def magnitude(model: nn.Module) -> Scores:
     >>> magnitude(net)["0.weight"].shape                            # net: 64-32-32-10; of each weight's own shape
     torch.Size([32, 64])
 
-    With Kaiming or mean-field weights a layer's scale is 1/sqrt(fan_in), so a global threshold empties the widest
-    layers first (Proposition 4).
+    With Kaiming or mean-field weights a layer's scale is 1/sqrt(fan_in), so a global threshold empties wide ones first
+    (Prop. 4).
 
     Scored are the weights of :func:`epoch0.prune.masks.places.standing`.
 

@@ -127,8 +127,7 @@ def synflow(model: nn.Module, x: Tensor | tuple[int, ...], *, dtype: torch.dtype
 
     In the network that is scored every parameter has its absolute value and activations are the identity, so R is a sum
     over all paths of products of abs(W). A batch norm multiplies by ``abs(weight)/sqrt(running_var + eps)`` and adds
-    ``abs(bias)``; its running mean is left out, as it would make numbers negative. Norms of examples multiply by their
-    weight alone.
+    ``abs(bias)``; its running mean, which could be negative, is left out. Other norms multiply by their weight.
 
     One round empties layers at high sparsity (12 of 34 on a ResNet-32 at 98 %); a hundred, each on the masked network,
     empty 1: ``iterate(model, functools.partial(synflow, x=shape), sparsity, steps=100)``.
@@ -143,8 +142,7 @@ def synflow(model: nn.Module, x: Tensor | tuple[int, ...], *, dtype: torch.dtype
             to 98 % the masks of the two have 79 % of their weights in common (Jaccard index).
 
     Returns:
-        Scores >= 0. At depths at which R leaves the range of floats they are multiplied by one power of two, which no
-        mask depends on.
+        Scores >= 0. At depths at which R leaves the range of floats they are multiplied by a power of two.
 
     Raises:
         InputError: if the model or the shape cannot be used, or R does not depend on a weight.

@@ -36,8 +36,8 @@ _IN_PLACE = re.compile(r"__i(add|sub|mul|truediv)__|\w*[a-z0-9]_")
 def trace(model: nn.Module, shape: tuple[int, ...], device: torch.device | str | None = None) -> Program:
     """Read the model into steps for points of a shape, in float64 and evaluation mode; the model stays as it is.
 
-    The steps run on the model's own device by default. An InputError names the operation that is not piecewise linear,
-    or that mixes points.
+    The steps run on the model's own device. An InputError names an operation that mixes points or is not piecewise
+    linear.
     """
     model = bare(model)
     check_model(model)

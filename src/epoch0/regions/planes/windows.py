@@ -136,8 +136,7 @@ def through(a: ArrayLike, b: ArrayLike, c: ArrayLike, *, margin: Positive = 1.0)
     >>> through(images[0], images[1], images[2]).shape               # images of shape (100, 64)
     torch.Size([4, 64])
 
-    The points have one shape and are not on one line; sides are along b - a, ``margin`` is half a side in units of the
-    circle's radius.
+    The points have one shape and are not on one line; sides are along b - a, ``margin`` is half a side over the radius.
 
     Raises:
         InputError: if the points are on one line, or not of one shape.

@@ -180,8 +180,8 @@ def edge_of_chaos(
 
     Of several fixed points that attract the variance it is one that deep layers reach from pre-activations of variance
     1, and of those the one with the smallest weight_std. With neither bias_std nor weight_std bias_std is 0; both are
-    an InputError, and so is a place without an edge: the message says where chi is 1 at a fixed point that repels, and
-    where there is an edge.
+    an InputError, and so is a place without an edge: the message says where chi is 1 at a repelling point, and where an
+    edge is.
 
     Source: Hayou et al. 2021, 2.2 and B.1.
     """

@@ -1,8 +1,7 @@
 """NNGP and NTK of infinitely wide networks on a set of inputs (Lee et al. 2018, Jacot et al. 2018; Hayou 2021, B.1).
 
 Variances, 1 - c and the tangent kernel are carried apart: whatever the depth, the diagonal has c = 1 exactly and nearly
-equal inputs keep their relative distance, since 1 - c of the next layer is a sum of positive terms, each proportional
-to how far apart two inputs are.
+equal inputs keep their relative distance, since 1 - c of the next layer is a sum of positive terms proportional to it.
 """
 
 import math

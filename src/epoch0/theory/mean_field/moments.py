@@ -43,8 +43,7 @@ def gaussian_mean(f: Callable[[Any], Any], q: Annotated[Number, Within(0)], brea
 
     Gauss-Legendre on panels which end at the breaks and shrink towards them and towards 0; panels on which f is still
     rough are halved, which finds most breaks that are not named. At q = 0 the value is the limit from above: the mean
-    of f on both sides of 0. ``f`` works elementwise on float64 arrays; an InputError says if it oscillates too fast for
-    so large a q.
+    of f on both sides of 0. ``f`` works elementwise on float64 arrays; an InputError if it oscillates too fast.
     """
     variances = np.asarray(q, dtype=np.float64)
     flat = variances.reshape(-1)

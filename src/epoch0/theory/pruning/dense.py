@@ -136,8 +136,7 @@ def log_deviations(
     a typical gradient shrinks faster than the mean square does. That holds for one gradient, such as the mean over
     examples. Of the gradients of many examples, which point in r directions, the sum of squares varies less, by
     (k (1 + 2/r) - 1) / n, until the layers have made them parallel; ``concentration`` is 1/r. Both are followed, each
-    with its share of m_l. The variance q of the pre-activations varies too, by (sigma_w^2)^2 Var(phi^2) / n a layer,
-    and chi with it.
+    with its share of m_l. The variance q varies too, by (sigma_w^2)^2 Var(phi^2) / n a layer, and chi with it.
 
     Shape (networks, layers).
     """
@@ -235,8 +234,7 @@ def predicted_density(
     ``weight_std`` is sigma_w, a weight's standard deviation times sqrt(fan_in), and ``bias_std`` sigma_b: one number,
     or one a layer. ``widths`` are the number of inputs, then of units of each layer; the last are classes.
     ``input_square`` is the mean square of an input, ``input_correlation`` that of two examples, in [0, 1] (about 0.4
-    for digits), and ``examples`` the size of the batch, whose labels are random. The prediction's standard deviation is
-    over networks.
+    for digits), and ``examples`` the size of the batch, whose labels are random. The deviation is over networks.
 
     Source: Hayou et al. 2021, Theorem 1, whose bound this replaces by an estimate.
     """

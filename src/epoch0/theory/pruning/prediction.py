@@ -127,8 +127,7 @@ def entry_of_mean(mean: float, log_mean: float = -math.inf) -> Array:
     times a log-normal factor, or with a gradient that follows the weight as far as the mean logarithm asks for it:
     |W (rho W + sqrt(1 - rho^2) N)|, which is a square at rho = 1.
 
-    ``mean`` is E X / sqrt(E X^2), in (0, 1], ``log_mean`` E log X - log(E X^2) / 2; only looked at where the mean is
-    below 2/pi.
+    ``mean`` is E X / sqrt(E X^2), in (0, 1], ``log_mean`` E log X - log(E X^2) / 2; read where the mean is below 2/pi.
     """
     from scipy.optimize import brentq
 
@@ -223,8 +222,7 @@ def law_of_moments(
     noise of means over few entries, and the shape of X gives the mean; see :func:`entry_of_mean`.
 
     Mean squares are of each row, (n_out,), and column, (n_in,); ``zeros`` is the fraction of exact zeros among those
-    that are not all 0, ``log_mean`` the mean of the logarithms of the others; -inf: as for weights independent of
-    their gradients.
+    that are not all 0, ``log_mean`` the mean logarithm of the others; -inf: weights independent of gradients.
     """
     rows, columns = (np.asarray(a, dtype=np.float64) for a in (row_squares, column_squares))
     total = float(rows.mean())
