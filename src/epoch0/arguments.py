@@ -482,10 +482,7 @@ def refuse_inference(name: str, parameter: Any) -> None:
 
 
 def _located(error: Exception) -> Exception:
-    """An error raised in a model's forward or a caller's object, with the place in that code; other errors unchanged.
-
-    Objects are read by special methods, such as a data set's, and generators. A callback's errors stay unchanged.
-    """
+    """The error of a model's forward or of a caller's object, with its place in that code; other errors unchanged."""
     frames = [(frame.f_code, line) for frame, line in traceback.walk_tb(error.__traceback__)]
     ours = max((place for place, (code, _) in enumerate(frames) if code.co_filename.startswith(_OURS)), default=0)
     beyond = frames[ours + 1 :]

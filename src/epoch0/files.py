@@ -73,8 +73,8 @@ def _check_plain(found: os.stat_result, path: StrPath, what: str, doing: str) ->
 def write_atomic(path: StrPath, content: bytes, what: str = "file", *, new: bool = False) -> Path:
     """Put content at a path: afterwards it holds either all of it or what it held before; with ``new`` only if free.
 
-    Until it is whole the file has a name that nobody can guess; what a kill leaves of it, the next writer in the folder
-    removes. A link is replaced, never followed.
+    Until it is whole the file has a name that nobody can guess; after a kill the next writer removes it. Links are not
+    followed.
     """
     target = to_write(path, what)
     with explained(path, what, "written"):

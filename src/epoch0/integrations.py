@@ -96,8 +96,8 @@ class Examination:
     """Base of the callbacks: a checkup before the first step, its numbers, its page, and whether training may begin.
 
     Args:
-        fail_on: ``"hard"`` refuses to start where the network is not expected to train, ``"fault"`` also where a fault
-            of the program was found; ``"never"`` only reports.
+        fail_on: ``"hard"`` refuses to start where the network is not expected to train, ``"fault"`` also for faults;
+            ``"never"`` only reports.
         page: path of the HTML report; by default ``epoch0-checkup.html`` in the folder of the run; False: none.
         batch: what is examined; by default the first batch of the training data.
         settings: arguments of :func:`epoch0.checkup`, such as ``trial=False`` or ``seconds=20``.
@@ -156,8 +156,8 @@ class TrainerCheckup(Examination):
         trainer.train()                 # training, or a VerdictError with the report
 
     The numbers also stand in ``trainer.state.log_history``, the page in the output folder, and the checkup as
-    ``callback.found``. ``logger`` is anything that :func:`log` takes; a W&B or MLflow run that is active is found. The
-    other arguments are those of :class:`Examination`.
+    ``callback.found``. ``logger`` is anything that :func:`log` takes; active W&B and MLflow runs are found. See
+    :class:`Examination`.
     """
 
     library, base = ("transformers",), "TrainerCallback"

@@ -11,8 +11,8 @@ from typing import Any
 class ProgressBar:
     """A bar where there is a terminal or a notebook, else at most one line every few seconds.
 
-    It goes to standard error unless a stream is given, so that a command's own output stays clean; ``every`` is the
-    least number of seconds between two lines in a log.
+    It goes to standard error unless a stream is given, so that output stays clean; ``every``: seconds between lines in
+    a log.
     """
 
     counted = True  # the bar shows the numbers done and in all; else the part in per cent, and it goes when it is over
@@ -24,6 +24,7 @@ class ProgressBar:
 
     @property
     def on_terminal(self) -> bool:
+        """Whether a bar is shown."""
         return self._bar is not None
 
     def begin(self, total: float, done: float = 0.0) -> None:

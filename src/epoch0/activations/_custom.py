@@ -45,8 +45,7 @@ def custom(function: Callable[..., Any], breaks: Sequence[float] | None = None, 
 
     Raises:
         InputError: for a function that cannot be called, returns NaN or infinity (the message says at which h), returns
-            another shape or float32, is not elementwise, gives another value when called again, whose derivative is
-            wrong, or a module with parameters.
+            another shape or float32, is not elementwise, changes between calls, has a wrong derivative or parameters.
     """
     if isinstance(function, type):
         raise InputError(f"{function.__name__} is a class; give one of its objects, such as {function.__name__}().")

@@ -97,8 +97,8 @@ def dichotomies(
         inputs: shape (s, \\*shape of one input); for an ensemble also (networks, s, size), to each network its own.
         layer: its name, or its number among the layers with weights.
         output: which output's sign is the label.
-        other: W', of the shape of the layer's weight. By default new weights from the ensemble's law; for other models
-            Gaussian weights with the root mean square of W.
+        other: W', of the shape of the layer's weight. Default: from the ensemble's law, else Gaussian with the size of
+            W.
         method, caution: as for :func:`epoch0.transitions`.
         points: when halving, at most about so many angles an input.
         seed: names the new weights.

@@ -196,8 +196,8 @@ def activation_patterns(
     (100, (100, 1, 13), (100, 100))
 
     Args:
-        model: any torch module with piecewise linear nonlinearities, or any with a threshold; it is read in float64 and
-            evaluation mode and stays as it is.
+        model: any torch module with piecewise linear nonlinearities, or any with a threshold; read in float64 and eval
+            mode.
         x: shape (inputs, \\*shape of one input).
         threshold: value, or values, of the pre-activation between a neuron's states; default: where its slope changes.
 

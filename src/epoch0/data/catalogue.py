@@ -64,6 +64,7 @@ class KnownSet:
 
     @property
     def embedded(self) -> bool:
+        """Whether it is inside the package."""
         return not self.folders
 
     @property
@@ -228,11 +229,7 @@ def located(known: KnownSet, split: str | None, data_dir: StrPath | None) -> dic
 
 
 def official(file: KnownFile, path: Path, raw: bytes) -> bool | None:
-    """Whether the content is the official one; None if no official checksum of it is known.
-
-    The members of the CIFAR archives have no published checksums: fetching checks the archive and records theirs
-    beside them, and later loads compare with that record.
-    """
+    """Whether the content is official; None without a checksum, as for CIFAR's files until fetching records theirs."""
     if file.md5:
         return md5(raw) == file.md5
     with suppress(OSError, UnicodeDecodeError):

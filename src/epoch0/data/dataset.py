@@ -25,8 +25,7 @@ class DataSet:
     (360, 64)
 
     Raises:
-        InputError: if there is no image, the images are not (n, channels, height, width), or counts and labels
-            disagree.
+        InputError: if there is no image, images are not (n, channels, height, width), or counts and labels disagree.
     """
 
     name: str  #: what the set is called, such as ``"mnist"``
@@ -79,8 +78,7 @@ class DataSet:
                 over the whole set; ``"norm"`` scales every image to Euclidean norm 1; None keeps pixel values.
             flatten: shape (n, channels * height * width) instead of (n, channels, height, width).
             dtype: a floating-point dtype.
-            like: for ``"standard"``, the set whose mean and variance are used, such as the train split; default: this
-                one.
+            like: for ``"standard"``, the set whose mean and variance are used, as the train split; default: this one.
 
         Raises:
             InputError: for an unknown normalization, a dtype that is not floating-point, a constant channel under

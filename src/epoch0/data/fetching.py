@@ -34,8 +34,7 @@ def fetch(name: str, data_dir: StrPath | None = None, progress: Tell | None = No
 
     Raises:
         InputError: if the set is unknown, its terms forbid it (says where to get it), no mirror gives its official
-            content, the folder cannot be written, the disk is full, or well-formed files of other content are in the
-            way (they are never overwritten).
+            content, the folder cannot be written, the disk is full, or other well-formed files are in the way.
     """
     known = known_set(name)
     if known.embedded:

@@ -55,6 +55,7 @@ class ImageFiles:
         return len(self.names)
 
     def path(self, index: int) -> Path:
+        """Path of the file with this number."""
         if not -len(self) <= index < len(self):
             raise InputError(f"index={index}: there are {len(self)} files.")
         return self.root / self.names[index]

@@ -27,8 +27,7 @@ _PIECE = 1 << 24
 def content(path: Path) -> tuple[bytes, str]:
     """The bytes of a file, decompressed if it is gzip, and the error if the compression is damaged ("" if not).
 
-    Gzip is known by its first two bytes, not by the file's name. An IDX header limits the decompression, else a
-    gigabyte.
+    Gzip is known by its first two bytes, not by the file's name. An IDX header, else a gigabyte, limits it.
     """
     with explained(path, "file", "read"):
         raw = to_read(path).read_bytes()

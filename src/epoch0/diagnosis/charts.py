@@ -1,8 +1,7 @@
 """Small pictures of one number a layer, as inline SVG that follows the page's light or dark colours.
 
 The report must be one file that asks for nothing and is read in either colour scheme and on a phone, so its charts are
-drawn here as text with CSS classes instead of as images of fixed colours. They fit the larger letters that
-the page sets on a phone.
+drawn here as text with CSS classes instead of as images of fixed colours, and fit the larger letters on a phone.
 """
 
 import math

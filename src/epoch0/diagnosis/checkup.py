@@ -87,8 +87,8 @@ def checkup(
         step: ``step(model, optimizer, loss, x, y)``, the body of an unusual training loop, for faults.
         seconds: with an optimizer: CPU seconds in all, those for trying what mends the program included.
         forward: ``forward(model, batch) -> outputs``, for a model that is called in another way.
-        trial: whether copies are trained for a few steps, which makes the verdict surer. None: where that is estimated
-            to take less than 20 CPU seconds.
+        trial: whether copies are trained for a few steps, for a surer verdict. None: where that takes less than 20 CPU
+            seconds.
         batches: an iterable of (inputs, targets), such as a DataLoader, for the trial; by default it uses the batch.
         batch_norm: for gains: ``"train"``: batch statistics, running ones stay; ``"eval"``: running statistics.
         directions: random directions a layer, >= 2; errors fall with the root. Default: 8; 4 or 2 where a pass is slow.

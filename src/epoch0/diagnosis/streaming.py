@@ -1,8 +1,7 @@
 """The checkup of a network larger than the memory: one block at a time, forward and back (THEORY section 0).
 
 A block is given its weights, measured and emptied again; on the way back it is given the same again. Between blocks
-only the activations at their borders stay, in bfloat16 for an empty model of half precision, and the carried tangents
-and gradient.
+only the activations at their borders stay, in bfloat16 if the model is, and the carried tangents and gradient.
 """
 
 import hashlib
@@ -204,10 +203,7 @@ class Weights:
 
 
 class _Run:
-    """A model measured forward and back one block at a time, each in the model's own forward.
-
-    The blocks before the one that runs give no numbers.
-    """
+    """A model measured forward and back one block at a time; the blocks before the current one give no numbers."""
 
     def __init__(
         self, call: Call, directions: int, seed: int, batch_norm: str, targets: Targets, weights: Path | None
@@ -226,6 +222,7 @@ class _Run:
         self.has_loss = labelled or call.targets is not None
 
     def loaded(self, index: int) -> AbstractContextManager[None]:
+        """Load the weights of a block, with those of modules before the first and after the last."""
         first = [p for p in self.before if index == 0 or not isinstance(self.modules[p], nn.Embedding)]
         last = self.after if index == self.count - 1 else ()
         return self.weights.loaded((*first, *self.blocks[index], *last))
@@ -315,6 +312,7 @@ class _Run:
         return kept | {name: vars(self.travel)[name] for name in TRAVELS}
 
     def go_on(self, state: Mapping[str, Any]) -> None:
+        """Resume from a saved :meth:`state`."""
         self.inputs, self.several = state["inputs"], state["several"]
         vars(self.travel).update({name: state[name] for name in TRAVELS})
         for source, drawn in zip(self.sources, state["sources"], strict=True):
@@ -376,8 +374,7 @@ def stream(
 
     Of a model on the meta device what is known is kept in the user's cache folder twice a minute until the end; killed
     and called again, it goes on at the block where it was, which the notes say; another run writes over it. ``targets``
-    makes them up from the outputs where there are none; ``weights`` is a folder of safetensors, or one file. An
-    InputError names what is in the way.
+    makes them up from the outputs where there are none; ``weights`` is a folder of safetensors, or one file.
     """
     run = _Run(call, directions, seed, batch_norm, targets, weights)
     count, names, pieces = run.count, [group[0] for group in run.blocks], list[Piece]()

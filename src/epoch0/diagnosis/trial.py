@@ -63,6 +63,7 @@ class Run:
 
     @property
     def diverged(self) -> bool:
+        """Whether the last loss is not finite."""
         return not self.losses or not math.isfinite(self.losses[-1])
 
     def settles(self, constant: float | None) -> bool:
@@ -85,6 +86,7 @@ class Trial:
     sums: bool = False  #: whether the loss is a sum over examples; those of the trial are then of one example
 
     def of(self, optimizer: Optimizer) -> list[Run]:
+        """The runs of one optimizer, the smallest rate first."""
         return [run for run in self.runs if run.optimizer == optimizer]
 
 

@@ -86,6 +86,7 @@ class CumulativeGain:
 
     @property
     def factor(self) -> float:
+        """The factor by which the norm changes."""
         return math.exp(self.log_gain / 2) if self.log_gain < 1400 else math.inf
 
     @property
@@ -204,8 +205,8 @@ def trial_numbers(trained: Sequence[Run], optimizer: Optimizer) -> dict[str, flo
 def probability(optimizer: Optimizer, numbers: Mapping[str, float], level: str) -> float:
     """The chance that a network trains, from :func:`step_numbers` and :func:`trial_numbers`.
 
-    The level says which weights to use: ``"step 0"``, ``"step 0 quick"`` (as of large models), ``"trial 60"``, and each
-    with ``" alone"`` after it (nothing held out).
+    The level says which weights to use: ``"step 0"``, ``"step 0 quick"`` (as of large models), ``"trial 60"``, each
+        also with ``" alone"`` (nothing held out).
     """
     weights = FITTED[optimizer][level]
     score = weights["intercept"] + sum(w * numbers[name] for name, w in weights.items() if name != "intercept")

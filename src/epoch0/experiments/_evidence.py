@@ -175,6 +175,7 @@ class Line:
 
     @property
     def r2(self) -> float:
+        """Share of the weighted squares that the line explains."""
         total = self.slope**2 + self.residual
         return self.slope**2 / total if total > 0 else 0.0
 

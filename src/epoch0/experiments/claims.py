@@ -9,8 +9,7 @@
                         if means and spreads are as they look, or None if nothing points either way, or for
                         ``better_fit`` and ``linear``
 
-Each word is wrong at most once in a hundred times under the worst case of its null; docs/claims.md says for each
-decider what that is, and the tests simulate it.
+Each word is wrong at most once in a hundred times under the worst case of its null; see docs/claims.md.
 
 ``samples`` is the number of independent samples behind each mean (Student's t is used); None says that the errors are
 known exactly. An error of zero says that the mean is exact. After one sample the error is NaN and nothing is decided.
@@ -221,8 +220,8 @@ def better_fit(
 
     Both shapes are joined by ``c * better^(1 - m) * worse^m``, and the mixture m is fitted with its error: 0 is the
     better shape, 1 the worse, and 1/2 is equally far from both. The claim holds if m is significantly below 1/2 and
-    fails if it is significantly above. For powers of x, m is the fitted exponent on the scale between the two. If
-    neither shape fits, the error grows by the misfit.
+    fails if it is significantly above. For powers of x, m is the fitted exponent on the scale between the two. Misfits
+    widen the error.
 
     Other arguments are as in :func:`at_most`; three points or more, all values positive.
 

@@ -232,10 +232,7 @@ def _before_scale(node: int, made_by: Mapping[int, Op]) -> int:
 
 
 def _sizes(tape: Tape, scores: bool, nodes: list[int]) -> tuple[dict[int, float], dict[int, float], dict[int, float]]:
-    """Mean square of these tensors, and of what in them differs from example to example.
-
-    Also the standard deviation of the scores that torch's own attentions make, by the operation's index.
-    """
+    """Mean squares of these tensors, of their differences between examples, and the std of torch's attention scores."""
     sizes, spread, sharp = dict[int, float](), dict[int, float](), dict[int, float]()
     attentions = {op.inputs[0]: op for op in tape.ops if scores and op.kind == "attention"}
 

@@ -50,6 +50,7 @@ class Follower:
                 self.users[node].append(event)
 
     def only_user(self, node: int) -> Op | None:
+        """The one operation that uses a tensor; None if several do."""
         users = self.users[node]
         return users[0] if len(users) == 1 and node != self.tape.output else None
 
@@ -147,6 +148,7 @@ def only_moves(op: Op) -> bool:
 
 
 def is_average(op: Op) -> bool:
+    """Whether this takes means over places."""
     return op.call is not None and op.meaning.kind == "average"
 
 
@@ -157,6 +159,7 @@ def is_linear(op: Op) -> bool:
 
 
 def is_scaling(op: Op) -> bool:
+    """Whether this multiplies by one number."""
     call = op.call
     return call is not None and op.meaning.kind in PRODUCTS and len(call.slots) == 1 and call.key is not None
 
@@ -194,6 +197,7 @@ class Site:
 
     @property
     def groups(self) -> int:
+        """Groups of a convolution, else 1."""
         return int(self.op.given.get("groups", 1))
 
     def used(self) -> Tensor:
@@ -241,8 +245,7 @@ class Site:
 def find_sites(record: Tape, seed: int) -> tuple[list[Site], dict[str, str]]:
     """The operations that can be set, in order, and the reason for each other parameter of a weighted operation.
 
-    What lies between a parameter and its operation is read from this record and from one with other values in place of
-    those that are not used directly: it may be a mask.
+    What lies between a parameter and its operation, perhaps a mask, is read from this record and one with other values.
     """
     sites, untouched = _sites(record)
     if all(site.direct for site in sites):

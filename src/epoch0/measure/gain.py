@@ -64,6 +64,7 @@ class Gain(Result):
 
     @property
     def depth(self) -> int:
+        """Number of layers."""
         return len(self.layers)
 
     @property

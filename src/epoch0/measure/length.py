@@ -149,10 +149,7 @@ def ensemble_pieces(ensemble: Ensemble, curve: Curve, points: int, layers: Seque
 
 
 def _walk(skeleton: nn.Sequential, state: dict[str, Tensor], z: Tensor, dz: Tensor, wanted: Collection[str]) -> Array:
-    """Norms of dz at the input and at the wanted modules: shape (networks, points, 1 + wanted).
-
-    Point and tangent share one batched product a layer.
-    """
+    """Norms of dz at the input and at the wanted modules: shape (networks, points, 1 + wanted)."""
     tangents, points = [dz], z.shape[1]
     both = torch.cat([z, dz], dim=1)
     for name, part in skeleton.named_children():
@@ -268,8 +265,7 @@ def trajectory_length(
     >>> e0.trajectory_length(nets, e0.Line(x0, x1)).growth_errors.shape         # over networks
     (2,)
 
-    The pair (z, dz/dt) is carried at equally spaced t with one random offset a network, and the norms are averaged:
-    unbiased, and exact to rounding in float32.
+    The pair (z, dz/dt) is carried at equally spaced t with one random offset a network, and the norms are averaged.
 
     It is measured as a fixed function of one input: dropout is off, and batch norm uses its running statistics
     unless ``batch_norm="train"`` asks for those of the sampled points, held fixed. The model is restored to the bit.

@@ -72,8 +72,7 @@ def inputs_for(
 
     Args:
         data: a name of :func:`epoch0.data.load`, or the path of an ``.npz`` file with x and perhaps y; by default
-            inputs of the model's own size where it says one (timm, torchvision, transformers), else the digits, or
-            noise as its first layer takes it.
+            inputs of the model's own size where it says one (timm, torchvision, transformers), else digits or noise.
         input_shape: of one example, ``(3, 32, 32)`` or ``"3,32,32"``, for Gaussian inputs of mean 0 and variance 1.
         batch: number of examples, fewer if the set has fewer; or a file with the whole batch, see :func:`batch_from`.
         spec: the model's name on the command line, where the model itself lacks information.
@@ -180,10 +179,7 @@ def _accepted(model: nn.Module, attempts: list[Attempt], what: str) -> tuple[str
 
 
 def _targets(labels: Tensor | None, outputs: Any, dense: bool) -> tuple[Tensor | None, str]:
-    """The labels if the model has one output for each class, or why they are left out.
-
-    With ``dense`` a model that answers for each point of an image is asked for the label at each.
-    """
+    """The labels if the model has one output for each class (``dense``: at each point), or why they are left out."""
     if labels is None or labels.is_floating_point() or labels.dim() != 1:
         return None, "" if labels is None else "; the targets in the file are no class labels and were left out"
     if isinstance(outputs, Mapping):  # of the models of torchvision that segment
@@ -206,8 +202,8 @@ def batch_from(path: str | Path, model: nn.Module) -> Inputs:
     """The batch in a file; nothing is unpickled.
 
     An ``.npz`` or ``.safetensors`` holds ``x`` (or ``inputs``) for a model of one input, else the arguments of its
-    forward by name; and, where there are any, targets ``y``, ``targets`` or ``labels``. What the forward names, stays
-    in the batch: ``labels`` of a model of transformers.
+    forward by name; and, where there are any, targets ``y``, ``targets`` or ``labels``. Names of the forward stay, such
+    as ``labels``.
     """
     path, arrays = to_read(path, "batch"), dict[str, Tensor]()
     if (kind := path.suffix.lower()) not in (".npz", ".safetensors"):
@@ -243,10 +239,7 @@ def batch_from(path: str | Path, model: nn.Module) -> Inputs:
 
 
 def _image_shape(model: nn.Module, spec: str = "") -> tuple[int, ...] | None:
-    """Shape of one image that a model of timm or torchvision is made for, None for other models.
-
-    One of timm says so itself; of torchvision, the transforms of its trained weights do, found by its name there.
-    """
+    """Shape of one image that a model of timm or torchvision is made for, None for other models."""
     settings = getattr(model, "pretrained_cfg", None) or getattr(model, "default_cfg", None)
     if isinstance(settings, dict) and settings.get("input_size"):
         channels, *size = settings["input_size"]
@@ -281,10 +274,7 @@ def _classes(count: int, seed: int) -> Tensor:
 
 
 def _named_inputs(model: nn.Module, main: str, count: int | None, seed: int) -> Inputs:
-    """Inputs for a model of transformers by the names of its arguments, labels among them.
-
-    A model that asks for something else than text, images or sound is an InputError.
-    """
+    """Inputs for a model of transformers of text, images or sound by its arguments' names, labels among them."""
     known = inspect.signature(model.forward).parameters
     made = {"input_ids": _text, "pixel_values": _image, "input_features": _spectrum, "input_values": _sound}
     needed = [n for n in made if n == main or (n in known and known[n].default is inspect.Parameter.empty)]

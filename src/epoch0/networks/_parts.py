@@ -67,6 +67,7 @@ class Parts:
 
 
 def laws_of(weights: Law | None, biases: Law | None) -> tuple[Law, Law]:
+    """The laws of weights and biases; by default He's law and zero."""
     return Gaussian(math.sqrt(2.0)) if weights is None else weights, Gaussian(0.0) if biases is None else biases
 
 

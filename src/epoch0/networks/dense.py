@@ -36,10 +36,12 @@ class DenseSpec:
 
     @property
     def depth(self) -> int:
+        """Number of weight layers."""
         return len(self.sizes) - 1
 
     @property
     def parameters(self) -> int:
+        """Number of weights and biases."""
         return sum((fan_in + 1) * fan_out for fan_in, fan_out in pairwise(self.sizes))
 
     def entry_law(self, layer: int) -> Law:
@@ -65,6 +67,7 @@ class DenseSpec:
             self.biases.sample(bias.shape, source, out=bias)
 
     def build(self, source: torch.Generator) -> nn.Sequential:
+        """One network, drawn from this stream."""
         check_memory("this network", sum(a * b for a, b in pairwise(self.sizes)), self.dtype.itemsize)
         network = self.skeleton().to_empty(device="cpu")
         with torch.no_grad():
@@ -151,6 +154,7 @@ class Ensemble:
         return (self[place] for place in range(len(self)))
 
     def skeleton(self) -> nn.Sequential:
+        """The architecture without memory, as of :class:`DenseSpec`."""
         return self.spec.skeleton()
 
     def stacked(self, start: int, stop: int, out: dict[str, Tensor] | None = None) -> dict[str, Tensor]:

@@ -187,8 +187,7 @@ def reproduce_all(
     :class:`Part`; join the files with ``epoch0 sweep merge`` and reproduce again.
 
     Raises:
-        InputError: as for :func:`reproduce`; an unknown artifact or preset, or absent data, fails before
-            anything runs or is written.
+        InputError: as for :func:`reproduce`; an unknown artifact or preset, or absent data, fails before anything runs.
     """
     plans = planned(ids, preset, data_dir)
 

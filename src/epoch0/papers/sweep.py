@@ -67,6 +67,7 @@ class Found:
         return iter(self.cells)
 
     def where(self, **values: Any) -> list[Cell]:
+        """The cells with these values of axes."""
         return [cell for cell in self.cells if all(cell.at[name] == value for name, value in values.items())]
 
     def one(self, **values: Any) -> Cell:

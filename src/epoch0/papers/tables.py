@@ -87,6 +87,7 @@ class Table(list[dict[str, Any]]):
         return values.astype(float) if values.dtype == object else values
 
     def of(self, *names: str) -> Any:
+        """Several columns."""
         return tuple(self.column(name) for name in names)
 
     def labels(self, template: str) -> list[str]:

@@ -51,6 +51,7 @@ class BoundaryDensity(Result):
 
     @property
     def per_layer(self) -> np.ndarray:
+        """Mean over the networks, (layers,)."""
         return np.asarray(self.values.mean(axis=0))
 
     @property
@@ -60,6 +61,7 @@ class BoundaryDensity(Result):
 
     @property
     def expected_error(self) -> float:
+        """Standard error of :attr:`expected`."""
         return self.standard_error * self.measure
 
     def rows(self) -> list[dict[str, Any]]:
@@ -103,8 +105,8 @@ def boundary_density(
 
     Args:
         law: the random networks: an ensemble of dense ones whose activation folds, with Gaussian or uniform biases.
-        where: the two ends of a segment (a tuple, a tensor of two points or a ``Line``), or a window of three corners
-            or more, as for :func:`epoch0.regions.on_plane`.
+        where: the two ends of a segment (a tuple, a tensor or a ``Line``), or a window as for
+            :func:`epoch0.regions.on_plane`.
         k: 1 for the boundary itself (points on a line, length in a window), 2 for its vertices in a window.
         points: points of each network, spread evenly with one random place each.
         seed: of the points.
@@ -112,8 +114,7 @@ def boundary_density(
             x; "activation" for those of activation regions, and for vertices.
 
     Raises:
-        InputError: if the biases have no density or the activation does not fold, if k or points make no
-            sense, or the line or window does not suit the networks.
+        InputError: if the biases have no density, the activation does not fold, or an argument does not suit.
 
     Source: Hanin and Rolnick 2019, Theorems 3 and 6.
     """

@@ -45,6 +45,7 @@ class Distances(Result):
 
     @property
     def mean(self) -> float:
+        """Mean over the examples."""
         return float(self.distance.mean())
 
     @property
@@ -121,11 +122,7 @@ _SCALE = 2.0**60  # Jacobians are carried this much larger: a bias that is added
 
 
 def faces(program: Program, points: Tensor, memory: int = _CACHE) -> Iterator[tuple[int, list[Tensor]]]:
-    """For one block of inputs after another: the number of its first input, and how far the faces of each step are.
-
-    Distances have the shape (inputs, faces, elements), for a maximum (inputs, entries, windows). So many numbers of one
-    layer's Jacobians are held in memory at a time.
-    """
+    """For each block of inputs its first number, and distances (inputs, faces, elements); ``memory`` limits it."""
     prefix = _Prefix(program, points.device, memory)
     widest = max((*program.sizes, prefix.width, 1))
     block = max(1, memory // (widest * min(prefix.directions, max(1, memory // widest))))

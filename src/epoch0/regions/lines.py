@@ -28,8 +28,7 @@ class LinePartition(Result):
     """Where a network's linear pieces meet along one line.
 
     Activation regions are the segments on which every neuron keeps its sign; ``count`` counts them. Two neighbours may
-    still share one affine map (the neuron that changes has no open way to the output); ``linear_count`` counts the
-    segments with different maps, so it is never larger.
+    still share one affine map (the neuron that changes has no open way to the output); ``linear_count`` counts maps.
     """
 
     corners: Tensor  #: the line's points, shape ``(corners, *shape)``; its two ends, or the joints of a polyline
@@ -204,8 +203,8 @@ def on_line(
 
     Args:
         model: any torch module made of affine and piecewise linear operations: dense, convolutional, residual, with
-            batch norm, average and max pooling, relu, leaky_relu, prelu, hardtanh, relu6, abs, clamp. It is read in
-            float64 and evaluation mode and stays as it is.
+            batch norm, average and max pooling, relu, leaky_relu, prelu, hardtanh, relu6, abs, clamp; read in float64
+            and eval mode.
         x0, x1: where t = 0 and where t = 1, not the same: a point each of the model's input shape, or a batch of them.
         kind: "segment" from x0 to x1, "ray" from x0 through x1 without end, "line" without end on both sides.
         memory: bytes that values and break points may take, about; larger work is split along the lines.

@@ -131,6 +131,7 @@ class GrowthBounds(Result):
 
     @property
     def over_depth(self) -> LayerGrowth:
+        """The products of the layers' bounds."""
         columns = {name: [getattr(layer, name) for layer in self.layers] for name in _COLUMNS}
         products: dict[str, Any] = {name: None if None in item else math.prod(item) for name, item in columns.items()}
         weakest = max((layer.status for layer in self.layers), key=_STATUS.index)
@@ -162,8 +163,8 @@ def absolute_moment_constant(law: Law) -> float:
     >>> round(absolute_moment_constant(e0.Gaussian(1.0)), 6), round(absolute_moment_constant(e0.Uniform(1.0)), 6)
     (0.797885, 0.353553)
 
-    It is std * sqrt(2/pi) for Gaussian entries, where it is sharp, and E|w| / sqrt(2) for all others, by Khintchine's
-    inequality; a mask multiplies it by the density.
+    It is std * sqrt(2/pi) for Gaussian entries, where it is sharp, and E|w| / sqrt(2) for all others, by Khintchine; a
+    mask multiplies it by the density.
 
     Source: Price-Tanner Theorem 2 and the proofs of Corollaries 1-3.
     """
@@ -199,8 +200,8 @@ def fourth_moment_lower_bound(
     >>> round(fourth_moment_lower_bound(law, 784), 5)
     0.99306
 
-    kappa is the excess kurtosis of the law, mask included; ``fourth_power_sum`` is that of the unit direction, in
-    (0, 1], or None for the worst direction.
+    kappa is the excess kurtosis of the law, mask included; ``fourth_power_sum`` of the unit direction is in (0, 1];
+    None: worst.
 
     Source: THEORY 1.2 (F5); E S^(1/2) >= (E S)^(3/2) / (E S^2)^(1/2) for the squared growth S.
     """
@@ -480,6 +481,7 @@ class GrowthLaw:
 
     @property
     def std(self) -> float:
+        """Standard deviation of the growth."""
         # 1 + variance/mean^2 of the product is the product of the layers'; expm1 keeps the digits of a narrow law
         spread = sum(n * math.log(k / 2 / binomial_chi_mean(k, 0.5) ** 2) for k, n in self._layers.items())
         excess = math.log(math.expm1(spread)) if spread < 700 else spread

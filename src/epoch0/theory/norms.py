@@ -12,8 +12,8 @@ same number, Lemma 5) or "gradient" (both passes: twice as likely to fail; takes
 back is independent of the weights, and layers of nearly one width). All of them raise InputError for anything else.
 
 Weights N(0, 2/fan_out), biases zero (Arpit-Bengio section 3). Failure means that in some layer, for some sample, the
-squared norm changes by more than a factor 1 +- eps; without failure the norm after L layers lies between (1 - eps)^L
-and (1 + eps)^L of the input's.
+squared norm changes by more than a factor 1 +- eps; else after L layers it is within (1 - eps)^L and (1 + eps)^L of the
+input's.
 
 ``||ReLU(R u)||^2 / ||u||^2`` is ``(2/m) chi2_A`` with A ~ Bin(m, 1/2), the mean of m copies of ``2 B Z^2``. Chernoff's
 bound with parameter lambda has the exponent ``lambda t / 2 - log((1 + s) / 2)`` at the ratio t, where
@@ -81,8 +81,8 @@ def chernoff_rate(eps: Inside, tail: Annotated[str, ("upper", "lower")] = "upper
     >>> round(chernoff_rate(0.1), 7), round(chernoff_rate(0.1, "lower"), 7)
     (0.0009451, 0.001063)
 
-    By Cramer's theorem no larger one holds for all widths; it is about eps^2 / 10. ``tail`` is "upper" (the ratio is at
-    least 1 + eps) or "lower" (at most 1 - eps).
+    By Cramer's theorem no larger one holds; it is about eps^2 / 10. ``tail``: "upper" (>= 1 + eps) or "lower" (<= 1 -
+    eps).
 
     Source: THEORY 2, "Chernoff with lambda optimised", solved in closed form.
     """
@@ -197,8 +197,7 @@ def required_width_subspace(eps: Inside, delta: Inside, dimension: Count, layers
     >>> required_width_subspace(0.2, 0.05, dimension=1)
     19368
 
-    ``eps`` is of the norm itself (not of its square), ``dimension`` d that of the subspace. More layers are refused,
-    with the reason: only 1 is proved.
+    ``eps`` is of the norm itself (not of its square), ``dimension`` d that of the subspace. More layers are refused.
 
     Source: Arpit-Bengio Lemma 3, which is Theorem 2 with one layer.
     """
@@ -387,8 +386,8 @@ class NormRatio:
         >>> NormRatio.forward([500, 100, 100], init="glorot").mean      # scales 100/600 and 100/200
         0.0833...
 
-        ``init`` is "he" (variance 2/fan_out, the paper's), "he_fan_in" (2/fan_in, the usual Kaiming initialization) or
-        "glorot" (2/(fan_in + fan_out)).
+        ``init`` is "he" (variance 2/fan_out, the paper's), "he_fan_in" (2/fan_in, Kaiming) or "glorot" (2/(fan_in +
+        fan_out)).
         """
         return cls._of(sizes[1:], _variances(sizes, init))
 
@@ -437,6 +436,7 @@ class NormRatio:
 
     @property
     def std(self) -> float:
+        """Standard deviation of the ratio."""
         return math.sqrt(self.variance)
 
     @property

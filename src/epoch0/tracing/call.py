@@ -526,6 +526,7 @@ def joined(batches: list[Any], most: int) -> Any:
 
 
 def described(batch: Any) -> str:
+    """A batch in words, for errors: its tensors and their shapes."""
     if isinstance(batch, Tensor):
         return f"an input of shape {tuple(batch.shape)}"
     if isinstance(batch, tuple | list):
@@ -588,6 +589,7 @@ def _in_full(model: Any) -> tuple[nn.Module, tuple[str, ...]]:
 
 
 def copied_in_full(dtype: torch.dtype) -> str:
+    """The note on a float32 copy of weights of this dtype."""
     return f"The weights are {str(dtype).removeprefix('torch.')}: a float32 copy was measured."
 
 

@@ -104,6 +104,7 @@ class Op:
 
     @property
     def meaning(self) -> Meaning:
+        """Its entry in the table of operations."""
         return meaning(self.name)
 
     @property
@@ -112,6 +113,7 @@ class Op:
         return {} if self.call is None else self.meaning.given(self.call.args, self.call.kwargs)
 
     def with_arguments(self, **new: Any) -> FunctionCall:
+        """The call with other arguments, by their roles."""
         assert self.call is not None
         return FunctionCall(self.call.function, *self.meaning.replaced(self.call.args, self.call.kwargs, **new))
 

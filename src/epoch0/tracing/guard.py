@@ -112,8 +112,7 @@ def unchanged(model: nn.Module, *, weights: bool = True, still: bool = False) ->
 
     Parameters, buffers and other tensors keep their identity and their bits, ``.grad`` stays the same object, and so do
     the hooks, the train/eval mode of every submodule, ``requires_grad``, plain attributes, and the random states of
-    torch (CPU, and CUDA where it is in use), numpy and python. It holds a copy of the model's tensors meanwhile.
-    Another thread that measures waits.
+    torch (CPU, and CUDA where it is in use), numpy and python. It holds a copy of the tensors. Other threads wait.
 
     Without ``weights`` parameters and their gradients are left out, for a run that is known not to change them. With
     ``still`` a parameter that comes out another one, or with other values, is an error; not a frozen one: what follows
@@ -149,6 +148,7 @@ def refuse_changed(name: str) -> NoReturn:
 
 @contextmanager
 def streams_kept() -> Iterator[None]:
+    """Restore the global random states of python, numpy and torch afterwards."""
     python, legacy = random.getstate(), np.random.get_state()  # noqa: NPY002 - the user's state is kept, not used
     with noise_kept():
         try:
@@ -212,8 +212,7 @@ def noise_sources() -> dict[tuple[str, int], torch.Generator]:
 def noise_kept(*own: torch.Generator) -> Iterator[None]:
     """Restore torch's random streams, and ``own``, afterwards; where another thread may draw, it has torch's.
 
-    Daemon threads (progress bars, notebooks) are taken to draw nothing: own operations make small networks twice as
-    slow.
+    Daemon threads (progress bars, notebooks) are taken to draw nothing, as that makes small networks faster.
     """
     others = any(not t.daemon for t in threading.enumerate() if t is not threading.current_thread())
     begun = _OwnNoise() if others and getattr(_HERE, "own", None) is None else None

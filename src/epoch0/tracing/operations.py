@@ -71,6 +71,7 @@ class Meaning:
         return self.of_two or self.kind in ARITHMETIC
 
     def activation(self, args: Args, kwargs: Mapping[str, Any]) -> Activation | None:
+        """The activation that a call with these arguments computes, or None."""
         return None if self.finds is None else self.finds(self.given(args, kwargs))
 
     def given(self, args: Args, kwargs: Mapping[str, Any]) -> Kwargs:

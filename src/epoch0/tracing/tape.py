@@ -95,8 +95,7 @@ class Tape:
     def run(self, x: Tensor, change: Mapping[int, Change] | None = None) -> Tensor:
         """Run the same computation again, looking at or replacing chosen tensors on the way, to the output tensor.
 
-        Works inside ``torch.func`` transforms and with dual tensors. An error if the operations differ from those
-        recorded, or one cannot be differentiated.
+        Works inside ``torch.func`` transforms and with dual tensors. An error if the operations differ.
         """
         return self.outputs(x, change)[1]
 
@@ -520,10 +519,7 @@ class Recorder(operations.Calls):
     def _again(
         self, func: Any, args: Any, kwargs: Any, given: list[Tensor], versions: list[int], nodes: list[int | None]
     ) -> FunctionCall | None:
-        """The call with places instead of the tensors that depend on the input, which are not kept.
-
-        None if it changed a constant, which is another one then.
-        """
+        """The call with places instead of the tensors that depend on the input; None if it changed a constant."""
         places: dict[int, Any] = {}
         for tensor, version, node in zip(given, versions, nodes, strict=True):
             if node is not None and self.nodes[node].depends:

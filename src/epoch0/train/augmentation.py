@@ -1,7 +1,6 @@
 """Augmentation of images: random crops and flips, a function of the images, their numbers in their set and one seed.
 
-The random numbers of an image come from the seed and the image's own number in its set: the same on every device and
-split.
+The random numbers of an image come from the seed and the image's own number in its set: the same on every device.
 """
 
 import math

@@ -48,6 +48,7 @@ class Pair:
 
     @property
     def fingerprint(self) -> str:
+        """Checksum of inputs and targets."""
         return digest("", {"inputs": self.inputs.cpu(), "targets": self.targets.cpu()})[:16]
 
     def to(self, device: torch.device) -> "Pair":
@@ -103,6 +104,7 @@ class Images:
 
     @property
     def shape(self) -> tuple[int, ...]:
+        """Shape of one input."""
         shape = self.images.shape[1:]
         return (shape.numel(),) if self.flatten else tuple(shape)
 
@@ -117,6 +119,7 @@ class Images:
         return replace(self, augment=PadCropFlip(4) if augment is None else augment)
 
     def first(self, count: Count) -> "Images":
+        """The first images only."""
         return replace(self, images=self.images[:count], targets=self.targets[:count])
 
     def to(self, device: torch.device | str) -> "Images":
@@ -162,8 +165,8 @@ class Folder:
         Args:
             name: ``"imagenet"``, ``"tiny-imagenet"`` or ``"folder:PATH"``; see :func:`epoch0.data.image_files`.
             split: ``"train"`` or ``"test"`` (ImageNet's validation images).
-            augment: random parts and flips, for training; else the central square of the image, whose shorter side is
-                made 8/7 of `size` (256 for 224).
+            augment: random parts and flips, for training; else the central square after the shorter side is 8/7 of
+                `size`.
             size: side of the squares, in pixels.
             workers: threads that decode; by default one for each core, shared with the other ranks of this machine.
             data_dir: folder searched first.
@@ -185,6 +188,7 @@ class Folder:
 
     @cached_property
     def targets(self) -> Tensor:
+        """Class of every file, int64."""
         return torch.from_numpy(self.files.labels.copy())
 
     @property

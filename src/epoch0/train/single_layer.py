@@ -33,8 +33,8 @@ def train_one_layer(model: nn.Module, layer: str | int, data: Any, **options: An
     (batch norm and its like, spectral norm) compute as in evaluation, with the statistics they have; so a batch norm
     that has never seen a batch is the identity. Dropout acts as in any training.
 
-    The layer is given by its name, or its number among the dense and convolutional ones, from 0; data and options are
-    as for :func:`epoch0.train.train`.
+    The layer is a name, or a number among dense and convolutional ones, from 0; the rest as in
+    :func:`epoch0.train.train`.
 
     Source: Raghu et al. 2017, section 3.1, Figures 7 and 17.
     """

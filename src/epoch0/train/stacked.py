@@ -96,8 +96,7 @@ class Stacked(nn.Module):
         >>> nets.loss(F.cross_entropy)(nets(x), y)                              # doctest: +SKIP
         tensor(11.6)
 
-        A network whose loss is NaN or infinite is marked in ``diverged`` and left out; the sum is NaN when none is
-        left.
+        A network whose loss is NaN or infinite is marked in ``diverged`` and left out; without any left the sum is NaN.
         """
         each = loss_of_each(function)
 
@@ -116,6 +115,7 @@ class Stacked(nn.Module):
 
     @property
     def running(self) -> int:
+        """Number of networks that are neither frozen nor diverged."""
         return int(((self.frozen_at < 0) & ~self.diverged).sum())
 
     def freeze(self, which: Tensor, step: Whole) -> None:

@@ -99,11 +99,7 @@ def _not_zero(x: Tensor) -> Tensor:
 
 
 class _Regularized(torch.autograd.Function):
-    """x times lambda; in the backward pass the penalty has the gradient 1, whatever comes from above.
-
-    Written out, since its parts would each keep or make a tensor as large as x. It has no forward derivative:
-    ``torch.compile`` takes no function with one.
-    """
+    """x times lambda, with the penalty's gradient 1 in the backward pass; written out to save memory."""
 
     generate_vmap_rule = True
 

@@ -1,7 +1,7 @@
 """What the checks read and report: a few runs of the user's program, and of a copy that takes five of its steps.
 
 Every number is taken once, when the first check asks for it. A program costs at most 13 passes: one with gradients, two
-without noise, five steps, the loss before and after them, another, one with other tokens, one with permuted places.
+without noise, five steps, the loss before and after them, one more with gradients, one with other tokens, one permuted.
 """
 
 import contextlib
@@ -207,6 +207,7 @@ class Evidence:
             return self.loss_of(self.call.output(raw), targets)
 
     def loss_in(self, call: Call, raw: Any) -> Tensor:
+        """The loss of a call: the owner's, or the model's own where there are no targets."""
         return call.loss(raw) if call.targets is None else self.loss_of(raw, call.targets)
 
     def run(self, call: Call) -> Pass:
@@ -257,6 +258,7 @@ class Evidence:
 
     @cached_property
     def first(self) -> Pass:
+        """The first pass, of all of the batch."""
         return self.run(self.call)
 
     def quietly(self, model: nn.Module, batch: Any) -> Tensor:
@@ -269,6 +271,7 @@ class Evidence:
 
     @cached_property
     def reach(self) -> Reach | None:
+        """The lowest losses possible; None where outputs and targets do not allow it."""
         if self.first.output is not None and self.call.splits and not self.whole:
             with contextlib.suppress(Exception), torch.no_grad():
                 return reach(self.first.output, self.call.targets, self.loss_of)

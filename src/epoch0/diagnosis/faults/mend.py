@@ -67,6 +67,7 @@ class Tried:
 
     @property
     def kinds(self) -> tuple[str, ...]:
+        """Kinds of faults that the changes would repair."""
         return tuple(change.kind for change in self.changes)
 
 
@@ -94,6 +95,7 @@ class Mending:
 
     @property
     def best(self) -> Tried | None:
+        """The best change that repairs the program, if any does."""
         return next(iter(self.mended), None)
 
     def to_dict(self) -> dict[str, Any]:
@@ -185,10 +187,7 @@ def _sooner(own: Trained, changed: Trained) -> bool:
 
 
 def _order(suspects: Sequence[Fault], tried: Sequence[Tried], only: bool) -> Iterator[tuple[Change, ...]]:
-    """What is suspected, alone and in pairs; the other single changes; pairs of those that helped most.
-
-    Pairs are made only as long as no single change mended it. ``tried`` grows meanwhile.
-    """
+    """The changes suspected, alone and in pairs; the others; pairs of those that helped most, unless one mended it."""
     kinds = list(dict.fromkeys(fault.kind for fault in suspects))
 
     def best() -> list[Change]:

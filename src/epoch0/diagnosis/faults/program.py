@@ -51,6 +51,7 @@ class Trained:
 
     @property
     def known(self) -> float:
+        """What the outputs know of the targets at the end."""
         return self.curve[-1][1]
 
     @property
@@ -64,12 +65,14 @@ class Trained:
         return dataclasses.replace(more, curve=curve, losses=losses, seconds=seconds, rate=self.rate * more.rate)
 
     def summary(self) -> str:
+        """The result in a clause."""
         if math.isnan(self.known):
             return "the loss stops being a number"
         return f"its outputs come to know the targets to {max(self.known, 0):.0%}"
 
     @property
     def learns(self) -> bool:
+        """Whether the outputs know the targets at the end."""
         return self.known >= self.bar
 
 
@@ -121,6 +124,7 @@ class Program:
         return cls(call, seen.optimizers[0], size, seen.step, seen.loss_of, held, seen.whole, seen.ordered, sinks)
 
     def copied(self) -> "Program":
+        """A copy that can be changed and trained."""
         model, optimizer, step = copied(self.call.model, self.optimizer, self.step)
         call = dataclasses.replace(self.call, model=model)
         return dataclasses.replace(self, call=call, optimizer=optimizer, step=step, floors={})

@@ -42,13 +42,12 @@ def relu(widths: tuple[int, ...], init: str, inputs: int, size: int = 500, class
 
 
 def of_widths(*widths: int, depth: int = 1) -> dict[int, Any]:
+    """An axis: width -> the widths of ``depth`` equal layers."""
     return {width: {"widths": (width,) * depth} for width in widths}
 
 
 def weight_stds(spec: Spec) -> tuple[float, ...]:
-    """Standard deviation of a weight of each hidden layer, and of the linear layer on top, which is part of the
-    backward pass only, so that He's variance for that one, 2/fan-in, is taken.
-    """
+    """Std of a weight of each hidden layer, and of the linear layer on top (backward only, so He's 2/fan-in)."""
     fans = list(zip((spec.size, *spec.widths), (*spec.widths, spec.classes), strict=True))
     if spec.init == "glorot":
         return tuple(math.sqrt(2 / (fan_in + fan_out)) for fan_in, fan_out in fans)
@@ -90,8 +89,7 @@ def worst(spec: Spec, seed: int) -> dict[str, Any]:
     """The least eps that is enough for all inputs and layers of each network at once, (networks,).
 
     ``step``: every layer changes every squared norm by at most a share eps, the event whose probability Theorem 1 adds
-    up; ``norm`` and ``gradient``: what Theorems 1 and 3 conclude, ``(1 - eps)^L <= ratio <= (1 + eps)^L``, where
-    Theorem 1 has l for L at layer l.
+    up; ``norm`` and ``gradient``: as Theorems 1 and 3 say, ``(1 - eps)^l <= ratio <= (1 + eps)^l`` at layer l.
     """
 
     def item(each: dict[str, Array]) -> dict[str, Any]:
@@ -107,8 +105,8 @@ def plane(spec: Spec, seed: int) -> dict[str, Any]:
     """Over a whole plane, the least eps that is enough at each layer, (networks, layers), and ranks of its images.
 
     ``square`` for squared norms, ``norm`` for norms; at layer l the l-th root of the ratio counts. Networks have a
-    ``width`` and ``depth``; a Gaussian matrix on a plane is one of two columns. The plane is so many ``directions`` of
-    it; ranks are computed of as many if ``ranked``.
+    ``width`` and ``depth``; a Gaussian matrix on a plane is one of two columns. ``directions`` of the plane are used,
+    also if ``ranked``.
     """
     turns = torch.linspace(0, 2 * math.pi, spec.directions + 1, dtype=torch.float64)[:-1, None]
     found = np.empty((3, spec.networks, spec.depth))

@@ -117,8 +117,7 @@ ARTIFACTS: tuple[Artifact, ...] = (
 # The paper does not print its noise: here Gaussian noise of one standard deviation is added to every weight and bias.
 # The weights of the sawtooth are 2 and 4 in size, its biases 1.
 
-# standard deviations after which "most" pieces should be gone, and that are drawn: a twentieth of the smallest weight,
-# and a variance of about 0.1
+# standard deviations at which "most" pieces should be gone: a twentieth of the smallest weight, and variance 0.1
 NOISES = (0.1, 0.3)
 SAWTOOTH_MOST = 0.5  # noise destroys most of the pieces if it leaves at most this share of them
 

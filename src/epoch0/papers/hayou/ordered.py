@@ -32,11 +32,7 @@ _INPUTS, _LABELS = range(2)  # streams of a seed
 
 
 def critical(spec: Spec, seed: int) -> dict[str, Any]:
-    """The smallest sparsity at which SNIP prunes some layer in full.
-
-    Widths are constant, inputs and outputs included; examples are Gaussian with random labels. Computed in float64: in
-    float32 at chi = 0.1 a fifth of the scores is 0.
-    """
+    """The smallest sparsity at which SNIP prunes a layer in full; equal widths, Gaussian examples, random labels."""
     inputs = torch.randn(spec.examples, spec.width, generator=generator(seed, _INPUTS), dtype=torch.float64)
     labels = torch.randint(spec.width, (spec.examples,), generator=generator(seed, _LABELS))
     laws = Gaussian(spec.weight_std), Gaussian(spec.bias_std)

@@ -36,8 +36,7 @@ class Method(NamedTuple):
     rescaled: str | None = None  # kept weights, in one of the ways of :func:`epoch0.prune.rescale`
 
 
-# By the names that recipes use. "obd" is the reference that trains, prunes and trains again; all others prune at
-# initialization and train once.
+# By their names in recipes. "obd" trains, prunes and trains again; all others prune at initialization and train once.
 METHODS: dict[str, Method] = {
     "none": Method("not pruned", None),
     "obd": Method("OBD", "obd"),
@@ -58,7 +57,7 @@ METHODS: dict[str, Method] = {
 class Network:
     """A "resnet", "vgg" or "vanilla_cnn" up to its inputs and classes; whether it is stable is the method's.
 
-    ``width`` is a factor on the channels, of a vanilla CNN their number. ``weights`` is the law before the division by
+    ``width`` is a factor on the channels, of a vanilla CNN their number; ``weights`` the law before scaling by
     sqrt(fan_in).
     """
 
@@ -76,6 +75,7 @@ class Network:
 
     @property
     def name(self) -> str:
+        """Its name in tables, such as ResNet-32."""
         if self.kind == "vgg":
             return f"{f'{self.repeat}x' if self.repeat > 1 else ''}VGG{self.depth}"
         return f"V-CNN-{self.depth}" if self.kind == "vanilla_cnn" else f"ResNet-{self.depth}"
@@ -119,6 +119,7 @@ class Recipe:
 
     @property
     def trainings(self) -> int:
+        """Number of trainings of one run."""
         return 1 + (self.obd_rounds if self.method == "obd" else 0)
 
     @property
@@ -227,10 +228,9 @@ def run(recipe: Recipe, seed: int) -> dict[str, Any]:
     have the same of each. With the environment variable EPOCH0_CHECKPOINTS a killed run resumes, on a CPU bit for bit.
 
     Returns:
-        ``accuracy`` after the last epoch, ``best`` of all tests, ``chance`` of the best constant: shares of
-        the test images. ``history``: lists of ``epoch``, ``loss`` since the test before, and ``accuracy``. ``dead``:
-        layers of which nothing is kept. ``on_paths``: ``kept`` weights on a path from input to output. ``diverged``:
-        accuracies are those of chance.
+        ``accuracy`` after the last epoch, ``best`` of all tests, ``chance`` of the best constant: shares of the test
+        images. ``history``: lists of ``epoch``, ``loss`` since the test before, and ``accuracy``. ``dead``: layers of
+        which nothing is kept. ``on_paths``: ``kept`` weights on a path. ``diverged``: accuracies are those of chance.
     """
     device, method, sets = chosen_device(), METHODS[recipe.method], sets_of(recipe)
     precision, per_epoch = precision_for("auto", device), -(-len(sets.train) // recipe.batch_size)

@@ -408,8 +408,7 @@ def _of(*entries: tuple[float, float]) -> dict[int, Entry]:
     return {depth: Entry(*entry) for depth, entry in zip((10, 50, 100), entries, strict=True)}
 
 
-# The paper does not give the scales: tanh networks have their edge of chaos at (1, 0); (0.9, 0.1) is in the ordered
-# phase, near enough to it that ten layers train.
+# The paper gives no scales. The edge of chaos of tanh is at (1, 0); at (0.9, 0.1), ordered, ten layers still train.
 ORDERED = Start("ordered phase", "snip", 0.9, 0.1, 0.012, _of((98.12, 0.13), (10.0, 0.0), (10.0, 0.0)))
 EDGE = Start("EOC", "snip", 1.0, 0.0, 0.012, _of((98.20, 0.17), (98.75, 0.11), (10.0, 0.0)))
 RESCALED = Start("EOC + rescaling", OURS, 1.0, 0.0, 0.004, _of((98.18, 0.21), (98.90, 0.07), (99.15, 0.08)))
@@ -419,11 +418,7 @@ STARTS = {start.label: start for start in (*PRINTED, *FURTHER)}
 
 
 def sweep_4(base: Recipe, depths: Sequence[int], runs: int, more: int = 0, seed: int = 0) -> Sweep:
-    """Every depth from every start; digits are trained at the rate of the start.
-
-    ``more`` runs of EOC + rescaling at the greatest depth, where runs differ most, and of the paper's starts at the
-    least, where the claim is that they do not differ.
-    """
+    """Every depth from every start; ``more`` runs at the greatest depth and of the paper's starts at the least."""
     axis: dict[tuple[int, str], dict[str, Any]] = {}
     counts = []
     for depth, (label, start) in product(depths, STARTS.items()):

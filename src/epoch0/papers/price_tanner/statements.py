@@ -30,9 +30,7 @@ SHAPES = {"narrowing": (200, 100, 50, 25), "widening": (25, 50, 100, 200), "equa
 
 
 def layers_of(spec: Spec) -> list[tuple[int, int, str, Law]]:
-    """Inputs, units, kind and law of the weights of each layer, before the division by the root of the inputs. Laws
-    take turns; inputs are as many as the first width.
-    """
+    """Inputs, units, kind and law of the weights of each layer, before division by sqrt(inputs); laws alternate."""
     each = zip((spec.widths[0], *spec.widths), spec.widths, cycle(BIASES), spec.densities, strict=False)
     return [(fan, units, kind, weight_law(kind, spec.std, density)) for fan, units, kind, density in each]
 

@@ -118,6 +118,7 @@ class Trained:
         return np.split(self.of("growth", state), 2, axis=1)[kind]
 
     def about(self, state: str) -> dict[str, Any]:
+        """One row of the table: sigma_w and counts of these networks."""
         std, error = _mean(self.of("std", state))
         missed, accuracy = "", None
         if state == "trained":

@@ -1,8 +1,7 @@
 """Raghu's convolutional network (sections 2.2, 3), and Figure 4: an arc's length in it before training, per sigma_w^2.
 
-The paper says little; docs/raghu lists the choices. Pixels are standardized, biases begin at zero; batch norm
-(Figure 10) or trajectory regularization (Figure 11) stands behind every hidden layer, before its ReLU, and no bias in
-front of batch norm, which would take it away.
+docs/raghu lists our choices. Pixels are standardized, biases begin at zero; batch norm (Figure 10) or trajectory
+regularization (Figure 11) stands behind every hidden layer, before its ReLU; no bias before batch norm.
 """
 
 import math
@@ -69,6 +68,7 @@ class ConvNet:
 
     @property
     def inputs(self) -> tuple[int, int, int]:
+        """Shape of one input."""
         return (self.colours, self.size, self.size)
 
     def build(self, seed: int) -> nn.Sequential:
@@ -172,6 +172,7 @@ def draw(found: Found, axes: plots.Axes) -> None:
 
 
 def mark_pools(axes: plots.Axes, kinds: Sequence[str]) -> None:
+    """Shade the pooling layers."""
     for number, kind in enumerate(kinds, start=1):
         if kind == "pooling":
             axes.axvspan(number - 0.4, number + 0.4, color="#e8e8e8", zorder=0)

@@ -1,8 +1,8 @@
 """Raghu's Theorem 1 and Corollary 1 (2.1, 2.2), and what section 3.1 and appendix B.3 say of weights that change.
 
 Theorem 1 is measured on a line (m = 1) at equal numbers of neurons: its chain of inequalities, the construction that it
-calls asymptotically as good, and random networks. Section 3.1: what a small change of one layer's weights does to the
-last layer, by forward derivatives.
+calls asymptotically as good, and random networks. Section 3.1: the effect of small changes of weights on the last
+layer.
 """
 
 import math
@@ -96,9 +96,7 @@ def draw_chain(found: Found, axes: plots.Axes) -> None:
 
 # ---- Section 3.1 and the duality of appendix B.3
 def shaken(spec: Spec, seed: int) -> dict[str, Any]:
-    """Relative squared change of the last hidden layer, (networks, depth), for weights of one layer that change in a
-    direction of their own law, so by one and the same small part of their size.
-    """
+    """Relative squared change of the last hidden layer, (networks, depth), for a small random change of one layer."""
     found = np.empty((spec.networks, spec.depth))
     for index, (net, x, other) in enumerate(_nets(spec, seed)):
         weights, changes = dict(net.state_dict()), dict(other.state_dict())
@@ -148,9 +146,7 @@ def shaken_table(found: Found) -> Table:
 
 
 def expected_change(spec: Spec) -> Array:
-    """The same in wide networks for each layer's weights, (depth,): their change moves the pre-activations as far as
-    they are from 0, and each layer behind multiplies the square by its chi.
-    """
+    """The same in wide networks, (depth,): each layer behind multiplies the square by its chi."""
     law = propagate("hardtanh", math.sqrt(spec.variance), 0.0, spec.depth, q=spec.variance)
     return np.asarray(law.q[:-1] * law.gradient[:-1] / law.q[-1])
 

@@ -74,16 +74,14 @@ def trained(spec: Spec, seed: int) -> dict[str, Any]:
     """Train one network and measure it at some steps: lengths, weight scale, accuracy; noise in its layers at the end.
 
     Lengths are means over so many ``arcs`` of so many ``points``; ``absolute`` and ``relative`` are sizes of noise,
-    with so many ``draws`` for each layer and size; accuracies are over ``tested`` images of the test set; ``examples``
-    of training are all where it is None.
+    with so many ``draws`` for each layer and size; accuracies are over ``tested`` test images; ``examples`` None: all.
 
     Returns:
         ``accuracy`` on test images and the ``loss`` since the last measurement, (steps,), the first loss NaN;
         ``lengths``, (steps, layers + 1), the arc itself first, batch norm as in evaluation; ``lengths_batch``, the same
         with the statistics of the arc's own points, if there is a batch norm; ``layers`` and their ``kinds``,
         (layers,); ``scale`` of the weights, (steps, weighted); ``weighted``, names of the layers with weights;
-        ``absolute`` and ``relative``, accuracy with noise, (weighted, sizes); ``clean`` accuracy; ``diverged``: what
-        came after is NaN.
+        ``absolute`` and ``relative``, accuracy with noise, (weighted, sizes); ``clean`` accuracy; ``diverged``.
     """
     given, (held, labels) = _examples(spec)
     accuracy, source = Accuracy(held, labels), numpy_generator(seed, _ARCS)

@@ -37,7 +37,7 @@ def block(spec: Spec, seed: int) -> dict[str, Any]:
     """``lengths`` (networks, depth + 1), ``growth`` (networks, depth); if counted, ``transitions`` (networks, depth).
 
     Of an arc between two points scaled to norm sqrt(size), in networks of which ``variance`` is sigma_w^2 and
-    ``biased`` sigma_b^2 / sigma_w^2. A network is the same whatever the block it is measured in. Source: Raghu et al.
+    ``biased`` sigma_b^2 / sigma_w^2. A network is the same in any block. Source: Raghu et al.
     2017, sections 2.1 and 2.2.
     """
     arc = Arc(*(math.sqrt(spec.ends.size) * end for end in spec.ends.points()))
@@ -63,9 +63,7 @@ def table(cell: Cell) -> Any:
 
 @by_cell
 def growth_table(cell: Cell) -> Any:
-    """The mean growth of a layer once variances have settled, with bounds. Layers that nothing reaches, as where all of
-    a narrow network saturates, have no growth and do not count.
-    """
+    """The mean growth of a layer once variances have settled, with bounds; layers that nothing reaches do not count."""
     spec, (mean, error, runs) = cell.spec, tables.mean_growth(cell["growth"][:, SETTLED - 1 :])
     wide = wide_limit(spec.activation, spec.variance, spec.depth, spec.biased)[SETTLED - 1 :]
     return {"growth": Mean(mean, error)}, {"runs": runs, **predicted(spec), "wide": float(np.mean(wide))}

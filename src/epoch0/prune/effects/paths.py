@@ -401,6 +401,7 @@ class MaskSummary(Result):
 
     @property
     def sparsity(self) -> float:
+        """Fraction removed."""
         return 1.0 - self.kept / max(self.total, 1)
 
     @property

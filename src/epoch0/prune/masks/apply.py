@@ -208,10 +208,7 @@ def _own_class(module: nn.Module) -> None:
 
 
 def _keep_copyable(module: nn.Module) -> None:
-    """Let a masked recurrent layer be copied at any time.
-
-    It holds its weights in a list, too, and ``copy.deepcopy`` refuses tensors with a history.
-    """
+    """Let a masked recurrent layer be copied: it holds its weights in a list, too, which have a history."""
     if isinstance(module, nn.RNNBase) and parametrize.is_parametrized(module):
         type(module).__deepcopy__ = _copy_without_history  # type: ignore[attr-defined]  # a class of its own
 

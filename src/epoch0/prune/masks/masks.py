@@ -215,6 +215,7 @@ def _keep_globally(
 
 
 def check_order(name: str, scores: Tensor) -> None:
+    """Refuse scores that are no floats, or that hold NaN."""
     if not scores.is_floating_point():
         raise InputError(f"the scores of '{name}' are {scores.dtype}; floating-point numbers are needed.")
     if bad := int(scores.isnan().count_nonzero()):

@@ -135,8 +135,7 @@ def _computed(name: str, how: str) -> InputError:
 def places(model: nn.Module) -> dict[str, list[Place]]:
     """Every parameter of a model, under the name that it had when nothing was masked, and all places it is used in.
 
-    The order is that of ``model.named_parameters()`` before the model was masked, and of several names the first
-    counts.
+    The order is that of ``model.named_parameters()`` before the model was masked; of several names the first counts.
     """
     refuse_closed(bare(model))
     found: dict[int, list[Place]] = {}

@@ -71,6 +71,7 @@ def taken(batches: Iterable[Any], loss: Loss | None) -> list[Batch]:
 
 
 def examples(batches: Sequence[Batch]) -> int:
+    """Number of examples of all batches."""
     return sum(batch.examples for batch in batches)
 
 
@@ -106,6 +107,7 @@ class Functional:
         return [torch.ones_like(leaf, dtype=torch.bool) if w.mask is None else w.mask for leaf, w in pairs]
 
     def output(self, x: Any, mode: operations.Calls | None = None, targets: Any = None) -> Tensor:
+        """THE output of the model for inputs, with these weights."""
         return self._run(self._call(x, targets), mode)[1]
 
     def _call(self, x: Any, targets: Any = None, loss: Loss | None = None) -> Call:

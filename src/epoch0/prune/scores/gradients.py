@@ -40,8 +40,7 @@ def snip(
         batches: pairs (inputs, targets), inputs as the model is called with them; mappings with labels; a data loader;
             or one pair; moved to the model's device. The gradient is the mean over all examples: the authors' score
             of one large batch (exactly, unless batch norm couples its examples).
-        loss: ``loss(outputs, targets) -> scalar``, a mean over examples; None: cross-entropy (integer targets) or mean
-            squared error.
+        loss: ``loss(outputs, targets) -> scalar``, a mean over examples; None: cross-entropy or mean squared error.
         batch_norm: ``"train"``: statistics of the batch, as the authors' code has it; ``"eval"``: running ones, at
             initialization the identity. This decides the mask: on a ResNet-32 at 98 % the two masks share 6 % of their
             weights (Jaccard index), with 6 of 34 layers empty in train mode and none in eval mode.

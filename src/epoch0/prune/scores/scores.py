@@ -113,8 +113,7 @@ def magnitude(model: nn.Module) -> Scores:
     >>> magnitude(net)["0.weight"].shape                            # net: 64-32-32-10; of each weight's own shape
     torch.Size([32, 64])
 
-    With Kaiming or mean-field weights a layer's scale is 1/sqrt(fan_in), so a global threshold empties wide ones first
-    (Prop. 4).
+    With Kaiming or mean-field weights a layer's scale is 1/sqrt(fan_in), so a global threshold empties wide ones first.
 
     Scored are the weights of :func:`epoch0.prune.masks.places.standing`.
 

@@ -169,11 +169,7 @@ def synflow_rounds(
     dtype: torch.dtype = torch.float64,
     progress: Progress | None = None,
 ) -> dict[str, Tensor]:
-    """The masks of rounds of SynFlow that keep so many weights, each scored on what the rounds before have left.
-
-    They are those of scoring and keeping in turn, at half the cost: weights are zeroed where they stand, and the
-    threshold is looked for among those that are left.
-    """
+    """The masks of rounds of SynFlow, each scored on the weights left before; at half the cost of separate rounds."""
     with _positive(model, x, dtype) as (net, ones), torch.no_grad():
         flat = torch.cat([leaf.flatten() for leaf in net.leaves])
         sizes = [leaf.numel() for leaf in net.leaves]

@@ -36,8 +36,7 @@ _IN_PLACE = re.compile(r"__i(add|sub|mul|truediv)__|\w*[a-z0-9]_")
 def trace(model: nn.Module, shape: tuple[int, ...], device: torch.device | str | None = None) -> Program:
     """Read the model into steps for points of a shape, in float64 and evaluation mode; the model stays as it is.
 
-    The steps run on the model's own device. An InputError names an operation that mixes points or is not piecewise
-    linear.
+    Steps run on the model's own device. An InputError names an operation that mixes points or is not piecewise linear.
     """
     model = bare(model)
     check_model(model)
@@ -298,10 +297,7 @@ def _pair(first: Tensor, second: Tensor) -> Tensor:
 
 
 def _check(run: Run, size: Run, tensors: list[Tensor], whole: Tensor, operation: str, where: str) -> None:
-    """Refuse a step that mixes points or moves their dimension, or is not affine.
-
-    Of an affine one the value half way between points is the mean of the values, but for the rounding of its terms.
-    """
+    """Refuse a step that mixes points or moves their dimension, or is not affine half way between points."""
     part = run(*(t[3:8] for t in tensors)) if whole.dim() and len(whole) == _PROBE else None
     if part is None or part.shape != whole[3:8].shape or not torch.allclose(part, whole[3:8], rtol=1e-9, atol=1e-12):
         why = "mixes the examples of a batch or moves the batch dimension from its first place"

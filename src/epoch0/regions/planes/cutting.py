@@ -275,9 +275,8 @@ class Plane:
 class Arrangement:
     """The chords along which the columns of some values, (rows, columns), cut the cells of a mesh.
 
-    A column is zero below its limit. New points are numbered from the number of rows on: those on edges edge by edge
-    and from the first vertex of each, then the crossings of chords. Places run along all cells' borders, new points
-    too.
+    A column is zero below its limit. New points are numbered behind the rows: those on edges edge by edge and from the
+    first vertex of each, then the crossings of chords. Places run along all cells' borders, new points too.
     """
 
     def __init__(self, mesh: Mesh, values: Tensor, limit: Tensor, decisions: Decisions) -> None:

@@ -33,6 +33,7 @@ class Window:
 
     @property
     def area(self) -> float:
+        """Area in the plane."""
         return float(polygon_area(self.polygon))
 
 

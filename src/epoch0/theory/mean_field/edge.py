@@ -180,8 +180,7 @@ def edge_of_chaos(
 
     Of several fixed points that attract the variance it is one that deep layers reach from pre-activations of variance
     1, and of those the one with the smallest weight_std. With neither bias_std nor weight_std bias_std is 0; both are
-    an InputError, and so is a place without an edge: the message says where chi is 1 at a repelling point, and where an
-    edge is.
+    an InputError, and so is a place without an edge: the message says where chi is 1 but repels, and where an edge is.
 
     Source: Hayou et al. 2021, 2.2 and B.1.
     """

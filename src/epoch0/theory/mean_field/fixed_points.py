@@ -30,8 +30,7 @@ def q_star(activation: ActivationLike, weight_std: Std, bias_std: Std, density: 
     0.0
 
     Of several fixed points it is the one that deep layers reach from pre-activations of variance 1, as of normalized
-    inputs; ReLU at weight_std = sqrt(2) without biases keeps that 1. To about 12 digits; an InputError if q grows
-    without bound says from which weight_std on it does.
+    inputs; ReLU at weight_std = sqrt(2) without biases keeps that 1. To about 12 digits; an InputError if q diverges.
 
     Source: Hayou et al. 2021, B.1.
     """

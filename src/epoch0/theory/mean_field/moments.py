@@ -1,8 +1,7 @@
 """Means over one Gaussian variable, and the maps of a variance and a perturbation by one wide layer (Hayou, B.1).
 
 All maps are made of E phi^2 and E phi'^2 as functions of the variance q. Both are analytic in log q, whatever kinks phi
-has, so a spline of degree 7 through 20 points a decade is exact to about ten digits. (Eight where the quadrature itself
-ends, for a phi that oscillates.)
+has, so a spline of degree 7 through 20 points a decade is exact to about ten digits. (Eight where phi oscillates.)
 """
 
 import math
@@ -104,10 +103,12 @@ def _panels(f: Callable[[Any], Any], scale: Array, low: Array, high: Array) -> t
 
 
 def mean_square(rule: Activation, q: Number) -> Number:
+    """E phi(sqrt(q) Z)^2."""
     return gaussian_mean(lambda h: rule.function(h) ** 2, q, rule.breaks)
 
 
 def mean_slope(rule: Activation, q: Number) -> Number:
+    """E phi'(sqrt(q) Z)^2."""
     return gaussian_mean(lambda h: rule.derivative(h) ** 2, q, rule.breaks)
 
 

@@ -5,8 +5,7 @@ grid of logarithms, where a product is a sum and a mixture a convolution.
 
 A special case is the first layer of a network that sees white noise, whose weights their gradients follow. The gradient
 of a filter w with a ReLU behind it is a sum of inputs x over the places where w.x > 0. Of white noise these have the
-mean direction of w, so that the gradient is c w plus noise, and the score W (c W + noise) is nearer to a square than to
-a product of independent factors.
+mean direction of w, so that the gradient is c w plus noise, and the score W (c W + noise) is closer to a square.
 """
 
 import math
@@ -251,10 +250,7 @@ def _entry(ratio: float, row: Array, column: Array, logs: float) -> Array:
 
 
 def _without_noise(squares: Array, noise: float) -> Array:
-    """Mean squares of rows with their logarithms drawn together by what few entries a row make them vary.
-
-    ``noise`` is the relative variance of the mean squares, of mean 1, for rows that are alike.
-    """
+    """Mean squares of rows less the relative variance ``noise`` that few entries a row add to equal rows."""
     live = squares > 0
     logarithms = np.log(squares[live])
     spread, middle = float(logarithms.var()), float(logarithms.mean())
@@ -298,6 +294,7 @@ class PredictedDensity(Result):
 
     @property
     def density(self) -> dict[str, float]:
+        """Expected fraction kept, by layer."""
         return {row.layer: row.density for row in self.layers}
 
     @property
@@ -357,8 +354,7 @@ class Layers:
     def critical_sparsity(self) -> tuple[float, float]:
         """Mean and standard deviation of the smallest sparsity at which some layer is fully removed.
 
-        Each layer's largest score has its law; the first layer to go is the one whose largest score is least, and the
-        sparsity is the fraction of all scores below that.
+        Each layer's largest score has its law; the first to go has the least; the sparsity is the fraction below it.
         """
         if not np.isfinite(self.log_scales).all():
             return 0.0, 0.0
