@@ -255,14 +255,14 @@ def in_order(evaluate: Evaluate, changes: Steps) -> tuple[Tensor, Tensor, int]:
         shared[1:] = begin[order][1:] < torch.cummax(end[order], dim=0).values[:-1]
         shared[:-1] |= begin[order][1:] < end[order][:-1]
         clash = order[shared]
-        mine = clash[(high[clash] - low[clash]) * _FINEST > 1.5]
-        if not len(mine):
+        longer = clash[(high[clash] - low[clash]) * _FINEST > 1.5]
+        if not len(longer):
             break
-        middle = 0.5 * (low[mine] + high[mine])
-        at_middle = evaluate(number[mine], middle)
-        left = (at_low[mine] > 0) != (at_middle > 0)
-        at_low[mine[~left]], low[mine[~left]] = at_middle[~left], middle[~left]
-        at_high[mine[left]], high[mine[left]] = at_middle[left], middle[left]
+        middle = 0.5 * (low[longer] + high[longer])
+        at_middle = evaluate(number[longer], middle)
+        left = (at_low[longer] > 0) != (at_middle > 0)
+        at_low[longer[~left]], low[longer[~left]] = at_middle[~left], middle[~left]
+        at_high[longer[left]], high[longer[left]] = at_middle[left], middle[left]
     t = low + at_low / (at_low - at_high) * (high - low)
     order = torch.argsort(t, stable=True)
     return t[order], number[order], len(clash)

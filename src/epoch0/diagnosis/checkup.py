@@ -125,23 +125,23 @@ def checkup(
         call = apart(Call.of(model, batch, targets, loss=loss, forward=forward))
     shapes = described(call.batch).removeprefix("an input").removeprefix(" of ").strip()
     what: dict[str, Any] = {"model": name or type(call.model).__name__, "subject": inputs or shapes}
-    said = list(call.notes)
+    remarks = list(call.notes)
 
     def make_up(output: Tensor) -> Any:
         made, note = made_up(call.batch, output, seed)
-        said.append(note)
+        remarks.append(note)
         return made
 
     if stream:
         folder = None if stream is True else Path(stream)
-        blocks = stream_layers(call, directions or 2, seed, batch_norm, make_up, say, folder, said)
+        blocks = stream_layers(call, directions or 2, seed, batch_norm, make_up, say, folder, remarks)
         kept = blocks.kept({}, 1.0)
-        said.append("Blocks were measured one after another.")
+        remarks.append("Blocks were measured one after another.")
         return Checkup(
             **what,
             recipes={},
             **kept,
-            notes=tuple(notes_of(blocks.gains, kept["layers"], said)),
+            notes=tuple(notes_of(blocks.gains, kept["layers"], remarks)),
             trial_reason="it needs the whole network in memory",
             not_examined=LAYERS_ONLY,
         )
@@ -150,7 +150,7 @@ def checkup(
             call.model.eval()
             call = dataclasses.replace(call, targets=make_up(call.output(call.run())))
     if same := _same(call):
-        said.append(f"{same[0].upper()}{same[1:]}: give about 100 different examples.")
+        remarks.append(f"{same[0].upper()}{same[1:]}: give about 100 different examples.")
 
     def searched(recipes: dict[str, Recipe]) -> dict[str, Any]:
         """What there is to say of the program, its recipe beside those of the network."""
@@ -175,7 +175,7 @@ def checkup(
         return Checkup(
             **what,
             **searched(recipes),
-            notes=(*said, f"The layers could not be measured: {unmeasured}"),
+            notes=(*remarks, f"The layers could not be measured: {unmeasured}"),
             trial_reason="the first step could not be measured",
         )
     say("gains of the layers", 0.0)
@@ -186,7 +186,7 @@ def checkup(
     if call.splits and some < call.examples:
         fewer = call.rows(slice(0, some))
         step_of = f"one step was followed on {one.used}, and " if one.used < call.examples else ""
-        said.append(f"As a pass takes long, {step_of}gains were measured on {some} of the {call.examples} examples.")
+        remarks.append(f"As a pass takes long, {step_of}gains were measured on {some} of the {call.examples} examples.")
     rows = None
     floats = isinstance(call.batch, Tensor) and call.batch.is_floating_point()
     signs = Signs(input_size=float(call.batch.square().mean().sqrt()) if floats else 1.0)
@@ -199,11 +199,11 @@ def checkup(
             apart_from = [op.module for op in record.ops if op.meaning.weighted and not {*op.weights} & inside]
             if apart_from and len(parts(call.batch)) > 1:
                 names = first_names(list(dict.fromkeys(apart_from)))
-                said.append(f"Signals start at one of the inputs; what only others reach is in no row: {names}.")
+                remarks.append(f"Signals start at one of the inputs; what only others reach is in no row: {names}.")
     except ChangesItself:
         raise
     except InputError as problem:  # a verdict needs the layers for the reason only
-        said.append(f"The layers could not be measured: {problem}")
+        remarks.append(f"The layers could not be measured: {problem}")
     pruning_forecast = None if sparsity is None else forecast_pruning(call, sparsity, batch_norm)
     length, why_not, done = None, "left out, as asked", None
     if trial is not False:
@@ -228,7 +228,7 @@ def checkup(
     trains = any(recipe.trains for recipe in recipes.values())
     tried = []
     if not trains and remedies is None and done is None and one.seconds > SHORT:
-        said.append("No remedy was tried: without a trial that takes longer than the rest; remedies=True tries them.")
+        remarks.append("No remedy was tried: without a trial that takes longer than the rest; see remedies=True.")
     elif not trains and remedies is not False and rows is not None and not same and program is None:
         say("remedies", 0.0)
         tried = try_remedies(call, recipes, done, batch_norm, seed)
@@ -239,7 +239,7 @@ def checkup(
     if rows is not None:
         kept = rows.kept(one.updates, recipes["adam"].learning_rate)
         blame = None if trains else to_blame(kept["layers"], worst.cause, signs)
-        said = notes_of(rows.gains, kept["layers"], said)
+        remarks = notes_of(rows.gains, kept["layers"], remarks)
     return Checkup(
         **what,
         **of_program,
@@ -247,7 +247,7 @@ def checkup(
         blame=blame,
         advice=tuple(advice(recipes, tried)) if "yours" not in of_program["recipes"] else (),
         remedies=tuple(tried),
-        notes=tuple(said),
+        notes=tuple(remarks),
         trial=done,
         trial_reason=why_not,
         pruning_forecast=pruning_forecast,

@@ -162,11 +162,11 @@ def shuffled(call: Call, count: int, size: int, order: torch.Generator | None) -
 
 
 def _streamed(call: Call, batches: Any) -> Iterator[Call]:
-    some = True
-    while some:
-        some = False
+    more = True
+    while more:
+        more = False
         for batch in batches:
-            some = True
+            more = True
             if call.targets is None:  # the loss is the model's own
                 yield Call.of(call.model, batch, forward=call.forward)
             elif isinstance(batch, tuple | list) and len(batch) == 2:

@@ -257,9 +257,9 @@ def assess_program(found: Found, optimizers: Sequence[Any]) -> dict[str, Recipe]
     if found.faults:
         first = found.faults[0]
         chance, cause = min(1 - first.certainty, 1.0 if sound or done is None else UNDECIDED), "fault"
-        how = "learns less than it could" if chance >= 0.5 else "does not learn as it should"
-        how = how if sound else "does not learn as it is"
-        reason = f"{how} ({first.kind}): {first.message} {first.fix}".rstrip(".")
+        words = "learns less than it could" if chance >= 0.5 else "does not learn as it should"
+        words = words if sound else "does not learn as it is"
+        reason = f"{words} ({first.kind}): {first.message} {first.fix}".rstrip(".")
     elif sound:
         chance, cause, reason = LEARNS, "learns", f"learns as it is: {text}"
     else:

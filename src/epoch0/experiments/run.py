@@ -229,8 +229,8 @@ class _Run:
         if deaths < _DEATHS:
             self.suspects.append(trial)
             return
-        how = "" if died.status is None else f"{exit_status(died.status)}: "
-        cause = f"it killed its worker process {deaths} times ({how}out of memory, or a crash)"
+        ended = "" if died.status is None else f"{exit_status(died.status)}: "
+        cause = f"it killed its worker process {deaths} times ({ended}out of memory, or a crash)"
         self._keep(trial, Failure(cause, "", False))
 
 

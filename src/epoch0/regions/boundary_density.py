@@ -69,9 +69,9 @@ class BoundaryDensity(Result):
         return [{"network": network, "layer": layer, "density": value} for (network, layer), value in places]
 
     def __str__(self) -> str:
-        what = "break points" if self.dimension == 1 else ("length of boundaries" if self.k == 1 else "vertices")
+        unit = "break points" if self.dimension == 1 else ("length of boundaries" if self.k == 1 else "vertices")
         where = "line" if self.dimension == 1 else "window"
-        head = f"{what} between {self.kind} regions a unit of {'length' if self.dimension == 1 else 'area'}"
+        head = f"{unit} between {self.kind} regions a unit of {'length' if self.dimension == 1 else 'area'}"
         mean = f"{self.mean:.6g} (standard error {self.standard_error:.1g}, {len(self.values)} networks)"
         whole = f"  on the whole {where}: {self.expected:.6g} (standard error {self.expected_error:.1g})"
         layers = (f"  layer {i}: {value:.6g}" for i, value in enumerate(self.per_layer))

@@ -112,9 +112,9 @@ class LinePartition(Result):
         return [dict(zip(self.columns, (t, *owner, linear), strict=True)) for t, owner, linear in parts]
 
     def __str__(self) -> str:
-        what = {"segment": "a segment", "ray": "a ray", "line": "a whole line", "curve": "a polyline"}[self.kind]
+        shape = {"segment": "a segment", "ray": "a ray", "line": "a whole line", "curve": "a polyline"}[self.kind]
         share = self.count / max(1, self.neurons)
-        rows = [f"{counted(self.count, 'activation region')} on {what}, {share:.3f} a neuron"]
+        rows = [f"{counted(self.count, 'activation region')} on {shape}, {share:.3f} a neuron"]
         rows += [f"  after {name:<20} {count:>8}" for name, count in zip(self.layers, self.per_layer, strict=True)]
         return "\n".join([*rows, f"  {self.certificate}", *(f"  note: {note}" for note in self.notes)])
 

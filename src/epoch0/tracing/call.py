@@ -237,8 +237,8 @@ class Call:
         found = [t for t in _tensors(value) if t.is_floating_point()]
         if found:  # of equal ones max gives the first
             return max(found, key=lambda t: (t.requires_grad, t.dim() > 0))
-        what = f"the model {type(self.model).__name__} returns a {type(value).__name__} without a floating point tensor"
-        raise InputError(f"{what}; give forward=lambda model, batch: ... that returns the one to measure.")
+        text = f"the model {type(self.model).__name__} returns a {type(value).__name__} without a floating point tensor"
+        raise InputError(f"{text}; give forward=lambda model, batch: ... that returns the one to measure.")
 
     @property
     def has_loss(self) -> bool:
@@ -600,10 +600,10 @@ def check_tensors(batch: Any, named: list[tuple[str, Tensor]]) -> None:
         hint = "; torch.from_numpy makes one of an array" if kind == "ndarray" else ""
         raise InputError(f"the batch holds no tensor: it is a {kind}{hint}. Give what the model is called with.")
     for name, tensor in named:
-        what = "the input" if name == "input" else f"'{name}'"
-        check_dense(what, tensor)
+        title = "the input" if name == "input" else f"'{name}'"
+        check_dense(title, tensor)
         if "mask" not in name or bool(tensor.isnan().any()):  # a mask added to scores may hold -infinity
-            check_finite(f"{what} {tuple(tensor.shape)}", tensor)
+            check_finite(f"{title} {tuple(tensor.shape)}", tensor)
 
 
 def examples_in(batch: Any, targets: Any, named: list[tuple[str, Tensor]]) -> int:
@@ -620,8 +620,8 @@ def examples_in(batch: Any, targets: Any, named: list[tuple[str, Tensor]]) -> in
     if several and (len(targets) == len(named) or _second(batch, targets)):
         return len(targets)  # a list of images, say, of different sizes
     if first.dim() == 0 or first.numel() == 0:
-        what = f"{'the input' if name == 'input' else repr(name)} has shape {tuple(first.shape)}"
-        raise InputError(f"{what}: an empty batch; give at least one example, shape (examples, ...).")
+        text = f"{'the input' if name == 'input' else repr(name)} has shape {tuple(first.shape)}"
+        raise InputError(f"{text}: an empty batch; give at least one example, shape (examples, ...).")
     return len(first)
 
 

@@ -42,9 +42,9 @@ def train_one_layer(model: nn.Module, layer: str | int, data: Any, **options: An
     inner = bare(model)
     name = named_layer(inner, layer)
     part = inner.get_submodule(name)
-    own, mine = set(part.modules()), {id(parameter) for parameter in part.parameters()}
+    own, ids = set(part.modules()), {id(parameter) for parameter in part.parameters()}
     for other, module in inner.named_modules():
-        shared = [key for key, parameter in module.named_parameters(recurse=False) if id(parameter) in mine]
+        shared = [key for key, parameter in module.named_parameters(recurse=False) if id(parameter) in ids]
         if module not in own and shared:
             text = f"layer={name!r} shares its parameters with '{f'{other}.{shared[0]}'.lstrip('.')}'"
             raise InputError(f"{text}; training it would train both. Give one of them weights of its own.")
@@ -54,7 +54,7 @@ def train_one_layer(model: nn.Module, layer: str | int, data: Any, **options: An
                 after.callback(module.register_forward_pre_hook(_as_in_evaluation, prepend=True).remove)
         for parameter in inner.parameters():
             after.callback(parameter.requires_grad_, parameter.requires_grad)
-            parameter.requires_grad_(id(parameter) in mine)
+            parameter.requires_grad_(id(parameter) in ids)
         return train(model, data, **options)
 
 

@@ -392,8 +392,8 @@ class Evidence:
                 uphill = torch.cat([slope.double().flatten() for slope in slopes.values()])
                 towards = float(moves @ uphill / (moves.norm() * uphill.norm()))  # NaN where nothing moved
             if not loop or loop[-1].moved:  # gradients of several batches may be added up first
-                there = [n for n in drawn if float(old[n].norm()) > 0]
-                sizes = {n: float((new[n].detach() - old[n]).double().norm() / old[n].double().norm()) for n in there}
+                nonzero = [n for n in drawn if float(old[n].norm()) > 0]
+                sizes = {n: float((new[n].detach() - old[n]).double().norm() / old[n].double().norm()) for n in nonzero}
         after, late = self._measured(call)
         seen = self.run(call)
         moved = float((late - early).double().square().mean().sqrt())

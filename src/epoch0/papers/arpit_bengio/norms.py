@@ -272,8 +272,8 @@ def failure_claims(backward: bool, found: Found) -> Claims:
     quantity, way = ("gradient", "gradient_") if backward else ("norm", "")
     theorem = "Theorem 3: the gradient norm" if backward else "Theorem 1: the norm"
     sharper = "beyond the paper: at most as often as the exact chances of layers, added over the samples, say"
-    said, decided = f"{theorem} fails to be kept at most as often as the bound says", dict[str, Any]()
-    for text, bound in ((said, f"{way}paper"), (sharper, f"{way}exact")):
+    main, decided = f"{theorem} fails to be kept at most as often as the bound says", dict[str, Any]()
+    for text, bound in ((main, f"{way}paper"), (sharper, f"{way}exact")):
         at = rows.column(bound)
         errors = np.sqrt(np.clip(at * (1 - at), 0, None) / rows.column("runs"))  # of a share at it
         own = Table({**row, f"{quantity}_error": float(error)} for row, error in zip(rows, errors, strict=True))
@@ -381,15 +381,15 @@ _MADE = plane_table, plane_claims, draw_planes, _VECTORS
 
 
 def _distortion(letter: str, direction: str) -> Artifact:
-    how = _PRESETS, partial(table, direction), partial(claims, direction), partial(draw, direction), _ABOUT
+    args = _PRESETS, partial(table, direction), partial(claims, direction), partial(draw, direction), _ABOUT
     title = f"Distortion of the norm by one layer against its width, {direction}"
-    return Artifact(f"arpit-bengio/fig2{letter}", title, "section 4.2", *how)
+    return Artifact(f"arpit-bengio/fig2{letter}", title, "section 4.2", *args)
 
 
 def _failures(name: str, what: str, both: bool) -> Artifact:
     title = f"How often the norm of a sample is not kept: {what} through five layers"
-    how = failure_table, partial(failure_claims, both), partial(draw_failures, both), _SETTING
-    return Artifact(f"arpit-bengio/{name}", title, "", _FAILURES, *how)
+    args = failure_table, partial(failure_claims, both), partial(draw_failures, both), _SETTING
+    return Artifact(f"arpit-bengio/{name}", title, "", _FAILURES, *args)
 
 
 ARTIFACTS = (

@@ -93,13 +93,13 @@ def claims(found: Found) -> Claims:
     rules: dict[str, Any] = dict.fromkeys(METHODS, (same, between, -limit, limit))
     rules["none"] = "the squared gradient shrinks beside an unpruned network's", at_most, 0.0
     for cell, (method, rows) in ((item, part) for item in found for part in found.table.where(**item.at).by("method")):
-        said, decide, *bounds = rules[method]
+        statement, decide, *bounds = rules[method]
         kind = f"{cell.at['activation']}, {cell.at['masks']} masks, {METHODS[method]}"
         text = f"(a layer by {', '.join(rows.labels('{gain:.2f}'))})"
         dead = Table(row for row in rows if row["nothing_gets_through"])
         left = dead.labels("{sparsity:.0%} removed: {nothing_gets_through} left out that nothing gets through")
         rule = rows.claim(decide, "beside_unpruned", *bounds, names="{sparsity:.0%} removed")
-        decided[f"{kind}: {said} {text}"] = more(rule, after="; ".join(left))
+        decided[f"{kind}: {statement} {text}"] = more(rule, after="; ".join(left))
     return decided
 
 

@@ -151,13 +151,13 @@ def about(sweep: Sweep) -> str:
     each = [sweep, *sweep.also.values()]
     bases, specs = [item.spec for item in each], [spec for item in each for _, spec, _ in item.cells()]
     networks = ", ".join(dict.fromkeys(f"{base.network.name} x{base.network.width:g}" for base in bases))
-    said = f"{networks} (factor on the filters) on {', '.join(dict.fromkeys(base.data for base in bases))}; "
-    said += f"{either(base.epochs for base in bases)} epochs of SGD at {either(item.learning_rate for item in specs)}, "
-    said += sweep.fill("batches of {batch_size}; scores with batch norm in {batch_norm} mode")
-    said += ", without it where rescaled; " if any(item.norm_after for item in specs) else "; "
-    said += f"{either(item['runs'] for item in each)} runs, no bars"
+    text = f"{networks} (factor on the filters) on {', '.join(dict.fromkeys(base.data for base in bases))}; "
+    text += f"{either(base.epochs for base in bases)} epochs of SGD at {either(item.learning_rate for item in specs)}, "
+    text += sweep.fill("batches of {batch_size}; scores with batch norm in {batch_norm} mode")
+    text += ", without it where rescaled; " if any(item.norm_after for item in specs) else "; "
+    text += f"{either(item['runs'] for item in each)} runs, no bars"
     spent = [(1 + item.spec.obd_rounds) * item.spec.epochs for item in each if "obd" in item["method"]]
-    return f"{said}; OBD trains {max(spent)} epochs in all" if spent else said
+    return f"{text}; OBD trains {max(spent)} epochs in all" if spent else text
 
 
 def either(counts: Iterable[float]) -> str:
@@ -314,11 +314,11 @@ def tables(name: str, found: Found) -> list[Grid]:
     return made
 
 
-def _grid(shown: str, there: Mapping[Any, Entry], methods: Any, sparsities: Any, own: Panel | None = None) -> Grid:
+def _grid(shown: str, printed: Mapping[Any, Entry], methods: Any, sparsities: Any, own: Panel | None = None) -> Grid:
     """A row a method, what is not pruned with one entry: what is printed, or what was measured with it in brackets."""
 
     def cell(method: str, sparsity: float) -> str:
-        text = str(there.get((method, sparsity), ""))
+        text = str(printed.get((method, sparsity), ""))
         if own is None:
             return text
         mean, error = mean_and_error(own.accuracy(method, sparsity))

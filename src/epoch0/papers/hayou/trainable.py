@@ -239,8 +239,9 @@ _FIGURES = (("3a 3b 3c", presets("tanh")), ("5a 5b 5c", presets("elu")), ("5d 5e
 
 def _figure(name: str, init: str, both: dict[str, Sweep]) -> Artifact:
     about = _ABOUT.format("ordered" if init == "ordered" else "edge") + _OTHERS * (init == INITS[0])
-    how = partial(table, init), partial(claims, init), partial(draw, init), about, cost
-    return Artifact(f"hayou/fig{name}", f"Accuracy over depth and sparsity: {_TITLES[init]}", "section 4.1", both, *how)
+    title, rest = f"Accuracy over depth and sparsity: {_TITLES[init]}", (about, cost)
+    parts = partial(table, init), partial(claims, init), partial(draw, init)
+    return Artifact(f"hayou/fig{name}", title, "section 4.1", both, *parts, *rest)
 
 
 ARTIFACTS = tuple(

@@ -232,18 +232,18 @@ def conv_claims(found: Found) -> Claims:
 def dense_claims(found: Found) -> Claims:
     decided = accurate(found)
     for cell in found:
-        said, after = f"{cell.at['networks']}: ", growth_of(cell["lengths"])[:, -1, 1:-1]
-        text = f"{said}after training length grows through every hidden layer behind the first"
+        prefix, after = f"{cell.at['networks']}: ", growth_of(cell["lengths"])[:, -1, 1:-1]
+        text = f"{prefix}after training length grows through every hidden layer behind the first"
         grows = over_runs(at_least, after, 1.0, names=[f"layer {place}" for place in _layers(cell)[1:-1]])
-        decided = {**decided, **_longer(cell, said), text: grows}
+        decided = {**decided, **_longer(cell, prefix), text: grows}
     return decided
 
 
-def _longer(cell: Cell, said: str = "") -> Claims:
+def _longer(cell: Cell, prefix: str = "") -> Claims:
     gained = np.log(cell["lengths"][:, -1, 1:] / cell["lengths"][:, 0, 1:])
     names = [f"layer {i}" if i.isdigit() else i for i in _layers(cell)]
-    longer = f"{said}training increases length after every layer: log of length at the end over that at step 0"
-    deeper = f"{said}... by a factor that grows with depth: rise of that log a layer"
+    longer = f"{prefix}training increases length after every layer: log of length at the end over that at step 0"
+    deeper = f"{prefix}... by a factor that grows with depth: rise of that log a layer"
     deeper_by = over_runs(at_least, slopes(gained), 0.0, names=["slope"])
     return {longer: over_runs(at_least, gained, 0.0, names=names), deeper: deeper_by}
 
@@ -319,19 +319,19 @@ def noise_table(found: Found) -> Table:
 def noise_claims(found: Found) -> Claims:
     decided = dict(accurate(found))
     for cell, unit in product(found, UNITS):
-        said, kept = f"{cell.at['networks']}, {unit} noise: ", cell[unit].mean(2)  # over the sizes, (runs, layers)
+        prefix, kept = f"{cell.at['networks']}, {unit} noise: ", cell[unit].mean(2)  # over the sizes, (runs, layers)
         least = "the first layer is the least robust: accuracy with noise in another one, less that with noise in it"
         others = _layers(cell, "weighted")[1:]
-        decided[said + least] = over_runs(at_least, kept[:, 1:] - kept[:, :1], 0.0, names=others)
-        text = f"{said}earlier layers are less robust: rise of accuracy a layer"
+        decided[prefix + least] = over_runs(at_least, kept[:, 1:] - kept[:, :1], 0.0, names=others)
+        text = f"{prefix}earlier layers are less robust: rise of accuracy a layer"
         decided[text] = over_runs(at_least, slopes(kept), 0.0, names=["slope"])
     for cell, unit in product(found, UNITS) if found.sweep["data"] == "cifar10" else ():  # of which alone it is said
         lost = cell["clean"][:, None] - cell[unit][:, :, getattr(cell.spec, unit).index(PRINTED_NOISE)]
         first, fifth = lost[:, 0], lost[:, _layers(cell, "weighted").index(FIFTH)]
-        said = f"{cell.at['networks']}, {unit} noise of {PRINTED_NOISE:g} in the"
-        text = f"{said} first layer costs 0.7 in accuracy, to 0.1"
+        prefix = f"{cell.at['networks']}, {unit} noise of {PRINTED_NOISE:g} in the"
+        text = f"{prefix} first layer costs 0.7 in accuracy, to 0.1"
         decided[text] = over_runs(between, first, 0.6, 0.8, names=["cost"])
-        decided[f"{said} fifth layer costs 0.02, at most 0.05"] = over_runs(at_most, fifth, 0.05, names=["cost"])
+        decided[f"{prefix} fifth layer costs 0.02, at most 0.05"] = over_runs(at_most, fifth, 0.05, names=["cost"])
     return decided
 
 

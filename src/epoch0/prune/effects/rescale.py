@@ -169,8 +169,8 @@ class _Pass:
             variances = now.double().square().reshape(len(now), -1).mean(1).cpu().numpy()
             self.expected[follow.end] = float(np.mean(moments_of(follow.activation).square(variances)))
         if node in self.expected:
-            there = float(now.double().square().mean())
-            self.dense[node] = self.expected[node] / there if there > 0 else 1.0
+            found = float(now.double().square().mean())
+            self.dense[node] = self.expected[node] / found if found > 0 else 1.0
         if node in self.inputs:
             self.kept[node] = now.clone()  # a later operation may work in place
         return changed

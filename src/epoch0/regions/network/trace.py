@@ -52,9 +52,9 @@ def trace(model: nn.Module, shape: tuple[int, ...], device: torch.device | str |
         try:
             expected = model(others.to(parameter.dtype if parameter.is_floating_point() else torch.float32))
         except Exception as error:
-            said = (str(error).splitlines() or [type(error).__name__])[0]
+            cause = (str(error).splitlines() or [type(error).__name__])[0]
             hint = "wrap a model that takes anything else, one of token ids from its embedding's output on"
-            text = f"the model does not take points of shape {shape}: {said}. Points are one floating point tensor"
+            text = f"the model does not take points of shape {shape}: {cause}. Points are one floating point tensor"
             raise InputError(f"{text}; {hint}.") from error
         if not isinstance(expected, Tensor):
             kind = type(expected).__name__
