@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from epoch0.activity.circles import EXACT_UP_TO, MOST, TooMany, turn, turnable
 from epoch0.activity.halving import CAUTION, in_order, search, together
 from epoch0.activity.patterns import Method, several
-from epoch0.activity.weight_circle import Sweep, named_layer, own_weight, sweep
+from epoch0.activity.weight_circle import WeightSweep, named_layer, own_weight, sweep
 from epoch0.arguments import Depth, Positive, Seed, Size, Whole, Within, checked
 from epoch0.errors import InputError
 from epoch0.networks.dense import Ensemble
@@ -163,7 +163,7 @@ class _Flips(NamedTuple):
     unresolved: int = 0
 
 
-def _closed(swept: Sweep, inputs: Tensor, output: int, insist: bool) -> _Flips | None:
+def _closed(swept: WeightSweep, inputs: Tensor, output: int, insist: bool) -> _Flips | None:
     """All flips of one network in closed form, where there is one and it is cheap or insisted on."""
     program, other = swept.program, swept.other
     if other is None or not turnable(program):
@@ -183,7 +183,7 @@ def _closed(swept: Sweep, inputs: Tensor, output: int, insist: bool) -> _Flips |
     return _Flips((swept.first[:, output] > 0).numpy(), times[order], which[order])
 
 
-def _halved(swept: Sweep, inputs: int, output: int, caution: float, points: int | None, seed: int) -> _Flips:
+def _halved(swept: WeightSweep, inputs: int, output: int, caution: float, points: int | None, seed: int) -> _Flips:
     """Flips of one network by halving steps; very many inputs part by part."""
 
     def values(which: Tensor, t: Tensor, begin: int = 0) -> Tensor:

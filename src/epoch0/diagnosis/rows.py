@@ -17,7 +17,7 @@ from epoch0.measure.gain import Gain, gain_status, joined_gains, measure_gains
 from epoch0.measure.passes import Signals, Travel, signals
 from epoch0.seeds import generator
 from epoch0.tracing.graph import Op
-from epoch0.tracing.layers import Layer, Place, average_pools, averaged_over, labelled, layer_names, layers, places
+from epoch0.tracing.layers import Layer, NamedLayer, average_pools, averaged_over, labelled, layer_names, layers, places
 from epoch0.tracing.sizes import sum_of_squares
 from epoch0.tracing.tape import Change, Tape, together
 
@@ -166,7 +166,7 @@ def measured(
     )
     seen, pools = states(), average_pools(record)
 
-    def part(place: Place) -> tuple[PartCheckup, int, tuple[str, ...]]:
+    def part(place: NamedLayer) -> tuple[PartCheckup, int, tuple[str, ...]]:
         node, (tangent, gradient, square) = place.node, carried[place.node]
         shape, sizes = tuple(record.nodes[node].shape[1:]), (math.sqrt(square), alone.get(node), math.sqrt(tangent))
         return PartCheckup(place.name, place.kind, shape, *sizes, gradient, update=None), node, ops[node].weights

@@ -14,7 +14,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from epoch0.diagnosis.faults import Found
+from epoch0.diagnosis.faults import FoundFaults
 from epoch0.diagnosis.faults.evidence import rate_of
 from epoch0.diagnosis.step import LADDER, USUAL, Optimizer, Step
 from epoch0.diagnosis.trial import LENGTHS, RATES, Run, Trial
@@ -247,7 +247,7 @@ def assess(step: Step, signs: Signs, trial: Trial | None) -> Recipe:
     return Recipe(optimizer, trains, chance, rate, step.largest, reason, evidence, cause, numbers)
 
 
-def assess_program(found: Found, optimizers: Sequence[Any]) -> dict[str, Recipe]:
+def assess_program(found: FoundFaults, optimizers: Sequence[Any]) -> dict[str, Recipe]:
     """The verdict for ``"yours"``, the optimizer given; nothing where it was neither tried nor found at fault."""
     done = found.mending
     if len(optimizers) != 1 or (done is None and not found.faults):

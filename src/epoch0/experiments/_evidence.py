@@ -166,7 +166,7 @@ def curvature(x: Array, residuals: Array, weights: Array) -> float:
 
 
 @dataclass(frozen=True)
-class Line:
+class LineFit:
     """A straight line through means: slope and quadratic residual term in standard errors; chi-square of residuals."""
 
     slope: float
@@ -179,10 +179,10 @@ class Line:
         total = self.slope**2 + self.residual
         return self.slope**2 / total if total > 0 else 0.0
 
-    def of_freedom(self, freedom: float) -> "Line":
+    def of_freedom(self, freedom: float) -> "LineFit":
         """In errors of that freedom, for which bounds are wider than for known ones."""
         factor = float(t_quantile(np.array(freedom), 1 - FALSE_ALARM / 4)) / LINE
-        return Line(self.slope / factor, self.residual / factor**2, self.bend / factor)
+        return LineFit(self.slope / factor, self.residual / factor**2, self.bend / factor)
 
     def explained(self, freedom: int) -> tuple[float, float]:
         """The least and the largest share of the variance of the true means that the line may explain.

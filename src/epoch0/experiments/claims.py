@@ -286,7 +286,7 @@ def linear(
     weight = stats.weights(given.errors, np.full(len(places), max(float(np.abs(given.measured).max()), 1e-300)))
     slope, error = stats.slope_of(places, given.measured, weight, inflate=False)
     straight = stats.centred(given.measured - slope * places, weight)
-    found = stats.Line(slope / error, float((weight * straight**2).sum()), stats.curvature(places, straight, weight))
+    found = stats.LineFit(slope / error, float((weight * straight**2).sum()), stats.curvature(places, straight, weight))
     found = found.of_freedom(float(given.samples.min()) - 1)  # the fewest samples: cautious for all
     low, high = found.explained(len(places) - 2)
     falls = rising and found.slope < -stats.LINE

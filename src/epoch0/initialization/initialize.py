@@ -17,7 +17,7 @@ from epoch0.errors import InputError
 from epoch0.initialization.draw import KINDS, draw_attentions, draw_biases, draw_weights
 from epoch0.initialization.plan import make_plan
 from epoch0.initialization.result import Initialization, notes, row
-from epoch0.initialization.scale import Pass, apply, measured_rounds, standard
+from epoch0.initialization.scale import ScalePass, apply, measured_rounds, standard
 from epoch0.initialization.sites import Plan, find_sites
 from epoch0.interrupts import whole
 from epoch0.seeds import generator
@@ -122,7 +122,7 @@ def initialize(
         if any(step.tied and not step.kept for step in plan.steps):  # signals may start at other values now
             with tape(record.call, batch_norm=record.batch_norm) as anew:
                 record = replace(record, x=anew.x)
-        one_pass = Pass(record, plan, method, seed, biases)
+        one_pass = ScalePass(record, plan, method, seed, biases)
         rounds, gains, off = 1, dict[str, float](), list[str]()
         if method == "theory":
             one_pass.run()

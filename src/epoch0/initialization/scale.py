@@ -109,7 +109,7 @@ _TANGENTS, _ENTRIES = 2, 3
 
 
 @dataclass(eq=False)
-class Pass:
+class ScalePass:
     """The state of one pass."""
 
     tape: Tape  # the record; its model's weights have unit scale
@@ -299,7 +299,7 @@ def apply(plan: Plan, tape: Tape, sign: int = 1) -> None:
             tape.model.get_parameter(name).detach().mul_(norm.factor**sign)
 
 
-def measured_rounds(pass_: Pass, tape: Tape, layers: tuple[Layer, ...]) -> tuple[int, dict[str, float], list[str]]:
+def measured_rounds(pass_: ScalePass, tape: Tape, layers: tuple[Layer, ...]) -> tuple[int, dict[str, float], list[str]]:
     """Passes and checks until every layer has its target, or the rounds are used up."""
     plan, corrections = pass_.plan, dict[int, float]()
     for done in range(1, ROUNDS + 1):

@@ -10,7 +10,7 @@ from torch import nn
 
 from epoch0 import special
 from epoch0.arguments import BatchNorm, Directions, Seed, checked
-from epoch0.measure.law import Law, Walk
+from epoch0.measure.law import PredictedGain, Walk
 from epoch0.measure.passes import Array, Passes, Squares, Travel, mean_squares, passes
 from epoch0.results import Result, aligned, counted
 from epoch0.tracing.call import Call, Forward
@@ -233,7 +233,7 @@ def joined_gains(pieces: Sequence[Gain], names: Sequence[str]) -> Gain:
     return replace(first, layers=rows, batch_norm=mode, dropout=dropout, loss=pieces[-1].loss)
 
 
-def _row(layer: Layer, place: int, law: Law, seen: Passes, node: int, squares: dict[int, Array]) -> LayerGain:
+def _row(layer: Layer, place: int, law: PredictedGain, seen: Passes, node: int, squares: dict[int, Array]) -> LayerGain:
     size = {n: float(squares[n].mean()) for n in (layer.input, layer.output, layer.pre_activation) if n is not None}
     q = math.nan if layer.pre_activation is None else size[layer.pre_activation]
     gradients = {name: seen.gradients[name] for name in layer.weights if name in seen.gradients}

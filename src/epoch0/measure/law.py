@@ -234,7 +234,7 @@ def flow_after(chain: Chain, examples: int) -> Flow:
 
 
 @dataclass(frozen=True)
-class Law:
+class PredictedGain:
     """What the law says about one layer."""
 
     predicted: float | None  # expected chi, None where there is no law
@@ -254,7 +254,7 @@ class Walk:
         self.place = {id(event): place for place, event in enumerate(self.events)}
         self.flows: dict[int, Flow | Chain | str] = {}
         self.values: dict[int, Tensor] = {}
-        self.found: list[Law] = []
+        self.found: list[PredictedGain] = []
 
     def changes(self) -> dict[int, Change]:
         """Hooks for each tensor of the run, without gradients; nothing is replaced."""
@@ -290,9 +290,9 @@ class Walk:
             predicted = float(flow.square.double().mean())
             if not math.isfinite(predicted):
                 raise NoLaw("numbers overflow")
-            self.found.append(Law(predicted, predicted * math.sqrt(flow.variance), ""))
+            self.found.append(PredictedGain(predicted, predicted * math.sqrt(flow.variance), ""))
         except NoLaw as reason:
-            self.found.append(Law(None, math.nan, str(reason)))
+            self.found.append(PredictedGain(None, math.nan, str(reason)))
 
     def _through(self, event: Op) -> Sequence[Flow | Chain]:
         name, inputs = event.name, event.inputs

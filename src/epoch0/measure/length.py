@@ -29,7 +29,7 @@ Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
-class Pieces:
+class Norms:
     """Norms of the tangents of the curve, network by network."""
 
     layers: tuple[str, ...]  # names of the L layers
@@ -75,7 +75,7 @@ def _standard_error(values: Array) -> Array:
         return np.asarray(np.sqrt(np.nanvar(values, axis=0, ddof=1) / (~np.isnan(values)).sum(axis=0)))
 
 
-def lengths_and_growth(pieces: Pieces) -> tuple[Array, Array, Array, Array]:
+def lengths_and_growth(pieces: Norms) -> tuple[Array, Array, Array, Array]:
     """Lengths (networks, L + 1), growth (networks, L), and the errors of the means of both."""
     floor = 1e4 * torch.finfo(pieces.dtype).tiny  # norms up to it, 1e-34 in float32, have lost digits to underflow
     before, after, lengths = pieces.norms[..., :-1], pieces.norms[..., 1:], pieces.norms.mean(axis=1)
@@ -101,12 +101,12 @@ _AT_MOST = 1024  # more points at once than this are no faster
 
 def module_pieces(
     module: nn.Module, curve: Curve, t: Tensor, layers: Sequence[str] | None, batch_norm: str, forward: Forward | None
-) -> Pieces:
+) -> Norms:
     """The tangents of the curve at the input and each layer of one module."""
     recorded = tape(module, curve.point(t[:2]), forward=forward, batch_norm=batch_norm)
     with recorded as record, torch.no_grad():
         names, nodes = places(record, layers)
-        return Pieces(names, tangent_norms(points_apart(record), nodes, curve, t)[None], record.x.dtype)
+        return Norms(names, tangent_norms(points_apart(record), nodes, curve, t)[None], record.x.dtype)
 
 
 def tangent_norms(record: Tape, nodes: Sequence[int], curve: Curve, t: Tensor) -> Array:
@@ -122,7 +122,7 @@ def tangent_norms(record: Tape, nodes: Sequence[int], curve: Curve, t: Tensor) -
     return np.concatenate([row_norms(record.tangents(nodes, x, dx)) for x, dx in moves])
 
 
-def ensemble_pieces(ensemble: Ensemble, curve: Curve, points: int, layers: Sequence[str] | None, seed: int) -> Pieces:
+def ensemble_pieces(ensemble: Ensemble, curve: Curve, points: int, layers: Sequence[str] | None, seed: int) -> Norms:
     """Tangents through each network, shape (networks, points, L + 1).
 
     Which networks share a batched product depends on their number, not on what is measured; a network alone and in
@@ -145,7 +145,7 @@ def ensemble_pieces(ensemble: Ensemble, curve: Curve, points: int, layers: Seque
             t = torch.stack([grid(points, seed, index) for index in ensemble.indices[start:stop]])
             z, dz = (rule(t.reshape(-1)).to(kind).reshape(*t.shape, -1) for rule in (curve.point, curve.tangent))
             found.append(_walk(skeleton, state, z, dz, names))
-    return Pieces(names, np.concatenate(found), kind)
+    return Norms(names, np.concatenate(found), kind)
 
 
 def _walk(skeleton: nn.Sequential, state: dict[str, Tensor], z: Tensor, dz: Tensor, wanted: Collection[str]) -> Array:
@@ -294,13 +294,13 @@ def trajectory_length(
         models = [model] if isinstance(model, nn.Module) else model
         if not len(models):
             raise InputError("model is an empty list; give at least one module.")
-        found, shapes = list[Pieces](), set[tuple[torch.Size, ...]]()
+        found, shapes = list[Norms](), set[tuple[torch.Size, ...]]()
         for i, net in enumerate(models):
             shapes.add(tuple(p.shape for p in net.parameters()))
             found.append(module_pieces(net, curve, grid(points, seed, i), layers, batch_norm, forward))
             if len(shapes) > 1 or found[i].layers != found[0].layers:
                 raise InputError(f"model[{i}] has other layers than model[0]; give modules of one architecture.")
-        pieces = Pieces(found[0].layers, np.concatenate([item.norms for item in found]), found[0].dtype)
+        pieces = Norms(found[0].layers, np.concatenate([item.norms for item in found]), found[0].dtype)
     bad = ~np.isfinite(pieces.norms).all(axis=(0, 1))
     if bad.any():
         where = ("input", *pieces.layers)[int(np.argmax(bad))]

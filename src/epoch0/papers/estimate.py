@@ -22,7 +22,7 @@ from epoch0.train.device import chosen_device
 
 
 @dataclass(frozen=True)
-class Line:
+class EstimateLine:
     """One configuration of one artifact; ``done`` counts runs in the results file or listed further up.
 
     ``hours`` are those of all workers together; None stands for what is not known.
@@ -44,7 +44,7 @@ class Estimate(Result):
     preset: str
     device: str
     workers: int
-    lines: tuple[Line, ...] = field(repr=False)
+    lines: tuple[EstimateLine, ...] = field(repr=False)
 
     @property
     def hours(self) -> float:
@@ -125,5 +125,5 @@ def estimate(
         hours = None if steps is None else (runs - done) * steps * (each or 0.0) / at_once / 3600
         if hours is None and id in once:
             hours = once[id] * (1 - done / runs if runs else 1.0) / at_once / 3600
-        lines.append(Line(id, name, runs, done, steps, each, hours))
+        lines.append(EstimateLine(id, name, runs, done, steps, each, hours))
     return Estimate(preset, str(device), at_once, tuple(lines))

@@ -235,7 +235,7 @@ def decided(artifact: Artifact, preset: str, setting: Sweep, results: Results) -
     return Reproduction(*named, setting, tuple(rows), counted, checks, picture, tables)
 
 
-class Plan(NamedTuple):
+class ArtifactPlan(NamedTuple):
     """The trials of one artifact."""
 
     artifact: Artifact
@@ -244,14 +244,14 @@ class Plan(NamedTuple):
 
 
 @checked
-def planned(ids: Sequence[str], preset: str, data_dir: StrPath | None) -> list[Plan]:
+def planned(ids: Sequence[str], preset: str, data_dir: StrPath | None) -> list[ArtifactPlan]:
     """The trials of several artifacts, made before any file is: what cannot run leaves nothing behind."""
     chosen = [(artifact, artifact.setting(preset)) for artifact in map(find, ids)]
     with environment("EPOCH0_DATA", data_dir, ahead=True):
         for name in dict.fromkeys(setting.data for _, setting in chosen):
             if name is not None:
                 data.path(name)  # absent data fails here, once, and not in every worker
-        return [Plan(artifact, setting, artifact.trials(setting)) for artifact, setting in chosen]
+        return [ArtifactPlan(artifact, setting, artifact.trials(setting)) for artifact, setting in chosen]
 
 
 @contextmanager
@@ -276,7 +276,7 @@ def environment(name: str, folder: StrPath | None, ahead: bool = False) -> Itera
             os.environ[name] = before
 
 
-def _engines(stack: ExitStack, workers: int | None, scheduler: str | None) -> Callable[[Plan], Engine]:
+def _engines(stack: ExitStack, workers: int | None, scheduler: str | None) -> Callable[[ArtifactPlan], Engine]:
     """Workers for what computes on the cores, and for what trains where there are accelerators: one process each."""
     plain = stack.enter_context(Engine(workers=workers, scheduler=scheduler))
 

@@ -34,7 +34,7 @@ _OWN: Any = object()
 
 
 @dataclass(frozen=True)
-class Step:
+class StepResult:
     """The result of one call of a ``training_step``: its loss, and what the model's forward returned inside it."""
 
     loss: Any
@@ -221,7 +221,7 @@ class Call:
             result = model(*args, **kwargs)
         alone = isinstance(result, Tensor) and result.dim() == 0 and result.is_floating_point() and bool(heard)
         self._seen["alone"] = alone
-        return Step(result, heard[-1][1]) if alone else result
+        return StepResult(result, heard[-1][1]) if alone else result
 
     def output(self, raw: Any) -> Tensor:
         """THE output among what the model returned.
@@ -229,7 +229,7 @@ class Call:
         It is the tensor itself; ``.logits``, ``.last_hidden_state`` or ``.sample``; else the first floating point
         tensor of a tuple, mapping or dataclass that has a gradient and is not a single number; else the first one.
         """
-        value = raw.outputs if isinstance(raw, Step) else raw
+        value = raw.outputs if isinstance(raw, StepResult) else raw
         for name in OUTPUTS:
             part = value.get(name) if isinstance(value, Mapping) else getattr(value, name, None)
             if isinstance(part, Tensor) and part.is_floating_point() and not isinstance(value, Tensor):
@@ -272,7 +272,7 @@ class Call:
         """
         targets = self.targets if targets is _OWN else targets
         if self.criterion is not None:
-            raw = raw.outputs if isinstance(raw, Step) else raw
+            raw = raw.outputs if isinstance(raw, StepResult) else raw
             if isinstance(raw, Tensor):
                 return scalar_loss(raw, targets, self.criterion)
             try:
@@ -336,7 +336,7 @@ class Call:
         given = self.targets is not None or self.criterion is not None or self.forward is not None
         return not given and _has_step(self.model) and not isinstance(self.batch, Tensor)
 
-    def _step(self, model: nn.Module, batch: Any) -> Step:
+    def _step(self, model: nn.Module, batch: Any) -> StepResult:
         step: Callable[..., Any] = model.training_step  # type: ignore[assignment]
         # a class may leave what it computes to its training_step
         owner = next(kind for kind in type(model).__mro__ if "forward" in vars(kind))
@@ -350,7 +350,7 @@ class Call:
         if not isinstance(loss, Tensor):
             wanted = "give targets, and a loss if the default one is not meant"
             raise InputError(f"training_step returns a {type(result).__name__} without a loss; {wanted}.")
-        return Step(loss, seen[0 if whole else -1][1])
+        return StepResult(loss, seen[0 if whole else -1][1])
 
 
 class _Called(nn.Module):

@@ -183,7 +183,7 @@ _OTHER = {"average": "pooling", "largest": "pooling", "join": "concatenation", "
 
 
 @dataclass(frozen=True)
-class Place:
+class NamedLayer:
     """One layer in order of execution."""
 
     name: str  # qualified name of its module, or ``"block.relu()"`` for a call in the forward of ``block``
@@ -191,11 +191,11 @@ class Place:
     node: int  # of the record, whose tensor is measured
 
 
-def labelled(record: Tape, *, joined: bool, own: Mapping[type[nn.Module], str]) -> tuple[Place, ...]:
+def labelled(record: Tape, *, joined: bool, own: Mapping[type[nn.Module], str]) -> tuple[NamedLayer, ...]:
     """Every layer of a recorded model with its kind; an activation ``joined`` to the weights before it is no layer."""
     modules = dict(record.model.named_modules())
     whole = {path: own[type(module)] for path, module in modules.items() if type(module) in own}
-    found = [Place(tap.name, whole[path], tap.node) for path in whole for tap in record.modules.get(path, ())]
+    found = [NamedLayer(tap.name, whole[path], tap.node) for path in whole for tap in record.modules.get(path, ())]
     activations = {tap.node: tap.name for tap in record.nonlinearities}
     uses = Counter(node for op in record.ops for node in set(op.inputs))
     behind: dict[int, int] = {}  # node, place in found of the weighted layer that it is the output of
@@ -213,14 +213,14 @@ def labelled(record: Tape, *, joined: bool, own: Mapping[type[nn.Module], str]) 
             if joined and free and source is not None:
                 found[source] = replace(found[source], node=node)
             else:
-                found.append(Place(activations[node], "activation", node))
+                found.append(NamedLayer(activations[node], "activation", node))
         elif kind := _kind(op, record):
             if op.kind in ("linear", "convolution"):
                 behind[node] = len(found)
             # a module that has none inside, a pruned one too
             whole_one = not {name for name, _ in modules[op.module].named_children()} - {"parametrizations"}
             name = op.module if op.module and whole_one else f"{op.module}.{op.name}()".removeprefix(".")
-            found.append(Place(use(name, named), kind, node))
+            found.append(NamedLayer(use(name, named), kind, node))
     return tuple(sorted(found, key=lambda place: place.node))
 
 

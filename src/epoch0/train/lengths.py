@@ -15,7 +15,7 @@ from epoch0.errors import InputError
 from epoch0.measure.length import Array, grid, grid_errors, points_apart, tangent_norms
 from epoch0.results import Result, aligned, finite
 from epoch0.tracing.guard import bare, unchanged
-from epoch0.tracing.layers import Place, labelled
+from epoch0.tracing.layers import NamedLayer, labelled
 from epoch0.tracing.tape import Tape, tape
 from epoch0.train.stacked import Stacked
 from epoch0.train.trajectory_regularization import TrajectoryRegularization
@@ -79,7 +79,7 @@ class TrajectoryLengths(Result):
         self.kinds: tuple[str, ...] = ()  #: of each, such as "linear", "convolution", "batch norm", "sum"
         self._norms: list[Array] = []
         self._record: Tape | None = None
-        self._places: tuple[Place, ...] = ()
+        self._places: tuple[NamedLayer, ...] = ()
         self._t = grid(points, seed, 0)
 
     def __call__(self, step: int, model: nn.Module, metrics: Mapping[str, Any] | None = None) -> dict[str, Any]:

@@ -141,7 +141,7 @@ def train(
     if path is not None:
         run["data"] = getattr(source, "fingerprint", f"{per_epoch} batches")
     held = _read(path) if path is not None and os.path.lexists(path) else None
-    state = Progress() if held is None else held[0]
+    state = CheckpointState() if held is None else held[0]
     if state.step > total:
         text = f"the checkpoint {str(path)!r} already has {state.step} steps and {total} were asked for"
         raise InputError(f"{text}; ask for at least as many, or name another path to start anew.")
@@ -183,7 +183,7 @@ def _lay_out(model: nn.Module, torchs: Optimizer, layout: torch.memory_format) -
 
 @checked
 @dataclass
-class Progress:
+class CheckpointState:
     """The part of a checkpoint beside its tensors."""
 
     step: Whole = 0
@@ -200,7 +200,7 @@ class _Run:
     loss: Loss
     optimizer: Optimizer
     scheduler: LRScheduler | None
-    progress: Progress
+    progress: CheckpointState
     group: Group
     total: int
     per_epoch: int
@@ -410,7 +410,7 @@ class _Run:
         self._written = time.monotonic()
 
 
-def _read(path: Path) -> tuple[Progress, Row, dict[str, Tensor]]:
+def _read(path: Path) -> tuple[CheckpointState, Row, dict[str, Tensor]]:
     """How far the run of a checkpoint was, its settings, and the tensors, checked to be whole."""
     anew = "Delete it, or name another path, to start anew."
     try:
@@ -421,7 +421,7 @@ def _read(path: Path) -> tuple[Progress, Row, dict[str, Tensor]]:
     except InputError as problem:
         raise InputError(f"{problem} {anew}") from problem
     try:
-        progress = Progress(**numbers["progress"])
+        progress = CheckpointState(**numbers["progress"])
     except (TypeError, InputError) as problem:
         raise InputError(f"the checkpoint {str(path)!r} cannot be resumed: {problem} {anew}") from problem
     return progress, numbers["run"], {name: tensor.clone() for name, tensor in tensors.items()}

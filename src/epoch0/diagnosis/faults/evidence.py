@@ -99,7 +99,7 @@ class Pass:
         return 0.0 if self.entered is None or self.normed else float(self.entered[2].abs().mean())
 
 
-class _Tables(TorchFunctionMode):
+class _Broadcasts(TorchFunctionMode):
     """Records where a column and a row of all examples broadcast to a table of each with each."""
 
     def __init__(self, count: int, found: list[str]) -> None:
@@ -246,7 +246,7 @@ class Evidence:
                 same_noise()
                 for module in call.model.train().modules():
                     module.register_forward_hook(seen)
-                with _Tables(count, found.tables):
+                with _Broadcasts(count, found.tables):
                     raw = found.raw = call.raw()
                     found.output = call.output(raw)
                     found.loss = self.loss_in(call, raw)

@@ -33,7 +33,7 @@ MOST = 1000  # so many examples of the data are looked at
 
 
 @dataclass(frozen=True)
-class Found:
+class FoundFaults:
     """What was found, and what was not looked at."""
 
     faults: tuple[Fault, ...]  #: most certain first
@@ -57,7 +57,7 @@ def find_faults(
     step: Any = None,
     seconds: float = 60.0,
     tell: Callable[[str, float], None] | None = None,
-) -> Found:
+) -> FoundFaults:
     """Why a program does not learn, and the change that repairs it; a sound program gives no fault.
 
     >>> net = torch.nn.Sequential(torch.nn.Linear(64, 10), torch.nn.Softmax(1))
@@ -169,10 +169,10 @@ def conclude(
     failed: tuple[str, ...],
     seconds: float,
     tell: Callable[[str, float], None] | None = None,
-) -> Found:
+) -> FoundFaults:
     """Train the program, try changes where it does not learn, and rank what was seen and what mends it."""
     done = mend(seen, faults, seconds, tell or (lambda what, share: None)) if seconds > 0 else None
-    return Found(ranked(faults, done), (*_missing(seen, done), *failed), seen.passes, done)
+    return FoundFaults(ranked(faults, done), (*_missing(seen, done), *failed), seen.passes, done)
 
 
 def _missing(seen: Evidence, done: Mending | None) -> Iterator[str]:

@@ -9,7 +9,7 @@ from typing import Any
 
 from epoch0.diagnosis.faults.changes import CHANGES, Change
 from epoch0.diagnosis.faults.evidence import Evidence, Fault, raised
-from epoch0.diagnosis.faults.program import CLEARLY, ENOUGH, FEW, KNOWS, Program, Trained
+from epoch0.diagnosis.faults.program import CLEARLY, ENOUGH, FEW, KNOWS, Trained, UserProgram
 
 LONG = 20_000  # steps for a program of few examples, whose steps are short
 STEPS, FEWEST = 200, 40  # steps of a trial, and the fewest that are worth making
@@ -112,7 +112,7 @@ def mend(
 ) -> Mending | None:
     """Train copies of the program, as it is and changed; None where there is no program that could be trained."""
     started = time.thread_time()
-    program = Program.of(seen)
+    program = UserProgram.of(seen)
     if program is None:
         return None
     with seen.call.unchanged():
@@ -143,7 +143,7 @@ def mend(
     return Mending(own, tuple(tried), why)
 
 
-def _own(program: Program, suspects: Sequence[Fault], seconds: float) -> Trained:
+def _own(program: UserProgram, suspects: Sequence[Fault], seconds: float) -> Trained:
     """The program as it is; one in which nothing was seen, or that learns, has many epochs to show that it is slow."""
     copied = program.copied()
     own = copied.train(STEPS, seconds / 6)
@@ -209,7 +209,7 @@ def _order(suspects: Sequence[Fault], tried: Sequence[Tried], only: bool) -> Ite
 
 
 def _try(
-    program: Program, seen: Evidence, changes: tuple[Change, ...], own: Trained, steps: int, seconds: float
+    program: UserProgram, seen: Evidence, changes: tuple[Change, ...], own: Trained, steps: int, seconds: float
 ) -> Tried | None:
     """Make changes on a copy and train it; None where one of them does not apply."""
     if program.call.targets is None and any(change.where in INSIDE for change in changes):

@@ -77,7 +77,7 @@ class Trained:
 
 
 @dataclass
-class Program:
+class UserProgram:
     """A model on all examples that are known, its loss, optimizer, batch size and loop body."""
 
     call: Call  # the model, the examples and their targets; its criterion is the loss
@@ -93,7 +93,7 @@ class Program:
     begun: float = math.nan  # the loss with the targets of others, before training
 
     @classmethod
-    def of(cls, seen: Evidence) -> "Program | None":
+    def of(cls, seen: Evidence) -> "UserProgram | None":
         """The user's program; None where a part of it is missing that a training needs."""
         call, known = seen.call, seen.data or (None, None)
         # whether examples can be given the targets of others: these stand apart, or at a known place in the batch
@@ -123,7 +123,7 @@ class Program:
         sinks = counts and seen.reach is not None and not seen.reach.last.name and -math.inf < seen.reach.free < 0
         return cls(call, seen.optimizers[0], size, seen.step, seen.loss_of, held, seen.whole, seen.ordered, sinks)
 
-    def copied(self) -> "Program":
+    def copied(self) -> "UserProgram":
         """A copy that can be changed and trained."""
         model, optimizer, step = copied(self.call.model, self.optimizer, self.step)
         call = dataclasses.replace(self.call, model=model)

@@ -100,7 +100,7 @@ def _measured(stack: Stacked, ends: Tensor, points: int, seed: int) -> tuple[Arr
     return weight_std(stack), np.stack(growth, 1), np.mean(logs, 0)
 
 
-class Trained:
+class TrainedNetworks:
     """The networks of one initial sigma_w: ``"random"``, all before training, and ``"trained"``, those that learned."""
 
     def __init__(self, cell: Cell) -> None:
@@ -137,7 +137,7 @@ def _mean(values: Array) -> Mean:
 def table_a(found: Found) -> Table:
     """One row an initial sigma_w, kind of line and state; errors of growth join those over networks and over lines."""
     rows = Table()
-    for trained, state in product(map(Trained, found), ("trained", "random")):
+    for trained, state in product(map(TrainedNetworks, found), ("trained", "random")):
         about = trained.about(state)
         exact = {"exact_random": exact_random(found.sweep["sizes"], about["weight_std"])}
         for kind, name in enumerate(KINDS):
@@ -150,7 +150,7 @@ def table_a(found: Found) -> Table:
 
 def table_b(found: Found) -> Table:
     rows = Table()
-    for trained, state in product(map(Trained, found), ("trained", "random")):
+    for trained, state in product(map(TrainedNetworks, found), ("trained", "random")):
         about, growth = trained.about(state), trained.of("growth", state)
         for line, each in enumerate(growth.T):
             mean, error = _mean(each)
@@ -190,13 +190,13 @@ def claims_a(found: Found) -> Claims:
     return {**decided, text: more(by(agrees, *values, groups=("trained", "random, exact"), alike=False), detail)}
 
 
-def _enough(found: Found) -> list[Trained]:
+def _enough(found: Found) -> list[TrainedNetworks]:
     """Where two networks learned, so that there is a standard error."""
-    return [trained for trained in map(Trained, found) if trained.learned >= 2]
+    return [trained for trained in map(TrainedNetworks, found) if trained.learned >= 2]
 
 
 def claims_b(found: Found) -> Claims:
-    enough, random = _enough(found), _lines_agree(list(map(Trained, found)), "random")
+    enough, random = _enough(found), _lines_agree(list(map(TrainedNetworks, found)), "random")
     after = _lines_agree(enough, "trained", alike=False) if len(enough) >= LEAST_SETTINGS else _too_few(found)
     return {
         "the growth factor depends on the line in trained networks": after,
@@ -204,7 +204,7 @@ def claims_b(found: Found) -> Claims:
     }
 
 
-def _lines_agree(gathered: Sequence[Trained], state: str, alike: bool = True) -> Decision:
+def _lines_agree(gathered: Sequence[TrainedNetworks], state: str, alike: bool = True) -> Decision:
     """All lines have one growth factor, in every setting; or in none."""
     each = [trained.of("growth", state) for trained in gathered]
     # all lines pass through the same networks, so what a network adds to all of them is taken out first

@@ -28,7 +28,7 @@ from epoch0.seeds import generator, numpy_generator
 from epoch0.train.trajectory_regularization import TrajectoryRegularization
 
 
-class Layer(NamedTuple):
+class FigureLayer(NamedTuple):
     """A layer as the figures number it, pools counted; ``output`` is the module whose output is the layer's."""
 
     label: str
@@ -40,7 +40,7 @@ _OUTPUTS = {"conv1": "relu1", "conv2": "relu2", "pool1": "pool1", "conv3": "relu
 _OUTPUTS |= {"pool2": "pool2", "fc1": "relu6", "fc2": "relu7", "output": "output"}
 _KINDS = {"conv": "convolution", "pool": "pooling"}
 # in order, whatever the widths and norms; the first is number 1
-LAYERS = tuple(Layer(label, _KINDS.get(label[:4], "linear"), output) for label, output in _OUTPUTS.items())
+LAYERS = tuple(FigureLayer(label, _KINDS.get(label[:4], "linear"), output) for label, output in _OUTPUTS.items())
 LABELS = tuple(layer.label for layer in LAYERS)
 
 

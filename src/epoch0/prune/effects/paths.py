@@ -213,7 +213,7 @@ def _attention(call: _Call, given: Kwargs) -> tuple[Tensor, Tensor | None]:
     if given.get("key_padding_mask") is not None:
         padding = _shown(given["key_padding_mask"]).reshape(-1, 1, 1, len(inputs[1]))
         shown = padding if shown is None else shown & padding
-    with Reach():
+    with PathCalls():
         query, key, value = (split(F.linear(x, w, b)) for x, w, b in zip(inputs, weights, biases, strict=True))
         found = F.scaled_dot_product_attention(query, key, value, shown).permute(2, 0, 1, 3).flatten(2)
         out = F.linear(found, given["out_proj_weight"], given["out_proj_bias"])
@@ -247,7 +247,7 @@ _MOVING = MOVES | {"repeat", "join", "pad", "place", "write", "fill", "choice"}
 _NUMBER_ABOVE = ("__rtruediv__", "__rdiv__", "__rpow__")
 
 
-class Reach(Calls):
+class PathCalls(Calls):
     """While it is on, every function of a tensor that depends on the input runs by the rule of its kind."""
 
     def call(self, func: Any, name: str, args: Args, kwargs: Kwargs) -> Any:
@@ -347,7 +347,7 @@ def on_paths(model: nn.Module, masks: Mapping[str, Tensor], x: Tensor | tuple[in
         start = _start(x, next(model.parameters()).device)
         with torch.enable_grad():
             try:
-                with Reach():
+                with PathCalls():
                     result = functional_call(model, values, (start,))
             except InputError:
                 raise
