@@ -113,7 +113,7 @@ def check_memory(what: str, numbers: float, size: int = 4) -> None:
 
 
 class Kind:
-    """One kind of value: what it is called, what looks like it, and a check of what does."""
+    """One kind of argument: its name in messages, a quick test of the type, and the full check."""
 
     def __init__(self, wanted: str, fits: Callable[[Any], bool], check: Callable[[str, Any], object] | None = None):
         self.wanted, self.fits, self.check = wanted, fits, check
@@ -200,7 +200,7 @@ class _Numbers(Kind):
 
 
 class _Each(Kind):
-    """A sequence, a tuple, a mapping or what is gone through once, and what each of its values is."""
+    """A sequence, tuple, mapping or iterator, with the kind of its elements."""
 
     def __init__(self, wanted: str, fits: Callable[[Any], bool], values: Sequence[Kind | None], sort: str) -> None:
         each = [*{v.wanted: 0 for v in values[sort == "mapping" :] if v}]
@@ -286,7 +286,7 @@ def _check_path(name: str, value: Any) -> None:
         raise refuse(name, value, "a path without NUL, no name in it longer than 255 bytes")
 
 
-def check_device(device: Any, said: str | None = None) -> Any:
+def check_device(device: Any, label: str | None = None) -> Any:
     """A device of torch that can be used."""
     import torch
 
@@ -294,7 +294,7 @@ def check_device(device: Any, said: str | None = None) -> Any:
         found = torch.device(device)
         torch.empty(0, device=found)
     except (RuntimeError, AssertionError) as problem:
-        why = f"{said or f'device={str(device)!r}'} cannot be used here ({first_line(problem)})"
+        why = f"{label or f'device={str(device)!r}'} cannot be used here ({first_line(problem)})"
         raise InputError(f"{why}; use 'cpu', 'cuda' or 'cuda:0'.") from problem
     return found
 

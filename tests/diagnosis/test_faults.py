@@ -16,13 +16,12 @@ import epoch0 as e0
 from epoch0.diagnosis.faults import KINDS, Fault, evidence, find_faults
 from epoch0.diagnosis.faults.changes import CHANGES
 from epoch0.diagnosis.faults.mend import Mending, Tried, ranked
-from epoch0.diagnosis.faults.program import Trained
-from epoch0.diagnosis.faults.program import UserProgram as OwnProgram
+from epoch0.diagnosis.faults.program import Trained, UserProgram
 from epoch0.errors import InputError
-from fault_programs import BROKEN, SOUND, TRIED, Neighbours, UserProgram, X, Y, adam, cut, mlp, sgd, with_
+from fault_programs import BROKEN, SOUND, TRIED, Neighbours, Program, X, Y, adam, cut, mlp, sgd, with_
 
 
-def found(program: UserProgram, seconds: float = 0.0, **more: Any) -> tuple[Fault, ...]:
+def found(program: Program, seconds: float = 0.0, **more: Any) -> tuple[Fault, ...]:
     """What is seen before training, and with seconds also what mends it."""
     model, x, y, loss, optimizer = program
     loader = DataLoader(TensorDataset(x, y), 32, shuffle=True)
@@ -338,7 +337,7 @@ def test_a_program_that_cannot_be_measured_has_a_checkup() -> None:
         e0.checkup(model, X[:60], Y[:60], trial=False)
 
 
-def sigmoids() -> UserProgram:
+def sigmoids() -> Program:
     """Five sigmoids on default weights, slowly: nothing shows before training, and nothing is learned."""
     model = nn.Sequential(*(nn.Sequential(nn.Linear(64, 64), nn.Sigmoid()) for _ in range(5)), nn.Linear(64, 10))
     return with_(model, X, Y, make=sgd, rate=0.02)
@@ -539,7 +538,7 @@ def test_known_is_what_ten_lines_say() -> None:
     torch.manual_seed(0)
     model, x, y, loss, optimizer = with_(mlp(), X, Y)
     seen = evidence(model, x, y, loss=loss, optimizer=optimizer, data=(x, y))
-    program = OwnProgram.of(seen)
+    program = UserProgram.of(seen)
     assert program is not None
     done = program.copied()
     trained = done.train(60)

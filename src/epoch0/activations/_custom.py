@@ -78,7 +78,7 @@ def custom(function: Callable[..., Any], breaks: Sequence[float] | None = None, 
 
 
 def _named_copy(function: Any, name: str | None) -> tuple[Any, str]:
-    """The function, of a module a copy, so that what is later done to it changes nothing here; and what to call it."""
+    """A copy of the function where it is a module, so that later changes to it have no effect here; and its name."""
     import torch
 
     module = isinstance(function, torch.nn.Module)
@@ -304,7 +304,7 @@ def _close_in(look: Callable[[Array], Array], left: Array, right: Array) -> tupl
 
 
 def _bend(low: Array, at_low: Array, high: Array, at_high: Array) -> tuple[Array, NDArray[np.bool_]]:
-    """How much phi' changes over each interval, and phi beyond its slope; and whether that is more than rounding."""
+    """How much phi bends or jumps over each interval, and whether that is more than rounding error."""
     with np.errstate(all="ignore"):
         width = high - low
         kink = np.abs(at_high[1] - at_low[1])

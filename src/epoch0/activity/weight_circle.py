@@ -56,7 +56,7 @@ class WeightSweep:
         rows = max(1, _NUMBERS // self.numbers)
         with torch.no_grad():
             parts = zip(which.split(rows), angle.split(rows), strict=True)
-            return torch.cat([self.carry(mine, at) for mine, at in parts])
+            return torch.cat([self.carry(part, at) for part, at in parts])
 
 
 def own_weight(model: nn.Module, layer: str) -> Tensor:

@@ -36,7 +36,7 @@ class KnownFile:
 
     @property
     def stated(self) -> str:
-        """What is known of its official content."""
+        """The official length and checksum, in words."""
         return f"{self.bytes:,} bytes{f' with MD5 {self.md5}' if self.md5 else ''}"
 
 
@@ -240,5 +240,5 @@ def official(file: KnownFile, path: Path, raw: bytes) -> bool | None:
 
 
 def md5(raw: bytes) -> str:
-    """What the sources publish of their files; it guards against accidents."""
+    """The MD5 checksum, which the sources publish; it guards against accidents only."""
     return hashlib.md5(raw, usedforsecurity=False).hexdigest()

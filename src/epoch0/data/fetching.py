@@ -79,7 +79,7 @@ def _sound(known: KnownSet, file: KnownFile, path: Path, root: Path) -> bool:
 
 
 def _download(url: str, most: int) -> bytes:
-    """What an address gives, as it comes over the wire, and no more than a byte beyond the most it may be."""
+    """The raw content of an address, cut off one byte above the limit."""
     import requests
     from urllib3.exceptions import HTTPError
 
@@ -123,7 +123,7 @@ def _from_mirrors(known: KnownSet, urls: list[str], *wanted: KnownFile) -> bytes
 
 
 def _difference(raw: bytes, file: KnownFile) -> str:
-    """What tells content from the official one, "" if nothing does."""
+    """How content differs from the official one, "" if it does not."""
     if (found := md5(raw)) == file.md5:
         return ""
     size = f"more than {file.bytes:,}" if len(raw) > file.bytes else f"{len(raw):,}"

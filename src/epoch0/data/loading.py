@@ -114,14 +114,14 @@ def _parse(known: KnownSet, file: KnownFile, raw: bytes, source: str) -> Any:
 
 def _read(known: KnownSet, files: dict[KnownFile, Path]) -> tuple[np.ndarray, np.ndarray, bool]:
     """Images and labels of a split, and whether all of them are official."""
-    parts, verified = zip(*(parsed(known, file, where) for file, where in files.items()), strict=True)
+    parts, verified = zip(*(parsed(known, file, path) for file, path in files.items()), strict=True)
     if known.format == "idx":
         return *parts, all(verified)
     # a batch cut off between two records is still a well-formed batch; its siblings tell
     first, count = next(iter(files.values())).name, len(parts[0][0])
-    for where, (images, _) in zip(files.values(), parts, strict=True):
+    for path, (images, _) in zip(files.values(), parts, strict=True):
         if len(images) != count:
-            text = f"{where} holds {len(images):,} images and {first} beside it {count:,}"
+            text = f"{path} holds {len(images):,} images and {first} beside it {count:,}"
             raise InputError(f"{text}; the batches of a set are of one size, so one of them is incomplete.")
     images, labels = map(np.concatenate, zip(*parts, strict=True))
     return images, labels, all(verified)

@@ -141,8 +141,8 @@ def _labelled(positions: Sequence[str]) -> list[int]:
 def _line(area: _Area, one: Series, positions: Sequence[str]) -> str:
     parts = [f'<g class="{escape(one.style, quote=True)}">']
     drawn = {index: value for index, value in enumerate(one.values) if _drawn(value)}
-    for there, run in groupby(range(len(one.values)), drawn.__contains__):
-        points = [f"{area.x(index):.1f},{area.y(drawn[index]):.1f}" for index in run] if there and one.joined else []
+    for present, run in groupby(range(len(one.values)), drawn.__contains__):
+        points = [f"{area.x(index):.1f},{area.y(drawn[index]):.1f}" for index in run] if present and one.joined else []
         parts += [f'<polyline points="{" ".join(points)}"/>'] if len(points) > 1 else []
     for index, value in drawn.items():
         x, y = area.x(index) + one.aside, area.y(value)

@@ -153,7 +153,7 @@ def checkup(
         remarks.append(f"{same[0].upper()}{same[1:]}: give about 100 different examples.")
 
     def searched(recipes: dict[str, Recipe]) -> dict[str, Any]:
-        """What there is to say of the program, its recipe beside those of the network."""
+        """The fields about faults of the program, and the recipes with its own beside those of the network."""
         if program is None:
             asked = "Faults of the program: pass its optimizer=, and data= or step= if you have them."
             return {"recipes": recipes, "not_examined": (asked,)}
@@ -180,13 +180,15 @@ def checkup(
         )
     say("gains of the layers", 0.0)
     one = first["adam"]
-    fewer, some = call, one.used  # a gain is a mean over examples and units
+    fewer, count = call, one.used  # a gain is a mean over examples and units
     if one.seconds > COSTLY:  # two at least, to see whether they differ
-        some = min(some, max(2, 3 * call.examples // 8))
-    if call.splits and some < call.examples:
-        fewer = call.rows(slice(0, some))
+        count = min(count, max(2, 3 * call.examples // 8))
+    if call.splits and count < call.examples:
+        fewer = call.rows(slice(0, count))
         step_of = f"one step was followed on {one.used}, and " if one.used < call.examples else ""
-        remarks.append(f"As a pass takes long, {step_of}gains were measured on {some} of the {call.examples} examples.")
+        remarks.append(
+            f"As a pass takes long, {step_of}gains were measured on {count} of the {call.examples} examples."
+        )
     rows = None
     floats = isinstance(call.batch, Tensor) and call.batch.is_floating_point()
     signs = Signs(input_size=float(call.batch.square().mean().sqrt()) if floats else 1.0)
@@ -327,7 +329,7 @@ def try_remedies(
 
 
 def advice(recipes: Mapping[str, Recipe], tried: Sequence[Remedy]) -> Iterator[str]:
-    """What to do: begin with the best recipe, or a remedy that helped a copy."""
+    """What to do: begin with the best recipe, or with a remedy that helped on a copy."""
     trains = [recipe for recipe in recipes.values() if recipe.trains]
     if trains:
         best = max(trains, key=lambda recipe: recipe.probability)

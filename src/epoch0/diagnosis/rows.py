@@ -244,7 +244,7 @@ def _alone(ops: Sequence[Op], source: torch.Generator) -> tuple[dict[int, float]
 
 
 def kind(record: Tape, layer: Layer) -> str:
-    """What a layer is made of, in words: its operations in order, each said once, as convolution, batch norm, relu."""
+    """A layer's operations in order, each named once: "convolution, batch norm, relu"."""
     words: dict[str, int] = {}
     first, last = (record.nodes[node].op for node in (layer.input, layer.output))
     for op in record.ops[max(first, 0) : last + 1]:

@@ -98,7 +98,7 @@ Weights = dict[str, Tensor]
 
 
 class _Cost(TorchDispatchMode):
-    """Estimates the CPU seconds of what runs in it, from what is computed."""
+    """Estimates the CPU seconds of the operations that run inside it."""
 
     seconds = 0.0
 
@@ -113,7 +113,7 @@ class _Cost(TorchDispatchMode):
 
 @dataclass
 class _Pull:
-    """How the loss wants the outputs of a call to move, the outputs, and which draw of dropout they are of."""
+    """Outputs of a call, the direction in which the loss pulls them, and their draw of dropout."""
 
     call: Call
     pull: Tensor
@@ -365,7 +365,7 @@ def _largest(probe: _Probe, start: Weights, direction: Weights, before: float, r
 
 
 def _classes(pull: Tensor) -> float:
-    """How many outputs an answer has for each that the loss pulls at: the classes of cross-entropy, few of others."""
+    """Outputs of an answer per output that the loss pulls at: the number of classes for cross-entropy, else few."""
     pull = pull.double().movedim(1, -1) if pull.dim() == 4 else pull.double()
     pull = pull.reshape(-1, pull.shape[-1] if pull.dim() > 1 else 1)
     fourth = float(pull.pow(4).sum(1).mean())

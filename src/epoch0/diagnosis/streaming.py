@@ -351,7 +351,7 @@ class _Run:
 
 
 def _kept(path: Path, key: str) -> dict[str, Any] | None:
-    """What an interrupted run of the same key left in a file: plain numbers, tensors, records of ours."""
+    """The state that an interrupted run of the same key left in a file: plain numbers, tensors, our records."""
     try:
         with torch.serialization.safe_globals([Piece, Gain, LayerGain, Row, Signals, PartCheckup]):
             found: dict[str, Any] = torch.load(path, weights_only=True)

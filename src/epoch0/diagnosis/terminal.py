@@ -116,8 +116,8 @@ def _verdict(checkup: Found) -> Text:
     return Text.assemble((f"{SIGNS[word]} {word}", style), "  ", (checkup["verdict"], "bold"))
 
 
-def _section(heading: str, *said: str) -> list[RenderableType]:
-    return [Text(""), Text(heading, "bold"), *map(Text, said)]
+def _section(heading: str, *lines: str) -> list[RenderableType]:
+    return [Text(""), Text(heading, "bold"), *map(Text, lines)]
 
 
 def _listed(heading: str, sentences: Sequence[str]) -> list[RenderableType]:

@@ -145,7 +145,7 @@ def trial(
 
 
 def _split(call: Call, seed: int, batches: Iterable[Any] | None) -> tuple[Call, Call | None, int]:
-    """What is trained on, what is held out (all of the call where there are other batches), and examples a step."""
+    """Examples to train on, examples held out (the whole call if there are other batches), and the batch size."""
     seen, held = call, None if batches is None else call
     if batches is None and call.splits and call.examples >= 2 * HELD:
         order, count = torch.randperm(call.examples, generator=generator(seed, 0x7472)), call.examples // HELD

@@ -190,8 +190,8 @@ def trial_numbers(trained: Sequence[Run], optimizer: Optimizer) -> dict[str, flo
     """
     runs, adam = ([run for run in trained if run.optimizer == kind] for kind in (optimizer, "adam"))
 
-    def learned(some: Sequence[Run]) -> float:
-        return max((min(_odds(run.known), _odds(run.known_seen) - 1) for run in some), default=-1.0)
+    def learned(runs: Sequence[Run]) -> float:
+        return max((min(_odds(run.known), _odds(run.known_seen) - 1) for run in runs), default=-1.0)
 
     return {
         "known": _odds(max((run.known for run in runs if run.known is not None), default=None)),

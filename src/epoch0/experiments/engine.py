@@ -118,7 +118,7 @@ class _Processes:
             self._threads[-1].start()
 
     def slots(self) -> int:
-        """How many trials to hand out, one in advance for each; an InputError if no process can be started."""
+        """The number of trials to hand out, one in advance for each process; InputError if none can be started."""
         if self._trouble is not None:
             raise self._trouble
         return 2 * len(self._threads)
@@ -214,7 +214,7 @@ class _Scheduler:
         self._some_worker = time.monotonic()
 
     def slots(self) -> int:
-        """How many threads the workers have."""
+        """The number of threads of the workers."""
         now = time.monotonic()
         if now - self._counted[0] >= _ASK_AGAIN:
             try:
@@ -258,7 +258,7 @@ class _Scheduler:
 
 
 def serve(number: int) -> None:
-    """What a worker process does, its end of the socket pair being open as this number, until the driver is gone."""
+    """The main loop of a worker process, until the driver is gone; ``number`` is the file descriptor of its socket."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.set_inheritable(number, False)
     os.register_at_fork(after_in_child=lambda: os.close(number))  # a trial's own processes do not keep it open

@@ -200,7 +200,7 @@ def pair_up(tape: Tape, steps: list[Step], origin: Mapping[int, frozenset[int]])
 
 
 def _on_noise(tape: Tape, able: Mapping[int, Step], inputs: set[int], swap: bool) -> dict[int, Tensor]:
-    """What goes into the steps when the outputs of those before are noise, or the same with halves exchanged."""
+    """Inputs of the steps when the steps before them put out noise, or the same noise with its halves exchanged."""
     got: dict[int, Tensor] = {}
 
     def put(node: int, step: Step, tensor: Tensor) -> Tensor:

@@ -138,8 +138,8 @@ def initialize(
                 plan.layer_targets[step.layer.name] = had * step.fresh
         rows = (*(row(step, plan, biases, gains) for step in plan.steps), *attentions)
         left = {name: why for name, why in untouched.items() if name not in drawn and name not in factors}
-        said = (*remarks, *record.notes, *notes(plan, record, off, rounds))
-        fields = target, method, plan.blocks, rounds, seed, said
+        messages = (*remarks, *record.notes, *notes(plan, record, off, rounds))
+        fields = target, method, plan.blocks, rounds, seed, messages
         result = Initialization(rows, plan.layer_targets, left, factors, *fields)
     write_parameters(bare(model), values)
     return result

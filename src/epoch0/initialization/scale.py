@@ -37,7 +37,7 @@ BINS = 64  # groups of places of like variance that an expectation is taken over
 
 @dataclass(frozen=True)
 class Places:
-    """What comes into a layer of weight_std 1, place by place."""
+    """Places of a layer: variance of the pre-activation at weight_std 1, and share of the fan-in."""
 
     square: Array  # variance of the pre-activation for weight_std 1 and no bias; shape (places,)
     share: Array  # fraction of the fan-in that meets an entry of the input, mean 1; likewise

@@ -286,8 +286,8 @@ def _named_inputs(model: nn.Module, main: str, count: int | None, seed: int) -> 
     number = min(count, MOST) if count is not None else TEXTS if needed == ["input_ids"] else IMAGES
     batch, words, config = dict[str, Any](), [], model.config
     for name in needed:
-        batch[name], labels, said = made[name](config, number, seed)
-        words.append(said)
+        batch[name], labels, noun = made[name](config, number, seed)
+        words.append(noun)
         if name == "input_ids" and "attention_mask" in known:
             batch["attention_mask"] = torch.ones_like(batch[name])
     note = _label(type(model).__name__, config, batch, labels, known)

@@ -88,9 +88,9 @@ class LinePartition(Result):
         if len(breaks):
             ends[0], ends[-1] = breaks[0], breaks[-1]
 
-        def inside(some: slice) -> tuple[Tensor, Tensor]:
-            segments = [self._segment(t[some])[0] for t in (ends[1:], ends[:-1])]
-            return self.point(middles[some]), torch.stack([self.corners[s + 1] - self.corners[s] for s in segments])
+        def inside(part: slice) -> tuple[Tensor, Tensor]:
+            segments = [self._segment(t[part])[0] for t in (ends[1:], ends[:-1])]
+            return self.point(middles[part]), torch.stack([self.corners[s + 1] - self.corners[s] for s in segments])
 
         return follow(self.program, self.count, inside, sizes_of(self.program, sample(self.corners)))
 
@@ -278,11 +278,11 @@ def cut_lines(
         rows = lines.rows.take(lines.order[breaks])
         place, owner, line = (item.cpu().numpy() for item in (rows.t, rows.owner.T.contiguous(), lines.line[breaks]))
         ends = np.searchsorted(line, np.arange(len(chunk) + 1))
-        for i, mine in enumerate(chunk):
+        for i, points in enumerate(chunk):
             t, (layer, face, neuron) = place[ends[i] : ends[i + 1]], owner[:, ends[i] : ends[i + 1]]
             per_layer = tuple((1 + np.cumsum(np.bincount(layer, minlength=len(layers)))).tolist())
             certificate = Certificate(RELATIVE, **vars(lines.decisions), ordered=bool((np.diff(t) >= 0).all()))
-            where, fields = (mine, kind, t, layers, layer, neuron, face), (program.notes, program.neurons, program)
+            where, fields = (points, kind, t, layers, layer, neuron, face), (program.notes, program.neurons, program)
             found.append(LinePartition(*where, per_layer, certificate, *fields))
     budget.advance(1.0, "done")
     return found

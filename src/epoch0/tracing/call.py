@@ -119,11 +119,11 @@ class Call:
         if not self.splits:
             raise InputError(f"{described(self.batch)} cannot be split into examples.")
 
-        def some(tensor: Tensor) -> Tensor:
+        def selected(tensor: Tensor) -> Tensor:
             return tensor[index] if tensor.dim() and len(tensor) == self.examples else tensor
 
         count = len(range(self.examples)[index]) if isinstance(index, slice) else len(index)
-        return replace(self, batch=mapped(self.batch, some), targets=mapped(self.targets, some), examples=count)
+        return replace(self, batch=mapped(self.batch, selected), targets=mapped(self.targets, selected), examples=count)
 
     def examples_first(self) -> "Call":
         """The same call with the examples first, where the model takes (length, examples, ...), and so do its targets.

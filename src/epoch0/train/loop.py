@@ -291,11 +291,11 @@ class _Run:
             parts = order.split(self.batch_size)[done : done + len(seeds)]
             own = [group.part(part) for part in parts]
             # a rank without an example of a short last batch goes through one of it, for nothing
-            chosen = [mine if len(mine) else part[:1] for mine, part in zip(own, parts, strict=True)]
+            chosen = [local if len(local) else part[:1] for local, part in zip(own, parts, strict=True)]
             stream = batches(self.source, zip(chosen, seeds, strict=True))
-            for (inputs, targets), seed, mine, part in zip(stream, seeds, own, parts, strict=True):
+            for (inputs, targets), seed, local, part in zip(stream, seeds, own, parts, strict=True):
                 draw_anew(seed + group.rank)
-                yield inputs, targets, len(mine) / len(part)
+                yield inputs, targets, len(local) / len(part)
 
     def _loaded(self, epoch: int, done: int, noise: list[int]) -> Iterator[tuple[Tensor, Tensor, float]]:
         """The same of an iterable, behind the batches that were trained on before."""

@@ -195,7 +195,7 @@ class Evidence:
         return known.detach() if isinstance(known, Tensor) and known.is_floating_point() else None
 
     def loss_of(self, raw: Any, targets: Any) -> Tensor:
-        """The owner's loss, unchecked, of what the model returns, or of THE output where it cannot take that."""
+        """The loss, unchecked, of the model's result, or of its output tensor where it cannot take the result."""
         criterion = self.call.criterion or (lambda output, targets: scalar_loss(output, targets, None))
         try:
             value: Tensor = number_of(criterion(raw, targets))
@@ -316,7 +316,7 @@ class Evidence:
         return True
 
     def strangers(self, end: Tensor, stop: Any = None) -> int:
-        """How many weights outside of the model a tensor depends on, those behind ``stop`` left out."""
+        """The number of weights outside of the model that a tensor depends on, without those behind ``stop``."""
         todo, seen, found = [end.grad_fn], {None, stop}, 0
         own = {id(p) for p in self.model.parameters()}
         while todo:
@@ -533,7 +533,7 @@ def raised(error: Exception) -> str:
 
 
 def affine(call: Call, model: nn.Module, name: str) -> bool:
-    """Whether what a layer is given is a linear map of the inputs and a constant."""
+    """Whether the input of a layer is an affine map of the network's inputs."""
     x, caught = call.batch, list[Tensor]()
     if not isinstance(x, Tensor) or not x.is_floating_point():
         return False

@@ -250,7 +250,7 @@ def future_seen(seen: Evidence) -> Iterator[Fault]:
     half = length // 2
     before, later = tokens[:, :half], tokens[:, half:]
     new = later.roll(1, 1) if torch.equal(later.roll(1, 0), later) else later.roll(1, 0)
-    one, two = (seen.quietly(seen.model, some) for some in (tokens, torch.cat([before, new], 1)))
+    one, two = (seen.quietly(seen.model, ids) for ids in (tokens, torch.cat([before, new], 1)))
     axis = next((a for a in (1, 2) if one.dim() > a and one.shape[a] == length), None)
     if axis is None:
         return

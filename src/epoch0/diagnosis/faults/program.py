@@ -51,7 +51,7 @@ class Trained:
 
     @property
     def known(self) -> float:
-        """What the outputs know of the targets at the end."""
+        """How much the outputs know of the targets after training."""
         return self.curve[-1][1]
 
     @property

@@ -122,7 +122,7 @@ def loop_body(seen: Evidence, after: After) -> Iterator[Fault]:
 
 
 def _goes_on(one: Loop, two: Loop, names: Sequence[str]) -> bool:
-    """Whether what a step leaves behind is still there in the next, beside the gradient of its own batch."""
+    """Whether the gradients left by one step are added to those of the next batch."""
     if not all(n in held for n in names for held in (one.left, two.left, two.wanted)):
         return False
     own, kept, now = (torch.cat([g[n].double().flatten() for n in names]) for g in (two.wanted, one.left, two.left))

@@ -31,14 +31,14 @@ _AT_ONCE = 500  # inputs carried through at once, so that the widest network nee
 LEVEL = 0.95  # of the bands: the ratio of one input of one network is inside with this probability
 
 
-def relu(widths: tuple[int, ...], init: str, inputs: int, size: int = 500, classes: int = 20, **some: int) -> Spec:
+def relu(widths: tuple[int, ...], init: str, inputs: int, size: int = 500, classes: int = 20, **fields: int) -> Spec:
     """Random ReLU networks without biases, with a linear layer, softmax and cross-entropy on top.
 
     ``init`` is ``"he"``, variance 2/fan-out as in the paper, or ``"glorot"``, 2/(fan-in + fan-out). Each network has
     inputs of its own, of ``size`` coordinates N(0, 1), each with a random class.
     """
-    some = {"first": 0, "networks": 1, **some}
-    return Spec(widths=widths, init=init, inputs=inputs, size=size, classes=classes, **some)
+    fields = {"first": 0, "networks": 1, **fields}
+    return Spec(widths=widths, init=init, inputs=inputs, size=size, classes=classes, **fields)
 
 
 def of_widths(*widths: int, depth: int = 1) -> dict[int, Any]:
@@ -122,7 +122,7 @@ def plane(spec: Spec, seed: int) -> dict[str, Any]:
 
 
 def _each(spec: Spec, seed: int, of: Callable[[dict[str, Array]], dict[str, Any]]) -> dict[str, Any]:
-    """Some numbers of each network, side by side: of its norms, and of what a layer makes of each."""
+    """What ``of`` makes of each network's norms, stacked over the networks."""
     found = []
     for network in range(spec.first, spec.first + spec.networks):
         parts = list(_norms(spec, seed, network))
@@ -260,8 +260,8 @@ _ABOUT = "{runs} networks a width, {inputs} inputs in R^500 each, delta = 0.05; 
 def failure_table(cell: Cell) -> Any:
     spec, failure, quantity = cell.spec, theory.failure_probability, ("step", "norm", "gradient")
     bounds = {
-        f"{way}{how}": [failure(eps, spec.widths, spec.inputs, how, direction) for eps in EPS]
-        for how in ("paper", "exact")
+        f"{way}{form}": [failure(eps, spec.widths, spec.inputs, form, direction) for eps in EPS]
+        for form in ("paper", "exact")
         for way, direction in (("", "forward"), ("gradient_", "gradient"))
     }
     return {name: cell[name][:, None] > np.array(EPS) for name in quantity}, bounds, {"eps": EPS}
@@ -323,10 +323,10 @@ def plane_claims(found: Found) -> Claims:
     """Lemma 3 in both forms; or Theorem 2, whose conclusion is measured, and the step of its proof that is false."""
     rows, names = Table(row for row in found.table if row["asked"] < 1), "width {width}, layer {layer}"
     forms = {"square": "squared norms, as in the text", "norm": "norms, as in the appendix"}
-    said = "Theorem 2 at every layer" if found.sweep["depth"] > 1 else "Lemma 3"
+    theorem = "Theorem 2 at every layer" if found.sweep["depth"] > 1 else "Lemma 3"
     decided = {}
     for name, form in forms.items():
-        text = f"{said} for {form}: within eps on the whole plane, but in {DELTA:g} of the networks"
+        text = f"{theorem} for {form}: within eps on the whole plane, but in {DELTA:g} of the networks"
         decided[text] = rows.claim(at_most, f"{name}_beyond", DELTA, names=names)
     if ranked := Table(row for row in found.table if row["rank"] == row["rank"]):
         text = "Theorem 2's proof: behind each ReLU the plane is part of a plane (rank of its image)"

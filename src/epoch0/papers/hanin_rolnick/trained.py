@@ -45,8 +45,8 @@ def run(spec: Spec, seed: int) -> dict[str, Any]:
     accuracy, given = Accuracy(held, labels), {"training": inputs, "test": held}.get(vars(spec).get("where", ""))
     nets = networks(spec, inputs.shape[1], EXTENTS[spec.data][1], seed)
     lines, points = (_source(spec, seed, stream) for stream in (_LINES, _POINTS))
-    draw = like(inputs) if given is None else partial(some, given)
-    places = [(some(inputs, spec.lines, lines), draw(spec.points, points)) for _ in nets]
+    draw = like(inputs) if given is None else partial(examples, given)
+    places = [(examples(inputs, spec.lines, lines), draw(spec.points, points)) for _ in nets]
 
     def look(model: nn.Module, index: int) -> dict[str, Any]:
         return {**accuracy(model), **_measured(spec, model, *places[index])}
@@ -93,7 +93,7 @@ def untrained(spec: Spec, seed: int) -> dict[str, Any]:
     source = numpy_generator(seed, spec.depth, spec.width)
     counts, away = [], []
     for net in ensemble(spec.networks, sizes, biases=Gaussian(BIAS_STD), seed=int(source.integers(2**31))):
-        through = some(inputs, spec.lines, source)
+        through = examples(inputs, spec.lines, source)
         found: Any = regions.on_line(net, torch.zeros_like(through), through, kind="line")
         counts.append(found.counts.mean())
         away.append(regions.distance(net, draw(spec.points, source)).distance.mean())
@@ -111,7 +111,7 @@ def like(inputs: Tensor) -> Callable[[int, np.random.Generator], Tensor]:
     return lambda points, source: torch.from_numpy(mean + std * source.standard_normal((points, len(mean))))
 
 
-def some(inputs: Tensor, count: int, source: np.random.Generator) -> Tensor:
+def examples(inputs: Tensor, count: int, source: np.random.Generator) -> Tensor:
     return inputs[torch.from_numpy(source.choice(len(inputs), size=count, replace=False))].double()
 
 
@@ -220,7 +220,7 @@ def claims_5(found: Found) -> Claims:
 
 
 def _spread(each: list[Runs], of: str) -> Claims:
-    """How much runs differ, at all epochs together: the sd of a run's mean, with the error that it has if normal."""
+    """The sd of a run's mean over all epochs, with its standard error if normal."""
     curves = [getattr(item, of) for item in each]
     shares = [float((curve.std(0, ddof=1) / curve.mean(0)).mean()) for curve in curves]
     errors = [share / math.sqrt(2 * (len(item) - 1)) for share, item in zip(shares, curves, strict=True)]

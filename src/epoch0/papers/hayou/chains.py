@@ -112,10 +112,10 @@ def claims(found: Found) -> Claims:
     start = min(15 if spec.data == "digits" else 16, spec.blocks // 5)  # past the beginning, where 1 - c is not small
     decided: dict[str, Decision] = {}
     kinds = {"unpruned": "not pruned", "random": "weights pruned at random", "snip": "pruned by SNIP"}
-    for kind, said in kinds.items():
+    for kind, label in kinds.items():
         keys = [key for key in each if key[0] == kind]
         powers, names = np.transpose([exponents(each[key], key[1], start) for key in keys]), [_name(*k) for k in keys]
-        text = f"{said}: from l = {start} on 1 - c_l falls as (l + l0)^-2 (fitted exponent)"
+        text = f"{label}: from l = {start} on 1 - c_l falls as (l + l0)^-2 (fitted exponent)"
         decided[text] = over_runs(between, powers, -2 - EXPONENT, -2 + EXPONENT, names=names)
     # far apart: neighbours share nearly all of their noise
     blocks = np.unique(np.linspace(start, spec.blocks, 8).astype(int))

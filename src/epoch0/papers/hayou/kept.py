@@ -162,9 +162,9 @@ def unevenness(density: Array, names: list[str]) -> Array:
     A section of which nothing is left counts as if one layer had it all.
     """
     parts = []
-    for mine in (density[..., places] for places in sections(names)):
-        mean, most = mine.mean(-1), math.sqrt(mine.shape[-1] - 1)
-        parts.append(np.where(mean > 0, mine.std(-1) / np.where(mean > 0, mean, 1.0), most))
+    for section in (density[..., places] for places in sections(names)):
+        mean, most = section.mean(-1), math.sqrt(section.shape[-1] - 1)
+        parts.append(np.where(mean > 0, section.std(-1) / np.where(mean > 0, mean, 1.0), most))
     return np.asarray(np.mean(parts, axis=0))
 
 

@@ -100,7 +100,7 @@ def title(recipe: Recipe) -> str:
 
 
 def printed(table: str, recipe: Recipe) -> Mapping[tuple[str, float], Entry]:
-    """What a table prints for that network on those data; nothing where something smaller stands in for it."""
+    """Entries of a printed table for this network and data; empty if a smaller network stands in for it."""
     return PUBLISHED[table].get((recipe.data, recipe.network.name, recipe.network.activation), {})
 
 
@@ -315,7 +315,7 @@ def tables(name: str, found: Found) -> list[Grid]:
 
 
 def _grid(shown: str, printed: Mapping[Any, Entry], methods: Any, sparsities: Any, own: Panel | None = None) -> Grid:
-    """A row a method, what is not pruned with one entry: what is printed, or what was measured with it in brackets."""
+    """One row a method: printed values, with measured ones in brackets; the unpruned network has a single entry."""
 
     def cell(method: str, sparsity: float) -> str:
         text = str(printed.get((method, sparsity), ""))
@@ -443,7 +443,7 @@ def table_4(cell: Cell) -> Any:
 
 
 def claims_4(found: Found) -> Claims:
-    """What the table shows, entry by entry: who is trained, and who stays at chance; the other ways to rescale."""
+    """Claims of the table, entry by entry: which networks train and which stay at chance; other ways to rescale."""
     shallow, *middle, deep = found.sweep["depth"]
     ordered, edge, rescaled = (start.label for start in PRINTED)
     name, near = "{start}, depth {depth}", f"stays at chance, within {NEAR_CHANCE:g} points"
@@ -571,7 +571,7 @@ def table_6(found: Found) -> Table:
 
     for entry in panels_of(found):
         for s in entry.sparsities:
-            each = {method: (float(mine.mean()), sd(mine)) for method, mine in entry.rivals(s).items()}
+            each = {method: (float(values.mean()), sd(values)) for method, values in entry.rivals(s).items()}
             add("measured", (entry.recipe.data, entry.network, s), each, entry.runs)
     for data, network, s in WINNERS:
         (paper,) = filter(None, (PUBLISHED[name].get((data, network, "relu")) for name in SOURCES))

@@ -101,8 +101,8 @@ def claims(swept: str, shown: str | None, found: Found) -> Claims:
         "growth is at most the second-moment upper bound": of(at_most, "growth", "upper"),
         "Gaussian weights: growth agrees with its exact range over directions": in_range,
     }
-    for law, mine in rows.by("law"):
-        x, growth, errors, count = mine.of(swept, *_GROWTH)
+    for law, subset in rows.by("law"):
+        x, growth, errors, count = subset.of(swept, *_GROWTH)
         if swept == "std":
             text = f"growth is linear in the std of the weights ({law})"
             decided[text] = by(decide.linear, x, growth, errors, count)
@@ -179,11 +179,11 @@ def draw(swept: str, shown: str | None, found: Found, axes: plots.Axes) -> None:
     plots.column(axes, exact, swept, "upper", 0, "upper bound (second moment)", **second)
     grey = {"color": "#bbbbbb", "edgecolor": "#999999", "linewidth": 0.8, "zorder": 1.1}
     plots.band(axes, exact, swept, "minimum", "maximum", "gaussian: exact range", **grey)
-    for index, ((law, mine), size, dashes) in enumerate(zip(rows.by("law"), _SIZES, _DASHES, strict=False)):
+    for index, ((law, subset), size, dashes) in enumerate(zip(rows.by("law"), _SIZES, _DASHES, strict=False)):
         bound, text, fill = f"{law}: the paper's lower bound", f"{law}: measured", "none" if index < 2 else None
-        plots.column(axes, mine, swept, "paper_lower", index, bound, linestyle=dashes, linewidth=1.2)
+        plots.column(axes, subset, swept, "paper_lower", index, bound, linestyle=dashes, linewidth=1.2)
         look = {"markersize": size, "capsize": size / 2}
-        plots.means(axes, mine, swept, "growth", index, text, markerfacecolor=fill, **look)
+        plots.means(axes, subset, swept, "growth", index, text, markerfacecolor=fill, **look)
     axes.axhline(1.0, color="#333333", linewidth=0.7, zorder=1)
     axes.set(xlabel=_LABELS[swept], ylabel=r"growth factor $E\,\|dz^{(d+1)}\|\,/\,\|dz^{(d)}\|$")
     axes.set(xlim=(low - 0.05 * (high - low), high + 0.03 * (high - low)), ylim=(0, 1.06 * rows.column("upper").max()))

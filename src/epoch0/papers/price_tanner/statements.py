@@ -183,10 +183,10 @@ def claims(found: Found) -> Claims:
     decided[text] = rows.claim(agrees, "norm", "exact", names=names, resolution=0.05)
     columns = {"sqrt(density)": "upper", "density": "lower"}
     shapes = tuple(columns) if sphere else tuple(columns)[::-1]
-    for size, mine in inner.by("size"):
+    for size, subset in inner.by("size"):
         if sphere and size < MODERATE:
             continue
-        values = mine.of("norm", "norm_error", *(columns[shape] for shape in shapes), "runs")
+        values = subset.of("norm", "norm_error", *(columns[shape] for shape in shapes), "runs")
         large = f"k = {size}: from {MODERATE} on k is 'moderately large'" if sphere else f"k = {size}"
         text = f"the norm has the shape {shapes[0]}, not {shapes[1]}, at densities below 1 ({large})"
         decided[text] = by(better_fit, *values, names=shapes)

@@ -291,16 +291,16 @@ def norm_claims(found: Found) -> Claims:
     late = [s for s, step in enumerate(steps) if step >= min(SETTLED, steps[-1])]
     decided = dict(accurate(found, [cell]))
     for measured, mode in MODES.items():
-        for what, behind in (("convolution", "convolutions"), ("linear", "fully connected layers")):
-            norms = [n for n in range(1, len(kinds)) if (kinds[n - 1], kinds[n]) == (what, "batch norm")]
+        for kind, plural in (("convolution", "convolutions"), ("linear", "fully connected layers")):
+            norms = [n for n in range(1, len(kinds)) if (kinds[n - 1], kinds[n]) == (kind, "batch norm")]
             growth = growth_of(cell[measured])[..., norms]
             names = [f"{layers[n]}, step {steps[s]}" for s in late for n in norms]
             last = zip(norms, growth[:, -1].mean(0), strict=True)
             detail = "at the end " + ", ".join(f"{layers[n]} {value:.3g}" for n, value in last)
-            text = f"{mode}: from step {SETTLED} on batch norms behind {behind} reduce length: their growth"
+            text = f"{mode}: from step {SETTLED} on batch norms behind {plural} reduce length: their growth"
             decided[text] = more(over_runs(at_most, growth[:, late], 1.0, names=names), after=detail)
             if measured == "lengths_batch":
-                text = f"{mode}: at step 0 batch norms behind {behind} increase it, dividing by a small variance"
+                text = f"{mode}: at step 0 batch norms behind {plural} increase it, dividing by a small variance"
                 decided[text] = over_runs(at_least, growth[:, 0], 1.0, names=[layers[n] for n in norms])
     mean, error = means(np.log(each["lengths"][:, -1, -1]) for each in (cell, plain))
     less = [mean[0] - mean[1]], [np.hypot(*error)], 0.0, min(cell.runs, plain.runs), ["difference"]

@@ -202,7 +202,7 @@ class _Reader(Calls):
         return unique
 
     def _step(self, func: Any, name: str, args: Any, kwargs: Any, given: list[Tensor]) -> Tensor | tuple[Tensor, ...]:
-        """What the call makes, in slots of its own."""
+        """Adds the step of a call, with new slots for its results."""
         kind, values = meaning(name).kind, given[0]
         if kind == "activation":
             found, faces, run, recession = fold_call(name, args, kwargs, self.where)

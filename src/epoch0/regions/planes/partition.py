@@ -108,8 +108,8 @@ class PlanePartition(Result):
     def _pieces(self) -> Pieces:
         """The network at the middle of every cell."""
 
-        def inside(some: slice) -> tuple[Tensor, Tensor]:
-            return self.window.points(torch.from_numpy(self.middles[some])), self.window.axes[:, None]
+        def inside(part: slice) -> tuple[Tensor, Tensor]:
+            return self.window.points(torch.from_numpy(self.middles[part])), self.window.axes[:, None]
 
         return follow(self.program, self.count, inside, sizes_of(self.program, self.window.sample()))
 

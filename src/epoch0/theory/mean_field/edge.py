@@ -61,7 +61,7 @@ class EdgePoint:
 
 
 def edge_points(moments: Moments, name: str, value: float, density: float) -> list[EdgePoint]:
-    """All fixed points with chi = 1 and this value of what is named, bias_std or weight_std, by growing q."""
+    """All fixed points with chi = 1 at this value of bias_std or weight_std (``name``), by growing q."""
     rule = moments.activation
     q, square, slope = moments.table(400)
     q, square, slope = (column[slope > _NOTHING] for column in (q, square, slope))

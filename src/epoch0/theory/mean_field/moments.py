@@ -93,7 +93,7 @@ def _panel_means(f: Callable[[Any], Any], scale: Array, breaks: tuple[float, ...
 
 
 def _panels(f: Callable[[Any], Any], scale: Array, low: Array, high: Array) -> tuple[Array, Array, Array]:
-    """The integral over each panel, that of the absolute value, and the size of what 20 nodes cannot follow."""
+    """The integral over each panel, that of the absolute value, and an estimate of the error of 20 nodes."""
     half = (high - low)[:, None] / 2
     z = (low + high)[:, None] / 2 + half * _NODES
     mass = half * _WEIGHTS * np.exp(-0.5 * z**2) / _NORMAL
