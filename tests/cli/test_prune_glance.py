@@ -48,7 +48,7 @@ def test_what_pruning_has_cut_off_is_told() -> None:
 
 def test_what_cannot_be_judged_says_why() -> None:
     assert judged(pooled(), torch.randn(4, 2, 8, 8), torch.arange(4) % 3).startswith(
-        "cannot be judged: the model fails"
+        "cannot be assessed: the model fails"
     )
 
 
@@ -57,9 +57,9 @@ def test_a_log_gets_lines_while_a_stage_is_silent() -> None:
     with StageProgress("prune", 2, stream=log, every=0.05) as stage:
         stage("scoring by snip")
         _until(log, "scoring by snip (stage 1 of 2)")
-        stage("judging")
+        stage("assessing")
         stage.within(0.5, "round 3 of 6")
-        _until(log, "judging, round 3 of 6 (stage 2 of 2)")
+        _until(log, "assessing, round 3 of 6 (stage 2 of 2)")
     said = log.getvalue()
     assert re.match(r"prune: scoring by snip \(stage 1 of 2\), \d+ s\n", said)
     time.sleep(0.12)
@@ -69,7 +69,7 @@ def test_a_log_gets_lines_while_a_stage_is_silent() -> None:
 def test_what_is_quick_says_nothing() -> None:
     log = io.StringIO()
     with StageProgress("prune", 1, stream=log) as stage:
-        stage("judging")
+        stage("assessing")
     assert log.getvalue() == ""
 
 

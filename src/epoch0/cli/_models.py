@@ -88,7 +88,7 @@ def checkup(
         Option(help="Leave with exit code 1 if the verdict is this or worse, or a fault is found, for a CI job."),
     ] = "never",
     seconds: Annotated[
-        float, Option(min=0, help="CPU seconds for a whole program, those for trying what mends it included.")
+        float, Option(min=0, help="CPU seconds for a whole program, the time for trying changes included.")
     ] = 60.0,
     data_dir: DataDir = None,
     as_json: Json = False,
@@ -353,7 +353,7 @@ def prune(
         raise InputError(f"--score {score} has one threshold for all layers; leave --scope, --layers and --floor out.")
     rounds, rescaling = known.rounds if steps is None else steps, None
     with StageProgress("prune", 3 + 2 * (rescale is not None)) as stage:
-        stage("judging the model as it is")
+        stage("assessing the model as it is")
         verdicts = {"before": _verdict(network, given, batch_norm, seed)}
         stage(f"scoring by {score}")
         arguments: dict[str, Any] = {"sparsity": sparsity, "seed": seed, "batch_norm": batch_norm}
@@ -374,12 +374,12 @@ def prune(
         except InputError as problem:
             summary, notes = masks.summary(), [*notes, str(problem)]
         pruning.apply(network, masks)
-        stage("judging the pruned model")
+        stage("assessing the pruned model")
         verdicts["pruned"] = _verdict(network, given, batch_norm, seed)
         if rescale is not None:
             stage(f"rescaling ({rescale})")
             rescaling = pruning.rescale(network, method=rescale, x=given.x, seed=seed)
-            stage("judging the rescaled model")
+            stage("assessing the rescaled model")
             verdicts["rescaled"] = _verdict(network, given, batch_norm, seed)
         pruning.bake(network)
     # all or nothing: whatever cannot be done has failed by now
@@ -422,4 +422,4 @@ def _verdict(network: "nn.Module", given: "Inputs", batch_norm: str, seed: int) 
     try:
         return checkup(network, given.x, given.targets, **settings).verdict
     except InputError as problem:
-        return f"cannot be judged: {problem}"
+        return f"cannot be assessed: {problem}"

@@ -85,7 +85,7 @@ def checkup(
         optimizer: the optimizer over this model, or all of them: faults of it are looked for; it is not stepped.
         data: the training examples, for faults: a DataLoader, a Dataset, or a pair (inputs, targets) like those given.
         step: ``step(model, optimizer, loss, x, y)``, the body of an unusual training loop, for faults.
-        seconds: with an optimizer: CPU seconds in all, those for trying what mends the program included.
+        seconds: with an optimizer: CPU seconds in all, the time for trying changes included.
         forward: ``forward(model, batch) -> outputs``, for a model that is called in another way.
         trial: whether copies are trained for a few steps, for a surer verdict. None: where that takes less than 20 CPU
             seconds.
@@ -373,7 +373,7 @@ def notes_of(measured: Gain, rows: Sequence[LayerCheckup], more: Sequence[str]) 
     )
     if pooled := [f"{row.name} (over {row.averaged:g} places)" for row in rows if row.averaged > 1]:
         notes.append(
-            f"Average pooling in {', '.join(pooled)} is left out of the judgement: it divides the gain by the places "
+            f"Average pooling in {', '.join(pooled)} is left out of the assessment: it divides the gain by the places "
             "once, whatever the weights, and the gradients of shared weights add up over the places again."
         )
     known = [layer for layer in measured.layers if layer.predicted is not None]

@@ -237,7 +237,7 @@ def _wider(program: UserProgram, seen: Evidence) -> str:
             if isinstance(ran[place + 1][1], nn.BatchNorm1d):
                 model.set_submodule(ran[place + 1][0], nn.BatchNorm1d(WIDE).to(one.weight))
     program.optimizer = _made_anew(program)
-    return f"Give the hidden layers {WIDE} units: one has {least}, which can tell little apart." if least < WIDE else ""
+    return f"Give the hidden layers {WIDE} units: one has {least}, which distinguishes little." if least < WIDE else ""
 
 
 def _normed(program: UserProgram, seen: Evidence) -> str:

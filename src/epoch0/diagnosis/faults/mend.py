@@ -36,16 +36,16 @@ ALONE = {
 # Learned by heart: what the outputs know of the training examples, at least, of held-out ones, at most, and how many
 # these are, at least (none of 250 mended programs); an eighth of what is known is little, too. Then the messages.
 BY_HEART = (0.15, 0.06, 200)
-WHAT_TELLS = "See that what tells the targets reaches the outputs: places, order, the state before."
+REACHES_OUTPUTS = "See that all the targets depend on reaches the outputs: positions, order, the state before."
 HEART = (
     Fault("labels", "targets", "", "See that inputs and targets belong together, row by row.", "trial", 0.45),
     Fault("data", "inputs", "", "See that all examples are made in the same way, and are enough.", "trial", 0.4),
-    Fault("architecture", "model", "", WHAT_TELLS, "trial", 0.35),
+    Fault("architecture", "model", "", REACHES_OUTPUTS, "trial", 0.35),
 )
 HARDLY = 0.1  # certainty of a change that helps a little, beside faults that were seen
 # Messages where it learns nothing and no change repairs it, or only slightly.
 TERMS = "Look at the terms of the loss, one against the other, and at what it is an average of."
-LARGE_ENOUGH = "See that the targets can be told from the inputs, and that the network is large enough."
+LARGE_ENOUGH = "See that the targets can be predicted from the inputs, and that the network is large enough."
 UNEXPLAINED = (
     Fault("loss", "loss", "", TERMS, "trial", 0.15),
     Fault("architecture", "model", "", LARGE_ENOUGH, "trial", 0.15),
