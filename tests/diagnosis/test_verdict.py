@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from epoch0.diagnosis.step import LADDER, Step
-from epoch0.diagnosis.trial import LENGTHS, RATES, Run, Trial
+from epoch0.diagnosis.step import LADDER, StepEffect
+from epoch0.diagnosis.trial import LENGTHS, RATES, Run, TrialResult
 from epoch0.diagnosis.verdict import (
     FITTED,
     CumulativeGain,
@@ -33,17 +33,17 @@ GAINS = st.lists(st.floats(1e-6, 1e6), min_size=1, max_size=50)
 FLAT = CumulativeGain(0.0, 5)
 
 
-def step(optimizer: Any = "adam", **changes: Any) -> Step:
+def step(optimizer: Any = "adam", **changes: Any) -> StepEffect:
     """The first step of a network that is well."""
     values = {
         "loss": 1.6, "reached": 1.0, "alignment": 0.8, "held": 0.6, "second": 0.8, "second_held": 0.6,
         "second_pace": 20.0, "change": -0.1, "largest": 0.01 if optimizer == "adam" else 1.0, "updates": {},
         "finite": True, "examples": 50,
     }  # fmt: skip
-    return Step(optimizer=optimizer, **{**values, **changes})
+    return StepEffect(optimizer=optimizer, **{**values, **changes})
 
 
-def lost(optimizer: Any = "adam", **changes: Any) -> Step:
+def lost(optimizer: Any = "adam", **changes: Any) -> StepEffect:
     """The first step of a network that gives the same answer whatever it is asked."""
     nothing = {"alignment": 0.01, "held": -0.02, "second": 0.01, "second_held": 0.0, "change": 0.0}
     return step(optimizer, **{**nothing, "second_pace": 1e-9, **changes})
@@ -64,8 +64,8 @@ def run(optimizer: Any = "adam", rate: float = 1e-3, **changes: Any) -> Run:
     return Run(optimizer=optimizer, rate=rate, **{**values, **changes})
 
 
-def trial_of(*runs: Run, steps: int = 60) -> Trial:
-    return Trial(runs, steps, 64, 16, 1.0)
+def trial_of(*runs: Run, steps: int = 60) -> TrialResult:
+    return TrialResult(runs, steps, 64, 16, 1.0)
 
 
 def recipe(optimizer: Any, trains: bool, chance: float, cause: str = "learns") -> Recipe:

@@ -21,7 +21,7 @@ from epoch0.diagnosis.result import Checkup, LayerCheckup, LayerOutlook, Pruning
 from epoch0.diagnosis.rows import measured, to_blame
 from epoch0.diagnosis.step import COSTLY, OPTIMIZERS, steps
 from epoch0.diagnosis.streaming import stream as stream_layers
-from epoch0.diagnosis.trial import LENGTHS, SECONDS, NotCopied, Trial, affordable, constant_loss, same_targets
+from epoch0.diagnosis.trial import LENGTHS, SECONDS, NotCopied, TrialResult, affordable, constant_loss, same_targets
 from epoch0.diagnosis.trial import trial as train_copies
 from epoch0.diagnosis.verdict import NAMES, Recipe, Signs, assess, assess_program, sentence
 from epoch0.errors import InputError
@@ -304,7 +304,7 @@ def forecast_pruning(call: Call, sparsity: float, batch_norm: BatchNorm) -> Prun
 
 
 def try_remedies(
-    call: Call, recipes: Mapping[str, Recipe], before: Trial | None, batch_norm: str, seed: int
+    call: Call, recipes: Mapping[str, Recipe], before: TrialResult | None, batch_norm: str, seed: int
 ) -> list[Remedy]:
     """Change copies of the model, and assess each as the model was."""
     start = max(recipe.probability for recipe in recipes.values())

@@ -13,7 +13,7 @@ from epoch0.arguments import Size, Whole
 from epoch0.diagnosis import report
 from epoch0.diagnosis.faults import UNTRAINED, Fault, Mending
 from epoch0.diagnosis.terminal import WIDTH, plain, side_by_side, terminal
-from epoch0.diagnosis.trial import Trial
+from epoch0.diagnosis.trial import TrialResult
 from epoch0.diagnosis.verdict import CumulativeGain, Phase, Recipe, outcome, sentence
 from epoch0.errors import InputError
 from epoch0.files import write_atomic
@@ -197,7 +197,7 @@ class Checkup(_Tables):
     advice: tuple[str, ...] = ()  #: what to do, one sentence each; no change that was not measured to help
     remedies: tuple[Remedy, ...] = ()  #: the changes that were tried
     notes: tuple[str, ...] = ()  #: how it was measured, one sentence each
-    trial: Trial | None = None  #: the short trainings, None without
+    trial: TrialResult | None = None  #: the short trainings, None without
     trial_reason: str = ""  #: why there was no trial
     pruning_forecast: PruningForecast | None = None  #: what pruning to the sparsity would leave; None if not asked for
     faults: tuple[Fault, ...] = ()  #: what keeps the program from learning, most certain first; empty for a sound one

@@ -62,7 +62,7 @@ LADDER: dict[Optimizer, list[float]] = {
 
 
 @dataclass(frozen=True)
-class Step:
+class StepEffect:
     """What one step of an optimizer does to a network, without momentum."""
 
     #: ``"adam"`` (the sign of the gradient, where it exceeds Adam's eps) or ``"sgd"`` (the gradient)
@@ -213,7 +213,7 @@ class _Probe:
             return float(call.loss(self.raw(weights, call)).detach())
 
 
-def steps(call: Call, seed: int = 0, quick: bool | None = None) -> dict[Optimizer, Step]:
+def steps(call: Call, seed: int = 0, quick: bool | None = None) -> dict[Optimizer, StepEffect]:
     """What one step of Adam and one of SGD do to the outputs; the model is given back unchanged to the bit.
 
     The seed says which half of the examples is held back, and is that of dropout; ``quick`` takes derivatives from
@@ -241,7 +241,7 @@ def steps(call: Call, seed: int = 0, quick: bool | None = None) -> dict[Optimize
                 probe = _Probe(call.rows(subset), start, seed)
                 first = _gradient(probe, start)
             probe.costly = seconds > COSTLY if quick is None else quick
-            found: dict[Optimizer, Step] = {"sgd": _one_step(probe, start, first, "sgd")}
+            found: dict[Optimizer, StepEffect] = {"sgd": _one_step(probe, start, first, "sgd")}
             first.normalize()
             found["adam"] = _one_step(probe, start, first, "adam")
         finally:
@@ -300,12 +300,12 @@ def _gradient(probe: _Probe, start: Weights, cost: _Cost | None = None) -> _Grad
     return _Gradient(value, held, pulls, gradient, wanted, falls, finite)
 
 
-def _one_step(probe: _Probe, start: Weights, first: _Gradient, optimizer: Optimizer) -> Step:
+def _one_step(probe: _Probe, start: Weights, first: _Gradient, optimizer: Optimizer) -> StepEffect:
     direction, own = first.gradient, probe.squares
     sizes = [_size(d, optimizer) for d in direction.values()]
     reached = sum(moved for moved, _ in sizes) / sum(d.numel() for d in direction.values())
     updates = {n: math.sqrt(sum_of_squares(d) / own[n]) for n, d in direction.items() if own[n] > 0}
-    step = Step(optimizer, first.loss, reached, updates=updates)
+    step = StepEffect(optimizer, first.loss, reached, updates=updates)
     if not first.finite:
         return step
     alignment, held, pace = _response(probe, start, first, optimizer)

@@ -405,7 +405,7 @@ def stream(
 
 
 @dataclass(frozen=True)
-class Plan:
+class Needs:
     """What streaming a model would take, from its first and its last block."""
 
     blocks: int
@@ -423,7 +423,7 @@ class Plan:
         )
 
 
-def plan(call: Call, targets: Targets, directions: int = 2, seed: int = 0, weights: Path | None = None) -> Plan:
+def plan(call: Call, targets: Targets, directions: int = 2, seed: int = 0, weights: Path | None = None) -> Needs:
     """Memory and time of :func:`stream`, from measuring the first and the last block, all others taken as the first."""
     run = _Run(call, directions, seed, "train", targets, weights)
     last, border, began = run.count - 1, 0, time.perf_counter()
@@ -441,4 +441,4 @@ def plan(call: Call, targets: Targets, directions: int = 2, seed: int = 0, weigh
 
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
     parameters, memory = sum(p.numel() for p in call.model.parameters()), peak + border * max(0, last - 1)
-    return Plan(run.count, parameters, memory, end - first + (first - began + back - end) * max(1, last), back - began)
+    return Needs(run.count, parameters, memory, end - first + (first - began + back - end) * max(1, last), back - began)

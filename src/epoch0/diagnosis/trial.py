@@ -74,7 +74,7 @@ class Run:
 
 
 @dataclass(frozen=True)
-class Trial:
+class TrialResult:
     """The trainings of all rates."""
 
     runs: tuple[Run, ...]  #: of Adam, then of SGD, the smallest rate first
@@ -104,7 +104,7 @@ def trial(
     seed: int = 0,
     tell: Callable[[float], None] = lambda share: None,
     settled: bool = True,
-) -> Trial:
+) -> TrialResult:
     """Train copies of the model for a few steps with each rate of each optimizer; the model itself is not touched.
 
     ``batches``, pairs (inputs, targets) such as a DataLoader, are trained on instead and begun again when they end; the
@@ -141,7 +141,7 @@ def trial(
                         ends[optimizer] = mark
             tell((place + 1) / len(todo))
     runs, held_out = tuple(found[item] for item in sorted(found)), 0 if held is None else held.examples
-    return Trial(runs, steps, size, held_out, time.process_time() - started, constant, sums)
+    return TrialResult(runs, steps, size, held_out, time.process_time() - started, constant, sums)
 
 
 def _split(call: Call, seed: int, batches: Iterable[Any] | None) -> tuple[Call, Call | None, int]:

@@ -16,8 +16,8 @@ import numpy as np
 
 from epoch0.diagnosis.faults import FoundFaults
 from epoch0.diagnosis.faults.evidence import rate_of
-from epoch0.diagnosis.step import LADDER, USUAL, Optimizer, Step
-from epoch0.diagnosis.trial import LENGTHS, RATES, Run, Trial
+from epoch0.diagnosis.step import LADDER, USUAL, Optimizer, StepEffect
+from epoch0.diagnosis.trial import LENGTHS, RATES, Run, TrialResult
 from epoch0.diagnosis.wording import number
 from epoch0.results import first_names
 
@@ -164,7 +164,7 @@ def _odds(share: float | None) -> float:
     return math.log((value + 0.02) / (1.02 - value))
 
 
-def step_numbers(step: Step, signs: Signs) -> dict[str, float]:
+def step_numbers(step: StepEffect, signs: Signs) -> dict[str, float]:
     """Features of the first step of an optimizer: a few numbers without units."""
     pace = _log(step.second_pace * min(step.largest, RATES[step.optimizer][-1]), -6, 0)
     return {
@@ -213,7 +213,7 @@ def probability(optimizer: Optimizer, numbers: Mapping[str, float], level: str) 
     return 1 / (1 + math.exp(-_clipped(score, -40, 40)))
 
 
-def level(step: Step, runs: Sequence[Run], steps: int | None) -> str:
+def level(step: StepEffect, runs: Sequence[Run], steps: int | None) -> str:
     """The name of the fitted weights that apply to what was measured."""
     if steps is None:
         return f"step 0{' quick' if step.quick else ''}{'' if step.held is not None else ' alone'}"
@@ -221,7 +221,7 @@ def level(step: Step, runs: Sequence[Run], steps: int | None) -> str:
     return f"trial {nearest}" if any(run.known is not None for run in runs) else f"trial {nearest} alone"
 
 
-def assess(step: Step, signs: Signs, trial: Trial | None) -> Recipe:
+def assess(step: StepEffect, signs: Signs, trial: TrialResult | None) -> Recipe:
     """The verdict for one optimizer: from its first step, what the layers say, and the trial where there was one."""
     optimizer = step.optimizer
     runs, constant, numbers = list[Run](), None, step_numbers(step, signs)
@@ -270,7 +270,7 @@ def assess_program(found: FoundFaults, optimizers: Sequence[Any]) -> dict[str, R
     return {"yours": Recipe("yours", chance >= 0.5, chance, rate_of(optimizers[0]), math.nan, reason, kind, cause)}
 
 
-def suggested_rate(step: Step, runs: Sequence[Run]) -> float:
+def suggested_rate(step: StepEffect, runs: Sequence[Run]) -> float:
     """The rate to begin with: the best of the trial, or the usual one less what the first step does not stand.
 
     Not below the least that is usual: the seven networks of the fit that train though their first step stands less
@@ -308,7 +308,7 @@ def _loss_course(run: Run, constant: float | None) -> str:
     return f"{fell}{known} (chance: 50%)" if known else fell
 
 
-def _failure(step: Step, signs: Signs, runs: Sequence[Run], constant: float | None) -> tuple[str, str]:
+def _failure(step: StepEffect, signs: Signs, runs: Sequence[Run], constant: float | None) -> tuple[str, str]:
     """The most likely cause in a word and in a clause; the first that applies."""
     seen = ""
     if runs:
