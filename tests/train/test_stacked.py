@@ -125,7 +125,7 @@ def test_a_frozen_network_is_what_it_would_be_had_it_stopped_alone(tmp_path) -> 
     assert again.frozen_at.tolist() == frozen
     assert all(largest_difference(again.unstack(i), stack.unstack(i)) == 0 for i in range(6))
     before = [stack.unstack(i) for i in range(6)]
-    stack.restore_stopped()
+    stack.settle()
     accuracies = Accuracy(*held_out)(stack)["accuracy"]
     assert min(accuracies) > 0.8
     assert all(largest_difference(before[i], stack.unstack(i)) == 0 for i in range(6))

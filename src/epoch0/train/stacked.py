@@ -131,7 +131,7 @@ class Stacked(nn.Module):
         for name, value in self.kept.state_dict().items():
             value[which] = live[name][which]
 
-    def restore_stopped(self) -> None:
+    def settle(self) -> None:
         """Put every frozen or diverged network back to where it stopped; the others stay where they are."""
         frozen = (self.frozen_at >= 0) | self.diverged
         kept = self.kept.state_dict()

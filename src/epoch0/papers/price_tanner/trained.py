@@ -57,7 +57,7 @@ def train_and_measure(spec: Spec, seed: int) -> dict[str, Any]:
     seen = {"evaluate": Accuracy(*held), "callbacks": [FreezeAt("accuracy", spec.accuracy)]}
     settings = {"optimizer": "adam", "loss": stack.loss(F.cross_entropy), "seed": batches_seed, **seen}
     done = fit(spec, stack, given, epochs=spec.epochs, until=lambda row: bool(row["running"] == 0), **settings)
-    stack.restore_stopped()
+    stack.settle()
     after = _measured(stack, ends, spec.points, seed)
     at = stack.frozen_at.numpy()
     rows = {row["step"]: row for row in done.history if "accuracy" in row}
