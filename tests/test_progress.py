@@ -1,4 +1,4 @@
-"""The bar: a bar on a terminal, plain lines in a log, both told of the same things."""
+"""The bar: a bar on a terminal, plain lines in a log, both shown the same progress."""
 
 import io
 

@@ -1,4 +1,4 @@
-"""Changes that are tried on a copy, judged as the model was, and said only if they helped."""
+"""Changes that are tried on a copy, assessed as the model was, and reported only if they helped."""
 
 import sys
 from typing import Any
@@ -40,7 +40,7 @@ def pair(adam: float, sgd: float, cause: str = "vanishing") -> dict[Any, Recipe]
     return {"adam": recipe("adam", adam, cause), "sgd": recipe("sgd", sgd, cause)}
 
 
-def test_the_copy_is_judged_as_the_model_would_be_after_the_call() -> None:
+def test_the_copy_is_assessed_as_the_model_would_be_after_the_call() -> None:
     net, (x, y) = deep(), batch()
     before = {name: t.clone() for name, t in net.state_dict().items()}
     tried = try_remedies(Call.of(net, x, y), pair(0.02, 0.03), None, "train", 0)

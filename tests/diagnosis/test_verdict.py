@@ -76,17 +76,17 @@ def joined(adam: tuple[bool, float, str], sgd: tuple[bool, float, str]) -> dict[
     return {"adam": recipe("adam", *adam), "sgd": recipe("sgd", *sgd)}
 
 
-# ---- passages, phases, statuses --------------------------------------------------------------------------------
+# ---- cumulative gains, phases, statuses --------------------------------------------------------------------------------
 
 
 @given(st.lists(st.floats(1e-12, 1e12), min_size=2, max_size=50))
-def test_a_passage_is_what_becomes_of_the_norm(norms: list[float]) -> None:
-    passage = cumulative_gain(norms)
-    assert passage.factor == pytest.approx(norms[-1] / norms[0], rel=1e-9) and passage.layers == len(norms) - 1
-    assert passage.orders == pytest.approx(math.log10(norms[-1] / norms[0]), abs=1e-9)
+def test_a_cumulative_gain_is_the_quotient_of_norms(norms: list[float]) -> None:
+    gain = cumulative_gain(norms)
+    assert gain.factor == pytest.approx(norms[-1] / norms[0], rel=1e-9) and gain.layers == len(norms) - 1
+    assert gain.orders == pytest.approx(math.log10(norms[-1] / norms[0]), abs=1e-9)
 
 
-def test_passages_that_end_or_cannot_begin() -> None:
+def test_cumulative_gains_that_end_or_cannot_begin() -> None:
     assert cumulative_gain([1.0, 0.0]).log_gain == -math.inf
     assert cumulative_gain([]) == CumulativeGain(0.0, 0) and cumulative_gain([2.0]) == CumulativeGain(0.0, 0)
     assert math.isnan(cumulative_gain([math.nan, 1.0]).log_gain) and math.isnan(

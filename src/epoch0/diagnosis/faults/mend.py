@@ -36,7 +36,7 @@ ALONE = {
 # Learned by heart: what the outputs know of the training examples, at least, of held-out ones, at most, and how many
 # these are, at least (none of 250 mended programs); an eighth of what is known is little, too. Then the messages.
 BY_HEART = (0.15, 0.06, 200)
-REACHES_OUTPUTS = "See that all the targets depend on reaches the outputs: positions, order, the state before."
+REACHES_OUTPUTS = "See that everything the targets depend on reaches the outputs: positions, order, the last state."
 HEART = (
     Fault("labels", "targets", "", "See that inputs and targets belong together, row by row.", "trial", 0.45),
     Fault("data", "inputs", "", "See that all examples are made in the same way, and are enough.", "trial", 0.4),
