@@ -1,4 +1,4 @@
-"""Judging made-up numbers: phases, passages, the verdict for each optimizer with its reason, rate and sentence."""
+"""Assessing made-up numbers: phases, cumulative gains, the verdict for each optimizer with its reason, rate and sentence."""
 
 import math
 from dataclasses import replace
@@ -76,7 +76,7 @@ def joined(adam: tuple[bool, float, str], sgd: tuple[bool, float, str]) -> dict[
     return {"adam": recipe("adam", *adam), "sgd": recipe("sgd", *sgd)}
 
 
-# ---- cumulative gains, phases, statuses --------------------------------------------------------------------------------
+# ---- cumulative gains, phases, statuses ----------------------------------------------------------------------
 
 
 @given(st.lists(st.floats(1e-12, 1e12), min_size=2, max_size=50))
