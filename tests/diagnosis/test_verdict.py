@@ -1,4 +1,4 @@
-"""Assessing made-up numbers: phases, cumulative gains, the verdict for each optimizer with its reason, rate and sentence."""
+"""Made-up numbers: phases, cumulative gains, the verdict for each optimizer with its reason, rate and sentence."""
 
 import math
 from dataclasses import replace
