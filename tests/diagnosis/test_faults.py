@@ -534,7 +534,7 @@ def test_ctrl_c_keeps_what_is_known() -> None:
 
 
 def test_known_is_what_ten_lines_say() -> None:
-    """The share that the own targets take away, by a twin that trains in the plain way."""
+    """The share that the right targets take away, by a twin that trains in the plain way."""
     torch.manual_seed(0)
     model, x, y, loss, optimizer = with_(mlp(), X, Y)
     seen = evidence(model, x, y, loss=loss, optimizer=optimizer, data=(x, y))

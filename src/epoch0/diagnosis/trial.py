@@ -1,8 +1,8 @@
 """A short training on copies of the model, one for each rate of each optimizer: does it learn to distinguish examples?
 
 What is read is the same whatever the task: how far the loss falls below that of the best constant answer, and for how
-many pairs of examples the loss is lower with the own target than with the other's, on examples held out of training.
-The last is 1/2 for a constant answer and does not mind overconfident outputs.
+many pairs of examples the loss is lower with their own targets than with exchanged ones, on held-out examples.
+The last is 1/2 for a constant answer, and overconfident outputs do not change it.
 """
 
 import copy
@@ -52,7 +52,7 @@ class Run:
     rate: float  #: its learning rate
     #: of each step's batch, before the step, of one example where the loss is a sum; they end where one is not finite
     losses: tuple[float, ...]
-    #: share of pairs of held-out examples whose loss is lower with the own target than with the other's, at the end;
+    #: share of pairs of held-out examples whose loss is lower with their own targets than exchanged, at the end;
     #: None without held-out examples or where the loss is the model's own
     known: float | None
     known_seen: float | None  #: the same of examples it trained on
@@ -237,7 +237,7 @@ def _read(
 
 
 def _pairs_ordered(call: Call, raw: Any, seed: int) -> float | None:
-    """Share of pairs whose loss is lower with the own target than with another's; None where it cannot be said."""
+    """Share of pairs whose loss is lower with their own targets than exchanged; None where it is unknown."""
     targets = call.targets
     if not isinstance(targets, Tensor) or not targets.dim():
         return None

@@ -357,7 +357,7 @@ def _failure(step: StepEffect, signs: Signs, runs: Sequence[Run], constant: floa
 
 
 def sentence(recipes: Mapping[str, Recipe]) -> str:
-    """The verdict over all recipes in a sentence that says what to do; over the owner's program, where it is known."""
+    """The verdict over all recipes in a sentence that says what to do; over the user's program, where it is known."""
     if "yours" in recipes:
         text = recipes["yours"].reason
         return f"{text[0].upper()}{text[1:]}{'' if text.endswith('.') else '.'}"

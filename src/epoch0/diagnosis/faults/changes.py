@@ -36,7 +36,7 @@ class Change:
     name: str
     kind: str  # of the fault that it would mend
     where: str
-    make: Callable[[UserProgram, Evidence], str]  # changes the program and returns what its owner would write
+    make: Callable[[UserProgram, Evidence], str]  # changes the program and returns what its user would write
 
 
 def ending(model: nn.Module, seen: Evidence) -> tuple[str, str]:

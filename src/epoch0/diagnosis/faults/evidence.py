@@ -29,7 +29,7 @@ from epoch0.tracing.loss import number_of, scalar_loss
 from epoch0.tracing.sizes import dense
 
 DRAW_SMALLER = "Draw smaller weights: epoch0.initialize(model, x=x)."
-STEPS = 5  # so many steps of the owner's optimizer are made on a copy
+STEPS = 5  # so many steps of the user's optimizer are made on a copy
 CERTAIN = 0.995  # of what is a fact of the program, and no estimate
 
 WEIGHTED = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.RNNBase, nn.Bilinear)
@@ -74,7 +74,7 @@ class Pass:
 
     raw: Any = None  # all that the model returned
     output: Tensor | None = None  # THE output, with its graph
-    loss: Tensor | None = None  # the loss as the owner computes it; None where it cannot be computed
+    loss: Tensor | None = None  # the loss as the user computes it; None where it cannot be computed
     gradients: dict[str, Tensor | None] = field(default_factory=dict)  # of the parameters; None where none arrives
     # names of modules as they ended, these, and whether what they returned is finite
     ran: list[tuple[str, nn.Module, bool]] = field(default_factory=list)
@@ -146,13 +146,13 @@ class After:
     late: Pass  # a run with gradients after the steps
     model: nn.Module  # the copy
     quiet: tuple[Tensor, Tensor] | None  # outputs afterwards without noise, for the batch and the exchanged one
-    loop: list["Loop"]  # what the owner's loop body did in each step; empty for the usual one
+    loop: list["Loop"]  # what the user's loop body did in each step; empty for the usual one
     still: tuple[str, ...] = ()  # weight matrices of the optimizer that no step moved; empty where none was moved
 
 
 @dataclass
 class Loop:
-    """What the owner's loop body did in one step."""
+    """What the user's loop body did in one step."""
 
     wanted: dict[str, Tensor]  # the gradients of the loss before the step
     left: dict[str, Tensor]  # those that the step left behind; of parameters without one, nothing
@@ -207,7 +207,7 @@ class Evidence:
             return self.loss_of(self.call.output(raw), targets)
 
     def loss_in(self, call: Call, raw: Any) -> Tensor:
-        """The loss of a call: the owner's, or the model's own where there are no targets."""
+        """The loss of a call: the user's, or the model's own where there are no targets."""
         return call.loss(raw) if call.targets is None else self.loss_of(raw, call.targets)
 
     def run(self, call: Call) -> Pass:
@@ -252,7 +252,7 @@ class Evidence:
                     found.loss = self.loss_in(call, raw)
                 if found.loss.requires_grad:
                     found.gradients = gradients(found.loss, call.model)
-        except Exception as error:  # whatever the owner's code raises is what the pass has to say
+        except Exception as error:  # whatever the user's code raises is what the pass has to say
             found.problem = raised(error)
         return found
 
@@ -365,7 +365,7 @@ class Evidence:
     @cached_property
     def after(self) -> After | None:
         """Five steps of the optimizer that was given, on a copy; None where there is none or nothing can be copied."""
-        loss = self.first.loss  # the owner's loop may know another where there is none
+        loss = self.first.loss  # the user's loop may know another where there is none
         runs = loss.requires_grad if loss is not None else self.step is not None and self.first.output is not None
         if len(self.optimizers) == 1 and runs:
             with self.call.unchanged(), contextlib.suppress(Exception):
@@ -414,7 +414,7 @@ class Evidence:
     def _step(
         self, model: nn.Module, optimizer: torch.optim.Optimizer, step: OwnStep | None, rows: Call, loop: list[Loop]
     ) -> dict[str, Tensor]:
-        """One step of the copy as its owner makes it, and the gradients at its start."""
+        """One step of the copy as its user makes it, and the gradients at its start."""
         self.passes += 1
 
         def there() -> dict[str, Tensor]:
@@ -481,7 +481,7 @@ def copied(
     """A copy of each, at the rate that a schedule warms up to; it starts at nothing.
 
     The loop body gets copies of what it closes over and of what it calls by name and has a state, such as schedules
-    and averages of weights: one of the owner's would move the owner's optimizer.
+    and averages of weights: one of the user's would move the user's optimizer.
     """
     memo: dict[int, Any] = {}
     model, (optimizer,) = twins(model, (optimizer,), memo)

@@ -105,7 +105,7 @@ def evidence(
         inputs, wanted, more = _finite(*known)
         known, lost = (inputs, wanted), more or lost
     seen = Evidence(call, optimizers, known, size, step, _in_order(data), lost=lost)
-    if turned and step is not None:  # the owner's loop body and loss take the length first
+    if turned and step is not None:  # the user's loop body and loss take the length first
         own = loss or (lambda outputs, wanted: scalar_loss(outputs, wanted, None))
         seen.step = lambda model, optimizer, _, x, y: step(model, optimizer, own, *_turned((x, y)))
     return seen

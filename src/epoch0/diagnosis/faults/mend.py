@@ -61,7 +61,7 @@ class Tried:
     """Changes that were made together on a copy, and the training of that copy."""
 
     changes: tuple[Change, ...]
-    fixes: tuple[str, ...]  # what the owner would write for each
+    fixes: tuple[str, ...]  # what the user would write for each
     trained: Trained  # the training of the changed copy
     mends: bool  # whether its outputs come to know the targets, and better than those of the program as it is
 
@@ -119,7 +119,7 @@ def mend(
         tell("the program as it is", 0.0)
         try:
             own = _own(program, suspects, seconds)
-        except Exception as error:  # the owner's code, or a loss that takes no such outputs
+        except Exception as error:  # the user's code, or a loss that takes no such outputs
             seen.stopped = raised(error)
             return None
         if (sound := Mending(own).sound) and not (suspects := _standing(own, suspects)):
@@ -259,7 +259,7 @@ def ranked(suspects: Sequence[Fault], done: Mending | None) -> tuple[Fault, ...]
         fix += "and which way the metric of a plateau goes."
         found.append(Fault("learning rate", "step", message, fix, "trial", 0.9))
     if own.known <= -KNOWS and own.known < own.curve[0][1] - KNOWS / 2:
-        message = f"Trained, the loss is {-own.known:.0%} higher with the own targets than with those of others."
+        message = f"Trained, the loss is {-own.known:.0%} higher with the right targets than with others'."
         found.append(Fault("loss", "loss", message, "Look at the sign of the loss.", "trial", 0.7))
     if own.batched >= CLEARLY:
         message = f"With the statistics of a batch the outputs know the targets to {own.batched:.0%}, with the running "

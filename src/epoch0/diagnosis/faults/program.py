@@ -1,7 +1,7 @@
 """A copy of the user's program that may be changed and trained: do its outputs learn the targets?
 
-The measure is the same for any task: the loss with other examples' targets against the loss with the own ones. It is
-0 for a constant answer, near 1 where the outputs know the targets, whatever the scale of the loss.
+The measure is the same for any task: how far the loss with each example's target lies below the loss with another's,
+relative to the latter. It is 0 for a constant answer, near 1 where the outputs know the targets.
 """
 
 import dataclasses
@@ -26,11 +26,10 @@ READ = 128  # examples with which it is measured what the outputs know
 HELD = 80  # from so many examples on a quarter of them is held out of training
 OTHERS = 4  # so often the targets are exchanged among them
 
-# The share of the loss with others' targets that the own ones take away where the outputs know anything of them, where
-# they know them clearly, and where a training need not go on.
+# Values of this measure from which on the outputs know anything of the targets, know them clearly, training may end.
 KNOWS, CLEARLY, ENOUGH = 0.12, 0.3, 0.6
 FEW, ALL = 16, 0.8  # fewer examples are a table, known where this share of it is: an XOR without its last row is not
-EXPLODING = 0.1  # what the own targets' loss has fallen by is less than this of what it lies below that of others'
+EXPLODING = 0.1  # the loss has fallen by less than this share of what it lies below that with others' targets
 LOOKS = 8  # how often in a training it is measured what the outputs know
 
 
@@ -38,7 +37,7 @@ LOOKS = 8  # how often in a training it is measured what the outputs know
 class Trained:
     """The training of a program for a few steps."""
 
-    # steps, and the share of the loss with others' targets that the own ones then take away; NaN where it is no number
+    # steps, and the measure after them; NaN where it is no number
     curve: tuple[tuple[int, float], ...]
     losses: tuple[float, ...]  # of each step, as the loop computes them; they end where one is not finite
     held: float | None  # the share at the end for examples that were held out; None without
@@ -83,7 +82,7 @@ class UserProgram:
     call: Call  # the model, the examples and their targets; its criterion is the loss
     optimizer: torch.optim.Optimizer  # over the model
     size: int  # examples a step
-    step: OwnStep | None  # the owner's loop body, or None for the usual one
+    step: OwnStep | None  # the user's loop body, or None for the usual one
     loss: Callable[[Any, Any], Tensor]  # of outputs and targets
     held: int = 0  # so many examples at the end are held out of training
     whole: bool = False  # whether the loss takes all that the model returns, and not THE output
@@ -172,9 +171,9 @@ class UserProgram:
         return self.loss(raw if isinstance(raw, Tensor) or self.whole else rows.output(raw), rows.targets)
 
     def known(self, seed: int = 0, of: slice | None = None, batches: bool = False) -> float:
-        """How much lower the loss is with the own targets than with those of others, over the latter.
+        """How far the loss with the right targets lies below that with others', relative to the latter.
 
-        Of so many examples, in evaluation mode, or with the statistics of batches.
+        Of the examples ``of``, in evaluation mode, or with the statistics of batches.
         """
         few = self.call
         if few.splits:

@@ -88,7 +88,7 @@ def penalty(seen: Evidence, after: After) -> Iterator[Fault]:
 
 
 def loop_body(seen: Evidence, after: After) -> Iterator[Fault]:
-    """The owner's loop body: its order, gradients that add up, another mode."""
+    """The user's loop body: its order, gradients that add up, another mode."""
     loop = after.loop
     if not loop or not loop[0].wanted:
         return
@@ -131,7 +131,7 @@ def _goes_on(one: Loop, two: Loop, names: Sequence[str]) -> bool:
 
 
 def not_moved(seen: Evidence, after: After) -> Iterator[Fault]:
-    """Weights that the loss pulls at and the optimizer holds, and that the owner's loop body alone does not move."""
+    """Weights that the loss pulls at and the optimizer holds, and that the user's loop body alone does not move."""
     pulled = [item.wanted for item in after.loop if item.wanted]
     still = [n for n in after.still if all(n in wanted and bool(wanted[n].any()) for wanted in pulled)]
     usual = any(item.moved for item in after.loop) and all(item.training is not False for item in after.loop)
