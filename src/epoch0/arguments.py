@@ -105,7 +105,7 @@ def refuse(name: str, value: object, wanted: str, hint: str = "") -> InputError:
 
 
 def check_memory(what: str, numbers: float, size: int = 4) -> None:
-    """Refuse so many numbers that this machine cannot hold them."""
+    """Refuse more numbers than this machine can hold."""
     limit = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     if numbers * size > limit:
         needed, most = (f"{count / 1e9:.3g} GB" for count in (numbers * size, limit))

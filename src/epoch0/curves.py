@@ -68,7 +68,7 @@ def _as_point(name: str, value: Any) -> Tensor:
 
 
 def _piece(t: Tensor, pieces: int) -> tuple[Tensor, Tensor]:
-    """Which of so many equal pieces each t is on, and how far along it, from 0 to 1."""
+    """Which of the equal pieces each t is on, and how far along it, from 0 to 1."""
     index: Tensor = (t * pieces).floor().clamp_(max=pieces - 1)
     return index.to(torch.int64), t * pieces - index
 

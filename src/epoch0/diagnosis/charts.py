@@ -15,7 +15,7 @@ WIDTH, HEIGHT = 520, 300
 LEFT, RIGHT, TOP, BOTTOM = 80, 14, 14, 54
 TICKS = 6  # at most about this many labelled ticks on an axis
 LETTER = 9.5  # width of a letter at most
-CROWDED = 50  # from so many positions on points are small
+CROWDED = 50  # positions from which on points are drawn small
 
 Marker = Literal["circle", "square", "diamond", "none"]
 

@@ -37,7 +37,7 @@ from epoch0.tracing.tape import tape
 Tell = Callable[[str, float], None]
 
 DIRECTIONS = {0.004: 8, 0.008: 4}
-"""In how many directions layers are measured where a forward and backward pass takes up to so many CPU seconds."""
+"""CPU seconds that a forward and backward pass takes at most -> number of directions in which layers are measured."""
 
 SHORT = 0.005  # CPU seconds of a forward and backward pass up to which remedies are tried without a trial
 WAYS = {"e0.initialize(model, x=batch)": "theory", 'e0.initialize(model, x=batch, method="measured")': "measured"}

@@ -26,7 +26,7 @@ GAP = 2  # spaces between columns
 NAME_WIDTH = 36  # names of layers longer than this are folded,
 LEAST_NAME = 28  # and those longer than this before a column goes
 ROWS = 40
-"""Parts are shown where everything has at most so many rows, and of more blocks equal ones are folded."""
+"""Rows up to which all parts are shown; of more blocks equal ones are shown once."""
 
 LEGEND = (
     "Tangent and gradient: norms carried from the input and back from the loss. Local χ: what fresh directions become "
@@ -42,7 +42,7 @@ def terminal(checkup: Found, width: int, depth: int | None = None) -> Renderable
     lines: list[RenderableType] = [_verdict(checkup), _head(checkup), Text(""), _recipes(checkup)]
     recipes = ((NAMES[name], item["reason"]) for name, item in checkup["recipes"].items() if name != "yours")
     lines += _listed("", [f"{name}: {why}." for name, why in recipes if why not in checkup["verdict"]])
-    also = checkup["faults"]["yours" in checkup["recipes"] :]  # the first is said already
+    also = checkup["faults"]["yours" in checkup["recipes"] :]  # the first is shown already
     texts = [f"{wording.chance(f['certainty'])} {f['kind']} ({f['where']}): {f['message']} {f['fix']}" for f in also]
     lines += _listed("Also seen", texts)
     if (program := checkup["program"]) is not None and (tried := program["tried"]):

@@ -31,13 +31,13 @@ RATES: dict[Optimizer, tuple[float, ...]] = {"adam": (3e-4, 1e-3, 3e-3), "sgd": 
 MOMENTUM = 0.9
 LENGTHS = (150, 60, 30)  # steps of a trial; the longest that the time allows
 BATCH = 64  # examples a step, as many as there are if fewer
-HELD = 4  # one example in so many is held out
+HELD = 4  # one example in HELD is held out
 LEARNED, TOLD = 0.5, (0.85, 0.8)
 """When a trial has decided: a loss of held-out examples below this share of the best constant answer's, or so
 many pairs of them ordered right while the loss of the others falls by so much; docs/checkup.md has the figures."""
 
 SECONDS = 20.0  # A trial is on by default where it is estimated to take less, in CPU seconds
-OTHERS = 12  # with so many other examples' targets an example is compared
+OTHERS = 12  # other examples whose targets an example is compared with
 
 
 class NotCopied(InputError):
@@ -154,7 +154,7 @@ def _split(call: Call, seed: int, batches: Iterable[Any] | None) -> tuple[Call, 
 
 
 def shuffled(call: Call, count: int, size: int, order: torch.Generator | None) -> Iterator[Call]:
-    """Batches of so many of the first examples without end, each time in a new order or, without one, as they lie."""
+    """Endless batches of the first ``count`` examples, each time in a new order or, without one, as they lie."""
     while True:
         rows = torch.arange(count) if order is None else torch.randperm(count, generator=order)
         for index in rows[: count // size * size].split(size):
@@ -193,7 +193,7 @@ def _copied(model: nn.Module) -> nn.Module:
 def _train(
     model: nn.Module, stream: Iterator[Call], update: torch.optim.Optimizer, losses: list[float], steps: int, sums: bool
 ) -> None:
-    """Go on until so many steps were made, or the loss is no longer finite."""
+    """Train until ``steps`` steps are done, or the loss is no longer finite."""
     model.train()
     while len(losses) < steps and (not losses or math.isfinite(losses[-1])):
         one = next(stream)

@@ -41,9 +41,9 @@ SATURATED = 0.5
 """Share of saturated values from which a layer is called saturated: most of its units answer to nothing any more."""
 
 CRAWL = 3.5  # of a step that takes less than 10^-3.5 of the loss away, 300 with momentum 0.9 do not suffice
-SURE = 0.98  # of a network that a training of the trial has settled
+SURE = 0.98  # probability of a network whose trial has decided
 LEARNS, UNDECIDED = 0.95, 0.4
-"""So many programs without a fault learned in the end: whose outputs came to know the targets, and the others."""
+"""Share of programs without a fault that learned: those whose outputs came to know the targets, and the others."""
 
 NORMAL = 1.96  # standard errors to each side of the 95 % interval around the mean log gain, which decides the phase
 

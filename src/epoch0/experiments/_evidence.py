@@ -101,7 +101,7 @@ def t_quantile(freedom: Array, probability: float) -> Array:
 
 
 def bonferroni(comparisons: int) -> float:
-    """The score which any of so many comparisons exceeds by chance with at most the false-alarm probability."""
+    """The score that any of the comparisons exceeds by chance with at most the false-alarm probability."""
     return float(-special.ndtri(FALSE_ALARM / comparisons))
 
 

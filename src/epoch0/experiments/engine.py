@@ -52,7 +52,7 @@ class Failure(NamedTuple):
 
 
 class Died(NamedTuple):
-    """The worker died while it had a trial, this many times (a remote scheduler may have tried again by itself)."""
+    """A worker died while it ran a trial, ``times`` times (a remote scheduler may have tried again by itself)."""
 
     times: int
     status: int | None = None  #: exit status of the process, -9 for signal 9; None behind a scheduler

@@ -59,7 +59,7 @@ class Progress(ProgressBar):
     """
 
     def begin(self, total: float, done: float = 0.0) -> None:
-        """A run starts, of so many trials, of which an earlier run finished some."""
+        """A run of ``total`` trials starts, of which an earlier run finished ``done``."""
         self._total, self._found, self._done = int(total), int(done), int(done)
         super().begin(total, done)
         self.line(self._said())

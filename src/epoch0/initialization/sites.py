@@ -212,7 +212,7 @@ class Site:
         return grouped.transpose(1, 2) if "transpose" in self.op.name else grouped
 
     def beside(self, bias: Tensor, dims: int) -> Tensor:
-        """A bias in the shape in which it is added to the output of the operation, which has so many dimensions."""
+        """A bias in the shape in which it is added to the operation's output of ``dims`` dimensions."""
         return bias.reshape(-1, *[1] * (dims - 2)) if self.op.kind == "convolution" else bias
 
     def responses(self, x: Tensor, weight: Tensor) -> Tensor:

@@ -290,7 +290,7 @@ def agreement(
 
 
 def gain_status(measured: float, error: float, depth: int) -> str:
-    """What a layer of this gain would do if all of the depth had it, in the words of :func:`gain`.
+    """What layers of this gain would do if all had it, in the words of :func:`gain`.
 
     >>> gain_status(1.01, 0.001, 10), gain_status(0.5, 0.01, 10), gain_status(1.1, 0.2, 10)
     ('keeps', 'shrinks', 'unclear')

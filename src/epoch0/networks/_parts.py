@@ -72,7 +72,7 @@ def laws_of(weights: Law | None, biases: Law | None) -> tuple[Law, Law]:
 
 
 def check_inputs(inputs: Sequence[int], example: tuple[int, ...], dims: Sequence[int]) -> tuple[int, ...]:
-    """The shape of one input, channels first and then so many sides; the example is for the message."""
+    """The shape of one input: channels, then as many sides as ``dims`` allows; the example is for the message."""
     if len(inputs) - 1 not in dims:
         raise InputError(f"inputs={inputs!r} is no shape of one input, channels first; use one such as {example}.")
     return tuple(inputs)

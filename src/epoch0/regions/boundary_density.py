@@ -183,7 +183,7 @@ def _window(window: Window) -> tuple[Tensor, float, Draw]:
 
 
 def _spread(points: int, source: torch.Generator) -> Tensor:
-    """One uniform number in each of so many equal parts of [0, 1]."""
+    """One uniform number in each of ``points`` equal parts of [0, 1]."""
     return (torch.arange(points) + torch.rand(points, generator=source, dtype=torch.float64)) / points
 
 

@@ -17,7 +17,7 @@ from epoch0.errors import InputError
 
 @checked
 def arrangement_regions(planes: Whole, dimension: Whole) -> int:
-    """Largest number of regions into which so many hyperplanes cut a space of that dimension: sum of C(planes, i).
+    """Largest number of regions into which hyperplanes cut a space of that dimension: sum of C(planes, i).
 
     >>> arrangement_regions(3, 2), arrangement_regions(64, 1)
     (7, 65)

@@ -508,7 +508,7 @@ def same_shapes(one: Any, other: Any) -> bool:
 
 
 def joined(batches: list[Any], most: int) -> Any:
-    """Batches as one, of up to so many examples; None where they are no tensors, or of different shapes."""
+    """Batches as one, of at most ``most`` examples; None if they are no tensors, or of different shapes."""
     first = batches[0] if batches else None
     if isinstance(first, Tensor):
         fits = first.dim() and all(isinstance(item, Tensor) and item.shape[1:] == first.shape[1:] for item in batches)

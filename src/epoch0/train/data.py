@@ -267,7 +267,7 @@ def image_sources(
 
 
 def check_classes(targets: Tensor, classes: int) -> None:
-    """Refuse labels that a network with so many outputs has no output for, before a GPU dies of them."""
+    """Refuse labels that are no number of a class, before an accelerator fails on them."""
     if targets.is_floating_point() or targets.dim() != 1 or len(targets) == 0:
         return
     low, high = (int(end) for end in torch.aminmax(targets))

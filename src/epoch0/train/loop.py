@@ -332,7 +332,7 @@ class _Run:
         return self.loss(self._outputs(call, inputs), targets)
 
     def _first_loss(self, call: nn.Module, inputs: Tensor, targets: Tensor) -> Tensor:
-        """The loss of the first batch; what does not fit is said in words, and nothing is left changed."""
+        """The loss of the first batch; what does not fit is explained, and nothing is left changed."""
         before = [(buffer, buffer.clone()) for buffer in self.model.buffers()]
         first = next(self.model.parameters())
         kinds = f"inputs are {_kind(inputs)}, targets {_kind(targets)}, the first parameter {_kind(first)}"

@@ -26,7 +26,7 @@ ENDS: dict[type[nn.Module], str] = {one: one.__name__.replace("LU", "lu") for on
 ENDS[nn.Softmax2d] = "Softmax"
 FLAT = (nn.Sigmoid, nn.Tanh, nn.Softmax, nn.Hardtanh, nn.Hardsigmoid, nn.Softsign, nn.ReLU6)
 MAPS = (nn.Linear, nn.Conv1d, nn.Conv2d)
-WIDE = 32  # so many units make a narrow hidden layer wide
+WIDE = 32  # units of a narrow hidden layer once it is made wide
 
 
 @dataclass(frozen=True)

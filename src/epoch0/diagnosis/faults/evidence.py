@@ -29,7 +29,7 @@ from epoch0.tracing.loss import number_of, scalar_loss
 from epoch0.tracing.sizes import dense
 
 DRAW_SMALLER = "Draw smaller weights: epoch0.initialize(model, x=x)."
-STEPS = 5  # so many steps of the user's optimizer are made on a copy
+STEPS = 5  # steps of the user's optimizer that are made on a copy
 CERTAIN = 0.995  # of what is a fact of the program, and no estimate
 
 WEIGHTED = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.RNNBase, nn.Bilinear)
@@ -252,7 +252,7 @@ class Evidence:
                     found.loss = self.loss_in(call, raw)
                 if found.loss.requires_grad:
                     found.gradients = gradients(found.loss, call.model)
-        except Exception as error:  # whatever the user's code raises is what the pass has to say
+        except Exception as error:  # whatever the user's code raises is a result of the pass
             found.problem = raised(error)
         return found
 

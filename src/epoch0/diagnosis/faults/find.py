@@ -29,7 +29,7 @@ CHECKS: list[Callable[..., Iterator[Fault]]] = [
 
 Each gets what its parameters are called, ``seen`` or an attribute of it, and is not asked where one of them is None."""
 
-MOST = 1000  # so many examples of the data are looked at
+MOST = 1000  # examples of the data that are looked at
 
 
 @dataclass(frozen=True)

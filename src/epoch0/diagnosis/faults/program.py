@@ -23,8 +23,8 @@ from epoch0.tracing.call import Call, as_written, mapped, parts, same_shapes
 from epoch0.tracing.guard import denormals_as_zero, same_noise, unchanged
 
 READ = 128  # examples with which it is measured what the outputs know
-HELD = 80  # from so many examples on a quarter of them is held out of training
-OTHERS = 4  # so often the targets are exchanged among them
+HELD = 80  # examples from which on a quarter of them is held out of training
+OTHERS = 4  # how often the targets are exchanged among them
 
 # Values of this measure from which on the outputs know anything of the targets, know them clearly, training may end.
 KNOWS, CLEARLY, ENOUGH = 0.12, 0.3, 0.6
@@ -84,7 +84,7 @@ class UserProgram:
     size: int  # examples a step
     step: OwnStep | None  # the user's loop body, or None for the usual one
     loss: Callable[[Any, Any], Tensor]  # of outputs and targets
-    held: int = 0  # so many examples at the end are held out of training
+    held: int = 0  # examples at the end that are held out of training
     whole: bool = False  # whether the loss takes all that the model returns, and not THE output
     ordered: bool = False  # whether the examples come in their order
     sinks: bool = False  # whether the loss has a floor below zero, as likelihoods of counts have
@@ -129,7 +129,7 @@ class UserProgram:
         return dataclasses.replace(self, call=call, optimizer=optimizer, step=step, floors={})
 
     def train(self, steps: int, seconds: float = math.inf, seed: int = 0, enough: float | None = None) -> Trained:
-        """Train this program, which changes it, for so many steps or CPU seconds, or until its outputs know enough."""
+        """Train this program in place, for at most these steps or CPU seconds, or until its outputs know enough."""
         started, losses, curve = time.thread_time(), list[float](), [(0, self.known(seed))]
         rate = rate_of(self.optimizer)
         bar, usual = (KNOWS, ENOUGH) if self.call.examples >= FEW else (ALL, 0.9)

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 ROWS = 64  # examples whose targets are used
-ROUNDS, STEPS = 4, 80  # a loss is minimized over outputs in rounds of so many steps of Adam, until a round gains little
+ROUNDS, STEPS = 4, 80  # a loss is minimized over outputs in rounds of STEPS steps of Adam, until a round gains little
 
 SHAPE_ONLY = ("View", "UnsafeView", "Squeeze", "Unsqueeze", "Reshape", "Alias", "Clone")
 _RULES = (torch.sigmoid, torch.tanh, torch.relu, F.softplus, F.elu, F.leaky_relu, F.gelu, F.silu, torch.exp, torch.abs)
@@ -29,7 +29,7 @@ class Last:
 
 
 def behind(tensor: Tensor, through: tuple[str, ...], most: int = 7) -> Any:
-    """The operation that made a tensor, in its graph of gradients, before so many of these kinds at most."""
+    """The operation that made a tensor in its autograd graph, behind at most ``most`` of these kinds."""
     at: Any = tensor.grad_fn
     for _ in range(most):
         if at is None or not type(at).__name__.removeprefix("Native").startswith(through):

@@ -386,7 +386,7 @@ _SHAPES = {"depth": (2, 3, 4), "width": (16, 32, 64)}
 
 
 def sweep_of(spec: Spec, programs: int, **further: int) -> Sweep:
-    """Runs of every architecture, so many programs each; and further networks that are only measured at first."""
+    """Runs of every architecture, ``programs`` each; further networks are measured before training only."""
     more = Sweep(untrained, Spec(data=spec.data, **further), _SHAPES, seed=programs * spec.networks)
     few: dict[str, Any] = {"depth": (3,), "width": (32,), "lines": 1, "linear_lines": 1}
     sweeps = {name: Sweep(run, spec.but(where=name), _SHAPES, programs).but(**few) for name in PLACES}

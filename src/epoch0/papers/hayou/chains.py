@@ -181,7 +181,7 @@ def moments(spec: Spec, seed: int) -> dict[str, Any]:
 
 
 def network(spec: Spec, seed: int) -> nn.Sequential:
-    """A network of so many blocks or layers, dense or with convolutions over one dimension, float64."""
+    """A network of blocks or layers as the spec has it, dense or with 1-D convolutions, float64."""
     args: dict[str, Any] = {"weights": Gaussian(math.sqrt(spec.variance)), "seed": seed, "dtype": torch.float64}
     if "bias_std" not in vars(spec):
         return residual_chain(spec.blocks, spec.width, spec.inputs, spec.stable, classes=None, **args)

@@ -149,7 +149,7 @@ MODERATE = 10  # "for even moderately large k" the norm behaves like sqrt(alpha)
 
 
 def norms(spec: Spec, seed: int) -> dict[str, Any]:
-    """Mean norm of so many ``draws`` of sub-vectors of unit vectors, on the ``"sphere"`` or ``"one-hot"``, (vectors,
+    """Mean norm of ``draws`` sub-vectors of unit vectors, on the ``"sphere"`` or ``"one-hot"``, (vectors,
     densities). Densities share the random numbers: entry i is kept at density alpha if its number is below alpha.
     """
     found, most = np.zeros((spec.vectors, len(spec.densities))), max(1, _AT_ONCE // spec.size)

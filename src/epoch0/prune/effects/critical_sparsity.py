@@ -15,7 +15,7 @@ from epoch0.prune.masks.masks import check_order
 from epoch0.results import Shown
 from epoch0.theory.pruning.prediction import Layers, PredictedDensity, ScoreLaw, law_of_moments, predict
 
-_DEPTH = 10.0  # scores that are so many times e smaller than the layer's size are next to 0, however small
+_DEPTH = 10.0  # scores smaller than the layer's by a factor of e^10 count as next to 0, however small
 
 
 @checked

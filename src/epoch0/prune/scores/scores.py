@@ -94,7 +94,7 @@ def check_precision(model: nn.Module) -> None:
 
 
 def tell(progress: Progress | None, done: int, rounds: int) -> None:
-    """Report that so many rounds are done and another begins."""
+    """Report that ``done`` rounds are done and another begins."""
     if progress is not None:
         progress(done / rounds, f"round {done + 1} of {rounds}")
 

@@ -38,7 +38,7 @@ class Mesh:
 
 
 def within(counts: np.ndarray) -> np.ndarray:
-    """For each count the numbers from 0 on, so many, one after another."""
+    """The numbers from 0 to below each count, one count after another."""
     return np.asarray(np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts))
 
 
@@ -50,7 +50,7 @@ def next_around(ends: np.ndarray) -> np.ndarray:
 
 
 def components(pairs: np.ndarray, count: int) -> np.ndarray:
-    """The number of the component in which each of so many nodes is, joined by pairs, (pairs, 2)."""
+    """The connected component of each of ``count`` nodes that are joined by pairs, (pairs, 2)."""
     from scipy.sparse import coo_matrix
     from scipy.sparse.csgraph import connected_components
 

@@ -89,7 +89,7 @@ def propagate(
     gaps = [] if c is None else [np.clip(np.array([1 - float(c)]), 0.0, 2.0)]
     for layer in range(depth):
         now = qs[-1]
-        # leaving the range of floats is said once, in words, below
+        # leaving the range of floats is reported once, below
         with np.errstate(over="ignore", invalid="ignore"):
             gain = skip + weight * mean_at(rule, now, now, one, none, True)
             after = skip * now + bias + weight * mean_at(rule, now, now, one, none, False)
