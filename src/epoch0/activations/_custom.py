@@ -50,15 +50,15 @@ def custom(function: Callable[..., Any], breaks: Sequence[float] | None = None, 
     if isinstance(function, type):
         raise InputError(f"{function.__name__} is a class; give one of its objects, such as {function.__name__}().")
     kept, title = _named_copy(function, name)
-    what = f"activation {title!r}"
+    label = f"activation {title!r}"
     with _streams_untouched():
-        _check_callable(kept, what)
-        phi, slope = _Checked(_values(kept), what), _Checked(_slopes_of(kept), f"the derivative of {what}")
+        _check_callable(kept, label)
+        phi, slope = _Checked(_values(kept), label), _Checked(_slopes_of(kept), f"the derivative of {label}")
         _check_finite(phi)
         _check_elementwise(phi)
         # a derivative that is wrong nearly everywhere would look like many break points
         _check_derivative(phi, slope, (), allowed=0.2)
-        points = _find_breaks(phi, slope, what) if breaks is None else tuple(sorted({*map(float, breaks)}))
+        points = _find_breaks(phi, slope, label) if breaks is None else tuple(sorted({*map(float, breaks)}))
         _check_derivative(phi, slope, points)
         jumps = _jumps(phi, slope, points)
         rates = None if jumps else _slopes(slope, points)
@@ -134,7 +134,7 @@ def _slopes_of(function: Callable[..., Any]) -> Callable[[Array], Any]:
     return slope
 
 
-def _check_callable(function: Callable[..., Any], what: str) -> None:
+def _check_callable(function: Callable[..., Any], label: str) -> None:
     import torch
 
     try:
@@ -146,7 +146,7 @@ def _check_callable(function: Callable[..., Any], what: str) -> None:
     except Exception as error:  # of the user
         wanted = "It must take a float64 tensor of torch and return one of its shape"
         hint = "of numpy functions make activations.Activation(name, function, derivative)"
-        raise InputError(f"{what} cannot be called: {type(error).__name__}: {error}. {wanted}; {hint}.") from error
+        raise InputError(f"{label} cannot be called: {type(error).__name__}: {error}. {wanted}; {hint}.") from error
 
 
 class _Checked:
@@ -247,7 +247,7 @@ def _scan_points() -> Array:
     return np.concatenate([-far[::-1], near, far])
 
 
-def _find_breaks(function: Callable[[Any], Array], derivative: Callable[[Any], Array], what: str) -> tuple[float, ...]:
+def _find_breaks(function: Callable[[Any], Array], derivative: Callable[[Any], Array], label: str) -> tuple[float, ...]:
     """The points where phi or phi' jumps, to about 14 digits, increasing; more than 200 are an error."""
 
     def look(h: Array) -> Array:
@@ -264,7 +264,7 @@ def _find_breaks(function: Callable[[Any], Array], derivative: Callable[[Any], A
         points = [_round_between(float(a), float(b)) for a, b in zip(low, high, strict=True)]
         found.extend(points)
         if len(found) > _MOST:
-            text = f"{what} has more than {_MOST} break points between -10,000 and 10,000"
+            text = f"{label} has more than {_MOST} break points between -10,000 and 10,000"
             advice = "give the break points that matter as breaks=(...)"
             raise InputError(f"{text}, or a derivative that grows without bound; {advice}.")
         # an interval may hold more than one: look again on both sides of each

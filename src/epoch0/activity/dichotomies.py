@@ -130,9 +130,9 @@ def dichotomies(
     first, times, which, exact, missed, unresolved = zip(*found, strict=True)
     orders = tuple(map(seen, first, which))
     counts, flips = np.array([order[-1] for order in orders]), np.array([len(order) - 1 for order in orders])
-    labelled, how = given.shape[own], "exact" if all(exact) else "refined"
+    labelled, way = given.shape[own], "exact" if all(exact) else "refined"
     left = sum(missed), sum(unresolved), labelled > EXACT_INPUTS
-    return Dichotomies(labelled, names[0], counts, flips, orders, times, which, how, *left)
+    return Dichotomies(labelled, names[0], counts, flips, orders, times, which, way, *left)
 
 
 def _weights(

@@ -124,7 +124,7 @@ def checkup(
     else:
         call = apart(Call.of(model, batch, targets, loss=loss, forward=forward))
     shapes = described(call.batch).removeprefix("an input").removeprefix(" of ").strip()
-    what: dict[str, Any] = {"model": name or type(call.model).__name__, "subject": inputs or shapes}
+    head: dict[str, Any] = {"model": name or type(call.model).__name__, "subject": inputs or shapes}
     remarks = list(call.notes)
 
     def make_up(output: Tensor) -> Any:
@@ -138,7 +138,7 @@ def checkup(
         kept = blocks.kept({}, 1.0)
         remarks.append("Blocks were measured one after another.")
         return Checkup(
-            **what,
+            **head,
             recipes={},
             **kept,
             notes=tuple(notes_of(blocks.gains, kept["layers"], remarks)),
@@ -173,7 +173,7 @@ def checkup(
             raise
         recipes = {kind: Recipe(kind, False, 0.01, 0.0, 0.0, str(unmeasured), "step 0", "fault") for kind in OPTIMIZERS}
         return Checkup(
-            **what,
+            **head,
             **searched(recipes),
             notes=(*remarks, f"The layers could not be measured: {unmeasured}"),
             trial_reason="the first step could not be measured",
@@ -243,7 +243,7 @@ def checkup(
         blame = None if trains else to_blame(kept["layers"], worst.cause, signs)
         remarks = notes_of(rows.gains, kept["layers"], remarks)
     return Checkup(
-        **what,
+        **head,
         **of_program,
         **kept,
         blame=blame,

@@ -312,8 +312,8 @@ def _failure(step: StepEffect, signs: Signs, runs: Sequence[Run], constant: floa
     """The most likely cause in a word and in a clause; the first that applies."""
     seen = ""
     if runs:
-        many, text = max(len(run.losses) for run in runs), _loss_course(best_run(runs), constant)
-        seen = f" (in {many} steps at the best of {len(runs)} rates the loss {text})"
+        steps, text = max(len(run.losses) for run in runs), _loss_course(best_run(runs), constant)
+        seen = f" (in {steps} steps at the best of {len(runs)} rates the loss {text})"
     if signs.overflowing or not step.finite:
         where = f" in {signs.overflowing[0]}" if signs.overflowing else " after the first step"
         return "overflow", f"numbers leave the range of floats{where}{seen}"

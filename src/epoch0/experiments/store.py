@@ -240,7 +240,7 @@ class Store:
         return encoded
 
     @contextmanager
-    def _explained(self, what: str) -> Iterator[None]:
+    def _explained(self, task: str) -> Iterator[None]:
         """Every failure of the file as one error that names it and says what to do."""
         try:
             yield
@@ -255,7 +255,7 @@ class Store:
                 hint = f"it is truncated or damaged ({error}); {_RESTORE}"
             else:
                 hint = f"{error}; check the path, its permissions and the disk, or give another file"
-            raise InputError(f"{self.path} cannot be {what}: {hint}.") from error
+            raise InputError(f"{self.path} cannot be {task}: {hint}.") from error
 
 
 @checked

@@ -201,7 +201,7 @@ def pair_up(tape: Tape, steps: list[Step], origin: Mapping[int, frozenset[int]])
 
 def _on_noise(tape: Tape, able: Mapping[int, Step], inputs: set[int], swap: bool) -> dict[int, Tensor]:
     """Inputs of the steps when the steps before them put out noise, or the same noise with its halves exchanged."""
-    got: dict[int, Tensor] = {}
+    taken: dict[int, Tensor] = {}
 
     def put(node: int, step: Step, tensor: Tensor) -> Tensor:
         source = generator(0, _NOISE, node)
@@ -209,12 +209,12 @@ def _on_noise(tape: Tape, able: Mapping[int, Step], inputs: set[int], swap: bool
         return swapped(noise, step.site.op.kind) if swap else noise
 
     def look(node: int, tensor: Tensor) -> None:
-        got[node] = tensor.detach().clone()
+        taken[node] = tensor.detach().clone()
 
     looks: dict[int, Change] = {node: partial(look, node) for node in inputs}
     with torch.no_grad():
         tape.run(tape.x, looks | {node: partial(put, node, step) for node, step in able.items()})
-    return got
+    return taken
 
 
 def _exchanged(step: Step, one: Mapping[int, Tensor], two: Mapping[int, Tensor]) -> bool:

@@ -134,8 +134,8 @@ def initialize(
         values = {name: record.model.get_parameter(name).detach().clone() for name in changed}
         # the gain of each layer for a fresh perturbation when all is set
         for step in plan.steps:
-            if step.layer.kind != "residual block" and (had := plan.layer_targets[step.layer.name]) is not None:
-                plan.layer_targets[step.layer.name] = had * step.fresh
+            if step.layer.kind != "residual block" and (goal := plan.layer_targets[step.layer.name]) is not None:
+                plan.layer_targets[step.layer.name] = goal * step.fresh
         rows = (*(row(step, plan, biases, gains) for step in plan.steps), *attentions)
         left = {name: why for name, why in untouched.items() if name not in drawn and name not in factors}
         messages = (*remarks, *record.notes, *notes(plan, record, off, rounds))

@@ -56,8 +56,8 @@ class Initialization(Result):
         names = {layer.name: layer.status.startswith("kept") for layer in self.layers}
         kept, way = sum(names.values()), "by theory" if self.method == "theory" else "by measuring"
         stay = f", {kept} kept as they are" if kept else ""
-        many = counted(len(names) - kept, "weight")
-        return f"{many} set for a gain of {self.target:.4g}, {way}, seed {self.seed}{stay}"
+        weights = counted(len(names) - kept, "weight")
+        return f"{weights} set for a gain of {self.target:.4g}, {way}, seed {self.seed}{stay}"
 
     def __str__(self) -> str:
         lines = [self.summary]

@@ -96,7 +96,7 @@ def inputs_for(
     labels: Tensor | None = None
     if own and (shape := _image_shape(model, spec)) is not None:
         x, labels = _patterned(shape, IMAGES if number is None else min(number, MOST), seed)
-        attempts, what = [("", x)], f"made-up images of {CLASSES} classes, {_times(shape)}"
+        attempts, label = [("", x)], f"made-up images of {CLASSES} classes, {_times(shape)}"
     elif input_shape is not None:
         sides = input_shape.replace("x", ",").split(",") if isinstance(input_shape, str) else input_shape
         sizes = tuple(int(side) if str(side).strip().isdecimal() else 0 for side in sides)
@@ -104,31 +104,31 @@ def inputs_for(
             hint = "give that of one example, such as 784 or 3,32,32"
             raise InputError(f"the input shape {input_shape!r} cannot be used; {hint}.")
         x = torch.randn(number or EXAMPLES, *sizes, generator=generator(seed))
-        attempts, what = [("", x)], f"Gaussian noise {_times(sizes)}"
+        attempts, label = [("", x)], f"Gaussian noise {_times(sizes)}"
     else:
-        attempts, labels, what = _examples(data or "digits", number or EXAMPLES, data_dir, seed)
+        attempts, labels, label = _examples(data or "digits", number or EXAMPLES, data_dir, seed)
     following = None
     try:
-        layout, x, outputs = _accepted(model, attempts, what)
+        layout, x, outputs = _accepted(model, attempts, label)
     except InputError:
         if not own:
             raise
         if (text := _embedded(model, number or EXAMPLES, seed)) is not None:
-            (tokens, following), labels, what = text
+            (tokens, following), labels, label = text
             attempts += [("", tokens), ("", tokens[:, :WORDS])]
         else:
             with contextlib.suppress(InputError):  # what was tried says more
                 size, *sides = gaussian_input(model, seed)[0].shape
                 attempts += [("", torch.randn(number or size, *sides, generator=generator(seed)))]
-                labels, what = None, f"Gaussian noise {_times(tuple(sides))}"
-        layout, x, outputs = _accepted(model, attempts, what)
+                labels, label = None, f"Gaussian noise {_times(tuple(sides))}"
+        layout, x, outputs = _accepted(model, attempts, label)
     if following is not None:
         first = outputs[0] if isinstance(outputs, tuple | list) else outputs
         if asked(model, x, following) or getattr(first, "shape", ())[1:-1] == x.shape[1:]:
             following = following[:, : x.shape[1]].to(x.device)
-            return Inputs(x, following, f"{len(x)} {what}, of {x.shape[1]} of which the next is to be predicted")
+            return Inputs(x, following, f"{len(x)} {label}, of {x.shape[1]} of which the next is to be predicted")
     targets, note = _targets(labels, outputs, own)
-    return Inputs(x, None if targets is None else targets.to(x.device), f"{len(x)} examples of {what}{layout}{note}")
+    return Inputs(x, None if targets is None else targets.to(x.device), f"{len(x)} examples of {label}{layout}{note}")
 
 
 def _examples(
@@ -136,11 +136,11 @@ def _examples(
 ) -> tuple[list[Attempt], Tensor | None, str]:
     labels: np.ndarray | None
     if name.endswith(".npz"):
-        (values, labels), what = datasets.load_npz(name), Path(name).name
+        (values, labels), label = datasets.load_npz(name), Path(name).name
     else:
         loaded = datasets.load(name, data_dir=data_dir)
         values, labels = loaded.inputs("standard", flatten=False), loaded.labels
-        what = f"{loaded.name} ({loaded.split})"
+        label = f"{loaded.name} ({loaded.split})"
     fewer = len(values) > examples
     chosen = np.sort(numpy_generator(seed).choice(len(values), examples, replace=False)) if fewer else slice(None)
     x = torch.from_numpy(np.ascontiguousarray(values[chosen], dtype=np.float64)).to(torch.get_default_dtype())
@@ -148,7 +148,7 @@ def _examples(
     attempts = [(f", as {_times(tuple(x.shape[1:]))}", x)]
     if x.dim() > 2:
         attempts.append((f", flat, {x[0].numel()} numbers each", x.flatten(1)))
-    return attempts, targets, what
+    return attempts, targets, label
 
 
 def _embedded(model: nn.Module, count: int, seed: int) -> tuple[tuple[Tensor, Tensor], Tensor, str] | None:
@@ -157,11 +157,11 @@ def _embedded(model: nn.Module, count: int, seed: int) -> tuple[tuple[Tensor, Te
     if not tables or tables[0] <= WORDS:
         return None
     longest = min([LENGTH, *(rows for rows in tables[1:] if rows >= 8)])  # others may hold places
-    texts, labels, what = _text(SimpleNamespace(vocab_size=tables[0], n_positions=longest), count, seed)
-    return (texts[:, :-1].clone(), texts[:, 1:].clone()), labels, what
+    texts, labels, label = _text(SimpleNamespace(vocab_size=tables[0], n_positions=longest), count, seed)
+    return (texts[:, :-1].clone(), texts[:, 1:].clone()), labels, label
 
 
-def _accepted(model: nn.Module, attempts: list[Attempt], what: str) -> tuple[str, Tensor, Any]:
+def _accepted(model: nn.Module, attempts: list[Attempt], label: str) -> tuple[str, Tensor, Any]:
     """The first layout on which the model runs, with its outputs on the trial examples."""
     parameter = next((p for p in model.parameters() if p.is_floating_point()), None)
     refusals = []
@@ -175,7 +175,7 @@ def _accepted(model: nn.Module, attempts: list[Attempt], what: str) -> tuple[str
         except Exception as problem:
             refusals.append(f"shape {tuple(x.shape)}: {type(problem).__name__}: {first_line(problem)}")
     ways = "the shape of one example with --input-shape, or examples in the right shape as an .npz file"
-    raise InputError(f"the model accepts {what} in no layout. Tried {'; '.join(refusals)}. Give {ways}.")
+    raise InputError(f"the model accepts {label} in no layout. Tried {'; '.join(refusals)}. Give {ways}.")
 
 
 def _targets(labels: Tensor | None, outputs: Any, dense: bool) -> tuple[Tensor | None, str]:

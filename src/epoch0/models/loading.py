@@ -200,8 +200,8 @@ def _torchvision(torchvision: Any, name: str) -> Any:
 
 
 def _transformers(transformers: Any, name: str) -> Any:
-    what, path = "configuration (nothing is downloaded)", Path(name)
-    path = to_read(path / "config.json" if os.path.isdir(path) else path, what)
+    noun, path = "configuration (nothing is downloaded)", Path(name)
+    path = to_read(path / "config.json" if os.path.isdir(path) else path, noun)
     try:
         given = json.loads(path.read_text())
     except (OSError, ValueError, RecursionError) as problem:
@@ -253,7 +253,7 @@ def load_activation(spec: str) -> Activation:
 
 
 @contextlib.contextmanager
-def named_object(spec: str, what: str, *, seed: int = 0) -> Iterator[tuple[Any, str]]:
+def named_object(spec: str, noun: str, *, seed: int = 0) -> Iterator[tuple[Any, str]]:
     """Import the object of a command-line name, in a context in which it may be called.
 
     Inside, the file's neighbours can be imported, torch's global generator starts from the seed (and is put back
@@ -263,16 +263,16 @@ def named_object(spec: str, what: str, *, seed: int = 0) -> Iterator[tuple[Any, 
     source, colon, attribute = str(spec).rpartition(":")
     if not colon or not source or not attribute or "/" in attribute or "\\" in attribute:
         forms = "'path/file.py:callable' or 'package.module:callable'"
-        raise InputError(f"the {what} {spec!r} names no callable; write {forms}.")
+        raise InputError(f"the {noun} {spec!r} names no callable; write {forms}.")
     is_file = source.endswith(".py") or "/" in source or "\\" in source
-    with explained(source, what, "read"):
+    with explained(source, noun, "read"):
         folder = str(Path(source).resolve().parent if is_file else Path.cwd())
     sys.path.insert(0, folder)
     try:
         with seeded(seed):
-            missing = f"there is no module {{!r}} here (for the {what} {source!r}); install its package, run from its "
+            missing = f"there is no module {{!r}} here (for the {noun} {source!r}); install its package, run from its "
             missing += "folder, or name a file: 'path/file.py:callable'."
-            module = _import_file(Path(source), what) if is_file else imported(source, missing)
+            module = _import_file(Path(source), noun) if is_file else imported(source, missing)
             yield _attribute(module, source, attribute), Path(source).name if is_file else source
     finally:
         with contextlib.suppress(ValueError):
@@ -288,12 +288,12 @@ def seeded(seed: int) -> Iterator[None]:
         yield
 
 
-def _import_file(path: Path, what: str) -> ModuleType:
-    to_read(path, what)
+def _import_file(path: Path, noun: str) -> ModuleType:
+    to_read(path, noun)
     name = f"epoch0_model_{path.stem}"
     found = importlib.util.spec_from_file_location(name, path)
     if found is None or found.loader is None:
-        raise InputError(f"the {what} file {str(path)!r} is not a Python file; its name must end in .py.")
+        raise InputError(f"the {noun} file {str(path)!r} is not a Python file; its name must end in .py.")
     module = importlib.util.module_from_spec(found)
     # dataclasses and pickling inside the user's file look their own module up by name
     sys.modules[name] = module
@@ -301,11 +301,11 @@ def _import_file(path: Path, what: str) -> ModuleType:
         found.loader.exec_module(module)
     except (Exception, SystemExit) as problem:
         del sys.modules[name]
-        raise InputError(f"the {what} file {str(path)!r} cannot be imported: {where(problem, path.name)}") from problem
+        raise InputError(f"the {noun} file {str(path)!r} cannot be imported: {where(problem, path.name)}") from problem
     return module
 
 
-def imported(source: str, missing: str, what: str = "module", hint: str = "") -> ModuleType:
+def imported(source: str, missing: str, noun: str = "module", hint: str = "") -> ModuleType:
     """A module by its name; an InputError, ``missing`` where it is not there."""
     try:
         return importlib.import_module(source)
@@ -313,7 +313,7 @@ def imported(source: str, missing: str, what: str = "module", hint: str = "") ->
         lost = problem.name if isinstance(problem, ModuleNotFoundError) else None
         if lost and (source == lost or source.startswith(lost + ".")):
             raise InputError(missing.format(lost)) from problem
-        raise InputError(f"the {what} {source!r} cannot be imported: {where(problem, '')}{hint}") from problem
+        raise InputError(f"the {noun} {source!r} cannot be imported: {where(problem, '')}{hint}") from problem
 
 
 def where(problem: BaseException, file: str) -> str:

@@ -158,8 +158,8 @@ def reproduce(
     Raises:
         InputError: if there is no such artifact or preset, a data set is absent, or an argument cannot be used.
     """
-    how: dict[str, Any] = {"workers": workers, "scheduler": scheduler, "progress": progress, "data_dir": data_dir}
-    (done,) = reproduce_all([id], preset, out=out, store=store, **how)
+    options: dict[str, Any] = {"workers": workers, "scheduler": scheduler, "progress": progress, "data_dir": data_dir}
+    (done,) = reproduce_all([id], preset, out=out, store=store, **options)
     assert isinstance(done, Reproduction)
     return done
 

@@ -169,5 +169,5 @@ def agrees(
     means = np.stack(np.broadcast_arrays(np.asarray(measured), exact), 1)
     spread = np.stack([np.broadcast_to(errors, means.shape[:1]), np.zeros(len(means))], 1)
     count = np.stack([np.broadcast_to(samples, means.shape[:1])] * 2, 1)
-    how: dict[str, Any] = {"settings": settings, "groups": groups, "alike": alike}
-    return equal_within_error(text, means, spread, count, resolution=resolution, **how)
+    options: dict[str, Any] = {"settings": settings, "groups": groups, "alike": alike}
+    return equal_within_error(text, means, spread, count, resolution=resolution, **options)

@@ -427,7 +427,7 @@ def _read(path: Path) -> tuple[CheckpointState, Row, dict[str, Tensor]]:
     return progress, numbers["run"], {name: tensor.clone() for name, tensor in tensors.items()}
 
 
-def _restore(what: str, stored: Row, tensors: dict[str, Tensor], model: nn.Module, torchs: Optimizer, run: Row) -> None:
+def _restore(noun: str, stored: Row, tensors: dict[str, Tensor], model: nn.Module, torchs: Optimizer, run: Row) -> None:
     """Put tensors of a checkpoint back into a model and its optimizer, after checking that it belongs to this run."""
     given = {name.removeprefix("model."): value for name, value in tensors.items() if name.startswith("model.")}
     ours, theirs = (
@@ -436,10 +436,10 @@ def _restore(what: str, stored: Row, tensors: dict[str, Tensor], model: nn.Modul
     )
     pairs = [(name, theirs.get(name, "missing"), ours.get(name, "missing")) for name in {**ours, **theirs}]
     if wrong := [f"{name} is {their}, the model's {our}" for name, their, our in pairs if their != our]:
-        raise InputError(f"{what} is of another model: {first_names(wrong, 3, '; ')}.")
+        raise InputError(f"{noun} is of another model: {first_names(wrong, 3, '; ')}.")
     settings = [(key, stored.get(key), run.get(key)) for key in {**stored, **run}]
     if changed := [f"{key} {old!r} (now {new!r})" for key, old, new in settings if old != new]:
-        text = f"{what} was made by a run with {', '.join(changed)}"
+        text = f"{noun} was made by a run with {', '.join(changed)}"
         raise InputError(f"{text}; repeat that run's arguments to resume it, or name another path to start anew.")
     state: dict[int, dict[str, Tensor]] = {}
     for name in tensors.keys() - {f"model.{name}" for name in given}:
@@ -454,9 +454,9 @@ def _restore(what: str, stored: Row, tensors: dict[str, Tensor], model: nn.Modul
         own |= {key: torch.empty_like(parameter, dtype=value.dtype).copy_(value) for key, value in shaped.items()}
 
 
-def _columns(what: str, found: object) -> Row:
+def _columns(noun: str, found: object) -> Row:
     if not isinstance(found, Mapping):
-        raise InputError(f"{what} gave a {type(found).__name__}; give a mapping of names to numbers.")
+        raise InputError(f"{noun} gave a {type(found).__name__}; give a mapping of names to numbers.")
     return {name: plain(name, value) for name, value in found.items()}
 
 

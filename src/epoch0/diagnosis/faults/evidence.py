@@ -427,10 +427,10 @@ class Evidence:
         same_noise()
         wanted = {} if self.first.loss is None else gradients(self.loss_in(rows, rows.raw()), model)
         slopes = {n: slope for n, slope in wanted.items() if slope is not None}
-        modes, got = list[bool](), list[Any]()
+        modes, out = list[bool](), list[Any]()
 
         def heard(outputs: Any, targets: Any, *more: Any, **named: Any) -> Any:
-            got.append(targets)
+            out.append(targets)
             return (rows.criterion or self.loss_of)(outputs, targets, *more, **named)
 
         same_noise()
@@ -438,10 +438,10 @@ class Evidence:
         with hook, warnings.catch_warnings(action="ignore"):  # a schedule takes the copied optimizer for another
             step(model, optimizer, heard, rows.batch, rows.targets)
         left = {n: slope for n, slope in there().items() if bool(slope.any())}
-        pair = [t for t in (rows.targets, *got) if isinstance(t, Tensor) and t.dim() == 1 and not t.is_floating_point()]
+        pair = [t for t in (rows.targets, *out) if isinstance(t, Tensor) and t.dim() == 1 and not t.is_floating_point()]
         classes = (pair[0], pair[1]) if len(pair) == 2 and len(pair[0]) == len(pair[1]) else None
-        same = [isinstance(t, Tensor) and t.is_floating_point() and bool((t == t.flatten()[:1]).all()) for t in got]
-        judges = len(got) > 1 and all(same) and len({float(t.flatten()[0]) for t in got}) > 1
+        same = [isinstance(t, Tensor) and t.is_floating_point() and bool((t == t.flatten()[:1]).all()) for t in out]
+        judges = len(out) > 1 and all(same) and len({float(t.flatten()[0]) for t in out}) > 1
         loop.append(Loop(slopes, left, True, any(modes) if modes else None, classes, judges))
         return slopes
 

@@ -124,8 +124,8 @@ def mend(
             return None
         if (sound := Mending(own).sound) and not (suspects := _standing(own, suspects)):
             return Mending(own)
-        many = STEPS if program.call.examples >= FEW else LONG // 5
-        length = max(FEWEST, min(many, int(seconds / TRIES / max(own.seconds / own.steps, 1e-9))))
+        number = STEPS if program.call.examples >= FEW else LONG // 5
+        length = max(FEWEST, min(number, int(seconds / TRIES / max(own.seconds / own.steps, 1e-9))))
         tried, why, certain = list[Tried](), "", {fault.kind for fault in suspects if fault.certainty >= SURE}
         try:
             for changes in _order(suspects, tried, only=sound):
@@ -148,12 +148,12 @@ def _own(program: UserProgram, suspects: Sequence[Fault], seconds: float) -> Tra
     copied = program.copied()
     own = copied.train(STEPS, seconds / 6)
     count = program.call.examples
-    many = LONG if count < FEW else min(EPOCHS * math.ceil(count / program.size), MOST)
+    number = LONG if count < FEW else min(EPOCHS * math.ceil(count / program.size), MOST)
     if program.size >= count - program.held >= FEW:  # who steps over all examples at once has thousands of epochs
-        many = MOST
+        number = MOST
     enough = own.known >= CLEARLY or not suspects if own.learns else bool(suspects)
-    if not (enough or math.isnan(own.known) or many <= own.steps):
-        own = own.then(copied.train(many - own.steps, seconds / 4, seed=1))
+    if not (enough or math.isnan(own.known) or number <= own.steps):
+        own = own.then(copied.train(number - own.steps, seconds / 4, seed=1))
     known, others, least = BY_HEART
     if own.held is None or own.others < least or not own.known >= known or own.held >= max(others, own.known / 8):
         return own

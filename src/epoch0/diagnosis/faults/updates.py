@@ -150,9 +150,9 @@ def too_far(seen: Evidence, after: After) -> Iterator[Fault]:
     tables = {f"{name}.weight" for name, module in seen.model.named_modules() if isinstance(module, nn.Embedding)}
     sizes = [v for n, v in after.sizes.items() if math.isfinite(v) and n not in tables]
     large = statistics.median(sizes) if sizes and len(after.sizes) > 1 else 0.0
-    then = [n for n, g in seen.first.gradients.items() if g is not None and g.dim() > 1 and bool(g.any())]
-    died = [n for n in then if (g := after.late.gradients.get(n)) is None or not bool(g.any())]
-    died = died if 2 * len(died) >= len(then) else []
+    matrices = [n for n, g in seen.first.gradients.items() if g is not None and g.dim() > 1 and bool(g.any())]
+    died = [n for n in matrices if (g := after.late.gradients.get(n)) is None or not bool(g.any())]
+    died = died if 2 * len(died) >= len(matrices) else []
     stays = after.after > 0.98 * after.before and (seen.batch_size or 8) >= 8  # fewer examples say little
     if not (worse or (large > LARGE and stays) or died):
         return

@@ -21,9 +21,9 @@ def input_scale(seen: Evidence) -> Iterator[Fault]:
     if seen.first.entered is None or seen.first.normed:
         return
     name, module, given = seen.first.entered
-    given, many = given.double(), isinstance(module, nn.Conv1d | nn.Conv2d | nn.Conv3d) and given.dim() > 2
+    given, maps = given.double(), isinstance(module, nn.Conv1d | nn.Conv2d | nn.Conv3d) and given.dim() > 2
     # (channels, values) of what goes into it
-    values = given.transpose(0, 1).flatten(1) if many else given.flatten(0, -2).t() if given.dim() > 1 else given[None]
+    values = given.transpose(0, 1).flatten(1) if maps else given.flatten(0, -2).t() if given.dim() > 1 else given[None]
     if values.shape[1] < 4:
         return
     mean, deviation = values.mean(1), values.std(1)

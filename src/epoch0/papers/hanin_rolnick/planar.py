@@ -143,13 +143,13 @@ def further(found: Found) -> Claims:
     }
 
 
-def checks(cells: Iterable[Cell], what: str) -> Claims:
+def checks(cells: Iterable[Cell], noun: str) -> Claims:
     euler, areas = (np.concatenate([cell[name].ravel() for cell in cells]) for name in ("euler", "area_error"))
     area = float(np.abs(areas).max())
     right, detail = bool((euler == 1).all()) and area < EXACT, f"areas are off by at most {area:.1e} of the square"
     numbers = {"area_error": area, "euler_least": float(euler.min()), "euler_most": float(euler.max())}
     text = "vertices - edges + cells = 1, and the areas add up to the square"
-    return {text: by(check, right, f"{len(euler)} {what}; {detail}", numbers)}
+    return {text: by(check, right, f"{len(euler)} {noun}; {detail}", numbers)}
 
 
 def claims(found: Found) -> Claims:

@@ -228,7 +228,7 @@ def _spread(each: list[Runs], of: str) -> Claims:
     return {text: by(at_most, shares, errors, SPREAD, len(curves[0]), [item.name for item in each])}
 
 
-def _turns(each: list[Runs], of: str, there: str) -> Claims:
+def _turns(each: list[Runs], of: str, claim: str) -> Claims:
     """``"regions"`` fall to a lowest number, or the ``"product"`` rises to a highest, and both go back."""
     curves = [getattr(item, of) for item in each]
     turns = [turn(curve, lowest=of == "regions") for curve in curves]
@@ -236,7 +236,7 @@ def _turns(each: list[Runs], of: str, there: str) -> Claims:
     when = [f"{one.name} ({which} near epoch {one.epoch[max(t[2])]:.2g})" for one, t in zip(each, turns, strict=True)]
     first, second = (np.transpose([item[i] for item in turns]) for i in (0, 1))
     return {
-        there: over_runs(at_least, first, 0.0, names=when),
+        claim: over_runs(at_least, first, 0.0, names=when),
         f"... and then {back} until the end": over_runs(at_least, second, 0.0, names=when),
     }
 

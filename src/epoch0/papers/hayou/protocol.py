@@ -243,13 +243,13 @@ def run(recipe: Recipe, seed: int) -> dict[str, Any]:
         return torch.optim.lr_scheduler.MultiStepLR(optimizer, at, recipe.drop_factor)
 
     sgd = partial(torch.optim.SGD, momentum=recipe.momentum, weight_decay=recipe.weight_decay)
-    how: dict[str, Any] = {"batch_size": recipe.batch_size, "optimizer": sgd, "learning_rate": recipe.learning_rate}
-    how |= {"schedule": falling, "device": device, "precision": precision, "checkpoint_every": per_epoch}
-    how |= {"evaluate": Evaluation(sets.test, precision=precision), "evaluate_every": recipe.tested_every * per_epoch}
+    setup: dict[str, Any] = {"batch_size": recipe.batch_size, "optimizer": sgd, "learning_rate": recipe.learning_rate}
+    setup |= {"schedule": falling, "device": device, "precision": precision, "checkpoint_every": per_epoch}
+    setup |= {"evaluate": Evaluation(sets.test, precision=precision), "evaluate_every": recipe.tested_every * per_epoch}
     # where convolutions are faster so; on a CPU circular ones are not
-    how["channels_last"] = precision == "bfloat16" or (device.type == "cpu" and recipe.network.kind == "resnet")
+    setup["channels_last"] = precision == "bfloat16" or (device.type == "cpu" and recipe.network.kind == "resnet")
     net = built(recipe.network)
-    fit, diverged = partial(train, net, sets.train, epochs=recipe.epochs, **how), False
+    fit, diverged = partial(train, net, sets.train, epochs=recipe.epochs, **setup), False
     count, times = (recipe.obd_batches,) * 2 if method.score == "obd" else (recipe.score_batches, 1)
     batches = scored_batches(sets, seed, count, times * recipe.score_per_class)
     with checkpoint_of(recipe, seed) as path:

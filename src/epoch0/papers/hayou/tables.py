@@ -642,11 +642,11 @@ _artifact = partial(Artifact, about=about, cost=cost)
 
 
 def _table(
-    name: str, what: str, place: str, quick: list[Sweep], paper: list[Sweep], decide: Any = None, more: str = ""
+    name: str, heading: str, place: str, quick: list[Sweep], paper: list[Sweep], decide: Any = None, more: str = ""
 ) -> Artifact:
     """One of the tables with a common layout; ``decide`` are its claims, by default the common ones."""
     rows, read = partial(table, name), partial(tables, name)
-    presets, title = {"quick": joined(quick), "paper": joined(paper)}, partial(titled, what, more)
+    presets, title = {"quick": joined(quick), "paper": joined(paper)}, partial(titled, heading, more)
     decide = decide or partial(claims, name, 0.0)
     return _artifact(f"hayou/{name}", title, place, presets, rows, decide, partial(draw, read), tables=read)
 

@@ -38,8 +38,8 @@ def chain(spec: Spec, seed: int) -> dict[str, Any]:
     ``back``, the share of them on a circle through nine inputs.
     """
     width, ends = spec.neurons // spec.layers, torch.tensor([[0.0], [1.0]], dtype=torch.float64)
-    how: Any = {"weights": Gaussian(math.sqrt(2.0)), "biases": Gaussian(1.0), "seed": seed, "dtype": torch.float64}
-    of_line, of_circle = (ensemble(spec.networks, [size, *[width] * spec.layers, 1], **how) for size in (1, 9))
+    options: Any = {"weights": Gaussian(math.sqrt(2.0)), "biases": Gaussian(1.0), "seed": seed, "dtype": torch.float64}
+    of_line, of_circle = (ensemble(spec.networks, [size, *[width] * spec.layers, 1], **options) for size in (1, 9))
     found: Any = [regions.on_line(net, *ends, kind="line") for net in of_line]
     repeated = sum(len(item.patterns) - len(np.unique(item.patterns, axis=0)) for item in found)
     folded: Any = regions.on_line(folding(1, [width] * spec.layers, dtype=torch.float64), *ends, kind="line")

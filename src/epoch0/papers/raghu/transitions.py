@@ -148,10 +148,10 @@ def relu_claims(found: Found) -> Claims:
     }
 
 
-def _exponentials(what: str, column: str, found: Found, first: int) -> Claims:
+def _exponentials(quantity: str, column: str, found: Found, first: int) -> Claims:
     each = {_NAME.format_map(cell.at): exponential(column, found.table.where(**cell.at), first) for cell in found}
     since = f" from layer {first} on" * (first > 1)
-    return {f"{what} exponentially with depth{since} ({name})": decision for name, decision in each.items()}
+    return {f"{quantity} exponentially with depth{since} ({name})": decision for name, decision in each.items()}
 
 
 def a_doubling(rows: Table, swept: str, column: str) -> Mean:

@@ -185,10 +185,10 @@ class _Pass:
             dense = replace(site, mask=None)  # what it would give, on average over its weights
             arriving = float(dense.through(self.kept[node].double().square()).mean())
             wanted = each.target**2 * arriving * self._over_dense(node)
-            got = float(bare.double().square().mean())
-            if not (got > 0 and math.isfinite(got) and wanted > 0 and math.isfinite(wanted)):
+            measured = float(bare.double().square().mean())
+            if not (measured > 0 and math.isfinite(measured) and wanted > 0 and math.isfinite(wanted)):
                 raise no_scale(each)
-            self.factors[each.name] = math.sqrt(wanted / got)
+            self.factors[each.name] = math.sqrt(wanted / measured)
         return bare * self.factors[each.name] + bias
 
     def _over_dense(self, node: int) -> float:

@@ -126,8 +126,8 @@ def _mask_on(place: Place) -> Tensor | None:
     return torch.stack(masks).all(0)
 
 
-def _computed(name: str, how: str) -> InputError:
-    text = f"the weight '{name}' is computed from other parameters ({how}), so no entry of it can be pruned"
+def _computed(name: str, way: str) -> InputError:
+    text = f"the weight '{name}' is computed from other parameters ({way}), so no entry of it can be pruned"
     ways = "torch.nn.utils.parametrize.remove_parametrizations, torch.nn.utils.remove_weight_norm"
     return InputError(f"{text}; make it plain first ({ways}).")
 

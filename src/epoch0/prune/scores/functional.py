@@ -160,10 +160,10 @@ class Functional:
             total = added(total, found, batch.examples / everything)
         return total
 
-    def differentiated(self, value: Tensor, push: Tensor | None = None, **how: bool) -> Values:
+    def differentiated(self, value: Tensor, push: Tensor | None = None, **options: bool) -> Values:
         """The gradient of a value, or its product with a cotangent, at the leaves."""
         try:
-            found = torch.autograd.grad(value, self.leaves, push, allow_unused=True, **how)
+            found = torch.autograd.grad(value, self.leaves, push, allow_unused=True, **options)
         except RuntimeError as error:
             times = "twice" if self.twice else "once"
             raise InputError(f"the model cannot be differentiated {times}: {first_line(error)}") from error
@@ -244,12 +244,12 @@ def _cast(tensor: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def scored(
-    method: str, compute: Compute, model: nn.Module, batches: Iterable[Any], loss: Loss | None, **how: Any
+    method: str, compute: Compute, model: nn.Module, batches: Iterable[Any], loss: Loss | None, **options: Any
 ) -> Scores:
     """Scores that a function computes on a functional copy and batches, in a precision that holds them."""
     held = taken(batches, loss)
     for dtype in (None, torch.float64):
-        with functional_copy(model, dtype=dtype, **how) as net:
+        with functional_copy(model, dtype=dtype, **options) as net:
             values, near = compute(net, held)
             if near and net.dtype != torch.float64:
                 continue

@@ -342,13 +342,13 @@ class Layers:
             low, high = np.where(more, middle, low), np.where(more, high, middle)
         return np.asarray((low + high) / 2)
 
-    def at(self, what: str, log_t: Array, networks: int | slice = slice(None)) -> Array:
+    def at(self, column: str, log_t: Array, networks: int | slice = slice(None)) -> Array:
         """Each layer's "tail" or "none_above" at thresholds, of one network or one of each; (m,) to (m, layers)."""
-        beyond = 0.0 if what == "tail" else 1.0
+        beyond = 0.0 if column == "tail" else 1.0
         scales = self.log_scales[networks]
         found = np.empty((len(log_t), len(self.laws)))
         for layer, law in enumerate(self.laws):
-            found[:, layer] = np.interp(log_t - scales[..., layer], GRID, getattr(law, what), right=beyond)
+            found[:, layer] = np.interp(log_t - scales[..., layer], GRID, getattr(law, column), right=beyond)
         return found
 
     def critical_sparsity(self) -> tuple[float, float]:
@@ -363,7 +363,7 @@ class Layers:
         steps = np.arange(-LOW + GRID[-1], step=_COARSE) + LOW
         first, second = np.empty(len(least)), np.empty(len(least))
         for network in range(len(least)):
-            tails, nones = (self.at(what, least[network] + steps, network) for what in ("tail", "none_above"))
+            tails, nones = (self.at(column, least[network] + steps, network) for column in ("tail", "none_above"))
             removed = 1 - tails @ self.weights / self.weights.sum()
             with np.errstate(divide="ignore"):
                 alive = np.exp(np.log1p(-nones).sum(axis=1))
