@@ -333,3 +333,27 @@ def test_sequences_of_length_first() -> None:
     one = snip(model, [(x, y)], forward=last[0])
     other = snip(model, [(x.transpose(0, 1), y)], forward=last[1])
     assert all(torch.equal(one[name], other[name]) for name in one)
+
+
+@pytest.mark.parametrize("mapping", [False, True])
+def test_synflow_of_several_inputs_is_the_flow_by_hand(mapping: bool) -> None:
+    """Floating inputs count as ones, tokens are looked up; numbers of nodes and edges may differ."""
+
+    class Both(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.left, self.tokens, self.out = nn.Linear(4, 8), nn.Embedding(9, 8), nn.Linear(8, 2)
+
+        def forward(self, x: Tensor, ids: Tensor) -> Tensor:
+            return self.out((self.left(x) + self.tokens(ids).sum(1)).tanh())
+
+    torch.manual_seed(0)
+    model = Both().double()
+    x, ids = torch.randn(5, 4), torch.randint(9, (5, 3))
+    scores = synflow(model, {"x": x, "ids": ids} if mapping else (x, ids))
+    weights = {name: w.detach().abs().requires_grad_() for name, w in model.named_parameters()}
+    hidden = F.linear(torch.ones(1, 4).double(), weights["left.weight"], weights["left.bias"])
+    hidden = hidden + weights["tokens.weight"][ids[:1]].sum(1)
+    F.linear(hidden, weights["out.weight"], weights["out.bias"]).sum().backward()
+    for name, score in scores.items():
+        torch.testing.assert_close(score, weights[name].detach() * weights[name].grad, rtol=1e-12, atol=0)

@@ -87,15 +87,14 @@ class Lines:
             key, t = torch.where(back, -a, b), torch.where(out, t_u + b, torch.where(back, t_v - a, t))
         by_key = torch.argsort(key, stable=True)
         order = by_key[torch.argsort(places[by_key], stable=True)]
-        places, columns, u, v, a, b, t = (one[order] for one in (places, columns, u, v, a, b, t))
+        places, columns, u, v, a, b, t, at_u, at_v = (
+            one[order] for one in (places, columns, u, v, a, b, t, at_u, at_v)
+        )
         # break points closer than the tolerance are one: the value of either column at the other's point is zero
         fresh = torch.ones(len(places), dtype=torch.bool, device=places.device)
-        first, second = columns[:-1], columns[1:]
-        left, right = u[1:], v[1:]
-        of_second = a[:-1] * values[left, second] + b[:-1] * values[right, second]
-        of_first = a[1:] * values[left, first] + b[1:] * values[right, first]
-        near = rows.group[left]
-        same = (of_second.abs() <= tolerance[near, second]) | (of_first.abs() <= tolerance[near, first])
+        of_second, of_first = a[:-1] * at_u[1:] + b[:-1] * at_v[1:], a[1:] * at_u[:-1] + b[1:] * at_v[:-1]
+        limit = tolerance[rows.group[u], columns]
+        same = (of_second.abs() <= limit[1:]) | (of_first.abs() <= limit[:-1])
         fresh[1:] = ~(same & (places[1:] == places[:-1]))
         number = torch.cumsum(fresh, 0) - 1
         lead = fresh.nonzero()[:, 0]

@@ -291,7 +291,8 @@ class _Replay(operations.Calls):
             self.index += 1
             return self.start
         record = self.record
-        result = operations.measured(func, name, args, kwargs, record.batch_norm, record.hold_statistics)
+        if (result := _of_dual(func, name, args, kwargs)) is None:
+            result = operations.measured(func, name, args, kwargs, record.batch_norm, record.hold_statistics)
         if operations.meaning(name).kind == "dropout":
             return result
         written = args[0] if name == "setitem" else result
@@ -316,6 +317,21 @@ class _Replay(operations.Calls):
             rest = iter(new)
             result = None if name == "setitem" else operations.map_tensors(result, lambda _: next(rest))
         return result
+
+
+def _of_dual(func: Any, name: str, args: Any, kwargs: Any) -> Tensor | None:
+    """A layer of a dual tensor; torch adds the tangent of its bias, and if that is nothing it takes longest."""
+    known = operations.meaning(name)
+    if name != "linear" and known.kind != "convolution":
+        return None
+    given = {role: t for role, t in known.given(args, kwargs).items() if isinstance(t, Tensor)}
+    point, tangent = forward_ad.unpack_dual(given.pop("input"))
+    if tangent is None or any(forward_ad.unpack_dual(t).tangent is not None for t in given.values()):
+        return None
+    at, along = ({"input": point}, {"input": tangent} | {role: None for role in given if role == "bias"})
+    made = [func(*some, **named) for some, named in (known.replaced(args, kwargs, **one) for one in (at, along))]
+    dual: Tensor = forward_ad.make_dual(*made)
+    return dual
 
 
 class Recorder(operations.Calls):
