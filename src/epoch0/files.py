@@ -73,8 +73,7 @@ def _check_plain(found: os.stat_result, path: StrPath, noun: str, doing: str) ->
 def write_atomic(path: StrPath, content: bytes, noun: str = "file", *, new: bool = False) -> Path:
     """Put content at a path: afterwards it holds either all of it or what it held before; with ``new`` only if free.
 
-    Until it is whole the file has a name that nobody can guess; after a kill the next writer removes it. Links are not
-    followed.
+    Until whole, the file has a name that nobody can guess; after a kill the next writer removes it. Follows no link.
     """
     target = to_write(path, noun)
     with explained(path, noun, "written"):

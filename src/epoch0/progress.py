@@ -11,8 +11,7 @@ from typing import Any
 class ProgressBar:
     """A bar where there is a terminal or a notebook, else at most one line every few seconds.
 
-    It goes to standard error unless a stream is given, so that output stays clean; ``every``: seconds between lines in
-    a log.
+    It goes to standard error unless a stream is given; ``every``: seconds between lines in a log.
     """
 
     counted = True  # the bar shows the numbers done and in all; else the part in per cent, and it goes when it is over

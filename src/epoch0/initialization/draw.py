@@ -6,8 +6,7 @@ and the softmax looks neither at one place nor at all equally.
 
 In pairs the units of a layer are [z, -z] and the next weights [V, -V]: what goes on is V (phi(z) - phi(-z)), and for
 ReLU, GELU, SiLU and softplus phi(z) - phi(-z) is z itself. The even half, which draws all examples together with depth
-and makes gradients of batch norm explode, is gone, and with V orthogonal nothing is lost (Balduzzi et al. 2017; Saxe et
-al. 2014).
+and makes gradients of batch norm explode, is gone, with V orthogonal at no loss (Balduzzi et al. 2017; Saxe 2014).
 """
 
 import math

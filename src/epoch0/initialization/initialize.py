@@ -62,8 +62,7 @@ def initialize(
     A gain goes from a layer's input to behind its activation. An average over k places divides it by k once, whatever
     the depth; weights make up for averages only at the end of a residual branch, and :func:`epoch0.measure.gain`, which
     counts them, finds target/k. Each residual branch gets the gain target/blocks, so that a block has 1 +
-    target/blocks. Weights before a norm get the standard scale, which the norm undoes. The result names what was kept,
-    and why.
+    target/blocks. Weights before a norm get the standard scale, which the norm undoes. The result names what was kept.
 
     By default weights are orthogonal, and units come in pairs of opposite weights wherever the next layer can take the
     difference: then it sees the odd half of the activation, which for ReLU, GELU and SiLU is a straight line, and the

@@ -202,8 +202,7 @@ def batch_from(path: str | Path, model: nn.Module) -> Inputs:
     """The batch in a file; nothing is unpickled.
 
     An ``.npz`` or ``.safetensors`` holds ``x`` (or ``inputs``) for a model of one input, else the arguments of its
-    forward by name; and, where there are any, targets ``y``, ``targets`` or ``labels``. Names of the forward stay, such
-    as ``labels``.
+    forward by name; and, where there are any, targets ``y``, ``targets`` or ``labels``. Names of the forward stay.
     """
     path, arrays = to_read(path, "batch"), dict[str, Tensor]()
     if (kind := path.suffix.lower()) not in (".npz", ".safetensors"):

@@ -12,8 +12,7 @@ same number, Lemma 5) or "gradient" (both passes: twice as likely to fail; takes
 back is independent of the weights, and layers of nearly one width). All of them raise InputError for anything else.
 
 Weights N(0, 2/fan_out), biases zero (Arpit-Bengio section 3). Failure means that in some layer, for some sample, the
-squared norm changes by more than a factor 1 +- eps; else after L layers it is within (1 - eps)^L and (1 + eps)^L of the
-input's.
+squared norm changes by more than a factor 1 +- eps; else after L layers it has changed by (1 - eps)^L to (1 + eps)^L.
 
 ``||ReLU(R u)||^2 / ||u||^2`` is ``(2/m) chi2_A`` with A ~ Bin(m, 1/2), the mean of m copies of ``2 B Z^2``. Chernoff's
 bound with parameter lambda has the exponent ``lambda t / 2 - log((1 + s) / 2)`` at the ratio t, where
@@ -81,8 +80,7 @@ def chernoff_rate(eps: Inside, tail: Annotated[str, ("upper", "lower")] = "upper
     >>> round(chernoff_rate(0.1), 7), round(chernoff_rate(0.1, "lower"), 7)
     (0.0009451, 0.001063)
 
-    By Cramer's theorem no larger one holds; it is about eps^2 / 10. ``tail``: "upper" (>= 1 + eps) or "lower" (<= 1 -
-    eps).
+    By Cramer's theorem the largest one; about eps^2 / 10. ``tail``: "upper" (>= 1 + eps) or "lower" (<= 1 - eps).
 
     Source: THEORY 2, "Chernoff with lambda optimised", solved in closed form.
     """

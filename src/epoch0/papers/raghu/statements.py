@@ -1,8 +1,7 @@
 """Raghu's Theorem 1 and Corollary 1 (2.1, 2.2), and what section 3.1 and appendix B.3 say of weights that change.
 
 Theorem 1 is measured on a line (m = 1) at equal numbers of neurons: its chain of inequalities, the construction that it
-calls asymptotically as good, and random networks. Section 3.1: the effect of small changes of weights on the last
-layer.
+calls asymptotically as good, and random networks. Section 3.1: small changes of weights and the last layer.
 """
 
 import math

@@ -82,8 +82,7 @@ class Pairs:
     def _leap(self, start: int) -> int:
         """Carry the pairs through as many layers as one small table holds; how many that is, 0 or at least 2.
 
-        What they do depends on a pair's angle and variances: these are walked on a small grid, from tangent kernels 0
-        and 1.
+        What they do depends on a pair's angle and variances: walked on a small grid, from tangent kernels 0 and 1.
         """
         both = np.concatenate([self.first, self.second])
         low, high = float(both.min()), float(both.max())
