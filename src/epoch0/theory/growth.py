@@ -200,8 +200,7 @@ def fourth_moment_lower_bound(
     >>> round(fourth_moment_lower_bound(law, 784), 5)
     0.99306
 
-    kappa is the law's excess kurtosis, mask included; ``fourth_power_sum`` of the unit direction is in (0, 1]; None:
-    worst.
+    kappa is the law's excess kurtosis, mask included; ``fourth_power_sum`` of the direction is in (0, 1]; None: worst.
 
     Source: THEORY 1.2 (F5); E S^(1/2) >= (E S)^(3/2) / (E S^2)^(1/2) for the squared growth S.
     """
