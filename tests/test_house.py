@@ -12,7 +12,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "tools"))
 import house
 
 FLOORS: list[set[str]] = [
-    {"arguments", "errors", "files", "interrupts", "meter", "results", "seeds", "special"},
+    {"arguments", "errors", "files", "interrupts", "progress", "results", "seeds", "special"},
     {"distributions", "activations", "curves", "data", "plots"},
     {"theory"},
     {"networks"},

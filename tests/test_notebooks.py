@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import epoch0 as e0
-from epoch0.meter import Meter, in_notebook
+from epoch0.progress import ProgressBar, in_notebook
 from epoch0.results import Shown
 
 PUBLIC = (
@@ -100,9 +100,9 @@ def test_a_notebook_gets_a_bar_as_a_widget_and_a_log_where_it_cannot_show_one(
     # rich asks for the shell where its console is made
     monkeypatch.setattr("builtins.get_ipython", ZMQInteractiveShell, raising=False)
     assert in_notebook() is widgets
-    meter = Meter("walk", every=0.0)
-    meter.begin(2)
-    meter.show(1, "half", lambda: "1 of 2")
-    assert meter.on_terminal is widgets
-    meter.end()
+    bar = ProgressBar("walk", every=0.0)
+    bar.begin(2)
+    bar.show(1, "half", lambda: "1 of 2")
+    assert bar.on_terminal is widgets
+    bar.end()
     assert ("walk: 1 of 2" in capsys.readouterr().err) is not widgets and bool(shown) is widgets

@@ -105,15 +105,15 @@ def refuse(name: str, value: object, wanted: str, hint: str = "") -> InputError:
 
 
 def check_memory(what: str, numbers: float, size: int = 4) -> None:
-    """Refuse so many numbers that this machine cannot hold them."""
+    """Refuse more numbers than this machine can hold."""
     limit = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     if numbers * size > limit:
-        needed, there = (f"{count / 1e9:.3g} GB" for count in (numbers * size, limit))
-        raise InputError(f"{what}: {numbers:.3g} numbers take {needed}, and this machine has {there}; ask for less.")
+        needed, most = (f"{count / 1e9:.3g} GB" for count in (numbers * size, limit))
+        raise InputError(f"{what}: {numbers:.3g} numbers take {needed}, and this machine has {most}; ask for less.")
 
 
 class Kind:
-    """One kind of value: what it is called, what looks like it, and a check of what does."""
+    """One kind of argument: its name in messages, a quick test of the type, and the full check."""
 
     def __init__(self, wanted: str, fits: Callable[[Any], bool], check: Callable[[str, Any], object] | None = None):
         self.wanted, self.fits, self.check = wanted, fits, check
@@ -125,7 +125,7 @@ class Kind:
         return self.made(name, value)
 
     def made(self, name: str, value: Any) -> Any:
-        """What a value that looks right is made into; it may still be refused."""
+        """Convert a value that looks right; it may still be refused."""
         if self.check is not None:
             self.check(name, value)
         return value
@@ -164,8 +164,8 @@ class _Numbers(Kind):
     def _fits(self, value: Any) -> bool:
         if self.sort is not None:
             return isinstance(value, self.sort)
-        some = isinstance(value, Sequence | numbers.Real) or hasattr(value, "dtype")
-        return some and not isinstance(value, str | bytes)
+        looks_right = isinstance(value, Sequence | numbers.Real) or hasattr(value, "dtype")
+        return looks_right and not isinstance(value, str | bytes)
 
     def made(self, name: str, value: Any) -> Any:
         array = value
@@ -200,7 +200,7 @@ class _Numbers(Kind):
 
 
 class _Each(Kind):
-    """A sequence, a tuple, a mapping or what is gone through once, and what each of its values is."""
+    """A sequence, tuple, mapping or iterator, with the kind of its elements."""
 
     def __init__(self, wanted: str, fits: Callable[[Any], bool], values: Sequence[Kind | None], sort: str) -> None:
         each = [*{v.wanted: 0 for v in values[sort == "mapping" :] if v}]
@@ -286,7 +286,7 @@ def _check_path(name: str, value: Any) -> None:
         raise refuse(name, value, "a path without NUL, no name in it longer than 255 bytes")
 
 
-def check_device(device: Any, said: str | None = None) -> Any:
+def check_device(device: Any, label: str | None = None) -> Any:
     """A device of torch that can be used."""
     import torch
 
@@ -294,7 +294,7 @@ def check_device(device: Any, said: str | None = None) -> Any:
         found = torch.device(device)
         torch.empty(0, device=found)
     except (RuntimeError, AssertionError) as problem:
-        why = f"{said or f'device={str(device)!r}'} cannot be used here ({first_line(problem)})"
+        why = f"{label or f'device={str(device)!r}'} cannot be used here ({first_line(problem)})"
         raise InputError(f"{why}; use 'cpu', 'cuda' or 'cuda:0'.") from problem
     return found
 
@@ -443,11 +443,11 @@ def checked(function: F) -> F:
         except Exception as error:
             large = isinstance(error, RuntimeError) and any(words in str(error) for words in _TOO_LARGE)
             if large or isinstance(error, MemoryError | OverflowError | RecursionError):
-                told = f"{function.__qualname__}: what was asked for is too large ({first_line(error)}); ask for less."
-                raise InputError(told) from error
-            if (said := _said(error)) is error:
+                text = f"{function.__qualname__}: what was asked for is too large ({first_line(error)}); ask for less."
+                raise InputError(text) from error
+            if (located := _located(error)) is error:
                 raise
-            raise said from error
+            raise located from error
 
     call.checks = True  # type: ignore[attr-defined]
     return call  # type: ignore[return-value]
@@ -481,11 +481,8 @@ def refuse_inference(name: str, parameter: Any) -> None:
         raise InputError(f"'{name}' was made under torch.inference_mode and has no gradient; copy.deepcopy the model.")
 
 
-def _said(error: Exception) -> Exception:
-    """An error of a model's own forward, or of what is read of a caller's object, with its place; others as they are.
-
-    What is read: special methods, such as those of a data set, and generators. A callback's error is its caller's.
-    """
+def _located(error: Exception) -> Exception:
+    """The error of a model's forward or of a caller's object, with its place in that code; other errors unchanged."""
     frames = [(frame.f_code, line) for frame, line in traceback.walk_tb(error.__traceback__)]
     ours = max((place for place, (code, _) in enumerate(frames) if code.co_filename.startswith(_OURS)), default=0)
     beyond = frames[ours + 1 :]
@@ -494,14 +491,14 @@ def _said(error: Exception) -> Exception:
     read = first is not None and (
         (first.co_name.startswith("__") and first.co_name != "__call__") or first.co_flags & inspect.CO_GENERATOR
     )
-    here = frames[ours][0].co_name
-    called = any(code.co_name == "_call_impl" for code, _ in beyond) or (theirs and here == "raw")
-    if here != "_outputs":  # where training calls the model: the rest are callbacks
+    caller = frames[ours][0].co_name
+    called = any(code.co_name == "_call_impl" for code, _ in beyond) or (theirs and caller == "raw")
+    if caller != "_outputs":  # where training calls the model: the rest are callbacks
         called = called and not any(f"{os.sep}train{os.sep}" in code.co_filename for code, _ in frames[: ours + 1])
     cut = isinstance(error, RuntimeError) and any(words in str(error) for words in _NO_GRADIENT)
     if cut and not theirs:
-        told = "no gradient: the model or the loss freezes, detaches or writes into what it needs"
-        return InputError(f"{told} ({error}).")
+        text = "no gradient: the model or the loss freezes, detaches or writes into what it needs"
+        return InputError(f"{text} ({error}).")
     if isinstance(error, InputError) or not (read or called):
         return error
     at, line = (theirs or frames)[-1]

@@ -68,7 +68,7 @@ def _as_point(name: str, value: Any) -> Tensor:
 
 
 def _piece(t: Tensor, pieces: int) -> tuple[Tensor, Tensor]:
-    """Which of so many equal pieces each t is on, and how far along it, from 0 to 1."""
+    """Which of the equal pieces each t is on, and how far along it, from 0 to 1."""
     index: Tensor = (t * pieces).floor().clamp_(max=pieces - 1)
     return index.to(torch.int64), t * pieces - index
 
@@ -171,8 +171,7 @@ class SemicircularArcs(_TwoEnds):
     >>> round((curve.tangent([0.123]).norm() / 500**0.5).item(), 4)             # constant speed
     1.5708
 
-    Points have two or more coordinates; ``seed`` names the random planes. An InputError as for :class:`Line`, or if
-    planes < 1.
+    Points have two or more coordinates; ``seed`` names the random planes. InputError as for :class:`Line`.
 
     Source: Price-Tanner appendix C.1, whose construction is described in words only.
     """

@@ -88,19 +88,19 @@ def run(out: Path, workers: int | None = None, echo: Say | None = None) -> dict[
     """
     say: Say = echo or (lambda line: None)
     started = time.monotonic()
-    Engine(workers=workers)  # starts nothing: a wrong number is told before anything runs or is made
+    Engine(workers=workers)  # starts nothing: a wrong number is an error before anything runs
     with made(out):
         digits = (*tensors("digits"), *tensors("digits", "test"))
         cases, networks = list[dict[str, Any]](), list[dict[str, Any]]()
-        say("Three networks on the embedded digits (1,437 to train on, 360 to test), judged before training:")
+        say("Three networks on the embedded digits (1,437 to train on, 360 to test), assessed before training:")
         for case in CASES:
             with one_thread():  # training amplifies rounding, and rounding depends on the number of threads
                 both, done = _examine(case, digits)
             for line in _lines(both):
                 say(line)
-            before, *after = ({key: value for key, value in one.items() if key != "c"} for one in both)
+            before, *after = ({key: value for key, value in item.items() if key != "c"} for item in both)
             networks.append({**before, "after": after[0] if after else None})
-            shown = [{**one, "pictures": report.pictures(one["c"])} for one in both]
+            shown = [{**item, "pictures": report.pictures(item["c"])} for item in both]
             cases.append({"title": case.title, "about": case.about, "done": done, "both": shown})
         say(f"Price & Tanner, Figure 3b ({FIGURE}, quick preset):")
         figure = _figure(workers)
@@ -108,7 +108,7 @@ def run(out: Path, workers: int | None = None, echo: Say | None = None) -> dict[
             say(f"  {SIGNS.get(claim['verdict'], '·')} {claim['verdict']}: {claim['text']}")
         seconds = time.monotonic() - started
         facts = {"cases": cases, "figure": figure, "seconds": seconds, "epochs": EPOCHS, "least": TRAINS}
-        embedded = report.embedded_json([judged["c"] for told in cases for judged in told["both"]])
+        embedded = report.embedded_json([item["c"] for shown_case in cases for item in shown_case["both"]])
         page = report.environment().get_template("demo.html.j2").render(**facts, data=embedded)
         path = write_atomic(out / "report.html", page.encode(), "page")
         say(f"Written in {seconds:.0f} s: {path}")
@@ -136,28 +136,28 @@ def _judged(title: str, net: nn.Module, digits: Digits) -> dict[str, Any]:
     measure, recipes = Accuracy(test_x, test_labels), dict[str, dict[str, Any]]()
     for name, usual in USUAL.items():
         settings = "adam" if name == "adam" else functools.partial(torch.optim.SGD, momentum=0.9)
-        said, accuracy = found.recipes[name], dict[str, float]()
-        for rate in dict.fromkeys((said.learning_rate, usual)):
+        given, accuracy = found.recipes[name], dict[str, float]()
+        for rate in dict.fromkeys((given.learning_rate, usual)):
             student = copy.deepcopy(net)
             plan = dict[str, Any](epochs=EPOCHS, batch_size=BATCH, optimizer=settings, learning_rate=rate, seed=SEED)
             train(student, (x, labels), **plan)
             accuracy[str(rate)] = float(measure(student)["accuracy"])
             if accuracy[str(rate)] > TRAINS:
                 break
-        recipe = {"said": said.trains, "probability": said.probability, "learning_rate": said.learning_rate}
+        recipe = {"said": given.trains, "probability": given.probability, "learning_rate": given.learning_rate}
         best = max(accuracy.values())
-        recipes[name] = {**recipe, "accuracy": accuracy, "best": best, "right": said.trains == (best > TRAINS)}
+        recipes[name] = {**recipe, "accuracy": accuracy, "best": best, "right": given.trains == (best > TRAINS)}
     verdict = {"title": found.model, "outcome": found.outcome, "verdict": found.verdict}
     return {**verdict, "recipes": recipes, "c": found.to_dict()}
 
 
 def _lines(both: Sequence[Mapping[str, Any]]) -> list[str]:
     lines = []
-    for one in both:
-        lines += [f"  {SIGNS[one['outcome']]} {one['title']}", f"      before training: {one['verdict']}"]
-        for name, recipe in one["recipes"].items():
-            said, right = chance(recipe["probability"]), "as said" if recipe["right"] else "not as said"
-            lines.append(f"      {NAMES[name]}: {said} to train; {recipe['best']:.0%} of the test digits, {right}")
+    for item in both:
+        lines += [f"  {SIGNS[item['outcome']]} {item['title']}", f"      before training: {item['verdict']}"]
+        for name, recipe in item["recipes"].items():
+            word, right = chance(recipe["probability"]), "as said" if recipe["right"] else "not as said"
+            lines.append(f"      {NAMES[name]}: {word} to train; {recipe['best']:.0%} of the test digits, {right}")
     return lines
 
 

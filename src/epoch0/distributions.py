@@ -41,6 +41,7 @@ class Law:
 
     @property
     def mean_abs(self) -> float:
+        """E abs(X)."""
         return self._moment(1)
 
     @property
@@ -71,8 +72,7 @@ class Law:
         torch.Size([3, 4])
 
         On the CPU, from a CPU generator; without one fresh entropy is drawn and the global generator left alone. The
-        dtype is float32 (default) or float64; ``out`` is a contiguous tensor of that shape to fill instead, whose dtype
-        then decides.
+        dtype is float32 (default) or float64; ``out``, a contiguous tensor, is filled instead.
         """
         import torch
 
@@ -258,10 +258,7 @@ class Sparse(Law):
 
 
 def _kept_places(count: int, density: float, generator: "torch.Generator") -> "torch.Tensor":
-    """Increasing indices below ``count``, each present with probability ``density`` independently of the others.
-
-    The gaps between kept entries are geometric, so only about ``density * count`` numbers are drawn.
-    """
+    """Increasing indices below ``count``, each with probability ``density``; the gaps drawn are geometric."""
     import torch
 
     scale = 1.0 / math.log1p(-density)

@@ -14,8 +14,8 @@ class InputError(ValueError):
     """
 
     def __str__(self) -> str:
-        said = " ".join(super().__str__().split("\n"))  # arrays that it repeats take several lines
-        return said if len(said) <= LONGEST else f"{said[: LONGEST - 500]} ... {said[-400:]}"
+        text = " ".join(super().__str__().split("\n"))  # arrays that it repeats take several lines
+        return text if len(text) <= LONGEST else f"{text[: LONGEST - 500]} ... {text[-400:]}"
 
 
 def suggest(name: str, known: Iterable[str]) -> str:
@@ -26,7 +26,7 @@ def suggest(name: str, known: Iterable[str]) -> str:
     >>> suggest("qqq", ["relu", "tanh"])
     ''
     """
-    spelled = {one.lower(): one for one in known}
+    spelled = {item.lower(): item for item in known}
     close = difflib.get_close_matches(str(name).lower(), spelled, n=1, cutoff=0.5)
     return f" Did you mean '{spelled[close[0]]}'?" if close else ""
 
@@ -67,7 +67,7 @@ def check_finite(name: str, values: Any) -> None:
 
 
 def first_line(problem: BaseException) -> str:
-    """What an error says first, or its type where it says nothing.
+    """The first line of an error's message, or its type where it has none.
 
     >>> first_line(AssertionError())
     'AssertionError'

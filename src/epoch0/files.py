@@ -19,13 +19,13 @@ _PARTIAL = ".epoch0-{}.partial"  # while it is not whole, where a file must have
 
 
 @contextmanager
-def explained(path: StrPath, what: str, doing: str) -> Iterator[None]:
-    """Whatever the system says against a file or folder, as one InputError that names it."""
+def explained(path: StrPath, noun: str, doing: str) -> Iterator[None]:
+    """Turn errors of the system about a file or folder into one InputError that names it."""
     try:
         yield
     except (OSError, ValueError, RuntimeError) as problem:
-        told = isinstance(problem, OSError) or any(words in str(problem) for words in _NO_PATH)
-        if isinstance(problem, InputError) or not told:
+        known = isinstance(problem, OSError) or any(words in str(problem) for words in _NO_PATH)
+        if isinstance(problem, InputError) or not known:
             raise
         full = isinstance(problem, OSError) and problem.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
         reason = f"{getattr(problem, 'strerror', None) or problem}{', the disk is full; make room' if full else ''}."
@@ -37,47 +37,46 @@ def explained(path: StrPath, what: str, doing: str) -> Iterator[None]:
                 reason = f"it does not exist.{suggest(Path(path).name, near)}"
             elif doing == "written" and os.path.isfile(path):
                 reason = f"{reason[:-1]}; the file that was there is intact."
-        raise InputError(f"the {what} {str(path)!r} cannot be {doing}: {reason}") from problem
+        raise InputError(f"the {noun} {str(path)!r} cannot be {doing}: {reason}") from problem
 
 
-def to_read(path: StrPath, what: str = "file") -> Path:
+def to_read(path: StrPath, noun: str = "file") -> Path:
     """The path, if a plain file is there that may be read; else an InputError that says what is wrong."""
-    with explained(path, what, "read"):
-        _check_plain(os.stat(path), path, what, "read")
+    with explained(path, noun, "read"):
+        _check_plain(os.stat(path), path, noun, "read")
         os.close(os.open(path, os.O_RDONLY | os.O_NONBLOCK))
     return Path(path)
 
 
-def to_write(path: StrPath, what: str = "file", endings: Sequence[str] = ()) -> Path:
+def to_write(path: StrPath, noun: str = "file", endings: Sequence[str] = ()) -> Path:
     """The path, if a file of one of these endings can be put there; else an InputError, before the work is done."""
     target = Path(path)
     if endings and target.suffix.lower() not in endings:
         example = f"{target.stem}{endings[0]}"
-        raise InputError(f"the name of the {what} {str(path)!r} must end in {', '.join(endings)}, as {example!r}.")
-    with explained(path, what, "written"):
+        raise InputError(f"the name of the {noun} {str(path)!r} must end in {', '.join(endings)}, as {example!r}.")
+    with explained(path, noun, "written"):
         if not target.parent.is_dir():
-            raise InputError(f"the {what} {str(path)!r} cannot be written: there is no folder {str(target.parent)!r}.")
+            raise InputError(f"the {noun} {str(path)!r} cannot be written: there is no folder {str(target.parent)!r}.")
         with suppress(FileNotFoundError):
-            _check_plain(os.stat(path), path, what, "written")  # of what a link leads to: /dev/stdout is a link
+            _check_plain(os.stat(path), path, noun, "written")  # of what a link leads to: /dev/stdout is a link
         if not os.access(target.parent, os.W_OK | os.X_OK):
-            raise InputError(f"the {what} {str(path)!r} cannot be written: the folder may not be written to.")
+            raise InputError(f"the {noun} {str(path)!r} cannot be written: the folder may not be written to.")
     return target
 
 
-def _check_plain(found: os.stat_result, path: StrPath, what: str, doing: str) -> None:
+def _check_plain(found: os.stat_result, path: StrPath, noun: str, doing: str) -> None:
     if not stat.S_ISREG(found.st_mode):
         kind = "folder" if stat.S_ISDIR(found.st_mode) else "device, pipe or socket"
-        raise InputError(f"the {what} {str(path)!r} cannot be {doing}: it is a {kind}, not a file.")
+        raise InputError(f"the {noun} {str(path)!r} cannot be {doing}: it is a {kind}, not a file.")
 
 
-def write_atomic(path: StrPath, content: bytes, what: str = "file", *, new: bool = False) -> Path:
+def write_atomic(path: StrPath, content: bytes, noun: str = "file", *, new: bool = False) -> Path:
     """Put content at a path: afterwards it holds either all of it or what it held before; with ``new`` only if free.
 
-    Until it is whole the file has a name that nobody can guess; what a kill leaves of it, the next writer in the folder
-    removes. A link is replaced, never followed.
+    Until whole, the file has a name that nobody can guess; after a kill the next writer removes it. Follows no link.
     """
-    target = to_write(path, what)
-    with explained(path, what, "written"):
+    target = to_write(path, noun)
+    with explained(path, noun, "written"):
         sweep(target.parent)
         partial = target.with_name(_PARTIAL.format(secrets.token_hex(8)))
         try:
@@ -114,13 +113,13 @@ def sweep(folder: Path) -> None:
             stale.unlink()
 
 
-def unlinked(path: StrPath, what: str = "folder", *, own: bool = False) -> Path:
+def unlinked(path: StrPath, noun: str = "folder", *, own: bool = False) -> Path:
     """A path inside a folder of ours, if no link is there: we make none, so somebody else says where it leads.
 
     With ``own``, links that this user or root has made are followed: where the user says a name.
     """
     if os.path.islink(path) and not (own and os.lstat(path).st_uid in (0, os.geteuid())):
-        raise InputError(f"the {what} {str(path)!r} is a link, which is not followed here; remove it.")
+        raise InputError(f"the {noun} {str(path)!r} is a link, which is not followed here; remove it.")
     return Path(path)
 
 

@@ -1,7 +1,6 @@
-"""The checkup where people train: callbacks of other people's trainers, and numbers for the logger that is there.
+"""The checkup in other trainers: callbacks for them, and numbers for their loggers.
 
-Libraries are imported when a callback is made. The one of Hugging Face's Trainer is here, that of Lightning in
-:mod:`epoch0.lightning`.
+Libraries are imported when a callback is made. Hugging Face's Trainer is here, Lightning in :mod:`epoch0.lightning`.
 """
 
 import contextlib
@@ -54,7 +53,7 @@ def scalars(found: Result) -> dict[str, float]:
 
 
 def log(logger: Any, found: Result | Mapping[str, float], step: int = 0) -> None:
-    """Hand the numbers of a result to a logger: TensorBoard's, W&B's, MLflow's, Lightning's, Hugging Face's.
+    """Pass the numbers of a result to a logger: TensorBoard's, W&B's, MLflow's, Lightning's, Hugging Face's.
 
     >>> class Writer:                                           # as torch.utils.tensorboard.SummaryWriter has it
     ...     def add_scalar(self, name, value, step):
@@ -69,7 +68,7 @@ def log(logger: Any, found: Result | Mapping[str, float], step: int = 0) -> None
         step: of training.
     """
     numbers = dict(scalars(found) if isinstance(found, Result) else found)
-    if hasattr(logger, "callback_handler"):  # a Trainer knows its step, and tells all its reporters
+    if hasattr(logger, "callback_handler"):  # a Trainer has its step, and passes numbers to all its reporters
         logger.log(numbers)
     elif hasattr(logger, "log_metrics"):
         logger.log_metrics(numbers, step=step)
@@ -89,19 +88,18 @@ def first(loader: Any) -> Any:
     {'a': tensor([1, 2])}
     """
     if isinstance(loader, Mapping):
-        return {name: first(one) for name, one in loader.items()}
-    return [first(one) for one in loader] if isinstance(loader, list | tuple) else next(iter(loader))
+        return {name: first(item) for name, item in loader.items()}
+    return [first(item) for item in loader] if isinstance(loader, list | tuple) else next(iter(loader))
 
 
 class Examination:
-    """What the callbacks share: a checkup before the first step, its numbers, its page, and whether training may begin.
+    """Base of the callbacks: a checkup before the first step, its numbers, its page, and whether training may begin.
 
     Args:
-        fail_on: ``"hard"`` refuses to start where the network is not expected to train, ``"fault"`` also where a fault
-            of the program was found; ``"never"`` only reports.
-        page: where the report is written as one HTML page; by default ``epoch0-checkup.html`` in the folder of the run.
-            False writes none.
-        batch: what is looked at; by default the first batch of the training data.
+        fail_on: ``"hard"`` refuses to start where the network is not expected to train, ``"fault"`` also for faults;
+            ``"never"`` only reports.
+        page: path of the HTML report; by default ``epoch0-checkup.html`` in the folder of the run; False: none.
+        batch: what is examined; by default the first batch of the training data.
         settings: arguments of :func:`epoch0.checkup`, such as ``trial=False`` or ``seconds=20``.
     """
 
@@ -158,8 +156,8 @@ class TrainerCheckup(Examination):
         trainer.train()                 # training, or a VerdictError with the report
 
     The numbers also stand in ``trainer.state.log_history``, the page in the output folder, and the checkup as
-    ``callback.found``. ``logger`` is anything that :func:`log` takes; a W&B or MLflow run that is active is found. The
-    other arguments are those of :class:`Examination`.
+    ``callback.found``. ``logger`` is anything that :func:`log` takes; active W&B and MLflow runs are found. See
+    :class:`Examination`.
     """
 
     library, base = ("transformers",), "TrainerCallback"

@@ -1,4 +1,4 @@
-"""One thread at a time where something global is lent, and a Ctrl-C that waits while it is set up or put back."""
+"""One thread at a time where global state is changed, and a Ctrl-C that waits while it is set up or restored."""
 
 import _thread
 import functools
@@ -13,7 +13,7 @@ from typing import Any, TypeVar, cast
 F = TypeVar("F", bound=Callable[..., Any])
 
 ONE_AT_A_TIME = threading.RLock()
-"""Held while a model is lent: its weights, forward derivatives and random streams are one for all threads."""
+"""Held while a model is in use: its weights, forward derivatives and random streams are shared by all threads."""
 
 AGAIN = 0.005  # seconds until a Ctrl-C that came at a bad instant is tried again
 _WAITS = ("__enter__", "__exit__", "_whole")  # in these frames something is half done
@@ -21,10 +21,9 @@ _WAITS = ("__enter__", "__exit__", "_whole")  # in these frames something is hal
 
 @contextmanager
 def interrupts_wait() -> Iterator[None]:
-    """Ctrl-C comes through within, but never while a context is entered or left, or something is written whole.
+    """Ctrl-C interrupts the body, but never while a context is entered or left, or a file is written.
 
-    A model's own forward can be interrupted everywhere. Outside the main thread, and where nothing listens to Ctrl-C,
-    there is nothing to do.
+    A model's own forward can be interrupted everywhere. It acts in the main thread only, where Ctrl-C is handled.
     """
     before = signal.getsignal(signal.SIGINT)
     main = threading.current_thread() is threading.main_thread()
@@ -53,7 +52,7 @@ def interrupts_wait() -> Iterator[None]:
 
 
 def whole(function: F) -> F:
-    """The function, which a Ctrl-C lets come to its end: all of what it writes, or nothing."""
+    """The function, which Ctrl-C never stops halfway: it waits for its end."""
 
     @functools.wraps(function)
     def _whole(*args: Any, **named: Any) -> Any:

@@ -26,7 +26,7 @@ class Checkup(Examination):
         """Called by the trainer: modules are on their devices, nothing was trained yet."""
         refused = ""
         if trainer.is_global_zero:
-            folder = next((one.log_dir for one in trainer.loggers if getattr(one, "log_dir", None)), None)
+            folder = next((item.log_dir for item in trainer.loggers if getattr(item, "log_dir", None)), None)
             page = self.examine(
                 module,
                 lambda: trainer.strategy.batch_to_device(first(trainer.train_dataloader)),

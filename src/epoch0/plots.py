@@ -1,4 +1,4 @@
-"""The common style of all pictures: colours and markers that everyone can tell apart, labelled axes, error bars."""
+"""The common style of all pictures: colours and markers that everyone can distinguish, labelled axes, error bars."""
 
 import functools
 import io
@@ -80,8 +80,8 @@ def drawn(
             picture, axes = figure(width, height, **shared)
             draw(*given, axes)
             each = np.ravel(axes)
-            for one in each if isinstance(legend, str) else ():
-                one.legend(loc=legend)
+            for item in each if isinstance(legend, str) else ():
+                item.legend(loc=legend)
             if isinstance(legend, int) and legend:
                 legend_below(picture, *each[0].get_legend_handles_labels(), columns=legend)
             return picture
@@ -99,7 +99,7 @@ def points(axes: Axes, x: Numbers, y: Numbers, error: Numbers, index: int, label
 
 
 def curve(axes: Axes, x: Numbers, y: Numbers, index: int, label: str = "", **more: Any) -> None:
-    """What is computed and not measured: a line without markers in the colour and dashes of that index.
+    """A computed curve: a line without markers in the colour and dashes of that index.
 
     Measured points of the same index go on top of it.
     """
@@ -120,7 +120,7 @@ def column(axes: Axes, table: Rows, x: str, y: str, index: int, label: str = "",
 
 
 def band(axes: Axes, table: Rows, x: str, low: str, high: str, label: str, **more: Any) -> None:
-    """What lies between two computed columns, in grey."""
+    """The band between two computed columns, in grey."""
     options: dict[str, Any] = {"color": "#cccccc", "edgecolor": "#aaaaaa", "linewidth": 0.6, "zorder": 1.0, **more}
     axes.fill_between(*(table.column(name) for name in (x, low, high)), label=label, **options)
 
@@ -137,8 +137,8 @@ def lines(
 ) -> None:
     """One line of means with error bars for each value of a column; with their dashes, columns ``computed``."""
     for index, (value, rows) in enumerate(table.by(by)):
-        told = label.format(value) if isinstance(label, str) else label(value)
-        means(axes, rows, x, y, index, told, **{"linestyle": "-", "linewidth": 1.0, **more})
+        text = label.format(value) if isinstance(label, str) else label(value)
+        means(axes, rows, x, y, index, text, **{"linestyle": "-", "linewidth": 1.0, **more})
         for name, dashes in (computed or {}).items():
             column(axes, rows, x, name, index, linestyle=dashes)
 
@@ -147,7 +147,7 @@ def ticks(axes: Axes, values: Sequence[Any], axis: str = "x", scale: str | None 
     """Exactly these ticks, perhaps on a logarithmic axis."""
     if scale:
         axes.set(**{f"{axis}scale": scale})
-    getattr(axes, f"set_{axis}ticks")(list(values), [f"{one:g}" for one in values])
+    getattr(axes, f"set_{axis}ticks")(list(values), [f"{value:g}" for value in values])
     axes.minorticks_off()
 
 
@@ -159,7 +159,7 @@ def epochs(axes: Axes, last: float) -> None:
 
 
 def heading(picture: Figure, *texts: str) -> None:
-    """What is shown and under which setting, above all panels; the layout makes room, long lines are broken."""
+    """A heading above all panels: what is shown, and the setting; long lines are broken."""
     letters = int(picture.get_figwidth() * 14)
     lines = [line for text in texts for line in textwrap.wrap(text, letters)]
     picture.suptitle("\n".join(lines), x=0.01, ha="left", fontsize=9.5, linespacing=1.3)
@@ -205,7 +205,7 @@ def tables(grids: Sequence[Grid], apart: Collection[str] = ()) -> Figure:
 
 
 def legend_below(picture: Figure, *entries: Any, columns: int, **more: Any) -> None:
-    """One legend for all panels, below them, in as many columns as there is room for.
+    """One legend for all panels, below them, in as many columns as fit.
 
     ``entries`` are what matplotlib's ``Figure.legend`` takes: nothing, or handles and labels.
     """

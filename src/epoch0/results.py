@@ -1,4 +1,4 @@
-"""What every result can do: a data frame, a printed table, text and picture in a notebook."""
+"""Base of all results: a data frame, a printed table, text and picture in a notebook."""
 
 import base64
 import io
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Shown:
-    """What shows itself in a notebook: its text, and what ``plot`` draws or the ``figure`` there is."""
+    """An object shown in a notebook by its text, and by what ``plot`` draws or its ``figure``."""
 
     def _repr_html_(self) -> str:
         text = f"<pre>{escape(str(self))}</pre>"
@@ -33,7 +33,7 @@ class Shown:
 
 
 class Result(Shown):
-    """Base of what the measures, predictions and actions give back.
+    """Base of the results of measures, predictions and actions.
 
     A subclass gives ``layers``, dataclasses, or its own :meth:`rows` (plain values by name, one row a layer, network or
     point), with ``columns``, their names, where there may be no row; and ``__str__``.
@@ -46,7 +46,7 @@ class Result(Shown):
         methods_checked(cls)
 
     def rows(self) -> list[dict[str, Any]]:
-        """Plain values by name, one row for each thing that was looked at."""
+        """Plain values by name, one row for each item."""
         return [asdict(layer) for layer in self.layers]
 
     def to_pandas(self) -> "pandas.DataFrame":
@@ -61,7 +61,7 @@ class Result(Shown):
 
 
 def finite(value: Any) -> Any:
-    """The value with None for NaN and infinity, which JSON has no signs for."""
+    """The value with None for NaN and infinity, which JSON lacks."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, Mapping):
@@ -69,9 +69,9 @@ def finite(value: Any) -> Any:
     return [finite(item) for item in value] if isinstance(value, list | tuple) else value
 
 
-def counted(count: int, what: str) -> str:
+def counted(count: int, noun: str) -> str:
     """A number of things: "1 layer", "12,000 weights"."""
-    return f"{count:,} {what}{'s' * (count != 1)}"
+    return f"{count:,} {noun}{'s' * (count != 1)}"
 
 
 def first_names(names: Sequence[str], most: int = 5, between: str = ", ") -> str:

@@ -35,8 +35,7 @@ def generator(seed: Seed, *path: Seed) -> "torch.Generator":
     >>> bool((torch.rand(4, generator=a) == torch.rand(4, generator=b)).all())     # shape (4,)
     True
 
-    ``path`` names the stream, such as by the index of a network. An InputError if it or the seed holds anything but
-    integers >= 0.
+    ``path`` names the stream, such as by the index of a network. InputError unless it and the seed are integers >= 0.
     """
     import torch
 

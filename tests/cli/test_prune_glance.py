@@ -11,7 +11,7 @@ from torch import nn
 
 import epoch0 as e0
 from epoch0.cli._models import _verdict
-from epoch0.meter import Stages
+from epoch0.progress import StageProgress
 
 
 def judged(net: nn.Module, x: torch.Tensor, y: torch.Tensor, batch_norm: str = "train") -> str:
@@ -48,18 +48,18 @@ def test_what_pruning_has_cut_off_is_told() -> None:
 
 def test_what_cannot_be_judged_says_why() -> None:
     assert judged(pooled(), torch.randn(4, 2, 8, 8), torch.arange(4) % 3).startswith(
-        "cannot be judged: the model fails"
+        "cannot be assessed: the model fails"
     )
 
 
 def test_a_log_gets_lines_while_a_stage_is_silent() -> None:
     log = io.StringIO()
-    with Stages("prune", 2, stream=log, every=0.05) as stage:
+    with StageProgress("prune", 2, stream=log, every=0.05) as stage:
         stage("scoring by snip")
         _until(log, "scoring by snip (stage 1 of 2)")
-        stage("judging")
+        stage("assessing")
         stage.within(0.5, "round 3 of 6")
-        _until(log, "judging, round 3 of 6 (stage 2 of 2)")
+        _until(log, "assessing, round 3 of 6 (stage 2 of 2)")
     said = log.getvalue()
     assert re.match(r"prune: scoring by snip \(stage 1 of 2\), \d+ s\n", said)
     time.sleep(0.12)
@@ -68,8 +68,8 @@ def test_a_log_gets_lines_while_a_stage_is_silent() -> None:
 
 def test_what_is_quick_says_nothing() -> None:
     log = io.StringIO()
-    with Stages("prune", 1, stream=log) as stage:
-        stage("judging")
+    with StageProgress("prune", 1, stream=log) as stage:
+        stage("assessing")
     assert log.getvalue() == ""
 
 
@@ -79,7 +79,7 @@ def test_a_terminal_gets_a_bar_that_goes_away() -> None:
             return True
 
     screen = Terminal()
-    with Stages("prune", 2, stream=screen) as stage:
+    with StageProgress("prune", 2, stream=screen) as stage:
         stage("scoring by synflow")
         stage.within(0.25, "round 26 of 100")
     assert "round 26 of 100" in screen.getvalue() or "prune" in screen.getvalue()

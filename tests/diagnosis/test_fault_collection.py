@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from epoch0.diagnosis.faults import Found, find_faults
+from epoch0.diagnosis.faults import FoundFaults, find_faults
 
 
 @dataclass
@@ -229,7 +229,7 @@ def udacity_weights_zero(mended: bool) -> Program:
     return Program(model, x, y, F.cross_entropy, adam(model, 1e-3), 100)
 
 
-def look(name: str, mended: bool, seconds: float = 0.0) -> Found:
+def look(name: str, mended: bool, seconds: float = 0.0) -> FoundFaults:
     torch.manual_seed(0)
     program = PROGRAMS[name][1](mended)
     rows = torch.randperm(len(program.x), generator=dice())[:100]

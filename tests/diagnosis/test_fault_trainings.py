@@ -34,7 +34,7 @@ def found(model: nn.Module, loss: Any = F.cross_entropy, rate: float = 3e-3, **m
 
 @pytest.mark.parametrize("rate", [1e-3, 3.0])
 def test_outputs_that_explode_do_not_know_the_targets(rate: float) -> None:
-    """At a rate of 3 the loss of others' targets is far above that of the own ones, and both are far too large."""
+    """At a rate of 3 the loss of others' targets is far above that of the right ones, and both are far too large."""
     torch.manual_seed(0)
     model = mlp()
     data, optimizer = (
@@ -119,7 +119,7 @@ def test_a_loss_that_is_made_larger() -> None:
         return float(value.detach())
 
     looked = found(net(), step=step, seconds=2)
-    assert any(fault.kind == "loss" and "higher with the own targets" in fault.message for fault in looked.faults)
+    assert any(fault.kind == "loss" and "higher with the right targets" in fault.message for fault in looked.faults)
 
 
 def test_a_criterion_with_weights_of_its_own_reads_the_targets() -> None:

@@ -16,8 +16,7 @@ import epoch0 as e0
 from epoch0.diagnosis.faults import KINDS, Fault, evidence, find_faults
 from epoch0.diagnosis.faults.changes import CHANGES
 from epoch0.diagnosis.faults.mend import Mending, Tried, ranked
-from epoch0.diagnosis.faults.program import Program as OwnProgram
-from epoch0.diagnosis.faults.program import Trained
+from epoch0.diagnosis.faults.program import Trained, UserProgram
 from epoch0.errors import InputError
 from fault_programs import BROKEN, SOUND, TRIED, Neighbours, Program, X, Y, adam, cut, mlp, sgd, with_
 
@@ -535,11 +534,11 @@ def test_ctrl_c_keeps_what_is_known() -> None:
 
 
 def test_known_is_what_ten_lines_say() -> None:
-    """The share that the own targets take away, by a twin that trains in the plain way."""
+    """The share that the right targets take away, by a twin that trains in the plain way."""
     torch.manual_seed(0)
     model, x, y, loss, optimizer = with_(mlp(), X, Y)
     seen = evidence(model, x, y, loss=loss, optimizer=optimizer, data=(x, y))
-    program = OwnProgram.of(seen)
+    program = UserProgram.of(seen)
     assert program is not None
     done = program.copied()
     trained = done.train(60)

@@ -1,4 +1,4 @@
-"""Changes that are tried on a copy, judged as the model was, and said only if they helped."""
+"""Changes that are tried on a copy, assessed as the model was, and reported only if they helped."""
 
 import sys
 from typing import Any
@@ -13,7 +13,7 @@ from epoch0.diagnosis.result import Remedy
 from epoch0.diagnosis.rows import measured
 from epoch0.diagnosis.step import OPTIMIZERS, steps
 from epoch0.diagnosis.trial import trial
-from epoch0.diagnosis.verdict import Recipe, judge
+from epoch0.diagnosis.verdict import Recipe, assess
 from epoch0.errors import InputError
 from epoch0.seeds import generator
 from epoch0.tracing.call import Call
@@ -40,7 +40,7 @@ def pair(adam: float, sgd: float, cause: str = "vanishing") -> dict[Any, Recipe]
     return {"adam": recipe("adam", adam, cause), "sgd": recipe("sgd", sgd, cause)}
 
 
-def test_the_copy_is_judged_as_the_model_would_be_after_the_call() -> None:
+def test_the_copy_is_assessed_as_the_model_would_be_after_the_call() -> None:
     net, (x, y) = deep(), batch()
     before = {name: t.clone() for name, t in net.state_dict().items()}
     tried = try_remedies(Call.of(net, x, y), pair(0.02, 0.03), None, "train", 0)
@@ -51,7 +51,7 @@ def test_the_copy_is_judged_as_the_model_would_be_after_the_call() -> None:
     first = steps(call)
     with tape(call) as record:
         signs = measured(record, 2, 0).signs
-    chances = [judge(first[optimizer], signs, None).probability for optimizer in OPTIMIZERS]
+    chances = [assess(first[optimizer], signs, None).probability for optimizer in OPTIMIZERS]
     assert tried[0].after == pytest.approx(max(chances)) and max(chances) > 0.5
     assert tried[0].helps and len(tried) == 1  # what helps ends the search
 
@@ -68,7 +68,7 @@ def test_with_a_trial_the_copies_have_one_too(monkeypatch: pytest.MonkeyPatch) -
     with tape(call) as record:
         signs = measured(record, 2, 0).signs
     first, done = steps(call), trial(call, 4)
-    chances = [judge(first[optimizer], signs, done).probability for optimizer in OPTIMIZERS]
+    chances = [assess(first[optimizer], signs, done).probability for optimizer in OPTIMIZERS]
     assert tried[0].after == pytest.approx(max(chances), abs=1e-6)
 
 
@@ -78,7 +78,7 @@ def test_what_does_not_help_or_cannot_be_tried_is_no_remedy(monkeypatch: pytest.
     monkeypatch.setattr(sys.modules["epoch0.diagnosis.checkup"], "initialize", lambda model, **settings: None)
     tried = try_remedies(call, pair(0.02, 0.03), None, "train", 0)
     assert [one.change for one in tried] == list(WAYS)
-    again = max(judge(steps(call)[optimizer], _signs(call), None).probability for optimizer in OPTIMIZERS)
+    again = max(assess(steps(call)[optimizer], _signs(call), None).probability for optimizer in OPTIMIZERS)
     assert all(one.after == pytest.approx(again) and not one.helps for one in tried)
 
     def refuse(model: nn.Module, **settings: Any) -> None:

@@ -1,4 +1,4 @@
-"""Judging made-up numbers: phases, passages, the verdict for each optimizer with its reason, rate and sentence."""
+"""Made-up numbers: phases, cumulative gains, the verdict for each optimizer with its reason, rate and sentence."""
 
 import math
 from dataclasses import replace
@@ -8,17 +8,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from epoch0.diagnosis.step import LADDER, Step
-from epoch0.diagnosis.trial import LENGTHS, RATES, Run, Trial
+from epoch0.diagnosis.step import LADDER, StepEffect
+from epoch0.diagnosis.trial import LENGTHS, RATES, Run, TrialResult
 from epoch0.diagnosis.verdict import (
     FITTED,
     CumulativeGain,
     Recipe,
     Signs,
+    assess,
     best_run,
     cumulative_gain,
     estimate_phase,
-    judge,
     level,
     outcome,
     probability,
@@ -33,17 +33,17 @@ GAINS = st.lists(st.floats(1e-6, 1e6), min_size=1, max_size=50)
 FLAT = CumulativeGain(0.0, 5)
 
 
-def step(optimizer: Any = "adam", **changes: Any) -> Step:
+def step(optimizer: Any = "adam", **changes: Any) -> StepEffect:
     """The first step of a network that is well."""
     values = {
         "loss": 1.6, "reached": 1.0, "alignment": 0.8, "held": 0.6, "second": 0.8, "second_held": 0.6,
         "second_pace": 20.0, "change": -0.1, "largest": 0.01 if optimizer == "adam" else 1.0, "updates": {},
         "finite": True, "examples": 50,
     }  # fmt: skip
-    return Step(optimizer=optimizer, **{**values, **changes})
+    return StepEffect(optimizer=optimizer, **{**values, **changes})
 
 
-def lost(optimizer: Any = "adam", **changes: Any) -> Step:
+def lost(optimizer: Any = "adam", **changes: Any) -> StepEffect:
     """The first step of a network that gives the same answer whatever it is asked."""
     nothing = {"alignment": 0.01, "held": -0.02, "second": 0.01, "second_held": 0.0, "change": 0.0}
     return step(optimizer, **{**nothing, "second_pace": 1e-9, **changes})
@@ -64,8 +64,8 @@ def run(optimizer: Any = "adam", rate: float = 1e-3, **changes: Any) -> Run:
     return Run(optimizer=optimizer, rate=rate, **{**values, **changes})
 
 
-def trial_of(*runs: Run, steps: int = 60) -> Trial:
-    return Trial(runs, steps, 64, 16, 1.0)
+def trial_of(*runs: Run, steps: int = 60) -> TrialResult:
+    return TrialResult(runs, steps, 64, 16, 1.0)
 
 
 def recipe(optimizer: Any, trains: bool, chance: float, cause: str = "learns") -> Recipe:
@@ -76,17 +76,17 @@ def joined(adam: tuple[bool, float, str], sgd: tuple[bool, float, str]) -> dict[
     return {"adam": recipe("adam", *adam), "sgd": recipe("sgd", *sgd)}
 
 
-# ---- passages, phases, statuses --------------------------------------------------------------------------------
+# ---- cumulative gains, phases, statuses ----------------------------------------------------------------------
 
 
 @given(st.lists(st.floats(1e-12, 1e12), min_size=2, max_size=50))
-def test_a_passage_is_what_becomes_of_the_norm(norms: list[float]) -> None:
-    passage = cumulative_gain(norms)
-    assert passage.factor == pytest.approx(norms[-1] / norms[0], rel=1e-9) and passage.layers == len(norms) - 1
-    assert passage.orders == pytest.approx(math.log10(norms[-1] / norms[0]), abs=1e-9)
+def test_a_cumulative_gain_is_the_quotient_of_norms(norms: list[float]) -> None:
+    gain = cumulative_gain(norms)
+    assert gain.factor == pytest.approx(norms[-1] / norms[0], rel=1e-9) and gain.layers == len(norms) - 1
+    assert gain.orders == pytest.approx(math.log10(norms[-1] / norms[0]), abs=1e-9)
 
 
-def test_passages_that_end_or_cannot_begin() -> None:
+def test_cumulative_gains_that_end_or_cannot_begin() -> None:
     assert cumulative_gain([1.0, 0.0]).log_gain == -math.inf
     assert cumulative_gain([]) == CumulativeGain(0.0, 0) and cumulative_gain([2.0]) == CumulativeGain(0.0, 0)
     assert math.isnan(cumulative_gain([math.nan, 1.0]).log_gain) and math.isnan(
@@ -184,7 +184,7 @@ def test_what_learns_is_likelier_than_what_does_not(optimizer: Any) -> None:
     good = trial_of(*(run(optimizer, rate) for rate in rates))
     bad = trial_of(*(run(optimizer, rate, known=0.5, known_seen=0.5, drop=0.0) for rate in rates))
     for well, ill_trial in ((None, None), (good, bad)):
-        learns, fails = judge(step(optimizer), signs(), well), judge(lost(optimizer), ill, ill_trial)
+        learns, fails = assess(step(optimizer), signs(), well), assess(lost(optimizer), ill, ill_trial)
         assert learns.trains and learns.probability > fails.probability + 0.2
         assert learns.evidence == fails.evidence == ("step 0" if well is None else "trial")
 
@@ -217,12 +217,12 @@ def test_the_reason_is_the_first_that_applies(name: str, monkeypatch: pytest.Mon
     for weights in FITTED["adam"].values():
         monkeypatch.setitem(weights, "intercept", -1e3)
     first, seen, words = REASONS[name]
-    found = judge(first, seen, None)
+    found = assess(first, seen, None)
     assert not found.trains and found.cause == " ".join(name.split()[: 1 + name.startswith("no ")])
     assert found.reason.startswith(words) or words in found.reason
     assert "(in 60 steps" not in found.reason
     fell = run(known=0.55, drop=0.02, losses=(1.6, *(1.5,) * 59))
-    tried = judge(first, seen, trial_of(fell, run(rate=3e-3, known=0.5, drop=-0.1)))
+    tried = assess(first, seen, trial_of(fell, run(rate=3e-3, known=0.5, drop=-0.1)))
     if first.reached > 0:
         assert (
             "in 60 steps at the best of 2 rates the loss fell from 1.60 to 1.50" in tried.reason
@@ -231,10 +231,10 @@ def test_the_reason_is_the_first_that_applies(name: str, monkeypatch: pytest.Mon
 
 
 def test_cannot_only_without_any_gradient() -> None:
-    stuck = {o: judge(lost(o, reached=0.0, alignment=0.0, second=0.0), signs(), None) for o in ("adam", "sgd")}
+    stuck = {o: assess(lost(o, reached=0.0, alignment=0.0, second=0.0), signs(), None) for o in ("adam", "sgd")}
     assert sentence(stuck) == "Cannot train: no weight gets a gradient."
     assert all(one.probability <= 0.01 for one in stuck.values())
-    second = judge(step(reached=0.0), signs(), None)
+    second = assess(step(reached=0.0), signs(), None)
     assert second.reason != "no weight gets a gradient"
 
 
@@ -244,12 +244,12 @@ def test_a_trial_that_learns_for_others_settles_it(optimizer: Any) -> None:
 
     def chance(held: float | None, constant: float | None) -> float:
         made = run(optimizer, known=0.55, known_seen=0.55, drop=0.05, held=held)
-        return judge(first, signs(), replace(trial_of(made), constant=constant)).probability
+        return assess(first, signs(), replace(trial_of(made), constant=constant)).probability
 
     assert chance(0.7, 1.5) == pytest.approx(0.98)  # below half of what a constant answer gives
     assert all(chance(*given) < 0.5 for given in ((0.8, 1.5), (None, 1.5), (0.7, None), (-3.0, -1.0), (math.nan, 1.5)))
 
-    pairs = [judge(first, signs(), trial_of(run(optimizer, known=known, drop=0.8))) for known in (0.85, 0.84)]
+    pairs = [assess(first, signs(), trial_of(run(optimizer, known=known, drop=0.8))) for known in (0.85, 0.84)]
     assert pairs[0].probability >= 0.98 > pairs[1].probability
 
 
@@ -293,8 +293,8 @@ def test_the_sentence_says_what_to_do(adam: Any, sgd: Any, said: str, word: str)
 
 
 def test_a_recipe_says_how_sure_it_is() -> None:
-    found = judge(step(), signs(), None)
+    found = assess(step(), signs(), None)
     assert found.evidence == "step 0" and found.largest_learning_rate == 0.01 and 0 < found.probability < 1
     assert "cosine 0.80, 0.60 on examples it has not seen" in found.reason
-    alone = judge(replace(step(), held=None, second_held=None), signs(), None)
+    alone = assess(replace(step(), held=None, second_held=None), signs(), None)
     assert "has not seen" not in alone.reason

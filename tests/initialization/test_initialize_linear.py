@@ -11,7 +11,7 @@ from torch.nn import functional
 
 import epoch0 as e0
 from epoch0.initialization import initialize as set_weights
-from epoch0.initialization.plan import stretch
+from epoch0.initialization.plan import noise_gains
 from epoch0.measure.gain import gain
 from epoch0.tracing.tape import tape
 from init_models import ResNet, images, preactivation_resnet, residual_mlp, vectors
@@ -183,7 +183,7 @@ def test_the_stretch_of_padding_is_that_of_noise() -> None:
         with tape(Padded(mode), x[:2]) as record:
             pad = record.ops[0]
             assert pad.name == "pad"
-            exact = stretch(record, (pad,), profile)[1]
+            exact = noise_gains(record, (pad,), profile)[1]
         noise = x * profile.sqrt()
         after, before = functional.pad(noise, (3, 1), mode=mode).square().mean(), noise.square().mean()
         assert exact == pytest.approx(float(after / before), rel=0.03)  # 5 standard errors of a sample of 96,000

@@ -57,17 +57,17 @@ def test_gains_are_those_of_the_explicit_jacobians(case: Case) -> None:
 @pytest.mark.sample(5)
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_gradient_norms_are_those_of_one_training_step(case: Case) -> None:
-    stations = [case.x.clone().requires_grad_()]
+    points = [case.x.clone().requires_grad_()]
     for _, segment in case.segments:
-        stations.append(segment(stations[-1]))
-        stations[-1].retain_grad()
-    targets = torch.randn(stations[-1].shape, dtype=case.x.dtype)
-    F.mse_loss(stations[-1], targets).backward()
+        points.append(segment(points[-1]))
+        points[-1].retain_grad()
+    targets = torch.randn(points[-1].shape, dtype=case.x.dtype)
+    F.mse_loss(points[-1], targets).backward()
     g = gain(case.model, case.x, targets)
-    assert g.loss == pytest.approx(float(F.mse_loss(stations[-1], targets).detach()), rel=1e-5)
+    assert g.loss == pytest.approx(float(F.mse_loss(points[-1], targets).detach()), rel=1e-5)
     norms = [g.input_gradient, *(layer.gradient for layer in g.layers)]
-    for norm, station in zip(norms, stations, strict=True):
-        assert norm == pytest.approx(float(station.grad.norm()), rel=1e-4)
+    for norm, point in zip(norms, points, strict=True):
+        assert norm == pytest.approx(float(point.grad.norm()), rel=1e-4)
     twin = case.twin or case.model
     expected = {name: float(p.grad.norm()) for name, p in twin.named_parameters() if p.grad is not None}
     twin.zero_grad(set_to_none=True)

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 import epoch0 as e0
 from epoch0.measure.gain import agreement, gain
-from epoch0.measure.law import Law, Walk
+from epoch0.measure.law import PredictedGain, Walk
 from epoch0.theory.mean_field import chi, gaussian_mean
 from epoch0.tracing.layers import layers
 from epoch0.tracing.tape import tape
@@ -26,7 +26,7 @@ def _same_weights_every_time() -> None:
     torch.manual_seed(11)
 
 
-def law_of(net: nn.Module, x: Tensor, batch_norm: str = "train") -> list[Law]:
+def law_of(net: nn.Module, x: Tensor, batch_norm: str = "train") -> list[PredictedGain]:
     with tape(net, x, batch_norm=batch_norm) as record:
         walk = Walk(record, layers(record))
         with torch.no_grad():

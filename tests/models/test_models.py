@@ -581,6 +581,6 @@ def test_a_model_that_begins_with_an_embedding_gets_texts(kind: str) -> None:
         assert batch.targets.shape == (12,) and "texts of" in batch.description
     else:
         assert batch.x.shape == batch.targets.shape == ((12, 16) if kind == "short" else (12, 63))
-        assert torch.equal(batch.x[:, 1:], batch.targets[:, :-1]) and "the next is to be told" in batch.description
+        assert torch.equal(batch.x[:, 1:], batch.targets[:, :-1]) and "the next is to be predicted" in batch.description
     with pytest.raises(InputError, match="in no layout"):
         inputs_for(model, data="digits")

@@ -95,7 +95,7 @@ def test_labels_pairs_and_several_fields_at_once() -> None:
 def test_runs_may_differ_along_an_axis() -> None:
     made = Sweep(alone, Spec(), {"width": (4, 8), "depth": (1, 2)}, runs={"depth": (3, 2)})
     assert [cell.runs for cell in found_of(made)] == [3, 2, 3, 2] and len(made.trials()) == 10
-    assert made.told("{runs} runs, widths {width}") == "3, 2 runs, widths 4, 8"
+    assert made.fill("{runs} runs, widths {width}") == "3, 2 runs, widths 4, 8"
 
 
 def test_a_preset_replaces_axes_fields_and_runs() -> None:
@@ -134,7 +134,7 @@ def test_rows_have_means_errors_and_what_is_exact() -> None:
     assert seeds.column("asked").tolist() == [1.5, 1.5]
     assert seeds.column("asked_error") == pytest.approx(np.std(range(4), ddof=1) / 2)
     assert (
-        seeds.told("{column} {known:g}") == ["seed 3", "seed 3"]
+        seeds.labels("{column} {known:g}") == ["seed 3", "seed 3"]
         and table[4]["exact"] == "2 width"
         and type(table[4]["deep"]) is int
     )

@@ -49,7 +49,7 @@ def test_order_breaks_ties_after_loading_as_before(tmp_path: Path) -> None:
 def test_each_damage_is_seen(tmp_path: Path) -> None:
     tensors = {"a": torch.ones(3, 2), "b": torch.ones(1, 2)}
     path = save_tensors(tmp_path / "s.safetensors", "scores", "scores 1", tensors, {"method": "mine"})
-    read = partial(load_tensors, what="scores", layout="scores 1", writer="a test")
+    read = partial(load_tensors, noun="scores", layout="scores 1", writer="a test")
     content = path.read_bytes()
     for length in (0, 8, 200, len(content) - 1):
         path.write_bytes(content[:length])

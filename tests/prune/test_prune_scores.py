@@ -1,4 +1,4 @@
-"""Scores as an object, which weights have them, what happens to the borrowed model, and what is refused how."""
+"""Scores as an object, which weights have them, what happens to the model, and what is refused how."""
 
 import warnings
 from collections.abc import Callable
@@ -206,7 +206,7 @@ def test_wrapped_models_keep_their_names() -> None:
     assert list(magnitude(nn.DataParallel(net))) == ["0.weight", "4.weight"]
 
 
-# ---- the borrowed model
+# ---- the model is left as it was
 
 
 @pytest.mark.parametrize("name", SCORES)

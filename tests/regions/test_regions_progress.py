@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from epoch0 import regions
-from epoch0.meter import Shares
+from epoch0.progress import FractionProgress
 from region_twins import networks, recipe
 
 NETWORKS = networks()
@@ -53,13 +53,13 @@ def test_progress_grows_to_one(monkeypatch: pytest.MonkeyPatch, capfd: pytest.Ca
 
 def test_progress_is_shown_in_a_log_and_on_a_terminal() -> None:
     log = io.StringIO()
-    with Shares("regions", log, every=0.0) as shown:
+    with FractionProgress("regions", log, every=0.0) as shown:
         shown(0.25, "layer 1 of 4")
         shown(1.0, "9 regions")
     assert log.getvalue().splitlines()[0].startswith("regions: 25 % done, layer 1 of 4, about")
     assert log.getvalue().splitlines()[1].startswith("regions: 100 % done, 9 regions")
     quiet = io.StringIO()
-    with Shares("regions", quiet, every=60.0) as shown:
+    with FractionProgress("regions", quiet, every=60.0) as shown:
         shown(0.5, "layer 1 of 4")
     assert quiet.getvalue() == ""
 
@@ -68,6 +68,6 @@ def test_progress_is_shown_in_a_log_and_on_a_terminal() -> None:
             return True
 
     terminal = Terminal()
-    with Shares("regions", terminal) as shown:
+    with FractionProgress("regions", terminal) as shown:
         shown(0.5, "layer 1 of 4")
     assert "regions: layer 1 of 4" in terminal.getvalue() and "50%" in terminal.getvalue()

@@ -1,4 +1,4 @@
-"""A borrowed model comes back unchanged to the bit, whatever happens; what cannot be measured is refused clearly."""
+"""A measured model is left unchanged to the bit, whatever happens; what cannot be measured is refused clearly."""
 
 import contextlib
 import random

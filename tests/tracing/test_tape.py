@@ -18,7 +18,7 @@ import epoch0 as e0
 from epoch0 import activations
 from epoch0.errors import InputError
 from epoch0.tracing.graph import Tap
-from epoch0.tracing.layers import layers, require_nonlinearity, stretches
+from epoch0.tracing.layers import layers, require_nonlinearity, segments
 from epoch0.tracing.tape import Tape, tape
 from measured_models import CASES, BasicBlock, Case, Functional, Quantized, Skip
 
@@ -271,7 +271,7 @@ def test_stations_are_the_tensors_that_all_paths_share(program: list[tuple[int, 
             return made[-1]
 
     with tape(Graph(), torch.randn(2, 3)) as t:
-        found = [0, *(end for _, end, _ in stretches(t))]
+        found = [0, *(end for _, end, _ in segments(t))]
 
     def reached(without: int) -> bool:
         seen = {0} - {without}

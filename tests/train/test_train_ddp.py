@@ -170,7 +170,7 @@ def test_a_group_of_one_needs_no_torchrun(monkeypatch: pytest.MonkeyPatch) -> No
         monkeypatch.delenv(name, raising=False)
     with joined(device="cpu") as group:
         assert (group.rank, group.size, group.first) == (0, 1, True)
-        assert group.told({"a": 1}) == {"a": 1}
+        assert group.broadcast({"a": 1}) == {"a": 1}
     monkeypatch.setenv("WORLD_SIZE", "2")
     with pytest.raises(InputError, match=r"but RANK, .* not; start the program with torchrun"), joined():
         pass

@@ -40,13 +40,13 @@ def get(activation: ActivationLike) -> Activation:
     if callable(activation):
         return known_module(activation) or known_function(activation) or custom(activation)
     if not isinstance(activation, str) or activation not in KNOWN:
-        told = f"no rule for activation {activation!r}; known are {', '.join(KNOWN)}"
-        raise InputError(f"{told}, and any torch function will do.{suggest(str(activation), KNOWN)}")
+        text = f"no rule for activation {activation!r}; known are {', '.join(KNOWN)}"
+        raise InputError(f"{text}, and any torch function will do.{suggest(str(activation), KNOWN)}")
     return KNOWN[activation]()
 
 
 def _remade(activation: Activation) -> tuple[Any, ...]:
-    """How an activation is pickled: as what makes it, for its functions are closures."""
+    """How an activation is pickled: as the call that makes it, since its functions are closures."""
     if activation.source is not None:
         return custom, (activation.source, activation.breaks or None, activation.name)
     if activation.slopes is None and activation.name in KNOWN:

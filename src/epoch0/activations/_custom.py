@@ -35,7 +35,7 @@ def custom(function: Callable[..., Any], breaks: Sequence[float] | None = None, 
     The function is tried on points between -10,000 and 10,000, every 0.01 next to 0; what happens within less than
     that it may overlook. Where phi or phi' jumps is found by bisection to 14 digits, so that integrals against the
     Gaussian do not cross a jump; the jumps themselves are not in the derivative. If all pieces are straight, the
-    activation knows its slopes and gets closed forms. The global random streams are left as they were.
+    activation has ``slopes`` and gets closed forms. The global random streams are left as they were.
 
     Args:
         function: phi, elementwise, float64 tensor to the same shape; or a torch module without parameters, which is
@@ -45,21 +45,20 @@ def custom(function: Callable[..., Any], breaks: Sequence[float] | None = None, 
 
     Raises:
         InputError: for a function that cannot be called, returns NaN or infinity (the message says at which h), returns
-            another shape or float32, is not elementwise, gives another value when called again, whose derivative is
-            wrong, or a module with parameters.
+            another shape or float32, is not elementwise, changes between calls, has a wrong derivative or parameters.
     """
     if isinstance(function, type):
         raise InputError(f"{function.__name__} is a class; give one of its objects, such as {function.__name__}().")
     kept, title = _named_copy(function, name)
-    what = f"activation {title!r}"
+    label = f"activation {title!r}"
     with _streams_untouched():
-        _check_callable(kept, what)
-        phi, slope = _Face(_values(kept), what), _Face(_slopes_of(kept), f"the derivative of {what}")
+        _check_callable(kept, label)
+        phi, slope = _Checked(_values(kept), label), _Checked(_slopes_of(kept), f"the derivative of {label}")
         _check_finite(phi)
         _check_elementwise(phi)
-        # a derivative that is wrong nearly everywhere would look like a heap of break points
+        # a derivative that is wrong nearly everywhere would look like many break points
         _check_derivative(phi, slope, (), allowed=0.2)
-        points = _find_breaks(phi, slope, what) if breaks is None else tuple(sorted({*map(float, breaks)}))
+        points = _find_breaks(phi, slope, label) if breaks is None else tuple(sorted({*map(float, breaks)}))
         _check_derivative(phi, slope, points)
         jumps = _jumps(phi, slope, points)
         rates = None if jumps else _slopes(slope, points)
@@ -79,7 +78,7 @@ def custom(function: Callable[..., Any], breaks: Sequence[float] | None = None, 
 
 
 def _named_copy(function: Any, name: str | None) -> tuple[Any, str]:
-    """The function, of a module a copy, so that what is later done to it changes nothing here; and what to call it."""
+    """A copy of the function where it is a module, so that later changes to it have no effect here; and its name."""
     import torch
 
     module = isinstance(function, torch.nn.Module)
@@ -87,14 +86,14 @@ def _named_copy(function: Any, name: str | None) -> tuple[Any, str]:
     title = own.replace("<lambda>", "lambda") if name is None else name
     title = f"custom {title}" if title in KNOWN else title
     if module and any(True for _ in function.parameters()):
-        told = f"activation {title!r} has parameters; an activation has none. Give a function with their values in it"
-        raise InputError(f"{told}, such as activations.leaky_relu(0.25) for an nn.PReLU.")
+        text = f"activation {title!r} has parameters; an activation has none. Give a function with their values in it"
+        raise InputError(f"{text}, such as activations.leaky_relu(0.25) for an nn.PReLU.")
     return copy.deepcopy(function) if module else function, title
 
 
 @contextmanager
 def _streams_untouched() -> Iterator[None]:
-    """Whatever a user's function draws while it is tried, the global random streams are afterwards as before."""
+    """Restore the global random states after a user's function was tried, whatever it drew."""
     import torch
 
     numpys = np.random.get_state()  # noqa: NPY002
@@ -106,7 +105,7 @@ def _streams_untouched() -> Iterator[None]:
 
 
 def _values(function: Callable[..., Any]) -> Callable[[Array], Any]:
-    """The numpy face of a function of torch, which gets a copy."""
+    """A torch function as a numpy function; torch gets a copy of the array."""
     import torch
 
     def value(h: Array) -> Any:
@@ -135,7 +134,7 @@ def _slopes_of(function: Callable[..., Any]) -> Callable[[Array], Any]:
     return slope
 
 
-def _check_callable(function: Callable[..., Any], what: str) -> None:
+def _check_callable(function: Callable[..., Any], label: str) -> None:
     import torch
 
     try:
@@ -147,10 +146,10 @@ def _check_callable(function: Callable[..., Any], what: str) -> None:
     except Exception as error:  # of the user
         wanted = "It must take a float64 tensor of torch and return one of its shape"
         hint = "of numpy functions make activations.Activation(name, function, derivative)"
-        raise InputError(f"{what} cannot be called: {type(error).__name__}: {error}. {wanted}; {hint}.") from error
+        raise InputError(f"{label} cannot be called: {type(error).__name__}: {error}. {wanted}; {hint}.") from error
 
 
-class _Face:
+class _Checked:
     """A user's function on arrays of any shape, with its answer checked: same shape, real, float64, no NaN."""
 
     def __init__(self, plain: Callable[[Array], Any], what: str) -> None:
@@ -164,8 +163,8 @@ class _Face:
         try:
             value = np.asarray(self.plain(flat))
         except Exception as error:  # of the user
-            told = f"{self.what} cannot be called with input of shape {flat.shape}: {type(error).__name__}: {error}"
-            raise InputError(f"{told}. It must work on each element of any array.") from error
+            text = f"{self.what} cannot be called with input of shape {flat.shape}: {type(error).__name__}: {error}"
+            raise InputError(f"{text}. It must work on each element of any array.") from error
         if value.shape != flat.shape:
             raise InputError(f"{self.what} returns shape {value.shape} for {flat.shape}; it must keep the shape.")
         if value.dtype.kind not in "fiub" or (value.dtype.kind == "f" and value.dtype.itemsize < 8):
@@ -176,7 +175,7 @@ class _Face:
         return value.reshape(points.shape)
 
 
-def _check_finite(phi: _Face) -> None:
+def _check_finite(phi: _Checked) -> None:
     h = np.concatenate([np.linspace(-100, 100, 2001), _scan_points()])
     h = h[np.abs(h) <= 100]
     h = h[np.argsort(np.abs(h), kind="stable")]
@@ -187,7 +186,7 @@ def _check_finite(phi: _Face) -> None:
         raise InputError(f"{phi.what} returns {where}; it must be finite for every h.")
 
 
-def _check_elementwise(phi: _Face) -> None:
+def _check_elementwise(phi: _Checked) -> None:
     h = np.linspace(-6.1, 5.3, 97)
     value = phi(h)
 
@@ -195,20 +194,20 @@ def _check_elementwise(phi: _Face) -> None:
         return not np.allclose(other, value, rtol=1e-9, atol=1e-12)
 
     if differs(phi(h)):
-        told = f"{phi.what} gives another value when it is called again with the same input"
-        raise InputError(f"{told}; dropout or RReLU in training mode? Put the module into eval mode.")
+        text = f"{phi.what} gives another value when it is called again with the same input"
+        raise InputError(f"{text}; dropout or RReLU in training mode? Put the module into eval mode.")
     order = np.argsort(np.sin(1000 * h))
     if differs(phi(h[order])[np.argsort(order)]) or differs(phi(np.concatenate([h, 9 * h - 20]))[: len(h)]):
-        told = f"{phi.what} is not elementwise: its value at a point depends on the other points or on the position"
-        raise InputError(f"{told}. A normalization or a softmax is no activation in this sense.")
+        text = f"{phi.what} is not elementwise: its value at a point depends on the other points or on the position"
+        raise InputError(f"{text}. A normalization or a softmax is no activation in this sense.")
 
 
-def _check_derivative(phi: _Face, slope: _Face, breaks: tuple[float, ...], allowed: float = 0) -> None:
+def _check_derivative(phi: _Checked, slope: _Checked, breaks: tuple[float, ...], allowed: float = 0) -> None:
     h = np.linspace(-8.03, 8.01, 403)
     step = 1e-5
     for point in breaks:
         h = h[np.abs(h - point) > 2 * step]
-    coarse, expected = ((phi(h + one) - phi(h - one)) / (2 * one) for one in (step, step / 4))
+    coarse, expected = ((phi(h + item) - phi(h - item)) / (2 * item) for item in (step, step / 4))
     value = slope(h)
     allowance = 1e-4 * (1e-3 + np.abs(expected).max()) + 2 * np.abs(expected - coarse)
     bad = ~np.isfinite(value) | (np.abs(value - expected) > allowance)
@@ -217,7 +216,7 @@ def _check_derivative(phi: _Face, slope: _Face, breaks: tuple[float, ...], allow
         raise InputError(f"{slope.what} by autograd is wrong: {where} {float(expected[bad][0]):.6g}.")
 
 
-def _slopes(slope: _Face, breaks: tuple[float, ...]) -> tuple[float, ...] | None:
+def _slopes(slope: _Checked, breaks: tuple[float, ...]) -> tuple[float, ...] | None:
     """The slopes of a piecewise-linear function; None for any other."""
     edges = np.array([-1e4, *breaks, 1e4])
     rates = []
@@ -232,7 +231,7 @@ def _slopes(slope: _Face, breaks: tuple[float, ...]) -> tuple[float, ...] | None
     return tuple(rates)
 
 
-def _jumps(phi: _Face, slope: _Face, breaks: tuple[float, ...]) -> bool:
+def _jumps(phi: _Checked, slope: _Checked, breaks: tuple[float, ...]) -> bool:
     """Whether phi itself, not only its slope, jumps at one of the breaks."""
     points = np.array(breaks)
     margin = 1e-9 * np.maximum(1.0, np.abs(points))
@@ -242,13 +241,13 @@ def _jumps(phi: _Face, slope: _Face, breaks: tuple[float, ...]) -> bool:
 
 
 def _scan_points() -> Array:
-    """Where a function is looked at: every 0.01 out to 12, then ever wider out to 10,000; never on a round number."""
+    """Where a function is evaluated: every 0.01 out to 12, then ever wider out to 10,000; never on a round number."""
     near = np.arange(-1200, 1200) * 0.01 + 0.00317
     far = np.geomspace(12.0031, 1e4, 400)
     return np.concatenate([-far[::-1], near, far])
 
 
-def _find_breaks(function: Callable[[Any], Array], derivative: Callable[[Any], Array], what: str) -> tuple[float, ...]:
+def _find_breaks(function: Callable[[Any], Array], derivative: Callable[[Any], Array], label: str) -> tuple[float, ...]:
     """The points where phi or phi' jumps, to about 14 digits, increasing; more than 200 are an error."""
 
     def look(h: Array) -> Array:
@@ -265,9 +264,9 @@ def _find_breaks(function: Callable[[Any], Array], derivative: Callable[[Any], A
         points = [_round_between(float(a), float(b)) for a, b in zip(low, high, strict=True)]
         found.extend(points)
         if len(found) > _MOST:
-            told = f"{what} has more than {_MOST} break points between -10,000 and 10,000"
+            text = f"{label} has more than {_MOST} break points between -10,000 and 10,000"
             advice = "give the break points that matter as breaks=(...)"
-            raise InputError(f"{told}, or a derivative that grows without bound; {advice}.")
+            raise InputError(f"{text}, or a derivative that grows without bound; {advice}.")
         # an interval may hold more than one: look again on both sides of each
         owner = np.searchsorted(left, low, side="right") - 1
         gap = 4 * (high - low)
@@ -305,7 +304,7 @@ def _close_in(look: Callable[[Array], Array], left: Array, right: Array) -> tupl
 
 
 def _bend(low: Array, at_low: Array, high: Array, at_high: Array) -> tuple[Array, NDArray[np.bool_]]:
-    """How much phi' changes over each interval, and phi beyond its slope; and whether that is more than rounding."""
+    """How much phi bends or jumps over each interval, and whether that is more than rounding error."""
     with np.errstate(all="ignore"):
         width = high - low
         kink = np.abs(at_high[1] - at_low[1])

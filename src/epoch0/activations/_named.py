@@ -1,4 +1,4 @@
-"""What an activation is, and the known ones by the names of the field and torch: one entry each, for all rooms."""
+"""What an activation is, and the known ones by their usual names and torch's: one entry each."""
 
 import math
 import numbers
@@ -29,7 +29,7 @@ class Activation:
     Two are equal when their name and parameters are; those of :func:`custom` when made from the same function.
     """
 
-    name: str  #: the field's word for it, such as ``"leaky_relu"``
+    name: str  #: its usual name, such as ``"leaky_relu"``
     #: phi, elementwise, float64 array of any shape to the same shape
     function: Callable[[Any], Array] = field(compare=False, repr=False)
     #: phi', likewise; at a break point it is the slope on the left
@@ -81,9 +81,9 @@ class Known:
     """One entry: how an activation is made, and what it is in torch."""
 
     make: Callable[..., Activation]  #: makes it; by default with torch's parameters
-    reads: Callable[..., Activation | None]  #: from all that shapes torch's function to the activation, where it is one
+    reads: Callable[..., Activation | None]  #: from the arguments of torch's function to the activation, or None
     module: str = ""  #: the class of ``torch.nn`` that computes it
-    settings: tuple[tuple[str, Any], ...] = ()  #: what that class is to be told beside the activation's own parameters
+    settings: tuple[tuple[str, Any], ...] = ()  #: arguments of that class beside the activation's own parameters
     function: str = ""  #: torch's function; empty if another entry reads that
     aliases: tuple[str, ...] = ()  #: other names of the function
     parameters: tuple[tuple[str, Any], ...] = ()  #: what shapes torch's function, in torch's order, with its defaults
@@ -102,13 +102,13 @@ Maker = Callable[..., Activation]
 Maths = Callable[[Array], Any]
 
 
-def _known(module: str = "", *aliases: str, name: str = "", **told: Any) -> Callable[[Maker], Maker]:
-    """Make an entry of a function that makes an activation; ``told`` are further fields of :class:`Known`."""
+def _known(module: str = "", *aliases: str, name: str = "", **fields: Any) -> Callable[[Maker], Maker]:
+    """Make an entry of a function that makes an activation; ``fields`` are further fields of :class:`Known`."""
 
     def enter(make: Maker) -> Maker:
         title = name or make.__name__
         usual: dict[str, Any] = {"reads": make, "module": module, "function": title, "aliases": aliases}
-        KNOWN[title] = Known(make, **usual | told)
+        KNOWN[title] = Known(make, **usual | fields)
         return make
 
     return enter

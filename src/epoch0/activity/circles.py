@@ -1,7 +1,7 @@
 """The exact walk on circles: where a network's inputs or weights turn as cos and sin, every break has a closed form.
 
-Inside a piece of a curve ``a cos(angle) + b sin(angle) + c`` on which no neuron changes its linear stretch, every value
-in the network is again of that form. So three rows a piece (a, b, c) say everything; a neuron meets a face where a
+Inside a piece of a curve ``a cos(angle) + b sin(angle) + c`` on which no neuron leaves its linear piece, every value
+in the network is again of that form. So three rows a piece (a, b, c) describe it; a neuron meets a face where a
 cosine of known size and phase equals a number (Raghu section 2.1).
 """
 
@@ -23,7 +23,7 @@ _ROUNDING = 1e-13  # of a value's size: what is nearer to a face where two piece
 
 
 class TooMany(Exception):
-    """More break points than the caller wanted to pay for."""
+    """More break points than the caller allowed."""
 
 
 class Crossings(NamedTuple):
@@ -71,7 +71,7 @@ def turn(
 
 @dataclass
 class _Pieces:
-    """Stretches of angle, each less than half a turn, on which every value read so far is a cos + b sin + c."""
+    """Intervals of angle, each less than half a turn, on which every value read so far is a cos + b sin + c."""
 
     low: Tensor
     high: Tensor
@@ -154,8 +154,8 @@ class _Walk:
             row, element = row[over > 0], element[over > 0]
             up = torch.ones(len(row), dtype=torch.bool)  # on its way to the extremum and back
             for rows, elements, upwards in ((*once, beyond[once]), (row, element, up), (row, element, ~up)):
-                here = (rows, elements)
-                angle = _roots(a[here], b[here], c[here] - face, upwards, pieces.low[rows], pieces.high[rows])
+                place = (rows, elements)
+                angle = _roots(a[place], b[place], c[place] - face, upwards, pieces.low[rows], pieces.high[rows])
                 parts.append((rows, angle, elements, torch.full_like(rows, which)))
         row, *columns = (torch.cat(column) for column in zip(*parts, strict=True))
         crossings = Crossings(pieces.group[row], *columns)
@@ -211,7 +211,7 @@ def _between(pieces: _Pieces, row: Tensor, angle: Tensor, gone: set[int]) -> _Pi
 
 
 def _folded(step: Fold, pieces: _Pieces) -> Tensor:
-    """Coefficients after the fold, which is affine on every piece: its slope and shift are told at the middle."""
+    """Coefficients after the fold, which is affine on every piece: its slope and shift are taken at the middle."""
     before = pieces.values[step.inputs[0]]
     middle = (0.5 * (pieces.low + pieces.high)).view(-1, *[1] * (before.dim() - 2))
     at = _at(before[0], before[1], before[2], middle)

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from epoch0.activity.circles import EXACT_UP_TO, MOST, TooMany, turn, turnable
 from epoch0.activity.halving import CAUTION, in_order, search, together
 from epoch0.activity.patterns import Method, several
-from epoch0.activity.weight_circle import Sweep, named_layer, own_weight, sweep
+from epoch0.activity.weight_circle import WeightSweep, named_layer, own_weight, sweep
 from epoch0.arguments import Depth, Positive, Seed, Size, Whole, Within, checked
 from epoch0.errors import InputError
 from epoch0.networks.dense import Ensemble
@@ -62,9 +62,9 @@ class Dichotomies(Result):
         more = [f"  ... {len(self.counts) - 10} networks more"] if len(self.counts) > 10 else []
         how = "exact" if self.method == "exact" else f"steps halved; at most {self.missed_at_most:.0f} flips missed"
         head = f"{self.count:.6g} of 2^{self.inputs} labellings, sweeping the weights of '{self.layer}' ({how})"
-        told = ["  labellings were told apart by 128-bit hashes"] if self.hashed else []
+        notes = ["  labellings were told apart by 128-bit hashes"] if self.hashed else []
         left = [f"  {self.unresolved} steps left unresolved"] if self.unresolved else []
-        return "\n".join([head, *aligned(rows), *more, *told, *left])
+        return "\n".join([head, *aligned(rows), *more, *notes, *left])
 
 
 @checked
@@ -97,15 +97,14 @@ def dichotomies(
         inputs: shape (s, \\*shape of one input); for an ensemble also (networks, s, size), to each network its own.
         layer: its name, or its number among the layers with weights.
         output: which output's sign is the label.
-        other: W', of the shape of the layer's weight. By default new weights from the ensemble's law; for other models
-            Gaussian weights with the root mean square of W.
+        other: W', of the shape of the layer's weight. Default: from the ensemble's law, else Gaussian with the size of
+            W.
         method, caution: as for :func:`epoch0.transitions`.
         points: when halving, at most about so many angles an input.
         seed: names the new weights.
 
     Raises:
-        InputError: no such layer or output, a layer without weights, inputs that do not fit, or weights W' that leave
-            the outputs as they are.
+        InputError: no such layer or output, a layer without weights, inputs that do not fit, or W' without effect.
 
     Source: Raghu et al. 2017, appendix B.3, Figures 14 to 16.
     """
@@ -113,27 +112,27 @@ def dichotomies(
     own = isinstance(models, Ensemble) and inputs.dim() == 3
     if inputs.dim() < 2 or not inputs.numel() or (own and len(inputs) != len(models)):
         wanted = f"for an ensemble whose networks have inputs of their own ({len(models)}, s, size)"
-        what = f"inputs have shape {tuple(inputs.shape)}"
-        raise InputError(f"{what}; give (s, *shape of one input) with s >= 1, or {wanted}.")
+        text = f"inputs have shape {tuple(inputs.shape)}"
+        raise InputError(f"{text}; give (s, *shape of one input) with s >= 1, or {wanted}.")
     given, insist, found, names = inputs.detach().double().cpu(), method == "exact", list[_Flips](), list[str]()
     for i in range(len(models)):
         check_model(models[i])
-        net, mine = bare(models[i]), given[i] if own else given
+        net, targets = bare(models[i]), given[i] if own else given
         names.append(name := named_layer(net, layer))
-        swept = sweep(net, mine, name, _weights(models, i, own_weight(net, name), name, other, seed))
+        swept = sweep(net, targets, name, _weights(models, i, own_weight(net, name), name, other, seed))
         if output >= (outputs := swept.first.shape[1]):
             raise InputError(f"output={output!r}: the network has {outputs} outputs, numbered from 0.")
         if insist and not turnable(swept.program):
             why = "this network is not made of affine maps and piecewise linear nonlinearities"
             raise InputError(f"{why}; use 'refined'.")
-        closed = None if method == "refined" else _closed(swept, mine, output, insist)
-        found.append(closed or _halved(swept, len(mine), output, caution, points, seed))
+        closed = None if method == "refined" else _closed(swept, targets, output, insist)
+        found.append(closed or _halved(swept, len(targets), output, caution, points, seed))
     first, times, which, exact, missed, unresolved = zip(*found, strict=True)
     orders = tuple(map(seen, first, which))
     counts, flips = np.array([order[-1] for order in orders]), np.array([len(order) - 1 for order in orders])
-    labelled, how = given.shape[own], "exact" if all(exact) else "refined"
+    labelled, way = given.shape[own], "exact" if all(exact) else "refined"
     left = sum(missed), sum(unresolved), labelled > EXACT_INPUTS
-    return Dichotomies(labelled, names[0], counts, flips, orders, times, which, how, *left)
+    return Dichotomies(labelled, names[0], counts, flips, orders, times, which, way, *left)
 
 
 def _weights(
@@ -164,7 +163,7 @@ class _Flips(NamedTuple):
     unresolved: int = 0
 
 
-def _closed(swept: Sweep, inputs: Tensor, output: int, insist: bool) -> _Flips | None:
+def _closed(swept: WeightSweep, inputs: Tensor, output: int, insist: bool) -> _Flips | None:
     """All flips of one network in closed form, where there is one and it is cheap or insisted on."""
     program, other = swept.program, swept.other
     if other is None or not turnable(program):
@@ -184,7 +183,7 @@ def _closed(swept: Sweep, inputs: Tensor, output: int, insist: bool) -> _Flips |
     return _Flips((swept.first[:, output] > 0).numpy(), times[order], which[order])
 
 
-def _halved(swept: Sweep, inputs: int, output: int, caution: float, points: int | None, seed: int) -> _Flips:
+def _halved(swept: WeightSweep, inputs: int, output: int, caution: float, points: int | None, seed: int) -> _Flips:
     """Flips of one network by halving steps; very many inputs part by part."""
 
     def values(which: Tensor, t: Tensor, begin: int = 0) -> Tensor:

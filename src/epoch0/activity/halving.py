@@ -1,4 +1,4 @@
-"""Counting by halving steps: look closer wherever a value could cross a face unseen, and audit what was left alone.
+"""Counting by halving steps: refine wherever a value could cross a face unseen, and check a sample of the rest.
 
 A value that is on one side of a face at both ends of a step can have crossed it and come back only if it turns back
 between, near the face. How far values depart from their chord is seen whenever a step is halved; with that, few of the
@@ -52,6 +52,7 @@ class Steps(NamedTuple):
         return Steps(*(column[rows] for column in self))
 
     def halves(self, middle: Tensor, at_middle: Tensor) -> tuple["Steps", "Steps"]:
+        """The first and the second half of each step."""
         first = Steps(self.function, self.low, middle, self.at_low, at_middle)
         return first, Steps(self.function, middle, self.high, at_middle, self.at_high)
 
@@ -76,7 +77,7 @@ _NARROW = 64  # columns below which the mean square of one step tells little
 
 @dataclass
 class Refined:
-    """What was counted."""
+    """The counts of :func:`refine`."""
 
     counts: list[np.ndarray]  # one array a layer, shape (faces, columns)
     points: int = 0  # of the curve at which the network was evaluated
@@ -137,11 +138,11 @@ def refine(
     found.resolution = float((end - begin).min())
     chosen_again = torch.randperm(len(begin), generator=generator(seed, 0xA0D1))[:_AUDIT]
     share, hidden = torch.linspace(0, 1, 5, dtype=torch.float64), list[Tensor]()
-    for some in chosen_again.split(max(1, batch // 5)):
-        t = torch.lerp(begin[some, None], end[some, None], share)
+    for chunk in chosen_again.split(max(1, batch // 5)):
+        t = torch.lerp(begin[chunk, None], end[chunk, None], share)
         found.points += t.numel()
         pairs = [(v, face) for v, layer in zip(evaluate(t.reshape(-1)), faces, strict=True) for face in layer]
-        hidden.append(torch.stack([_hidden(v.reshape(len(some), 5, -1) > face) for v, face in pairs]).sum(dim=0))
+        hidden.append(torch.stack([_hidden(v.reshape(len(chunk), 5, -1) > face) for v, face in pairs]).sum(dim=0))
     more = torch.cat(hidden)
     found.missed = int(more.sum()) / len(more) * len(begin)
     found.missed_at_most = missed_at_most(more, len(begin))
@@ -168,7 +169,7 @@ def _suspects(
         away = _distance(middle, layer)
         for hiding, end in zip(found, (a[row, column], b[row, column]), strict=True):
             worst = torch.maximum((end - middle).abs(), 4 * torch.minimum(away, _distance(end, layer)))
-            worst = torch.where(worst == 0, torch.inf, worst)  # it rests on its face, as what is behind dead neurons
+            worst = torch.where(worst == 0, torch.inf, worst)  # it stays on its face, as values behind dead neurons do
             hiding[row[worst < reach]] = True
     return found
 
@@ -191,7 +192,7 @@ _FINEST = 1 << 48  # of the shortest steps make [0, 1]: 128 steps halved 40 time
 
 @dataclass
 class Search:
-    """What a search found."""
+    """The result of :func:`search`."""
 
     first: Tensor  # signs at t = 0, shape (functions,), bool
     changes: Steps  # steps between whose ends the sign differs
@@ -224,7 +225,7 @@ def search(evaluate: Evaluate, functions: int, caution: float, points: int | Non
         halves = Steps(*(torch.stack(pair, dim=1).flatten() for pair in pairs))  # those of a step side by side
         closest = torch.minimum(halves.at_low.abs(), halves.at_high.abs())
         change = (halves.at_high - halves.at_low).abs()
-        rests = (change == 0) & (closest == 0)  # on 0, as what is behind dead neurons does
+        rests = (change == 0) & (closest == 0)  # on 0, as values behind dead neurons are
         again = (change < near) & (4 * closest < near) & ~rests
         if level >= _DEEPEST or (points is not None and looked >= points * functions):
             unresolved = int(again.sum())
@@ -254,14 +255,14 @@ def in_order(evaluate: Evaluate, changes: Steps) -> tuple[Tensor, Tensor, int]:
         shared[1:] = begin[order][1:] < torch.cummax(end[order], dim=0).values[:-1]
         shared[:-1] |= begin[order][1:] < end[order][:-1]
         clash = order[shared]
-        mine = clash[(high[clash] - low[clash]) * _FINEST > 1.5]
-        if not len(mine):
+        longer = clash[(high[clash] - low[clash]) * _FINEST > 1.5]
+        if not len(longer):
             break
-        middle = 0.5 * (low[mine] + high[mine])
-        at_middle = evaluate(number[mine], middle)
-        left = (at_low[mine] > 0) != (at_middle > 0)
-        at_low[mine[~left]], low[mine[~left]] = at_middle[~left], middle[~left]
-        at_high[mine[left]], high[mine[left]] = at_middle[left], middle[left]
+        middle = 0.5 * (low[longer] + high[longer])
+        at_middle = evaluate(number[longer], middle)
+        left = (at_low[longer] > 0) != (at_middle > 0)
+        at_low[longer[~left]], low[longer[~left]] = at_middle[~left], middle[~left]
+        at_high[longer[left]], high[longer[left]] = at_middle[left], middle[left]
     t = low + at_low / (at_low - at_high) * (high - low)
     order = torch.argsort(t, stable=True)
     return t[order], number[order], len(clash)

@@ -1,4 +1,4 @@
-"""On which linear stretch every neuron is: what of a network switches, and the patterns of a batch (Raghu 2.1)."""
+"""On which linear piece every neuron is: the layers that switch, and the patterns of a batch (Raghu 2.1)."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -22,8 +22,8 @@ _VALUES = 1 << 24  # numbers of all layers held at a time
 
 
 @dataclass(frozen=True)
-class Watched:
-    """One layer that switches."""
+class WatchedLayer:
+    """One layer whose neurons switch."""
 
     name: str  # of the module or node
     width: int  # its elements; of a maximum, its windows
@@ -32,17 +32,17 @@ class Watched:
 
 
 @dataclass(frozen=True, eq=False)
-class Reading:
-    """A network as the values it switches by."""
+class Watched:
+    """A network as the pre-activations by which its neurons switch."""
 
-    layers: tuple[Watched, ...]  # in order of execution
+    layers: tuple[WatchedLayer, ...]  # in order of execution
     values: Callable[[Tensor], list[Tensor]]  # float64 points to values (m, width) a layer; of a maximum, its entry
     program: Program | None  # the network step by step where it is piecewise linear
     notes: tuple[str, ...] = ()
 
 
-def read(model: nn.Module, shape: tuple[int, ...], threshold: float | Sequence[float] | None) -> Reading:
-    """What of a network switches: its layers, at the threshold or where their slopes change."""
+def watch(model: nn.Module, shape: tuple[int, ...], threshold: float | Sequence[float] | None) -> Watched:
+    """The layers of a network that switch, at the threshold or where their slopes change."""
     levels = () if threshold is None else (threshold,) if isinstance(threshold, int | float) else tuple(threshold)
     faces = tuple(sorted({float(level) for level in levels}))
     if len(faces) != len(levels) or (threshold is not None and not faces):
@@ -61,21 +61,21 @@ def read(model: nn.Module, shape: tuple[int, ...], threshold: float | Sequence[f
     layers = []
     for step, width in zip(program.folds, program.sizes, strict=True):
         if isinstance(step, Fold):
-            layers.append(Watched(step.name, width, faces or step.faces))
+            layers.append(WatchedLayer(step.name, width, faces or step.faces))
         elif faces:
             raise InputError(f"threshold={threshold!r}: the maximum '{step.name}' has no pre-activation to compare.")
         else:
-            layers.append(Watched(step.name, len(step.windows), (), step.windows.shape[1]))
+            layers.append(WatchedLayer(step.name, len(step.windows), (), step.windows.shape[1]))
     if not layers:
         raise InputError("the network has no nonlinearity: no neuron switches.")
-    return Reading(tuple(layers), _by_program(program), program, program.notes)
+    return Watched(tuple(layers), _by_program(program), program, program.notes)
 
 
 Method = Annotated[str, ("auto", "exact", "refined")]
 
 
 def several(model: Any) -> Ensemble | Sequence[nn.Module]:
-    """What a user passes as the model, one by one."""
+    """The models that a user passed: an ensemble, or modules in a sequence."""
     models = [model] if isinstance(model, nn.Module) else model
     if isinstance(models, str) or not isinstance(models, Ensemble | Sequence) or not len(models):
         raise InputError(f"model is a {type(model).__name__}; give a module, an ensemble or a list of modules.")
@@ -108,8 +108,8 @@ def in_float64(model: nn.Module) -> dict[str, Tensor]:
     return {name: (t.detach().double() if t.is_floating_point() else t.detach()).cpu() for name, t in named}
 
 
-def _by_hooks(model: nn.Module, shape: tuple[int, ...], faces: tuple[float, ...]) -> Reading:
-    """A network with any nonlinearities that are modules: what goes into them is what switches."""
+def _by_hooks(model: nn.Module, shape: tuple[int, ...], faces: tuple[float, ...]) -> Watched:
+    """A network with any nonlinearities that are modules; their inputs are what switches."""
     weights = in_float64(model)
     chosen = {name: m for name, m in model.named_modules() if activation_of(m) is not None and not list(m.children())}
 
@@ -130,8 +130,8 @@ def _by_hooks(model: nn.Module, shape: tuple[int, ...], faces: tuple[float, ...]
     if not probe:
         why = f"{type(model).__name__} has no nonlinearity that is a module of its own (nn.Tanh, nn.GELU, ...)"
         raise InputError(f"{why}, so none of its pre-activations can be watched.")
-    layers = tuple(Watched(name, values.shape[1], faces) for name, values in probe)
-    return Reading(layers, lambda points: [values for _, values in run(points)], None)
+    layers = tuple(WatchedLayer(name, values.shape[1], faces) for name, values in probe)
+    return Watched(layers, lambda points: [values for _, values in run(points)], None)
 
 
 @dataclass(frozen=True, eq=False)
@@ -188,7 +188,7 @@ class ActivationPatterns(Result):
 def activation_patterns(
     model: nn.Module, x: Tensor, *, threshold: float | Sequence[float] | None = None
 ) -> ActivationPatterns:
-    """On which linear stretch every neuron is, for a batch of inputs.
+    """On which linear piece of its activation every neuron is, for a batch of inputs.
 
     >>> net = e0.networks.mlp([64, 100, 100, 10], seed=0)
     >>> p = e0.activation_patterns(net, x)                       # x of shape (100, 64)
@@ -196,22 +196,21 @@ def activation_patterns(
     (100, (100, 1, 13), (100, 100))
 
     Args:
-        model: any torch module with piecewise linear nonlinearities, or any with a threshold; it is read in float64 and
-            evaluation mode and stays as it is.
+        model: any torch module with piecewise linear nonlinearities, or any with a threshold; read in float64 and eval
+            mode.
         x: shape (inputs, \\*shape of one input).
-        threshold: value, or values, of the pre-activation that part the states of a neuron; by default those at which
-            its slope changes.
+        threshold: value, or values, of the pre-activation between a neuron's states; default: where its slope changes.
 
     Source: Raghu et al. 2017, section 2.1.
     """
     if x.dim() < 2 or not len(x):
         raise InputError(f"x has shape {tuple(x.shape)}; give a batch of inputs, (inputs, *shape of one input).")
-    reading = read(model, tuple(x.shape[1:]), threshold)
-    rows = max(1, _VALUES // sum(layer.width for layer in reading.layers))
-    found: list[list[np.ndarray]] = [[] for _ in reading.layers]
+    network = watch(model, tuple(x.shape[1:]), threshold)
+    rows = max(1, _VALUES // sum(layer.width for layer in network.layers))
+    found: list[list[np.ndarray]] = [[] for _ in network.layers]
     for part in x.detach().cpu().double().split(rows):
-        for layer, values, made in zip(reading.layers, reading.values(part), found, strict=True):
+        for layer, values, made in zip(network.layers, network.values(part), found, strict=True):
             faces = [values == entry for entry in range(layer.entries)] or [values > face for face in layer.faces]
             made.append(np.packbits(torch.stack(faces, dim=1).numpy(), axis=2))
-    names, widths = zip(*((layer.name, layer.width) for layer in reading.layers), strict=True)
+    names, widths = zip(*((layer.name, layer.width) for layer in network.layers), strict=True)
     return ActivationPatterns(names, widths, tuple(np.concatenate(parts) for parts in found))

@@ -96,10 +96,10 @@ def robustness(
 
     Args:
         model: a classifier: its output are scores, (examples, classes) or (examples, length, classes).
-        data: inputs, as the model is called with them (a tensor, a tuple, a mapping, a graph), and class numbers, of
-            the shape of the scores without the classes.
-        noise: standard deviation of the noise, or several: parts of the root mean square of the layer's weights, or
-            with ``relative=False`` in the units of the weights.
+        data: inputs, as the model is called with them (a tensor, a tuple, a mapping, a graph), and class numbers,
+            (examples,) or (examples, length).
+        noise: standard deviation of the noise, or several: parts of the layer's root mean square; with
+            ``relative=False`` in units of the weights.
         forward: ``forward(model, inputs) -> outputs``, for a model that is called in another way.
         layers: names or numbers of layers with weights, or one of them; by default all.
         draws: of the noise, for each layer and size.

@@ -1,4 +1,4 @@
-"""Transitions: how often neurons switch their linear stretch along a curve (Raghu section 2.1)."""
+"""Transitions: how often neurons switch to another linear piece along a curve (Raghu section 2.1)."""
 
 import itertools
 import math
@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from epoch0.activity.circles import EXACT_UP_TO, MOST, TooMany, turn, turnable
 from epoch0.activity.halving import CAUTION, refine
-from epoch0.activity.patterns import Method, Reading, read, several
+from epoch0.activity.patterns import Method, Watched, several, watch
 from epoch0.arguments import Positive, Seed, Size, checked
 from epoch0.curves import Arc, Curve, GreatCircle, Line, Polyline, SemicircularArcs
 from epoch0.errors import InputError
@@ -25,7 +25,7 @@ from epoch0.results import Result, aligned
 class Transitions(Result):
     """How often the neurons of one network, or of several, switch along a curve.
 
-    A transition is one passage of one neuron through one of its faces: 0 for a ReLU, -1 or 1 for a hard tanh.
+    A transition is one crossing of a face by one neuron; faces are at 0 for a ReLU, at -1 and 1 for a hard tanh.
     """
 
     layers: tuple[str, ...]  #: names of the layers watched, in order
@@ -40,7 +40,7 @@ class Transitions(Result):
     closest: float = 0.0  #: for exact counts the closest decision, as a part of the size of the values
     times: tuple[np.ndarray, ...] | None = None  #: for each network t of every transition, increasing; None if refined
     owners: tuple[np.ndarray, ...] | None = None  #: and its layer and neuron, shape (transitions, 2)
-    notes: tuple[str, ...] = ()  #: what else should be known
+    notes: tuple[str, ...] = ()  #: further remarks
 
     @property
     def networks(self) -> int:
@@ -137,7 +137,7 @@ def transitions(
             nonlinearities, which have no transitions of their own.
         method: "exact" insists on closed forms, "refined" on halving steps, "auto" takes what is right and cheap.
         caution: when halving, how many times the departure from the chord seen in a step is allowed for in its halves.
-        points: when halving, at most about so many points of the curve a network; what is left is told.
+        points: when halving, at most about so many points of the curve a network; the result has what is left.
         seed: names the random steps that are looked at again.
 
     Raises:
@@ -149,31 +149,31 @@ def transitions(
     models = several(model)
     curve, found = curve.to(torch.float64), []
     for i in range(len(models)):
-        reading = read(models[i], curve.shape, threshold)
+        network = watch(models[i], curve.shape, threshold)
         own_faces = threshold is None  # closed forms are those of the network's own break points
-        closed = None if method == "refined" else _closed(models[i], reading, curve, method == "exact", own_faces)
-        found.append(_refined(reading, curve, caution, points, seed) if closed is None else closed)
-    if any(one.layers != found[0].layers for one in found):
+        closed = None if method == "refined" else _closed(models[i], network, curve, method == "exact", own_faces)
+        found.append(_refined(network, curve, caution, points, seed) if closed is None else closed)
+    if any(item.layers != found[0].layers for item in found):
         raise InputError("the modules watch different layers; give modules of one architecture.")
     return _together(found)
 
 
-def _closed(model: nn.Module, reading: Reading, curve: Curve, insist: bool, own_faces: bool) -> Transitions | None:
-    program = reading.program
+def _closed(model: nn.Module, network: Watched, curve: Curve, insist: bool, own_faces: bool) -> Transitions | None:
+    program = network.program
     if isinstance(curve, Line | Polyline) and program is not None and own_faces:
         pieces = len(curve.points) - 1 if isinstance(curve, Polyline) else 1
         line = on_curve(model, curve, pieces=pieces)
         columns = (line.breakpoints, line.owner_layer, line.owner_neuron, line.owner_face)
-        return _exactly(reading, "line", columns, line.certificate.smallest)
+        return _exactly(network, "line", columns, line.certificate.smallest)
     circles = _circles(curve) if turnable(program) and own_faces else None
     if circles is not None and program is not None and (insist or sum(program.sizes) <= EXACT_UP_TO):
         with suppress(TooMany):  # then halving steps is cheaper
             every, closest = turn(program, *circles, most=math.inf if insist else MOST)
             every.pop()  # the output's
-            number = np.repeat(np.arange(len(every)), [len(one.angle) for one in every])
+            number = np.repeat(np.arange(len(every)), [len(item.angle) for item in every])
             group, angle, element, face = (torch.cat(column) for column in zip(*every, strict=True))
             t = (group.double() + angle / circles[1]) / circles[0].shape[1]
-            return _exactly(reading, "exact", (t.numpy(), number, element.numpy(), face.numpy()), closest)
+            return _exactly(network, "exact", (t.numpy(), number, element.numpy(), face.numpy()), closest)
     if not insist:
         return None
     why = f"a {type(curve).__name__} is no circle and no line"
@@ -199,47 +199,47 @@ def _circles(curve: Curve) -> tuple[Tensor, float] | None:
     return None
 
 
-def _exactly(reading: Reading, method: str, found: Sequence[np.ndarray], closest: float) -> Transitions:
+def _exactly(network: Watched, method: str, found: Sequence[np.ndarray], closest: float) -> Transitions:
     order = np.argsort(found[0], kind="stable")
     t, layer, element, face = (column[order] for column in found)
     counts = []
-    for number, watched in enumerate(reading.layers):
-        mine, sides = layer == number, len(watched.faces) or watched.entries
+    for number, watched in enumerate(network.layers):
+        inside, sides = layer == number, len(watched.faces) or watched.entries
         counts.append(np.zeros((sides, watched.width), dtype=np.int64))
-        np.add.at(counts[-1], (face[mine], element[mine]), 1)
-    return _result(reading, method, counts, closest=closest, times=(t,), owners=(np.stack([layer, element], axis=1),))
+        np.add.at(counts[-1], (face[inside], element[inside]), 1)
+    return _result(network, method, counts, closest=closest, times=(t,), owners=(np.stack([layer, element], axis=1),))
 
 
-def _result(reading: Reading, method: str, counts: Sequence[np.ndarray], **more: Any) -> Transitions:
+def _result(network: Watched, method: str, counts: Sequence[np.ndarray], **more: Any) -> Transitions:
     """The result for one network from the counts of each layer, (faces, neurons)."""
-    names = tuple(watched.name for watched in reading.layers)
+    names = tuple(watched.name for watched in network.layers)
     neurons, faces = (tuple(each.sum(axis=axis)[None] for each in counts) for axis in (0, 1))
-    return Transitions(names, neurons, faces, method, notes=reading.notes, **more)
+    return Transitions(names, neurons, faces, method, notes=network.notes, **more)
 
 
-def _refined(reading: Reading, curve: Curve, caution: float, points: int | None, seed: int) -> Transitions:
-    if maxima := [watched.name for watched in reading.layers if watched.entries]:
+def _refined(network: Watched, curve: Curve, caution: float, points: int | None, seed: int) -> Transitions:
+    if maxima := [watched.name for watched in network.layers if watched.entries]:
         why = f"'{maxima[0]}' takes a maximum; its switches are counted on lines and polylines only"
         raise InputError(f"{why}. A Polyline through points of the curve has them exactly.")
     pieces = curve.planes if isinstance(curve, SemicircularArcs) else 1
     pieces = len(curve.points) - 1 if isinstance(curve, Polyline) else pieces
-    corners, levels = np.linspace(0.0, 1.0, pieces + 1).tolist(), [watched.faces for watched in reading.layers]
+    corners, levels = np.linspace(0.0, 1.0, pieces + 1).tolist(), [watched.faces for watched in network.layers]
 
     def values(t: Tensor) -> list[Tensor]:
-        return reading.values(curve.point(t))
+        return network.values(curve.point(t))
 
     found = refine(values, levels, caution=caution, points=points, seed=seed, corners=corners)
-    return _result(reading, "refined", **vars(found))
+    return _result(network, "refined", **vars(found))
 
 
 def _together(found: list[Transitions]) -> Transitions:
     def each(name: str) -> list[Any]:
-        return [getattr(one, name) for one in found]
+        return [getattr(item, name) for item in found]
 
     methods, exact = set(each("method")), all(each("exact"))
-    told: dict[str, Any] = {"method": methods.pop() if len(methods) == 1 else "refined"}
-    told |= {name: tuple(map(np.concatenate, zip(*each(name), strict=True))) for name in ("neurons", "faces")}
-    told |= {name: min(each(name)) for name in ("resolution", "closest")}
-    told |= {name: sum(each(name)) for name in ("points", "missed", "missed_at_most", "unresolved")}
-    told |= {name: tuple(itertools.chain(*each(name))) if exact else None for name in ("times", "owners")}
-    return replace(found[0], **told)
+    merged: dict[str, Any] = {"method": methods.pop() if len(methods) == 1 else "refined"}
+    merged |= {name: tuple(map(np.concatenate, zip(*each(name), strict=True))) for name in ("neurons", "faces")}
+    merged |= {name: min(each(name)) for name in ("resolution", "closest")}
+    merged |= {name: sum(each(name)) for name in ("points", "missed", "missed_at_most", "unresolved")}
+    merged |= {name: tuple(itertools.chain(*each(name))) if exact else None for name in ("times", "owners")}
+    return replace(found[0], **merged)

@@ -35,17 +35,17 @@ def named_layer(model: nn.Module, layer: Any) -> str:
     if layer in names:
         return str(layer)
     if isinstance(layer, str) and (known := dict(model.named_modules()).get(layer)) is not None:
-        there = ", ".join(names) or "no layers with one"
-        raise InputError(f"layer={layer!r} is a {type(known).__name__}, without a weight matrix; there are {there}.")
+        others = ", ".join(names) or "no layers with one"
+        raise InputError(f"layer={layer!r} is a {type(known).__name__}, without a weight matrix; there are {others}.")
     raise InputError(f"there is no layer {layer!r}; there are {', '.join(names)}.{suggest(str(layer), names)}")
 
 
 @dataclass(frozen=True, eq=False)
-class Sweep:
+class WeightSweep:
     """A network whose layer's weights are W cos + W' sin, on fixed inputs."""
 
     first: Tensor  # outputs at angle 0, shape (inputs, outputs)
-    carry: Callable[[Tensor, Tensor], Tensor]  # what ``values`` does, for all at once
+    carry: Callable[[Tensor, Tensor], Tensor]  # as ``values``, for all at once
     numbers: int  # in the largest tensor of one input
     program: Program | None  # the network where it is piecewise linear
     step: int = -1  # index of the swept step
@@ -56,7 +56,7 @@ class Sweep:
         rows = max(1, _NUMBERS // self.numbers)
         with torch.no_grad():
             parts = zip(which.split(rows), angle.split(rows), strict=True)
-            return torch.cat([self.carry(mine, at) for mine, at in parts])
+            return torch.cat([self.carry(part, at) for part, at in parts])
 
 
 def own_weight(model: nn.Module, layer: str) -> Tensor:
@@ -68,7 +68,7 @@ def own_weight(model: nn.Module, layer: str) -> Tensor:
     return module.weight
 
 
-def sweep(model: nn.Module, inputs: Tensor, layer: str, other: Tensor) -> Sweep:
+def sweep(model: nn.Module, inputs: Tensor, layer: str, other: Tensor) -> WeightSweep:
     """Prepare a sweep of one layer's weights from the network's own to others, W', a quarter turn away.
 
     The model is bare and checked; inputs, shape (inputs, \\*shape), are float64.
@@ -88,7 +88,7 @@ def sweep(model: nn.Module, inputs: Tensor, layer: str, other: Tensor) -> Sweep:
     return _by_program(program, twin, inputs, layer)
 
 
-def _by_program(program: Program, twin: Program, inputs: Tensor, layer: str) -> Sweep:
+def _by_program(program: Program, twin: Program, inputs: Tensor, layer: str) -> WeightSweep:
     """The piecewise linear case: what is below the layer is computed once."""
     slots, swept, parts = {0: inputs}, -1, list[Tensor]()
     with torch.no_grad():
@@ -116,7 +116,7 @@ def _by_program(program: Program, twin: Program, inputs: Tensor, layer: str) -> 
 
     changed = twin.steps[swept]
     assert isinstance(changed, Affine)
-    return Sweep(slots[program.output].reshape(len(inputs), -1), carry, max(turning), program, swept, changed)
+    return WeightSweep(slots[program.output].reshape(len(inputs), -1), carry, max(turning), program, swept, changed)
 
 
 def turned(parts: Sequence[Tensor], which: Tensor, angle: Tensor) -> Tensor:
@@ -126,7 +126,7 @@ def turned(parts: Sequence[Tensor], which: Tensor, angle: Tensor) -> Tensor:
     return a.mul_(turn.cos()).addcmul_(b, turn.sin()).add_(c)
 
 
-def _by_hooks(model: nn.Module, inputs: Tensor, layer: str, other: Tensor) -> Sweep:
+def _by_hooks(model: nn.Module, inputs: Tensor, layer: str, other: Tensor) -> WeightSweep:
     """Any nonlinearity: the layer's output is put in place by a hook, and the module does the rest."""
     weights, key = in_float64(model), f"{layer}.weight"
 
@@ -158,4 +158,4 @@ def _by_hooks(model: nn.Module, inputs: Tensor, layer: str, other: Tensor) -> Sw
     def carry(which: Tensor, angle: Tensor) -> Tensor:
         return run(inputs[which], weights[key], turned(parts, which, angle))[1]
 
-    return Sweep(first, carry, max(inputs[0].numel(), shift[0].numel()), None)
+    return WeightSweep(first, carry, max(inputs[0].numel(), shift[0].numel()), None)

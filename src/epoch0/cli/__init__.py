@@ -1,4 +1,4 @@
-"""The command line: a thin face over the library; torch and the rest are imported inside the commands only."""
+"""The command line: a thin layer over the library; torch and the rest are imported inside the commands only."""
 
 from collections.abc import Callable
 from typing import Annotated, Any

@@ -45,10 +45,10 @@ def reproduce(
 
     if list_all:
         known = catalogue.catalogue().values()
-        print_rows([{"id": one.id, "what": one.titled(one.presets["paper"])} for one in known], as_json)
+        print_rows([{"id": item.id, "what": item.titled(item.presets["paper"])} for item in known], as_json)
         return
     if statements:
-        print_rows([{"paper": one.paper, **one.row()} for one in catalogue.statements()], as_json)
+        print_rows([{"paper": statement.paper, **statement.row()} for statement in catalogue.statements()], as_json)
         return
     if not ids:
         raise InputError("no artifact was named; give ids, a paper, or all (epoch0 reproduce --list shows them).")
@@ -154,7 +154,7 @@ def _packages() -> Iterator[dict[str, Any]]:
         optional = wanted.marker is not None and not wanted.marker.evaluate({"extra": ""})
         if optional and wanted.marker is not None and not wanted.marker.evaluate({"extra": "all"}):
             continue
-        found = next((one.version for one in metadata.distributions(name=wanted.name)), None)
+        found = next((distribution.version for distribution in metadata.distributions(name=wanted.name)), None)
         word = "optional" if optional else "missing"
         fits = found is not None and wanted.specifier.contains(found, prereleases=True)
         yield _row(wanted.name, found, "ok" if fits else word, f"pip install '{wanted.name}{wanted.specifier}'")
@@ -175,9 +175,9 @@ def _data_sets(data_dir: Path | None) -> Iterator[dict[str, Any]]:
     from epoch0.data import available
     from epoch0.data.catalogue import SETS
 
-    for one in available(data_dir):
-        mend = "epoch0 data list says where to put it" if SETS[one.name].tree else f"epoch0 data fetch {one.name}"
-        yield _row(one.name, None if one.found is None else str(one.found), "ok" if one.found else "optional", mend)
+    for item in available(data_dir):
+        mend = "epoch0 data list says where to put it" if SETS[item.name].tree else f"epoch0 data fetch {item.name}"
+        yield _row(item.name, None if item.found is None else str(item.found), "ok" if item.found else "optional", mend)
 
 
 def _row(what: str, found: str | None, status: str, mend: str | None = None) -> dict[str, Any]:

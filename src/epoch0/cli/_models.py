@@ -13,7 +13,7 @@ from typer import Argument, Option
 from epoch0.cli._shared import DataDir, Json, check_picture, print_json, save_picture
 from epoch0.errors import InputError, suggest
 from epoch0.files import to_write
-from epoch0.meter import Shares, Stages
+from epoch0.progress import FractionProgress, StageProgress
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -88,7 +88,7 @@ def checkup(
         Option(help="Leave with exit code 1 if the verdict is this or worse, or a fault is found, for a CI job."),
     ] = "never",
     seconds: Annotated[
-        float, Option(min=0, help="CPU seconds for a whole program, those for trying what mends it included.")
+        float, Option(min=0, help="CPU seconds for a whole program, the time for trying changes included.")
     ] = 60.0,
     data_dir: DataDir = None,
     as_json: Json = False,
@@ -100,9 +100,9 @@ def checkup(
     from epoch0.diagnosis import checkup as examine
     from epoch0.initialization import initialize, save
 
-    for path, what, endings in ((fix, "weights", [".safetensors"]), (html, "page", [])):
+    for path, kind, endings in ((fix, "weights", [".safetensors"]), (html, "page", [])):
         if path is not None:
-            to_write(path, what, endings)
+            to_write(path, kind, endings)
     if stream and (not model.startswith("hf:") or fix or fail_on != "never"):
         raise InputError("--stream takes hf:config.json, and no --fix or --fail-on.")
     if dry_run and not stream:
@@ -131,7 +131,7 @@ def checkup(
         return
 
     def examined() -> Any:
-        with Shares("checkup") as shown:
+        with FractionProgress("checkup") as shown:
             return examine(network, given.x, given.targets, tell=lambda part, share: shown(share, part), **settings)
 
     found = last = examined()
@@ -194,8 +194,8 @@ def init(
     given = models.inputs_for(
         network, data=data_name, input_shape=input_shape, batch=batch, spec=model, seed=seed, data_dir=data_dir
     )
-    told = {"name": model, "inputs": given.description}
-    settings = dict[str, Any](batch_norm=batch_norm, trial=trial, remedies=False, seed=seed, **told)
+    labels = {"name": model, "inputs": given.description}
+    settings = dict[str, Any](batch_norm=batch_norm, trial=trial, remedies=False, seed=seed, **labels)
     before = examine(network, given.x, given.targets, **settings)
     done = initialize(network, x=given.x, chi=chi, method=method, bias_std=bias_std, weights=draw, seed=seed)
     after = examine(network, given.x, given.targets, **settings)
@@ -246,7 +246,7 @@ def regions(
         raise InputError(f"regions lie among the inputs of a model of one input; this one takes {', '.join(given)}.")
     given = given.double()
     where = [_point(text, given) for text in line or plane or ()]
-    with Shares("regions") as work["progress"]:
+    with FractionProgress("regions") as work["progress"]:
         found: Any
         if plane is None:
             found = exact.on_line(network, *where, kind=kind, **work)
@@ -333,11 +333,11 @@ def prune(
     from epoch0.prune.masks.masks import check_sparsity
     from epoch0.prune.scores import TABLE
 
-    files = {what: path for what, path in (("masks", out), ("weights", out_weights)) if path is not None}
+    files = {kind: path for kind, path in (("masks", out), ("weights", out_weights)) if path is not None}
     if len({os.path.abspath(path) for path in files.values()}) < len(files):
         raise InputError(f"{str(out)!r} cannot hold two things; --out and --out-weights need own files.")
-    for what, path in files.items():
-        check_path(path, what)
+    for kind, path in files.items():
+        check_path(path, kind)
     check_sparsity(sparsity)
     if score not in TABLE:
         raise InputError(f"--score {score} is not known; use {', '.join(TABLE)}.{suggest(score, TABLE)}")
@@ -352,8 +352,8 @@ def prune(
     if "steps" in known.takes and (scope, layers, floor) != ("global", "uniform", 0):
         raise InputError(f"--score {score} has one threshold for all layers; leave --scope, --layers and --floor out.")
     rounds, rescaling = known.rounds if steps is None else steps, None
-    with Stages("prune", 3 + 2 * (rescale is not None)) as stage:
-        stage("judging the model as it is")
+    with StageProgress("prune", 3 + 2 * (rescale is not None)) as stage:
+        stage("assessing the model as it is")
         verdicts = {"before": _verdict(network, given, batch_norm, seed)}
         stage(f"scoring by {score}")
         arguments: dict[str, Any] = {"sparsity": sparsity, "seed": seed, "batch_norm": batch_norm}
@@ -367,19 +367,19 @@ def prune(
                 masks = pruning.keep(scores, sparsity, **options)
             else:
                 masks = pruning.iterate(network, one, sparsity, steps=rounds, progress=stage.within, **options)
-        said = list(dict.fromkeys(str(warning.message) for warning in caught))
+        notes = list(dict.fromkeys(str(warning.message) for warning in caught))
         critical = pruning.critical_sparsity(scores)
         try:
             summary = masks.summary(network, given.x)
         except InputError as problem:
-            summary, said = masks.summary(), [*said, str(problem)]
+            summary, notes = masks.summary(), [*notes, str(problem)]
         pruning.apply(network, masks)
-        stage("judging the pruned model")
+        stage("assessing the pruned model")
         verdicts["pruned"] = _verdict(network, given, batch_norm, seed)
         if rescale is not None:
             stage(f"rescaling ({rescale})")
             rescaling = pruning.rescale(network, method=rescale, x=given.x, seed=seed)
-            stage("judging the rescaled model")
+            stage("assessing the rescaled model")
             verdicts["rescaled"] = _verdict(network, given, batch_norm, seed)
         pruning.bake(network)
     # all or nothing: whatever cannot be done has failed by now
@@ -388,15 +388,15 @@ def prune(
     if out_weights is not None:
         save(network, out_weights)
     if as_json:
-        told_of = {"model": model, "inputs": given.description, "method": scores.method, "summary": summary.to_dict()}
-        limits = {"critical_sparsity": float(critical), "first_layer_to_vanish": critical.layer, "notes": said}
+        head = {"model": model, "inputs": given.description, "method": scores.method, "summary": summary.to_dict()}
+        limits = {"critical_sparsity": float(critical), "first_layer_to_vanish": critical.layer, "notes": notes}
         judged = {"verdicts": verdicts, "judged": EXAMINED}
-        print_json({**told_of, **limits, **judged, "rescaling": rescaling and rescaling.to_dict()})
+        print_json({**head, **limits, **judged, "rescaling": rescaling and rescaling.to_dict()})
         return
     typer.echo(f"{scores.method}; {given.description}")
     when = "" if rounds == 1 else " if all were removed in one round"
     typer.echo(f"{summary}\ncritical sparsity {critical:.4%}{when}: {critical.layer} is the first layer to vanish")
-    for note in said:
+    for note in notes:
         typer.echo(f"note: {note}")
     if summary.dead or summary.effective == 0:
         less = f"a sparsity below {critical:.4g}" if known.rounds == 1 else "a smaller sparsity"
@@ -408,8 +408,8 @@ def prune(
     typer.echo(f"\nverdicts ({EXAMINED}):")
     for when, verdict in verdicts.items():
         typer.echo(f"{when + ':':<10}{verdict}")
-    for what, path in files.items():
-        typer.echo(f"{what}: {path}")
+    for kind, path in files.items():
+        typer.echo(f"{kind}: {path}")
 
 
 EXAMINED = "from the first step, without training"
@@ -422,4 +422,4 @@ def _verdict(network: "nn.Module", given: "Inputs", batch_norm: str, seed: int) 
     try:
         return checkup(network, given.x, given.targets, **settings).verdict
     except InputError as problem:
-        return f"cannot be judged: {problem}"
+        return f"cannot be assessed: {problem}"

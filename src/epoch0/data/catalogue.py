@@ -18,7 +18,7 @@ from epoch0.files import StrPath, explained
 SPLITS = ("train", "test")
 Split = Annotated[str, SPLITS]
 Tell = Callable[[str], object]
-"""What is told of the progress, a line of text now and then."""
+"""A callback for progress, called with a line of text now and then."""
 
 ENVIRONMENT = "EPOCH0_DATA"
 RECORD = "epoch0-checksums.md5"
@@ -36,7 +36,7 @@ class KnownFile:
 
     @property
     def stated(self) -> str:
-        """What is known of its official content."""
+        """The official length and checksum, in words."""
         return f"{self.bytes:,} bytes{f' with MD5 {self.md5}' if self.md5 else ''}"
 
 
@@ -64,6 +64,7 @@ class KnownSet:
 
     @property
     def embedded(self) -> bool:
+        """Whether it is inside the package."""
         return not self.folders
 
     @property
@@ -116,14 +117,14 @@ def _idx(name: str, what: str, licence: str, folders: tuple[str, ...], *more: An
 
 def _cifar(number: int, folder: str, files: tuple[Files, Files], classes: str, size: int, md5: str) -> KnownSet:
     name, archive = f"cifar{number}", f"cifar-{number}-binary.tar.gz"
-    what = f"colour photographs, 32 x 32, {number} classes, 50,000 + 10,000 images"
-    how = what, "none stated; cite Krizhevsky 2009", name, (f"{name}/{folder}", folder), *files, tuple(classes.split())
-    return KnownSet(name, *how, (f"https://www.cs.toronto.edu/~kriz/{archive}",), KnownFile(archive, size, md5), size)
+    text = f"colour photographs, 32 x 32, {number} classes, 50,000 + 10,000 images"
+    rest = text, "none stated; cite Krizhevsky 2009", name, (f"{name}/{folder}", folder), *files, tuple(classes.split())
+    return KnownSet(name, *rest, (f"https://www.cs.toronto.edu/~kriz/{archive}",), KnownFile(archive, size, md5), size)
 
 
 def _tree(name: str, what: str, terms: str, folders: tuple[str, ...], size: int, home: str) -> KnownSet:
-    told = f"{what}; put into DIR/{folders[0]}"
-    return KnownSet(name, told, terms, "tree", folders, *_PARTS, download=size, home=home)
+    text = f"{what}; put into DIR/{folders[0]}"
+    return KnownSet(name, text, terms, "tree", folders, *_PARTS, download=size, home=home)
 
 
 _DIGITS = "UCI handwritten digits, 8 x 8, 1,437 + 360 images, inside the package"
@@ -192,9 +193,9 @@ def present(known: KnownSet, split: str | None, folder: Path) -> dict[KnownFile,
             if known.format == "idx":  # the first is what fetching writes
                 both = (file.name, file.name.replace("-idx", ".idx"))
                 names = [name + suffix for name in both for suffix in (".gz", "")]
-            there = Path.is_dir if known.tree else Path.is_file
-            if here := [folder / name for name in names if there(folder / name)]:
-                found[file] = here[0]
+            exists = Path.is_dir if known.tree else Path.is_file
+            if paths := [folder / name for name in names if exists(folder / name)]:
+                found[file] = paths[0]
     return found
 
 
@@ -215,24 +216,20 @@ def located(known: KnownSet, split: str | None, data_dir: StrPath | None) -> dic
     """The same; an InputError for a set that was found nowhere: what to do, and every folder searched."""
     if (files := find(known, split, data_dir)) is not None:
         return files
-    what, searched = f"data set {known.name}{f' ({split})' if split else ''}", []
+    title, searched = f"data set {known.name}{f' ({split})' if split else ''}", []
     for reason, folder in _folders(known, data_dir):
-        here = present(known, split, folder)
-        missing = [file.name for file in known.files(split) if file not in here]
-        searched.append(f"{folder} ({reason}{'; lacks ' + ', '.join(missing) if here else ''})")
+        present_files = present(known, split, folder)
+        missing = [file.name for file in known.files(split) if file not in present_files]
+        searched.append(f"{folder} ({reason}{'; lacks ' + ', '.join(missing) if present_files else ''})")
     todo = f"Fetch it with `epoch0 data fetch {known.name}` ({known.download / 1e6:.0f} MB)"
     if known.tree:
         todo = f"Its terms do not allow epoch0 to fetch it: get it from {known.home}, with train/ and val/"
     by_hand = f"put it into DIR/{known.folders[0]} and name DIR with --data-dir (data_dir=) or {ENVIRONMENT}"
-    raise InputError(f"{what} was not found. {todo}; or {by_hand}. Searched: {'; '.join(searched)}.")
+    raise InputError(f"{title} was not found. {todo}; or {by_hand}. Searched: {'; '.join(searched)}.")
 
 
 def official(file: KnownFile, path: Path, raw: bytes) -> bool | None:
-    """Whether the content is the official one; None if no official checksum of it is known.
-
-    The members of the CIFAR archives have no published checksums: fetching checks the archive and records theirs
-    beside them, and later loads compare with that record.
-    """
+    """Whether the content is official; None without a checksum, as for CIFAR's files until fetching records theirs."""
     if file.md5:
         return md5(raw) == file.md5
     with suppress(OSError, UnicodeDecodeError):
@@ -243,5 +240,5 @@ def official(file: KnownFile, path: Path, raw: bytes) -> bool | None:
 
 
 def md5(raw: bytes) -> str:
-    """What the sources publish of their files; it guards against accidents."""
+    """The MD5 checksum, which the sources publish; it guards against accidents only."""
     return hashlib.md5(raw, usedforsecurity=False).hexdigest()

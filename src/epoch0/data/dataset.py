@@ -25,8 +25,7 @@ class DataSet:
     (360, 64)
 
     Raises:
-        InputError: if there is no image, the images are not (n, channels, height, width), or counts, labels and
-            classes do not fit together.
+        InputError: if there is no image, images are not (n, channels, height, width), or counts and labels disagree.
     """
 
     name: str  #: what the set is called, such as ``"mnist"``
@@ -40,8 +39,8 @@ class DataSet:
     def __post_init__(self) -> None:
         named, images, labels = f"{self.name} ({self.split})", self.images, self.labels
         if images.ndim != 4 or labels.ndim != 1:
-            told = f"{named} has images of shape {images.shape} and labels of shape {labels.shape}"
-            raise InputError(f"{told}; they must be (n, channels, height, width) and (n,).")
+            text = f"{named} has images of shape {images.shape} and labels of shape {labels.shape}"
+            raise InputError(f"{text}; they must be (n, channels, height, width) and (n,).")
         if images.size == 0:
             raise InputError(f"{named} holds no image; a data set needs at least one.")
         if len(images) != len(labels):
@@ -79,8 +78,7 @@ class DataSet:
                 over the whole set; ``"norm"`` scales every image to Euclidean norm 1; None keeps pixel values.
             flatten: shape (n, channels * height * width) instead of (n, channels, height, width).
             dtype: a floating-point dtype.
-            like: for ``"standard"``, the set whose mean and variance are used (the train split, when this is the
-                test split); by default this one.
+            like: for ``"standard"``, the set whose mean and variance are used, as the train split; default: this one.
 
         Raises:
             InputError: for an unknown normalization, a dtype that is not floating-point, a constant channel under
@@ -113,16 +111,16 @@ class DataSet:
         if normalize == "unit":
             return np.zeros(channels), np.full(channels, float(self.peak))
         if normalize != "standard":
-            told = f"normalize={normalize!r} does not treat every image alike, channel by channel"
-            raise InputError(f"{told}; use 'standard' or 'unit'.{suggest(normalize, ('standard', 'unit'))}")
+            text = f"normalize={normalize!r} does not treat every image alike, channel by channel"
+            raise InputError(f"{text}; use 'standard' or 'unit'.{suggest(normalize, ('standard', 'unit'))}")
         like = self if like is None else like
         if like.images.shape[1] != channels:
-            told = f"like={like.name} has {like.images.shape[1]} channels and {self.name} has {channels}"
-            raise InputError(f"{told}; the statistics of one cannot be used for the other.")
+            text = f"like={like.name} has {like.images.shape[1]} channels and {self.name} has {channels}"
+            raise InputError(f"{text}; the statistics of one cannot be used for the other.")
         mean, std = _channel_statistics(like.images)
         if np.any(std == 0):
-            told = f"channel {int(np.argmin(std))} of {like.name} ({like.split}) is constant"
-            raise InputError(f"{told}, so it has no unit variance; use normalize='unit'.")
+            text = f"channel {int(np.argmin(std))} of {like.name} ({like.split}) is constant"
+            raise InputError(f"{text}, so it has no unit variance; use normalize='unit'.")
         return mean, std
 
     def _norms(self) -> NDArray[np.float64]:
@@ -130,8 +128,8 @@ class DataSet:
         # einsum would overflow in uint8; float64 is exact for sums of squares of bytes
         norms = np.array([np.linalg.norm(row.astype(np.float64)) for row in flat])
         if np.any(norms == 0):
-            told = f"image {int(np.argmin(norms))} of {self.name} ({self.split}) is entirely black"
-            raise InputError(f"{told}, so it cannot be scaled to norm 1; use normalize='unit'.")
+            text = f"image {int(np.argmin(norms))} of {self.name} ({self.split}) is entirely black"
+            raise InputError(f"{text}, so it cannot be scaled to norm 1; use normalize='unit'.")
         return norms
 
 

@@ -34,8 +34,7 @@ def fetch(name: str, data_dir: StrPath | None = None, progress: Tell | None = No
 
     Raises:
         InputError: if the set is unknown, its terms forbid it (says where to get it), no mirror gives its official
-            content, the folder cannot be written, the disk is full, or well-formed files of other content are in the
-            way (they are never overwritten).
+            content, the folder cannot be written, the disk is full, or other well-formed files are in the way.
     """
     known = known_set(name)
     if known.embedded:
@@ -50,7 +49,7 @@ def fetch(name: str, data_dir: StrPath | None = None, progress: Tell | None = No
     if found is not None and all(sound):
         return place(found)
     with made(target):
-        to_write(target / catalogue.RECORD)  # told before anything is downloaded
+        to_write(target / catalogue.RECORD)  # fails before anything is downloaded
         tell = progress or (lambda line: None)
         fetched = _archive(known, known.archive, tell) if known.archive else _files(known, tell)
         new = [path for path in (target / name for name in fetched) if not path.exists()]
@@ -73,14 +72,14 @@ def _sound(known: KnownSet, file: KnownFile, path: Path, root: Path) -> bool:
             raise
         return False
     if official is False:
-        told = f"{path} is in the way: it is a well-formed file of other content than the official {file.name}"
+        text = f"{path} is in the way: it is a well-formed file of other content than the official {file.name}"
         hint = "It can be loaded as it is; to get the official one, move it away."
-        raise InputError(f"{told} ({_difference(content(path)[0], file)}). {hint}")
+        raise InputError(f"{text} ({_difference(content(path)[0], file)}). {hint}")
     return True
 
 
 def _download(url: str, most: int) -> bytes:
-    """What an address gives, as it comes over the wire, and no more than a byte beyond the most it may be."""
+    """The raw content of an address, cut off one byte above the limit."""
     import requests
     from urllib3.exceptions import HTTPError
 
@@ -118,13 +117,13 @@ def _from_mirrors(known: KnownSet, urls: list[str], *wanted: KnownFile) -> bytes
             failures.append(f"{url}: {wrong[0]}")
         except InputError as problem:
             failures.append(f"{url}: {problem}")
-    told = f"{known.name} could not be fetched. {'; '.join(failures)}. Check the network and try again"
+    text = f"{known.name} could not be fetched. {'; '.join(failures)}. Check the network and try again"
     by_hand = f"put the files into DIR/{known.folders[0]} by hand and name DIR with --data-dir"
-    raise InputError(f"{told}, or {by_hand} or {catalogue.ENVIRONMENT}. Nothing was changed.")
+    raise InputError(f"{text}, or {by_hand} or {catalogue.ENVIRONMENT}. Nothing was changed.")
 
 
 def _difference(raw: bytes, file: KnownFile) -> str:
-    """What tells content from the official one, "" if nothing does."""
+    """How content differs from the official one, "" if it does not."""
     if (found := md5(raw)) == file.md5:
         return ""
     size = f"more than {file.bytes:,}" if len(raw) > file.bytes else f"{len(raw):,}"

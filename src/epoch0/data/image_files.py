@@ -1,9 +1,8 @@
 """Sets that come as trees of image files: which files belong to a split, which class each is of, and what is in them.
 
 Tiny ImageNet and ImageNet are read as they are published, any other tree as split/class/files. A class that is missing
-or empty and an annotation that fits nothing are told before the first image is opened. Pillow decodes many at a time:
-the same pixels and the same first error for any number of threads, which are enough, as pillow lets go of the
-interpreter meanwhile.
+or empty and an annotation that fits nothing are errors before the first image is opened. Pillow decodes many at a time:
+the same pixels and the same first error for any number of threads; pillow releases the interpreter lock.
 """
 
 import os
@@ -56,6 +55,7 @@ class ImageFiles:
         return len(self.names)
 
     def path(self, index: int) -> Path:
+        """Path of the file with this number."""
         if not -len(self) <= index < len(self):
             raise InputError(f"index={index}: there are {len(self)} files.")
         return self.root / self.names[index]
@@ -90,22 +90,22 @@ def _tiny_imagenet(known: KnownSet, root: Path, split: str) -> ImageFiles:
     classes = sorted(classes)
     if split == "train":
         _check_folders(root / "train", classes, "as wnids.txt has")
-        return _files(known.name, split, root, [f"train/{one}/images" for one in classes], classes)
+        return _files(known.name, split, root, [f"train/{item}/images" for item in classes], classes)
     annotations, images = root / "val" / "val_annotations.txt", root / "val" / "images"
-    there, stated = set(_images(images)), dict[str, int]()
+    present, stated = set(_images(images)), dict[str, int]()
     for number, line in enumerate(_lines(annotations), 1):
         file, wnid = (*line.split("\t"), "", "")[:2]
         at = f"line {number} of {annotations}"
         if wnid not in classes:
-            told = f"{at} gives {file!r} the class {wnid!r}"
-            raise InputError(f"{told}, which is none of the {len(classes)} in wnids.txt.")
-        if file not in there or file in stated:
+            text = f"{at} gives {file!r} the class {wnid!r}"
+            raise InputError(f"{text}, which is none of the {len(classes)} in wnids.txt.")
+        if file not in present or file in stated:
             wrong = "a second time" if file in stated else f"which is not in {images}"
             raise InputError(f"{at} names {file!r}{',' * (file not in stated)} {wrong}.")
         stated[file] = classes.index(wnid)
-    if not stated or (missing := sorted(there - set(stated))):
+    if not stated or (missing := sorted(present - set(stated))):
         lacks = f"; it lacks {first_names(missing, 3)}" if stated else ""
-        raise InputError(f"{annotations} names {len(stated):,} files and the folder has {len(there):,}{lacks}.")
+        raise InputError(f"{annotations} names {len(stated):,} files and the folder has {len(present):,}{lacks}.")
     order = sorted(stated, key=lambda file: (len(file), file))  # val_2 before val_10
     labels = np.array([stated[file] for file in order], np.int64)
     return ImageFiles(known.name, split, root, tuple(f"val/images/{file}" for file in order), labels, tuple(classes))
@@ -114,16 +114,16 @@ def _tiny_imagenet(known: KnownSet, root: Path, split: str) -> ImageFiles:
 def _imagenet(known: KnownSet, root: Path, split: str) -> ImageFiles:
     folders = {part: _subfolders(root / part) for part in ("train", "val") if (root / part).is_dir()}
     part, beside = ("train", "val") if split == "train" else ("val", "train")
-    here = root / part
-    if not folders[part] and (loose := _images(here)):
+    folder = root / part
+    if not folders[part] and (loose := _images(folder)):
         hint = f"sort them into one folder a class ({part}/n01440764/...), named as those of train are"
-        raise InputError(f"{here} holds {len(loose):,} image files and no class folder; {hint}.")
+        raise InputError(f"{folder} holds {len(loose):,} image files and no class folder; {hint}.")
     classes = sorted({*folders[part], *folders.get(beside, [])})
-    _check_folders(here, classes, f"as {beside} beside it has")
+    _check_folders(folder, classes, f"as {beside} beside it has")
     if len(classes) != _IMAGENET_CLASSES:
         hint = f"for a part of it name the folder itself: 'folder:{root}' (with train/ and test/ or val/)"
-        raise InputError(f"{here} has {len(classes):,} class folders and ImageNet {_IMAGENET_CLASSES:,}; {hint}.")
-    return _files(known.name, split, root, [f"{part}/{one}" for one in classes], classes)
+        raise InputError(f"{folder} has {len(classes):,} class folders and ImageNet {_IMAGENET_CLASSES:,}; {hint}.")
+    return _files(known.name, split, root, [f"{part}/{item}" for item in classes], classes)
 
 
 def _plain_tree(name: str, root: Path, split: str) -> ImageFiles:
@@ -137,11 +137,11 @@ def _plain_tree(name: str, root: Path, split: str) -> ImageFiles:
     if not parts and split == "test":
         raise InputError(f"{name} has no split folders, so it has no test part; split='train' gives all of it.")
     # classes are those of both splits, so that a label means the same in each
-    classes = sorted({one for folder in parts or [""] for one in _subfolders(root / folder)})
+    classes = sorted({subfolder for folder in parts or [""] for subfolder in _subfolders(root / folder)})
     prefix = f"{part}/" if parts else ""
     names, labels = [], []
-    for label, one in enumerate(classes):
-        folder = root / f"{prefix}{one}"
+    for label, item in enumerate(classes):
+        folder = root / f"{prefix}{item}"
         if folder.is_dir():
             _subfolders(folder)  # an error where it may not be read, which the next line passes over
         members = sorted(member for member in folder.rglob("*") if member.suffix.lower() in IMAGE_SUFFIXES)
@@ -156,11 +156,11 @@ def _plain_tree(name: str, root: Path, split: str) -> ImageFiles:
 def _files(name: str, split: str, root: Path, folders: Sequence[str], classes: Sequence[str]) -> ImageFiles:
     """The images right inside the folder of each class; none may be empty."""
     names, counts = list[str](), list[int]()
-    for folder, one in zip(folders, classes, strict=True):
+    for folder, item in zip(folders, classes, strict=True):
         members = sorted(_images(root / folder))
         if not members:
-            told = f"{root / folder} holds no image ({', '.join(IMAGE_SUFFIXES)})"
-            raise InputError(f"{told}, so class {one} of {name} ({split}) is empty; unpack the set again.")
+            text = f"{root / folder} holds no image ({', '.join(IMAGE_SUFFIXES)})"
+            raise InputError(f"{text}, so class {item} of {name} ({split}) is empty; unpack the set again.")
         names += [f"{folder}/{member}" for member in members]
         counts.append(len(members))
     return ImageFiles(name, split, root, tuple(names), np.repeat(np.arange(len(counts)), counts), tuple(classes))
@@ -172,8 +172,8 @@ def _check_folders(folder: Path, classes: Sequence[str], source: str) -> None:
     wrong = [f"it lacks {first_names(missing, 3)}"] if missing else []
     wrong += [f"{first_names(foreign, 3)} {'is' if len(foreign) == 1 else 'are'} not among them"] if foreign else []
     if wrong:
-        told = f"{folder} must have {len(classes):,} class folders, {source}, and has {len(found):,}"
-        raise InputError(f"{told}: {'; '.join(wrong)}.")
+        text = f"{folder} must have {len(classes):,} class folders, {source}, and has {len(found):,}"
+        raise InputError(f"{text}: {'; '.join(wrong)}.")
 
 
 def _subfolders(folder: Path) -> list[str]:
@@ -236,11 +236,11 @@ def read_images(
         images[index] = pixels if pixels.ndim == 2 else pixels.transpose(2, 0, 1)
         return pixels.ndim == 2
 
-    all_gray, told = True, time.monotonic()
+    all_gray, reported = True, time.monotonic()
     with ThreadPoolExecutor(workers or default_workers()) as pool:
         for done, gray in enumerate(pool.map(fill, range(len(paths))), 1):
             all_gray = all_gray and gray
-            if progress is not None and time.monotonic() > told + PAUSE:
-                told = time.monotonic()
+            if progress is not None and time.monotonic() > reported + PAUSE:
+                reported = time.monotonic()
                 progress(done)
     return images[:, :1].copy() if all_gray else images

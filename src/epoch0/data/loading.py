@@ -95,8 +95,8 @@ def parsed(known: KnownSet, file: KnownFile, path: Path) -> tuple[Any, bool | No
             raise InputError(trouble)
         return _parse(known, file, raw, str(path)), official(file, path, raw)
     except InputError as error:
-        told = f"Found {len(raw):,} bytes with MD5 {md5(raw)}; the official {file.name} has {file.stated}, decompressed"
-        raise InputError(f"{error} {told}. Remove the file and run `epoch0 data fetch {known.name}`.") from error
+        text = f"Found {len(raw):,} bytes with MD5 {md5(raw)}; the official {file.name} has {file.stated}, decompressed"
+        raise InputError(f"{error} {text}. Remove the file and run `epoch0 data fetch {known.name}`.") from error
 
 
 def _parse(known: KnownSet, file: KnownFile, raw: bytes, source: str) -> Any:
@@ -114,14 +114,14 @@ def _parse(known: KnownSet, file: KnownFile, raw: bytes, source: str) -> Any:
 
 def _read(known: KnownSet, files: dict[KnownFile, Path]) -> tuple[np.ndarray, np.ndarray, bool]:
     """Images and labels of a split, and whether all of them are official."""
-    parts, verified = zip(*(parsed(known, file, where) for file, where in files.items()), strict=True)
+    parts, verified = zip(*(parsed(known, file, path) for file, path in files.items()), strict=True)
     if known.format == "idx":
         return *parts, all(verified)
     # a batch cut off between two records is still a well-formed batch; its siblings tell
     first, count = next(iter(files.values())).name, len(parts[0][0])
-    for where, (images, _) in zip(files.values(), parts, strict=True):
+    for path, (images, _) in zip(files.values(), parts, strict=True):
         if len(images) != count:
-            told = f"{where} holds {len(images):,} images and {first} beside it {count:,}"
-            raise InputError(f"{told}; the batches of a set are of one size, so one of them is incomplete.")
+            text = f"{path} holds {len(images):,} images and {first} beside it {count:,}"
+            raise InputError(f"{text}; the batches of a set are of one size, so one of them is incomplete.")
     images, labels = map(np.concatenate, zip(*parts, strict=True))
     return images, labels, all(verified)

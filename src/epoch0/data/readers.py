@@ -27,8 +27,7 @@ _PIECE = 1 << 24
 def content(path: Path) -> tuple[bytes, str]:
     """The bytes of a file, decompressed if it is gzip, and the error if the compression is damaged ("" if not).
 
-    Gzip is told by its first two bytes, not by the file's name. No more is decompressed than an IDX header asks for,
-    and of anything else a gigabyte.
+    Gzip is known by its first two bytes, not by the file's name. An IDX header, else a gigabyte, limits it.
     """
     with explained(path, "file", "read"):
         raw = to_read(path).read_bytes()
@@ -103,9 +102,9 @@ def parse_cifar(raw: bytes, source: str, label_bytes: int, classes: int) -> tupl
     """
     record = label_bytes + CIFAR_PIXELS
     if len(raw) == 0 or len(raw) % record:
-        told = f"{source} is no CIFAR batch or is truncated: it has {len(raw):,} bytes, which is not a multiple"
+        text = f"{source} is no CIFAR batch or is truncated: it has {len(raw):,} bytes, which is not a multiple"
         following = f"the next multiple is {(len(raw) // record + 1) * record:,}"
-        raise InputError(f"{told} of the {record:,} bytes of one record ({following}).")
+        raise InputError(f"{text} of the {record:,} bytes of one record ({following}).")
     records = np.frombuffer(raw, np.uint8).reshape(-1, record)
     labels = records[:, label_bytes - 1].astype(np.int64)
     if labels.max() >= classes:

@@ -1,8 +1,7 @@
 """Small pictures of one number a layer, as inline SVG that follows the page's light or dark colours.
 
 The report must be one file that asks for nothing and is read in either colour scheme and on a phone, so its charts are
-drawn here as text with CSS classes instead of as images of fixed colours. They have room for the larger letters that
-the page sets on a phone.
+drawn here as text with CSS classes instead of as images of fixed colours, and fit the larger letters on a phone.
 """
 
 import math
@@ -16,7 +15,7 @@ WIDTH, HEIGHT = 520, 300
 LEFT, RIGHT, TOP, BOTTOM = 80, 14, 14, 54
 TICKS = 6  # at most about this many labelled ticks on an axis
 LETTER = 9.5  # width of a letter at most
-CROWDED = 50  # from so many positions on points are small
+CROWDED = 50  # positions from which on points are drawn small
 
 Marker = Literal["circle", "square", "diamond", "none"]
 
@@ -53,9 +52,9 @@ def log_chart(
     decades: float = 0.4,
 ) -> str:
     """A chart with a logarithmic value axis, one ``<svg>``; places have names, or count from ``first``, 0 the input."""
-    count = max(len(one.values) for one in series)
+    count = max(len(item.values) for item in series)
     positions = positions or ["in" if place == 0 else str(place) for place in range(first, first + count)]
-    every = [reference, *(value for one in series for value in one.values)]
+    every = [reference, *(value for item in series for value in item.values)]
     logs = [math.log10(value) for value in every if _drawn(value)] or [-1.0, 1.0]
     low, high = min(logs), max(logs)  # powers of ten, with a little air
     air = max(0.06 * (high - low), (decades - (high - low)) / 2, 0.04) if any(map(_drawn, every)) else 0.0
@@ -67,7 +66,7 @@ def log_chart(
         *_axes(area, positions, x_label, y_label),
         *([] if reference is None else [_across("reference", area.y(reference))]),
     ]
-    return "".join([*parts, *(_line(area, one, positions) for one in series), "</svg>"])
+    return "".join([*parts, *(_line(area, item, positions) for item in series), "</svg>"])
 
 
 @dataclass(frozen=True)
@@ -133,7 +132,7 @@ def _axes(area: _Area, positions: Sequence[str], x_label: str, y_label: str) -> 
 
 
 def _labelled(positions: Sequence[str]) -> list[int]:
-    """Which positions are named on the axis: as many as there is room for, numbers that are round, and the first."""
+    """Which positions are named on the axis: as many as fit, numbers that are round, and the first."""
     least = LETTER * (len(positions[-1]) + 1) * len(positions) / (WIDTH - LEFT - RIGHT) if positions else 1.0
     every = next(step for step in (d * 10**k for k in range(9) for d in (1, 2, 5)) if step >= least)
     return [i for i, name in enumerate(positions) if i == 0 or (int(name) % every == 0 and i >= least)]
@@ -142,8 +141,8 @@ def _labelled(positions: Sequence[str]) -> list[int]:
 def _line(area: _Area, one: Series, positions: Sequence[str]) -> str:
     parts = [f'<g class="{escape(one.style, quote=True)}">']
     drawn = {index: value for index, value in enumerate(one.values) if _drawn(value)}
-    for there, run in groupby(range(len(one.values)), drawn.__contains__):
-        points = [f"{area.x(index):.1f},{area.y(drawn[index]):.1f}" for index in run] if there and one.joined else []
+    for present, run in groupby(range(len(one.values)), drawn.__contains__):
+        points = [f"{area.x(index):.1f},{area.y(drawn[index]):.1f}" for index in run] if present and one.joined else []
         parts += [f'<polyline points="{" ".join(points)}"/>'] if len(points) > 1 else []
     for index, value in drawn.items():
         x, y = area.x(index) + one.aside, area.y(value)

@@ -21,9 +21,9 @@ from epoch0.diagnosis.result import Checkup, LayerCheckup, LayerOutlook, Pruning
 from epoch0.diagnosis.rows import measured, to_blame
 from epoch0.diagnosis.step import COSTLY, OPTIMIZERS, steps
 from epoch0.diagnosis.streaming import stream as stream_layers
-from epoch0.diagnosis.trial import LENGTHS, SECONDS, NotCopied, Trial, affordable, alike, constant_loss
+from epoch0.diagnosis.trial import LENGTHS, SECONDS, NotCopied, TrialResult, affordable, constant_loss, same_targets
 from epoch0.diagnosis.trial import trial as train_copies
-from epoch0.diagnosis.verdict import NAMES, Recipe, Signs, judge, judge_program, sentence
+from epoch0.diagnosis.verdict import NAMES, Recipe, Signs, assess, assess_program, sentence
 from epoch0.errors import InputError
 from epoch0.initialization.initialize import initialize
 from epoch0.measure.gain import Gain
@@ -37,7 +37,7 @@ from epoch0.tracing.tape import tape
 Tell = Callable[[str, float], None]
 
 DIRECTIONS = {0.004: 8, 0.008: 4}
-"""In how many directions layers are measured where a forward and backward pass takes up to so many CPU seconds."""
+"""CPU seconds that a forward and backward pass takes at most -> number of directions in which layers are measured."""
 
 SHORT = 0.005  # CPU seconds of a forward and backward pass up to which remedies are tried without a trial
 WAYS = {"e0.initialize(model, x=batch)": "theory", 'e0.initialize(model, x=batch, method="measured")': "measured"}
@@ -68,7 +68,7 @@ def checkup(
     inputs: str | None = None,
     tell: Tell | None = None,
 ) -> Checkup:
-    """Judge a network before its first epoch: does it train, with which optimizer and rate, and if not, why and where.
+    """Assess a network before its first epoch: does it train, with which optimizer and rate, and if not, why and where.
 
     >>> net = epoch0.networks.mlp([64, *[64] * 20, 10], weights=epoch0.Gaussian(1.0), seed=0)
     >>> found = checkup(net, x, y)                              # x of shape (100, 64), y of shape (100,)
@@ -81,31 +81,27 @@ def checkup(
             :class:`~epoch0.tracing.call.Call`; about 100 examples are enough.
         targets: classes (integers) or values (floats). Without them the loss is the model's own (labels in the batch, a
             ``training_step``), and without that targets are made up that a linear map of the inputs gives.
-        loss: ``loss(outputs, targets) -> scalar``; by default cross-entropy for integers, mean squared error for
-            floats.
+        loss: ``loss(outputs, targets) -> scalar``; by default cross-entropy for integers, mean square for floats.
         optimizer: the optimizer over this model, or all of them: faults of it are looked for; it is not stepped.
         data: the training examples, for faults: a DataLoader, a Dataset, or a pair (inputs, targets) like those given.
         step: ``step(model, optimizer, loss, x, y)``, the body of an unusual training loop, for faults.
-        seconds: with an optimizer: CPU seconds in all, those for trying what mends the program included.
+        seconds: with an optimizer: CPU seconds in all, the time for trying changes included.
         forward: ``forward(model, batch) -> outputs``, for a model that is called in another way.
-        trial: whether copies are trained for a few steps, which makes the verdict surer. None: where that is estimated
-            to take less than 20 CPU seconds.
+        trial: whether copies are trained for a few steps, for a surer verdict. None: where that takes less than 20 CPU
+            seconds.
         batches: an iterable of (inputs, targets), such as a DataLoader, for the trial; by default it uses the batch.
-        batch_norm: of the layers' gains. ``"train"``: batch norm as training sees it, running statistics untouched;
-            ``"eval"``: running statistics.
-        directions: random directions a layer, >= 2; errors fall with the square root. By default 8, and 4 or 2 where
-            a pass takes long.
+        batch_norm: for gains: ``"train"``: batch statistics, running ones stay; ``"eval"``: running statistics.
+        directions: random directions a layer, >= 2; errors fall with the root. Default: 8; 4 or 2 where a pass is slow.
         sparsity: also say what pruning this fraction of the weights by SNIP would leave of each layer.
         stream: measure one block after another, so that only one has its weights in memory: a model on torch's ``meta``
             device gets each block's from its own initialization, made anew for the way back, or from the folder of
-            safetensors given here. No step is measured, so nothing is judged but the layers; docs/checkup.md says of
-            which models.
+            safetensors given here. No step is measured, only the layers; see docs/checkup.md.
         remedies: whether changes are tried on a copy where the network is not expected to train. None: with a trial,
             and without one where a pass takes less than 5 ms, as trying takes longer than the rest of the checkup.
         seed: of directions, held-out examples and dropout.
         name: what to call the model; its class by default.
         inputs: what the batch is, in words; its shapes by default.
-        tell: is told the part that runs and the share of it that is done.
+        tell: a callback for progress: the part that runs, and the share of it that is done.
 
     Raises:
         InputError: if the model, the batch, the targets or their combination cannot be used.
@@ -128,24 +124,24 @@ def checkup(
     else:
         call = apart(Call.of(model, batch, targets, loss=loss, forward=forward))
     shapes = described(call.batch).removeprefix("an input").removeprefix(" of ").strip()
-    what: dict[str, Any] = {"model": name or type(call.model).__name__, "subject": inputs or shapes}
-    said = list(call.notes)
+    head: dict[str, Any] = {"model": name or type(call.model).__name__, "subject": inputs or shapes}
+    remarks = list(call.notes)
 
     def make_up(output: Tensor) -> Any:
-        made, how = made_up(call.batch, output, seed)
-        said.append(how)
+        made, note = made_up(call.batch, output, seed)
+        remarks.append(note)
         return made
 
     if stream:
         folder = None if stream is True else Path(stream)
-        blocks = stream_layers(call, directions or 2, seed, batch_norm, make_up, say, folder, said)
+        blocks = stream_layers(call, directions or 2, seed, batch_norm, make_up, say, folder, remarks)
         kept = blocks.kept({}, 1.0)
-        said.append("Blocks were measured one after another.")
+        remarks.append("Blocks were measured one after another.")
         return Checkup(
-            **what,
+            **head,
             recipes={},
             **kept,
-            notes=tuple(notes_of(blocks.gains, kept["layers"], said)),
+            notes=tuple(notes_of(blocks.gains, kept["layers"], remarks)),
             trial_reason="it needs the whole network in memory",
             not_examined=LAYERS_ONLY,
         )
@@ -154,10 +150,10 @@ def checkup(
             call.model.eval()
             call = dataclasses.replace(call, targets=make_up(call.output(call.run())))
     if same := _same(call):
-        said.append(f"{same[0].upper()}{same[1:]}: give about 100 different examples.")
+        remarks.append(f"{same[0].upper()}{same[1:]}: give about 100 different examples.")
 
     def searched(recipes: dict[str, Recipe]) -> dict[str, Any]:
-        """What there is to say of the program, its recipe beside those of the network."""
+        """The fields about faults of the program, and the recipes with its own beside those of the network."""
         if program is None:
             asked = "Faults of the program: pass its optimizer=, and data= or step= if you have them."
             return {"recipes": recipes, "not_examined": (asked,)}
@@ -166,7 +162,7 @@ def checkup(
         left = 0.0 if trial is False else max(seconds - (time.process_time() - started), seconds / 3)
         found = conclude(program, *suspected, left, say)
         seen = {"faults": found.faults, "not_examined": found.not_examined, "program": found.mending}
-        return {"recipes": recipes | judge_program(found, program.optimizers), **seen}
+        return {"recipes": recipes | assess_program(found, program.optimizers), **seen}
 
     say("one step of each optimizer", 0.0)
     recipes: dict[str, Recipe]
@@ -177,20 +173,22 @@ def checkup(
             raise
         recipes = {kind: Recipe(kind, False, 0.01, 0.0, 0.0, str(unmeasured), "step 0", "fault") for kind in OPTIMIZERS}
         return Checkup(
-            **what,
+            **head,
             **searched(recipes),
-            notes=(*said, f"The layers could not be measured: {unmeasured}"),
+            notes=(*remarks, f"The layers could not be measured: {unmeasured}"),
             trial_reason="the first step could not be measured",
         )
     say("gains of the layers", 0.0)
     one = first["adam"]
-    fewer, some = call, one.used  # a gain is a mean over examples and units
-    if one.seconds > COSTLY:  # with two, at least, one can see whether they are told apart
-        some = min(some, max(2, 3 * call.examples // 8))
-    if call.splits and some < call.examples:
-        fewer = call.rows(slice(0, some))
+    fewer, count = call, one.used  # a gain is a mean over examples and units
+    if one.seconds > COSTLY:  # two at least, to see whether they differ
+        count = min(count, max(2, 3 * call.examples // 8))
+    if call.splits and count < call.examples:
+        fewer = call.rows(slice(0, count))
         step_of = f"one step was followed on {one.used}, and " if one.used < call.examples else ""
-        said.append(f"As a pass takes long, {step_of}gains were measured on {some} of the {call.examples} examples.")
+        remarks.append(
+            f"As a pass takes long, {step_of}gains were measured on {count} of the {call.examples} examples."
+        )
     rows = None
     floats = isinstance(call.batch, Tensor) and call.batch.is_floating_point()
     signs = Signs(input_size=float(call.batch.square().mean().sqrt()) if floats else 1.0)
@@ -203,11 +201,11 @@ def checkup(
             apart_from = [op.module for op in record.ops if op.meaning.weighted and not {*op.weights} & inside]
             if apart_from and len(parts(call.batch)) > 1:
                 names = first_names(list(dict.fromkeys(apart_from)))
-                said.append(f"Signals start at one of the inputs; what only others reach is in no row: {names}.")
+                remarks.append(f"Signals start at one of the inputs; what only others reach is in no row: {names}.")
     except ChangesItself:
         raise
     except InputError as problem:  # a verdict needs the layers for the reason only
-        said.append(f"The layers could not be measured: {problem}")
+        remarks.append(f"The layers could not be measured: {problem}")
     pruning_forecast = None if sparsity is None else forecast_pruning(call, sparsity, batch_norm)
     length, why_not, done = None, "left out, as asked", None
     if trial is not False:
@@ -225,14 +223,14 @@ def checkup(
             why_not = str(problem_of_copy)
     known = None if done is None or done.constant is None else done.constant * (one.used if done.sums else 1)
     signs = dataclasses.replace(signs, same=same, constant_loss=known)
-    recipes = {optimizer: judge(first[optimizer], signs, done) for optimizer in OPTIMIZERS}
+    recipes = {optimizer: assess(first[optimizer], signs, done) for optimizer in OPTIMIZERS}
     if done is None and call.targets is not None and not all(recipe.trains for recipe in recipes.values()):
         signs = dataclasses.replace(signs, constant_loss=constant_loss(call))
-        recipes = {optimizer: judge(first[optimizer], signs, done) for optimizer in OPTIMIZERS}
+        recipes = {optimizer: assess(first[optimizer], signs, done) for optimizer in OPTIMIZERS}
     trains = any(recipe.trains for recipe in recipes.values())
     tried = []
     if not trains and remedies is None and done is None and one.seconds > SHORT:
-        said.append("No remedy was tried: without a trial that takes longer than the rest; remedies=True tries them.")
+        remarks.append("No remedy was tried: without a trial that takes longer than the rest; see remedies=True.")
     elif not trains and remedies is not False and rows is not None and not same and program is None:
         say("remedies", 0.0)
         tried = try_remedies(call, recipes, done, batch_norm, seed)
@@ -243,15 +241,15 @@ def checkup(
     if rows is not None:
         kept = rows.kept(one.updates, recipes["adam"].learning_rate)
         blame = None if trains else to_blame(kept["layers"], worst.cause, signs)
-        said = notes_of(rows.gains, kept["layers"], said)
+        remarks = notes_of(rows.gains, kept["layers"], remarks)
     return Checkup(
-        **what,
+        **head,
         **of_program,
         **kept,
         blame=blame,
         advice=tuple(advice(recipes, tried)) if "yours" not in of_program["recipes"] else (),
         remedies=tuple(tried),
-        notes=tuple(said),
+        notes=tuple(remarks),
         trial=done,
         trial_reason=why_not,
         pruning_forecast=pruning_forecast,
@@ -274,13 +272,13 @@ def made_up(batch: Any, output: Tensor, seed: int) -> tuple[Tensor, str]:
         flat = (flat - flat.mean(0)) / flat.std(0).clamp_min(1e-12) if len(flat) > 1 else flat
         scores = flat @ torch.randn(flat.shape[1], output.shape[1], generator=source, dtype=torch.float64)
         made = scores.argmax(1)
-        said = "classes were made up that a random linear map of the inputs gives."
+        note = "classes were made up that a random linear map of the inputs gives."
     elif output.dim() == 2 and output.shape[1] > 1:
-        made, said = torch.randint(output.shape[1], (len(output),), generator=source), "classes were drawn at random."
+        made, note = torch.randint(output.shape[1], (len(output),), generator=source), "classes were drawn at random."
     else:
         made = torch.randn(output.shape, generator=source, dtype=output.dtype)
-        said = "values were drawn at random, to be met in mean square."
-    return made.to(output.device), f"No targets were given: {said}"
+        note = "values were drawn at random, to be met in mean square."
+    return made.to(output.device), f"No targets were given: {note}"
 
 
 def forecast_pruning(call: Call, sparsity: float, batch_norm: BatchNorm) -> PruningForecast:
@@ -295,20 +293,20 @@ def forecast_pruning(call: Call, sparsity: float, batch_norm: BatchNorm) -> Prun
         numbers = (row.weights, kept[row.layer], row.density, row.vanishes, critical.layers[row.layer])
         rows.append(LayerOutlook(row.layer, *numbers, status))
     dying, at_risk = ([row.name for row in rows if row.status == word] for word in ("dies", "at risk"))
-    what = f"no layer would be emptied{f', but {first_names(at_risk)} may' if at_risk else ''}"
-    what = f"{first_names(dying)} would be emptied" if dying else what
+    text = f"no layer would be emptied{f', but {first_names(at_risk)} may' if at_risk else ''}"
+    text = f"{first_names(dying)} would be emptied" if dying else text
     expected = predicted.critical_sparsity, predicted.critical_sparsity_sd
-    said = (
-        f"Pruned by SNIP to sparsity {sparsity:g}: {what}; the first to vanish is {critical.layer}, at {critical:.4g} "
+    sentence = (
+        f"Pruned by SNIP to sparsity {sparsity:g}: {text}; the first to vanish is {critical.layer}, at {critical:.4g} "
         f"(expected {expected[0]:.3g} ± {expected[1]:.1g})."
     )
-    return PruningForecast(float(sparsity), tuple(rows), float(critical), critical.layer, *expected, said)
+    return PruningForecast(float(sparsity), tuple(rows), float(critical), critical.layer, *expected, sentence)
 
 
 def try_remedies(
-    call: Call, recipes: Mapping[str, Recipe], before: Trial | None, batch_norm: str, seed: int
+    call: Call, recipes: Mapping[str, Recipe], before: TrialResult | None, batch_norm: str, seed: int
 ) -> list[Remedy]:
-    """Change copies of the model, and judge each as the model was judged."""
+    """Change copies of the model, and assess each as the model was."""
     start = max(recipe.probability for recipe in recipes.values())
     found: list[Remedy] = []
     for change, method in WAYS.items():
@@ -321,7 +319,7 @@ def try_remedies(
             done = None if before is None else train_copies(one, min(before.steps, LENGTHS[1]), seed=seed)
         except (InputError, RuntimeError, TypeError):  # a remedy that cannot be tried is none
             continue
-        again: dict[str, Recipe] = {optimizer: judge(first[optimizer], signs, done) for optimizer in OPTIMIZERS}
+        again: dict[str, Recipe] = {optimizer: assess(first[optimizer], signs, done) for optimizer in OPTIMIZERS}
         after = max(recipe.probability for recipe in again.values())
         helps = any(recipe.trains for recipe in again.values()) and after >= start + BETTER
         found.append(Remedy(change, start, after, sentence(again), helps))
@@ -331,21 +329,21 @@ def try_remedies(
 
 
 def advice(recipes: Mapping[str, Recipe], tried: Sequence[Remedy]) -> Iterator[str]:
-    """What to do: begin with the best recipe, or a remedy that helped a copy."""
+    """What to do: begin with the best recipe, or with a remedy that helped on a copy."""
     trains = [recipe for recipe in recipes.values() if recipe.trains]
     if trains:
         best = max(trains, key=lambda recipe: recipe.probability)
         yield f"Begin with {NAMES[best.optimizer]} at a rate of about {best.learning_rate:g}; nothing has to change."
         return
-    for one in (helped := [remedy for remedy in tried if remedy.helps]):
-        chances = f"{one.after:.0%} instead of {one.before:.0%}"
-        yield f"{one.change}: tried on a copy, its chance to train is {chances}. {one.verdict}"
+    for item in (helped := [remedy for remedy in tried if remedy.helps]):
+        chances = f"{item.after:.0%} instead of {item.before:.0%}"
+        yield f"{item.change}: tried on a copy, its chance to train is {chances}. {item.verdict}"
     if tried and not helped:
         yield f"Other weights do not mend it: {', '.join(r.change for r in tried)} tried on a copy did not help."
 
 
 def _same(call: Call) -> str:
-    """Why nothing can be told apart in the batch, in a clause; empty where something can."""
+    """Why the examples of the batch cannot be distinguished, in a clause; empty where they can."""
     wanted = call.targets
     one = isinstance(wanted, Tensor) and (wanted.numel() == 1 or (wanted.is_floating_point() and wanted.dim() <= 2))
     if call.examples == 1 and one:
@@ -353,7 +351,7 @@ def _same(call: Call) -> str:
     given = [tensor for _, tensor in parts(call.batch, call.model) if tensor.dim() and len(tensor) == call.examples]
     if call.splits and call.examples > 1 and given and all(bool((t == t[:1]).all()) for t in given):
         return "all examples have the same inputs, so there is nothing to tell them apart by"
-    return "all targets are the same, so there is nothing to tell apart" if alike(call) else ""
+    return "all targets are the same, so there is nothing to tell apart" if same_targets(call) else ""
 
 
 BATCH_NORM = {
@@ -365,17 +363,17 @@ BATCH_NORM = {
 
 def notes_of(measured: Gain, rows: Sequence[LayerCheckup], more: Sequence[str]) -> list[str]:
     """How it was measured, and what was seen beside the gains."""
-    said = [*more, *([BATCH_NORM[measured.batch_norm]] if measured.batch_norm else [])]
-    said += ["Dropout was off."] if measured.dropout else []
+    notes = [*more, *([BATCH_NORM[measured.batch_norm]] if measured.batch_norm else [])]
+    notes += ["Dropout was off."] if measured.dropout else []
     start = "random directions at the output, as there is no loss" if measured.loss is None else "the loss"
-    said.append(
+    notes.append(
         f"Each gain is the mean over {measured.directions} random directions (seed {measured.seed}) on "
         f"{measured.examples} examples, ± its standard error; gradient norms start from {start}. The model was given "
         "back unchanged."
     )
     if pooled := [f"{row.name} (over {row.averaged:g} places)" for row in rows if row.averaged > 1]:
-        said.append(
-            f"Average pooling in {', '.join(pooled)} is left out of the judgement: it divides the gain by the places "
+        notes.append(
+            f"Average pooling in {', '.join(pooled)} is left out of the assessment: it divides the gain by the places "
             "once, whatever the weights, and the gradients of shared weights add up over the places again."
         )
     known = [layer for layer in measured.layers if layer.predicted is not None]
@@ -383,12 +381,12 @@ def notes_of(measured: Gain, rows: Sequence[LayerCheckup], more: Sequence[str]) 
     if known and not off:
         which = "every layer" if len(known) == measured.depth else f"the {len(known)} layers that have a law"
         which = "the one layer that has a law" if len(known) == 1 < measured.depth else which
-        said.append(f"Measured gains are as predicted from the weights in {which}, within three standard errors.")
+        notes.append(f"Measured gains are as predicted from the weights in {which}, within three standard errors.")
     if off:
         short = str.maketrans("", "", "()")  # "lower ×0.85"
         each = [f"{layer.name} ({layer.agreement.replace(' than predicted', '').translate(short)})" for layer in off]
         why = "large biases, weights that are not as random as the law takes them to be, or a very narrow layer"
-        said.append(f"The measured gain is not the predicted one in {first_names(each)}: {why}.")
+        notes.append(f"The measured gain is not the predicted one in {first_names(each)}: {why}.")
     if mostly_dead := [f"{row.name} ({row.dead_units:.0%})" for row in rows if 0.5 < row.dead_units < 1]:
-        said.append(f"More than half of the units are zero for every example after {', '.join(mostly_dead)}.")
-    return said
+        notes.append(f"More than half of the units are zero for every example after {', '.join(mostly_dead)}.")
+    return notes

@@ -1,7 +1,6 @@
 """The checkup as one self-contained HTML page.
 
-It is drawn from a checkup's plain dictionary, so it says exactly what ``--json`` says and can be made again
-from it.
+It is drawn from a checkup's plain dictionary, so it says exactly what ``--json`` says and can be made again from it.
 """
 
 import json
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def environment() -> "jinja2.Environment":
-    """The templates of the page, with the filters that put numbers into words."""
+    """The templates of the page, with the filters that format numbers."""
     import jinja2
 
     found = jinja2.Environment(loader=jinja2.PackageLoader("epoch0"), autoescape=True, undefined=jinja2.StrictUndefined)

@@ -1,4 +1,4 @@
-"""What a checkup found: one row a layer, the judgement over the depth, as table, JSON, page or text."""
+"""What a checkup found: one row a layer, the assessment over the depth, as table, JSON, page or text."""
 
 import math
 import os
@@ -13,7 +13,7 @@ from epoch0.arguments import Size, Whole
 from epoch0.diagnosis import report
 from epoch0.diagnosis.faults import UNTRAINED, Fault, Mending
 from epoch0.diagnosis.terminal import WIDTH, plain, side_by_side, terminal
-from epoch0.diagnosis.trial import Trial
+from epoch0.diagnosis.trial import TrialResult
 from epoch0.diagnosis.verdict import CumulativeGain, Phase, Recipe, outcome, sentence
 from epoch0.errors import InputError
 from epoch0.files import write_atomic
@@ -69,7 +69,7 @@ class Comparison(_Tables):
 
     def rows(self) -> list[dict[str, Any]]:
         """Two rows a layer, before and after, with the fields of :class:`LayerCheckup` but its parts."""
-        return [{"when": when, **_row(layer)} for when, one in self.to_dict().items() for layer in one["layers"]]
+        return [{"when": when, **_row(layer)} for when, item in self.to_dict().items() for layer in item["layers"]]
 
     def _tables(self, width: int) -> RenderableType:
         return side_by_side(self.before, self.after, width)
@@ -83,7 +83,7 @@ class PartCheckup:
     kind: str  #: what it is, in words
     shape_out: tuple[int, ...]  #: shape of one example after it
     norm_out: float  #: root mean square of a unit after it
-    gain: float | None  #: mean squared stretch of a random tangent by it alone; None where it has several inputs
+    gain: float | None  #: mean squared growth of a random tangent by it alone; None where it has several inputs
     tangent: float  #: norm a unit of a tangent carried from the input, relative to there; NaN where it cannot be
     gradient: float  #: norm of the gradient there
     update: float | None  #: size of one step of Adam at the suggested rate relative to its weights; None without any
@@ -98,15 +98,15 @@ class LayerCheckup:
     shape_out: tuple[int, ...]  #: shape of one example after it
     norm_in: float  #: root mean square of a unit before it
     norm_out: float  #: root mean square of a unit after it
-    forward_gain: float  #: local chi forward, mean squared stretch of fresh random tangents per unit
+    forward_gain: float  #: local chi forward, mean squared growth of fresh random tangents per unit
     forward_error: float  #: its standard error
-    backward_gain: float  #: local chi backward, mean squared stretch of fresh gradients
+    backward_gain: float  #: local chi backward, mean squared growth of fresh gradients
     backward_error: float  #: its standard error
     predicted: float | None  #: chi predicted from the weights and the size of the pre-activations; None where it is not
     predicted_error: float  #: standard deviation of chi around it that the finite width leaves, NaN where there is none
     #: "as predicted", "higher than predicted (×1.12)", "lower than predicted (×0.85)", or why there is no prediction
     agreement: str
-    averaged: float  #: number of places that average pooling takes the mean over, 1 without; judged apart from the gain
+    averaged: float  #: places that average pooling takes the mean over, 1 without; assessed apart from the gain
     tangent: float  #: norm a unit, relative to the input's, of a tangent carried from the input to the end of the layer
     gradient: float  #: norm of the gradient carried back to the end of the layer
     update: float | None  #: size of Adam's step at the suggested rate over that of the weights; None without weights
@@ -169,7 +169,7 @@ class VerdictError(InputError):
 
 @dataclass(frozen=True)
 class Checkup(_Tables):
-    """The state of a network before its first epoch, judged.
+    """The assessment of a network before its first epoch.
 
     >>> found = checkup(model, x, y)                            # x of shape (100, 64), y of shape (100,)
     >>> found.verdict
@@ -197,7 +197,7 @@ class Checkup(_Tables):
     advice: tuple[str, ...] = ()  #: what to do, one sentence each; no change that was not measured to help
     remedies: tuple[Remedy, ...] = ()  #: the changes that were tried
     notes: tuple[str, ...] = ()  #: how it was measured, one sentence each
-    trial: Trial | None = None  #: the short trainings, None without
+    trial: TrialResult | None = None  #: the short trainings, None without
     trial_reason: str = ""  #: why there was no trial
     pruning_forecast: PruningForecast | None = None  #: what pruning to the sparsity would leave; None if not asked for
     faults: tuple[Fault, ...] = ()  #: what keeps the program from learning, most certain first; empty for a sound one
@@ -207,8 +207,8 @@ class Checkup(_Tables):
     @property
     def verdict(self) -> str:
         """The verdict in one sentence that says what to do; one more where the program that was given did not run."""
-        judged = "yours" in self.recipes or self.outcome == "fault"
-        unrun = not judged and any(line.startswith(UNTRAINED) for line in self.not_examined)
+        ran = "yours" in self.recipes or self.outcome == "fault"
+        unrun = not ran and any(line.startswith(UNTRAINED) for line in self.not_examined)
         return sentence(self.recipes) + " This is of the network: the program itself could not be run." * unrun
 
     @property
@@ -263,8 +263,8 @@ class Checkup(_Tables):
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON: numbers are finite or null; the seconds of the trial are no part of it."""
-        told = {name: getattr(self, name) for name in ("verdict", "outcome", "trains")}
-        plain: dict[str, Any] = finite(asdict(self) | told)
+        properties = {name: getattr(self, name) for name in ("verdict", "outcome", "trains")}
+        plain: dict[str, Any] = finite(asdict(self) | properties)
         plain["program"] = self.program and finite(self.program.to_dict())
         plain["chi_low"], plain["chi_high"] = plain.pop("chi_interval")
         plain["blame"] = None if self.blame is None else {"layer": self.blame[0], "reason": self.blame[1]}

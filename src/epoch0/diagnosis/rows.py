@@ -17,7 +17,7 @@ from epoch0.measure.gain import Gain, gain_status, joined_gains, measure_gains
 from epoch0.measure.passes import Signals, Travel, signals
 from epoch0.seeds import generator
 from epoch0.tracing.graph import Op
-from epoch0.tracing.layers import Layer, Place, average_pools, averaged_over, labelled, layer_names, layers, places
+from epoch0.tracing.layers import Layer, NamedLayer, average_pools, averaged_over, labelled, layer_names, layers, places
 from epoch0.tracing.sizes import sum_of_squares
 from epoch0.tracing.tape import Change, Tape, together
 
@@ -32,7 +32,7 @@ class Row:
 
     weights: tuple[str, ...]
     weighted: tuple[str, ...]  # where its weighted operations are
-    bent: bool  # whether it has a nonlinearity
+    nonlinear: bool  # whether it has a nonlinearity
     kind: str
     pool: float
     output: int  # its node
@@ -43,7 +43,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Piece:
-    """What was measured of some layers in a row, and of the whole model what they say; :meth:`kept` makes the rows."""
+    """Measurements of consecutive layers, and what they say of the whole model; :meth:`kept` makes the rows."""
 
     gains: Gain
     rows: tuple[Row, ...]
@@ -57,11 +57,10 @@ class Piece:
 
     @cached_property
     def chi(self) -> list[tuple[float, float]]:
-        """The gain of each layer that is judged and its error: the mean of both ways, without average pooling.
+        """The gain of each layer that counts and its error: the mean of both ways, without average pooling.
 
         The mean over k places divides the squares of independent perturbations by k, once and whatever the weights;
-        what the places have in common passes whole, and so do the gradients of weights used at all of them. It is no
-        part of what depth multiplies up.
+        what the places have in common passes whole, and so do gradients of shared weights; depth does not multiply it.
         """
         pairs = [(row.pool, gain) for row, gain in zip(self.rows, self.gains.layers, strict=True)]
         errors = [pool * math.hypot(gain.forward_error, gain.backward_error) / 2 for pool, gain in pairs]
@@ -69,7 +68,8 @@ class Piece:
 
     @cached_property
     def statuses(self) -> list[str]:
-        return [self._status(*one, after) for one, after in zip(self.chi, self.states[1:], strict=True)]
+        """One word a layer, as :func:`epoch0.gain` defines them."""
+        return [self._status(*item, after) for item, after in zip(self.chi, self.states[1:], strict=True)]
 
     @cached_property
     def signs(self) -> Signs:
@@ -109,7 +109,7 @@ class Piece:
         return "saturated" if after.saturated >= SATURATED else status
 
     def kept(self, updates: Mapping[str, float], rate: float) -> dict[str, Any]:
-        """What a checkup keeps of them, with the steps at this rate."""
+        """The fields of a checkup that come from the layers, with the steps at this rate."""
 
         def update(weights: Sequence[str]) -> float | None:  # a bias moves by more than its size, and may
             own = [name for name in weights if name in updates and "bias" not in name.rpartition(".")[2]]
@@ -136,8 +136,8 @@ class Piece:
             )
             for i, (gain, row) in enumerate(zip(self.gains.layers, self.rows, strict=True))
         ]
-        bent = [one for one, row in zip(self.chi, self.rows, strict=True) if row.bent]
-        phase = estimate_phase([gain for gain, _ in bent], [error for _, error in bent])._asdict()
+        nonlinear = [item for item, row in zip(self.chi, self.rows, strict=True) if row.nonlinear]
+        phase = estimate_phase([gain for gain, _ in nonlinear], [error for _, error in nonlinear])._asdict()
         carried = {"backward": self.signs.backward, "forward": self.signs.forward}
         return {"layers": tuple(layers), "input_gradient": self.gains.input_gradient, **carried, **phase}
 
@@ -165,7 +165,7 @@ def measured(
     )
     seen, pools = states(), average_pools(record)
 
-    def part(place: Place) -> tuple[PartCheckup, int, tuple[str, ...]]:
+    def part(place: NamedLayer) -> tuple[PartCheckup, int, tuple[str, ...]]:
         node, (tangent, gradient, square) = place.node, carried[place.node]
         shape, sizes = tuple(record.nodes[node].shape[1:]), (math.sqrt(square), alone.get(node), math.sqrt(tangent))
         return PartCheckup(place.name, place.kind, shape, *sizes, gradient, update=None), node, ops[node].weights
@@ -174,7 +174,7 @@ def measured(
         Row(
             weights=layer.weights,
             weighted=places(layer.events),
-            bent=layer.nonlinearities > 0,
+            nonlinear=layer.nonlinearities > 0,
             kind=kind(record, layer),
             pool=averaged_over(pools, layer),
             output=layer.output,
@@ -202,28 +202,28 @@ def to_blame(rows: Sequence[LayerCheckup], cause: str, signs: Signs) -> tuple[st
         "collapsed": (signs.collapsed, "after it all examples look alike"),
         "saturated": (signs.saturated, "most of its values are saturated"),
     }
-    names, said = plain.get(cause, ((), ""))
+    names, text = plain.get(cause, ((), ""))
     if names:
-        return names[0], said
+        return names[0], text
     if cause not in ("vanishing", "exploding") or len(rows) < 3:
         return None
     back = abs(signs.backward.orders) >= abs(signs.forward.orders)
     norms = [row.gradient if back else row.tangent for row in rows]
     steps = [
-        (math.log(one / other if back else other / one), row.name)
-        for one, other, row in zip(norms, norms[1:], rows[1:], strict=False)
-        if one > 0 and other > 0 and math.isfinite(one) and math.isfinite(other)
+        (math.log(item / other if back else other / item), row.name)
+        for item, other, row in zip(norms, norms[1:], rows[1:], strict=False)
+        if item > 0 and other > 0 and math.isfinite(item) and math.isfinite(other)
     ]
     wanted = [pair for pair in steps if (pair[0] < 0) == (cause == "vanishing")]
     size, name = max(wanted, key=lambda pair: abs(pair[0]), default=(0.0, ""))
     if not wanted or abs(size) < STEEP * abs(sum(step for step, _ in wanted)):
         return None
-    what = "gradients" if back else "differences between inputs"
-    return name, f"{what} change by a factor of {math.exp(size):.2g} in it, more than in all others together"
+    quantity = "gradients" if back else "differences between inputs"
+    return name, f"{quantity} change by a factor of {math.exp(size):.2g} in it, more than in all others together"
 
 
 def _alone(ops: Sequence[Op], source: torch.Generator) -> tuple[dict[int, float], dict[int, Change]]:
-    """Mean squared stretch of a random tangent by each operation with one input, and how to look where that passes."""
+    """Mean squared growth of a random tangent in each operation with one input, and a hook to measure it."""
     calls: dict[int, list[tuple[int, Callable[..., Any]]]] = {}
     for op in ops:
         if op.call is not None and len(op.inputs) == 1:
@@ -243,7 +243,7 @@ def _alone(ops: Sequence[Op], source: torch.Generator) -> tuple[dict[int, float]
 
 
 def kind(record: Tape, layer: Layer) -> str:
-    """What a layer is made of, in words: its operations in order, each said once, as convolution, batch norm, relu."""
+    """A layer's operations in order, each named once: "convolution, batch norm, relu"."""
     words: dict[str, int] = {}
     first, last = (record.nodes[node].op for node in (layer.input, layer.output))
     for op in record.ops[max(first, 0) : last + 1]:

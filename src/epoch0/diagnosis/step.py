@@ -62,7 +62,7 @@ LADDER: dict[Optimizer, list[float]] = {
 
 
 @dataclass(frozen=True)
-class Step:
+class StepEffect:
     """What one step of an optimizer does to a network, without momentum."""
 
     #: ``"adam"`` (the sign of the gradient, where it exceeds Adam's eps) or ``"sgd"`` (the gradient)
@@ -71,7 +71,7 @@ class Step:
     reached: float  #: share of the weights that the step moves; for Adam mean |g|/(|g| + eps)
     #: cosine between how the outputs move and how the loss wants them to, once their mean over the examples is right:
     #: the step is down what is left of the gradient then. The mean is learned in a few steps, and until then it hides
-    #: whether the examples can be told apart. 1 is the best, 0 for a network that gives all examples the same answer.
+    #: whether the examples can be separated. 1 is the best, 0 for a network that gives all examples the same answer.
     alignment: float = 0.0
     held: float | None = None  #: the same on examples that the step has not seen; None if the batch cannot be split
     #: ``alignment`` after one step at the usual rate; the same as before it where a pass takes long and every weight
@@ -98,7 +98,7 @@ Weights = dict[str, Tensor]
 
 
 class _Cost(TorchDispatchMode):
-    """Estimates the CPU seconds of what runs in it, from what is computed."""
+    """Estimates the CPU seconds of the operations that run inside it."""
 
     seconds = 0.0
 
@@ -113,7 +113,7 @@ class _Cost(TorchDispatchMode):
 
 @dataclass
 class _Pull:
-    """How the loss wants the outputs of a call to move, the outputs, and which draw of dropout they are of."""
+    """Outputs of a call, the direction in which the loss pulls them, and their draw of dropout."""
 
     call: Call
     pull: Tensor
@@ -177,8 +177,7 @@ class _Probe:
     def _differences(self, weights: Weights, direction: Weights, pull: _Pull) -> Tensor:
         """The same from one short step; with dropout both ends of it are of a draw that the pull has not seen.
 
-        The step is shorter where outputs move far, as through many chaotic layers, and longer where they move no
-        more than they are rounded.
+        The step is shorter where outputs move far, as through many chaotic layers, and longer where rounding hides it.
         """
         squares = sum(map(sum_of_squares, direction.values()))
         if squares == 0:
@@ -214,7 +213,7 @@ class _Probe:
             return float(call.loss(self.raw(weights, call)).detach())
 
 
-def steps(call: Call, seed: int = 0, quick: bool | None = None) -> dict[Optimizer, Step]:
+def steps(call: Call, seed: int = 0, quick: bool | None = None) -> dict[Optimizer, StepEffect]:
     """What one step of Adam and one of SGD do to the outputs; the model is given back unchanged to the bit.
 
     The seed says which half of the examples is held back, and is that of dropout; ``quick`` takes derivatives from
@@ -238,19 +237,19 @@ def steps(call: Call, seed: int = 0, quick: bool | None = None) -> dict[Optimize
                 kept.clear()  # a model that did not write into its weights in one run does not in the next
             seconds, count = 3 * cost.seconds, probe.seen.examples  # a pass back is two forward
             if seconds > COSTLY and call.splits and call.examples > FEW:
-                some = torch.randperm(call.examples, generator=generator(seed, 0x6665))[:FEW]
-                probe = _Probe(call.rows(some), start, seed)
+                subset = torch.randperm(call.examples, generator=generator(seed, 0x6665))[:FEW]
+                probe = _Probe(call.rows(subset), start, seed)
                 first = _gradient(probe, start)
             probe.costly = seconds > COSTLY if quick is None else quick
-            found: dict[Optimizer, Step] = {"sgd": _one_step(probe, start, first, "sgd")}
+            found: dict[Optimizer, StepEffect] = {"sgd": _one_step(probe, start, first, "sgd")}
             first.normalize()
             found["adam"] = _one_step(probe, start, first, "adam")
         finally:
             for weight, before in kept:
                 weight.copy_(before)
-    told = {"classes": _classes(first.pulls[0].pull), "used": probe.call.examples, "examples": count}
-    told |= {"quick": probe.costly, "seconds": seconds}
-    return {name: replace(found[name], **told) for name in OPTIMIZERS}  # type: ignore[arg-type]
+    shared = {"classes": _classes(first.pulls[0].pull), "used": probe.call.examples, "examples": count}
+    shared |= {"quick": probe.costly, "seconds": seconds}
+    return {name: replace(found[name], **shared) for name in OPTIMIZERS}  # type: ignore[arg-type]
 
 
 @dataclass
@@ -264,7 +263,7 @@ class _Gradient:
     finite: bool
 
     def normalize(self) -> None:
-        """From gradients to steps of Adam, in place."""
+        """Turn gradients into steps of Adam, in place."""
         for tensor in (*self.gradient.values(), *self.wanted.values()):
             tensor.div_(tensor.abs().add_(EPS))
 
@@ -284,9 +283,9 @@ def _gradient(probe: _Probe, start: Weights, cost: _Cost | None = None) -> _Grad
             return dict(zip(leaves, map(dense, found), strict=True))
 
         left = _less_mean(pull.pull)
-        told = bool(left.any())
-        value, gradient = float(loss.detach()), back(loss, None, told)
-        wanted = back(output, -left, False) if told else {name: g.clone() for name, g in gradient.items()}
+        nonzero = bool(left.any())
+        value, gradient = float(loss.detach()), back(loss, None, nonzero)
+        wanted = back(output, -left, False) if nonzero else {name: g.clone() for name, g in gradient.items()}
         del loss, output
         held, pulls = value, [pull]
         if probe.others is not None:
@@ -295,18 +294,18 @@ def _gradient(probe: _Probe, start: Weights, cost: _Cost | None = None) -> _Grad
     squares = [sum_of_squares(g) for g in gradient.values()]
     finite = math.isfinite(value) and all(map(math.isfinite, squares))
     falls: dict[Optimizer, float] = {}
-    if not told:
+    if not nonzero:
         size = sum(float(g.abs().sum(dtype=torch.float64)) for g in gradient.values())
         falls = {"adam": size, "sgd": sum(squares)}
     return _Gradient(value, held, pulls, gradient, wanted, falls, finite)
 
 
-def _one_step(probe: _Probe, start: Weights, first: _Gradient, optimizer: Optimizer) -> Step:
+def _one_step(probe: _Probe, start: Weights, first: _Gradient, optimizer: Optimizer) -> StepEffect:
     direction, own = first.gradient, probe.squares
     sizes = [_size(d, optimizer) for d in direction.values()]
     reached = sum(moved for moved, _ in sizes) / sum(d.numel() for d in direction.values())
     updates = {n: math.sqrt(sum_of_squares(d) / own[n]) for n, d in direction.items() if own[n] > 0}
-    step = Step(optimizer, first.loss, reached, updates=updates)
+    step = StepEffect(optimizer, first.loss, reached, updates=updates)
     if not first.finite:
         return step
     alignment, held, pace = _response(probe, start, first, optimizer)
@@ -366,7 +365,7 @@ def _largest(probe: _Probe, start: Weights, direction: Weights, before: float, r
 
 
 def _classes(pull: Tensor) -> float:
-    """How many outputs an answer has for each that the loss pulls at: the classes of cross-entropy, few of others."""
+    """Outputs of an answer per output that the loss pulls at: the number of classes for cross-entropy, else few."""
     pull = pull.double().movedim(1, -1) if pull.dim() == 4 else pull.double()
     pull = pull.reshape(-1, pull.shape[-1] if pull.dim() > 1 else 1)
     fourth = float(pull.pow(4).sum(1).mean())

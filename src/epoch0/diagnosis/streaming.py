@@ -1,8 +1,7 @@
 """The checkup of a network larger than the memory: one block at a time, forward and back (THEORY section 0).
 
-A block is given its weights, measured and emptied again; on the way back it is given the same once more. Between
-blocks only the activations at their borders stay, in bfloat16 where an empty model is of half precision, and the
-tangents and the gradient that are carried.
+A block is given its weights, measured and emptied again; on the way back it is given the same again. Between blocks
+only the activations at their borders stay, in bfloat16 if the model is, and the carried tangents and gradient.
 """
 
 import hashlib
@@ -40,14 +39,14 @@ from epoch0.tracing.tape import tape
 Tell = Callable[[str, float], None]
 Targets = Callable[[Tensor], Any]
 
-EACH = 30.0  # seconds between two writings of what is known
+EACH = 30.0  # seconds between two saves
 FORWARD = 2.0  # what a block costs on the way forward over what it costs on the way back
-TRAVELS = ("moving", "begun", "gradient")  # what a travel comes to know
+TRAVELS = ("moving", "begun", "gradient")  # attributes of ``Travel`` that a saved state holds
 WEIGHTED = (nn.Linear, nn.Bilinear, nn.modules.conv._ConvNd)
 
 
 class _Arrived(BaseException):
-    """The next block is called: with what, the run of a block ends."""
+    """Raised with its input when the next block is called, which ends the run of a block."""
 
 
 def stack(model: nn.Module) -> tuple[list[list[str]], list[str], list[str]]:
@@ -96,7 +95,7 @@ def _flat(module: nn.Module, path: str) -> list[tuple[str, nn.Module]]:
 
 
 class Weights:
-    """The weights of a model, lent to a few modules at a time: those it has, or where it has none fresh ones.
+    """The weights of a model, loaded for a few modules at a time: those it has, or where it has none fresh ones.
 
     Fresh ones come from ``_init_weights`` of a model of transformers, else from ``reset_parameters``, in a stream
     of the seed and the module's path, so that a block has the same weights whenever it is made. A folder of
@@ -140,8 +139,8 @@ class Weights:
                 )
             self.stored |= {id(t): given[name]} if name in given else {}
         if lacks := [name for name, t in named if isinstance(t, nn.Parameter) and id(t) not in self.stored]:
-            some = suggest(lacks[0], given) or f" It has {', '.join(list(given)[:3])} ..."
-            raise InputError(f"{str(folder)!r} holds no '{lacks[0]}'.{some}")
+            hint = suggest(lacks[0], given) or f" It has {', '.join(list(given)[:3])} ..."
+            raise InputError(f"{str(folder)!r} holds no '{lacks[0]}'.{hint}")
 
     def _put(self, by: Mapping[int, Any]) -> None:
         for held in self.held.values():
@@ -150,7 +149,7 @@ class Weights:
 
     @contextmanager
     def put_away(self) -> Iterator[None]:
-        """Leave the model without weights meanwhile."""
+        """Keep the model without weights meanwhile."""
         try:
             self._put(self.empty)
             yield
@@ -158,8 +157,8 @@ class Weights:
             self._put({})
 
     @contextmanager
-    def lent(self, paths: Sequence[str]) -> Iterator[None]:
-        """Give these modules and all inside them their weights."""
+    def loaded(self, paths: Sequence[str]) -> Iterator[None]:
+        """Load the weights of these modules and all inside them."""
         inside = [p for p in self.modules if any(p == path or p.startswith(path + ".") for path in paths)]
         tied = {self.home.get(id(t)) for p in inside for _, _, t in self.held[p]}
         wanted = list(dict.fromkeys((*(p for p in self.modules if p in tied), *inside)))
@@ -175,8 +174,8 @@ class Weights:
         by: dict[int, Any] = {}
         for key, t in tensors.items():
             dtype = torch.float32 if t.is_floating_point() else t.dtype
-            room = torch.full(t.shape, math.nan if t.is_floating_point() else 0, dtype=dtype)
-            by[key] = nn.Parameter(room, t.requires_grad) if isinstance(t, nn.Parameter) else room
+            filled = torch.full(t.shape, math.nan if t.is_floating_point() else 0, dtype=dtype)
+            by[key] = nn.Parameter(filled, t.requires_grad) if isinstance(t, nn.Parameter) else filled
         self._put({**self.empty, **by})
         with noise_kept(), torch.no_grad():
             for path in sorted(paths, key=lambda p: -p.count(".")):
@@ -204,10 +203,7 @@ class Weights:
 
 
 class _Run:
-    """A model measured forward and back one block at a time, each in the model's own forward.
-
-    The blocks before the one that runs give no numbers.
-    """
+    """A model measured forward and back one block at a time; the blocks before the current one give no numbers."""
 
     def __init__(
         self, call: Call, directions: int, seed: int, batch_norm: str, targets: Targets, weights: Path | None
@@ -225,10 +221,11 @@ class _Run:
         labelled = isinstance(call.batch, Mapping) and any(call.batch.get(key) is not None for key in LABELS)
         self.has_loss = labelled or call.targets is not None
 
-    def lent(self, index: int) -> AbstractContextManager[None]:
+    def loaded(self, index: int) -> AbstractContextManager[None]:
+        """Load the weights of a block, with those of modules before the first and after the last."""
         first = [p for p in self.before if index == 0 or not isinstance(self.modules[p], nn.Embedding)]
         last = self.after if index == self.count - 1 else ()
-        return self.weights.lent((*first, *self.blocks[index], *last))
+        return self.weights.loaded((*first, *self.blocks[index], *last))
 
     def part(self, index: int) -> Call:
         """The call of one block, on what the block before it gave."""
@@ -287,7 +284,7 @@ class _Run:
 
     def forward(self, index: int) -> Piece:
         last, name = index == self.count - 1, self.blocks[index][0]
-        with self.lent(index):
+        with self.loaded(index):
             part = replace(self.part(index), targets=self.call.targets if last else None)
             if last and not self.has_loss:
                 with torch.no_grad():
@@ -310,11 +307,12 @@ class _Run:
                 return measured(record, self.directions, self.travel.seed, self.travel, self.source, gradients=last)
 
     def state(self) -> dict[str, Any]:
-        """All that the next block needs beside the pieces."""
+        """The state that the next block needs beside the pieces."""
         kept = {"inputs": self.inputs, "several": self.several, "sources": [s.get_state() for s in self.sources]}
         return kept | {name: vars(self.travel)[name] for name in TRAVELS}
 
     def go_on(self, state: Mapping[str, Any]) -> None:
+        """Resume from a saved :meth:`state`."""
         self.inputs, self.several = state["inputs"], state["several"]
         vars(self.travel).update({name: state[name] for name in TRAVELS})
         for source, drawn in zip(self.sources, state["sources"], strict=True):
@@ -327,10 +325,10 @@ class _Run:
         if weights is not None:
             files |= {str(f) for f in (weights.glob("*.safetensors") if weights.is_dir() else [weights])}
         config = getattr(model, "config", None)
-        said = [str(model), str(config), self.directions, self.travel.seed, self.batch_norm, __version__]
-        said += [(name, tuple(t.shape), str(t.dtype)) for name, t in model.state_dict().items()]
-        said += [(name, (at := os.stat(name)).st_size, at.st_mtime_ns) for name in sorted(files)]
-        digest.update(repr(said).encode())
+        parts = [str(model), str(config), self.directions, self.travel.seed, self.batch_norm, __version__]
+        parts += [(name, tuple(t.shape), str(t.dtype)) for name, t in model.state_dict().items()]
+        parts += [(name, (at := os.stat(name)).st_size, at.st_mtime_ns) for name in sorted(files)]
+        digest.update(repr(parts).encode())
         for t in tensors_in((self.call.batch, self.call.targets)):
             digest.update(repr((t.dtype, t.shape)).encode() + t.detach().cpu().contiguous().numpy().tobytes())
         return digest.hexdigest()
@@ -338,7 +336,7 @@ class _Run:
     def back(self, index: int, piece: Piece) -> Piece:
         """The piece with the gradients that come from behind it."""
         part, rows, gains = replace(self.part(index), targets=None), piece.rows, piece.gains
-        with self.lent(index), tape(part, batch_norm=self.batch_norm) as record:
+        with self.loaded(index), tape(part, batch_norm=self.batch_norm) as record:
             nodes = sorted({row.output for row in rows} | {node for row in rows for _, node, _ in row.parts})
             back = Travel(0, 0, 0)
             back.gradient = self.travel.gradient
@@ -353,7 +351,7 @@ class _Run:
 
 
 def _kept(path: Path, key: str) -> dict[str, Any] | None:
-    """What a run that was stopped left in a file, if it was this one: plain numbers, tensors, records of ours."""
+    """The state that an interrupted run of the same key left in a file: plain numbers, tensors, our records."""
     try:
         with torch.serialization.safe_globals([Piece, Gain, LayerGain, Row, Signals, PartCheckup]):
             found: dict[str, Any] = torch.load(path, weights_only=True)
@@ -376,13 +374,12 @@ def stream(
 
     Of a model on the meta device what is known is kept in the user's cache folder twice a minute until the end; killed
     and called again, it goes on at the block where it was, which the notes say; another run writes over it. ``targets``
-    makes them up from the outputs where there are none; ``weights`` is a folder of safetensors, or one file. An
-    InputError names what is in the way.
+    makes them up from the outputs where there are none; ``weights`` is a folder of safetensors, or one file.
     """
     run = _Run(call, directions, seed, batch_norm, targets, weights)
     count, names, pieces = run.count, [group[0] for group in run.blocks], list[Piece]()
     ways = [("forward", index) for index in range(count)] + [("back", index) for index in reversed(range(count - 1))]
-    keeps = run.weights.fresh and call.criterion is None and call.forward is None  # no function can be told apart
+    keeps = run.weights.fresh and call.criterion is None and call.forward is None  # functions have no key
     key, path, last, done = run.key(weights) if keeps else "", cache_folder() / "streaming.pt", time.monotonic(), 0
     if keeps and (state := _kept(path, key)) is not None:
         pieces, notes[:], done = state["pieces"], state["notes"], state["done"]
@@ -408,7 +405,7 @@ def stream(
 
 
 @dataclass(frozen=True)
-class Plan:
+class Needs:
     """What streaming a model would take, from its first and its last block."""
 
     blocks: int
@@ -426,7 +423,7 @@ class Plan:
         )
 
 
-def plan(call: Call, targets: Targets, directions: int = 2, seed: int = 0, weights: Path | None = None) -> Plan:
+def plan(call: Call, targets: Targets, directions: int = 2, seed: int = 0, weights: Path | None = None) -> Needs:
     """Memory and time of :func:`stream`, from measuring the first and the last block, all others taken as the first."""
     run = _Run(call, directions, seed, "train", targets, weights)
     last, border, began = run.count - 1, 0, time.perf_counter()
@@ -444,4 +441,4 @@ def plan(call: Call, targets: Targets, directions: int = 2, seed: int = 0, weigh
 
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
     parameters, memory = sum(p.numel() for p in call.model.parameters()), peak + border * max(0, last - 1)
-    return Plan(run.count, parameters, memory, end - first + (first - began + back - end) * max(1, last), back - began)
+    return Needs(run.count, parameters, memory, end - first + (first - began + back - end) * max(1, last), back - began)

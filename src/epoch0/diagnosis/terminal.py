@@ -26,7 +26,7 @@ GAP = 2  # spaces between columns
 NAME_WIDTH = 36  # names of layers longer than this are folded,
 LEAST_NAME = 28  # and those longer than this before a column goes
 ROWS = 40
-"""Parts are shown where everything has at most so many rows, and of more blocks those that are alike are folded."""
+"""Rows up to which all parts are shown; of more blocks equal ones are shown once."""
 
 LEGEND = (
     "Tangent and gradient: norms carried from the input and back from the loss. Local χ: what fresh directions become "
@@ -40,11 +40,11 @@ Cells = Sequence[str | Text]
 def terminal(checkup: Found, width: int, depth: int | None = None) -> RenderableType:
     """The checkup for a terminal: verdict, recipes, the layer to blame, what to do, one row a block and its parts."""
     lines: list[RenderableType] = [_verdict(checkup), _head(checkup), Text(""), _recipes(checkup)]
-    recipes = ((NAMES[name], one["reason"]) for name, one in checkup["recipes"].items() if name != "yours")
+    recipes = ((NAMES[name], item["reason"]) for name, item in checkup["recipes"].items() if name != "yours")
     lines += _listed("", [f"{name}: {why}." for name, why in recipes if why not in checkup["verdict"]])
-    also = checkup["faults"]["yours" in checkup["recipes"] :]  # the first is said already
-    said = [f"{wording.chance(f['certainty'])} {f['kind']} ({f['where']}): {f['message']} {f['fix']}" for f in also]
-    lines += _listed("Also seen", said)
+    also = checkup["faults"]["yours" in checkup["recipes"] :]  # the first is shown already
+    texts = [f"{wording.chance(f['certainty'])} {f['kind']} ({f['where']}): {f['message']} {f['fix']}" for f in also]
+    lines += _listed("Also seen", texts)
     if (program := checkup["program"]) is not None and (tried := program["tried"]):
         lines += _section(f"Changes tried on copies: {len(tried)}, of which {sum(t['mends'] for t in tried)} mend it.")
     if (blame := checkup["blame"]) is not None:
@@ -71,10 +71,10 @@ def terminal(checkup: Found, width: int, depth: int | None = None) -> Renderable
 def side_by_side(before: Found, after: Found, width: int) -> RenderableType:
     """Two checkups of one model: verdicts, recipes and layers, before → after."""
     lines: list[RenderableType] = [_head(before)]
-    for word, one in (("before", before), ("after", after)):
-        lines += [Text.assemble(f"{word:<8}", _verdict(one)), Padding(Text(_passages(one)), (0, 0, 0, 8))]
-        if one["pruning_forecast"] is not None:
-            lines.append(Padding(Text(one["pruning_forecast"]["sentence"]), (0, 0, 0, 8)))
+    for word, item in (("before", before), ("after", after)):
+        lines += [Text.assemble(f"{word:<8}", _verdict(item)), Padding(Text(_passages(item)), (0, 0, 0, 8))]
+        if item["pruning_forecast"] is not None:
+            lines.append(Padding(Text(item["pruning_forecast"]["sentence"]), (0, 0, 0, 8)))
     lines += [Text(""), _recipes(before, after), Text("")]
     rows: list[Mapping[str, str | Text]] = []
     for pair in zip(before["layers"], after["layers"], strict=True):
@@ -116,8 +116,8 @@ def _verdict(checkup: Found) -> Text:
     return Text.assemble((f"{SIGNS[word]} {word}", style), "  ", (checkup["verdict"], "bold"))
 
 
-def _section(heading: str, *said: str) -> list[RenderableType]:
-    return [Text(""), Text(heading, "bold"), *map(Text, said)]
+def _section(heading: str, *lines: str) -> list[RenderableType]:
+    return [Text(""), Text(heading, "bold"), *map(Text, lines)]
 
 
 def _listed(heading: str, sentences: Sequence[str]) -> list[RenderableType]:
@@ -155,7 +155,7 @@ _short = partial(wording.number, digits=2)
 
 
 def _recipes(*checkups: Found) -> Table:
-    rows = [[one["recipes"][name] for one in checkups] for name in checkups[0]["recipes"]]
+    rows = [[checkup["recipes"][name] for checkup in checkups] for name in checkups[0]["recipes"]]
     trains = [_pair(lambda trains: "✓ yes" if trains else "✕ no", "trains", *row) for row in rows]
     columns: dict[str, Cells] = {
         "": [NAMES[row[0]["optimizer"]] for row in rows],
@@ -171,15 +171,15 @@ def _recipes(*checkups: Found) -> Table:
 
 
 def _blocks(checkup: Found, width: int, depth: int | None) -> Table:
-    """One row a block, its parts under it, with as many columns as there is room for."""
+    """One row a block, its parts under it, with as many columns as fit."""
     layers, trains = checkup["layers"], checkup["trains"]
     blame = (checkup["blame"] or {}).get("layer")
     everything = len(layers) + sum(len(layer["parts"]) for layer in layers)
     rows: list[dict[str, str | Text]] = []
     for (word, _), group in groupby(layers, key=lambda layer: (layer["status"], layer["name"] == blame)):
-        alike, status = list(group), _status(word, trains)
-        hidden = range(2, len(alike) - 1) if depth is None and len(layers) > ROWS and len(alike) > 5 else range(0)
-        for place, layer in enumerate(alike):
+        equal, status = list(group), _status(word, trains)
+        hidden = range(2, len(equal) - 1) if depth is None and len(layers) > ROWS and len(equal) > 5 else range(0)
+        for place, layer in enumerate(equal):
             if place == 2 and hidden:
                 rows.append({"layer": f"… {len(hidden)} more, all", "status": status})
             if place in hidden:
@@ -210,7 +210,7 @@ def _status(word: str, trains: bool) -> Text:
 
 
 def _fitting(rows: Sequence[Mapping[str, str | Text]], width: int) -> Table:
-    """A table of layers without the columns that there is no room for, and without empty ones."""
+    """A table of layers without the columns that do not fit, and without empty ones."""
     headings = ("layer", "what it is", "shape", "norm", "tangent", "gradient", "local χ", "law", "step", "status")
     columns: dict[str, Cells] = {heading: [row.get(heading, "") for row in rows] for heading in headings}
     columns = {heading: cells for heading, cells in columns.items() if any(map(len, cells))}

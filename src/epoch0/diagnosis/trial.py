@@ -1,8 +1,8 @@
-"""A short training on copies of the model, one for each rate of each optimizer: does it learn to tell examples apart?
+"""A short training on copies of the model, one for each rate of each optimizer: does it learn to distinguish examples?
 
 What is read is the same whatever the task: how far the loss falls below that of the best constant answer, and for how
-many pairs of examples the loss is lower with the own target than with the other's, on examples held out of training.
-The last is 1/2 for a constant answer and does not mind overconfident outputs.
+many pairs of examples the loss is lower with their own targets than with exchanged ones, on held-out examples.
+The last is 1/2 for a constant answer, and overconfident outputs do not change it.
 """
 
 import copy
@@ -31,13 +31,13 @@ RATES: dict[Optimizer, tuple[float, ...]] = {"adam": (3e-4, 1e-3, 3e-3), "sgd": 
 MOMENTUM = 0.9
 LENGTHS = (150, 60, 30)  # steps of a trial; the longest that the time allows
 BATCH = 64  # examples a step, as many as there are if fewer
-HELD = 4  # one example in so many is held out
+HELD = 4  # one example in HELD is held out
 LEARNED, TOLD = 0.5, (0.85, 0.8)
-"""What of a trial settles the matter: a loss of held-out examples below this share of the best constant answer's, or so
-many pairs of them told apart while the loss of the others falls by so much; docs/checkup.md has the figures."""
+"""When a trial has decided: a loss of held-out examples below this share of the best constant answer's, or so
+many pairs of them ordered right while the loss of the others falls by so much; docs/checkup.md has the figures."""
 
 SECONDS = 20.0  # A trial is on by default where it is estimated to take less, in CPU seconds
-OTHERS = 12  # with so many other examples' targets an example is compared
+OTHERS = 12  # other examples whose targets an example is compared with
 
 
 class NotCopied(InputError):
@@ -50,10 +50,9 @@ class Run:
 
     optimizer: Optimizer  #: ``"adam"`` or ``"sgd"`` (with momentum 0.9)
     rate: float  #: its learning rate
-    #: of each step's batch, before the step, and of one example where the loss is a sum over them; they end where one
-    #: is not finite
+    #: of each step's batch, before the step, of one example where the loss is a sum; they end where one is not finite
     losses: tuple[float, ...]
-    #: share of pairs of held-out examples whose loss is lower with the own target than with the other's, at the end;
+    #: share of pairs of held-out examples whose loss is lower with their own targets than exchanged, at the end;
     #: None without held-out examples or where the loss is the model's own
     known: float | None
     known_seen: float | None  #: the same of examples it trained on
@@ -64,6 +63,7 @@ class Run:
 
     @property
     def diverged(self) -> bool:
+        """Whether the last loss is not finite."""
         return not self.losses or not math.isfinite(self.losses[-1])
 
     def settles(self, constant: float | None) -> bool:
@@ -74,7 +74,7 @@ class Run:
 
 
 @dataclass(frozen=True)
-class Trial:
+class TrialResult:
     """The trainings of all rates."""
 
     runs: tuple[Run, ...]  #: of Adam, then of SGD, the smallest rate first
@@ -86,6 +86,7 @@ class Trial:
     sums: bool = False  #: whether the loss is a sum over examples; those of the trial are then of one example
 
     def of(self, optimizer: Optimizer) -> list[Run]:
+        """The runs of one optimizer, the smallest rate first."""
         return [run for run in self.runs if run.optimizer == optimizer]
 
 
@@ -103,7 +104,7 @@ def trial(
     seed: int = 0,
     tell: Callable[[float], None] = lambda share: None,
     settled: bool = True,
-) -> Trial:
+) -> TrialResult:
     """Train copies of the model for a few steps with each rate of each optimizer; the model itself is not touched.
 
     ``batches``, pairs (inputs, targets) such as a DataLoader, are trained on instead and begun again when they end; the
@@ -134,17 +135,17 @@ def trial(
             for mark in (*(n for n in LENGTHS[1:2] if settled and n < steps), steps):
                 if mark <= ends[optimizer]:
                     _train(model, stream, update, losses, mark, sums)
-                    told = _read(model, losses, seen, held, constant, seed, sums)
-                    found[optimizer, rate] = run = Run(optimizer, rate, tuple(losses), *told)
+                    fields = _read(model, losses, seen, held, constant, seed, sums)
+                    found[optimizer, rate] = run = Run(optimizer, rate, tuple(losses), *fields)
                     if rate == RATES[optimizer][-1] and run.settles(constant):
                         ends[optimizer] = mark
             tell((place + 1) / len(todo))
-    runs, held_out = tuple(found[one] for one in sorted(found)), 0 if held is None else held.examples
-    return Trial(runs, steps, size, held_out, time.process_time() - started, constant, sums)
+    runs, held_out = tuple(found[item] for item in sorted(found)), 0 if held is None else held.examples
+    return TrialResult(runs, steps, size, held_out, time.process_time() - started, constant, sums)
 
 
 def _split(call: Call, seed: int, batches: Iterable[Any] | None) -> tuple[Call, Call | None, int]:
-    """What is trained on, what is held out (all of the call where there are other batches), and examples a step."""
+    """Examples to train on, examples held out (the whole call if there are other batches), and the batch size."""
     seen, held = call, None if batches is None else call
     if batches is None and call.splits and call.examples >= 2 * HELD:
         order, count = torch.randperm(call.examples, generator=generator(seed, 0x7472)), call.examples // HELD
@@ -153,7 +154,7 @@ def _split(call: Call, seed: int, batches: Iterable[Any] | None) -> tuple[Call, 
 
 
 def shuffled(call: Call, count: int, size: int, order: torch.Generator | None) -> Iterator[Call]:
-    """Batches of so many of the first examples without end, each time in a new order or, without one, as they lie."""
+    """Endless batches of the first ``count`` examples, each time in a new order or, without one, as they lie."""
     while True:
         rows = torch.arange(count) if order is None else torch.randperm(count, generator=order)
         for index in rows[: count // size * size].split(size):
@@ -161,11 +162,11 @@ def shuffled(call: Call, count: int, size: int, order: torch.Generator | None) -
 
 
 def _streamed(call: Call, batches: Any) -> Iterator[Call]:
-    some = True
-    while some:
-        some = False
+    more = True
+    while more:
+        more = False
         for batch in batches:
-            some = True
+            more = True
             if call.targets is None:  # the loss is the model's own
                 yield Call.of(call.model, batch, forward=call.forward)
             elif isinstance(batch, tuple | list) and len(batch) == 2:
@@ -192,7 +193,7 @@ def _copied(model: nn.Module) -> nn.Module:
 def _train(
     model: nn.Module, stream: Iterator[Call], update: torch.optim.Optimizer, losses: list[float], steps: int, sums: bool
 ) -> None:
-    """Go on until so many steps were made, or the loss is no longer finite."""
+    """Train until ``steps`` steps are done, or the loss is no longer finite."""
     model.train()
     while len(losses) < steps and (not losses or math.isfinite(losses[-1])):
         one = next(stream)
@@ -215,14 +216,14 @@ def _train(
 def _read(
     model: nn.Module, losses: list[float], seen: Call, held: Call | None, constant: float | None, seed: int, sums: bool
 ) -> tuple[float | None, float | None, float, float | None]:
-    """What a run says of the trained model: known, known_seen, drop, held."""
+    """The fields known, known_seen, drop and held of a :class:`Run`."""
     if not math.isfinite(losses[-1]):
         nothing = 0.5 if isinstance(seen.targets, Tensor) and seen.targets.dim() else None
         return None if held is None else nothing, nothing, -1.0, None
     model.eval()
     few = seen.rows(slice(0, min(seen.examples, BATCH))) if seen.splits else seen
     with torch.no_grad():
-        known, known_seen = (None if one is None else _told_apart(one, one.run(model), seed) for one in (held, few))
+        known, known_seen = (None if one is None else _pairs_ordered(one, one.run(model), seed) for one in (held, few))
     value = None
     if held is not None:
         try:
@@ -235,8 +236,8 @@ def _read(
     return known, known_seen, max(drop, -1.0), value
 
 
-def _told_apart(call: Call, raw: Any, seed: int) -> float | None:
-    """Share of pairs whose loss is lower with the own target than with another's; None where it cannot be said."""
+def _pairs_ordered(call: Call, raw: Any, seed: int) -> float | None:
+    """Share of pairs whose loss is lower with their own targets than exchanged; None where it is unknown."""
     targets = call.targets
     if not isinstance(targets, Tensor) or not targets.dim():
         return None
@@ -245,9 +246,9 @@ def _told_apart(call: Call, raw: Any, seed: int) -> float | None:
     few, classes = chosen[: BATCH // 2], not targets.is_floating_point() and targets.dim() == 1
     entropy = classes and call.criterion in (None, F.cross_entropy) and bool((targets >= 0).all())
     if entropy and (scores := call.output(raw).detach()).dim() == 2:  # the loss is lower where the score is higher
-        mine, theirs = targets[few, None].long(), targets[chosen[:OTHERS]].long()
-        same, different = scores[few].gather(1, mine), scores[few][:, theirs]
-        wins = ((same > different) + 0.5 * (same == different))[mine != theirs]
+        right, theirs = targets[few, None].long(), targets[chosen[:OTHERS]].long()
+        same, different = scores[few].gather(1, right), scores[few][:, theirs]
+        wins = ((same > different) + 0.5 * (same == different))[right != theirs]
         return float(wins.mean()) if wins.numel() else None
     won: list[float] = []
 
@@ -275,7 +276,7 @@ def constant_loss(call: Call) -> float | None:
     targets, own = call.targets, None
     if targets is None and call.labels is not None:
         targets = call.labels[1]
-    if not call.splits or (call.targets is None and not call.has_loss) or alike(call):
+    if not call.splits or (call.targets is None and not call.has_loss) or same_targets(call):
         return None
     plain = call.targets is not None and call.criterion in (None, F.cross_entropy)
     if plain and isinstance(targets, Tensor) and not targets.is_floating_point():
@@ -328,7 +329,7 @@ def _sums(call: Call) -> bool:
     return whole != 0 and 0.8 < sum(halves) / whole < 1.2
 
 
-def alike(call: Call) -> bool:
+def same_targets(call: Call) -> bool:
     """Whether the batch asks for the same answer to all examples: all classes, or all rows of values, are equal."""
     targets = call.targets
     if not isinstance(targets, Tensor) or not targets.dim() or not targets.numel():

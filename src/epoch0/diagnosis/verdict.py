@@ -1,8 +1,8 @@
 """From what was measured to a verdict for each optimizer: whether it trains, how sure that is, and why (THEORY 0).
 
-Pure judgement over numbers. The chance of training is logistic in a few numbers of the first step, and of the trial
+It computes with numbers only. The chance of training is logistic in a few numbers of the first step, and of the trial
 where there was one; the weights are fitted by ``benchmarks/bench_verdict.py --fit`` and stand in ``fitted.json``.
-Everything else here puts the reason into words.
+The rest of this module words the reason.
 """
 
 import json
@@ -14,10 +14,10 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from epoch0.diagnosis.faults import Found
+from epoch0.diagnosis.faults import FoundFaults
 from epoch0.diagnosis.faults.evidence import rate_of
-from epoch0.diagnosis.step import LADDER, USUAL, Optimizer, Step
-from epoch0.diagnosis.trial import LENGTHS, RATES, Run, Trial
+from epoch0.diagnosis.step import LADDER, USUAL, Optimizer, StepEffect
+from epoch0.diagnosis.trial import LENGTHS, RATES, Run, TrialResult
 from epoch0.diagnosis.wording import number
 from epoch0.results import first_names
 
@@ -27,13 +27,13 @@ Evidence = Literal["step 0", "trial"]
 FITTED: dict[str, dict[str, dict[str, float]]] = json.loads(Path(__file__).with_name("fitted.json").read_text())
 
 COLLAPSED = 1e-3
-"""Mean 1 - cosine between two examples below which a layer tells them apart no more.
+"""Mean 1 - cosine between two examples below which they count as collapsed.
 
 A critical ReLU network keeps about 44/depth^2 (1 - c ~ 9 pi^2 / 2 l^2, Hayou Proposition 1), so this value is met by
 a healthy one only from depth 200 on, and by an ordered one within a few correlation lengths."""
 
 SLOWLY = 0.62
-"""Share of pairs that a trial tells apart from which a network that does not train is said to learn slowly.
+"""Share of pairs that a trial orders right from which a network that does not train is said to learn slowly.
 
 Of 91 such networks 89 end above chance after 300 steps with some recipe, of 57 others 15."""
 
@@ -41,9 +41,9 @@ SATURATED = 0.5
 """Share of saturated values from which a layer is called saturated: most of its units answer to nothing any more."""
 
 CRAWL = 3.5  # of a step that takes less than 10^-3.5 of the loss away, 300 with momentum 0.9 do not suffice
-SURE = 0.98  # of a network that a training of the trial has settled
+SURE = 0.98  # probability of a network whose trial has decided
 LEARNS, UNDECIDED = 0.95, 0.4
-"""So many programs without a fault learned in the end: whose outputs came to know the targets, and the others."""
+"""Share of programs without a fault that learned: those whose outputs came to know the targets, and the others."""
 
 NORMAL = 1.96  # standard errors to each side of the 95 % interval around the mean log gain, which decides the phase
 
@@ -79,13 +79,14 @@ def estimate_phase(gains: Sequence[float], errors: Sequence[float]) -> PhaseEsti
 
 @dataclass(frozen=True)
 class CumulativeGain:
-    """What the depth does to a norm, carried from end to end."""
+    """The cumulative gain of a norm over the depth."""
 
     log_gain: float = math.nan  #: S, twice the natural log of the change of the norm; NaN with nothing to compare
     layers: int = 0  #: number of layers that were crossed
 
     @property
     def factor(self) -> float:
+        """The factor by which the norm changes."""
         return math.exp(self.log_gain / 2) if self.log_gain < 1400 else math.inf
 
     @property
@@ -95,7 +96,7 @@ class CumulativeGain:
 
 
 def cumulative_gain(norms: Sequence[float]) -> CumulativeGain:
-    """What became of a norm between the first and the last of these places."""
+    """The gain of a norm between the first and the last of these places."""
     if len(norms) < 2 or not norms[0] > 0 or math.isinf(norms[0]):
         return CumulativeGain(math.nan if norms and not math.isfinite(norms[0]) else 0.0, max(len(norms) - 1, 0))
     if norms[-1] <= 0:
@@ -105,7 +106,7 @@ def cumulative_gain(norms: Sequence[float]) -> CumulativeGain:
 
 @dataclass(frozen=True)
 class Signs:
-    """What the layers say about the whole, in numbers."""
+    """Summary numbers of all layers, from which the verdict is made."""
 
     #: what carried tangents do between the first layer's output and the last one's input
     forward: CumulativeGain = CumulativeGain(0.0)
@@ -119,7 +120,7 @@ class Signs:
     collapsed: tuple[str, ...] = ()  #: layers after which all examples point the same way
     saturated: tuple[str, ...] = ()  #: layers most of whose values are saturated
     constant_loss: float | None = None  #: of the best answer that is the same for all; None where it is not known
-    same: str = ""  #: why nothing can be told apart in the batch, in a clause; empty where something can
+    same: str = ""  #: why the examples of the batch cannot be distinguished, in a clause; empty where they can
 
 
 @dataclass(frozen=True)
@@ -149,7 +150,7 @@ def _log(value: float, low: float, high: float) -> float:
 
 
 def _angle(cosine: float | None, classes: float = 1.0) -> float:
-    """Fisher's transform of a cosine, of as much worth whatever the number of classes.
+    """Fisher's transform of a cosine, normalized for the number of classes.
 
     A step of the best size along a movement of this cosine takes cosine^2 (C - 1) / (2 log C) of the first
     cross-entropy of C equal classes away: among 50,000 classes .02 is worth as much as .7 among ten.
@@ -163,8 +164,8 @@ def _odds(share: float | None) -> float:
     return math.log((value + 0.02) / (1.02 - value))
 
 
-def step_numbers(step: Step, signs: Signs) -> dict[str, float]:
-    """What is read of the first step of an optimizer: a few numbers without units."""
+def step_numbers(step: StepEffect, signs: Signs) -> dict[str, float]:
+    """Features of the first step of an optimizer: a few numbers without units."""
     pace = _log(step.second_pace * min(step.largest, RATES[step.optimizer][-1]), -6, 0)
     return {
         "alignment": _angle(step.alignment, step.classes),
@@ -183,14 +184,14 @@ def step_numbers(step: Step, signs: Signs) -> dict[str, float]:
 
 
 def trial_numbers(trained: Sequence[Run], optimizer: Optimizer) -> dict[str, float]:
-    """What is read of the trainings with one optimizer: the best of its rates in each respect.
+    """Features of the trainings with one optimizer: the best of its rates in each respect.
 
-    Of Adam's it is read beside SGD, too, whether the examples can be told apart: SGD is slower at it.
+    For SGD they include whether Adam learned to distinguish the examples, as SGD is slower at it.
     """
     runs, adam = ([run for run in trained if run.optimizer == kind] for kind in (optimizer, "adam"))
 
-    def learned(some: Sequence[Run]) -> float:
-        return max((min(_odds(run.known), _odds(run.known_seen) - 1) for run in some), default=-1.0)
+    def learned(runs: Sequence[Run]) -> float:
+        return max((min(_odds(run.known), _odds(run.known_seen) - 1) for run in runs), default=-1.0)
 
     return {
         "known": _odds(max((run.known for run in runs if run.known is not None), default=None)),
@@ -204,23 +205,23 @@ def trial_numbers(trained: Sequence[Run], optimizer: Optimizer) -> dict[str, flo
 def probability(optimizer: Optimizer, numbers: Mapping[str, float], level: str) -> float:
     """The chance that a network trains, from :func:`step_numbers` and :func:`trial_numbers`.
 
-    The level says which weights to use: ``"step 0"``, ``"step 0 quick"`` (as of large models), ``"trial 60"``, and each
-    with ``" alone"`` after it (nothing held out).
+    The level says which weights to use: ``"step 0"``, ``"step 0 quick"`` (as of large models), ``"trial 60"``, each
+        also with ``" alone"`` (nothing held out).
     """
     weights = FITTED[optimizer][level]
     score = weights["intercept"] + sum(w * numbers[name] for name, w in weights.items() if name != "intercept")
     return 1 / (1 + math.exp(-_clipped(score, -40, 40)))
 
 
-def level(step: Step, runs: Sequence[Run], steps: int | None) -> str:
-    """Which of the fitted weights fit what was measured."""
+def level(step: StepEffect, runs: Sequence[Run], steps: int | None) -> str:
+    """The name of the fitted weights that apply to what was measured."""
     if steps is None:
         return f"step 0{' quick' if step.quick else ''}{'' if step.held is not None else ' alone'}"
     nearest = min(LENGTHS, key=lambda length: abs(length - steps))
     return f"trial {nearest}" if any(run.known is not None for run in runs) else f"trial {nearest} alone"
 
 
-def judge(step: Step, signs: Signs, trial: Trial | None) -> Recipe:
+def assess(step: StepEffect, signs: Signs, trial: TrialResult | None) -> Recipe:
     """The verdict for one optimizer: from its first step, what the layers say, and the trial where there was one."""
     optimizer = step.optimizer
     runs, constant, numbers = list[Run](), None, step_numbers(step, signs)
@@ -237,7 +238,7 @@ def judge(step: Step, signs: Signs, trial: Trial | None) -> Recipe:
         cause, reason = _failure(step, signs, runs, constant)
     elif runs:
         best, cause = best_run(runs), "learns"
-        reason = f"in {len(best.losses)} steps at {best.rate:g} the loss {_told(best, constant)}"
+        reason = f"in {len(best.losses)} steps at {best.rate:g} the loss {_loss_course(best, constant)}"
     else:
         cause, held = "learns", [value for value in (step.held, step.second_held) if value is not None]
         reason = f"one step moves the outputs as the loss wants (cosine {max(step.alignment, step.second):.2f}"
@@ -246,30 +247,30 @@ def judge(step: Step, signs: Signs, trial: Trial | None) -> Recipe:
     return Recipe(optimizer, trains, chance, rate, step.largest, reason, evidence, cause, numbers)
 
 
-def judge_program(found: Found, optimizers: Sequence[Any]) -> dict[str, Recipe]:
+def assess_program(found: FoundFaults, optimizers: Sequence[Any]) -> dict[str, Recipe]:
     """The verdict for ``"yours"``, the optimizer given; nothing where it was neither tried nor found at fault."""
     done = found.mending
     if len(optimizers) != 1 or (done is None and not found.faults):
         return {}
     sound = done is not None and done.sound
-    told = "" if done is None else f"in {done.own.steps} steps of its own {done.own.told()}"
+    text = "" if done is None else f"in {done.own.steps} steps of its own {done.own.summary()}"
     if found.faults:
         first = found.faults[0]
         chance, cause = min(1 - first.certainty, 1.0 if sound or done is None else UNDECIDED), "fault"
-        how = "learns less than it could" if chance >= 0.5 else "does not learn as it should"
-        how = how if sound else "does not learn as it is"
-        reason = f"{how} ({first.kind}): {first.message} {first.fix}".rstrip(".")
+        words = "learns less than it could" if chance >= 0.5 else "does not learn as it should"
+        words = words if sound else "does not learn as it is"
+        reason = f"{words} ({first.kind}): {first.message} {first.fix}".rstrip(".")
     elif sound:
-        chance, cause, reason = LEARNS, "learns", f"learns as it is: {told}"
+        chance, cause, reason = LEARNS, "learns", f"learns as it is: {text}"
     else:
         assert done is not None  # else there are faults
         tried, chance, cause = f"none of {len(done.tried)} changes mends it", UNDECIDED, "slow"
-        reason = f"does not learn in time: {told}, and {tried}; it may need many more steps, or other data"
+        reason = f"does not learn in time: {text}, and {tried}; it may need many more steps, or other data"
     kind: Evidence = "step 0" if done is None else "trial"
     return {"yours": Recipe("yours", chance >= 0.5, chance, rate_of(optimizers[0]), math.nan, reason, kind, cause)}
 
 
-def suggested_rate(step: Step, runs: Sequence[Run]) -> float:
+def suggested_rate(step: StepEffect, runs: Sequence[Run]) -> float:
     """The rate to begin with: the best of the trial, or the usual one less what the first step does not stand.
 
     Not below the least that is usual: the seven networks of the fit that train though their first step stands less
@@ -296,23 +297,23 @@ def best_run(runs: Sequence[Run]) -> Run:
     return max(runs, key=lambda run: -math.inf if run.diverged else run.drop)
 
 
-def _told(run: Run, constant: float | None) -> str:
-    """What became of the loss, beside that of the best constant answer, and of held-out examples."""
+def _loss_course(run: Run, constant: float | None) -> str:
+    """The course of the loss in words, beside that of the best constant answer, and of held-out examples."""
     if run.diverged:
         return "left the range of floats"
     first, last = run.losses[0], sum(run.losses[-10:]) / len(run.losses[-10:])
     fell = f"{'fell' if last < first else 'did not fall,'} from {number(first)} to {number(last)}"
     fell += "" if constant is None else f" (one answer for all: {number(constant)})"
-    known = "" if run.known is None else f", and of held-out examples {run.known:.0%} of the pairs are told apart"
+    known = "" if run.known is None else f", and of held-out examples {run.known:.0%} of the pairs are ordered right"
     return f"{fell}{known} (chance: 50%)" if known else fell
 
 
-def _failure(step: Step, signs: Signs, runs: Sequence[Run], constant: float | None) -> tuple[str, str]:
+def _failure(step: StepEffect, signs: Signs, runs: Sequence[Run], constant: float | None) -> tuple[str, str]:
     """The most likely cause in a word and in a clause; the first that applies."""
     seen = ""
     if runs:
-        many, told = max(len(run.losses) for run in runs), _told(best_run(runs), constant)
-        seen = f" (in {many} steps at the best of {len(runs)} rates the loss {told})"
+        steps, text = max(len(run.losses) for run in runs), _loss_course(best_run(runs), constant)
+        seen = f" (in {steps} steps at the best of {len(runs)} rates the loss {text})"
     if signs.overflowing or not step.finite:
         where = f" in {signs.overflowing[0]}" if signs.overflowing else " after the first step"
         return "overflow", f"numbers leave the range of floats{where}{seen}"
@@ -340,8 +341,8 @@ def _failure(step: Step, signs: Signs, runs: Sequence[Run], constant: float | No
         return "collapsed", f"from {signs.collapsed[0]} on all examples look alike{seen}"
     if signs.forward.orders > 1.3 or signs.backward.orders > 1.3:
         orders = max(signs.forward.orders, signs.backward.orders)
-        what = "differences between inputs" if signs.forward.orders == orders else "gradients"
-        return "exploding", f"{what} grow by {orders:.1f} orders of magnitude over the depth{seen}"
+        quantity = "differences between inputs" if signs.forward.orders == orders else "gradients"
+        return "exploding", f"{quantity} grow by {orders:.1f} orders of magnitude over the depth{seen}"
     if step.largest < RATES[step.optimizer][0]:
         rate = step.largest * (30 if step.quick else 3) or LADDER[step.optimizer][0]  # the next that was looked at
         return "rough", f"already a rate of {number(rate, 1)} makes the first step raise the loss{seen}"
@@ -356,27 +357,27 @@ def _failure(step: Step, signs: Signs, runs: Sequence[Run], constant: float | No
 
 
 def sentence(recipes: Mapping[str, Recipe]) -> str:
-    """The verdict over all recipes in a sentence that says what to do; over the owner's program, where it is known."""
+    """The verdict over all recipes in a sentence that says what to do; over the user's program, where it is known."""
     if "yours" in recipes:
-        said = recipes["yours"].reason
-        return f"{said[0].upper()}{said[1:]}{'' if said.endswith('.') else '.'}"
+        text = recipes["yours"].reason
+        return f"{text[0].upper()}{text[1:]}{'' if text.endswith('.') else '.'}"
     if not recipes:
         return "Not judged: of a network that is streamed the layers are measured, no step."
     adam, sgd = recipes["adam"], recipes["sgd"]
     sure = "" if all(abs(r.probability - 0.5) > 0.25 for r in (adam, sgd)) else "Probably: "
     if adam.trains and sgd.trains:
-        said = f"trains with either, Adam at a rate of about {adam.learning_rate:g} or SGD at {sgd.learning_rate:g}."
+        text = f"trains with either, Adam at a rate of about {adam.learning_rate:g} or SGD at {sgd.learning_rate:g}."
     elif adam.trains or sgd.trains:
         word, one, other = ("Adam", adam, sgd) if adam.trains else ("SGD", sgd, adam)
-        said = f"needs {word}, at a rate of about {one.learning_rate:g}"
-        said += f"; with {NAMES[other.optimizer]} {_short(other.reason)}."
+        text = f"needs {word}, at a rate of about {one.learning_rate:g}"
+        text += f"; with {NAMES[other.optimizer]} {_short(other.reason)}."
     elif adam.cause == sgd.cause == "no gradient" and adam.probability <= 0.01:
         return f"Cannot train: {_short(adam.reason)}."
     else:
         worst = max((adam, sgd), key=lambda r: r.probability)
         seen = max(min(r.numbers.get("known", 0), r.numbers.get("known seen", 0)) for r in (adam, sgd))
-        said = f"{'learns slowly' if seen >= _odds(SLOWLY) else 'will not train'}: {_short(worst.reason).rstrip('.')}."
-    return said[0].upper() + said[1:] if not sure else sure + said
+        text = f"{'learns slowly' if seen >= _odds(SLOWLY) else 'will not train'}: {_short(worst.reason).rstrip('.')}."
+    return text[0].upper() + text[1:] if not sure else sure + text
 
 
 def _short(reason: str) -> str:

@@ -23,7 +23,7 @@ TONES = {word: tone for (_, tone), words in LOOKS.items() for word in words}
 
 
 def number(value: float | None, digits: int = 3) -> str:
-    """A number for reading: so many significant digits, powers of ten written out, a dash for none."""
+    """A number for readers: rounded to significant digits, powers of ten written out, a dash for none."""
     if value is None or math.isnan(value):
         return "–"
     if math.isinf(value):

@@ -101,7 +101,7 @@ def t_quantile(freedom: Array, probability: float) -> Array:
 
 
 def bonferroni(comparisons: int) -> float:
-    """The score which any of so many comparisons exceeds by chance with at most the false-alarm probability."""
+    """The score that any of the comparisons exceeds by chance with at most the false-alarm probability."""
     return float(-special.ndtri(FALSE_ALARM / comparisons))
 
 
@@ -123,8 +123,8 @@ def pooled(favour: Array) -> float:
 
 def would_decide(pool: Array, every: Array, factor: float) -> bool:
     """Whether scores as these would decide a claim, either way, from that many times the samples."""
-    grown, against = (scores * math.sqrt(factor) for scores in (pool, every))
-    return bool(against.min() + _POWER < -bonferroni(every.size)) or pooled(grown - _POWER) > CRITICAL
+    scaled, against = (scores * math.sqrt(factor) for scores in (pool, every))
+    return bool(against.min() + _POWER < -bonferroni(every.size)) or pooled(scaled - _POWER) > CRITICAL
 
 
 def fitting(name: str, values: Numbers, given: Settings) -> Array:
@@ -160,16 +160,14 @@ def slope_of(x: Array, y: Array, weights: Array, inflate: bool = True) -> tuple[
 
 def curvature(x: Array, residuals: Array, weights: Array) -> float:
     """The quadratic term of what a straight line left over, in its standard errors."""
-    bent = centred(x**2, weights)
-    bent = bent - slope_of(x, bent, weights)[0] * centred(x, weights)
-    return float((weights * bent * residuals).sum() * (weights * bent**2).sum() ** -0.5)
+    square = centred(x**2, weights)
+    square = square - slope_of(x, square, weights)[0] * centred(x, weights)
+    return float((weights * square * residuals).sum() * (weights * square**2).sum() ** -0.5)
 
 
 @dataclass(frozen=True)
-class Line:
-    """A straight line through means: its slope and the quadratic term of its residuals in their standard errors, and
-    the chi-square of the residuals.
-    """
+class LineFit:
+    """A straight line through means: slope and quadratic residual term in standard errors; chi-square of residuals."""
 
     slope: float
     residual: float
@@ -177,13 +175,14 @@ class Line:
 
     @property
     def r2(self) -> float:
+        """Share of the weighted squares that the line explains."""
         total = self.slope**2 + self.residual
         return self.slope**2 / total if total > 0 else 0.0
 
-    def of_freedom(self, freedom: float) -> "Line":
+    def of_freedom(self, freedom: float) -> "LineFit":
         """In errors of that freedom, for which bounds are wider than for known ones."""
         factor = float(t_quantile(np.array(freedom), 1 - FALSE_ALARM / 4)) / LINE
-        return Line(self.slope / factor, self.residual / factor**2, self.bend / factor)
+        return LineFit(self.slope / factor, self.residual / factor**2, self.bend / factor)
 
     def explained(self, freedom: int) -> tuple[float, float]:
         """The least and the largest share of the variance of the true means that the line may explain.

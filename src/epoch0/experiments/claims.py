@@ -9,8 +9,7 @@
                         if means and spreads are as they look, or None if nothing points either way, or for
                         ``better_fit`` and ``linear``
 
-Each word is wrong at most once in a hundred times under the worst case of its null; docs/claims.md tells for each
-decider what that is, and the tests simulate it.
+Each word is wrong at most once in a hundred times under the worst case of its null; see docs/claims.md.
 
 ``samples`` is the number of independent samples behind each mean (Student's t is used); None says that the errors are
 known exactly. An error of zero says that the mean is exact. After one sample the error is NaN and nothing is decided.
@@ -46,15 +45,14 @@ class Claim(Shown):
     >>> print(at_most("growth stays below the bound", [1.30, 1.55], [0.01, 0.01], [1.41, 1.73], samples=100))
     holds: growth stays below the bound (closest is setting 1: 1.3 ± 0.01 against 1.41, ...)
 
-    A check is a statement that is true for every network, such as Euler's relation: it tests the software and does not
-    count among the claims.
+    A check is a statement that is true for every network, such as Euler's relation: it tests the software only.
     """
 
     text: str  #: the statement
     verdict: Verdict  #: one of VERDICTS
     evidence: str  #: the numbers that decided, in one line
     numbers: Mapping[str, float] = field(default_factory=dict)  #: the same for programs
-    needed: int | None = None  #: if undecided, samples a setting that would decide, when that can be told
+    needed: int | None = None  #: if undecided, samples a setting that would decide, where known
     check: bool = False  #: whether it cannot fail unless the software is wrong
 
     def __str__(self) -> str:
@@ -194,9 +192,9 @@ def equal_within_error(
     low, high = (names[int(pick(given.measured[worst]))] for pick in (np.argmin, np.argmax))
     p_value = min(1.0, float(p_values[worst]) * (rows if alike else 1))
     where = f"{'largest' if alike else 'least clear'} disagreement at {given.names[worst]}, {low} and {high}"
-    told = f"{100 * gap[worst]:.2g} %, p = {p_value:.2g}{f' over {rows} settings' * (alike and rows > 1)}"
+    detail = f"{100 * gap[worst]:.2g} %, p = {p_value:.2g}{f' over {rows} settings' * (alike and rows > 1)}"
     known = f"differences are known to {100 * coarse:.2g} %, below {100 * resolution:.3g} % they are none"
-    evidence = f"{where}: {told}; {known}"
+    evidence = f"{where}: {detail}; {known}"
     numbers = {"p": p_value, "largest_difference": float(gap.max()), "interval": coarse}
     apart = -special.ndtri(p_values)
     each, against = (near, -apart) if alike else (apart, -near)
@@ -222,8 +220,8 @@ def better_fit(
 
     Both shapes are joined by ``c * better^(1 - m) * worse^m``, and the mixture m is fitted with its error: 0 is the
     better shape, 1 the worse, and 1/2 is equally far from both. The claim holds if m is significantly below 1/2 and
-    fails if it is significantly above. For powers of x, m is the fitted exponent on the scale between the two. If
-    neither shape fits, the error grows by the misfit.
+    fails if it is significantly above. For powers of x, m is the fitted exponent on the scale between the two. Misfits
+    widen the error.
 
     Other arguments are as in :func:`at_most`; three points or more, all values positive.
 
@@ -245,9 +243,9 @@ def better_fit(
     verdict: Verdict = "holds" if favour > CRITICAL else "fails" if favour < -CRITICAL else "undecided"
     left = (stats.centred(np.log(given.measured) - shape, weight) for shape in (first, second))
     squares = [float((weight * each**2).sum()) for each in left]
-    told = [f"{square / (len(first) - 1):.3g}" for square in squares]
+    values = [f"{square / (len(first) - 1):.3g}" for square in squares]
     fitted = f"mixture {mixture:.3f} ± {error:.2g} between {names[0]} (0) and {names[1]} (1)"
-    evidence = f"{fitted}; chi-square a degree of freedom {told[0]} against {told[1]}"
+    evidence = f"{fitted}; chi-square a degree of freedom {values[0]} against {values[1]}"
     numbers = {"mixture": mixture, "error": error, "chi_square_better": squares[0], "chi_square_worse": squares[1]}
     return Claim(text, verdict, evidence, numbers)
 
@@ -288,7 +286,7 @@ def linear(
     weight = stats.weights(given.errors, np.full(len(places), max(float(np.abs(given.measured).max()), 1e-300)))
     slope, error = stats.slope_of(places, given.measured, weight, inflate=False)
     straight = stats.centred(given.measured - slope * places, weight)
-    found = stats.Line(slope / error, float((weight * straight**2).sum()), stats.curvature(places, straight, weight))
+    found = stats.LineFit(slope / error, float((weight * straight**2).sum()), stats.curvature(places, straight, weight))
     found = found.of_freedom(float(given.samples.min()) - 1)  # the fewest samples: cautious for all
     low, high = found.explained(len(places) - 2)
     falls = rising and found.slope < -stats.LINE

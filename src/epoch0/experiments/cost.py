@@ -36,8 +36,7 @@ class Cost:
     def seconds_a_step(self, seconds: float) -> float:
         """Time of a training step with one thread, on random data, measured for about so long.
 
-        If the whole batch does not fit into that, its time is on the line through those of the two largest that did: a
-        part of each step takes as long whatever the batch.
+        If the whole batch does not fit into that, its time is extrapolated linearly from the two largest that did.
         """
         device = chosen_device()
         model = self.model().to(device).train()

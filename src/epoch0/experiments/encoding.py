@@ -95,7 +95,7 @@ def equal(one: Any, other: Any) -> bool:
 
 
 def plain(value: Any, place: str, reserved: Collection[str], other: Callable[[Any, str], Any]) -> Any:
-    """The value in JSON's own types; what JSON has no sign for goes to `other`, with its place for the error."""
+    """The value in JSON's own types; what JSON cannot express goes to `other`, with its place for the error."""
     if isinstance(value, np.generic):
         value = value.item()
     if value is None or isinstance(value, str | bool | int) or (isinstance(value, float) and math.isfinite(value)):

@@ -52,14 +52,14 @@ class Failure(NamedTuple):
 
 
 class Died(NamedTuple):
-    """The worker died while it had a trial, this many times (a remote scheduler may have tried again by itself)."""
+    """A worker died while it ran a trial, ``times`` times (a remote scheduler may have tried again by itself)."""
 
     times: int
     status: int | None = None  #: exit status of the process, -9 for signal 9; None behind a scheduler
 
 
 Outcome = Encoded | Failure | Died
-"""What became of a trial."""
+"""The outcome of a trial."""
 
 
 @checked
@@ -118,20 +118,20 @@ class _Processes:
             self._threads[-1].start()
 
     def slots(self) -> int:
-        """How many trials to hand out, one in advance for each; an InputError if no process can be started."""
+        """The number of trials to hand out, one in advance for each process; InputError if none can be started."""
         if self._trouble is not None:
             raise self._trouble
         return 2 * len(self._threads)
 
     def submit(self, named: Named) -> Future[Outcome]:
-        """Start a trial on the next free worker. The handle is in ``finished`` when it has ended."""
+        """Start a trial on the next free worker; its handle is put into ``finished`` when it ends."""
         future: Future[Outcome] = Future()
         future.add_done_callback(self.finished.put)
         self._waiting.put((named, future))
         return future
 
     def outcome(self, handle: Future[Outcome]) -> Outcome:
-        """What became of a trial that ended."""
+        """The outcome of a trial that ended."""
         return handle.result()
 
     def close(self, now: bool) -> None:
@@ -174,8 +174,8 @@ class _Processes:
                     raise InputError("the engine was closed")
                 # -P: nothing is imported from the folder one is in; a session of its own: Ctrl-C is for the driver
                 command = [sys.executable, "-P", "-c", _WORKER, str(theirs.fileno()), *sys.path]
-                how = dict[str, Any](env=environment, stdin=subprocess.DEVNULL, start_new_session=True)
-                process = subprocess.Popen(command, pass_fds=[theirs.fileno()], **how)
+                settings = dict[str, Any](env=environment, stdin=subprocess.DEVNULL, start_new_session=True)
+                process = subprocess.Popen(command, pass_fds=[theirs.fileno()], **settings)
                 self._running.add(process)
             try:
                 stream.recv()
@@ -203,7 +203,7 @@ class _Scheduler:
         from distributed.utils import silence_logging_cmgr
 
         with ExitStack() as stack:
-            stack.enter_context(silence_logging_cmgr(logging.CRITICAL))  # a run tells what its caller has to know
+            stack.enter_context(silence_logging_cmgr(logging.CRITICAL))  # a run reports what its caller needs
             gc.collect()  # a client that found nobody, finalized while this one starts, would wait for a lock of both
             try:
                 self._client = stack.enter_context(Client(address, timeout=_PATIENCE, set_as_default=False))
@@ -214,7 +214,7 @@ class _Scheduler:
         self._some_worker = time.monotonic()
 
     def slots(self) -> int:
-        """How many threads the workers have."""
+        """The number of threads of the workers."""
         now = time.monotonic()
         if now - self._counted[0] >= _ASK_AGAIN:
             try:
@@ -245,8 +245,8 @@ class _Scheduler:
         except (CancelledError, OSError) as error:
             raise self._gone() from error
         except (ImportError, AttributeError) as error:
-            told = f"the workers of {self.address} cannot run this package: {error}"
-            raise InputError(f"{told}; install the same version there.") from error
+            text = f"the workers of {self.address} cannot run this package: {error}"
+            raise InputError(f"{text}; install the same version there.") from error
 
     def close(self, now: bool) -> None:
         if now:
@@ -258,7 +258,7 @@ class _Scheduler:
 
 
 def serve(number: int) -> None:
-    """What a worker process does, its end of the socket pair being open as this number, until the driver is gone."""
+    """The main loop of a worker process, until the driver is gone; ``number`` is the file descriptor of its socket."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.set_inheritable(number, False)
     os.register_at_fork(after_in_child=lambda: os.close(number))  # a trial's own processes do not keep it open

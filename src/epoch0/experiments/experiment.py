@@ -130,16 +130,16 @@ def resolve(function: str) -> TrialFunction:
     return found
 
 
-def _imported(name: str, what: str) -> Any:
+def _imported(name: str, noun: str) -> Any:
     module_name, _, attribute = name.partition(":")
     if not module_name or module_name.startswith("."):
-        raise InputError(f"{what} {name!r} is not of the form 'package.module:name'.")
+        raise InputError(f"{noun} {name!r} is not of the form 'package.module:name'.")
     try:
         module = importlib.import_module(module_name)
     except ImportError as error:
-        raise InputError(f"{what} {name!r} cannot be imported: {error}.") from error
+        raise InputError(f"{noun} {name!r} cannot be imported: {error}.") from error
     if not hasattr(module, attribute):
-        raise InputError(f"{what} {name!r}: {module_name} has no {attribute!r}.{suggest(attribute, dir(module))}")
+        raise InputError(f"{noun} {name!r}: {module_name} has no {attribute!r}.{suggest(attribute, dir(module))}")
     return getattr(module, attribute)
 
 

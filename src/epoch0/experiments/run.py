@@ -19,7 +19,7 @@ from epoch0.experiments.encoding import Encoded
 from epoch0.experiments.engine import Died, Engine, Failure, cores, exit_status
 from epoch0.experiments.experiment import Trial, resolve
 from epoch0.experiments.store import Store
-from epoch0.meter import Meter, format_duration
+from epoch0.progress import ProgressBar, format_duration
 
 _DEATHS = 3  # a trial whose worker dies this often is given up
 _LONGEST = 2000  # characters of a cause
@@ -45,7 +45,7 @@ class TrialInputError(TrialError, InputError):
     """A trial refused its input: the first failure was an :class:`~epoch0.errors.InputError`."""
 
 
-class Progress(Meter):
+class Progress(ProgressBar):
     """Shows one run, or one run after another: ``run(trials, store, progress=Progress("price-tanner/fig3b"))``.
 
     >>> import sys
@@ -59,18 +59,18 @@ class Progress(Meter):
     """
 
     def begin(self, total: float, done: float = 0.0) -> None:
-        """A run starts, of so many trials, of which an earlier run finished some."""
+        """A run of ``total`` trials starts, of which an earlier run finished ``done``."""
         self._total, self._found, self._done = int(total), int(done), int(done)
         super().begin(total, done)
         self.line(self._said())
 
     def advance(self) -> None:
         self._done += 1
-        if self.on_terminal or self._done < self._total:  # a log hears of the last ones from `end`
+        if self.on_terminal or self._done < self._total:  # in a log, `end` reports the last ones
             self.show(self._done, "", self._said)
 
     def end(self) -> None:
-        if self._done > self._found:  # with nothing new, the first line has said it all
+        if self._done > self._found:  # with nothing new, the first line was enough
             self.line(self._said())
         super().end()
 
@@ -192,7 +192,7 @@ class _Run:
             raise kind(message, first, failure.traceback, causes)
 
     def _fill(self) -> None:
-        """Give out what there is room for, and in the end one suspect after another: its death accuses nobody else."""
+        """Submit as many trials as there are slots, and in the end one suspect after another, each alone."""
         slots, given = self.workers.slots(), list[Trial]()
         while self.pending and len(self.flying) + len(given) < slots:
             given.append(self.pending.popleft())
@@ -223,14 +223,14 @@ class _Run:
             self.progress.advance()
 
     def _accuse(self, trial: Trial, died: Died) -> None:
-        """A worker died: which of the trials that were near it was the cause is found by running each one alone."""
+        """A worker died: find the trial that was the cause by running each suspect alone."""
         before = self.deaths.get(trial.key)
         deaths = self.deaths[trial.key] = 0 if before is None else before + died.times
         if deaths < _DEATHS:
             self.suspects.append(trial)
             return
-        how = "" if died.status is None else f"{exit_status(died.status)}: "
-        cause = f"it killed its worker process {deaths} times ({how}out of memory, or a crash)"
+        ended = "" if died.status is None else f"{exit_status(died.status)}: "
+        cause = f"it killed its worker process {deaths} times ({ended}out of memory, or a crash)"
         self._keep(trial, Failure(cause, "", False))
 
 

@@ -181,8 +181,7 @@ class Store:
     def _take_lock(self) -> None:
         """Be the only writer until this process closes the store or dies: the system drops the lock with it.
 
-        The results file itself is locked. A new one is put in place whole: a file that is cut short was cut by someone
-        else.
+        The results file itself is locked. A new one is put in place whole, so a short file was cut by someone else.
         """
         while self._lock is None:
             if not unlinked(self.path, "results file", own=True).exists():
@@ -236,12 +235,12 @@ class Store:
         encoded = Encoded(text, content)
         if encoded.digest != digest:
             damaged = self.path if arrays is None else f"{self.path} or {self.arrays / arrays}"
-            told = f"{damaged} was changed or damaged after it was written (trial {key[:12]}...)"
-            raise InputError(f"{told}; {_RESTORE}.")
+            problem = f"{damaged} was changed or damaged after it was written (trial {key[:12]}...)"
+            raise InputError(f"{problem}; {_RESTORE}.")
         return encoded
 
     @contextmanager
-    def _explained(self, what: str) -> Iterator[None]:
+    def _explained(self, task: str) -> Iterator[None]:
         """Every failure of the file as one error that names it and says what to do."""
         try:
             yield
@@ -256,7 +255,7 @@ class Store:
                 hint = f"it is truncated or damaged ({error}); {_RESTORE}"
             else:
                 hint = f"{error}; check the path, its permissions and the disk, or give another file"
-            raise InputError(f"{self.path} cannot be {what}: {hint}.") from error
+            raise InputError(f"{self.path} cannot be {task}: {hint}.") from error
 
 
 @checked
@@ -294,10 +293,10 @@ def merge(sources: Iterable[StrPath] | StrPath, into: StrPath) -> int:
                             target._execute("INSERT INTO results VALUES (?,?,?,?,?,?,?)", row)
                             added += 1
                         elif not equal(target.get(key), part.get(key)):
-                            told = f"{part.path} and {target.path} (or a file merged before) hold different results"
+                            text = f"{part.path} and {target.path} (or a file merged before) hold different results"
                             trial = f"the trial {function} seed={seed} spec={spec[:200]}"
                             hint = "they come from different code or machines; keep them apart, or run that trial again"
-                            raise InputError(f"{told} for {trial}: {hint}.")
+                            raise InputError(f"{text} for {trial}: {hint}.")
             target._execute("COMMIT")
         except BaseException:
             target._execute("ROLLBACK")
@@ -315,12 +314,12 @@ def on_network(folder: StrPath, mounts: str = "/proc/mounts") -> bool:
     except OSError:
         return True
     with explained(folder, "folder", "read"):
-        here = Path(folder).resolve()
+        root = Path(folder).resolve()
     kinds = dict[Path, str]()  # by their places; the later of two at one place shows
     for _, point, kind, *_ in (line.split() for line in lines if len(line.split()) > 2):
         kinds[Path(point.replace("\\040", " "))] = kind
-    above = (point for point in (here, *here.parents) if point in kinds)
-    return _NETWORK_DISKS.match(kinds.get(next(above, here), "")) is not None
+    above = (point for point in (root, *root.parents) if point in kinds)
+    return _NETWORK_DISKS.match(kinds.get(next(above, root), "")) is not None
 
 
 def _connect(name: str, uri: bool = False) -> sqlite3.Connection:

@@ -2,12 +2,11 @@
 
 The scale of a layer is set afterwards, so that a draw with one seed differs by factors only. Torch's own attention gets
 orthogonal queries, keys, values, and an output of its share: with inputs of unit size the scores then have unit size,
-and the softmax neither looks at one place nor at all alike.
+and the softmax looks neither at one place nor at all equally.
 
 In pairs the units of a layer are [z, -z] and the next weights [V, -V]: what goes on is V (phi(z) - phi(-z)), and for
 ReLU, GELU, SiLU and softplus phi(z) - phi(-z) is z itself. The even half, which draws all examples together with depth
-and makes gradients of batch norm explode, is gone, and with V orthogonal no direction is lost (Balduzzi et al. 2017,
-"looks linear"; Saxe et al. 2014).
+and makes gradients of batch norm explode, is gone, with V orthogonal at no loss (Balduzzi et al. 2017; Saxe 2014).
 """
 
 import math
@@ -129,7 +128,7 @@ FEWEST = 4  # units of a layer that is paired: two would carry one number
 
 @lru_cache(maxsize=64)
 def odd_half(phi: Activation) -> Activation | None:
-    """(phi(h) - phi(-h)) / sqrt(2), which is what pairs hand on; None if phi is odd already, or nearly even."""
+    """(phi(h) - phi(-h)) / sqrt(2), which pairs pass on; None if phi is odd already, or nearly even."""
     h = np.linspace(0.05, 4, 80)
     if float(np.abs(phi.function(h) + phi.function(-h)).max()) < 1e-6:
         return None
@@ -200,8 +199,8 @@ def pair_up(tape: Tape, steps: list[Step], origin: Mapping[int, frozenset[int]])
 
 
 def _on_noise(tape: Tape, able: Mapping[int, Step], inputs: set[int], swap: bool) -> dict[int, Tensor]:
-    """What goes into the steps when the outputs of those before are noise, or the same with halves exchanged."""
-    got: dict[int, Tensor] = {}
+    """Inputs of the steps when the steps before them put out noise, or the same noise with its halves exchanged."""
+    taken: dict[int, Tensor] = {}
 
     def put(node: int, step: Step, tensor: Tensor) -> Tensor:
         source = generator(0, _NOISE, node)
@@ -209,12 +208,12 @@ def _on_noise(tape: Tape, able: Mapping[int, Step], inputs: set[int], swap: bool
         return swapped(noise, step.site.op.kind) if swap else noise
 
     def look(node: int, tensor: Tensor) -> None:
-        got[node] = tensor.detach().clone()
+        taken[node] = tensor.detach().clone()
 
     looks: dict[int, Change] = {node: partial(look, node) for node in inputs}
     with torch.no_grad():
         tape.run(tape.x, looks | {node: partial(put, node, step) for node, step in able.items()})
-    return got
+    return taken
 
 
 def _exchanged(step: Step, one: Mapping[int, Tensor], two: Mapping[int, Tensor]) -> bool:

@@ -17,17 +17,17 @@ from epoch0.tracing.guard import bare
 
 
 @checked
-def check_path(path: StrPath, what: str = "weights") -> Path:
+def check_path(path: StrPath, noun: str = "weights") -> Path:
     """The path, if ``what`` can be written there and its ending is ``.safetensors``; else an InputError.
 
     >>> check_path("weights.safetensors")                       # in a folder that exists
     PosixPath('weights.safetensors')
     """
-    return to_write(path, what, [".safetensors"])
+    return to_write(path, noun, [".safetensors"])
 
 
 def save_tensors(
-    path: StrPath, what: str, layout: str, tensors: Mapping[str, Tensor], words: Mapping[str, str]
+    path: StrPath, noun: str, layout: str, tensors: Mapping[str, Tensor], words: Mapping[str, str]
 ) -> Path:
     """Write tensors and strings with the layout, the order of the tensors and a checksum in the header.
 
@@ -35,7 +35,7 @@ def save_tensors(
     """
     header = {**words, "format": layout, "order": json.dumps(list(tensors))}  # the format itself sorts by name
     header["sha256"] = digest(json.dumps(header, sort_keys=True), tensors)
-    return write_atomic(path, _packed(tensors, header), what)
+    return write_atomic(path, _packed(tensors, header), noun)
 
 
 def _packed(tensors: Mapping[str, Tensor], header: dict[str, str] | None = None) -> bytes:
@@ -49,53 +49,53 @@ def _packed(tensors: Mapping[str, Tensor], header: dict[str, str] | None = None)
         raise InputError(f"safetensors files hold no values of {problem}; convert them first.") from problem
 
 
-def read_tensors(path: StrPath, what: str) -> tuple[dict[str, Tensor], dict[str, str]]:
+def read_tensors(path: StrPath, noun: str) -> tuple[dict[str, Tensor], dict[str, str]]:
     """The tensors and the strings of the header in any safetensors file."""
     from safetensors import safe_open
 
-    path = to_read(path, what)
+    path = to_read(path, noun)
     try:
         with safe_open(str(path), framework="pt") as file:
             return {name: file.get_tensor(name) for name in file.keys()}, dict(file.metadata() or {})  # noqa: SIM118
     except Exception as problem:  # a made-up header makes it raise half a dozen unrelated types
-        which = f"the {what} {str(path)!r} ({path.stat().st_size:,} bytes)"
+        which = f"the {noun} {str(path)!r} ({path.stat().st_size:,} bytes)"
         why = f"the file is cut short, damaged or in another format ({problem})"
         raise InputError(f"{which} cannot be read: {why}.") from problem
 
 
-def load_tensors(path: StrPath, what: str, layout: str, writer: str) -> tuple[dict[str, Tensor], dict[str, str]]:
+def load_tensors(path: StrPath, noun: str, layout: str, writer: str) -> tuple[dict[str, Tensor], dict[str, str]]:
     """Read what :func:`save_tensors` wrote, in its order, after checking that the file is whole."""
-    mapped, header = read_tensors(path, what)
+    mapped, header = read_tensors(path, noun)
     tensors = {name: tensor.clone() for name, tensor in mapped.items()}  # the file may be written over later
     stated = header.get("format", "")
     if stated != layout:
         why = f"its layout is {stated!r}, and this version reads {layout!r}; {writer} writes those"
-        raise InputError(f"{str(path)!r} is a safetensors file but holds no {what}: {why}.")
+        raise InputError(f"{str(path)!r} is a safetensors file but holds no {noun}: {why}.")
     stored = header.pop("sha256", None)
     if digest(json.dumps(header, sort_keys=True), tensors) != stored:
-        raise InputError(f"the {what} {str(path)!r} are damaged: the content does not have the checksum in the header.")
+        raise InputError(f"the {noun} {str(path)!r} are damaged: the content does not have the checksum in the header.")
     order = from_json(header.pop("order", ""))
     named = isinstance(order, list) and all(isinstance(name, str) for name in order)
     if not named or sorted(order) != sorted(tensors):
-        raise impossible(path, what, "order", "the names of its tensors, each once")
+        raise impossible(path, noun, "order", "the names of its tensors, each once")
     return {name: tensors[name] for name in order}, header
 
 
 def from_json(text: str) -> Any:
-    """What JSON text says; None if it is none, so that whoever checks what is in it refuses that."""
+    """The value of JSON text; None if it is invalid, which the checks of its content refuse."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError):
         return None
 
 
-def impossible(path: StrPath, what: str, name: str, wanted: str) -> InputError:
+def impossible(path: StrPath, noun: str, name: str, wanted: str) -> InputError:
     """The error for a file that is whole, and in whose header an entry says what cannot be."""
-    return InputError(f"the {what} {str(path)!r} cannot be read: {name!r} in the header must hold {wanted}.")
+    return InputError(f"the {noun} {str(path)!r} cannot be read: {name!r} in the header must hold {wanted}.")
 
 
 def digest(header: str, tensors: Mapping[str, Tensor]) -> str:
-    """What tells whether a file holds what was saved: a hash of the header and of every tensor by name."""
+    """A checksum: a hash of the header and of every tensor by name."""
     total = hashlib.sha256(header.encode())
     for name in sorted(tensors):
         tensor = tensors[name].detach().cpu().contiguous()

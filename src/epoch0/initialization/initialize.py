@@ -17,7 +17,7 @@ from epoch0.errors import InputError
 from epoch0.initialization.draw import KINDS, draw_attentions, draw_biases, draw_weights
 from epoch0.initialization.plan import make_plan
 from epoch0.initialization.result import Initialization, notes, row
-from epoch0.initialization.scale import Pass, apply, measured_rounds, standard
+from epoch0.initialization.scale import ScalePass, apply, measured_rounds, standard
 from epoch0.initialization.sites import Plan, find_sites
 from epoch0.interrupts import whole
 from epoch0.seeds import generator
@@ -61,9 +61,8 @@ def initialize(
 
     A gain goes from a layer's input to behind its activation. An average over k places divides it by k once, whatever
     the depth; weights make up for averages only at the end of a residual branch, and :func:`epoch0.measure.gain`, which
-    counts them, finds target/k. Each residual branch gets the gain target/blocks, so that a block has
-    1 + target/blocks. Weights before a norm get the standard scale, which the norm undoes. The result says so, and
-    names what was left alone with the reason.
+    counts them, finds target/k. Each residual branch gets the gain target/blocks, so that a block has 1 +
+    target/blocks. Weights before a norm get the standard scale, which the norm undoes. The result names what was kept.
 
     By default weights are orthogonal, and units come in pairs of opposite weights wherever the next layer can take the
     difference: then it sees the odd half of the activation, which for ReLU, GELU and SiLU is a straight line, and the
@@ -81,9 +80,8 @@ def initialize(
         forward: ``forward(model, x)``, for a model that is called in another way.
         bias_std: of fresh biases where an activation follows; None: 0, and 0.2 for Gaussian and uniform weights before
             activations with a scale (tanh); biases elsewhere become 0.
-        weights: ``"mirrored"``: as said above; ``"gaussian"``, ``"uniform"`` or ``"orthogonal"``: all are drawn, for
-            the target and nothing else; ``"keep"`` rescales those that are there, and keeps the biases unless
-            ``bias_std`` is given.
+        weights: ``"mirrored"``: as above; ``"gaussian"``, ``"uniform"`` or ``"orthogonal"``: all are drawn, for
+            the target and nothing else; ``"keep"`` rescales those there are; biases stay unless ``bias_std`` is given.
         seed: of the draw; each weight has a stream of its own, named by the weight.
 
     Raises:
@@ -123,7 +121,7 @@ def initialize(
         if any(step.tied and not step.kept for step in plan.steps):  # signals may start at other values now
             with tape(record.call, batch_norm=record.batch_norm) as anew:
                 record = replace(record, x=anew.x)
-        one_pass = Pass(record, plan, method, seed, biases)
+        one_pass = ScalePass(record, plan, method, seed, biases)
         rounds, gains, off = 1, dict[str, float](), list[str]()
         if method == "theory":
             one_pass.run()
@@ -133,15 +131,15 @@ def initialize(
         factors = {name: norm.factor for norm in plan.norms for name in norm.parameters}
         changed = [s.site.name for s in plan.steps if not s.kept] + list(biases) + list(factors) + drawn
         values = {name: record.model.get_parameter(name).detach().clone() for name in changed}
-        # what a fresh perturbation finds in each layer when all is set
+        # the gain of each layer for a fresh perturbation when all is set
         for step in plan.steps:
-            if step.layer.kind != "residual block" and (had := plan.layer_targets[step.layer.name]) is not None:
-                plan.layer_targets[step.layer.name] = had * step.fresh
+            if step.layer.kind != "residual block" and (goal := plan.layer_targets[step.layer.name]) is not None:
+                plan.layer_targets[step.layer.name] = goal * step.fresh
         rows = (*(row(step, plan, biases, gains) for step in plan.steps), *attentions)
         left = {name: why for name, why in untouched.items() if name not in drawn and name not in factors}
-        said = (*remarks, *record.notes, *notes(plan, record, off, rounds))
-        how = target, method, plan.blocks, rounds, seed, said
-        result = Initialization(rows, plan.layer_targets, left, factors, *how)
+        messages = (*remarks, *record.notes, *notes(plan, record, off, rounds))
+        fields = target, method, plan.blocks, rounds, seed, messages
+        result = Initialization(rows, plan.layer_targets, left, factors, *fields)
     write_parameters(bare(model), values)
     return result
 
@@ -199,7 +197,7 @@ _INPUT = 4
 
 
 def gaussian_input(model: nn.Module, seed: int) -> tuple[Tensor, list[str]]:
-    """A batch of Gaussian inputs that the model takes, and what a reader must know."""
+    """A batch of Gaussian inputs that the model takes, and notes on it."""
     model = bare(model)
     check_model(model)
     parameter = next(p for p in model.parameters() if p.is_floating_point())

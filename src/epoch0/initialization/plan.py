@@ -1,4 +1,4 @@
-"""What is to be set in a recorded model: weights, norms at the ends of branches, and what stays as it is.
+"""The plan of an initialization: the weights and norms to set, and what stays as it is.
 
 Residual branches get a gain of target/blocks each, so that a block's own is 1 + target/blocks (Hayou et al. 2021,
 Proposition 2, Stable ResNet). An average over k places divides a gain by k whatever the weights, and what the places
@@ -79,7 +79,7 @@ def make_plan(
             ones = tape.x.new_ones((1, *tape.nodes[site.op.inputs[0]].shape[1:]))
             weight = torch.ones_like(site.view) if site.mask is None else site.mask.to(ones.dtype)
             profile = site.responses(ones, weight)
-            step.averages, step.scaled = stretch(tape, trail, profile / profile.mean())
+            step.averages, step.scaled = noise_gains(tape, trail, profile / profile.mean())
         step.averages *= averages_among(tape, step.follow.averages)
     before = list(itertools.takewhile(lambda event: not event.kind, layers[0].events))
     inside = [step for step in steps if step.layer is layers[0]]
@@ -133,7 +133,7 @@ def _layer_target(
     beside, after = _shortcut(plan, layer, found), follower.follow(found.total)
     if after.end != layer.output or after.norm or after.no_law:
         return None
-    (averages, scaled), share = stretch(follower.tape, after.trail), target / plan.blocks
+    (averages, scaled), share = noise_gains(follower.tape, after.trail), target / plan.blocks
     if layer.has_norm and averages < 1:
         # a norm that subtracts means over places takes out what the average would see: all of it for one example,
         # 1/examples of it for a batch
@@ -175,7 +175,7 @@ LOUDEST = 4.0  # size of the outputs that is left alone in a readout that is kep
 
 
 def keep(tape: Tape, layers: tuple[Layer, ...], blocks: Mapping[str, Branch], steps: list[Step]) -> frozenset[str]:
-    """Give the steps that are to stay the reason why."""
+    """Mark the steps whose weights stay, each with the reason."""
     made_by = {node: op for op in tape.ops for node in op.outputs}
     attends = [op for op in tape.ops if op.name == "scaled_dot_product_attention" and len(op.inputs) > 2]
     scaled = {name: _before_scale(found.node, made_by) for name, found in blocks.items()}
@@ -232,10 +232,7 @@ def _before_scale(node: int, made_by: Mapping[int, Op]) -> int:
 
 
 def _sizes(tape: Tape, scores: bool, nodes: list[int]) -> tuple[dict[int, float], dict[int, float], dict[int, float]]:
-    """Mean square of these tensors, and of what in them differs from example to example.
-
-    Also the standard deviation of the scores that torch's own attentions make, by the operation's index.
-    """
+    """Mean squares of these tensors, of their differences between examples, and the std of torch's attention scores."""
     sizes, spread, sharp = dict[int, float](), dict[int, float](), dict[int, float]()
     attentions = {op.inputs[0]: op for op in tape.ops if scores and op.kind == "attention"}
 
@@ -253,11 +250,11 @@ def _sizes(tape: Tape, scores: bool, nodes: list[int]) -> tuple[dict[int, float]
     return sizes, spread, sharp
 
 
-ENOUGH = 2_000_000  # outputs over which a stretch without a rule is estimated: an error of 0.1 to 0.3 %
+ENOUGH = 2_000_000  # outputs over which a gain without a rule is estimated: an error of 0.1 to 0.3 %
 
 
-def stretch(tape: Tape, trail: tuple[Op, ...], profile: Tensor | None = None) -> tuple[float, float]:
-    """Mean squared stretch of noise by the averages among these linear operations, and by the others.
+def noise_gains(tape: Tape, trail: tuple[Op, ...], profile: Tensor | None = None) -> tuple[float, float]:
+    """Mean squared gain of noise in the averages among these linear operations, and in the others.
 
     Two by two averages alone give (0.25, 1.0). ``profile`` is the mean square of the noise at each entry, up to a
     factor; it is broadcast to what goes in.
@@ -299,8 +296,8 @@ def _of_noise(tape: Tape, trail: tuple[Op, ...], profile: Tensor) -> list[float]
 
 
 def averages_among(tape: Tape, ops: Iterable[Op]) -> float:
-    """The product of the stretches of the averages among operations of any kind, each taken alone."""
-    return math.prod((stretch(tape, (op,))[0] for op in ops if is_average(op)), start=1.0)
+    """The product of the gains of the averages among operations of any kind, each taken alone."""
+    return math.prod((noise_gains(tape, (op,))[0] for op in ops if is_average(op)), start=1.0)
 
 
 def _called(op: Op, noise: Tensor) -> Tensor:

@@ -20,8 +20,7 @@ class LayerInit:
     layer: str  #: the layer of ``epoch0.gain`` that it is in
     kind: str  #: ``"linear"`` or ``"convolution"``
     activation: str  #: what is applied to it next; ``"none"`` if nothing is
-    #: weights into one unit that meet an entry of the input, on average; less than their number at zero-padded
-    #: borders
+    #: weights into one unit that meet an entry of the input, on average; less than their number at zero-padded borders
     fan_in: float
     density: float  #: fraction of the weights that is kept
     weight_std_before: float  #: root mean square of a kept weight times sqrt(fan_in), as it came
@@ -29,7 +28,7 @@ class LayerInit:
     bias_std: float  #: of its biases; NaN if it has none
     q: float  #: mean variance of its pre-activations; NaN where a norm decides it
     target: float  #: gain asked for from its input to behind its activation
-    #: mean-field gain of that stretch with the weights it has now; None where a norm decides it
+    #: mean-field gain from there to there with the weights it has now; None where a norm decides it
     predicted: float | None
     measured: float | None  #: gain of its layer, measured in fresh directions (``method="measured"``); None otherwise
     status: str  #: in words
@@ -49,7 +48,7 @@ class Initialization(Result):
     blocks: int  #: number of residual blocks
     rounds: int  #: passes over the model
     seed: int  #: of the draw
-    notes: tuple[str, ...]  #: what a reader must know
+    notes: tuple[str, ...]  #: remarks for the reader
 
     @property
     def summary(self) -> str:
@@ -57,8 +56,8 @@ class Initialization(Result):
         names = {layer.name: layer.status.startswith("kept") for layer in self.layers}
         kept, way = sum(names.values()), "by theory" if self.method == "theory" else "by measuring"
         stay = f", {kept} kept as they are" if kept else ""
-        many = counted(len(names) - kept, "weight")
-        return f"{many} set for a gain of {self.target:.4g}, {way}, seed {self.seed}{stay}"
+        weights = counted(len(names) - kept, "weight")
+        return f"{weights} set for a gain of {self.target:.4g}, {way}, seed {self.seed}{stay}"
 
     def __str__(self) -> str:
         lines = [self.summary]
@@ -99,12 +98,12 @@ def row(step: Step, plan: Plan, biases: Mapping[str, Tensor], gains: Mapping[str
     before = float(kept.double().square().mean().sqrt()) * site.fan_in**0.5
     bias = biases.get(site.bias)
     bias_std = float("nan") if bias is None else float(bias.double().square().mean().sqrt())
-    # gain of the stretch that the goal is for, where that is a layer but for its averages
+    # gain of the segment that the target is for, where that is a layer but for its averages
     alone = step.layer.weighted == 1 and step.layer.name in gains
     measured = gains[step.layer.name] / (step.averages * step.lead) if alone else None
-    what = site.name, site.module, step.layer.name, site.op.kind, "none" if rule is None else rule.name
+    fields = site.name, site.module, step.layer.name, site.op.kind, "none" if rule is None else rule.name
     stds, goal = (before, before if step.kept else step.weight_std, bias_std), (step.q, step.goal, step.predicted)
-    return LayerInit(*what, site.fan_in, site.density, *stds, *goal, measured, _status(step, plan))
+    return LayerInit(*fields, site.fan_in, site.density, *stds, *goal, measured, _status(step, plan))
 
 
 def _status(step: Step, plan: Plan) -> str:
@@ -127,8 +126,8 @@ def _status(step: Step, plan: Plan) -> str:
     if follow.no_law:
         words.append(f"no law for {follow.no_law} behind it")
     if abs(step.pooled - 1) > 0.02:
-        what = "averages and scalings" if step.makes_up else "scalings"
-        words.append(f"makes up for {what} behind it that pass {step.pooled:.3g}")
+        fields = "averages and scalings" if step.makes_up else "scalings"
+        words.append(f"makes up for {fields} behind it that pass {step.pooled:.3g}")
     averages = step.lead if step.makes_up else step.lead * step.averages
     if abs(averages - 1) > 0.02:
         words.append(f"averages pass {averages:.3g} of it, which the target leaves out")
@@ -136,7 +135,7 @@ def _status(step: Step, plan: Plan) -> str:
 
 
 def notes(plan: Plan, tape: Tape, off: list[str], rounds: int) -> list[str]:
-    """What a reader must know of how the weights were set."""
+    """Remarks on how the weights were set."""
     found = how_it_ran(tape.batch_norm if tape.has_batch_norm else None, tape.has_dropout)
     if plan.blocks:
         closed = sum(step.closes for step in plan.steps) + len(plan.norms)

@@ -1,4 +1,4 @@
-"""The scale of every layer, found in forward passes in which weights are scaled on the spot: what goes on is right.
+"""The scale of every layer, found in forward passes that scale weights as they go, so that later inputs are right.
 
 By theory the gain is weight_std^2 times the mean over places of E phi'(sqrt(q) Z)^2, q = bias_std^2 + weight_std^2 m
 with m the mean square that comes in (Hayou et al. 2021, B.1.2). On the batch it is the mean over the layer's own units:
@@ -37,7 +37,7 @@ BINS = 64  # groups of places of like variance that an expectation is taken over
 
 @dataclass(frozen=True)
 class Places:
-    """What comes into a layer of weight_std 1, place by place."""
+    """Places of a layer: variance of the pre-activation at weight_std 1, and share of the fan-in."""
 
     square: Array  # variance of the pre-activation for weight_std 1 and no bias; shape (places,)
     share: Array  # fraction of the fan-in that meets an entry of the input, mean 1; likewise
@@ -104,12 +104,12 @@ def solved(gain: Callable[[float], float], target: float, scale_free: bool) -> f
 
 # entries of a layer that its scale is solved for on the batch; four times as many where one look is enough
 SAMPLE = 1 << 16
-ROOM = 4.0  # mean squares of inputs and outputs that are of unit size, up to this factor, are left to the gain
+UNIT_SIZE = 4.0  # mean squares of inputs and outputs that are of unit size, up to this factor, are left to the gain
 _TANGENTS, _ENTRIES = 2, 3
 
 
 @dataclass(eq=False)
-class Pass:
+class ScalePass:
     """The state of one pass."""
 
     tape: Tape  # the record; its model's weights have unit scale
@@ -218,7 +218,7 @@ class Pass:
         rule, at = step.law, self._places(step, x)
         size = float(at.square.mean()) * (1.0 if step.begins else step.scaled)
         saturates = (rule is not None and not rule.homogeneous) or (step.last and bool(step.follow.no_law))
-        if not size > 0 or (not saturates and 1 / ROOM <= size <= ROOM):
+        if not size > 0 or (not saturates and 1 / UNIT_SIZE <= size <= UNIT_SIZE):
             return 0.0
         slope = float(chi(rule, 1.0, 1.0)) if rule is not None and rule.homogeneous else 1.0
         weight_std = 1 / math.sqrt(size * slope)
@@ -285,12 +285,12 @@ ROUNDS = 4  # passes of the measured way at most
 DIRECTIONS = 4  # random directions a layer for the check
 EXAMPLES = 64  # examples that the check takes at most
 CLOSE = 0.02  # A layer is left alone when its log gain is this near to that of its target, or three standard errors
-FARTHEST = 4.0  # largest correction of a target by what was measured, where weights are set for training
+FARTHEST = 4.0  # largest correction of a target by the measured gain, where weights are set for training
 _CHECK = 5
 
 
 def apply(plan: Plan, tape: Tape, sign: int = 1) -> None:
-    """Multiply the parameters by what a pass found; with sign -1 take it back."""
+    """Multiply the parameters by the factors that a pass found; with sign -1 divide."""
     for step in plan.steps:
         if step.first is None and not step.kept and not step.tied:
             step.site.view.mul_(step.weight_std**sign)
@@ -299,7 +299,7 @@ def apply(plan: Plan, tape: Tape, sign: int = 1) -> None:
             tape.model.get_parameter(name).detach().mul_(norm.factor**sign)
 
 
-def measured_rounds(pass_: Pass, tape: Tape, layers: tuple[Layer, ...]) -> tuple[int, dict[str, float], list[str]]:
+def measured_rounds(pass_: ScalePass, tape: Tape, layers: tuple[Layer, ...]) -> tuple[int, dict[str, float], list[str]]:
     """Passes and checks until every layer has its target, or the rounds are used up."""
     plan, corrections = pass_.plan, dict[int, float]()
     for done in range(1, ROUNDS + 1):

@@ -26,7 +26,7 @@ PRODUCTS = ("product", "quotient")  # kinds of operations that scale, by a numbe
 
 @dataclass(frozen=True)
 class Follow:
-    """What happens to the output of a weighted operation before the next weights."""
+    """What follows a weighted operation before the next weights."""
 
     activation: Activation | None  # the function of one number that is applied to it; None if nothing is
     end: int  # node behind the activation, or behind the operation itself
@@ -50,11 +50,12 @@ class Follower:
                 self.users[node].append(event)
 
     def only_user(self, node: int) -> Op | None:
+        """The one operation that uses a tensor; None if several do."""
         users = self.users[node]
         return users[0] if len(users) == 1 and node != self.tape.output else None
 
     def follow(self, start: int) -> Follow:
-        """What happens to this tensor before the next weights, or before several operations use it."""
+        """What follows this tensor before the next weights, or before several operations use it."""
         node, bias, biased = start, "", start
         activation: Activation | None = None
         active = norm = False
@@ -142,11 +143,12 @@ def _activation(start: int, last: Op, inside: list[Op]) -> tuple[Activation | No
 
 
 def only_moves(op: Op) -> bool:
-    """Whether this carries entries to other places and changes none."""
+    """Whether this moves entries to other places and changes none."""
     return op.meaning.kind in MOVES or op.meaning.kind == "repeat"
 
 
 def is_average(op: Op) -> bool:
+    """Whether this takes means over places."""
     return op.call is not None and op.meaning.kind == "average"
 
 
@@ -157,6 +159,7 @@ def is_linear(op: Op) -> bool:
 
 
 def is_scaling(op: Op) -> bool:
+    """Whether this multiplies by one number."""
     call = op.call
     return call is not None and op.meaning.kind in PRODUCTS and len(call.slots) == 1 and call.key is not None
 
@@ -194,6 +197,7 @@ class Site:
 
     @property
     def groups(self) -> int:
+        """Groups of a convolution, else 1."""
         return int(self.op.given.get("groups", 1))
 
     def used(self) -> Tensor:
@@ -208,11 +212,11 @@ class Site:
         return grouped.transpose(1, 2) if "transpose" in self.op.name else grouped
 
     def beside(self, bias: Tensor, dims: int) -> Tensor:
-        """A bias in the shape in which it is added to the output of the operation, which has so many dimensions."""
+        """A bias in the shape in which it is added to the operation's output of ``dims`` dimensions."""
         return bias.reshape(-1, *[1] * (dims - 2)) if self.op.kind == "convolution" else bias
 
     def responses(self, x: Tensor, weight: Tensor) -> Tensor:
-        """What the operation gives for this input with these weights, without bias."""
+        """The operation's result for this input with these weights, without bias."""
         if self.op.name == "addmm":
             return x @ weight
         result: Tensor = self.op.with_arguments(input=x, weight=weight, bias=None)({})
@@ -241,8 +245,7 @@ class Site:
 def find_sites(record: Tape, seed: int) -> tuple[list[Site], dict[str, str]]:
     """The operations that can be set, in order, and the reason for each other parameter of a weighted operation.
 
-    What lies between a parameter and its operation is read from this record and from one with other values in place of
-    those that are not used directly: it may be a mask.
+    What lies between a parameter and its operation, perhaps a mask, is read from this record and one with other values.
     """
     sites, untouched = _sites(record)
     if all(site.direct for site in sites):
@@ -322,11 +325,11 @@ class Step:
     site: Site  # the operation
     follow: Follow  # what comes after it
     layer: Layer  # the layer it is in
-    goal: float  # gain it is to have, from its input to behind the scalings that follow its activation
-    scaled: float = 1.0  # mean squared stretch of those scalings, 1 without any
-    averages: float = 1.0  # mean squared stretch of averages over places behind it, 1/4 for a 2 by 2 average
+    goal: float  # target gain, from its input to behind the scalings that follow its activation
+    scaled: float = 1.0  # mean squared gain of those scalings, 1 without any
+    averages: float = 1.0  # mean squared gain of averages over places behind it, 1/4 for a 2 by 2 average
     makes_up: bool = False  # whether the goal is that of a residual branch or shortcut as a whole, averages and all
-    lead: float = 1.0  # mean squared stretch of averages in front of the first weights, which the goal leaves out
+    lead: float = 1.0  # mean squared gain of averages in front of the first weights, which the target leaves out
     start: int | None = None  # node from which its gain counts where something without weights lies between
     closes: bool = False  # whether it ends a residual branch
     halved: bool = False  # whether it is a shortcut whose target makes up for the activation behind the sum
@@ -338,19 +341,19 @@ class Step:
     begins: bool = False  # whether nothing but the input goes into it
     last: bool = False  # whether no weights come after it
     by_size: bool = False  # whether the size of its inputs or outputs decided, and not its gain
-    weight_std: float = float("nan")  # what was found; NaN before
+    weight_std: float = float("nan")  # the result; NaN before
     q: float = float("nan")  # mean variance of its pre-activations
-    predicted: float | None = None  # mean-field gain of the stretch that the goal is for
+    predicted: float | None = None  # mean-field gain of the segment that the target is for
     fresh: float = 1.0  # gain for a perturbation that no pairs have made, over the target
 
     @property
     def law(self) -> Activation | None:
-        """The function that decides what goes on: the activation, or its odd half."""
+        """The function that is passed on: the activation, or its odd half."""
         return self.half or self.follow.activation
 
     @property
     def pooled(self) -> float:
-        """Stretch behind its activation that the weights make up for."""
+        """Mean squared gain behind its activation that the weights make up for."""
         return self.scaled * self.averages if self.makes_up else self.scaled
 
     @property
@@ -377,13 +380,13 @@ class NormStep:
 
 @dataclass(eq=False)
 class Plan:
-    """Everything that is to be set."""
+    """The weights and norms that an initialization sets, with their targets."""
 
     steps: list[Step]  # in order of execution
     norms: list[NormStep]  # ends of branches that are norms
     blocks: int  # number of residual blocks
     layer_targets: dict[str, float | None]  # gain of each layer when all is set; None where that is not known
-    notes: list[str] = field(default_factory=list)  # what a reader must know
+    notes: list[str] = field(default_factory=list)  # remarks for the reader
     edges: bool = False  # whether what comes in and what goes out is brought to unit size
     kept: frozenset[str] = frozenset()  # names of the blocks that stay as they are
     frozen: set[str] = field(default_factory=set)  # names of the parameters that are not trained, which stay too

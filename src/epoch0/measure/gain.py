@@ -1,4 +1,4 @@
-"""The gain of every layer of any model: how it stretches signals and gradients."""
+"""The gain of every layer of any model: how it scales signals and gradients."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -10,7 +10,7 @@ from torch import nn
 
 from epoch0 import special
 from epoch0.arguments import BatchNorm, Directions, Seed, checked
-from epoch0.measure.law import Law, Walk
+from epoch0.measure.law import PredictedGain, Walk
 from epoch0.measure.passes import Array, Passes, Squares, Travel, mean_squares, passes
 from epoch0.results import Result, aligned, counted
 from epoch0.tracing.call import Call, Forward
@@ -64,6 +64,7 @@ class Gain(Result):
 
     @property
     def depth(self) -> int:
+        """Number of layers."""
         return len(self.layers)
 
     @property
@@ -88,12 +89,12 @@ class Gain(Result):
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What a reader must know: how batch norm and dropout were treated, which layers hold several operations."""
+        """Remarks: how batch norm and dropout were treated, which layers hold several operations."""
         found = how_it_ran(self.batch_norm, self.dropout)
         for layer in self.layers:
             if layer.weighted > 1 and layer.kind != "residual block":
-                said = f"'{layer.name}' is one layer of {layer.weighted} weighted operations"
-                found.append(f"{said}: all paths meet only at its end")
+                text = f"'{layer.name}' is one layer of {layer.weighted} weighted operations"
+                found.append(f"{text}: all paths meet only at its end")
         return tuple(found)
 
     def __str__(self) -> str:
@@ -102,7 +103,7 @@ class Gain(Result):
         lines += aligned([[*_HEAD, "measured is"], *(_cells(layer) for layer in self.layers)])
         start, factors = self.layers[-1].gradient, [math.sqrt(self.layers[-1].tangent)]
         factors.append(self.input_gradient / start if start else math.nan)
-        tangent, gradient = (f"{one:.3g}" if math.isfinite(one) else "beyond floats" for one in factors)
+        tangent, gradient = (f"{factor:.3g}" if math.isfinite(factor) else "beyond floats" for factor in factors)
         lines.append(f"carried from end to end: tangents, a unit, times {tangent}, gradients times {gradient}")
         return "\n".join([*lines, *self.notes])
 
@@ -146,16 +147,16 @@ def gain(
     directions: Directions = 8,
     seed: Seed = 0,
 ) -> Gain:
-    """Measure how much each layer stretches signals going forward and gradients going back.
+    """Measure how much each layer scales signals going forward and gradients going back.
 
     >>> net = epoch0.networks.mlp([784, 256, 256, 10], weights=epoch0.Gaussian(2**.5), seed=0)
     >>> g = gain(net, torch.randn(64, 784))                              # three layers
     >>> g.chi_forward.round(), round(g.layers[0].predicted, 2)           # 1, 1 and the readout's 2
     (array([1., 1., 2.]), 0.99)
 
-    A layer is a stretch between two tensors that all paths share: a residual block is one. J is its Jacobian for the
+    A layer is a segment between two tensors that all paths share: a residual block is one. J is its Jacobian for the
     whole batch, so batch norm couples the examples. Both gains estimate ||J||_F^2/n_out, without bias, one going each
-    way. The model is borrowed in whatever mode and comes back unchanged to the bit; dropout is off.
+    way. The model is used in whatever mode it is in and restored to the bit; dropout is off.
 
     Verdicts speak of the depth L of the whole network: ``keeps`` means that if all layers had this gain, norms would
     change less than twofold from end to end, abs(log chi) L/2 < log 2; ``grows`` and ``shrinks`` that they would
@@ -168,10 +169,8 @@ def gain(
             :class:`~epoch0.tracing.call.Call`). Signals start at its floating point tensor, or at the first one that is
             made of its integers, such as the output of an embedding.
         targets: classes (integers, shape (examples,)) or values of the output's shape. Without them the loss is the
-            model's own (labels in the batch, a ``training_step``), and without that gradients start from random
-            cotangents at the output.
-        loss: ``loss(outputs, targets) -> scalar``; by default cross-entropy for integer targets, mean squared error
-            for floats.
+            model's own (labels in the batch, a ``training_step``), else gradients start from random cotangents.
+        loss: ``loss(outputs, targets) -> scalar``; default: cross-entropy for integers, mean squared error for floats.
         forward: ``forward(model, batch) -> outputs``, for a model that is called in another way.
         batch_norm: ``"train"``: statistics of this batch, as training sees it; ``"eval"``: running statistics.
         directions: random directions a layer, >= 2; errors fall with its square root.
@@ -216,7 +215,7 @@ def measure_gains(
         seen = passes(record, found, directions, seed, nodes, loss, looking, travel, gradients)
         at = {node: index for index, node in enumerate(nodes)}
         rows = [_row(layer, i, walk.found[i], seen, at[layer.output], squares) for i, layer in enumerate(found)]
-        rows = [_judged(row, directions, len(rows)) for row in rows]
+        rows = [_assessed(row, directions, len(rows)) for row in rows]
         carried = {
             n: (float(seen.carried.total[:, at[n]].mean()), seen.gradients.get(n, math.nan), float(squares[n].mean()))
             for n in places
@@ -229,12 +228,12 @@ def joined_gains(pieces: Sequence[Gain], names: Sequence[str]) -> Gain:
     """The gains of a model that was measured piece by piece; with the number of layers limits of agreement change."""
     first, every = pieces[0], [row for piece in pieces for row in piece.layers]
     named = (replace(row, name=name) for name, row in zip(names, every, strict=True))
-    rows = tuple(_judged(row, first.directions, len(every)) for row in named)
+    rows = tuple(_assessed(row, first.directions, len(every)) for row in named)
     mode, dropout = next((one.batch_norm for one in pieces if one.batch_norm), None), any(one.dropout for one in pieces)
     return replace(first, layers=rows, batch_norm=mode, dropout=dropout, loss=pieces[-1].loss)
 
 
-def _row(layer: Layer, place: int, law: Law, seen: Passes, node: int, squares: dict[int, Array]) -> LayerGain:
+def _row(layer: Layer, place: int, law: PredictedGain, seen: Passes, node: int, squares: dict[int, Array]) -> LayerGain:
     size = {n: float(squares[n].mean()) for n in (layer.input, layer.output, layer.pre_activation) if n is not None}
     q = math.nan if layer.pre_activation is None else size[layer.pre_activation]
     gradients = {name: seen.gradients[name] for name in layer.weights if name in seen.gradients}
@@ -245,16 +244,16 @@ def _row(layer: Layer, place: int, law: Law, seen: Passes, node: int, squares: d
     return LayerGain(layer.name, layer.kind, *chi, *law_says, *sizes, *arriving, *facts, verdict="")
 
 
-def _judged(row: LayerGain, directions: int, layers: int) -> LayerGain:
+def _assessed(row: LayerGain, directions: int, layers: int) -> LayerGain:
     """The row with its agreement and its verdict, which depend on the number of layers."""
-    measured, errors, said = (row.forward + row.backward) / 2, (row.forward_error, row.backward_error), row.agreement
+    measured, errors, text = (row.forward + row.backward) / 2, (row.forward_error, row.backward_error), row.agreement
     if row.predicted is not None:
         halves = [error / 2 for error in errors]
-        said = agreement(measured, halves, directions, row.predicted, row.predicted_error, layers)
+        text = agreement(measured, halves, directions, row.predicted, row.predicted_error, layers)
     # fmax: the error over examples may be unknown
     error = math.hypot(*np.fmax(errors, (row.forward_example_error, row.backward_example_error)))
     verdict = gain_status(measured, error / 2, layers) if math.isfinite(row.square_out) else "overflows"
-    return replace(row, agreement=said, verdict=verdict)
+    return replace(row, agreement=text, verdict=verdict)
 
 
 def _estimate(squares: Squares, place: int) -> tuple[float, float, float]:
@@ -269,7 +268,7 @@ def _estimate(squares: Squares, place: int) -> tuple[float, float, float]:
 def agreement(
     measured: float, errors: Sequence[float], directions: int, predicted: float, finite_width: float, layers: int
 ) -> str:
-    """What measured and predicted gain say to each other, in words.
+    """How the measured gain compares with the predicted one, in words.
 
     They agree within three standard errors, those of the measurement and of the law at finite width together, or within
     one percent. With few directions errors are uncertain themselves, and with many layers one is off by chance:
@@ -291,7 +290,7 @@ def agreement(
 
 
 def gain_status(measured: float, error: float, depth: int) -> str:
-    """What a layer of this gain would do if all of the depth had it, in the words of :func:`gain`.
+    """What layers of this gain would do if all had it, in the words of :func:`gain`.
 
     >>> gain_status(1.01, 0.001, 10), gain_status(0.5, 0.01, 10), gain_status(1.1, 0.2, 10)
     ('keeps', 'shrinks', 'unclear')
@@ -300,10 +299,10 @@ def gain_status(measured: float, error: float, depth: int) -> str:
         return "overflows"
     if measured <= 0:
         return "dead"
-    room = 2 * math.log(2) / depth  # of log chi, in which the whole depth changes norms less than twofold
+    margin = 2 * math.log(2) / depth  # of log chi, in which the whole depth changes norms less than twofold
     low, high = max(measured - 2 * error, 0.0), measured + 2 * error
-    if abs(math.log(measured)) < room:
-        sure = low > 0 and math.log(high) < 2 * room and math.log(low) > -2 * room
+    if abs(math.log(measured)) < margin:
+        sure = low > 0 and math.log(high) < 2 * margin and math.log(low) > -2 * margin
         return "keeps" if sure else "unclear"
     if low < 1 < high:
         return "unclear"

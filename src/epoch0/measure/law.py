@@ -6,11 +6,10 @@ the measured statistics. What has no law says so.
 
 Every rule is exact for tangents with uncorrelated entries. Averages over places divide squares by their number. Batch
 norm with the statistics of the batch takes two directions out of each channel's tangent, the mean and the signal
-itself, and multiplies the rest by gamma^2/(variance + eps); the other norms do the same over their own groups (Yang et
-al. 2019).
+itself, and multiplies the rest by gamma^2/(variance + eps); the other norms do so over their groups (Yang et al. 2019).
 
 A tangent's entries are uncorrelated right after a layer's input and after every weighted operation (in the mean over
-the weights), and an elementwise function keeps that; so mean squares are all that has to be carried (Hayou B.1.2).
+the weights), and an elementwise function keeps that; so mean squares are all that is carried (Hayou B.1.2).
 """
 
 import math
@@ -29,7 +28,7 @@ from epoch0.errors import InputError
 from epoch0.theory.mean_field import gaussian_mean
 from epoch0.tracing import operations
 from epoch0.tracing.graph import FunctionCall, Op, Slot, made_activation
-from epoch0.tracing.layers import Layer, stretches
+from epoch0.tracing.layers import Layer, segments
 from epoch0.tracing.tape import Change, Tape
 
 Array = NDArray[np.float64]
@@ -50,7 +49,7 @@ class NoLaw(Exception):
 
 @dataclass(frozen=True, eq=False)
 class Flow:
-    """One tensor of the walk."""
+    """A random tangent at one tensor of the walk."""
 
     square: Tensor  # mean square of the tangent at each entry, relative to the layer's input; the tensor's own shape
     signal: Signal  # "known": made of the input without weights; "gaussian": by weights; "mixed": a sum of both
@@ -60,13 +59,13 @@ class Flow:
     units: int | None = None  # dimension of the units (channels), None where a reshape lost it
     fan: int = 0  # weights into one unit of the last weighted operation, 0 before the first
     taps: int = 1  # how many of those come from one unit of its input (the size of a kernel)
-    gains: Tensor | None = None  # weights of each unit relative to the mean, as its variance is; None if alike
+    gains: Tensor | None = None  # weights of each unit relative to the mean, as its variance is; None if equal
     coupling: float = 0.0  # one over the number of entries whose mean a norm took out
     known: Tensor | None = None  # the known part of a mixed signal
     random: Array | None = None  # variance of its Gaussian part, shape (examples,) or (1,)
 
     def moved(self, square: Tensor, **changed: Any) -> "Flow":
-        """What is carried after something that moves or scales entries: a mixture loses its parts."""
+        """The flow after an operation that moves or scales entries: a mixture loses its parts."""
         signal = "other" if self.signal == "mixed" else self.signal
         return replace(self, square=square, signal=signal, known=None, random=None, **changed)
 
@@ -85,7 +84,7 @@ class Chain:
 
 
 def through(flow: Flow, value: Tensor, rule: Activation, examples: int) -> Flow:
-    """What is carried after an activation: times E phi'(h)^2, h the signal."""
+    """The flow after an activation: times E phi'(h)^2, h the signal."""
     if flow.signal == "other":
         raise NoLaw("activation of a signal that is neither Gaussian nor given")
     if flow.signal == "known":
@@ -185,7 +184,7 @@ def _spread(rule: Activation, value: Tensor, before: Flow, after: Tensor) -> flo
     """Relative variance of the mean over units of phi'(h)^2 times what came in, from how units differ from their law.
 
     One unit more is counted that differs as much as single entries do, here or in the law, so that few units are not
-    taken for alike; and all units do where it is not known which entries belong to one.
+    taken for equal; and all units do where it is not known which entries belong to one.
     """
     values, squares, law = (_by_unit(tensor, before.units) for tensor in (value, before.square, after))
     if not law.mean() > 0:
@@ -218,8 +217,8 @@ def chained(event: Op, links: Sequence[Chain]) -> Chain | None:
     return replace(base, function=function, key=key, name=name, activation=event.rule if alone else None)
 
 
-def worked_out(chain: Chain, examples: int) -> Flow:
-    """What is carried after a function of one number."""
+def flow_after(chain: Chain, examples: int) -> Flow:
+    """The flow after a function of one number."""
     rule, flow = chain.activation or made_activation(chain.name, chain.key, chain.function), chain.flow
     if rule is None:
         raise NoLaw(f"{chain.name.replace('_', ' ')} is no activation that a mean can be taken of")
@@ -235,7 +234,7 @@ def worked_out(chain: Chain, examples: int) -> Flow:
 
 
 @dataclass(frozen=True)
-class Law:
+class PredictedGain:
     """What the law says about one layer."""
 
     predicted: float | None  # expected chi, None where there is no law
@@ -248,17 +247,17 @@ class Walk:
 
     def __init__(self, tape: Tape, layers: Sequence[Layer]) -> None:
         self.tape, self.examples = tape, len(tape.x)
-        self.events = [event for _, _, piece in stretches(tape) for event in piece]
+        self.events = [event for _, _, piece in segments(tape) for event in piece]
         self.ends = {layer.output for layer in layers}
         self.made_by = {node: event for event in self.events for node in event.outputs}
         self.last_use = {node: place for place, event in enumerate(self.events) for node in event.inputs}
         self.place = {id(event): place for place, event in enumerate(self.events)}
         self.flows: dict[int, Flow | Chain | str] = {}
         self.values: dict[int, Tensor] = {}
-        self.found: list[Law] = []
+        self.found: list[PredictedGain] = []
 
     def changes(self) -> dict[int, Change]:
-        """What to do at each tensor of the run, without gradients; nothing is replaced."""
+        """Hooks for each tensor of the run, without gradients; nothing is replaced."""
         return {0: partial(self._start, 0), **{node: partial(self._arrive, node) for node in self.made_by}}
 
     def _arrive(self, node: int, tensor: Tensor) -> None:
@@ -291,9 +290,9 @@ class Walk:
             predicted = float(flow.square.double().mean())
             if not math.isfinite(predicted):
                 raise NoLaw("numbers overflow")
-            self.found.append(Law(predicted, predicted * math.sqrt(flow.variance), ""))
+            self.found.append(PredictedGain(predicted, predicted * math.sqrt(flow.variance), ""))
         except NoLaw as reason:
-            self.found.append(Law(None, math.nan, str(reason)))
+            self.found.append(PredictedGain(None, math.nan, str(reason)))
 
     def _through(self, event: Op) -> Sequence[Flow | Chain]:
         name, inputs = event.name, event.inputs
@@ -330,17 +329,17 @@ class Walk:
         return Chain(node, flow, self.values[node], lambda h: h, "h", "")
 
     def _resolved(self, node: int) -> Flow:
-        """What is carried at a tensor, any function of one number worked out."""
+        """The flow at a tensor, any function of one number resolved."""
         flow = self.flows[node]
         if isinstance(flow, str):
             raise NoLaw(flow)
         if isinstance(flow, Chain):
-            flow = self.flows[node] = worked_out(flow, self.examples)
+            flow = self.flows[node] = flow_after(flow, self.examples)
         return flow
 
 
 def in_words(name: str) -> str:
-    """What an operation is called in a reason."""
+    """The name of an operation in a reason."""
     if name in ("multi_head_attention_forward", "scaled_dot_product_attention"):
         return "attention"
     return "max pool" if "max_pool" in name else "indexing" if name == "getitem" else name.replace("_", " ")
@@ -390,12 +389,12 @@ def weighted(op: Op, flow: Flow) -> Flow:
 
 
 def _gains(squares: Tensor, units: int) -> Tensor | None:
-    """Squares of each unit over their mean; None where units are alike."""
+    """Squares of each unit over their mean; None where units are equal."""
     over = [dim for dim in range(squares.dim()) if dim != units % squares.dim()]
     each = squares.double().mean(over, keepdim=True)
     mean = each.mean()
-    alike = not bool((each != each.flatten()[0]).any())
-    return each / mean if not alike and bool(mean > 0) and bool(mean.isfinite()) else None
+    equal = not bool((each != each.flatten()[0]).any())
+    return each / mean if not equal and bool(mean > 0) and bool(mean.isfinite()) else None
 
 
 def moved(op: Op, flow: Flow, outputs: int) -> list[Flow]:
@@ -440,7 +439,7 @@ def added(op: Op, flows: Sequence[Flow], values: Sequence[Tensor]) -> Flow:
 
 
 def _sum(op: Op, flows: Sequence[Flow], values: Sequence[Tensor]) -> tuple[Signal, Tensor | None, Array | None]:
-    """What a sum is: known plus Gaussian is a mixture that keeps its parts apart."""
+    """The signal of a sum: known plus Gaussian is a mixture that keeps its parts apart."""
     kinds = [flow.signal for flow in flows]
     if kinds == ["gaussian", "gaussian"]:
         return "gaussian", None, None
@@ -520,7 +519,7 @@ def averaged(op: Op, flow: Flow) -> Flow:
 
 
 def _window(op: Op) -> float:
-    """What an average pool divides by."""
+    """The number that an average pool divides by."""
     given = op.given
     fewer = any(_many(given.get("padding", 0))) and not given.get("count_include_pad", True)
     if given.get("ceil_mode") or given.get("divisor_override") or fewer:
@@ -560,8 +559,8 @@ def normed(op: Op, flow: Flow, value: Tensor, batch_norm: str) -> Flow:
     square = _normalised(x.reshape(shape), flow.square.reshape(shape), over, eps, centred).reshape(x.shape)
     # the two directions are as long as others exactly behind a dense layer; else that holds to their own order
     exact = op.name == "batch_norm" and x.dim() == 2 and flow.signal == "gaussian"
-    alike = flow.fan if flow.fan and op.name != "batch_norm" else size
-    left = 0.0 if exact else (1 / size + 1 / alike) ** 2
+    count = flow.fan if flow.fan and op.name != "batch_norm" else size
+    left = 0.0 if exact else (1 / size + 1 / count) ** 2
     gains = None
     if gamma is not None and op.name in ("batch_norm", "instance_norm"):
         gains = _gains(gamma.double().square().reshape(channels), 1)

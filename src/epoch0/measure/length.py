@@ -23,14 +23,14 @@ from epoch0.seeds import numpy_generator
 from epoch0.tracing.call import Forward
 from epoch0.tracing.tape import Tape, tape
 
-__all__ = ["TrajectoryLength", "trajectory_length"]  # of the room's page; the rest serves other rooms
+__all__ = ["TrajectoryLength", "trajectory_length"]  # public; the rest is for other packages
 
 Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
-class Pieces:
-    """How long the tangents of the curve are, network by network."""
+class Norms:
+    """Norms of the tangents of the curve, network by network."""
 
     layers: tuple[str, ...]  # names of the L layers
     norms: Array  # |dz/dt|, shape (networks, points, L + 1); column 0 is the input
@@ -52,7 +52,7 @@ def mean_known(values: Array, axis: int) -> Array:
 def grid_errors(values: Array) -> Array:
     """Standard errors of the column means of values at equally spaced t with one random offset; NaN entries left out.
 
-    The pieces are a systematic sample: neighbours are alike, and the error of their mean is far below that of
+    The pieces are a systematic sample: neighbours are similar, and the error of their mean is far below that of
     independent draws. Its variance has two parts: that of what second differences leave of the values (Wolter's
     estimator v5: right for unrelated neighbours, 4 times too large where the values jump), and that of a trend, since
     a grid of m points moved by a random offset moves the mean of a straight line that rises by r from end to end by
@@ -75,16 +75,16 @@ def _standard_error(values: Array) -> Array:
         return np.asarray(np.sqrt(np.nanvar(values, axis=0, ddof=1) / (~np.isnan(values)).sum(axis=0)))
 
 
-def lengths_and_growth(pieces: Pieces) -> tuple[Array, Array, Array, Array]:
+def lengths_and_growth(pieces: Norms) -> tuple[Array, Array, Array, Array]:
     """Lengths (networks, L + 1), growth (networks, L), and the errors of the means of both."""
     floor = 1e4 * torch.finfo(pieces.dtype).tiny  # norms up to it, 1e-34 in float32, have lost digits to underflow
     before, after, lengths = pieces.norms[..., :-1], pieces.norms[..., 1:], pieces.norms.mean(axis=1)
     # of each piece |dz_l| / |dz_(l-1)|; NaN where nothing reached layer l
-    stretch = np.asarray(np.divide(after, before, out=np.full_like(after, math.nan), where=before > floor))
-    growth = mean_known(stretch, axis=1)
+    ratios = np.asarray(np.divide(after, before, out=np.full_like(after, math.nan), where=before > floor))
+    growth = mean_known(ratios, axis=1)
     if len(pieces.norms) > 1:
         return lengths, growth, _standard_error(lengths), _standard_error(growth)
-    return lengths, growth, grid_errors(pieces.norms[0]), grid_errors(stretch[0])
+    return lengths, growth, grid_errors(pieces.norms[0]), grid_errors(ratios[0])
 
 
 def grid(points: int, seed: int, index: int) -> Tensor:
@@ -101,12 +101,12 @@ _AT_MOST = 1024  # more points at once than this are no faster
 
 def module_pieces(
     module: nn.Module, curve: Curve, t: Tensor, layers: Sequence[str] | None, batch_norm: str, forward: Forward | None
-) -> Pieces:
+) -> Norms:
     """The tangents of the curve at the input and each layer of one module."""
     recorded = tape(module, curve.point(t[:2]), forward=forward, batch_norm=batch_norm)
     with recorded as record, torch.no_grad():
         names, nodes = places(record, layers)
-        return Pieces(names, tangent_norms(points_apart(record), nodes, curve, t)[None], record.x.dtype)
+        return Norms(names, tangent_norms(points_apart(record), nodes, curve, t)[None], record.x.dtype)
 
 
 def tangent_norms(record: Tape, nodes: Sequence[int], curve: Curve, t: Tensor) -> Array:
@@ -118,11 +118,11 @@ def tangent_norms(record: Tape, nodes: Sequence[int], curve: Curve, t: Tensor) -
         kept = sum(np.prod(record.nodes[node].shape) for node in nodes)
         widest = max(np.prod(node.shape) for node in record.nodes)
         at_once = max(2, min(_AT_MOST, int(_BUDGET * record.nodes[0].shape[0] / (2 * kept + 6 * widest))))
-    moves = ((curve.point(some).to(record.x), curve.tangent(some).to(record.x)) for some in t.split(at_once))
+    moves = ((curve.point(chunk).to(record.x), curve.tangent(chunk).to(record.x)) for chunk in t.split(at_once))
     return np.concatenate([row_norms(record.tangents(nodes, x, dx)) for x, dx in moves])
 
 
-def ensemble_pieces(ensemble: Ensemble, curve: Curve, points: int, layers: Sequence[str] | None, seed: int) -> Pieces:
+def ensemble_pieces(ensemble: Ensemble, curve: Curve, points: int, layers: Sequence[str] | None, seed: int) -> Norms:
     """Tangents through each network, shape (networks, points, L + 1).
 
     Which networks share a batched product depends on their number, not on what is measured; a network alone and in
@@ -145,14 +145,11 @@ def ensemble_pieces(ensemble: Ensemble, curve: Curve, points: int, layers: Seque
             t = torch.stack([grid(points, seed, index) for index in ensemble.indices[start:stop]])
             z, dz = (rule(t.reshape(-1)).to(kind).reshape(*t.shape, -1) for rule in (curve.point, curve.tangent))
             found.append(_walk(skeleton, state, z, dz, names))
-    return Pieces(names, np.concatenate(found), kind)
+    return Norms(names, np.concatenate(found), kind)
 
 
 def _walk(skeleton: nn.Sequential, state: dict[str, Tensor], z: Tensor, dz: Tensor, wanted: Collection[str]) -> Array:
-    """Norms of dz at the input and at the wanted modules: shape (networks, points, 1 + wanted).
-
-    Point and tangent share one batched product a layer.
-    """
+    """Norms of dz at the input and at the wanted modules: shape (networks, points, 1 + wanted)."""
     tangents, points = [dz], z.shape[1]
     both = torch.cat([z, dz], dim=1)
     for name, part in skeleton.named_children():
@@ -268,20 +265,17 @@ def trajectory_length(
     >>> e0.trajectory_length(nets, e0.Line(x0, x1)).growth_errors.shape         # over networks
     (2,)
 
-    The pair (z, dz/dt) is carried at equally spaced t with one random offset a network, and the norms are averaged:
-    unbiased, and exact to rounding in float32.
+    The pair (z, dz/dt) is carried at equally spaced t with one random offset a network, and the norms are averaged.
 
     It is measured as a fixed function of one input: dropout is off, and batch norm uses its running statistics
-    unless ``batch_norm="train"`` asks for those of the sampled points, which are then held fixed. The model comes back
-    unchanged to the bit.
+    unless ``batch_norm="train"`` asks for those of the sampled points, held fixed. The model is restored to the bit.
 
     Args:
         model: one module, an ensemble, or a list of modules of one architecture.
         curve: a curve whose points have the shape of one input.
         forward: ``forward(model, points) -> outputs``, for a model that is called in another way, such as ``lambda
             model, points: model(inputs_embeds=points)``.
-        layers: names of modules or nonlinearities, taken in order of execution; default every elementwise
-            nonlinearity, of which there must be one then.
+        layers: names of modules or nonlinearities, taken in order of execution; default: all nonlinearities.
         points: tangents; 64 add 0.1 % to the variance across networks, 16 add 1.5 %.
         seed: names the random offsets; a network of an ensemble keeps its own whatever slice it is measured in.
         batch_norm: ``"eval"`` or ``"train"``.
@@ -300,13 +294,13 @@ def trajectory_length(
         models = [model] if isinstance(model, nn.Module) else model
         if not len(models):
             raise InputError("model is an empty list; give at least one module.")
-        found, shapes = list[Pieces](), set[tuple[torch.Size, ...]]()
+        found, shapes = list[Norms](), set[tuple[torch.Size, ...]]()
         for i, net in enumerate(models):
             shapes.add(tuple(p.shape for p in net.parameters()))
             found.append(module_pieces(net, curve, grid(points, seed, i), layers, batch_norm, forward))
             if len(shapes) > 1 or found[i].layers != found[0].layers:
                 raise InputError(f"model[{i}] has other layers than model[0]; give modules of one architecture.")
-        pieces = Pieces(found[0].layers, np.concatenate([one.norms for one in found]), found[0].dtype)
+        pieces = Norms(found[0].layers, np.concatenate([item.norms for item in found]), found[0].dtype)
     bad = ~np.isfinite(pieces.norms).all(axis=(0, 1))
     if bad.any():
         where = ("input", *pieces.layers)[int(np.argmax(bad))]

@@ -1,12 +1,11 @@
 """One run of a network with its graph, and all that its gains are estimated from (THEORY section 0).
 
-Between two places J is the Jacobian of the whole batch. For a random direction v of any length E ||J v||^2/||v||^2
-is the mean squared singular value ||J||_F^2/N_in exactly, and E ||J^T g||^2/||g||^2 = ||J||_F^2/N_out, so both
-estimates below have the mean ||J||_F^2/N_out without any bias. The way back through the graph is linear in g, and its
-derivative along v is J v: both ways need no other run.
+Between two places J is the Jacobian of the whole batch. For a random direction v of any length E ||J v||^2/||v||^2 is
+the mean squared singular value ||J||_F^2/N_in exactly, and E ||J^T g||^2/||g||^2 = ||J||_F^2/N_out, so both estimates
+below have the mean ||J||_F^2/N_out without any bias. The way back through the graph is linear in g, and its derivative
+along v is J v: no other run is needed.
 
-:func:`signals` tells what the batch looks like on its way: the similarity of examples is the correlation c of
-mean-field theory (Hayou B.1: c -> c* with depth).
+:func:`signals` describes the batch on its way: the similarity of examples is c of mean-field theory (Hayou B.1).
 """
 
 import math
@@ -34,17 +33,16 @@ _TANGENTS, _COTANGENTS, _INPUT_TANGENT, _OUTPUT_COTANGENT = range(4)
 
 
 class Squares:
-    """Squared stretches of one kind: for the whole batch, shape (directions, places), and for each example.
+    """Squared growth of one kind of direction: for the whole batch, shape (directions, places), and for each example.
 
-    Those of examples, (examples, places), are means over directions, NaN where examples are not a tensor's first
-    dimension.
+    Those of examples, (examples, places), are means over directions, NaN where the first dimension is not examples.
     """
 
     def __init__(self, directions: int, places: int, examples: int) -> None:
         self.total, self.examples = np.zeros((directions, places)), np.zeros((examples, places))
 
     def put(self, direction: int, place: int, tensor: Tensor | None, unit: float) -> None:
-        """Add what became of a direction, relative to this sum of squares; None stands for zeros."""
+        """Add the square of a propagated direction, relative to this sum of squares; None stands for zeros."""
         directions, examples = len(self.total), len(self.examples)
         if tensor is not None:
             by_row = tensor.shape[:1] == (examples,)
@@ -72,7 +70,7 @@ def mean_squares(tape: Tape, nodes: Sequence[int]) -> tuple[dict[int, Array], di
 
 
 class _Jacobian:
-    """J of a stretch of the model for the whole batch, in a graph that is kept."""
+    """J of a segment of the model for the whole batch, in a graph that is kept."""
 
     def __init__(self, tape: Tape, start: Tensor, ends: Sequence[Tensor]) -> None:
         self.tape, self.start, self.ends = tape, start, ends
@@ -99,7 +97,7 @@ class _Jacobian:
 
 
 class Travel:
-    """Random directions in the order in which layers take them, and what is on its way through the layers.
+    """Random directions in the order in which layers take them, and the tangents and gradient on their way.
 
     Whoever measures a model piece by piece gives every piece the same one, in order.
     """
@@ -115,7 +113,7 @@ class Travel:
 
 @dataclass
 class Passes:
-    """What one run and the ways through its graph say."""
+    """The measurements of one run and of passes through its graph."""
 
     forward: Squares  # (||J v||^2/n_out) / (||v||^2/n_in), a fresh v for each layer and J that of the layer
     backward: Squares  # ||J^T g||^2/||g||^2 with a fresh g at the end of each layer
@@ -137,7 +135,7 @@ def passes(
 ) -> Passes:
     """One run with its graph: each layer's own Jacobian both ways, what is carried to nodes, and gradients.
 
-    What travels starts at the input and is measured at the nodes, in order, as are gradients there and of the layers'
+    Tangents start at the input and are measured at the nodes, in order, as are gradients there and of the layers'
     weights; without nodes only each layer's own way back is measured. Without a loss gradients start from random
     cotangents at the output. ``looks`` see tensors without their graph; ``travel`` is what came from the piece of the
     model before this one, or from that behind it; None for no tangents that are carried.
@@ -165,7 +163,7 @@ def passes(
             raw, output = tape.outputs(tape.x, {node: partial(at, node) for node in kept | looks.keys()})
             end = output if loss is None else loss(raw)
             del raw, output
-            found = _stretches(tape, layers, seen, nodes, travel)
+            found = _growth(tape, layers, seen, nodes, travel)
             draws: list[Tensor | None] = [travel.gradient]
             if loss is None and travel.gradient is None:
                 draws = [_direction(end, generator(seed, _OUTPUT_COTANGENT, d)) for d in range(directions)]
@@ -185,7 +183,7 @@ def passes(
     return Passes(*found, norms, None if loss is None else float(end.detach()))
 
 
-def _stretches(
+def _growth(
     tape: Tape, layers: Sequence[Layer], seen: Mapping[int | str, Tensor], nodes: Sequence[int], travel: Travel
 ) -> tuple[Squares, Squares, Squares]:
     """Through one layer after another, in fresh directions and with what came from the input."""
@@ -232,7 +230,7 @@ class Signals:
 
 
 def signals(tape: Tape, layers: Sequence[Layer]) -> tuple[Callable[[], list[Signals]], dict[int, Change]]:
-    """What tells the batch at the input and after each layer, L + 1 places, after a run with these looks."""
+    """A function that describes the batch at the input and after each layer, L + 1 places, and its hooks for a run."""
     nodes = [layers[0].input, *(layer.output for layer in layers)] if layers else []
     rules = {op.outputs[0]: KNOWN[op.rule.name] for op in tape.ops if op.rule and op.rule.name in KNOWN}
     ranges = {node: rule.bounds for node, rule in rules.items() if rule.bounds is not None}
@@ -248,7 +246,7 @@ def signals(tape: Tape, layers: Sequence[Layer]) -> tuple[Callable[[], list[Sign
 
     def found() -> list[Signals]:
         inside = [[shares[node] for node in ranges if layer.input < node <= layer.output] for layer in layers]
-        means = [math.nan, *(sum(some) / len(some) if some else math.nan for some in inside)]
+        means = [math.nan, *(sum(numbers) / len(numbers) if numbers else math.nan for numbers in inside)]
         return [replace(seen[node], saturated=mean) for node, mean in zip(nodes, means, strict=True)]
 
     places = {node: partial(look, node) for node in nodes}

@@ -1,8 +1,7 @@
-"""Inputs for a model named on the command line: a data set, a file, noise, or what the model says it is made for.
+"""Inputs for a model named on the command line: a data set, a file, noise, or data made up for the model's config.
 
-What it says of itself (image size, vocabulary) is filled with data that can be learned, as noise alone would teach
-nothing about training. Images carry the smooth pattern of their class, tokens follow from the one before, sounds have a
-pitch: each class has its own rule, under noise.
+Made-up data can be learned, unlike noise. Images carry the smooth pattern of their class, tokens follow from the one
+before, sounds have a pitch: each class has its own rule, under noise.
 """
 
 import contextlib
@@ -69,16 +68,14 @@ def inputs_for(
     >>> batch.x.shape, batch.targets.shape                      # flat, because the model refuses images
     (torch.Size([64, 64]), torch.Size([64]))
 
-    The model is run on two examples per layout, images first, and left unchanged. If it accepts none, the InputError
-    tells each attempt.
+    The model is run on two examples per layout, images first, and left unchanged. An InputError lists the attempts.
 
     Args:
         data: a name of :func:`epoch0.data.load`, or the path of an ``.npz`` file with x and perhaps y; by default
-            inputs of the model's own size where it says one (timm, torchvision, transformers), else the digits, or
-            noise as its first layer takes it.
+            inputs of the model's own size where it says one (timm, torchvision, transformers), else digits or noise.
         input_shape: of one example, ``(3, 32, 32)`` or ``"3,32,32"``, for Gaussian inputs of mean 0 and variance 1.
         batch: number of examples, fewer if the set has fewer; or a file with the whole batch, see :func:`batch_from`.
-        spec: the model's name on the command line, for what it does not say of itself.
+        spec: the model's name on the command line, where the model itself lacks information.
     """
     try:
         number = None if batch is None else int(str(batch))
@@ -99,7 +96,7 @@ def inputs_for(
     labels: Tensor | None = None
     if own and (shape := _image_shape(model, spec)) is not None:
         x, labels = _patterned(shape, IMAGES if number is None else min(number, MOST), seed)
-        attempts, what = [("", x)], f"made-up images of {CLASSES} classes, {_times(shape)}"
+        attempts, label = [("", x)], f"made-up images of {CLASSES} classes, {_times(shape)}"
     elif input_shape is not None:
         sides = input_shape.replace("x", ",").split(",") if isinstance(input_shape, str) else input_shape
         sizes = tuple(int(side) if str(side).strip().isdecimal() else 0 for side in sides)
@@ -107,31 +104,31 @@ def inputs_for(
             hint = "give that of one example, such as 784 or 3,32,32"
             raise InputError(f"the input shape {input_shape!r} cannot be used; {hint}.")
         x = torch.randn(number or EXAMPLES, *sizes, generator=generator(seed))
-        attempts, what = [("", x)], f"Gaussian noise {_times(sizes)}"
+        attempts, label = [("", x)], f"Gaussian noise {_times(sizes)}"
     else:
-        attempts, labels, what = _examples(data or "digits", number or EXAMPLES, data_dir, seed)
+        attempts, labels, label = _examples(data or "digits", number or EXAMPLES, data_dir, seed)
     following = None
     try:
-        layout, x, outputs = _accepted(model, attempts, what)
+        layout, x, outputs = _accepted(model, attempts, label)
     except InputError:
         if not own:
             raise
         if (text := _embedded(model, number or EXAMPLES, seed)) is not None:
-            (tokens, following), labels, what = text
+            (tokens, following), labels, label = text
             attempts += [("", tokens), ("", tokens[:, :WORDS])]
         else:
             with contextlib.suppress(InputError):  # what was tried says more
                 size, *sides = gaussian_input(model, seed)[0].shape
                 attempts += [("", torch.randn(number or size, *sides, generator=generator(seed)))]
-                labels, what = None, f"Gaussian noise {_times(tuple(sides))}"
-        layout, x, outputs = _accepted(model, attempts, what)
+                labels, label = None, f"Gaussian noise {_times(tuple(sides))}"
+        layout, x, outputs = _accepted(model, attempts, label)
     if following is not None:
         first = outputs[0] if isinstance(outputs, tuple | list) else outputs
         if asked(model, x, following) or getattr(first, "shape", ())[1:-1] == x.shape[1:]:
             following = following[:, : x.shape[1]].to(x.device)
-            return Inputs(x, following, f"{len(x)} {what}, of {x.shape[1]} of which the next is to be told")
+            return Inputs(x, following, f"{len(x)} {label}, of {x.shape[1]} of which the next is to be predicted")
     targets, note = _targets(labels, outputs, own)
-    return Inputs(x, None if targets is None else targets.to(x.device), f"{len(x)} examples of {what}{layout}{note}")
+    return Inputs(x, None if targets is None else targets.to(x.device), f"{len(x)} examples of {label}{layout}{note}")
 
 
 def _examples(
@@ -139,11 +136,11 @@ def _examples(
 ) -> tuple[list[Attempt], Tensor | None, str]:
     labels: np.ndarray | None
     if name.endswith(".npz"):
-        (values, labels), what = datasets.load_npz(name), Path(name).name
+        (values, labels), label = datasets.load_npz(name), Path(name).name
     else:
         loaded = datasets.load(name, data_dir=data_dir)
         values, labels = loaded.inputs("standard", flatten=False), loaded.labels
-        what = f"{loaded.name} ({loaded.split})"
+        label = f"{loaded.name} ({loaded.split})"
     fewer = len(values) > examples
     chosen = np.sort(numpy_generator(seed).choice(len(values), examples, replace=False)) if fewer else slice(None)
     x = torch.from_numpy(np.ascontiguousarray(values[chosen], dtype=np.float64)).to(torch.get_default_dtype())
@@ -151,7 +148,7 @@ def _examples(
     attempts = [(f", as {_times(tuple(x.shape[1:]))}", x)]
     if x.dim() > 2:
         attempts.append((f", flat, {x[0].numel()} numbers each", x.flatten(1)))
-    return attempts, targets, what
+    return attempts, targets, label
 
 
 def _embedded(model: nn.Module, count: int, seed: int) -> tuple[tuple[Tensor, Tensor], Tensor, str] | None:
@@ -160,11 +157,11 @@ def _embedded(model: nn.Module, count: int, seed: int) -> tuple[tuple[Tensor, Te
     if not tables or tables[0] <= WORDS:
         return None
     longest = min([LENGTH, *(rows for rows in tables[1:] if rows >= 8)])  # others may hold places
-    texts, labels, what = _text(SimpleNamespace(vocab_size=tables[0], n_positions=longest), count, seed)
-    return (texts[:, :-1].clone(), texts[:, 1:].clone()), labels, what
+    texts, labels, label = _text(SimpleNamespace(vocab_size=tables[0], n_positions=longest), count, seed)
+    return (texts[:, :-1].clone(), texts[:, 1:].clone()), labels, label
 
 
-def _accepted(model: nn.Module, attempts: list[Attempt], what: str) -> tuple[str, Tensor, Any]:
+def _accepted(model: nn.Module, attempts: list[Attempt], label: str) -> tuple[str, Tensor, Any]:
     """The first layout on which the model runs, with its outputs on the trial examples."""
     parameter = next((p for p in model.parameters() if p.is_floating_point()), None)
     refusals = []
@@ -178,14 +175,11 @@ def _accepted(model: nn.Module, attempts: list[Attempt], what: str) -> tuple[str
         except Exception as problem:
             refusals.append(f"shape {tuple(x.shape)}: {type(problem).__name__}: {first_line(problem)}")
     ways = "the shape of one example with --input-shape, or examples in the right shape as an .npz file"
-    raise InputError(f"the model accepts {what} in no layout. Tried {'; '.join(refusals)}. Give {ways}.")
+    raise InputError(f"the model accepts {label} in no layout. Tried {'; '.join(refusals)}. Give {ways}.")
 
 
 def _targets(labels: Tensor | None, outputs: Any, dense: bool) -> tuple[Tensor | None, str]:
-    """The labels if the model has one output for each class, or why they are left out.
-
-    With ``dense`` a model that answers for each point of an image is asked for the label at each.
-    """
+    """The labels if the model has one output for each class (``dense``: at each point), or why they are left out."""
     if labels is None or labels.is_floating_point() or labels.dim() != 1:
         return None, "" if labels is None else "; the targets in the file are no class labels and were left out"
     if isinstance(outputs, Mapping):  # of the models of torchvision that segment
@@ -208,8 +202,7 @@ def batch_from(path: str | Path, model: nn.Module) -> Inputs:
     """The batch in a file; nothing is unpickled.
 
     An ``.npz`` or ``.safetensors`` holds ``x`` (or ``inputs``) for a model of one input, else the arguments of its
-    forward by name; and, where there are any, targets ``y``, ``targets`` or ``labels``. What the forward names, stays
-    in the batch: ``labels`` of a model of transformers.
+    forward by name; and, where there are any, targets ``y``, ``targets`` or ``labels``. Names of the forward stay.
     """
     path, arrays = to_read(path, "batch"), dict[str, Tensor]()
     if (kind := path.suffix.lower()) not in (".npz", ".safetensors"):
@@ -235,20 +228,17 @@ def batch_from(path: str | Path, model: nn.Module) -> Inputs:
     targets = arrays.pop(found[0]) if found else None
     if not arrays:
         raise InputError(f"{path} holds only {found[0]}; it needs x, or the names of the model's arguments.")
-    said = f"{len(next(iter(arrays.values())))} examples of {path.name}: {shapes}"
+    note = f"{len(next(iter(arrays.values())))} examples of {path.name}: {shapes}"
     if len(arrays) == 1 and next(iter(arrays)) in INPUTS:
-        return Inputs(next(iter(arrays.values())), targets, said)
+        return Inputs(next(iter(arrays.values())), targets, note)
     if unknown := [name for name in arrays if name not in known and not free]:
-        told = f"{path} holds {', '.join(unknown)}, which the model's forward does not take"
-        raise InputError(f"{told}; it takes {', '.join(known)}.{suggest(unknown[0], known)}")
-    return Inputs(arrays, targets, said)
+        text = f"{path} holds {', '.join(unknown)}, which the model's forward does not take"
+        raise InputError(f"{text}; it takes {', '.join(known)}.{suggest(unknown[0], known)}")
+    return Inputs(arrays, targets, note)
 
 
 def _image_shape(model: nn.Module, spec: str = "") -> tuple[int, ...] | None:
-    """Shape of one image that a model of timm or torchvision is made for, None for other models.
-
-    One of timm says so itself; of torchvision, the transforms of its trained weights do, found by its name there.
-    """
+    """Shape of one image that a model of timm or torchvision is made for, None for other models."""
     settings = getattr(model, "pretrained_cfg", None) or getattr(model, "default_cfg", None)
     if isinstance(settings, dict) and settings.get("input_size"):
         channels, *size = settings["input_size"]
@@ -283,23 +273,20 @@ def _classes(count: int, seed: int) -> Tensor:
 
 
 def _named_inputs(model: nn.Module, main: str, count: int | None, seed: int) -> Inputs:
-    """Inputs for a model of transformers by the names of its arguments, labels among them.
-
-    A model that asks for something else than text, images or sound is an InputError.
-    """
+    """Inputs for a model of transformers of text, images or sound by its arguments' names, labels among them."""
     known = inspect.signature(model.forward).parameters
     made = {"input_ids": _text, "pixel_values": _image, "input_features": _spectrum, "input_values": _sound}
     needed = [n for n in made if n == main or (n in known and known[n].default is inspect.Parameter.empty)]
     both = "input_ids" in known and "pixel_values" in known and "return_loss" in known
     needed = ["input_ids", "pixel_values"] if both else needed
     if not needed:
-        told = f"the model {type(model).__name__} asks for {main!r}, which is not made up here"
-        raise InputError(f"{told}; give its inputs by the names of its arguments: --batch inputs.npz")
+        text = f"the model {type(model).__name__} asks for {main!r}, which is not made up here"
+        raise InputError(f"{text}; give its inputs by the names of its arguments: --batch inputs.npz")
     number = min(count, MOST) if count is not None else TEXTS if needed == ["input_ids"] else IMAGES
     batch, words, config = dict[str, Any](), [], model.config
     for name in needed:
-        batch[name], labels, said = made[name](config, number, seed)
-        words.append(said)
+        batch[name], labels, noun = made[name](config, number, seed)
+        words.append(noun)
         if name == "input_ids" and "attention_mask" in known:
             batch["attention_mask"] = torch.ones_like(batch[name])
     note = _label(type(model).__name__, config, batch, labels, known)
@@ -307,7 +294,7 @@ def _named_inputs(model: nn.Module, main: str, count: int | None, seed: int) -> 
 
 
 def _label(kind: str, config: Any, batch: dict[str, Any], classes: Tensor, known: Any) -> str:
-    """Put what a model of this kind learns into the batch; says if there is nothing that is known to fit."""
+    """Put the labels that a model of this kind learns into the batch; a note where none is known to fit."""
     ids = batch.get("input_ids")
     if "return_loss" in known:
         batch["return_loss"] = True

@@ -1,7 +1,6 @@
 """Models and activations named on the command line, ``package.module:name`` or ``path/file.py:name``: run, not read.
 
-Or a library's model. Weights come as safetensors only: reading a ``.pt`` file runs whatever code its author put inside
-(pickle), so it is refused.
+Or a library's model. Weights come as safetensors only: a ``.pt`` file, a pickle, would run code and is refused.
 """
 
 import contextlib
@@ -58,10 +57,10 @@ def load_program(spec: str, weights: str | Path | None = None, *, seed: Seed = 0
     """
     for given, instead in ((spec, "the model as 'path/file.py:callable'"), (weights, "the architecture as the model")):
         if (path := Path(given or "")).suffix.lower() in PICKLED:
-            told = f"{str(path)!r} is a pickled file, and opening one runs whatever code is inside, so it is never read"
+            text = f"{str(path)!r} is a pickled file, and opening one runs whatever code is inside, so it is never read"
             loaded = f'torch.load("{path.name}", weights_only=True)'
             saved = f'safetensors.torch.save_file({loaded}, "{path.stem}.safetensors")'
-            raise InputError(f"{told}. Give {instead}, with the weights as safetensors: {saved}")
+            raise InputError(f"{text}. Give {instead}, with the weights as safetensors: {saved}")
     if weights is not None:
         to_read(weights, "weights")
     source, _, name = str(spec).partition(":")
@@ -131,12 +130,12 @@ def _build(target: Any, spec: str, file: str) -> Any:
         raise InputError(f"{spec!r} is a {type(target).__name__}; {wanted} is needed.")
     try:
         parameters = list(inspect.signature(target).parameters.values())
-    except (TypeError, ValueError):  # compiled callables do not tell; calling them will
+    except (TypeError, ValueError):  # compiled callables have no signature; calling them shows it
         parameters = []
     single = (p for p in parameters if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD))
     if needed := [p.name for p in single if p.default is p.empty]:
-        told = f"{spec!r} needs {'the argument' if len(needed) == 1 else 'the arguments'} {', '.join(needed)}"
-        raise InputError(f"{told}; it is called without any, so add a function that fills them in and name that one.")
+        text = f"{spec!r} needs {'the argument' if len(needed) == 1 else 'the arguments'} {', '.join(needed)}"
+        raise InputError(f"{text}; it is called without any, so add a function that fills them in and name that one.")
     try:
         return target()
     except (Exception, SystemExit) as problem:
@@ -201,8 +200,8 @@ def _torchvision(torchvision: Any, name: str) -> Any:
 
 
 def _transformers(transformers: Any, name: str) -> Any:
-    what, path = "configuration (nothing is downloaded)", Path(name)
-    path = to_read(path / "config.json" if os.path.isdir(path) else path, what)
+    noun, path = "configuration (nothing is downloaded)", Path(name)
+    path = to_read(path / "config.json" if os.path.isdir(path) else path, noun)
     try:
         given = json.loads(path.read_text())
     except (OSError, ValueError, RecursionError) as problem:
@@ -254,8 +253,8 @@ def load_activation(spec: str) -> Activation:
 
 
 @contextlib.contextmanager
-def named_object(spec: str, what: str, *, seed: int = 0) -> Iterator[tuple[Any, str]]:
-    """Import what a command-line name stands for, and lend the surroundings in which it may be called.
+def named_object(spec: str, noun: str, *, seed: int = 0) -> Iterator[tuple[Any, str]]:
+    """Import the object of a command-line name, in a context in which it may be called.
 
     Inside, the file's neighbours can be imported, torch's global generator starts from the seed (and is put back
     afterwards), and what the user's code prints goes to stderr. Packages are looked for in the working directory too.
@@ -264,16 +263,16 @@ def named_object(spec: str, what: str, *, seed: int = 0) -> Iterator[tuple[Any, 
     source, colon, attribute = str(spec).rpartition(":")
     if not colon or not source or not attribute or "/" in attribute or "\\" in attribute:
         forms = "'path/file.py:callable' or 'package.module:callable'"
-        raise InputError(f"the {what} {spec!r} names no callable; write {forms}.")
+        raise InputError(f"the {noun} {spec!r} names no callable; write {forms}.")
     is_file = source.endswith(".py") or "/" in source or "\\" in source
-    with explained(source, what, "read"):
+    with explained(source, noun, "read"):
         folder = str(Path(source).resolve().parent if is_file else Path.cwd())
     sys.path.insert(0, folder)
     try:
         with seeded(seed):
-            missing = f"there is no module {{!r}} here (for the {what} {source!r}); install its package, run from its "
+            missing = f"there is no module {{!r}} here (for the {noun} {source!r}); install its package, run from its "
             missing += "folder, or name a file: 'path/file.py:callable'."
-            module = _import_file(Path(source), what) if is_file else imported(source, missing)
+            module = _import_file(Path(source), noun) if is_file else imported(source, missing)
             yield _attribute(module, source, attribute), Path(source).name if is_file else source
     finally:
         with contextlib.suppress(ValueError):
@@ -282,19 +281,19 @@ def named_object(spec: str, what: str, *, seed: int = 0) -> Iterator[tuple[Any, 
 
 @contextlib.contextmanager
 def seeded(seed: int) -> Iterator[None]:
-    """Run foreign code with torch's global generator at a seed, put back afterwards; what it prints goes to stderr."""
+    """Run foreign code with torch's global generator at a seed, restored afterwards; what it prints goes to stderr."""
     start = int(generator(seed).initial_seed() % 2**63)
     with streams_kept(), contextlib.redirect_stdout(sys.stderr):
         draw_anew(start)
         yield
 
 
-def _import_file(path: Path, what: str) -> ModuleType:
-    to_read(path, what)
+def _import_file(path: Path, noun: str) -> ModuleType:
+    to_read(path, noun)
     name = f"epoch0_model_{path.stem}"
     found = importlib.util.spec_from_file_location(name, path)
     if found is None or found.loader is None:
-        raise InputError(f"the {what} file {str(path)!r} is not a Python file; its name must end in .py.")
+        raise InputError(f"the {noun} file {str(path)!r} is not a Python file; its name must end in .py.")
     module = importlib.util.module_from_spec(found)
     # dataclasses and pickling inside the user's file look their own module up by name
     sys.modules[name] = module
@@ -302,11 +301,11 @@ def _import_file(path: Path, what: str) -> ModuleType:
         found.loader.exec_module(module)
     except (Exception, SystemExit) as problem:
         del sys.modules[name]
-        raise InputError(f"the {what} file {str(path)!r} cannot be imported: {where(problem, path.name)}") from problem
+        raise InputError(f"the {noun} file {str(path)!r} cannot be imported: {where(problem, path.name)}") from problem
     return module
 
 
-def imported(source: str, missing: str, what: str = "module", hint: str = "") -> ModuleType:
+def imported(source: str, missing: str, noun: str = "module", hint: str = "") -> ModuleType:
     """A module by its name; an InputError, ``missing`` where it is not there."""
     try:
         return importlib.import_module(source)
@@ -314,7 +313,7 @@ def imported(source: str, missing: str, what: str = "module", hint: str = "") ->
         lost = problem.name if isinstance(problem, ModuleNotFoundError) else None
         if lost and (source == lost or source.startswith(lost + ".")):
             raise InputError(missing.format(lost)) from problem
-        raise InputError(f"the {what} {source!r} cannot be imported: {where(problem, '')}{hint}") from problem
+        raise InputError(f"the {noun} {source!r} cannot be imported: {where(problem, '')}{hint}") from problem
 
 
 def where(problem: BaseException, file: str) -> str:

@@ -1,4 +1,4 @@
-"""What is studied: random networks as plain torch modules, one at a time or by the thousand."""
+"""Random networks as plain torch modules, one at a time or by the thousand."""
 
 from epoch0.networks.constructions import folding, sawtooth
 from epoch0.networks.convolutional import vanilla_cnn, vgg

@@ -1,4 +1,4 @@
-"""What the layers of a random network are made of, and the draw that fills them (Hayou section 2.1)."""
+"""The layers of a random network, and the draw of their weights (Hayou section 2.1)."""
 
 import math
 from collections.abc import Sequence
@@ -67,11 +67,12 @@ class Parts:
 
 
 def laws_of(weights: Law | None, biases: Law | None) -> tuple[Law, Law]:
+    """The laws of weights and biases; by default He's law and zero."""
     return Gaussian(math.sqrt(2.0)) if weights is None else weights, Gaussian(0.0) if biases is None else biases
 
 
 def check_inputs(inputs: Sequence[int], example: tuple[int, ...], dims: Sequence[int]) -> tuple[int, ...]:
-    """The shape of one input, channels first and then so many sides; the example is for the message."""
+    """The shape of one input: channels, then as many sides as ``dims`` allows; the example is for the message."""
     if len(inputs) - 1 not in dims:
         raise InputError(f"inputs={inputs!r} is no shape of one input, channels first; use one such as {example}.")
     return tuple(inputs)
@@ -81,6 +82,6 @@ def scaled_channels(channels: Sequence[int], width: float) -> tuple[int, ...]:
     """Channels of each stage, times the width; the error names the nearest width that makes them whole numbers."""
     if not float(width * channels[0]).is_integer():
         step = max(1, round(width * channels[0])) / channels[0]
-        told = f"width={width!r}: {channels[0]} channels times the width, as for the first stage"
-        raise InputError(f"{told}, must be a whole number > 0; use one such as {step:g}.")
+        text = f"width={width!r}: {channels[0]} channels times the width, as for the first stage"
+        raise InputError(f"{text}, must be a whole number > 0; use one such as {step:g}.")
     return tuple(round(width * count) for count in channels)

@@ -38,8 +38,7 @@ def folding(inputs: Size, folds: Sequence[Size], *, dtype: Dtype = torch.float32
     A layer that folds a side p times uses p neurons for it. The network is the folded point itself, with
     product(folds)^inputs linear regions in the cube; whatever follows it sees so many copies of the cube.
 
-    The layers are inputs - inputs * folds[0] - ... - inputs, their weights integers and exact in float32 too. An
-    InputError names the argument that cannot be used.
+    The layers are inputs - inputs * folds[0] - ... - inputs, their weights integers.
 
     Source: Montufar et al. 2014, section 3; Raghu et al. 2017, section 2.2.
     """

@@ -39,14 +39,12 @@ def vanilla_cnn(
     torch.Size([5, 8, 50])
 
     Padding is circular, so every place of a channel has the same law and the mean-field maps hold at each. A weight has
-    standard deviation sigma_w / sqrt(fan_in), where the fan-in is the channels before times the places of the
-    kernel.
+    standard deviation sigma_w / sqrt(fan_in), where the fan-in is the channels before times the places of the kernel.
 
-    ``depth`` convolutional layers, with ``channels`` of all or one number a layer; the ``kernel``, places along a side,
-    is odd, 2k + 1 in the paper. ``inputs`` is the shape of one input, (channels, length) or (channels, height, width).
-    The classifier, of ``classes`` outputs, is one more layer that sees every place of every channel. None leaves it
-    out, and the network ends with the pre-activations of its last convolution. The rest is as in :func:`mlp`. An
-    InputError names the argument that cannot be used.
+    ``depth`` convolutional layers, with ``channels`` of all or one number a layer; ``kernel``, an odd side, is 2k + 1
+    in the paper. ``inputs`` is the shape of one input, (channels, length) or (channels, height, width). The classifier,
+    of ``classes`` outputs, is one more layer on all places and channels. None ends with the last pre-activations. The
+    rest is as in :func:`mlp`. An InputError names the argument that cannot be used.
     Source: Hayou et al. 2021, section 2.1, equation (3), and Table 4.
     """
     shape = check_inputs(inputs, (1, 28, 28), dims=(1, 2))
@@ -65,7 +63,7 @@ def vanilla_cnn(
 
 
 def readout(chosen: Parts, features: tuple[int, ...], classes: int) -> list[nn.Module]:
-    """What follows pre-activations of shape (channels, *size): the nonlinearity, and a layer on all of them."""
+    """The readout of pre-activations of shape (channels, *size): the nonlinearity, and a layer on all of them."""
     return [chosen.nonlinearity(), nn.Flatten(), chosen.linear(math.prod(features), classes)]
 
 
@@ -114,9 +112,9 @@ def vgg(
 
     ``depth`` is 11, 13, 16 or 19, the layers of the original, ``width`` a factor on all channels, 64 to 512 at 1,
     ``repeat`` one on the convolutions in each block, and ``inputs`` the shape of one input, (channels, height, width),
-    at least 16 by 16; other sizes pass too. ``norm="batch"`` puts a batch norm after each convolution, which then has
-    no bias; None: neither norm, and biases. ``padding`` is ``"zeros"``, or ``"circular"`` as in the theory. The rest is
-    as in :func:`mlp`. An InputError names the argument that cannot be used.
+    at least 16 by 16. ``norm="batch"`` puts a batch norm after each convolution, without bias; None: biases.
+    ``padding`` is ``"zeros"``, or ``"circular"`` as in the theory. The rest is as in :func:`mlp`. An InputError names
+    the argument that cannot be used.
     Source: Simonyan and Zisserman 2015; Hayou et al. 2021, section 4.3.
     """
     if depth not in CONVOLUTIONS:

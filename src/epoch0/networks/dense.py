@@ -24,7 +24,7 @@ from epoch0.seeds import generator
 
 @dataclass(frozen=True)
 class DenseSpec:
-    """What a dense random network is, apart from its seed; :func:`mlp` and :func:`ensemble` document the fields."""
+    """A dense random network apart from its seed; :func:`mlp` and :func:`ensemble` document the fields."""
 
     sizes: tuple[int, ...]
     activation: Activation
@@ -36,10 +36,12 @@ class DenseSpec:
 
     @property
     def depth(self) -> int:
+        """Number of weight layers."""
         return len(self.sizes) - 1
 
     @property
     def parameters(self) -> int:
+        """Number of weights and biases."""
         return sum((fan_in + 1) * fan_out for fan_in, fan_out in pairwise(self.sizes))
 
     def entry_law(self, layer: int) -> Law:
@@ -65,6 +67,7 @@ class DenseSpec:
             self.biases.sample(bias.shape, source, out=bias)
 
     def build(self, source: torch.Generator) -> nn.Sequential:
+        """One network, drawn from this stream."""
         check_memory("this network", sum(a * b for a, b in pairwise(self.sizes)), self.dtype.itemsize)
         network = self.skeleton().to_empty(device="cpu")
         with torch.no_grad():
@@ -116,7 +119,7 @@ def mlp(
 @methods_checked
 @dataclass(frozen=True)
 class Ensemble:
-    """Random dense networks that exist only while they are looked at.
+    """Random dense networks that are made when they are accessed.
 
     >>> nets = ensemble(100, [784, 100, 10], seed=0)
     >>> len(nets), nets[3](torch.zeros(2, 784)).shape
@@ -151,6 +154,7 @@ class Ensemble:
         return (self[place] for place in range(len(self)))
 
     def skeleton(self) -> nn.Sequential:
+        """The architecture without memory, as of :class:`DenseSpec`."""
         return self.spec.skeleton()
 
     def stacked(self, start: int, stop: int, out: dict[str, Tensor] | None = None) -> dict[str, Tensor]:

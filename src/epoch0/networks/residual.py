@@ -24,6 +24,7 @@ class ResidualBlock(nn.Module):
         self.scale = scale
 
     def joined(self, shortcut: Any, branch: Any) -> Any:
+        """The sum of shortcut and scaled branch."""
         return shortcut + (branch if self.scale == 1.0 else self.scale * branch)
 
     def extra_repr(self) -> str:
@@ -183,8 +184,8 @@ def _plan(depth: int, variant: str) -> tuple[Block, tuple[int, ...]]:
     if count < 1 or rest:
         near = f"{6 * count + 2} and {6 * count + 8}" if count > 0 else "8 and 14"
         other = " (variant='imagenet' has this depth)" if depth in IMAGENET else ""
-        told = f"depth={depth!r}: three equal stages of two-layer blocks make 6n + 2 layers"
-        raise InputError(f"{told}; nearest are {near}{other}.")
+        text = f"depth={depth!r}: three equal stages of two-layer blocks make 6n + 2 layers"
+        raise InputError(f"{text}; nearest are {near}{other}.")
     return BasicBlock, (count,) * 3
 
 
@@ -212,8 +213,8 @@ def residual_chain(
 
     One layer leads from the input to y; then each block adds W phi(y) + b. With ReLU and wide layers the variance of y
     grows (1 + sigma_w^2/2)-fold a block, twofold with He's law. ``stable=True`` divides every branch by sqrt(blocks):
-    from the first y to the last it grows (1 + sigma_w^2/(2 blocks))^blocks-fold, below e with He's law at any depth.
-    Stable or not, the weights of a seed are the same.
+    from the first y to the last it grows (1 + sigma_w^2/(2 blocks))^blocks-fold, below e with He's law. Either way a
+    seed has the same weights.
 
     ``width`` is the number of neurons, or channels, of every layer, ``inputs`` the shape of one input: (features,),
     (channels, length) or (channels, height, width); the ``kernel`` of convolutions is odd. ``classes`` are the outputs

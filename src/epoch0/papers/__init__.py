@@ -1,1 +1,1 @@
-"""The papers' figures and tables as things that run, each with its claims decided."""
+"""The papers' figures and tables as programs, each with its claims decided."""

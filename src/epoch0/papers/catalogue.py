@@ -1,4 +1,4 @@
-"""The catalogue: every figure and table of the papers as something that runs, and how to find one by its id."""
+"""The catalogue: every figure and table of the papers as a program, and how to find one by its id."""
 
 import functools
 import importlib
@@ -27,8 +27,8 @@ def catalogue() -> dict[str, Artifact]:
 def _of(paper: str) -> dict[str, Artifact]:
     package = f"epoch0.papers.{paper.replace('-', '_')}"
     places = importlib.import_module(package).__path__
-    modules = [importlib.import_module(f"{package}.{one.name}") for one in pkgutil.iter_modules(places)]
-    declared = {one.id: one for module in modules for one in getattr(module, "ARTIFACTS", ())}
+    modules = [importlib.import_module(f"{package}.{iter_module.name}") for iter_module in pkgutil.iter_modules(places)]
+    declared = {item.id: item for module in modules for item in getattr(module, "ARTIFACTS", ())}
     # fig2 comes before fig10
     order = sorted(declared, key=lambda id: [int(s) if s.isdigit() else s for s in re.split(r"(\d+)", id)])
     return {id: declared[id] for id in order}
@@ -38,7 +38,7 @@ def _of(paper: str) -> dict[str, Artifact]:
 def find(name: str) -> Artifact:
     """The artifact with that id; an InputError that names the nearest, if there is none."""
     paper = name.partition("/")[0]
-    known = _of(paper) if paper in AUTHORS else {}  # the other papers stay unread
+    known = _of(paper) if paper in AUTHORS else {}  # other papers are not imported
     if name not in known:
         known = catalogue()
         near = suggest(name, [*known, *AUTHORS])
@@ -75,7 +75,7 @@ class Statement:
     erratum: str
 
     def row(self) -> dict[str, str]:
-        """What the list of all statements says of it."""
+        """Its row in the list of all statements."""
         id = ", ".join(dict.fromkeys(id for id, _ in self.runs)) or f"no id: {self.why}"
         verdicts = {preset: _verdict(self.runs, preset) if self.runs else "" for preset in ("quick", "paper")}
         return {"statement": self.name, "in our words": self.said, "id": id, **verdicts, "erratum": self.erratum}
@@ -93,8 +93,8 @@ def statements() -> tuple[Statement, ...]:
         name, ids, said, erratum = (part.strip() for part in line.split("|"))
         kind, _, number = name.partition(" ")
         own, why = f"{paper}/{short.get(kind)}{number}", ids[2:] if ids.startswith("-") else ""
-        some = [one.strip().partition(":") for one in ids.split(";") if ids and not why]
-        runs = [(own, "")] * (own in known) + [(f"{paper}/{id}", text.strip()) for id, _, text in some]
+        pairs = [item.strip().partition(":") for item in ids.split(";") if ids and not why]
+        runs = [(own, "")] * (own in known) + [(f"{paper}/{id}", text.strip()) for id, _, text in pairs]
         said = said or known[own].titled(known[own].presets["paper"])
         found.append(Statement(paper, name, said, tuple(runs), why, erratum))
     return tuple(found)
@@ -103,11 +103,11 @@ def statements() -> tuple[Statement, ...]:
 def _verdict(runs: Iterable[tuple[str, str]], preset: str) -> str:
     """How the claims of some ids came out, as verdicts.txt has it, counted by words; only those with a text in them."""
     lines = Path(__file__).with_name("verdicts.txt").read_text("utf-8").splitlines()
-    told, several = [], len({id for id, _ in runs}) > 1
+    parts, several = [], len({id for id, _ in runs}) > 1
     for id in dict.fromkeys(id for id, _ in runs):
         own = [line.split("\t")[2:] for line in lines if line.startswith(f"{id}\t{preset}\t")]
         wanted = [text for name, text in runs if name == id]
         words = Counter(word for word, claim in own if any(text in claim for text in wanted))
         each = ", ".join(f"{count} {word}" for word, count in words.items())
-        told.append(f"{id.partition('/')[2]}: {each or 'not run'}" if several else each or "not run")
-    return "; ".join(told)
+        parts.append(f"{id.partition('/')[2]}: {each or 'not run'}" if several else each or "not run")
+    return "; ".join(parts)

@@ -15,14 +15,14 @@ from epoch0.experiments.cost import Cost
 from epoch0.experiments.engine import cores
 from epoch0.experiments.store import Store
 from epoch0.files import StrPath
-from epoch0.meter import format_duration
 from epoch0.papers.catalogue import find
+from epoch0.progress import format_duration
 from epoch0.results import Result, aligned
 from epoch0.train.device import chosen_device
 
 
 @dataclass(frozen=True)
-class Line:
+class EstimateLine:
     """One configuration of one artifact; ``done`` counts runs in the results file or listed further up.
 
     ``hours`` are those of all workers together; None stands for what is not known.
@@ -39,16 +39,16 @@ class Line:
 
 @dataclass(frozen=True)
 class Estimate(Result):
-    """What several artifacts would take on a device, so many runs at the same time; one line a configuration."""
+    """Runs, steps and hours of several artifacts on a device; one line a configuration."""
 
     preset: str
     device: str
     workers: int
-    lines: tuple[Line, ...] = field(repr=False)
+    lines: tuple[EstimateLine, ...] = field(repr=False)
 
     @property
     def hours(self) -> float:
-        """Of everything that was timed."""
+        """Hours of everything that was timed."""
         return math.fsum(line.hours or 0.0 for line in self.lines)
 
     def __str__(self) -> str:
@@ -125,5 +125,5 @@ def estimate(
         hours = None if steps is None else (runs - done) * steps * (each or 0.0) / at_once / 3600
         if hours is None and id in once:
             hours = once[id] * (1 - done / runs if runs else 1.0) / at_once / 3600
-        lines.append(Line(id, name, runs, done, steps, each, hours))
+        lines.append(EstimateLine(id, name, runs, done, steps, each, hours))
     return Estimate(preset, str(device), at_once, tuple(lines))

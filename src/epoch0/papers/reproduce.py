@@ -63,13 +63,13 @@ class Reproduction(Result):
 
     def to_dict(self) -> dict[str, Any]:
         """Everything but the picture, ready for JSON; what is not a finite number is None."""
-        told: dict[str, Any] = {n: getattr(self, n) for n in ("id", "preset", "title", "source", "about", "paper")}
+        plain: dict[str, Any] = {n: getattr(self, n) for n in ("id", "preset", "title", "source", "about", "paper")}
         names = ("text", "verdict", "evidence", "numbers", "needed")
         for kind in ("claims", "checks"):
-            told[kind] = [{name: getattr(claim, name) for name in names} for claim in getattr(self, kind)]
-        told["tables"] = [grid._asdict() for grid in self.tables]
-        told |= {"setting": json.loads(canonical_json(self.setting.to_dict())), "data": list(self.data)}
-        return dict(finite(told))
+            plain[kind] = [{name: getattr(claim, name) for name in names} for claim in getattr(self, kind)]
+        plain["tables"] = [grid._asdict() for grid in self.tables]
+        plain |= {"setting": json.loads(canonical_json(self.setting.to_dict())), "data": list(self.data)}
+        return dict(finite(plain))
 
     def markdown(self) -> str:
         """Heading, picture, tables and claims as a page of Markdown, beside the picture."""
@@ -77,7 +77,7 @@ class Reproduction(Result):
         parts.append(f"![{self.title}]({self.id.rpartition('/')[2]}.png)")
         parts += [f"{grid.title}\n\n{markdown(grid.lines())}" for grid in self.tables]
         every = self.claims + self.checks
-        claims = [("check " * one.check + one.verdict, one.text, one.evidence) for one in every]
+        claims = [("check " * item.check + item.verdict, item.text, item.evidence) for item in every]
         return "\n\n".join([*parts, markdown([("verdict", "claim", "evidence"), *claims])]) + "\n"
 
     def rows(self) -> list[dict[str, Any]]:
@@ -92,13 +92,13 @@ class Reproduction(Result):
             InputError: if they cannot be written there.
         """
         base = Path(folder) / self.id
-        table, told = io.StringIO(), self.to_dict()
+        table, plain = io.StringIO(), self.to_dict()
         columns = list(dict.fromkeys(name for row in self.data for name in row))
         writer = csv.DictWriter(table, columns, lineterminator="\n")
         writer.writeheader()
         writer.writerows(self.data)
-        del told["data"]
-        texts = table.getvalue(), json.dumps(told, indent=2, allow_nan=False) + "\n", self.markdown()
+        del plain["data"]
+        texts = table.getvalue(), json.dumps(plain, indent=2, allow_nan=False) + "\n", self.markdown()
         contents = [*map(str.encode, texts), plots.png(self.figure)]
         with _outputs(base) as paths:
             return [write_atomic(path, content) for path, content in zip(paths, contents, strict=True)]
@@ -158,8 +158,8 @@ def reproduce(
     Raises:
         InputError: if there is no such artifact or preset, a data set is absent, or an argument cannot be used.
     """
-    how: dict[str, Any] = {"workers": workers, "scheduler": scheduler, "progress": progress, "data_dir": data_dir}
-    (done,) = reproduce_all([id], preset, out=out, store=store, **how)
+    options: dict[str, Any] = {"workers": workers, "scheduler": scheduler, "progress": progress, "data_dir": data_dir}
+    (done,) = reproduce_all([id], preset, out=out, store=store, **options)
     assert isinstance(done, Reproduction)
     return done
 
@@ -187,8 +187,7 @@ def reproduce_all(
     :class:`Part`; join the files with ``epoch0 sweep merge`` and reproduce again.
 
     Raises:
-        InputError: as for :func:`reproduce`; an unknown artifact or preset, or absent data, is told before
-            anything runs or is written.
+        InputError: as for :func:`reproduce`; an unknown artifact or preset, or absent data, fails before anything runs.
     """
     plans = planned(ids, preset, data_dir)
 
@@ -201,7 +200,7 @@ def reproduce_all(
                 name = "results.sqlite" if shard is None else f"results-{shard.replace('/', '-of-')}.sqlite"
                 home = Path(out or stack.enter_context(tempfile.TemporaryDirectory(prefix="epoch0-")))
                 path = unlinked(home / name, "results file")
-            if out is not None:  # trials may take hours: what cannot be written is told before
+            if out is not None:  # trials may take hours: what cannot be written fails before
                 unlinked(Path(out) / "checkpoints")
                 for plan in plans:
                     with _outputs(Path(out) / plan.artifact.id):
@@ -227,17 +226,17 @@ def reproduce_all(
 def decided(artifact: Artifact, preset: str, setting: Sweep, results: Results) -> Reproduction:
     """Table, claims, and the picture with its heading: what it shows, and under which setting."""
     rows, claims, draw, tables = artifact.decided(setting, results)
-    told, about, paper = artifact.titled(setting), artifact.caption(setting), artifact.of_paper(setting)
+    title, about, paper = artifact.titled(setting), artifact.caption(setting), artifact.of_paper(setting)
     with plots.style():
         picture = draw()
-        plots.heading(picture, told, f"{artifact.id}, {preset}: {about}", f"paper: {paper}")
+        plots.heading(picture, title, f"{artifact.id}, {preset}: {about}", f"paper: {paper}")
     counted, checks = (tuple(claim for claim in claims if claim.check is kind) for kind in (False, True))
-    named = artifact.id, preset, told, artifact.source, about, paper
+    named = artifact.id, preset, title, artifact.source, about, paper
     return Reproduction(*named, setting, tuple(rows), counted, checks, picture, tables)
 
 
-class Plan(NamedTuple):
-    """What is to be run for one artifact."""
+class ArtifactPlan(NamedTuple):
+    """The trials of one artifact."""
 
     artifact: Artifact
     setting: Sweep
@@ -245,14 +244,14 @@ class Plan(NamedTuple):
 
 
 @checked
-def planned(ids: Sequence[str], preset: str, data_dir: StrPath | None) -> list[Plan]:
+def planned(ids: Sequence[str], preset: str, data_dir: StrPath | None) -> list[ArtifactPlan]:
     """The trials of several artifacts, made before any file is: what cannot run leaves nothing behind."""
     chosen = [(artifact, artifact.setting(preset)) for artifact in map(find, ids)]
     with environment("EPOCH0_DATA", data_dir, ahead=True):
         for name in dict.fromkeys(setting.data for _, setting in chosen):
             if name is not None:
-                data.path(name)  # absent data is told here, once, and not by every worker
-        return [Plan(artifact, setting, artifact.trials(setting)) for artifact, setting in chosen]
+                data.path(name)  # absent data fails here, once, and not in every worker
+        return [ArtifactPlan(artifact, setting, artifact.trials(setting)) for artifact, setting in chosen]
 
 
 @contextmanager
@@ -266,8 +265,8 @@ def environment(name: str, folder: StrPath | None, ahead: bool = False) -> Itera
         return
     before, given = os.environ.get(name), os.fspath(Path(folder).resolve())
     if ahead and os.pathsep in given:
-        told = f"{os.pathsep!r} stands between folders in {name}; give one without it."
-        raise InputError(f"data folder {given!r}: {told}")
+        text = f"{os.pathsep!r} stands between folders in {name}; give one without it."
+        raise InputError(f"data folder {given!r}: {text}")
     os.environ[name] = f"{given}{os.pathsep}{before}" if before and ahead else given
     try:
         yield
@@ -277,7 +276,7 @@ def environment(name: str, folder: StrPath | None, ahead: bool = False) -> Itera
             os.environ[name] = before
 
 
-def _engines(stack: ExitStack, workers: int | None, scheduler: str | None) -> Callable[[Plan], Engine]:
+def _engines(stack: ExitStack, workers: int | None, scheduler: str | None) -> Callable[[ArtifactPlan], Engine]:
     """Workers for what computes on the cores, and for what trains where there are accelerators: one process each."""
     plain = stack.enter_context(Engine(workers=workers, scheduler=scheduler))
 

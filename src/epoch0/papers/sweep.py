@@ -29,7 +29,7 @@ AUTHORS = {
     "arpit-bengio": "Arpit & Bengio",
     "hanin-rolnick": "Hanin & Rolnick",
     "hayou": "Hayou et al.",
-}  # the packages of the papers are named alike; their modules declare figures and tables in ``ARTIFACTS``
+}  # the packages of the papers have the same names; their modules declare figures and tables in ``ARTIFACTS``
 KINDS = {"fig": "Figure", "tab": "Table", "th": "Theorem", "prop": "Proposition", "cor": "Corollary", "lemma": "Lemma"}
 
 Results = Sequence[Mapping[str, Any]]
@@ -49,7 +49,7 @@ class Cell:
 
     def __getitem__(self, name: str) -> Array:
         """What all runs returned under a name, shape (runs, ...); floats are float64."""
-        parts = [np.asarray(one[name]) for one in self.results]
+        parts = [np.asarray(result[name]) for result in self.results]
         found = np.concatenate(parts) if self.joined else np.stack(parts)
         return found.astype(np.float64) if found.dtype.kind == "f" else found
 
@@ -61,12 +61,13 @@ class Found:
     sweep: "Sweep"
     cells: list[Cell]
     also: Mapping[str, "Found"] = field(default_factory=dict)
-    table: Table = field(default_factory=Table)  #: what the artifact makes of it, for its claims and its picture
+    table: Table = field(default_factory=Table)  #: the artifact's table of it, for its claims and its picture
 
     def __iter__(self) -> Iterator[Cell]:
         return iter(self.cells)
 
     def where(self, **values: Any) -> list[Cell]:
+        """The cells with these values of axes."""
         return [cell for cell in self.cells if all(cell.at[name] == value for name, value in values.items())]
 
     def one(self, **values: Any) -> Cell:
@@ -89,12 +90,12 @@ class Found:
         """
         table = Table()
         for cell in self.cells:
-            told = of(cell)
-            measured, exact, inner = (*(told if isinstance(told, tuple) else (told,)), {}, {})[:3]
+            result = of(cell)
+            measured, exact, inner = (*(result if isinstance(result, tuple) else (result,)), {}, {})[:3]
             shape = [len(values) for values in inner.values()]
-            each = {name: one if isinstance(one, Mean) else mean_and_error(one) for name, one in measured.items()}
+            each = {name: item if isinstance(item, Mean) else mean_and_error(item) for name, item in measured.items()}
             count = next((len(value) for value in measured.values() if not isinstance(value, Mean)), cell.runs)
-            beside = {name: np.broadcast_to(np.array(one, dtype=object), shape) for name, one in exact.items()}
+            beside = {name: np.broadcast_to(np.array(item, dtype=object), shape) for name, item in exact.items()}
             for place, chosen in zip(np.ndindex(*shape), itertools.product(*inner.values()), strict=True):
                 row: dict[str, Any] = {**cell.at, **dict(zip(inner, chosen, strict=True)), "runs": count}
                 for name, (mean, error) in each.items():
@@ -104,7 +105,7 @@ class Found:
 
 
 def by_cell(of: Callable[..., Any]) -> Callable[..., Table]:
-    """Makes of what :meth:`Found.rows` takes, a function whose last argument is a cell, one that makes the table."""
+    """Decorate a function whose last argument is a cell, as :meth:`Found.rows` takes, to make the whole table."""
 
     @functools.wraps(of)
     def table(*given: Any) -> Table:
@@ -160,14 +161,14 @@ class Sweep:
         value = getattr(self.spec, name)
         return _Listed(value) if isinstance(value, tuple) else value
 
-    def told(self, template: str) -> str:
+    def fill(self, template: str) -> str:
         """A text with its names replaced by the values of axes and fields, as in ``"{runs} networks of {width}"``."""
         return template.format_map(self)
 
     def ranged(self, name: str) -> str:
         """The values of an axis or field as text: all of a few, the first and last of many numbers."""
         values = _Listed(dict.fromkeys(self[name])) if isinstance(self[name], tuple) else self[name]
-        if isinstance(values, tuple) and len(values) > 6 and all(isinstance(one, int | float) for one in values):
+        if isinstance(values, tuple) and len(values) > 6 and all(isinstance(value, int | float) for value in values):
             return f"{values[0]:g} to {values[-1]:g}"
         return f"{values:g}" if isinstance(values, float) else f"{values}"
 
@@ -222,21 +223,21 @@ class Sweep:
         left, cells = iter(results), []
         for at, spec, runs in self.cells():
             own = list(itertools.islice(left, len(self.trials_of(spec, runs))))
-            kept = [one for one in own if not (self.converged and one["diverged"])]
+            kept = [item for item in own if not (self.converged and item["diverged"])]
             if not kept:
-                what = " ".join(map(str, at.values()))
-                raise InputError(f"all {runs} networks {what} diverged; a lower learning rate would help.")
+                title = " ".join(map(str, at.values()))
+                raise InputError(f"all {runs} networks {title} diverged; a lower learning rate would help.")
             cells.append(Cell(at, spec, len(kept) if self.converged else runs, kept, bool(self.block)))
         further = {name: list(itertools.islice(left, len(sweep.trials()))) for name, sweep in self.also.items()}
         return Found(self, cells, {name: self.also[name].gather(own) for name, own in further.items()})
 
     def costs(self, cost: "Callable[[Any], Cost]") -> "list[Cost]":
-        """What the trials cost, those of one name together; ``cost`` tells it of one spec, without trials."""
+        """The costs of the trials, those of one name together; ``cost`` gives that of one spec, without trials."""
         found: dict[str, tuple[Cost, list[Trial]]] = {}
         for trial in self.trials():
             one = cost(trial.spec)
             found.setdefault(one.name, (one, []))[1].append(trial)
-        return [replace(one, trials=trials) for one, trials in found.values()]
+        return [replace(item, trials=trials) for item, trials in found.values()]
 
     @property
     def data(self) -> str | None:
@@ -249,7 +250,7 @@ class Sweep:
             name: [list(pair) for pair in values.items()] if isinstance(values, Mapping) else list(values)
             for name, values in self.axes.items()
         }
-        also = {name: one.to_dict() for name, one in self.also.items()}
+        also = {name: item.to_dict() for name, item in self.also.items()}
         return {"function": self._name, "spec": self.spec, "axes": axes, "runs": self.runs, **also}
 
 
@@ -264,7 +265,7 @@ class Artifact:
 
     id: str  #: paper and figure, such as ``"price-tanner/fig3b"``
     title: str | Callable[[Sweep], str]  #: what it shows, in a few words; of a sweep, if that depends on the preset
-    place: str  #: where else in the paper it is told of, such as ``"section 4"``; the rest comes from the id
+    place: str  #: where in the paper it is discussed, such as ``"section 4"``; the rest comes from the id
     presets: Mapping[str, Sweep]  #: ``"quick"`` and ``"paper"`` -> what is run
     table: Callable[[Found], Table]  #: measurements -> tidy rows, later in ``found.table``
     claims: Callable[[Found], Claims]  #: measurements -> the paper's statements, each with what decides it
@@ -283,7 +284,7 @@ class Artifact:
 
     @checked
     def setting(self, preset: str) -> Sweep:
-        """What that preset runs; an InputError if there is no such preset."""
+        """The sweep of that preset; an InputError if there is no such preset."""
         if preset not in self.presets:
             known = f"there are {', '.join(self.presets)}.{suggest(preset, self.presets)}"
             raise InputError(f"{self.id} has no preset {preset!r}; {known}")
@@ -301,7 +302,7 @@ class Artifact:
     def decided(
         self, setting: Sweep, results: Results
     ) -> "tuple[Table, list[Claim], Callable[[], Figure], tuple[Grid, ...]]":
-        """Table, claims, what draws the picture, and tables to read."""
+        """Table, claims, a function that draws the picture, and tables to read."""
         found = self.read(setting, results)
         claims = [decide(text) for text, decide in self.claims(found).items()]
         return found.table, claims, lambda: self.draw(found), tuple(self.tables(found) if self.tables else ())
@@ -314,9 +315,9 @@ class Artifact:
 
         An ``about`` without names in braces has all fields of the spec added.
         """
-        told = setting.told(self.about) if isinstance(self.about, str) else self.about(setting)
-        parts = [told] if told else []
-        if setting.data and setting.data not in told.lower():
+        text = setting.fill(self.about) if isinstance(self.about, str) else self.about(setting)
+        parts = [text] if text else []
+        if setting.data and setting.data not in text.lower():
             parts.append(f"data: {setting.data}")
         axes = [name for key in setting.axes for name in key.split()]
         kinds = str, int, float, tuple
@@ -328,15 +329,15 @@ class Artifact:
             if (
                 (every or varies)
                 and values
-                and not (name == "runs" and (values == "1" or re.search(r"\d (runs|networks)", told)))
-                and not re.search(rf"(?<![\w.]){re.escape(values)}(?![\w.])", told)
+                and not (name == "runs" and (values == "1" or re.search(r"\d (runs|networks)", text)))
+                and not re.search(rf"(?<![\w.]){re.escape(values)}(?![\w.])", text)
             ):
                 parts.append(f"{name.replace('_', ' ')}: {values}")
         return "; ".join(parts)
 
     def of_paper(self, setting: Sweep) -> str:
         """The paper's own, as far as that setting differs from it: the parts of its caption that are not the same."""
-        own, paper = (self.caption(one).split("; ") for one in (setting, self.presets["paper"]))
+        own, paper = (self.caption(item).split("; ") for item in (setting, self.presets["paper"]))
         return "; ".join(part for part in paper if part not in own) or "the same"
 
     def costs(self, setting: Sweep) -> "list[Cost]":
@@ -349,7 +350,7 @@ def with_fields(spec: Any, fields: Mapping[str, Any]) -> Any:
 
 def _data_of(spec: Any) -> str | None:
     """The field ``data`` of a spec, or of one inside it."""
-    inner = (_data_of(one) for one in vars(spec).values() if is_dataclass(one) or isinstance(one, Spec))
+    inner = (_data_of(var) for var in vars(spec).values() if is_dataclass(var) or isinstance(var, Spec))
     return getattr(spec, "data", None) or next(filter(None, inner), None)
 
 
@@ -357,4 +358,4 @@ class _Listed(tuple[Any, ...]):
     """Several values, in a text joined by commas; ``{ends[0]}`` is one of them."""
 
     def __format__(self, template: str) -> str:
-        return ", ".join(f"{one:g}" if isinstance(one, float) else str(one) for one in self)
+        return ", ".join(f"{item:g}" if isinstance(item, float) else str(item) for item in self)

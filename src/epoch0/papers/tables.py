@@ -1,4 +1,4 @@
-"""Tables of what a figure measured, means with their errors, and what decides the claims about them."""
+"""Tables of measured means with their errors, and functions that decide the claims about them."""
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -12,7 +12,7 @@ from epoch0.experiments.claims import Claim, between, equal_within_error, fitted
 
 Array = NDArray[Any]
 Decision = Callable[[str], Claim]  # the text of a claim -> the claim, decided
-Claims = Mapping[str, Decision]  # what a paper says -> what decides it
+Claims = Mapping[str, Decision]  # a paper's statement -> the function that decides it
 
 
 class Mean(NamedTuple):
@@ -32,7 +32,7 @@ def mean_and_error(values: Any) -> Mean:
 
 def means(values: Iterable[Any]) -> Mean:
     """Mean and error of each of several settings, (runs,) each: two arrays (settings,)."""
-    return Mean(*np.transpose([mean_and_error(one) for one in values]))
+    return Mean(*np.transpose([mean_and_error(value) for value in values]))
 
 
 def slopes(values: Array) -> Array:
@@ -43,14 +43,14 @@ def slopes(values: Array) -> Array:
 
 def columns_of(**values: Array) -> dict[str, float]:
     """Two columns of a row for each name: the mean over the first axis, and its standard error as ``name_error``."""
-    each = {name: mean_and_error(one) for name, one in values.items()}
-    return {f"{name}{part}": one[i] for name, one in each.items() for i, part in enumerate(("", "_error"))}
+    each = {name: mean_and_error(item) for name, item in values.items()}
+    return {f"{name}{part}": item[i] for name, item in each.items() for i, part in enumerate(("", "_error"))}
 
 
 def mean_growth(growth: Array) -> tuple[float, float, int]:
     """Mean over all layers of all networks (networks, layers), its error over networks, and the networks that count.
 
-    A layer that nothing reaches, NaN, has no growth factor. The others count alike: a mean of each network's own mean
+    A layer that nothing reaches, NaN, has no growth factor. The others count equally: a mean of each network's own mean
     would give the layers before a death more weight, among them the one that killed, and understate.
     """
     alive = ~np.isnan(growth)
@@ -69,7 +69,7 @@ def ratio_of_sums(above: Array, below: Array) -> Mean:
 
 
 class Table(list[dict[str, Any]]):
-    """Rows, and what claims and pictures ask of them."""
+    """Rows with the operations that claims and pictures need."""
 
     def where(self, **values: Any) -> "Table":
         """The rows with these values in these columns; a tuple or list stands for any of its values."""
@@ -87,54 +87,55 @@ class Table(list[dict[str, Any]]):
         return values.astype(float) if values.dtype == object else values
 
     def of(self, *names: str) -> Any:
+        """Several columns."""
         return tuple(self.column(name) for name in names)
 
-    def told(self, template: str) -> list[str]:
+    def labels(self, template: str) -> list[str]:
         """One text a row, such as ``"width {width}, layer {layer}"``: the settings in the evidence of a claim."""
         return [template.format_map(row) for row in self]
 
     def claim(self, decide: Callable[..., Claim], column: str, *bounds: Any, names: str, **more: Any) -> Decision:
-        """What decides a claim about a column of means, row by row; bounds are names of columns, numbers or arrays."""
-        given = [self.column(one) if isinstance(one, str) else one for one in bounds]
+        """Decide a claim about a column of means, row by row; bounds are names of columns, numbers or arrays."""
+        given = [self.column(bound) if isinstance(bound, str) else bound for bound in bounds]
         means, errors, runs = self.of(column, f"{column}_error", "runs")
-        return by(decide, means, errors, *given, runs, self.told(names), **more)
+        return by(decide, means, errors, *given, runs, self.labels(names), **more)
 
     def bounded(self, text: str, open: Array, decide: Callable[..., Claim], *columns: str, names: str) -> Claims:
-        """The claim about a bound in the settings where it can fail; its text tells how many others there are."""
+        """The claim about a bound in the settings where it can fail; its text says how many others there are."""
         rows = Table(row for row, can_fail in zip(self, open, strict=True) if can_fail)
         others = f" ({len(self) - len(rows)} of {len(self)} settings cannot fail and are not counted)"
         return {text + others * (len(rows) < len(self)): rows.claim(decide, *columns, names=names)} if rows else {}
 
     def power(self, x: str, column: str, exponent: float, within: float, name: str) -> Decision:
-        """What decides that a column of means goes like a power of another column, see :func:`power`."""
+        """Decide that a column of means goes like a power of another column, see :func:`power`."""
         means, errors, runs = self.of(column, f"{column}_error", "runs")
         return power(self.column(x), means, errors, runs, exponent, within, name)
 
     def alike(self, column: str, group: str, groups: str, settings: str, **more: Any) -> Decision:
-        """What decides that groups of rows have equal means in a column, in every setting that other columns make.
+        """Decide that groups of rows have equal means in a column, in every setting that other columns make.
 
-        ``group`` is the column that tells groups apart; ``groups`` and ``settings`` are texts with names of columns.
+        ``group`` is the column that names the groups; ``groups`` and ``settings`` are texts with names of columns.
         """
         parts = [rows for _, rows in self.by(group)]
         values = (np.stack([rows.column(name) for rows in parts], 1) for name in (column, f"{column}_error", "runs"))
-        names = [rows.told(groups)[0] for rows in parts]
-        return by(equal_within_error, *values, settings=parts[0].told(settings), groups=names, **more)
+        names = [rows.labels(groups)[0] for rows in parts]
+        return by(equal_within_error, *values, settings=parts[0].labels(settings), groups=names, **more)
 
 
 def by(decide: Callable[..., Claim], *arguments: Any, **more: Any) -> Decision:
-    """What decides a claim, given all but its text."""
+    """Decide a claim, given all but its text."""
     return lambda text: decide(text, *arguments, **more)
 
 
 def more(decide: Decision, before: str = "", after: str = "", **numbers: float) -> Decision:
     """The same with more evidence, in front or behind, and more numbers."""
 
-    def told(text: str) -> Claim:
+    def decide_more(text: str) -> Claim:
         claim = decide(text)
         evidence = "; ".join(part for part in (before, claim.evidence, after) if part)
         return replace(claim, evidence=evidence, numbers={**claim.numbers, **numbers})
 
-    return told
+    return decide_more
 
 
 def over_runs(decide: Callable[..., Claim], values: Any, *bounds: Any, names: Sequence[str]) -> Decision:
@@ -143,13 +144,13 @@ def over_runs(decide: Callable[..., Claim], values: Any, *bounds: Any, names: Se
     A list has one array (runs,) for each setting, which may have different runs.
     """
     if isinstance(values, list):
-        return by(decide, *means(values), *bounds, [len(one) for one in values], names)
+        return by(decide, *means(values), *bounds, [len(value) for value in values], names)
     return by(decide, *mean_and_error(np.reshape(values, (len(values), -1))), *bounds, len(values), names)
 
 
 def power(x: Any, means: Array, errors: Array, runs: Any, exponent: float, within: float, name: str) -> Decision:
-    """What decides that a mean goes like a power of x, its exponent within so much of another."""
-    value = [[one] for one in fitted_exponent(x, means, errors)]
+    """Decide that a mean goes like a power of x, its exponent within so much of another."""
+    value = [[item] for item in fitted_exponent(x, means, errors)]
     return by(between, *value, exponent - within, exponent + within, int(np.sum(runs)), [name])
 
 
@@ -168,5 +169,5 @@ def agrees(
     means = np.stack(np.broadcast_arrays(np.asarray(measured), exact), 1)
     spread = np.stack([np.broadcast_to(errors, means.shape[:1]), np.zeros(len(means))], 1)
     count = np.stack([np.broadcast_to(samples, means.shape[:1])] * 2, 1)
-    how: dict[str, Any] = {"settings": settings, "groups": groups, "alike": alike}
-    return equal_within_error(text, means, spread, count, resolution=resolution, **how)
+    options: dict[str, Any] = {"settings": settings, "groups": groups, "alike": alike}
+    return equal_within_error(text, means, spread, count, resolution=resolution, **options)

@@ -1,4 +1,4 @@
-"""What trials of several papers share: curves, images of the data sets, and where a training keeps its state."""
+"""Shared by trials of several papers: curves, images of the data sets, and checkpoints of trainings."""
 
 import hashlib
 import os
@@ -52,6 +52,7 @@ class CurveSpec:
 
     @property
     def data(self) -> str | None:
+        """The data set of the ends; None for random ones."""
         return None if self.ends == "random" else self.ends
 
     def points(self) -> tuple[Tensor, Tensor]:
@@ -68,6 +69,7 @@ class CurveSpec:
         return start.float(), end.float()
 
     def curve(self) -> Curve:
+        """The curve itself."""
         start, end = self.points()
         if self.shape == "arcs":
             return SemicircularArcs(start, end, planes=self.planes, seed=self.seed)

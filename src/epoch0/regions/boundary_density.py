@@ -51,6 +51,7 @@ class BoundaryDensity(Result):
 
     @property
     def per_layer(self) -> np.ndarray:
+        """Mean over the networks, (layers,)."""
         return np.asarray(self.values.mean(axis=0))
 
     @property
@@ -60,6 +61,7 @@ class BoundaryDensity(Result):
 
     @property
     def expected_error(self) -> float:
+        """Standard error of :attr:`expected`."""
         return self.standard_error * self.measure
 
     def rows(self) -> list[dict[str, Any]]:
@@ -67,9 +69,9 @@ class BoundaryDensity(Result):
         return [{"network": network, "layer": layer, "density": value} for (network, layer), value in places]
 
     def __str__(self) -> str:
-        what = "break points" if self.dimension == 1 else ("length of boundaries" if self.k == 1 else "vertices")
+        unit = "break points" if self.dimension == 1 else ("length of boundaries" if self.k == 1 else "vertices")
         where = "line" if self.dimension == 1 else "window"
-        head = f"{what} between {self.kind} regions a unit of {'length' if self.dimension == 1 else 'area'}"
+        head = f"{unit} between {self.kind} regions a unit of {'length' if self.dimension == 1 else 'area'}"
         mean = f"{self.mean:.6g} (standard error {self.standard_error:.1g}, {len(self.values)} networks)"
         whole = f"  on the whole {where}: {self.expected:.6g} (standard error {self.expected_error:.1g})"
         layers = (f"  layer {i}: {value:.6g}" for i, value in enumerate(self.per_layer))
@@ -99,13 +101,12 @@ def boundary_density(
     A neuron with pre-activation z(x) before its bias folds at x if the bias is ``face - z(x)``. So k neurons fold in a
     small part of a line or window around x with a chance of rho * J times its size: rho is the joint density of their
     biases there, J the k-dimensional volume spanned by their gradients. The mean is taken over networks and points; the
-    biases of the neurons in question are not drawn but put where the neurons fold, and what comes behind them is
-    computed with that.
+    biases of the neurons in question are not drawn but put where the neurons fold, for what follows too.
 
     Args:
         law: the random networks: an ensemble of dense ones whose activation folds, with Gaussian or uniform biases.
-        where: the two ends of a segment (a tuple, a tensor of two points or a ``Line``), or a window of three corners
-            or more, as for :func:`epoch0.regions.on_plane`.
+        where: the two ends of a segment (a tuple, a tensor or a ``Line``), or a window as for
+            :func:`epoch0.regions.on_plane`.
         k: 1 for the boundary itself (points on a line, length in a window), 2 for its vertices in a window.
         points: points of each network, spread evenly with one random place each.
         seed: of the points.
@@ -113,14 +114,13 @@ def boundary_density(
             x; "activation" for those of activation regions, and for vertices.
 
     Raises:
-        InputError: if the biases have no density or the activation does not fold, if k or points make no
-            sense, or the line or window does not suit the networks.
+        InputError: if the biases have no density, the activation does not fold, or an argument does not suit.
 
     Source: Hanin and Rolnick 2019, Theorems 3 and 6.
     """
     if not isinstance(law, Ensemble):
-        told = f"law is a {type(law).__name__}; random networks are needed"
-        raise InputError(f"{told}: networks.ensemble(200, [784, 64, 64, 10], biases=Gaussian(1e-3)).")
+        text = f"law is a {type(law).__name__}; random networks are needed"
+        raise InputError(f"{text}: networks.ensemble(200, [784, 64, 64, 10], biases=Gaussian(1e-3)).")
     spec = law.spec
     directions, measure, draw = _place(where, spec.sizes[0])
     if k not in (1, 2) or k > len(directions):
@@ -183,7 +183,7 @@ def _window(window: Window) -> tuple[Tensor, float, Draw]:
 
 
 def _spread(points: int, source: torch.Generator) -> Tensor:
-    """One uniform number in each of so many equal parts of [0, 1]."""
+    """One uniform number in each of ``points`` equal parts of [0, 1]."""
     return (torch.arange(points) + torch.rand(points, generator=source, dtype=torch.float64)) / points
 
 

@@ -30,8 +30,8 @@ class Budget:
         """Count more cells; an InputError says that their geometry would not fit."""
         self.cells += cells
         if self.cells * self.each > self.memory:
-            told = f"{self.cells} {self.what} were reached at layer '{self.layers[step]}'"
-            raise InputError(f"{told}, whose geometry takes more than memory={self.memory:.3g} bytes; {self.advice}.")
+            text = f"{self.cells} {self.what} were reached at layer '{self.layers[step]}'"
+            raise InputError(f"{text}, whose geometry takes more than memory={self.memory:.3g} bytes; {self.advice}.")
 
     def advance(self, share: float, what: str) -> None:
         """So much more is done, as a part of the whole."""

@@ -35,7 +35,7 @@ class Distances(Result):
     #: and which of its faces (0 for a ReLU; for max pooling the entry of the window that draws level)
     owner_face: np.ndarray
     neurons: int  #: number of elements that fold, all layers together
-    notes: tuple[str, ...]  #: what else should be known
+    notes: tuple[str, ...]  #: further remarks
 
     @property
     def owner(self) -> list[tuple[str, int, int] | None]:
@@ -45,6 +45,7 @@ class Distances(Result):
 
     @property
     def mean(self) -> float:
+        """Mean over the examples."""
         return float(self.distance.mean())
 
     @property
@@ -95,8 +96,7 @@ def distance(model: nn.Module, x: Tensor) -> Distances:
         x: examples, shape ``(examples, *shape)``, or one example of the model's input shape.
 
     Raises:
-        InputError: if x does not suit the model or holds NaN, or the model has an operation that is not piecewise
-            linear (the message names it).
+        InputError: if x does not suit the model or holds NaN, or an operation is not piecewise linear.
 
     Source: Hanin and Rolnick 2019, section 2.2 (the exact formula of the distance) and Figure 6.
     """
@@ -122,11 +122,7 @@ _SCALE = 2.0**60  # Jacobians are carried this much larger: a bias that is added
 
 
 def faces(program: Program, points: Tensor, memory: int = _CACHE) -> Iterator[tuple[int, list[Tensor]]]:
-    """For one block of inputs after another: the number of its first input, and how far the faces of each step are.
-
-    Distances have the shape (inputs, faces, elements), for a maximum (inputs, entries, windows). So many numbers of one
-    layer's Jacobians are held in memory at a time.
-    """
+    """For each block of inputs its first number, and distances (inputs, faces, elements); ``memory`` limits it."""
     prefix = _Prefix(program, points.device, memory)
     widest = max((*program.sizes, prefix.width, 1))
     block = max(1, memory // (widest * min(prefix.directions, max(1, memory // widest))))

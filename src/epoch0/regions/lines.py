@@ -27,9 +27,8 @@ from epoch0.results import Result, counted
 class LinePartition(Result):
     """Where a network's linear pieces meet along one line.
 
-    Activation regions are the stretches on which every neuron keeps its sign; ``count`` counts them. Two neighbours may
-    still share one affine map (the neuron that changes has no open way to the output); ``linear_count`` counts the
-    stretches with different maps, so it is never larger.
+    Activation regions are the segments on which every neuron keeps its sign; ``count`` counts them. Two neighbours may
+    still share one affine map (the neuron that changes has no open way to the output); ``linear_count`` counts maps.
     """
 
     corners: Tensor  #: the line's points, shape ``(corners, *shape)``; its two ends, or the joints of a polyline
@@ -40,8 +39,8 @@ class LinePartition(Result):
     owner_neuron: np.ndarray  #: and the index of the neuron, in the flattened layer (of the window, for max pooling)
     owner_face: np.ndarray  #: and which of its faces (0 for a ReLU; for max pooling the entry of the window)
     per_layer: tuple[int, ...]  #: regions after each folding step
-    certificate: Certificate  #: what vouches for the count
-    notes: tuple[str, ...]  #: what else should be known
+    certificate: Certificate  #: evidence for the count
+    notes: tuple[str, ...]  #: further remarks
     neurons: int  #: number of elements that fold, all layers together
     program: Program = field(repr=False)
 
@@ -89,19 +88,19 @@ class LinePartition(Result):
         if len(breaks):
             ends[0], ends[-1] = breaks[0], breaks[-1]
 
-        def inside(some: slice) -> tuple[Tensor, Tensor]:
-            stretches = [self._stretch(t[some])[0] for t in (ends[1:], ends[:-1])]
-            return self.point(middles[some]), torch.stack([self.corners[s + 1] - self.corners[s] for s in stretches])
+        def inside(part: slice) -> tuple[Tensor, Tensor]:
+            segments = [self._segment(t[part])[0] for t in (ends[1:], ends[:-1])]
+            return self.point(middles[part]), torch.stack([self.corners[s + 1] - self.corners[s] for s in segments])
 
         return follow(self.program, self.count, inside, sizes_of(self.program, sample(self.corners)))
 
     def point(self, t: ArrayLike) -> Tensor:
         """The points of the line at parameters t, shape ``(len(t), *shape)``."""
-        stretch, place = self._stretch(t)
-        start = self.corners[stretch]
-        return start + (place - stretch).view(-1, *[1] * (start.dim() - 1)) * (self.corners[stretch + 1] - start)
+        segment, place = self._segment(t)
+        start = self.corners[segment]
+        return start + (place - segment).view(-1, *[1] * (start.dim() - 1)) * (self.corners[segment + 1] - start)
 
-    def _stretch(self, t: ArrayLike) -> tuple[Tensor, Tensor]:
+    def _segment(self, t: ArrayLike) -> tuple[Tensor, Tensor]:
         """From which corner to the next each t is, and where, counted in corners."""
         t = torch.as_tensor(t, dtype=torch.float64, device=self.corners.device).reshape(-1)
         place = t * (len(self.corners) - 1)
@@ -113,9 +112,9 @@ class LinePartition(Result):
         return [dict(zip(self.columns, (t, *owner, linear), strict=True)) for t, owner, linear in parts]
 
     def __str__(self) -> str:
-        what = {"segment": "a segment", "ray": "a ray", "line": "a whole line", "curve": "a polyline"}[self.kind]
+        shape = {"segment": "a segment", "ray": "a ray", "line": "a whole line", "curve": "a polyline"}[self.kind]
         share = self.count / max(1, self.neurons)
-        rows = [f"{counted(self.count, 'activation region')} on {what}, {share:.3f} a neuron"]
+        rows = [f"{counted(self.count, 'activation region')} on {shape}, {share:.3f} a neuron"]
         rows += [f"  after {name:<20} {count:>8}" for name, count in zip(self.layers, self.per_layer, strict=True)]
         return "\n".join([*rows, f"  {self.certificate}", *(f"  note: {note}" for note in self.notes)])
 
@@ -160,7 +159,7 @@ class LinePartitions(Result):
 
 
 def sample(corners: Tensor) -> Tensor:
-    """Points by which the sizes on a line are told, whatever pieces it is cut into: ``(samples, *shape)``."""
+    """Points that set the scale of values on a line, whatever pieces it is cut into: ``(samples, *shape)``."""
     few = torch.linspace(0, len(corners) - 1, 5, device=corners.device).long()
     ends = corners if len(corners) <= 5 else corners[few]
     return torch.cat([ends, 0.5 * (ends[1:] + ends[:-1])])
@@ -204,8 +203,8 @@ def on_line(
 
     Args:
         model: any torch module made of affine and piecewise linear operations: dense, convolutional, residual, with
-            batch norm, average and max pooling, relu, leaky_relu, prelu, hardtanh, relu6, abs, clamp. It is read in
-            float64 and evaluation mode and stays as it is.
+            batch norm, average and max pooling, relu, leaky_relu, prelu, hardtanh, relu6, abs, clamp; read in float64
+            and eval mode.
         x0, x1: where t = 0 and where t = 1, not the same: a point each of the model's input shape, or a batch of them.
         kind: "segment" from x0 to x1, "ray" from x0 through x1 without end, "line" without end on both sides.
         memory: bytes that values and break points may take, about; larger work is split along the lines.
@@ -213,8 +212,7 @@ def on_line(
 
     Raises:
         InputError: if x0 = x1, shapes differ or do not suit the model, values are NaN, or the model has an operation
-            that is not piecewise linear (the message names it), or there are more break points than fit into the
-            memory.
+            that is not piecewise linear (the message names it), or the break points do not fit into the memory.
 
     Source: Hanin and Rolnick 2019, section 3.1 and Theorem 1.
     """
@@ -274,18 +272,18 @@ def cut_lines(
     at_once = max(1, int(min(_SIZES, memory / 8)) // (16 * (corners[0].numel() + sum(program.sizes))))
     advice = "give more memory, or cut fewer or shorter lines at a time"
     budget = Budget(layers, memory, progress, len(corners), _BYTES, "regions", advice)
-    for some in corners.split(at_once):
-        lines = walked(program, some, kind, memory, budget, len(some) / len(corners))
+    for chunk in corners.split(at_once):
+        lines = walked(program, chunk, kind, memory, budget, len(chunk) / len(corners))
         breaks = lines.rows.owner[lines.order, 0] >= 0
         rows = lines.rows.take(lines.order[breaks])
-        place, owner, line = (one.cpu().numpy() for one in (rows.t, rows.owner.T.contiguous(), lines.line[breaks]))
-        ends = np.searchsorted(line, np.arange(len(some) + 1))
-        for i, mine in enumerate(some):
+        place, owner, line = (item.cpu().numpy() for item in (rows.t, rows.owner.T.contiguous(), lines.line[breaks]))
+        ends = np.searchsorted(line, np.arange(len(chunk) + 1))
+        for i, points in enumerate(chunk):
             t, (layer, face, neuron) = place[ends[i] : ends[i + 1]], owner[:, ends[i] : ends[i + 1]]
             per_layer = tuple((1 + np.cumsum(np.bincount(layer, minlength=len(layers)))).tolist())
             certificate = Certificate(RELATIVE, **vars(lines.decisions), ordered=bool((np.diff(t) >= 0).all()))
-            where, how = (mine, kind, t, layers, layer, neuron, face), (program.notes, program.neurons, program)
-            found.append(LinePartition(*where, per_layer, certificate, *how))
+            where, fields = (points, kind, t, layers, layer, neuron, face), (program.notes, program.neurons, program)
+            found.append(LinePartition(*where, per_layer, certificate, *fields))
     budget.advance(1.0, "done")
     return found
 
@@ -295,7 +293,7 @@ def walked(program: Program, corners: Tensor, kind: str, memory: float, budget: 
     out, each = corners[:, 1] - corners[:, 0], torch.arange(lines, device=device)
     ways = {"line": [-1, 0, 1], "ray": [0, 1]}.get(kind, [0] * corners.shape[1])
     away, line = torch.tensor(ways, device=device).repeat(lines), each.repeat_interleave(len(ways))
-    samples = torch.stack([sample(one) for one in corners])
+    samples = torch.stack([sample(corner) for corner in corners])
     group, samples = each.repeat_interleave(samples.shape[1]), samples.flatten(0, 1)
     infinite = torch.zeros(lines, dtype=torch.bool, device=device)
     if any(ways):

@@ -39,8 +39,8 @@ def check_room(program: Program, memory: float) -> None:
             most, where = size, step.name
         alive -= done
     if most > memory:
-        told = f"memory={memory:.3g} bytes; at layer '{where}' the values at three points alone take {most:.3g}"
-        raise InputError(f"{told}, and a walk holds a few pieces of that size. Give at least {LEVELS * most:.1g}.")
+        text = f"memory={memory:.3g} bytes; at layer '{where}' the values at three points alone take {most:.3g}"
+        raise InputError(f"{text}, and a walk holds a few pieces of that size. Give at least {LEVELS * most:.1g}.")
 
 
 def walk(

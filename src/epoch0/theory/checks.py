@@ -1,4 +1,4 @@
-"""What the theory takes as arguments: each check once, with an error that repeats the value."""
+"""Checks of the theory's arguments, each with an error that repeats the value."""
 
 from typing import TypeVar, cast
 
@@ -27,10 +27,10 @@ def continuous(activation: ActivationLike) -> Activation:
     """The activation; one that jumps is refused, as the fate of close inputs is asked for."""
     rule = get(activation)
     if not rule.continuous:
-        told = f"{rule.name} jumps, so it tears inputs apart however close they are: chi is infinite at every "
-        told += "weight_std > 0, and there is no ordered phase, no edge of chaos and no depth scale"
+        text = f"{rule.name} jumps, so it tears inputs apart however close they are: chi is infinite at every "
+        text += "weight_std > 0, and there is no ordered phase, no edge of chaos and no depth scale"
         hint = "mean_field.chi gives the mean of phi' squared between the jumps, which is what a gradient sees"
-        raise InputError(f"{told}. {hint}.")
+        raise InputError(f"{text}. {hint}.")
     return rule
 
 

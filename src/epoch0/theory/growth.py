@@ -14,7 +14,7 @@ far less, and even the papers' bound fails.
 
 The exact growth of one tangent, and its law over depth, go beyond Price-Tanner. By that coin the squared growth of a
 unit direction u through rows w_i is a sum of independent terms ``slope_i^2 (w_i . u)^2``. One layer, dense or sparse,
-is the mean of the square root of such a sum. A dense ReLU layer of k rows N(0, std^2) stretches every tangent by ``std
+is the mean of the square root of such a sum. A dense ReLU layer of k rows N(0, std^2) scales every tangent by ``std
 * chi_A`` with A ~ Bin(k, 1/2), independently of all layers before it. The logarithm of a product has the product of the
 characteristic functions, which are closed forms, so its distribution function is one short Fourier series.
 
@@ -75,8 +75,8 @@ def raghu_lower_bound(
         return max(0.0, weight_std / math.sqrt(2) * bracket)
     total = math.hypot(weight_std, bias_std)
     if total < 1:
-        told = f"weight_std={weight_std!r}, bias_std={bias_std!r} are too small for the hard-tanh proof"
-        raise InputError(f"{told}, which needs weight_std^2 + bias_std^2 >= 1.")
+        text = f"weight_std={weight_std!r}, bias_std={bias_std!r} are too small for the hard-tanh proof"
+        raise InputError(f"{text}, which needs weight_std^2 + bias_std^2 >= 1.")
     kept = weight_std * root / ((2 * math.pi) ** 0.25 * math.sqrt(total * (total * math.sqrt(2 * math.pi) + width - 1)))
     lost = float(weight_std / total * root * (1 - 1 / total) ** (width - 1))
     return max(0.0, float(kept - lost) / math.sqrt(2))
@@ -96,7 +96,7 @@ def raghu_upper_bound(weight_std: Std, width: Size) -> float:
 
 @dataclass(frozen=True)
 class LayerGrowth:
-    """What is known about the expected growth in one layer, or over all of them.
+    """Bounds and exact values of the expected growth in one layer, or over all of them.
 
     ``paper_lower`` is Price and Tanner's bound, ``lower`` the better of it and the fourth-moment bound; ``minimum`` and
     ``maximum`` are exact over all directions, where they are known, and ``exact`` where the direction does not matter.
@@ -131,8 +131,9 @@ class GrowthBounds(Result):
 
     @property
     def over_depth(self) -> LayerGrowth:
+        """The products of the layers' bounds."""
         columns = {name: [getattr(layer, name) for layer in self.layers] for name in _COLUMNS}
-        products: dict[str, Any] = {name: None if None in one else math.prod(one) for name, one in columns.items()}
+        products: dict[str, Any] = {name: None if None in item else math.prod(item) for name, item in columns.items()}
         weakest = max((layer.status for layer in self.layers), key=_STATUS.index)
         return replace(self.layers[-1], layer=0, status=weakest, **products)
 
@@ -142,9 +143,9 @@ class GrowthBounds(Result):
         return self.over_depth.status
 
     def to_dict(self) -> dict[str, Any]:
-        told = {"activation": self.activation, "depth": len(self.layers), "status": self.status}
+        plain = {"activation": self.activation, "depth": len(self.layers), "status": self.status}
         over_depth = {name: getattr(self.over_depth, name) for name in _COLUMNS}
-        return {**told, "layers": self.rows(), "over_depth": over_depth}
+        return {**plain, "layers": self.rows(), "over_depth": over_depth}
 
     def __str__(self) -> str:
         lines = [["layer", "width", *(name.replace("_", " ") for name in _COLUMNS), "status"]]
@@ -162,8 +163,8 @@ def absolute_moment_constant(law: Law) -> float:
     >>> round(absolute_moment_constant(e0.Gaussian(1.0)), 6), round(absolute_moment_constant(e0.Uniform(1.0)), 6)
     (0.797885, 0.353553)
 
-    It is std * sqrt(2/pi) for Gaussian entries, where it is sharp, and E|w| / sqrt(2) for all others, by Khintchine's
-    inequality; a mask multiplies it by the density.
+    It is std * sqrt(2/pi) for Gaussian entries, where it is sharp, and E|w| / sqrt(2) for all others, by Khintchine; a
+    mask multiplies it by the density.
 
     Source: Price-Tanner Theorem 2 and the proofs of Corollaries 1-3.
     """
@@ -199,8 +200,7 @@ def fourth_moment_lower_bound(
     >>> round(fourth_moment_lower_bound(law, 784), 5)
     0.99306
 
-    kappa is the excess kurtosis of the law, mask included; ``fourth_power_sum`` is that of the unit direction, in
-    (0, 1], or None for the worst direction.
+    kappa is the law's excess kurtosis, mask included; ``fourth_power_sum`` of the direction is in (0, 1]; None: worst.
 
     Source: THEORY 1.2 (F5); E S^(1/2) >= (E S)^(3/2) / (E S^2)^(1/2) for the squared growth S.
     """
@@ -254,8 +254,8 @@ def exact(law: Law, width: Size, activation: str | Activation = "relu") -> float
     """
     density, std = _gaussian(law)
     if density != 1.0:
-        told = f"exact: {law!r} is sparse, so growth depends on the direction"
-        raise InputError(f"{told}; use sparse_minimum and sparse_maximum.")
+        text = f"exact: {law!r} is sparse, so growth depends on the direction"
+        raise InputError(f"{text}; use sparse_minimum and sparse_maximum.")
     return std * one_hot_mean(width, 1.0, _slopes(activation))
 
 
@@ -305,8 +305,8 @@ def bounds(
     sizes = [widths] if isinstance(widths, int) else list(widths)
     laws = [law] * len(sizes) if isinstance(law, Law) else list(law)
     if not sizes or len(laws) != len(sizes):
-        told = f"{len(laws)} laws for {len(sizes)} widths"
-        raise InputError(f"{told}; give one law, or one for each width (one or more).")
+        text = f"{len(laws)} laws for {len(sizes)} widths"
+        raise InputError(f"{text}; give one law, or one for each width (one or more).")
     rows: list[LayerGrowth] = []
     inputs = [fan_in or sizes[0], *sizes[:-1]]
     for layer, (entry, width, before) in enumerate(zip(laws, sizes, inputs, strict=True), start=1):
@@ -354,8 +354,8 @@ def _gaussian(law: Law) -> tuple[float, float]:
     """Density and standard deviation of a Gaussian or sparse Gaussian law."""
     density, kept = _split(law)
     if not isinstance(kept, Gaussian):
-        told = f"{law!r} has no exact growth, only Gaussian entries do"
-        raise InputError(f"{told}; best_lower_bound and upper_bound take any.")
+        text = f"{law!r} has no exact growth, only Gaussian entries do"
+        raise InputError(f"{text}; best_lower_bound and upper_bound take any.")
     return density, kept.std
 
 
@@ -368,8 +368,8 @@ def _slopes(activation: str | Activation) -> tuple[float, float]:
     """Slope left and right of zero of an activation that is linear on either side and passes through the origin."""
     rule = get(activation)
     if rule.slopes is None or not rule.homogeneous:
-        told = f"activation {rule.name!r} has no growth bound here; relu, leaky_relu and identity do"
-        raise InputError(f"{told}. For the wide limit of any activation see epoch0.theory.mean_field.chi.")
+        text = f"activation {rule.name!r} has no growth bound here; relu, leaky_relu and identity do"
+        raise InputError(f"{text}. For the wide limit of any activation see epoch0.theory.mean_field.chi.")
     return rule.slopes[0], rule.slopes[-1]
 
 
@@ -382,8 +382,8 @@ def binomial(trials: int, probability: float) -> tuple[Array, Array]:
     if probability == 1.0:
         return np.array([float(trials)]), np.ones(1)
     mean = trials * probability
-    room = 9.5 * math.sqrt(mean * (1 - probability)) + 40.0
-    counts = np.arange(max(0, math.floor(mean - room)), min(trials, math.ceil(mean + room)) + 1, dtype=np.float64)
+    margin = 9.5 * math.sqrt(mean * (1 - probability)) + 40.0
+    counts = np.arange(max(0, math.floor(mean - margin)), min(trials, math.ceil(mean + margin)) + 1, dtype=np.float64)
     # the ratios of neighbours keep the digits that differences of log-gammas of large numbers would lose
     steps = np.log((trials - counts[:-1]) / (counts[:-1] + 1)) + math.log(probability) - math.log1p(-probability)
     logs = np.concatenate([[0.0], np.cumsum(steps)])
@@ -480,6 +480,7 @@ class GrowthLaw:
 
     @property
     def std(self) -> float:
+        """Standard deviation of the growth."""
         # 1 + variance/mean^2 of the product is the product of the layers'; expm1 keeps the digits of a narrow law
         spread = sum(n * math.log(k / 2 / binomial_chi_mean(k, 0.5) ** 2) for k, n in self._layers.items())
         excess = math.log(math.expm1(spread)) if spread < 700 else spread
@@ -586,8 +587,8 @@ class GrowthLaw:
         found = (logs - start).ravel()
         block = max(1, 1_000_000 // len(orders))  # so that many y do not fill the memory
         for first in range(0, found.size, block):
-            some = slice(first, first + block)
-            found[some] = (np.exp(-1j * np.multiply.outer(found[some], orders)) @ turned).real
+            block_rows = slice(first, first + block)
+            found[block_rows] = (np.exp(-1j * np.multiply.outer(found[block_rows], orders)) @ turned).real
         return np.asarray(found.reshape(logs.shape))
 
 

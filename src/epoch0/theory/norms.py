@@ -12,8 +12,7 @@ same number, Lemma 5) or "gradient" (both passes: twice as likely to fail; takes
 back is independent of the weights, and layers of nearly one width). All of them raise InputError for anything else.
 
 Weights N(0, 2/fan_out), biases zero (Arpit-Bengio section 3). Failure means that in some layer, for some sample, the
-squared norm changes by more than a factor 1 +- eps; without failure the norm after L layers lies between (1 - eps)^L
-and (1 + eps)^L of the input's.
+squared norm changes by more than a factor 1 +- eps; else after L layers it has changed by (1 - eps)^L to (1 + eps)^L.
 
 ``||ReLU(R u)||^2 / ||u||^2`` is ``(2/m) chi2_A`` with A ~ Bin(m, 1/2), the mean of m copies of ``2 B Z^2``. Chernoff's
 bound with parameter lambda has the exponent ``lambda t / 2 - log((1 + s) / 2)`` at the ratio t, where
@@ -81,8 +80,7 @@ def chernoff_rate(eps: Inside, tail: Annotated[str, ("upper", "lower")] = "upper
     >>> round(chernoff_rate(0.1), 7), round(chernoff_rate(0.1, "lower"), 7)
     (0.0009451, 0.001063)
 
-    By Cramer's theorem no larger one holds for all widths; it is about eps^2 / 10. ``tail`` is "upper" (the ratio is at
-    least 1 + eps) or "lower" (at most 1 - eps).
+    By Cramer's theorem the largest one; about eps^2 / 10. ``tail``: "upper" (>= 1 + eps) or "lower" (<= 1 - eps).
 
     Source: THEORY 2, "Chernoff with lambda optimised", solved in closed form.
     """
@@ -179,10 +177,10 @@ def tolerance(
 
     low, high = 0.0, math.nextafter(1.0, 0.0)
     if failure(high) > delta:
-        told = f"width={width} keeps no tolerance below 1 with probability 1 - delta = {1 - delta:g}"
+        text = f"width={width} keeps no tolerance below 1 with probability 1 - delta = {1 - delta:g}"
         needed = required_width(high, delta, samples, layers, method, direction)
         setting = f"{method}, samples={samples}, layers={layers}"
-        raise InputError(f"{told} ({setting}); it takes a width of at least {needed}.")
+        raise InputError(f"{text} ({setting}); it takes a width of at least {needed}.")
     while True:
         middle = (low + high) / 2
         if middle in (low, high) or high - low < 1e-15 * high:
@@ -197,16 +195,15 @@ def required_width_subspace(eps: Inside, delta: Inside, dimension: Count, layers
     >>> required_width_subspace(0.2, 0.05, dimension=1)
     19368
 
-    ``eps`` is of the norm itself (not of its square), ``dimension`` d that of the subspace. More layers are refused,
-    with the reason: only 1 is proved.
+    ``eps`` is of the norm itself (not of its square), ``dimension`` d that of the subspace. More layers are refused.
 
     Source: Arpit-Bengio Lemma 3, which is Theorem 2 with one layer.
     """
     if layers > 1:
-        told = f"layers={layers}: the bound over a subspace is proved for one layer only. The proof of Theorem 2 takes "
-        told += "the outputs of a ReLU layer to lie in a subspace of the inputs' dimension again; they do not "
-        told += "(inputs of 2 dimensions leave a layer of 400 units with rank above 300)"
-        raise InputError(f"{told}. Use layers=1, or required_width with a finite number of samples.")
+        text = f"layers={layers}: the bound over a subspace is proved for one layer only. The proof of Theorem 2 takes "
+        text += "the outputs of a ReLU layer to lie in a subspace of the inputs' dimension again; they do not "
+        text += "(inputs of 2 dimensions leave a layer of 400 units with rank above 300)"
+        raise InputError(f"{text}. Use layers=1, or required_width with a finite number of samples.")
     return math.ceil(subspace_width(eps, delta, dimension, layers))
 
 
@@ -326,9 +323,9 @@ def _by_contour(width: int, excess: float, u: float) -> float:
 
     def exponent(z: NDArray[np.complex128]) -> NDArray[np.complex128]:
         root = np.sqrt(1 - 2 * z)
-        grown = z / (root * (1 + root))  # (s - 1) / 2, and then log(1 + it), keeping the digits of a small z
-        real = np.log1p(2 * grown.real + grown.real**2 + grown.imag**2) / 2
-        return np.asarray(width * (real + 1j * np.arctan2(grown.imag, 1 + grown.real) - z * (1 + excess) / 2))
+        half = z / (root * (1 + root))  # (s - 1) / 2, and then log(1 + it), keeping the digits of a small z
+        real = np.log1p(2 * half.real + half.real**2 + half.imag**2) / 2
+        return np.asarray(width * (real + 1j * np.arctan2(half.imag, 1 + half.real) - z * (1 + excess) / 2))
 
     points = 80
     while True:
@@ -387,8 +384,8 @@ class NormRatio:
         >>> NormRatio.forward([500, 100, 100], init="glorot").mean      # scales 100/600 and 100/200
         0.0833...
 
-        ``init`` is "he" (variance 2/fan_out, the paper's), "he_fan_in" (2/fan_in, the usual Kaiming initialization) or
-        "glorot" (2/(fan_in + fan_out)).
+        ``init`` is "he" (variance 2/fan_out, the paper's), "he_fan_in" (2/fan_in, Kaiming) or "glorot" (2/(fan_in +
+        fan_out)).
         """
         return cls._of(sizes[1:], _variances(sizes, init))
 
@@ -409,8 +406,8 @@ class NormRatio:
         variances = _variances(sizes, init)
         depth = len(variances)
         if depth < 2 or layer > depth:
-            told = f"layer={layer!r} of {depth} cannot be used: it is a layer of the network, from 1"
-            raise InputError(f"{told}, and with one layer only the ratio is exactly 1.")
+            text = f"layer={layer!r} of {depth} cannot be used: it is a layer of the network, from 1"
+            raise InputError(f"{text}, and with one layer only the ratio is exactly 1.")
         # unit i of layer l is scaled by its row of W^l going forward, by its column of W^(l+1) coming back
         return cls._of(sizes[1:-1], [variances[at] if at + 1 < layer else variances[at + 1] for at in range(depth - 1)])
 
@@ -437,6 +434,7 @@ class NormRatio:
 
     @property
     def std(self) -> float:
+        """Standard deviation of the ratio."""
         return math.sqrt(self.variance)
 
     @property

@@ -1,7 +1,7 @@
 """How many linear regions a network can have, whatever its weights (THEORY section 5 and 1.3).
 
 The bounds are exact Python integers. Conventions: ``widths`` are those of the hidden layers, ``inputs`` the dimension
-of the input, or of the line or plane that is looked at, and ``faces`` the number T of break points of the activation:
+of the input, or of the line or plane in question, and ``faces`` the number T of break points of the activation:
 1 for ReLU, leaky ReLU and abs, 2 for hard tanh and ReLU6. An InputError names the argument that cannot be used.
 
 >>> e0.theory.regions.upper_bound([64, 64, 64], inputs=2)
@@ -17,7 +17,7 @@ from epoch0.errors import InputError
 
 @checked
 def arrangement_regions(planes: Whole, dimension: Whole) -> int:
-    """Largest number of regions into which so many hyperplanes cut a space of that dimension: sum of C(planes, i).
+    """Largest number of regions into which hyperplanes cut a space of that dimension: sum of C(planes, i).
 
     >>> arrangement_regions(3, 2), arrangement_regions(64, 1)
     (7, 65)

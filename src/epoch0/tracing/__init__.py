@@ -1,1 +1,1 @@
-"""How a model is called, the record of one run, and what its operations mean: what all rooms above read."""
+"""How a model is called, the record of one run, and what its operations mean: the base of all packages above."""

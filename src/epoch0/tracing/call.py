@@ -1,6 +1,6 @@
-"""How a model is called: any model on any batch, as its owner calls it, and the loss it is trained with.
+"""How a model is called: any model on any batch, as its user calls it, and the loss it is trained with.
 
-Every function that takes a model and a batch asks here, and nowhere else.
+Every function that takes a model and a batch goes through this module.
 """
 
 import copy
@@ -26,7 +26,7 @@ from epoch0.tracing.loss import Loss, NotFinite, check_loss, check_targets, scal
 
 Forward = Callable[[nn.Module, Any], Any]
 
-OUTPUTS = ("logits", "last_hidden_state", "sample")  # what THE output is called in models that return several things
+OUTPUTS = ("logits", "last_hidden_state", "sample")  # names of THE output in models that return several things
 TARGETS = ("targets", "target")  # parameters of a forward that takes the targets, too
 LABELS = ("labels", "label", *TARGETS, "start_positions", "return_loss")  # keys that make a model return its own loss
 
@@ -34,8 +34,8 @@ _OWN: Any = object()
 
 
 @dataclass(frozen=True)
-class Step:
-    """What one call of a ``training_step`` gave: its loss, and what the model's forward returned inside it."""
+class StepResult:
+    """The result of one call of a ``training_step``: its loss, and what the model's forward returned inside it."""
 
     loss: Any
     outputs: Any
@@ -43,7 +43,7 @@ class Step:
 
 @dataclass(frozen=True, eq=False)
 class Call:
-    """A model and one batch, called as its owner calls it; :meth:`of` makes one.
+    """A model and one batch, called as its user calls it; :meth:`of` makes one.
 
     >>> call = Call.of(nn.Bilinear(64, 32, 10), {"input1": torch.ones(8, 64), "input2": torch.ones(8, 32)})
     >>> call.output(call.run()).shape, call.examples                       # model(**batch)
@@ -64,10 +64,10 @@ class Call:
     targets: Any  #: as given, on the model's device
     examples: int  #: how many examples the batch holds; of a graph the rows of its targets, else its graphs or nodes
     splits: bool  #: whether :meth:`rows` can take some of the examples
-    notes: tuple[str, ...] = ()  #: what a reader of any result should know
+    notes: tuple[str, ...] = ()  #: remarks for the reader of any result
     criterion: Loss | None = None  #: the loss that was given
     forward: Forward | None = None  #: the way of calling that was given
-    asks: str | None = None  #: the parameter of the model's forward that gets the targets
+    asks: str | None = None  #: the parameter of the model's forward that takes the targets
     #: of the last run: whether it gave a loss of the model's own ("loss"), and nothing else ("alone")
     _seen: dict[str, bool] = field(default_factory=dict, repr=False)
 
@@ -104,7 +104,7 @@ class Call:
             check_finite(f"the targets {tuple(tensor.shape)}", tensor)
         targets = mapped(targets, here)
         if forward is None and _second(batch, targets):
-            batch, forward, notes = batch.transpose(0, 1), _turning(), (*notes, LENGTH_FIRST)
+            batch, forward, notes = batch.transpose(0, 1), _with_examples_first(), (*notes, LENGTH_FIRST)
             named = parts(batch, model)
         examples = examples_in(batch, targets, named)
         splits = not any("edge_index" in name for name, _ in named) and _divisible(batch, examples)
@@ -119,14 +119,14 @@ class Call:
         if not self.splits:
             raise InputError(f"{described(self.batch)} cannot be split into examples.")
 
-        def some(tensor: Tensor) -> Tensor:
+        def selected(tensor: Tensor) -> Tensor:
             return tensor[index] if tensor.dim() and len(tensor) == self.examples else tensor
 
         count = len(range(self.examples)[index]) if isinstance(index, slice) else len(index)
-        return replace(self, batch=mapped(self.batch, some), targets=mapped(self.targets, some), examples=count)
+        return replace(self, batch=mapped(self.batch, selected), targets=mapped(self.targets, selected), examples=count)
 
     def examples_first(self) -> "Call":
-        """The same call with the examples first, where the model takes (length, examples, ...) and targets are alike.
+        """The same call with the examples first, where the model takes (length, examples, ...), and so do its targets.
 
         That it does is seen by what changes with what: places along the length change others, examples do not. All of
         its recurrent layers and attention say ``batch_first=False``.
@@ -154,7 +154,7 @@ class Call:
             return self
         criterion = None if self.criterion is None else _of_turned(self.criterion)
         batch, targets, notes = batch.transpose(0, 1), targets.transpose(0, 1), (*self.notes, LENGTH_FIRST)
-        return Call(self.model, batch, targets, len(batch), True, notes, criterion, _turning(alike=True))
+        return Call(self.model, batch, targets, len(batch), True, notes, criterion, _with_examples_first(results=True))
 
     def divided(self) -> "Call":
         """The same call, no longer to be split where the model or its loss takes all of the examples and not half.
@@ -179,7 +179,7 @@ class Call:
         return False
 
     def run(self, model: Callable[..., Any] | None = None) -> Any:
-        """What the model returns for the batch. It is not guarded: it runs in its own mode and may change itself."""
+        """Run the model on the batch. It is not guarded: it runs in its own mode and may change itself."""
         try:
             with as_written():
                 return self.raw(model)
@@ -189,11 +189,11 @@ class Call:
             raise explain_first_run(error, self.model, described(self.batch), ()) from error
 
     def swapped(self, weights: Mapping[str, Tensor]) -> Any:
-        """What the model returns with other tensors in place of its own; what it raises comes as it is."""
+        """The model's result with other tensors in place of its own; its errors are not wrapped."""
         return functional_call(_Called(self), {f"model.{name}": tensor for name, tensor in weights.items()}, ())
 
     def raw(self, model: Callable[..., Any] | None = None, batch: Any = None) -> Any:
-        """What the model returns; what it raises comes as it is."""
+        """The model's result; its errors are not wrapped."""
         model = self.model if model is None else model
         if batch is None:
             batch = mapped(self.batch, lambda tensor: tensor.clone())  # the model may change its input in place
@@ -217,11 +217,11 @@ class Call:
         kwargs |= {self.asks: self.targets} if self.asks else {}
         if not self._seen.get("alone", self.targets is None):
             return model(*args, **kwargs)
-        with _heard((model if isinstance(model, nn.Module) else self.model).modules(), last=True) as heard:
+        with _collected((model if isinstance(model, nn.Module) else self.model).modules(), last=True) as heard:
             result = model(*args, **kwargs)
         alone = isinstance(result, Tensor) and result.dim() == 0 and result.is_floating_point() and bool(heard)
         self._seen["alone"] = alone
-        return Step(result, heard[-1][1]) if alone else result
+        return StepResult(result, heard[-1][1]) if alone else result
 
     def output(self, raw: Any) -> Tensor:
         """THE output among what the model returned.
@@ -229,16 +229,16 @@ class Call:
         It is the tensor itself; ``.logits``, ``.last_hidden_state`` or ``.sample``; else the first floating point
         tensor of a tuple, mapping or dataclass that has a gradient and is not a single number; else the first one.
         """
-        value = raw.outputs if isinstance(raw, Step) else raw
+        value = raw.outputs if isinstance(raw, StepResult) else raw
         for name in OUTPUTS:
             part = value.get(name) if isinstance(value, Mapping) else getattr(value, name, None)
             if isinstance(part, Tensor) and part.is_floating_point() and not isinstance(value, Tensor):
                 return part
         found = [t for t in _tensors(value) if t.is_floating_point()]
-        if found:  # of those that are alike max gives the first
+        if found:  # of equal ones max gives the first
             return max(found, key=lambda t: (t.requires_grad, t.dim() > 0))
-        what = f"the model {type(self.model).__name__} returns a {type(value).__name__} without a floating point tensor"
-        raise InputError(f"{what}; give forward=lambda model, batch: ... that returns the one to measure.")
+        text = f"the model {type(self.model).__name__} returns a {type(value).__name__} without a floating point tensor"
+        raise InputError(f"{text}; give forward=lambda model, batch: ... that returns the one to measure.")
 
     @property
     def has_loss(self) -> bool:
@@ -272,7 +272,7 @@ class Call:
         """
         targets = self.targets if targets is _OWN else targets
         if self.criterion is not None:
-            raw = raw.outputs if isinstance(raw, Step) else raw
+            raw = raw.outputs if isinstance(raw, StepResult) else raw
             if isinstance(raw, Tensor):
                 return scalar_loss(raw, targets, self.criterion)
             try:
@@ -307,10 +307,10 @@ class Call:
 
         None where none does, or more than once. The model runs anew for each; nothing is guarded.
         """
-        with _heard(self.model.modules()) as heard:
+        with _collected(self.model.modules()) as heard:
             output = self.output(self.raw())
-        gave = [one for one, made in heard if made.data_ptr() == output.data_ptr() and made.shape == output.shape]
-        if not gave or [one for one, _ in heard].count(gave[0]) > 1:
+        gave = [item for item, made in heard if made.data_ptr() == output.data_ptr() and made.shape == output.shape]
+        if not gave or [item for item, _ in heard].count(gave[0]) > 1:
             return None
 
         def loss(answer: Tensor) -> Tensor:
@@ -326,7 +326,7 @@ class Call:
         loss = raw.get("loss") if isinstance(raw, Mapping) else getattr(raw, "loss", None)
         if loss is None and isinstance(raw, tuple | list) and len(raw) > 1:
             asked = any(name in LABELS for name, _ in parts(self.batch, self.model))
-            numbers = [one for one in (raw if asked else raw[:1]) if isinstance(one, Tensor) and not one.dim()]
+            numbers = [item for item in (raw if asked else raw[:1]) if isinstance(item, Tensor) and not item.dim()]
             loss = next(iter(numbers), None)
         return loss if isinstance(loss, Tensor) else None
 
@@ -336,12 +336,12 @@ class Call:
         given = self.targets is not None or self.criterion is not None or self.forward is not None
         return not given and _has_step(self.model) and not isinstance(self.batch, Tensor)
 
-    def _step(self, model: nn.Module, batch: Any) -> Step:
+    def _step(self, model: nn.Module, batch: Any) -> StepResult:
         step: Callable[..., Any] = model.training_step  # type: ignore[assignment]
         # a class may leave what it computes to its training_step
         owner = next(kind for kind in type(model).__mro__ if "forward" in vars(kind))
         whole = owner.__name__ not in ("Module", "LightningModule") or "forward" in vars(model)
-        with _heard([model] if whole else model.modules(), everything=whole) as seen:
+        with _collected([model] if whole else model.modules(), everything=whole) as seen:
             result = step(batch, 0) if len(_parameters(step) or "ab") > 1 else step(batch)
         if not seen:  # the step calls parts of the model, not the model
             args, kwargs = arguments(self.model, batch)
@@ -350,7 +350,7 @@ class Call:
         if not isinstance(loss, Tensor):
             wanted = "give targets, and a loss if the default one is not meant"
             raise InputError(f"training_step returns a {type(result).__name__} without a loss; {wanted}.")
-        return Step(loss, seen[0 if whole else -1][1])
+        return StepResult(loss, seen[0 if whole else -1][1])
 
 
 class _Called(nn.Module):
@@ -417,7 +417,7 @@ def parts(batch: Any, model: nn.Module | None = None) -> list[tuple[str, Tensor]
 def starts(model: nn.Module, batch: Any) -> tuple[Tensor | None, list[Tensor], tuple[str, ...]]:
     """Where signals start in a batch: its first floating point tensor of two or more dimensions that is no mask.
 
-    That tensor, or None if it is made from integers inside the model; those integers; what a reader should know.
+    That tensor, or None if it is made from integers inside the model; those integers; remarks for the reader.
     """
     every = parts(batch, model)
     named = [(n, t) for n, t in every if not any(word in n for word in _BESIDE)] or every
@@ -476,12 +476,12 @@ def _second(batch: Any, targets: Any) -> bool:
     return sequence and len(batch) != len(targets) == batch.shape[1]
 
 
-def _turning(alike: bool = False) -> Forward:
-    """The way to call a model of (length, examples, ...) with the examples first; also in what it returns if alike."""
+def _with_examples_first(results: bool = False) -> Forward:
+    """A way to call a model of (length, examples, ...) with the examples first; ``results``: also in its results."""
 
     def forward(model: nn.Module, batch: Tensor) -> Any:
         raw = model(batch.transpose(0, 1))
-        return mapped(raw, lambda t: exchanged(t, (batch.shape[1], batch.shape[0]))) if alike else raw
+        return mapped(raw, lambda t: exchanged(t, (batch.shape[1], batch.shape[0]))) if results else raw
 
     return forward
 
@@ -508,16 +508,16 @@ def same_shapes(one: Any, other: Any) -> bool:
 
 
 def joined(batches: list[Any], most: int) -> Any:
-    """Batches as one, of up to so many examples; None where they are no tensors, or of different shapes."""
+    """Batches as one, of at most ``most`` examples; None if they are no tensors, or of different shapes."""
     first = batches[0] if batches else None
     if isinstance(first, Tensor):
-        fits = first.dim() and all(isinstance(one, Tensor) and one.shape[1:] == first.shape[1:] for one in batches)
+        fits = first.dim() and all(isinstance(item, Tensor) and item.shape[1:] == first.shape[1:] for item in batches)
         return torch.cat(batches)[:most] if fits else None
-    if not isinstance(first, tuple | list | Mapping) or not all(type(one) is type(first) for one in batches):
+    if not isinstance(first, tuple | list | Mapping) or not all(type(batch) is type(first) for batch in batches):
         return None
     keys = list(first) if isinstance(first, Mapping) else range(len(first))
     try:
-        found = {key: joined([one[key] for one in batches], most) for key in keys}
+        found = {key: joined([batch[key] for batch in batches], most) for key in keys}
     except LookupError:
         return None
     if not found or any(part is None for part in found.values()):
@@ -526,6 +526,7 @@ def joined(batches: list[Any], most: int) -> Any:
 
 
 def described(batch: Any) -> str:
+    """A batch in words, for errors: its tensors and their shapes."""
     if isinstance(batch, Tensor):
         return f"an input of shape {tuple(batch.shape)}"
     if isinstance(batch, tuple | list):
@@ -534,10 +535,10 @@ def described(batch: Any) -> str:
 
 
 @contextmanager
-def _heard(
+def _collected(
     modules: Iterable[nn.Module], *, everything: bool = False, last: bool = False
 ) -> Iterator[list[tuple[nn.Module, Any]]]:
-    """What these modules return, in order; unless everything is wanted, no numbers: losses and metrics are modules."""
+    """Collect what these modules return, in order; unless ``everything`` no numbers: losses and metrics are modules."""
     heard: list[tuple[nn.Module, Any]] = []
 
     def hear(module: nn.Module, args: Any, result: Any) -> None:
@@ -588,6 +589,7 @@ def _in_full(model: Any) -> tuple[nn.Module, tuple[str, ...]]:
 
 
 def copied_in_full(dtype: torch.dtype) -> str:
+    """The note on a float32 copy of weights of this dtype."""
     return f"The weights are {str(dtype).removeprefix('torch.')}: a float32 copy was measured."
 
 
@@ -598,10 +600,10 @@ def check_tensors(batch: Any, named: list[tuple[str, Tensor]]) -> None:
         hint = "; torch.from_numpy makes one of an array" if kind == "ndarray" else ""
         raise InputError(f"the batch holds no tensor: it is a {kind}{hint}. Give what the model is called with.")
     for name, tensor in named:
-        what = "the input" if name == "input" else f"'{name}'"
-        check_dense(what, tensor)
+        title = "the input" if name == "input" else f"'{name}'"
+        check_dense(title, tensor)
         if "mask" not in name or bool(tensor.isnan().any()):  # a mask added to scores may hold -infinity
-            check_finite(f"{what} {tuple(tensor.shape)}", tensor)
+            check_finite(f"{title} {tuple(tensor.shape)}", tensor)
 
 
 def examples_in(batch: Any, targets: Any, named: list[tuple[str, Tensor]]) -> int:
@@ -618,8 +620,8 @@ def examples_in(batch: Any, targets: Any, named: list[tuple[str, Tensor]]) -> in
     if several and (len(targets) == len(named) or _second(batch, targets)):
         return len(targets)  # a list of images, say, of different sizes
     if first.dim() == 0 or first.numel() == 0:
-        what = f"{'the input' if name == 'input' else repr(name)} has shape {tuple(first.shape)}"
-        raise InputError(f"{what}: an empty batch; give at least one example, shape (examples, ...).")
+        text = f"{'the input' if name == 'input' else repr(name)} has shape {tuple(first.shape)}"
+        raise InputError(f"{text}: an empty batch; give at least one example, shape (examples, ...).")
     return len(first)
 
 

@@ -1,4 +1,4 @@
-"""What torch says when a model cannot be run or differentiated, said again in words that help (one clear error)."""
+"""Errors of torch when a model cannot be run or differentiated, reworded into one clear error."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -35,15 +35,15 @@ def explain_replay(error: Exception, events: Sequence[Op], index: int) -> Except
     """The error for an operation that cannot be differentiated; others come back as they are."""
     text = str(error)
     place = next((place for place, event in enumerate(events) if event.index == index), len(events))
-    what = "operation"
+    kind = "operation"
     if "autograd.Function" in text:
         # it fails in its own code: after operations of its own, before the one that uses its result
         hidden = [p for p, event in enumerate(events) if event.index < 0 and p >= place - 1]
-        place, what = (hidden[0], "autograd function") if hidden else (place, what)
-    after = f"an {what}"
+        place, kind = (hidden[0], "autograd function") if hidden else (place, kind)
+    after = f"an {kind}"
     if place < len(events):
         module = events[place].module
-        after = f"{what} {events[place].name}" + (f" in module '{module}'" if module else "")
+        after = f"{kind} {events[place].name}" + (f" in module '{module}'" if module else "")
     if "torch.utils.checkpoint" in text:
         why = "the model computes parts again in the backward pass, not as they were measured"
         return InputError(f"{why} ({first_line(error)[:100]}); turn gradient checkpointing off to measure it.")

@@ -1,4 +1,4 @@
-"""What a record is made of: operations, the tensors between them, and places with names (THEORY section 0)."""
+"""Parts of a record: operations, the tensors between them, and places with names (THEORY section 0)."""
 
 from collections import Counter
 from collections.abc import Callable, Hashable, Mapping
@@ -55,7 +55,7 @@ class FunctionCall:
 
     @cached_property
     def key(self) -> Hashable | None:
-        """What tells its function of one number from others: the torch function and its numbers.
+        """The key of its function of one number: the torch function and its numbers.
 
         None if a tensor of several numbers takes part, which makes the function another one in each place.
         """
@@ -104,6 +104,7 @@ class Op:
 
     @property
     def meaning(self) -> Meaning:
+        """Its entry in the table of operations."""
         return meaning(self.name)
 
     @property
@@ -112,6 +113,7 @@ class Op:
         return {} if self.call is None else self.meaning.given(self.call.args, self.call.kwargs)
 
     def with_arguments(self, **new: Any) -> FunctionCall:
+        """The call with other arguments, by their roles."""
         assert self.call is not None
         return FunctionCall(self.call.function, *self.meaning.replaced(self.call.args, self.call.kwargs, **new))
 

@@ -1,4 +1,4 @@
-"""The user's model is borrowed: check it, check its input, give it back unchanged to the bit (THEORY section 0)."""
+"""Check the user's model and its input, and restore the model to the bit after use (THEORY section 0)."""
 
 import functools
 import operator
@@ -42,7 +42,7 @@ class _TensorState:
         self.grad_bits = None if self.grad is None else self.grad.detach().clone()
 
     def restore(self) -> bool:
-        """Give it back; whether other values stood there."""
+        """Restore it; whether it held other values."""
         tensor, other = self.tensor, False
         if tensor.data_ptr() != self.data.data_ptr() or tensor.shape != self.data.shape:
             # other memory is not other values: on CUDA recurrent layers gather their weights in one block
@@ -87,7 +87,7 @@ class _ModuleState:
 
 
 def _entries(value: Any) -> list[Any]:
-    """What a container holds; of a dict keys and values in turn."""
+    """The contents of a container; of a dict keys and values in turn."""
     if isinstance(value, dict):
         kind = OrderedDict if isinstance(value, OrderedDict) else dict
         return list(chain.from_iterable(kind.items(value)))
@@ -103,7 +103,7 @@ def _tensors(module: nn.Module) -> Iterator[Tensor]:
 
 @contextmanager
 def unchanged(model: nn.Module, *, weights: bool = True, still: bool = False) -> Iterator[None]:
-    """Give the model and the global random states back as they were, also after an exception or Ctrl-C.
+    """Restore the model and the global random states afterwards, also after an exception or Ctrl-C.
 
     >>> with unchanged(model):
     ...     outputs = model.eval()(x)           # modes, buffers, gradients, hooks, attributes: all come back
@@ -112,8 +112,7 @@ def unchanged(model: nn.Module, *, weights: bool = True, still: bool = False) ->
 
     Parameters, buffers and other tensors keep their identity and their bits, ``.grad`` stays the same object, and so do
     the hooks, the train/eval mode of every submodule, ``requires_grad``, plain attributes, and the random states of
-    torch (CPU, and CUDA where it is in use), numpy and python. It holds a copy of the model's tensors meanwhile.
-    Another thread that measures waits.
+    torch (CPU, and CUDA where it is in use), numpy and python. It holds a copy of the tensors. Other threads wait.
 
     Without ``weights`` parameters and their gradients are left out, for a run that is known not to change them. With
     ``still`` a parameter that comes out another one, or with other values, is an error; not a frozen one: what follows
@@ -132,7 +131,7 @@ def unchanged(model: nn.Module, *, weights: bool = True, still: bool = False) ->
             for module in modules:
                 module.restore()
             changed = [id(state.tensor) for state in states if state.restore() and state.requires_grad]
-            written += [names[one] for one in changed if one in names]
+            written += [names[item] for item in changed if item in names]
     if still and written:
         refuse_changed(written[0])
 
@@ -143,12 +142,13 @@ class ChangesItself(InputError):
 
 def refuse_changed(name: str) -> NoReturn:
     """Refuse a model that writes into its own weights."""
-    what = f"the model changes its own parameter '{name}' while it runs, so no two passes measure the same network"
-    raise ChangesItself(f"{what}; take that out of its forward.")
+    text = f"the model changes its own parameter '{name}' while it runs, so no two passes measure the same network"
+    raise ChangesItself(f"{text}; take that out of its forward.")
 
 
 @contextmanager
 def streams_kept() -> Iterator[None]:
+    """Restore the global random states of python, numpy and torch afterwards."""
     python, legacy = random.getstate(), np.random.get_state()  # noqa: NPY002 - the user's state is kept, not used
     with noise_kept():
         try:
@@ -203,17 +203,16 @@ def _global_sources() -> dict[tuple[str, int], torch.Generator]:
 
 
 def noise_sources() -> dict[tuple[str, int], torch.Generator]:
-    """What torch's random operations draw from in this thread, by kind and number of device."""
+    """The generators of torch's random operations in this thread, by kind and number of device."""
     own: _OwnNoise | None = getattr(_HERE, "own", None)
     return _global_sources() if own is None else own.sources
 
 
 @contextmanager
 def noise_kept(*own: torch.Generator) -> Iterator[None]:
-    """Give torch's random streams, and ``own``, back as they were; where another thread may draw, it has torch's.
+    """Restore torch's random streams, and ``own``, afterwards; where another thread may draw, it has torch's.
 
-    Daemon threads (progress bars, notebooks) are taken to draw nothing: random operations of one's own make small
-    networks twice as slow.
+    Daemon threads (progress bars, notebooks) are taken to draw nothing, as that makes small networks faster.
     """
     others = any(not t.daemon for t in threading.enumerate() if t is not threading.current_thread())
     begun = _OwnNoise() if others and getattr(_HERE, "own", None) is None else None
@@ -292,9 +291,9 @@ def check_model(model: Any) -> None:
 def refuse_closed(model: nn.Module, *, run_only: bool = False) -> None:
     """Refuse a model that is TorchScript or was exported, or has such parts; if it is only to be run, without modes."""
     for path, module in model.named_modules():
-        what = f"the module '{path}'" if path else "the model"
+        text = f"the module '{path}'" if path else "the model"
         if isinstance(module, torch.jit.ScriptModule) and not (run_only and hasattr(module, "training")):
-            raise InputError(f"{what} is scripted and cannot be looked into; pass the nn.Module it was scripted from.")
+            raise InputError(f"{text} is scripted and cannot be looked into; pass the nn.Module it was scripted from.")
         nodes = module.graph.nodes if isinstance(module, torch.fx.GraphModule) else ()
         if any(isinstance(node.target, torch._ops.OpOverload) for node in nodes):
-            raise InputError(f"{what} is exported and has lost its layers; pass the nn.Module it was exported from.")
+            raise InputError(f"{text} is exported and has lost its layers; pass the nn.Module it was exported from.")

@@ -1,6 +1,6 @@
-"""Layers of any model: the stretches between tensors that every path from input to output shares (THEORY section 0).
+"""Layers of any model: the segments between tensors that every path from input to output shares (THEORY section 0).
 
-Only there is the gain of a stretch a number of its own and the product over stretches the gain of the whole, so a
+Only there is the gain of a segment a number of its own and the product over segments the gain of the whole, so a
 residual block is one layer, and so is a U-Net with a skip from its first to its last resolution.
 """
 
@@ -22,7 +22,7 @@ from epoch0.tracing.tape import Tape
 
 @dataclass(frozen=True)
 class Layer:
-    """One stretch of the model between two tensors that all paths share."""
+    """One segment of the model between two tensors that all paths share."""
 
     name: str  # qualified name of the weighted module, or what several have in common
     # ``"linear"``, ``"convolution"``, ``"attention"``, ..., ``"residual block"`` where paths are added up, ``"block"``
@@ -60,7 +60,7 @@ def needed(tape: Tape) -> list[Op]:
     return events[::-1]
 
 
-def stretches(tape: Tape) -> list[tuple[int, int, list[Op]]]:
+def segments(tape: Tape) -> list[tuple[int, int, list[Op]]]:
     """The model cut at every tensor that all paths go through: start node, end node and events of each piece.
 
     Right after such an event exactly one tensor that the output depends on is still to be used.
@@ -94,15 +94,15 @@ def layers(tape: Tape) -> tuple[Layer, ...]:
     reshape) belongs to the layer before it, and at the beginning to the first layer.
     """
     groups: list[list[tuple[int, int, list[Op]]]] = []
-    for piece in stretches(tape):
+    for piece in segments(tape):
         starts = any(op.kind for op in piece[2])
         if not groups or (starts and any(op.kind for p in groups[-1] for op in p[2])):
             groups.append([])
         groups[-1].append(piece)
     if not groups:
-        told = "no signal from the inputs arrives at the outputs: the forward detaches them, or makes others of them"
+        text = "no signal from the inputs arrives at the outputs: the forward detaches them, or makes others of them"
         hint = "ask their clone for gradients, x = x.clone().requires_grad_(), without a detach"
-        raise InputError(f"{told}. For derivatives by the inputs {hint}.")
+        raise InputError(f"{text}. For derivatives by the inputs {hint}.")
     own = [places([op for piece in group for op in piece[2]]) for group in groups]
     names = layer_names(own, type(tape.model).__name__)
     return tuple(_layer(name, group) for name, group in zip(names, groups, strict=True))
@@ -183,7 +183,7 @@ _OTHER = {"average": "pooling", "largest": "pooling", "join": "concatenation", "
 
 
 @dataclass(frozen=True)
-class Place:
+class NamedLayer:
     """One layer in order of execution."""
 
     name: str  # qualified name of its module, or ``"block.relu()"`` for a call in the forward of ``block``
@@ -191,11 +191,11 @@ class Place:
     node: int  # of the record, whose tensor is measured
 
 
-def labelled(record: Tape, *, joined: bool, own: Mapping[type[nn.Module], str]) -> tuple[Place, ...]:
+def labelled(record: Tape, *, joined: bool, own: Mapping[type[nn.Module], str]) -> tuple[NamedLayer, ...]:
     """Every layer of a recorded model with its kind; an activation ``joined`` to the weights before it is no layer."""
     modules = dict(record.model.named_modules())
     whole = {path: own[type(module)] for path, module in modules.items() if type(module) in own}
-    found = [Place(tap.name, whole[path], tap.node) for path in whole for tap in record.modules.get(path, ())]
+    found = [NamedLayer(tap.name, whole[path], tap.node) for path in whole for tap in record.modules.get(path, ())]
     activations = {tap.node: tap.name for tap in record.nonlinearities}
     uses = Counter(node for op in record.ops for node in set(op.inputs))
     behind: dict[int, int] = {}  # node, place in found of the weighted layer that it is the output of
@@ -213,19 +213,19 @@ def labelled(record: Tape, *, joined: bool, own: Mapping[type[nn.Module], str]) 
             if joined and free and source is not None:
                 found[source] = replace(found[source], node=node)
             else:
-                found.append(Place(activations[node], "activation", node))
+                found.append(NamedLayer(activations[node], "activation", node))
         elif kind := _kind(op, record):
             if op.kind in ("linear", "convolution"):
                 behind[node] = len(found)
             # a module that has none inside, a pruned one too
             whole_one = not {name for name, _ in modules[op.module].named_children()} - {"parametrizations"}
             name = op.module if op.module and whole_one else f"{op.module}.{op.name}()".removeprefix(".")
-            found.append(Place(use(name, named), kind, node))
+            found.append(NamedLayer(use(name, named), kind, node))
     return tuple(sorted(found, key=lambda place: place.node))
 
 
 def _kind(op: Op, record: Tape) -> str:
-    """What an operation is called in a figure; empty for one that is no layer."""
+    """The kind of an operation for figures; empty for one that is no layer."""
     if op.kind:
         return op.kind
     kind = op.meaning.kind
@@ -245,7 +245,7 @@ def average_pools(record: Tape) -> list[tuple[int, int, float]]:
     size = {node.index: math.prod(node.shape) for node in record.nodes}
     return [
         (start, end, size[start] / size[end])
-        for start, end, events in stretches(record)
+        for start, end, events in segments(record)
         if len(events) == 1 and ("avg_pool" in events[0].name or events[0].name == "mean")
     ]
 

@@ -1,4 +1,4 @@
-"""From outputs and targets to the scalar whose gradient is measured, every mismatch said plainly (THEORY section 0)."""
+"""From outputs and targets to the scalar whose gradient is measured, with errors for mismatches (THEORY section 0)."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -37,7 +37,7 @@ def scalar_loss(output: Tensor, targets: Any, loss: Loss | None) -> Tensor:
 
 
 def number_of(value: Any) -> Any:
-    """What is minimized of what a loss returned: it, the first of several, the ``"loss"`` of a mapping."""
+    """The number to minimize in the result of a loss: it, the first of several, the ``"loss"`` of a mapping."""
     if isinstance(value, Mapping):
         return value.get("loss", value)
     return value[0] if isinstance(value, tuple | list) and value else value
@@ -48,8 +48,8 @@ def check_loss(value: Any, outputs: Sequence[Tensor]) -> Tensor:
     value = number_of(value)
     lost = isinstance(value, Tensor) and not value.requires_grad and any(o.requires_grad for o in outputs)
     if not isinstance(value, Tensor) or value.numel() != 1 or lost:
-        what = f"a tensor of shape {tuple(value.shape)}" if isinstance(value, Tensor) else f"a {type(value).__name__}"
-        raise InputError(f"the loss must return one number computed from the outputs with torch, not {what}.")
+        kind = f"a tensor of shape {tuple(value.shape)}" if isinstance(value, Tensor) else f"a {type(value).__name__}"
+        raise InputError(f"the loss must return one number computed from the outputs with torch, not {kind}.")
     # overflowing outputs are a finding
     if not bool(value.isfinite()) and all(bool(o.isfinite().all()) for o in outputs if o.is_floating_point()):
         raise NotFinite(f"the loss of this batch is {float(value.detach())}; a finite one is needed for gradients.")

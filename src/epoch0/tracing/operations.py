@@ -1,6 +1,6 @@
-"""What each torch function means: the one table that every room reads, and how a call is made while it is measured.
+"""The meaning of each torch function: one table for all packages, and how a call is made while it is measured.
 
-An entry says what kind of operation it is and what its arguments are; a room says what it does with a kind. So a new
+An entry has the kind of an operation and its arguments; packages say what they do with a kind. So a new
 operation is one entry here, and a new activation one in :mod:`epoch0.activations`, which this table includes. Dropout
 is the identity and batch norm takes the statistics that were asked for (THEORY section 0).
 """
@@ -46,7 +46,7 @@ class Meaning:
     """
 
     kind: str = "unknown"  # one of these
-    # roles of its arguments in order, each with torch's name; behind the last the rest is not told apart
+    # roles of its arguments in order, each with torch's name; the rest is not distinguished
     arguments: tuple[tuple[str, str], ...] = (("input", "input"),)
     # whether it is 0 where its input is 0, for functions of numbers; None where that is not known
     zero: bool | None = None
@@ -71,6 +71,7 @@ class Meaning:
         return self.of_two or self.kind in ARITHMETIC
 
     def activation(self, args: Args, kwargs: Mapping[str, Any]) -> Activation | None:
+        """The activation that a call with these arguments computes, or None."""
         return None if self.finds is None else self.finds(self.given(args, kwargs))
 
     def given(self, args: Args, kwargs: Mapping[str, Any]) -> Kwargs:
@@ -135,7 +136,7 @@ def _enter(kind: str, names: str, arguments: str = "input", **facts: Any) -> Non
 
     An argument is its role, and behind a "=" torch's name where that is another one.
 
-    What is there stays: an entry of an activation counts more than what is said of the function below.
+    What is there stays: an entry of an activation has precedence over one of the function below.
     """
     roles = tuple((word.split("=")[0], word.split("=")[-1]) for word in arguments.split())
     for name in names.split():
@@ -255,7 +256,7 @@ def meaning(name: str) -> Meaning:
 
 
 def function_name(func: Function) -> str:
-    """The plain name of a torch function: ``relu`` for ``F.relu``, ``torch.relu_`` and ``Tensor.relu`` alike."""
+    """The plain name of a torch function: ``relu`` for ``F.relu``, ``torch.relu_`` and ``Tensor.relu``."""
     name = getattr(func, "__name__", str(func))
     if name == "__get__":  # a property such as x.T
         return str(getattr(getattr(func, "__self__", None), "__name__", name))
@@ -285,7 +286,7 @@ class Calls(TorchFunctionMode):
 
 
 def measured(func: Function, name: str, args: Args, kwargs: Kwargs, batch_norm: str, hold: bool = False) -> Any:
-    """What the model's call of a torch function gives while it is measured."""
+    """Make the model's call of a torch function as it is measured."""
     known = meaning(name)
     if known.kind == "dropout":
         return known.given(args, kwargs)["input"]

@@ -1,8 +1,7 @@
-"""Run any model once, write it down, and run it again with chosen tensors looked at or replaced (THEORY section 0).
+"""Record one run of any model, and run it again with chosen tensors read or replaced (THEORY section 0).
 
 The record is made of torch functions, wherever they are called: in a module, functionally, in place, in a module used
-twice. Dropout is the identity and batch norm uses the statistics asked for; the model is in eval mode and comes back
-unchanged.
+twice. Dropout is the identity and batch norm uses the statistics asked for; the model is in eval mode and is restored.
 
 Dependence on the start is not guessed: the recorded run has gradients switched on for the start alone, so a tensor
 depends on it exactly when it requires a gradient. Where code cannot be followed, the gradient graph says where a
@@ -37,7 +36,7 @@ Change = Callable[[Tensor], Tensor | None]
 
 @dataclass(frozen=True, eq=False)
 class Tape:
-    """The record of one run, good as long as :func:`tape` is open."""
+    """The record of one run, valid while :func:`tape` is open."""
 
     call: Call  #: the model and the batch, as they are called; :attr:`model` is in eval mode while the tape is open
     #: where signals start, node 0, shape (examples, ...): the checked input; of several floating point tensors the
@@ -68,7 +67,7 @@ class Tape:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What a reader of any result should know: a copy that was measured, inputs that were held."""
+        """Remarks for the reader of any result: a copy that was measured, inputs that were held."""
         op = self.ops[self.start] if self.start >= 0 else None
         where = f" in '{op.module}'" if op is not None and op.module else ""
         made = (f"Signals start at the output of {op.name}{where}.",) if op is not None else ()
@@ -96,8 +95,7 @@ class Tape:
     def run(self, x: Tensor, change: Mapping[int, Change] | None = None) -> Tensor:
         """Run the same computation again, looking at or replacing chosen tensors on the way, to the output tensor.
 
-        Works inside ``torch.func`` transforms and with dual tensors. An error if the operations differ from those
-        recorded, or one cannot be differentiated.
+        Works inside ``torch.func`` transforms and with dual tensors. An error if the operations differ.
         """
         return self.outputs(x, change)[1]
 
@@ -137,7 +135,7 @@ class Tape:
         return [torch.zeros_like(point) if tangent is None else tangent for point, tangent in moved]
 
     def backward(self) -> AbstractContextManager[None]:
-        """Where ``torch.autograd.grad`` belongs: what torch cannot differentiate is said in words that help."""
+        """A context for ``torch.autograd.grad``: where torch cannot differentiate, the error says why."""
         return self._explained(lambda: len(self.ops))
 
     @contextmanager
@@ -171,7 +169,7 @@ def how_it_ran(batch_norm: str | None, dropout: bool) -> list[str]:
 
 
 def together(*looks: Mapping[int, Change]) -> dict[int, Change]:
-    """Several looks at the tensors of one run; none of them replaces anything."""
+    """Several hooks on the tensors of one run; none of them replaces anything."""
 
     def at(node: int, tensor: Tensor) -> None:
         for look in looks:
@@ -190,7 +188,7 @@ def tape(
     batch_norm: str = "train",
     still: bool = False,
 ) -> Iterator[Tape]:
-    """Check the model and the batch, run the model once, and lend the record; afterwards the model is as it was.
+    """Check the model and the batch, run the model once, and yield the record; afterwards the model is restored.
 
     >>> with tape(model, x) as t:                              # x of shape (examples, ...)
     ...     [tap.name for tap in t.nonlinearities]
@@ -252,7 +250,7 @@ def _different(op: Op, found: str) -> InputError:
 
 
 class _Replay(operations.Calls):
-    """Count the operations, compare with the record, hand the chosen tensors over."""
+    """Count the operations, compare them with the record, and pass the chosen tensors to their hooks."""
 
     def __init__(self, record: Tape, change: Mapping[int, Change]) -> None:
         super().__init__()
@@ -337,7 +335,7 @@ def _of_dual(func: Any, name: str, args: Any, kwargs: Any) -> Tensor | None:
 
 
 class Recorder(operations.Calls):
-    """Writes down one run; see the fields of :class:`~epoch0.tracing.tape.Tape`."""
+    """Records one run; see the fields of :class:`~epoch0.tracing.tape.Tape`."""
 
     def __init__(self, call: Call, batch_norm: str) -> None:
         super().__init__(batch_norm)
@@ -507,8 +505,8 @@ class Recorder(operations.Calls):
         outputs = self._outputs(given, versions, made)
         depends = any(self.nodes[n].depends for n in outputs)
         again = self._again(func, args, kwargs, given, versions, nodes) if depends else None
-        what = len(self.ops), name, self._path(), inputs, tuple(outputs), len(made), tuple(sorted(weights))
-        op = Op(*what, met=tuple(met), call=again)
+        fields = len(self.ops), name, self._path(), inputs, tuple(outputs), len(made), tuple(sorted(weights))
+        op = Op(*fields, met=tuple(met), call=again)
         if not depends:
             if weights:
                 self._weights.update({id(t): (t, weights) for t in made if id(t) not in self._weights})
@@ -537,10 +535,7 @@ class Recorder(operations.Calls):
     def _again(
         self, func: Any, args: Any, kwargs: Any, given: list[Tensor], versions: list[int], nodes: list[int | None]
     ) -> FunctionCall | None:
-        """The call with places instead of the tensors that depend on the input, which are not kept.
-
-        None if it changed a constant, which is another one then.
-        """
+        """The call with places instead of the tensors that depend on the input; None if it changed a constant."""
         places: dict[int, Any] = {}
         for tensor, version, node in zip(given, versions, nodes, strict=True):
             if node is not None and self.nodes[node].depends:

@@ -1,7 +1,6 @@
 """Augmentation of images: random crops and flips, a function of the images, their numbers in their set and one seed.
 
-The random numbers of an image come from the seed and the image's own number in its set: the same on every device, and
-however a batch is split.
+The random numbers of an image come from the seed and the image's own number in its set: the same on every device.
 """
 
 import math
@@ -40,7 +39,7 @@ def uniforms(chosen: NDArray[np.int64], seed: int, count: int) -> NDArray[np.flo
     Source: Steele, Lea, Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014, Fig. 16 (SplitMix64).
     """
     keys = numpy_generator(seed).integers(2**64, size=2, dtype=np.uint64)
-    with np.errstate(over="ignore"):  # arithmetic modulo 2^64 is what is meant
+    with np.errstate(over="ignore"):  # arithmetic modulo 2^64 is intended
         own = _mixed(keys[0] + chosen.astype(np.uint64) * _STRIDE) ^ keys[1]
         counters = own[:, None] + np.arange(1, count + 1, dtype=np.uint64) * _STRIDE
         return (_mixed(counters) >> np.uint64(11)).astype(np.float64) * 2.0**-53
@@ -151,8 +150,8 @@ class CentreCrop:
 
     def __post_init__(self) -> None:
         if self.size > self.shorter:
-            what = f"a square of {self.size} pixels cannot be cut from an image {self.shorter} wide"
-            raise InputError(f"CentreCrop({self.size}, shorter={self.shorter}): {what}.")
+            text = f"a square of {self.size} pixels cannot be cut from an image {self.shorter} wide"
+            raise InputError(f"CentreCrop({self.size}, shorter={self.shorter}): {text}.")
 
     def __call__(self, image: "Image", u: NDArray[np.float64]) -> NDArray[np.uint8]:
         """Bytes of shape (size, size, 3), from an RGB image."""

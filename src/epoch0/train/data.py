@@ -38,8 +38,8 @@ class Pair:
             if not isinstance(given, Tensor) or given.dim() == 0:
                 raise refuse(name, given, "a tensor whose first dimension is the examples")
         if len(self.inputs) != len(self.targets) or len(self.inputs) == 0:
-            told = f"the data have {len(self.inputs)} inputs and {len(self.targets)} targets"
-            raise InputError(f"{told}; there must be as many of both, and at least one.")
+            text = f"the data have {len(self.inputs)} inputs and {len(self.targets)} targets"
+            raise InputError(f"{text}; there must be as many of both, and at least one.")
         check_finite("the training inputs", self.inputs)
         check_finite("the training targets", self.targets)
 
@@ -48,6 +48,7 @@ class Pair:
 
     @property
     def fingerprint(self) -> str:
+        """Checksum of inputs and targets."""
         return digest("", {"inputs": self.inputs.cpu(), "targets": self.targets.cpu()})[:16]
 
     def to(self, device: torch.device) -> "Pair":
@@ -103,6 +104,7 @@ class Images:
 
     @property
     def shape(self) -> tuple[int, ...]:
+        """Shape of one input."""
         shape = self.images.shape[1:]
         return (shape.numel(),) if self.flatten else tuple(shape)
 
@@ -117,6 +119,7 @@ class Images:
         return replace(self, augment=PadCropFlip(4) if augment is None else augment)
 
     def first(self, count: Count) -> "Images":
+        """The first images only."""
         return replace(self, images=self.images[:count], targets=self.targets[:count])
 
     def to(self, device: torch.device | str) -> "Images":
@@ -162,8 +165,8 @@ class Folder:
         Args:
             name: ``"imagenet"``, ``"tiny-imagenet"`` or ``"folder:PATH"``; see :func:`epoch0.data.image_files`.
             split: ``"train"`` or ``"test"`` (ImageNet's validation images).
-            augment: random parts and flips, for training; else the central square of the image, whose shorter side is
-                made 8/7 of `size` (256 for 224).
+            augment: random parts and flips, for training; else the central square after the shorter side is 8/7 of
+                `size`.
             size: side of the squares, in pixels.
             workers: threads that decode; by default one for each core, shared with the other ranks of this machine.
             data_dir: folder searched first.
@@ -185,6 +188,7 @@ class Folder:
 
     @cached_property
     def targets(self) -> Tensor:
+        """Class of every file, int64."""
         return torch.from_numpy(self.files.labels.copy())
 
     @property
@@ -247,8 +251,7 @@ def image_sources(
     >>> len(train), len(test), train.shape, train.classes
     (1437, 360, (64,), 10)
 
-    ImageNet streams from the disk; every other set is read into memory and standardized with the channel statistics of
-    its train split.
+    ImageNet streams from the disk; every other set is read into memory and standardized over its train split.
 
     Augmentation changes the train split: pad by 4, crop and flip; ImageNet: random parts and flips. ``flatten`` gives
     rows for dense networks, not with ImageNet. Names and folders are those of :func:`epoch0.data.load`.
@@ -264,14 +267,14 @@ def image_sources(
 
 
 def check_classes(targets: Tensor, classes: int) -> None:
-    """Refuse labels that a network with so many outputs has no output for, before a GPU dies of them."""
+    """Refuse labels that are no number of a class, before an accelerator fails on them."""
     if targets.is_floating_point() or targets.dim() != 1 or len(targets) == 0:
         return
     low, high = (int(end) for end in torch.aminmax(targets))
     if low < 0 or high >= classes:
         first = int(((targets < 0) | (targets >= classes)).nonzero()[0])
-        told = f"example {first} has label {int(targets[first])} and the network has {classes} outputs"
-        raise InputError(f"{told}; labels run from 0 to {classes - 1}, and these from {low} to {high}.")
+        text = f"example {first} has label {int(targets[first])} and the network has {classes} outputs"
+        raise InputError(f"{text}; labels run from 0 to {classes - 1}, and these from {low} to {high}.")
 
 
 def take(values: Tensor, chosen: Tensor) -> Tensor:

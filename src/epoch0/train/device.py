@@ -1,7 +1,7 @@
-"""Where a run takes place: the device that was chosen, the precision that suits it, the processes that share it.
+"""Where a run takes place: its device, the precision that suits it, the processes that share it.
 
 Under torchrun each process ("rank") takes its part of every batch of the one global order. Only rank 0 evaluates,
-prints and writes, and tells the others; a rank that dies ends the others through torch's own errors.
+prints and writes, and broadcasts to the others; a rank that dies ends the others through torch's own errors.
 """
 
 import contextlib
@@ -44,6 +44,7 @@ def precision_for(precision: Precision, device: torch.device) -> Literal["float3
 
 
 def autocast(device: torch.device, precision: Precision) -> contextlib.AbstractContextManager[object]:
+    """The context in which products are computed in this precision."""
     low = precision_for(precision, device) == "bfloat16"
     return torch.autocast(device.type, torch.bfloat16) if low else contextlib.nullcontext()
 
@@ -58,6 +59,7 @@ class Group:
 
     @property
     def first(self) -> bool:
+        """Whether this process is rank 0."""
         return self.rank == 0
 
     def part(self, chosen: Tensor) -> Tensor:
@@ -85,8 +87,8 @@ class Group:
             torch.distributed.all_reduce(values)
         return values
 
-    def told(self, value: Any) -> Any:
-        """What rank 0 passes, on every rank."""
+    def broadcast(self, value: Any) -> Any:
+        """The value that rank 0 gives, on every rank."""
         if self.size == 1:
             return value
         held = [value]

@@ -92,7 +92,7 @@ def _means(
     targets, sums = data.targets, dict[str, Any]()
     device = next((parameter.device for parameter in model.parameters()), targets.device)
     by_class = loss is None or (not targets.is_floating_point() and targets.dim() == 1)
-    with _lent(model, len(targets)):
+    with restored(model, len(targets)):
         if loss is not None:
             model.eval()
         for x, y in batches(data, ((part, 0) for part in torch.arange(len(targets)).split(size))):
@@ -110,8 +110,8 @@ def _means(
 
 
 @contextlib.contextmanager
-def _lent(model: nn.Module, examples: int) -> Iterator[None]:
-    """The model comes back as it was, whatever its forward does to it, and so do the random streams."""
+def restored(model: nn.Module, examples: int) -> Iterator[None]:
+    """Restore the model, whatever its forward does to it, and the random streams."""
     refuse_closed(model, run_only=True)
     with contextlib.ExitStack() as after:
         for module in model.modules():
@@ -125,5 +125,5 @@ def _lent(model: nn.Module, examples: int) -> Iterator[None]:
             except (InputError, torch.OutOfMemoryError):
                 raise
             except Exception as problem:
-                said = first_line(problem)
-                raise InputError(f"model and loss cannot take these {examples} examples: {said[:300]}") from problem
+                text = first_line(problem)
+                raise InputError(f"model and loss cannot take these {examples} examples: {text[:300]}") from problem

@@ -15,7 +15,7 @@ from epoch0.errors import InputError
 from epoch0.measure.length import Array, grid, grid_errors, points_apart, tangent_norms
 from epoch0.results import Result, aligned, finite
 from epoch0.tracing.guard import bare, unchanged
-from epoch0.tracing.layers import Place, labelled
+from epoch0.tracing.layers import NamedLayer, labelled
 from epoch0.tracing.tape import Tape, tape
 from epoch0.train.stacked import Stacked
 from epoch0.train.trajectory_regularization import TrajectoryRegularization
@@ -55,7 +55,7 @@ class TrajectoryLengths(Result):
         points: tangents, at least 1; 2 with ``batch_norm="batch"``.
         seed: names the offset of the grid of t.
         batch_norm: ``"eval"`` (running statistics) or ``"batch"`` (those of the trajectory's points).
-        activations: ``"joined"`` as told above, or ``"apart"``: each a layer of its own.
+        activations: ``"joined"`` as above, or ``"apart"``: each a layer of its own.
         name: the column in the rows of our loop.
 
     Source: Raghu et al. 2017, section 3.2.
@@ -79,7 +79,7 @@ class TrajectoryLengths(Result):
         self.kinds: tuple[str, ...] = ()  #: of each, such as "linear", "convolution", "batch norm", "sum"
         self._norms: list[Array] = []
         self._record: Tape | None = None
-        self._places: tuple[Place, ...] = ()
+        self._places: tuple[NamedLayer, ...] = ()
         self._t = grid(points, seed, 0)
 
     def __call__(self, step: int, model: nn.Module, metrics: Mapping[str, Any] | None = None) -> dict[str, Any]:
@@ -129,9 +129,9 @@ class TrajectoryLengths(Result):
         picture, axes = plots.figure(min(14.0, 3.6 + 0.33 * len(names)), 4.4)
         with plots.style():
             look: dict[str, Any] = {"marker": "o", "markersize": 3, "linewidth": 1.2, "elinewidth": 0.7}
-            some = set(np.unique(np.linspace(0, count - 1, min(9, count)).round().astype(int)).tolist())
+            chosen = set(np.unique(np.linspace(0, count - 1, min(9, count)).round().astype(int)).tolist())
             for place, (line, error, colour) in enumerate(zip(shown, self.errors, colours, strict=True)):
-                look["label"] = f"step {self.steps[place]}" if place in some else None
+                look["label"] = f"step {self.steps[place]}" if place in chosen else None
                 axes.errorbar(range(len(names)), line, yerr=2 * np.nan_to_num(error), color=colour, **look)
             axes.set(yscale="log", xlabel="layer", ylabel="trajectory length")
             turned = {"rotation": 90 if len(names) > 13 else 45, "ha": "right", "rotation_mode": "anchor"}
@@ -183,8 +183,8 @@ class TrajectoryLengths(Result):
         if not names:
             raise InputError(f"the model {type(model).__name__} has no layer to measure: no weights, pools or norms.")
         if self.layers and names != self.layers:
-            told = f"the layers of the model changed on the way, from {', '.join(self.layers)} to {', '.join(names)}"
-            raise InputError(f"{told}; begin another TrajectoryLengths for it.")
+            text = f"the layers of the model changed on the way, from {', '.join(self.layers)} to {', '.join(names)}"
+            raise InputError(f"{text}; begin another TrajectoryLengths for it.")
         self.layers, self.kinds = names, tuple(place.kind for place in self._places)
         return self._record
 

@@ -88,7 +88,7 @@ def train(
             epoch is one random order of all of them, its last batch as short as it comes. Or a
             ``torch.utils.data.DataLoader``, or any iterable of ``(inputs, targets)`` that has a length and can be gone
             through again. A shuffling loader draws its order from ``seed``, but for a generator of its own; a sampler
-            with ``set_epoch`` is told the epoch. A resumed run goes through the batches of its epoch again.
+            with ``set_epoch`` gets the epoch. A resumed run goes through the batches of its epoch again.
         steps, epochs: optimizer steps in all, at most 10^9, or passes through the data; one of them.
         batch_size: examples a step, of all processes together in a distributed run; not used if data come in batches.
         optimizer: ``"sgd"``, ``"adam"``, ``"adamw"``, or ``optimizer(parameters, lr=learning_rate)``: a class of
@@ -141,15 +141,15 @@ def train(
     if path is not None:
         run["data"] = getattr(source, "fingerprint", f"{per_epoch} batches")
     held = _read(path) if path is not None and os.path.lexists(path) else None
-    state = Progress() if held is None else held[0]
+    state = CheckpointState() if held is None else held[0]
     if state.step > total:
-        told = f"the checkpoint {str(path)!r} already has {state.step} steps and {total} were asked for"
-        raise InputError(f"{told}; ask for at least as many, or name another path to start anew.")
-    if group.told(state.step) != state.step:
+        text = f"the checkpoint {str(path)!r} already has {state.step} steps and {total} were asked for"
+        raise InputError(f"{text}; ask for at least as many, or name another path to start anew.")
+    if group.broadcast(state.step) != state.step:
         raise InputError(f"process {group.rank} finds another checkpoint than process 0; all must see the same file.")
     scheduler = None if schedule is None else _scheduler(schedule, torchs, total, state.step)
     if held is not None:
-        rate = torchs.param_groups[0]["lr"]  # it tells other schedules, which are functions
+        rate = torchs.param_groups[0]["lr"]  # the rate identifies a schedule, which is a function
         _restore(f"the checkpoint {str(path)!r}", *held[1:], model, torchs, {**run, RATE: rate})
     if checkpoint_every is None and checkpoint_minutes is None:
         checkpoint_every = evaluate_every or per_epoch
@@ -183,8 +183,8 @@ def _lay_out(model: nn.Module, torchs: Optimizer, layout: torch.memory_format) -
 
 @checked
 @dataclass
-class Progress:
-    """What a checkpoint holds beside tensors."""
+class CheckpointState:
+    """The part of a checkpoint beside its tensors."""
 
     step: Whole = 0
     losses: float = 0.0
@@ -200,7 +200,7 @@ class _Run:
     loss: Loss
     optimizer: Optimizer
     scheduler: LRScheduler | None
-    progress: Progress
+    progress: CheckpointState
     group: Group
     total: int
     per_epoch: int
@@ -222,7 +222,7 @@ class _Run:
     def __post_init__(self) -> None:
         self._unread: list[Tensor] = []
         self._read = self.progress.step
-        self._paces = {self.evaluate_every, *(one.steps for one in self.callbacks)}
+        self._paces = {self.evaluate_every, *(callback.steps for callback in self.callbacks)}
         self._written = time.monotonic()
 
     def go(self) -> None:
@@ -291,11 +291,11 @@ class _Run:
             parts = order.split(self.batch_size)[done : done + len(seeds)]
             own = [group.part(part) for part in parts]
             # a rank without an example of a short last batch goes through one of it, for nothing
-            chosen = [mine if len(mine) else part[:1] for mine, part in zip(own, parts, strict=True)]
+            chosen = [local if len(local) else part[:1] for local, part in zip(own, parts, strict=True)]
             stream = batches(self.source, zip(chosen, seeds, strict=True))
-            for (inputs, targets), seed, mine, part in zip(stream, seeds, own, parts, strict=True):
+            for (inputs, targets), seed, local, part in zip(stream, seeds, own, parts, strict=True):
                 draw_anew(seed + group.rank)
-                yield inputs, targets, len(mine) / len(part)
+                yield inputs, targets, len(local) / len(part)
 
     def _loaded(self, epoch: int, done: int, noise: list[int]) -> Iterator[tuple[Tensor, Tensor, float]]:
         """The same of an iterable, behind the batches that were trained on before."""
@@ -332,17 +332,17 @@ class _Run:
         return self.loss(self._outputs(call, inputs), targets)
 
     def _first_loss(self, call: nn.Module, inputs: Tensor, targets: Tensor) -> Tensor:
-        """The loss of the first batch; what does not fit is said in words, and nothing is left changed."""
+        """The loss of the first batch; what does not fit is explained, and nothing is left changed."""
         before = [(buffer, buffer.clone()) for buffer in self.model.buffers()]
         first = next(self.model.parameters())
-        said = f"inputs are {_kind(inputs)}, targets {_kind(targets)}, the first parameter {_kind(first)}"
+        kinds = f"inputs are {_kind(inputs)}, targets {_kind(targets)}, the first parameter {_kind(first)}"
         try:
             outputs = self._outputs(call, inputs)
             if _by_class(self.loss) and isinstance(outputs, Tensor) and targets.dim() == 1:
                 labels = getattr(self.source, "targets", targets)
                 if outputs.shape[:-1] == targets.shape or outputs.dim() == 3:
                     check_classes(labels[labels != -100], outputs.shape[-1])  # -100 is left out by torch's losses
-            said = f"outputs are {_kind(outputs)}, targets {_kind(targets)}"
+            kinds = f"outputs are {_kind(outputs)}, targets {_kind(targets)}"
             value = self.loss(outputs, targets)
             if not isinstance(value, Tensor) or value.numel() != 1:
                 raise InputError(f"the loss is {_kind(value)}; it must be one number (a mean).")
@@ -356,7 +356,7 @@ class _Run:
             known = isinstance(problem, RuntimeError | ValueError | TypeError | IndexError)
             if not known or isinstance(problem, InputError | torch.OutOfMemoryError):
                 raise
-            raise InputError(f"model and loss cannot take the first batch: {said}; {_short(problem)}") from problem
+            raise InputError(f"model and loss cannot take the first batch: {kinds}; {_short(problem)}") from problem
 
     def _diverged(self) -> bool:
         """Read the losses that wait; true, and recorded, if one is not finite."""
@@ -375,9 +375,9 @@ class _Run:
         return False
 
     def _measure(self, final: bool) -> None:
-        """Make the row of this step on rank 0 and tell it to all."""
+        """Make the row of this step on rank 0 and broadcast it."""
         progress = self.progress
-        row, stop = self.group.told(self._row(final) if self.group.first else None)
+        row, stop = self.group.broadcast(self._row(final) if self.group.first else None)
         progress.losses, progress.counted = 0.0, 0
         progress.history.append(row)
         if stop:
@@ -391,9 +391,9 @@ class _Run:
         model.eval()
         if evaluating and self.evaluate is not None:
             row |= _columns("evaluate", self.evaluate(model))
-        for one in self.callbacks:
-            if final or step % one.steps == 0:
-                row |= _columns("a callback", one.callback(step, model, dict(row)) or {})
+        for item in self.callbacks:
+            if final or step % item.steps == 0:
+                row |= _columns("a callback", item.callback(step, model, dict(row)) or {})
         model.train()
         return row, evaluating and self.until is not None and bool(self.until(row))
 
@@ -410,7 +410,7 @@ class _Run:
         self._written = time.monotonic()
 
 
-def _read(path: Path) -> tuple[Progress, Row, dict[str, Tensor]]:
+def _read(path: Path) -> tuple[CheckpointState, Row, dict[str, Tensor]]:
     """How far the run of a checkpoint was, its settings, and the tensors, checked to be whole."""
     anew = "Delete it, or name another path, to start anew."
     try:
@@ -421,13 +421,13 @@ def _read(path: Path) -> tuple[Progress, Row, dict[str, Tensor]]:
     except InputError as problem:
         raise InputError(f"{problem} {anew}") from problem
     try:
-        progress = Progress(**numbers["progress"])
+        progress = CheckpointState(**numbers["progress"])
     except (TypeError, InputError) as problem:
         raise InputError(f"the checkpoint {str(path)!r} cannot be resumed: {problem} {anew}") from problem
     return progress, numbers["run"], {name: tensor.clone() for name, tensor in tensors.items()}
 
 
-def _restore(what: str, stored: Row, tensors: dict[str, Tensor], model: nn.Module, torchs: Optimizer, run: Row) -> None:
+def _restore(noun: str, stored: Row, tensors: dict[str, Tensor], model: nn.Module, torchs: Optimizer, run: Row) -> None:
     """Put tensors of a checkpoint back into a model and its optimizer, after checking that it belongs to this run."""
     given = {name.removeprefix("model."): value for name, value in tensors.items() if name.startswith("model.")}
     ours, theirs = (
@@ -436,11 +436,11 @@ def _restore(what: str, stored: Row, tensors: dict[str, Tensor], model: nn.Modul
     )
     pairs = [(name, theirs.get(name, "missing"), ours.get(name, "missing")) for name in {**ours, **theirs}]
     if wrong := [f"{name} is {their}, the model's {our}" for name, their, our in pairs if their != our]:
-        raise InputError(f"{what} is of another model: {first_names(wrong, 3, '; ')}.")
+        raise InputError(f"{noun} is of another model: {first_names(wrong, 3, '; ')}.")
     settings = [(key, stored.get(key), run.get(key)) for key in {**stored, **run}]
     if changed := [f"{key} {old!r} (now {new!r})" for key, old, new in settings if old != new]:
-        told = f"{what} was made by a run with {', '.join(changed)}"
-        raise InputError(f"{told}; repeat that run's arguments to resume it, or name another path to start anew.")
+        text = f"{noun} was made by a run with {', '.join(changed)}"
+        raise InputError(f"{text}; repeat that run's arguments to resume it, or name another path to start anew.")
     state: dict[int, dict[str, Tensor]] = {}
     for name in tensors.keys() - {f"model.{name}" for name in given}:
         _, index, key = name.split(".", 2)
@@ -448,15 +448,15 @@ def _restore(what: str, stored: Row, tensors: dict[str, Tensor], model: nn.Modul
     bare(model).load_state_dict(given)
     torchs.load_state_dict({"state": state, "param_groups": torchs.state_dict()["param_groups"]})
     # a fused step goes through memory: what belongs to a weight is to lie there as the weight does
-    for parameter in (one for group in torchs.param_groups for one in group["params"]):
+    for parameter in (item for group in torchs.param_groups for item in group["params"]):
         own = torchs.state.get(parameter, {})
-        alike = {key: value for key, value in own.items() if getattr(value, "shape", None) == parameter.shape}
-        own |= {key: torch.empty_like(parameter, dtype=value.dtype).copy_(value) for key, value in alike.items()}
+        shaped = {key: value for key, value in own.items() if getattr(value, "shape", None) == parameter.shape}
+        own |= {key: torch.empty_like(parameter, dtype=value.dtype).copy_(value) for key, value in shaped.items()}
 
 
-def _columns(what: str, found: object) -> Row:
+def _columns(noun: str, found: object) -> Row:
     if not isinstance(found, Mapping):
-        raise InputError(f"{what} gave a {type(found).__name__}; give a mapping of names to numbers.")
+        raise InputError(f"{noun} gave a {type(found).__name__}; give a mapping of names to numbers.")
     return {name: plain(name, value) for name, value in found.items()}
 
 

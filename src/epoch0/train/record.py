@@ -1,4 +1,4 @@
-"""What a training run reports: its rows, what may look on while it runs, and the finished run."""
+"""Reports of a training run: its rows, its callbacks, and the finished run."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -62,8 +62,8 @@ class Training(Result):
         rows = [r for r in self.history if isinstance(r.get(metric), int | float) and math.isfinite(r[metric])]
         if not rows:
             known = sorted({name for row in self.history for name in row})
-            told = f"no row of this training holds a number called {metric!r}"
-            raise InputError(f"{told}; its columns are {', '.join(known)}.{suggest(metric, known)}")
+            text = f"no row of this training holds a number called {metric!r}"
+            raise InputError(f"{text}; its columns are {', '.join(known)}.{suggest(metric, known)}")
         return max(rows, key=lambda row: row[metric] if largest else -row[metric])
 
     def to_dict(self) -> dict[str, Any]:

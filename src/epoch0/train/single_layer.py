@@ -33,8 +33,8 @@ def train_one_layer(model: nn.Module, layer: str | int, data: Any, **options: An
     (batch norm and its like, spectral norm) compute as in evaluation, with the statistics they have; so a batch norm
     that has never seen a batch is the identity. Dropout acts as in any training.
 
-    The layer is given by its name, or its number among the dense and convolutional ones, from 0; data and options are
-    as for :func:`epoch0.train.train`.
+    The layer is a name, or a number among dense and convolutional ones, from 0; the rest as in
+    :func:`epoch0.train.train`.
 
     Source: Raghu et al. 2017, section 3.1, Figures 7 and 17.
     """
@@ -42,19 +42,19 @@ def train_one_layer(model: nn.Module, layer: str | int, data: Any, **options: An
     inner = bare(model)
     name = named_layer(inner, layer)
     part = inner.get_submodule(name)
-    own, mine = set(part.modules()), {id(parameter) for parameter in part.parameters()}
+    own, ids = set(part.modules()), {id(parameter) for parameter in part.parameters()}
     for other, module in inner.named_modules():
-        shared = [key for key, parameter in module.named_parameters(recurse=False) if id(parameter) in mine]
+        shared = [key for key, parameter in module.named_parameters(recurse=False) if id(parameter) in ids]
         if module not in own and shared:
-            told = f"layer={name!r} shares its parameters with '{f'{other}.{shared[0]}'.lstrip('.')}'"
-            raise InputError(f"{told}; training it would train both. Give one of them weights of its own.")
+            text = f"layer={name!r} shares its parameters with '{f'{other}.{shared[0]}'.lstrip('.')}'"
+            raise InputError(f"{text}; training it would train both. Give one of them weights of its own.")
     with ExitStack() as after:
         for module in inner.modules():
             if module not in own and any(buffer is not None for buffer in module._buffers.values()):
                 after.callback(module.register_forward_pre_hook(_as_in_evaluation, prepend=True).remove)
         for parameter in inner.parameters():
             after.callback(parameter.requires_grad_, parameter.requires_grad)
-            parameter.requires_grad_(id(parameter) in mine)
+            parameter.requires_grad_(id(parameter) in ids)
         return train(model, data, **options)
 
 

@@ -96,8 +96,7 @@ class Stacked(nn.Module):
         >>> nets.loss(F.cross_entropy)(nets(x), y)                              # doctest: +SKIP
         tensor(11.6)
 
-        A network whose loss is NaN or infinite is marked in ``diverged`` and left out from then on; the sum is NaN only
-        when no network is left.
+        A network whose loss is NaN or infinite is marked in ``diverged`` and left out; without any left the sum is NaN.
         """
         each = loss_of_each(function)
 
@@ -116,6 +115,7 @@ class Stacked(nn.Module):
 
     @property
     def running(self) -> int:
+        """Number of networks that are neither frozen nor diverged."""
         return int(((self.frozen_at < 0) & ~self.diverged).sum())
 
     def freeze(self, which: Tensor, step: Whole) -> None:
@@ -164,7 +164,7 @@ class FreezeAt:
     target: float
 
     def __call__(self, step: int, model: nn.Module, metrics: Mapping[str, Any]) -> dict[str, Any]:
-        """Freeze whoever got there; adds ``running``, the number of networks still on their way."""
+        """Freeze networks above the target; adds ``running``, the number of the others."""
         if not isinstance(model, Stacked):
             raise InputError(f"FreezeAt works on a stack of networks, not on a {type(model).__name__}.")
         values = torch.as_tensor(metrics.get(self.metric, []), dtype=torch.float64)

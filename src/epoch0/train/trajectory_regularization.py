@@ -1,4 +1,4 @@
-"""Trajectory regularization: a layer that stands where a batch norm stood (Raghu section 3.3)."""
+"""Trajectory regularization: a layer in the place of a batch norm (Raghu section 3.3)."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -99,11 +99,7 @@ def _not_zero(x: Tensor) -> Tensor:
 
 
 class _Regularized(torch.autograd.Function):
-    """x times lambda; in the backward pass the penalty has the gradient 1, whatever comes from above.
-
-    Written out, since its parts would each keep or make a tensor as large as x. It has no forward derivative:
-    ``torch.compile`` takes no function with one.
-    """
+    """x times lambda, with the penalty's gradient 1 in the backward pass; written out to save memory."""
 
     generate_vmap_rule = True
 
@@ -182,9 +178,9 @@ def replace_batch_norm(model: nn.Module, scale: Std = 0.01) -> Replaced:
     kind = nn.modules.batchnorm._BatchNorm
     places = [(name, part) for name, part in inner.named_modules(remove_duplicate=False) if isinstance(part, kind)]
     if not places:
-        told = f"the model {type(inner).__name__} has no batch norm module to replace"
+        text = f"the model {type(inner).__name__} has no batch norm module to replace"
         hint = "calls of F.batch_norm in a forward are not seen: put TrajectoryRegularization() there yourself"
-        raise InputError(f"{told}; {hint}.")
+        raise InputError(f"{text}; {hint}.")
     made: dict[int, TrajectoryRegularization] = {}
     for name, part in places:
         if id(part) not in made:

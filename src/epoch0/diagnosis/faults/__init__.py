@@ -5,8 +5,8 @@
 """
 
 from epoch0.diagnosis.faults.evidence import KINDS, Evidence, Fault
-from epoch0.diagnosis.faults.find import UNTRAINED, Found, apart, conclude, evidence, find_faults, suspects
+from epoch0.diagnosis.faults.find import UNTRAINED, FoundFaults, apart, conclude, evidence, find_faults, suspects
 from epoch0.diagnosis.faults.mend import Mending
 
-__all__ = ["KINDS", "UNTRAINED", "Evidence", "Fault", "Found", "Mending"]
+__all__ = ["KINDS", "UNTRAINED", "Evidence", "Fault", "FoundFaults", "Mending"]
 __all__ += ["apart", "conclude", "evidence", "find_faults", "suspects"]

@@ -1,6 +1,6 @@
-"""Single changes of a program, each made on a copy: what mends it is what was wrong with it.
+"""Single changes of a program, each made on a copy: the change that repairs it names the fault.
 
-A new one is one entry of ``CHANGES``. It says nothing where there is nothing to change.
+A new one is one entry of ``CHANGES``; its function returns "" where there is nothing to change.
 """
 
 import math
@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from epoch0.diagnosis.faults.evidence import NORMS, Evidence, affine, padding_after, rate_of
-from epoch0.diagnosis.faults.program import Program
+from epoch0.diagnosis.faults.program import UserProgram
 from epoch0.diagnosis.faults.reach import one_hot
 from epoch0.initialization.initialize import initialize
 from epoch0.tracing.call import mapped
@@ -26,7 +26,7 @@ ENDS: dict[type[nn.Module], str] = {one: one.__name__.replace("LU", "lu") for on
 ENDS[nn.Softmax2d] = "Softmax"
 FLAT = (nn.Sigmoid, nn.Tanh, nn.Softmax, nn.Hardtanh, nn.Hardsigmoid, nn.Softsign, nn.ReLU6)
 MAPS = (nn.Linear, nn.Conv1d, nn.Conv2d)
-WIDE = 32  # so many units make a narrow hidden layer wide
+WIDE = 32  # units of a narrow hidden layer once it is made wide
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Change:
     name: str
     kind: str  # of the fault that it would mend
     where: str
-    make: Callable[[Program, Evidence], str]  # changes the program and returns what its owner would write
+    make: Callable[[UserProgram, Evidence], str]  # changes the program and returns what its user would write
 
 
 def ending(model: nn.Module, seen: Evidence) -> tuple[str, str]:
@@ -46,7 +46,7 @@ def ending(model: nn.Module, seen: Evidence) -> tuple[str, str]:
     return ("" if seen.reach is None else seen.reach.last.name), ""
 
 
-def _end_with(program: Program, seen: Evidence, new: str) -> str:
+def _end_with(program: UserProgram, seen: Evidence, new: str) -> str:
     model, out = program.call.model, seen.first.output
     old, path = ending(model, seen)
     if out is None or old == new or (old and not path):
@@ -67,7 +67,7 @@ def _end_with(program: Program, seen: Evidence, new: str) -> str:
     return f"End with {new}{f' instead of {old}' if old else ''}." if new else f"Leave the {old} at the end out."
 
 
-def _fitting_loss(program: Program, seen: Evidence) -> str:
+def _fitting_loss(program: UserProgram, seen: Evidence) -> str:
     """The usual loss for such targets, of logits where the outputs are none."""
     old, _ = ending(program.call.model, seen)
     targets, out = program.call.targets, seen.first.output
@@ -91,7 +91,7 @@ def _fitting_loss(program: Program, seen: Evidence) -> str:
     return ""
 
 
-def _scaled(program: Program, seen: Evidence, mean: bool) -> str:
+def _scaled(program: UserProgram, seen: Evidence, mean: bool) -> str:
     found, plain = seen.reach, program.loss
     if found is None or not (found.sums if mean else found.free == -math.inf):
         return ""
@@ -99,7 +99,7 @@ def _scaled(program: Program, seen: Evidence, mean: bool) -> str:
     return "Take the mean over the batch instead of the sum." if mean else "Minimize the negative of the loss."
 
 
-def _swapped(program: Program, seen: Evidence) -> str:
+def _swapped(program: UserProgram, seen: Evidence) -> str:
     out, targets, plain = seen.first.output, seen.call.targets, program.loss
     if out is None or not isinstance(targets, Tensor) or targets.shape != out.shape or not targets.is_floating_point():
         return ""
@@ -109,34 +109,34 @@ def _swapped(program: Program, seen: Evidence) -> str:
     return "" if one == other else "Exchange the arguments of the loss: it takes outputs first, then targets."
 
 
-def _rate(program: Program, seen: Evidence, factor: float) -> str:
+def _rate(program: UserProgram, seen: Evidence, factor: float) -> str:
     for group in program.optimizer.param_groups:
         group["lr"] = group["lr"] * factor
     return f"Set the learning rate to {rate_of(program.optimizer):.1g}."
 
 
-def _rate_by_size(program: Program, seen: Evidence) -> str:
+def _rate_by_size(program: UserProgram, seen: Evidence) -> str:
     """The rate at which a step changes the weights by a hundredth, where a hundred times another is not enough."""
     sizes = [] if seen.after is None else [size for size in seen.after.sizes.values() if 0 < size < math.inf]
     factor = 1e-2 / statistics.median(sizes) if sizes else 1.0
     return "" if 1 / 300 < factor < 300 else _rate(program, seen, factor)
 
 
-def _adam(program: Program, seen: Evidence, rate: float) -> str:
+def _adam(program: UserProgram, seen: Evidence, rate: float) -> str:
     if isinstance(program.optimizer, torch.optim.Adam | torch.optim.AdamW):
         return ""
     program.optimizer = torch.optim.Adam([p for g in program.optimizer.param_groups for p in g["params"]], rate)
     return f"Use Adam at a rate of {rate:g}."
 
 
-def _made_anew(program: Program) -> torch.optim.Optimizer:
+def _made_anew(program: UserProgram) -> torch.optim.Optimizer:
     """The same optimizer over all parameters of the model as it is now."""
     old, trained = program.optimizer, [p for p in program.call.model.parameters() if p.requires_grad]
     rest = {k: v for k, v in old.param_groups[0].items() if k in old.defaults}
     return type(old)(trained, **rest | {"lr": rate_of(old)})
 
 
-def _anew(program: Program, seen: Evidence) -> str:
+def _anew(program: UserProgram, seen: Evidence) -> str:
     new = _made_anew(program)
     one, two = ({id(p) for g in o.param_groups for p in g["params"]} for o in (new, program.optimizer))
     if one == two and program.step is None:
@@ -147,10 +147,10 @@ def _anew(program: Program, seen: Evidence) -> str:
     return "Make the optimizer last, of this model's parameters()."
 
 
-def _inputs(program: Program, seen: Evidence) -> str:
+def _inputs(program: UserProgram, seen: Evidence) -> str:
     changed = [False]
 
-    def one(t: Tensor) -> Tensor:
+    def item(t: Tensor) -> Tensor:
         if not t.is_floating_point() or t.dim() < 2 or len(t) < 4:
             return t
         dims = (0,) if t.dim() == 2 else tuple(range(t.dim()))
@@ -161,11 +161,11 @@ def _inputs(program: Program, seen: Evidence) -> str:
         changed[0] |= bool(off)
         return (t - mean) / deviation if bool(off) else t
 
-    program.call = replace(program.call, batch=mapped(program.call.batch, one))
+    program.call = replace(program.call, batch=mapped(program.call.batch, item))
     return "Standardize each input over the training examples." if changed[0] else ""
 
 
-def _targets(program: Program, seen: Evidence) -> str:
+def _targets(program: UserProgram, seen: Evidence) -> str:
     targets = program.call.targets
     if not targets.is_floating_point() or float(targets.abs().max()) <= 1.5:
         return ""
@@ -178,7 +178,7 @@ def _targets(program: Program, seen: Evidence) -> str:
     return fix
 
 
-def _column(program: Program, seen: Evidence) -> str:
+def _column(program: UserProgram, seen: Evidence) -> str:
     out, targets = seen.first.output, program.call.targets
     if out is None or out.dim() == targets.dim() or out[0].numel() != targets[0].numel():
         return ""
@@ -186,21 +186,21 @@ def _column(program: Program, seen: Evidence) -> str:
     return "Give outputs and targets the same shape: targets[:, None], or outputs.squeeze(1)."
 
 
-def _batch_first(program: Program, seen: Evidence) -> str:
+def _batch_first(program: UserProgram, seen: Evidence) -> str:
     found = [m for m in program.call.model.modules() if hasattr(m, "batch_first")]
     for module in found:
         module.batch_first = not module.batch_first  # type: ignore[assignment]
     return f"Set batch_first={found[0].batch_first} where it is {not found[0].batch_first}." if found else ""
 
 
-def _drawn(program: Program, seen: Evidence) -> str:
+def _drawn(program: UserProgram, seen: Evidence) -> str:
     call = program.call
     few = call.rows(slice(0, 64)) if call.splits else call
     initialize(call.model, x=few.batch, forward=call.forward)
     return "Draw the weights anew: epoch0.initialize(model, x=batch)."
 
 
-def _hidden(program: Program, seen: Evidence) -> str:
+def _hidden(program: UserProgram, seen: Evidence) -> str:
     model = program.call.model
     _, last = ending(model, seen)
     inside = {n: type(m).__name__ for n, m in model.named_modules() if isinstance(m, FLAT) and n != last}
@@ -209,7 +209,7 @@ def _hidden(program: Program, seen: Evidence) -> str:
     return f"Use ReLU instead of {next(iter(inside.values()))} in the hidden layers." if inside else ""
 
 
-def _between(program: Program, seen: Evidence) -> str:
+def _between(program: UserProgram, seen: Evidence) -> str:
     model = program.call.model
     layers = list(dict.fromkeys(n for n, m, _ in seen.first.ran if isinstance(m, MAPS)))
     if len(layers) < 2 or not affine(program.call, model, layers[-1]):
@@ -219,7 +219,7 @@ def _between(program: Program, seen: Evidence) -> str:
     return f"Put a nonlinearity between the layers: without one the {len(layers)} of them are a single linear map."
 
 
-def _wider(program: Program, seen: Evidence) -> str:
+def _wider(program: UserProgram, seen: Evidence) -> str:
     """Hidden layers of few units made wide, and the batch norms behind them."""
     model, least = program.call.model, WIDE
     ran = [(n, m) for n, m, _ in seen.first.ran if isinstance(m, nn.Linear | nn.BatchNorm1d)]
@@ -237,10 +237,10 @@ def _wider(program: Program, seen: Evidence) -> str:
             if isinstance(ran[place + 1][1], nn.BatchNorm1d):
                 model.set_submodule(ran[place + 1][0], nn.BatchNorm1d(WIDE).to(one.weight))
     program.optimizer = _made_anew(program)
-    return f"Give the hidden layers {WIDE} units: one has {least}, which can tell little apart." if least < WIDE else ""
+    return f"Give the hidden layers {WIDE} units: one has {least}, which distinguishes little." if least < WIDE else ""
 
 
-def _normed(program: Program, seen: Evidence) -> str:
+def _normed(program: UserProgram, seen: Evidence) -> str:
     model = program.call.model
     layers = [(n, m) for n, m in model.named_modules() if isinstance(m, MAPS)]
     normed = any(isinstance(m, NORMS) for m in model.modules())
@@ -254,7 +254,7 @@ def _normed(program: Program, seen: Evidence) -> str:
     return "Put a batch norm behind each hidden layer."
 
 
-def _free(program: Program, seen: Evidence) -> str:
+def _free(program: UserProgram, seen: Evidence) -> str:
     found = [m for m in program.call.model.modules() if isinstance(m, nn.modules.dropout._DropoutNd) and m.p > 0]
     decayed = [g for g in program.optimizer.param_groups if g.get("weight_decay")]
     for module in found:
@@ -265,19 +265,19 @@ def _free(program: Program, seen: Evidence) -> str:
     return f"Leave {' and '.join(parts)} out." if parts else ""
 
 
-def _batch(program: Program, seen: Evidence) -> str:
+def _batch(program: UserProgram, seen: Evidence) -> str:
     if program.size >= 8 or program.call.examples < 32:
         return ""
     program.size = 32
     return "Take batches of 32 examples."
 
 
-def _in_any_order(program: Program, seen: Evidence) -> str:
+def _in_any_order(program: UserProgram, seen: Evidence) -> str:
     program.ordered, before = False, program.ordered
     return "Shuffle the examples: DataLoader(..., shuffle=True)." if before else ""
 
 
-def _padded_in_front(program: Program, seen: Evidence) -> str:
+def _padded_in_front(program: UserProgram, seen: Evidence) -> str:
     tokens = program.call.batch
     if (after := padding_after(tokens, program.call.model)) is None:
         return ""

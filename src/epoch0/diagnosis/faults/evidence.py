@@ -1,8 +1,7 @@
-"""What the checks read and say: a few runs of the owner's program, and of a copy that takes five of its steps.
+"""What the checks read and report: a few runs of the user's program, and of a copy that takes five of its steps.
 
 Every number is taken once, when the first check asks for it. A program costs at most 13 passes: one with gradients, two
-without noise, five steps, the loss before and after them, one more with gradients, one with other tokens, and one with
-the places in another order.
+without noise, five steps, the loss before and after them, one more with gradients, one with other tokens, one permuted.
 """
 
 import contextlib
@@ -30,7 +29,7 @@ from epoch0.tracing.loss import number_of, scalar_loss
 from epoch0.tracing.sizes import dense
 
 DRAW_SMALLER = "Draw smaller weights: epoch0.initialize(model, x=x)."
-STEPS = 5  # so many steps of the owner's optimizer are made on a copy
+STEPS = 5  # steps of the user's optimizer that are made on a copy
 CERTAIN = 0.995  # of what is a fact of the program, and no estimate
 
 WEIGHTED = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.RNNBase, nn.Bilinear)
@@ -45,7 +44,7 @@ _KINDS = "output activation, hidden activation, loss, learning rate, optimizer, 
 _KINDS += "initialization, architecture, regularization, normalization, batch size, training length, labels, shapes, "
 _KINDS += "gradient flow, update, data"
 KINDS = tuple(_KINDS.split(", "))
-"""What a cure changes: the kinds of faults."""
+"""The kinds of faults, named by what repairs them."""
 
 
 @dataclass(frozen=True)
@@ -75,14 +74,14 @@ class Pass:
 
     raw: Any = None  # all that the model returned
     output: Tensor | None = None  # THE output, with its graph
-    loss: Tensor | None = None  # the loss as the owner computes it; None where it cannot be computed
+    loss: Tensor | None = None  # the loss as the user computes it; None where it cannot be computed
     gradients: dict[str, Tensor | None] = field(default_factory=dict)  # of the parameters; None where none arrives
     # names of modules as they ended, these, and whether what they returned is finite
     ran: list[tuple[str, nn.Module, bool]] = field(default_factory=list)
-    flat: dict[str, float] = field(default_factory=dict)  # bounded activations: which share of values is at their ends
+    flat: dict[str, float] = field(default_factory=dict)  # bounded activations: share of values at their ends
     sunk: list[str] = field(default_factory=list)  # layers whose biases alone keep nearly all values below zero
     open: bool = True  # whether a ReLU let anything through, or there is none
-    grown: tuple[float, str] = (1.0, "")  # by how much a module without weights makes its largest input larger
+    growth: tuple[float, str] = (1.0, "")  # by how much a module without weights makes its largest input larger
     entered: tuple[str, nn.Module, Tensor] | None = None  # first layer with weights that floats go into, and these
     normed: bool = False  # whether a norm comes right after it
     problem: str = ""  # why there is no loss
@@ -100,8 +99,8 @@ class Pass:
         return 0.0 if self.entered is None or self.normed else float(self.entered[2].abs().mean())
 
 
-class _Tables(TorchFunctionMode):
-    """Notes where a column and a row of all examples become a table of each with each."""
+class _Broadcasts(TorchFunctionMode):
+    """Records where a column and a row of all examples broadcast to a table of each with each."""
 
     def __init__(self, count: int, found: list[str]) -> None:
         super().__init__()
@@ -117,7 +116,7 @@ class _Tables(TorchFunctionMode):
 
 
 class _Dropped(TorchFunctionMode):
-    """Notes the shares that dropout leaves out."""
+    """Records the probabilities of dropout."""
 
     def __init__(self, found: list[float]) -> None:
         super().__init__()
@@ -137,7 +136,7 @@ class _Dropped(TorchFunctionMode):
 
 @dataclass
 class After:
-    """The copy after its steps."""
+    """A copy of the program after its steps."""
 
     before: float  # mean loss of the whole batch in training mode before the steps
     after: float  # the same afterwards; NaN where it is not finite
@@ -147,13 +146,13 @@ class After:
     late: Pass  # a run with gradients after the steps
     model: nn.Module  # the copy
     quiet: tuple[Tensor, Tensor] | None  # outputs afterwards without noise, for the batch and the exchanged one
-    loop: list["Loop"]  # what the owner's loop body did in each step; empty for the usual one
+    loop: list["Loop"]  # what the user's loop body did in each step; empty for the usual one
     still: tuple[str, ...] = ()  # weight matrices of the optimizer that no step moved; empty where none was moved
 
 
 @dataclass
 class Loop:
-    """What the owner's loop body did in one step."""
+    """What the user's loop body did in one step."""
 
     wanted: dict[str, Tensor]  # the gradients of the loss before the step
     left: dict[str, Tensor]  # those that the step left behind; of parameters without one, nothing
@@ -165,11 +164,11 @@ class Loop:
 
 @dataclass
 class Evidence:
-    """A program and what was seen of it."""
+    """A program and what its runs showed."""
 
     call: Call
     optimizers: tuple[torch.optim.Optimizer, ...] = ()
-    data: tuple[Any, Any] | None = None  # inputs and targets of up to 1,000 examples; None where they are not alike
+    data: tuple[Any, Any] | None = None  # inputs and targets of up to 1,000 examples; None where their shapes differ
     batch_size: int | None = None
     step: OwnStep | None = None
     ordered: bool = False  # whether the loader gives the examples in the order in which they lie
@@ -196,7 +195,7 @@ class Evidence:
         return known.detach() if isinstance(known, Tensor) and known.is_floating_point() else None
 
     def loss_of(self, raw: Any, targets: Any) -> Tensor:
-        """The owner's loss, unchecked, of what the model returns, or of THE output where it cannot take that."""
+        """The loss, unchecked, of the model's result, or of its output tensor where it cannot take the result."""
         criterion = self.call.criterion or (lambda output, targets: scalar_loss(output, targets, None))
         try:
             value: Tensor = number_of(criterion(raw, targets))
@@ -208,6 +207,7 @@ class Evidence:
             return self.loss_of(self.call.output(raw), targets)
 
     def loss_in(self, call: Call, raw: Any) -> Tensor:
+        """The loss of a call: the user's, or the model's own where there are no targets."""
         return call.loss(raw) if call.targets is None else self.loss_of(raw, call.targets)
 
     def run(self, call: Call) -> Pass:
@@ -229,8 +229,8 @@ class Evidence:
                 found.open = False
             plain = all(fine for _, _, fine in found.ran[:-1]) and next(module.parameters(), None) is None
             if plain and given is not None and tensors and given.is_floating_point() and given.numel():
-                grown = float(tensors[0].detach().abs().max()) / max(1.0, float(given.detach().abs().max()))
-                found.grown = max(found.grown, (grown, name))
+                growth = float(tensors[0].detach().abs().max()) / max(1.0, float(given.detach().abs().max()))
+                found.growth = max(found.growth, (growth, name))
             if not isinstance(module, WEIGHTED):
                 return
             if tensors and _sunk(module, tensors[0].detach()):
@@ -246,22 +246,23 @@ class Evidence:
                 same_noise()
                 for module in call.model.train().modules():
                     module.register_forward_hook(seen)
-                with _Tables(count, found.tables):
+                with _Broadcasts(count, found.tables):
                     raw = found.raw = call.raw()
                     found.output = call.output(raw)
                     found.loss = self.loss_in(call, raw)
                 if found.loss.requires_grad:
                     found.gradients = gradients(found.loss, call.model)
-        except Exception as error:  # whatever the owner's code raises is what the pass has to say
+        except Exception as error:  # whatever the user's code raises is a result of the pass
             found.problem = raised(error)
         return found
 
     @cached_property
     def first(self) -> Pass:
+        """The first pass, of all of the batch."""
         return self.run(self.call)
 
     def quietly(self, model: nn.Module, batch: Any) -> Tensor:
-        """Outputs in evaluation mode."""
+        """The outputs in evaluation mode."""
         self.passes += 1
         with unchanged(model), torch.no_grad(), as_written(), _Dropped(self.dropped):
             same_noise()
@@ -270,6 +271,7 @@ class Evidence:
 
     @cached_property
     def reach(self) -> Reach | None:
+        """The lowest losses possible; None where outputs and targets do not allow it."""
         if self.first.output is not None and self.call.splits and not self.whole:
             with contextlib.suppress(Exception), torch.no_grad():
                 return reach(self.first.output, self.call.targets, self.loss_of)
@@ -277,9 +279,9 @@ class Evidence:
 
     @cached_property
     def reads_targets(self) -> bool:
-        """Whether the loss is another with other targets, and these say what is right."""
+        """Whether the loss depends on the targets, and these say what is right."""
         output, targets, loss = self.first.output, self.call.targets, self.first.loss
-        if self.after is not None and any(one.judges for one in self.after.loop):
+        if self.after is not None and any(item.judges for item in self.after.loop):
             return False  # one network judges what the other makes
         if self.inputs is not None and bool((self.inputs == self.inputs[:1]).all()) and len(self.inputs) > 1:
             return False  # one example, many times
@@ -287,10 +289,10 @@ class Evidence:
             return True
         ran = [[p.requires_grad for p in module.parameters(recurse=False)] for _, module, _ in self.first.ran]
         trained = [any(each) for each in ran if each]
-        judged = any(trained) and not trained[-1]  # the last module with weights stands still while others are trained
+        fixed = any(trained) and not trained[-1]  # the last module with weights is frozen while others are trained
         # the place of the positive among the negatives; what a critic is to say, that stands still or is in the loss
         if bool((targets == targets[:1]).all()) and (
-            len(parts(self.call.batch)) > 1 or judged or (loss is not None and self.strangers(loss, output.grad_fn))
+            len(parts(self.call.batch)) > 1 or fixed or (loss is not None and self.strangers(loss, output.grad_fn))
         ):
             return False
         other = targets.roll(1, 0)
@@ -314,7 +316,7 @@ class Evidence:
         return True
 
     def strangers(self, end: Tensor, stop: Any = None) -> int:
-        """How many weights that are not the model's a tensor is made of, those behind ``stop`` left out."""
+        """The number of weights outside of the model that a tensor depends on, without those behind ``stop``."""
         todo, seen, found = [end.grad_fn], {None, stop}, 0
         own = {id(p) for p in self.model.parameters()}
         while todo:
@@ -322,7 +324,7 @@ class Evidence:
                 seen.add(at)
                 leaf = getattr(at, "variable", None)
                 found += isinstance(leaf, nn.Parameter) and id(leaf) not in own
-                todo += [one for one, _ in at.next_functions]  # type: ignore[union-attr]
+                todo += [item for item, _ in at.next_functions]  # type: ignore[union-attr]
         return found
 
     @cached_property
@@ -363,7 +365,7 @@ class Evidence:
     @cached_property
     def after(self) -> After | None:
         """Five steps of the optimizer that was given, on a copy; None where there is none or nothing can be copied."""
-        loss = self.first.loss  # the owner's loop may know another where there is none
+        loss = self.first.loss  # the user's loop may know another where there is none
         runs = loss.requires_grad if loss is not None else self.step is not None and self.first.output is not None
         if len(self.optimizers) == 1 and runs:
             with self.call.unchanged(), contextlib.suppress(Exception):
@@ -390,8 +392,8 @@ class Evidence:
                 uphill = torch.cat([slope.double().flatten() for slope in slopes.values()])
                 towards = float(moves @ uphill / (moves.norm() * uphill.norm()))  # NaN where nothing moved
             if not loop or loop[-1].moved:  # gradients of several batches may be added up first
-                there = [n for n in drawn if float(old[n].norm()) > 0]
-                sizes = {n: float((new[n].detach() - old[n]).double().norm() / old[n].double().norm()) for n in there}
+                nonzero = [n for n in drawn if float(old[n].norm()) > 0]
+                sizes = {n: float((new[n].detach() - old[n]).double().norm() / old[n].double().norm()) for n in nonzero}
         after, late = self._measured(call)
         seen = self.run(call)
         moved = float((late - early).double().square().mean().sqrt())
@@ -412,7 +414,7 @@ class Evidence:
     def _step(
         self, model: nn.Module, optimizer: torch.optim.Optimizer, step: OwnStep | None, rows: Call, loop: list[Loop]
     ) -> dict[str, Tensor]:
-        """One step of the copy as its owner makes it, and the gradients at its start."""
+        """One step of the copy as its user makes it, and the gradients at its start."""
         self.passes += 1
 
         def there() -> dict[str, Tensor]:
@@ -425,10 +427,10 @@ class Evidence:
         same_noise()
         wanted = {} if self.first.loss is None else gradients(self.loss_in(rows, rows.raw()), model)
         slopes = {n: slope for n, slope in wanted.items() if slope is not None}
-        modes, got = list[bool](), list[Any]()
+        modes, out = list[bool](), list[Any]()
 
         def heard(outputs: Any, targets: Any, *more: Any, **named: Any) -> Any:
-            got.append(targets)
+            out.append(targets)
             return (rows.criterion or self.loss_of)(outputs, targets, *more, **named)
 
         same_noise()
@@ -436,16 +438,16 @@ class Evidence:
         with hook, warnings.catch_warnings(action="ignore"):  # a schedule takes the copied optimizer for another
             step(model, optimizer, heard, rows.batch, rows.targets)
         left = {n: slope for n, slope in there().items() if bool(slope.any())}
-        pair = [t for t in (rows.targets, *got) if isinstance(t, Tensor) and t.dim() == 1 and not t.is_floating_point()]
+        pair = [t for t in (rows.targets, *out) if isinstance(t, Tensor) and t.dim() == 1 and not t.is_floating_point()]
         classes = (pair[0], pair[1]) if len(pair) == 2 and len(pair[0]) == len(pair[1]) else None
-        same = [isinstance(t, Tensor) and t.is_floating_point() and bool((t == t.flatten()[:1]).all()) for t in got]
-        judges = len(got) > 1 and all(same) and len({float(t.flatten()[0]) for t in got}) > 1
+        same = [isinstance(t, Tensor) and t.is_floating_point() and bool((t == t.flatten()[:1]).all()) for t in out]
+        judges = len(out) > 1 and all(same) and len({float(t.flatten()[0]) for t in out}) > 1
         loop.append(Loop(slopes, left, True, any(modes) if modes else None, classes, judges))
         return slopes
 
 
 def gradients(loss: Tensor, model: nn.Module) -> dict[str, Tensor | None]:
-    """Of the parameters; None where none arrives."""
+    """Gradients of the loss by parameter; None where none arrives."""
     named = {n: p for n, p in model.named_parameters() if p.requires_grad}
     found = torch.autograd.grad(loss, list(named.values()), retain_graph=True, allow_unused=True)
     return {n: g if g is None else dense(g) for n, g in zip(named, found, strict=True)}
@@ -479,7 +481,7 @@ def copied(
     """A copy of each, at the rate that a schedule warms up to; it starts at nothing.
 
     The loop body gets copies of what it closes over and of what it calls by name and has a state, such as schedules
-    and averages of weights: one of the owner's would move the owner's optimizer.
+    and averages of weights: one of the user's would move the user's optimizer.
     """
     memo: dict[int, Any] = {}
     model, (optimizer,) = twins(model, (optimizer,), memo)
@@ -531,7 +533,7 @@ def raised(error: Exception) -> str:
 
 
 def affine(call: Call, model: nn.Module, name: str) -> bool:
-    """Whether what a layer is given is a linear map of the inputs and a constant."""
+    """Whether the input of a layer is an affine map of the network's inputs."""
     x, caught = call.batch, list[Tensor]()
     if not isinstance(x, Tensor) or not x.is_floating_point():
         return False

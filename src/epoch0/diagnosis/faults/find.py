@@ -1,4 +1,4 @@
-"""Find the faults of a program: all checks before training, then a trial, and what mends it; most certain first."""
+"""Find the faults of a program: all checks before training, then a trial, and what repairs it; most certain first."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -29,11 +29,11 @@ CHECKS: list[Callable[..., Iterator[Fault]]] = [
 
 Each gets what its parameters are called, ``seen`` or an attribute of it, and is not asked where one of them is None."""
 
-MOST = 1000  # so many examples of the data are looked at
+MOST = 1000  # examples of the data that are looked at
 
 
 @dataclass(frozen=True)
-class Found:
+class FoundFaults:
     """What was found, and what was not looked at."""
 
     faults: tuple[Fault, ...]  #: most certain first
@@ -57,8 +57,8 @@ def find_faults(
     step: Any = None,
     seconds: float = 60.0,
     tell: Callable[[str, float], None] | None = None,
-) -> Found:
-    """Why a program does not learn, and the change that mends it; a sound program gives no fault.
+) -> FoundFaults:
+    """Why a program does not learn, and the change that repairs it; a sound program gives no fault.
 
     >>> net = torch.nn.Sequential(torch.nn.Linear(64, 10), torch.nn.Softmax(1))
     >>> found = find_faults(net, x, y, loss=torch.nn.functional.cross_entropy)     # x of shape (100, 64), y of (100,)
@@ -67,8 +67,7 @@ def find_faults(
 
     The arguments are those of :func:`epoch0.checkup`, and an InputError says which of them cannot be used; ``seconds``
     are CPU seconds for the trial of the program and of changes, and 0 leaves both out. A copy of the optimizer trains
-    copies of the model. ``tell`` hears what is tried and the share of the seconds that is gone; Ctrl-C ends the trying,
-    not the search.
+    copies of the model. ``tell`` gets what is tried and the share of the time; Ctrl-C ends the trials, not the search.
     """
     seen = evidence(model, batch, targets, loss=loss, forward=forward, optimizer=optimizer, data=data, step=step)
     return conclude(seen, *suspects(seen), seconds, tell)
@@ -88,7 +87,7 @@ def evidence(
     """The program, checked, before anything of it is run; arguments as of :func:`find_faults`."""
     given = own_optimizers(model) if optimizer is None else optimizer
     optimizers = tuple(given) if isinstance(given, list | tuple) else (given,)
-    if wrong := [type(one).__name__ for one in optimizers if not isinstance(one, torch.optim.Optimizer)]:
+    if wrong := [type(item).__name__ for item in optimizers if not isinstance(item, torch.optim.Optimizer)]:
         raise InputError(f"optimizer={wrong[0]}; give a torch.optim.Optimizer over this model, or several.")
     coarse = isinstance(model, nn.Module) and next((p.dtype for p in model.parameters() if p.dtype in HALF), None)
     if optimizers and coarse:
@@ -106,14 +105,14 @@ def evidence(
         inputs, wanted, more = _finite(*known)
         known, lost = (inputs, wanted), more or lost
     seen = Evidence(call, optimizers, known, size, step, _in_order(data), lost=lost)
-    if turned and step is not None:  # the owner's loop body and loss take the length first
+    if turned and step is not None:  # the user's loop body and loss take the length first
         own = loss or (lambda outputs, wanted: scalar_loss(outputs, wanted, None))
         seen.step = lambda model, optimizer, _, x, y: step(model, optimizer, own, *_turned((x, y)))
     return seen
 
 
 def _finite(batch: Any, targets: Any) -> tuple[Any, Any, str]:
-    """The examples that hold numbers only, and what is to be said of the others; all where none or every one does."""
+    """The examples that hold numbers only, and a note on the others; all where none or every one does."""
     sides = [side for given in (batch, targets) for name, side in parts(given) if side.dim() and "mask" not in name]
     if len({len(side) for side in sides}) != 1:
         return batch, targets, ""
@@ -121,12 +120,12 @@ def _finite(batch: Any, targets: Any) -> tuple[Any, Any, str]:
     if (bad := int((~whole).sum())) in (0, len(whole)):
         return batch, targets, ""
     batch, targets = (mapped(given, lambda t: t[whole] if t.dim() else t) for given in (batch, targets))
-    said = f"{bad} of {len(whole)} examples hold NaN or infinity, and a step with one of them makes the weights NaN."
-    return batch, targets, said
+    note = f"{bad} of {len(whole)} examples hold NaN or infinity, and a step with one of them makes the weights NaN."
+    return batch, targets, note
 
 
 def apart(call: Call, data: Any = None) -> Call:
-    """The call as its examples can be told apart: along the second dimension, or not at all."""
+    """The call with its examples along the dimension where they can be separated: the first, or the second."""
     loaded = isinstance(data, DataLoader | Dataset)  # what comes from these has the examples first
     return (call if loaded else call.examples_first()).divided()
 
@@ -138,7 +137,7 @@ def own_optimizers(model: Any) -> list[torch.optim.Optimizer]:
         if isinstance(made, Mapping):
             return within(made.get("optimizer"))
         if isinstance(made, tuple | list):
-            return [one for part in made for one in within(part)]
+            return [item for part in made for item in within(part)]
         return [made] if isinstance(made, torch.optim.Optimizer) else []
 
     try:
@@ -155,7 +154,7 @@ def suspects(seen: Evidence) -> tuple[tuple[Fault, ...], tuple[str, ...]]:
         for check in CHECKS:
             try:
                 given = [seen if name == "seen" else getattr(seen, name) for name in signature(check).parameters]
-                found += [] if any(one is None for one in given) else check(*given)
+                found += [] if any(item is None for item in given) else check(*given)
             except Exception as error:  # a check may not take the report down with it
                 failed.append(f"{check.__name__.replace('_', ' ')} could not be looked at ({type(error).__name__})")
     best: dict[tuple[str, str], Fault] = {}
@@ -170,10 +169,10 @@ def conclude(
     failed: tuple[str, ...],
     seconds: float,
     tell: Callable[[str, float], None] | None = None,
-) -> Found:
+) -> FoundFaults:
     """Train the program, try changes where it does not learn, and rank what was seen and what mends it."""
     done = mend(seen, faults, seconds, tell or (lambda what, share: None)) if seconds > 0 else None
-    return Found(ranked(faults, done), (*_missing(seen, done), *failed), seen.passes, done)
+    return FoundFaults(ranked(faults, done), (*_missing(seen, done), *failed), seen.passes, done)
 
 
 def _missing(seen: Evidence, done: Mending | None) -> Iterator[str]:
@@ -187,7 +186,7 @@ def _missing(seen: Evidence, done: Mending | None) -> Iterator[str]:
         (seen.step is None, "The body of the training loop: pass step=."),
         (seen.reach is None, "What the loss can reach: outputs and targets are not one tensor of as many rows."),
     )
-    yield from (said for missing, said in table if missing)
+    yield from (note for missing, note in table if missing)
     if not seen.reads_targets:
         yield "Whether it learns: the loss does not depend on whose the targets are."
     elif seen.stopped:
@@ -217,10 +216,10 @@ def _known(call: Call, data: Any, turned: bool) -> tuple[tuple[Any, Any] | None,
             f"data={type(data).__name__}; give a DataLoader, a Dataset or a pair (inputs, targets), to be read anew."
         )
     if isinstance(data, DataLoader) and _in_order(data) and (count := len(data.sampler)) > MOST:  # type: ignore[arg-type]
-        some = Subset(data.dataset, torch.linspace(0, count - 1, MOST).long().tolist())
-        data = DataLoader(some, data.batch_size, collate_fn=data.collate_fn)  # as sorted as all of them
-    streams = [getattr(one, "generator", None) for one in (data, getattr(data, "sampler", None))]
-    with unchanged(call.model), noise_kept(*(one for one in streams if isinstance(one, torch.Generator))):
+        subset = Subset(data.dataset, torch.linspace(0, count - 1, MOST).long().tolist())
+        data = DataLoader(subset, data.batch_size, collate_fn=data.collate_fn)  # as sorted as all of them
+    streams = [getattr(item, "generator", None) for item in (data, getattr(data, "sampler", None))]
+    with unchanged(call.model), noise_kept(*(stream for stream in streams if isinstance(stream, torch.Generator))):
         pairs = [_turned(pair) if turned else pair for pair in _read(data, call)]
     inputs, targets = (joined([pair[place] for pair in pairs], MOST) for place in (0, 1))
     return (inputs, targets), data.batch_size if isinstance(data, DataLoader) else None

@@ -1,4 +1,4 @@
-"""Faults of the gradient's path: numbers that are none, gradients cut off, units all alike, examples that mix."""
+"""Faults of the gradient's path: NaN and infinity, gradients cut off, equal units, examples that mix."""
 
 import math
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ def first_not_finite(first: Pass) -> Iterator[Fault]:
         fix = "Look for a logarithm, root or division at 0 there, or weights that are too large."
         message = f"'{name}' is the first module that returns NaN or infinity." if name else ""
         message = message or "The model returns NaN or infinity, and none of its parts does."
-        growth, grows = first.grown
+        growth, grows = first.growth
         if growth > EXPLODES:
             far = f"{growth:.2g} times larger" if math.isfinite(growth) else "infinite"
             message += f" '{grows}', which has no weights, makes its inputs {far}."
@@ -41,9 +41,9 @@ def first_not_finite(first: Pass) -> Iterator[Fault]:
         message = f"The gradient of {bad[0]} is not finite though the loss is."
         fix = "Look for a root or norm at 0, or a masked NaN."
         ends = (first.loss, first.output)
-        here = torch.autograd.grad(*ends, retain_graph=True, allow_unused=True)[0]  # type: ignore[arg-type]
-        mine = here is not None and not bool(here.isfinite().all())  # before it has come to the model
-        yield Fault("loss" if mine else "gradient flow", "loss" if mine else bad[0], message, fix, certainty=0.9)
+        gradient = torch.autograd.grad(*ends, retain_graph=True, allow_unused=True)[0]  # type: ignore[arg-type]
+        early = gradient is not None and not bool(gradient.isfinite().all())  # before it has come to the model
+        yield Fault("loss" if early else "gradient flow", "loss" if early else bad[0], message, fix, certainty=0.9)
 
 
 def perfect_answer(seen: Evidence, reach: Reach) -> Iterator[Fault]:
@@ -150,7 +150,7 @@ def reads_padding(seen: Evidence, quiet: tuple[Tensor, Tensor]) -> Iterator[Faul
 
 
 def twins(seen: Evidence, after: After) -> Iterator[Fault]:
-    """Units that start alike and are alike after the steps."""
+    """Units that start equal and are equal after the steps."""
     layers = [(n, m) for n, m in after.model.named_modules() if isinstance(m, nn.Linear | nn.Conv1d | nn.Conv2d)]
     found = [
         name
@@ -203,9 +203,9 @@ def inputs_ignored(seen: Evidence, after: After, quiet: tuple[Tensor, Tensor]) -
         return  # it may have forgotten them
     tokens = isinstance(seen.call.batch, Tensor) and not seen.call.batch.is_floating_point()
     least = 1e-6 if tokens else 0.0  # a sum over as many other tokens may be rounded otherwise
-    for one, two in (quiet, after.quiet):
-        apart = (one - two).double()[[0, -1]].abs().max()
-        if len(one) != seen.call.examples or float(apart) > least * float(one.double().abs().max()):
+    for first, second in (quiet, after.quiet):
+        apart = (first - second).double()[[0, -1]].abs().max()
+        if len(first) != seen.call.examples or float(apart) > least * float(first.double().abs().max()):
             return
     message = "The outputs do not change with the inputs, at the start and after five steps."
     fix = "Look for units that are all shut, an input that is not passed on, or a zero in between."
@@ -250,7 +250,7 @@ def future_seen(seen: Evidence) -> Iterator[Fault]:
     half = length // 2
     before, later = tokens[:, :half], tokens[:, half:]
     new = later.roll(1, 1) if torch.equal(later.roll(1, 0), later) else later.roll(1, 0)
-    one, two = (seen.quietly(seen.model, some) for some in (tokens, torch.cat([before, new], 1)))
+    one, two = (seen.quietly(seen.model, ids) for ids in (tokens, torch.cat([before, new], 1)))
     axis = next((a for a in (1, 2) if one.dim() > a and one.shape[a] == length), None)
     if axis is None:
         return

@@ -1,4 +1,4 @@
-"""A fault is what mends it: changes are made on copies, which are trained as the program is, and compared."""
+"""Which change repairs a program: copies are changed, trained as the program is, and compared with it."""
 
 import math
 import time
@@ -9,44 +9,43 @@ from typing import Any
 
 from epoch0.diagnosis.faults.changes import CHANGES, Change
 from epoch0.diagnosis.faults.evidence import Evidence, Fault, raised
-from epoch0.diagnosis.faults.program import CLEARLY, ENOUGH, FEW, KNOWS, Program, Trained
+from epoch0.diagnosis.faults.program import CLEARLY, ENOUGH, FEW, KNOWS, Trained, UserProgram
 
-LONG = 20_000  # so many steps has a program of few examples, whose steps are short
+LONG = 20_000  # steps for a program of few examples, whose steps are short
 STEPS, FEWEST = 200, 40  # steps of a trial, and the fewest that are worth making
-EPOCHS, MOST = 50, 2000  # so many epochs, steps at most, has a program in which nothing was seen to know its targets
-BETTER = 0.05  # by so much more a changed copy knows the targets than the program as it is
-RISING = 0.05  # what the outputs of a slow program know after many epochs, at least, and more than at half of them
-TRIES = 12  # so many changes the seconds should suffice for
-SURE = 0.85  # a fault seen before training with this certainty, and mended, needs no other changes to be tried
-SCHEDULED = 0.01  # what a schedule leaves of the rate within the steps of a trial, where it goes too fast
+EPOCHS, MOST = 50, 2000  # epochs, and steps at most, to learn the targets for a program without suspected faults
+BETTER = 0.05  # how much more of the targets a changed copy must know than the program as it is
+RISING = 0.05  # what a slow program must know of the targets after many epochs, and gain in their second half
+TRIES = 12  # changes for which the seconds should suffice
+SURE = 0.85  # once a fault seen before training with this certainty is repaired, no other changes are tried
+SCHEDULED = 0.01  # a schedule that leaves less of the rate than this within the steps of a trial is too fast
 
 # An activation suspected with this certainty stands against a program that learns, if its copy without it knows as
 # much in half the steps, and so much more than the program then.
 SOONER = (0.75, 0.2)
 SLOWING = ("output activation", "hidden activation", "data")
-AS_SAID = ("learning rate", "initialization", "input scale", "target scale")  # what is tried is what is advised
-INSIDE = ("outputs", "targets", "loss")  # what is out of reach where the loss is the model's own
+AS_SAID = ("learning rate", "initialization", "input scale", "target scale")  # the change tried is the advice itself
+INSIDE = ("outputs", "targets", "loss")  # what cannot be changed where the model computes its own loss
 
-# How certain a kind of change is that mends a program in which nothing was seen before training; others .25.
+# Certainty of a change that repairs a program without suspected faults, by its kind; others .25.
 ALONE = {
     "shapes": 0.6, "update": 0.6, "hidden activation": 0.5, "learning rate": 0.45, "output activation": 0.4,
     "loss": 0.35, "input scale": 0.35, "target scale": 0.35, "initialization": 0.3,
 }  # fmt: skip
 
-# Learned by heart: what the outputs know of the examples of a training, at least, of held-out ones, at most, and how
-# many these are, at least (none of 250 mended programs); an eighth of what is known is little, too.
-# Then what is said.
+# Learned by heart: what the outputs know of the training examples, at least, of held-out ones, at most, and how many
+# these are, at least (none of 250 mended programs); an eighth of what is known is little, too. Then the messages.
 BY_HEART = (0.15, 0.06, 200)
-WHAT_TELLS = "See that what tells the targets reaches the outputs: places, order, the state before."
+REACHES_OUTPUTS = "See that everything the targets depend on reaches the outputs: positions, order, the last state."
 HEART = (
     Fault("labels", "targets", "", "See that inputs and targets belong together, row by row.", "trial", 0.45),
     Fault("data", "inputs", "", "See that all examples are made in the same way, and are enough.", "trial", 0.4),
-    Fault("architecture", "model", "", WHAT_TELLS, "trial", 0.35),
+    Fault("architecture", "model", "", REACHES_OUTPUTS, "trial", 0.35),
 )
-HARDLY = 0.1  # how certain what helps a little is beside what was seen
-# What is said where it learns nothing, and none of the changes mends it, or only hardly.
+HARDLY = 0.1  # certainty of a change that helps a little, beside faults that were seen
+# Messages where it learns nothing and no change repairs it, or only slightly.
 TERMS = "Look at the terms of the loss, one against the other, and at what it is an average of."
-LARGE_ENOUGH = "See that the targets can be told from the inputs, and that the network is large enough."
+LARGE_ENOUGH = "See that the targets can be predicted from the inputs, and that the network is large enough."
 UNEXPLAINED = (
     Fault("loss", "loss", "", TERMS, "trial", 0.15),
     Fault("architecture", "model", "", LARGE_ENOUGH, "trial", 0.15),
@@ -59,21 +58,22 @@ CERTAINTY = (0.65, 1.53, -0.19, -1.22)
 
 @dataclass(frozen=True)
 class Tried:
-    """Changes that were made together on a copy, and what it came to."""
+    """Changes that were made together on a copy, and the training of that copy."""
 
     changes: tuple[Change, ...]
-    fixes: tuple[str, ...]  # what the owner would write for each
+    fixes: tuple[str, ...]  # what the user would write for each
     trained: Trained  # the training of the changed copy
     mends: bool  # whether its outputs come to know the targets, and better than those of the program as it is
 
     @property
     def kinds(self) -> tuple[str, ...]:
+        """Kinds of faults that the changes would repair."""
         return tuple(change.kind for change in self.changes)
 
 
 @dataclass(frozen=True)
 class Mending:
-    """The program as it is, what was tried, and why not more."""
+    """The training of the program as it is, the changes that were tried, and why not more."""
 
     own: Trained
     tried: tuple[Tried, ...] = ()
@@ -91,17 +91,18 @@ class Mending:
     @property
     def mended(self) -> list[Tried]:
         """What mends it, the simplest and best first."""
-        return sorted((one for one in self.tried if one.mends), key=lambda one: (len(one.fixes), -one.trained.known))
+        return sorted((one for one in self.tried if one.mends), key=lambda item: (len(item.fixes), -item.trained.known))
 
     @property
     def best(self) -> Tried | None:
+        """The best change that repairs the program, if any does."""
         return next(iter(self.mended), None)
 
     def to_dict(self) -> dict[str, Any]:
         best = None if self.best is None else self.tried.index(self.best)
         tried = [
-            {"kinds": one.kinds, "fixes": one.fixes, "mends": one.mends, "curve": one.trained.curve}
-            for one in self.tried
+            {"kinds": item.kinds, "fixes": item.fixes, "mends": item.mends, "curve": item.trained.curve}
+            for item in self.tried
         ]
         return {"steps": self.own.steps, "curve": self.own.curve, "best": best, "tried": tried}
 
@@ -111,20 +112,20 @@ def mend(
 ) -> Mending | None:
     """Train copies of the program, as it is and changed; None where there is no program that could be trained."""
     started = time.thread_time()
-    program = Program.of(seen)
+    program = UserProgram.of(seen)
     if program is None:
         return None
     with seen.call.unchanged():
         tell("the program as it is", 0.0)
         try:
             own = _own(program, suspects, seconds)
-        except Exception as error:  # the owner's code, or a loss that takes no such outputs
+        except Exception as error:  # the user's code, or a loss that takes no such outputs
             seen.stopped = raised(error)
             return None
         if (sound := Mending(own).sound) and not (suspects := _standing(own, suspects)):
             return Mending(own)
-        many = STEPS if program.call.examples >= FEW else LONG // 5
-        length = max(FEWEST, min(many, int(seconds / TRIES / max(own.seconds / own.steps, 1e-9))))
+        number = STEPS if program.call.examples >= FEW else LONG // 5
+        length = max(FEWEST, min(number, int(seconds / TRIES / max(own.seconds / own.steps, 1e-9))))
         tried, why, certain = list[Tried](), "", {fault.kind for fault in suspects if fault.certainty >= SURE}
         try:
             for changes in _order(suspects, tried, only=sound):
@@ -142,17 +143,17 @@ def mend(
     return Mending(own, tuple(tried), why)
 
 
-def _own(program: Program, suspects: Sequence[Fault], seconds: float) -> Trained:
+def _own(program: UserProgram, suspects: Sequence[Fault], seconds: float) -> Trained:
     """The program as it is; one in which nothing was seen, or that learns, has many epochs to show that it is slow."""
     copied = program.copied()
     own = copied.train(STEPS, seconds / 6)
     count = program.call.examples
-    many = LONG if count < FEW else min(EPOCHS * math.ceil(count / program.size), MOST)
+    number = LONG if count < FEW else min(EPOCHS * math.ceil(count / program.size), MOST)
     if program.size >= count - program.held >= FEW:  # who steps over all examples at once has thousands of epochs
-        many = MOST
+        number = MOST
     enough = own.known >= CLEARLY or not suspects if own.learns else bool(suspects)
-    if not (enough or math.isnan(own.known) or many <= own.steps):
-        own = own.then(copied.train(many - own.steps, seconds / 4, seed=1))
+    if not (enough or math.isnan(own.known) or number <= own.steps):
+        own = own.then(copied.train(number - own.steps, seconds / 4, seed=1))
     known, others, least = BY_HEART
     if own.held is None or own.others < least or not own.known >= known or own.held >= max(others, own.known / 8):
         return own
@@ -166,13 +167,13 @@ def _own(program: Program, suspects: Sequence[Fault], seconds: float) -> Trained
 
 
 def _standing(own: Trained, suspects: Sequence[Fault], tried: Sequence[Tried] | None = None) -> Sequence[Fault]:
-    """What is still said against a program that learns: what is certain, unless it learns little, or by heart.
+    """The suspected faults that stand though the program learns: certain ones, or all if it learns little or by heart.
 
     That it learns shows that its rate will do. Before anything was tried, what might slow it down stands.
     """
     if min(own.known, CLEARLY if own.held is None else own.held) < KNOWS or own.known < CLEARLY:
         return suspects
-    sooner = {one.kinds[0] for one in tried or () if len(one.kinds) == 1 and _sooner(own, one.trained)}
+    sooner = {item.kinds[0] for item in tried or () if len(item.kinds) == 1 and _sooner(own, item.trained)}
     may = SLOWING if tried is None else [kind for kind in SLOWING if kind in sooner]
     certain = {fault for fault in suspects if fault.certainty >= SURE and fault.kind != "learning rate"}
     return [f for f in suspects if f in certain or (f.certainty >= SOONER[0] and f.kind in may)]
@@ -186,32 +187,29 @@ def _sooner(own: Trained, changed: Trained) -> bool:
 
 
 def _order(suspects: Sequence[Fault], tried: Sequence[Tried], only: bool) -> Iterator[tuple[Change, ...]]:
-    """What is suspected, alone and in pairs; the other single changes; pairs of those that helped most.
-
-    Pairs are made only as long as no single change mended it. ``tried`` grows meanwhile.
-    """
+    """The changes suspected, alone and in pairs; the others; pairs of those that helped most, unless one mended it."""
     kinds = list(dict.fromkeys(fault.kind for fault in suspects))
 
     def best() -> list[Change]:
-        alone = [(one.trained.known, one.changes[0]) for one in tried if len(one.changes) == 1]
+        alone = [(item.trained.known, item.changes[0]) for item in tried if len(item.changes) == 1]
         return [change for _, change in sorted(alone, key=lambda pair: 1.0 if math.isnan(pair[0]) else -pair[0])]
 
     def unmended(changes: Sequence[Change]) -> Iterator[tuple[Change, ...]]:
         pairs = (pair for pair in combinations(changes, 2) if pair[0].kind != pair[1].kind)
-        return (pair for pair in pairs if not any(one.mends for one in tried))
+        return (pair for pair in pairs if not any(item.mends for item in tried))
 
     yield from ((change,) for kind in kinds for change in CHANGES if change.kind == kind)
     leading = {change.kind: change for change in reversed(best())}
     yield from unmended([leading[kind] for kind in kinds if kind in leading][:3])
     certain = {fault.kind for fault in suspects if fault.certainty >= SURE}
-    if only or any(one.mends and one.kinds[0] in certain for one in tried):
+    if only or any(item.mends and item.kinds[0] in certain for item in tried):
         return  # what was not suspected is then hardly ever the cause
     yield from ((change,) for change in CHANGES if change.kind not in kinds)
     yield from unmended(best()[:4])
 
 
 def _try(
-    program: Program, seen: Evidence, changes: tuple[Change, ...], own: Trained, steps: int, seconds: float
+    program: UserProgram, seen: Evidence, changes: tuple[Change, ...], own: Trained, steps: int, seconds: float
 ) -> Tried | None:
     """Make changes on a copy and train it; None where one of them does not apply."""
     if program.call.targets is None and any(change.where in INSIDE for change in changes):
@@ -230,7 +228,7 @@ def _try(
 
 
 def ranked(suspects: Sequence[Fault], done: Mending | None) -> tuple[Fault, ...]:
-    """What was seen and what mends it, most certain first."""
+    """The faults seen and the changes that repair it, most certain first."""
     if done is None:
         return tuple(suspects)
     best: dict[str, Tried] = {}
@@ -238,7 +236,7 @@ def ranked(suspects: Sequence[Fault], done: Mending | None) -> tuple[Fault, ...]
         for kind in one.kinds:
             best.setdefault(kind, one)
     suspects = _standing(done.own, suspects, done.tried) if done.sound else suspects
-    could, found = {one.kinds[0] for one in done.tried}, []
+    could, found = {item.kinds[0] for item in done.tried}, []
     for fault in suspects:
         if (mended := best.get(fault.kind)) is not None:
             fault = replace(fault, fix=_cure(done.own, mended), evidence="mended on a copy")
@@ -249,7 +247,7 @@ def ranked(suspects: Sequence[Fault], done: Mending | None) -> tuple[Fault, ...]
         found.append(weighed(fault))
     own, strong, seen = done.own, any(f.certainty >= 0.5 for f in found), {f.kind for f in suspects}
     hardly: list[Fault] = []  # what helps where nothing is found, but not much
-    for kind, one in () if done.sound else [(kind, one) for kind, one in best.items() if kind not in seen]:
+    for kind, one in () if done.sound else [(kind, item) for kind, item in best.items() if kind not in seen]:
         clearly = (one.trained.held if one.trained.held is not None else one.trained.known) >= CLEARLY
         certainty = ALONE.get(kind, 0.25) * (0.5 if strong or not clearly else 1.0)
         message, where = "The outputs do not come to know the targets.", one.changes[one.kinds.index(kind)].where
@@ -261,7 +259,7 @@ def ranked(suspects: Sequence[Fault], done: Mending | None) -> tuple[Fault, ...]
         fix += "and which way the metric of a plateau goes."
         found.append(Fault("learning rate", "step", message, fix, "trial", 0.9))
     if own.known <= -KNOWS and own.known < own.curve[0][1] - KNOWS / 2:
-        message = f"Trained, the loss is {-own.known:.0%} higher with the own targets than with those of others."
+        message = f"Trained, the loss is {-own.known:.0%} higher with the right targets than with others'."
         found.append(Fault("loss", "loss", message, "Look at the sign of the loss.", "trial", 0.7))
     if own.batched >= CLEARLY:
         message = f"With the statistics of a batch the outputs know the targets to {own.batched:.0%}, with the running "
@@ -271,26 +269,26 @@ def ranked(suspects: Sequence[Fault], done: Mending | None) -> tuple[Fault, ...]
     if own.by_heart:
         message = f"The outputs come to know the targets of examples in training to {own.known:.0%}, of others to "
         message += f"{own.held:.0%}."
-        kinds, said = {fault.kind for fault in HEART}, {fault.kind for fault in found}
+        kinds, kinds_found = {fault.kind for fault in HEART}, {fault.kind for fault in found}
         found = [  # it agrees with what was seen before
             replace(fault, certainty=max(fault.certainty, 0.6)) if fault.kind in kinds else fault for fault in found
         ]
-        found += [replace(fault, message=message) for fault in HEART if fault.kind not in said]
+        found += [replace(fault, message=message) for fault in HEART if fault.kind not in kinds_found]
     if found and not done.sound:
         found += [replace(fault, certainty=min(fault.certainty, HARDLY)) for fault in hardly]
     elif not done.sound and done.tried and (not done.stopped or own.steps > STEPS):
         message = f"In {own.steps} steps the outputs do not come to know the targets, and none of the "
         message += f"{len(done.tried)} changes that were tried mends it{' clearly' if hardly else ''}."
         # with a single linear map there is little to be mended
-        maps = [one.fixes[0] for one in done.tried if one.changes[0].name == "between"][:1]
+        maps = [item.fixes[0] for item in done.tried if item.changes[0].name == "between"][:1]
         found += [Fault("hidden activation", "model", message, fix, "trial", 0.35) for fix in maps]
-        said = {fault.kind for fault in hardly}
-        found += [*hardly, *(replace(fault, message=message) for fault in UNEXPLAINED if fault.kind not in said)]
+        kinds_found = {fault.kind for fault in hardly}
+        found += [*hardly, *(replace(fault, message=message) for fault in UNEXPLAINED if fault.kind not in kinds_found)]
     return tuple(sorted(found, key=lambda fault: -fault.certainty))
 
 
 def weighed(fault: Fault, alone: bool = False) -> Fault:
-    """A certainty that is a frequency: how often what was said so surely was true."""
+    """The fault with its certainty calibrated: how often faults stated with that certainty were true."""
     slope, mended, unsuspected, base = CERTAINTY
     sure = math.log(fault.certainty / (1 - fault.certainty))
     weight = slope * sure + mended * (fault.evidence != "step 0") + unsuspected * alone + base

@@ -1,4 +1,4 @@
-"""Faults that show in what the loss can reach: the last activation, the loss, shapes and the scale of the targets."""
+"""Faults that show in the lowest loss possible: the last activation, the loss, shapes, the scale of the targets."""
 
 import math
 from collections.abc import Iterator
@@ -25,8 +25,8 @@ def last_activation_hides(reach: Reach) -> Iterator[Fault]:
         return
     if not reach.last.name or not math.isfinite(reach.free):
         return
-    room = max(reach.constant, reach.through) - reach.free
-    if room <= 1e-9 + 1e-6 * abs(reach.constant) or (reach.through - reach.free) / room < GAP:
+    gain = max(reach.constant, reach.through) - reach.free
+    if gain <= 1e-9 + 1e-6 * abs(reach.constant) or (reach.through - reach.free) / gain < GAP:
         return
     little = GAP * abs(reach.constant)
     if reach.through < little and reach.values:
@@ -34,7 +34,7 @@ def last_activation_hides(reach: Reach) -> Iterator[Fault]:
         if shares or float(reach.score(reach.targets.double())) < little:
             return  # the targets are in the range of the outputs, and cost nothing: below that lies no better answer
     name = NAMES.get(reach.last.name, reach.last.name.lower())
-    share = min(1.0, (reach.through - reach.free) / room)
+    share = min(1.0, (reach.through - reach.free) / gain)
     message = f"Through the {name} at its end the loss can fall to {reach.through:.3g} at best, without it to "
     message += f"{reach.free:.3g}; one answer for all examples has {reach.constant:.3g}."
     if not reach.targets.is_floating_point():
@@ -57,7 +57,7 @@ def table_of_examples(seen: Evidence) -> Iterator[Fault]:
 
 
 def targets_of_others(seen: Evidence) -> Iterator[Fault]:
-    """Another target for one example changes what is asked of other examples' outputs, and hardly of its own."""
+    """Another target for one example changes the gradient of other examples' outputs, and hardly that of its own."""
     call, count = seen.call, seen.call.examples
     if seen.first.loss is None or seen.first.tables or not call.splits or count < 8 or len(parts(call.targets)) != 1:
         return
@@ -96,12 +96,12 @@ def one_answer_is_best(seen: Evidence, reach: Reach) -> Iterator[Fault]:
     if (reach.constant - reach.free) / max(abs(reach.constant), 1e-12) > (10 * ALIKE if near else ALIKE):
         return
     numbers = f"One answer for all examples has a loss of {reach.constant:.3g}, the best of all {reach.free:.3g}"
-    told = reach.targets if reach.targets.is_floating_point() else reach.targets[reach.targets >= 0]
-    varied = bool((told != told[:1]).any())
+    labels = reach.targets if reach.targets.is_floating_point() else reach.targets[reach.targets >= 0]
+    varied = bool((labels != labels[:1]).any())
     classes = not reach.targets.is_floating_point() or one_hot(reach.targets)
     out = reach.output
     if seen.first.tables or (varied and classes and _shares(out)):
-        return  # said already; and the logarithm of shares has its bound in the model, which free outputs do not have
+        return  # reported already; and the log of probabilities is bounded in the model, which free outputs are not
     if _constant(reach):
         fix = "For one output of two classes use binary_cross_entropy_with_logits: a softmax over it is always 1."
         fix = fix if out[0].numel() == 1 else "Look at what it is made of: it does not depend on the outputs."
@@ -116,7 +116,7 @@ def one_answer_is_best(seen: Evidence, reach: Reach) -> Iterator[Fault]:
     elif varied and not seen.reads_targets and _other(seen, reach, reach.targets[:1].expand_as(reach.targets)):
         message = f"{numbers}: the loss compares each example's outputs with the targets of all."
         yield Fault("shapes", "loss", message, SAME_SHAPE, certainty=0.95)
-    elif varied and _told_by_far_outputs(reach):
+    elif varied and _separated_by_far_outputs(reach):
         fix = "Look for a scale or a temperature in the loss that makes the outputs small."
         yield Fault("loss", "loss", f"{numbers}: only outputs of thousands change it.", fix, certainty=0.9)
     elif varied and not reach.last.name and classes and reach.flat < 1:
@@ -131,7 +131,7 @@ def one_answer_is_best(seen: Evidence, reach: Reach) -> Iterator[Fault]:
 
 
 def _other(seen: Evidence, reach: Reach, targets: Tensor) -> bool:
-    """Whether the loss is another with these targets, or refuses them."""
+    """Whether the loss changes with these targets, or refuses them."""
     value = tried(lambda out: seen.loss_of(out, targets), reach.output)
     return value is None or float(value) != float(seen.loss_of(reach.output, reach.targets))
 
@@ -140,11 +140,11 @@ def _constant(reach: Reach) -> bool:
     """Whether the loss is the same for any outputs."""
     noise = torch.randn(reach.output.shape, generator=torch.Generator().manual_seed(0)).to(reach.output)
     others = [tried(reach.score, size * noise + middle) for size, middle in ((1.0, 0.0), (0.2, 0.5), (10.0, 0.0))]
-    return all(one is not None and float(one) == reach.now for one in others)
+    return all(other is not None and float(other) == reach.now for other in others)
 
 
-def _told_by_far_outputs(reach: Reach) -> bool:
-    """Whether a loss of classes tells right answers from wrong ones, if only they are large enough."""
+def _separated_by_far_outputs(reach: Reach) -> bool:
+    """Whether a loss of classes separates right answers from wrong ones if they are large enough."""
     targets, out = reach.targets, reach.output
     if targets.is_floating_point() or out.dim() != 2 or targets.shape != out.shape[:1]:
         return False
@@ -204,8 +204,8 @@ def shares_are_not_the_best(reach: Reach) -> Iterator[Fault]:
         return
     if float(shares.min()) < 0 or float(shares.amax(1).min()) > 0.999:
         return
-    right, room = float(reach.score(shares)), reach.constant - reach.through
-    if math.isfinite(right) and room > 0 and right - reach.through > GAP * room:
+    right, gain = float(reach.score(shares)), reach.constant - reach.through
+    if math.isfinite(right) and gain > 0 and right - reach.through > GAP * gain:
         message = f"The targets as outputs have a loss of {right:.3g}, other outputs of {reach.through:.3g}"
         message += ": the loss expects logarithms of probabilities."
         fix = "End the model with log_softmax instead of softmax."

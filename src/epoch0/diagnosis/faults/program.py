@@ -1,7 +1,7 @@
-"""A copy of the owner's program that may be changed and trained: do its outputs come to know the targets?
+"""A copy of the user's program that may be changed and trained: do its outputs learn the targets?
 
-What is read needs no idea of the task: the loss with other examples' targets against the loss with the own ones. It is
-0 for a constant answer, near 1 where the outputs know the targets, and does not mind what the loss adds up.
+The measure is the same for any task: how far the loss with each example's target lies below the loss with another's,
+relative to the latter. It is 0 for a constant answer, near 1 where the outputs know the targets.
 """
 
 import dataclasses
@@ -22,23 +22,22 @@ from epoch0.seeds import generator
 from epoch0.tracing.call import Call, as_written, mapped, parts, same_shapes
 from epoch0.tracing.guard import denormals_as_zero, same_noise, unchanged
 
-READ = 128  # with so many examples is asked what the outputs know
-HELD = 80  # from so many examples on a quarter of them is held out of training
-OTHERS = 4  # so often the targets are exchanged among them
+READ = 128  # examples with which it is measured what the outputs know
+HELD = 80  # examples from which on a quarter of them is held out of training
+OTHERS = 4  # how often the targets are exchanged among them
 
-# The share of the loss with others' targets that the own ones take away where the outputs know anything of them, where
-# they know them clearly, and where a training need not go on.
+# Values of this measure from which on the outputs know anything of the targets, know them clearly, training may end.
 KNOWS, CLEARLY, ENOUGH = 0.12, 0.3, 0.6
 FEW, ALL = 16, 0.8  # fewer examples are a table, known where this share of it is: an XOR without its last row is not
-EXPLODING = 0.1  # what the own targets' loss has fallen by is less than this of what it lies below that of others'
-LOOKS = 8  # so often in a training is looked at what the outputs know
+EXPLODING = 0.1  # the loss has fallen by less than this share of what it lies below that with others' targets
+LOOKS = 8  # how often in a training it is measured what the outputs know
 
 
 @dataclass(frozen=True)
 class Trained:
-    """What a few steps of a program came to."""
+    """The training of a program for a few steps."""
 
-    # steps, and the share of the loss with others' targets that the own ones then take away; NaN where it is no number
+    # steps, and the measure after them; NaN where it is no number
     curve: tuple[tuple[int, float], ...]
     losses: tuple[float, ...]  # of each step, as the loop computes them; they end where one is not finite
     held: float | None  # the share at the end for examples that were held out; None without
@@ -51,6 +50,7 @@ class Trained:
 
     @property
     def known(self) -> float:
+        """How much the outputs know of the targets after training."""
         return self.curve[-1][1]
 
     @property
@@ -58,31 +58,33 @@ class Trained:
         return len(self.losses)
 
     def then(self, more: "Trained") -> "Trained":
-        """This training gone on with."""
+        """This training continued by another."""
         curve = (*self.curve, *((self.steps + step, known) for step, known in more.curve[1:]))
         losses, seconds = self.losses + more.losses, self.seconds + more.seconds
         return dataclasses.replace(more, curve=curve, losses=losses, seconds=seconds, rate=self.rate * more.rate)
 
-    def told(self) -> str:
+    def summary(self) -> str:
+        """The result in a clause."""
         if math.isnan(self.known):
             return "the loss stops being a number"
         return f"its outputs come to know the targets to {max(self.known, 0):.0%}"
 
     @property
     def learns(self) -> bool:
+        """Whether the outputs know the targets at the end."""
         return self.known >= self.bar
 
 
 @dataclass
-class Program:
+class UserProgram:
     """A model on all examples that are known, its loss, optimizer, batch size and loop body."""
 
     call: Call  # the model, the examples and their targets; its criterion is the loss
     optimizer: torch.optim.Optimizer  # over the model
     size: int  # examples a step
-    step: OwnStep | None  # the owner's loop body, or None for the usual one
+    step: OwnStep | None  # the user's loop body, or None for the usual one
     loss: Callable[[Any, Any], Tensor]  # of outputs and targets
-    held: int = 0  # so many examples at the end are held out of training
+    held: int = 0  # examples at the end that are held out of training
     whole: bool = False  # whether the loss takes all that the model returns, and not THE output
     ordered: bool = False  # whether the examples come in their order
     sinks: bool = False  # whether the loss has a floor below zero, as likelihoods of counts have
@@ -90,8 +92,8 @@ class Program:
     begun: float = math.nan  # the loss with the targets of others, before training
 
     @classmethod
-    def of(cls, seen: Evidence) -> "Program | None":
-        """The owner's program; None where a part of it is missing that a training needs."""
+    def of(cls, seen: Evidence) -> "UserProgram | None":
+        """The user's program; None where a part of it is missing that a training needs."""
         call, known = seen.call, seen.data or (None, None)
         # whether examples can be given the targets of others: these stand apart, or at a known place in the batch
         apart = any(tensor.dim() for _, tensor in parts(call.targets))
@@ -120,13 +122,14 @@ class Program:
         sinks = counts and seen.reach is not None and not seen.reach.last.name and -math.inf < seen.reach.free < 0
         return cls(call, seen.optimizers[0], size, seen.step, seen.loss_of, held, seen.whole, seen.ordered, sinks)
 
-    def copied(self) -> "Program":
+    def copied(self) -> "UserProgram":
+        """A copy that can be changed and trained."""
         model, optimizer, step = copied(self.call.model, self.optimizer, self.step)
         call = dataclasses.replace(self.call, model=model)
         return dataclasses.replace(self, call=call, optimizer=optimizer, step=step, floors={})
 
     def train(self, steps: int, seconds: float = math.inf, seed: int = 0, enough: float | None = None) -> Trained:
-        """Train this program, which changes it, for so many steps or CPU seconds, or until its outputs know enough."""
+        """Train this program in place, for at most these steps or CPU seconds, or until its outputs know enough."""
         started, losses, curve = time.thread_time(), list[float](), [(0, self.known(seed))]
         rate = rate_of(self.optimizer)
         bar, usual = (KNOWS, ENOUGH) if self.call.examples >= FEW else (ALL, 0.9)
@@ -168,15 +171,15 @@ class Program:
         return self.loss(raw if isinstance(raw, Tensor) or self.whole else rows.output(raw), rows.targets)
 
     def known(self, seed: int = 0, of: slice | None = None, batches: bool = False) -> float:
-        """How much lower the loss is with the own targets than with those of others, over the latter.
+        """How far the loss with the right targets lies below that with others', relative to the latter.
 
-        Of so many examples, in evaluation mode, or with the statistics of batches.
+        Of the examples ``of``, in evaluation mode, or with the statistics of batches.
         """
         few = self.call
         if few.splits:
-            some = few.rows(of or slice(0, few.examples - self.held))
-            drawn = torch.randperm(some.examples, generator=generator(seed, 0x6B6E))[: ROWS if self.sinks else READ]
-            few = some.rows(drawn)
+            subset = few.rows(of or slice(0, few.examples - self.held))
+            drawn = torch.randperm(subset.examples, generator=generator(seed, 0x6B6E))[: ROWS if self.sinks else READ]
+            few = subset.rows(drawn)
         with unchanged(few.model), torch.no_grad():
             few.model.train(batches)
             raw = few.raw()

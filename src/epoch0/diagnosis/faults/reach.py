@@ -1,4 +1,4 @@
-"""What a loss can reach: over free outputs, over what the last activation lets through, over one answer for all."""
+"""The lowest loss possible: over free outputs, over what the last activation lets through, over one answer for all."""
 
 import math
 from collections.abc import Callable
@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-ROWS = 64  # with so many examples' targets is asked what the loss can reach
-ROUNDS, STEPS = 4, 80  # a loss is minimized over outputs in rounds of so many steps of Adam, until a round gains little
+ROWS = 64  # examples whose targets are used
+ROUNDS, STEPS = 4, 80  # a loss is minimized over outputs in rounds of STEPS steps of Adam, until a round gains little
 
 SHAPE_ONLY = ("View", "UnsafeView", "Squeeze", "Unsqueeze", "Reshape", "Alias", "Clone")
 _RULES = (torch.sigmoid, torch.tanh, torch.relu, F.softplus, F.elu, F.leaky_relu, F.gelu, F.silu, torch.exp, torch.abs)
@@ -29,7 +29,7 @@ class Last:
 
 
 def behind(tensor: Tensor, through: tuple[str, ...], most: int = 7) -> Any:
-    """The operation that made a tensor, in its graph of gradients, before so many of these kinds at most."""
+    """The operation that made a tensor in its autograd graph, behind at most ``most`` of these kinds."""
     at: Any = tensor.grad_fn
     for _ in range(most):
         if at is None or not type(at).__name__.removeprefix("Native").startswith(through):
@@ -53,7 +53,7 @@ def last_activation(output: Tensor) -> Last:
 
 @dataclass
 class Reach:
-    """What the loss of some examples can reach."""
+    """The lowest values that the loss of some examples can have."""
 
     free: float  # over free outputs; minus infinity without bound
     through: float  # over what the last activation lets through
@@ -80,7 +80,7 @@ def one_hot(targets: Tensor) -> bool:
 
 
 def reach(output: Tensor, targets: Any, loss: Callable[[Any, Any], Tensor]) -> Reach | None:
-    """What a loss can reach; None where outputs or targets are not one tensor of as many rows."""
+    """The lowest values of a loss; None where outputs or targets are not one tensor of as many rows."""
     if not isinstance(targets, Tensor) or output.dim() == 0 or targets.dim() == 0:
         return None
     if len(output) != len(targets) or len(output) < 2 or not bool(output.isfinite().all()):
@@ -162,7 +162,7 @@ def _least(score: Callable[[Tensor], Tensor], start: Tensor, size: float) -> tup
             z.detach().addcdiv_(mean, scale, value=-rate / (1 - 0.9 ** (at + 1)))
     with torch.no_grad():
         further = [tried(score, start + k * (where - start)) for k in (10, 1000)]
-        far = [math.inf if one is None else float(one) for one in further]
+        far = [math.inf if item is None else float(item) for item in further]
     if far[0] < value - 1 and far[1] < far[0] - 100 and far[1] < -100:
         return -math.inf, where
     return value, where

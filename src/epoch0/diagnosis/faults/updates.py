@@ -1,4 +1,4 @@
-"""Faults of the optimizer that was given: what it holds, and what five of its steps do to a copy."""
+"""Faults of the user's optimizer: its parameters, and what five of its steps do to a copy."""
 
 import math
 import statistics
@@ -57,10 +57,10 @@ def uphill(after: After) -> Iterator[Fault]:
 def renumbered(after: After) -> Iterator[Fault]:
     """Classes that the loop body numbers anew, otherwise in each batch."""
     known: dict[int, int] = {}
-    for one in after.loop:
-        if one.classes is None or torch.equal(*(t.sort().values for t in one.classes)):
+    for item in after.loop:
+        if item.classes is None or torch.equal(*(t.sort().values for t in item.classes)):
             return  # at most in another order
-        pairs = dict.fromkeys(zip(*(t.tolist() for t in one.classes), strict=True))
+        pairs = dict.fromkeys(zip(*(t.tolist() for t in item.classes), strict=True))
         if len({own for own, _ in pairs}) < len(pairs):
             return  # noise, or mixed on purpose
         for own, given in pairs:
@@ -88,13 +88,13 @@ def penalty(seen: Evidence, after: After) -> Iterator[Fault]:
 
 
 def loop_body(seen: Evidence, after: After) -> Iterator[Fault]:
-    """The owner's loop body: its order, gradients that add up, another mode."""
+    """The user's loop body: its order, gradients that add up, another mode."""
     loop = after.loop
     if not loop or not loop[0].wanted:
         return
     first, second = loop[:2]
     modes = nn.modules.dropout._DropoutNd | nn.modules.batchnorm._BatchNorm
-    if any(one.training is False for one in loop) and any(isinstance(m, modes) for m in seen.model.modules()):
+    if any(item.training is False for item in loop) and any(isinstance(m, modes) for m in seen.model.modules()):
         fix = "Call model.train() before each step: dropout and batch norm are otherwise off."
         yield Fault("update", "step", "The loop body runs the model in evaluation mode.", fix, certainty=0.7)
     both = [n for n in second.wanted if n in first.left and n in second.left]
@@ -108,21 +108,21 @@ def loop_body(seen: Evidence, after: After) -> Iterator[Fault]:
         yield Fault("update", "step", message, "Clip gradients to a norm of about 1, not to nothing.", certainty=0.8)
     total = _apart(second.left, {n: first.left[n] + second.wanted[n] for n in both}, both)
     alone = _apart(second.left, second.wanted, both)
-    if not any(one.moved for one in loop) and alone < 0.05:
+    if not any(item.moved for item in loop) and alone < 0.05:
         message = "No step moves a parameter, and each leaves its gradient behind."
         fix = "Call loss.backward() between optimizer.zero_grad() and optimizer.step()."
         yield Fault("update", "step", message, fix, certainty=0.95)
     elif first.moved and second.moved and total < 0.05 < alone:  # else they are added up on purpose
         message = "The gradient of a step is added to those of the steps before."
         yield Fault("update", "step", message, "Call optimizer.zero_grad() before loss.backward().", certainty=0.9)
-    for one, two in pairwise(loop):
-        if one.moved and not (two.moved or first.moved) and _goes_on(one, two, both):
+    for entry, two in pairwise(loop):
+        if entry.moved and not (two.moved or first.moved) and _goes_on(entry, two, both):
             message = "Gradients are added up over several batches, and go on being added up after their step."
             yield Fault("update", "step", message, "Call optimizer.zero_grad() after optimizer.step().", certainty=0.9)
 
 
 def _goes_on(one: Loop, two: Loop, names: Sequence[str]) -> bool:
-    """Whether what a step leaves behind is still there in the next, beside the gradient of its own batch."""
+    """Whether the gradients left by one step are added to those of the next batch."""
     if not all(n in held for n in names for held in (one.left, two.left, two.wanted)):
         return False
     own, kept, now = (torch.cat([g[n].double().flatten() for n in names]) for g in (two.wanted, one.left, two.left))
@@ -131,10 +131,10 @@ def _goes_on(one: Loop, two: Loop, names: Sequence[str]) -> bool:
 
 
 def not_moved(seen: Evidence, after: After) -> Iterator[Fault]:
-    """Weights that the loss pulls at and the optimizer holds, and that the owner's loop body alone does not move."""
-    pulled = [one.wanted for one in after.loop if one.wanted]
+    """Weights that the loss pulls at and the optimizer holds, and that the user's loop body alone does not move."""
+    pulled = [item.wanted for item in after.loop if item.wanted]
     still = [n for n in after.still if all(n in wanted and bool(wanted[n].any()) for wanted in pulled)]
-    usual = any(one.moved for one in after.loop) and all(one.training is not False for one in after.loop)
+    usual = any(item.moved for item in after.loop) and all(item.training is not False for item in after.loop)
     if still and seen.first.open and usual:
         message = f"The loop body moves other weights, and {still[0]} not in {len(after.loop)} steps."
         fix = "Look for torch.tensor, .detach(), .item() or no_grad between the outputs and the loss."
@@ -150,35 +150,35 @@ def too_far(seen: Evidence, after: After) -> Iterator[Fault]:
     tables = {f"{name}.weight" for name, module in seen.model.named_modules() if isinstance(module, nn.Embedding)}
     sizes = [v for n, v in after.sizes.items() if math.isfinite(v) and n not in tables]
     large = statistics.median(sizes) if sizes and len(after.sizes) > 1 else 0.0
-    then = [n for n, g in seen.first.gradients.items() if g is not None and g.dim() > 1 and bool(g.any())]
-    died = [n for n in then if (g := after.late.gradients.get(n)) is None or not bool(g.any())]
-    died = died if 2 * len(died) >= len(then) else []
+    matrices = [n for n, g in seen.first.gradients.items() if g is not None and g.dim() > 1 and bool(g.any())]
+    died = [n for n in matrices if (g := after.late.gradients.get(n)) is None or not bool(g.any())]
+    died = died if 2 * len(died) >= len(matrices) else []
     stays = after.after > 0.98 * after.before and (seen.batch_size or 8) >= 8  # fewer examples say little
     if not (worse or (large > LARGE and stays) or died):
         return
     rate = rate_of(seen.optimizers[0])
     if died:
-        what = f"five steps leave {died[0]} without a gradient"
+        text = f"five steps leave {died[0]} without a gradient"
     elif worse:
         now = f"{after.after:.3g}" if math.isfinite(after.after) else "no number"
-        what = f"after five steps the loss of the same examples is {now} instead of {after.before:.3g}"
+        text = f"after five steps the loss of the same examples is {now} instead of {after.before:.3g}"
     else:
-        what = f"a step changes the weights by {large:.0%} of their size"
+        text = f"a step changes the weights by {large:.0%} of their size"
     targets, big = seen.targets, seen.first.size_in
     far = float(targets.double().abs().mean()) if targets is not None and targets.is_floating_point() else 0.0
     if seen.reach is not None and seen.reach.values and not seen.reach.exact:
         far = 0.0  # the loss brings the targets to another scale
     if big > 5:
-        message = f"The first layer gets inputs of mean size {big:.3g}, and {what}."
+        message = f"The first layer gets inputs of mean size {big:.3g}, and {text}."
         yield Fault("input scale", "inputs", message, "Standardize the inputs.", certainty=0.9)
     elif far > 30:
-        message = f"The targets have a mean size of {far:.3g}, and {what}."
+        message = f"The targets have a mean size of {far:.3g}, and {text}."
         yield Fault("target scale", "targets", message, "Standardize the targets.", certainty=0.9)
     elif seen.reach is not None and seen.reach.sums and seen.call.examples > 1 and (seen.batch_size or 2) > 1:
-        message = f"The loss adds its examples up instead of taking their mean, and {what}."
+        message = f"The loss adds its examples up instead of taking their mean, and {text}."
         yield Fault("loss", "loss", message, "Take the mean over the batch.", certainty=0.9)
     fix = f"Try a rate of {rate / 10:.1g}, or {rate / 100:.1g}."
-    yield Fault("learning rate", "optimizer", f"At a rate of {rate:.2g} {what}.", fix, certainty=0.85)
+    yield Fault("learning rate", "optimizer", f"At a rate of {rate:.2g} {text}.", fix, certainty=0.85)
 
 
 def too_short(seen: Evidence, after: After) -> Iterator[Fault]:

@@ -21,9 +21,9 @@ def input_scale(seen: Evidence) -> Iterator[Fault]:
     if seen.first.entered is None or seen.first.normed:
         return
     name, module, given = seen.first.entered
-    given, many = given.double(), isinstance(module, nn.Conv1d | nn.Conv2d | nn.Conv3d) and given.dim() > 2
+    given, maps = given.double(), isinstance(module, nn.Conv1d | nn.Conv2d | nn.Conv3d) and given.dim() > 2
     # (channels, values) of what goes into it
-    values = given.transpose(0, 1).flatten(1) if many else given.flatten(0, -2).t() if given.dim() > 1 else given[None]
+    values = given.transpose(0, 1).flatten(1) if maps else given.flatten(0, -2).t() if given.dim() > 1 else given[None]
     if values.shape[1] < 4:
         return
     mean, deviation = values.mean(1), values.std(1)
@@ -57,9 +57,9 @@ def classes(seen: Evidence, targets: Tensor) -> Iterator[Fault]:
     output = seen.first.output
     if len(targets) < 8 or not seen.reads_targets:
         return
-    told = targets if targets.is_floating_point() else targets[targets != -100]  # which losses leave out
-    if len(told) and bool((told == told[:1]).all()) and seen.data is not None:
-        message = f"All {len(told)} targets are the same."
+    labels = targets if targets.is_floating_point() else targets[targets != -100]  # which losses leave out
+    if len(labels) and bool((labels == labels[:1]).all()) and seen.data is not None:
+        message = f"All {len(labels)} targets are the same."
         yield Fault("labels", "targets", message, "Look at how the targets are made.", certainty=CERTAIN)
         return
     if targets.is_floating_point() or targets.dim() != 1 or output is None or output.dim() < 2:
@@ -109,13 +109,13 @@ def ignored_class(seen: Evidence) -> Iterator[Fault]:
     with torch.enable_grad():
         pulled = torch.autograd.grad(seen.loss_of(equal, targets), equal)[0].abs().amax(dims[0]) > 0
     for value in targets.unique().tolist():
-        here = targets == value
-        share = float(here.double().mean())
-        if not 0 <= value < output.shape[dims[0]] or share < 0.05 or int(here.sum()) < 8:
+        same = targets == value
+        share = float(same.double().mean())
+        if not 0 <= value < output.shape[dims[0]] or share < 0.05 or int(same.sum()) < 8:
             continue
         given = seen.call.batch
-        padding = isinstance(given, Tensor) and given.shape == targets.shape and len(given[here].unique()) == 1
-        if not padding and not bool(pulled[here].any()) and bool(pulled[~here].any()):
+        padding = isinstance(given, Tensor) and given.shape == targets.shape and len(given[same].unique()) == 1
+        if not padding and not bool(pulled[same].any()) and bool(pulled[~same].any()):
             message = f"The loss has no slope for class {value}, {share:.0%} of the targets: ignored, or of weight 0."
             fix = "Give padding a number that is no class, such as -100, and each class a weight above 0."
             yield Fault("loss", "loss", message, fix, "step 0", 0.95)
@@ -132,7 +132,7 @@ def label_order(seen: Evidence, inputs: Tensor, targets: Tensor) -> Iterator[Fau
         return
     far = torch.cdist(flat, flat).fill_diagonal_(float("inf"))
     near, index = far.min(1)
-    close = near < 0.6 * float(far[far.isfinite()].median())  # much more alike than examples are
+    close = near < 0.6 * float(far[far.isfinite()].median())  # much closer than examples are
     close &= torch.bincount(y.long() - y.min())[y.long() - y.min()] > 1  # a number of its own for each is no class
     count, chance = int(close.sum()), _alike(y)
     if count < 150:
@@ -169,10 +169,10 @@ def label_inside(seen: Evidence, inputs: Tensor, targets: Tensor) -> Iterator[Fa
 
 
 def targets_inside(seen: Evidence) -> Iterator[Fault]:
-    """One of several inputs, of tokens, is the targets themselves: a decoder that sees what it must tell."""
+    """One of several inputs, of tokens, is the targets themselves: a decoder that sees what it must predict."""
     targets, given = seen.call.targets, parts(seen.call.batch)
     if not isinstance(targets, Tensor) or targets.is_floating_point() or targets.dim() < 2 or len(given) < 2:
         return
-    if any(torch.equal(one, targets) for _, one in given) and len(targets.unique()) > 2:
-        fix = "Move it on by one place: a decoder gets the tokens before the one that it must tell."
+    if any(torch.equal(item, targets) for _, item in given) and len(targets.unique()) > 2:
+        fix = "Move it on by one place: a decoder gets the tokens before the one that it must predict."
         yield Fault("data", "inputs", "One of the inputs is the targets, token by token.", fix, certainty=0.9)

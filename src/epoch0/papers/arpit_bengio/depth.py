@@ -91,8 +91,8 @@ def _further(quantity: str, cells: Sequence[Cell], names: Sequence[str]) -> Deci
 @plots.drawn(7.2, 5.2, legend=3)
 def draw(quantity: str, found: Found, axes: plots.Axes) -> None:
     for init, dashes, fill in (("he", "-", None), ("glorot", "--", "none")):
-        told = f"{LAWS[quantity]}, {init.title()} (mean)"
-        axes.plot([], [], dashes, color="#333333", linewidth=0.9, label=told)
+        text = f"{LAWS[quantity]}, {init.title()} (mean)"
+        axes.plot([], [], dashes, color="#333333", linewidth=0.9, label=text)
         for index, (width, rows) in enumerate(found.table.where(init=init).by("width")):
             plots.column(axes, rows, "layer", "exact_mean", index, linestyle=dashes, linewidth=0.9)
             label = f"{init.title()}, width {width}"
@@ -120,9 +120,9 @@ _ABOUT += "bars: two standard errors over networks"
 
 
 def _figure(letter: str, quantity: str) -> Artifact:
-    how = partial(table, quantity), partial(claims, quantity), partial(draw, quantity), _ABOUT
+    args = partial(table, quantity), partial(claims, quantity), partial(draw, quantity), _ABOUT
     title = f"Norm of the {quantity}s at each layer, He and Glorot"
-    return Artifact(f"arpit-bengio/fig1{letter}", title, "section 4.1", _PRESETS, *how)
+    return Artifact(f"arpit-bengio/fig1{letter}", title, "section 4.1", _PRESETS, *args)
 
 
 ARTIFACTS: tuple[Artifact, ...] = (_figure("a", "activation"), _figure("b", "gradient"))
@@ -146,7 +146,7 @@ def network(spec: Spec, index: int) -> Spec:
 def uneven(spec: Spec, seed: int) -> dict[str, Any]:
     """What :func:`deep` measures, shape (networks, layers)."""
     found = [deep(network(spec, index), seed) for index in range(spec.first, spec.first + spec.networks)]
-    return {name: np.concatenate([one[name] for one in found]) for name in found[0]}
+    return {name: np.concatenate([item[name] for item in found]) for name in found[0]}
 
 
 def widths_of(cell: Cell) -> Array:
@@ -178,7 +178,7 @@ def uneven_claims(found: Found) -> Claims:
     between_inputs = means(over_inputs(cell).mean(1) for cell in found)
     relative = [cell["gradient_square"] * (widths := widths_of(cell))[:, -1:] / widths for cell in found]
     groups = ("measured over n_l / n_L", "1")
-    follows = *means(one.mean(1) for one in relative), 1.0, count, names, UNEVEN_RESOLUTION, groups
+    follows = *means(item.mean(1) for item in relative), 1.0, count, names, UNEVEN_RESOLUTION, groups
     further = "the ratio is further from 1 the more the widths vary (root of the mean of (ratio - 1)^2)"
     return {
         further: _further("gradient", list(found), names),
@@ -194,10 +194,10 @@ def uneven_draw(found: Found, panels: Any) -> None:
     for index, (cell, axes) in enumerate(zip(found, panels, strict=True)):
         ratio, first = cell["gradient"], network(cell.spec, 0)
         exact = Table({"layer": layer, **band(first, "gradient", layer)} for layer in layers)
-        told = "law under independence for its widths: 95 % band"
-        plots.band(axes, exact, "layer", "exact_low", "exact_high", told)
-        for one in ratio[1:_SHOWN]:
-            axes.plot(layers, one, color=plots.COLOURS[index], alpha=0.25, linewidth=0.5, zorder=1.2)
+        text = "law under independence for its widths: 95 % band"
+        plots.band(axes, exact, "layer", "exact_low", "exact_high", text)
+        for item in ratio[1:_SHOWN]:
+            axes.plot(layers, item, color=plots.COLOURS[index], alpha=0.25, linewidth=0.5, zorder=1.2)
         axes.plot(layers, exact.column("exact_mean"), "k--", linewidth=1.0, zorder=1.6, label="mean of that law")
         look = {"linestyle": "-", "linewidth": 0.8, "capsize": 2.0, "elinewidth": 0.8, "markersize": 3.5}
         label, spread = "one network: mean and std over inputs", over_inputs(cell)[0]

@@ -31,24 +31,23 @@ _AT_ONCE = 500  # inputs carried through at once, so that the widest network nee
 LEVEL = 0.95  # of the bands: the ratio of one input of one network is inside with this probability
 
 
-def relu(widths: tuple[int, ...], init: str, inputs: int, size: int = 500, classes: int = 20, **some: int) -> Spec:
+def relu(widths: tuple[int, ...], init: str, inputs: int, size: int = 500, classes: int = 20, **fields: int) -> Spec:
     """Random ReLU networks without biases, with a linear layer, softmax and cross-entropy on top.
 
     ``init`` is ``"he"``, variance 2/fan-out as in the paper, or ``"glorot"``, 2/(fan-in + fan-out). Each network has
     inputs of its own, of ``size`` coordinates N(0, 1), each with a random class.
     """
-    some = {"first": 0, "networks": 1, **some}
-    return Spec(widths=widths, init=init, inputs=inputs, size=size, classes=classes, **some)
+    fields = {"first": 0, "networks": 1, **fields}
+    return Spec(widths=widths, init=init, inputs=inputs, size=size, classes=classes, **fields)
 
 
 def of_widths(*widths: int, depth: int = 1) -> dict[int, Any]:
+    """An axis: width -> the widths of ``depth`` equal layers."""
     return {width: {"widths": (width,) * depth} for width in widths}
 
 
 def weight_stds(spec: Spec) -> tuple[float, ...]:
-    """Standard deviation of a weight of each hidden layer, and of the linear layer on top, which is part of the
-    backward pass only, so that He's variance for that one, 2/fan-in, is taken.
-    """
+    """Std of a weight of each hidden layer, and of the linear layer on top (backward only, so He's 2/fan-in)."""
     fans = list(zip((spec.size, *spec.widths), (*spec.widths, spec.classes), strict=True))
     if spec.init == "glorot":
         return tuple(math.sqrt(2 / (fan_in + fan_out)) for fan_in, fan_out in fans)
@@ -61,10 +60,10 @@ def deep(spec: Spec, seed: int) -> dict[str, Any]:
     ``activation`` is ``||h^l|| / ||x||``; ``gradient`` is ``||dloss/dW^l||_F / (||delta|| ||x||)``, where delta is the
     gradient at the last hidden pre-activation; ``step`` is ``||h^l||^2 / ||h^(l-1)||^2``; ``..._square`` their mean
     squares. ``alignment`` (networks,) is the mean of cos^2 of the angle between delta and h^L, times half the last
-    width, which is 1 for a delta that knows nothing of h^L. A network is the same in whatever block.
+    width, which is 1 for a delta that is independent of h^L. A network is the same in whatever block.
     """
 
-    def one(found: dict[str, Array]) -> dict[str, Any]:
+    def item(found: dict[str, Array]) -> dict[str, Any]:
         ratios = {"activation": found["hidden"] / found["input"], "gradient": found["gradient"], "step": found["step"]}
         cosine = found["product"] / (found["delta"][-1] * found["hidden"][-1])
         row: dict[str, Any] = {"alignment": (cosine**2).mean() * spec.widths[-1] / 2}
@@ -72,13 +71,12 @@ def deep(spec: Spec, seed: int) -> dict[str, Any]:
             row |= {name: ratio.mean(1), f"{name}_square": (ratio**2).mean(1)}
         return row
 
-    return _each(spec, seed, one)
+    return _each(spec, seed, item)
 
 
 def shallow(spec: Spec, seed: int) -> dict[str, Any]:
     """Norm ratios of one hidden layer for every input, (networks, inputs), float32; equations 25 and 26: ``forward``,
-    ``||h|| / ||x||``, and ``backward``, ``||dloss/dW||_F / (||delta|| ||x||)`` with delta the error at the output,
-    which Lemma 5 is about.
+    ``||h|| / ||x||``, and ``backward``, ``||dloss/dW||_F / (||delta|| ||x||)`` with delta the error at the output.
     """
     ratios = lambda found: {  # noqa: E731
         "forward": (found["hidden"][0] / found["input"]).astype(np.float32),
@@ -91,25 +89,24 @@ def worst(spec: Spec, seed: int) -> dict[str, Any]:
     """The least eps that is enough for all inputs and layers of each network at once, (networks,).
 
     ``step``: every layer changes every squared norm by at most a share eps, the event whose probability Theorem 1 adds
-    up; ``norm`` and ``gradient``: what Theorems 1 and 3 conclude, ``(1 - eps)^L <= ratio <= (1 + eps)^L``, where
-    Theorem 1 has l for L at layer l.
+    up; ``norm`` and ``gradient``: as Theorems 1 and 3 say, ``(1 - eps)^l <= ratio <= (1 + eps)^l`` at layer l.
     """
 
-    def one(each: dict[str, Array]) -> dict[str, Any]:
+    def item(each: dict[str, Array]) -> dict[str, Any]:
         depth = len(spec.widths)
         norm = (each["hidden"] / each["input"]) ** (2 / np.arange(1, depth + 1)[:, None])
         roots = {"step": each["step"], "norm": norm, "gradient": each["gradient"] ** (2 / depth)}
         return {name: np.abs(ratio - 1).max() for name, ratio in roots.items()}
 
-    return _each(spec, seed, one)
+    return _each(spec, seed, item)
 
 
 def plane(spec: Spec, seed: int) -> dict[str, Any]:
     """Over a whole plane, the least eps that is enough at each layer, (networks, layers), and ranks of its images.
 
     ``square`` for squared norms, ``norm`` for norms; at layer l the l-th root of the ratio counts. Networks have a
-    ``width`` and ``depth``; a Gaussian matrix on a plane is one of two columns. The plane is so many ``directions`` of
-    it; ranks are computed of as many if ``ranked``.
+    ``width`` and ``depth``; a Gaussian matrix on a plane is one of two columns. ``directions`` of the plane are used,
+    also if ``ranked``.
     """
     turns = torch.linspace(0, 2 * math.pi, spec.directions + 1, dtype=torch.float64)[:-1, None]
     found = np.empty((3, spec.networks, spec.depth))
@@ -125,7 +122,7 @@ def plane(spec: Spec, seed: int) -> dict[str, Any]:
 
 
 def _each(spec: Spec, seed: int, of: Callable[[dict[str, Array]], dict[str, Any]]) -> dict[str, Any]:
-    """Some numbers of each network, side by side: of its norms, and of what a layer makes of each."""
+    """What ``of`` makes of each network's norms, stacked over the networks."""
     found = []
     for network in range(spec.first, spec.first + spec.networks):
         parts = list(_norms(spec, seed, network))
@@ -133,7 +130,7 @@ def _each(spec: Spec, seed: int, of: Callable[[dict[str, Array]], dict[str, Any]
         before = np.concatenate([each["input"][None], each["hidden"][:-1]])
         each["gradient"] = each["delta"] * before / (each["delta"][-1] * each["input"])
         found.append(of({**each, "step": (each["hidden"] / before) ** 2}))
-    return {name: np.array([one[name] for one in found]) for name in found[0]}
+    return {name: np.array([item[name] for item in found]) for name in found[0]}
 
 
 def _norms(spec: Spec, seed: int, network: int) -> Iterator[dict[str, Tensor]]:
@@ -204,7 +201,7 @@ def table(direction: str, cell: Cell) -> Any:
 
 
 def computed(width: int) -> dict[str, float]:
-    """The mean distortion by a layer, and the eps that each way of reckoning allows it."""
+    """The mean distortion by a layer, and the eps that each method of computing it allows."""
     eps = {f"{name}_eps": theory.tolerance(width, DELTA, method=name) for name in METHODS}
     return {"exact_mean": theory.NormRatio((width,)).mean_distortion, **eps}
 
@@ -213,7 +210,7 @@ def claims(direction: str, found: Found) -> Claims:
     rows, lemma = found.table, LEMMA[direction]
     mean, error, eps, count = rows.of("mean", "mean_error", "paper_eps", "runs")
     off = "the squared norm is off by more than the"
-    of, names = partial(rows.claim, names="width {width}"), rows.told("width {width}")
+    of, names = partial(rows.claim, names="width {width}"), rows.labels("width {width}")
     grows = by(increasing, mean / eps, error / eps, count, names)
     decided = {f"the mean distortion is at most the eps of {lemma}": of(at_most, "mean", "paper_eps")}
     for name in ("paper", "chernoff"):
@@ -223,15 +220,15 @@ def claims(direction: str, found: Found) -> Claims:
     factors = [row["paper_width"] / row["width"] for row in rows]
     ordered = all(row["exact_eps"] < row["chernoff_eps"] < row["paper_eps"] for row in rows)
     holds = ordered and min(factors) > 1 and factors == sorted(factors, reverse=True)
-    told = f"it asks for {factors[0]:.2f} to {factors[-1]:.2f} times the width that is enough "
-    told += f"({', '.join(rows.told('{width}: {paper_width:,}'))})"
+    detail = f"it asks for {factors[0]:.2f} to {factors[-1]:.2f} times the width that is enough "
+    detail += f"({', '.join(rows.labels('{width}: {paper_width:,}'))})"
     asks = f"{lemma} over-estimates the width, less so at small eps, and the best Chernoff bound lies between"
     return {
         **decided,
         f"{off} exact law's eps for {DELTA:g} of the inputs": of(agrees, "exact_beyond", DELTA, resolution=COARSE),
         "the mean distortion is the exact law's": of(agrees, "mean", "exact_mean", resolution=RESOLUTION),
         f"{lemma} is tighter at smaller eps: measured over predicted grows with the width": grows,
-        asks: by(exact, holds, told, {"largest_factor": factors[0], "smallest_factor": factors[-1]}),
+        asks: by(exact, holds, detail, {"largest_factor": factors[0], "smallest_factor": factors[-1]}),
     }
 
 
@@ -261,26 +258,26 @@ _ABOUT = "{runs} networks a width, {inputs} inputs in R^500 each, delta = 0.05; 
 # ---- Theorems 1 and 3: many samples, many layers
 @by_cell
 def failure_table(cell: Cell) -> Any:
-    spec, failure, what = cell.spec, theory.failure_probability, ("step", "norm", "gradient")
+    spec, failure, quantity = cell.spec, theory.failure_probability, ("step", "norm", "gradient")
     bounds = {
-        f"{way}{how}": [failure(eps, spec.widths, spec.inputs, how, direction) for eps in EPS]
-        for how in ("paper", "exact")
+        f"{way}{form}": [failure(eps, spec.widths, spec.inputs, form, direction) for eps in EPS]
+        for form in ("paper", "exact")
         for way, direction in (("", "forward"), ("gradient_", "gradient"))
     }
-    return {name: cell[name][:, None] > np.array(EPS) for name in what}, bounds, {"eps": EPS}
+    return {name: cell[name][:, None] > np.array(EPS) for name in quantity}, bounds, {"eps": EPS}
 
 
 def failure_claims(backward: bool, found: Found) -> Claims:
     rows, names = found.table, "{inputs} samples, eps {eps:g}"
-    what, way = ("gradient", "gradient_") if backward else ("norm", "")
+    quantity, way = ("gradient", "gradient_") if backward else ("norm", "")
     theorem = "Theorem 3: the gradient norm" if backward else "Theorem 1: the norm"
     sharper = "beyond the paper: at most as often as the exact chances of layers, added over the samples, say"
-    said, decided = f"{theorem} fails to be kept at most as often as the bound says", dict[str, Any]()
-    for text, bound in ((said, f"{way}paper"), (sharper, f"{way}exact")):
+    main, decided = f"{theorem} fails to be kept at most as often as the bound says", dict[str, Any]()
+    for text, bound in ((main, f"{way}paper"), (sharper, f"{way}exact")):
         at = rows.column(bound)
         errors = np.sqrt(np.clip(at * (1 - at), 0, None) / rows.column("runs"))  # of a share at it
-        own = Table({**row, f"{what}_error": float(error)} for row, error in zip(rows, errors, strict=True))
-        decided |= own.bounded(text, at < 1, at_most, what, bound, names=names)
+        own = Table({**row, f"{quantity}_error": float(error)} for row, error in zip(rows, errors, strict=True))
+        decided |= own.bounded(text, at < 1, at_most, quantity, bound, names=names)
     if not backward:
         text = "beyond the paper: for one sample some layer fails as often as the exact law says"
         clear = Table(row for row in rows.where(inputs=1) if row["exact"] > FEW)
@@ -290,14 +287,14 @@ def failure_claims(backward: bool, found: Found) -> Claims:
 
 @plots.drawn(9.6, 4.4, legend=2, columns=2, sharey=True)
 def draw_failures(backward: bool, found: Found, panels: Any) -> None:
-    way, what = ("gradient_", "gradient") if backward else ("", "norm")
+    way, quantity = ("gradient_", "gradient") if backward else ("", "norm")
     for axes, (inputs, rows) in zip(panels, found.table.by("inputs"), strict=True):
         plots.column(axes, rows, "eps", f"{way}paper", 0, "the paper's bound", color=plots.BOUND, linestyle="--")
         plots.column(axes, rows, "eps", f"{way}exact", 1, "exact chances, added over samples")
         if not backward:
             plots.means(axes, rows, "eps", "step", 1, "measured: some layer changes some norm by more")
         label = f"measured: {'some gradient' if backward else 'norm of some layer'} is off by more than the power"
-        plots.means(axes, rows, "eps", what, 2, label)
+        plots.means(axes, rows, "eps", quantity, 2, label)
         axes.set(yscale="log", ylim=(0.3 / found.cells[0].runs, 1.5), xlabel=r"$\epsilon$")
         axes.set_title(f"{inputs} sample{'s' * (inputs > 1)}")
     panels[0].set_ylabel("share of networks in which it fails")
@@ -326,10 +323,10 @@ def plane_claims(found: Found) -> Claims:
     """Lemma 3 in both forms; or Theorem 2, whose conclusion is measured, and the step of its proof that is false."""
     rows, names = Table(row for row in found.table if row["asked"] < 1), "width {width}, layer {layer}"
     forms = {"square": "squared norms, as in the text", "norm": "norms, as in the appendix"}
-    said = "Theorem 2 at every layer" if found.sweep["depth"] > 1 else "Lemma 3"
+    theorem = "Theorem 2 at every layer" if found.sweep["depth"] > 1 else "Lemma 3"
     decided = {}
     for name, form in forms.items():
-        text = f"{said} for {form}: within eps on the whole plane, but in {DELTA:g} of the networks"
+        text = f"{theorem} for {form}: within eps on the whole plane, but in {DELTA:g} of the networks"
         decided[text] = rows.claim(at_most, f"{name}_beyond", DELTA, names=names)
     if ranked := Table(row for row in found.table if row["rank"] == row["rank"]):
         text = "Theorem 2's proof: behind each ReLU the plane is part of a plane (rank of its image)"
@@ -346,8 +343,8 @@ def draw_planes(found: Found) -> plots.Figure:
     rows, axes, x = Table(row for row in found.table if row["asked"] < 1), panels[0, -1], "layer" if deep else "width"
     xlabel = "layer $l$" if deep else "width"
     plots.column(axes, rows, x, "asked", 0, "asked for in the paper", color=plots.BOUND, linestyle="--")
-    for index, (name, told) in enumerate((("square", "squared norms"), ("norm", "norms"))):
-        label = f"{told} (mean)" if deep else f"measured, whole plane, {told} (mean)"
+    for index, (name, text) in enumerate((("square", "squared norms"), ("norm", "norms"))):
+        label = f"{text} (mean)" if deep else f"measured, whole plane, {text} (mean)"
         plots.means(axes, rows, x, name, index, label, linestyle="-", linewidth=0.8)
     axes.set(yscale="log", ylabel=r"$\epsilon$ that is enough on the whole plane", xlabel=xlabel)
     if deep:
@@ -372,7 +369,7 @@ EPS = (0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8)
 FEW = 0.03  # shares of networks below are of a few networks
 _DEEP = Sweep(worst, relu((200,) * 5, "he", 1, size=200), {"inputs": (1, 20)}, 20_000, 1, stride=1, block=200)
 _FAILURES = _DEEP.presets(runs=2000)
-_TOLD = "5 layers of width 200, inputs in R^{size}; {runs} networks each; bars: two standard errors"
+_SETTING = "5 layers of width 200, inputs in R^{size}; {runs} networks each; bars: two standard errors"
 _OF_PLANES, _WIDTHS = Spec(depth=1, directions=2000, ranked=False), {"width": (1200, 2400, 4800, 9600)}
 _PLANES = Sweep(plane, _OF_PLANES, _WIDTHS, 1000, 11, stride=1, block=20)
 _SIZES = {50: {"width": 50, "ranked": True}, 200: {"width": 200, "ranked": True}, 1802: {"width": 1802}}
@@ -384,15 +381,15 @@ _MADE = plane_table, plane_claims, draw_planes, _VECTORS
 
 
 def _distortion(letter: str, direction: str) -> Artifact:
-    how = _PRESETS, partial(table, direction), partial(claims, direction), partial(draw, direction), _ABOUT
+    args = _PRESETS, partial(table, direction), partial(claims, direction), partial(draw, direction), _ABOUT
     title = f"Distortion of the norm by one layer against its width, {direction}"
-    return Artifact(f"arpit-bengio/fig2{letter}", title, "section 4.2", *how)
+    return Artifact(f"arpit-bengio/fig2{letter}", title, "section 4.2", *args)
 
 
 def _failures(name: str, what: str, both: bool) -> Artifact:
     title = f"How often the norm of a sample is not kept: {what} through five layers"
-    how = failure_table, partial(failure_claims, both), partial(draw_failures, both), _TOLD
-    return Artifact(f"arpit-bengio/{name}", title, "", _FAILURES, *how)
+    args = failure_table, partial(failure_claims, both), partial(draw_failures, both), _SETTING
+    return Artifact(f"arpit-bengio/{name}", title, "", _FAILURES, *args)
 
 
 ARTIFACTS = (

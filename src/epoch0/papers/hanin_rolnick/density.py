@@ -9,8 +9,7 @@ weights adds to both drops out of their difference.
 Theorems 1 and 2 and Corollary 5: with T break points of the nonlinearity and biases of density at most rho, a line has
 at most ``T rho sum_z E|d_u z|`` break points a unit length, a unit volume at most ``T rho sum_z E||grad z||`` of
 boundary, and, with N neurons and G the largest of these mean gradients, the mean distance to the boundary is at least
-``1 / (4 T N rho G)``: the chance that it is below e is at most ``2 e T N rho G``. The volume is that of lines, too, by
-Crofton's formula.
+``1 / (4 T N rho G)``: the chance that it is below e is at most ``2 e T N rho G``. Volumes are from lines (Crofton).
 """
 
 import math
@@ -43,8 +42,7 @@ def compare(spec: Spec, seed: int) -> dict[str, Any]:
     """Count exactly, and integrate: ``counts_q`` and ``integral_q`` for each of ``QUANTITIES``, a number a network.
 
     So many ``networks`` are on a line that joins two points, others, as many as ``planes``, in a square of twice
-    ``half`` around a point, as in many dimensions a small square sees few crossings; points are Gaussian, with variance
-    1 an entry.
+    ``half`` around a point, as in many dimensions a small square sees few crossings; points are standard Gaussian.
     """
     sizes = [spec.inputs, *[spec.width] * spec.depth, 1]
     source = numpy_generator(seed, spec.depth, spec.width)
@@ -54,18 +52,18 @@ def compare(spec: Spec, seed: int) -> dict[str, Any]:
         for count, own in zip((spec.networks, spec.planes), source.integers(2**31, size=2), strict=True)
     )
     found: list[Any] = [regions.on_line(net, x[0], x[1]) for net in on_line]
-    linear, activation = [one.linear_count - 1 for one in found], [one.count - 1 for one in found]
+    linear, activation = [item.linear_count - 1 for item in found], [item.count - 1 for item in found]
     window = regions.square(x[2], x[3], x[4], spec.half)
     crossings = [inner_vertices(regions.on_plane(net, window)) for net in in_square]
     density, line = partial(regions.boundary_density, seed=seed), (x[0], x[1])
     densities = [density(on_line, line, kind=kind) for kind in ("linear", "activation")]
     densities.append(density(in_square, window, k=2, kind="activation"))
-    counts = {f"counts_{i}": np.array(one, np.float64) for i, one in enumerate((linear, activation, crossings))}
-    return counts | {f"integral_{i}": one.values.sum(axis=1) * one.measure for i, one in enumerate(densities)}
+    counts = {f"counts_{i}": np.array(item, np.float64) for i, item in enumerate((linear, activation, crossings))}
+    return counts | {f"integral_{i}": item.values.sum(axis=1) * item.measure for i, item in enumerate(densities)}
 
 
 def inner_vertices(found: regions.PlanePartition) -> int:
-    """Those that are not on the border of the window."""
+    """Number of vertices that are not on the border of the window."""
     return len(found.vertices) - len(np.unique(found.edges[found.owner_layer < 0]))
 
 
@@ -85,7 +83,7 @@ def claims(found: Found) -> Claims:
     for quantity, rows in found.table.by("quantity"):
         # the error of the difference, network by network, stands for both
         values = rows.of("integral", "difference_error", "counted", "runs")
-        names = rows.told("depth {depth}, width {width}")
+        names = rows.labels("depth {depth}, width {width}")
         decided[QUANTITIES[quantity]] = by(agrees, *values, names, RESOLUTION, groups=("Theorem 3", "counted"))
     return decided
 
@@ -96,7 +94,7 @@ def draw(found: Found, panels: Any) -> None:
         places = np.arange(len(rows), dtype=float)
         for index, (name, label) in enumerate((("counted", "exact counts"), ("integral", "Theorem 3, Monte Carlo"))):
             plots.means(axes, rows, places + 0.16 * (index - 0.5), name, index, label)
-        axes.set_xticks(places, rows.told("{depth} × {width}"))
+        axes.set_xticks(places, rows.labels("{depth} × {width}"))
         axes.set(title=quantity, xlabel="depth × width", ylim=(0, None))
     panels[0].set_ylabel("mean number")
 
@@ -110,7 +108,7 @@ def _zigzag(h: Tensor) -> Tensor:
 # by number of break points; and fan-in times variance of the weights, for gradients of bounded size
 NONLINEARITIES: dict[int, Any] = {1: ("relu", 2.0), 2: ("hardtanh", 1.0), 5: (activations.custom(_zigzag), 1.0)}
 LAWS: dict[str, Law] = {"Gaussian": Gaussian(1.0), "uniform": Uniform(3**0.5), "±1": Discrete((-1.0, 1.0))}
-EQUAL = 0.1  # arrangements of as many neurons are alike if they differ by less than this, relatively
+EQUAL = 0.1  # arrangements of as many neurons are equal if they differ by less than this, relatively
 
 
 def boundaries(spec: Spec, seed: int) -> dict[str, Any]:
@@ -120,16 +118,16 @@ def boundaries(spec: Spec, seed: int) -> dict[str, Any]:
     Networks have ``neurons`` in ``depth`` equal layers; points are Gaussian, with variance 1 an entry.
     """
     sizes = [spec.inputs, *[spec.neurons // spec.depth] * spec.depth, 1]
-    (bent, scale), biases = NONLINEARITIES[spec.breakpoints], Gaussian(spec.bias_std)
+    (kinked, scale), biases = NONLINEARITIES[spec.breakpoints], Gaussian(spec.bias_std)
     weights = LAWS[spec.law].scaled(scale**0.5)
-    nets = ensemble(spec.networks, sizes, bent, weights, biases, seed=seed, dtype=torch.float64)
+    nets = ensemble(spec.networks, sizes, kinked, weights, biases, seed=seed, dtype=torch.float64)
     source = numpy_generator(seed, spec.breakpoints, spec.depth)
     found = []
     for net in nets:
         x, u = (torch.from_numpy(source.standard_normal(shape)) for shape in ((spec.points, spec.inputs), spec.inputs))
         u /= u.norm()
-        gradients = _gradients(net, x, activations.get(bent).derivative)
-        norms = [one.mean((1, 2)).numpy() for one in (gradients.norm(dim=-1), (gradients @ u).abs())]
+        gradients = _gradients(net, x, activations.get(kinked).derivative)
+        norms = [item.mean((1, 2)).numpy() for item in (gradients.norm(dim=-1), (gradients @ u).abs())]
         found.append((regions.on_line(net, x[0], x[0] + u).count - 1.0, regions.distance(net, x).mean, *norms))
     names = "breaks", "distance", "norm", "along"
     return {name: np.array(values) for name, values in zip(names, zip(*found, strict=True), strict=True)}
@@ -149,8 +147,8 @@ def _gradients(net: nn.Module, x: Tensor, slope: Any) -> Tensor:
     return torch.stack(seen)
 
 
-def room(cell: Cell) -> dict[str, Any]:
-    """Counts, distances, and what bounds them by the gradients of the same networks."""
+def bounds(cell: Cell) -> dict[str, Any]:
+    """Counts and distances, with their bounds by the gradients of the same networks."""
     spec, (breaks, distance, norm, along) = cell.spec, (cell[n][0] for n in ("breaks", "distance", "norm", "along"))
     places, n = spec.breakpoints * spec.neurons, spec.inputs
     dense = places / (math.sqrt(2 * math.pi) * spec.bias_std)  # T N rho
@@ -172,14 +170,14 @@ def line_claims(found: Found) -> Claims:
     rows = found.table
     parts = [part for _, part in rows.by("breakpoints")]
     means, errors = (np.stack([part.column(name) for part in parts]) for name in ("breaks", "breaks_error"))
-    steps = [name for part in parts[1:] for name in part.told(_ONE)]
+    steps = [name for part in parts[1:] for name in part.labels(_ONE)]
     more = np.diff(means, axis=0).ravel(), np.hypot(errors[1:], errors[:-1]).ravel(), 0.0, rows[0]["runs"], steps
     most = "break points on a line are at most T times neurons, times density of biases and mean gradient"
-    bent = "a nonlinearity of more break points makes more regions (break points more than of the one before)"
+    more_breaks = "a nonlinearity of more break points makes more regions (break points more than of the one before)"
     others = rows.where(breakpoints=tuple(NONLINEARITIES)[1:])
     return {
         most: rows.claim(at_least, "room", 0.0, names=_ONE),
-        bent: by(at_least, *more),
+        more_breaks: by(at_least, *more),
         "ReLU: they do not depend on the arrangement of as many neurons": _arrangements(parts[0], "breaks"),
         "hard-tanh and a zigzag of five break points: nor do they": _arrangements(others, "breaks"),
     }
@@ -232,8 +230,8 @@ _DISTANCE = "distance_each", "least_each", "distance to the boundary × T × neu
 
 
 def _boundary(name: str, title: str, place: str, paper: Sweep, claims: Any, *shown: Any) -> Artifact:
-    how = paper.presets(**_FEW), partial(Found.rows, of=room), claims, partial(_draw, *shown), _OF
-    return Artifact(f"hanin-rolnick/{name}", title, place, *how)
+    args = paper.presets(**_FEW), partial(Found.rows, of=bounds), claims, partial(_draw, *shown), _OF
+    return Artifact(f"hanin-rolnick/{name}", title, place, *args)
 
 
 _TH1, _TH2 = "Break points on a line by T, those of the nonlinearity", "Volume of the boundary, and the distance to it"

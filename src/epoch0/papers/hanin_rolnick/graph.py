@@ -26,8 +26,7 @@ _LINEAR = 10  # networks whose linear regions are counted beside the activation 
 
 def pieces(spec: Spec, seed: int) -> dict[str, Any]:
     """``count`` of the pieces of networks on the real line, ``linear`` ones of the first few; and the graph of the
-    first: break points ``t``, which hidden ``layer`` made each, and ``knots``, which reach beyond them, with their
-    ``values``.
+    first: break points ``t``, the hidden ``layer`` of each, and ``knots``, beyond them too, with ``values``.
     """
     ends = torch.tensor([[0.0], [1.0]], dtype=torch.float64)
     sizes = [1, *[spec.width] * spec.depth, 1]
@@ -35,7 +34,7 @@ def pieces(spec: Spec, seed: int) -> dict[str, Any]:
     found: list[Any] = [regions.on_line(net, *ends, kind="line") for net in nets]
     t, layer = found[0].breakpoints, found[0].owner_layer + 1.0
     graph = _values(nets[0], -1.1 * np.abs(t).max(), t, 1.1 * np.abs(t).max())
-    count, linear = [float(one.count) for one in found], [float(one.linear_count) for one in found[:_LINEAR]]
+    count, linear = [float(item.count) for item in found], [float(item.linear_count) for item in found[:_LINEAR]]
     return {"count": np.array(count), "linear": np.array(linear), "t": t, "layer": layer, **graph}
 
 
@@ -63,12 +62,12 @@ def claims(found: Found) -> Claims:
     worst = max(rows, key=lambda row: row["most_pieces"] / row["neurons"])
     numbers = {name: float(worst[name]) for name in ("most_pieces", "neurons")}
     holds, nothing = worst["most_pieces"] <= MOST * worst["neurons"], "no network has anything like 2^neurons pieces"
-    told = "most at depth {depth}, width {width}: {most_pieces} pieces of {neurons} neurons, which could be 2^{neurons}"
+    text = "most at depth {depth}, width {width}: {most_pieces} pieces of {neurons} neurons, which could be 2^{neurons}"
     return {
         grow: deep.power("neurons", "pieces", 1.0, EXPONENT, "networks of two layers and more"),
         f"with two layers and more there are at most {PER_NEURON:g} pieces a neuron": few,
         same: rows.alike("breaks_per_neuron", "depth", "depth {depth}", "width {width}", resolution=RESOLUTION),
-        f"{nothing}: at most {MOST:g} a neuron": by(exact, holds, told.format_map(worst), numbers),
+        f"{nothing}: at most {MOST:g} a neuron": by(exact, holds, text.format_map(worst), numbers),
     }
 
 
@@ -76,8 +75,8 @@ def draw(found: Found) -> plots.Figure:
     picture, (left, axes) = plots.figure(9.0, 4.2, columns=2)
     drawn, depths = (found.where(**DRAWN) or found.cells)[-1], found.sweep["depth"]
     _graph(left, drawn)
-    what = "one network, depth {depth}, width {width}".format_map(drawn.at)
-    left.set_title(f"{what}: {len(drawn['t'][0]) + 1} pieces", fontsize=9.5)
+    title = "one network, depth {depth}, width {width}".format_map(drawn.at)
+    left.set_title(f"{title}: {len(drawn['t'][0]) + 1} pieces", fontsize=9.5)
     for index, (depth, rows) in enumerate(found.table.by("depth")):
         size = 4.0 + 2.5 * (len(depths) - 1 - index)  # around each other
         plots.means(axes, rows, "neurons", "pieces", index, f"depth {depth}", markersize=size, markerfacecolor="none")
@@ -118,8 +117,7 @@ ARTIFACTS: tuple[Artifact, ...] = (
 # The paper does not print its noise: here Gaussian noise of one standard deviation is added to every weight and bias.
 # The weights of the sawtooth are 2 and 4 in size, its biases 1.
 
-# standard deviations after which "most" pieces should be gone, and that are drawn: a twentieth of the smallest weight,
-# and a variance of about 0.1
+# standard deviations at which "most" pieces should be gone: a twentieth of the smallest weight, and variance 0.1
 NOISES = (0.1, 0.3)
 SAWTOOTH_MOST = 0.5  # noise destroys most of the pieces if it leaves at most this share of them
 
@@ -129,7 +127,7 @@ def sawtooth_pieces(spec: Spec, seed: int) -> dict[str, Any]:
     ends = torch.tensor([[0.0], [1.0]], dtype=torch.float64)
     nets = [disturbed(spec, seed, network) for network in range(spec.networks)]
     found: list[Any] = [regions.on_line(net, *ends) for net in nets]
-    linear, count = np.array([[float(one.linear_count), float(one.count)] for one in found]).T
+    linear, count = np.array([[float(item.linear_count), float(item.count)] for item in found]).T
     return {"linear": linear, "count": count, **_values(nets[0], 0.0, found[0].breakpoints, 1.0)}
 
 
@@ -159,10 +157,10 @@ def sawtooth_claims(found: Found) -> Claims:
     wrong = [row["depth"] for row in whole if row["pieces"] != row["without_noise"]]
     mean, error, noise, count = noisy.of("pieces", "pieces_error", "noise", "runs")
     total = whole[-1]["without_noise"]
-    lost = [0.0, *(total - mean)], [0.0, *error], count[0], ["no noise", *noisy.told("noise {noise:g}")]
-    told = f"{', '.join(whole.told('{pieces:g}'))} pieces from {', '.join(whole.told('{neurons}'))} neurons"
+    lost = [0.0, *(total - mean)], [0.0, *error], count[0], ["no noise", *noisy.labels("noise {noise:g}")]
+    detail = f"{', '.join(whole.labels('{pieces:g}'))} pieces from {', '.join(whole.labels('{neurons}'))} neurons"
     text = "without noise there are exactly 2^n linear pieces, 2^(n-1) teeth, from n layers of two neurons"
-    decided: dict[str, Decision] = {text: by(check, not wrong, told, {"wrong": len(wrong)})}
+    decided: dict[str, Decision] = {text: by(check, not wrong, detail, {"wrong": len(wrong)})}
     for size in NOISES:
         share = mean[noise == size] / total, error[noise == size] / total
         text = f"noise of standard deviation {size:g} leaves at most half of the pieces"
@@ -177,14 +175,15 @@ def sawtooth_draw(found: Found) -> plots.Figure:
     for index, (name, cell) in enumerate(cells.items()):
         axes = panels[name]
         axes.plot(cell["knots"][0], cell["values"][0], color=plots.COLOURS[index], linewidth=0.9)
-        what = f"noise {name}" if index else f"{whole.spec.depth} layers of 2 neurons"
-        axes.set_title(f"{what}: {int(cell['linear'][0, 0])} pieces", fontsize=9)
+        title = f"noise {name}" if index else f"{whole.spec.depth} layers of 2 neurons"
+        axes.set_title(f"{title}: {int(cell['linear'][0, 0])} pieces", fontsize=9)
         axes.set(xlim=(0, 1), xlabel="input" * (index == 2), ylabel="output" * (index == 1))
         axes.tick_params(labelbottom=index == 2)
     rows, axes, total = found.table.where(noise=noisy.sweep["noise"]), panels["count"], 2**whole.spec.depth
     axes.axhline(total, color=plots.BOUND, linestyle="--", label=f"without noise: {total}")
     axes.axhline(2 * whole.spec.depth + 1, color=plots.BOUND, linestyle=":", label="neurons + 1")
-    plots.means(axes, rows, "noise", "pieces", 0, rows.told("mean of {runs} networks")[0], linestyle="-", linewidth=0.8)
+    label = rows.labels("mean of {runs} networks")[0]
+    plots.means(axes, rows, "noise", "pieces", 0, label, linestyle="-", linewidth=0.8)
     axes.set(xscale="log", yscale="log", ylabel="linear pieces on [0, 1]")
     axes.set_xlabel("standard deviation of the noise on weights and biases")
     least, most = rows.column("pieces").min(), rows.column("pieces").max()

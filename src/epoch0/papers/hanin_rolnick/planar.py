@@ -54,8 +54,8 @@ def partitions(spec: Spec, seed: int) -> dict[str, Any]:
             own = _lengths(cut)[cut.owner_layer >= 0].sum()
             same = lengths[(whole.owner_layer >= 0) & (whole.owner_layer <= layer)].sum()
             moved.append(abs(own - same) / max(own, 1e-300))
-        bent, cells = sum(int((~explained).sum()) for _, explained in bends), [cut.count for cut in layers]
-        row = {"cells": cells, "linear": whole.linear_count, "parents": parents, "moved": max(moved), "bent": bent}
+        elsewhere, cells = sum(int((~explained).sum()) for _, explained in bends), [cut.count for cut in layers]
+        row = {"cells": cells, "linear": whole.linear_count, "parents": parents, "moved": max(moved), "bent": elsewhere}
         row |= {"bends": [len(at) for at, _ in bends], "concave": concave_corners(whole)}
         tested.append({**row, "euler": whole.certificate.euler, "area_error": whole.certificate.measure_error})
         if not drawing:
@@ -64,14 +64,14 @@ def partitions(spec: Spec, seed: int) -> dict[str, Any]:
                 drawing["heights"] = net(whole.points)[:, 0].numpy()
             for index, cut in enumerate(layers, start=1):
                 drawing |= _cells(cut, str(index))
-    result = {name: np.stack([np.asarray(one[name], dtype=np.float64) for one in tested]) for name in tested[0]}
+    result = {name: np.stack([np.asarray(item[name], dtype=np.float64) for item in tested]) for name in tested[0]}
     return {**result, **drawing}
 
 
 def bends_of(partition: PlanePartition, layer: int) -> tuple[Array, Array]:
     """Where the boundary of a neuron of that layer turns, and whether an earlier layer has a boundary there."""
-    mine = partition.owner_layer == layer
-    ends, neuron = partition.edges[mine], np.repeat(partition.owner_neuron[mine], 2)
+    selected = partition.owner_layer == layer
+    ends, neuron = partition.edges[selected], np.repeat(partition.owner_neuron[selected], 2)
     vertex, other = ends.ravel(), ends[:, ::-1].ravel()
     order = np.lexsort((vertex, neuron))
     vertex, other, neuron = vertex[order], other[order], neuron[order]
@@ -131,7 +131,7 @@ def further(found: Found) -> Claims:
     spec, (result,) = found.sweep.spec, found.one().results
     cells = np.asarray(result["cells"])
     above = int((cells > [_most(spec, layer) for layer in range(spec.depth)]).sum())
-    told = f"{above} of {cells.size} counts above; {cells[:, -1].max():g} of {_most(spec, spec.depth - 1)} at the most"
+    text = f"{above} of {cells.size} counts above; {cells[:, -1].max():g} of {_most(spec, spec.depth - 1)} at the most"
     lines = [float(arrangement_regions(spec.width * (layer + 1), 2)) for layer in range(spec.depth)]
     names = [f"layer {layer + 1}" for layer in range(spec.depth)]
     # after one layer for certain
@@ -139,29 +139,29 @@ def further(found: Found) -> Claims:
     theorem = "the number of regions is at most (1 + k + k(k - 1)/2)^n, k neurons in each of n layers"
     return {
         as_lines: over_runs(at_most, cells[:, 1:], np.array(lines[1:]), names=names[1:]),
-        theorem: by(check, above == 0, told, {"above": above}),
+        theorem: by(check, above == 0, text, {"above": above}),
     }
 
 
-def checks(cells: Iterable[Cell], what: str) -> Claims:
+def checks(cells: Iterable[Cell], noun: str) -> Claims:
     euler, areas = (np.concatenate([cell[name].ravel() for cell in cells]) for name in ("euler", "area_error"))
     area = float(np.abs(areas).max())
-    right, told = bool((euler == 1).all()) and area < EXACT, f"areas are off by at most {area:.1e} of the square"
+    right, detail = bool((euler == 1).all()) and area < EXACT, f"areas are off by at most {area:.1e} of the square"
     numbers = {"area_error": area, "euler_least": float(euler.min()), "euler_most": float(euler.max())}
     text = "vertices - edges + cells = 1, and the areas add up to the square"
-    return {text: by(check, right, f"{len(euler)} {what}; {told}", numbers)}
+    return {text: by(check, right, f"{len(euler)} {noun}; {detail}", numbers)}
 
 
 def claims(found: Found) -> Claims:
     (result,), networks = found.one().results, found.sweep["networks"]
     cells, parents = np.asarray(result["cells"]), np.asarray(result["parents"])
     moved, wrong = float(np.max(result["moved"])), int((cells != parents).any(axis=1).sum())
-    told = f"{int(cells[:, -1].sum())} cells of {networks} networks; {wrong} networks contradict"
+    text = f"{int(cells[:, -1].sum())} cells of {networks} networks; {wrong} networks contradict"
     apart = f"their lengths differ by at most {moved:.1e} of themselves"
     subdivides = "each layer only subdivides: every final cell comes from one cell of each layer before"
     stay = by(check, moved < EXACT, apart, {"largest_difference": moved})
     return {
-        subdivides: by(check, wrong == 0, told, {"contradict": wrong}),
+        subdivides: by(check, wrong == 0, text, {"contradict": wrong}),
         "later layers leave the boundaries of earlier ones where they are": stay,
         **further(found),
         **checks(found, "networks"),
@@ -243,7 +243,7 @@ def random_slices(spec: Spec, seed: int) -> dict[str, Any]:
     kept: dict[str, Any] = {}
     for net in ensemble(spec.networks, sizes, biases=Gaussian(BIAS_STD), seed=weights):
         chosen = [three(inputs, labels, source) for _ in range(spec.planes)]
-        found = [regions.on_plane(net, regions.through(*one)) for one in chosen]
+        found = [regions.on_plane(net, regions.through(*item)) for item in chosen]
         rows.append(_checked(found))
         if spec.drawn == spec.width and not kept:
             checks = {"distinct": found[0].verify().distinct, "linear": found[0].linear_count}
@@ -276,20 +276,20 @@ def trained_slices(spec: Spec, seed: int) -> dict[str, Any]:
 def three(inputs: Tensor, labels: Tensor, source: np.random.Generator) -> list[Tensor]:
     """One example of each of the three classes, float64."""
     places = [np.flatnonzero(labels.numpy() == label) for label in CLASSES]
-    return [inputs[int(source.choice(mine))].double() for mine in places]
+    return [inputs[int(source.choice(selected))].double() for selected in places]
 
 
 def drawing(found: PlanePartition, chosen: list[Tensor], name: str) -> dict[str, Array]:
-    """What a picture needs: cells with their colours, and where the three examples are in the plane."""
+    """Data of a picture: cells with their colours, and where the three examples are in the plane."""
     axes, origin = found.window.axes.reshape(2, -1), found.window.origin.reshape(-1)
-    places = torch.stack([(one - origin) @ axes.T for one in chosen]).numpy()
+    places = torch.stack([(item - origin) @ axes.T for item in chosen]).numpy()
     return {**_cells(found, name), f"examples_{name}": places, f"window_{name}": found.window.polygon.numpy()}
 
 
 def _checked(found: list[PlanePartition]) -> dict[str, list[float]]:
-    checks = [one.certificate for one in found]
-    euler, error = [float(one.euler or 0) for one in checks], [one.measure_error or 0.0 for one in checks]
-    return {"counts": [float(one.count) for one in found], "euler": euler, "area_error": error}
+    checks = [item.certificate for item in found]
+    euler, error = [float(check.euler or 0) for check in checks], [check.measure_error or 0.0 for check in checks]
+    return {"counts": [float(item.count) for item in found], "euler": euler, "area_error": error}
 
 
 # ---- Figure 1
@@ -297,9 +297,9 @@ def _checked(found: list[PlanePartition]) -> dict[str, list[float]]:
 def slice_table(cell: Cell) -> Any:
     counts, neurons, euler = cell["counts"][0].mean(1), _neurons(cell), cell["euler"]
     measured = {"regions": counts, "regions_per_neurons_squared": counts / neurons**2}
-    told = {"neurons": neurons, "lines_in_general_position": arrangement_regions(neurons, 2)}
-    told |= {"euler_least": int(euler.min()), "euler_most": int(euler.max())}
-    return measured, {**told, "largest_area_error": float(np.abs(cell["area_error"]).max())}
+    numbers = {"neurons": neurons, "lines_in_general_position": arrangement_regions(neurons, 2)}
+    numbers |= {"euler_least": int(euler.min()), "euler_most": int(euler.max())}
+    return measured, {**numbers, "largest_area_error": float(np.abs(cell["area_error"]).max())}
 
 
 def _neurons(cell: Cell) -> int:
@@ -310,13 +310,13 @@ def slice_claims(found: Found) -> Claims:
     rows, drawn, names = found.table, found.one(width=found.sweep["drawn"]), "{neurons} neurons"
     near = rows.claim(between, "regions_per_neurons_squared", 1 / ORDER, ORDER, names=names)
     as_lines = rows.claim(at_most, "regions", "lines_in_general_position", names=names)
-    told = f"{int(drawn['counts'][0, 0, 0])} regions, {int(drawn['linear'][0])} of them linear regions"
+    text = f"{int(drawn['counts'][0, 0, 0])} regions, {int(drawn['linear'][0])} of them linear regions"
     grows = rows.power("neurons", "regions", 2.0, EXPONENT, "all widths")
     return {
         "the number of regions grows as the number of neurons squared (exponent)": grows,
         f"it is within a factor {ORDER:g} of the number of neurons squared": near,
         "it is at most that of as many lines in general position, 1 + N + N(N - 1)/2": as_lines,
-        "no two regions of the network that is drawn have one pattern": by(check, bool(drawn["distinct"].all()), told),
+        "no two regions of the network that is drawn have one pattern": by(check, bool(drawn["distinct"].all()), text),
         **checks(found, "partitions"),
     }
 
@@ -325,8 +325,8 @@ def slice_draw(found: Found) -> plots.Figure:
     picture, panels = plots.figure(11.0, 6.2, mosaic=[["plane", "count"]], width_ratios=[1.45, 1.0])
     drawn, rows = found.one(width=found.sweep["drawn"]), found.table
     plane(panels["plane"], drawn, "0")
-    cells, what = len(drawn["cell_ends_0"][0]) - 1, found.sweep.told("{depth} hidden layers of {drawn}")
-    panels["plane"].set_title(f"{what}: {cells:,} regions in this square")
+    cells, title = len(drawn["cell_ends_0"][0]) - 1, found.sweep.fill("{depth} hidden layers of {drawn}")
+    panels["plane"].set_title(f"{title}: {cells:,} regions in this square")
     axes, x = panels["count"], rows.column("neurons")
     plots.means(axes, rows, "neurons", "regions", 0, "measured, mean")
     plots.column(axes, rows, "neurons", "lines_in_general_position", 1, "lines in general position", linestyle="--")
@@ -364,7 +364,7 @@ def training_claims(found: Found) -> Claims:
     cell = found.one()
     counts, epoch = cell["counts"].mean(2), cell["epoch"][0]
     fall, rise, places = turn(counts, lowest=True)
-    when, names = [f"lowest near epoch {epoch[max(places)]:.2g}"], [f"epoch {one:.2g}" for one in epoch]
+    when, names = [f"lowest near epoch {epoch[max(places)]:.2g}"], [f"epoch {item:.2g}" for item in epoch]
     stays = over_runs(between, counts / _neurons(cell) ** 2, 1 / ORDER, ORDER, names=names)
     return {
         "the number of regions falls in the initial part of training": over_runs(at_least, fall, 0.0, names=when),
@@ -384,8 +384,8 @@ def training_draw(found: Found) -> plots.Figure:
         plane(panels[name], cell, name)
         accuracy = float(cell["accuracy"][0, spec.at.index(when)])
         cells = len(np.asarray(cell.results[0][f"cell_ends_{name}"])) - 1
-        told = f"epoch {when:g}" if when else "before training"
-        panels[name].set_title(f"{told}: {cells:,} regions,\ntest accuracy {accuracy:.1%}", fontsize=9)
+        text = f"epoch {when:g}" if when else "before training"
+        panels[name].set_title(f"{text}: {cells:,} regions,\ntest accuracy {accuracy:.1%}", fontsize=9)
         panels[name].tick_params(labelsize=7)
         panels[name].set_xlabel("in the plane of three examples", fontsize=8)
     axes, label = panels["count"], f"mean over {cell.runs} networks of {spec.planes} planes each"

@@ -45,8 +45,8 @@ def run(spec: Spec, seed: int) -> dict[str, Any]:
     accuracy, given = Accuracy(held, labels), {"training": inputs, "test": held}.get(vars(spec).get("where", ""))
     nets = networks(spec, inputs.shape[1], EXTENTS[spec.data][1], seed)
     lines, points = (_source(spec, seed, stream) for stream in (_LINES, _POINTS))
-    draw = like(inputs) if given is None else partial(some, given)
-    places = [(some(inputs, spec.lines, lines), draw(spec.points, points)) for _ in nets]
+    draw = like(inputs) if given is None else partial(examples, given)
+    places = [(examples(inputs, spec.lines, lines), draw(spec.points, points)) for _ in nets]
 
     def look(model: nn.Module, index: int) -> dict[str, Any]:
         return {**accuracy(model), **_measured(spec, model, *places[index])}
@@ -76,13 +76,13 @@ def through_training(
         if step in steps:
             each = [model.unstack(i) for i in range(len(nets))] if isinstance(model, Stacked) else [model]
             epochs.append(metrics["epoch"])
-            seen.append([look(one, index) for index, one in enumerate(each)])
+            seen.append([look(item, index) for index, item in enumerate(each)])
 
     together = Stacked.of(nets) if len(nets) > 1 else nets[0]
     loss = together.loss(F.cross_entropy) if isinstance(together, Stacked) else F.cross_entropy
-    how = {"steps": steps[-1], "loss": loss, "seed": seed, "callbacks": [Every(math.gcd(*steps), watch)]}
-    fit(spec, together, examples, optimizer="adam", **how)
-    found = {name: np.array([[one[name] for one in row] for row in seen]).swapaxes(0, 1) for name in seen[0][0]}
+    settings = {"steps": steps[-1], "loss": loss, "seed": seed, "callbacks": [Every(math.gcd(*steps), watch)]}
+    fit(spec, together, examples, optimizer="adam", **settings)
+    found = {name: np.array([[item[name] for item in row] for row in seen]).swapaxes(0, 1) for name in seen[0][0]}
     return {"epoch": np.array(epochs), **found}
 
 
@@ -93,7 +93,7 @@ def untrained(spec: Spec, seed: int) -> dict[str, Any]:
     source = numpy_generator(seed, spec.depth, spec.width)
     counts, away = [], []
     for net in ensemble(spec.networks, sizes, biases=Gaussian(BIAS_STD), seed=int(source.integers(2**31))):
-        through = some(inputs, spec.lines, source)
+        through = examples(inputs, spec.lines, source)
         found: Any = regions.on_line(net, torch.zeros_like(through), through, kind="line")
         counts.append(found.counts.mean())
         away.append(regions.distance(net, draw(spec.points, source)).distance.mean())
@@ -111,7 +111,7 @@ def like(inputs: Tensor) -> Callable[[int, np.random.Generator], Tensor]:
     return lambda points, source: torch.from_numpy(mean + std * source.standard_normal((points, len(mean))))
 
 
-def some(inputs: Tensor, count: int, source: np.random.Generator) -> Tensor:
+def examples(inputs: Tensor, count: int, source: np.random.Generator) -> Tensor:
     return inputs[torch.from_numpy(source.choice(len(inputs), size=count, replace=False))].double()
 
 
@@ -194,20 +194,20 @@ def table(cell: Cell) -> Any:
 
 def claims_5(found: Found) -> Claims:
     each = gather(found)
-    names, starts = [one.name for one in each], [one.start_regions for one in each]
+    names, starts = [entry.name for entry in each], [entry.start_regions for entry in each]
     (start, error), networks = means(starts), len(starts[0])
-    neurons = np.array([float(one.neurons) for one in each])
+    neurons = np.array([float(entry.neurons) for entry in each])
     # a line has one region without any neuron: 3 % of those of 32 neurons
     breaks = by(equal_within_error, (start - 1 / neurons)[None], error[None], networks, **_SAME, groups=names)
     same = "before training all architectures have the same number of break points (regions but one) a neuron"
-    worst = max(each, key=lambda one: one["counts"].max() / one.neurons)
+    worst = max(each, key=lambda item: item["counts"].max() / item.neurons)
     most, few = int(worst["counts"].max()), f"more than {PER_NEURON:g} regions a neuron"
-    told = f"{worst.name}: {most} regions, {worst.neurons} neurons, of {worst.most:,} that are possible"
+    text = f"{worst.name}: {most} regions, {worst.neurons} neurons, of {worst.most:,} that are possible"
     scaled = neurons, start * neurons, error * neurons, networks * len(each), 1.0, EXPONENT, "all architectures"
     grows = "before training the number of regions grows in proportion to the number of neurons (exponent)"
     one = over_runs(between, starts, 1 / CLOSE, CLOSE, names=names)
     at_once = found.table.claim(at_most, "regions_per_neuron", PER_NEURON, names=_PLACE)
-    possible = by(exact, most <= PER_NEURON * worst.neurons, told, {"most": most})
+    possible = by(exact, most <= PER_NEURON * worst.neurons, text, {"most": most})
     return {
         same: breaks,
         grows: power(*scaled),
@@ -220,23 +220,23 @@ def claims_5(found: Found) -> Claims:
 
 
 def _spread(each: list[Runs], of: str) -> Claims:
-    """How much runs differ, at all epochs together: the sd of a run's mean, with the error that it has if normal."""
-    curves = [getattr(one, of) for one in each]
-    shares = [float((one.std(0, ddof=1) / one.mean(0)).mean()) for one in curves]
-    errors = [share / math.sqrt(2 * (len(one) - 1)) for share, one in zip(shares, curves, strict=True)]
+    """The sd of a run's mean over all epochs, with its standard error if normal."""
+    curves = [getattr(item, of) for item in each]
+    shares = [float((curve.std(0, ddof=1) / curve.mean(0)).mean()) for curve in curves]
+    errors = [share / math.sqrt(2 * (len(item) - 1)) for share, item in zip(shares, curves, strict=True)]
     text = f"variance across runs is not significant: their sd is at most {SPREAD:.0%} of the mean"
-    return {text: by(at_most, shares, errors, SPREAD, len(curves[0]), [one.name for one in each])}
+    return {text: by(at_most, shares, errors, SPREAD, len(curves[0]), [item.name for item in each])}
 
 
-def _turns(each: list[Runs], of: str, there: str) -> Claims:
+def _turns(each: list[Runs], of: str, claim: str) -> Claims:
     """``"regions"`` fall to a lowest number, or the ``"product"`` rises to a highest, and both go back."""
-    curves = [getattr(one, of) for one in each]
-    turns = [turn(one, lowest=of == "regions") for one in curves]
+    curves = [getattr(item, of) for item in each]
+    turns = [turn(curve, lowest=of == "regions") for curve in curves]
     which, back = ("lowest", "rises") if of == "regions" else ("highest", "falls")
     when = [f"{one.name} ({which} near epoch {one.epoch[max(t[2])]:.2g})" for one, t in zip(each, turns, strict=True)]
-    first, second = (np.transpose([one[i] for one in turns]) for i in (0, 1))
+    first, second = (np.transpose([item[i] for item in turns]) for i in (0, 1))
     return {
-        there: over_runs(at_least, first, 0.0, names=when),
+        claim: over_runs(at_least, first, 0.0, names=when),
         f"... and then {back} until the end": over_runs(at_least, second, 0.0, names=when),
     }
 
@@ -262,10 +262,10 @@ _EXPAND = ("product", "neurons x distance first rises in training")
 
 def claims_a(found: Found) -> Claims:
     each, decided = gather(found), {}
-    neurons = [float(one.neurons) for one in each]
-    starts, ends = [one.start_product for one in each], [one.product[:, -1] for one in each]
+    neurons = [float(item.neurons) for item in each]
+    starts, ends = [item.start_product for item in each], [item.product[:, -1] for item in each]
     for when, values in (("before training", starts), ("after training", ends)):
-        distances = means(one / n for one, n in zip(values, neurons, strict=True))
+        distances = means(item / n for item, n in zip(values, neurons, strict=True))
         text = f"{when} the mean distance is inversely proportional to the number of neurons (exponent)"
         decided[text] = power(neurons, *distances, [len(one) for one in values], -1.0, EXPONENT, "all architectures")
     text = f"neurons x distance stays between {ORDER_ONE[0]:g} and {ORDER_ONE[1]:g} throughout training"
@@ -275,7 +275,7 @@ def claims_a(found: Found) -> Claims:
 
 def claims_b(found: Found) -> Claims:
     each = gather(found)
-    (start, error), names = means(one.start_product for one in each), [one.name for one in each]
+    (start, error), names = means(item.start_product for item in each), [item.name for item in each]
     networks = len(each[0].start_product)
     same = by(equal_within_error, start[None], error[None], networks, **_SAME, groups=names)
     others = {name: _turns(gather(found.also[name]), *_EXPAND) for name in PLACES}
@@ -294,7 +294,7 @@ def claims_c(found: Found) -> Claims:
         highest = accuracy[np.arange(len(accuracy)), turn(one.product, lowest=False)[2]]
         before.append(highest - accuracy[:, 0])
         after.append(accuracy[:, -1] - highest)
-    names, later = [one.name for one in each], "... and rises further after the distance has begun to fall"
+    names, later = [item.name for item in each], "... and rises further after the distance has begun to fall"
     return {
         "test accuracy rises while the regions expand": over_runs(at_least, np.transpose(before), 0.0, names=names),
         later: over_runs(at_least, np.transpose(after), 0.0, names=names),
@@ -386,11 +386,11 @@ _SHAPES = {"depth": (2, 3, 4), "width": (16, 32, 64)}
 
 
 def sweep_of(spec: Spec, programs: int, **further: int) -> Sweep:
-    """Runs of every architecture, so many programs each; and further networks that are only measured at first."""
+    """Runs of every architecture, ``programs`` each; further networks are measured before training only."""
     more = Sweep(untrained, Spec(data=spec.data, **further), _SHAPES, seed=programs * spec.networks)
     few: dict[str, Any] = {"depth": (3,), "width": (32,), "lines": 1, "linear_lines": 1}
-    there = {name: Sweep(run, spec.but(where=name), _SHAPES, programs).but(**few) for name in PLACES}
-    return Sweep(run, spec, _SHAPES, programs, also={"untrained": more, **there})
+    sweeps = {name: Sweep(run, spec.but(where=name), _SHAPES, programs).but(**few) for name in PLACES}
+    return Sweep(run, spec, _SHAPES, programs, also={"untrained": more, **sweeps})
 
 
 _EPOCHS = (0.0, 0.1, 0.2, 0.4, 0.7, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 10.0, 12.0, 14.0, 16.0, 18.0, 20.0)
@@ -402,7 +402,7 @@ LINES = {
     "quick": sweep_of(_DIGITS, 1, networks=120, lines=20, points=200),
     "paper": sweep_of(_MNIST, 5, networks=60, lines=50, points=500),
 }
-HISTOGRAM = {name: one.but(depth=(4,), width=(16,), also={}) for name, one in LINES.items()}
+HISTOGRAM = {name: item.but(depth=(4,), width=(16,), also={}) for name, item in LINES.items()}
 _ABOUT = "by Adam, the networks of a run at a time on the same batches; bands, bars: two standard errors"
 _ON_LINES, _DISTANCE = "Regions on a line through training", "Distance to the nearest boundary"
 _EVERY = "Distances to the nearest boundary, all of them"

@@ -69,8 +69,8 @@ def measured(found: Found) -> dict[tuple[str, float], Array]:
 
 def mean_field(density: float, start: float, blocks: int) -> Array:
     """1 - c_l of an infinitely wide network whose branches keep this share of weights at random (appendix D)."""
-    how: dict[str, Any] = {"c": 1 - start, "density": density, "architecture": "residual"}
-    return np.asarray(propagate("relu", math.sqrt(2), 0.0, blocks, **how).gap)
+    args: dict[str, Any] = {"c": 1 - start, "density": density, "architecture": "residual"}
+    return np.asarray(propagate("relu", math.sqrt(2), 0.0, blocks, **args).gap)
 
 
 def expected(apart: Array, sparsity: float) -> Array:
@@ -88,7 +88,7 @@ def exponents(apart: Array, sparsity: float, start: int) -> Array:
     theory = expected(apart, sparsity) ** -0.5
     step = (theory[-1] - theory[start]) / (blocks - start)
     x = np.log(np.arange(start, blocks + 1) + theory[start] / step - start)
-    return np.array([np.polyfit(x, one, 1)[0] for one in np.log(apart[:, start:])])
+    return np.array([np.polyfit(x, item, 1)[0] for item in np.log(apart[:, start:])])
 
 
 def table(found: Found) -> Table:
@@ -112,10 +112,10 @@ def claims(found: Found) -> Claims:
     start = min(15 if spec.data == "digits" else 16, spec.blocks // 5)  # past the beginning, where 1 - c is not small
     decided: dict[str, Decision] = {}
     kinds = {"unpruned": "not pruned", "random": "weights pruned at random", "snip": "pruned by SNIP"}
-    for kind, said in kinds.items():
+    for kind, label in kinds.items():
         keys = [key for key in each if key[0] == kind]
         powers, names = np.transpose([exponents(each[key], key[1], start) for key in keys]), [_name(*k) for k in keys]
-        text = f"{said}: from l = {start} on 1 - c_l falls as (l + l0)^-2 (fitted exponent)"
+        text = f"{label}: from l = {start} on 1 - c_l falls as (l + l0)^-2 (fitted exponent)"
         decided[text] = over_runs(between, powers, -2 - EXPONENT, -2 + EXPONENT, names=names)
     # far apart: neighbours share nearly all of their noise
     blocks = np.unique(np.linspace(start, spec.blocks, 8).astype(int))
@@ -181,14 +181,14 @@ def moments(spec: Spec, seed: int) -> dict[str, Any]:
 
 
 def network(spec: Spec, seed: int) -> nn.Sequential:
-    """A network of so many blocks or layers, dense or with convolutions over one dimension, float64."""
-    how: dict[str, Any] = {"weights": Gaussian(math.sqrt(spec.variance)), "seed": seed, "dtype": torch.float64}
+    """A network of blocks or layers as the spec has it, dense or with 1-D convolutions, float64."""
+    args: dict[str, Any] = {"weights": Gaussian(math.sqrt(spec.variance)), "seed": seed, "dtype": torch.float64}
     if "bias_std" not in vars(spec):
-        return residual_chain(spec.blocks, spec.width, spec.inputs, spec.stable, classes=None, **how)
-    how |= {"activation": "tanh", "biases": Gaussian(spec.bias_std)}
+        return residual_chain(spec.blocks, spec.width, spec.inputs, spec.stable, classes=None, **args)
+    args |= {"activation": "tanh", "biases": Gaussian(spec.bias_std)}
     if len(spec.inputs) > 1:
-        return vanilla_cnn(spec.blocks, spec.width, inputs=spec.inputs, classes=None, **how)
-    return mlp([*spec.inputs, *[spec.width] * spec.blocks], **how)
+        return vanilla_cnn(spec.blocks, spec.width, inputs=spec.inputs, classes=None, **args)
+    return mlp([*spec.inputs, *[spec.width] * spec.blocks], **args)
 
 
 def input_square(spec: Spec) -> float:
@@ -205,7 +205,7 @@ def moment_table(cell: Cell) -> Any:
     ``growth`` is that of m_l a block on the way back from the last one.
     """
     each = cell["moments"][0]
-    ratios = [tables.ratio_of_sums(one, each[:, -1]) for one in each[:, :-1].T]
+    ratios = [tables.ratio_of_sums(item, each[:, -1]) for item in each[:, :-1].T]
     (first, error), back = ratios[0], len(ratios)
     growth = Mean(first ** (1 / back), first ** (1 / back) * error / first / back)
     return {"moment": each.mean(1), "least": min(ratios), "most": max(ratios), "growth": growth}
@@ -223,8 +223,8 @@ def moment_claims(stable: bool, found: Found) -> Claims:
         steps, wanted = np.diff(blocks), 1 + found.one(kind=kind, blocks=blocks[0]).spec.variance / 2
         growth = (mean[1:] / mean[:-1]) ** (1 / steps)
         spread = growth / steps * np.hypot(error[1:] / mean[1:], error[:-1] / mean[:-1])
-        told = ", ".join(f"{one:.3f}" for one in growth)
-        text = f"{kind}: m_l grows by 1 + sigma_w^2/2 = {wanted:g} a block, within {CLOSE:.0%} ({told})"
+        detail = ", ".join(f"{item:.3f}" for item in growth)
+        text = f"{kind}: m_l grows by 1 + sigma_w^2/2 = {wanted:g} a block, within {CLOSE:.0%} ({detail})"
         names = [f"{a:g} to {b:g} blocks" for a, b in pairwise(blocks)]
         decided[text] = by(between, growth, spread, (1 - CLOSE) * wanted, (1 + CLOSE) * wanted, runs[1:], names)
     return decided
@@ -262,7 +262,7 @@ ORDERED, CHAOTIC, RESIDUAL = "ordered phase", "chaotic phase", "residual network
 
 
 def places(spec: Spec, seed: int) -> dict[str, Any]:
-    """``products``, mean over channels and networks of what two inputs have at two places, behind each layer.
+    """``products``, mean over channels and networks of products of two inputs at two places, behind each layer.
 
     Shape (layers, 2 n, 2 n) for n places: those of the first input, then those of the second.
     """
@@ -285,8 +285,8 @@ def two_inputs(spec: Spec) -> Array:
     return np.asarray(x * input_square(spec) ** 0.5 if "bias_std" in vars(spec) else x * np.eye(1, spec.inputs[-1]))
 
 
-def unlike(spec: Spec, products: Array) -> Array:
-    """How far places are from being alike, (..., layers): the largest distance of a correlation of the inputs from c*.
+def difference(spec: Spec, products: Array) -> Array:
+    """How much places differ, (..., layers): the largest distance of a correlation of the inputs from c*.
 
     In residual networks that of a variance from the mean over the places, relatively.
     """
@@ -299,7 +299,7 @@ def unlike(spec: Spec, products: Array) -> Array:
     return np.asarray(abs(products[..., :size, size:] / scale - limit).max((-1, -2)))
 
 
-def expected_unlike(spec: Spec) -> tuple[float, ...]:
+def expected_difference(spec: Spec) -> tuple[float, ...]:
     """The same of infinitely many channels: averages over neighbours, layer by layer (appendices B.2 and D)."""
 
     def averaged(values: Array) -> Array:
@@ -324,7 +324,7 @@ def expected_unlike(spec: Spec) -> tuple[float, ...]:
 
 @by_cell
 def place_table(cell: Cell) -> Any:
-    wide, measured = expected_unlike(cell.spec), {"unlike": unlike(cell.spec, cell["products"])}
+    wide, measured = expected_difference(cell.spec), {"unlike": difference(cell.spec, cell["products"])}
     return measured, {"expected": wide}, {"layer": range(1, len(wide) + 1)}
 
 
@@ -391,8 +391,8 @@ _ALIKE = "Correlation of two inputs in residual networks, pruned and not", "", _
 def _of_scores(name: str, kind: str, presets: dict[str, Sweep], stable: bool) -> Artifact:
     title = f"Second moments of W dL/dW in {kind} networks by the number of blocks"
     about = "y + W relu(y), width {width}, {networks} networks each; bars: two standard errors"
-    how = moment_table, partial(moment_claims, stable), partial(draw_moments, stable), about
-    return Artifact(f"hayou/{name}", title, "", presets, *how)
+    args = moment_table, partial(moment_claims, stable), partial(draw_moments, stable), about
+    return Artifact(f"hayou/{name}", title, "", presets, *args)
 
 
 ARTIFACTS = (

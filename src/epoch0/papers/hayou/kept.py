@@ -44,13 +44,13 @@ def kept(spec: Spec, seed: int) -> dict[str, Any]:
 
 
 def table(found: Found) -> Table:
-    """One row a layer: what is kept of it, how often nothing is, and what mean field says for such inputs."""
+    """One row a layer: the share kept, how often nothing is, and the mean-field prediction for such inputs."""
     cell, spec = found.one(), found.one().spec
     shape, classes, *_ = EXTENTS[spec.data]
     sizes, law = [math.prod(shape), *[spec.width] * (spec.depth - 1), classes], (spec.weight_std, spec.bias_std)
     seen = {"input_square": cell["square"].mean(), "input_correlation": max(cell["correlation"].mean(), 0.0)}
-    told = {**{name: round(value, 3) for name, value in seen.items()}, "examples": spec.examples}
-    expected = list(predicted_density(spec.activation, *law, sizes, spec.sparsity, **told).density.values())
+    settings = {**{name: round(value, 3) for name, value in seen.items()}, "examples": spec.examples}
+    expected = list(predicted_density(spec.activation, *law, sizes, spec.sparsity, **settings).density.values())
     chi_star = phase(spec.activation, *law).chi
     beside = {"predicted": np.array(expected), "chi": chi_star}, {"layer": range(1, spec.depth + 1)}
     return found.rows(lambda cell: (_kept(cell), *beside))
@@ -76,8 +76,8 @@ def edge_claims(found: Found) -> Claims:
     inner = f"the spread is uniform: each layer between the first and the last keeps {share}"
     first = f"... and so does the first layer, with {math.prod(EXTENTS[cell.spec.data][0])} inputs a unit"
     decided = {"no layer is fully pruned": by(exact, most == 0, evidence, {"most": most, "mean": mean})}
-    for text, some in {inner: rows[1:-1], first: rows[:1], "... and so does the last layer": rows[-1:]}.items():
-        decided[text] = Table(some).claim(between, "density", kept / UNIFORM, kept * UNIFORM, names=names)
+    for text, part in {inner: rows[1:-1], first: rows[:1], "... and so does the last layer": rows[-1:]}.items():
+        decided[text] = Table(part).claim(between, "density", kept / UNIFORM, kept * UNIFORM, names=names)
     return {**decided, **_law(rows)}
 
 
@@ -122,9 +122,9 @@ def draw(found: Found) -> plots.Figure:
 def _figure(letter: str, phase: str, weight_std: float, runs: int, claims: Callable[[Found], Claims]) -> Artifact:
     network = {"depth": 100, "width": 100, "activation": "tanh", "weight_std": weight_std, "bias_std": 0.2}
     presets = Sweep(kept, Spec(data="mnist", examples=100, sparsity=0.7, **network), runs=10)
-    how = presets.presets(data="digits", runs=runs), table, claims, draw
+    args = presets.presets(data="digits", runs=runs), table, claims, draw
     about = f"{phase}; pruned by SNIP on so many examples; bars: two standard errors"
-    return Artifact(f"hayou/fig1{letter}", f"Weights that SNIP keeps of each neuron, {phase}", "", *how, about)
+    return Artifact(f"hayou/fig1{letter}", f"Weights that SNIP keeps of each neuron, {phase}", "", *args, about)
 
 
 # ---- Figures 2 and 4: what SNIP keeps of each layer of a ResNet and of a Stable ResNet (section 3, appendix G)
@@ -162,9 +162,9 @@ def unevenness(density: Array, names: list[str]) -> Array:
     A section of which nothing is left counts as if one layer had it all.
     """
     parts = []
-    for mine in (density[..., places] for places in sections(names)):
-        mean, most = mine.mean(-1), math.sqrt(mine.shape[-1] - 1)
-        parts.append(np.where(mean > 0, mine.std(-1) / np.where(mean > 0, mean, 1.0), most))
+    for section in (density[..., places] for places in sections(names)):
+        mean, most = section.mean(-1), math.sqrt(section.shape[-1] - 1)
+        parts.append(np.where(mean > 0, section.std(-1) / np.where(mean > 0, mean, 1.0), most))
     return np.asarray(np.mean(parts, axis=0))
 
 
@@ -193,12 +193,12 @@ def claims(found: Found) -> Claims:
         means = f"plain and stable have {', '.join(f'{each[:, -1].mean():.2f}' for each in uneven)}"
         even = f"{kind}: within each section the stable network is more uniform (difference of sd/mean; at {names[-1]} "
         high, low = stable["critical"], plain["critical"]
-        told = f"{high.mean():.4f} against {low.mean():.4f}"
+        text = f"{high.mean():.4f} against {low.mean():.4f}"
         decided[f"{even}{means})"] = over_runs(at_most, uneven[1] - uneven[0], 0.0, names=names)
         decided[f"{kind}: it keeps more of the last section"] = over_runs(at_least, deep, 0.0, names=names)
         decided[f"{kind}: it has no more fully pruned layers"] = over_runs(at_most, dead, 0.0, names=names)
         higher = over_runs(at_least, high - low, 0.0, names=["difference"])
-        decided[f"{kind}: its critical sparsity is higher ({told})"] = higher
+        decided[f"{kind}: its critical sparsity is higher ({text})"] = higher
     return decided
 
 
@@ -215,9 +215,9 @@ def resnet_draw(places: tuple[int, ...], found: Found) -> plots.Figure:
         for place, axes in zip(places, row, strict=True):
             for index, (name, cell) in enumerate(zip(("ResNet", "Stable ResNet"), pair, strict=True)):
                 values = layers + 0.2 * (index - 0.5), *(100 * one for one in mean_and_error(cell["density"][:, place]))
-                for chosen, told, look in ((~shortcuts, name, line), (shortcuts, f"{name}, 1x1 shortcuts", alone)):
-                    x, y, spread = (one[chosen] for one in values)
-                    plots.points(axes, x, y, spread, index, told, elinewidth=0.8, capsize=1.5, **look)
+                for chosen, text, look in ((~shortcuts, name, line), (shortcuts, f"{name}, 1x1 shortcuts", alone)):
+                    x, y, spread = (value[chosen] for value in values)
+                    plots.points(axes, x, y, spread, index, text, elinewidth=0.8, capsize=1.5, **look)
             for section in sections(names)[1:]:
                 axes.axvline(section[0] + 0.5, color="#999999", linewidth=0.7, linestyle="--", zorder=0.8)
             mode = "{activation}, batch norm in {batch_norm} mode".format_map(vars(pair[0].spec))
@@ -236,8 +236,8 @@ def _resnet_figure(name: str, title: str, place: str, shown: tuple[int, ...], **
     networks = {"plain": {"stable": False}, "stable": {"stable": True}}
     presets = Sweep(densities, spec, {**axes, "network": networks}, runs=6).presets(data="digits", width=1, runs=8)
     about = "ResNets with He's weights, scored by SNIP on so many examples; bars: two standard errors"
-    how = presets, resnet_table, claims, partial(resnet_draw, shown), about
-    return Artifact(f"hayou/{name}", f"Weights that SNIP keeps of each layer, {title}", place, *how)
+    args = presets, resnet_table, claims, partial(resnet_draw, shown), about
+    return Artifact(f"hayou/{name}", f"Weights that SNIP keeps of each layer, {title}", place, *args)
 
 
 _MODES = {"activation": ("relu",), "batch_norm": ("train", "eval")}

@@ -32,11 +32,7 @@ _INPUTS, _LABELS = range(2)  # streams of a seed
 
 
 def critical(spec: Spec, seed: int) -> dict[str, Any]:
-    """The smallest sparsity at which SNIP prunes some layer in full.
-
-    Widths are constant, inputs and outputs included; examples are Gaussian with random labels. Computed in float64: in
-    float32 at chi = 0.1 a fifth of the scores is 0.
-    """
+    """The smallest sparsity at which SNIP prunes a layer in full; equal widths, Gaussian examples, random labels."""
     inputs = torch.randn(spec.examples, spec.width, generator=generator(seed, _INPUTS), dtype=torch.float64)
     labels = torch.randint(spec.width, (spec.examples,), generator=generator(seed, _LABELS))
     laws = Gaussian(spec.weight_std), Gaussian(spec.bias_std)
@@ -97,11 +93,11 @@ def claims(found: Found) -> Claims:
         nothing: _of(bare, at_bare, at_least, 0.95),
     }
     # well-conditioned on the edge of chaos, in neither phase beside it
-    for kind, some in _phases(found):
-        gain = some[0]["gain"]
+    for kind, part in _phases(found):
+        gain = part[0]["gain"]
         text = f"{kind}: ill-conditioned, m_1 is chi^(L-1) = {gain:.3g}^(L-1) times m_L, chi within {FACTOR:.0%}"
-        beside = some.claim(between, "growth", (1 - FACTOR) * gain, (1 + FACTOR) * gain, names="{blocks} layers")
-        decided |= {text: beside} if abs(math.log(gain)) > FACTOR else well_conditioned(kind, some)
+        beside = part.claim(between, "growth", (1 - FACTOR) * gain, (1 + FACTOR) * gain, names="{blocks} layers")
+        decided |= {text: beside} if abs(math.log(gain)) > FACTOR else well_conditioned(kind, part)
     return decided
 
 
@@ -118,9 +114,9 @@ def _example(sweep: Sweep, rows: Table) -> Claims:
     bound = partial(law.ordered_bound, _EXAMPLE[0], sweep["depth"], sweep["width"])
     value, decimal = bound(), bound(paper=True)
     example = f"the example below Theorem 1: at kappa = {PAPER_KAPPA:g} the bound is {100 * PAPER_BOUND:g} % "
-    example += sweep.told("(here L = {depth}, N = {width})")
-    told = f"the formula gives {value:.3g}; with log base 10 in place of the natural logarithm {decimal:.3g}"
-    decided = {example: by(exact, abs(value - PAPER_BOUND) < 0.01, told, {"formula": value, "log10": decimal})}
+    example += sweep.fill("(here L = {depth}, N = {width})")
+    detail = f"the formula gives {value:.3g}; with log base 10 in place of the natural logarithm {decimal:.3g}"
+    decided = {example: by(exact, abs(value - PAPER_BOUND) < 0.01, detail, {"formula": value, "log10": decimal})}
     first = f"the example: at kappa = {PAPER_KAPPA:g} E[s_cr] measures"
     for text, wanted in zip((first, f"... if kappa is |log chi|/2 (chi = {_EXAMPLE[1]:.3g})"), _EXAMPLE, strict=True):
         near = _of(rows.where(chi=wanted), "chi = {chi:.3g}", between, PAPER_MEASURED - 0.02, PAPER_MEASURED + 0.02)
@@ -214,23 +210,24 @@ def computed(spec: Spec) -> dict[str, float]:
 
 def unequal_claims(found: Found) -> Claims:
     rows, given, meant = found.table, found.table.where(gamma=tuple(PRINTED)), found.table.where(gamma=MEANT)
-    printed, bounds, told = given.of("bound_as_printed", "table_bound", "table_empirical")
+    printed, bounds, measured = given.of("bound_as_printed", "table_bound", "table_empirical")
     corrected, off = rows.column("bound_corrected"), float(np.abs(bounds - printed).max())
-    pairs = ", ".join(given.told("{table_bound:g} printed, {bound_as_printed:.3g} computed"))
+    pairs = ", ".join(given.labels("{table_bound:g} printed, {bound_as_printed:.3g} computed"))
     wrong = float(np.abs(meant.column("bound_corrected") - bounds[1:]).max())
-    values = ", ".join(meant.told("{bound_corrected:.3f}"))
-    of, of_given, of_meant = (partial(_of, some, "gamma = {gamma:g}") for some in (rows, given, meant))
+    values = ", ".join(meant.labels("{bound_corrected:.3f}"))
+    of, of_given, of_meant = (partial(_of, part, "gamma = {gamma:g}") for part in (rows, given, meant))
     shifted = "Table 7: the bounds of its second and third column are the corrected ones at gamma = 10 and 15"
     as_printed = "Proposition 4 as printed (gamma, the ratio of variances, multiplies a standard deviation)"
     better = "Proposition 4 corrected (with the square root of gamma): E[s_cr] is at most the bound"
     expected = "beyond the paper: E[s_cr] at this depth is what the law of the weights gives"
     same = by(exact, off <= _DECIMALS, pairs, {"largest_difference": off})
-    again, there = of_given(between, told - TIGHT, told + TIGHT), of_meant(between, told[1:] - TIGHT, told[1:] + TIGHT)
+    low, high = measured - TIGHT, measured + TIGHT
+    again, inside = of_given(between, low, high), of_meant(between, low[1:], high[1:])
     return {
         "Table 7: its bounds are those of Proposition 4": same,
         f"Table 7: its empirical values are found again, within {TIGHT:g}": again,
         shifted: by(exact, wrong <= _DECIMALS, values, {"largest_difference": wrong}),
-        f"... and their empirical values are measured there, within {TIGHT:g}": there,
+        f"... and their empirical values are measured there, within {TIGHT:g}": inside,
         as_printed: of(at_most, "bound_as_printed"),
         better: of(at_most, "bound_corrected"),
         f"... and the bound is tight, within {TIGHT:g}": of(between, corrected - TIGHT, corrected + 1e-9),

@@ -36,8 +36,7 @@ class Method(NamedTuple):
     rescaled: str | None = None  # kept weights, in one of the ways of :func:`epoch0.prune.rescale`
 
 
-# By the names that recipes use. "obd" is the reference that trains, prunes and trains again; all others prune at
-# initialization and train once.
+# By their names in recipes. "obd" trains, prunes and trains again; all others prune at initialization and train once.
 METHODS: dict[str, Method] = {
     "none": Method("not pruned", None),
     "obd": Method("OBD", "obd"),
@@ -58,8 +57,8 @@ METHODS: dict[str, Method] = {
 class Network:
     """A "resnet", "vgg" or "vanilla_cnn" up to its inputs and classes; whether it is stable is the method's.
 
-    ``width`` is a factor on the channels, of a vanilla CNN their number. ``weights`` is the law of a weight before the
-    division by sqrt(fan_in).
+    ``width`` is a factor on the channels, of a vanilla CNN their number; ``weights`` the law before scaling by
+    sqrt(fan_in).
     """
 
     kind: str = "resnet"
@@ -76,6 +75,7 @@ class Network:
 
     @property
     def name(self) -> str:
+        """Its name in tables, such as ResNet-32."""
         if self.kind == "vgg":
             return f"{f'{self.repeat}x' if self.repeat > 1 else ''}VGG{self.depth}"
         return f"V-CNN-{self.depth}" if self.kind == "vanilla_cnn" else f"ResNet-{self.depth}"
@@ -119,6 +119,7 @@ class Recipe:
 
     @property
     def trainings(self) -> int:
+        """Number of trainings of one run."""
         return 1 + (self.obd_rounds if self.method == "obd" else 0)
 
     @property
@@ -194,7 +195,7 @@ def scored_batches(sets: Sets, seed: int, batches: int, per_class: int) -> Batch
 def masks_at_initialization(
     net: nn.Module, recipe: Recipe, batches: Batches, shape: tuple[int, ...], seed: int
 ) -> Masks:
-    """What a method that prunes at initialization keeps; gradients see the batches, SynFlow an input of that shape."""
+    """Masks of a method that prunes at initialization; gradients see the batches, SynFlow an input of that shape."""
     score = METHODS[recipe.method].score
     if score == "synflow":
         return iterate(net, partial(prune.synflow, x=shape), recipe.sparsity, steps=recipe.synflow_steps)
@@ -206,9 +207,9 @@ def masks_at_initialization(
 
 
 def hand_over(bare: nn.Module, net: nn.Module) -> None:
-    """Give the weights and masks of a pruned network without batch norm, baked in, to the same network with it."""
+    """Copy the weights and masks of a pruned network without batch norm, baked in, to the same network with it."""
     kinds, masks = (nn.Linear, nn.Conv2d), masks_of(bare)
-    each = ([(name, m) for name, m in one.named_modules() if isinstance(m, kinds)] for one in (bare, net))
+    each = ([(name, m) for name, m in item.named_modules() if isinstance(m, kinds)] for item in (bare, net))
     bake(bare)
     given = {}
     for (old, first), (new, second) in zip(*each, strict=True):
@@ -224,14 +225,12 @@ def run(recipe: Recipe, seed: int) -> dict[str, Any]:
     """Prune, train, test.
 
     Everything random follows from the seed: weights, images that are scored, order of training. Methods of one seed
-    have the same of each. With the environment variable EPOCH0_CHECKPOINTS a run that was killed goes on where it was,
-    on a CPU to the same bits.
+    have the same of each. With the environment variable EPOCH0_CHECKPOINTS a killed run resumes, on a CPU bit for bit.
 
     Returns:
-        ``accuracy`` after the last epoch, ``best`` of all tests, ``chance`` of the best constant: shares of
-        the test images. ``history``: lists of ``epoch``, ``loss`` since the test before, and ``accuracy``. ``dead``:
-        layers of which nothing is kept. ``on_paths``: ``kept`` weights on a path from input to output. ``diverged``:
-        accuracies are those of chance.
+        ``accuracy`` after the last epoch, ``best`` of all tests, ``chance`` of the best constant: shares of the test
+        images. ``history``: lists of ``epoch``, ``loss`` since the test before, and ``accuracy``. ``dead``: layers of
+        which nothing is kept. ``on_paths``: ``kept`` weights on a path. ``diverged``: accuracies are those of chance.
     """
     device, method, sets = chosen_device(), METHODS[recipe.method], sets_of(recipe)
     precision, per_epoch = precision_for("auto", device), -(-len(sets.train) // recipe.batch_size)
@@ -244,13 +243,13 @@ def run(recipe: Recipe, seed: int) -> dict[str, Any]:
         return torch.optim.lr_scheduler.MultiStepLR(optimizer, at, recipe.drop_factor)
 
     sgd = partial(torch.optim.SGD, momentum=recipe.momentum, weight_decay=recipe.weight_decay)
-    how: dict[str, Any] = {"batch_size": recipe.batch_size, "optimizer": sgd, "learning_rate": recipe.learning_rate}
-    how |= {"schedule": falling, "device": device, "precision": precision, "checkpoint_every": per_epoch}
-    how |= {"evaluate": Evaluation(sets.test, precision=precision), "evaluate_every": recipe.tested_every * per_epoch}
+    setup: dict[str, Any] = {"batch_size": recipe.batch_size, "optimizer": sgd, "learning_rate": recipe.learning_rate}
+    setup |= {"schedule": falling, "device": device, "precision": precision, "checkpoint_every": per_epoch}
+    setup |= {"evaluate": Evaluation(sets.test, precision=precision), "evaluate_every": recipe.tested_every * per_epoch}
     # where convolutions are faster so; on a CPU circular ones are not
-    how["channels_last"] = precision == "bfloat16" or (device.type == "cpu" and recipe.network.kind == "resnet")
+    setup["channels_last"] = precision == "bfloat16" or (device.type == "cpu" and recipe.network.kind == "resnet")
     net = built(recipe.network)
-    fit, diverged = partial(train, net, sets.train, epochs=recipe.epochs, **how), False
+    fit, diverged = partial(train, net, sets.train, epochs=recipe.epochs, **setup), False
     count, times = (recipe.obd_batches,) * 2 if method.score == "obd" else (recipe.score_batches, 1)
     batches = scored_batches(sets, seed, count, times * recipe.score_per_class)
     with checkpoint_of(recipe, seed) as path:
@@ -279,7 +278,7 @@ def run(recipe: Recipe, seed: int) -> dict[str, Any]:
 
 
 def _trained(done: Training | None, sets: Sets) -> dict[str, Any]:
-    """What the last training says; None is one that was not begun because the one before diverged."""
+    """Results of the last training; None is one that was not begun because the one before diverged."""
     rows = [] if done is None else [row for row in done.history if "test_accuracy" in row]
     epochs, accuracies = ([float(row[name]) for row in rows] for name in ("epoch", "test_accuracy"))
     history = {"epoch": epochs, "loss": [row["loss"] for row in rows], "accuracy": accuracies}

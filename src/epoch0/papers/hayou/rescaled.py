@@ -29,7 +29,7 @@ from epoch0.train.evaluation import Accuracy
 
 # as good as unpruned: over the whole depth its squared gradient changes by less than this beside the other's
 FACTOR = 10.0
-METHODS = {  # what is done to what is left -> how texts call it
+METHODS = {  # how kept weights are rescaled -> its name in texts
     "none": "not rescaled",
     "row": "one factor a row, as Algorithm 1 is printed",
     "layer": "one factor a layer, as equation 7 is meant",
@@ -75,7 +75,7 @@ def table(found: Found) -> Table:
         each = {"log_gain": cell["log_gain"], "beside_unpruned": cell["log_gain"] - cell["dense"][:, None, None]}
         dead = np.isnan(cell["log_gain"])
         roots, lost = np.sqrt((~dead).sum(0)), dead.any(2).sum(0)[:, None]
-        means = {name: Mean(np.nanmean(one, 0), np.nanstd(one, 0, ddof=1) / roots) for name, one in each.items()}
+        means = {name: Mean(np.nanmean(item, 0), np.nanstd(item, 0, ddof=1) / roots) for name, item in each.items()}
         inner = {"sparsity": cell.spec.sparsities, "method": list(METHODS)}
         return means, {"runs": cell.runs - lost, "nothing_gets_through": lost}, inner
 
@@ -92,14 +92,14 @@ def claims(found: Found) -> Claims:
     same = f"over {layers} layers the squared gradient is as an unpruned network's, within {FACTOR:g} times"
     rules: dict[str, Any] = dict.fromkeys(METHODS, (same, between, -limit, limit))
     rules["none"] = "the squared gradient shrinks beside an unpruned network's", at_most, 0.0
-    for cell, (method, rows) in ((one, part) for one in found for part in found.table.where(**one.at).by("method")):
-        said, decide, *bounds = rules[method]
+    for cell, (method, rows) in ((item, part) for item in found for part in found.table.where(**item.at).by("method")):
+        statement, decide, *bounds = rules[method]
         kind = f"{cell.at['activation']}, {cell.at['masks']} masks, {METHODS[method]}"
-        told = f"(a layer by {', '.join(rows.told('{gain:.2f}'))})"
+        text = f"(a layer by {', '.join(rows.labels('{gain:.2f}'))})"
         dead = Table(row for row in rows if row["nothing_gets_through"])
-        left = dead.told("{sparsity:.0%} removed: {nothing_gets_through} left out that nothing gets through")
+        left = dead.labels("{sparsity:.0%} removed: {nothing_gets_through} left out that nothing gets through")
         rule = rows.claim(decide, "beside_unpruned", *bounds, names="{sparsity:.0%} removed")
-        decided[f"{kind}: {said} {told}"] = more(rule, after="; ".join(left))
+        decided[f"{kind}: {statement} {text}"] = more(rule, after="; ".join(left))
     return decided
 
 
@@ -144,15 +144,14 @@ def measure(spec: Spec, seed: int) -> dict[str, Any]:
     """Gain of one network, as it came and with random masks of density edge^2 / weight_std^2.
 
     Its sigma_w is ``factor`` times that on the edge; ``kind``: ``"dense"``, or ``"cnn"`` for circular convolutions with
-    a kernel of 3. Means over layers of the forward and the backward gain, without the first layer and the last, which
-    no activation follows.
+    a kernel of 3. Means over layers of the forward and the backward gain, without the first and the last layer.
     """
     shape = (spec.width, 8, 8) if spec.kind == "cnn" else (spec.width,)
     inputs = torch.randn(16 if spec.kind == "cnn" else 64, *shape, generator=generator(seed, _INPUTS))
     inputs = inputs * square(spec) ** 0.5
     nets = {"before": network(spec, seed, shape, masked=False), "after": network(spec, seed, shape, masked=True)}
     each = {name: gain(net, inputs, directions=4, seed=seed) for name, net in nets.items()}
-    return {name: float(np.mean((one.chi_forward + one.chi_backward)[1:-1] / 2)) for name, one in each.items()}
+    return {name: float(np.mean((item.chi_forward + item.chi_backward)[1:-1] / 2)) for name, item in each.items()}
 
 
 def learn(spec: Spec, seed: int) -> dict[str, Any]:
@@ -201,8 +200,8 @@ def ticket_table(found: Found) -> Table:
 def ticket_claims(found: Found) -> Claims:
     rows, trained = Table(found.table[:-2]), found.also["trained"].one()
     of = partial(rows.claim, names="{kind}, {factor:.3g} times the edge")
-    what = "{activation}, depth {depth}, {factor:g} times the edge".format_map(vars(trained.spec.ticket))
-    above = partial(over_runs, at_least, names=[what])
+    title = "{activation}, depth {depth}, {factor:g} times the edge".format_map(vars(trained.spec.ticket))
+    above = partial(over_runs, at_least, names=[title])
     theorem = f"Theorem 3: random masks of density sigma_EOC^2/sigma_w^2 bring chi to 1, within {CLOSE:g}"
     return {
         "as they come the networks are chaotic: chi is above 1.1": of(at_least, "chi_before", 1.1),

@@ -4,8 +4,7 @@ A panel is a network on a data set, a sweep over pairs of methods and sparsities
 Beside what is measured stands what is printed: percent of the test images, mean ± standard deviation of 3 runs, from
 published.txt: one head a block (table, data, network, nonlinearity, sparsities), then its rows, one a method. Slips of
 the print are kept. Quick presets train on the embedded 8x8 digits for 4 epochs; docs/hayou-accuracy says how networks,
-sparsities, epochs, rates and seeds were chosen, what is taken from public code where Table 5 leaves it open, and what
-was looked at before.
+sparsities, epochs, rates and seeds were chosen, what is from public code where Table 5 leaves it open, and pilot runs.
 """
 
 import math
@@ -101,7 +100,7 @@ def title(recipe: Recipe) -> str:
 
 
 def printed(table: str, recipe: Recipe) -> Mapping[tuple[str, float], Entry]:
-    """What a table prints for that network on those data; nothing where something smaller stands in for it."""
+    """Entries of a printed table for this network and data; empty if a smaller network stands in for it."""
     return PUBLISHED[table].get((recipe.data, recipe.network.name, recipe.network.activation), {})
 
 
@@ -117,7 +116,7 @@ def chance(cell: Cell) -> float:
 
 def dead(cell: Cell) -> Array:
     """How many layers are fully pruned, (runs,)."""
-    return np.array([float(len(one["dead"])) for one in cell.results])
+    return np.array([float(len(result["dead"])) for result in cell.results])
 
 
 def sd(values: Array) -> float:
@@ -139,26 +138,26 @@ def table(name: str, found: Found) -> Table:
         row |= {"diverged": int(cell["diverged"].sum()), "epochs": recipe.trainings * recipe.epochs}
         return {"accuracy": percents(cell)}, row
 
-    return Table(row for one in (found, *found.also.values()) for row in one.rows(columns))
+    return Table(row for item in (found, *found.also.values()) for row in item.rows(columns))
 
 
 def titled(before: str, after: str, sweep: Sweep) -> str:
-    bases = [one.spec for one in (sweep, *sweep.also.values())]
+    bases = [item.spec for item in (sweep, *sweep.also.values())]
     names, data = (dict.fromkeys(found) for found in zip(*((b.network.name, b.data) for b in bases), strict=True))
     return f"{before} {', '.join(names)} on {', '.join(data)}{after}"
 
 
 def about(sweep: Sweep) -> str:
     each = [sweep, *sweep.also.values()]
-    bases, specs = [one.spec for one in each], [spec for one in each for _, spec, _ in one.cells()]
+    bases, specs = [item.spec for item in each], [spec for item in each for _, spec, _ in item.cells()]
     networks = ", ".join(dict.fromkeys(f"{base.network.name} x{base.network.width:g}" for base in bases))
-    said = f"{networks} (factor on the filters) on {', '.join(dict.fromkeys(base.data for base in bases))}; "
-    said += f"{either(base.epochs for base in bases)} epochs of SGD at {either(one.learning_rate for one in specs)}, "
-    said += sweep.told("batches of {batch_size}; scores with batch norm in {batch_norm} mode")
-    said += ", without it where rescaled; " if any(one.norm_after for one in specs) else "; "
-    said += f"{either(one['runs'] for one in each)} runs, no bars"
-    spent = [(1 + one.spec.obd_rounds) * one.spec.epochs for one in each if "obd" in one["method"]]
-    return f"{said}; OBD trains {max(spent)} epochs in all" if spent else said
+    text = f"{networks} (factor on the filters) on {', '.join(dict.fromkeys(base.data for base in bases))}; "
+    text += f"{either(base.epochs for base in bases)} epochs of SGD at {either(item.learning_rate for item in specs)}, "
+    text += sweep.fill("batches of {batch_size}; scores with batch norm in {batch_norm} mode")
+    text += ", without it where rescaled; " if any(item.norm_after for item in specs) else "; "
+    text += f"{either(item['runs'] for item in each)} runs, no bars"
+    spent = [(1 + item.spec.obd_rounds) * item.spec.epochs for item in each if "obd" in item["method"]]
+    return f"{text}; OBD trains {max(spent)} epochs in all" if spent else text
 
 
 def either(counts: Iterable[float]) -> str:
@@ -182,7 +181,7 @@ def winners(accuracies: Mapping[str, tuple[float, float]]) -> list[str]:
     >>> winners({"snip": (92.26, 0.32), "sbp-sr": (92.56, 0.06), "magnitude": (90.21, 0.55)})
     ['sbp-sr', 'snip']
     """
-    best, spread = max(accuracies.values(), key=lambda one: one[0])
+    best, spread = max(accuracies.values(), key=lambda item: item[0])
 
     def tied(method: str) -> bool:
         mean, own = accuracies[method]
@@ -192,7 +191,7 @@ def winners(accuracies: Mapping[str, tuple[float, float]]) -> list[str]:
 
 
 class Panel:
-    """What claims and pictures ask of a panel: arrays have shape (runs,), accuracies are percent of the test images."""
+    """The data of a panel for claims and pictures: arrays have shape (runs,), accuracies are percent of test images."""
 
     def __init__(self, found: Found) -> None:
         self.found, self.recipe, self.runs = found, found.sweep.spec, found.sweep["runs"]
@@ -209,8 +208,8 @@ class Panel:
 
     def leads(self, first: str, second: str, least: float = 0.0, of: Callable[[Cell], Array] = percents) -> Leads:
         """By how many points one method is ahead of another, at each sparsity from the least on."""
-        some = [sparsity for sparsity in self.sparsities if sparsity >= least]
-        return {percent(s): of(self.cell(first, s)) - of(self.cell(second, s)) for s in some}
+        subset = [sparsity for sparsity in self.sparsities if sparsity >= least]
+        return {percent(s): of(self.cell(first, s)) - of(self.cell(second, s)) for s in subset}
 
     def rivals(self, sparsity: float) -> dict[str, Array]:
         """Accuracies of those that prune at initialization, as the paper has them."""
@@ -258,7 +257,7 @@ def claims(name: str, high: float, found: Found) -> Claims:
             decided[text] = ahead(each.leads("grasp-sr", "grasp"), decide=at_most)
         if "obd" in each.methods:
             others = [method for method in each.methods if method not in REFERENCES]
-            leads = {f"{METHODS[m].label}, {s}": one for m in others for s, one in each.leads("obd", m).items()}
+            leads = {f"{METHODS[m].label}, {s}": item for m in others for s, item in each.leads("obd", m).items()}
             text = f"{each.name}: OBD, which trains before it prunes, is ahead of all that prune at initialization"
             decided[text] = ahead(leads)
     return {**decided, **said_of_itself(name)}
@@ -282,7 +281,7 @@ def chance_claims(name: str, high: float, found: Found) -> Claims:
 
 
 def said_of_itself(table: str) -> Claims:
-    """What Tables 9 and 10 say about themselves, without a measurement."""
+    """Consistency of Tables 9 and 10 as printed, without a measurement."""
     if table == "tab9":
         shared = {
             f"{key[1]} {METHODS[method].label} {percent(s)}": (PUBLISHED["tab2"][key][method, s], nine)
@@ -291,12 +290,12 @@ def said_of_itself(table: str) -> Claims:
             if (method, s) in PUBLISHED["tab2"].get(key, {})
         }
         apart = [f"{name}: {two.value} and {nine.value}" for name, (two, nine) in shared.items() if two != nine]
-        told = f"{len(apart)} of {len(shared)} entries differ: {'; '.join(apart)}"
-        return {"as printed: Tables 2 and 9 agree where they show the same network": by(exact, not apart, told)}
+        text = f"{len(apart)} of {len(shared)} entries differ: {'; '.join(apart)}"
+        return {"as printed: Tables 2 and 9 agree where they show the same network": by(exact, not apart, text)}
     if table == "tab10":
         count, same = sum(map(len, PUBLISHED[table].values())), PUBLISHED[table] == PUBLISHED["tab9"]
-        told = f"its {count} accuracies are those of Table 9, of ResNet-32 and ResNet-50"
-        return {'as printed: Table 10 shows a "vanilla-CNN", as its caption says': by(exact, not same, told)}
+        text = f"its {count} accuracies are those of Table 9, of ResNet-32 and ResNet-50"
+        return {'as printed: Table 10 shows a "vanilla-CNN", as its caption says': by(exact, not same, text)}
     return {}
 
 
@@ -304,26 +303,26 @@ def tables(name: str, found: Found) -> list[Grid]:
     """A table a panel, what is printed for it in brackets; the paper's own after them, where others stand in."""
     made, panels = [], panels_of(found)
     for each in panels:
-        there = printed(name, each.recipe)
-        shown = f"{each.name}: % ± standard error" + (" (as printed, ± sd)" if there else "")
-        made.append(_grid(shown, there, each.methods, each.sparsities, each))
+        paper = printed(name, each.recipe)
+        shown = f"{each.name}: % ± standard error" + (" (as printed, ± sd)" if paper else "")
+        made.append(_grid(shown, paper, each.methods, each.sparsities, each))
     if not any(printed(name, each.recipe) for each in panels):
-        for (data, network, activation), there in PUBLISHED[name].items():
+        for (data, network, activation), paper in PUBLISHED[name].items():
             tanh = "" if activation == "relu" else f", {activation}"
-            shown, sparsities = f"as printed: {network}{tanh}, {data}, % ± sd", dict.fromkeys(s for _, s in there if s)
-            made.append(_grid(shown, there, [method for method, _ in there], list(sparsities)))
+            shown, sparsities = f"as printed: {network}{tanh}, {data}, % ± sd", dict.fromkeys(s for _, s in paper if s)
+            made.append(_grid(shown, paper, [method for method, _ in paper], list(sparsities)))
     return made
 
 
-def _grid(shown: str, there: Mapping[Any, Entry], methods: Any, sparsities: Any, own: Panel | None = None) -> Grid:
-    """A row a method, what is not pruned with one entry: what is printed, or what was measured with it in brackets."""
+def _grid(shown: str, printed: Mapping[Any, Entry], methods: Any, sparsities: Any, own: Panel | None = None) -> Grid:
+    """One row a method: printed values, with measured ones in brackets; the unpruned network has a single entry."""
 
     def cell(method: str, sparsity: float) -> str:
-        told = str(there.get((method, sparsity), ""))
+        text = str(printed.get((method, sparsity), ""))
         if own is None:
-            return told
+            return text
         mean, error = mean_and_error(own.accuracy(method, sparsity))
-        return f"{mean:.1f} ± {error:.1f}" + (f" ({told})" if told else "")
+        return f"{mean:.1f} ± {error:.1f}" + (f" ({text})" if text else "")
 
     rows = {METHODS[m].label: [cell(m, s) for s in sparsities] for m in METHODS if m in methods and m != "none"}
     if "none" in methods:
@@ -356,7 +355,7 @@ def paper(name: str) -> list[Sweep]:
         epochs = {"cifar10": 160, "cifar100": 250, "tiny-imagenet": 300}[data]
         resnet = Network("resnet", int(network.removeprefix("ResNet-")), 2.0, activation, variant)
         recipe = Recipe(resnet, data, "snip", _ANY, epochs, score_batches=batches)
-        methods = [method for method in METHODS if method in {one for one, _ in entries}]
+        methods = [method for method in METHODS if method in {item for item, _ in entries}]
         made.append(panel(recipe, methods, list(dict.fromkeys(s for _, s in entries if s)), 3))
     return made
 
@@ -394,7 +393,7 @@ LEARNT = 30.0  # percent of the test images: three times what a constant gets; t
 class Start(NamedTuple):
     """One row of the table: a pruning method with or without rescaling, sigma_w, sigma_b, and what is printed.
 
-    ``rate`` is the learning rate of the quick preset, tuned alike for each start (docs/hayou-accuracy).
+    ``rate`` is the learning rate of the quick preset, tuned in the same way for each start (docs/hayou-accuracy).
     """
 
     label: str
@@ -409,8 +408,7 @@ def _of(*entries: tuple[float, float]) -> dict[int, Entry]:
     return {depth: Entry(*entry) for depth, entry in zip((10, 50, 100), entries, strict=True)}
 
 
-# The paper does not give the scales: tanh networks have their edge of chaos at (1, 0); (0.9, 0.1) is in the ordered
-# phase, near enough to it that ten layers train.
+# The paper gives no scales. The edge of chaos of tanh is at (1, 0); at (0.9, 0.1), ordered, ten layers still train.
 ORDERED = Start("ordered phase", "snip", 0.9, 0.1, 0.012, _of((98.12, 0.13), (10.0, 0.0), (10.0, 0.0)))
 EDGE = Start("EOC", "snip", 1.0, 0.0, 0.012, _of((98.20, 0.17), (98.75, 0.11), (10.0, 0.0)))
 RESCALED = Start("EOC + rescaling", OURS, 1.0, 0.0, 0.004, _of((98.18, 0.21), (98.90, 0.07), (99.15, 0.08)))
@@ -420,11 +418,7 @@ STARTS = {start.label: start for start in (*PRINTED, *FURTHER)}
 
 
 def sweep_4(base: Recipe, depths: Sequence[int], runs: int, more: int = 0, seed: int = 0) -> Sweep:
-    """Every depth from every start; digits are trained at the rate of the start.
-
-    ``more`` runs of EOC + rescaling at the greatest depth, where runs differ most, and of the paper's starts at the
-    least, where the claim is that they do not differ.
-    """
+    """Every depth from every start; ``more`` runs at the greatest depth and of the paper's starts at the least."""
     axis: dict[tuple[int, str], dict[str, Any]] = {}
     counts = []
     for depth, (label, start) in product(depths, STARTS.items()):
@@ -449,7 +443,7 @@ def table_4(cell: Cell) -> Any:
 
 
 def claims_4(found: Found) -> Claims:
-    """What the table shows, entry by entry: who is trained, and who stays at chance; the other ways to rescale."""
+    """Claims of the table, entry by entry: which networks train and which stay at chance; other ways to rescale."""
     shallow, *middle, deep = found.sweep["depth"]
     ordered, edge, rescaled = (start.label for start in PRINTED)
     name, near = "{start}, depth {depth}", f"stays at chance, within {NEAR_CHANCE:g} points"
@@ -479,10 +473,10 @@ def claims_4(found: Found) -> Claims:
 def tables_4(found: Found) -> list[Grid]:
     """Starts by depths, what is printed in brackets; as a table of its own where other data stand in for MNIST."""
     own, rows = found.sweep.spec.data == "mnist", dict[str, list[str]]()
-    printed = {start.label: [str(one) for one in start.printed.values()] for start in PRINTED}
-    for label, some in found.table.by("start"):
-        ours, told = some.told("{accuracy:.1f} ± {accuracy_error:.1f}"), printed.get(label)
-        rows[label] = [f"{a} ({b})" for a, b in zip(ours, told, strict=True)] if own and told else ours
+    printed = {start.label: [str(item) for item in start.printed.values()] for start in PRINTED}
+    for label, subset in found.table.by("start"):
+        ours, theirs = subset.labels("{accuracy:.1f} ± {accuracy_error:.1f}"), printed.get(label)
+        rows[label] = [f"{a} ({b})" for a, b in zip(ours, theirs, strict=True)] if own and theirs else ours
     title = f"V-CNN, {found.sweep.spec.data}: % ± standard error" + " (as printed, ± sd)" * own
     grids = [Grid(title, tuple(f"depth {depth}" for depth in found.sweep["depth"]), rows)]
     if not own:
@@ -492,7 +486,7 @@ def tables_4(found: Found) -> list[Grid]:
 
 def about_4(sweep: Sweep) -> str:
     rates = either(spec.learning_rate for _, spec, _ in sweep.cells())
-    return sweep.told(
+    return sweep.fill(
         f"{{network.activation}}, {{network.width:g}} channels, 3x3 kernels, {SPARSITY:.0%} pruned by SNIP; {{data}}, "
         f"{{epochs}} epochs of SGD at {rates}, momentum {{momentum:g}}, batches of {{batch_size}}; ordered: sigma_w, "
         f"sigma_b = {ORDERED.weight_std:g}, {ORDERED.bias_std:g}, EOC: {EDGE.weight_std:g}, {EDGE.bias_std:g}; no bars"
@@ -500,7 +494,7 @@ def about_4(sweep: Sweep) -> str:
 
 
 def presets_4() -> dict[str, Sweep]:
-    """Section 4.1 has plain SGD at 1e-3, batches of 100 and tanh; of section 4.3 nothing but the depths is told.
+    """Section 4.1 has plain SGD at 1e-3, batches of 100 and tanh; of section 4.3 the paper states the depths only.
 
     32 channels and 3x3 kernels are chosen, and 16 channels for digits. Their number, the batches, the epochs and how
     many runs there are were chosen after looking at other runs; no run of the table was among them.
@@ -521,7 +515,7 @@ NOT_MUCH = 1.0  # points by which 3xVGG16 may be ahead where the paper sees no g
 
 
 def claims_5(found: Found) -> Claims:
-    """Section 4.3: on VGG16 the three are alike, on 3xVGG16 rescaling wins."""
+    """Section 4.3: on VGG16 the three agree, on 3xVGG16 rescaling wins."""
     once, thrice = panels_of(found)
     methods = (*OTHERS, OURS)
     each = np.array([[mean_and_error(once.accuracy(method, s)) for method in methods] for s in once.sparsities])
@@ -575,14 +569,14 @@ def table_6(found: Found) -> Table:
         best, *tied = (METHODS[method].label for method in winners(each))
         rows.append({**row, "best": best, "tied": ", ".join(tied), "table_6": WINNERS.get(key, ""), "runs": runs})
 
-    for one in panels_of(found):
-        for s in one.sparsities:
-            each = {method: (float(mine.mean()), sd(mine)) for method, mine in one.rivals(s).items()}
-            add("measured", (one.recipe.data, one.network, s), each, one.runs)
+    for entry in panels_of(found):
+        for s in entry.sparsities:
+            each = {method: (float(values.mean()), sd(values)) for method, values in entry.rivals(s).items()}
+            add("measured", (entry.recipe.data, entry.network, s), each, entry.runs)
     for data, network, s in WINNERS:
-        (there,) = filter(None, (PUBLISHED[name].get((data, network, "relu")) for name in SOURCES))
-        own = {method: one for (method, at), one in there.items() if at == s and method not in REFERENCES}
-        each = {method: (one.value, math.nan if one.sd is None else one.sd) for method, one in own.items()}
+        (paper,) = filter(None, (PUBLISHED[name].get((data, network, "relu")) for name in SOURCES))
+        own = {method: item for (method, at), item in paper.items() if at == s and method not in REFERENCES}
+        each = {method: (item.value, math.nan if item.sd is None else item.sd) for method, item in own.items()}
         add("as printed", (data, network, s), each, 3)
     return rows
 
@@ -629,8 +623,8 @@ def tables_6(found: Found) -> list[Grid]:
         columns, grid = sorted(set(rows.column("sparsity").tolist())), dict[str, list[str]]()
         for row in rows:
             name = names.get((source, row["data"], row["network"]), "{network}, {data}".format_map(row))
-            told = f" (Table 6: {row['table_6']})" * (source == "as printed" and _differs(row))
-            grid.setdefault(name, [""] * len(columns))[columns.index(row["sparsity"])] = _best(row) + told
+            text = f" (Table 6: {row['table_6']})" * (source == "as printed" and _differs(row))
+            grid.setdefault(name, [""] * len(columns))[columns.index(row["sparsity"])] = _best(row) + text
         made.append(Grid(titles[source], tuple(map(percent, columns)), grid))
     return made
 
@@ -648,11 +642,11 @@ _artifact = partial(Artifact, about=about, cost=cost)
 
 
 def _table(
-    name: str, what: str, place: str, quick: list[Sweep], paper: list[Sweep], decide: Any = None, more: str = ""
+    name: str, heading: str, place: str, quick: list[Sweep], paper: list[Sweep], decide: Any = None, more: str = ""
 ) -> Artifact:
-    """One of the tables that are made alike; ``decide`` are their claims, or its own."""
+    """One of the tables with a common layout; ``decide`` are its claims, by default the common ones."""
     rows, read = partial(table, name), partial(tables, name)
-    presets, title = {"quick": joined(quick), "paper": joined(paper)}, partial(titled, what, more)
+    presets, title = {"quick": joined(quick), "paper": joined(paper)}, partial(titled, heading, more)
     decide = decide or partial(claims, name, 0.0)
     return _artifact(f"hayou/{name}", title, place, presets, rows, decide, partial(draw, read), tables=read)
 

@@ -56,10 +56,10 @@ def trained(spec: Spec, seed: int) -> dict[str, Any]:
                 with suppress(InputError):  # a layer without weights has no scale
                     rescale(nets[-1], spec.rescaling, x=batch[0].float())
     stack = Stacked.of(nets)
-    how = {"loss": stack.loss(F.cross_entropy), "seed": seed, "device": chosen_device(), "checkpoint_minutes": 2.0}
+    settings = {"loss": stack.loss(F.cross_entropy), "seed": seed, "device": chosen_device(), "checkpoint_minutes": 2.0}
     seen = {"evaluate": Accuracy(held, labels), "evaluate_every": spec.steps}
     with checkpoint_of(spec, seed) as path:
-        done = fit(spec, stack, (x, y), steps=spec.steps, checkpoint=path, **seen, **how)
+        done = fit(spec, stack, (x, y), steps=spec.steps, checkpoint=path, **seen, **settings)
     found = {"accuracy": done.history[-1]["accuracy"], "dead": dead, "diverged": stack.diverged.cpu().numpy()}
     arrays = {name: np.array(values).reshape(-1, len(spec.sparsities)) for name, values in found.items()}
     return {**arrays, "chance": float(np.bincount(labels.numpy()).max() / len(labels))}
@@ -103,8 +103,8 @@ def table(init: str, found: Found) -> Table:
         return found, {}, {"initialization": own, "sparsity": cell.spec.sparsities}
 
     names = [*NAMES.values(), *WAYS.values()]
-    each = {found: names[: len(NAMES)], **{one: [WAYS[way]] for way, one in found.also.items()}}
-    rows = [row for one, own in each.items() for row in one.rows(partial(columns, own))]
+    each = {found: names[: len(NAMES)], **{item: [WAYS[way]] for way, item in found.also.items()}}
+    rows = [row for item, own in each.items() for row in item.rows(partial(columns, own))]
     names.sort(key=lambda name: name != NAMES[init])
     return Table(sorted(rows, key=lambda row: (names.index(row["initialization"]), row["depth"])))
 
@@ -136,14 +136,14 @@ def _rescaled(found: Found, way: str) -> Claims:
     low, high = (each[:, deep & part].mean(1) for part in (sparsity <= 0.5, sparsity > 0.5))
     up_to = f"with {way} networks of depth {DEEP} and more train up to 50 % sparsity, on average"
     above = "... and above 50 %" + f" ({way})" * (way in WAYS.values())
-    decided = {text: over_runs(at_least, one, limit, names=["mean"]) for text, one in ((up_to, low), (above, high))}
+    decided = {text: over_runs(at_least, item, limit, names=["mean"]) for text, item in ((up_to, low), (above, high))}
     if len(inits_of(found.sweep.spec)) > 1:
         both, plain = deep & (sparsity >= 0.5), runs_of(found, "accuracy", INITS[1])
         gain = each[:, both].mean(1) - plain[:, both].mean(1)
         adds = f"rescaling adds {100 * MARGIN:g} % and more from depth {DEEP} and 50 % sparsity on: mean over the cells"
         decided[adds] = over_runs(at_least, gain, MARGIN, names=["difference"])
-    for other, one in found.also.items():
-        decided |= _rescaled(one, WAYS[other])
+    for other, entry in found.also.items():
+        decided |= _rescaled(entry, WAYS[other])
     return decided
 
 
@@ -158,9 +158,9 @@ def _untrained(init: str, found: Found) -> Claims:
     accuracy, dead = (runs_of(found, name, init)[:, cells] for name in ("accuracy", "dead"))
     decided = {text: over_runs(at_most, accuracy, threshold(found.cells[0]), names=names)}
     if init == "ordered":
-        told = f"in {(dead > 0).sum():g} of {dead.size} networks; {dead.mean():.3g} layers on average"
+        detail = f"in {(dead > 0).sum():g} of {dead.size} networks; {dead.mean():.3g} layers on average"
         numbers = {"share": float((dead > 0).mean()), "mean": float(dead.mean())}
-        decided["... as at least one layer is fully pruned"] = by(exact, bool((dead > 0).all()), told, numbers)
+        decided["... as at least one layer is fully pruned"] = by(exact, bool((dead > 0).all()), detail, numbers)
     return decided
 
 
@@ -184,11 +184,11 @@ def draw(init: str, found: Found) -> plots.Figure:
     from matplotlib.lines import Line2D
 
     sparsities, limit = found.sweep["sparsities"], threshold(found.cells[0])
-    shown = {"": found, **({f", {way}": one for way, one in found.also.items()} if init == "rescaled" else {})}
-    depths = [f"{depth:g}{way}" for way, one in shown.items() for depth in sorted(one.sweep["depth"])]
-    each = [[runs_of(one, name, init) for one in shown.values()] for name in ("accuracy", "dead")]
-    accuracy, dead = (np.concatenate([one.mean(0) for one in ones]) for ones in each)
-    trainable = np.concatenate([(one >= limit).mean(0) for one in each[0]])
+    shown = {"": found, **({f", {way}": item for way, item in found.also.items()} if init == "rescaled" else {})}
+    depths = [f"{depth:g}{way}" for way, item in shown.items() for depth in sorted(item.sweep["depth"])]
+    each = [[runs_of(item, name, init) for item in shown.values()] for name in ("accuracy", "dead")]
+    accuracy, dead = (np.concatenate([item.mean(0) for item in ones]) for ones in each)
+    trainable = np.concatenate([(item >= limit).mean(0) for item in each[0]])
     picture, axes = plots.figure(max(6.2, 1.9 + 0.62 * len(sparsities)), 1.3 + 0.5 * len(depths))
     image = axes.imshow(100 * accuracy, origin="lower", aspect="auto", cmap="cividis", vmin=0, vmax=100)
     axes.grid(visible=False)
@@ -223,7 +223,7 @@ def presets(activation: str) -> dict[str, Sweep]:
     others = {way: paper.but(spec=spec.but(rescaling=way, inits=INITS[:1])) for way in WAYS}
     less: dict[str, Any] = {"steps": 400, "batch_size": 64, "learning_rate": 0.004, "tested": 360}
     less |= {"sparsities": (0.1, 0.5, 0.9), "data": "digits", "seed": 100}
-    few = {way: one.but(depth=(60,), **less) for way, one in others.items()}
+    few = {way: item.but(depth=(60,), **less) for way, item in others.items()}
     return paper.but(also=others).presets(depth=(80, 60, 20, 2), runs=5, also=few, **less)
 
 
@@ -239,8 +239,9 @@ _FIGURES = (("3a 3b 3c", presets("tanh")), ("5a 5b 5c", presets("elu")), ("5d 5e
 
 def _figure(name: str, init: str, both: dict[str, Sweep]) -> Artifact:
     about = _ABOUT.format("ordered" if init == "ordered" else "edge") + _OTHERS * (init == INITS[0])
-    how = partial(table, init), partial(claims, init), partial(draw, init), about, cost
-    return Artifact(f"hayou/fig{name}", f"Accuracy over depth and sparsity: {_TITLES[init]}", "section 4.1", both, *how)
+    title, rest = f"Accuracy over depth and sparsity: {_TITLES[init]}", (about, cost)
+    parts = partial(table, init), partial(claims, init), partial(draw, init)
+    return Artifact(f"hayou/fig{name}", title, "section 4.1", both, *parts, *rest)
 
 
 ARTIFACTS = tuple(

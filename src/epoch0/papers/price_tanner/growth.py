@@ -40,7 +40,7 @@ def networks(spec: Spec, seed: int) -> Ensemble:
 
 
 def block(spec: Spec, seed: int) -> dict[str, Any]:
-    """``lengths`` (networks, depth + 1) and ``growth`` (networks, depth) of a curve, alike in whatever block."""
+    """``lengths`` (networks, depth + 1) and ``growth`` (networks, depth) of a curve, the same in whatever block."""
     measured = trajectory_length(networks(spec, seed), spec.curve.curve(), points=spec.tangents, seed=seed)
     return {"lengths": np.asarray(measured.network_lengths), "growth": np.asarray(measured.network_growth)}
 
@@ -68,8 +68,8 @@ def table(cell: Cell) -> Any:
 def length_table(cell: Cell) -> Any:
     layers = range(cell.spec.depth + 1)
     start, bounds = float(cell["lengths"][0, 0]), predicted(cell.spec)
-    told = {name: one and [start * one**layer for layer in layers] for name, one in bounds.items()}
-    return {"length": cell["lengths"]}, told, {"layer": layers}
+    expected = {name: item and [start * item**layer for layer in layers] for name, item in bounds.items()}
+    return {"length": cell["lengths"]}, expected, {"layer": layers}
 
 
 BOUNDS: dict[str, Callable[[Law, int], Any]] = {
@@ -101,17 +101,17 @@ def claims(swept: str, shown: str | None, found: Found) -> Claims:
         "growth is at most the second-moment upper bound": of(at_most, "growth", "upper"),
         "Gaussian weights: growth agrees with its exact range over directions": in_range,
     }
-    for law, mine in rows.by("law"):
-        x, growth, errors, count = mine.of(swept, *_GROWTH)
+    for law, subset in rows.by("law"):
+        x, growth, errors, count = subset.of(swept, *_GROWTH)
         if swept == "std":
             text = f"growth is linear in the std of the weights ({law})"
             decided[text] = by(decide.linear, x, growth, errors, count)
         else:
             names, (exponent, error) = ("sqrt(density)", "density"), decide.fitted_exponent(x, growth, errors)
             better = by(decide.better_fit, growth, errors, np.sqrt(x), x, count, names=names)
-            told = f"growth goes like density^p, p = {exponent:.3f} ± {error:.2g}"
+            detail = f"growth goes like density^p, p = {exponent:.3f} ± {error:.2g}"
             text = f"growth has the shape sqrt(density), not density ({law})"
-            decided[text] = more(better, told, exponent=exponent, exponent_error=error)
+            decided[text] = more(better, detail, exponent=exponent, exponent_error=error)
     if swept == "density" and shown is None:
         decided |= _printed_values(rows)
     laws = rows.alike("growth", "law", "{law}", _NAME[7:], resolution=RESOLUTION)
@@ -126,15 +126,15 @@ def _printed_values(rows: Table) -> Claims:
     """Section 4's two numbers, to the digit printed: growth 1 at density about 0.5, and about 1.5 for dense weights."""
     half, dense = rows.where(density=0.5), rows.where(density=1.0)
     growth, errors, count = half.of(*_GROWTH)
-    told = "growth at density 0.5 is {growth:.4f} ± {growth_error:.2g} ({law}; exact extremes {minimum:.4f} and "
+    text = "growth at density 0.5 is {growth:.4f} ± {growth_error:.2g} ({law}; exact extremes {minimum:.4f} and "
     # growth goes like sqrt(density) close by, so that it is 1 at 0.5 / growth^2
-    crossing = by(between, 0.5 / growth**2, errors / growth**3, 0.45, 0.55, count, half.told("{law}"))
+    crossing = by(between, 0.5 / growth**2, errors / growth**3, 0.45, 0.55, count, half.labels("{law}"))
     one = "growth is 1 at density 0.5, to the digit printed: the crossing is in [0.45, 0.55]"
     approximately = "dense growth is 'approximately 1.5', to the digit printed: in [1.45, 1.55]"
     gaussian = dense.where(law="gaussian")
     exact = gaussian.claim(agrees, "growth", "minimum", names="density 1", resolution=RESOLUTION)
     return {
-        one: more(crossing, f"{told}{{maximum:.4f}})".format_map(half[0])),
+        one: more(crossing, f"{text}{{maximum:.4f}})".format_map(half[0])),
         approximately: dense.claim(between, "growth", 1.45, 1.55, names="{law}"),
         f"dense Gaussian growth is its exact value {gaussian[0]['minimum']:.4f}": exact,
     }
@@ -148,8 +148,8 @@ def depth_claims(found: Found) -> Claims:
         decided[text] = by(decide.linear, layer, np.log(length), error / length, count)
     # of each network in which the curve stayed alive
     logs = [np.log(lengths[(lengths > 0).all(axis=1)][:, 1:]) for lengths in (cell["lengths"] for cell in found)]
-    densities, names = [f"density {one:g}" for one in found.sweep["density"]], "density {density:g}, layer {layer}"
-    rates = tables.over_runs(decide.increasing, [tables.slopes(one) for one in logs], names=densities)
+    densities, names = [f"density {item:g}" for item in found.sweep["density"]], "density {density:g}, layer {layer}"
+    rates = tables.over_runs(decide.increasing, [tables.slopes(item) for item in logs], names=densities)
     return {
         **decided,
         "the slope of log length increases with the density (networks in which the curve is not lost)": rates,
@@ -179,11 +179,11 @@ def draw(swept: str, shown: str | None, found: Found, axes: plots.Axes) -> None:
     plots.column(axes, exact, swept, "upper", 0, "upper bound (second moment)", **second)
     grey = {"color": "#bbbbbb", "edgecolor": "#999999", "linewidth": 0.8, "zorder": 1.1}
     plots.band(axes, exact, swept, "minimum", "maximum", "gaussian: exact range", **grey)
-    for index, ((law, mine), size, dashes) in enumerate(zip(rows.by("law"), _SIZES, _DASHES, strict=False)):
-        bound, told, fill = f"{law}: the paper's lower bound", f"{law}: measured", "none" if index < 2 else None
-        plots.column(axes, mine, swept, "paper_lower", index, bound, linestyle=dashes, linewidth=1.2)
+    for index, ((law, subset), size, dashes) in enumerate(zip(rows.by("law"), _SIZES, _DASHES, strict=False)):
+        bound, text, fill = f"{law}: the paper's lower bound", f"{law}: measured", "none" if index < 2 else None
+        plots.column(axes, subset, swept, "paper_lower", index, bound, linestyle=dashes, linewidth=1.2)
         look = {"markersize": size, "capsize": size / 2}
-        plots.means(axes, mine, swept, "growth", index, told, markerfacecolor=fill, **look)
+        plots.means(axes, subset, swept, "growth", index, text, markerfacecolor=fill, **look)
     axes.axhline(1.0, color="#333333", linewidth=0.7, zorder=1)
     axes.set(xlabel=_LABELS[swept], ylabel=r"growth factor $E\,\|dz^{(d+1)}\|\,/\,\|dz^{(d)}\|$")
     axes.set(xlim=(low - 0.05 * (high - low), high + 0.03 * (high - low)), ylim=(0, 1.06 * rows.column("upper").max()))
@@ -227,8 +227,8 @@ def _by(swept: str, figure: str, title: str, shown: str | None = None) -> Artifa
     values, fixed = (STDS, "density 0.5") if swept == "std" else (DENSITIES, "std 2")
     line = "line between two random points of norm 1 in R^{width}"
     curve = {None: "{curve}", "straight": line, "curved": f"{line}, bent into semicircles in 100 random planes"}[shown]
-    how = table, partial(claims, swept, shown), partial(draw, swept, shown), f"{curve}; {_POINT}{fixed}; {_ERRORS}"
-    return Artifact(f"price-tanner/{figure}", title, "", _presets(shown is None, **{swept: values}), *how)
+    args = table, partial(claims, swept, shown), partial(draw, swept, shown), f"{curve}; {_POINT}{fixed}; {_ERRORS}"
+    return Artifact(f"price-tanner/{figure}", title, "", _presets(shown is None, **{swept: values}), *args)
 
 
 _TITLE, _ABOUT = "Mean length of a trajectory at each layer, by density", f"{{curve}}; {_POINT}std 6; {_ERRORS}"
@@ -320,9 +320,9 @@ def circle_draw(found: Found) -> plots.Figure:
     angle = np.linspace(0, 2 * np.pi, len(paths[0]))
     title = f"input: length {rows[0]['drawn_length']:.3g}"
     closed_curve(panels["input"], np.stack([np.cos(angle), np.sin(angle)], 1), title)
-    told = "layer {layer}: length {drawn_pre_activation_length:.3g},\nshows {drawn_variance_shown:.0%} of variance"
+    text = "layer {layer}: length {drawn_pre_activation_length:.3g},\nshows {drawn_variance_shown:.0%} of variance"
     for layer, path in zip(shown.spec.shown, paths, strict=True):
-        closed_curve(panels[f"layer {layer}"], path, told.format_map(rows[layer]))
+        closed_curve(panels[f"layer {layer}"], path, text.format_map(rows[layer]))
     axes = panels["lengths"]
     layer, upper, exact, lower, drawn = rows.of("layer", "upper", "exact", "paper_lower", "drawn_length")
     axes.plot(layer, upper, ":", color=plots.BOUND, label="upper bound (second moment)")

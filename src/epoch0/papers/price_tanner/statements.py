@@ -30,9 +30,7 @@ SHAPES = {"narrowing": (200, 100, 50, 25), "widening": (25, 50, 100, 200), "equa
 
 
 def layers_of(spec: Spec) -> list[tuple[int, int, str, Law]]:
-    """Inputs, units, kind and law of the weights of each layer, before the division by the root of the inputs. Laws
-    take turns; inputs are as many as the first width.
-    """
+    """Inputs, units, kind and law of the weights of each layer, before division by sqrt(inputs); laws alternate."""
     each = zip((spec.widths[0], *spec.widths), spec.widths, cycle(BIASES), spec.densities, strict=False)
     return [(fan, units, kind, weight_law(kind, spec.std, density)) for fan, units, kind, density in each]
 
@@ -56,8 +54,8 @@ def layers_table(cell: Cell) -> Any:
     start = float(cell["lengths"][0, 0, 0])
     each = [(law.scaled(fan**-0.5), units) for fan, units, _, law in layers_of(cell.spec)]
     bounds = {"lower": theory.lower_bound, "upper": theory.upper_bound}
-    told = {name: [start * math.prod(of(*one) for one in each[:n]) for n in layers] for name, of in bounds.items()}
-    return {"length": cell["lengths"][0]}, {"start": start, **told}, {"layer": layers}
+    predicted = {name: [start * math.prod(of(*one) for one in each[:n]) for n in layers] for name, of in bounds.items()}
+    return {"length": cell["lengths"][0]}, {"start": start, **predicted}, {"layer": layers}
 
 
 def layers_claims(found: Found) -> Claims:
@@ -151,7 +149,7 @@ MODERATE = 10  # "for even moderately large k" the norm behaves like sqrt(alpha)
 
 
 def norms(spec: Spec, seed: int) -> dict[str, Any]:
-    """Mean norm of so many ``draws`` of sub-vectors of unit vectors, on the ``"sphere"`` or ``"one-hot"``, (vectors,
+    """Mean norm of ``draws`` sub-vectors of unit vectors, on the ``"sphere"`` or ``"one-hot"``, (vectors,
     densities). Densities share the random numbers: entry i is kept at density alpha if its number is below alpha.
     """
     found, most = np.zeros((spec.vectors, len(spec.densities))), max(1, _AT_ONCE // spec.size)
@@ -185,10 +183,10 @@ def claims(found: Found) -> Claims:
     decided[text] = rows.claim(agrees, "norm", "exact", names=names, resolution=0.05)
     columns = {"sqrt(density)": "upper", "density": "lower"}
     shapes = tuple(columns) if sphere else tuple(columns)[::-1]
-    for size, mine in inner.by("size"):
+    for size, subset in inner.by("size"):
         if sphere and size < MODERATE:
             continue
-        values = mine.of("norm", "norm_error", *(columns[shape] for shape in shapes), "runs")
+        values = subset.of("norm", "norm_error", *(columns[shape] for shape in shapes), "runs")
         large = f"k = {size}: from {MODERATE} on k is 'moderately large'" if sphere else f"k = {size}"
         text = f"the norm has the shape {shapes[0]}, not {shapes[1]}, at densities below 1 ({large})"
         decided[text] = by(better_fit, *values, names=shapes)

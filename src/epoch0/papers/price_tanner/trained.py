@@ -4,7 +4,7 @@ What the paper leaves open: ten weight layers, d - 32 - ... - 32 - 10, whose bia
 1 ("normalised"); sigma_w is the root mean square, over the eight 32 x 32 layers, of sqrt(32) times the standard
 deviation of the weights, and growth factors are means over a line and the same eight layers, since the first and the
 last layer change the width; a network is measured as it was at the first evaluation at which its test accuracy was
-above the target, and left out, which is told, if it never was; Adam, and the five sigma_w of WEIGHT_STDS.
+above the target, and left out, as a note says, if it never was; Adam, and the five sigma_w of WEIGHT_STDS.
 """
 
 from collections.abc import Sequence
@@ -55,17 +55,17 @@ def train_and_measure(spec: Spec, seed: int) -> dict[str, Any]:
     before = _measured(Stacked.of(nets), ends, spec.points, seed)
     stack = Stacked.of([nets[index] for index in range(spec.networks)])
     seen = {"evaluate": Accuracy(*held), "callbacks": [FreezeAt("accuracy", spec.accuracy)]}
-    how = {"optimizer": "adam", "loss": stack.loss(F.cross_entropy), "seed": batches_seed, **seen}
-    done = fit(spec, stack, given, epochs=spec.epochs, until=lambda row: bool(row["running"] == 0), **how)
+    settings = {"optimizer": "adam", "loss": stack.loss(F.cross_entropy), "seed": batches_seed, **seen}
+    done = fit(spec, stack, given, epochs=spec.epochs, until=lambda row: bool(row["running"] == 0), **settings)
     stack.settle()
     after = _measured(stack, ends, spec.points, seed)
     at = stack.frozen_at.numpy()
     rows = {row["step"]: row for row in done.history if "accuracy" in row}
     accuracy = [rows[step if step >= 0 else done.history[-1]["step"]] for step in at.tolist()]
-    told = np.array([row["accuracy"][index] for index, row in enumerate(accuracy)])
-    result: dict[str, Any] = {"reached": at >= 0, "accuracy": told}
+    accuracies = np.array([row["accuracy"][index] for index, row in enumerate(accuracy)])
+    result: dict[str, Any] = {"reached": at >= 0, "accuracy": accuracies}
     for state, values in (("random", before), ("trained", after)):
-        result |= {f"{name}_{state}": one for name, one in zip(("std", "growth", "log_length"), values, strict=True)}
+        result |= {f"{name}_{state}": item for name, item in zip(("std", "growth", "log_length"), values, strict=True)}
     return result
 
 
@@ -100,7 +100,7 @@ def _measured(stack: Stacked, ends: Tensor, points: int, seed: int) -> tuple[Arr
     return weight_std(stack), np.stack(growth, 1), np.mean(logs, 0)
 
 
-class Trained:
+class TrainedNetworks:
     """The networks of one initial sigma_w: ``"random"``, all before training, and ``"trained"``, those that learned."""
 
     def __init__(self, cell: Cell) -> None:
@@ -118,13 +118,14 @@ class Trained:
         return np.split(self.of("growth", state), 2, axis=1)[kind]
 
     def about(self, state: str) -> dict[str, Any]:
+        """One row of the table: sigma_w and counts of these networks."""
         std, error = _mean(self.of("std", state))
         missed, accuracy = "", None
         if state == "trained":
             missed = ", ".join(map(str, np.flatnonzero(~self.reached)))
             accuracy = float(self.cell["accuracy"][0][self.reached].mean()) if self.learned else None
-        told = {"initial_std": self.cell.at["weight_std"], "weight_std": float(std), "weight_std_error": float(error)}
-        return {**told, "count": len(self.of("std", state)), "accuracy": accuracy, "missed": missed}
+        fields = {"initial_std": self.cell.at["weight_std"], "weight_std": float(std), "weight_std_error": float(error)}
+        return {**fields, "count": len(self.of("std", state)), "accuracy": accuracy, "missed": missed}
 
 
 def _mean(values: Array) -> Mean:
@@ -136,7 +137,7 @@ def _mean(values: Array) -> Mean:
 def table_a(found: Found) -> Table:
     """One row an initial sigma_w, kind of line and state; errors of growth join those over networks and over lines."""
     rows = Table()
-    for trained, state in product(map(Trained, found), ("trained", "random")):
+    for trained, state in product(map(TrainedNetworks, found), ("trained", "random")):
         about = trained.about(state)
         exact = {"exact_random": exact_random(found.sweep["sizes"], about["weight_std"])}
         for kind, name in enumerate(KINDS):
@@ -149,7 +150,7 @@ def table_a(found: Found) -> Table:
 
 def table_b(found: Found) -> Table:
     rows = Table()
-    for trained, state in product(map(Trained, found), ("trained", "random")):
+    for trained, state in product(map(TrainedNetworks, found), ("trained", "random")):
         about, growth = trained.about(state), trained.of("growth", state)
         for line, each in enumerate(growth.T):
             mean, error = _mean(each)
@@ -177,7 +178,7 @@ def claims_a(found: Found) -> Claims:
         text = f"growth in trained networks is linear in their sigma_w, lines {name}"
         decided[text] = by(linear, stds, *growth, each, least_r2=LINEAR_R2)
     within, between = (means(trained.kind("trained", kind).mean(0) for trained in gathered) for kind in (0, 1))
-    wider, names = (between.mean - within.mean, np.hypot(within.error, between.error)), [one.name for one in gathered]
+    wider, names = (between.mean - within.mean, np.hypot(within.error, between.error)), [item.name for item in gathered]
     text = "in trained networks lines between classes grow more than lines within a class"
     decided[text] = by(at_least, *wider, 0.0, found.sweep["lines"], names)
     # section 4: the factor "is not the same size in random nets as it is in trained nets with the same sigma_w"
@@ -185,17 +186,17 @@ def claims_a(found: Found) -> Claims:
     mean, error = means(trained.of("growth", "trained").mean(1) for trained in gathered)
     exact = np.array([exact_random(found.sweep["sizes"], float(std)) for std in stds])
     values = mean, error, exact, each, names, RESOLUTION
-    told = f"trained over random: {', '.join(f'{ratio:.2f}' for ratio in mean / exact)}"
-    return {**decided, text: more(by(agrees, *values, groups=("trained", "random, exact"), alike=False), told)}
+    detail = f"trained over random: {', '.join(f'{ratio:.2f}' for ratio in mean / exact)}"
+    return {**decided, text: more(by(agrees, *values, groups=("trained", "random, exact"), alike=False), detail)}
 
 
-def _enough(found: Found) -> list[Trained]:
+def _enough(found: Found) -> list[TrainedNetworks]:
     """Where two networks learned, so that there is a standard error."""
-    return [trained for trained in map(Trained, found) if trained.learned >= 2]
+    return [trained for trained in map(TrainedNetworks, found) if trained.learned >= 2]
 
 
 def claims_b(found: Found) -> Claims:
-    enough, random = _enough(found), _lines_agree(list(map(Trained, found)), "random")
+    enough, random = _enough(found), _lines_agree(list(map(TrainedNetworks, found)), "random")
     after = _lines_agree(enough, "trained", alike=False) if len(enough) >= LEAST_SETTINGS else _too_few(found)
     return {
         "the growth factor depends on the line in trained networks": after,
@@ -203,16 +204,16 @@ def claims_b(found: Found) -> Claims:
     }
 
 
-def _lines_agree(gathered: Sequence[Trained], state: str, alike: bool = True) -> Decision:
+def _lines_agree(gathered: Sequence[TrainedNetworks], state: str, alike: bool = True) -> Decision:
     """All lines have one growth factor, in every setting; or in none."""
     each = [trained.of("growth", state) for trained in gathered]
-    # all lines pass through the same networks, so what a network adds to all of them alike is taken out first
+    # all lines pass through the same networks, so what a network adds to all of them is taken out first
     own = [mean_and_error(growth - growth.mean(1, keepdims=True) + growth.mean()) for growth in each]
     samples = [np.full(growth.shape[1], len(growth)) for growth in each]
     names, lines = [trained.name for trained in gathered], [f"line {line + 1}" for line in range(each[0].shape[1])]
-    means, errors = [one.mean for one in own], [one.error for one in own]
-    how: dict[str, Any] = {"settings": names, "groups": lines, "alike": alike}
-    return by(equal_within_error, means, errors, samples, resolution=RESOLUTION, **how)
+    means, errors = [item.mean for item in own], [item.error for item in own]
+    settings: dict[str, Any] = {"settings": names, "groups": lines, "alike": alike}
+    return by(equal_within_error, means, errors, samples, resolution=RESOLUTION, **settings)
 
 
 def _too_few(found: Found) -> Decision:
@@ -231,7 +232,7 @@ def draw_a(found: Found, axes: plots.Axes) -> None:
         _points(axes, rows.where(networks="trained", lines=kind), index, f"trained, lines {kind}", linestyle="-")
     _points(axes, rows.where(networks="random", lines=KINDS[0]), BLACK, "random, before training")
     x = np.linspace(np.nanmin(rows.column("weight_std")), np.nanmax(rows.column("weight_std")), 50)
-    exact = [exact_random(found.sweep["sizes"], one) for one in x]
+    exact = [exact_random(found.sweep["sizes"], item) for item in x]
     axes.plot(x, exact, color=plots.BOUND, linestyle="--", label="random, exact")
     axes.plot(x, x / np.sqrt(2 * np.pi), color=plots.BOUND, linestyle=":", label="random, lower bound (Cor. 1)")
     _finish(axes, found)

@@ -1,8 +1,7 @@
 """Raghu's convolutional network (sections 2.2, 3), and Figure 4: an arc's length in it before training, per sigma_w^2.
 
-The paper gives away little; what is chosen, docs/raghu tells. Pixels are standardized, biases begin at zero; batch norm
-(Figure 10) or trajectory regularization (Figure 11) stands behind every hidden layer, before its ReLU, and no bias in
-front of batch norm, which would take it away.
+docs/raghu lists our choices. Pixels are standardized, biases begin at zero; batch norm (Figure 10) or trajectory
+regularization (Figure 11) stands behind every hidden layer, before its ReLU; no bias before batch norm.
 """
 
 import math
@@ -29,7 +28,7 @@ from epoch0.seeds import generator, numpy_generator
 from epoch0.train.trajectory_regularization import TrajectoryRegularization
 
 
-class Layer(NamedTuple):
+class FigureLayer(NamedTuple):
     """A layer as the figures number it, pools counted; ``output`` is the module whose output is the layer's."""
 
     label: str
@@ -41,7 +40,7 @@ _OUTPUTS = {"conv1": "relu1", "conv2": "relu2", "pool1": "pool1", "conv3": "relu
 _OUTPUTS |= {"pool2": "pool2", "fc1": "relu6", "fc2": "relu7", "output": "output"}
 _KINDS = {"conv": "convolution", "pool": "pooling"}
 # in order, whatever the widths and norms; the first is number 1
-LAYERS = tuple(Layer(label, _KINDS.get(label[:4], "linear"), output) for label, output in _OUTPUTS.items())
+LAYERS = tuple(FigureLayer(label, _KINDS.get(label[:4], "linear"), output) for label, output in _OUTPUTS.items())
 LABELS = tuple(layer.label for layer in LAYERS)
 
 
@@ -54,8 +53,7 @@ class ConvNet:
     torch.Size([5, 10])
 
     ``hidden`` are the fully connected layers before the output; ``size``, height and width, is a multiple of 4 for the
-    two pools; ``variance`` is sigma_w^2; ``norm`` is what stands between a hidden layer and its ReLU: "none",
-    "batch" or "trajectory".
+    two pools; ``variance`` is sigma_w^2; ``norm`` is before each hidden ReLU: "none", "batch" or "trajectory".
 
     Source: Raghu et al. 2017, section 2.2, captions of Figures 4, 6, 8, 10 and 11.
     """
@@ -70,6 +68,7 @@ class ConvNet:
 
     @property
     def inputs(self) -> tuple[int, int, int]:
+        """Shape of one input."""
         return (self.colours, self.size, self.size)
 
     def build(self, seed: int) -> nn.Sequential:
@@ -110,11 +109,11 @@ POOLS = ("pool1", "pool2")
 
 
 def block(spec: Spec, seed: int) -> dict[str, Any]:
-    """``lengths`` (networks, layers + 1) of an arc between two test images, its own first, alike in whatever block."""
+    """``lengths`` (networks, layers + 1) of an arc between two test images, the arc's own first, in any block."""
     weights = numpy_generator(seed).integers(2**31, size=spec.first + spec.networks)[spec.first :]
-    nets = [spec.network.build(int(one)) for one in weights]
+    nets = [spec.network.build(int(weight)) for weight in weights]
     held, _ = tensors(spec.data, "test", flatten=False)
-    arc = Arc(*(held[one] for one in spec.ends))
+    arc = Arc(*(held[end] for end in spec.ends))
     found = trajectory_length(nets, arc, layers=[layer.output for layer in LAYERS], points=spec.points, seed=seed)
     return {"lengths": np.asarray(found.network_lengths)}
 
@@ -152,14 +151,14 @@ def claims(found: Found) -> Claims:
     still = over_runs(at_most, mean[:, 0], 1.0, names=[f"sigma_w^2 = {variances[0]:g}, mean"])
     grows = "length grows with depth at sigma_w^2 above 2: growth of a layer that keeps the number of neurons"
     less = "... more than layers that keep the number of neurons: growth of those, less that of a pool"
-    alike = f"convolutions grow like fully connected layers: at least {1 - SIMILAR:g} times as much as fc1"
+    similar = f"convolutions grow like fully connected layers: at least {1 - SIMILAR:g} times as much as fc1"
     return {
         grows: at(at_least, mean[:, 1:], ["mean"], 1.0),
         "at sigma_w^2 = 2 it does not (step 0 of Figure 8)": still,
         "length grows with sigma_w^2 at every layer": by(at_least, steps, errors, 0.0, found.sweep["runs"], names),
         "pooling layers reduce length: their growth": at(at_most, pools, POOLS, 1.0),
         less: at(at_least, kept - pools.mean(-1, keepdims=True), KEEPING, 0.0),
-        alike: at(at_least, shares, KEEPING[:-1], 1 - SIMILAR),
+        similar: at(at_least, shares, KEEPING[:-1], 1 - SIMILAR),
         f"... and at most {1 + SIMILAR:g} times": at(at_most, shares, KEEPING[:-1], 1 + SIMILAR),
     }
 
@@ -173,6 +172,7 @@ def draw(found: Found, axes: plots.Axes) -> None:
 
 
 def mark_pools(axes: plots.Axes, kinds: Sequence[str]) -> None:
+    """Shade the pooling layers."""
     for number, kind in enumerate(kinds, start=1):
         if kind == "pooling":
             axes.axvspan(number - 0.4, number + 0.4, color="#e8e8e8", zorder=0)

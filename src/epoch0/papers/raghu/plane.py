@@ -32,12 +32,12 @@ def boundary_claims(found: Found) -> Claims:
     spec, (result,) = found.sweep.spec, found.one().results
     bends, cells = np.asarray(result["bends"]), np.asarray(result["cells"])
     straight, later, corners = (int(part.sum()) for part in (bends[:, 0], bends[:, 1:], cells[:, -1]))
-    bent, concave = int(np.sum(result["bent"])), int(np.sum(result["concave"]))
-    convex, elsewhere = f"{corners} regions, {concave} concave corners", f"{later} bends, {bent} of them elsewhere"
-    told = f"{straight} bends in {spec.networks} networks of {spec.width} lines"
-    meet = by(check, bent == 0, elsewhere, {"bends": float(later), "elsewhere": bent})
+    kinks, concave = int(np.sum(result["bent"])), int(np.sum(result["concave"]))
+    convex, elsewhere = f"{corners} regions, {concave} concave corners", f"{later} bends, {kinks} of them elsewhere"
+    text = f"{straight} bends in {spec.networks} networks of {spec.width} lines"
+    meet = by(check, kinks == 0, elsewhere, {"bends": float(later), "elsewhere": kinks})
     return {
-        "the boundaries of the first layer are straight lines": by(check, straight == 0, told, {"bends": straight}),
+        "the boundaries of the first layer are straight lines": by(check, straight == 0, text, {"bends": straight}),
         "those of later layers bend only where they meet boundaries of earlier layers": meet,
         "every region is convex": by(check, concave == 0, convex, {"regions": corners, "concave_corners": concave}),
         **planar.further(found),
@@ -109,7 +109,7 @@ def table(found: Found) -> Table:
 def claims(found: Found) -> Claims:
     rows, runs = found.table, found.sweep["runs"]
     length, error = rows.of("length", "length_error")
-    names, wide = ["the circle", *rows.told("layer {layer}")], rows.column("wide")
+    names, wide = ["the circle", *rows.labels("layer {layer}")], rows.column("wide")
     near = rows.claim(between, "growth", (1 - CLOSE) * wide, (1 + CLOSE) * wide, names="layer {layer}")
     return {
         "the image of the circle grows longer with depth": by(increasing, [1.0, *length], [0.0, *error], runs, names),

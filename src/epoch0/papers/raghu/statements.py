@@ -1,8 +1,7 @@
 """Raghu's Theorem 1 and Corollary 1 (2.1, 2.2), and what section 3.1 and appendix B.3 say of weights that change.
 
 Theorem 1 is measured on a line (m = 1) at equal numbers of neurons: its chain of inequalities, the construction that it
-calls asymptotically as good, and random networks. Section 3.1: what a small change of one layer's weights does to the
-last layer, by forward derivatives.
+calls asymptotically as good, and random networks. Section 3.1: small changes of weights and the last layer.
 """
 
 import math
@@ -38,35 +37,35 @@ def chain(spec: Spec, seed: int) -> dict[str, Any]:
     ``back``, the share of them on a circle through nine inputs.
     """
     width, ends = spec.neurons // spec.layers, torch.tensor([[0.0], [1.0]], dtype=torch.float64)
-    how: Any = {"weights": Gaussian(math.sqrt(2.0)), "biases": Gaussian(1.0), "seed": seed, "dtype": torch.float64}
-    of_line, of_circle = (ensemble(spec.networks, [size, *[width] * spec.layers, 1], **how) for size in (1, 9))
+    options: Any = {"weights": Gaussian(math.sqrt(2.0)), "biases": Gaussian(1.0), "seed": seed, "dtype": torch.float64}
+    of_line, of_circle = (ensemble(spec.networks, [size, *[width] * spec.layers, 1], **options) for size in (1, 9))
     found: Any = [regions.on_line(net, *ends, kind="line") for net in of_line]
-    repeated = sum(len(one.patterns) - len(np.unique(one.patterns, axis=0)) for one in found)
+    repeated = sum(len(item.patterns) - len(np.unique(item.patterns, axis=0)) for item in found)
     folded: Any = regions.on_line(folding(1, [width] * spec.layers, dtype=torch.float64), *ends, kind="line")
     angle = torch.linspace(0, 2 * math.pi, 2001, dtype=torch.float64)[:, None]
     back = []
     for index, net in enumerate(of_circle):
         across = torch.randn(2, 9, generator=generator(seed, _INPUTS, index), dtype=torch.float64)
         bits = activation_patterns(net, angle.cos() * across[0] + angle.sin() * across[1]).packed
-        seen = bits[np.r_[True, (bits[1:] != bits[:-1]).any(1)]]  # one after the other, each stretch once
+        seen = bits[np.r_[True, (bits[1:] != bits[:-1]).any(1)]]  # one after the other, each segment once
         back.append(1 - len(np.unique(seen, axis=0)) / len(seen))
-    counts = np.array([float(one.count) for one in found])
+    counts = np.array([float(item.count) for item in found])
     return {"random": counts, "folded": float(folded.count), "repeated": repeated, "back": np.array(back)}
 
 
 @by_cell
 def chain_table(cell: Cell) -> Any:
     width, (result,) = cell.spec.neurons // cell.spec.layers, cell.results
-    told = {"width": width, "bound": upper_bound([width] * cell.spec.layers, 1)}
-    told |= {"construction": float(result["folded"]), "repeated": int(result["repeated"])}
-    return {"patterns": cell["random"][0], "coming_back": cell["back"][0]}, told
+    exact = {"width": width, "bound": upper_bound([width] * cell.spec.layers, 1)}
+    exact |= {"construction": float(result["folded"]), "repeated": int(result["repeated"])}
+    return {"patterns": cell["random"][0], "coming_back": cell["back"][0]}, exact
 
 
 def chain_claims(found: Found) -> Claims:
     rows = found.table
     bounds, built, layers, width = rows.of("bound", "construction", "layers", "width")
     repeated, parts = int(rows.column("repeated").sum()), f"{found.sweep['neurons']} neurons"
-    told, upper = (", ".join(f"{one:.4g}" for one in values) for values in (built, bounds))
+    text, upper = (", ".join(f"{value:.4g}" for value in values) for values in (built, bounds))
     least, most = (built / width**layers).min(), (built / bounds).max()
     of = partial(Table.claim, names="{layers} layers of {width}")
     random, back = of(rows, increasing, "patterns"), of(Table(rows[1:]), at_least, "coming_back", 0.0)
@@ -75,8 +74,8 @@ def chain_claims(found: Found) -> Claims:
     bounded, climbs = (bool((np.diff(values[width >= 3]) > 0).all()) for values in (bounds, built))
     return {
         f"the chain: the bound rises if {parts} are in more layers, down to width 3": by(exact, bounded, upper),
-        order: by(exact, bool(least >= 1 and most <= 1), f"{told} patterns"),
-        follows: by(exact, bool(climbs), f"{told} patterns"),
+        order: by(exact, bool(least >= 1 and most <= 1), f"{text} patterns"),
+        follows: by(exact, bool(climbs), f"{text} patterns"),
         f"beyond the paper: random networks follow the chain: {parts} in more layers have more patterns": random,
         "Corollary 1: along a line no pattern comes back": by(check, repeated == 0, f"{repeated} came back"),
         "on a circle patterns do come back (share of its stretches)": back,
@@ -96,14 +95,12 @@ def draw_chain(found: Found, axes: plots.Axes) -> None:
 
 # ---- Section 3.1 and the duality of appendix B.3
 def shaken(spec: Spec, seed: int) -> dict[str, Any]:
-    """Relative squared change of the last hidden layer, (networks, depth), for weights of one layer that change in a
-    direction of their own law, so by one and the same small part of their size.
-    """
+    """Relative squared change of the last hidden layer, (networks, depth), for a small random change of one layer."""
     found = np.empty((spec.networks, spec.depth))
     for index, (net, x, other) in enumerate(_nets(spec, seed)):
         weights, changes = dict(net.state_dict()), dict(other.state_dict())
-        for place, name in enumerate(one for one in weights if one.endswith("weight")):
-            tangents = {one: changes[one] * (one == name) for one in weights}
+        for place, name in enumerate(weight for weight in weights if weight.endswith("weight")):
+            tangents = {weight: changes[weight] * (weight == name) for weight in weights}
             moved: Any = jvp(lambda held, net=net, x=x: functional_call(net, held, (x,)), (weights,), (tangents,))
             found[index, place] = float(moved[1].square().sum() / moved[0].square().sum())
     return {"change": found}
@@ -120,7 +117,7 @@ def dual(spec: Spec, seed: int) -> dict[str, Any]:
             across *= x.norm() / across.norm()
             starts = (net[0](x), net[0](across)), (net[0](x), other[0](x))
             ends = [net[1:](angle.cos() * first + angle.sin() * second) for first, second in starts]
-        counts.append([float((one[1:].sign() != one[:-1].sign()).sum()) for one in ends])
+        counts.append([float((end[1:].sign() != end[:-1].sign()).sum()) for end in ends])
     inputs, weights = np.transpose(counts)
     return {"inputs": inputs, "weights": weights}
 
@@ -144,25 +141,23 @@ def shaken_table(found: Found) -> Table:
 
     rows = found.rows(row)
     circles = found.also["dual"].rows(lambda cell: {name: cell[name][0] for name in ("inputs", "weights")})
-    return Table({"kind": kind, **row} for kind, some in (("weights", rows), ("circles", circles)) for row in some)
+    return Table({"kind": kind, **row} for kind, part in (("weights", rows), ("circles", circles)) for row in part)
 
 
 def expected_change(spec: Spec) -> Array:
-    """The same in wide networks for each layer's weights, (depth,): their change moves the pre-activations as far as
-    they are from 0, and each layer behind multiplies the square by its chi.
-    """
+    """The same in wide networks, (depth,): each layer behind multiplies the square by its chi."""
     law = propagate("hardtanh", math.sqrt(spec.variance), 0.0, spec.depth, q=spec.variance)
     return np.asarray(law.q[:-1] * law.gradient[:-1] / law.q[-1])
 
 
 def shaken_claims(found: Found) -> Claims:
     rows, decided = found.table.where(kind="weights"), {}
-    for variance, some in rows.by("variance"):
+    for variance, part in rows.by("variance"):
         text = f"a change of a layer's weights grows exponentially with the depth behind it (sigma_w^2 = {variance:g})"
-        decided[text] = exponential("change", some, 1, "behind")
+        decided[text] = exponential("change", part, 1, "behind")
     near = f"beyond the paper: its mean square is that of wide networks, a factor chi a layer, within {NEAR:.0%}"
-    law, told = rows.column("expected"), "sigma_w^2 = {variance:g}, layer {layer}"
-    decided[near] = rows.claim(between, "square", law * (1 - NEAR), law * (1 + NEAR), names=told)
+    law, label = rows.column("expected"), "sigma_w^2 = {variance:g}, layer {layer}"
+    decided[near] = rows.claim(between, "square", law * (1 - NEAR), law * (1 + NEAR), names=label)
     circles = Table(
         {**row, "turned": of, "flips": row[of], "flips_error": row[f"{of}_error"]}
         for of in ("inputs", "weights")
@@ -177,12 +172,12 @@ def draw_shaken(found: Found, panels: Any) -> None:
     left, right = panels
     rows, circles = (found.table.where(kind=kind) for kind in ("weights", "circles"))
     plots.lines(left, rows, "behind", "change", "variance", r"$\sigma_w^2$ = {:g}", linestyle="none")
-    for index, (_, some) in enumerate(rows.by("variance")):
-        plots.curve(left, some.column("behind"), np.sqrt(some.column("expected")), index)
+    for index, (_, part) in enumerate(rows.by("variance")):
+        plots.curve(left, part.column("behind"), np.sqrt(part.column("expected")), index)
     left.plot([], [], color="#333333", label="wide networks")
     left.set(yscale="log", xlabel="layers behind the layer that changes", ylabel="relative change of the last layer")
-    for index, (name, told) in enumerate((("inputs", "a circle of inputs"), ("weights", "... of first-layer weights"))):
-        plots.means(right, circles, circles.column("depth") + 0.1 * index, name, index, told)
+    for index, (name, text) in enumerate((("inputs", "a circle of inputs"), ("weights", "... of first-layer weights"))):
+        plots.means(right, circles, circles.column("depth") + 0.1 * index, name, index, text)
     plots.ticks(right, found.also["dual"].sweep["depth"])
     right.set(xlabel="hidden layers", ylabel="flips of signs in the last layer", ylim=(0, None))
 
@@ -193,10 +188,10 @@ _CIRCLES = Sweep(dual, Spec(variance=4.0, width=64, steps=4000, networks=400), {
 _MORE = {"dual": _CIRCLES.but(networks=2000)}
 _WEIGHTS = Sweep(shaken, Spec(width=200, depth=10, networks=25), {"variance": (1.0, 4.0, 16.0)}, 40, also=_MORE)
 _SHAKEN = _WEIGHTS.presets(runs=8, also={"dual": _CIRCLES})
-_TOLD = "{neurons} ReLUs, sigma_w^2 = 2, sigma_b = 1; {networks} random networks each; bars: two standard errors"
-_SAID = "hard tanh, no biases, width {width}, {depth} layers, {runs} x {networks} networks; "
-_SAID += "circles: width 64, sigma_w^2 = 4, {dual[networks]} networks; bars: two standard errors"
+_SETTING = "{neurons} ReLUs, sigma_w^2 = 2, sigma_b = 1; {networks} random networks each; bars: two standard errors"
+_SETTING_2 = "hard tanh, no biases, width {width}, {depth} layers, {runs} x {networks} networks; "
+_SETTING_2 += "circles: width 64, sigma_w^2 = 4, {dual[networks]} networks; bars: two standard errors"
 ARTIFACTS = (
-    Artifact("raghu/th1", _TH1, "Corollary 1", _CHAIN, chain_table, chain_claims, draw_chain, _TOLD),
-    Artifact("raghu/sec31", _SEC, "section 3.1", _SHAKEN, shaken_table, shaken_claims, draw_shaken, _SAID),
+    Artifact("raghu/th1", _TH1, "Corollary 1", _CHAIN, chain_table, chain_claims, draw_chain, _SETTING),
+    Artifact("raghu/sec31", _SEC, "section 3.1", _SHAKEN, shaken_table, shaken_claims, draw_shaken, _SETTING_2),
 )

@@ -1,7 +1,7 @@
 """Raghu Figures 6 to 11, 17 and 18 (section 3): length, weight scale and accuracy through training, noise in a layer.
 
 Networks of two figures are the same trials, with one key, and are trained once. Trajectories are arcs between two test
-images that the seed draws, lengths their means; what else the paper leaves open is chosen as docs/raghu tells.
+images that the seed draws, lengths their means; docs/raghu lists the choices that the paper leaves open.
 """
 
 import math
@@ -59,31 +59,29 @@ class DenseNet:
 def training(
     spec: Any, seed: int, examples: tuple[Tensor, Tensor], optimizer: Any, look: Callable[[int, nn.Module], Any]
 ) -> Iterator[tuple[nn.Module, Training]]:
-    """A network trained as its spec says and looked at on the way; a killed trial goes on (:func:`checkpoint_of`)."""
+    """A network trained as its spec says and looked at on the way; a killed trial resumes (:func:`checkpoint_of`)."""
     weights, batches = (int(numpy_generator(seed, s).integers(2**31)) for s in (_WEIGHTS, _BATCHES))
     device, pace, steps = chosen_device(), math.gcd(*spec.at), spec.at[-1]  # the largest pace that meets every step
     net = spec.network.build(weights).to(device)
     every = Every(pace, lambda step, model, metrics: look(step, model) if step in spec.at else None)
     with checkpoint_of(spec, seed) as path:
-        how = {"checkpoint": path, "checkpoint_every": steps, "checkpoint_minutes": 5.0, "evaluate_every": pace}
-        how |= {"steps": steps, "optimizer": optimizer, "seed": batches, "device": device, "callbacks": [every]}
-        yield net, fit(spec, net, examples, **how)
+        fields = {"checkpoint": path, "checkpoint_every": steps, "checkpoint_minutes": 5.0, "evaluate_every": pace}
+        fields |= {"steps": steps, "optimizer": optimizer, "seed": batches, "device": device, "callbacks": [every]}
+        yield net, fit(spec, net, examples, **fields)
 
 
 def trained(spec: Spec, seed: int) -> dict[str, Any]:
     """Train one network and measure it at some steps: lengths, weight scale, accuracy; noise in its layers at the end.
 
     Lengths are means over so many ``arcs`` of so many ``points``; ``absolute`` and ``relative`` are sizes of noise,
-    with so many ``draws`` for each layer and size; accuracies are over ``tested`` images of the test set; ``examples``
-    of training are all where it is None.
+    with so many ``draws`` for each layer and size; accuracies are over ``tested`` test images; ``examples`` None: all.
 
     Returns:
         ``accuracy`` on test images and the ``loss`` since the last measurement, (steps,), the first loss NaN;
         ``lengths``, (steps, layers + 1), the arc itself first, batch norm as in evaluation; ``lengths_batch``, the same
         with the statistics of the arc's own points, if there is a batch norm; ``layers`` and their ``kinds``,
         (layers,); ``scale`` of the weights, (steps, weighted); ``weighted``, names of the layers with weights;
-        ``absolute`` and ``relative``, accuracy with noise, (weighted, sizes); ``clean`` accuracy; ``diverged``: what
-        came after is NaN.
+        ``absolute`` and ``relative``, accuracy with noise, (weighted, sizes); ``clean`` accuracy; ``diverged``.
     """
     given, (held, labels) = _examples(spec)
     accuracy, source = Accuracy(held, labels), numpy_generator(seed, _ARCS)
@@ -109,8 +107,8 @@ def trained(spec: Spec, seed: int) -> dict[str, Any]:
         found = history(spec, done, "accuracy", *modes, "scale")
         for unit, sizes in zip(UNITS, (spec.absolute, spec.relative), strict=True):
             if sizes:
-                how: Any = {"draws": spec.draws, "relative": unit == "relative", "seed": noise}
-                noisy = robustness(net, (held, labels), sizes, **how)
+                fields: Any = {"draws": spec.draws, "relative": unit == "relative", "seed": noise}
+                noisy = robustness(net, (held, labels), sizes, **fields)
                 found |= {unit: noisy.accuracy, "clean": noisy.clean}
     found |= {name: done.history[0][name] for name in ("layers", "kinds")}
     return {**found, "weighted": list(weighted(net))}
@@ -175,9 +173,9 @@ def accurate(found: Found, cells: Sequence[Cell] | None = None) -> Claims:
     decided, high = {}, HIGH[found.sweep["data"]]
     for cell in cells or found:
         diverged = found.sweep["runs"] - cell.runs
-        told = f"{diverged} diverged and were left out everywhere" if diverged else ""
+        detail = f"{diverged} diverged and were left out everywhere" if diverged else ""
         text = f"{cell.at['networks']}: trained to high test accuracy, {100 * high:g} % and more"
-        decided[text] = more(over_runs(at_least, cell["accuracy"][:, -1], high, names=["accuracy"]), after=told)
+        decided[text] = more(over_runs(at_least, cell["accuracy"][:, -1], high, names=["accuracy"]), after=detail)
     return decided
 
 
@@ -191,8 +189,8 @@ def cost(spec: Spec) -> Cost:
 def _cost(spec: Spec, name: str, noisy: int = 0) -> Cost:
     """Of a training that is tested at its steps, and further times with noise."""
     net, images = spec.network, spec.at[-1] * spec.batch_size
-    how = partial(net.build, 0), net.inputs, 10, spec.batch_size, images, spec.tested * (len(spec.at) + noisy)
-    return Cost(f"{name}, {spec.data}", (), *how)
+    fields = partial(net.build, 0), net.inputs, 10, spec.batch_size, images, spec.tested * (len(spec.at) + noisy)
+    return Cost(f"{name}, {spec.data}", (), *fields)
 
 
 # what was measured -> whose statistics a batch norm used
@@ -204,7 +202,7 @@ FIFTH = "conv4"  # layer 5 as Figure 4 numbers them, pools counted
 
 def _layers(cell: Cell, name: str = "layers") -> list[str]:
     """Names of layers for an axis; those without a name of their own are counted."""
-    return [str(i) if one.isdigit() else one for i, one in enumerate(cell.results[0][name], start=1)]
+    return [str(i) if item.isdigit() else item for i, item in enumerate(cell.results[0][name], start=1)]
 
 
 @by_cell
@@ -234,18 +232,18 @@ def conv_claims(found: Found) -> Claims:
 def dense_claims(found: Found) -> Claims:
     decided = accurate(found)
     for cell in found:
-        said, after = f"{cell.at['networks']}: ", growth_of(cell["lengths"])[:, -1, 1:-1]
-        text = f"{said}after training length grows through every hidden layer behind the first"
+        prefix, after = f"{cell.at['networks']}: ", growth_of(cell["lengths"])[:, -1, 1:-1]
+        text = f"{prefix}after training length grows through every hidden layer behind the first"
         grows = over_runs(at_least, after, 1.0, names=[f"layer {place}" for place in _layers(cell)[1:-1]])
-        decided = {**decided, **_longer(cell, said), text: grows}
+        decided = {**decided, **_longer(cell, prefix), text: grows}
     return decided
 
 
-def _longer(cell: Cell, said: str = "") -> Claims:
+def _longer(cell: Cell, prefix: str = "") -> Claims:
     gained = np.log(cell["lengths"][:, -1, 1:] / cell["lengths"][:, 0, 1:])
     names = [f"layer {i}" if i.isdigit() else i for i in _layers(cell)]
-    longer = f"{said}training increases length after every layer: log of length at the end over that at step 0"
-    deeper = f"{said}... by a factor that grows with depth: rise of that log a layer"
+    longer = f"{prefix}training increases length after every layer: log of length at the end over that at step 0"
+    deeper = f"{prefix}... by a factor that grows with depth: rise of that log a layer"
     deeper_by = over_runs(at_least, slopes(gained), 0.0, names=["slope"])
     return {longer: over_runs(at_least, gained, 0.0, names=names), deeper: deeper_by}
 
@@ -267,10 +265,10 @@ def draw_steps(by: str, column: str, label: str, found: Found) -> plots.Figure:
     for axes, (name, rows) in zip(panels, parts, strict=True):
         names, kinds = rows.where(step=0).of("layer", "kind")
         x = np.arange(1.0, len(names) + 1)
-        for place, (step, some) in enumerate(rows.by("step")):
+        for place, (step, part) in enumerate(rows.by("step")):
             beside = 0.06 * (place - (len(steps) - 1) / 2)  # so that bars do not hide each other
             look = {"color": colours[place], "linestyle": "-", "markersize": 3.6, "capsize": 1.5, "linewidth": 1.2}
-            plots.means(axes, some, x + beside, column, place, f"{step:,}", **look)
+            plots.means(axes, part, x + beside, column, place, f"{step:,}", **look)
         mark_pools(axes, list(kinds))
         axes.set_xticks(x, names, rotation=40, ha="right")
         axes.set(xlabel="layer", title=name, yscale="log")
@@ -293,16 +291,16 @@ def norm_claims(found: Found) -> Claims:
     late = [s for s, step in enumerate(steps) if step >= min(SETTLED, steps[-1])]
     decided = dict(accurate(found, [cell]))
     for measured, mode in MODES.items():
-        for what, behind in (("convolution", "convolutions"), ("linear", "fully connected layers")):
-            norms = [n for n in range(1, len(kinds)) if (kinds[n - 1], kinds[n]) == (what, "batch norm")]
+        for kind, plural in (("convolution", "convolutions"), ("linear", "fully connected layers")):
+            norms = [n for n in range(1, len(kinds)) if (kinds[n - 1], kinds[n]) == (kind, "batch norm")]
             growth = growth_of(cell[measured])[..., norms]
             names = [f"{layers[n]}, step {steps[s]}" for s in late for n in norms]
             last = zip(norms, growth[:, -1].mean(0), strict=True)
-            told = "at the end " + ", ".join(f"{layers[n]} {value:.3g}" for n, value in last)
-            text = f"{mode}: from step {SETTLED} on batch norms behind {behind} reduce length: their growth"
-            decided[text] = more(over_runs(at_most, growth[:, late], 1.0, names=names), after=told)
+            detail = "at the end " + ", ".join(f"{layers[n]} {value:.3g}" for n, value in last)
+            text = f"{mode}: from step {SETTLED} on batch norms behind {plural} reduce length: their growth"
+            decided[text] = more(over_runs(at_most, growth[:, late], 1.0, names=names), after=detail)
             if measured == "lengths_batch":
-                text = f"{mode}: at step 0 batch norms behind {behind} increase it, dividing by a small variance"
+                text = f"{mode}: at step 0 batch norms behind {plural} increase it, dividing by a small variance"
                 decided[text] = over_runs(at_least, growth[:, 0], 1.0, names=[layers[n] for n in norms])
     mean, error = means(np.log(each["lengths"][:, -1, -1]) for each in (cell, plain))
     less = [mean[0] - mean[1]], [np.hypot(*error)], 0.0, min(cell.runs, plain.runs), ["difference"]
@@ -315,25 +313,25 @@ def noise_table(found: Found) -> Table:
         inner = {"layer": _layers(cell, "weighted"), "size": getattr(cell.spec, unit)}
         return {"accuracy": cell[unit], "cost": cell["clean"][:, None, None] - cell[unit]}, {}, inner
 
-    return Table({"noise": unit, **one} for unit in UNITS for one in found.rows(partial(row, unit)))
+    return Table({"noise": unit, **item} for unit in UNITS for item in found.rows(partial(row, unit)))
 
 
 def noise_claims(found: Found) -> Claims:
     decided = dict(accurate(found))
     for cell, unit in product(found, UNITS):
-        said, kept = f"{cell.at['networks']}, {unit} noise: ", cell[unit].mean(2)  # over the sizes, (runs, layers)
+        prefix, kept = f"{cell.at['networks']}, {unit} noise: ", cell[unit].mean(2)  # over the sizes, (runs, layers)
         least = "the first layer is the least robust: accuracy with noise in another one, less that with noise in it"
         others = _layers(cell, "weighted")[1:]
-        decided[said + least] = over_runs(at_least, kept[:, 1:] - kept[:, :1], 0.0, names=others)
-        text = f"{said}earlier layers are less robust: rise of accuracy a layer"
+        decided[prefix + least] = over_runs(at_least, kept[:, 1:] - kept[:, :1], 0.0, names=others)
+        text = f"{prefix}earlier layers are less robust: rise of accuracy a layer"
         decided[text] = over_runs(at_least, slopes(kept), 0.0, names=["slope"])
     for cell, unit in product(found, UNITS) if found.sweep["data"] == "cifar10" else ():  # of which alone it is said
         lost = cell["clean"][:, None] - cell[unit][:, :, getattr(cell.spec, unit).index(PRINTED_NOISE)]
         first, fifth = lost[:, 0], lost[:, _layers(cell, "weighted").index(FIFTH)]
-        said = f"{cell.at['networks']}, {unit} noise of {PRINTED_NOISE:g} in the"
-        text = f"{said} first layer costs 0.7 in accuracy, to 0.1"
+        prefix = f"{cell.at['networks']}, {unit} noise of {PRINTED_NOISE:g} in the"
+        text = f"{prefix} first layer costs 0.7 in accuracy, to 0.1"
         decided[text] = over_runs(between, first, 0.6, 0.8, names=["cost"])
-        decided[f"{said} fifth layer costs 0.02, at most 0.05"] = over_runs(at_most, fifth, 0.05, names=["cost"])
+        decided[f"{prefix} fifth layer costs 0.02, at most 0.05"] = over_runs(at_most, fifth, 0.05, names=["cost"])
     return decided
 
 
@@ -343,10 +341,10 @@ def draw_noise(found: Found) -> plots.Figure:
     for row, cell in zip(grid, found, strict=True):
         for axes, unit in zip(row, UNITS, strict=True):
             layers = list(found.table.where(networks=cell.at["networks"], noise=unit).by("layer"))
-            for place, (layer, some) in enumerate(layers):
+            for place, (layer, part) in enumerate(layers):
                 beside = 1.0 + 0.02 * (place - (len(layers) - 1) / 2)  # so that bars do not hide each other
-                x, label = beside * some.column("size"), f"noise in {layer}"
-                plots.means(axes, some, x, "accuracy", place, label, linestyle="-", linewidth=1.0)
+                x, label = beside * part.column("size"), f"noise in {layer}"
+                plots.means(axes, part, x, "accuracy", place, label, linestyle="-", linewidth=1.0)
             axes.axhline(cell["clean"].mean(), color=plots.BOUND, linestyle="--", linewidth=1.0, label="without noise")
             axes.set(title=f"{cell.at['networks']}, {unit} noise", ylim=(0, 1.03))
             plots.ticks(axes, found.sweep[unit], scale="log")
@@ -373,7 +371,7 @@ COMPARABLE = 0.02  # accuracies perform "comparably" if they differ by less
 def regularized(spec: Spec, seed: int) -> dict[str, Any]:
     """Train one network by Adam and test it ``at`` some steps; a seed has the same weights and batches in every kind.
 
-    As :func:`trained` tells: ``accuracy``, that of a guess from where a run diverged on, ``loss`` without the penalty
+    As in :func:`trained`: ``accuracy``, that of a guess from where a run diverged on, ``loss`` without the penalty
     and ``diverged``; and ``multipliers`` and ``ratios``, lambda and current over original length of each regularization
     layer, (steps, layers), no layers without.
     """
@@ -413,8 +411,8 @@ def regularized_claims(found: Found) -> Claims:
 
     def difference(part: slice, a: str, b: str, decide: Callable[..., Claim], *bounds: float) -> Decision:
         first, second = (tests[name][:, part].mean(1) for name in (a, b))
-        told = f"{first.mean():.4f} ({a}) minus {second.mean():.4f} ({b})"
-        return over_runs(decide, first - second, *bounds, names=[told])
+        text = f"{first.mean():.4f} ({a}) minus {second.mean():.4f} ({b})"
+        return over_runs(decide, first - second, *bounds, names=[text])
 
     for when, part in (("after training", slice(-1, None)), ("through training, mean of the tests", every)):
         for name in (batch, trajectory):
@@ -430,7 +428,7 @@ def regularized_claims(found: Found) -> Claims:
 def draw_regularized(found: Found, axes: plots.Axes) -> None:
     last = found.sweep["at"][-1]
     for place, (name, rows) in enumerate(found.table.by("network")):
-        label = name + (rows.told(" ({diverged} of {runs} diverged)")[0] if rows[0]["diverged"] else "")
+        label = name + (rows.labels(" ({diverged} of {runs} diverged)")[0] if rows[0]["diverged"] else "")
         beside = rows.column("step") + (place - 1) * 0.004 * last  # so that bars do not hide each other
         plots.means(axes, rows, beside, "accuracy", place, label, linestyle="-")
     chance = 1 / found.cells[0].spec.network.classes
@@ -471,10 +469,10 @@ def trained_alone(spec: Spec, seed: int) -> dict[str, Any]:
         x, held = (torch.from_numpy((each - mean) / scale) for each in moved)
     net = tanh_net(spec, x.shape[1], EXTENTS[spec.data][1], seed)
     known, new = Accuracy(x[: spec.judged], y[: spec.judged], "train"), Accuracy(held, labels, "test")
-    judge = lambda model: known(model) | new(model)  # noqa: E731
-    how = {name: vars(spec)[name] for name in ("epochs", "batch_size", "learning_rate")}
-    how |= {"optimizer": partial(torch.optim.SGD, momentum=spec.momentum), "device": chosen_device()}
-    done = train_one_layer(net, spec.layer, (x, y), seed=seed, evaluate=judge, **how)
+    evaluate = lambda model: known(model) | new(model)  # noqa: E731
+    fields = {name: vars(spec)[name] for name in ("epochs", "batch_size", "learning_rate")}
+    fields |= {"optimizer": partial(torch.optim.SGD, momentum=spec.momentum), "device": chosen_device()}
+    done = train_one_layer(net, spec.layer, (x, y), seed=seed, evaluate=evaluate, **fields)
     rows = [row for row in done.history if "train" in row]
     rows += rows[-1:] * (spec.epochs + 1 - len(rows))
     return {**{split: np.array([row[split] for row in rows]) for split in SPLITS}, "diverged": done.diverged}
@@ -577,8 +575,8 @@ _EASY, _HARDER = _ALONE.but(data="mnist", epochs=20, runs=5), _HARD.but(data="ci
 
 def _one_layer(name: str, title: str, quick: Sweep, paper: Sweep, low: bool) -> Artifact:
     about = "hard tanh, variance: sigma_w^2; SGD; error bars as bands: two standard errors"
-    how = {"quick": quick, "paper": paper}, alone_table, partial(alone_claims, low), draw_alone, about, alone_cost
-    return Artifact(f"raghu/{name}", f"Accuracy with exactly one hidden layer trained{title}", "section 3.1", *how)
+    fields = {"quick": quick, "paper": paper}, alone_table, partial(alone_claims, low), draw_alone, about, alone_cost
+    return Artifact(f"raghu/{name}", f"Accuracy with exactly one hidden layer trained{title}", "section 3.1", *fields)
 
 
 _LENGTHS = partial(draw_steps, "networks", "length", "length of the arc after the layer")

@@ -30,14 +30,14 @@ RISES: dict[str, Any] = {"least_r2": 0.97, "rising": True}  # what is exponentia
 SIGMA = r"$\sigma_w^2$ = {:g}"
 _NAME = "width {width}, sigma_w^2 = {variance:g}"
 _LABEL = {"width": "width {width}", "variance": r"$\sigma_w^2$ = {variance:g}"}
-_TOLD = ", ".join(_LABEL.values())
+_NAMED = ", ".join(_LABEL.values())
 
 
 def block(spec: Spec, seed: int) -> dict[str, Any]:
     """``lengths`` (networks, depth + 1), ``growth`` (networks, depth); if counted, ``transitions`` (networks, depth).
 
     Of an arc between two points scaled to norm sqrt(size), in networks of which ``variance`` is sigma_w^2 and
-    ``biased`` sigma_b^2 / sigma_w^2. A network is the same whatever the block it is measured in. Source: Raghu et al.
+    ``biased`` sigma_b^2 / sigma_w^2. A network is the same in any block. Source: Raghu et al.
     2017, sections 2.1 and 2.2.
     """
     arc = Arc(*(math.sqrt(spec.ends.size) * end for end in spec.ends.points()))
@@ -63,9 +63,7 @@ def table(cell: Cell) -> Any:
 
 @by_cell
 def growth_table(cell: Cell) -> Any:
-    """The mean growth of a layer once variances have settled, with bounds. Layers that nothing reaches, as where all of
-    a narrow network saturates, have no growth and do not count.
-    """
+    """The mean growth of a layer once variances have settled, with bounds; layers that nothing reaches do not count."""
     spec, (mean, error, runs) = cell.spec, tables.mean_growth(cell["growth"][:, SETTLED - 1 :])
     wide = wide_limit(spec.activation, spec.variance, spec.depth, spec.biased)[SETTLED - 1 :]
     return {"growth": Mean(mean, error)}, {"runs": runs, **predicted(spec), "wide": float(np.mean(wide))}
@@ -150,10 +148,10 @@ def relu_claims(found: Found) -> Claims:
     }
 
 
-def _exponentials(what: str, column: str, found: Found, first: int) -> Claims:
+def _exponentials(quantity: str, column: str, found: Found, first: int) -> Claims:
     each = {_NAME.format_map(cell.at): exponential(column, found.table.where(**cell.at), first) for cell in found}
     since = f" from layer {first} on" * (first > 1)
-    return {f"{what} exponentially with depth{since} ({name})": decision for name, decision in each.items()}
+    return {f"{quantity} exponentially with depth{since} ({name})": decision for name, decision in each.items()}
 
 
 def a_doubling(rows: Table, swept: str, column: str) -> Mean:
@@ -168,9 +166,9 @@ def _rates(found: Found) -> Claims:
     rows, decided = growth_table(found), {}
     names = {"width": "width {width}", "variance": "sigma_w^2 = {variance:g}"}
     for swept, fixed in (("width", "variance"), ("variance", "width")):
-        for _, some in rows.by(fixed) if len(found.sweep[swept]) > 1 else ():
-            text = f"the growth rate increases with the {swept} ({some.told(names[fixed])[0]})"
-            decided[text] = some.claim(increasing, "growth", names=names[swept])
+        for _, part in rows.by(fixed) if len(found.sweep[swept]) > 1 else ():
+            text = f"the growth rate increases with the {swept} ({part.labels(names[fixed])[0]})"
+            decided[text] = part.claim(increasing, "growth", names=names[swept])
     return decided
 
 
@@ -220,12 +218,12 @@ def saturated_claims(found: Found) -> Claims:
     signs = f"the factor a layer is that of networks of signs, (2/pi) {root} when wide (sigma_w^2 = {largest:g})"
     one = f"the constant is 1: a neuron is sensitive to {root} neurons of the layer before"
     decided = {signs: of("exact"), one: of("printed")}
-    for biased, some in rows.by("biased"):
+    for biased, part in rows.by("biased"):
         text = f"the factor grows like the root of the width (exponent within 0.05; sigma_b^2 = {biased:g} sigma_w^2)"
-        decided[text] = some.power("width", "growth", 0.5, 0.05, "exponent")
-    for width, some in found.table.where(biased=0.0).by("width"):
+        decided[text] = part.power("width", "growth", 0.5, 0.05, "exponent")
+    for width, part in found.table.where(biased=0.0).by("width"):
         text = f"at smaller scales it is less, the more so the smaller (width {width})"
-        decided[text] = some.claim(increasing, "growth", names="sigma_w^2 = {variance:g}")
+        decided[text] = part.claim(increasing, "growth", names="sigma_w^2 = {variance:g}")
     return decided
 
 
@@ -233,13 +231,13 @@ def saturated_claims(found: Found) -> Claims:
 def draw_saturated(found: Found, axes: plots.Axes) -> None:
     widths = found.sweep["width"]
     rows, wide = found.table.where(variance=max(found.sweep["variance"])), np.geomspace(widths[0], widths[-1], 50)
-    for index, (ratio, some) in enumerate(rows.by("biased")):
+    for index, (ratio, part) in enumerate(rows.by("biased")):
         label = rf"$\sigma_b^2 = {ratio:g}\;\sigma_w^2$" if ratio else "no biases"
-        plots.means(axes, some, "width", "growth", index, label)
+        plots.means(axes, part, "width", "growth", index, label)
         plots.curve(axes, wide, [saturated_growth(k, ratio) for k in wide], index)
         axes.plot(wide, np.sqrt(wide / (1 + ratio)), ":", color=plots.COLOURS[index], linewidth=1.2, zorder=3)
-    for told, dashes in (("exact law of networks of signs", "-"), ("Theorem 4 with the constant 1", ":")):
-        axes.plot([], [], dashes, color="#333333", linewidth=1.0, label=told)
+    for text, dashes in (("exact law of networks of signs", "-"), ("Theorem 4 with the constant 1", ":")):
+        axes.plot([], [], dashes, color="#333333", linewidth=1.0, label=text)
     plots.ticks(axes, widths, scale="log")
     plots.ticks(axes, [1, 2, 3, 5, 8, 12], "y", "log")
     axes.set(xlabel="width $k$", ylabel="transitions for each of the layer before")
@@ -251,12 +249,13 @@ def depth_and_width(found: Found) -> plots.Figure:
     picture, (left, right) = plots.figure(10.0, 5.0, columns=2, sharey=True)
     shown = [cell for width in (widths[len(widths) // 2], widths[-1]) for cell in found.where(width=width)]
     for index, cell in enumerate(shown):
-        some = rows.where(**cell.at)
-        plots.means(left, some, "layer", "transitions", index, _TOLD.format_map(cell.at), linestyle="-", linewidth=1.0)
+        part = rows.where(**cell.at)
+        name = _NAMED.format_map(cell.at)
+        plots.means(left, part, "layer", "transitions", index, name, linestyle="-", linewidth=1.0)
     left.set(xlabel="layer $d$", ylabel="transitions of the neurons of layer $d$", yscale="log")
-    some = rows.where(variance=variance, layer=(2, depth // 2, depth))
-    plots.lines(right, some, "width", "transitions", "layer", f"layer {{}}, {SIGMA.format(variance)}")
-    proportional = some[0]["transitions"] * np.array(widths) / widths[0]
+    part = rows.where(variance=variance, layer=(2, depth // 2, depth))
+    plots.lines(right, part, "width", "transitions", "layer", f"layer {{}}, {SIGMA.format(variance)}")
+    proportional = part[0]["transitions"] * np.array(widths) / widths[0]
     right.plot(widths, proportional, ":", color=plots.BOUND, label="proportional to width")
     right.set(xlabel="width $k$")
     plots.ticks(right, widths, scale="log")
@@ -270,9 +269,9 @@ def against_length(found: Found, axes: plots.Axes) -> None:
     widths, variances = found.sweep["width"], found.sweep["variance"]
     for cell in found:
         x, y = found.table.where(**cell.at).of("length", "transitions")
-        marker, colour = (names.index(cell.at[one]) for one, names in (("width", widths), ("variance", variances)))
+        marker, colour = (names.index(cell.at[item]) for item, names in (("width", widths), ("variance", variances)))
         look: dict[str, Any] = {"marker": plots.MARKERS[marker], "color": plots.COLOURS[colour], "linewidth": 0.8}
-        axes.plot(x, y, label=_TOLD.format_map(cell.at), **look)
+        axes.plot(x, y, label=_NAMED.format_map(cell.at), **look)
     lengths, counts = found.table.of("length", "transitions")
     x = np.array([lengths.min(), lengths.max()])
     y = np.exp(np.mean(np.log(np.maximum(counts, 0.5) / lengths))) * x
@@ -287,15 +286,15 @@ def lengths(found: Found, axes: plots.Axes) -> None:
     varied = ", ".join(label for name, label in _LABEL.items() if len(found.sweep[name]) > 1)
     relu = found.sweep["activation"] == "relu"
     for cell in found:
-        some, index = found.table.where(**cell.at), widths.index(cell.spec.width)
+        part, index = found.table.where(**cell.at), widths.index(cell.spec.width)
         colour = plots.COLOURS[variances.index(cell.spec.variance) if len(variances) > 1 else index]
-        told = varied.format_map(cell.at)
-        plots.means(axes, some, "layer", "length", index, told, color=colour, linestyle="-", linewidth=1.0)
+        text = varied.format_map(cell.at)
+        plots.means(axes, part, "layer", "length", index, text, color=colour, linestyle="-", linewidth=1.0)
         if relu or cell.spec.width == max(widths):
-            ratios = np.cumprod([1.0, *some.column("exact" if relu else "wide")[1:]])
-            axes.plot(some.column("layer"), some[0]["length"] * ratios, ":", color=colour, linewidth=1.0)
-    told = "exact growth" if relu else r"wide limit $\sqrt{\chi}$, widest network"
-    axes.plot([], [], ":", color="#333333", linewidth=1.0, label=f"{told}, from layer 1 on")
+            ratios = np.cumprod([1.0, *part.column("exact" if relu else "wide")[1:]])
+            axes.plot(part.column("layer"), part[0]["length"] * ratios, ":", color=colour, linewidth=1.0)
+    text = "exact growth" if relu else r"wide limit $\sqrt{\chi}$, widest network"
+    axes.plot([], [], ":", color="#333333", linewidth=1.0, label=f"{text}, from layer 1 on")
     axes.set(xlabel="layer $d$", ylabel=r"mean length of the trajectory, $E\,\ell(z^{(d)})$")
     axes.set(yscale="log", xticks=range(1, depth + 1, max(1, depth // 10)))
 
@@ -307,12 +306,12 @@ def growth_over(swept: str, found: Found, axes: plots.Axes) -> None:
         "variance": ("width", "width {:g}", r"variance of the weights, $\sigma_w^2$"),
     }[swept]
     plots.lines(axes, found.table, swept, "growth", other, label)
-    for index, (value, some) in enumerate(found.table.by(other)):
-        x, colour = some.column(swept), plots.COLOURS[index]
-        for bound, dashes in zip(some.of("lower", "upper"), ("--", "-."), strict=True):
+    for index, (value, part) in enumerate(found.table.by(other)):
+        x, colour = part.column(swept), plots.COLOURS[index]
+        for bound, dashes in zip(part.of("lower", "upper"), ("--", "-."), strict=True):
             axes.plot(x, np.where(bound == 0, np.nan, bound), dashes, color=colour, linewidth=0.9, alpha=0.8)
         if swept == "width" or value == max(found.sweep["width"]):  # one wide limit for all widths
-            axes.plot(x, some.column("wide"), ":", color=colour if swept == "width" else "#000000", linewidth=1.3)
+            axes.plot(x, part.column("wide"), ":", color=colour if swept == "width" else "#000000", linewidth=1.3)
     axes.plot([], [], "--", color="#333333", linewidth=0.9, label="lower bound, Theorem 3")
     axes.plot([], [], "-.", color="#333333", linewidth=0.9, label=r"upper bound, $\chi$ (D.2)")
     axes.plot([], [], ":", color="#000000", linewidth=1.3, label=r"wide limit $\sqrt{\chi}$")
@@ -396,12 +395,12 @@ def swept_table(cell: Cell) -> Any:
 
 
 def bounded(claims: Callable[[Found], Claims], found: Found) -> Claims:
-    """Further claims, and that no count is above 2^s, nor above the stretches between flips."""
+    """Further claims, and that no count is above 2^s, nor above the segments between flips."""
     inputs, most = found.sweep["inputs"], found.table.column("most").max()
     above = sum(int((c["counts"] > np.minimum(2**inputs, np.maximum(1, c["flips"]))).sum()) for c in found)
-    told = f"{above} networks above; the most seen are {most:.0f} of {2**inputs}"
+    detail = f"{above} networks above; the most seen are {most:.0f} of {2**inputs}"
     text = f"there are at most 2^{inputs} dichotomies, and no more than flips"
-    return {**claims(found), text: by(check, above == 0, told, {"above": above, "most": most})}
+    return {**claims(found), text: by(check, above == 0, detail, {"above": above, "most": most})}
 
 
 def by_depth(found: Found) -> Claims:
@@ -424,10 +423,10 @@ def by_width(found: Found) -> Claims:
 
 def by_remaining(found: Found) -> Claims:
     decided = {}
-    for remaining, some in sorted(found.table.by("remaining"), key=lambda one: one[0]):
+    for remaining, part in sorted(found.table.by("remaining"), key=lambda item: item[0]):
         text = f"dichotomies do not depend on the layers below ({remaining} hidden layers from the swept one on)"
-        if len(some) > 1:
-            decided[text] = some.alike("dichotomies", "depth", "depth {depth}", "{remaining} layers", resolution=ALIKE)
+        if len(part) > 1:
+            decided[text] = part.alike("dichotomies", "depth", "depth {depth}", "{remaining} layers", resolution=ALIKE)
     return decided
 
 
@@ -494,8 +493,8 @@ _REMAINING = partial(draw, "remaining", "depth", "{} hidden layers in all", "hid
 
 
 def _swept(name: str, title: str, presets: Any, claims: Any, draw: Any, about: str = ABOUT) -> Artifact:
-    how = swept_table, partial(bounded, claims), draw, about
-    return Artifact(f"raghu/{name}", title, "appendix B.3", presets, *how)
+    args = swept_table, partial(bounded, claims), draw, about
+    return Artifact(f"raghu/{name}", title, "appendix B.3", presets, *args)
 
 
 ARTIFACTS += (

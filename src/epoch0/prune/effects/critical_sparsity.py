@@ -15,7 +15,7 @@ from epoch0.prune.masks.masks import check_order
 from epoch0.results import Shown
 from epoch0.theory.pruning.prediction import Layers, PredictedDensity, ScoreLaw, law_of_moments, predict
 
-_DEPTH = 10.0  # scores that are so many times e smaller than the layer's size are next to 0, however small
+_DEPTH = 10.0  # scores smaller than the layer's by a factor of e^10 count as next to 0, however small
 
 
 @checked
@@ -58,9 +58,8 @@ def critical_sparsity(scores: Mapping[str, Tensor]) -> CriticalSparsity:
     (0.6, 'b', {'a': 1.0, 'b': 0.6})
 
     A layer vanishes when its largest score does. If that has rank r among all M, it is when M - r + 1 are removed, so
-    neither search nor sorting is needed: only how many scores lie above each layer's largest.
-    Ties are broken as :func:`keep` breaks them, by the order of names and then of entries; weights that are removed
-    already come last.
+    neither search nor sorting is needed: only how many scores lie above each layer's largest. Ties are broken as
+    :func:`keep` breaks them, by the order of names and then of entries; weights that are removed already come last.
 
     With one layer it is 1: nothing but all weights empties it.
 
@@ -123,8 +122,8 @@ def predicted_density(scores: Mapping[str, Tensor], sparsity: Sparsity) -> Predi
     _check(scores)
     laws, logs = zip(*(_law(name, tensor) for name, tensor in scores.items()), strict=True)
     counts = np.array([tensor.numel() for tensor in scores.values()], dtype=np.float64)
-    if all(one == -math.inf for one in logs):
-        raise InputError("all scores are 0: there is nothing to tell layers apart by.")
+    if all(log == -math.inf for log in logs):
+        raise InputError("all scores are 0: nothing distinguishes the layers.")
     method = getattr(scores, "method", "") or "scores"
     return predict(Layers(laws, np.array([logs]), counts), sparsity, f"moments of {method}", list(scores))
 
@@ -134,8 +133,8 @@ def _law(name: str, tensor: Tensor) -> tuple[ScoreLaw, float]:
     check_finite(f"the scores of '{name}'", tensor)
     largest = float(tensor.detach().max())
     if float(tensor.detach().min()) < 0:
-        told = f"the scores of '{name}' have signs; the law is that of scores >= 0, as snip, synflow and magnitude are"
-        raise InputError(f"{told} (for others, critical_sparsity(scores) and keep(scores, sparsity) are exact).")
+        text = f"the scores of '{name}' have signs; the law is that of scores >= 0, as snip, synflow and magnitude are"
+        raise InputError(f"{text} (for others, critical_sparsity(scores) and keep(scores, sparsity) are exact).")
     if largest == 0:
         return law_of_moments([0.0], [0.0], 0.0), -math.inf
     matrix = (tensor.detach() / largest).double()

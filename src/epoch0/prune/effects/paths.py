@@ -1,4 +1,4 @@
-"""What masks leave: kept weights, dead layers, and weights that lie on no path (Vysogorets & Kempe 2023).
+"""What masks keep: kept weights, dead layers, and weights that lie on no path (Vysogorets & Kempe 2023).
 
 A model runs on zeros and ones: a value says whether an entry can be other than zero, its tangent whether the entry
 depends on the input. Sums and products of them never cancel; values, tangents and gradients are brought back to zeros
@@ -27,7 +27,7 @@ from epoch0.tracing.tape import prepare_forward_derivatives
 
 
 class _ZeroOrOne(torch.autograd.Function):
-    """Ones where anything is, in the value, the tangent and the gradient."""
+    """Ones where the value, the tangent or the gradient is not zero."""
 
     @staticmethod
     def forward(ctx: Any, *x: Tensor) -> Tensor:
@@ -40,7 +40,7 @@ zero_or_one: Callable[[Tensor], Tensor] = _ZeroOrOne.apply
 
 
 def depends(x: Any) -> bool:
-    """Whether a value carries the dependence on the input along."""
+    """Whether a value depends on the input."""
     return isinstance(x, Tensor) and x.is_floating_point() and forward_ad.unpack_dual(x).tangent is not None
 
 
@@ -213,7 +213,7 @@ def _attention(call: _Call, given: Kwargs) -> tuple[Tensor, Tensor | None]:
     if given.get("key_padding_mask") is not None:
         padding = _shown(given["key_padding_mask"]).reshape(-1, 1, 1, len(inputs[1]))
         shown = padding if shown is None else shown & padding
-    with Reach():
+    with PathCalls():
         query, key, value = (split(F.linear(x, w, b)) for x, w, b in zip(inputs, weights, biases, strict=True))
         found = F.scaled_dot_product_attention(query, key, value, shown).permute(2, 0, 1, 3).flatten(2)
         out = F.linear(found, given["out_proj_weight"], given["out_proj_bias"])
@@ -241,13 +241,13 @@ RULES: dict[str, Callable[[_Call, Kwargs], Any]] = {
     "attention": _attention,
     "mixing": _mixing,
 }
-"""What stands for each kind that is not simply run on zeros and ones."""
+"""The rule of each kind of operation that is not simply run on zeros and ones."""
 
 _MOVING = MOVES | {"repeat", "join", "pad", "place", "write", "fill", "choice"}
 _NUMBER_ABOVE = ("__rtruediv__", "__rdiv__", "__rpow__")
 
 
-class Reach(Calls):
+class PathCalls(Calls):
     """While it is on, every function of a tensor that depends on the input runs by the rule of its kind."""
 
     def call(self, func: Any, name: str, args: Args, kwargs: Kwargs) -> Any:
@@ -267,7 +267,7 @@ class Reach(Calls):
         else:
             given = known.given(call.args, call.kwargs)
             if rule in (_attention, _mixing):  # masks hide by what they are
-                given |= {role: one for role, one in known.given(args, kwargs).items() if role.endswith("_mask")}
+                given |= {role: item for role, item in known.given(args, kwargs).items() if role.endswith("_mask")}
             result = _tidied(rule(call, given))
         in_place = kwargs.get("inplace") or own.startswith("__i") or (own.endswith("_") and not own.endswith("__"))
         return x.copy_(result) if in_place and isinstance(x, Tensor) and result is not x else result
@@ -287,8 +287,8 @@ def _moved(call: _Call, known: bool) -> Any:
 
 
 def _unknown(name: str) -> InputError:
-    told, others = f"the operation '{name}' has no rule for what it passes on", "the other numbers of the summary"
-    return InputError(f"{told}, so the paths through this model cannot be followed; {others} need no model.")
+    text, others = f"the operation '{name}' has no rule for what it passes on", "the other numbers of the summary"
+    return InputError(f"{text}, so the paths through this model cannot be followed; {others} need no model.")
 
 
 def _tidied(result: Any) -> Any:
@@ -313,10 +313,9 @@ def on_paths(model: nn.Module, masks: Mapping[str, Tensor], x: Tensor | tuple[in
     A path goes through weights that are kept, through sums, products, nonlinearities and whatever moves entries; the
     signal it carries is that of the input. So a unit without inputs starts no path even if it has a bias, and the
     statistics of norms and the denominators of a softmax are no paths. Where two signals are multiplied, either one
-    passes where the other is not always zero. Parameters without a mask count as kept. This is exact entry by entry,
-    at every place of an image: a weight of a convolution that only ever meets padding is on no path, so the shape of
-    the input matters. Rows of an embedding count as input. It takes one pass forward and one backward, with zeros and
-    ones: nothing overflows.
+    passes where the other is not always zero. Parameters without a mask count as kept. This is exact entry by entry, at
+    every place of an image: a weight of a convolution that only ever meets padding is on no path, so the shape of the
+    input matters. Rows of an embedding count as input. It takes one pass forward and one backward, of zeros and ones.
 
     Args:
         model: what the masks are for; if it is pruned already, its own masks count too. It stays as it is.
@@ -348,13 +347,13 @@ def on_paths(model: nn.Module, masks: Mapping[str, Tensor], x: Tensor | tuple[in
         start = _start(x, next(model.parameters()).device)
         with torch.enable_grad():
             try:
-                with Reach():
+                with PathCalls():
                     result = functional_call(model, values, (start,))
             except InputError:
                 raise
             except Exception as error:
-                told = f"the paths of {type(model).__name__} cannot be followed"
-                raise InputError(f"{told} for an input of shape {tuple(start.shape)}: {error}") from error
+                text = f"the paths of {type(model).__name__} cannot be followed"
+                raise InputError(f"{text} for an input of shape {tuple(start.shape)}: {error}") from error
         nest = result.to_tuple() if hasattr(result, "to_tuple") else result
         outputs = [out for out in tensors_in(nest) if out.is_floating_point() and out.requires_grad]
         ones = [torch.ones_like(out) for out in outputs]
@@ -378,7 +377,7 @@ def _start(x: Tensor | tuple[int, ...], device: torch.device) -> Tensor:
 
 @dataclass(frozen=True)
 class LayerMask:
-    """What is left of one weight."""
+    """The kept entries of one weight."""
 
     name: str  #: of the weight
     shape: tuple[int, ...]  #: of the weight; a row is an index of its first dimension, a column one of its second
@@ -402,6 +401,7 @@ class MaskSummary(Result):
 
     @property
     def sparsity(self) -> float:
+        """Fraction removed."""
         return 1.0 - self.kept / max(self.total, 1)
 
     @property
@@ -416,7 +416,7 @@ class MaskSummary(Result):
 
     @property
     def verdict(self) -> str:
-        """What a reader must know, in one line."""
+        """The state of the masks, in one line."""
         if self.effective == 0:
             return "no path leads from the input to the output: the model computes a constant"
         if self.dead:
@@ -466,7 +466,7 @@ Masks.summary = summary
 def _layer(name: str, mask: Tensor, on_path: Tensor | None) -> LayerMask:
     kept, effective = int(mask.count_nonzero()), None if on_path is None else int(on_path.count_nonzero())
     along = [mask.movedim(axis, 0).reshape(mask.shape[axis], -1) for axis in range(min(mask.dim(), 2))]
-    rows, columns = ([int((~one.any(1)).sum()) for one in along] + [0, 0])[:2]
+    rows, columns = ([int((~item.any(1)).sum()) for item in along] + [0, 0])[:2]
     if kept == 0:
         status = "dead: nothing is kept"
     elif effective == 0:

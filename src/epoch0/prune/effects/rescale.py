@@ -58,7 +58,7 @@ class Rescaling(Result):
     layers: tuple[RescaledLayer, ...]  #: one row for each masked weight that was rescaled, in order of execution
     untouched: Mapping[str, str]  #: other weights, each with the reason
     method: str  #: ``"layer"``, ``"row"`` or ``"measured"``
-    notes: tuple[str, ...]  #: what a reader must know
+    notes: tuple[str, ...]  #: remarks for the reader
 
     @property
     def summary(self) -> str:
@@ -121,8 +121,8 @@ def masked_sites(record: Tape, seed: int) -> tuple[list[MaskedLayer], dict[str, 
         kept = torch.ones_like(site.view, dtype=torch.bool) if kept is None else kept
         follow = follower.follow(site.op.outputs[0])
         if not bool(kept.any()):
-            what = "all of it is zero" if site.direct else "its mask keeps nothing"
-            untouched[site.name] = f"{what}, and no factor changes that"
+            fields = "all of it is zero" if site.direct else "its mask keeps nothing"
+            untouched[site.name] = f"{fields}, and no factor changes that"
         elif site.direct and bool(kept.all()):
             untouched[site.name] = "it is not masked"
         elif follow.norm:
@@ -135,13 +135,13 @@ def masked_sites(record: Tape, seed: int) -> tuple[list[MaskedLayer], dict[str, 
 
 
 def no_scale(each: MaskedLayer) -> InputError:
-    told = f"'{each.name}' passes nothing on, or its signals overflow, so no factor gives it a variance"
+    text = f"'{each.name}' passes nothing on, or its signals overflow, so no factor gives it a variance"
     advice = "keep more of its weights (keep(..., floor=...)), or take the layer out"
-    return InputError(f"{told}: {advice}. Nothing was changed.")
+    return InputError(f"{text}: {advice}. Nothing was changed.")
 
 
 class _Pass:
-    """One pass in which each masked layer's output is scaled where it arises; the next sees what it will get."""
+    """One pass in which each masked layer's output is scaled where it arises, so that the next gets its final input."""
 
     def __init__(self, record: Tape, found: list[MaskedLayer], follows: list[Follow]) -> None:
         self.record = record
@@ -169,8 +169,8 @@ class _Pass:
             variances = now.double().square().reshape(len(now), -1).mean(1).cpu().numpy()
             self.expected[follow.end] = float(np.mean(moments_of(follow.activation).square(variances)))
         if node in self.expected:
-            there = float(now.double().square().mean())
-            self.dense[node] = self.expected[node] / there if there > 0 else 1.0
+            found = float(now.double().square().mean())
+            self.dense[node] = self.expected[node] / found if found > 0 else 1.0
         if node in self.inputs:
             self.kept[node] = now.clone()  # a later operation may work in place
         return changed
@@ -185,10 +185,10 @@ class _Pass:
             dense = replace(site, mask=None)  # what it would give, on average over its weights
             arriving = float(dense.through(self.kept[node].double().square()).mean())
             wanted = each.target**2 * arriving * self._over_dense(node)
-            got = float(bare.double().square().mean())
-            if not (got > 0 and math.isfinite(got) and wanted > 0 and math.isfinite(wanted)):
+            measured = float(bare.double().square().mean())
+            if not (measured > 0 and math.isfinite(measured) and wanted > 0 and math.isfinite(wanted)):
                 raise no_scale(each)
-            self.factors[each.name] = math.sqrt(wanted / got)
+            self.factors[each.name] = math.sqrt(wanted / measured)
         return bare * self.factors[each.name] + bias
 
     def _over_dense(self, node: int) -> float:
@@ -226,7 +226,7 @@ def rescale(
     network has chi = 1/2 then.) The sums go over input channels and kernel of a convolution.
 
     ``"layer"``: one factor, so that this holds in the mean over all rows, the empty ones included. Right for masks that
-    know nothing of the signals (random, magnitude). ``"row"``: one factor a row; what empty rows would have contributed
+    ignore the signals (random, magnitude). ``"row"``: one factor a row; what empty rows would have contributed
     is missing. ``"measured"``: one factor, so that on the batch the pre-activations of each layer have the mean square
     that mean-field theory gives a dense one behind the layer before; it counts that the kept weights sit at particular
     inputs and units, as those of SNIP do. Proposition 1 takes masks as independent of the signals: with SNIP's masks
@@ -283,8 +283,8 @@ def _target(each: MaskedLayer, record: Tape) -> float:
     try:
         return float(edge_of_chaos(activation, bias_std=std).weight_std)
     except InputError as problem:
-        told = f"'{each.name}' with biases of {std:.4g}: {problem} Use initialize(model, weights='keep')"
-        raise InputError(f"{told}, which asks for a gain of 1 at the signals that arrive.") from problem
+        text = f"'{each.name}' with biases of {std:.4g}: {problem} Use initialize(model, weights='keep')"
+        raise InputError(f"{text}, which asks for a gain of 1 at the signals that arrive.") from problem
 
 
 def _factors(each: MaskedLayer, sums: Tensor, method: str) -> Tensor:
@@ -305,7 +305,7 @@ def _row(each: MaskedLayer, before: Tensor, factors: Tensor) -> RescaledLayer:
     if each.follow.no_law:
         words.append(f"{each.follow.no_law} behind it is not counted")
     activation = each.follow.activation
-    what = each.name, site.op.kind, "none" if activation is None else activation.name, site.density
+    reason = each.name, site.op.kind, "none" if activation is None else activation.name, site.density
     stds = each.target, float(before.mean().sqrt()), float((before * factors.square()).mean().sqrt())
     spread = float(used.median()), float(used.min()), float(used.max())
-    return RescaledLayer(*what, len(before), int((~alive).sum()), *stds, *spread, "; ".join(words))
+    return RescaledLayer(*reason, len(before), int((~alive).sum()), *stds, *spread, "; ".join(words))

@@ -53,8 +53,8 @@ def apply(model: Model, masks: Mapping[str, Tensor]) -> Model:
     pairs = [(name, place) for name in masks for place in where[name]]
     for name, place in pairs:
         if place.by_torch:
-            told = f"'{name}' is pruned by torch.nn.utils.prune. masks_of(model) reads its mask: bake(model) first"
-            raise InputError(f"{told}, then apply that and yours; or put yours on with masks.to_torch_prune(model).")
+            text = f"'{name}' is pruned by torch.nn.utils.prune. masks_of(model) reads its mask: bake(model) first"
+            raise InputError(f"{text}, then apply that and yours; or put yours on with masks.to_torch_prune(model).")
     orders = {id(place.module): parameter_order(place.module) for _, place in pairs}
     fresh = dict[str, Masked]()  # one mask for all places of a shared weight, so that they cannot part
     with ExitStack() as undo:
@@ -123,8 +123,8 @@ def to_torch_prune(masks: Masks, model: Model) -> Model:
         if any(not isinstance(step, Masked) for step in place.steps):
             raise InputError(f"'{name}' has a parametrization, and torch.nn.utils.prune masks plain weights only.")
         if id(place.module) in unseen:
-            told = f"torch.nn.utils.prune cannot mask '{name}': MultiheadAttention reads it without calling its module"
-            raise InputError(f"{told}. Use apply(model, masks), or leave it out of the masks.")
+            text = f"torch.nn.utils.prune cannot mask '{name}': MultiheadAttention reads it without calling its module"
+            raise InputError(f"{text}. Use apply(model, masks), or leave it out of the masks.")
     for name, place in pairs:
         mask = masks[name]
         if (ours := _ours(place)) is not None:
@@ -153,9 +153,9 @@ def masks_of(model: nn.Module) -> Masks:
             if place.mask is not None:
                 found[name] = place.mask & found[name] if name in found else place.mask.clone()
     if not found:
-        told = f"the model {type(bare(model)).__name__} is not pruned: no weight has a mask"
+        text = f"the model {type(bare(model)).__name__} is not pruned: no weight has a mask"
         hint = "Zeros in plain weights are no masks; Masks({name: weight != 0 ...}) makes some of them"
-        raise InputError(f"{told}. {hint}.")
+        raise InputError(f"{text}. {hint}.")
     return Masks._own(found)
 
 
@@ -173,8 +173,8 @@ def check_masks(model: nn.Module, masks: Mapping[str, Tensor]) -> dict[str, list
         if (shape := (place.parameter if plain else getattr(place.module, place.attribute)).shape) != mask.shape:
             wrong.append(f"'{name}' is {tuple(shape)}, its mask {tuple(mask.shape)}")
     if wrong:
-        what = first_names(wrong, 3, "; ")
-        raise InputError(f"these masks are of another model than this {type(bare(model)).__name__}: {what}.")
+        text = first_names(wrong, 3, "; ")
+        raise InputError(f"these masks are of another model than this {type(bare(model)).__name__}: {text}.")
     return known
 
 
@@ -208,10 +208,7 @@ def _own_class(module: nn.Module) -> None:
 
 
 def _keep_copyable(module: nn.Module) -> None:
-    """Let a masked recurrent layer be copied at any time.
-
-    It holds its weights in a list, too, and ``copy.deepcopy`` refuses tensors with a history.
-    """
+    """Let a masked recurrent layer be copied: it holds its weights in a list, too, which have a history."""
     if isinstance(module, nn.RNNBase) and parametrize.is_parametrized(module):
         type(module).__deepcopy__ = _copy_without_history  # type: ignore[attr-defined]  # a class of its own
 

@@ -49,8 +49,8 @@ def iterate(
 
     Source: Tanaka et al. 2020, Algorithm 1 (SynFlow); de Jorge et al. 2021, section 4 (the schedule).
     """
-    alike = (scope, floor, layers) == ("global", 0, "uniform")
-    if alike and isinstance(score, functools.partial) and score.func is synflow:
+    plain_rounds = (scope, floor, layers) == ("global", 0, "uniform")
+    if plain_rounds and isinstance(score, functools.partial) and score.func is synflow:
         scores = score(model)
         keep(scores, sparsity)  # refuses what no round could reach
         kept = [scores.weights - round(share * scores.weights) for share in _plan(scores, sparsity, steps)]
@@ -58,8 +58,8 @@ def iterate(
     try:
         twin = copy.deepcopy(bare(model))
     except (RuntimeError, TypeError, ValueError) as problem:
-        told = f"the model {type(bare(model)).__name__} cannot be copied: {problem}. If torch.nn.utils.prune masks it"
-        raise InputError(f"{told}, bake(model) or apply(model, masks) in its place makes it one that can.") from problem
+        text = f"the model {type(bare(model)).__name__} cannot be copied: {problem}. If torch.nn.utils.prune masks it"
+        raise InputError(f"{text}, bake(model) or apply(model, masks) in its place makes it one that can.") from problem
     tell(progress, 0, steps)
     scores = _scored(score, twin, {})
     masks = Masks._own({})

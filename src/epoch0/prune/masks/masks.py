@@ -166,8 +166,7 @@ def keep(
             densities; the numbers of weights kept are rounded so that their sum is exact.
 
     Raises:
-        InputError: if the sparsity is not in [0, 1) or leaves no weight, the floor cannot be met, an option is not
-            known, or a score is NaN.
+        InputError: if the sparsity is not in [0, 1) or leaves no weight, the floor cannot be met, or a score is NaN.
 
     Source: Hayou et al. 2021, section 2.2; Evci et al. 2020, section 3, for ERK.
     """
@@ -182,13 +181,13 @@ def keep(
     total, low, high = (sum(of.values()) for of in (sizes, least, most))
     kept = total - round(sparsity * total)
     if kept == 0:
-        told = f"sparsity={sparsity} leaves none of {total:,} weights"
-        raise InputError(f"{told}; keep at least one: sparsity <= {max(1 - 1 / max(total, 1), 0):.9g}.")
+        text = f"sparsity={sparsity} leaves none of {total:,} weights"
+        raise InputError(f"{text}; keep at least one: sparsity <= {max(1 - 1 / max(total, 1), 0):.9g}.")
     if not low <= kept <= high:
         needed = f"floor={floor} in {len(scores)} layers needs {low:,}"
         bound = f"{total - high:,} are removed already" if kept > high else needed
-        told = f"sparsity={sparsity} keeps {kept:,} of {total:,} weights, but {bound}"
-        raise InputError(f"{told}: it must be from {1 - high / total:.9g} to {1 - low / total:.9g}.")
+        text = f"sparsity={sparsity} keeps {kept:,} of {total:,} weights, but {bound}"
+        raise InputError(f"{text}: it must be from {1 - high / total:.9g} to {1 - low / total:.9g}.")
     if scope == "global":
         return Masks._own(_keep_globally(scores, kept, least, removed))
     by_shape = [float(sum(tensor.shape)) if tensor.numel() else 0.0 for tensor in scores.values()]
@@ -216,18 +215,18 @@ def _keep_globally(
 
 
 def check_order(name: str, scores: Tensor) -> None:
+    """Refuse scores that are no floats, or that hold NaN."""
     if not scores.is_floating_point():
         raise InputError(f"the scores of '{name}' are {scores.dtype}; floating-point numbers are needed.")
     if bad := int(scores.isnan().count_nonzero()):
-        told = f"the scores of '{name}' hold {bad} NaN value{'s' if bad > 1 else ''} out of {scores.numel()}"
-        raise InputError(f"{told}; they have no order. Score in float64, or with a smaller loss.")
+        text = f"the scores of '{name}' hold {bad} NaN value{'s' if bad > 1 else ''} out of {scores.numel()}"
+        raise InputError(f"{text}; they have no order. Score in float64, or with a smaller loss.")
 
 
 def largest(scores: Mapping[str, Tensor], count: int, removed: Mapping[str, Tensor] | None = None) -> dict[str, Tensor]:
     """Masks of the ``count`` largest of all scores; among equals those that come first, by name and then row by row.
 
-    Zeros are equal whatever their sign, and infinities are scores like any other. Scores of mixed precision are
-    compared exactly.
+    Zeros are equal whatever their sign, and infinities are scores. Mixed precisions are compared exactly.
     """
     dtype = torch.float32 if all(tensor.dtype in _NARROW for tensor in scores.values()) else torch.float64
     sizes = [tensor.numel() for tensor in scores.values()]

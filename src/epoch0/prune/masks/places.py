@@ -1,4 +1,4 @@
-"""Which parameters can be pruned, where they live, and what shows them through a mask (Hayou et al. 2021, 2.1)."""
+"""Parameters that can be pruned, their modules, and the parametrization that masks them (Hayou et al. 2021, 2.1)."""
 
 from dataclasses import dataclass, replace
 from typing import cast
@@ -34,7 +34,7 @@ class Masked(nn.Module):
         return cast(Tensor, torch.ops.aten.threshold_backward(flat, kept, 0.5)).view(weight.shape)
 
     def right_inverse(self, weight: Tensor) -> Tensor:
-        """What is stored when someone assigns to the masked weight: all of it, the mask stays."""
+        """The value stored when the masked weight is assigned: all of it, the mask stays."""
         return weight
 
     def extra_repr(self) -> str:
@@ -85,8 +85,8 @@ def standing(model: nn.Module) -> list[Place]:
         if place is not None:
             found.append(replace(place, name=name, mask=_mask_on(place)))
     if not found:
-        told = f"the model {type(model).__name__} has no weight that can be pruned"
-        raise InputError(f"{told}; linear maps, convolutions and matrices in modules of your own can.")
+        text = f"the model {type(model).__name__} has no weight that can be pruned"
+        raise InputError(f"{text}; linear maps, convolutions and matrices in modules of your own can.")
     return found
 
 
@@ -126,17 +126,16 @@ def _mask_on(place: Place) -> Tensor | None:
     return torch.stack(masks).all(0)
 
 
-def _computed(name: str, how: str) -> InputError:
-    told = f"the weight '{name}' is computed from other parameters ({how}), so no entry of it can be pruned"
+def _computed(name: str, way: str) -> InputError:
+    text = f"the weight '{name}' is computed from other parameters ({way}), so no entry of it can be pruned"
     ways = "torch.nn.utils.parametrize.remove_parametrizations, torch.nn.utils.remove_weight_norm"
-    return InputError(f"{told}; make it plain first ({ways}).")
+    return InputError(f"{text}; make it plain first ({ways}).")
 
 
 def places(model: nn.Module) -> dict[str, list[Place]]:
     """Every parameter of a model, under the name that it had when nothing was masked, and all places it is used in.
 
-    The order is that of ``model.named_parameters()`` before the model was masked, and so is the name of a parameter in
-    several places: the first one.
+    The order is that of ``model.named_parameters()`` before the model was masked; of several names the first counts.
     """
     refuse_closed(bare(model))
     found: dict[int, list[Place]] = {}

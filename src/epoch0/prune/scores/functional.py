@@ -28,7 +28,7 @@ MOST = 10**4  # batches: an iterable may have no end
 
 
 class Batch(NamedTuple):
-    """What a loss is computed on."""
+    """Inputs and targets of a loss."""
 
     inputs: Any  # as the model is called with them
     targets: Any  # None: labels are among the inputs
@@ -38,7 +38,7 @@ class Batch(NamedTuple):
 @streams_kept()
 @torch.inference_mode(False)  # in which gradients can be taken with what is cloned
 def taken(batches: Iterable[Any], loss: Loss | None) -> list[Batch]:
-    """The batches as pairs; what a loader draws from torch's global stream on the way is given back."""
+    """The batches as pairs; torch's global random state is restored after the loader."""
     pair = isinstance(batches, tuple) and len(batches) == 2 and all(isinstance(part, Tensor) for part in batches)
     if pair or _labelled(batches):
         batches = [batches]
@@ -49,10 +49,10 @@ def taken(batches: Iterable[Any], loss: Loss | None) -> list[Batch]:
         both = (batch, None) if _labelled(batch) else batch
         if not isinstance(both, tuple | list) or len(both) != 2 or not (tensors := parts(both[0])):
             kinds = ", ".join(type(part).__name__ for part in both) if isinstance(both, tuple | list) else ""
-            what = f"{type(both).__name__} of ({kinds})" if kinds else type(both).__name__
+            kind = f"{type(both).__name__} of ({kinds})" if kinds else type(both).__name__
             known = "a pair (inputs, targets), inputs what the model is called with, a mapping with labels"
             wanted = f"each must be {known}, or (inputs, None) where the model returns its own loss"
-            raise InputError(f"batch {place} is a {what}; {wanted}.")
+            raise InputError(f"batch {place} is a {kind}; {wanted}.")
         x, targets = both
         if targets is None and loss is not None:
             raise InputError(f"batch {place} has no targets; the loss needs them.")
@@ -71,6 +71,7 @@ def taken(batches: Iterable[Any], loss: Loss | None) -> list[Batch]:
 
 
 def examples(batches: Sequence[Batch]) -> int:
+    """Number of examples of all batches."""
     return sum(batch.examples for batch in batches)
 
 
@@ -83,8 +84,8 @@ def _usable(tensor: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True, eq=False)
-class Borrowed:
-    """A model whose weights are leaves of one's own."""
+class Functional:
+    """A functional copy of a model: its weights are separate leaves of the graph."""
 
     model: nn.Module  #: in eval mode
     weights: list[Place]  #: the prunable ones
@@ -106,6 +107,7 @@ class Borrowed:
         return [torch.ones_like(leaf, dtype=torch.bool) if w.mask is None else w.mask for leaf, w in pairs]
 
     def output(self, x: Any, mode: operations.Calls | None = None, targets: Any = None) -> Tensor:
+        """THE output of the model for inputs, with these weights."""
         return self._run(self._call(x, targets), mode)[1]
 
     def _call(self, x: Any, targets: Any = None, loss: Loss | None = None) -> Call:
@@ -119,7 +121,7 @@ class Borrowed:
         return Call(self.model, mapped(x, ours), targets, 1, False, (), loss, self.forward, asks)
 
     def _run(self, call: Call, mode: operations.Calls | None = None) -> tuple[Any, Tensor]:
-        """What the model returns, and the output among it."""
+        """All that the model returns, and the output among it."""
         same_noise()
         self.running.append(True)
         try:
@@ -158,10 +160,10 @@ class Borrowed:
             total = added(total, found, batch.examples / everything)
         return total
 
-    def differentiated(self, value: Tensor, push: Tensor | None = None, **how: bool) -> Values:
+    def differentiated(self, value: Tensor, push: Tensor | None = None, **options: bool) -> Values:
         """The gradient of a value, or its product with a cotangent, at the leaves."""
         try:
-            found = torch.autograd.grad(value, self.leaves, push, allow_unused=True, **how)
+            found = torch.autograd.grad(value, self.leaves, push, allow_unused=True, **options)
         except RuntimeError as error:
             times = "twice" if self.twice else "once"
             raise InputError(f"the model cannot be differentiated {times}: {first_line(error)}") from error
@@ -179,8 +181,8 @@ class Borrowed:
             raise InputError("the loss does not depend on any weight of the model.")
         if unused:
             shown = ", ".join(f"'{name}'" for name in unused[:5]) + (" and others" if len(unused) > 5 else "")
-            told = f"the loss does not depend on {shown}: those weights score 0 and are removed first"
-            warnings.warn(f"{told}. Leave them out of the scores to keep them.", stacklevel=5)
+            text = f"the loss does not depend on {shown}: those weights score 0 and are removed first"
+            warnings.warn(f"{text}. Leave them out of the scores to keep them.", stacklevel=5)
 
 
 def added(total: Values, more: Values, share: float) -> Values:
@@ -201,14 +203,14 @@ def near_the_end(values: Values) -> bool:
     return any(largest < numbers.tiny / numbers.eps for largest, numbers in found)
 
 
-Compute = Callable[[Borrowed, list[Batch]], tuple[Values, bool]]  # scores, and whether they near the end of a range
+Compute = Callable[[Functional, list[Batch]], tuple[Values, bool]]  # scores, and whether they near the end of a range
 
 
 @contextmanager
-def borrowed(
+def functional_copy(
     model: nn.Module, batch_norm: str, dtype: torch.dtype | None, twice: bool = False, forward: Forward | None = None
-) -> Iterator[Borrowed]:
-    """Check the model and lend it; afterwards it and the global random states are as they were."""
+) -> Iterator[Functional]:
+    """Check the model and yield a functional copy; afterwards the model and the global random states are restored."""
     check_precision(model)
     model = bare(model)
     with unchanged(model), torch.inference_mode(False), torch.enable_grad():
@@ -220,21 +222,21 @@ def borrowed(
         keys = [names.pop(id(w.parameter)) for w in weights]
         others = {key: _cast(p, dtype) for key, p in model.named_parameters() if id(p) in names}
         others |= {key: _cast(b, dtype).clone() for key, b in model.named_buffers()}
-        lent = Borrowed(model, weights, keys, leaves, others, forward, batch_norm, dtype, twice)
+        net = Functional(model, weights, keys, leaves, others, forward, batch_norm, dtype, twice)
         modules = {id(module): module for module in model.modules()}
 
         def refuse_again(module: nn.Module, inputs: object) -> None:
-            if id(module) in modules and not lent.running:  # on the model's own weights, not on the leaves
-                told = f"the model runs its {type(module).__name__} again in the backward pass"
+            if id(module) in modules and not net.running:  # on the model's own weights, not on the leaves
+                text = f"the model runs its {type(module).__name__} again in the backward pass"
                 hint = "where it cannot be scored; switch that off for the scores"
-                raise InputError(f"{told} (activation checkpointing), {hint}.")
+                raise InputError(f"{text} (activation checkpointing), {hint}.")
 
         with torch.autocast(leaves[0].device.type, enabled=False), ExitStack() as after:
             # compiled parts are traced without such hooks, and torch warns of them
             compiled = ("_orig_mod", "_compiled_call_impl")
             if not any(getattr(module, name, None) is not None for module in modules.values() for name in compiled):
                 after.callback(register_module_forward_pre_hook(refuse_again).remove)
-            yield lent
+            yield net
 
 
 def _cast(tensor: Tensor, dtype: torch.dtype) -> Tensor:
@@ -242,17 +244,17 @@ def _cast(tensor: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def scored(
-    method: str, compute: Compute, model: nn.Module, batches: Iterable[Any], loss: Loss | None, **how: Any
+    method: str, compute: Compute, model: nn.Module, batches: Iterable[Any], loss: Loss | None, **options: Any
 ) -> Scores:
-    """The scores that a function computes on a model, borrowed as told, and batches, in a precision that holds them."""
+    """Scores that a function computes on a functional copy and batches, in a precision that holds them."""
     held = taken(batches, loss)
     for dtype in (None, torch.float64):
-        with borrowed(model, dtype=dtype, **how) as lent:
-            values, near = compute(lent, held)
-            if near and lent.dtype != torch.float64:
+        with functional_copy(model, dtype=dtype, **options) as net:
+            values, near = compute(net, held)
+            if near and net.dtype != torch.float64:
                 continue
             words = f"{method}, {len(held)} batch{'es' if len(held) > 1 else ''}, {counted(examples(held), 'example')}"
-            words += f", batch norm {lent.batch_norm}, {str(lent.dtype).removeprefix('torch.')}"
-            lent.warn_of_unused()
-            return scores_of(lent.weights, values, words)
+            words += f", batch norm {net.batch_norm}, {str(net.dtype).removeprefix('torch.')}"
+            net.warn_of_unused()
+            return scores_of(net.weights, values, words)
     raise AssertionError("float64 is the last that is tried")

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from epoch0.arguments import BatchNorm, Positive, Seed, Size, Sparsity, checked
 from epoch0.errors import InputError
 from epoch0.prune.masks.masks import largest
-from epoch0.prune.scores.functional import Batch, Borrowed, Values, added, examples, near_the_end, scored, times
+from epoch0.prune.scores.functional import Batch, Functional, Values, added, examples, near_the_end, scored, times
 from epoch0.prune.scores.scores import Progress, Scores, tell
 from epoch0.seeds import generator
 from epoch0.tracing.call import Forward
@@ -31,18 +31,16 @@ def snip(
     >>> snip(net, [(images, labels)])["0.weight"].shape       # net: 64-32-32-10; images (100, 64), labels (100,)
     torch.Size([32, 64])
 
-    The model is borrowed and comes back to the bit: parameters, gradients, batch-norm statistics, modes, hooks, random
-    states. Frozen weights are scored like others. Dropout is off. Weights that stand behind a mask score 0. It computes
-    in the model's own precision, and in float64 where gradients come near the end of its range (a deep network in the
-    ordered phase: at chi = 0.1, 100 layers, a fifth of the float32 scores are 0 and the critical sparsity reads 0.19 in
-    place of 0.05).
+    The model is restored to the bit: parameters, gradients, batch-norm statistics, modes, hooks, random states. Frozen
+    weights are scored like others. Dropout is off. Weights that stand behind a mask score 0. It computes in the model's
+    own precision, and in float64 where gradients come near the end of its range (in the ordered phase: at chi = 0.1,
+    100 layers, a fifth of the float32 scores are 0 and the critical sparsity reads 0.19, not 0.05).
 
     Args:
         batches: pairs (inputs, targets), inputs as the model is called with them; mappings with labels; a data loader;
             or one pair; moved to the model's device. The gradient is the mean over all examples: the authors' score
             of one large batch (exactly, unless batch norm couples its examples).
-        loss: ``loss(outputs, targets) -> scalar``, the mean over the examples; None for cross-entropy (integer targets)
-            or the mean squared error.
+        loss: ``loss(outputs, targets) -> scalar``, a mean over examples; None: cross-entropy or mean squared error.
         batch_norm: ``"train"``: statistics of the batch, as the authors' code has it; ``"eval"``: running ones, at
             initialization the identity. This decides the mask: on a ResNet-32 at 98 % the two masks share 6 % of their
             weights (Jaccard index), with 6 of 34 layers empty in train mode and none in eval mode.
@@ -51,20 +49,19 @@ def snip(
     Warns:
         UserWarning: naming weights that the loss does not depend on; they score 0.
 
-    Source: Lee, Ajanthan, Torr 2019, equation 5 (up to its normalization, which changes no order); Hayou et al. 2021,
-    section 2.2.
+    Source: Lee, Ajanthan, Torr 2019, equation 5 (without its normalization); Hayou et al. 2021, section 2.2.
     """
 
-    def compute(lent: Borrowed, held: list[Batch]) -> tuple[Values, bool]:
-        return sensitivity(lent, lent.gradients(held, loss))
+    def compute(net: Functional, held: list[Batch]) -> tuple[Values, bool]:
+        return sensitivity(net, net.gradients(held, loss))
 
     return scored("snip", compute, model, batches, loss, batch_norm=batch_norm, forward=forward)
 
 
-def sensitivity(lent: Borrowed, gradients: Values) -> tuple[Values, bool]:
+def sensitivity(net: Functional, gradients: Values) -> tuple[Values, bool]:
     """abs(W dL/dW), written over the gradients, and whether one of these came near the end of its range."""
-    near = lent.near_the_end(gradients)
-    return [product.abs_() for product in times(lent.leaves, gradients)], near
+    near = net.near_the_end(gradients)
+    return [product.abs_() for product in times(net.leaves, gradients)], near
 
 
 @checked
@@ -92,8 +89,7 @@ def force(
     n come back: what ``keep(scores, sparsity)`` makes of them is the mask of the method. One step is SNIP. Each round
     costs one forward and one backward pass of all batches.
 
-    The model is treated, and arguments not told here are, as by :func:`snip`; weights that stand behind a mask count
-    among the removed, and stay so.
+    The model and the other arguments are treated as by :func:`snip`; masked weights count as removed, and stay so.
 
     Args:
         sparsity: fraction of all weights that is to be removed in the end, in [0, 1).
@@ -103,16 +99,16 @@ def force(
     Source: de Jorge, Sanyal, Behl, Torr, Rogez, Dokania 2021, section 4 and Algorithm 1.
     """
 
-    def compute(lent: Borrowed, held: list[Batch]) -> tuple[Values, bool]:
-        weights = [leaf.detach() for leaf in lent.leaves]
-        kept = dict(zip([w.name for w in lent.weights], lent.kept, strict=True))
+    def compute(net: Functional, held: list[Batch]) -> tuple[Values, bool]:
+        weights = [leaf.detach() for leaf in net.leaves]
+        kept = dict(zip([w.name for w in net.weights], net.kept, strict=True))
         gone = {name: ~mask for name, mask in kept.items()}
         total, near = sum(w.numel() for w in weights), False
         last = max(total - round(sparsity * total), 1)
         for number in range(1, steps + 1):
             tell(progress, number - 1, steps)
             masked = [(w * m).requires_grad_() for w, m in zip(weights, kept.values(), strict=True)]
-            values, close = sensitivity(lent, replace(lent, leaves=masked).gradients(held, loss))
+            values, close = sensitivity(net, replace(net, leaves=masked).gradients(held, loss))
             near = near or close
             if number < steps:
                 count = round(total ** (1 - number / steps) * last ** (number / steps))
@@ -134,7 +130,7 @@ def grasp(
     batch_norm: BatchNorm = "train",
     forward: Forward | None = None,
 ) -> Scores:
-    """Score each weight by what it does for the gradient flow: W (H g), H the Hessian and g the gradient of the loss.
+    """Score each weight by its effect on the gradient flow: W (H g), H the Hessian and g the gradient of the loss.
 
     >>> grasp(net, [(images, labels)])["0.weight"].shape      # net: 64-32-32-10; images (100, 64), labels (100,)
     torch.Size([32, 64])
@@ -144,15 +140,14 @@ def grasp(
     weight helps the flow; negative: it is in its way. The product is exact, by differentiating twice. Several batches
     have one g, the mean over all examples, and one H, that of the mean loss.
 
-    The model is treated, and arguments not told here are, as by :func:`snip`; weights that stand behind a mask are
+    The model and the other arguments are treated as by :func:`snip`; weights that stand behind a mask are
     marked as removed, so that negative scores do not bring them back.
 
     Args:
         temperature: outputs are divided by it; 200 in the authors' code, which brings the softmax close to uniform. On
             a ResNet-32 at 98 %, the mask with 1 shares 18 % of its weights with that of 200 (Jaccard index).
         batch_norm: on that ResNet-32 the masks by the batch's and by the running statistics share 5 % of their weights.
-            The authors split one class-balanced batch in two, which in train mode is another score: their mask and this
-            share 58 %.
+            The authors split one class-balanced batch in two, another score in train mode: these masks share 58 %.
 
     Raises:
         InputError: if the model, the loss or a batch cannot be used, or an operation has no second derivative.
@@ -160,25 +155,25 @@ def grasp(
     Source: Wang, Zhang, Grosse 2020, equations 6 to 8.
     """
 
-    def compute(lent: Borrowed, held: list[Batch]) -> tuple[Values, bool]:
-        gradients, products = lent.gradients(held, loss, temperature), Values()
+    def compute(net: Functional, held: list[Batch]) -> tuple[Values, bool]:
+        gradients, products = net.gradients(held, loss, temperature), Values()
         for batch in held:
-            found = product(lent, lent.loss(batch, loss, temperature), gradients)
+            found = product(net, net.loss(batch, loss, temperature), gradients)
             products = added(products, found, batch.examples / examples(held))
-        near = lent.near_the_end(gradients) or near_the_end([p for p in products if bool(p.any())])
-        return times(lent.leaves, products), near
+        near = net.near_the_end(gradients) or near_the_end([p for p in products if bool(p.any())])
+        return times(net.leaves, products), near
 
     words = f"grasp, temperature {temperature:g}"
     return scored(words, compute, model, batches, loss, batch_norm=batch_norm, forward=forward, twice=True)
 
 
-def product(lent: Borrowed, value: Tensor, direction: Values) -> Values:
+def product(net: Functional, value: Tensor, direction: Values) -> Values:
     """The Hessian of a loss times a direction."""
-    gradients = lent.differentiated(value, create_graph=True)
+    gradients = net.differentiated(value, create_graph=True)
     terms = [(g * v).sum() for g, v in zip(gradients, direction, strict=True) if g.requires_grad]
     if not terms:  # the loss is linear
-        return [torch.zeros_like(leaf) for leaf in lent.leaves]
-    return lent.differentiated(torch.stack(terms).sum())
+        return [torch.zeros_like(leaf) for leaf in net.leaves]
+    return net.differentiated(torch.stack(terms).sum())
 
 
 _PROBE = 6
@@ -207,7 +202,7 @@ def obd(
     without batch statistics, no module used twice. Otherwise it is LeCun's own approximation. An entry that many
     examples add to has a relative error of sqrt(2/probes): 35 % for 16 probes. A probe costs one backward pass.
 
-    The model is treated, and arguments not told here are, as by :func:`snip`.
+    The model and the other arguments are treated as by :func:`snip`.
 
     Args:
         probes: how many for each batch.
@@ -217,20 +212,20 @@ def obd(
     Source: LeCun, Denker, Solla 1990, equations 5 to 9 (obd); Martens 2020, section 10.2 (sampled Gauss-Newton).
     """
 
-    def compute(lent: Borrowed, held: list[Batch]) -> tuple[Values, bool]:
+    def compute(net: Functional, held: list[Batch]) -> tuple[Values, bool]:
         total, near = Values(), False
         for place, batch in enumerate(held):
             if batch.targets is None:
                 raise InputError(f"there is no loss: give targets, which batch {place} does not have.")
-            output = lent.output(batch.inputs, targets=batch.targets)
+            output = net.output(batch.inputs, targets=batch.targets)
             scalar_loss(output, batch.targets, None)  # which refuses targets that do not fit
             for probe in range(probes):
                 push = _push(output.detach(), batch.targets, generator(seed, _PROBE, place, probe))
-                gradients = lent.differentiated(output, push, retain_graph=probe + 1 < probes)
+                gradients = net.differentiated(output, push, retain_graph=probe + 1 < probes)
                 found = [g.square() for g in gradients]
                 near = near or near_the_end([d for d in found if bool(d.any())])
                 total = added(total, found, batch.examples / examples(held) / probes)
-        return [t.div_(2) for t in times(lent.leaves, times(lent.leaves, total))], near
+        return [t.div_(2) for t in times(net.leaves, times(net.leaves, total))], near
 
     words = f"obd, {probes} probes, seed {seed}"
     return scored(words, compute, model, batches, None, batch_norm=batch_norm, forward=forward)

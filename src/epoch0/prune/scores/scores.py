@@ -25,16 +25,14 @@ class Scores(dict[str, Tensor], Result):
     (4, 'by hand')
 
     A dict from the names of parameters to tensors of their shapes. A weight that is already removed from the model
-    scores 0 and stands in ``removed``: nothing that selects weights may bring it back, and it counts among the removed
-    of every sparsity.
+    scores 0 and stands in ``removed``: nothing may bring it back, and it counts as removed at every sparsity.
 
     Args:
         method: how they came about, in a few words.
         removed: name -> bool tensor, True where the weight is already removed; names may be missing.
 
     Raises:
-        InputError: if a score is no floating-point tensor, is not finite, or the shapes of ``removed`` do not fit; it
-            names the weight.
+        InputError: if a score is no floating-point tensor, is not finite, or ``removed`` does not fit.
     """
 
     def __init__(
@@ -46,8 +44,8 @@ class Scores(dict[str, Tensor], Result):
             raise InputError("there are no scores; give at least one weight's.")
         for name, score in self.items():
             if score.dtype not in FLOATS or score.numel() == 0:
-                what = f"{score.dtype}, shape {tuple(score.shape)}"
-                raise InputError(f"the scores of '{name}' must be a floating-point tensor with entries, not {what}.")
+                kind = f"{score.dtype}, shape {tuple(score.shape)}"
+                raise InputError(f"the scores of '{name}' must be a floating-point tensor with entries, not {kind}.")
             check_finite(f"the scores of '{name}'", score)
         for name, gone in (removed or {}).items():
             if name not in self or gone.shape != self[name].shape or gone.dtype != torch.bool:
@@ -83,20 +81,20 @@ class Scores(dict[str, Tensor], Result):
 
 
 Progress = Callable[[float, str], None]
-"""What is told of long work: the part that is done, from 0 to 1, and what comes next."""
+"""A callback for progress: the share that is done, from 0 to 1, and the next part in words."""
 
 
 def check_precision(model: nn.Module) -> None:
     """Refuse a model that scores cannot be computed with."""
     for name, parameter in model.named_parameters():
         if parameter.dtype in (torch.float16, torch.bfloat16):
-            told = f"'{name}' is {parameter.dtype}, in which gradients underflow and many weights are equal"
-            raise InputError(f"{told}; score copy.deepcopy(model).float(): masks from its scores fit this model too.")
+            text = f"'{name}' is {parameter.dtype}, in which gradients underflow and many weights are equal"
+            raise InputError(f"{text}; score copy.deepcopy(model).float(): masks from its scores fit this model too.")
     check_model(model)
 
 
 def tell(progress: Progress | None, done: int, rounds: int) -> None:
-    """So many rounds are done, and another begins."""
+    """Report that ``done`` rounds are done and another begins."""
     if progress is not None:
         progress(done / rounds, f"round {done + 1} of {rounds}")
 
@@ -115,10 +113,9 @@ def magnitude(model: nn.Module) -> Scores:
     >>> magnitude(net)["0.weight"].shape                            # net: 64-32-32-10; of each weight's own shape
     torch.Size([32, 64])
 
-    With Kaiming or mean-field weights a layer's scale is 1/sqrt(fan_in), so a global threshold empties the widest
-    layers first (Proposition 4).
+    With Kaiming or mean-field weights a layer's scale is 1/sqrt(fan_in), so a global threshold empties wide ones first.
 
-    What is scored is told by :func:`epoch0.prune.masks.places.standing`.
+    Scored are the weights of :func:`epoch0.prune.masks.places.standing`.
 
     Source: Hayou et al. 2021, sections 2.1 (MBP) and E.
     """

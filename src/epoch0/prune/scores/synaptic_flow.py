@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from epoch0.arguments import checked, refuse
 from epoch0.errors import InputError
 from epoch0.prune.masks.masks import best
-from epoch0.prune.scores.functional import Borrowed, Values, borrowed, times
+from epoch0.prune.scores.functional import Functional, Values, functional_copy, times
 from epoch0.prune.scores.scores import Progress, Scores, scores_of, tell
 from epoch0.tracing import operations
 from epoch0.tracing.call import mapped, parts
@@ -53,9 +53,9 @@ class Absolute(operations.Calls):
         if kind in ("linear", "convolution", "bilinear"):
             return self._matrix(func, name, args, kwargs)
         if kind == "lookup" and given["input"].is_floating_point():
-            told = "SynFlow sends an input of ones through the model, and its embedding looks tokens up"
+            text = "SynFlow sends an input of ones through the model, and its embedding looks tokens up"
             hint = "Score it by snip, grasp or magnitude, or score what is behind it"
-            raise InputError(f"{told}: there is no flow through numbers of tokens. {hint}.")
+            raise InputError(f"{text}: there is no flow through numbers of tokens. {hint}.")
         return self._other(func, name, args, kwargs)
 
     def _norm(self, given: dict[str, Any]) -> Tensor:
@@ -128,13 +128,12 @@ def synflow(model: nn.Module, x: Any, *, dtype: torch.dtype = torch.float64) -> 
 
     In the network that is scored every parameter has its absolute value and activations are the identity, so R is a sum
     over all paths of products of abs(W). A batch norm multiplies by ``abs(weight)/sqrt(running_var + eps)`` and adds
-    ``abs(bias)``; its running mean is left out, as it would make numbers negative. Norms of examples multiply by their
-    weight alone.
+    ``abs(bias)``; its running mean, which could be negative, is left out. Other norms multiply by their weight.
 
     One round empties layers at high sparsity (12 of 34 on a ResNet-32 at 98 %); a hundred, each on the masked network,
     empty 1: ``iterate(model, functools.partial(synflow, x=shape), sparsity, steps=100)``.
 
-    The model is borrowed and comes back to the bit. Weights that stand behind a mask score 0.
+    The model is restored to the bit. Weights that stand behind a mask score 0.
 
     Args:
         model: any module.
@@ -145,24 +144,23 @@ def synflow(model: nn.Module, x: Any, *, dtype: torch.dtype = torch.float64) -> 
             to 98 % the masks of the two have 79 % of their weights in common (Jaccard index).
 
     Returns:
-        Scores >= 0. At depths at which R leaves the range of floats they are multiplied by one power of two, which no
-        mask depends on.
+        Scores >= 0. At depths at which R leaves the range of floats they are multiplied by a power of two.
 
     Raises:
         InputError: if the model or the shape cannot be used, or R does not depend on a weight.
 
     Source: Tanaka, Kunin, Yamins, Ganguli 2020, equation 4 and Algorithm 1.
     """
-    with _positive(model, x, dtype) as (lent, ones):
+    with _positive(model, x, dtype) as (net, ones):
         shapes = ", ".join(str(tuple(t.shape[1:])) for _, t in parts(ones))
-        gradients, power = _flow(lent, ones)
+        gradients, power = _flow(net, ones)
         with torch.no_grad():
-            lent.warn_of_unused()
-            scores = times(lent.leaves, gradients)
-            room = math.log2(torch.finfo(dtype).max) / 2  # scores of a layer add up to about 1 before this
-            if power and abs(power) < room:
+            net.warn_of_unused()
+            scores = times(net.leaves, gradients)
+            limit = math.log2(torch.finfo(dtype).max) / 2  # scores of a layer add up to about 1 before this
+            if power and abs(power) < limit:
                 scores = [score.mul_(2.0**power) for score in scores]
-            return scores_of(lent.weights, scores, f"synflow, {shapes}, {str(dtype).removeprefix('torch.')}")
+            return scores_of(net.weights, scores, f"synflow, {shapes}, {str(dtype).removeprefix('torch.')}")
 
 
 def synflow_rounds(
@@ -173,36 +171,32 @@ def synflow_rounds(
     dtype: torch.dtype = torch.float64,
     progress: Progress | None = None,
 ) -> dict[str, Tensor]:
-    """The masks of rounds of SynFlow that keep so many weights, each scored on what the rounds before have left.
-
-    They are those of scoring and keeping in turn, at half the cost: weights are zeroed where they stand, and the
-    threshold is looked for among those that are left.
-    """
-    with _positive(model, x, dtype) as (lent, ones), torch.no_grad():
-        flat = torch.cat([leaf.flatten() for leaf in lent.leaves])
-        sizes = [leaf.numel() for leaf in lent.leaves]
-        places = torch.cat([mask.flatten() for mask in lent.kept]).nonzero().squeeze(1)
+    """The masks of rounds of SynFlow, each scored on the weights left before; at half the cost of separate rounds."""
+    with _positive(model, x, dtype) as (net, ones), torch.no_grad():
+        flat = torch.cat([leaf.flatten() for leaf in net.leaves])
+        sizes = [leaf.numel() for leaf in net.leaves]
+        places = torch.cat([mask.flatten() for mask in net.kept]).nonzero().squeeze(1)
         parts = flat.split(sizes)
-        leaves = [part.view_as(leaf).detach().requires_grad_() for part, leaf in zip(parts, lent.leaves, strict=True)]
+        leaves = [part.view_as(leaf).detach().requires_grad_() for part, leaf in zip(parts, net.leaves, strict=True)]
         scores = torch.empty_like(flat)
         for number, k in enumerate(kept):
             tell(progress, number, len(kept))
             if k >= len(places):
                 continue
             with torch.enable_grad():
-                gradients, _ = _flow(replace(lent, leaves=leaves), ones)
+                gradients, _ = _flow(replace(net, leaves=leaves), ones)
             torch.cat([g.flatten() for g in gradients], out=scores).mul_(flat)
             stay = best(scores if len(places) == len(flat) else scores.index_select(0, places), k)
             flat.index_fill_(0, places.masked_select(~stay), 0.0)
             places = places.masked_select(stay)
         masks = torch.zeros(len(flat), dtype=torch.bool, device=flat.device)
         masks[places] = True
-        pieces = zip(lent.weights, masks.split(sizes), leaves, strict=True)
+        pieces = zip(net.weights, masks.split(sizes), leaves, strict=True)
         return {w.name: piece.view_as(leaf).clone() for w, piece, leaf in pieces}
 
 
 @contextmanager
-def _positive(model: nn.Module, x: Any, dtype: torch.dtype) -> Iterator[tuple[Borrowed, Any]]:
+def _positive(model: nn.Module, x: Any, dtype: torch.dtype) -> Iterator[tuple[Functional, Any]]:
     """The model on absolute values of its parameters, and an example of ones."""
     if isinstance(x, tuple | list) and x and all(type(size) is int and size > 0 for size in x):
         x = torch.ones(1, *x)
@@ -210,20 +204,20 @@ def _positive(model: nn.Module, x: Any, dtype: torch.dtype) -> Iterator[tuple[Bo
     if not tensors or any(tensor.dim() < 2 - (len(tensors) > 1) or not len(tensor) for tensor in tensors):
         raise refuse("x", x, "the shape of one example such as (3, 32, 32), or a batch (examples, ...)")
     if not any(tensor.is_floating_point() for tensor in tensors):
-        told = f"x is {tensors[0].dtype}: the flow starts from ones, which integers are not"
+        text = f"x is {tensors[0].dtype}: the flow starts from ones, which integers are not"
         advice = "score the part of the model behind its embedding, with the shape of one of the embedding's outputs"
-        raise InputError(f"{told}; {advice}.")
+        raise InputError(f"{text}; {advice}.")
     one = slice(1 if len({len(tensor) for tensor in tensors}) == 1 else None)  # the nodes of a graph go together
     ones = mapped(x, lambda t: torch.ones_like(t[one]) if t.is_floating_point() else t[one])
-    with borrowed(model, "eval", dtype) as lent:
-        pairs = zip(lent.leaves, lent.kept, strict=True)
+    with functional_copy(model, "eval", dtype) as net:
+        pairs = zip(net.leaves, net.kept, strict=True)
         leaves = [(leaf.detach() * mask).abs().requires_grad_() for leaf, mask in pairs]
-        others = {key: t.abs() if t.is_floating_point() else t for key, t in lent.others.items()}
-        yield replace(lent, leaves=leaves, others=others), ones
+        others = {key: t.abs() if t.is_floating_point() else t for key, t in net.others.items()}
+        yield replace(net, leaves=leaves, others=others), ones
 
 
-def _flow(lent: Borrowed, ones: Any) -> tuple[Values, int]:
+def _flow(net: Functional, ones: Any) -> tuple[Values, int]:
     """The gradients of R at the leaves, divided by two to the power that comes with them."""
     mode = Absolute()
-    output = lent.output(ones, mode)
-    return lent.differentiated(output.sum()), mode.exponent(output)
+    output = net.output(ones, mode)
+    return net.differentiated(output.sum()), mode.exponent(output)

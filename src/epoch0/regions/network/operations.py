@@ -1,4 +1,4 @@
-"""What each kind of operation is to regions: affine, piecewise linear with break points, or refused (Hanin 2019)."""
+"""Each kind of operation as regions take it: affine, piecewise linear with break points, or refused (Hanin 2019)."""
 
 import math
 from collections.abc import Callable
@@ -44,8 +44,8 @@ def refusal(operation: str, where: str) -> InputError:
         reason = f"{operation} of two tensors that both depend on the input is not piecewise linear"
     else:
         reason = f"no rule says that {operation} is piecewise linear"
-    told = f"the operation {operation} ({where}) cannot be cut into linear regions: {reason}"
-    return InputError(f"{told}. {instead}; {known_ones}.")
+    text = f"the operation {operation} ({where}) cannot be cut into linear regions: {reason}"
+    return InputError(f"{text}. {instead}; {known_ones}.")
 
 
 def affine_call(

@@ -36,8 +36,7 @@ _IN_PLACE = re.compile(r"__i(add|sub|mul|truediv)__|\w*[a-z0-9]_")
 def trace(model: nn.Module, shape: tuple[int, ...], device: torch.device | str | None = None) -> Program:
     """Read the model into steps for points of a shape, in float64 and evaluation mode; the model stays as it is.
 
-    The steps run on the model's own device by default. An InputError names the operation that is not piecewise linear,
-    or that mixes points.
+    Steps run on the model's own device. An InputError names an operation that mixes points or is not piecewise linear.
     """
     model = bare(model)
     check_model(model)
@@ -45,7 +44,7 @@ def trace(model: nn.Module, shape: tuple[int, ...], device: torch.device | str |
     notes: tuple[str, ...] = ()
     if any(m.training and isinstance(m, _MODAL) for m in model.modules()):
         notes = ("the model is in training mode; its regions are those of evaluation mode.",)
-    # one point more than the probe: code that fixes the number of points is found out
+    # one point more than the probe: code that fixes the number of points fails
     points = torch.randn(2 * _PROBE + 1, *shape, generator=generator(0), dtype=torch.float64)
     probe, others = points[:_PROBE], points[_PROBE:].to(parameter.device)
     with unchanged(model), torch.no_grad(), as_written():
@@ -53,10 +52,10 @@ def trace(model: nn.Module, shape: tuple[int, ...], device: torch.device | str |
         try:
             expected = model(others.to(parameter.dtype if parameter.is_floating_point() else torch.float32))
         except Exception as error:
-            said = (str(error).splitlines() or [type(error).__name__])[0]
+            cause = (str(error).splitlines() or [type(error).__name__])[0]
             hint = "wrap a model that takes anything else, one of token ids from its embedding's output on"
-            told = f"the model does not take points of shape {shape}: {said}. Points are one floating point tensor"
-            raise InputError(f"{told}; {hint}.") from error
+            text = f"the model does not take points of shape {shape}: {cause}. Points are one floating point tensor"
+            raise InputError(f"{text}; {hint}.") from error
         if not isinstance(expected, Tensor):
             kind = type(expected).__name__
             raise InputError(f"the model returns a {kind}; regions need one tensor as the output: wrap the model.")
@@ -66,9 +65,9 @@ def trace(model: nn.Module, shape: tuple[int, ...], device: torch.device | str |
         agree = _agree(ours, expected.double().cpu(), 1e-3)
         # a chaotic network in float32 may be far from itself in float64
         if not agree and not _agree(ours, deepcopy(model).double()(others).cpu(), 1e-9):
-            told = f"the steps read from {type(model).__name__} do not compute what it computes"
+            text = f"the steps read from {type(model).__name__} do not compute what it computes"
             why = "its forward changes tensors in place, has state or branches on values"
-            raise InputError(f"{told}; {why}. Write it without.")
+            raise InputError(f"{text}; {why}. Write it without.")
     return program
 
 
@@ -113,7 +112,7 @@ class _Reader(Calls):
         self.elements = [probe[0].numel()]
         self.names: set[str] = set()
         self.leaves: list[tuple[str, nn.Module]] = []  # modules of torch that run now, the outermost first
-        self.title = self.where = ""  # the name of the step that is made, and the place that errors tell
+        self.title = self.where = ""  # the name of the step that is made, and the place that errors name
 
     def read(self, model: nn.Module, notes: tuple[str, ...]) -> Program:
         for path, module in model.named_modules():
@@ -158,8 +157,8 @@ class _Reader(Calls):
             self.title = self._name(name if func.__name__.startswith("__") else func.__name__, "_", 1)
             self.where = f"call '{self.title}'"
         if name in _VALUES:
-            told = f"the model asks for values of its points ({name}, {self.where})"
-            raise InputError(f"{told}: regions need a forward that does not branch on values.")
+            text = f"the model asks for values of its points ({name}, {self.where})"
+            raise InputError(f"{text}: regions need a forward that does not branch on values.")
         if known.kind == "dropout":
             if kwargs.get("training", args[2] if len(args) > 2 else True):
                 raise InputError(f"dropout is switched on in evaluation mode ({self.where}): the network is random.")
@@ -203,7 +202,7 @@ class _Reader(Calls):
         return unique
 
     def _step(self, func: Any, name: str, args: Any, kwargs: Any, given: list[Tensor]) -> Tensor | tuple[Tensor, ...]:
-        """What the call makes, in slots of its own."""
+        """Adds the step of a call, with new slots for its results."""
         kind, values = meaning(name).kind, given[0]
         if kind == "activation":
             found, faces, run, recession = fold_call(name, args, kwargs, self.where)
@@ -262,7 +261,7 @@ class _Reader(Calls):
         terms = max((t[0].numel() for t in tensors_in(args) if id(t) not in self.slots and t.dim() > 1), default=1)
         found = []
         for pick in range(len(whole)) if isinstance(whole, tuple | list) else (None,):
-            run, size = (partial(_picked, one, tuple(given), pick) for one in (call, squared))
+            run, size = (partial(_picked, item, tuple(given), pick) for item in (call, squared))
             value = whole if pick is None else whole[pick]
             _check(run, size, list(given.values()), value, name, self.where)
             biased = bool((run(*(torch.zeros_like(t[:1]) for t in given.values())) != 0).any())
@@ -298,10 +297,7 @@ def _pair(first: Tensor, second: Tensor) -> Tensor:
 
 
 def _check(run: Run, size: Run, tensors: list[Tensor], whole: Tensor, operation: str, where: str) -> None:
-    """Refuse a step that mixes points or moves their dimension, or is not affine.
-
-    Of an affine one the value half way between points is the mean of the values, but for the rounding of its terms.
-    """
+    """Refuse a step that mixes points or moves their dimension, or is not affine half way between points."""
     part = run(*(t[3:8] for t in tensors)) if whole.dim() and len(whole) == _PROBE else None
     if part is None or part.shape != whole[3:8].shape or not torch.allclose(part, whole[3:8], rtol=1e-9, atol=1e-12):
         why = "mixes the examples of a batch or moves the batch dimension from its first place"

@@ -1,4 +1,4 @@
-"""A polygon cut into cells by neurons: vertices, edges and cells, knowing nothing of the network behind the values.
+"""A polygon cut into cells by neurons: vertices, edges and cells, independent of the network behind the values.
 
 Signs at vertices give points on edges, these the chords of cells, and chords with their crossings the new cells. A
 plane can be cut in parts that are put together again.
@@ -38,7 +38,7 @@ class Mesh:
 
 
 def within(counts: np.ndarray) -> np.ndarray:
-    """For each count the numbers from 0 on, so many, one after another."""
+    """The numbers from 0 to below each count, one count after another."""
     return np.asarray(np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts))
 
 
@@ -50,7 +50,7 @@ def next_around(ends: np.ndarray) -> np.ndarray:
 
 
 def components(pairs: np.ndarray, count: int) -> np.ndarray:
-    """The number of the component in which each of so many nodes is, joined by pairs, (pairs, 2)."""
+    """The connected component of each of ``count`` nodes that are joined by pairs, (pairs, 2)."""
     from scipy.sparse import coo_matrix
     from scipy.sparse.csgraph import connected_components
 
@@ -71,10 +71,10 @@ def parts_of(mesh: Mesh, count: int) -> list[Mesh]:
     order = np.argpartition(place, borders[1:-1]) if count > 1 else np.arange(cells)
     found = []
     for low, high in itertools.pairwise(borders.tolist()):
-        mine = np.sort(order[low:high])
-        size = degree[mine]
+        members = np.sort(order[low:high])
+        size = degree[members]
         ends = np.concatenate([[0], np.cumsum(size)])
-        half = mesh.half[np.repeat(mesh.ends[mine], size) + within(size)]
+        half = mesh.half[np.repeat(mesh.ends[members], size) + within(size)]
         edges, edge = used(half >> 1, len(mesh.edges))
         rows, vertex = used(mesh.edges[edges], len(mesh.points))
         points_here = mesh.points.index_select(0, torch.from_numpy(rows))
@@ -124,7 +124,7 @@ def _same_pieces(mesh: Mesh, cut: Sequence[Mesh], source: np.ndarray, start: np.
 
     ``source`` is the edge of the whole that each is a piece of, -1 for those made since, ``start`` where it begins.
     """
-    part = np.repeat(np.arange(len(cut)), [len(one.edges) for one in cut])
+    part = np.repeat(np.arange(len(cut)), [len(item.edges) for item in cut])
     at = np.flatnonzero(source >= 0)
     low, high = np.empty((2, len(mesh.edges)), dtype=np.int64)
     low[source[at[::-1]]], high[source[at]] = part[at[::-1]], part[at]  # the first and the last part that has it
@@ -173,23 +173,23 @@ class Plane:
         decisions: Decisions | None = None,
     ) -> Cut | None:
         """Cut every cell along every column, or some, that takes both signs in it; as for lines."""
-        some, decisions = columns or slice(0, values.shape[1]), decisions or self.decisions
+        chosen, decisions = columns or slice(0, values.shape[1]), decisions or self.decisions
         undecided = decisions.undecided
-        found = Arrangement(self.mesh, values[:, some], tolerance[0, some], decisions)
+        found = Arrangement(self.mesh, values[:, chosen], tolerance[0, chosen], decisions)
         if not len(found.cell) and not len(found.u):
             return None
         if found.cross():  # in one point: one half of the columns, then the other, which finds a vertex there
-            middle, again = (some.start + some.stop) // 2, Decisions()
-            first = self.cut(values, tolerance, step, owners, slice(some.start, middle), again)
+            middle, again = (chosen.start + chosen.stop) // 2, Decisions()
+            first = self.cut(values, tolerance, step, owners, slice(chosen.start, middle), again)
             if first is not None:
                 values = first.take(values, None, values.new_zeros(1), values.shape[1])
-            second = self.cut(values, tolerance, step, owners, slice(middle, some.stop), again)
+            second = self.cut(values, tolerance, step, owners, slice(middle, chosen.stop), again)
             decisions.undecided = undecided + again.undecided
             return second if first is None else first if second is None else first.then(second)
         self._note(step, self.count + len(found.cell) + len(found.one))
         if step == self.last and columns is None:  # only counted
             return None
-        cut = found.rebuild(owners.numpy(), some.start)
+        cut = found.rebuild(owners.numpy(), chosen.start)
         self._note(step, len(self.mesh.ends) - 1)
         return cut
 
@@ -200,18 +200,18 @@ class Plane:
     def settle(self, step: Largest, number: int, values: Tensor, limit: Tensor) -> Tensor | None:
         """After a maximum: join the cells on both sides of edges where another entry tops the tie."""
         mesh = self.mesh
-        mine = np.flatnonzero(mesh.owner[:, 0] == number)
-        if not len(mine):
+        members = np.flatnonzero(mesh.owner[:, 0] == number)
+        if not len(members):
             return None
         cell_of = np.empty(2 * len(mesh.edges), dtype=np.int64)
         cell_of[mesh.half] = np.repeat(np.arange(len(mesh.ends) - 1), np.diff(mesh.ends))
-        left, right = (self._inside(values, cell_of[2 * mine + side]) for side in (0, 1))
+        left, right = (self._inside(values, cell_of[2 * members + side]) for side in (0, 1))
         window, entry = step.parted(left, right, limit)
-        mesh.owner[mine, 1:] = torch.stack([entry, window], 1).numpy()
+        mesh.owner[members, 1:] = torch.stack([entry, window], 1).numpy()
         if bool((window >= 0).all()):
             return None
         false = np.zeros(len(mesh.edges), dtype=bool)
-        false[mine[window.numpy() < 0]] = True
+        false[members[window.numpy() < 0]] = True
         kept = self._remove(false)
         self._note(number, len(mesh.ends) - 1)
         return kept
@@ -275,9 +275,8 @@ class Plane:
 class Arrangement:
     """The chords along which the columns of some values, (rows, columns), cut the cells of a mesh.
 
-    A column is zero below its limit. New points are numbered from the number of rows on: those on edges edge by edge
-    and from the first vertex of each, then the crossings of chords. Places run along the borders of all cells, new
-    points counted.
+    A column is zero below its limit. New points are numbered behind the rows: those on edges edge by edge and from the
+    first vertex of each, then the crossings of chords. Places run along all cells' borders, new points too.
     """
 
     def __init__(self, mesh: Mesh, values: Tensor, limit: Tensor, decisions: Decisions) -> None:
@@ -302,7 +301,7 @@ class Arrangement:
         at_u, at_v = self.values[u, column], self.values[v, column]
         share = at_u / (at_u - at_v)
         order = np.lexsort((share, edge))
-        edge, column, u, v, share, at_u, at_v = (one[order] for one in (edge, column, u, v, share, at_u, at_v))
+        edge, column, u, v, share, at_u, at_v = (item[order] for item in (edge, column, u, v, share, at_u, at_v))
         # two crossings are one point if either column is zero, by its limit, at the other's crossing
         rise, limit = at_v - at_u, self.limit[column]
         same = np.abs(at_u[1:] + share[:-1] * rise[1:]) <= limit[1:]
@@ -334,7 +333,7 @@ class Arrangement:
         if len(key) % 2 or (key[::2] != key[1::2]).any():  # rounding hides where a column runs
             _, back, count = np.unique(key, return_inverse=True, return_counts=True)
             self.decisions.undecided += int((count != 2).sum())
-            key, where, vertex = (one[count[back] == 2] for one in (key, where, vertex))
+            key, where, vertex = (item[count[back] == 2] for item in (key, where, vertex))
         backward = where[::2] > where[1::2]
         low, high = np.sort(where.reshape(-1, 2), axis=1).T
         start, stop = np.where(backward, (vertex[1::2], vertex[::2]), (vertex[::2], vertex[1::2]))
@@ -344,7 +343,7 @@ class Arrangement:
         keep[1:] = (np.diff(low[order]) != 0) | (np.diff(high[order]) != 0)
         order = order[keep]
         # places and vertices of its ends, low < high, and the column that is zero on it
-        chords = (one[order] for one in (cell, low, high, start, stop, column))
+        chords = (item[order] for item in (cell, low, high, start, stop, column))
         self.cell, self.low, self.high, self.start, self.stop, self.zero_on = chords
 
     def _through_vertices(self, key: np.ndarray, where: np.ndarray, vertex: np.ndarray) -> tuple[np.ndarray, ...]:

@@ -46,8 +46,8 @@ class PlanePartition(Result):
     areas: np.ndarray  #: area of each cell, in the square of the input's unit
     layers: tuple[str, ...]  #: names of the folding steps, in order
     per_layer: tuple[int, ...]  #: cells after each folding step
-    certificate: Certificate  #: what vouches for the count; :meth:`verify` adds the comparison of all patterns
-    notes: tuple[str, ...]  #: what else should be known
+    certificate: Certificate  #: evidence for the count; :meth:`verify` adds the comparison of all patterns
+    notes: tuple[str, ...]  #: further remarks
     program: Program = field(repr=False)  #: the network as steps
 
     @property
@@ -108,8 +108,8 @@ class PlanePartition(Result):
     def _pieces(self) -> Pieces:
         """The network at the middle of every cell."""
 
-        def inside(some: slice) -> tuple[Tensor, Tensor]:
-            return self.window.points(torch.from_numpy(self.middles[some])), self.window.axes[:, None]
+        def inside(part: slice) -> tuple[Tensor, Tensor]:
+            return self.window.points(torch.from_numpy(self.middles[part])), self.window.axes[:, None]
 
         return follow(self.program, self.count, inside, sizes_of(self.program, self.window.sample()))
 
@@ -145,10 +145,10 @@ class PlanePartition(Result):
         axes.add_collection(cells)
         width = float(np.clip(40.0 / max(1, self.count) ** 0.5, 0.15, 1.0))
         for layer in np.unique(self.owner_layer[self.owner_layer >= 0]).tolist():
-            mine, colour = self.owner_layer == layer, plots.COLOURS[layer % len(plots.COLOURS)]
-            lines, flat = self.vertices[self.edges[mine]], self.count > 20_000
+            selected, colour = self.owner_layer == layer, plots.COLOURS[layer % len(plots.COLOURS)]
+            lines, flat = self.vertices[self.edges[selected]], self.count > 20_000
             axes.add_collection(LineCollection(lines, colors=colour, linewidths=width, rasterized=flat))
-            label = f"{self.layers[layer]} ({len(np.unique(self.owner_neuron[mine]))} neurons)"
+            label = f"{self.layers[layer]} ({len(np.unique(self.owner_neuron[selected]))} neurons)"
             axes.plot([], [], color=colour, label=label)
         low, high = self.window.polygon.min(dim=0).values.numpy(), self.window.polygon.max(dim=0).values.numpy()
         axes.set(xlim=(low[0], high[0]), ylim=(low[1], high[1]), aspect="equal")

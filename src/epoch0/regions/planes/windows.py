@@ -27,12 +27,13 @@ class Window:
         return found.view(-1, *self.origin.shape)
 
     def sample(self) -> Tensor:
-        """A few points by which sizes in the window are told: corners, middles of edges, the centre."""
+        """A few points that set the scale of values in the window: corners, middles of edges, the centre."""
         middles = 0.5 * (self.polygon + self.polygon.roll(1, 0))
         return self.points(torch.cat([self.polygon, middles, self.polygon.mean(dim=0, keepdim=True)]))
 
     @property
     def area(self) -> float:
+        """Area in the plane."""
         return float(polygon_area(self.polygon))
 
 
@@ -49,8 +50,8 @@ def window(corners: Any) -> Window:
         check_dense("the window", corners)
     if not isinstance(corners, Tensor) or corners.dim() < 2 or len(corners) < 3:
         shape = tuple(corners.shape) if isinstance(corners, Tensor) else type(corners).__name__
-        told = f"the window is {shape}; it must be a tensor of shape (corners, ...) with three corners or more"
-        raise InputError(f"{told}, such as regions.square(centre, u, v, half) or regions.through(a, b, c).")
+        text = f"the window is {shape}; it must be a tensor of shape (corners, ...) with three corners or more"
+        raise InputError(f"{text}, such as regions.square(centre, u, v, half) or regions.through(a, b, c).")
     corners = in_float64("the window", corners).cpu()
     flat = corners.reshape(len(corners), -1)
     if flat.shape[1] < 2:
@@ -82,8 +83,8 @@ def window(corners: Any) -> Window:
     angles = torch.atan2(turn, (edge * following).sum(dim=1))
     if bool((turn < -1e-9 * scale * scale).any()) or float(angles.sum()) > 6.5:
         worst = int(turn.argmin())
-        told = f"the window is not convex at corner {(worst + 1) % len(corners)}, or its corners are not in order"
-        raise InputError(f"{told}; give the corners of a convex polygon one after another.")
+        text = f"the window is not convex at corner {(worst + 1) % len(corners)}, or its corners are not in order"
+        raise InputError(f"{text}; give the corners of a convex polygon one after another.")
     shape = corners.shape[1:]
     return Window(corners, origin.reshape(shape), basis.reshape(2, *shape), polygon)
 
@@ -136,8 +137,7 @@ def through(a: ArrayLike, b: ArrayLike, c: ArrayLike, *, margin: Positive = 1.0)
     >>> through(images[0], images[1], images[2]).shape               # images of shape (100, 64)
     torch.Size([4, 64])
 
-    The points have one shape and are not on one line; sides are along b - a, ``margin`` is half a side in units of the
-    circle's radius.
+    The points have one shape and are not on one line; sides are along b - a, ``margin`` is half a side over the radius.
 
     Raises:
         InputError: if the points are on one line, or not of one shape.

@@ -1,4 +1,4 @@
-"""Mean-field theory of wide networks: what a layer does to variances and correlations, and where chaos begins.
+"""Mean-field theory of wide networks: the maps of variances and correlations by a layer, and the edge of chaos.
 
 >>> from epoch0.theory import mean_field
 >>> print(mean_field.edge_of_chaos("tanh", bias_std=0.2))

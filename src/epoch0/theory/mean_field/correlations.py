@@ -31,10 +31,10 @@ def ray_means(function: Callable[[Any], Array], q: Array, angle: Array) -> Array
     probes = np.unique(angle[[0, len(angle) // 3, -1]])
     ends = np.unique([q.min(), q.max()])
     counts = (_RAY_NODES, _RAY_NODES * 3 // 2)
-    both = [np.stack([_ray_mean(function, ends, float(one), nodes) for one in probes]) for nodes in counts]
+    both = [np.stack([_ray_mean(function, ends, float(probe), nodes) for probe in probes]) for nodes in counts]
     if not np.abs(both[0] - both[1]).max() <= _AGREE * np.abs(both[1]).max():
         return None
-    return np.stack([_ray_mean(function, q, float(one), _RAY_NODES) for one in angle])
+    return np.stack([_ray_mean(function, q, float(item), _RAY_NODES) for item in angle])
 
 
 def _ray_mean(function: Callable[[Any], Array], q: Array, angle: float, nodes: int) -> Array:
@@ -121,13 +121,13 @@ def mean_at(rule: Activation, q1: Array, q2: Array, cosine: Array, sine: Array, 
     result = np.empty(cosine.size)
     # steps follow the larger variance; half powers of two keep the number of groups small
     scale = np.exp2(np.ceil(np.log2(np.maximum(parts[0], parts[1]).clip(0.25))) / 2)
-    for one in np.unique(scale):
-        inside = np.flatnonzero(scale == one)
+    for item in np.unique(scale):
+        inside = np.flatnonzero(scale == item)
         group = [part[inside] for part in parts]
-        if rule.breaks or one > 16:
+        if rule.breaks or item > 16:
             result[inside] = _by_panels(function, _marked(rule), *group)
         else:
-            result[inside] = _by_steps(function, float(one), *group)
+            result[inside] = _by_steps(function, float(item), *group)
     return result.reshape(shape)
 
 
@@ -267,7 +267,7 @@ def _straight(function: Callable[[Any], Array], points: Array, q1: Array, q2: Ar
     """The mean at c = 1 or -1, where h2 is a multiple of h1; arrays of shape (m,)."""
     far, roots = np.full(len(q1), _SDS), (np.sqrt(q1), sign * np.sqrt(q2))
     z, mass = _panels(np.concatenate([_around(points / one[:, None], 1 / np.abs(one), far) for one in roots], axis=1))
-    first, second = (function(one[:, None] * z) for one in roots)
+    first, second = (function(root[:, None] * z) for root in roots)
     return np.asarray((first * second * mass).sum(axis=1))
 
 

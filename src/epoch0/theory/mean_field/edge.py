@@ -11,7 +11,7 @@ from epoch0.arguments import Density, Std, checked
 from epoch0.errors import InputError
 from epoch0.results import Shown
 from epoch0.theory.checks import Array, continuous
-from epoch0.theory.mean_field.fixed_points import settle
+from epoch0.theory.mean_field.fixed_points import settled_q
 from epoch0.theory.mean_field.moments import Moments, mean_slope, mean_square, moments_of
 
 # The table's own error; smaller relative residuals have no sign.
@@ -61,7 +61,7 @@ class EdgePoint:
 
 
 def edge_points(moments: Moments, name: str, value: float, density: float) -> list[EdgePoint]:
-    """All fixed points with chi = 1 and this value of what is named, bias_std or weight_std, by growing q."""
+    """All fixed points with chi = 1 at this value of bias_std or weight_std (``name``), by growing q."""
     rule = moments.activation
     q, square, slope = moments.table(400)
     q, square, slope = (column[slope > _NOTHING] for column in (q, square, slope))
@@ -81,7 +81,7 @@ def edge_points(moments: Moments, name: str, value: float, density: float) -> li
             attracts = bool((kept * square <= near * (1 + _SIGN))[near <= 1e-2].all())
         else:
             attracts = abs(kept * moments.square_rate(q)) < 1
-        settled = float(settle(moments, np.array([kept]), np.array([bias]))[0])
+        settled = float(settled_q(moments, np.array([kept]), np.array([bias]))[0])
         stds = (math.sqrt(kept / density), value) if name == "bias_std" else (value, math.sqrt(bias))
         return EdgePoint(*stds, q, attracts, attracts and abs(settled - q) <= 1e-3 * q + 1e-5)
 
@@ -180,8 +180,7 @@ def edge_of_chaos(
 
     Of several fixed points that attract the variance it is one that deep layers reach from pre-activations of variance
     1, and of those the one with the smallest weight_std. With neither bias_std nor weight_std bias_std is 0; both are
-    an InputError, and so is a place without an edge: the message says where chi is 1 at a fixed point that repels, and
-    where there is an edge.
+    an InputError, and so is a place without an edge: the message says where chi is 1 but repels, and where an edge is.
 
     Source: Hayou et al. 2021, 2.2 and B.1.
     """
@@ -211,7 +210,7 @@ def _single_point(rule: Activation, name: str, value: float, density: float) -> 
     edge = math.sqrt(1 / (density * slope))
     if value > 0 if name == "bias_std" else abs(value / edge - 1) > 1e-9:
         sparse = "" if density == 1 else f" (density={density:g})"
-        told = f"{rule.name} is on the edge of chaos only at the single point weight_std={edge:.6g}, bias_std=0{sparse}"
+        text = f"{rule.name} is on the edge of chaos only at the single point weight_std={edge:.6g}, bias_std=0{sparse}"
         why = "so chi does not depend on q, and with chi = 1 a bias makes q grow from layer to layer"
-        raise InputError(f"{told}, and {name}={value:g} is off it: {rule.name} keeps its shape at every scale, {why}.")
+        raise InputError(f"{text}, and {name}={value:g} is off it: {rule.name} keeps its shape at every scale, {why}.")
     return EdgeOfChaos(rule.name, edge, 0.0, None, density * edge**2 * slope, density, "every q is a fixed point")

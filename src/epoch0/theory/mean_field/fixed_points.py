@@ -30,8 +30,7 @@ def q_star(activation: ActivationLike, weight_std: Std, bias_std: Std, density: 
     0.0
 
     Of several fixed points it is the one that deep layers reach from pre-activations of variance 1, as of normalized
-    inputs; ReLU at weight_std = sqrt(2) without biases keeps that 1. To about 12 digits; an InputError if q grows
-    without bound says from which weight_std on it does.
+    inputs; ReLU at weight_std = sqrt(2) without biases keeps that 1. To about 12 digits; an InputError if q diverges.
 
     Source: Hayou et al. 2021, B.1.
     """
@@ -47,9 +46,9 @@ def q_star(activation: ActivationLike, weight_std: Std, bias_std: Std, density: 
 def reached(moments: Moments, kept: float, bias: float) -> float:
     """Where q settles from 1, to about 12 digits; infinity where it diverges.
 
-    By Newton's method with exact quadrature; 0 and what is not attracting stay as :func:`settle` finds them.
+    By Newton's method with exact quadrature; 0 and what is not attracting stay as :func:`settled_q` has them.
     """
-    q = float(settle(moments, np.array([kept]), np.array([bias]))[0])
+    q = float(settled_q(moments, np.array([kept]), np.array([bias]))[0])
     if math.isinf(q) or q < LOWEST:
         return q
     for _ in range(3):
@@ -81,7 +80,7 @@ def why_it_diverges(moments: Moments, bias_std: float, density: float) -> str:
     return f"with this bias_std it does from weight_std={limit:.6g} on; take a smaller weight_std"
 
 
-def settle(moments: Moments, kept: Array, bias: Array) -> Array:
+def settled_q(moments: Moments, kept: Array, bias: Array) -> Array:
     """Where q settles from 1, for many networks at once, to about ten digits; infinity where it diverges.
 
     It is the next fixed point on the side to which q moves first, also where E phi^2 falls with q: there is no cycle,
@@ -98,7 +97,7 @@ def settle(moments: Moments, kept: Array, bias: Array) -> Array:
     result = low.copy()
     inside = np.isfinite(high) & (high > low)
     if inside.any():
-        at, more, below, above = (one[inside] for one in (kept, bias, low, high))
+        at, more, below, above = (item[inside] for item in (kept, bias, low, high))
         for _ in range(44):  # map minus diagonal falls from one end to the other
             middle = np.sqrt(below * above)
             rises = more + at * moments.square(middle) > middle

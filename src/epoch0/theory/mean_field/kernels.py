@@ -1,8 +1,7 @@
 """NNGP and NTK of infinitely wide networks on a set of inputs (Lee et al. 2018, Jacot et al. 2018; Hayou 2021, B.1).
 
 Variances, 1 - c and the tangent kernel are carried apart: whatever the depth, the diagonal has c = 1 exactly and nearly
-equal inputs keep their relative distance, since 1 - c of the next layer is a sum of positive terms, each proportional
-to how far apart two inputs are.
+equal inputs keep their relative distance, since 1 - c of the next layer is a sum of positive terms proportional to it.
 """
 
 import math
@@ -28,7 +27,7 @@ Means = Callable[[slice, slice], tuple[Array, Array]]  # rows and columns -> the
 _NEAR = 1e-2
 _NUMBERS_AT_ONCE, _PAIRS_AT_ONCE = 4_000_000, 8192
 _BROAD = 12  # variances of a table that serves for several layers
-# Of a leap: its angles, most variances and layers, fewest pairs, and the layers before it is tried again.
+# Several layers at once: angles, most variances and layers, fewest pairs, layers before the next attempt.
 _ANGLES, _MOST_VARIANCES, _MOST_LAYERS, _FEW_PAIRS, _PATIENCE = 64, 14, 32, 20_000, 8
 
 
@@ -83,8 +82,7 @@ class Pairs:
     def _leap(self, start: int) -> int:
         """Carry the pairs through as many layers as one small table holds; how many that is, 0 or at least 2.
 
-        What they do depends on a pair's angle and variances: they are walked on a small grid of these, from a tangent
-        kernel of 0 and one of 1, in which they are linear.
+        What they do depends on a pair's angle and variances: walked on a small grid, from tangent kernels 0 and 1.
         """
         both = np.concatenate([self.first, self.second])
         low, high = float(both.min()), float(both.max())
@@ -193,11 +191,11 @@ class Pairs:
         sides = (self.first, self.second)
         weights = [table.variances.weights(q) for q in sides]
         squares = [table.mean_square(q, w) for q, w in zip(sides, weights, strict=True)]
-        after = [self.skip * q + self.bias + self.weight * one for q, one in zip(sides, squares, strict=True)]
+        after = [self.skip * q + self.bias + self.weight * item for q, item in zip(sides, squares, strict=True)]
         places = self._directions(table, weights)
         # what the sum below is multiplied by to make it 1 - c again
         inverses = [np.divide(1.0, a, out=np.zeros_like(a), where=a > 0) for a in after]
-        factors = [np.sqrt(one) * np.sqrt(q) for one, q in zip(inverses, sides, strict=True)]
+        factors = [np.sqrt(item) * np.sqrt(q) for item, q in zip(inverses, sides, strict=True)]
         first, second = sides
         exact = is_erf(self.rule) and min(first.min(), second.min()) > 0
 
@@ -226,7 +224,7 @@ class Pairs:
         """The same of a phi with straight pieces, from its closed form."""
         sides = (self.first, self.second)
         squares = [straight_means(self.rule, q, q, np.ones_like(q), np.zeros_like(q))[0] for q in sides]
-        after = [self.skip * q + self.bias + self.weight * one for q, one in zip(sides, squares, strict=True)]
+        after = [self.skip * q + self.bias + self.weight * item for q, item in zip(sides, squares, strict=True)]
 
         def means(rows: slice, columns: slice) -> tuple[Array, Array]:
             q1, q2 = self.first[rows, None], self.second[None, columns]
@@ -242,10 +240,10 @@ class Pairs:
 
     def _advance(self, after: list[Array], means: Means, layer: int) -> None:
         """Write the next gaps and tangent kernel over these, block of rows by block of rows."""
-        if not all(np.isfinite(one).all() for one in after):
-            told = f"the variance of a pre-activation overflows float64 in layer {layer + 1}"
-            raise InputError(f"{told}: use fewer layers or a smaller weight_std.")
-        roots = [np.sqrt(one) for one in after]
+        if not all(np.isfinite(item).all() for item in after):
+            text = f"the variance of a pre-activation overflows float64 in layer {layer + 1}"
+            raise InputError(f"{text}: use fewer layers or a smaller weight_std.")
+        roots = [np.sqrt(item) for item in after]
         for rows, columns in self._blocks():
             gap, slope = means(rows, columns)
             slope *= self.weight
@@ -280,7 +278,7 @@ class Pairs:
             middle = math.sqrt(float(np.median(self.first)))
             root = math.sqrt(self.bias * ratio / (self.bias + ratio * middle**2))
             turns = [(np.sqrt(q) - middle) / np.sqrt(self.bias + ratio * q) for q in (self.first, self.second)]
-            return [root * one[:, None] for one in turns]
+            return [root * turn[:, None] for turn in turns]
         grid = table.variances.grid
         if len(grid) == 1:
             return None
@@ -294,7 +292,7 @@ class Pairs:
         left, sizes, _ = np.linalg.svd(across, full_matrices=False)
         kept = sizes > 1e-11 * max(float(sizes[0]), 1e-300)
         places = left[:, kept] * sizes[kept]
-        return [np.einsum("ia,ak->ik", one, places) for one in weights]
+        return [np.einsum("ia,ak->ik", item, places) for item in weights]
 
 
 def _enough(series: Array, sizes: Array) -> int:
@@ -309,8 +307,8 @@ def _enough(series: Array, sizes: Array) -> int:
 
 def _apart(first: Array, second: Array) -> Array:
     """Half the squared distance of unit vectors, given their parts across one direction; (m1, k), (m2, k)."""
-    squares = [(one**2).sum(axis=1) for one in (first, second)]
-    along = [np.sqrt(np.clip(1 - one, 0.0, 1.0)) for one in squares]
+    squares = [(item**2).sum(axis=1) for item in (first, second)]
+    along = [np.sqrt(np.clip(1 - square, 0.0, 1.0)) for square in squares]
     total = ((squares[0][:, None] - squares[1]) / (along[0][:, None] + along[1])) ** 2
     for a, b in zip(first.T, second.T, strict=True):
         total += (a[:, None] - b) ** 2
@@ -347,7 +345,7 @@ class Kernel(Shown):
         return 1 - self.gap
 
     def to_dict(self) -> dict[str, Any]:
-        """What was asked for and the ranges of what came out, as plain numbers and words; not the matrices."""
+        """The settings and the ranges of the results, as plain numbers and words; not the matrices."""
         names = ("activation", "weight_std", "bias_std", "density", "depth", "architecture", "layer_error")
         found: dict[str, Any] = {name: getattr(self, name) for name in names} | {"inputs": list(self.nngp.shape)}
         alone = self.gap.shape[0] == self.gap.shape[1] > 1 and not np.diagonal(self.gap).any()
@@ -369,8 +367,8 @@ class Kernel(Shown):
         for name, word in words.items():
             lines.append(f"{word:14}" + "".join(f"{seen[name][k]:>14.6g}" for k in ("least", "median", "most")))
         if self.layer_error > 1e-11:
-            told = "Kinks away from 0 and inputs of different length: each layer's slopes are within about"
-            lines.append(f"{told} {self.layer_error:.1g} only; inputs of one length are exact.")
+            text = "Kinks away from 0 and inputs of different length: each layer's slopes are within about"
+            lines.append(f"{text} {self.layer_error:.1g} only; inputs of one length are exact.")
         return "\n".join(lines)
 
 
@@ -418,10 +416,10 @@ def kernel(
     weight = density * weight_std**2
     # a network's biases are a further input of its own
     factor, pair = math.sqrt(weight / first.shape[1]), (first, second)
-    vectors = [np.concatenate([one * factor, np.full((len(one), 1), float(bias_std))], axis=1) for one in pair]
+    vectors = [np.concatenate([item * factor, np.full((len(item), 1), float(bias_std))], axis=1) for item in pair]
     folded = bias_std == 0 and parity(rule) == -1
     gap, signs = pair_gaps(vectors[0], vectors[1], folded)
-    q1, q2 = ((one**2).sum(axis=1) for one in vectors)
+    q1, q2 = ((vector**2).sum(axis=1) for vector in vectors)
     with np.errstate(over="ignore"):
         tangent = (1 - gap) * np.sqrt(q1)[:, None] * np.sqrt(q2)
     if not (np.isfinite(q1).all() and np.isfinite(q2).all()):
@@ -459,8 +457,8 @@ def pair_gaps(first: Array, second: Array, fold: bool) -> tuple[Array, Array]:
     A row of zeros is at a right angle to every other and equal to another row of zeros. With ``fold``, for an odd phi
     without biases, 1 - abs(c) and the sign of c; otherwise every sign is 1.
     """
-    lengths = [np.sqrt(np.einsum("id,id->i", one, one)) for one in (first, second)]
-    units = [one / np.where(n > 0, n, 1.0)[:, None] for one, n in zip((first, second), lengths, strict=True)]
+    lengths = [np.sqrt(np.einsum("id,id->i", item, item)) for item in (first, second)]
+    units = [item / np.where(n > 0, n, 1.0)[:, None] for item, n in zip((first, second), lengths, strict=True)]
     cosine = np.clip(units[0] @ units[1].T, -1.0, 1.0)
     signs = np.where(cosine < 0, -1.0, 1.0) if fold else np.ones(cosine.shape)
     gaps = 1 - cosine * signs

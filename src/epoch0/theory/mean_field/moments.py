@@ -1,8 +1,7 @@
-"""Means over one Gaussian variable, and what one wide layer does to a variance and a perturbation (Hayou, B.1).
+"""Means over one Gaussian variable, and the maps of a variance and a perturbation by one wide layer (Hayou, B.1).
 
 All maps are made of E phi^2 and E phi'^2 as functions of the variance q. Both are analytic in log q, whatever kinks phi
-has, so a spline of degree 7 through 20 points a decade is exact to about ten digits. (Eight where the quadrature itself
-ends, for a phi that oscillates.)
+has, so a spline of degree 7 through 20 points a decade is exact to about ten digits. (Eight where phi oscillates.)
 """
 
 import math
@@ -43,8 +42,7 @@ def gaussian_mean(f: Callable[[Any], Any], q: Annotated[Number, Within(0)], brea
 
     Gauss-Legendre on panels which end at the breaks and shrink towards them and towards 0; panels on which f is still
     rough are halved, which finds most breaks that are not named. At q = 0 the value is the limit from above: the mean
-    of f on both sides of 0. ``f`` works elementwise on float64 arrays; an InputError says if it oscillates too fast for
-    so large a q.
+    of f on both sides of 0. ``f`` works elementwise on float64 arrays; an InputError if it oscillates too fast.
     """
     variances = np.asarray(q, dtype=np.float64)
     flat = variances.reshape(-1)
@@ -89,13 +87,13 @@ def _panel_means(f: Callable[[Any], Any], scale: Array, breaks: tuple[float, ...
         low[1::2], high[::2] = middle[1::2], middle[::2]
         evaluated += len(row)
         if evaluated > _MOST_PANELS * len(scale):
-            told = f"the Gaussian mean does not converge at q={float(scale[row[0]] ** 2):.6g}"
+            text = f"the Gaussian mean does not converge at q={float(scale[row[0]] ** 2):.6g}"
             why = "the function oscillates too fast there, or is not continuous at too many points"
-            raise InputError(f"{told}: {why}.")
+            raise InputError(f"{text}: {why}.")
 
 
 def _panels(f: Callable[[Any], Any], scale: Array, low: Array, high: Array) -> tuple[Array, Array, Array]:
-    """The integral over each panel, that of the absolute value, and the size of what 20 nodes cannot follow."""
+    """The integral over each panel, that of the absolute value, and an estimate of the error of 20 nodes."""
     half = (high - low)[:, None] / 2
     z = (low + high)[:, None] / 2 + half * _NODES
     mass = half * _WEIGHTS * np.exp(-0.5 * z**2) / _NORMAL
@@ -105,16 +103,18 @@ def _panels(f: Callable[[Any], Any], scale: Array, low: Array, high: Array) -> t
 
 
 def mean_square(rule: Activation, q: Number) -> Number:
+    """E phi(sqrt(q) Z)^2."""
     return gaussian_mean(lambda h: rule.function(h) ** 2, q, rule.breaks)
 
 
 def mean_slope(rule: Activation, q: Number) -> Number:
+    """E phi'(sqrt(q) Z)^2."""
     return gaussian_mean(lambda h: rule.derivative(h) ** 2, q, rule.breaks)
 
 
 @checked
 def chi(activation: ActivationLike, weight_std: Std, q: Number, density: Density = 1.0) -> Number:
-    """Gain of a wide layer: density * weight_std^2 * E phi'(sqrt(q) Z)^2, the mean squared stretch of a perturbation.
+    """Gain of a wide layer: density * weight_std^2 * E phi'(sqrt(q) Z)^2, the mean squared growth of a perturbation.
 
     >>> chi("relu", 2.0, 1.0)                       # any q: ReLU has no scale
     2.0

@@ -15,7 +15,7 @@ from epoch0.errors import InputError
 from epoch0.results import Result, Shown, finite
 from epoch0.theory.checks import Array, continuous, scales_in_words
 from epoch0.theory.mean_field.edge import EdgeCurve, edge_arrays, scale_free
-from epoch0.theory.mean_field.fixed_points import reached, scales_at, settle, settled_correlation, why_it_diverges
+from epoch0.theory.mean_field.fixed_points import reached, scales_at, settled_correlation, settled_q, why_it_diverges
 from epoch0.theory.mean_field.moments import Moments, mean_slope, moments_of
 
 # A network counts as critical where chi is this close to 1: a signal then lasts for a thousand layers.
@@ -26,7 +26,7 @@ TOLERANCE = 1e-3
 class Phase(Shown):
     """What a deep network of one activation does at one (weight_std, bias_std).
 
-    ``word`` is "ordered" (chi < 1: inputs become alike, gradients vanish), "critical" (abs(chi - 1) <= 0.001),
+    ``word`` is "ordered" (chi < 1: inputs become parallel, gradients vanish), "critical" (abs(chi - 1) <= 0.001),
     "chaotic" (chi > 1: inputs part, gradients explode), or "diverges": q grows without bound. ``chi`` is that of the
     fixed point ``q``, or its limit for large q. ``c_star`` is the correlation at which two inputs settle, ``xi_q`` and
     ``xi_c`` the depth scales in layers; all three NaN where q diverges.
@@ -178,9 +178,9 @@ def phase_diagram(
     moments = moments_of(continuous(activation))
     weights, biases = _axis("weight_stds", weight_stds), _axis("bias_stds", bias_stds)
     kept, bias = (a.ravel() for a in np.meshgrid(density * weights**2, biases**2))
-    q = settle(moments, kept, bias)
+    q = settled_q(moments, kept, bias)
     chi = kept * np.where(np.isfinite(q), moments.slope(np.where(np.isfinite(q), q, 1.0)), moments.slope_far)
-    chi, q, words = (one.reshape(len(biases), len(weights)) for one in (chi, q, _words(chi, q)))
+    chi, q, words = (item.reshape(len(biases), len(weights)) for item in (chi, q, _words(chi, q)))
     edge = _edge_inside(moments, weights, biases, density)
     return PhaseDiagram(moments.activation.name, weights, biases, density, chi, q, words, edge)
 
@@ -203,7 +203,7 @@ def _edge_inside(moments: Moments, weights: Array, biases: Array, density: float
     # one step beyond the window, so that the line reaches its border
     inside = (kept <= 1.1 * density * weights[-1] ** 2) & (bias <= 1.1 * biases[-1] ** 2 + 1e-6)
     q, kept, bias = q[inside], kept[inside], bias[inside]
-    settled = settle(moments, kept, bias) if len(q) else q
+    settled = settled_q(moments, kept, bias) if len(q) else q
     reached = np.abs(settled - q) <= 1e-2 * q
     gap = np.where(reached, 1.0, np.nan)
     return EdgeCurve(np.sqrt(bias) * gap, np.sqrt(kept / density) * gap, q * gap)

@@ -17,7 +17,7 @@ from epoch0.theory.mean_field.correlations import mean_at, pieces
 
 @dataclass(frozen=True)
 class Propagation(Result):
-    """What happens to two inputs on their way through a network, and to a gradient on its way back.
+    """Variance and correlation of two inputs through a network, and of a gradient on its way back.
 
     ``q``, (depth + 1,), is the variance of the pre-activation: q[0] as given, q[l] after l layers. ``c`` is the
     correlation of the two inputs and ``gap`` 1 - c with its relative precision, as q, or None. ``chi``, (depth,), is
@@ -89,7 +89,7 @@ def propagate(
     gaps = [] if c is None else [np.clip(np.array([1 - float(c)]), 0.0, 2.0)]
     for layer in range(depth):
         now = qs[-1]
-        # leaving the range of floats is said once, in words, below
+        # leaving the range of floats is reported once, below
         with np.errstate(over="ignore", invalid="ignore"):
             gain = skip + weight * mean_at(rule, now, now, one, none, True)
             after = skip * now + bias + weight * mean_at(rule, now, now, one, none, False)

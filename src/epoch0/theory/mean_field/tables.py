@@ -82,10 +82,7 @@ def to_coefficients(count: int) -> Array:
 
 @lru_cache(maxsize=64)
 def _gap_matrix(angles: Angles, count: int) -> Array:
-    """Matrix from H = dK/dc at the nodes to its mean over c in [cos angle_k, 1]; shape (count, count).
-
-    All is positive and nothing cancels, so that nearly equal inputs keep their relative distance.
-    """
+    """Matrix from H = dK/dc at the nodes to its mean over c in [cos angle_k, 1], all positive; shape (count, count)."""
     t = nodes(count)
     points, weights = np.polynomial.legendre.leggauss(count + 40)
     # from t = -1 (angle 0) to each node

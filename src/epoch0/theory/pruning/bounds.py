@@ -48,8 +48,7 @@ def magnitude_bound(gamma: Annotated[float, Within(above=1)], weights: Count, *,
     [0.961, 0.598, 0.327]
 
     The layers' variances are sigma_w^2 / (alpha_l N), so their standard deviations differ by the square root of the
-    paper's gamma; the proposition has gamma itself in that place. Table 7 prints 5.77, 0.81 and 0.72 for 2, 5 and 10,
-    which is neither.
+    paper's gamma; the proposition has gamma in that place. Table 7 prints 5.77, 0.81 and 0.72 for 2, 5 and 10: neither.
 
     With x = P(abs(Z) <= z) the condition on x is that log P(abs(Z) > r z) / log P(abs(Z) > z), which grows with z from
     r to r^2, exceeds r^(2 - eps); so each z belongs to one eps, and the bound is minimized over z. ``gamma`` is the

@@ -28,7 +28,7 @@ _FAR = 0.5  # of q: farther than this from its mean-field value the expansion is
 
 @dataclass(frozen=True, eq=False)
 class DenseMoments:
-    """What mean-field theory says of each of the L layers; arrays of shape (L,), the first layer first."""
+    """Mean-field moments of each of the L layers; arrays of shape (L,), the first layer first."""
 
     q: Array  # variance of the pre-activations that the layer makes
     c: Array  # their correlation over two examples
@@ -73,10 +73,10 @@ def dense_moments(
     errors, errors_c, focus, fourth = np.ones(depth), np.zeros(depth), np.ones(depth), np.ones(depth)
     errors_c[-1], focus[-1] = _output_errors(float(q[-1]), float(c[-1]), widths[-1], examples, seed)
     for layer in range(depth - 2, -1, -1):
-        *_, slope, alike, fourth[layer] = _means(rule, float(q[layer]), float(c[layer]))
+        *_, slope, correlated, fourth[layer] = _means(rule, float(q[layer]), float(c[layer]))
         width, after = widths[layer + 1], widths[layer + 2]
         errors[layer] = errors[layer + 1] * (weight_std[layer + 1] ** 2 * slope) * after / width
-        errors_c[layer] = errors_c[layer + 1] * alike
+        errors_c[layer] = errors_c[layer + 1] * correlated
         focus[layer] = _focused(float(focus[layer + 1]), float(fourth[layer]) / width)
     a, b, n = errors_c, np.clip(entering_c, 0.0, 1.0), examples
     common, rest = (1 - a + a * n) * (1 - b + b * n), (n - 1) * (1 - a) * (1 - b)
@@ -116,7 +116,7 @@ def _output_errors(q: float, c: float, classes: int, examples: int, seed: int) -
     shape, apart = (_OUTPUT_DRAWS, classes), math.sqrt(1 - max(c, 0.0))
     both = math.sqrt(max(c, 0.0)) * draw.standard_normal(shape)
     outputs = (math.sqrt(q) * (both + apart * draw.standard_normal(shape)) for _ in range(2))
-    first, second = (special.softmax(one, axis=-1) for one in outputs)
+    first, second = (special.softmax(output, axis=-1) for output in outputs)
     # over random labels y, y': E |p - y|^2 and E (p - y)(p' - y')
     own = 1 - 2 / classes + float((first**2).sum(axis=1).mean())
     other = float((first * second).sum(axis=1).mean()) - 1 / classes
@@ -136,8 +136,7 @@ def log_deviations(
     a typical gradient shrinks faster than the mean square does. That holds for one gradient, such as the mean over
     examples. Of the gradients of many examples, which point in r directions, the sum of squares varies less, by
     (k (1 + 2/r) - 1) / n, until the layers have made them parallel; ``concentration`` is 1/r. Both are followed, each
-    with its share of m_l. The variance q of the pre-activations varies too, by (sigma_w^2)^2 Var(phi^2) / n a layer,
-    and chi with it.
+    with its share of m_l. The variance q varies too, by (sigma_w^2)^2 Var(phi^2) / n a layer, and chi with it.
 
     Shape (networks, layers).
     """
@@ -171,7 +170,7 @@ def log_deviations(
 
 
 def _after(steps: Array) -> Array:
-    """The sum over all later layers; of a layer's own units the drawing of its rows knows."""
+    """The sum over all later layers; a layer's own units are in the draw of its rows."""
     sums = np.cumsum(steps[:, ::-1], axis=1)[:, ::-1]
     return np.concatenate([sums[:, 1:], np.zeros((len(steps), 1))], axis=1)
 
@@ -190,7 +189,7 @@ def _curves(rule: Activation, q: float) -> tuple[Array, Array]:
         return np.zeros(3), np.zeros(3)
     x = 0.3 * q
     both = (_squares(rule, q + step) for step in (-x, 0.0, x))
-    squares, gains = zip(*([float(_MASS @ one) for one in pair] for pair in both), strict=True)
+    squares, gains = zip(*([float(_MASS @ item) for item in pair] for pair in both), strict=True)
     logs = [math.log(max(gain, 1e-300)) for gain in gains]
     # coefficients, highest power first
     first, second = (
@@ -235,8 +234,7 @@ def predicted_density(
     ``weight_std`` is sigma_w, a weight's standard deviation times sqrt(fan_in), and ``bias_std`` sigma_b: one number,
     or one a layer. ``widths`` are the number of inputs, then of units of each layer; the last are classes.
     ``input_square`` is the mean square of an input, ``input_correlation`` that of two examples, in [0, 1] (about 0.4
-    for digits), and ``examples`` the size of the batch, whose labels are random. The prediction's standard deviation is
-    over networks.
+    for digits), and ``examples`` the size of the batch, whose labels are random. The deviation is over networks.
 
     Source: Hayou et al. 2021, Theorem 1, whose bound this replaces by an estimate.
     """
@@ -266,8 +264,8 @@ def _laws(rule: Activation, widths: list[int], moments: DenseMoments, examples: 
     for layer in range(depth):
         shares = (moments.shared, moments.entering_c, moments.concentration)
         key = (
-            *(round(_ALIKE * math.log(max(one[layer], 1e-300))) for one in (moments.q, moments.entering)),
-            *(_near_one(one[layer]) for one in shares),
+            *(round(_ALIKE * math.log(max(item[layer], 1e-300))) for item in (moments.q, moments.entering)),
+            *(_near_one(share[layer]) for share in shares),
             *(widths[layer], widths[layer + 1], layer == 0, layer == depth - 1),
         )
         if key not in known:
@@ -297,8 +295,8 @@ def _law(
         rows = product * draw.standard_normal((_DRAWS, n_out)) ** 2 + 1 - product
         rows = rows * _over_examples(rule.derivative, moments.q[layer], moments.c[layer], examples, rows.shape, draw)
     if layer == 0:  # inputs are taken as normal
-        alike = moments.entering_c[0] + (1 - moments.entering_c[0]) / examples
-        columns = alike * draw.standard_normal((_DRAWS, n_in)) ** 2 + 1 - alike
+        correlated = moments.entering_c[0] + (1 - moments.entering_c[0]) / examples
+        columns = correlated * draw.standard_normal((_DRAWS, n_in)) ** 2 + 1 - correlated
     else:
         shape = (_DRAWS, n_in)
         columns = _over_examples(rule.function, moments.q[layer - 1], moments.c[layer - 1], examples, shape, draw)
@@ -319,9 +317,9 @@ def _output_rows(moments: DenseMoments, classes: int, examples: int, draw: np.ra
     if classes == 1:
         return np.ones((_DRAWS, 1))
     count = min(examples, max(_MOST_ERRORS // (_DRAWS * classes), 1))
-    alike = max(float(moments.c[-1]), 0.0)
-    common = math.sqrt(alike) * draw.standard_normal((_DRAWS, 1, classes))
-    own = math.sqrt(1 - alike) * draw.standard_normal((_DRAWS, count, classes))
+    correlated = max(float(moments.c[-1]), 0.0)
+    common = math.sqrt(correlated) * draw.standard_normal((_DRAWS, 1, classes))
+    own = math.sqrt(1 - correlated) * draw.standard_normal((_DRAWS, count, classes))
     labels = np.eye(classes)[draw.integers(classes, size=(_DRAWS, count))]
     errors = special.softmax(math.sqrt(moments.q[-1]) * (common + own), axis=-1) - labels
     entering = max(float(moments.entering_c[-1]), 0.0)
@@ -333,10 +331,10 @@ def _over_examples(
     function: Callable[[Any], Any], q: float, c: float, examples: int, shape: tuple[int, int], draw: np.random.Generator
 ) -> Array:
     """Each unit's mean over examples of f(h)^2, over its mean over all units: what examples share does not average."""
-    alike = max(c, 0.0)
-    alike += (1 - alike) / examples
+    correlated = max(c, 0.0)
+    correlated += (1 - correlated) / examples
     common = draw.standard_normal(shape)
-    h = math.sqrt(q) * (math.sqrt(alike) * common[..., None] + math.sqrt(max(1 - alike, 0.0)) * _INNER)
+    h = math.sqrt(q) * (math.sqrt(correlated) * common[..., None] + math.sqrt(max(1 - correlated, 0.0)) * _INNER)
     squares = np.asarray(function(h), dtype=np.float64) ** 2
     mean = float(squares.mean())
     return np.asarray(squares.mean(axis=-1) / mean) if mean > 0 else np.ones(shape)

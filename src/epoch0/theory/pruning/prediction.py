@@ -1,12 +1,11 @@
-"""What is predicted before pruning: laws of scores, what is left of each layer, when one vanishes (THEORY section 4).
+"""Predictions before pruning: laws of scores, the density of each layer, when one vanishes (THEORY section 4).
 
 The law of one layer's scores is that of a row factor times a column factor times one of the entry's own. Laws live on a
 grid of logarithms, where a product is a sum and a mixture a convolution.
 
 A special case is the first layer of a network that sees white noise, whose weights their gradients follow. The gradient
 of a filter w with a ReLU behind it is a sum of inputs x over the places where w.x > 0. Of white noise these have the
-mean direction of w, so that the gradient is c w plus noise, and the score W (c W + noise) is nearer to a square than to
-a product of strangers.
+mean direction of w, so that the gradient is c w plus noise, and the score W (c W + noise) is closer to a square.
 """
 
 import math
@@ -96,7 +95,7 @@ def score_law(entry: Array, rows: ArrayLike, columns: ArrayLike, scale: float = 
     """
     counts = [np.atleast_2d(histogram(factors)) for factors in (rows, columns)]
     sizes = [np.shape(factors)[-1] for factors in (rows, columns)]
-    tail = times(entry, *(one.mean(axis=0) / size for one, size in zip(counts, sizes, strict=True)))
+    tail = times(entry, *(item.mean(axis=0) / size for item, size in zip(counts, sizes, strict=True)))
     with np.errstate(divide="ignore"):
         stays_below = np.maximum(np.log1p(-np.minimum(entry, 1.0)), _LEAST)
     none = np.exp(np.minimum(times(stays_below, *counts), 0.0)).mean(axis=0)
@@ -127,8 +126,7 @@ def entry_of_mean(mean: float, log_mean: float = -math.inf) -> Array:
     times a log-normal factor, or with a gradient that follows the weight as far as the mean logarithm asks for it:
     |W (rho W + sqrt(1 - rho^2) N)|, which is a square at rho = 1.
 
-    ``mean`` is E X / sqrt(E X^2), in (0, 1], ``log_mean`` E log X - log(E X^2) / 2; only looked at where the mean is
-    below 2/pi.
+    ``mean`` is E X / sqrt(E X^2), in (0, 1], ``log_mean`` E log X - log(E X^2) / 2; read where the mean is below 2/pi.
     """
     from scipy.optimize import brentq
 
@@ -223,8 +221,7 @@ def law_of_moments(
     noise of means over few entries, and the shape of X gives the mean; see :func:`entry_of_mean`.
 
     Mean squares are of each row, (n_out,), and column, (n_in,); ``zeros`` is the fraction of exact zeros among those
-    that are not all 0, ``log_mean`` the mean of the logarithms of the others; -inf: as for weights that know nothing of
-    their gradients.
+    that are not all 0, ``log_mean`` the mean logarithm of the others; -inf: weights independent of gradients.
     """
     rows, columns = (np.asarray(a, dtype=np.float64) for a in (row_squares, column_squares))
     total = float(rows.mean())
@@ -239,7 +236,7 @@ def law_of_moments(
         square, fourth = (float((k * np.exp(k * GRID) * entry).sum() * STEP) for k in (2, 4))
         excess = fourth / square**2 / share - 1
         noise = [excess * float((other**2).mean()) / len(other) for other in (column, row)]
-        row, column = (_without_noise(one, of_it) for one, of_it in zip(shown, noise, strict=True))
+        row, column = (_without_noise(item, of_it) for item, of_it in zip(shown, noise, strict=True))
         entry = _entry(ratio, row, column, logs)
     if zeros > 0:  # what is not 0 has the mean square 1 / share
         entry = share * np.interp(GRID + 0.5 * math.log(share), GRID, entry)
@@ -247,16 +244,13 @@ def law_of_moments(
 
 
 def _entry(ratio: float, row: Array, column: Array, logs: float) -> Array:
-    """The law of what is left of a score without its row's and its column's factor."""
+    """The law of a score divided by its row's and its column's factor."""
     mean = min(ratio / float(np.sqrt(row).mean() * np.sqrt(column).mean()), 1.0)
     return entry_of_mean(mean, logs - sum(0.5 * float(np.log(side[side > 0]).mean()) for side in (row, column)))
 
 
 def _without_noise(squares: Array, noise: float) -> Array:
-    """Mean squares of rows with their logarithms drawn together by what few entries a row make them vary.
-
-    ``noise`` is the relative variance of the mean squares, of mean 1, for rows that are alike.
-    """
+    """Mean squares of rows less the relative variance ``noise`` that few entries a row add to equal rows."""
     live = squares > 0
     logarithms = np.log(squares[live])
     spread, middle = float(logarithms.var()), float(logarithms.mean())
@@ -268,7 +262,7 @@ def _without_noise(squares: Array, noise: float) -> Array:
 
 @dataclass(frozen=True)
 class LayerDensity:
-    """What a global threshold is expected to leave of one layer.
+    """Expected density of one layer under a global threshold.
 
     Expected fraction kept, the probability that nothing is, and the mean square of the scores over the last layer's.
     """
@@ -282,7 +276,7 @@ class LayerDensity:
 
 @dataclass(frozen=True)
 class PredictedDensity(Result):
-    """What pruning by a global threshold is expected to leave.
+    """Expected densities after pruning by a global threshold.
 
     >>> found = e0.theory.pruning.predicted_density("tanh", 0.8041, 0.3, [100] * 101, sparsity=0.3)
     >>> found.at_risk[:3], round(found.critical_sparsity, 2)
@@ -300,6 +294,7 @@ class PredictedDensity(Result):
 
     @property
     def density(self) -> dict[str, float]:
+        """Expected fraction kept, by layer."""
         return {row.layer: row.density for row in self.layers}
 
     @property
@@ -347,20 +342,19 @@ class Layers:
             low, high = np.where(more, middle, low), np.where(more, high, middle)
         return np.asarray((low + high) / 2)
 
-    def at(self, what: str, log_t: Array, networks: int | slice = slice(None)) -> Array:
+    def at(self, column: str, log_t: Array, networks: int | slice = slice(None)) -> Array:
         """Each layer's "tail" or "none_above" at thresholds, of one network or one of each; (m,) to (m, layers)."""
-        beyond = 0.0 if what == "tail" else 1.0
+        beyond = 0.0 if column == "tail" else 1.0
         scales = self.log_scales[networks]
         found = np.empty((len(log_t), len(self.laws)))
         for layer, law in enumerate(self.laws):
-            found[:, layer] = np.interp(log_t - scales[..., layer], GRID, getattr(law, what), right=beyond)
+            found[:, layer] = np.interp(log_t - scales[..., layer], GRID, getattr(law, column), right=beyond)
         return found
 
     def critical_sparsity(self) -> tuple[float, float]:
         """Mean and standard deviation of the smallest sparsity at which some layer is fully removed.
 
-        Each layer's largest score has its law; the first layer to go is the one whose largest score is least, and the
-        sparsity is the fraction of all scores below that.
+        Each layer's largest score has its law; the first to go has the least; the sparsity is the fraction below it.
         """
         if not np.isfinite(self.log_scales).all():
             return 0.0, 0.0
@@ -369,7 +363,7 @@ class Layers:
         steps = np.arange(-LOW + GRID[-1], step=_COARSE) + LOW
         first, second = np.empty(len(least)), np.empty(len(least))
         for network in range(len(least)):
-            tails, nones = (self.at(what, least[network] + steps, network) for what in ("tail", "none_above"))
+            tails, nones = (self.at(column, least[network] + steps, network) for column in ("tail", "none_above"))
             removed = 1 - tails @ self.weights / self.weights.sum()
             with np.errstate(divide="ignore"):
                 alive = np.exp(np.log1p(-nones).sum(axis=1))

@@ -1,4 +1,4 @@
-"""What shows how far something is: a bar on a terminal or in a notebook, else plain lines now and then."""
+"""Progress of long work: a bar on a terminal or in a notebook, else plain lines now and then."""
 
 import importlib.util
 import sys
@@ -8,11 +8,10 @@ from collections.abc import Callable
 from typing import Any
 
 
-class Meter:
+class ProgressBar:
     """A bar where there is a terminal or a notebook, else at most one line every few seconds.
 
-    It goes to standard error unless a stream is given, so that a command's own output stays clean; ``every`` is the
-    least number of seconds between two lines in a log.
+    It goes to standard error unless a stream is given; ``every``: seconds between lines in a log.
     """
 
     counted = True  # the bar shows the numbers done and in all; else the part in per cent, and it goes when it is over
@@ -24,10 +23,11 @@ class Meter:
 
     @property
     def on_terminal(self) -> bool:
+        """Whether a bar is shown."""
         return self._bar is not None
 
     def begin(self, total: float, done: float = 0.0) -> None:
-        """Something starts of which this much is done."""
+        """Start, with this much done already."""
         self._begun = self._shown = time.monotonic()
         file = self._stream or sys.stderr
         if file.isatty() or (self._stream is None and in_notebook()):
@@ -36,31 +36,31 @@ class Meter:
             self._bar.start()
 
     def show(self, done: float, text: str, line: Callable[[], str]) -> None:
-        """So much is done; the text stands behind the title of the bar, and a log gets the line if one is due."""
+        """Show what is done; the text follows the title of the bar, and a log gets the line if one is due."""
         if self._bar is not None:
             self._bar.update(self._task, completed=done, description=f"{self.title}: {text}" if text else self.title)
         elif time.monotonic() - self._shown >= self._every:
             self.line(line())
 
     def line(self, text: str) -> None:
-        """A line of the log, whether one is due or not; on a terminal the bar has said it."""
+        """Write a line to the log, whether one is due or not; on a terminal the bar shows it."""
         if self._bar is None:
             self._shown = time.monotonic()
             print(f"{self.title}: {text}", file=self._stream or sys.stderr, flush=True)
 
     def end(self) -> None:
-        """It is over, finished or not."""
+        """Stop, finished or not."""
         if self._bar is not None:
             self._bar.stop()
             self._bar = None
 
 
-class Shares(Meter):
-    """The part of something that is done, from 0 to 1, and what is being done: ``shown(0.25, "layer 1 of 4")``."""
+class FractionProgress(ProgressBar):
+    """Shows the share that is done, from 0 to 1, and what is being done: ``shown(0.25, "layer 1 of 4")``."""
 
     counted = False
 
-    def __enter__(self) -> "Shares":
+    def __enter__(self) -> "FractionProgress":
         self.begin(1.0)
         return self
 
@@ -72,8 +72,8 @@ class Shares(Meter):
         self.end()
 
 
-class Stages(Meter):
-    """Tells which stage a command is at, also while a stage is silent: it may be one long call.
+class StageProgress(ProgressBar):
+    """Shows which stage a command is at, also while a stage is silent: it may be one long call.
 
     In a file or a pipe: ``prune: scoring by snip, round 3 of 6 (stage 1 of 3), 10 s``, and nothing of what is quick.
     """
@@ -82,13 +82,13 @@ class Stages(Meter):
 
     def __init__(self, title: str, count: int, stream: Any = None, every: float = 5.0) -> None:
         super().__init__(title, stream, every)
-        self._count, self._number, self._said = count, 0, ""
+        self._count, self._number, self._text = count, 0, ""
         self._over = threading.Event()
-        self._teller = threading.Thread(target=self._tell, daemon=True)
+        self._reporter = threading.Thread(target=self._report, daemon=True)
 
-    def __enter__(self) -> "Stages":
+    def __enter__(self) -> "StageProgress":
         self.begin(self._count)
-        self._teller.start()
+        self._reporter.start()
         return self
 
     def __call__(self, name: str) -> None:
@@ -98,19 +98,19 @@ class Stages(Meter):
 
     def within(self, share: float, what: str) -> None:
         """So much of the stage is done, from 0 to 1, and this comes next."""
-        self._said = f"{self._name}, {what}" if what else self._name
+        self._text = f"{self._name}, {what}" if what else self._name
         if self.on_terminal:
-            self.show(self._number - 1 + share, self._said, str)
+            self.show(self._number - 1 + share, self._text, str)
 
-    def _tell(self) -> None:
+    def _report(self) -> None:
         while not self._over.wait(self._every):
             if self._number:
                 seconds = time.monotonic() - self._begun
-                self.line(f"{self._said} (stage {self._number} of {self._count}), {seconds:.0f} s")
+                self.line(f"{self._text} (stage {self._number} of {self._count}), {seconds:.0f} s")
 
     def __exit__(self, *problem: object) -> None:
         self._over.set()
-        self._teller.join()
+        self._reporter.join()
         self.end()
 
 

@@ -1,8 +1,8 @@
-"""The meter: a bar on a terminal, plain lines in a log, both told of the same things."""
+"""The bar: a bar on a terminal, plain lines in a log, both shown the same progress."""
 
 import io
 
-from epoch0.meter import Meter, format_duration
+from epoch0.progress import ProgressBar, format_duration
 
 
 class Terminal(io.StringIO):
@@ -13,24 +13,24 @@ class Terminal(io.StringIO):
 def test_a_log_gets_at_most_a_line_in_so_many_seconds() -> None:
     often, seldom = io.StringIO(), io.StringIO()
     for stream, every in ((often, 0.0), (seldom, 60.0)):
-        meter = Meter("walk", stream, every)
-        meter.begin(3)
+        bar = ProgressBar("walk", stream, every)
+        bar.begin(3)
         for done in range(1, 4):
-            meter.show(done, "ignored", lambda done=done: f"{done} of 3")
-        meter.line("over")
-        meter.end()
-        assert not meter.on_terminal
+            bar.show(done, "ignored", lambda done=done: f"{done} of 3")
+        bar.line("over")
+        bar.end()
+        assert not bar.on_terminal
     assert often.getvalue() == "walk: 1 of 3\nwalk: 2 of 3\nwalk: 3 of 3\nwalk: over\n"
     assert seldom.getvalue() == "walk: over\n"
 
 
 def test_a_terminal_gets_a_bar_and_no_lines() -> None:
     terminal, lines = Terminal(), []
-    meter = Meter("walk", terminal)
-    meter.begin(8, 2)
-    meter.show(5, "layer 2", lambda: lines.append("made") or "")
-    meter.line("not on a terminal")
-    meter.end()
+    bar = ProgressBar("walk", terminal)
+    bar.begin(8, 2)
+    bar.show(5, "layer 2", lambda: lines.append("made") or "")
+    bar.line("not on a terminal")
+    bar.end()
     shown = terminal.getvalue()
     assert "walk: layer 2" in shown and "5/8" in shown and "not on a terminal" not in shown and not lines
 
