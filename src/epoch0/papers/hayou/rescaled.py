@@ -22,7 +22,8 @@ from epoch0.networks import mlp, vanilla_cnn
 from epoch0.papers.sweep import Artifact, Cell, Found, Spec, Sweep
 from epoch0.papers.tables import Claims, Decision, Mean, Table, columns_of, more, over_runs
 from epoch0.papers.trials import EXTENTS, fit, images, tensors
-from epoch0.prune import apply, keep, random, rescale, snip
+from epoch0.prune import apply, keep, random, snip
+from epoch0.prune.effects.rescale import rescaled as rescale
 from epoch0.seeds import generator
 from epoch0.theory.mean_field import chi, edge_of_chaos, q_star
 from epoch0.train.evaluation import Accuracy

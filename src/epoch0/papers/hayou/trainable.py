@@ -19,7 +19,8 @@ from epoch0.networks import mlp
 from epoch0.papers.sweep import Artifact, Cell, Found, Spec, Sweep
 from epoch0.papers.tables import Array, Claims, Decision, Table, by, more, over_runs
 from epoch0.papers.trials import EXTENTS, checkpoint_of, fit, images, tensors
-from epoch0.prune import apply, keep, random, rescale, snip
+from epoch0.prune import apply, keep, random, snip
+from epoch0.prune.effects.rescale import rescaled as rescale
 from epoch0.train.device import chosen_device
 from epoch0.train.evaluation import Accuracy
 from epoch0.train.stacked import Stacked
