@@ -223,8 +223,8 @@ _AXES = {"breakpoints": (1, 2, 5), "neurons": (48, 96, 192), "depth": (1, 2, 4)}
 _ANY = Sweep(boundaries, _BOUNDARY, _AXES, stride=1)
 _LAWS = _ANY.but(axes={"law": tuple(LAWS), **_AXES, "breakpoints": (1,)})
 _FEW = {"neurons": (48, 96), "networks": 80, "points": 30}
-_OF = "{inputs} inputs, {networks} networks, weights of variance 2 (ReLU) or 1 over the fan-in, bias std {bias_std:g}; "
-_OF += "dashed: the bound, by the gradients measured; bars: two standard errors over networks"
+_OF = "{inputs} inputs, {neurons} neurons in {depth} layers, {networks} networks of each; weights of variance 2 (ReLU) "
+_OF += "or 1 over the fan-in, bias std {bias_std:g}; dashed: the bound, by the gradients measured"
 _BREAKS = "breaks_each", "bound_each", "break points a length / (T × neurons)"
 _DISTANCE = "distance_each", "least_each", "distance to the boundary × T × neurons"
 

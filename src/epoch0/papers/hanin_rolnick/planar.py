@@ -406,9 +406,12 @@ _LESS: dict[str, Any] = {"at": (*_EARLY, 20.0, 40.0, 60.0), "drawn": (0.0, 1.0, 
 _SLICE_PRESETS = _SLICES.presets(data="digits", width=(16, 32, 64, 96), planes=2)
 _TRAINED = _THROUGH.presets(data="digits", batch_size=32, planes=5, **_LESS)
 _SLICE_TITLE = "Regions in a plane through three examples"
-_BARS = "planes through one example of 0, 1 and 2 (dots); bars: two standard errors"
-_FIRST = slice_table, slice_claims, slice_draw, f"before training; {_BARS}"
-_EIGHTH = training_table, training_claims, training_draw, f"one network a run, by Adam; {_BARS}"
+_THREE = "{planes} planes each through one example of 0, 1 and 2 (dots)"
+_OF = f"{{data}}; {{depth}} hidden layers of width {{width}}, before training; {{networks}} networks of each; {_THREE}"
+_OF_TRAINED = "{data}; {depth} hidden layers of width {width}; {drawn.last:g} epochs of Adam at {learning_rate:g}, "
+_OF_TRAINED += f"batches of {{batch_size}}; {{runs}} networks; {_THREE}"
+_FIRST = slice_table, slice_claims, slice_draw, _OF
+_EIGHTH = training_table, training_claims, training_draw, _OF_TRAINED
 ARTIFACTS += (
     Artifact("hanin-rolnick/fig1", _SLICE_TITLE, "", _SLICE_PRESETS, *_FIRST),
     Artifact("hanin-rolnick/fig8", f"{_SLICE_TITLE}, through training", "section 3.3", _TRAINED, *_EIGHTH),

@@ -262,9 +262,9 @@ _ORDERED = "Critical sparsity of SNIP in the ordered phase"
 _WEAKER = "Critical sparsity of magnitude pruning when one layer is weaker"
 _ABOUT = f"tanh, L = {{depth}}, N = {{width}}, sigma_b = {BIAS_STD:g} (and 0); {{runs}} networks a gain, {{examples}} "
 _ABOUT += "Gaussian inputs with random labels; on the right tanh networks of width 100 and 48 channels, "
-_ABOUT += "{phases[networks]} each; bars: two standard errors"
+_ABOUT += "{phases[networks]} each"
 _OF_SEVEN = "L = {depth} layers of {width} x {width} normal weights, the first with 1/gamma of the variance; {runs} "
-_OF_SEVEN += "networks a ratio; bars: two standard errors"
+_OF_SEVEN += "networks a ratio"
 _SEVEN = unequal_table, unequal_claims, unequal_draw, _OF_SEVEN
 ARTIFACTS = (
     Artifact("hayou/th1", _ORDERED, "section 2.2", _PRESETS, table, claims, draw, _ABOUT),

@@ -344,8 +344,9 @@ _VARIANCE_ALONE = {name: sweep.but(width=sweep["width"][-1:]) for name, sweep in
 _FOUR = "Growth of transitions in a layer where all neurons are saturated, hard tanh"
 _LENGTH, _GROWTH = "Length at each layer", "Growth of length in a layer against"
 _TWO, _FIVE = "Transitions against depth and against width", "Transitions against trajectory length"
-_ENDS = "an arc between two images, or random vectors, scaled to norm sqrt(inputs)"
-_ABOUT, _NO_BARS = f"{_ENDS}; bars: two standard errors", f"{_ENDS}; means over the networks, no bars"
+_ABOUT = "{activation}, no biases, width {width}, sigma_w^2 = {variance}; an arc between two {ends.kind}, scaled to "
+_ABOUT += "norm sqrt(inputs); depth {depth}, {runs} networks a point"
+_BIASES, _RATIOS = (_ABOUT.replace("no biases", s) for s in ("sigma_b = sigma_w", "sigma_b^2 / sigma_w^2 = {biased}"))
 _artifact = partial(Artifact, table=table, draw=lengths, about=_ABOUT)
 _by_layer = partial(_artifact, place="", claims=tanh_claims)
 _over_width, _over_variance = (partial(growth_over, swept) for swept in ("width", "variance"))
@@ -353,13 +354,15 @@ _bounds: dict[str, Any] = {"table": growth_table, "claims": bound_claims, "draw"
 _bounded = partial(_artifact, place="Theorem 3", **_bounds)
 ARTIFACTS: tuple[Artifact, ...] = (
     _artifact("raghu/fig2", _TWO, "section 2.1.1", _COUNTED, claims=depth_claims, draw=depth_and_width),
-    _artifact("raghu/fig5", _FIVE, "Theorem 4", _COUNTED, claims=length_claims, draw=against_length, about=_NO_BARS),
+    _artifact("raghu/fig5", _FIVE, "Theorem 4", _COUNTED, claims=length_claims, draw=against_length),
     _artifact("raghu/fig12", f"{_LENGTH} of ReLU networks", "section 2.2", _RELU, claims=relu_claims),
     _by_layer("raghu/fig13a", f"{_LENGTH}, hard tanh, by width", presets=_WIDTH_ALONE),
     _by_layer("raghu/fig13b", f"{_LENGTH}, hard tanh, by variance", presets=_VARIANCE_ALONE),
     _bounded("raghu/fig13c", f"{_GROWTH} width, with bounds"),
-    _bounded("raghu/th3", f"{_GROWTH} width, with biases as large as the weights", place="", presets=_BIASED),
-    Artifact("raghu/th4", _FOUR, "", _SATURATED, saturated_table, saturated_claims, draw_saturated, _ABOUT),
+    _bounded(
+        "raghu/th3", f"{_GROWTH} width, with biases as large as the weights", place="", presets=_BIASED, about=_BIASES
+    ),
+    Artifact("raghu/th4", _FOUR, "", _SATURATED, saturated_table, saturated_claims, draw_saturated, _RATIOS),
     _bounded("raghu/fig13d", f"{_GROWTH} variance, with bounds", draw=_over_variance),
 )
 
@@ -474,7 +477,7 @@ def draw_walk(found: Found, axes: plots.Axes) -> None:
 
 
 ABOUT = "hard tanh, sigma_w^2 = {variance:g}, no biases, one output; one layer's weights on a great circle, {inputs} "
-ABOUT += "random inputs in R^{size}; {runs} networks a point; bars: two standard errors"
+ABOUT += "random inputs in R^{size}; {runs} networks a point"
 _SPEC = Spec(variance=8.0, size=100, inputs=15)
 _SEED = "{variance!r} {width} {depth} {layer} {run}"  # every block has a seed, so inputs, of its own
 _TO_8, _WIDE = tuple(range(1, 9)), (16, 32, 64, 128, 256, 512)
@@ -486,7 +489,7 @@ _UNDER = _ALL.but(axes={"width": (128,), "depth layer": _LAYERS})
 _FIFTEEN = _UNDER.presets(**{"width": (32,), "depth layer": _FEW}, runs=60, block=30)
 _STEEP = _ALL.but(width=(128,), depth=_TO_8, variance=16.0)
 _SIXTEEN = _STEEP.presets(width=(32,), depth=_TO_8[:5], runs=40, block=20)
-_WALK_ABOUT = ABOUT.replace("a point; bars: two standard errors", "a depth; every point a network, no bars")
+_WALK_ABOUT = ABOUT.replace("a point", "a depth; every point a network, no bars")
 _BY_DEPTH = partial(draw, "depth", "width", "width {}", "depth: hidden layers $n$")
 _BY_WIDTH = partial(draw, "width", "depth", "{} hidden layers", "width $k$")
 _REMAINING = partial(draw, "remaining", "depth", "{} hidden layers in all", "hidden layers from the swept one on")
