@@ -153,7 +153,8 @@ def test_settings_in_which_a_bound_cannot_fail_are_told_and_not_counted(decide, 
     table = Table({"a": 0.3, "a_error": 0.01, "runs": 9, "bound": bound, "name": bound} for bound in bounds)
     can_fail = [0 < bound < 1 for bound in bounds]
     ((text, decision),) = table.bounded("a share", np.array(can_fail), decide, "a", "bound", names="{name}").items()
-    assert text == "a share (2 of 3 settings cannot fail and are not counted)"
+    told = "; ".join(f"{bound}: {bound:.2g}" for bound in bounds[1:])
+    assert text == f"a share (2 of 3 settings cannot fail and are not counted, by their bounds: {told})"
     claim = decision(text)
     assert claim.verdict == "holds" and "settings" not in claim.evidence and f"against {bounds[0]:g}" in claim.evidence
     assert len(table.bounded("a share", np.array([False] * 3), decide, "a", "bound", names="{name}")) == 0

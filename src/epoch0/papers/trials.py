@@ -55,10 +55,6 @@ class CurveSpec:
         """The data set of the ends; None for random ones."""
         return None if self.ends == "random" else self.ends
 
-    @property
-    def kind(self) -> str:
-        return f"random vectors in R^{self.size}" if self.ends == "random" else f"images of {self.ends}"
-
     def points(self) -> tuple[Tensor, Tensor]:
         """The two points, float32, shape (size,) each; for a circle the second is made orthogonal to the first."""
         if self.ends == "random":

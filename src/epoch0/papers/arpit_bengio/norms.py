@@ -361,7 +361,7 @@ def draw_planes(found: Found) -> plots.Figure:
         plots.column(axes, rows, x, "one_vector", 2, "exact, one vector, squared norm", linestyle=":")
         plots.ticks(axes, found.sweep["width"], scale="log")
     plots.ticks(axes, [0.02, 0.05, 0.1, 0.2, 0.5, 1.0], "y")
-    axes.legend(loc="upper right", bbox_to_anchor=(1.0, 0.9))
+    plots.legend_below(picture, *axes.get_legend_handles_labels(), columns=2)
     return picture
 
 

@@ -358,11 +358,7 @@ def circles(width: int, networks: int, block_size: int) -> Sweep:
 
 
 _PRESETS = {"quick": circles(64, 400, 100), "paper": circles(784, 100, 10)}  # no width is printed; others have 784
-_CIRCLE_TITLE = "A circle carried through a ReLU network"
-_CIRCLE_ABOUT = (
-    "dense Gaussian ReLU network, sigma_w = 2, bias std 0.01, width {width}; pre-activations of one network along "
-    "the first two principal components; lengths of {runs} networks"
-)
-ARTIFACTS += (
-    Artifact("price-tanner/fig1", _CIRCLE_TITLE, "", _PRESETS, circle_table, circle_claims, circle_draw, _CIRCLE_ABOUT),
-)
+_OF_CIRCLE = "dense Gaussian ReLU network, sigma_w = 2, bias std 0.01, width {width}; pre-activations of one network "
+_OF_CIRCLE += "along the first two principal components; lengths of {runs} networks"
+_HOW = _PRESETS, circle_table, circle_claims, circle_draw, _OF_CIRCLE
+ARTIFACTS += (Artifact("price-tanner/fig1", "A circle carried through a ReLU network", "", *_HOW),)

@@ -260,8 +260,7 @@ def _points(axes: plots.Axes, rows: Table, index: int, label: str, **more: Any) 
 def _finish(axes: plots.Axes, found: Found) -> None:
     axes.set(xlabel=r"$\sigma_w$ of the hidden layers (trained: after training)", ylabel="growth factor a layer")
     if missed := int((~found["reached"]).sum()):
-        text = f"left out: {missed} of {found['reached'].size} networks, which missed the accuracy"
-        axes.set_title(text, loc="left")
+        axes.set_title(f"{missed} of {found['reached'].size} networks left out, below the accuracy", loc="left")
 
 
 # The paper's 20 networks a sigma_w are trained, and 20 lines of each kind join test images. Its 20 random ones leave

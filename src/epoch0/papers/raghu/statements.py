@@ -73,7 +73,7 @@ def chain_claims(found: Found) -> Claims:
     follows = f"the chain holds of the construction, too: {parts} in more layers have more patterns, down to width 3"
     bounded, climbs = (bool((np.diff(values[width >= 3]) > 0).all()) for values in (bounds, built))
     return {
-        f"the chain: the bound rises if {parts} are in more layers, down to width 3": by(exact, bounded, upper),
+        f"the chain: the bound rises if {parts} are in more layers, down to width 3": by(check, bounded, upper),
         order: by(exact, bool(least >= 1 and most <= 1), f"{text} patterns"),
         follows: by(exact, bool(climbs), f"{text} patterns"),
         f"beyond the paper: random networks follow the chain: {parts} in more layers have more patterns": random,

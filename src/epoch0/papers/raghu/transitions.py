@@ -247,11 +247,9 @@ def depth_and_width(found: Found) -> plots.Figure:
     rows, widths = found.table, found.sweep["width"]
     variance, depth = found.sweep["variance"][-1], found.sweep["depth"]
     picture, (left, right) = plots.figure(10.0, 5.0, columns=2, sharey=True)
-    shown = [cell for width in (widths[len(widths) // 2], widths[-1]) for cell in found.where(width=width)]
-    for index, cell in enumerate(shown):
-        part = rows.where(**cell.at)
-        name = _NAMED.format_map(cell.at)
-        plots.means(left, part, "layer", "transitions", index, name, linestyle="-", linewidth=1.0)
+    for cell in found:
+        part, name = rows.where(**cell.at), _NAMED.format_map(cell.at)
+        plots.means(left, part, "layer", "transitions", 0, name, **_look(cell, found))
     left.set(xlabel="layer $d$", ylabel="transitions of the neurons of layer $d$", yscale="log")
     part = rows.where(variance=variance, layer=(2, depth // 2, depth))
     plots.lines(right, part, "width", "transitions", "layer", f"layer {{}}, {SIGMA.format(variance)}")
@@ -260,18 +258,22 @@ def depth_and_width(found: Found) -> plots.Figure:
     right.set(xlabel="width $k$")
     plots.ticks(right, widths, scale="log")
     for axes in (left, right):
-        axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.14), ncols=2)
+        axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.14), ncols=2, fontsize=8)
     return picture
+
+
+def _look(cell: Cell, found: Found) -> dict[str, Any]:
+    """A marker for each width, a colour for each variance."""
+    marker, colour = (found.sweep[name].index(cell.at[name]) for name in ("width", "variance"))
+    return {"marker": plots.MARKERS[marker], "color": plots.COLOURS[colour], "linewidth": 0.8, "linestyle": "-"}
 
 
 @plots.drawn(6.4, 5.6, legend=3)
 def against_length(found: Found, axes: plots.Axes) -> None:
-    widths, variances = found.sweep["width"], found.sweep["variance"]
     for cell in found:
-        x, y = found.table.where(**cell.at).of("length", "transitions")
-        marker, colour = (names.index(cell.at[item]) for item, names in (("width", widths), ("variance", variances)))
-        look: dict[str, Any] = {"marker": plots.MARKERS[marker], "color": plots.COLOURS[colour], "linewidth": 0.8}
-        axes.plot(x, y, label=_NAMED.format_map(cell.at), **look)
+        part = found.table.where(**cell.at)
+        look = {"xerr": 2 * part.column("length_error"), **_look(cell, found)}
+        plots.means(axes, part, "length", "transitions", 0, _NAMED.format_map(cell.at), **look)
     lengths, counts = found.table.of("length", "transitions")
     x = np.array([lengths.min(), lengths.max()])
     y = np.exp(np.mean(np.log(np.maximum(counts, 0.5) / lengths))) * x
@@ -312,7 +314,7 @@ def growth_over(swept: str, found: Found, axes: plots.Axes) -> None:
             axes.plot(x, np.where(bound == 0, np.nan, bound), dashes, color=colour, linewidth=0.9, alpha=0.8)
         if swept == "width" or value == max(found.sweep["width"]):  # one wide limit for all widths
             axes.plot(x, part.column("wide"), ":", color=colour if swept == "width" else "#000000", linewidth=1.3)
-    axes.plot([], [], "--", color="#333333", linewidth=0.9, label="lower bound, Theorem 3")
+    axes.plot([], [], "--", color="#333333", linewidth=0.9, label="lower bound, Theorem 3 (where above 0.2)")
     axes.plot([], [], "-.", color="#333333", linewidth=0.9, label=r"upper bound, $\chi$ (D.2)")
     axes.plot([], [], ":", color="#000000", linewidth=1.3, label=r"wide limit $\sqrt{\chi}$")
     axes.axhline(1.0, color="#333333", linewidth=0.7, zorder=1)
@@ -344,8 +346,8 @@ _VARIANCE_ALONE = {name: sweep.but(width=sweep["width"][-1:]) for name, sweep in
 _FOUR = "Growth of transitions in a layer where all neurons are saturated, hard tanh"
 _LENGTH, _GROWTH = "Length at each layer", "Growth of length in a layer against"
 _TWO, _FIVE = "Transitions against depth and against width", "Transitions against trajectory length"
-_ABOUT = "{activation}, no biases, width {width}, sigma_w^2 = {variance}; an arc between two {ends.kind}, scaled to "
-_ABOUT += "norm sqrt(inputs); depth {depth}, {runs} networks a point"
+_ABOUT = "{activation}, no biases, width {width}, sigma_w^2 = {variance}, depth {depth}; an arc between {ends.ends} "
+_ABOUT += "inputs in R^{ends.size}, scaled to norm sqrt(inputs); {runs} networks a point"
 _BIASES, _RATIOS = (_ABOUT.replace("no biases", s) for s in ("sigma_b = sigma_w", "sigma_b^2 / sigma_w^2 = {biased}"))
 _artifact = partial(Artifact, table=table, draw=lengths, about=_ABOUT)
 _by_layer = partial(_artifact, place="", claims=tanh_claims)
@@ -359,9 +361,7 @@ ARTIFACTS: tuple[Artifact, ...] = (
     _by_layer("raghu/fig13a", f"{_LENGTH}, hard tanh, by width", presets=_WIDTH_ALONE),
     _by_layer("raghu/fig13b", f"{_LENGTH}, hard tanh, by variance", presets=_VARIANCE_ALONE),
     _bounded("raghu/fig13c", f"{_GROWTH} width, with bounds"),
-    _bounded(
-        "raghu/th3", f"{_GROWTH} width, with biases as large as the weights", place="", presets=_BIASED, about=_BIASES
-    ),
+    _bounded("raghu/th3", f"{_GROWTH} width, biases as large as weights", place="", presets=_BIASED, about=_BIASES),
     Artifact("raghu/th4", _FOUR, "", _SATURATED, saturated_table, saturated_claims, draw_saturated, _RATIOS),
     _bounded("raghu/fig13d", f"{_GROWTH} variance, with bounds", draw=_over_variance),
 )

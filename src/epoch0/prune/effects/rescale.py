@@ -291,9 +291,9 @@ def _off_the_edge(record: Tape, found: list[MaskedLayer], follows: list[Follow],
     growth, count = -2 * sum(map(math.log, left.values())), len(left)
     if growth < max(math.log(10), count * math.log(1.2)):
         return []
-    text = f"on this batch the squared signal grows {math.exp(growth / count):.2f}-fold a layer, over {count} layers"
-    why = f"one factor a {method} takes masks for independent of the signals (Proposition 1), which those of SNIP"
-    return [f'{text}: {why} and other gradient scores are not behind a ReLU; method="measured" counts that']
+    text = f"on this batch the squared signal grows {math.exp(growth / count):.2f}-fold a layer, over {count}: one "
+    text += f"factor a {method} takes masks for independent of the signals (Proposition 1), which those of gradient "
+    return [f'{text}scores, as of SNIP, are not behind a ReLU; method="measured" counts that']
 
 
 def _target(each: MaskedLayer, record: Tape) -> float:
