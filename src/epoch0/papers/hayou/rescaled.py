@@ -241,7 +241,7 @@ _PRESETS = {
     "paper": sweep(12, 400, 64, 4, 3, data="mnist", steps=2000, tested=10000),
 }
 _THREE = "Gradient through pruned networks, rescaled in three ways and not"
-_ABOUT = "{examples} images of {data}; {depth} hidden layers of width {width}, on the edge of chaos; {runs} networks"
+_ABOUT = "{examples} images of {data}; {depth} layers of width {width} on the edge of chaos, no biases; {runs} networks"
 _BRING, _PLACE = "Random masks bring networks to the edge of chaos", "Theorem 3, appendix H"
 _TRAINED = "{depth} layers of width {width}, fewer channels, {runs} networks each; trained on {trained[data]}: depth "
 _TRAINED += "30, width 100, {trained[steps]} steps of SGD at {trained[learning_rate]:g}, {trained[runs]} runs"

@@ -229,10 +229,8 @@ def presets(activation: str) -> dict[str, Sweep]:
 
 
 _ABOUT = "{{activation}}, sigma_w, sigma_b = {{{}}}; {{width}} units, depth {{depth}}; SNIP on {{examples}} images of "
-_ABOUT += (
-    "{{data}}; {{steps}} steps of SGD at {{learning_rate:g}}, batches of {{batch_size}}; means of {{runs}} runs, no "
-)
-_ABOUT += f"bars; trainable: {100 * MARGIN:g} % above chance"
+_ABOUT += "{{data}}; {{steps}} steps of SGD at {{learning_rate:g}}, batches of {{batch_size}}; means of {{runs}} runs, "
+_ABOUT += f"no bars; trainable: {100 * MARGIN:g} % above chance"
 _OTHERS = "; rescaling: {rescaling}, or as a row says (3 runs)"
 _TITLES = {"rescaled": "edge of chaos with rescaling", "edge": "edge of chaos", "ordered": "ordered phase"}
 _FIGURES = (("3a 3b 3c", presets("tanh")), ("5a 5b 5c", presets("elu")), ("5d 5e 5f", presets("tanh")))
