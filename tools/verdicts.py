@@ -21,9 +21,10 @@ def page() -> str:
     lines = [
         "# Every statement of the five papers\n",
         "Each theorem, proposition, lemma, corollary, figure and table has a row, as `reproduce --statements` shows.",
-        "`epoch0 reproduce ID` runs it. The columns quick and paper count the words of its claims",
+        "`epoch0 reproduce ID` runs it. The columns quick preset and paper preset count the words of its claims",
         "([](claims.md)) in the two presets; where a statement has no id of its own, only of those claims that are",
-        "about it. A check tests the software and is true for every network.",
+        "about it. A check tests the software and is true for every network. The last column has what is wrong in the",
+        "paper, what failed, and what of the statement was not measured.",
     ]
     for paper, authors in AUTHORS.items():
         rows = [one.row() for one in statements() if one.paper == paper]

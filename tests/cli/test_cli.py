@@ -10,6 +10,7 @@ import pytest
 
 from command_line import epoch0
 from epoch0.experiments.claims import VERDICTS
+from epoch0.papers.sweep import AUTHORS
 from made_sets import write_idx
 
 MODELS = """
@@ -105,6 +106,16 @@ def test_list() -> None:
     assert code == 0
     figures = ("1", "2", "3a", "3b", "4a", "4b", "5a", "5b", "5c", "5d", "6a", "6b")
     assert {f"price-tanner/fig{name}" for name in figures} <= ids
+
+
+def test_statements_have_their_paper_and_both_presets() -> None:
+    """A column of one name would hide another: the paper's name and the verdicts of its preset are two."""
+    rows = json.loads(epoch0("reproduce", "--statements", "--json")[1])
+    assert {row["paper"] for row in rows} == set(AUTHORS)
+    th2 = next(row for row in rows if (row["paper"], row["statement"]) == ("hanin-rolnick", "Theorem 2"))
+    assert {"quick preset", "paper preset"} < set(th2) and "holds" in th2["paper preset"]
+    told = epoch0("reproduce", "--statements")[1]
+    assert "hanin" in told and "paper" in told
 
 
 def test_reproduce_writes_and_resumes(tmp_path: Path) -> None:

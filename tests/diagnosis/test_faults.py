@@ -600,3 +600,82 @@ def test_an_optimizer_of_ones_own_is_tried_with_all_it_holds(scheduled: bool) ->
     assert looked.mending is not None and looked.mending.own.learns and not looked.faults, looked.not_examined
     assert optimizer.calls == [0] and not optimizer.inner.state
     assert all(torch.equal(value, before[name]) for name, value in net.state_dict().items())
+
+
+def _skips_batches() -> tuple[Program, dict[str, Any]]:
+    count = [0]
+
+    def step(model: nn.Module, optimizer: Any, loss: Any, x: Tensor, y: Tensor) -> float:
+        count[0] += 1
+        optimizer.zero_grad()
+        value = loss(model(x), y)
+        if count[0] % 50 == 0:
+            value.backward()
+            optimizer.step()
+        return float(value)
+
+    return with_(mlp(), X, Y, F.cross_entropy, sgd, rate=0.1), {"step": step}
+
+
+def _never_a_number() -> tuple[Program, dict[str, Any]]:
+    x = X.clone()
+    x[:, 5] = torch.nan
+    return with_(mlp(), x, Y, F.cross_entropy, sgd, rate=0.1), {}
+
+
+def _nan_of_one_class() -> tuple[Program, dict[str, Any]]:
+    def loss(o: Tensor, t: Tensor) -> Tensor:
+        own = F.cross_entropy(o, t.clamp_min(0), reduction="none")
+        return torch.where(t < 0, torch.nan, own).mean()
+
+    return with_(mlp(), X, Y - 1, loss, sgd, rate=0.1), {}
+
+
+def _groups_of_one() -> tuple[Program, dict[str, Any]]:
+    net = nn.Sequential(nn.Linear(64, 32), nn.GroupNorm(32, 32), nn.ReLU(), nn.Linear(32, 10))
+    return with_(net, X, Y, F.cross_entropy, sgd, rate=0.1), {}
+
+
+def _frozen_zeros() -> tuple[Program, dict[str, Any]]:
+    net = mlp()
+    nn.init.zeros_(net[0].weight)
+    net[0].weight.requires_grad_(False)
+    return with_(net, X, Y, F.cross_entropy, sgd, rate=0.1), {}
+
+
+@pytest.mark.parametrize(
+    ("made", "kind", "words"),
+    [
+        (_skips_batches, "update", "leaves no gradient and moves no parameter"),
+        (_never_a_number, "input scale", "1 of 64 inputs hold NaN or infinity in every example"),
+        (_nan_of_one_class, "labels", "no number for targets of -1"),
+        (_groups_of_one, "normalization", "over one number"),
+        (_frozen_zeros, "initialization", "'0.weight' is 0 everywhere and is not trained"),
+    ],
+)
+def test_what_a_fifth_blind_collection_showed(made: Callable[[], Any], kind: str, words: str) -> None:
+    torch.manual_seed(0)
+    program, more = made()
+    first = found(program, **more)[0]
+    assert first.kind == kind and words in first.message
+
+
+def test_targets_that_a_loop_body_makes_itself_are_not_judged_by_the_given_ones() -> None:
+    """Q-learning: the loss gets rewards and the model's own values, and the rows of the data are moves and states."""
+    torch.manual_seed(0)
+    rows = torch.cat([torch.randint(4, (400, 1)).float(), torch.randn(400, 2), torch.rand(400, 1).round()], 1)
+    model = nn.Sequential(nn.Linear(2, 32), nn.ReLU(), nn.Linear(32, 4))
+
+    def step(model: nn.Module, optimizer: Any, loss: Any, x: Tensor, y: Tensor) -> float:
+        with torch.no_grad():
+            aims = 1 + 0.9 * model(y[:, 1:3]).max(1).values * (1 - y[:, 3])
+        optimizer.zero_grad()
+        value = loss(model(x).gather(1, y[:, :1].long())[:, 0], aims)
+        value.backward()
+        optimizer.step()
+        return float(value)
+
+    given = {"loss": F.mse_loss, "optimizer": torch.optim.Adam(model.parameters(), 1e-3), "seconds": 10.0}
+    x = torch.randn(400, 2)
+    looked = find_faults(model, x[:100], rows[:100], data=(x, rows), step=step, **given)
+    assert not looked.faults and any("or makes its own" in note for note in looked.not_examined)

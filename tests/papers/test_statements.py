@@ -15,6 +15,7 @@ NUMBERED = {
     "price-tanner": {"Theorem": "1 2", "Corollary": "1 2 3", "Lemma": "1 2 3 4 5 6 7 8 9 10 11 12",
                      "Figure": "1 2 3a 3b 4a 4b 5a 5b 5c 5d 6a 6b"},
     "raghu": {"Theorem": "1 2 3 4 5 6", "Corollary": "1", "Lemma": "1 2 3 4 5",
+              "Observation": "1",
               "Figure": "1 2 3 4 5 6 7 8 9 10 11 12 13a 13b 13c 13d 14a 14b 15 16 17 18"},
     "arpit-bengio": {"Lemma": "1 2 3 4 5 6 7", "Theorem": "1 2 3", "Proposition": "1", "Figure": "1a 1b 2a 2b 3"},
     "hanin-rolnick": {"Theorem": "1 2 3 6", "Corollary": "4 5 7 8", "Proposition": "9 10 11", "Lemma": "12",

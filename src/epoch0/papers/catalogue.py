@@ -69,16 +69,17 @@ class Statement:
 
     paper: str
     name: str  #: as the paper numbers it, such as ``"Theorem 2"``
-    said: str  #: what it says, in our words
+    said: str  #: what it says, in our words; of a figure or table its title and what the paper claims with it
     runs: tuple[tuple[str, str], ...]  #: what runs it: ids, each with a text that its claims about this have in common
     why: str  #: if nothing does
-    erratum: str
+    erratum: str  #: and what of it was not measured
 
     def row(self) -> dict[str, str]:
         """Its row in the list of all statements."""
         id = ", ".join(dict.fromkeys(id for id, _ in self.runs)) or f"no id: {self.why}"
-        verdicts = {preset: _verdict(self.runs, preset) if self.runs else "" for preset in ("quick", "paper")}
-        return {"statement": self.name, "in our words": self.said, "id": id, **verdicts, "erratum": self.erratum}
+        row = {"statement": self.name, "in our words": self.said, "id": id}
+        row |= {f"{preset} preset": _verdict(self.runs, preset) for preset in ("quick", "paper")}
+        return row | {"erratum and limits": self.erratum}
 
 
 @functools.cache
@@ -95,7 +96,8 @@ def statements() -> tuple[Statement, ...]:
         own, why = f"{paper}/{short.get(kind)}{number}", ids[2:] if ids.startswith("-") else ""
         pairs = [item.strip().partition(":") for item in ids.split(";") if ids and not why]
         runs = [(own, "")] * (own in known) + [(f"{paper}/{id}", text.strip()) for id, _, text in pairs]
-        said = said or known[own].titled(known[own].presets["paper"])
+        if kind in ("Figure", "Table"):  # what is shown, then what the paper says of it
+            said = f"{known[own].titled(known[own].presets['paper'])}. {said}".removesuffix(". ")
         found.append(Statement(paper, name, said, tuple(runs), why, erratum))
     return tuple(found)
 

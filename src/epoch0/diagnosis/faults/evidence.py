@@ -159,7 +159,8 @@ class Loop:
     moved: bool  # whether any parameter changed
     training: bool | None  # whether the model ran in training mode; None where it was not run
     classes: tuple[Tensor, Tensor] | None  # as they are and as the loss got them, where it got class numbers
-    judges: bool = False  # whether the loss got "real" and "fake" for all examples, in turn, and no other targets
+    # whether the loss got "real" and "fake" for all examples in turn and no others, or fewer that were not given
+    judges: bool = False
 
 
 @dataclass
@@ -440,8 +441,12 @@ class Evidence:
         left = {n: slope for n, slope in there().items() if bool(slope.any())}
         pair = [t for t in (rows.targets, *out) if isinstance(t, Tensor) and t.dim() == 1 and not t.is_floating_point()]
         classes = (pair[0], pair[1]) if len(pair) == 2 and len(pair[0]) == len(pair[1]) else None
+        made = [t for t in out if isinstance(t, Tensor) and t.is_floating_point()]
         same = [isinstance(t, Tensor) and t.is_floating_point() and bool((t == t.flatten()[:1]).all()) for t in out]
         judges = len(out) > 1 and all(same) and len({float(t.flatten()[0]) for t in out}) > 1
+        if isinstance(rows.targets, Tensor):  # what the body makes of rewards and its own outputs is no given target
+            given, most = rows.targets, rows.targets.numel()
+            judges |= any(0 < t.numel() < most and float(torch.isin(t, given).double().mean()) < 0.9 for t in made)
         loop.append(Loop(slopes, left, True, any(modes) if modes else None, classes, judges))
         return slopes
 

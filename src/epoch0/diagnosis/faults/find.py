@@ -117,7 +117,14 @@ def _finite(batch: Any, targets: Any) -> tuple[Any, Any, str]:
     if len({len(side) for side in sides}) != 1:
         return batch, targets, ""
     whole = torch.stack([side.reshape(len(side), -1).isfinite().all(1) for side in sides]).all(0)
-    if (bad := int((~whole).sum())) in (0, len(whole)):
+    bad = int((~whole).sum())
+    if bad == len(whole) > 1 and isinstance(batch, Tensor):  # places that hold a number in no example
+        never = ~batch.isfinite().any(0)
+        filled = batch.masked_fill(never, 0.0)
+        if bool(never.any()) and bool(filled.isfinite().all()):
+            note = f"{int(never.sum())} of {never.numel()} inputs hold NaN or infinity in every example."
+            return filled, targets, note
+    if bad in (0, len(whole)):
         return batch, targets, ""
     batch, targets = (mapped(given, lambda t: t[whole] if t.dim() else t) for given in (batch, targets))
     note = f"{bad} of {len(whole)} examples hold NaN or infinity, and a step with one of them makes the weights NaN."
@@ -188,7 +195,7 @@ def _missing(seen: Evidence, done: Mending | None) -> Iterator[str]:
     )
     yield from (note for missing, note in table if missing)
     if not seen.reads_targets:
-        yield "Whether it learns: the loss does not depend on whose the targets are."
+        yield "Whether it learns: the loss does not depend on whose the targets are, or makes its own."
     elif seen.stopped:
         yield f"{UNTRAINED} ({seen.stopped.rstrip('.')})."
     elif done is None:

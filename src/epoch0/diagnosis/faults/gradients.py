@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterator
+from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
@@ -15,7 +16,7 @@ EXPLODES = 1e3  # by so much an exponential makes numbers larger; a ReLU by noth
 FLAT = 0.9  # from this share of a hidden layer's values on its activation is saturated
 
 
-def first_not_finite(first: Pass) -> Iterator[Fault]:
+def first_not_finite(seen: Evidence, first: Pass) -> Iterator[Fault]:
     """The first module that returns NaN or infinity; else the loss, else a gradient."""
     name = next((name for name, _, finite in first.ran if not finite), None)
     if name is not None:
@@ -32,7 +33,13 @@ def first_not_finite(first: Pass) -> Iterator[Fault]:
         message = f"The loss is {float(first.loss.detach()):.3g} though all outputs are finite."
         fix = "Bound what goes into its logarithm, or use a loss of logits; see that the outputs are in its range."
         yield Fault("loss", "loss", message, fix, certainty=0.95)
-        out = first.output
+        out, classes = first.output, seen.call.targets
+        if out is not None and isinstance(classes, Tensor) and classes.dim() == 1 and not classes.is_floating_point():
+            rows = {int(c): classes == c for c in classes.unique()}
+            wrong = [c for c, at in rows.items() if not bool(seen.loss_of(out[at], classes[at]).isfinite())]
+            if 0 < len(wrong) < len(rows):
+                message = f"The loss is no number for targets of {wrong[0]}, and finite for other classes."
+                yield Fault("labels", "targets", message, "Number the classes from 0.", certainty=0.97)
         low, high = (0.0, 1.0) if out is None else (float(v) for v in out.detach().double().aminmax())
         if low < 0 or high > 1:
             message = f"The loss is no number for outputs between {low:.2g} and {high:.2g}."
@@ -48,8 +55,8 @@ def first_not_finite(first: Pass) -> Iterator[Fault]:
 
 def perfect_answer(seen: Evidence, reach: Reach) -> Iterator[Fault]:
     """A loss that is NaN or infinite once the last activation is saturated in the single precision of the model."""
-    if reach.last.name not in ("Sigmoid", "Softmax") or (out := seen.first.output) is None:
-        return
+    if reach.last.name not in ("Sigmoid", "Softmax") or (out := seen.first.output) is None or len(out) < 4:
+        return  # of so few examples no trial shows whether it gets there
     inner = torch.Size((len(reach.targets), *reach.last.shape[1:]))
     strong = torch.where(torch.arange(inner.numel()).reshape(inner) % 2 == 0, 200.0, -200.0).to(out)
     ends = (reach.last.apply(sign * strong).reshape(reach.output.shape) for sign in (1, -1))
@@ -105,12 +112,19 @@ def cut_off(seen: Evidence, first: Pass) -> Iterator[Fault]:
 
 
 def norm_of_one(first: Pass) -> Iterator[Fault]:
-    """A layer norm over one number, which leaves nothing of it."""
-    for name in [n for n, m, _ in first.ran if isinstance(m, nn.LayerNorm) and math.prod(m.normalized_shape) == 1][:1]:
-        message = f"'{name}' is a layer norm over one number, which it makes a constant."
+    """A norm over one number, which leaves nothing of it."""
+
+    def of_one(norm: nn.Module, before: nn.Module) -> bool:
+        groups = isinstance(norm, nn.GroupNorm) and norm.num_groups == norm.num_channels
+        alone = isinstance(norm, nn.LayerNorm) and math.prod(norm.normalized_shape) == 1
+        return alone or (groups and isinstance(before, nn.Linear))
+
+    pairs = pairwise([("", nn.Identity()), *((n, m) for n, m, _ in first.ran)])
+    for name, norm in [now for (_, before), now in pairs if of_one(now[1], before)][:1]:
+        message = f"'{name}' normalizes over one number, which it makes a constant."
         kind, fix = "architecture", "Give each place more features: an embedding first."
-        if name == first.last:
-            kind, fix = "normalization", "Leave it out."
+        if name == first.last or "GroupNorm" in type(norm).__name__:
+            kind, fix = "normalization", "Leave it out, or normalize over more numbers."
         yield Fault(kind, name, message, fix, certainty=CERTAIN)
 
 
@@ -209,6 +223,13 @@ def inputs_ignored(seen: Evidence, after: After, quiet: tuple[Tensor, Tensor]) -
             return
     message = "The outputs do not change with the inputs, at the start and after five steps."
     fix = "Look for units that are all shut, an input that is not passed on, or a zero in between."
+    trained = {id(p) for item in seen.optimizers for group in item.param_groups for p in group["params"]}
+    for name, p in seen.model.named_parameters():
+        if p.dim() > 1 and bool((p == p.flatten()[0]).all()) and not (p.requires_grad and id(p) in trained):
+            message = f"'{name}' is {float(p.flatten()[0]):.3g} everywhere and is not trained."
+            yield Fault("initialization", name, message, "Load its weights, or train it.", certainty=CERTAIN)
+            yield Fault("gradient flow", name, message, "Train it, or load its weights.", certainty=0.98)
+            return
     if tokens and seen.first.open:  # nothing is shut, and yet the words do not matter
         fix = "See that the mask is True where it should be: only padding may be masked."
     yield Fault("architecture", "outputs", message, fix, certainty=0.97 if tokens and seen.first.open else 0.35)

@@ -49,6 +49,7 @@ LARGE_ENOUGH = "See that the targets can be predicted from the inputs, and that 
 UNEXPLAINED = (
     Fault("loss", "loss", "", TERMS, "trial", 0.15),
     Fault("architecture", "model", "", LARGE_ENOUGH, "trial", 0.15),
+    Fault("labels", "targets", "", "See that inputs and targets belong together, row by row.", "trial", 0.14),
 )
 
 # Logistic weights of a check's certainty, of a cure that was tried and mends, and of one that was not suspected, and

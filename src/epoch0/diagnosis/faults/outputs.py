@@ -277,7 +277,7 @@ def no_slope_at_outputs(seen: Evidence, reach: Reach) -> Iterator[Fault]:
         fix = "Make what goes into the last activation smaller: scale the inputs, or the initial weights."
         entered = seen.first.entered
         kind = "input scale" if entered is not None and float(entered[2].abs().mean()) > 5 else "initialization"
-        yield Fault(kind, "outputs", f"{share} The last activation is saturated.", fix, certainty=0.87)
+        yield Fault(kind, "outputs", f"{share} The last activation is saturated.", fix, certainty=0.84)
     elif reach.last.name:
         fix = "Leave the ReLU out: it has no slope where it is shut."
         yield Fault("output activation", "outputs", share, fix, certainty=0.88)

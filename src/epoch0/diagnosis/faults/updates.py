@@ -97,6 +97,10 @@ def loop_body(seen: Evidence, after: After) -> Iterator[Fault]:
     if any(item.training is False for item in loop) and any(isinstance(m, modes) for m in seen.model.modules()):
         fix = "Call model.train() before each step: dropout and batch norm are otherwise off."
         yield Fault("update", "step", "The loop body runs the model in evaluation mode.", fix, certainty=0.7)
+    if not any(item.moved or item.left for item in loop):
+        message = f"In {len(loop)} steps the loop body leaves no gradient and moves no parameter."
+        fix = "Call zero_grad, backward and step for every batch: see how far they are indented."
+        yield Fault("update", "step", message, fix, certainty=0.8)
     both = [n for n in second.wanted if n in first.left and n in second.left]
     if not both:
         return
@@ -170,7 +174,8 @@ def too_far(seen: Evidence, after: After) -> Iterator[Fault]:
         far = 0.0  # the loss brings the targets to another scale
     if big > 5:
         message = f"The first layer gets inputs of mean size {big:.3g}, and {text}."
-        yield Fault("input scale", "inputs", message, "Standardize the inputs.", certainty=0.9)
+        sure = 0.9 if math.isfinite(after.before) else 0.96  # it comes before what the loss makes of saturated outputs
+        yield Fault("input scale", "inputs", message, "Standardize the inputs.", certainty=sure)
     elif far > 30:
         message = f"The targets have a mean size of {far:.3g}, and {text}."
         yield Fault("target scale", "targets", message, "Standardize the targets.", certainty=0.9)

@@ -47,7 +47,10 @@ def input_scale(seen: Evidence) -> Iterator[Fault]:
 
 def not_numbers(seen: Evidence) -> Iterator[Fault]:
     """Examples that hold NaN or infinity, which were left out."""
-    if seen.lost:
+    if seen.lost.endswith("every example."):
+        fix = "See what they were divided by: the deviation of an input that is always the same is 0."
+        yield Fault("input scale", "inputs", seen.lost, fix, certainty=CERTAIN)
+    elif seen.lost:
         fix = "Leave them out, or fill what is missing: here they were left out."
         yield Fault("data", "inputs", seen.lost, fix, certainty=CERTAIN)
 
