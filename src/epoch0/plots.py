@@ -154,7 +154,7 @@ def ticks(axes: Axes, values: Sequence[Any], axis: str = "x", scale: str | None 
 def epochs(axes: Axes, last: float) -> None:
     """Epochs from 0 on, logarithmic from 1 on."""
     axes.set_xscale("symlog", linthresh=1.0)
-    ticks(axes, [0, 1, *[tick for tick in (2, 5, 10, 20, 50) if tick < last], last])
+    ticks(axes, [0, 1, *[tick for tick in (2, 5, 10, 20, 50) if tick < 0.8 * last], last])
     axes.set(xlabel="epoch (logarithmic from 1 on)", xlim=(-0.05, None))
 
 
@@ -201,6 +201,7 @@ def tables(grids: Sequence[Grid], apart: Collection[str] = ()) -> Figure:
         axes.remove()
     for axes, grid in zip(places.flat, grids, strict=False):
         table(axes, grid, dict.fromkeys(grid.best(apart), f"{COLOURS[0]}33"))
+    picture.supxlabel("shaded: the best of a column" + f"; apart: {', '.join(apart)}" * bool(apart), fontsize=8)
     return picture
 
 

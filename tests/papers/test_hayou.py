@@ -266,7 +266,7 @@ def test_places_become_alike_at_the_rates_of_the_theory() -> None:
     """The second eigenvalue of the average over neighbours; the slope of the correlation map at its fixed point."""
     cells = {at["kind"]: spec.but(blocks=90) for at, spec, _ in setting_of("lemma1").cells()}
     for kind, spec in cells.items():
-        last = chains.expected_unlike(spec)[-20:]
+        last = chains.expected_difference(spec)[-20:]
         if kind == "residual networks":
             rate = (1 + (1 + 2 * math.cos(2 * math.pi / 8)) / 3) / 2
         else:

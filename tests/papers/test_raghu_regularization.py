@@ -161,7 +161,7 @@ def test_trials_of_the_presets_and_their_cost() -> None:
     costs = FIGURE.costs(FIGURE.setting("paper"))
     assert [len(cost.trials) for cost in costs] == [4, 4, 4] and isinstance(costs[0].model(), nn.Module)
     assert costs[0].images == 20_000 * 128
-    assert "; Adam" in FIGURE.caption(FIGURE.setting("quick"))
+    assert "steps of Adam at 0.01, 0.01, 0.003 in turn" in FIGURE.caption(FIGURE.setting("quick"))
     assert FIGURE.setting("paper").data == "cifar10"
 
 

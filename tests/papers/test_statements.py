@@ -98,4 +98,5 @@ def test_headings_say_what_ran_and_what_the_paper_has(name: str) -> None:
     for setting in (quick, paper):
         told = artifact.caption(setting)
         assert setting.data is None or setting.data in told.lower()
+        assert not re.search("tangents|so many|biased|_", told.replace("sigma_", "")), "in words of the paper"
         assert not re.search(r"VGG16|ImageNet", artifact.titled(quick) + artifact.caption(quick))

@@ -153,7 +153,8 @@ def test_settings_in_which_a_bound_cannot_fail_are_told_and_not_counted(decide, 
     table = Table({"a": 0.3, "a_error": 0.01, "runs": 9, "bound": bound, "name": bound} for bound in bounds)
     can_fail = [0 < bound < 1 for bound in bounds]
     ((text, decision),) = table.bounded("a share", np.array(can_fail), decide, "a", "bound", names="{name}").items()
-    assert text == "a share (2 of 3 settings cannot fail and are not counted)"
+    told = "; ".join(f"{bound}: {bound:.2g}" for bound in bounds[1:])
+    assert text == f"a share (2 of 3 settings cannot fail and are not counted, by their bounds: {told})"
     claim = decision(text)
     assert claim.verdict == "holds" and "settings" not in claim.evidence and f"against {bounds[0]:g}" in claim.evidence
     assert len(table.bounded("a share", np.array([False] * 3), decide, "a", "bound", names="{name}")) == 0
@@ -170,6 +171,14 @@ def test_costs_are_grouped_by_their_names() -> None:
     costs = made.costs(cost)
     assert [(one.name, len(one.trials), one.images) for one in costs] == [("depth 1", 6, 100), ("depth 2", 6, 200)]
     assert {trial.key for one in costs for trial in one.trials} == {trial.key for trial in made.trials()}
+
+
+def test_a_heading_names_what_differs_whatever_digits_it_has() -> None:
+    """What the text names in braces is not added, and nothing else is taken for it: here 8 runs and 2 planes."""
+    presets = Sweep(alone, Spec(width=5), {"depth": (1, 2)}, runs=4).presets(runs=8, depth=(1, 3), width=2)
+    made = Artifact("arpit-bengio/extra", "", "", presets, None, None, None, "8 layers, {depth}; {width} of 0, 1 and 2")
+    assert made.caption(presets["quick"]) == "8 layers, 1, 3; 2 of 0, 1 and 2; runs: 8; bars: two standard errors"
+    assert made.of_paper(presets["quick"]) == "8 layers, 1, 2; 5 of 0, 1 and 2; runs: 4"
 
 
 def test_the_page_shows_a_whole_figure(tmp_path, monkeypatch) -> None:

@@ -2,6 +2,7 @@
 
 import copy
 import math
+from contextlib import nullcontext
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from torch.nn.utils import prune as torch_prune
 import epoch0 as e0
 from epoch0.errors import InputError
 from epoch0.initialization import initialize
-from epoch0.prune.effects.rescale import WAYS, rescale
+from epoch0.prune.effects.rescale import WAYS, rescale, rescaled
 from epoch0.prune.masks.places import Masked
 
 SIGMA = {"relu": 2.0, "tanh": 1.700796}
@@ -240,7 +241,7 @@ def test_masks_that_know_the_signals_need_measuring() -> None:
     spread = {}
     for how in WAYS:
         pruned = masked(copy.deepcopy(net), 0.8, masks=masks)
-        rescale(pruned, how, x=images)
+        rescaled(pruned, how, images)
         h, squares = images, []
         for module in pruned:
             h = module(h).detach()
@@ -371,3 +372,28 @@ def test_the_result_reads_well() -> None:
     frame = done.to_pandas()
     assert list(frame["name"]) == [row.name for row in done.layers] and (frame["smallest"] <= frame["largest"]).all()
     assert done.to_dict()["layers"][0]["name"] == "0.weight"
+
+
+@pytest.mark.sample(1)
+@pytest.mark.parametrize("method", ["layer", "row"])
+def test_a_note_says_where_the_masks_know_the_signals(method: str) -> None:
+    """And a warning. Twin: the mean square of what plain modules return, layer by layer. SNIP with ReLU, and random."""
+    x, labels = torch.randn(60, 30, generator=source()), torch.arange(60) % 10
+    told = {}
+    for kind in ("snip", "random"):
+        net = e0.networks.mlp([30, *[60] * 20, 10], "relu", weights=e0.Gaussian(2**0.5), seed=1)
+        scores = e0.prune.snip(net, [(x, labels)]) if kind == "snip" else e0.prune.random(net, seed=1)
+        with pytest.warns(UserWarning, match="Proposition 1") if kind == "snip" else nullcontext():
+            done = rescale(e0.prune.apply(net, e0.prune.keep(scores, 0.8)), method, x=x)
+        told[kind] = [note for note in done.notes if "Proposition 1" in note]
+        with torch.no_grad():
+            hidden = [net[: 2 * i + 1](x).square().mean() for i in (0, 19)]
+        growth = float(hidden[1] / hidden[0]) ** (1 / 19)
+        if kind == "snip":
+            said = float(told[kind][0].split("grows ")[1].split("-fold")[0])
+            assert growth > 1.2 and said == pytest.approx(growth, rel=0.35)
+        else:
+            assert growth == pytest.approx(1.0, abs=0.12)
+    assert len(told["snip"]) == 1 and not told["random"]
+    assert f"a {method} takes" in told["snip"][0] and 'method="measured"' in told["snip"][0]
+    assert rescale(net, x=x).method == "measured"

@@ -330,6 +330,7 @@ def prune(
     from epoch0 import prune as pruning
     from epoch0.initialization import check_path, save
     from epoch0.models import inputs_for, load_model
+    from epoch0.prune.effects.rescale import rescaled
     from epoch0.prune.masks.masks import check_sparsity
     from epoch0.prune.scores import TABLE
 
@@ -378,7 +379,7 @@ def prune(
         verdicts["pruned"] = _verdict(network, given, batch_norm, seed)
         if rescale is not None:
             stage(f"rescaling ({rescale})")
-            rescaling = pruning.rescale(network, method=rescale, x=given.x, seed=seed)
+            rescaling = rescaled(network, rescale, given.x, seed=seed)
             stage("assessing the rescaled model")
             verdicts["rescaled"] = _verdict(network, given, batch_norm, seed)
         pruning.bake(network)

@@ -311,10 +311,11 @@ class Artifact:
         return self.title if isinstance(self.title, str) else self.title(setting)
 
     def caption(self, setting: Sweep) -> str:
-        """What was measured: ``about``, and data, axes and runs that differ by preset and that it leaves out.
+        """What was measured: ``about``, and data, axes and runs that differ by preset and that it does not name; bars.
 
         An ``about`` without names in braces has all fields of the spec added.
         """
+        named = re.findall(r"{(\w+)", self.about) if isinstance(self.about, str) else None
         text = setting.fill(self.about) if isinstance(self.about, str) else self.about(setting)
         parts = [text] if text else []
         if setting.data and setting.data not in text.lower():
@@ -322,18 +323,15 @@ class Artifact:
         axes = [name for key in setting.axes for name in key.split()]
         kinds = str, int, float, tuple
         own = [name for name, value in vars(setting.spec).items() if name != "data" and type(value) in kinds]
-        every = isinstance(self.about, str) and "{" not in self.about
+        every = named == []
         for name in dict.fromkeys([*axes, *(own if every else []), "runs"]):
             values = setting.ranged(name)
             varies = not setting.also and len({preset.ranged(name) for preset in self.presets.values()}) > 1
-            if (
-                (every or varies)
-                and values
-                and not (name == "runs" and (values == "1" or re.search(r"\d (runs|networks)", text)))
-                and not re.search(rf"(?<![\w.]){re.escape(values)}(?![\w.])", text)
-            ):
+            told = re.search(rf"(?<![\w.]){re.escape(values)}(?![\w.])", text) if named is None else name in named
+            if (every or varies) and values and not told and (name != "runs" or values != "1"):
                 parts.append(f"{name.replace('_', ' ')}: {values}")
-        return "; ".join(parts)
+        bars = ["bars: two standard errors"] if "bars" not in text and self.tables is None else []
+        return "; ".join([*parts, *bars])
 
     def of_paper(self, setting: Sweep) -> str:
         """The paper's own, as far as that setting differs from it: the parts of its caption that are not the same."""
@@ -355,7 +353,9 @@ def _data_of(spec: Any) -> str | None:
 
 
 class _Listed(tuple[Any, ...]):
-    """Several values, in a text joined by commas; ``{ends[0]}`` is one of them."""
+    """Several values, in a text joined by commas; ``{ends[0]}`` is one of them, ``{at.last}`` the last."""
+
+    last = property(lambda self: self[-1])
 
     def __format__(self, template: str) -> str:
         return ", ".join(f"{item:g}" if isinstance(item, float) else str(item) for item in self)

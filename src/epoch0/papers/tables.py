@@ -101,10 +101,11 @@ class Table(list[dict[str, Any]]):
         return by(decide, means, errors, *given, runs, self.labels(names), **more)
 
     def bounded(self, text: str, open: Array, decide: Callable[..., Claim], *columns: str, names: str) -> Claims:
-        """The claim about a bound in the settings where it can fail; its text says how many others there are."""
-        rows = Table(row for row, can_fail in zip(self, open, strict=True) if can_fail)
-        others = f" ({len(self) - len(rows)} of {len(self)} settings cannot fail and are not counted)"
-        return {text + others * (len(rows) < len(self)): rows.claim(decide, *columns, names=names)} if rows else {}
+        """The claim about a bound in the settings where it can fail; its text names the others, with their bounds."""
+        rows, left = (Table(row for row, can in zip(self, open, strict=True) if can == word) for word in (True, False))
+        others = "; ".join(left.labels(f"{names}: {{{columns[1]}:.2g}}"))
+        others = f" ({len(left)} of {len(self)} settings cannot fail and are not counted, by their bounds: {others})"
+        return {text + others * bool(left): rows.claim(decide, *columns, names=names)} if rows else {}
 
     def power(self, x: str, column: str, exponent: float, within: float, name: str) -> Decision:
         """Decide that a column of means goes like a power of another column, see :func:`power`."""

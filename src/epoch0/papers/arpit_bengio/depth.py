@@ -115,8 +115,7 @@ _MANY = {"width": (240, 120, 30, 10)}  # narrow networks differ more, and cost l
 _PAPER = Sweep(deep, relu((1,) * DEPTH, "he", inputs=2000), _AXES, _MANY, _seed, block=_block)
 _FEWER: dict[str, Any] = {"width": of_widths(100, 300, 1000, depth=DEPTH), "runs": {"width": (240, 120, 40)}}
 _PRESETS = _PAPER.presets(inputs=200, **_FEWER)
-_ABOUT = "10 layers of width {width}; {runs} networks, {inputs} inputs in R^500 each; "
-_ABOUT += "bars: two standard errors over networks"
+_ABOUT = "10 layers of width {width}; {runs} networks, {inputs} inputs in R^500 each"
 
 
 def _figure(letter: str, quantity: str) -> Artifact:

@@ -361,7 +361,7 @@ def draw_planes(found: Found) -> plots.Figure:
         plots.column(axes, rows, x, "one_vector", 2, "exact, one vector, squared norm", linestyle=":")
         plots.ticks(axes, found.sweep["width"], scale="log")
     plots.ticks(axes, [0.02, 0.05, 0.1, 0.2, 0.5, 1.0], "y")
-    axes.legend(loc="upper right", bbox_to_anchor=(1.0, 0.9))
+    plots.legend_below(picture, *axes.get_legend_handles_labels(), columns=2)
     return picture
 
 
@@ -369,13 +369,13 @@ EPS = (0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8)
 FEW = 0.03  # shares of networks below are of a few networks
 _DEEP = Sweep(worst, relu((200,) * 5, "he", 1, size=200), {"inputs": (1, 20)}, 20_000, 1, stride=1, block=200)
 _FAILURES = _DEEP.presets(runs=2000)
-_SETTING = "5 layers of width 200, inputs in R^{size}; {runs} networks each; bars: two standard errors"
+_SETTING = "5 layers of width 200, inputs in R^{size}; {runs} networks each"
 _OF_PLANES, _WIDTHS = Spec(depth=1, directions=2000, ranked=False), {"width": (1200, 2400, 4800, 9600)}
 _PLANES = Sweep(plane, _OF_PLANES, _WIDTHS, 1000, 11, stride=1, block=20)
 _SIZES = {50: {"width": 50, "ranked": True}, 200: {"width": 200, "ranked": True}, 1802: {"width": 1802}}
 _ALL = _PLANES.but(axes={"width": _SIZES}, depth=4, directions=1000, runs={"width": (50, 20, 400)}, block=5)
 _FOUR = _ALL.presets(runs={"width": (20, 5, 60)})
-_VECTORS = "{directions} directions of a plane; {runs} networks, delta = 0.05; bars: two standard errors"
+_VECTORS = "depth {depth}, width {width}; {directions} directions of a plane; {runs} networks, delta = 0.05"
 _PLANE = "Norms of all vectors of a plane behind {}"
 _MADE = plane_table, plane_claims, draw_planes, _VECTORS
 

@@ -185,11 +185,13 @@ def line_claims(found: Found) -> Claims:
 
 def boundary_claims(found: Found) -> Claims:
     of, relu = partial(found.table.claim, at_least, names=_ONE), found.table.where(breakpoints=1)
+    others = found.table.where(breakpoints=tuple(NONLINEARITIES)[1:])
     most = "the volume of the boundary is at most T times neurons, times density of biases and mean gradient"
     return {
         most: of("volume_room", 0.0),
         "the mean distance to the boundary is at least a quarter of its inverse": of("above", 0.0),
         "ReLU: it does not depend on the arrangement of as many neurons": _arrangements(relu, "distance"),
+        "hard-tanh and a zigzag of five break points: nor does it": _arrangements(others, "distance"),
     }
 
 
@@ -223,8 +225,8 @@ _AXES = {"breakpoints": (1, 2, 5), "neurons": (48, 96, 192), "depth": (1, 2, 4)}
 _ANY = Sweep(boundaries, _BOUNDARY, _AXES, stride=1)
 _LAWS = _ANY.but(axes={"law": tuple(LAWS), **_AXES, "breakpoints": (1,)})
 _FEW = {"neurons": (48, 96), "networks": 80, "points": 30}
-_OF = "{inputs} inputs, {networks} networks, weights of variance 2 (ReLU) or 1 over the fan-in, bias std {bias_std:g}; "
-_OF += "dashed: the bound, by the gradients measured; bars: two standard errors over networks"
+_OF = "{inputs} inputs, {neurons} neurons in {depth} layers, {networks} networks of each; weights of variance 2 (ReLU) "
+_OF += "or 1 over the fan-in, bias std {bias_std:g}; dashed: the bound, by the gradients measured"
 _BREAKS = "breaks_each", "bound_each", "break points a length / (T × neurons)"
 _DISTANCE = "distance_each", "least_each", "distance to the boundary × T × neurons"
 
@@ -234,7 +236,7 @@ def _boundary(name: str, title: str, place: str, paper: Sweep, claims: Any, *sho
     return Artifact(f"hanin-rolnick/{name}", title, place, *args)
 
 
-_TH1, _TH2 = "Break points on a line by T, those of the nonlinearity", "Volume of the boundary, and the distance to it"
+_TH1, _TH2 = "Break points on a line by T, those of the nonlinearity", "The distance to the boundary, by T"
 _COR5, _BY_T = "The distance to the boundary, by the law of the weights", ("breakpoints", "T = {}")
 ARTIFACTS = (
     _boundary("th1", _TH1, "section 2.1", _ANY, line_claims, *_BREAKS, *_BY_T),

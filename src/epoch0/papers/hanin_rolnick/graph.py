@@ -106,7 +106,7 @@ def _graph(axes: plots.Axes, drawn: Cell) -> None:
 
 _SHAPES = Sweep(pieces, Spec(networks=400), {"depth": (1, 2, 3, 5), "width": (8, 16, 32, 64)}, stride=1)
 _PRESETS = _SHAPES.presets(width=(8, 16, 32), networks=60)
-_ABOUT = f"He's weights, biases of standard deviation {BIAS_STD:g}; bars: two standard errors"
+_ABOUT = f"depth {{depth}}, width {{width}}, He's weights, bias std {BIAS_STD:g}; {{networks}} networks of each"
 _TITLE = "The graph of a network from R to R at initialization"
 ARTIFACTS: tuple[Artifact, ...] = (
     Artifact("hanin-rolnick/fig4", _TITLE, "section 2.1", _PRESETS, table, claims, draw, _ABOUT),
@@ -198,8 +198,8 @@ def sawtooths(depths: tuple[int, ...], networks: int) -> Sweep:
     return Sweep(sawtooth_pieces, Spec(noise=0.0, networks=1), {"depth": depths}, also={"noisy": noisy})
 
 
-_SAWTOOTH_ABOUT = "Telgarsky's construction, Gaussian noise on every weight and bias; "
-_SAWTOOTH_ABOUT += "{noisy[networks]} networks for each; bars: two standard errors"
+_SAWTOOTH_ABOUT = "Telgarsky's construction, {depth.last} layers of 2 neurons; {noisy[networks]} networks for each "
+_SAWTOOTH_ABOUT += "size of Gaussian noise on every weight and bias"
 _SAWTOOTH_TITLE = "A sawtooth of exponentially many pieces, and noise"
 _SAWTOOTH_PRESETS = {"quick": sawtooths((1, 2, 3, 4, 5, 6), 40), "paper": sawtooths((1, 2, 3, 4, 5, 6, 7, 8), 200)}
 _SAWTOOTH = sawtooth_table, sawtooth_claims, sawtooth_draw, _SAWTOOTH_ABOUT

@@ -201,7 +201,8 @@ def draw(found: Found) -> plots.Figure:
     faces, axes = [np.column_stack([own[cell], heights[cell]]) for cell in cells], panels["graph"]
     axes.add_collection3d(Poly3DCollection(faces, facecolors=colours, edgecolors="#555555", linewidths=0.3))
     axes.set(zlim=(heights.min(), heights.max()), title="its graph over the regions", zlabel="output", **window)
-    axes.set(ylabel="second input", xticks=[-half, 0, half], yticks=[-half, 0, half])
+    axes.set(ylabel="second input", xticks=[-half, 0, half], yticks=[0, half])
+    axes.locator_params("z", nbins=4)
     axes.view_init(elev=34, azim=-60)
     axes.tick_params(labelsize=7)
     axes.set_box_aspect((1, 1, 0.7), zoom=1.1)
@@ -406,9 +407,10 @@ _LESS: dict[str, Any] = {"at": (*_EARLY, 20.0, 40.0, 60.0), "drawn": (0.0, 1.0, 
 _SLICE_PRESETS = _SLICES.presets(data="digits", width=(16, 32, 64, 96), planes=2)
 _TRAINED = _THROUGH.presets(data="digits", batch_size=32, planes=5, **_LESS)
 _SLICE_TITLE = "Regions in a plane through three examples"
-_BARS = "planes through one example of 0, 1 and 2 (dots); bars: two standard errors"
-_FIRST = slice_table, slice_claims, slice_draw, f"before training; {_BARS}"
-_EIGHTH = training_table, training_claims, training_draw, f"one network a run, by Adam; {_BARS}"
+_OF = "{data}; {depth} hidden layers of width {width}, %s networks, {planes} planes each through examples of 0, 1 and 2"
+_ADAM = "{drawn.last:g} epochs of Adam at {learning_rate:g}, batches of {batch_size}; {runs}"
+_FIRST = slice_table, slice_claims, slice_draw, _OF % "before training; {networks}"
+_EIGHTH = training_table, training_claims, training_draw, _OF % _ADAM
 ARTIFACTS += (
     Artifact("hanin-rolnick/fig1", _SLICE_TITLE, "", _SLICE_PRESETS, *_FIRST),
     Artifact("hanin-rolnick/fig8", f"{_SLICE_TITLE}, through training", "section 3.3", _TRAINED, *_EIGHTH),

@@ -403,7 +403,8 @@ LINES = {
     "paper": sweep_of(_MNIST, 5, networks=60, lines=50, points=500),
 }
 HISTOGRAM = {name: item.but(depth=(4,), width=(16,), also={}) for name, item in LINES.items()}
-_ABOUT = "by Adam, the networks of a run at a time on the same batches; bands, bars: two standard errors"
+_ABOUT = "{data}; {depth} hidden layers of width {width}; {runs} x {networks} networks; {at.last:g} epochs of Adam at "
+_ABOUT += "{learning_rate:g}, batches of {batch_size}; {lines} lines, {points} points; bands, bars: two standard errors"
 _ON_LINES, _DISTANCE = "Regions on a line through training", "Distance to the nearest boundary"
 _EVERY = "Distances to the nearest boundary, all of them"
 _REGIONS = partial(through, "regions", "regions on a line / neurons")

@@ -379,18 +379,15 @@ _TANH: dict[str, Any] = {
 _PLACE = Spec(width=64, inputs=(16, 8), variance=2.0, stable=False, blocks=12, networks=400)
 _PLACES = Sweep(places, _PLACE, {"kind": _TANH}, runs=20, seed=100, stride=1000).presets(networks=200, runs=8)
 _TITLE = "What two inputs have in common at two places of a convolutional network, layer by layer"
-_ABOUT = (
-    "1-D convolutions of 3 places, {width} channels, circular; tanh with sigma_w, sigma_b = 1.111, 0.3 and 2, 0.5; "
-)
-_ABOUT += "residual: ReLU, sigma_w^2 = 2; {runs} x {networks} networks; bars: two standard errors"
-_PAIRS = "y + W relu(y), {blocks} blocks of width {width}, {pairs} pairs of images of {data}, {runs} networks; "
-_PAIRS += "bars: two standard errors"
+_ABOUT = "{blocks} layers of 1-D convolutions of 3 places, {width} channels, circular; tanh, sigma_w, sigma_b = "
+_ABOUT += "1.111, 0.3 and 2, 0.5; residual: ReLU, sigma_w^2 = 2; {runs} x {networks} networks"
+_PAIRS = "y + W relu(y), {blocks} blocks of width {width}, {pairs} pairs of images of {data}, {runs} networks"
 _ALIKE = "Correlation of two inputs in residual networks, pruned and not", "", _PRESETS
 
 
 def _of_scores(name: str, kind: str, presets: dict[str, Sweep], stable: bool) -> Artifact:
     title = f"Second moments of W dL/dW in {kind} networks by the number of blocks"
-    about = "y + W relu(y), width {width}, {networks} networks each; bars: two standard errors"
+    about = "y + W relu(y), {blocks} blocks of width {width}, {networks} networks each"
     args = moment_table, partial(moment_claims, stable), partial(draw_moments, stable), about
     return Artifact(f"hayou/{name}", title, "", presets, *args)
 

@@ -123,7 +123,8 @@ def _figure(letter: str, phase: str, weight_std: float, runs: int, claims: Calla
     network = {"depth": 100, "width": 100, "activation": "tanh", "weight_std": weight_std, "bias_std": 0.2}
     presets = Sweep(kept, Spec(data="mnist", examples=100, sparsity=0.7, **network), runs=10)
     args = presets.presets(data="digits", runs=runs), table, claims, draw
-    about = f"{phase}; pruned by SNIP on so many examples; bars: two standard errors"
+    about = "{data}; dense {activation} network of {depth} layers, width {width}, sigma_w, sigma_b = {weight_std:g}, "
+    about += "{bias_std:g}; {sparsity:.0%} pruned by SNIP on {examples} images; {runs} networks"
     return Artifact(f"hayou/fig1{letter}", f"Weights that SNIP keeps of each neuron, {phase}", "", *args, about)
 
 
@@ -235,7 +236,8 @@ def _resnet_figure(name: str, title: str, place: str, shown: tuple[int, ...], **
     spec = Spec(data="cifar10", depth=32, width=2, examples=128, sparsities=(0.9, 0.98, 0.995))
     networks = {"plain": {"stable": False}, "stable": {"stable": True}}
     presets = Sweep(densities, spec, {**axes, "network": networks}, runs=6).presets(data="digits", width=1, runs=8)
-    about = "ResNets with He's weights, scored by SNIP on so many examples; bars: two standard errors"
+    about = "{data}; {activation} ResNet-{depth}, channels times {width}, He's weights; SNIP on {examples} images, "
+    about += "batch norm in {batch_norm} mode; {runs} networks of each kind"
     args = presets, resnet_table, claims, partial(resnet_draw, shown), about
     return Artifact(f"hayou/{name}", f"Weights that SNIP keeps of each layer, {title}", place, *args)
 

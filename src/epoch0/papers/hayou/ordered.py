@@ -151,7 +151,7 @@ def draw(found: Found) -> plots.Figure:
         plots.curve(right, layers, gain ** (layers - 1), index)
     right.plot([], [], color="#333333", label=r"$\chi^{L-1}$")
     right.set(yscale="log", xlabel="layers $L$", ylabel="$m_1/m_L$, second moments of $W\\,dL/dW$")
-    right.legend(loc="lower left", fontsize=8)
+    right.legend(loc="upper center", bbox_to_anchor=(0.5, -0.14), ncols=2, fontsize=8)
     return picture
 
 
@@ -261,10 +261,8 @@ _WIDE = Sweep(unequal_critical, _LAYERS, _RATIOS, runs=300, seed=500, stride=100
 _ORDERED = "Critical sparsity of SNIP in the ordered phase"
 _WEAKER = "Critical sparsity of magnitude pruning when one layer is weaker"
 _ABOUT = f"tanh, L = {{depth}}, N = {{width}}, sigma_b = {BIAS_STD:g} (and 0); {{runs}} networks a gain, {{examples}} "
-_ABOUT += "Gaussian inputs with random labels; on the right tanh networks of width 100 and 48 channels, "
-_ABOUT += "{phases[networks]} each; bars: two standard errors"
-_OF_SEVEN = "L = {depth} layers of {width} x {width} normal weights, the first with 1/gamma of the variance; {runs} "
-_OF_SEVEN += "networks a ratio; bars: two standard errors"
+_ABOUT += "Gaussian inputs with random labels; right: tanh, width 100 and 48 channels, {phases[networks]} networks each"
+_OF_SEVEN = "{depth} layers of {width} x {width} normal weights, the first of variance 1/gamma; {runs} networks a ratio"
 _SEVEN = unequal_table, unequal_claims, unequal_draw, _OF_SEVEN
 ARTIFACTS = (
     Artifact("hayou/th1", _ORDERED, "section 2.2", _PRESETS, table, claims, draw, _ABOUT),

@@ -12,7 +12,8 @@ from epoch0 import prune
 from epoch0.distributions import Law
 from epoch0.networks import resnet, vanilla_cnn, vgg
 from epoch0.papers.trials import checkpoint_of
-from epoch0.prune import Masks, apply, bake, iterate, keep, masks_of, on_paths, rescale
+from epoch0.prune import Masks, apply, bake, iterate, keep, masks_of, on_paths
+from epoch0.prune.effects.rescale import rescaled as rescale
 from epoch0.prune.masks.iterate import scheduled
 from epoch0.seeds import numpy_generator
 from epoch0.train.data import image_sources

@@ -22,7 +22,8 @@ from epoch0.networks import mlp, vanilla_cnn
 from epoch0.papers.sweep import Artifact, Cell, Found, Spec, Sweep
 from epoch0.papers.tables import Claims, Decision, Mean, Table, columns_of, more, over_runs
 from epoch0.papers.trials import EXTENTS, fit, images, tensors
-from epoch0.prune import apply, keep, random, rescale, snip
+from epoch0.prune import apply, keep, random, snip
+from epoch0.prune.effects.rescale import rescaled as rescale
 from epoch0.seeds import generator
 from epoch0.theory.mean_field import chi, edge_of_chaos, q_star
 from epoch0.train.evaluation import Accuracy
@@ -31,7 +32,7 @@ from epoch0.train.evaluation import Accuracy
 FACTOR = 10.0
 METHODS = {  # how kept weights are rescaled -> its name in texts
     "none": "not rescaled",
-    "row": "one factor a row, as Algorithm 1 is printed",
+    "row": "one factor a row, Algorithm 1 with row sums sigma_w^2",
     "layer": "one factor a layer, as equation 7 is meant",
     "measured": "beyond the paper, one factor a layer, measured on the batch",
 }
@@ -240,11 +241,10 @@ _PRESETS = {
     "paper": sweep(12, 400, 64, 4, 3, data="mnist", steps=2000, tested=10000),
 }
 _THREE = "Gradient through pruned networks, rescaled in three ways and not"
-_ABOUT = "{depth} hidden layers of width {width}, weights on the edge of chaos, no biases, {examples} images of "
-_ABOUT += "{data}, {runs} networks; bars: two standard errors"
+_ABOUT = "{examples} images of {data}; {depth} layers of width {width} on the edge of chaos, no biases; {runs} networks"
 _BRING, _PLACE = "Random masks bring networks to the edge of chaos", "Theorem 3, appendix H"
-_TRAINED = "trained on {trained[data]}: width {trained[ticket].width}, {trained[steps]} steps of SGD, {trained[runs]} "
-_TRAINED += "runs; bars: two standard errors"
+_TRAINED = "{depth} layers of width {width}, fewer channels, {runs} networks each; trained on {trained[data]}: depth "
+_TRAINED += "30, width 100, {trained[steps]} steps of SGD at {trained[learning_rate]:g}, {trained[runs]} runs"
 ARTIFACTS = (
     Artifact("hayou/prop1", _THREE, "", _GAINS, table, claims, draw, _ABOUT),
     Artifact("hayou/wlth", _BRING, _PLACE, _PRESETS, ticket_table, ticket_claims, ticket_draw, _TRAINED),

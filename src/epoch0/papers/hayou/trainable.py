@@ -19,7 +19,8 @@ from epoch0.networks import mlp
 from epoch0.papers.sweep import Artifact, Cell, Found, Spec, Sweep
 from epoch0.papers.tables import Array, Claims, Decision, Table, by, more, over_runs
 from epoch0.papers.trials import EXTENTS, checkpoint_of, fit, images, tensors
-from epoch0.prune import apply, keep, random, rescale, snip
+from epoch0.prune import apply, keep, random, snip
+from epoch0.prune.effects.rescale import rescaled as rescale
 from epoch0.train.device import chosen_device
 from epoch0.train.evaluation import Accuracy
 from epoch0.train.stacked import Stacked
@@ -228,10 +229,8 @@ def presets(activation: str) -> dict[str, Sweep]:
 
 
 _ABOUT = "{{activation}}, sigma_w, sigma_b = {{{}}}; {{width}} units, depth {{depth}}; SNIP on {{examples}} images of "
-_ABOUT += (
-    "{{data}}; {{steps}} steps of SGD at {{learning_rate:g}}, batches of {{batch_size}}; means of {{runs}} runs (no "
-)
-_ABOUT += f"bars); trainable: {100 * MARGIN:g} % above chance"
+_ABOUT += "{{data}}; {{steps}} steps of SGD at {{learning_rate:g}}, batches of {{batch_size}}; means of {{runs}} runs, "
+_ABOUT += f"no bars; trainable: {100 * MARGIN:g} % above chance"
 _OTHERS = "; rescaling: {rescaling}, or as a row says (3 runs)"
 _TITLES = {"rescaled": "edge of chaos with rescaling", "edge": "edge of chaos", "ordered": "ordered phase"}
 _FIGURES = (("3a 3b 3c", presets("tanh")), ("5a 5b 5c", presets("elu")), ("5d 5e 5f", presets("tanh")))

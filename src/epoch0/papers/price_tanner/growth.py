@@ -220,18 +220,18 @@ def _presets(images: bool, **swept: Any) -> dict[str, Sweep]:
     return paper.presets(curve=few, width=64, runs=runs, block=100)
 
 
-_POINT, _ERRORS = "{runs} networks a point of width {width} and depth {depth}, ", "bars: two standard errors"
+_POINT = "{runs} networks a point of width {width} and depth {depth}, "
 
 
 def _by(swept: str, figure: str, title: str, shown: str | None = None) -> Artifact:
     values, fixed = (STDS, "density 0.5") if swept == "std" else (DENSITIES, "std 2")
     line = "line between two random points of norm 1 in R^{width}"
     curve = {None: "{curve}", "straight": line, "curved": f"{line}, bent into semicircles in 100 random planes"}[shown]
-    args = table, partial(claims, swept, shown), partial(draw, swept, shown), f"{curve}; {_POINT}{fixed}; {_ERRORS}"
+    args = table, partial(claims, swept, shown), partial(draw, swept, shown), f"{curve}; {_POINT}{fixed}"
     return Artifact(f"price-tanner/{figure}", title, "", _presets(shown is None, **{swept: values}), *args)
 
 
-_TITLE, _ABOUT = "Mean length of a trajectory at each layer, by density", f"{{curve}}; {_POINT}std 6; {_ERRORS}"
+_TITLE, _ABOUT = "Mean length of a trajectory at each layer, by density", f"{{curve}}; {_POINT}std 6"
 _DENSE = _presets(True, density=DENSITIES[:9], law=("gaussian",), std=(6.0,))
 _AGAINST = "Growth factor against {}, random points, {} trajectory"
 # 5a and 5c, and 5b and 5d, measure both trajectories, and share their trials
@@ -358,11 +358,7 @@ def circles(width: int, networks: int, block_size: int) -> Sweep:
 
 
 _PRESETS = {"quick": circles(64, 400, 100), "paper": circles(784, 100, 10)}  # no width is printed; others have 784
-_CIRCLE_TITLE = "A circle carried through a ReLU network"
-_CIRCLE_ABOUT = (
-    "dense Gaussian ReLU network, sigma_w = 2, bias std 0.01, width {width}; pre-activations of one network along "
-    "the first two principal components; lengths of {runs} networks, bars: two standard errors"
-)
-ARTIFACTS += (
-    Artifact("price-tanner/fig1", _CIRCLE_TITLE, "", _PRESETS, circle_table, circle_claims, circle_draw, _CIRCLE_ABOUT),
-)
+_OF_CIRCLE = "dense Gaussian ReLU network, sigma_w = 2, bias std 0.01, width {width}; pre-activations of one network "
+_OF_CIRCLE += "along the first two principal components; lengths of {runs} networks"
+_HOW = _PRESETS, circle_table, circle_claims, circle_draw, _OF_CIRCLE
+ARTIFACTS += (Artifact("price-tanner/fig1", "A circle carried through a ReLU network", "", *_HOW),)

@@ -131,8 +131,8 @@ _MEANS = Sweep(average, Spec(blocks=100, draws=10_000), {"law": tuple(LAWS), "ve
 _TITLE = "Length behind layers that differ in width, law and density"
 _AGAINST = "Mean of |u . w| against the constants of Lemmas 10 and 11"
 _ABOUT = "{networks} ReLU networks each, std {std:g} over the root of the inputs, laws in turn Gaussian, uniform, "
-_ABOUT += "finite; drawn: with biases; dashed: Theorem 2, dotted: second moments; bars: two standard errors"
-_BLOCKS = "{blocks} blocks of {draws:,} draws; bars: two standard errors"
+_ABOUT += "finite; drawn: with biases; dashed: Theorem 2, dotted: second moments"
+_BLOCKS = "{blocks} blocks of {draws:,} draws"
 _HOW = _LAYERS.presets(networks=60), layers_table, layers_claims, draw_layers, _ABOUT
 _OF_MEANS = _MEANS.presets(blocks=50, draws=2000), average_table, average_claims, draw_average, _BLOCKS
 ARTIFACTS: tuple[Artifact, ...] = (
@@ -225,7 +225,7 @@ _SPHERE = Sweep(norms, Spec(direction="sphere", densities=DENSITIES, vectors=100
 
 def _figure(letter: str, direction: str, kind: str, title: str) -> Artifact:
     presets = _SPHERE.but(direction=direction).presets(draws=1000)
-    about = f"{{vectors}} unit vectors {kind}, {{draws:,}} sub-vectors each; bars: two standard errors"
+    about = f"{{vectors}} unit vectors {kind}, {{draws:,}} sub-vectors each"
     title = f"Norm of a random sub-vector of a vector {title}"
     return Artifact(f"price-tanner/fig4{letter}", title, "appendix B", presets, table, claims, draw, about)
 

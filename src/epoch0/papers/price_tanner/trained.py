@@ -260,7 +260,7 @@ def _points(axes: plots.Axes, rows: Table, index: int, label: str, **more: Any) 
 def _finish(axes: plots.Axes, found: Found) -> None:
     axes.set(xlabel=r"$\sigma_w$ of the hidden layers (trained: after training)", ylabel="growth factor a layer")
     if missed := int((~found["reached"]).sum()):
-        axes.set_title(f"{missed} networks that missed the accuracy left out", loc="left")
+        axes.set_title(f"{missed} of {found['reached'].size} networks left out, below the accuracy", loc="left")
 
 
 # The paper's 20 networks a sigma_w are trained, and 20 lines of each kind join test images. Its 20 random ones leave
@@ -271,7 +271,8 @@ _SPEC = Spec(data="mnist", sizes=(784, *[32] * 9, 10), **_HOW)
 _FEW: dict[str, Any] = {"points": 16, "epochs": 150, "batch_size": 64, "learning_rate": 0.006}
 _TRAINED = Sweep(train_and_measure, _SPEC, {"weight_std": WEIGHT_STDS}, stride=1)
 PRESETS = _TRAINED.presets(data="digits", sizes=(64, *[32] * 9, 10), **_FEW)
-_ABOUT = "depth 10, width 32, trained by Adam until the test accuracy exceeds the bar; bars: two standard errors"
+_ABOUT = "{data}; depth 10, width 32; at each initial sigma_w {networks} networks trained to more than {accuracy:.0%} "
+_ABOUT += "test accuracy, and {random_networks} random ones; Adam at {learning_rate:g}, batches of {batch_size}"
 _TITLE, _artifact = "Growth in trained networks", partial(Artifact, place="appendix C.2", presets=PRESETS, about=_ABOUT)
 _BOTH, _EACH = f"{_TITLE}, within and between classes", f"{_TITLE}, each line"
 ARTIFACTS = (

@@ -194,6 +194,5 @@ _FEW = {"network": SMALL, "ends": (100, 300), "variance": by_variance(SMALL, *_V
 _PRESETS = _CIFAR.presets(data="digits", block=25, **_FEW)
 _TITLE = "Trajectory length through a conv net before training"
 _ABOUT = "{data}, an arc between test images {ends[0]} and {ends[1]}; ReLU, {network.channels[0]} channels, fully "
-_ABOUT += "connected {network.hidden[0]} and {network.hidden[1]}, biases zero; {runs} networks at each sigma_w^2; "
-_ABOUT += "grey: pooling layers; bars: two standard errors"
+_ABOUT += "connected {network.hidden[0]} and {network.hidden[1]}, no biases; {runs} networks each; grey: pooling layers"
 ARTIFACTS = (Artifact("raghu/fig4", _TITLE, "section 2.2", _PRESETS, table, claims, draw, _ABOUT),)

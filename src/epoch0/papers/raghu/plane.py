@@ -133,7 +133,7 @@ _SPEC = Spec(variance=16.0, width=100, depth=6, tangents=256, shown=6000)  # wid
 _CIRCLES = Sweep(block, _SPEC, runs=1000, seed=3, block=50).presets(runs=50, block=25)
 _PLANES = Sweep(planar.partitions, planar.square(4, networks=1000)).presets(networks=50)
 _ABOUT = "tanh, width {width}, $\\sigma_w^2$ = {variance:g}, no biases; panes: one network, the first two principal "
-_ABOUT += "components of each image, and how many times longer than the circle it is; no bars"
+_ABOUT += "components of each image, and the mean of {runs} networks: how many times longer than the circle; no bars"
 _TITLE, _FIRST = "Boundaries in the plane of two inputs, layer by layer", (boundary_claims, draw_boundaries)
 _THIRD = "A circle through the layers of a tanh network"
 ARTIFACTS = (

@@ -441,6 +441,11 @@ def kinds(network: ConvNet, *rates: float) -> dict[str, dict[str, Any]]:
     return {name: {"network": replace(network, norm=norm), "learning_rate": rate} for (norm, name), rate in named}
 
 
+def tuned(sweep: Sweep) -> str:
+    rates = str([spec.learning_rate for _, spec, _ in sweep.cells()])[1:-1]
+    return replace(sweep, axes={}, spec=sweep.cells()[0][1]).fill(_TUNED % rates)
+
+
 # ---- Figures 7 and 17: exactly one hidden layer is trained, from the second one on
 # Digits stand for MNIST in the quick preset. For CIFAR-10 they stand at random places of a field three times as large,
 # which dense networks can fit and hardly generalise on.
@@ -542,15 +547,22 @@ def draw_alone(found: Found) -> plots.Figure:
                 axes.fill_between(epochs, mean - 2 * error, mean + 2 * error, alpha=0.2, linewidth=0, **look)
         axes.set(xlabel="epoch", title=title)
         axes.xaxis.get_major_locator().set_params(integer=True)
-    panels[0].set(ylabel="accuracy", ylim=(0, 1.01))
+    least = min(found[split][:, :, 1 + found.sweep["epochs"] // 10 :].mean(1).min() for split in SPLITS)
+    panels[0].set(ylabel="accuracy (the first epochs may be below)", ylim=(least - 0.02, 1.002))
     picture.legend(*panels[0].get_legend_handles_labels(), loc="outside right center", title="trained alone")
     return picture
 
 
 _BOTH, _PLAIN = conv_nets("none", "batch"), conv_nets("none")
-_SGD = f"by SGD with momentum {MOMENTUM:g}; bars: two standard errors"
-_CONV, _WIDE = f"conv net, sigma_w^2 = 2, {_SGD}", f"fully connected, 8 hidden layers of width 100, {_SGD}"
-_SCALE, _GREY = f"scale: fan-in times the mean square of the weights; {_CONV}", f"grey: pooling layers; {_CONV}"
+_SGD = f"{{at.last:,}} steps of SGD at {{learning_rate:g}}, momentum {MOMENTUM:g}, batches of {{batch_size}}; "
+_NET = "{data}, conv net, {network.channels[0]} channels, fully connected {network.hidden[0]} and {network.hidden[1]}, "
+_NET += "sigma_w^2 = 2; "
+_CONV = f"{_NET}{_SGD}{{runs}} networks of each kind"
+_IN_ARCS = "; {arcs} arcs between test images in each"
+_GREY = f"{_CONV}{_IN_ARCS}; grey: pooling layers"
+_SCALE = f"{_CONV}; scale: fan-in times the mean square of the weights"
+_IN_NOISE = f"{_CONV}; {{draws}} draws of noise, {{tested}} test images"
+_WIDE = f"{{data}}; fully connected ReLU, 8 hidden layers of width 100; {_SGD}{{runs}} networks of each kind{_IN_ARCS}"
 _FEW, _MNIST = ([DenseNet((size, *[100] * 8, 10), variance) for variance in (1.0, 2.0)] for size in (64, 784))
 _DENSE = {"quick": named(_DENSE_DIGITS, _FEW, 8), "paper": named(_DENSE_MNIST, _MNIST, 8)}
 _artifact, _of_lengths = partial(Artifact, cost=cost), partial(length_table, "lengths")
@@ -562,9 +574,9 @@ _THREE = {
     "quick": Sweep(regularized, _ADAM, {"network": kinds(SMALL, 0.01, 0.01, 0.003)}, runs=12),
     "paper": Sweep(regularized, _LARGE, {"network": kinds(ConvNet(), 0.001, 0.001, 0.001)}, runs=4),
 }
-_TUNED = "conv net; Adam, learning rates tuned for each kind in quick, 0.001 in paper; bars: two standard errors"
+_TUNED = f"{_NET}{{at.last:,}} steps of Adam at %s in turn, batches of {{batch_size}}; {{runs}} networks of each kind"
 _ELEVENTH = "Test accuracy with batch norm, trajectory regularization and neither"
-_OF_KIND = regularized_table, regularized_claims, draw_regularized, _TUNED
+_OF_KIND = regularized_table, regularized_claims, draw_regularized, tuned
 # a network has the same weights, and the same batches, whichever layer is trained
 _RATES = {"epochs": 30, "batch_size": 64, "learning_rate": 0.3, "momentum": 0.9, "judged": 10_000}
 _TANH = Spec(data="digits", side=0, width=100, hidden=8, variance=1.0, **_RATES)
@@ -574,7 +586,9 @@ _EASY, _HARDER = _ALONE.but(data="mnist", epochs=20, runs=5), _HARD.but(data="ci
 
 
 def _one_layer(name: str, title: str, quick: Sweep, paper: Sweep, low: bool) -> Artifact:
-    about = "hard tanh, variance: sigma_w^2; SGD; error bars as bands: two standard errors"
+    about = "{data}%s; hard tanh, {hidden} hidden layers of width {width}, sigma_w^2 = {variance:g}; {epochs} epochs "
+    about += "of SGD at {learning_rate:g}, batches of {batch_size}; {runs} runs; bands, bars: two standard errors"
+    about %= " at random places of a field of side {side} (0: as they are)" * low
     fields = {"quick": quick, "paper": paper}, alone_table, partial(alone_claims, low), draw_alone, about, alone_cost
     return Artifact(f"raghu/{name}", f"Accuracy with exactly one hidden layer trained{title}", "section 3.1", *fields)
 
@@ -586,7 +600,7 @@ _SIXTH, _NINTH = "Accuracy against noise in one layer's weights", "Weight scale 
 _EIGHTH, _TITLE = "Trajectory length of each layer through training", "Trajectory length through training"
 _TENTH, _EIGHTEENTH, _AT = f"{_TITLE} with batch norm", f"{_TITLE}, fully connected", "section 3.2"
 ARTIFACTS = (
-    _artifact("raghu/fig6", _SIXTH, "section 3.1", _BOTH, noise_table, noise_claims, draw_noise, _CONV),
+    _artifact("raghu/fig6", _SIXTH, "section 3.1", _BOTH, noise_table, noise_claims, draw_noise, _IN_NOISE),
     _artifact("raghu/fig8", _EIGHTH, _AT, _PLAIN, _of_lengths, conv_claims, _LENGTHS, _GREY),
     _artifact("raghu/fig9", _NINTH, _AT, _PLAIN, scale_table, scale_claims, _SCALES, _SCALE),
     _artifact("raghu/fig10", _TENTH, _AT, _BOTH, norm_table, norm_claims, _BY_MODE, _GREY),

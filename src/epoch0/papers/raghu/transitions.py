@@ -247,11 +247,9 @@ def depth_and_width(found: Found) -> plots.Figure:
     rows, widths = found.table, found.sweep["width"]
     variance, depth = found.sweep["variance"][-1], found.sweep["depth"]
     picture, (left, right) = plots.figure(10.0, 5.0, columns=2, sharey=True)
-    shown = [cell for width in (widths[len(widths) // 2], widths[-1]) for cell in found.where(width=width)]
-    for index, cell in enumerate(shown):
-        part = rows.where(**cell.at)
-        name = _NAMED.format_map(cell.at)
-        plots.means(left, part, "layer", "transitions", index, name, linestyle="-", linewidth=1.0)
+    for cell in found:
+        part, name = rows.where(**cell.at), _NAMED.format_map(cell.at)
+        plots.means(left, part, "layer", "transitions", 0, name, **_look(cell, found))
     left.set(xlabel="layer $d$", ylabel="transitions of the neurons of layer $d$", yscale="log")
     part = rows.where(variance=variance, layer=(2, depth // 2, depth))
     plots.lines(right, part, "width", "transitions", "layer", f"layer {{}}, {SIGMA.format(variance)}")
@@ -260,18 +258,22 @@ def depth_and_width(found: Found) -> plots.Figure:
     right.set(xlabel="width $k$")
     plots.ticks(right, widths, scale="log")
     for axes in (left, right):
-        axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.14), ncols=2)
+        axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.14), ncols=2, fontsize=8)
     return picture
+
+
+def _look(cell: Cell, found: Found) -> dict[str, Any]:
+    """A marker for each width, a colour for each variance."""
+    marker, colour = (found.sweep[name].index(cell.at[name]) for name in ("width", "variance"))
+    return {"marker": plots.MARKERS[marker], "color": plots.COLOURS[colour], "linewidth": 0.8, "linestyle": "-"}
 
 
 @plots.drawn(6.4, 5.6, legend=3)
 def against_length(found: Found, axes: plots.Axes) -> None:
-    widths, variances = found.sweep["width"], found.sweep["variance"]
     for cell in found:
-        x, y = found.table.where(**cell.at).of("length", "transitions")
-        marker, colour = (names.index(cell.at[item]) for item, names in (("width", widths), ("variance", variances)))
-        look: dict[str, Any] = {"marker": plots.MARKERS[marker], "color": plots.COLOURS[colour], "linewidth": 0.8}
-        axes.plot(x, y, label=_NAMED.format_map(cell.at), **look)
+        part = found.table.where(**cell.at)
+        look = {"xerr": 2 * part.column("length_error"), **_look(cell, found)}
+        plots.means(axes, part, "length", "transitions", 0, _NAMED.format_map(cell.at), **look)
     lengths, counts = found.table.of("length", "transitions")
     x = np.array([lengths.min(), lengths.max()])
     y = np.exp(np.mean(np.log(np.maximum(counts, 0.5) / lengths))) * x
@@ -312,7 +314,7 @@ def growth_over(swept: str, found: Found, axes: plots.Axes) -> None:
             axes.plot(x, np.where(bound == 0, np.nan, bound), dashes, color=colour, linewidth=0.9, alpha=0.8)
         if swept == "width" or value == max(found.sweep["width"]):  # one wide limit for all widths
             axes.plot(x, part.column("wide"), ":", color=colour if swept == "width" else "#000000", linewidth=1.3)
-    axes.plot([], [], "--", color="#333333", linewidth=0.9, label="lower bound, Theorem 3")
+    axes.plot([], [], "--", color="#333333", linewidth=0.9, label="lower bound, Theorem 3 (where above 0.2)")
     axes.plot([], [], "-.", color="#333333", linewidth=0.9, label=r"upper bound, $\chi$ (D.2)")
     axes.plot([], [], ":", color="#000000", linewidth=1.3, label=r"wide limit $\sqrt{\chi}$")
     axes.axhline(1.0, color="#333333", linewidth=0.7, zorder=1)
@@ -344,8 +346,9 @@ _VARIANCE_ALONE = {name: sweep.but(width=sweep["width"][-1:]) for name, sweep in
 _FOUR = "Growth of transitions in a layer where all neurons are saturated, hard tanh"
 _LENGTH, _GROWTH = "Length at each layer", "Growth of length in a layer against"
 _TWO, _FIVE = "Transitions against depth and against width", "Transitions against trajectory length"
-_ENDS = "an arc between two images, or random vectors, scaled to norm sqrt(inputs)"
-_ABOUT, _NO_BARS = f"{_ENDS}; bars: two standard errors", f"{_ENDS}; means over the networks, no bars"
+_ABOUT = "{activation}, no biases, width {width}, sigma_w^2 = {variance}, depth {depth}; an arc between {ends.ends} "
+_ABOUT += "inputs in R^{ends.size}, scaled to norm sqrt(inputs); {runs} networks a point"
+_BIASES, _RATIOS = (_ABOUT.replace("no biases", s) for s in ("sigma_b = sigma_w", "sigma_b^2 / sigma_w^2 = {biased}"))
 _artifact = partial(Artifact, table=table, draw=lengths, about=_ABOUT)
 _by_layer = partial(_artifact, place="", claims=tanh_claims)
 _over_width, _over_variance = (partial(growth_over, swept) for swept in ("width", "variance"))
@@ -353,13 +356,13 @@ _bounds: dict[str, Any] = {"table": growth_table, "claims": bound_claims, "draw"
 _bounded = partial(_artifact, place="Theorem 3", **_bounds)
 ARTIFACTS: tuple[Artifact, ...] = (
     _artifact("raghu/fig2", _TWO, "section 2.1.1", _COUNTED, claims=depth_claims, draw=depth_and_width),
-    _artifact("raghu/fig5", _FIVE, "Theorem 4", _COUNTED, claims=length_claims, draw=against_length, about=_NO_BARS),
+    _artifact("raghu/fig5", _FIVE, "Theorem 4", _COUNTED, claims=length_claims, draw=against_length),
     _artifact("raghu/fig12", f"{_LENGTH} of ReLU networks", "section 2.2", _RELU, claims=relu_claims),
     _by_layer("raghu/fig13a", f"{_LENGTH}, hard tanh, by width", presets=_WIDTH_ALONE),
     _by_layer("raghu/fig13b", f"{_LENGTH}, hard tanh, by variance", presets=_VARIANCE_ALONE),
     _bounded("raghu/fig13c", f"{_GROWTH} width, with bounds"),
-    _bounded("raghu/th3", f"{_GROWTH} width, with biases as large as the weights", place="", presets=_BIASED),
-    Artifact("raghu/th4", _FOUR, "", _SATURATED, saturated_table, saturated_claims, draw_saturated, _ABOUT),
+    _bounded("raghu/th3", f"{_GROWTH} width, biases as large as weights", place="", presets=_BIASED, about=_BIASES),
+    Artifact("raghu/th4", _FOUR, "", _SATURATED, saturated_table, saturated_claims, draw_saturated, _RATIOS),
     _bounded("raghu/fig13d", f"{_GROWTH} variance, with bounds", draw=_over_variance),
 )
 
@@ -474,7 +477,7 @@ def draw_walk(found: Found, axes: plots.Axes) -> None:
 
 
 ABOUT = "hard tanh, sigma_w^2 = {variance:g}, no biases, one output; one layer's weights on a great circle, {inputs} "
-ABOUT += "random inputs in R^{size}; {runs} networks a point; bars: two standard errors"
+ABOUT += "random inputs in R^{size}; {runs} networks a point"
 _SPEC = Spec(variance=8.0, size=100, inputs=15)
 _SEED = "{variance!r} {width} {depth} {layer} {run}"  # every block has a seed, so inputs, of its own
 _TO_8, _WIDE = tuple(range(1, 9)), (16, 32, 64, 128, 256, 512)
@@ -486,7 +489,7 @@ _UNDER = _ALL.but(axes={"width": (128,), "depth layer": _LAYERS})
 _FIFTEEN = _UNDER.presets(**{"width": (32,), "depth layer": _FEW}, runs=60, block=30)
 _STEEP = _ALL.but(width=(128,), depth=_TO_8, variance=16.0)
 _SIXTEEN = _STEEP.presets(width=(32,), depth=_TO_8[:5], runs=40, block=20)
-_WALK_ABOUT = ABOUT.replace("a point; bars: two standard errors", "a depth; every point a network, no bars")
+_WALK_ABOUT = ABOUT.replace("a point", "a depth; every point a network, no bars")
 _BY_DEPTH = partial(draw, "depth", "width", "width {}", "depth: hidden layers $n$")
 _BY_WIDTH = partial(draw, "width", "depth", "{} hidden layers", "width $k$")
 _REMAINING = partial(draw, "remaining", "depth", "{} hidden layers in all", "hidden layers from the swept one on")

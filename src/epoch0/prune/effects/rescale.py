@@ -9,6 +9,7 @@ were kept because it is active passes more than the half (Hayou et al. 2021, B.1
 """
 
 import math
+import warnings
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -231,7 +232,7 @@ def rescale(
     that mean-field theory gives a dense one behind the layer before; it counts that the kept weights sit at particular
     inputs and units, as those of SNIP do. Proposition 1 takes masks as independent of the signals: with SNIP's masks
     at 80 % the squared gradient of a ReLU network grows 3.3-fold a layer by layer, 1.85-fold by row, and stays by
-    measuring (``epoch0 reproduce hayou/prop1``).
+    measuring (``epoch0 reproduce hayou/prop1``). A note, which is a warning too, says where signals grow all the same.
 
     Masks are found: a parametrization, ``torch.nn.utils.prune``, or zeros in the weights. Parameters change in place,
     those behind a mask with the rest; the masks, modes, gradients, hooks and random states stay. Nothing masked, an
@@ -249,6 +250,14 @@ def rescale(
 
     Source: Hayou et al. 2021, equation 7, Proposition 1, Algorithm 1; THEORY section 4.
     """
+    found = rescaled(model, method, x, forward, seed)
+    for note in (note for note in found.notes if "Proposition 1" in note):
+        warnings.warn(note, stacklevel=3)
+    return found
+
+
+def rescaled(model: nn.Module, method: str, x: Any = None, forward: Forward | None = None, seed: int = 0) -> Rescaling:
+    """The same without a warning, for those who read the notes."""
     check_model(model)
     x, remarks = (x, []) if x is not None else gaussian_input(model, seed)
     with tape(model, x, forward=forward) as record:
@@ -267,8 +276,24 @@ def rescale(
             units.mul_(factors.reshape(*units.shape[:2], *[1] * (units.dim() - 2)).to(units.dtype))
             values[each.site.name] = each.site.parameter.detach().clone()
             rows.append(_row(each, sums, factors))
+        if method != "measured":
+            remarks += _off_the_edge(record, found, follows, method)
     write_parameters(record.model, values)
     return Rescaling(tuple(rows), untouched, method, tuple(remarks))
+
+
+def _off_the_edge(record: Tape, found: list[MaskedLayer], follows: list[Follow], method: str) -> list[str]:
+    """A note if signals grow on this batch all the same: by a fifth a layer, and tenfold over all."""
+    try:
+        left = _Pass(record, found, follows).run()
+    except InputError:  # a layer that passes nothing on
+        return []
+    growth, count = -2 * sum(map(math.log, left.values())), len(left)
+    if growth < max(math.log(10), count * math.log(1.2)):
+        return []
+    text = f"on this batch the squared signal grows {math.exp(growth / count):.2f}-fold a layer, over {count}: one "
+    text += f"factor a {method} takes masks for independent of the signals (Proposition 1), which those of gradient "
+    return [f'{text}scores, as of SNIP, are not behind a ReLU; method="measured" counts that']
 
 
 def _target(each: MaskedLayer, record: Tape) -> float:
