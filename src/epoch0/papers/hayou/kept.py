@@ -113,7 +113,7 @@ def draw(found: Found) -> plots.Figure:
     plots.curve(right, table.column("layer"), 100 * table.column("predicted"), 1, "mean-field prediction", zorder=3)
     share = 100 * (1 - cell.spec.sparsity)
     right.axhline(share, color=plots.BOUND, linestyle=":", label="share of all weights kept")
-    title = f"{cell['dead'].mean():g} layers keep nothing (mean)"
+    title = f"{cell['dead'].mean():.3g} layers keep nothing (mean)"
     right.set(xlabel="layer", ylabel="weights kept (%)", ylim=(-3, 103), title=title)
     plots.legend_below(picture, *right.get_legend_handles_labels(), columns=2)
     return picture
@@ -121,7 +121,7 @@ def draw(found: Found) -> plots.Figure:
 
 def _figure(letter: str, phase: str, weight_std: float, runs: int, claims: Callable[[Found], Claims]) -> Artifact:
     network = {"depth": 100, "width": 100, "activation": "tanh", "weight_std": weight_std, "bias_std": 0.2}
-    presets = Sweep(kept, Spec(data="mnist", examples=100, sparsity=0.7, **network), runs=10)
+    presets = Sweep(kept, Spec(data="mnist", examples=100, sparsity=0.7, **network), runs=40)
     args = presets.presets(data="digits", runs=runs), table, claims, draw
     about = "{data}; dense {activation} network of {depth} layers, width {width}, sigma_w, sigma_b = {weight_std:g}, "
     about += "{bias_std:g}; {sparsity:.0%} pruned by SNIP on {examples} images; {runs} networks"
