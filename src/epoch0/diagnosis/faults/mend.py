@@ -54,7 +54,7 @@ UNEXPLAINED = (
 
 # Logistic weights of a check's certainty, of a cure that was tried and mends, and of one that was not suspected, and
 # the intercept; fitted by benchmarks/bench_faults.py.
-CERTAINTY = (0.65, 1.53, -0.19, -1.22)
+CERTAINTY = (0.68, 1.6, -0.17, -1.29)
 
 
 @dataclass(frozen=True)
