@@ -453,7 +453,7 @@ NEVER_CALLED = {
     "experiments.run.TrialInputError", "initialization.Initialization", "initialization.LayerInit", "models.Inputs",
     "networks.Ensemble", "papers.catalogue.Statement", "papers.catalogue.catalogue",
     "papers.reproduce.Part",
-    "papers.reproduce.Plan", "papers.reproduce.Reproduction",
+    "papers.reproduce.ArtifactPlan", "papers.reproduce.Reproduction",
     "papers.reproduce.decided", "papers.reproduce.environment", "papers.reproduce.reproduce_all",
     "prune.CriticalSparsity", "prune.MaskSummary", "prune.Rescaling",
     "regions.BoundaryDensity", "regions.Certificate", "regions.Distances", "regions.LinePartition",

@@ -176,7 +176,8 @@ def test_costs_are_grouped_by_their_names() -> None:
 def test_a_heading_names_what_differs_whatever_digits_it_has() -> None:
     """What the text names in braces is not added, and nothing else is taken for it: here 8 runs and 2 planes."""
     presets = Sweep(alone, Spec(width=5), {"depth": (1, 2)}, runs=4).presets(runs=8, depth=(1, 3), width=2)
-    made = Artifact("arpit-bengio/extra", "", "", presets, None, None, None, "8 layers, {depth}; {width} of 0, 1 and 2")
+    functions = (lambda found: Table(), lambda found: [], lambda found: None)
+    made = Artifact("arpit-bengio/extra", "", "", presets, *functions, "8 layers, {depth}; {width} of 0, 1 and 2")
     assert made.caption(presets["quick"]) == "8 layers, 1, 3; 2 of 0, 1 and 2; runs: 8; bars: two standard errors"
     assert made.of_paper(presets["quick"]) == "8 layers, 1, 2; 5 of 0, 1 and 2; runs: 4"
 

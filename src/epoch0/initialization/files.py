@@ -17,13 +17,13 @@ from epoch0.tracing.guard import bare
 
 
 @checked
-def check_path(path: StrPath, noun: str = "weights") -> Path:
+def check_path(path: StrPath, what: str = "weights") -> Path:
     """The path, if ``what`` can be written there and its ending is ``.safetensors``; else an InputError.
 
     >>> check_path("weights.safetensors")                       # in a folder that exists
     PosixPath('weights.safetensors')
     """
-    return to_write(path, noun, [".safetensors"])
+    return to_write(path, what, [".safetensors"])
 
 
 def save_tensors(
