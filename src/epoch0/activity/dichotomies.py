@@ -146,7 +146,7 @@ def _weights(
     if isinstance(models, Ensemble):
         made = torch.empty(weight.shape, dtype=torch.float64)
         source = generator(seed, models.indices[index], 0xD1C0)
-        models.spec.entry_law(int(name) // 2).sample(made.shape, source, out=made)
+        models.spec.entry_laws[int(name) // 2].sample(made.shape, source, out=made)
         return made
     size = float(weight.detach().double().square().mean().sqrt())
     return torch.randn(weight.shape, generator=generator(seed, index, 0xD1C0), dtype=torch.float64) * size

@@ -7,6 +7,7 @@ import math
 import operator
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 from typing import Any, overload
 
@@ -44,11 +45,11 @@ class DenseSpec:
         """Number of weights and biases."""
         return sum((fan_in + 1) * fan_out for fan_in, fan_out in pairwise(self.sizes))
 
-    def entry_law(self, layer: int) -> Law:
-        """The law of one entry of the weight matrix of that layer as stored, scaling included."""
-        fan_in, fan_out = self.sizes[layer], self.sizes[layer + 1]
-        fan = {"fan_in": fan_in, "fan_out": fan_out, "none": 1}[self.scaling]
-        return self.weights if fan == 1 else self.weights.scaled(1.0 / math.sqrt(fan))
+    @cached_property  # a thousand networks are drawn from them
+    def entry_laws(self) -> tuple[Law, ...]:
+        """The law of one entry of each layer's weight matrix as stored, scaling included."""
+        fans = [{"fan_in": a, "fan_out": b, "none": 1}[self.scaling] for a, b in pairwise(self.sizes)]
+        return tuple(self.weights if fan == 1 else self.weights.scaled(1.0 / math.sqrt(fan)) for fan in fans)
 
     def skeleton(self) -> nn.Sequential:
         """The module without memory for its parameters (meta device): what ``torch.func.functional_call`` needs."""
@@ -61,9 +62,9 @@ class DenseSpec:
 
     def fill(self, parameters: Mapping[str, Tensor], source: torch.Generator) -> None:
         """Draw one network into the given tensors, by name; the order of the draws is part of the format."""
-        for layer in range(self.depth):
+        for layer, law in enumerate(self.entry_laws):
             weight, bias = (parameters[f"{2 * layer}.{name}"] for name in ("weight", "bias"))
-            self.entry_law(layer).sample(weight.shape, source, out=weight)
+            law.sample(weight.shape, source, out=weight)
             self.biases.sample(bias.shape, source, out=bias)
 
     def build(self, source: torch.Generator) -> nn.Sequential:
