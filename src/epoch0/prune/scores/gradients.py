@@ -156,24 +156,26 @@ def grasp(
     """
 
     def compute(net: Functional, held: list[Batch]) -> tuple[Values, bool]:
-        gradients, products = net.gradients(held, loss, temperature), Values()
+        gradients = net.gradients(held, loss, temperature) if len(held) > 1 else None
+        products = Values()
         for batch in held:
-            found = product(net, net.loss(batch, loss, temperature), gradients)
+            gradients, found = product(net, net.loss(batch, loss, temperature), gradients)
             products = added(products, found, batch.examples / examples(held))
-        near = net.near_the_end(gradients) or near_the_end([p for p in products if bool(p.any())])
+        near = net.near_the_end(gradients or []) or near_the_end([p for p in products if bool(p.any())])
         return times(net.leaves, products), near
 
     words = f"grasp, temperature {temperature:g}"
     return scored(words, compute, model, batches, loss, batch_norm=batch_norm, forward=forward, twice=True)
 
 
-def product(net: Functional, value: Tensor, direction: Values) -> Values:
-    """The Hessian of a loss times a direction."""
+def product(net: Functional, value: Tensor, direction: Values | None) -> tuple[Values, Values]:
+    """A direction, the gradient of the loss if there is none, and the Hessian of the loss times it."""
     gradients = net.differentiated(value, create_graph=True)
+    direction = [g.detach() for g in gradients] if direction is None else direction
     terms = [(g * v).sum() for g, v in zip(gradients, direction, strict=True) if g.requires_grad]
     if not terms:  # the loss is linear
-        return [torch.zeros_like(leaf) for leaf in net.leaves]
-    return net.differentiated(torch.stack(terms).sum())
+        return direction, [torch.zeros_like(leaf) for leaf in net.leaves]
+    return direction, net.differentiated(torch.stack(terms).sum())
 
 
 _PROBE = 6
