@@ -486,6 +486,7 @@ def scaled(op: Op, flow: Flow) -> Flow:
 
 
 def call_of(op: Op) -> FunctionCall:
+    """The call that was recorded; what changes a constant in place has none."""
     if op.call is None:
         raise NoLaw(f"{op.name.replace('_', ' ')} that changes a constant")
     return op.call

@@ -159,8 +159,8 @@ class Loop:
     moved: bool  # whether any parameter changed
     training: bool | None  # whether the model ran in training mode; None where it was not run
     classes: tuple[Tensor, Tensor] | None  # as they are and as the loss got them, where it got class numbers
-    # whether the loss got "real" and "fake" for all examples in turn and no others, or fewer that were not given
-    judges: bool = False
+    # whether the body makes the targets itself: "real" and "fake" in turn, or fewer numbers than were given, and others
+    own_targets: bool = False
 
 
 @dataclass
@@ -175,7 +175,7 @@ class Evidence:
     ordered: bool = False  # whether the loader gives the examples in the order in which they lie
     passes: int = 0
     stopped: str = ""  # why a trial of the program could not be made
-    lost: str = ""  # what is to be said of examples that were left out, as they hold NaN
+    lost: Fault | None = None  # that some of the examples or inputs hold NaN, and were left out
     whole: bool = False  # whether the loss takes all that the model returns, a tuple, say, and not THE output
     dropped: list[float] = field(default_factory=list)  # what dropout leaves out in evaluation mode, too
 
@@ -282,8 +282,8 @@ class Evidence:
     def reads_targets(self) -> bool:
         """Whether the loss depends on the targets, and these say what is right."""
         output, targets, loss = self.first.output, self.call.targets, self.first.loss
-        if self.after is not None and any(item.judges for item in self.after.loop):
-            return False  # one network judges what the other makes
+        if self.after is not None and any(item.own_targets for item in self.after.loop):
+            return False  # what a judge is to say, or rewards and own values
         if self.inputs is not None and bool((self.inputs == self.inputs[:1]).all()) and len(self.inputs) > 1:
             return False  # one example, many times
         if output is None or not isinstance(targets, Tensor) or not targets.dim():
@@ -443,11 +443,11 @@ class Evidence:
         classes = (pair[0], pair[1]) if len(pair) == 2 and len(pair[0]) == len(pair[1]) else None
         made = [t for t in out if isinstance(t, Tensor) and t.is_floating_point()]
         same = [isinstance(t, Tensor) and t.is_floating_point() and bool((t == t.flatten()[:1]).all()) for t in out]
-        judges = len(out) > 1 and all(same) and len({float(t.flatten()[0]) for t in out}) > 1
+        own = len(out) > 1 and all(same) and len({float(t.flatten()[0]) for t in out}) > 1
         if isinstance(rows.targets, Tensor):  # what the body makes of rewards and its own outputs is no given target
             given, most = rows.targets, rows.targets.numel()
-            judges |= any(0 < t.numel() < most and float(torch.isin(t, given).double().mean()) < 0.9 for t in made)
-        loop.append(Loop(slopes, left, True, any(modes) if modes else None, classes, judges))
+            own |= any(0 < t.numel() < most and float(torch.isin(t, given).double().mean()) < 0.9 for t in made)
+        loop.append(Loop(slopes, left, True, any(modes) if modes else None, classes, own))
         return slopes
 
 

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset, IterableDataset, SequentialSampler, Subset
 
 from epoch0.diagnosis.faults import gradients, outputs, updates, values
-from epoch0.diagnosis.faults.evidence import Evidence, Fault, twins
+from epoch0.diagnosis.faults.evidence import CERTAIN, Evidence, Fault, twins
 from epoch0.diagnosis.faults.mend import Mending, mend, ranked
 from epoch0.errors import InputError
 from epoch0.tracing.call import LENGTH_FIRST, Call, copied_in_full, exchanged, joined, mapped, parts, same_shapes
@@ -111,11 +111,11 @@ def evidence(
     return seen
 
 
-def _finite(batch: Any, targets: Any) -> tuple[Any, Any, str]:
-    """The examples that hold numbers only, and a note on the others; all where none or every one does."""
+def _finite(batch: Any, targets: Any) -> tuple[Any, Any, Fault | None]:
+    """The examples that hold numbers only, and what the others show; all where none or every one does."""
     sides = [side for given in (batch, targets) for name, side in parts(given) if side.dim() and "mask" not in name]
     if len({len(side) for side in sides}) != 1:
-        return batch, targets, ""
+        return batch, targets, None
     whole = torch.stack([side.reshape(len(side), -1).isfinite().all(1) for side in sides]).all(0)
     bad = int((~whole).sum())
     if bad == len(whole) > 1 and isinstance(batch, Tensor):  # places that hold a number in no example
@@ -123,12 +123,14 @@ def _finite(batch: Any, targets: Any) -> tuple[Any, Any, str]:
         filled = batch.masked_fill(never, 0.0)
         if bool(never.any()) and bool(filled.isfinite().all()):
             note = f"{int(never.sum())} of {never.numel()} inputs hold NaN or infinity in every example."
-            return filled, targets, note
+            fix = "See what they were divided by: the deviation of an input that is always the same is 0."
+            return filled, targets, Fault("input scale", "inputs", note, fix, certainty=CERTAIN)
     if bad in (0, len(whole)):
-        return batch, targets, ""
+        return batch, targets, None
     batch, targets = (mapped(given, lambda t: t[whole] if t.dim() else t) for given in (batch, targets))
     note = f"{bad} of {len(whole)} examples hold NaN or infinity, and a step with one of them makes the weights NaN."
-    return batch, targets, note
+    fix = "Leave them out, or fill what is missing: here they were left out."
+    return batch, targets, Fault("data", "inputs", note, fix, certainty=CERTAIN)
 
 
 def apart(call: Call, data: Any = None) -> Call:

@@ -45,14 +45,9 @@ def input_scale(seen: Evidence) -> Iterator[Fault]:
         yield Fault("normalization", "inputs", message, "Or begin with a batch norm.", "step 0", sure - 0.05)
 
 
-def not_numbers(seen: Evidence) -> Iterator[Fault]:
-    """Examples that hold NaN or infinity, which were left out."""
-    if seen.lost.endswith("every example."):
-        fix = "See what they were divided by: the deviation of an input that is always the same is 0."
-        yield Fault("input scale", "inputs", seen.lost, fix, certainty=CERTAIN)
-    elif seen.lost:
-        fix = "Leave them out, or fill what is missing: here they were left out."
-        yield Fault("data", "inputs", seen.lost, fix, certainty=CERTAIN)
+def not_numbers(lost: Fault) -> Iterator[Fault]:
+    """Examples or inputs that hold NaN or infinity, which were left out."""
+    yield lost
 
 
 def classes(seen: Evidence, targets: Tensor) -> Iterator[Fault]:
