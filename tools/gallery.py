@@ -1,6 +1,6 @@
 """The gallery of the documentation: ``python tools/gallery.py FOLDER``, where ``epoch0 reproduce --out`` has written.
 
-Writes docs/gallery.md and small copies of the pictures (540 wide, 32 colours) to docs/gallery/.
+Writes docs/gallery.md and small copies of the pictures (540 wide, 64 colours; greys stay grey) to docs/gallery/.
 """
 
 import json
@@ -37,7 +37,7 @@ def make(folder: Path, docs: Path) -> None:
     for name in names:
         picture = Image.open(folder / f"{name}.png").convert("RGB")
         picture.thumbnail((540, 540), Image.Resampling.LANCZOS)
-        picture.quantize(32, Image.Quantize.MAXCOVERAGE).save(
+        picture.quantize(64, Image.Quantize.FASTOCTREE, dither=Image.Dither.NONE).save(
             docs / "gallery" / f"{name.replace('/', '-')}.png", optimize=True
         )
         page = page.replace(f"]({name}.png)", f"](gallery/{name.replace('/', '-')}.png)")
