@@ -13,7 +13,8 @@ from region_twins import line_breaks
 @pytest.mark.parametrize(
     "layer",
     [nn.Conv2d(3, 4, 3, padding=1), nn.Conv2d(4, 6, 3, 2, groups=2), nn.Conv1d(2, 3, 3),
-     nn.Conv2d(2, 3, 5, padding_mode="circular", padding=2), nn.Conv2d(2, 3, 3, padding="same")],
+     nn.Conv2d(2, 3, 5, padding_mode="circular", padding=2), nn.Conv2d(2, 3, 3, padding="same"),
+     nn.Conv2d(2, 5, (3, 2), (2, 3), (2, 1), (2, 3), bias=False), nn.Conv2d(3, 2, 1), nn.Conv2d(3, 2, 1, 2)],
     ids=str,
 )  # fmt: skip
 def test_a_few_points_at_a_time_are_all_points(layer: nn.Module) -> None:

@@ -2,9 +2,10 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Optional
+from typing import NamedTuple, Optional
 
 import torch
+from scipy.sparse import csr_array
 from torch import Tensor
 
 from epoch0.errors import InputError
@@ -40,6 +41,30 @@ class Budget:
             self.progress(self.done, f"{what}, {self.cells:,} {self.what}")
 
 
+class Passes(NamedTuple):
+    """Where columns change their sign on the segments that a cut divides, segment by segment."""
+
+    column: Tensor
+    at_u: Tensor  # the distance from zero at the segment's ends
+    at_v: Tensor
+    first: Tensor  # of each new row the first one on its segment
+    number: Tensor  # and how many there are
+
+    def hats(self, a: Tensor, b: Tensor, rows: Tensor, hats: Tensor) -> Tensor:
+        """How far a function of the columns is from its chord at some new rows; ``hats``: of a bend of one, by column.
+
+        A column bends the function where it passes zero, which adds a triangle over the whole segment.
+        """
+        first, count = self.first[rows], self.number[rows]
+        begin = torch.zeros(len(rows) + 1, dtype=torch.int64, device=rows.device)
+        torch.cumsum(count, 0, out=begin[1:])
+        row = torch.arange(len(rows), device=rows.device).repeat_interleave(count)
+        at = torch.arange(len(row), device=rows.device) + (first - begin[:-1])[row]
+        height = torch.minimum(b[rows][row] * self.at_v[at], a[rows][row] * self.at_u[at])
+        entries = height.numpy(), self.column[at].numpy(), begin.numpy()
+        return torch.from_numpy(csr_array(entries, (len(rows), len(hats))) @ hats.numpy())
+
+
 @dataclass(frozen=True)
 class Cut:
     """New rows: row i is a[i] row(u[i]) + b[i] row(v[i])."""
@@ -51,6 +76,7 @@ class Cut:
     row: Tensor  #: new rows, numbered on from those there were, that are on a face; their value is exactly the face's
     column: Tensor  #: and the face; a row can be on several
     before: Optional["Cut"] = None  #: rows made before these, which these may combine, too
+    passes: Passes | None = None  #: None where they are not all known
 
     def then(self, other: "Cut") -> "Cut":
         """These rows, and behind them those of another cut."""
@@ -59,19 +85,35 @@ class Cut:
     def __len__(self) -> int:
         return len(self.u) + (0 if self.before is None else len(self.before))
 
-    def take(self, values: Tensor, rows: Tensor | None = None, faces: Tensor | None = None, width: int = 1) -> Tensor:
+    @property
+    def bends(self) -> float:
+        """Passes at new rows, all together: infinite where they are not known."""
+        here = float("inf") if self.passes is None else float(self.passes.number.sum())
+        return here + (0.0 if self.before is None else self.before.bends)
+
+    def take(
+        self,
+        values: Tensor,
+        rows: Tensor | None = None,
+        faces: Tensor | None = None,
+        width: int = 1,
+        hats: Tensor | None = None,
+    ) -> Tensor:
         """The old rows of a tensor and the new ones, or some of them: then the tensor of all is never made.
 
         Rows are increasing numbers, those of new rows go on from those of the old ones. For the tensor that was cut
-        there are the values of its faces: column c is element c % width, face c // width.
+        there are the values of its faces: column c is element c % width, face c // width. For one that bends where a
+        column passes zero there are the ``hats``, (columns, elements).
         """
         if rows is None:
             rows = torch.arange(len(values) + len(self), device=values.device)
         found = values.new_empty((len(rows), *values.shape[1:]))
-        self._write(found, values, rows, faces, width)
+        self._write(found, values, rows, faces, width, hats)
         return found
 
-    def _write(self, out: Tensor, values: Tensor, rows: Tensor, faces: Tensor | None, width: int) -> None:
+    def _write(
+        self, out: Tensor, values: Tensor, rows: Tensor, faces: Tensor | None, width: int, hats: Tensor | None
+    ) -> None:
         if not len(rows):  # each part asks those before it twice
             return
         old = len(values) + len(self) - len(self.u)
@@ -81,12 +123,14 @@ class Cut:
         if self.before is None:
             torch.index_select(values, 0, rows[:first], out=out[:first])
         else:
-            self.before._write(out[:first], values, rows[:first], faces, width)
+            self.before._write(out[:first], values, rows[:first], faces, width, hats)
             parents, place = torch.unique(torch.stack([u, v]), return_inverse=True)
-            source, (u, v) = self.before.take(values, parents, faces, width), place
+            source, (u, v) = self.before.take(values, parents, faces, width, hats), place
         shape = (-1,) + (1,) * (values.dim() - 1)
         torch.index_select(source, 0, u, out=out[first:])
         out[first:].mul_(self.a[new].view(shape)).addcmul_(source.index_select(0, v), self.b[new].view(shape))
+        if hats is not None and self.passes is not None:
+            out[first:] += self.passes.hats(self.a, self.b, new, hats)
         if faces is not None and len(self.row):  # where a row is on a face, its value is the face's
             place = torch.searchsorted(rows, self.row).clamp_max(len(rows) - 1)
             here = rows[place] == self.row

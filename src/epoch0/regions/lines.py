@@ -19,7 +19,7 @@ from epoch0.regions.complex import Budget, Progress
 from epoch0.regions.line_cutting import Lines, Rows
 from epoch0.regions.network.steps import Pieces, Program, follow
 from epoch0.regions.network.trace import in_float64, trace, trace_for
-from epoch0.regions.walk import MEMORY, check_room, walk
+from epoch0.regions.walk import MEMORY, check_room, keeping_memory, walk
 from epoch0.results import Result, counted
 
 
@@ -288,6 +288,7 @@ def cut_lines(
     return found
 
 
+@keeping_memory()
 def walked(program: Program, corners: Tensor, kind: str, memory: float, budget: Budget, share: float) -> Lines:
     lines, device = len(corners), corners.device
     out, each = corners[:, 1] - corners[:, 0], torch.arange(lines, device=device)

@@ -1,6 +1,9 @@
 """The walk: carry a complex of points through a network and cut it at every fold (DESIGN: one walk, two shapes)."""
 
-from collections.abc import Callable, Sequence
+import ctypes
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, TypeVar, cast
 
@@ -23,10 +26,32 @@ LEVELS = 8
 """Blocks that are held together, about: those of the pieces that a piece is a piece of."""
 _PIECES = 16
 """Parts that the whole is divided in at least, once it is: smaller ones stay in the cache."""
+_HAT = 5
+"""What an element costs that is added for a bend, in those of a product."""
 _CACHE = 1 << 17
 """Numbers that a step reads at a time: they stay in the cache."""
 MEMORY = 2e9
 """Bytes that a partition may take if the user does not say."""
+
+
+@contextmanager
+def keeping_memory() -> Iterator[None]:
+    """While a partition is made, the C library keeps what is freed: giving pages back takes a fifth of the time.
+
+    What glibc does by itself afterwards is what it does once a program has freed blocks of 32 MiB.
+    """
+    set_option = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
+    if set_option is None:
+        yield
+        return
+    trim, mmap = -1, -3  # the thresholds' numbers in malloc.h
+    try:
+        set_option(trim, (1 << 31) - 1)
+        set_option(mmap, 1 << 30)
+        yield
+    finally:
+        set_option(trim, 64 << 20)
+        set_option(mmap, 32 << 20)
 
 
 def check_room(program: Program, memory: float) -> None:
@@ -74,10 +99,12 @@ def walk(
     for index, step in enumerate(program.steps[start:], start):
         done, rows = last_uses[index], len(next(iter(values.values())))
         final = number + 1 == folds and not isinstance(step, Affine)  # makes no values any more
-        slots = tuple(values) if final else (*values, step.output)
+        slots = tuple(values) if final or step.output in values else (*values, step.output)
         if parts := _parts(complex_, _bytes(program, rows, slots) / most, start == 0):
             return divided(parts, partial(_taken, values), index, number)
-        if isinstance(step, Affine):
+        if step.output in values:
+            pass  # made with the fold before it
+        elif isinstance(step, Affine):
             values[step.output] = _apply(step, [values[s] for s in step.inputs], complex_)
         elif isinstance(step, Largest):
             _largest(step, complex_, values, sizes[number], number)
@@ -86,10 +113,11 @@ def walk(
             if not final:
                 kept = (*(values.keys() - done), step.output, program.steps[index + 1].output)
                 wanted = _bytes(program, rows + (0 if cut is None else len(cut)), kept) / most
+                hats = _behind(program, index, cut, values, complex_)
                 if cut is not None and (parts := _parts(complex_, wanted, start == 0)):
                     # the tensors of all rows are never made
-                    return divided(parts, partial(_folded, step, cut, values, done), index + 1, number + 1)
-                values = _folded(step, cut, values, done, (complex_, None))
+                    return divided(parts, partial(_folded, step, cut, values, done, hats), index + 1, number + 1)
+                values = _folded(step, cut, values, done, hats, (complex_, None))
         if final:
             advance(step_share * (len(program.steps) - index), f"layer {folds} of {folds}")
             break
@@ -148,16 +176,41 @@ def _taken(values: dict[int, Tensor], part: Part) -> dict[int, Tensor]:
     return {slot: tensor.index_select(0, part[1]) for slot, tensor in values.items()}
 
 
+def _behind(
+    program: Program, index: int, cut: Cut | None, values: dict[int, Tensor], complex_: Complex
+) -> dict[int, Tensor]:
+    """The values of the dense layer behind a fold at the rows before its cut, and the hats that a cut needs of them.
+
+    The new rows then cost no product: on a segment the layer bends only where a column of the fold passes zero.
+    """
+    fold, layer = program.steps[index : index + 2]
+    if cut is None or not isinstance(fold, Fold) or not isinstance(layer, Affine) or layer.inputs != (fold.output,):
+        return {}
+    before = values[fold.inputs[0]]
+    dense = layer.weighted and before.dim() == 2 and layer.terms == before.shape[1]
+    if not dense or fold.output not in program.last_uses[index + 1] or _HAT * cut.bends > len(cut) * before.shape[1]:
+        return {}
+    values[layer.output] = _apply(layer, [fold.run(before)], complex_)
+    return {layer.output: torch.cat([bend[:, None] * layer.matrix for bend in fold.bends(before[:1])])}
+
+
 def _folded(
-    step: Fold, cut: Cut | None, values: dict[int, Tensor], done: set[int], part: tuple[Complex, Tensor | None]
+    step: Fold,
+    cut: Cut | None,
+    values: dict[int, Tensor],
+    done: set[int],
+    hats: dict[int, Tensor],
+    part: tuple[Complex, Tensor | None],
 ) -> dict[int, Tensor]:
     """What is kept after a fold, and the fold of it: of all rows, old ones and those of a cut, or of some of them."""
     (complex_, rows), source = part, step.inputs[0]
-    found = {slot: tensor for slot, tensor in values.items() if slot == source or slot not in done}
+    found = {slot: tensor for slot, tensor in values.items() if slot not in done or (slot == source and not hats)}
     if cut is not None:
-        before = found[source]
-        faces = torch.tensor(step.faces, dtype=before.dtype, device=before.device), before[0].numel()
-        found = {slot: cut.take(tensor, rows, *(faces if slot == source else ())) for slot, tensor in found.items()}
+        width = values[source][0].numel()
+        faces = {source: torch.tensor(step.faces, dtype=values[source].dtype, device=values[source].device)}
+        found = {s: cut.take(tensor, rows, faces.get(s), width, hats.get(s)) for s, tensor in found.items()}
+    if hats:
+        return found
     before = found[source] if source not in done else found.pop(source)
     found[step.output] = step.run(before)
     if (away := complex_.infinite) is not None:

@@ -51,7 +51,9 @@ def refusal(operation: str, where: str) -> InputError:
 def affine_call(
     func: Callable[..., Any], name: str, args: Args, kwargs: Kwargs, where: str
 ) -> tuple[Callable[..., Any], Args, Kwargs]:
-    """A call as regions make it: batch norm by its running statistics."""
+    """A call as regions make it: batch norm by its running statistics, convolutions in float64 in the cache."""
+    if func is torch.conv2d:
+        func = _convolution
     if name != "batch_norm":
         return func, args, kwargs
     given = meaning(name).given(args, kwargs)
@@ -62,6 +64,30 @@ def affine_call(
     scale = scale if given.get("weight") is None else scale * given["weight"]
     shift = torch.zeros_like(scale) if given.get("bias") is None else given["bias"]
     return _normalize, (given["input"], scale, shift - mean * scale), {}
+
+
+def _convolution(
+    x: Tensor, weight: Tensor, bias: Any = None, stride: Any = 1, padding: Any = 0, dilation: Any = 1, groups: int = 1
+) -> Tensor:
+    """As torch's, a product for each row of the kernel: the input is copied once a column of it, not once a place."""
+    if x.device.type != "cpu" or groups > 1 or isinstance(padding, str) or x.dim() != 4:
+        return torch.conv2d(x, weight, bias, stride, padding, dilation, groups)
+    pairs = ((one, one) if isinstance(one, int) else (one[0], one[-1]) for one in (stride, padding, dilation))
+    (down, across), (above, beside), (far, wide) = pairs
+    x = functional.pad(x, (beside, beside, above, above))
+    (count, channels, height, width), (out, _, rows, columns) = x.shape, weight.shape
+    high, long = (height - far * (rows - 1) - 1) // down + 1, (width - wide * (columns - 1) - 1) // across + 1
+    point, channel, row, column = x.stride()
+    places = x.as_strided(
+        (count, columns, channels, height, long), (point, wide * column, channel, row, across * column)
+    )
+    copies = places.reshape(count, columns * channels, height, long)
+    found = x.new_zeros(1, 1, 1) if bias is None else bias.view(1, out, 1)
+    for first, taps in zip(range(0, far * rows, far), weight.permute(2, 0, 3, 1), strict=True):
+        seen = copies[:, :, first : first + down * (high - 1) + 1 : down].reshape(count, -1, high * long)
+        factors = taps.reshape(out, -1).expand(count, -1, -1), seen
+        found = found.baddbmm_(*factors) if first else torch.baddbmm(found, *factors)
+    return found.view(count, out, high, long)
 
 
 def _normalize(x: Tensor, scale: Tensor, shift: Tensor) -> Tensor:

@@ -25,6 +25,11 @@ class Affine:
     weighted: bool = False  #: whether it sums many terms, as a matrix product or a convolution
     terms: int = 1  #: how many it sums in each output, about
 
+    @cached_property
+    def matrix(self) -> Tensor:
+        """Of a dense layer on the CPU: (inputs, outputs)."""
+        return self.linear(torch.eye(self.terms, dtype=torch.float64, device="cpu"))
+
     def constant(self, *rows: Tensor) -> Tensor:
         return self.run(*(torch.zeros_like(t[:1]) for t in rows))
 
@@ -62,6 +67,15 @@ class Fold:
         ends = [(self.run(torch.full_like(row, a)), self.run(torch.full_like(row, b))) for a, b in stretches]
         slopes = [(last - first) / (b - a) for (first, last), (a, b) in zip(ends, stretches, strict=True)]
         return torch.cat(slopes).gather(0, place)
+
+    def bends(self, row: Tensor) -> list[Tensor]:
+        """At each face of each element, (elements,), the slope below it less that above."""
+        faces = range(len(self.faces))
+        above = [
+            [torch.full_like(row, face < place, dtype=torch.bool) for face in faces] for place in range(len(faces) + 1)
+        ]
+        slopes = [self.slope(row, some).flatten() for some in above]
+        return [low - high for low, high in itertools.pairwise(slopes)]
 
 
 @dataclass(frozen=True)

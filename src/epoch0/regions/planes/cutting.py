@@ -6,7 +6,7 @@ plane can be cut in parts that are put together again.
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from epoch0.regions.certificate import Decisions
-from epoch0.regions.complex import Budget, Cut
+from epoch0.regions.complex import Budget, Cut, Passes
 from epoch0.regions.network.steps import Largest
 
 
@@ -185,7 +185,8 @@ class Plane:
                 values = first.take(values, None, values.new_zeros(1), values.shape[1])
             second = self.cut(values, tolerance, step, owners, slice(middle, chosen.stop), again)
             decisions.undecided = undecided + again.undecided
-            return second if first is None else first if second is None else first.then(second)
+            both = second if first is None else first if second is None else first.then(second)
+            return None if both is None else replace(both, passes=None)  # each half of the columns knows its own
         self._note(step, self.count + len(found.cell) + len(found.one))
         if step == self.last and columns is None:  # only counted
             return None
@@ -310,6 +311,7 @@ class Arrangement:
         fresh = np.ones(len(edge), dtype=bool)
         fresh[1:] = ~same
         self.edge, self.column, self.point = edge, column, np.cumsum(fresh) - 1  # of each crossing of an edge
+        self.on_edges, self.edge_of_point = (column, at_u, at_v), edge[fresh]
         self.u, self.v, self.share = u[fresh], v[fresh], share[fresh]  # of each point: its edge, and where on it
         self.per_edge = np.bincount(edge[fresh], minlength=len(self.mesh.edges))
         self.first = np.cumsum(self.per_edge) - self.per_edge  # the first point of each edge
@@ -341,6 +343,7 @@ class Arrangement:
         order = np.lexsort((column, high, low))  # places grow from cell to cell, so this sorts by cell too
         keep = np.ones(len(order), dtype=bool)
         keep[1:] = (np.diff(low[order]) != 0) | (np.diff(high[order]) != 0)
+        self.whole = self.zero is None and bool(keep.all())  # two columns on one chord have one of them
         order = order[keep]
         # places and vertices of its ends, low < high, and the column that is zero on it
         chords = (item[order] for item in (cell, low, high, start, stop, column))
@@ -394,6 +397,7 @@ class Arrangement:
         self.rank_on_one, self.rank_on_two = rank[: len(one)], rank[len(one) :]
         # along every chord, neighbouring crossings: is either other chord's column zero at the other crossing?
         chord, share, start, rise = chord[order], share[order], start[order], (stop - start)[order]
+        self.on_chords = column[order], start, stop[order]
         limit = self.limit[column[order]]
         close = np.abs(start[1:] + share[:-1] * rise[1:]) <= limit[1:]
         close |= np.abs(start[:-1] + share[1:] * rise[:-1]) <= limit[:-1]
@@ -439,7 +443,13 @@ class Arrangement:
         one, first = self.one, self.rows + len(self.u)
         row, pair = first + np.tile(np.arange(len(one)), 2), np.concatenate([one, self.two])
         crossed = _between(self.start[one], self.stop[one], self.share_of_one, row, column + self.zero_on[pair])
-        cut = _between(self.u, self.v, self.share, self.point + self.rows, column + self.column).then(crossed)
+        cut = _between(self.u, self.v, self.share, self.point + self.rows, column + self.column)
+        if self.whole:
+            cut = replace(
+                cut, passes=_passes(*self.on_edges, np.bincount(self.edge, minlength=old), self.edge_of_point)
+            )
+            crossed = replace(crossed, passes=_passes(*self.on_chords, self.along, one))
+        cut = cut.then(crossed)
         mesh.points = cut.take(mesh.points)
         mesh.from_row = np.concatenate([mesh.from_row, np.full(len(cut), -1)])
         return cut
@@ -508,6 +518,13 @@ def _between(u: np.ndarray, v: np.ndarray, share: np.ndarray, row: np.ndarray, c
     """Points between u and v, at a share of the way."""
     first, last, near, at, on = (torch.from_numpy(np.ascontiguousarray(a)) for a in (u, v, share, row, column))
     return Cut(first, last, 1 - near, near, at, on)
+
+
+def _passes(column: np.ndarray, at_u: np.ndarray, at_v: np.ndarray, count: np.ndarray, segment: np.ndarray) -> Passes:
+    """What passes zero on segments, so many on each; ``segment`` is that of each new point."""
+    first = np.cumsum(count) - count
+    parts = column, np.abs(at_u), np.abs(at_v), first[segment], count[segment]
+    return Passes(*map(torch.from_numpy, parts))
 
 
 def cycles(following: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

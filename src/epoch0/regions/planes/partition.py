@@ -20,7 +20,7 @@ from epoch0.regions.network.trace import trace
 from epoch0.regions.planes.cutting import Plane, components, next_around
 from epoch0.regions.planes.windows import Window
 from epoch0.regions.planes.windows import window as as_window
-from epoch0.regions.walk import MEMORY, walk
+from epoch0.regions.walk import MEMORY, keeping_memory, walk
 from epoch0.results import Result, counted
 
 Axes = Annotated[Any, Kind("axes of matplotlib", lambda v: v is None or hasattr(v, "add_collection"))]
@@ -207,6 +207,7 @@ def pattern_colours(patterns: np.ndarray) -> np.ndarray:
     return np.asarray(hsv_to_rgb(np.stack([parts[0], 0.12 + 0.33 * parts[1], 0.84 + 0.16 * parts[2]], axis=1)))
 
 
+@keeping_memory()
 def walked(program: Program, window: Window, memory: float, last: int, progress: Progress | None) -> Plane:
     """The window cut along every fold; step ``last`` is only counted."""
     if last >= 0 and isinstance(program.folds[last], Largest):
