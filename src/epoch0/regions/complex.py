@@ -5,7 +5,6 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple, Optional
 
 import torch
-from scipy.sparse import csr_array
 from torch import Tensor
 
 from epoch0.errors import InputError
@@ -55,6 +54,8 @@ class Passes(NamedTuple):
 
         A column bends the function where it passes zero, which adds a triangle over the whole segment.
         """
+        from scipy.sparse import csr_array
+
         first, count = self.first[rows], self.number[rows]
         begin = torch.zeros(len(rows) + 1, dtype=torch.int64, device=rows.device)
         torch.cumsum(count, 0, out=begin[1:])
