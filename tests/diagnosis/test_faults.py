@@ -679,3 +679,95 @@ def test_targets_that_a_loop_body_makes_itself_are_not_judged_by_the_given_ones(
     x = torch.randn(400, 2)
     looked = find_faults(model, x[:100], rows[:100], data=(x, rows), step=step, **given)
     assert not looked.faults and any("or makes its own" in note for note in looked.not_examined)
+
+
+class Steps(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x.sign()
+
+
+class OfOne(nn.Module):
+    """Attention over 8 steps of 8 numbers, along a dimension of one entry or along the steps."""
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        self.key, self.score, self.out, self.dim = nn.Linear(8, 16), nn.Linear(16, 1), nn.Linear(8, 10), dim
+
+    def forward(self, x: Tensor) -> Tensor:
+        steps = x.view(-1, 8, 8)
+        return self.out((self.score(torch.tanh(self.key(steps))).softmax(self.dim) * steps).sum(1))
+
+
+class Plain(nn.Module):
+    def __init__(self, wrap: Callable[[Tensor], Tensor]) -> None:
+        super().__init__()
+        self.weight, self.bias = wrap(torch.randn(64, 10) / 8), nn.Parameter(torch.zeros(10))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x @ self.weight + self.bias
+
+
+class State(nn.Module):
+    """The last state of an LSTM over 8 steps of 8 numbers."""
+
+    def __init__(self, end: nn.Module) -> None:
+        super().__init__()
+        self.layer, self.end = nn.LSTM(8, 1, batch_first=True), end
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.end(self.layer(x.view(-1, 8, 8))[0][:, -1])
+
+
+def _nothing_left(model: nn.Module, optimizer: Any, loss: Any, x: Tensor, y: Tensor) -> float:
+    log = torch.log_softmax(model(x), 1)[torch.arange(len(y)), y]
+    gains = (y % 2).float() - (y % 2).float().mean()
+    optimizer.zero_grad()
+    value = -(log.mean() * gains[gains.argsort()].unique().sum() * 0)
+    value.backward()
+    optimizer.step()
+    return float(value)
+
+
+WHOLE = torch.randint(5000, (400, 20, 1), generator=torch.Generator().manual_seed(0)).float()
+SIZES = X[:, 20:30].sum(1, keepdim=True) * 4 + 30
+
+
+class Reads(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.out = nn.LSTM(1, 16, batch_first=True), nn.Linear(16, 10)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.out(self.layer(x)[0][:, -1])
+
+
+@pytest.mark.parametrize(
+    ("made", "step", "kind", "words"),
+    [
+        (lambda: (mlp(Steps()), X, Y, F.cross_entropy), None, "hidden activation", "in the place of sign"),
+        (lambda: (OfOne(2), X, Y, F.cross_entropy), None, "shapes", "a single entry"),
+        (lambda: (Plain(Tensor.requires_grad_), X, Y, F.cross_entropy), None, "update", "nn.Parameter"),
+        (lambda: (State(nn.Identity()), X, SIZES, F.mse_loss), None, "architecture", "a linear layer behind"),
+        (lambda: (mlp(), X, Y, F.cross_entropy), _nothing_left, "loss", "add up to nothing"),
+        (lambda: (Reads(), WHOLE, Y[:400], F.cross_entropy), None, "architecture", "nn.Embedding"),
+    ],
+    ids=["steps", "softmax of one", "plain tensors", "state", "no gradient left", "names as numbers"],
+)
+def test_what_a_tenth_blind_collection_showed(made: Callable[[], Any], step: Any, kind: str, words: str) -> None:
+    torch.manual_seed(0)
+    faults = found(with_(*made(), sgd, rate=0.1), step=step)
+    assert any(fault.kind == kind and words in fault.message + fault.fix for fault in faults[:3]), faults
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        lambda: (OfOne(1), X, Y, F.cross_entropy),
+        lambda: (Plain(nn.Parameter), X, Y, F.cross_entropy),
+        lambda: (State(nn.Linear(1, 1)), X, (SIZES - 30) / 40, F.mse_loss),
+        lambda: (State(nn.Identity()), X, X[:, 20:30].mean(1, keepdim=True).tanh(), F.mse_loss),
+    ],
+)
+def test_what_looks_like_it_and_is_sound(made: Callable[[], Any]) -> None:
+    torch.manual_seed(0)
+    assert not found(with_(*made(), adam, rate=0.01))

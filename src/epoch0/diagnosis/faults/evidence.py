@@ -10,7 +10,7 @@ import dataclasses
 import inspect
 import math
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from types import CellType, FunctionType, MethodType
@@ -161,6 +161,7 @@ class Loop:
     classes: tuple[Tensor, Tensor] | None  # as they are and as the loss got them, where it got class numbers
     # whether the body makes the targets itself: "real" and "fake" in turn, or fewer numbers than were given, and others
     own_targets: bool = False
+    flat: bool = False  # whether it left gradients that are all exactly zero
 
 
 @dataclass
@@ -318,15 +319,11 @@ class Evidence:
 
     def strangers(self, end: Tensor, stop: Any = None) -> int:
         """The number of weights outside of the model that a tensor depends on, without those behind ``stop``."""
-        todo, seen, found = [end.grad_fn], {None, stop}, 0
-        own = {id(p) for p in self.model.parameters()}
-        while todo:
-            if (at := todo.pop()) not in seen:
-                seen.add(at)
-                leaf = getattr(at, "variable", None)
-                found += isinstance(leaf, nn.Parameter) and id(leaf) not in own
-                todo += [item for item, _ in at.next_functions]  # type: ignore[union-attr]
-        return found
+        own, leaves = (
+            {id(p) for p in self.model.parameters()},
+            (getattr(at, "variable", None) for at in made(end, stop)),
+        )
+        return sum(isinstance(leaf, nn.Parameter) and id(leaf) not in own for leaf in leaves)
 
     @cached_property
     def exchanged(self) -> Any:
@@ -447,8 +444,19 @@ class Evidence:
         if isinstance(rows.targets, Tensor):  # what the body makes of rewards and its own outputs is no given target
             given, most = rows.targets, rows.targets.numel()
             own |= any(0 < t.numel() < most and float(torch.isin(t, given).double().mean()) < 0.9 for t in made)
-        loop.append(Loop(slopes, left, True, any(modes) if modes else None, classes, own))
+        flat = bool(there()) and not left
+        loop.append(Loop(slopes, left, True, any(modes) if modes else None, classes, own, flat))
         return slopes
+
+
+def made(end: Tensor, stop: Any = None) -> Iterator[Any]:
+    """The operations that a tensor was made by, from its graph, without those behind ``stop``."""
+    todo, seen = [end.grad_fn], {None, stop}
+    while todo:
+        if (at := todo.pop()) not in seen:
+            seen.add(at)
+            yield at
+            todo += [item for item, _ in at.next_functions]  # type: ignore[union-attr]
 
 
 def gradients(loss: Tensor, model: nn.Module) -> dict[str, Tensor | None]:

@@ -7,12 +7,23 @@ from itertools import pairwise
 import torch
 from torch import Tensor, nn
 
-from epoch0.diagnosis.faults.evidence import CERTAIN, DRAW_SMALLER, After, Evidence, Fault, Pass, affine, padding_after
+from epoch0.diagnosis.faults.evidence import (
+    CERTAIN,
+    DRAW_SMALLER,
+    After,
+    Evidence,
+    Fault,
+    Pass,
+    affine,
+    made,
+    padding_after,
+)
 from epoch0.diagnosis.faults.reach import Reach
 
 UNCUT = "Take out .data, .detach(), .item(), new tensors, numpy and no_grad between inputs and loss."
 
 EXPLODES = 1e3  # by so much an exponential makes numbers larger; a ReLU by nothing, a square by their size
+STEPS = ("Sign", "Round", "Floor", "Ceil", "Trunc")  # functions that have no slope
 FLAT = 0.9  # from this share of a hidden layer's values on its activation is saturated
 
 
@@ -108,6 +119,17 @@ def cut_off(seen: Evidence, first: Pass) -> Iterator[Fault]:
     elif seen.after is None:
         return  # a zero start would open after a step
     message = f"{len(stuck)} of {len(matrices)} weight matrices get no gradient at all, such as {stuck[0]}."
+    for at in made(first.loss):
+        name = type(at).__name__.partition("Backward")[0]
+        if name == "Softmax" and at._saved_result.shape[at._saved_dim - 2**64 * (at._saved_dim > 2**63)] == 1:
+            shape = tuple(at._saved_result.shape)
+            fix = f"Take the softmax along another dimension: in {shape} this one has a single entry, whose share is 1."
+            yield Fault("shapes", "model", message, fix, certainty=0.95)
+            break
+        if name in STEPS:
+            fix = f"Use tanh or ReLU in the place of {name.lower()}, which has no slope."
+            yield Fault("hidden activation", "model", message, fix, certainty=0.91)
+            break
     yield Fault(kind, stuck[0], message, fix, certainty=0.9)
 
 

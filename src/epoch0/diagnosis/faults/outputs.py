@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterator
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from epoch0.diagnosis.faults.evidence import CERTAIN, Evidence, Fault, Pass
 from epoch0.diagnosis.faults.reach import SOFTMAXES, Reach, behind, one_hot, tried
@@ -47,6 +47,17 @@ def last_activation_hides(reach: Reach) -> Iterator[Fault]:
     if reach.targets.is_floating_point() and float(reach.targets.abs().max()) > 30:
         fix = "Bring the targets into the range of the outputs."
         yield Fault("target scale", "targets", message, fix, certainty=0.5)
+
+
+def state_as_output(seen: Evidence, reach: Reach) -> Iterator[Fault]:
+    """Outputs that are the state of a recurrent layer, beside targets that no state reaches."""
+    weighted = [
+        (name, module) for name, module, _ in seen.first.ran if next(module.parameters(False), None) is not None
+    ]
+    far = float(reach.targets.abs().max()) if reach.values else 0.0
+    if far > 1 and weighted and isinstance(weighted[-1][1], nn.LSTM | nn.GRU) and float(reach.output.abs().max()) <= 1:
+        message = f"The outputs are the state of '{weighted[-1][0]}', within -1 and 1; targets go to {far:.3g}."
+        yield Fault("architecture", weighted[-1][0], message, "Put a linear layer behind it.", certainty=0.89)
 
 
 def table_of_examples(seen: Evidence) -> Iterator[Fault]:
@@ -286,7 +297,7 @@ def no_slope_at_outputs(seen: Evidence, reach: Reach) -> Iterator[Fault]:
         yield Fault("output activation", "outputs", share, fix, certainty=0.9)
     else:
         fix = "Use a loss that has a slope everywhere: the Huber loss bounds the gradient, not the error."
-        yield Fault("loss", "loss", share, fix, certainty=0.85)
+        yield Fault("loss", "loss", share, fix, certainty=0.84)
 
 
 def outputs_shut(seen: Evidence) -> Iterator[Fault]:

@@ -41,6 +41,14 @@ def coverage(seen: Evidence) -> Iterator[Fault]:
         message += "layers in a Python list or dict are not found."
         fix = "Use nn.ModuleList or nn.ModuleDict, and make the optimizer after."
         yield Fault("update", "model", message, fix, certainty=CERTAIN)
+    things = ((f"{n}.{key}".lstrip("."), v) for n, m in seen.model.named_modules() for key, v in vars(m).items())
+    leaves = ((n, v) for n, v in things if isinstance(v, Tensor) and v.requires_grad and v.is_leaf)
+    for name, value in leaves:
+        if id(value) not in held and value.shape[:1] != (seen.call.examples,):  # not an input that is kept
+            message = f"'{name}' is a tensor with a gradient and no nn.Parameter: the optimizer does not get it."
+            fix = "Wrap it in nn.Parameter, and make the optimizer after."
+            yield Fault("update", name, message, fix, certainty=CERTAIN)
+            break
     rates = [max(float(g["lr"]), float(g.get("initial_lr", 0))) for o in seen.optimizers for g in o.param_groups]
     if rates and max(rates) == 0:
         yield Fault("learning rate", "optimizer", "The learning rate is 0.", "Give a rate above 0.", certainty=CERTAIN)
@@ -98,6 +106,10 @@ def loop_body(seen: Evidence, after: After) -> Iterator[Fault]:
         fix = "Call model.train() before each step: dropout and batch norm are otherwise off."
         yield Fault("update", "step", "The loop body runs the model in evaluation mode.", fix, certainty=0.7)
     if not any(item.moved or item.left for item in loop):
+        if all(item.flat for item in loop):
+            message = f"In {len(loop)} steps the loss of the loop body has a gradient of exactly zero."
+            fix = "See that each output meets its own target: what is averaged before may add up to nothing."
+            yield Fault("loss", "step", message, fix, certainty=0.85)
         message = f"In {len(loop)} steps the loop body leaves no gradient and moves no parameter."
         fix = "Call zero_grad, backward and step for every batch: see how far they are indented."
         yield Fault("update", "step", message, fix, certainty=0.8)

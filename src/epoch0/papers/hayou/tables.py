@@ -342,6 +342,7 @@ PAIR = ("snip", "sbp-sr")
 FOUR = ("snip", "grasp", "synflow", "sbp-sr")
 EVERY = ("none", "obd", "random", "magnitude", "snip", "grasp", "grasp-sr", "synflow", "sbp-sr")
 
+FRESH = 400  # the seeds of quick presets from here on: no run with them was seen before the presets were fixed
 _ANY = 0.5  # a sparsity for bases, whose method and sparsity are replaced
 _WIDER, _HIGH = (0.995, 0.999), (0.98, 0.995)
 
@@ -366,7 +367,7 @@ def _quick(
     """Digits, which are not flipped, on narrow networks; OBD looks at 400 of them, a quarter."""
     network = Network("resnet", depth, width, activation)
     recipe = Recipe(network, "digits", "snip", _ANY, 4, 64, augment=False, obd_batches=4, tested_every=2)
-    return panel(recipe, methods, sparsities, 4)
+    return panel(recipe, methods, sparsities, 4).but(seed=FRESH)
 
 
 _FIRST = [_quick(20, PAIR, _WIDER, 1.0), *(_quick(depth, PAIR, (0.98, 0.99, 0.995, 0.997)) for depth in (20, 32))]
@@ -654,7 +655,7 @@ def _table(
 _CHANCE = {name: partial(chance_claims, name, 0.98) for name in ("tab1", "tab9", "tab10")}
 _PRUNED = "Accuracy of pruned"
 _TENTH = ', which the paper calls a "vanilla-CNN": Table 9 once more'
-_EIGHTH = [panel(_BOTTLENECKS, FOUR, (0.9, 0.95, 0.98), 3)], [panel(_IMAGENET, FOUR, (0.85, 0.9, 0.95), 3)]
+_EIGHTH = [panel(_BOTTLENECKS, FOUR, (0.9, 0.95, 0.98), 3).but(seed=FRESH)], [panel(_IMAGENET, FOUR, (0.85, 0.9, 0.95), 3)]
 _PLACE, _TITLE_4, _TITLE_6 = "section 4.3", f"{_PRUNED} V-CNNs of three depths", "Which algorithm performs better"
 _DRAW_4 = partial(draw, tables_4)
 _SUM = {"quick": joined(_SECOND), "paper": joined([*paper("tab2"), *FIFTH["paper"], *paper("tab3")])}
