@@ -19,7 +19,7 @@ from epoch0.arguments import checked, refuse
 from epoch0.errors import InputError
 from epoch0.prune.masks.masks import best
 from epoch0.prune.scores.functional import Functional, Values, functional_copy, times
-from epoch0.prune.scores.scores import Progress, Scores, scores_of, tell
+from epoch0.prune.scores.scores import Progress, Scores, score, scores_of, tell
 from epoch0.tracing import operations
 from epoch0.tracing.call import mapped, parts
 
@@ -117,6 +117,7 @@ class Absolute(operations.Calls):
         return tensor
 
 
+@score(rounds=100)
 @checked
 def synflow(model: nn.Module, x: Any, *, dtype: torch.dtype = torch.float64) -> Scores:
     """Score each weight by its synaptic flow: abs(W) dR/d abs(W), R the sum of the outputs for an input of ones.
