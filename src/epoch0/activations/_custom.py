@@ -261,8 +261,7 @@ def _find_breaks(function: Callable[[Any], Array], derivative: Callable[[Any], A
         low, high = _close_in(look, left, right)
         if not len(low):
             break
-        points = [_round_between(float(a), float(b)) for a, b in zip(low, high, strict=True)]
-        found.extend(points)
+        found.extend([_round_between(float(a), float(b)) for a, b in zip(low, high, strict=True)])
         if len(found) > _MOST:
             text = f"{label} has more than {_MOST} break points between -10,000 and 10,000"
             advice = "give the break points that matter as breaks=(...)"
@@ -285,8 +284,7 @@ def _close_in(look: Callable[[Array], Array], left: Array, right: Array) -> tupl
     keep = _bend(low, at_low, high, at_high)[1]
     for _ in range(64):
         low, high, at_low, at_high = low[keep], high[keep], at_low[:, keep], at_high[:, keep]
-        narrow = high - low <= 2e-14 * np.maximum(1.0, np.abs(low))
-        if not len(low) or narrow.all():
+        if not len(low) or (high - low <= 2e-14 * np.maximum(1.0, np.abs(low))).all():
             break
         middle = (low + high) / 2
         at_middle = look(middle)

@@ -191,8 +191,7 @@ def _halved(swept: WeightSweep, inputs: int, output: int, caution: float, points
 
     parts, changes = [], []
     for begin in range(0, inputs, _FUNCTIONS):
-        count = min(_FUNCTIONS, inputs - begin)
-        parts.append(search(partial(values, begin=begin), count, caution, points, seed))
+        parts.append(search(partial(values, begin=begin), min(_FUNCTIONS, inputs - begin), caution, points, seed))
         changes.append(parts[-1].changes._replace(function=parts[-1].changes.function + begin))
     first = torch.cat([part.first for part in parts]).numpy()
     t, which, clashes = in_order(values, together(changes))

@@ -54,10 +54,9 @@ class Robustness(Result):
 
     def rows(self) -> list[dict[str, Any]]:
         """One dict for each layer and size of the noise."""
-        errors = self.error
         return [
             {"layer": layer, "noise": noise, "accuracy": mean, "error": None if math.isnan(e) else e, "cost": cost}
-            for layer, *columns in zip(self.layers, self.accuracy, errors, self.cost, strict=True)
+            for layer, *columns in zip(self.layers, self.accuracy, self.error, self.cost, strict=True)
             for noise, mean, e, cost in zip(self.noise.tolist(), *(c.tolist() for c in columns), strict=True)
         ]
 
@@ -145,8 +144,7 @@ def _accuracy(changed: dict[str, Tensor], batches: Sequence[Call]) -> float:
     right = total = 0
     for call in batches:
         y = call.targets
-        raw = call.swapped(changed) if changed else call.run()
-        scores = call.output(raw)
+        scores = call.output(call.swapped(changed) if changed else call.run())
         if scores.dim() < 2 or scores.shape[:-1] != y.shape or scores.shape[-1] < 2:
             wanted = f"scores (*{tuple(y.shape)}, classes), classes >= 2"
             raise InputError(f"the model returns {tuple(scores.shape)}; accuracy needs {wanted}.")

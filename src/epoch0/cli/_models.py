@@ -285,8 +285,7 @@ def _point(text: str, given: "Tensor") -> "Tensor":
         return torch.zeros_like(given[0])
     try:
         if "," in text:
-            numbers = torch.tensor([float(part) for part in text.split(",")], dtype=torch.float64)
-            return numbers.reshape(given[0].shape)
+            return torch.tensor([float(part) for part in text.split(",")], dtype=torch.float64).reshape(given[0].shape)
         return given[int(text)]
     except (ValueError, RuntimeError, IndexError):
         wanted = f"the number of an example (0 to {len(given) - 1}), origin, or {given[0].numel()} coordinates"

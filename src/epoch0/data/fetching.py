@@ -154,5 +154,4 @@ def _archive(known: KnownSet, archive: KnownFile, tell: Tell) -> dict[str, bytes
                 files[file.name] = member.read()
     except (tarfile.TarError, KeyError, EOFError) as error:
         raise InputError(f"{archive.name} does not unpack into the files of {known.name}: {error}.") from error
-    record = (f"{md5(raw)}  {name}\n" for name, raw in files.items())
-    return {catalogue.RECORD: "".join(record).encode(), **files}
+    return {catalogue.RECORD: "".join(f"{md5(raw)}  {name}\n" for name, raw in files.items()).encode(), **files}

@@ -151,10 +151,10 @@ class _Probe:
         raw = self.raw(weights, call)
         loss, output = call.loss(raw), call.output(raw)
         if not loss.requires_grad:
-            raise InputError(
-                f"the loss of {type(self.call.model).__name__} has no gradient: no weight that requires one takes part "
-                "in it, or the model runs without gradients (torch.no_grad, .detach())."
+            text = (
+                f"the loss of {type(self.call.model).__name__} has no gradient: no weight that requires one takes part"
             )
+            raise InputError(f"{text} in it, or the model runs without gradients (torch.no_grad, .detach()).")
         pull = torch.zeros_like(output)  # where the loss is made of other outputs
         if output.requires_grad:
             pull = -torch.autograd.grad(loss, output, retain_graph=True, materialize_grads=True)[0]
@@ -166,8 +166,7 @@ class _Probe:
             try:
                 with torch.no_grad(), forward_ad.dual_level(), sdpa_kernel(SDPBackend.MATH):
                     dual = {name: forward_ad.make_dual(weights[name], d) for name, d in direction.items()}
-                    output = pull.call.output(self.raw({**weights, **dual}, pull.call))
-                    tangent = forward_ad.unpack_dual(output).tangent
+                    tangent = forward_ad.unpack_dual(pull.call.output(self.raw({**weights, **dual}, pull.call))).tangent
                     return torch.zeros(()) if tangent is None else -tangent
             except (InputError, RuntimeError) as error:
                 if isinstance(error, InputError) and not isinstance(error.__cause__, (RuntimeError, TypeError)):
@@ -295,8 +294,7 @@ def _gradient(probe: _Probe, start: Weights, cost: _Cost | None = None) -> _Grad
     finite = math.isfinite(value) and all(map(math.isfinite, squares))
     falls: dict[Optimizer, float] = {}
     if not nonzero:
-        size = sum(float(g.abs().sum(dtype=torch.float64)) for g in gradient.values())
-        falls = {"adam": size, "sgd": sum(squares)}
+        falls = {"adam": sum(float(g.abs().sum(dtype=torch.float64)) for g in gradient.values()), "sgd": sum(squares)}
     return _Gradient(value, held, pulls, gradient, wanted, falls, finite)
 
 

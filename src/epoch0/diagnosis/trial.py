@@ -180,10 +180,8 @@ def _copied(model: nn.Module) -> nn.Module:
     try:
         copied = copy.deepcopy(model)
     except (RuntimeError, TypeError) as error:
-        raise NotCopied(
-            f"the model {type(model).__name__} cannot be copied for a trial ({first_line(error)}); "
-            "leave it out with trial=False."
-        ) from error
+        text = f"the model {type(model).__name__} cannot be copied for a trial ({first_line(error)})"
+        raise NotCopied(f"{text}; leave it out with trial=False.") from error
     for module in copied.modules():
         if isinstance(module, nn.Embedding | nn.EmbeddingBag):
             module.sparse = False  # Adam takes no sparse gradients

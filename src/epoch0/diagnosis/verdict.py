@@ -348,11 +348,9 @@ def _failure(step: StepEffect, signs: Signs, runs: Sequence[Run], constant: floa
         return "rough", f"already a rate of {number(rate, 1)} makes the first step raise the loss{seen}"
     if signs.saturated:
         return "saturated", f"most values are saturated after {first_names(signs.saturated, 1)}{seen}"
-    if max(step.alignment, step.second) < 0.3:
-        return "blind", (
-            f"a step moves the outputs of all examples alike (cosine {max(step.alignment, step.second):.2f} "
-            f"with what the loss wants){seen}"
-        )
+    if (cosine := max(step.alignment, step.second)) < 0.3:
+        text = f"a step moves the outputs of all examples alike (cosine {cosine:.2f} with what the loss wants)"
+        return "blind", f"{text}{seen}"
     return "slow", f"it learns too slowly or not what holds for other examples{seen}"
 
 

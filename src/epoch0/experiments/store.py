@@ -246,8 +246,7 @@ class Store:
             yield
         except (sqlite3.Error, OSError) as error:
             number = error.errno if isinstance(error, OSError) else None
-            full = number in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG) or "is full" in str(error)
-            if full:
+            if number in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG) or "is full" in str(error):
                 hint = "the disk is full; make room and run again: what is finished is kept and not run again"
             elif "readonly" in str(error):
                 hint = "a run that was killed has left it half written, and it may not be written to; run that again"

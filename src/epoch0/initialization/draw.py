@@ -203,8 +203,7 @@ def _on_noise(tape: Tape, able: Mapping[int, Step], inputs: set[int], swap: bool
     taken: dict[int, Tensor] = {}
 
     def put(node: int, step: Step, tensor: Tensor) -> Tensor:
-        source = generator(0, _NOISE, node)
-        noise = torch.randn(tensor.shape, generator=source, dtype=tensor.dtype).to(tensor.device)
+        noise = torch.randn(tensor.shape, generator=generator(0, _NOISE, node), dtype=tensor.dtype).to(tensor.device)
         return swapped(noise, step.site.op.kind) if swap else noise
 
     def look(node: int, tensor: Tensor) -> None:

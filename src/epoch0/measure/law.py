@@ -176,8 +176,7 @@ def _mixed_means(flow: Flow, rule: Activation, examples: int, dims: int) -> Tens
 def _by_unit(value: Tensor, units: int | None) -> Array:
     """Entries as (units, places and examples), places thinned out evenly; units in the last dimension if unknown."""
     flat = value.detach().movedim(-1 if units is None else units, 0).flatten(1) if value.dim() > 1 else value[None]
-    keep = max(1, flat.numel() // SAMPLE)
-    return np.asarray(flat[:, ::keep].double().cpu())
+    return np.asarray(flat[:, :: max(1, flat.numel() // SAMPLE)].double().cpu())
 
 
 def _spread(rule: Activation, value: Tensor, before: Flow, after: Tensor) -> float:
@@ -312,8 +311,7 @@ class Walk:
                     raise NoLaw("a slope for each channel")
                 return [scaled(event, self._resolved(one))]
             if kind == "sum" and len(inputs) == 2:
-                flows = [self._resolved(node) for node in inputs]
-                return [added(event, flows, [self.values[node] for node in inputs])]
+                return [added(event, [self._resolved(node) for node in inputs], [self.values[node] for node in inputs])]
             raise NoLaw("a product of two signals" if kind in ("product", "quotient") else in_words(name))
         if kind == "join":
             return [joined(event, {node: self._resolved(node) for node in inputs})]
@@ -406,16 +404,14 @@ def moved(op: Op, flow: Flow, outputs: int) -> list[Flow]:
     units = flow.units if same or (squares[0].dim() == flow.square.dim() and op.name == "getitem") else None
     if flow.units == 1 and op.name == "flatten" and squares[0].dim() == 2 and math.prod(flow.square.shape[2:]) == 1:
         units = 1
-    gains = flow.gains if same else None
-    return [flow.moved(s, units=units, gains=gains) for s in squares]
+    return [flow.moved(s, units=units, gains=flow.gains if same else None) for s in squares]
 
 
 def padded(op: Op, flow: Flow) -> Flow:
     """Padding: the tangent of a constant is zero."""
     call, mode = call_of(op), op.given.get("mode", "constant")
     call = op.with_arguments(value=0.0) if mode == "constant" else call
-    white = flow.white and mode in ("constant", "circular")
-    return flow.moved(call({op.inputs[0]: flow.square}), white=white)
+    return flow.moved(call({op.inputs[0]: flow.square}), white=flow.white and mode in ("constant", "circular"))
 
 
 def added(op: Op, flows: Sequence[Flow], values: Sequence[Tensor]) -> Flow:
@@ -475,8 +471,7 @@ def scaled(op: Op, flow: Flow) -> Flow:
     kind = op.meaning.kind
     if kind == "sum":
         shape = call({op.inputs[0]: flow.square}).shape
-        white = flow.white and shape == flow.square.shape
-        return flow.moved(flow.square.expand(shape), white=white)
+        return flow.moved(flow.square.expand(shape), white=flow.white and shape == flow.square.shape)
     if kind not in ("product", "quotient"):
         raise NoLaw(op.name)
     if kind == "quotient" and not isinstance(call.args[0], Slot):

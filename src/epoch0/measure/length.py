@@ -89,8 +89,7 @@ def lengths_and_growth(pieces: Norms) -> tuple[Array, Array, Array, Array]:
 
 def grid(points: int, seed: int, index: int) -> Tensor:
     """Equally spaced t, moved by a part of a step that is random for each network."""
-    offset = float(numpy_generator(seed, index, 1).random())
-    return (torch.arange(points, dtype=torch.float64) + offset) / points
+    return (torch.arange(points, dtype=torch.float64) + float(numpy_generator(seed, index, 1).random())) / points
 
 
 # numbers held at once (64 MB in float32): the chosen tensors of points that go through a model together; of dense
@@ -103,8 +102,7 @@ def module_pieces(
     module: nn.Module, curve: Curve, t: Tensor, layers: Sequence[str] | None, batch_norm: str, forward: Forward | None
 ) -> Norms:
     """The tangents of the curve at the input and each layer of one module."""
-    recorded = tape(module, curve.point(t[:2]), forward=forward, batch_norm=batch_norm)
-    with recorded as record, torch.no_grad():
+    with tape(module, curve.point(t[:2]), forward=forward, batch_norm=batch_norm) as record, torch.no_grad():
         names, nodes = places(record, layers)
         return Norms(names, tangent_norms(points_apart(record), nodes, curve, t)[None], record.x.dtype)
 

@@ -264,8 +264,7 @@ def _patterned(shape: tuple[int, ...], count: int, seed: int) -> tuple[Tensor, T
     patterns = F.interpolate(coarse, size, mode="trilinear" if len(size) == 3 else "bilinear")
     patterns = patterns / patterns.flatten(1).std(dim=1).reshape(-1, *[1] * len(shape))
     labels = _classes(count, seed)
-    noise = torch.randn(count, *shape, generator=generator(seed, 2))
-    return (patterns[labels] + noise) / math.sqrt(2), labels
+    return (patterns[labels] + torch.randn(count, *shape, generator=generator(seed, 2))) / math.sqrt(2), labels
 
 
 def _classes(count: int, seed: int) -> Tensor:

@@ -37,8 +37,7 @@ class _NumpyFunction(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
         (h,) = ctx.saved_tensors
-        slope = ctx.rule.derivative(h.detach().cpu().double().numpy())
-        return gradients[0] * torch.as_tensor(slope).to(h), None
+        return gradients[0] * torch.as_tensor(ctx.rule.derivative(h.detach().cpu().double().numpy())).to(h), None
 
 
 class Elementwise(nn.Module):

@@ -519,8 +519,7 @@ class GrowthLaw:
         with np.errstate(divide="ignore"):
             logs = np.log(np.maximum(growths, 0.0))
         zero = self.zero_probability
-        below = np.where(growths < 0, 0.0, zero + (1 - zero) * self._log_cdf(np.asarray(logs)))
-        return like(below, x)
+        return like(np.where(growths < 0, 0.0, zero + (1 - zero) * self._log_cdf(np.asarray(logs))), x)
 
     @property
     def support(self) -> tuple[float, float]:

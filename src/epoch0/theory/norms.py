@@ -445,8 +445,7 @@ class NormRatio:
     def cdf(self, x: Number) -> Number:
         """Probability that the ratio is at most x, to about 1e-13; a number or an array of any shape."""
         ratios = np.asarray(x, dtype=np.float64)
-        found = self.norm.cdf(np.where(ratios < 0, -1.0, np.sqrt(np.maximum(ratios, 0.0))))
-        return like(found, x)
+        return like(self.norm.cdf(np.where(ratios < 0, -1.0, np.sqrt(np.maximum(ratios, 0.0)))), x)
 
     def quantile(self, p: Number) -> Number:
         """The ratio below which a fraction p, in (0, 1), of the networks lies; 0 for p <= :attr:`zero_probability`."""

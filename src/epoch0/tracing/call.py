@@ -641,8 +641,7 @@ def _tensors(value: Any, inside: bool = False) -> list[Tensor]:
     if isinstance(value, Tensor):
         return [value]
     if isinstance(value, tuple | list | Mapping):
-        every = value.values() if isinstance(value, Mapping) else value
-        return [t for v in every for t in _tensors(v, inside)]
+        return [t for v in (value.values() if isinstance(value, Mapping) else value) for t in _tensors(v, inside)]
     return [] if inside else [t for v in _attributes(value).values() for t in _tensors(v, True)]
 
 

@@ -291,8 +291,7 @@ def measured(func: Function, name: str, args: Args, kwargs: Kwargs, batch_norm: 
     if known.kind == "dropout":
         return known.given(args, kwargs)["input"]
     if func in (F.batch_norm, F.instance_norm):
-        given = _with_statistics(func, known.given(args, kwargs), batch_norm, hold and func is F.batch_norm)
-        return func(**given)
+        return func(**_with_statistics(func, known.given(args, kwargs), batch_norm, hold and func is F.batch_norm))
     if known.kind == "mixing":
         args, kwargs = known.replaced(args, kwargs, dropout_p=0.0)
     if name == "hardsigmoid":  # torch's own has no second derivative

@@ -39,8 +39,7 @@ def chosen_device() -> torch.device:
 
 def precision_for(precision: Precision, device: torch.device) -> Literal["float32", "bfloat16"]:
     """``"auto"`` is bfloat16 on CUDA, float32 elsewhere; the others mean themselves."""
-    low = precision == "bfloat16" or (precision == "auto" and device.type == "cuda")
-    return "bfloat16" if low else "float32"
+    return "bfloat16" if precision == "bfloat16" or (precision == "auto" and device.type == "cuda") else "float32"
 
 
 def autocast(device: torch.device, precision: Precision) -> contextlib.AbstractContextManager[object]:

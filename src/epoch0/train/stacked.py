@@ -144,8 +144,7 @@ class Stacked(nn.Module):
             raise InputError(f"network {index} is not in a stack of {len(self)}; count from 0 to {len(self) - 1}.")
         source = self.kept if self.frozen_at[index] >= 0 or self.diverged[index] else self.networks
         held = {**source.state_dict(keep_vars=True), **dict(source.named_buffers())}  # the former lacks some buffers
-        state = {name: value[index].detach().clone() for name, value in held.items()}
-        network = _with_state(source, state)
+        network = _with_state(source, {name: value[index].detach().clone() for name, value in held.items()})
         for name, parameter in self.networks.named_parameters():
             network.get_parameter(name).requires_grad_(parameter.requires_grad)
         return network

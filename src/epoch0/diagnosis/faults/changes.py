@@ -155,8 +155,7 @@ def _inputs(program: UserProgram, seen: Evidence) -> str:
             return t
         dims = (0,) if t.dim() == 2 else tuple(range(t.dim()))
         mean, deviation = t.mean(dims, keepdim=True), t.std(dims, keepdim=True)
-        still = deviation <= 1e-6 * t.abs().amax().clamp_min(1e-12)
-        deviation = deviation.masked_fill(still, 1.0)
+        deviation = deviation.masked_fill(deviation <= 1e-6 * t.abs().amax().clamp_min(1e-12), 1.0)
         off = (mean.abs() / deviation).median() > 0.5 or deviation.median() > 2 or deviation.median() < 0.3
         changed[0] |= bool(off)
         return (t - mean) / deviation if bool(off) else t

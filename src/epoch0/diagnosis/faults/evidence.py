@@ -124,12 +124,7 @@ class _Dropped(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if getattr(func, "__name__", "") == "dropout":
-            given = {
-                "p": 0.5,
-                "training": True,
-                **dict(zip(("p", "training"), args[1:], strict=False)),
-                **(kwargs or {}),
-            }
+            given = {"p": 0.5, "training": True} | dict(zip(("p", "training"), args[1:], strict=False)) | (kwargs or {})
             self.found += [float(given["p"])] if given["training"] else []
         return func(*args, **(kwargs or {}))
 

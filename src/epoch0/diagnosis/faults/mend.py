@@ -108,9 +108,11 @@ class Mending:
         return {"steps": self.own.steps, "curve": self.own.curve, "best": best, "tried": tried}
 
 
-def mend(
-    seen: Evidence, suspects: Sequence[Fault], seconds: float, tell: Callable[[str, float], None]
-) -> Mending | None:
+Tell = Callable[[str, float], None]
+"""A callback for progress: the part that runs, and the share of it that is done."""
+
+
+def mend(seen: Evidence, suspects: Sequence[Fault], seconds: float, tell: Tell) -> Mending | None:
     """Train copies of the program, as it is and changed; None where there is no program that could be trained."""
     started = time.thread_time()
     program = UserProgram.of(seen)
@@ -298,7 +300,5 @@ def weighed(fault: Fault, alone: bool = False) -> Fault:
 
 def _cure(own: Trained, mended: Tried) -> str:
     before = "its loss is no number" if math.isnan(own.known) else f"to {max(own.known, 0):.0%}"
-    return (
-        f"{' '.join(mended.fixes)} Tried on a copy: after {mended.trained.steps} steps the outputs know the targets to "
-        f"{mended.trained.known:.0%}; as it is, {before}."
-    )
+    after = f"after {mended.trained.steps} steps the outputs know the targets to {mended.trained.known:.0%}"
+    return f"{' '.join(mended.fixes)} Tried on a copy: {after}; as it is, {before}."

@@ -218,8 +218,7 @@ def classes_read_elsewhere(reach: Reach) -> Iterator[Fault]:
         return
     shape, costs = reach.output.shape, []
     for dim in (1, reach.output.dim() - 1):
-        places = (*shape[:dim], *shape[dim + 1 :])
-        if reach.targets.shape == places and int(reach.targets.max()) < shape[dim]:
+        if reach.targets.shape == (*shape[:dim], *shape[dim + 1 :]) and int(reach.targets.max()) < shape[dim]:
             right = torch.zeros_like(reach.output).scatter_(dim, reach.targets.long().unsqueeze(dim), 10.0)
             end = SOFTMAXES.get(reach.last.name)
             costs.append(float(reach.score(right if end is None else end(right, dim))))

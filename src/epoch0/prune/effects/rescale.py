@@ -82,8 +82,7 @@ _HEAD = ("weights", "activation", "density", "empty rows", "weight std", "now", 
 
 
 def _cells(layer: RescaledLayer) -> tuple[str, ...]:
-    same = layer.smallest == layer.largest
-    spread = "" if same else f" ({layer.smallest:.3g} to {layer.largest:.3g})"
+    spread = "" if layer.smallest == layer.largest else f" ({layer.smallest:.3g} to {layer.largest:.3g})"
     stds = (f"{std:.4g}" for std in (layer.weight_std_before, layer.weight_std, layer.target))
     kept = f"{layer.density:.3g}", f"{layer.empty_rows} of {layer.rows}"
     return (layer.name, layer.activation, *kept, *stds, f"{layer.factor:.4g}{spread}", layer.note)

@@ -192,8 +192,7 @@ def keep(
         return Masks._own(_keep_globally(scores, kept, least, removed))
     by_shape = [float(sum(tensor.shape)) if tensor.numel() else 0.0 for tensor in scores.values()]
     weights = by_shape if layers == "erk" else list(sizes.values())
-    shares = shared_out(kept, weights, list(least.values()), list(most.values()))
-    counts = dict(zip(scores, shares, strict=True))
+    counts = dict(zip(scores, shared_out(kept, weights, list(least.values()), list(most.values())), strict=True))
     return Masks._own({name: largest({name: scores[name]}, counts[name], removed)[name] for name in scores})
 
 

@@ -227,8 +227,7 @@ def obd(
             scalar_loss(output, batch.targets, None)  # which refuses targets that do not fit
             for probe in range(probes):
                 push = _push(output.detach(), batch.targets, generator(seed, _PROBE, place, probe))
-                gradients = net.differentiated(output, push, retain_graph=probe + 1 < probes)
-                found = [g.square() for g in gradients]
+                found = [g.square() for g in net.differentiated(output, push, retain_graph=probe + 1 < probes)]
                 near = near or near_the_end([d for d in found if bool(d.any())])
                 total = added(total, found, batch.examples / examples(held) / probes)
         return [t.div_(2) for t in times(net.leaves, times(net.leaves, total))], near

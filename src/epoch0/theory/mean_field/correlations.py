@@ -274,8 +274,7 @@ def _straight(function: Callable[[Any], Array], points: Array, q1: Array, q2: Ar
 def on_a_line(rule: Activation, q: Array) -> tuple[Array, Array]:
     """phi(sqrt(q) z) on nodes z fit for every variance, and their Gaussian masses; (r,) to (r, nodes) and (nodes,)."""
     scale = np.sqrt(np.maximum(q, _SMALLEST))
-    points = _marked(rule)
-    marks = _around(points / scale[:, None], 1 / scale, np.full(len(q), _SDS)).reshape(1, -1)
+    marks = _around(_marked(rule) / scale[:, None], 1 / scale, np.full(len(q), _SDS)).reshape(1, -1)
     z, mass = _panels(marks, 28)
     return rule.function(scale[:, None] * z), mass[0]
 

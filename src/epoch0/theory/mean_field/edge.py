@@ -200,8 +200,7 @@ def edge_of_chaos(
     gain = density * chosen.weight_std**2 * mean_slope(rule, chosen.q)
     notes = [] if chosen.reached else ["from q = 1 the variance does not get there: it must start near this q"]
     notes += [f"also at {'; '.join(map(str, others))}"] if others else []
-    where = (rule.name, chosen.weight_std, chosen.bias_std, chosen.q)
-    return EdgeOfChaos(*where, gain, density, ". ".join(notes))
+    return EdgeOfChaos(rule.name, chosen.weight_std, chosen.bias_std, chosen.q, gain, density, ". ".join(notes))
 
 
 def _single_point(rule: Activation, name: str, value: float, density: float) -> EdgeOfChaos:

@@ -181,8 +181,7 @@ def settled_correlation(rule: Activation, weight_std: float, bias_std: float, q:
     """:func:`c_star` at a fixed point q that is already known."""
     from scipy.optimize import brentq
 
-    chi = density * weight_std**2 * mean_slope(rule, q)
-    if q == 0 or chi <= 1 + _ON_THE_EDGE:
+    if q == 0 or density * weight_std**2 * mean_slope(rule, q) <= 1 + _ON_THE_EDGE:
         return 1.0
 
     def excess(c: float) -> float:
@@ -221,8 +220,7 @@ def depth_scale(activation: ActivationLike, weight_std: Std, bias_std: Std, dens
     """
     rule = continuous(activation)
     q = q_star(rule, weight_std, bias_std, density)
-    c = settled_correlation(rule, weight_std, bias_std, q, density)
-    return scales_at(rule, weight_std, q, c, density)
+    return scales_at(rule, weight_std, q, settled_correlation(rule, weight_std, bias_std, q, density), density)
 
 
 def scales_at(rule: Activation, weight_std: float, q: float, c: float, density: float) -> DepthScale:

@@ -363,8 +363,7 @@ class Kernel(Shown):
         law = f"weight_std={self.weight_std:g}, bias_std={self.bias_std:g}{sparse}"
         inputs = f"{self.nngp.shape[0]} x {self.nngp.shape[1]} inputs"
         lines = [f"{network}, {law}; {inputs}", f"{'':14}{'least':>14}{'median':>14}{'most':>14}"]
-        words = {"q": "variance q", "correlation": "correlation", "ntk": "NTK"}
-        for name, word in words.items():
+        for name, word in {"q": "variance q", "correlation": "correlation", "ntk": "NTK"}.items():
             lines.append(f"{word:14}" + "".join(f"{seen[name][k]:>14.6g}" for k in ("least", "median", "most")))
         if self.layer_error > 1e-11:
             text = "Kinks away from 0 and inputs of different length: each layer's slopes are within about"
@@ -471,6 +470,5 @@ def pair_gaps(first: Array, second: Array, fold: bool) -> tuple[Array, Array]:
         difference -= np.einsum("pd,pd->p", difference, units[0][i])[:, None] * units[0][i]
         sine = np.einsum("pd,pd->p", difference, difference) / lengths[1][j] ** 2
         gaps[i, j] = sine / (1 + np.sqrt(np.clip(1 - sine, 0.0, 1.0)))
-    both = (lengths[0] == 0)[:, None] & (lengths[1] == 0)[None, :]
-    gaps[both] = 0.0
+    gaps[(lengths[0] == 0)[:, None] & (lengths[1] == 0)[None, :]] = 0.0
     return gaps, signs

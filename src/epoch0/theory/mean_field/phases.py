@@ -76,8 +76,7 @@ def phase(activation: ActivationLike, weight_std: Std, bias_std: Std, density: D
     scales = scales_at(rule, weight_std, q, c, density)
     note = ""
     if bias_std == 0 and scale_free(rule):
-        still = abs(gain - 1) <= 1e-9
-        note = "every q is a fixed point" if still else "q shrinks to 0 by the factor chi a layer"
+        note = "every q is a fixed point" if abs(gain - 1) <= 1e-9 else "q shrinks to 0 by the factor chi a layer"
     return Phase(*where, str(_words(gain, q)), gain, q, c, scales.xi_q, scales.xi_c, note)
 
 

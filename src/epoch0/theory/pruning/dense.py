@@ -251,8 +251,7 @@ def predicted_density(
     with np.errstate(divide="ignore"):
         mean_field = 0.5 * np.log(moments.mean_square)
     walks = log_deviations(rule, weights, sizes, moments, numpy_generator(seed, 1))
-    counts = np.array([law.weights for law in laws], dtype=np.float64)
-    layers = Layers(laws, mean_field + 0.5 * walks, counts)
+    layers = Layers(laws, mean_field + 0.5 * walks, np.array([law.weights for law in laws], dtype=np.float64))
     return predict(layers, sparsity, f"mean field of {rule.name}, {examples} examples")
 
 

@@ -113,8 +113,7 @@ def entry_tail(shared: float) -> Array:
     if shared >= 1:
         return np.asarray(special.erfc(np.exp(GRID) / math.sqrt(2)))
     t, root, rest = np.exp(GRID[:-1] + STEP / 2), math.sqrt(shared), math.sqrt(2 * (1 - shared))
-    offset = (special.erfc((t - root) / rest) + special.erfc((t + root) / rest)) / 2
-    return _product(entry_tail(1.0), offset)
+    return _product(entry_tail(1.0), (special.erfc((t - root) / rest) + special.erfc((t + root) / rest)) / 2)
 
 
 def entry_of_mean(mean: float, log_mean: float = -math.inf) -> Array:
@@ -185,8 +184,7 @@ def fit(mean: float, log_mean: float) -> tuple[float, float]:
         return following_moments(correlation)[0] * math.exp(-spread_square(correlation) / 2) - mean
 
     if excess(1.0) <= 0:
-        lowest = following_moments(1.0)[1] - by_mean(1.0)
-        best = 1.0 if log_mean > lowest - _UNSURE else 0.0
+        best = 1.0 if log_mean > following_moments(1.0)[1] - by_mean(1.0) - _UNSURE else 0.0
         return best, math.sqrt(by_mean(best))
     best = 0.0 if excess(0.0) >= 0 else float(brentq(excess, 0.0, 1.0))
     if spread_square(best) <= 0:
