@@ -180,8 +180,7 @@ def _check_finite(phi: _Checked) -> None:
     h = h[np.abs(h) <= 100]
     h = h[np.argsort(np.abs(h), kind="stable")]
     value = phi(h)
-    bad = ~np.isfinite(value)
-    if bad.any():
+    if (bad := ~np.isfinite(value)).any():
         where = f"{value[bad][0]} at h={float(h[bad][0]):.6g}"
         raise InputError(f"{phi.what} returns {where}; it must be finite for every h.")
 
@@ -210,8 +209,7 @@ def _check_derivative(phi: _Checked, slope: _Checked, breaks: tuple[float, ...],
     coarse, expected = ((phi(h + item) - phi(h - item)) / (2 * item) for item in (step, step / 4))
     value = slope(h)
     allowance = 1e-4 * (1e-3 + np.abs(expected).max()) + 2 * np.abs(expected - coarse)
-    bad = ~np.isfinite(value) | (np.abs(value - expected) > allowance)
-    if bad.mean() > allowed:
+    if (bad := ~np.isfinite(value) | (np.abs(value - expected) > allowance)).mean() > allowed:
         where = f"at h={float(h[bad][0]):.6g} it is {float(value[bad][0]):.6g}, differences of phi give"
         raise InputError(f"{slope.what} by autograd is wrong: {where} {float(expected[bad][0]):.6g}.")
 

@@ -232,8 +232,7 @@ def random_walk(
 
     Source: Raghu et al. 2017, Figure 16.
     """
-    at = np.asarray(flips, dtype=np.int64)
-    if not len(at):
+    if not len(at := np.asarray(flips, dtype=np.int64)):
         raise InputError("flips holds no number of steps; give one or more.")
     first = np.zeros(inputs, dtype=bool)
     each = (numpy_generator(seed, walk).integers(0, inputs, size=int(at.max())) for walk in range(walks))

@@ -254,8 +254,7 @@ def in_order(evaluate: Evaluate, changes: Steps) -> tuple[Tensor, Tensor, int]:
         shared[1:] = begin[order][1:] < torch.cummax(end[order], dim=0).values[:-1]
         shared[:-1] |= begin[order][1:] < end[order][:-1]
         clash = order[shared]
-        longer = clash[(high[clash] - low[clash]) * _FINEST > 1.5]
-        if not len(longer):
+        if not len(longer := clash[(high[clash] - low[clash]) * _FINEST > 1.5]):
             break
         middle = 0.5 * (low[longer] + high[longer])
         at_middle = evaluate(number[longer], middle)

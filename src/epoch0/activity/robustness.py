@@ -37,8 +37,7 @@ class Robustness(Result):
     @property
     def error(self) -> np.ndarray:
         """Standard error over the draws of the noise, shape (layers, sizes); NaN for one draw."""
-        draws = self.accuracies.shape[2]
-        if draws == 1:
+        if (draws := self.accuracies.shape[2]) == 1:
             return np.full(self.accuracies.shape[:2], math.nan)
         return np.asarray(self.accuracies.std(axis=2, ddof=1) / math.sqrt(draws))
 
@@ -117,8 +116,7 @@ def robustness(
         raise InputError(f"{given} do not fit: one class number, an integer, for every example.")
     call = Call.of(model, inputs, targets, forward=forward)
     model = call.model
-    sizes = np.atleast_1d(np.asarray(noise, dtype=np.float64))
-    if not len(sizes) or sizes.min() < 0:
+    if not len(sizes := np.atleast_1d(np.asarray(noise, dtype=np.float64))) or sizes.min() < 0:
         raise InputError(f"noise={noise!r}; give standard deviations >= 0, such as [0.1, 0.25].")
     asked = [layers] if isinstance(layers, str | int) else layers
     chosen = layer_names(model) if asked is None else [named_layer(model, layer) for layer in asked]

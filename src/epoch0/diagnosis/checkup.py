@@ -325,8 +325,7 @@ def try_remedies(
 
 def advice(recipes: Mapping[str, Recipe], tried: Sequence[Remedy]) -> Iterator[str]:
     """What to do: begin with the best recipe, or with a remedy that helped on a copy."""
-    trains = [recipe for recipe in recipes.values() if recipe.trains]
-    if trains:
+    if trains := [recipe for recipe in recipes.values() if recipe.trains]:
         best = max(trains, key=lambda recipe: recipe.probability)
         yield f"Begin with {NAMES[best.optimizer]} at a rate of about {best.learning_rate:g}; nothing has to change."
         return

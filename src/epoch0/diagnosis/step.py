@@ -178,8 +178,7 @@ class _Probe:
 
         The step is shorter where outputs move far, as through many chaotic layers, and longer where rounding hides it.
         """
-        squares = sum(map(sum_of_squares, direction.values()))
-        if squares == 0:
+        if (squares := sum(map(sum_of_squares, direction.values()))) == 0:
             return torch.zeros_like(pull.output)
         unit, length = math.sqrt(self.size / squares), SHORT
 
@@ -319,8 +318,7 @@ def _one_step(probe: _Probe, start: Weights, first: _Gradient, optimizer: Optimi
         change = math.log10(min(then_loss / first.held, 1e3)) if first.held > 0 and then_loss > 0 else 0.0
         same: dict[str, Any] = {"second": alignment, "second_held": held, "second_pace": pace}
         return replace(step, **same, change=change, finite=math.isfinite(then_loss))
-    then = _gradient(probe, after)
-    if not then.finite:
+    if not (then := _gradient(probe, after)).finite:
         return replace(step, second_held=None if held is None else 0.0, change=3.0)
     change = math.log10(max(then.held, 1e-12) / max(first.held, 1e-12)) if first.held > 0 else 0.0
     if optimizer == "adam":
@@ -376,8 +374,7 @@ def _alignment(pull: Tensor, move: Tensor) -> tuple[float, float]:
     if move.shape != pull.shape:  # the outputs do not move
         return 0.0, 0.0
     one, other = (_less_mean(t.double()) for t in (pull, move))
-    size = float(one.norm() * other.norm())
-    if not math.isfinite(size) or size == 0:
+    if not math.isfinite(size := float(one.norm() * other.norm())) or size == 0:
         return 0.0, 0.0
     product = float((one * other).sum())
     return product / size, product

@@ -65,8 +65,7 @@ def estimate_phase(gains: Sequence[float], errors: Sequence[float]) -> PhaseEsti
     The interval is plus and minus 1.96 standard errors of the mean log gain. The spread over the layers holds both
     their differences and the noise of measuring them; the interval is never narrower than the noise alone.
     """
-    pairs = [(g, e) for g, e in zip(gains, errors, strict=True) if g > 0 and math.isfinite(g)]
-    if not pairs:
+    if not (pairs := [(g, e) for g, e in zip(gains, errors, strict=True) if g > 0 and math.isfinite(g)]):
         return PhaseEstimate()
     logs, count = np.log([g for g, _ in pairs]), len(pairs)
     noise = math.hypot(*(e / g for g, e in pairs if math.isfinite(e))) / count

@@ -320,16 +320,14 @@ class Walk:
         return linear(event, self._resolved(one), self.values[one], self.tape.batch_norm)
 
     def _link(self, node: int) -> Chain:
-        flow = self.flows[node]
-        if isinstance(flow, Chain):
+        if isinstance(flow := self.flows[node], Chain):
             return flow
         assert isinstance(flow, Flow)
         return Chain(node, flow, self.values[node], lambda h: h, "h", "")
 
     def _resolved(self, node: int) -> Flow:
         """The flow at a tensor, any function of one number resolved."""
-        flow = self.flows[node]
-        if isinstance(flow, str):
+        if isinstance(flow := self.flows[node], str):
             raise NoLaw(flow)
         if isinstance(flow, Chain):
             flow = self.flows[node] = flow_after(flow, self.examples)
@@ -397,8 +395,7 @@ def _gains(squares: Tensor, units: int) -> Tensor | None:
 
 def moved(op: Op, flow: Flow, outputs: int) -> list[Flow]:
     """Reshapes, permutations, slices: the same call on the squares."""
-    squares = operations.tensors_in(call_of(op)({op.inputs[0]: flow.square.clone()}))
-    if len(squares) != outputs:
+    if len(squares := operations.tensors_in(call_of(op)({op.inputs[0]: flow.square.clone()}))) != outputs:
         raise NoLaw(op.name)
     same = op.meaning.kind == "same"
     units = flow.units if same or (squares[0].dim() == flow.square.dim() and op.name == "getitem") else None
@@ -436,8 +433,7 @@ def added(op: Op, flows: Sequence[Flow], values: Sequence[Tensor]) -> Flow:
 
 def _sum(op: Op, flows: Sequence[Flow], values: Sequence[Tensor]) -> tuple[Signal, Tensor | None, Array | None]:
     """The signal of a sum: known plus Gaussian is a mixture that keeps its parts apart."""
-    kinds = [flow.signal for flow in flows]
-    if kinds == ["gaussian", "gaussian"]:
+    if (kinds := [flow.signal for flow in flows]) == ["gaussian", "gaussian"]:
         return "gaussian", None, None
     given = next((i for i, kind in enumerate(kinds) if kind in ("known", "mixed")), None)
     if given is None or kinds[1 - given] != "gaussian" or values[0].shape != values[1].shape:
@@ -468,8 +464,7 @@ def joined(op: Op, flows: Mapping[int, Flow]) -> Flow:
 def scaled(op: Op, flow: Flow) -> Flow:
     """Multiplied, divided or shifted by a constant of each place."""
     call = call_of(op)
-    kind = op.meaning.kind
-    if kind == "sum":
+    if (kind := op.meaning.kind) == "sum":
         shape = call({op.inputs[0]: flow.square}).shape
         return flow.moved(flow.square.expand(shape), white=flow.white and shape == flow.square.shape)
     if kind not in ("product", "quotient"):

@@ -61,8 +61,7 @@ def grid_errors(values: Array) -> Array:
     """
     errors = np.full(values.shape[1], math.nan)
     for column in range(values.shape[1]):
-        known = values[~np.isnan(values[:, column]), column]
-        if len(known) >= 3:
+        if len(known := values[~np.isnan(values[:, column]), column]) >= 3:
             curvature = known[:-2] - 2 * known[1:-1] + known[2:]
             rise = (known[-1] - known[0]) / (len(known) - 1)
             errors[column] = math.sqrt(float((curvature**2).mean()) / 6 / len(known) + rise**2 / 12)
@@ -299,8 +298,7 @@ def trajectory_length(
             if len(shapes) > 1 or found[i].layers != found[0].layers:
                 raise InputError(f"model[{i}] has other layers than model[0]; give modules of one architecture.")
         pieces = Norms(found[0].layers, np.concatenate([item.norms for item in found]), found[0].dtype)
-    bad = ~np.isfinite(pieces.norms).all(axis=(0, 1))
-    if bad.any():
+    if (bad := ~np.isfinite(pieces.norms).all(axis=(0, 1))).any():
         where = ("input", *pieces.layers)[int(np.argmax(bad))]
         instead = "measure fewer layers" if pieces.dtype == torch.float64 else "measure model.double()"
         raise InputError(f"the length overflows at layer '{where}' in {pieces.dtype}; {instead}.")

@@ -330,8 +330,7 @@ def _by_contour(width: int, excess: float, u: float) -> float:
     points = 80
     while True:
         z = np.asarray(centre + 1j * spread * _STEP * np.arange(points), dtype=np.complex128)
-        values = exponent(z)
-        if values[-1].real < values[0].real - 40:
+        if (values := exponent(z))[-1].real < values[0].real - 40:
             break
         points *= 2
     terms = (np.exp(values - values[0].real) / z).real
@@ -404,8 +403,7 @@ class NormRatio:
         Source: Arpit-Bengio equations (19) and (20), Lemma 5.
         """
         variances = _variances(sizes, init)
-        depth = len(variances)
-        if depth < 2 or layer > depth:
+        if (depth := len(variances)) < 2 or layer > depth:
             text = f"layer={layer!r} of {depth} cannot be used: it is a layer of the network, from 1"
             raise InputError(f"{text}, and with one layer only the ratio is exactly 1.")
         # unit i of layer l is scaled by its row of W^l going forward, by its column of W^(l+1) coming back

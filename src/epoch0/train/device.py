@@ -31,8 +31,7 @@ def chosen_device() -> torch.device:
     >>> chosen_device()                                         # on a laptop
     device(type='cpu')
     """
-    name = os.environ.get(VARIABLE, "").strip()
-    if not name:
+    if not (name := os.environ.get(VARIABLE, "").strip()):
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     return torch.device(check_device(name, f"{VARIABLE}={name!r}"))
 
@@ -120,8 +119,7 @@ def joined(device: str | torch.device | None = None) -> Iterator[Group]:
     if "WORLD_SIZE" not in os.environ:
         yield Group(device=place)
         return
-    missing = [name for name in ("RANK", "MASTER_ADDR", "MASTER_PORT") if name not in os.environ]
-    if missing:
+    if missing := [name for name in ("RANK", "MASTER_ADDR", "MASTER_PORT") if name not in os.environ]:
         raise InputError(f"WORLD_SIZE is set but {', '.join(missing)} not; start the program with torchrun.")
     if place.type == "cuda":
         place = torch.device("cuda", place.index or int(os.environ.get("LOCAL_RANK", "0")))

@@ -102,8 +102,7 @@ class Stacked(nn.Module):
 
         def total(outputs: Tensor, targets: Tensor) -> Tensor:
             losses = each(outputs, targets)
-            lost = ~losses.detach().isfinite() & ~self.diverged
-            if bool(lost.any()):
+            if bool((lost := ~losses.detach().isfinite() & ~self.diverged).any()):
                 self._keep(lost & (self.frozen_at < 0))
                 self.diverged |= lost
             if bool(self.diverged.all()):
@@ -166,8 +165,7 @@ class FreezeAt:
         """Freeze networks above the target; adds ``running``, the number of the others."""
         if not isinstance(model, Stacked):
             raise InputError(f"FreezeAt works on a stack of networks, not on a {type(model).__name__}.")
-        values = torch.as_tensor(metrics.get(self.metric, []), dtype=torch.float64)
-        if values.shape != (len(model),):
+        if (values := torch.as_tensor(metrics.get(self.metric, []), dtype=torch.float64)).shape != (len(model),):
             wanted = f"a metric {self.metric!r} with one number for each of {len(model)} networks"
             raise InputError(f"FreezeAt needs {wanted}; this row has {', '.join(metrics)}.")
         model.freeze(values > self.target, step)

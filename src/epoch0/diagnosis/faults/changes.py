@@ -222,8 +222,7 @@ def _wider(program: UserProgram, seen: Evidence) -> str:
     """Hidden layers of few units made wide, and the batch norms behind them."""
     model, least = program.call.model, WIDE
     ran = [(n, m) for n, m, _ in seen.first.ran if isinstance(m, nn.Linear | nn.BatchNorm1d)]
-    layers = [n for n, m in ran if isinstance(m, nn.Linear)]
-    if len(set(layers)) < len(layers):
+    if len(set(layers := [n for n, m in ran if isinstance(m, nn.Linear)])) < len(layers):
         return ""
     for name, after in pairwise(layers):
         one, two = model.get_submodule(name), model.get_submodule(after)

@@ -18,8 +18,7 @@ FLAT = 0.9  # from this share of a hidden layer's values on its activation is sa
 
 def first_not_finite(seen: Evidence, first: Pass) -> Iterator[Fault]:
     """The first module that returns NaN or infinity; else the loss, else a gradient."""
-    name = next((name for name, _, finite in first.ran if not finite), None)
-    if name is not None:
+    if (name := next((name for name, _, finite in first.ran if not finite), None)) is not None:
         fix = "Look for a logarithm, root or division at 0 there, or weights that are too large."
         message = f"'{name}' is the first module that returns NaN or infinity." if name else ""
         message = message or "The model returns NaN or infinity, and none of its parts does."
@@ -268,8 +267,7 @@ def future_seen(seen: Evidence) -> Iterator[Fault]:
     before, later = tokens[:, :half], tokens[:, half:]
     new = later.roll(1, 1) if torch.equal(later.roll(1, 0), later) else later.roll(1, 0)
     one, two = (seen.quietly(seen.model, ids) for ids in (tokens, torch.cat([before, new], 1)))
-    axis = next((a for a in (1, 2) if one.dim() > a and one.shape[a] == length), None)
-    if axis is None:
+    if (axis := next((a for a in (1, 2) if one.dim() > a and one.shape[a] == length), None)) is None:
         return
     if float((one - two).double().abs().narrow(axis, 0, half).max()) > 1e-4 * float(one.abs().max()):
         message = f"Outputs at the first {half} places change with tokens after them, which are their targets."

@@ -115,8 +115,7 @@ Tell = Callable[[str, float], None]
 def mend(seen: Evidence, suspects: Sequence[Fault], seconds: float, tell: Tell) -> Mending | None:
     """Train copies of the program, as it is and changed; None where there is no program that could be trained."""
     started = time.thread_time()
-    program = UserProgram.of(seen)
-    if program is None:
+    if (program := UserProgram.of(seen)) is None:
         return None
     with seen.call.unchanged():
         tell("the program as it is", 0.0)
@@ -132,8 +131,7 @@ def mend(seen: Evidence, suspects: Sequence[Fault], seconds: float, tell: Tell) 
         tried, why, certain = list[Tried](), "", {fault.kind for fault in suspects if fault.certainty >= SURE}
         try:
             for changes in _order(suspects, tried, only=sound):
-                spent = time.thread_time() - started
-                if spent > seconds:
+                if (spent := time.thread_time() - started) > seconds:
                     why = f"Further changes: {seconds:.0f} CPU seconds are over; pass seconds= for more."
                     break
                 tell(" and ".join(change.name for change in changes), min(spent / seconds, 1.0))
@@ -219,8 +217,7 @@ def _try(
         return None
     copied = program.copied()
     try:
-        fixes = tuple(change.make(copied, seen) for change in changes)
-        if not all(fixes):
+        if not all(fixes := tuple(change.make(copied, seen) for change in changes)):
             return None
         trained = copied.train(steps, seconds)
     except Exception:  # what cannot be made or trained is no cure

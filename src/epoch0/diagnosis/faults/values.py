@@ -39,8 +39,7 @@ def input_scale(seen: Evidence) -> Iterator[Fault]:
     else:
         return
     yield Fault("input scale", "inputs", message, "Standardize each input over the training examples.", "step 0", sure)
-    spread = deviation[alive]
-    if len(spread) > 1 and float(spread.max()) > 1000 * float(spread.min()):
+    if len(spread := deviation[alive]) > 1 and float(spread.max()) > 1000 * float(spread.min()):
         message = f"The deviations of the inputs go from {float(spread.min()):.2g} to {float(spread.max()):.2g}."
         yield Fault("normalization", "inputs", message, "Or begin with a batch norm.", "step 0", sure - 0.05)
 

@@ -179,8 +179,7 @@ def keep(
     most = {n: size - int(removed[n].count_nonzero()) if n in removed else size for n, size in sizes.items()}
     least = {name: min(int(floor), left) for name, left in most.items()}
     total, low, high = (sum(of.values()) for of in (sizes, least, most))
-    kept = total - round(sparsity * total)
-    if kept == 0:
+    if (kept := total - round(sparsity * total)) == 0:
         text = f"sparsity={sparsity} leaves none of {total:,} weights"
         raise InputError(f"{text}; keep at least one: sparsity <= {max(1 - 1 / max(total, 1), 0):.9g}.")
     if not low <= kept <= high:

@@ -77,8 +77,7 @@ class Absolute(operations.Calls):
         power = sum(self.exponent(t) for t in operations.tensors_in((args, kwargs)) if t is not bias)
         if bias is not None and (less := self.exponent(bias) - power):
             args, kwargs = known.replaced(args, kwargs, bias=bias * 2.0**less)
-        y = func(*args, **kwargs)
-        if y.is_complex():
+        if (y := func(*args, **kwargs)).is_complex():
             raise InputError(f"SynFlow follows positive numbers; '{name}' of this model has complex ones.")
         largest = float(y.detach().max())
         if 0 < largest < math.inf and abs(more := math.frexp(largest)[1]) > LARGEST:
@@ -86,8 +85,7 @@ class Absolute(operations.Calls):
         return self._keep(y, power)
 
     def _other(self, func: Any, name: str, args: Any, kwargs: Any) -> Any:
-        powers = [self.exponent(t) for t in operations.tensors_in((args, kwargs))]
-        if not any(powers):
+        if not any(powers := [self.exponent(t) for t in operations.tensors_in((args, kwargs))]):
             return super().call(func, name, args, kwargs)
         kind = operations.meaning(name).kind
         if kind in ("product", "quotient"):
@@ -104,8 +102,7 @@ class Absolute(operations.Calls):
 
     def _at(self, tensor: Tensor, power: int, first: bool, func: Any) -> Tensor:
         """The tensor with the mantissa that goes with this exponent; changed in place where the function does that."""
-        less = self.exponent(tensor) - power
-        if not less or not tensor.is_floating_point():
+        if not (less := self.exponent(tensor) - power) or not tensor.is_floating_point():
             return tensor
         name = getattr(func, "__name__", "")
         in_place = first and (name.startswith("__i") or (name.endswith("_") and not name.endswith("__")))

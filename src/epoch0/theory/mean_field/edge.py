@@ -193,8 +193,7 @@ def edge_of_chaos(
         return _single_point(rule, name, value, density)
     moments = moments_of(rule)
     found = edge_points(moments, name, value, density)
-    best = [point for point in found if point.attracts]
-    if not best:
+    if not (best := [point for point in found if point.attracts]):
         raise InputError(why_no_edge(moments, found, name, value, density))
     chosen, *others = sorted(best, key=lambda point: (not point.reached, point.weight_std))
     gain = density * chosen.weight_std**2 * mean_slope(rule, chosen.q)

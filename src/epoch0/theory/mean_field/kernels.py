@@ -113,8 +113,7 @@ class Pairs:
             if not np.isfinite(sizes).all() or (sizes > 100 * np.abs(usual)).any():
                 break
             found = np.tensordot(values, tables.to_coefficients(_ANGLES), axes=(1, 1))
-            count = _enough(found, sizes)
-            if not count:
+            if not (count := _enough(found, sizes)):
                 break
             leapt, series, apart = layer + 1 - start, found[..., :count], ends[0].copy()
             growth = [grid.first[:rank] / first, grid.second / second]
@@ -279,8 +278,7 @@ class Pairs:
             root = math.sqrt(self.bias * ratio / (self.bias + ratio * middle**2))
             turns = [(np.sqrt(q) - middle) / np.sqrt(self.bias + ratio * q) for q in (self.first, self.second)]
             return [root * turn[:, None] for turn in turns]
-        grid = table.variances.grid
-        if len(grid) == 1:
+        if len(grid := table.variances.grid) == 1:
             return None
         columns = [math.sqrt(self.weight) * table.values * np.sqrt(table.masses)]
         columns += [np.sqrt(self.bias) * np.ones((len(grid), 1)), np.sqrt(self.skip * grid)[:, None]]

@@ -150,8 +150,7 @@ class PhaseDiagram(Result):
             axes.set(xlabel=r"weight_std  $\sigma_w$", ylabel=r"bias_std  $\sigma_b$")
             for word, colour in (("ordered", "#053061"), ("chaotic", "#67001f")):
                 rows, columns = np.nonzero(self.phase == word)
-                share = len(rows) / self.phase.size
-                if share > 0.02:
+                if (share := len(rows) / self.phase.size) > 0.02:
                     at = (float(np.median(x[columns])), float(np.median(y[rows])))
                     turned = 90 if share < 0.15 else 0
                     axes.text(*at, word, ha="center", va="center", color=colour, fontsize=11, rotation=turned)

@@ -239,8 +239,7 @@ def predicted_density(
     Source: Hayou et al. 2021, Theorem 1, whose bound this replaces by an estimate.
     """
     rule = continuous(activation)
-    sizes = list(widths)
-    if len(sizes) < 2:
+    if len(sizes := list(widths)) < 2:
         raise InputError(f"widths={sizes} is no network; give the number of inputs, then of units of each layer.")
     weights = of_layers("weight_std", weight_std, len(sizes) - 1)
     biases = of_layers("bias_std", bias_std, len(sizes) - 1)

@@ -147,8 +147,7 @@ def entry_of_mean(mean: float, log_mean: float = -math.inf) -> Array:
 def following_tail(correlation: float) -> Array:
     """Tail of X = |U V| / sqrt(1 + 2 rho^2) for standard normal U and V with this correlation; E X^2 = 1."""
     t = np.exp(GRID) * math.sqrt(1 + 2 * correlation**2)
-    rest = math.sqrt(max(1 - correlation**2, 0.0))
-    if rest < 1e-6:
+    if (rest := math.sqrt(max(1 - correlation**2, 0.0))) < 1e-6:
         return np.asarray(special.erfc(np.sqrt(t / 2)))
     logs = np.linspace(-14.0, 2.2, _NODES)  # |U| up to 9; below 1e-6 lies no mass
     u = np.exp(logs)
@@ -222,8 +221,7 @@ def law_of_moments(
     that are not all 0, ``log_mean`` the mean logarithm of the others; -inf: weights independent of gradients.
     """
     rows, columns = (np.asarray(a, dtype=np.float64) for a in (row_squares, column_squares))
-    total = float(rows.mean())
-    if total == 0:
+    if (total := float(rows.mean())) == 0:
         return ScoreLaw(np.zeros(len(GRID)), np.ones(len(GRID)), 0.0, len(rows) * len(columns))
     share = 1 - zeros
     ratio = mean / math.sqrt(total * share)
