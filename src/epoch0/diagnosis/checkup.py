@@ -136,14 +136,9 @@ def checkup(
         blocks = stream_layers(call, directions or 2, seed, batch_norm, make_up, say, folder, remarks)
         kept = blocks.kept({}, 1.0)
         remarks.append("Blocks were measured one after another.")
-        return Checkup(
-            **head,
-            recipes={},
-            **kept,
-            notes=tuple(notes_of(blocks.gains, kept["layers"], remarks)),
-            trial_reason="it needs the whole network in memory",
-            not_examined=LAYERS_ONLY,
-        )
+        notes = tuple(notes_of(blocks.gains, kept["layers"], remarks))
+        why_not = "it needs the whole network in memory"
+        return Checkup(**head, recipes={}, **kept, notes=notes, trial_reason=why_not, not_examined=LAYERS_ONLY)
     if not call.has_loss:
         with unchanged(call.model), torch.no_grad():
             call.model.eval()
@@ -171,12 +166,9 @@ def checkup(
         if program is None:
             raise
         recipes = {kind: Recipe(kind, False, 0.01, 0.0, 0.0, str(unmeasured), "step 0", "fault") for kind in OPTIMIZERS}
-        return Checkup(
-            **head,
-            **searched(recipes),
-            notes=(*remarks, f"The layers could not be measured: {unmeasured}"),
-            trial_reason="the first step could not be measured",
-        )
+        notes = (*remarks, f"The layers could not be measured: {unmeasured}")
+        why_not = "the first step could not be measured"
+        return Checkup(**head, **searched(recipes), notes=notes, trial_reason=why_not)
     say("gains of the layers", 0.0)
     one = first["adam"]
     fewer, count = call, one.used  # a gain is a mean over examples and units
@@ -240,18 +232,9 @@ def checkup(
         kept = rows.kept(one.updates, recipes["adam"].learning_rate)
         blame = None if trains else to_blame(kept["layers"], worst.cause, signs)
         remarks = notes_of(rows.gains, kept["layers"], remarks)
-    return Checkup(
-        **head,
-        **of_program,
-        **kept,
-        blame=blame,
-        advice=tuple(advice(recipes, tried)) if "yours" not in of_program["recipes"] else (),
-        remedies=tuple(tried),
-        notes=tuple(remarks),
-        trial=done,
-        trial_reason=why_not,
-        pruning_forecast=pruning_forecast,
-    )
+    more: dict[str, Any] = {"remedies": tuple(tried), "notes": tuple(remarks), "trial": done, "trial_reason": why_not}
+    more["advice"] = tuple(advice(recipes, tried)) if "yours" not in of_program["recipes"] else ()
+    return Checkup(**head, **of_program, **kept, **more, blame=blame, pruning_forecast=pruning_forecast)
 
 
 LAYERS_ONLY = (

@@ -151,10 +151,8 @@ class _Probe:
         raw = self.raw(weights, call)
         loss, output = call.loss(raw), call.output(raw)
         if not loss.requires_grad:
-            text = (
-                f"the loss of {type(self.call.model).__name__} has no gradient: no weight that requires one takes part"
-            )
-            raise InputError(f"{text} in it, or the model runs without gradients (torch.no_grad, .detach()).")
+            text = f"the loss of {type(self.call.model).__name__} has no gradient: no weight that requires one takes"
+            raise InputError(f"{text} part in it, or the model runs without gradients (torch.no_grad, .detach()).")
         pull = torch.zeros_like(output)  # where the loss is made of other outputs
         if output.requires_grad:
             pull = -torch.autograd.grad(loss, output, retain_graph=True, materialize_grads=True)[0]

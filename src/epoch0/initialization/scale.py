@@ -311,8 +311,7 @@ def measured_rounds(pass_: ScalePass, tape: Tape, layers: tuple[Layer, ...]) -> 
             target = None if target is None else target * step.fresh
             # a block with an identity has its own scale already; one with a projection moves as a whole
             projected = any(other.halved for other in plan.steps if other.layer is step.layer)
-            moves = projected and (step.halved or step.closes)
-            fixed = step.layer.kind == "residual block" and not moves
+            fixed = step.layer.kind == "residual block" and not (projected and (step.halved or step.closes))
             exact = not step.follow.no_law and step.layer.kind != "residual block" and step.start is None
             if target is None or fixed or exact or step.first is not None or step.kept or step.tied or not gain > 0:
                 continue

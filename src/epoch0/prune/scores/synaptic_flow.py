@@ -7,7 +7,7 @@ gradient at a weight, is 2^-exponent times what it would be without.
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -162,12 +162,7 @@ def synflow(model: nn.Module, x: Any, *, dtype: torch.dtype = torch.float64) -> 
 
 
 def synflow_rounds(
-    model: nn.Module,
-    x: Any,
-    kept: Sequence[int],
-    *,
-    dtype: torch.dtype = torch.float64,
-    progress: Progress | None = None,
+    model: nn.Module, x: Any, kept: list[int], *, dtype: torch.dtype = torch.float64, progress: Progress | None = None
 ) -> dict[str, Tensor]:
     """The masks of rounds of SynFlow, each scored on the weights left before; at half the cost of separate rounds."""
     with _positive(model, x, dtype) as (net, ones), torch.no_grad():
