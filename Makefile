@@ -49,7 +49,7 @@ demo: .venv/.core
 	$(RUN) $(BIN)/epoch0 demo --out demo-out
 
 test: .venv/.test
-	$(PYTEST) -m "not slow"
+	began=$$(date +%s); $(PYTEST) -m "not slow" && echo $$(($$(date +%s) - began)) >.pytest_cache/seconds
 
 test-slow: .venv/.test
 	EPOCH0_EXAMPLES=thorough $(PYTEST)

@@ -1,6 +1,7 @@
 """The house: imports point down its floors, there is no cycle, and nothing heavy is imported before it is needed."""
 
 import ast
+import doctest
 import json
 import subprocess
 import sys
@@ -72,13 +73,50 @@ def test_what_is_small_stays_small() -> None:
     """Figures of the house that have met their limit."""
     measured = house.measured()
     met = {"lines of train", "files of prune and regions", "lines of the forecast"}
-    met |= {"fmt: skip but at tables of numbers"}
+    met |= {"fmt: skip but at tables of numbers", *(name for name in measured if name.startswith("files for a new"))}
     assert all(measured[name] <= house.LIMITS[name] for name in met)
 
 
 def test_the_formatter_is_off_at_tables_of_numbers_only() -> None:
     assert house.unformatted("A = {1: 2.5, 'b': 3}  # fmt: skip\nB: tuple = (1, [2, -3])  # fmt: skip\n") == 0
     assert house.unformatted("A = {1: 'one', 2: 3}  # fmt: skip\nf(1, 2)  # fmt: skip\n# fmt: off\n") == 3
+
+
+def test_what_every_entry_of_a_kind_needs_is_counted() -> None:
+    """A line in a table elsewhere, a module that the package imports; not what is said of one of them."""
+    texts = {
+        "epoch0.activations._named": "@_known('ReLU')\ndef relu(): ...\n@_known('Mish')\ndef mish(): ...",
+        "epoch0.prune.scores": "if TYPE_CHECKING:\n    from epoch0.prune.scores.scores import snip",
+        "epoch0.prune.scores.scores": "@score()\ndef snip(): ...\n@score(rounds=3)\ndef flow(): ...",
+        "epoch0.prune": "TABLE = [snip, flow]",
+        "epoch0.papers.a": "ARTIFACTS = [Artifact('one-two/fig1')]",
+        "epoch0.papers": "from epoch0.papers import a",
+        "epoch0.demo": "relu, 'one-two/fig1'",
+    }
+    counts = house.to_touch({name: ast.parse(text) for name, text in texts.items()})
+    assert counts == {"activation": 1, "score": 2, "figure": 3}
+
+
+def test_examples_are_counted() -> None:
+    """As many as tests/test_examples.py finds; what the table prints holds where nothing has timed the tests, too."""
+    import test_examples
+
+    found = doctest.DocTestFinder(exclude_empty=True)
+    modules = [module for room in test_examples.ROOMS for module in test_examples.modules(room)]
+    shown = [e for module in modules for test in found.find(module, module.__name__) for e in test.examples]
+    counts = house.examples()
+    assert counts["run"] == sum(doctest.SKIP not in example.options for example in shown) > 300
+    assert counts["varying"] >= len(shown) - counts["run"]
+
+
+def test_the_table_says_what_was_not_measured(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(house, "measured", lambda: {"lines": house.LIMITS["lines"] + 1, "files": 3})
+    house.main()
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].endswith("<-") and lines[1].endswith("250")
+    assert any("make test" in line and "not run" in line for line in lines)
 
 
 def test_theory_and_ground_do_not_load_torch_on_import() -> None:

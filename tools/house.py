@@ -4,6 +4,7 @@ All lines of ``src/epoch0/**/*.py`` count. Imports inside functions and under TY
 """
 
 import ast
+import doctest
 import functools
 import os
 import re
@@ -11,14 +12,17 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-SOURCE = Path(__file__).parent.parent / "src" / "epoch0"
+ROOT = Path(__file__).parent.parent
+SOURCE = ROOT / "src" / "epoch0"
 LIMITS = {
     "lines": 42_000, "files": 250, "lines of papers": 9_000, "lines of train": 2_500,
     "lines of prune and regions": 9_000, "files of prune and regions": 50, "modules with one user": 60,
     "private names from another room": 0, "circles": 0, "lines of the forecast": 250,
-    "fmt: skip but at tables of numbers": 0,
+    "fmt: skip but at tables of numbers": 0, "files for a new activation": 1, "files for a new score": 1,
+    "files for a new figure": 1, "seconds of make test": 240, "examples neither run nor marked": 0,
 }  # fmt: skip
 FORECAST = ("papers/estimate.py", "experiments/cost.py")
+SECONDS = ROOT / ".pytest_cache" / "seconds"  # which `make test` writes
 
 
 @functools.cache
@@ -116,8 +120,66 @@ def unformatted(text: str) -> int:
     return len(marked - {node.end_lineno for node in set_to if of_numbers(node.value)})
 
 
+def named(tree: ast.Module) -> set[str]:
+    """Every name, every text and every module imported from in a module, but what only type checkers read."""
+    found: set[str] = set()
+    left: list[ast.AST] = [tree]
+    while left:
+        node = left.pop()
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+            continue
+        left += ast.iter_child_nodes(node)
+        texts = [getattr(node, field, None) for field in ("id", "attr", "name", "module", "value")]
+        found |= {text for text in texts if isinstance(text, str)}
+        if isinstance(node, ast.ImportFrom):
+            found |= {f"{node.module}.{alias.name}" for alias in node.names}
+    return found
+
+
+def entries(trees: dict[str, ast.Module]) -> dict[str, list[set[str]]]:
+    """What was added before, of each kind: the names of each."""
+    found: dict[str, list[set[str]]] = {"activation": [], "score": [], "figure": []}
+    for module, tree in trees.items():
+        if any(isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "ARTIFACTS" for node in tree.body):
+            ids = (text for text in named(tree) if re.fullmatch(r"[a-z-]+/[a-z]+\d+[a-z]*", text))
+            found["figure"] += [{id, module} for id in ids]
+        for node in tree.body:
+            for call in getattr(node, "decorator_list", []):
+                kind = {"_known": "activation", "score": "score"}.get(ast.unparse(call).partition("(")[0])
+                if kind and isinstance(node, ast.FunctionDef):
+                    texts = {arg.value for arg in call.args if isinstance(arg, ast.Constant) and arg.value}
+                    found[kind].append({node.name, *texts})
+    return found
+
+
+def to_touch(trees: dict[str, ast.Module]) -> dict[str, int]:
+    """Files that a new activation, score or figure takes: as many as name that of ours which the fewest name. What
+    every one of a kind needs, such as a line in a table elsewhere, is in that number; what is said of some is not.
+    """
+    texts = [named(tree) for tree in trees.values()]
+    return {
+        kind: min(sum(bool(names & text) for text in texts) for names in known)
+        for kind, known in entries(trees).items()
+    }
+
+
+@functools.cache
+def examples() -> Counter[str]:
+    """Examples in docstrings: run by tests/test_examples.py, marked as varying, or neither."""
+    late = re.search(r"^LATER = (.*)$", (ROOT / "tests" / "test_examples.py").read_text(), re.MULTILINE)
+    assert late, "tests/test_examples.py names the rooms that it leaves out"
+    found: Counter[str] = Counter()
+    for name, tree in {"epoch0.": ast.parse((SOURCE / "__init__.py").read_text()), **modules()}.items():
+        for node in ast.walk(tree):
+            text = ast.get_docstring(node) if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) else ""
+            for example in doctest.DocTestParser().get_examples(text or ""):
+                away = room(name) in ast.literal_eval(late[1])
+                found["varying" if doctest.SKIP in example.options else "neither" if away else "run"] += 1
+    return found
+
+
 def measured() -> dict[str, int]:
-    """Every figure of LIMITS."""
+    """Every figure of LIMITS, less the seconds where nothing has measured them."""
     lines = {path.relative_to(SOURCE): len(path.read_text().splitlines()) for path in SOURCE.rglob("*.py")}
     rooms = ("papers", "train", "prune", "regions")
     of = {name: {p: n for p, n in lines.items() if p.parts[0] == name} for name in rooms}
@@ -131,13 +193,19 @@ def measured() -> dict[str, int]:
         "private names from another room": len(private(trees)), "circles": len(circles(edges)),
         "lines of the forecast": sum(n for p, n in lines.items() if str(p) in FORECAST),
         "fmt: skip but at tables of numbers": sum(unformatted(path.read_text()) for path in SOURCE.rglob("*.py")),
+        **{f"files for a new {kind}": count for kind, count in to_touch(trees).items()},
+        "examples neither run nor marked": examples()["neither"],
+        **({"seconds of make test": int(SECONDS.read_text())} if SECONDS.exists() else {}),
     }  # fmt: skip
 
 
 def main() -> None:
     """Print the table, then each room."""
-    for name, value in measured().items():
-        print(f"{name:34}{value:>8,}   at most {LIMITS[name]:,}{'' if value <= LIMITS[name] else '   <-'}")
+    found = measured()
+    for name, limit in LIMITS.items():
+        value = f"{found[name]:>8,}" if name in found else " not run"
+        print(f"{name:34}{value}   at most {limit:,}{'   <-' if found.get(name, 0) > limit else ''}")
+    print("examples in docstrings:", ", ".join(f"{count} {word}" for word, count in examples().most_common()))
     rooms: dict[str, Counter[str]] = {}
     for path in SOURCE.rglob("*.py"):
         count = rooms.setdefault(path.relative_to(SOURCE).parts[0].removesuffix(".py"), Counter())

@@ -279,8 +279,7 @@ class _Function(Kind):
 
 
 def _check_path(name: str, value: Any) -> None:
-    text = os.fspath(value)
-    if not text:
+    if not (text := os.fspath(value)):
         raise refuse(name, value, "a path")
     if "\0" in text or any(len(os.fsencode(part)) > 255 for part in text.split("/")):
         raise refuse(name, value, "a path without NUL, no name in it longer than 255 bytes")

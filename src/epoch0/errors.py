@@ -60,8 +60,7 @@ def check_finite(name: str, values: Any) -> None:
     else:
         values = np.asarray(values, dtype=np.float64)
         finite, nan = np.isfinite(values), bool(np.isnan(values).any())
-    bad = np.argwhere(~np.atleast_1d(finite))
-    if len(bad):
+    if len(bad := np.argwhere(~np.atleast_1d(finite))):
         counted = f"{len(bad)} of its {finite.size} values are not finite, the first at index {tuple(bad[0].tolist())}"
         raise InputError(f"{name} holds {'NaN' if nan else 'infinity'}: {counted}.")
 

@@ -130,8 +130,7 @@ class Examination:
         with unchanged(model):  # a loader that begins draws random numbers, which training is to draw, too
             # a LightningModule has no step to log to yet
             model.__dict__["log"] = model.__dict__["log_dict"] = lambda *given, **named: None
-            given = batch() if self.batch is None else self.batch
-            self.found = checkup(model, given, **{**own, **self.settings})
+            self.found = checkup(model, batch() if self.batch is None else self.batch, **{**own, **self.settings})
         if self.page is False:
             return None
         path = Path(folder) / "epoch0-checkup.html" if self.page is True else Path(self.page)

@@ -26,8 +26,7 @@ def interrupts_wait() -> Iterator[None]:
     A model's own forward can be interrupted everywhere. It acts in the main thread only, where Ctrl-C is handled.
     """
     before = signal.getsignal(signal.SIGINT)
-    main = threading.current_thread() is threading.main_thread()
-    if not main or not callable(before) or hasattr(before, "waits"):
+    if threading.current_thread() is not threading.main_thread() or not callable(before) or hasattr(before, "waits"):
         yield
         return
     listens, edge = before, sys._getframe(2)  # the frame of the ``with``: what is above it is the caller's business

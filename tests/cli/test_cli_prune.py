@@ -1,6 +1,10 @@
 """``epoch0 prune`` as a user calls it: on a model in a file, on real digits, with what it writes read back."""
 
 import json
+import os
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -76,6 +80,30 @@ def test_every_score_removes_exactly_as_many(models: str, score: str) -> None:
     assert code == 0 and found["summary"]["kept"] == total - round(0.8 * total)
     assert 0 < found["critical_sparsity"] <= 1
     assert found["first_layer_to_vanish"] in [row["name"] for row in found["summary"]["layers"]]
+
+
+ONE_FILE = """
+from torch import nn
+from epoch0.prune.masks.places import standing
+from epoch0.prune.scores.scores import Scores, score, scores_of
+
+@score(rounds=2)
+def squared(model: nn.Module, seed: int = 0) -> Scores:
+    weights = standing(model)
+    return scores_of(weights, [w.parameter.detach().square() for w in weights], f"squared, seed {seed}")
+"""
+
+
+def test_a_score_is_one_file(models: str, tmp_path: Path) -> None:
+    """Dropped into the folder of a copy of the package, it is exported and the command line knows it."""
+    package = Path(shutil.copytree(Path(e0.__file__).parent, tmp_path / "copy" / "epoch0"))
+    (package / "prune" / "scores" / "squares.py").write_text(ONE_FILE)
+    code = "from epoch0 import cli, prune; assert 'squared' in prune.__all__ and prune.squared; cli.main()"
+    command = [sys.executable, "-c", code, "prune", f"{models}:build", "--sparsity", ".5", "--score", "squared"]
+    environment = os.environ | {"PYTHONPATH": str(package.parent)}
+    done = subprocess.run([*command, "--seed", "7", "--json"], capture_output=True, text=True, env=environment)
+    found = json.loads(done.stdout or "{}")
+    assert found.get("method") == "squared, seed 7" and found["summary"]["kept"] == WEIGHTS // 2, done.stderr
 
 
 def test_dead_layers_are_named_with_what_helps(models: str) -> None:

@@ -51,8 +51,7 @@ def _remade(activation: Activation) -> tuple[Any, ...]:
         return custom, (activation.source, activation.breaks or None, activation.name)
     if activation.slopes is None and activation.name in KNOWN:
         return partial(globals()[KNOWN[activation.name].make.__name__], **dict(activation.parameters)), ()
-    at_zero = float(activation.function(0.0))
-    made: Any = partial(piecewise, at_zero=at_zero, **dict[str, Any](activation.parameters))
+    made: Any = partial(piecewise, at_zero=float(activation.function(0.0)), **dict[str, Any](activation.parameters))
     return made, (activation.name, activation.breaks, activation.slopes)
 
 

@@ -180,8 +180,7 @@ def _check_finite(phi: _Checked) -> None:
     h = h[np.abs(h) <= 100]
     h = h[np.argsort(np.abs(h), kind="stable")]
     value = phi(h)
-    bad = ~np.isfinite(value)
-    if bad.any():
+    if (bad := ~np.isfinite(value)).any():
         where = f"{value[bad][0]} at h={float(h[bad][0]):.6g}"
         raise InputError(f"{phi.what} returns {where}; it must be finite for every h.")
 
@@ -210,8 +209,7 @@ def _check_derivative(phi: _Checked, slope: _Checked, breaks: tuple[float, ...],
     coarse, expected = ((phi(h + item) - phi(h - item)) / (2 * item) for item in (step, step / 4))
     value = slope(h)
     allowance = 1e-4 * (1e-3 + np.abs(expected).max()) + 2 * np.abs(expected - coarse)
-    bad = ~np.isfinite(value) | (np.abs(value - expected) > allowance)
-    if bad.mean() > allowed:
+    if (bad := ~np.isfinite(value) | (np.abs(value - expected) > allowance)).mean() > allowed:
         where = f"at h={float(h[bad][0]):.6g} it is {float(value[bad][0]):.6g}, differences of phi give"
         raise InputError(f"{slope.what} by autograd is wrong: {where} {float(expected[bad][0]):.6g}.")
 
@@ -261,8 +259,7 @@ def _find_breaks(function: Callable[[Any], Array], derivative: Callable[[Any], A
         low, high = _close_in(look, left, right)
         if not len(low):
             break
-        points = [_round_between(float(a), float(b)) for a, b in zip(low, high, strict=True)]
-        found.extend(points)
+        found.extend([_round_between(float(a), float(b)) for a, b in zip(low, high, strict=True)])
         if len(found) > _MOST:
             text = f"{label} has more than {_MOST} break points between -10,000 and 10,000"
             advice = "give the break points that matter as breaks=(...)"
@@ -285,8 +282,7 @@ def _close_in(look: Callable[[Array], Array], left: Array, right: Array) -> tupl
     keep = _bend(low, at_low, high, at_high)[1]
     for _ in range(64):
         low, high, at_low, at_high = low[keep], high[keep], at_low[:, keep], at_high[:, keep]
-        narrow = high - low <= 2e-14 * np.maximum(1.0, np.abs(low))
-        if not len(low) or narrow.all():
+        if not len(low) or (high - low <= 2e-14 * np.maximum(1.0, np.abs(low))).all():
             break
         middle = (low + high) / 2
         at_middle = look(middle)

@@ -157,8 +157,7 @@ def _smooth(
     def lifted(maths: Maths) -> Callable[[Any], Array]:
         return lambda h: np.asarray(maths(np.asarray(h, dtype=np.float64)))
 
-    named = tuple(sorted(parameters.items()))
-    return Activation(name, lifted(function), lifted(derivative), breaks, None, named)
+    return Activation(name, lifted(function), lifted(derivative), breaks, None, tuple(sorted(parameters.items())))
 
 
 def _tanh_derivative(h: Array) -> Array:

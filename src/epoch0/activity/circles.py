@@ -148,8 +148,7 @@ class _Walk:
             once = (above != beyond).nonzero(as_tuple=True)
             row, element = twice = (turning & (above == beyond) & (rising != above)).nonzero(as_tuple=True)
             top = torch.hypot(a[twice], b[twice])
-            over = top - (face - c[twice]).abs()
-            if len(over):
+            if len(over := top - (face - c[twice]).abs()):
                 self.closest = min(self.closest, float((over.abs() / top.clamp_min(1e-300)).min()))
             row, element = row[over > 0], element[over > 0]
             up = torch.ones(len(row), dtype=torch.bool)  # on its way to the extremum and back

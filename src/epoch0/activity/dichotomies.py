@@ -191,8 +191,7 @@ def _halved(swept: WeightSweep, inputs: int, output: int, caution: float, points
 
     parts, changes = [], []
     for begin in range(0, inputs, _FUNCTIONS):
-        count = min(_FUNCTIONS, inputs - begin)
-        parts.append(search(partial(values, begin=begin), count, caution, points, seed))
+        parts.append(search(partial(values, begin=begin), min(_FUNCTIONS, inputs - begin), caution, points, seed))
         changes.append(parts[-1].changes._replace(function=parts[-1].changes.function + begin))
     first = torch.cat([part.first for part in parts]).numpy()
     t, which, clashes = in_order(values, together(changes))
@@ -233,8 +232,7 @@ def random_walk(
 
     Source: Raghu et al. 2017, Figure 16.
     """
-    at = np.asarray(flips, dtype=np.int64)
-    if not len(at):
+    if not len(at := np.asarray(flips, dtype=np.int64)):
         raise InputError("flips holds no number of steps; give one or more.")
     first = np.zeros(inputs, dtype=bool)
     each = (numpy_generator(seed, walk).integers(0, inputs, size=int(at.max())) for walk in range(walks))

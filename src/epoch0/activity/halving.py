@@ -218,8 +218,7 @@ def search(evaluate: Evaluate, functions: int, caution: float, points: int | Non
         level += 1
         departure = (0.5 * (steps.at_low + steps.at_high) - at_middle).abs()
         # a value may be close to its chord by chance, so it is given half of what is usual at least
-        usual = 0.5 * departure.square().mean().sqrt()
-        near = torch.maximum(torch.maximum(departure, above), usual)
+        near = torch.maximum(torch.maximum(departure, above), 0.5 * departure.square().mean().sqrt())
         near = (near * (4 * _CLOSER * caution)).repeat_interleave(2)
         pairs = zip(*steps.halves(middle, at_middle), strict=True)
         halves = Steps(*(torch.stack(pair, dim=1).flatten() for pair in pairs))  # those of a step side by side
@@ -255,8 +254,7 @@ def in_order(evaluate: Evaluate, changes: Steps) -> tuple[Tensor, Tensor, int]:
         shared[1:] = begin[order][1:] < torch.cummax(end[order], dim=0).values[:-1]
         shared[:-1] |= begin[order][1:] < end[order][:-1]
         clash = order[shared]
-        longer = clash[(high[clash] - low[clash]) * _FINEST > 1.5]
-        if not len(longer):
+        if not len(longer := clash[(high[clash] - low[clash]) * _FINEST > 1.5]):
             break
         middle = 0.5 * (low[longer] + high[longer])
         at_middle = evaluate(number[longer], middle)

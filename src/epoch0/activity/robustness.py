@@ -37,8 +37,7 @@ class Robustness(Result):
     @property
     def error(self) -> np.ndarray:
         """Standard error over the draws of the noise, shape (layers, sizes); NaN for one draw."""
-        draws = self.accuracies.shape[2]
-        if draws == 1:
+        if (draws := self.accuracies.shape[2]) == 1:
             return np.full(self.accuracies.shape[:2], math.nan)
         return np.asarray(self.accuracies.std(axis=2, ddof=1) / math.sqrt(draws))
 
@@ -54,10 +53,9 @@ class Robustness(Result):
 
     def rows(self) -> list[dict[str, Any]]:
         """One dict for each layer and size of the noise."""
-        errors = self.error
         return [
             {"layer": layer, "noise": noise, "accuracy": mean, "error": None if math.isnan(e) else e, "cost": cost}
-            for layer, *columns in zip(self.layers, self.accuracy, errors, self.cost, strict=True)
+            for layer, *columns in zip(self.layers, self.accuracy, self.error, self.cost, strict=True)
             for noise, mean, e, cost in zip(self.noise.tolist(), *(c.tolist() for c in columns), strict=True)
         ]
 
@@ -118,8 +116,7 @@ def robustness(
         raise InputError(f"{given} do not fit: one class number, an integer, for every example.")
     call = Call.of(model, inputs, targets, forward=forward)
     model = call.model
-    sizes = np.atleast_1d(np.asarray(noise, dtype=np.float64))
-    if not len(sizes) or sizes.min() < 0:
+    if not len(sizes := np.atleast_1d(np.asarray(noise, dtype=np.float64))) or sizes.min() < 0:
         raise InputError(f"noise={noise!r}; give standard deviations >= 0, such as [0.1, 0.25].")
     asked = [layers] if isinstance(layers, str | int) else layers
     chosen = layer_names(model) if asked is None else [named_layer(model, layer) for layer in asked]
@@ -145,8 +142,7 @@ def _accuracy(changed: dict[str, Tensor], batches: Sequence[Call]) -> float:
     right = total = 0
     for call in batches:
         y = call.targets
-        raw = call.swapped(changed) if changed else call.run()
-        scores = call.output(raw)
+        scores = call.output(call.swapped(changed) if changed else call.run())
         if scores.dim() < 2 or scores.shape[:-1] != y.shape or scores.shape[-1] < 2:
             wanted = f"scores (*{tuple(y.shape)}, classes), classes >= 2"
             raise InputError(f"the model returns {tuple(scores.shape)}; accuracy needs {wanted}.")

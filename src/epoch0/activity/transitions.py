@@ -161,8 +161,7 @@ def transitions(
 def _closed(model: nn.Module, network: Watched, curve: Curve, insist: bool, own_faces: bool) -> Transitions | None:
     program = network.program
     if isinstance(curve, Line | Polyline) and program is not None and own_faces:
-        pieces = len(curve.points) - 1 if isinstance(curve, Polyline) else 1
-        line = on_curve(model, curve, pieces=pieces)
+        line = on_curve(model, curve, pieces=len(curve.points) - 1 if isinstance(curve, Polyline) else 1)
         columns = (line.breakpoints, line.owner_layer, line.owner_neuron, line.owner_face)
         return _exactly(network, "line", columns, line.certificate.smallest)
     circles = _circles(curve) if turnable(program) and own_faces else None

@@ -61,8 +61,7 @@ class WeightSweep:
 
 def own_weight(model: nn.Module, layer: str) -> Tensor:
     """The weight of a layer, which no parametrization may compute."""
-    module = model.get_submodule(layer)
-    if is_parametrized(module, "weight"):
+    if is_parametrized(module := model.get_submodule(layer), "weight"):
         raise InputError(f"the weight of '{layer}' is parametrized; bake the parametrization in first.")
     assert isinstance(module.weight, Tensor)
     return module.weight

@@ -137,7 +137,7 @@ def doctor(data_dir: DataDir = None, as_json: Json = False) -> None:
 
     Leaves with exit code 1 if something is missing that is not optional.
     """
-    rows = [*_packages(), *_devices(), *_data_sets(data_dir)]
+    rows = [*_packages(), *_devices_and_data(data_dir)]
     print_rows(rows, as_json)
     if any(row["status"] == "missing" for row in rows):
         raise typer.Exit(1)
@@ -160,8 +160,11 @@ def _packages() -> Iterator[dict[str, Any]]:
         yield _row(wanted.name, found, "ok" if fits else word, f"pip install '{wanted.name}{wanted.specifier}'")
 
 
-def _devices() -> Iterator[dict[str, Any]]:
+def _devices_and_data(data_dir: Path | None) -> Iterator[dict[str, Any]]:
     import torch
+
+    from epoch0.data import available
+    from epoch0.data.catalogue import SETS
 
     yield _row("cpu", f"{os.cpu_count()} cores, {torch.get_num_threads()} threads", "ok")
     for number in range(torch.cuda.device_count()):
@@ -169,12 +172,6 @@ def _devices() -> Iterator[dict[str, Any]]:
         yield _row(f"cuda:{number}", f"{about.name}, {about.total_memory / 2**30:.0f} GiB", "ok")
     if torch.backends.mps.is_available():
         yield _row("mps", "Apple's GPU", "ok")
-
-
-def _data_sets(data_dir: Path | None) -> Iterator[dict[str, Any]]:
-    from epoch0.data import available
-    from epoch0.data.catalogue import SETS
-
     for item in available(data_dir):
         mend = "epoch0 data list says where to put it" if SETS[item.name].tree else f"epoch0 data fetch {item.name}"
         yield _row(item.name, None if item.found is None else str(item.found), "ok" if item.found else "optional", mend)

@@ -285,8 +285,7 @@ def _point(text: str, given: "Tensor") -> "Tensor":
         return torch.zeros_like(given[0])
     try:
         if "," in text:
-            numbers = torch.tensor([float(part) for part in text.split(",")], dtype=torch.float64)
-            return numbers.reshape(given[0].shape)
+            return torch.tensor([float(part) for part in text.split(",")], dtype=torch.float64).reshape(given[0].shape)
         return given[int(text)]
     except (ValueError, RuntimeError, IndexError):
         wanted = f"the number of an example (0 to {len(given) - 1}), origin, or {given[0].numel()} coordinates"
@@ -297,7 +296,7 @@ def prune(
     model: Model,
     sparsity: Annotated[float, Option(help="Fraction of the weights removed: exactly that many.")],
     score: Annotated[
-        str, Option(help="What a weight is worth: snip, grasp, synflow, force, obd, magnitude, random.")
+        str, Option(help="What a weight is worth, such as snip, grasp, synflow, force, obd, magnitude, random.")
     ] = "snip",
     scope: Annotated[
         Literal["global", "layer"], Option(help="One threshold for all layers, or one for each.")
@@ -307,7 +306,7 @@ def prune(
     ] = "uniform",
     floor: Annotated[int, Option(help="Weights that each layer keeps at least.")] = 0,
     steps: Annotated[
-        int | None, Option(help="Rounds of scoring and removing. Default: 100 for synflow, 60 for force, else 1.")
+        int | None, Option(help="Rounds of scoring and removing. Default: 100 for synflow, 60 for force, mostly 1.")
     ] = None,
     rescale: Annotated[
         Literal["layer", "row", "measured"] | None,
@@ -346,7 +345,8 @@ def prune(
     network = load_model(model, weights=weights, seed=seed)
     given = inputs_for(network, data=data_name, input_shape=input_shape, batch=batch, seed=seed, data_dir=data_dir)
     if given.targets is None and "batches" in known.takes:
-        ways = "give --data with labels, or score by synflow, magnitude or random"
+        others = ", ".join(name for name, other in TABLE.items() if "batches" not in other.takes)
+        ways = f"give --data with labels, or score without it ({others})"
         raise InputError(f"{score} looks at the loss, which needs classes: {ways}. The inputs are {given.description}.")
     if steps is not None and steps < 1:
         raise InputError(f"steps={steps} is no number of rounds; use an integer >= 1, such as 100.")
@@ -360,7 +360,7 @@ def prune(
         arguments: dict[str, Any] = {"sparsity": sparsity, "seed": seed, "batch_norm": batch_norm}
         arguments |= {"batches": [(given.x, given.targets)], "x": given.x}
         arguments |= {"steps": rounds, "progress": stage.within}
-        one = functools.partial(known.function, **{name: arguments[name] for name in known.takes})
+        one = functools.partial(known.function, **{name: arguments[name] for name in known.takes if name in arguments})
         options = dict[str, Any](scope=scope, layers=layers, floor=floor)
         with warnings.catch_warnings(record=True, action="always", category=UserWarning) as caught:
             scores = one(network)

@@ -36,8 +36,7 @@ def fetch(name: str, data_dir: StrPath | None = None, progress: Tell | None = No
         InputError: if the set is unknown, its terms forbid it (says where to get it), no mirror gives its official
             content, the folder cannot be written, the disk is full, or other well-formed files are in the way.
     """
-    known = known_set(name)
-    if known.embedded:
+    if (known := known_set(name)).embedded:
         return EMBEDDED
     if known.tree:
         return folder_of(name, data_dir)
@@ -148,11 +147,9 @@ def _archive(known: KnownSet, archive: KnownFile, tell: Tell) -> dict[str, bytes
     try:
         with tarfile.open(fileobj=io.BytesIO(packed)) as tar:
             for file in known.files():
-                member = tar.extractfile(f"{Path(known.folders[0]).name}/{file.name}")
-                if member is None:
+                if (member := tar.extractfile(f"{Path(known.folders[0]).name}/{file.name}")) is None:
                     raise KeyError(file.name)
                 files[file.name] = member.read()
     except (tarfile.TarError, KeyError, EOFError) as error:
         raise InputError(f"{archive.name} does not unpack into the files of {known.name}: {error}.") from error
-    record = (f"{md5(raw)}  {name}\n" for name, raw in files.items())
-    return {catalogue.RECORD: "".join(record).encode(), **files}
+    return {catalogue.RECORD: "".join(f"{md5(raw)}  {name}\n" for name, raw in files.items()).encode(), **files}

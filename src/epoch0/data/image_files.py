@@ -75,16 +75,14 @@ def image_files(name: str, split: Split = "train", data_dir: StrPath | None = No
     with explained(name, "data set", "read"):
         if name.startswith(FOLDER):
             return _plain_tree(name, Path(name.removeprefix(FOLDER)).expanduser(), split)
-        known = known_set(name)
-        if not known.tree:
+        if not (known := known_set(name)).tree:
             raise InputError(f"{name} does not come as image files; read it whole with epoch0.data.load({name!r}).")
         root = place(located(known, split, data_dir))
         return (_tiny_imagenet if name == "tiny-imagenet" else _imagenet)(known, root, split)
 
 
 def _tiny_imagenet(known: KnownSet, root: Path, split: str) -> ImageFiles:
-    classes = _lines(root / "wnids.txt")
-    if len(set(classes)) != len(classes) or not classes:
+    if len(set(classes := _lines(root / "wnids.txt"))) != len(classes) or not classes:
         lines = f"{len(classes)} lines, {len(set(classes))} of them different"
         raise InputError(f"{root / 'wnids.txt'} must name each class once; it has {lines}.")
     classes = sorted(classes)
@@ -141,8 +139,7 @@ def _plain_tree(name: str, root: Path, split: str) -> ImageFiles:
     prefix = f"{part}/" if parts else ""
     names, labels = [], []
     for label, item in enumerate(classes):
-        folder = root / f"{prefix}{item}"
-        if folder.is_dir():
+        if (folder := root / f"{prefix}{item}").is_dir():
             _subfolders(folder)  # an error where it may not be read, which the next line passes over
         members = sorted(member for member in folder.rglob("*") if member.suffix.lower() in IMAGE_SUFFIXES)
         names += [member.relative_to(root).as_posix() for member in members]
@@ -157,8 +154,7 @@ def _files(name: str, split: str, root: Path, folders: Sequence[str], classes: S
     """The images right inside the folder of each class; none may be empty."""
     names, counts = list[str](), list[int]()
     for folder, item in zip(folders, classes, strict=True):
-        members = sorted(_images(root / folder))
-        if not members:
+        if not (members := sorted(_images(root / folder))):
             text = f"{root / folder} holds no image ({', '.join(IMAGE_SUFFIXES)})"
             raise InputError(f"{text}, so class {item} of {name} ({split}) is empty; unpack the set again.")
         names += [f"{folder}/{member}" for member in members]
@@ -228,8 +224,7 @@ def read_images(
     images = np.empty((len(paths), 3, first.height, first.width), np.uint8)
 
     def fill(index: int) -> bool:
-        image = decoded(paths[index])
-        if image.size != first.size:
+        if (image := decoded(paths[index])).size != first.size:
             sizes = f"{image.width} x {image.height} pixels and {paths[0]} is {first.width} x {first.height}"
             raise InputError(f"{paths[index]} is {sizes}; all images of a folder must have one size.")
         pixels = np.asarray(image, np.uint8)

@@ -106,8 +106,7 @@ def parse_cifar(raw: bytes, source: str, label_bytes: int, classes: int) -> tupl
         following = f"the next multiple is {(len(raw) // record + 1) * record:,}"
         raise InputError(f"{text} of the {record:,} bytes of one record ({following}).")
     records = np.frombuffer(raw, np.uint8).reshape(-1, record)
-    labels = records[:, label_bytes - 1].astype(np.int64)
-    if labels.max() >= classes:
+    if (labels := records[:, label_bytes - 1].astype(np.int64)).max() >= classes:
         first = int(np.argmax(labels >= classes))
         wrong = f"record {first} has label {labels[first]}, and labels run from 0 to {classes - 1}"
         raise InputError(f"{source} is no CIFAR batch: {wrong}.")

@@ -92,8 +92,7 @@ def _ticks(low: float, high: float) -> list[float]:
     decades = high - low
     if decades > 2.5:
         step = max(1, math.ceil(decades / TICKS))
-        first = math.ceil(low / step) * step
-        return [10.0**k for k in range(first, math.floor(high) + 1, step)]
+        return [10.0**k for k in range(math.ceil(low / step) * step, math.floor(high) + 1, step)]
     powers = range(math.floor(low), math.ceil(high) + 1)
     for digits in ((1, 2, 5), (1, 1.5, 2, 3, 5, 7), (1, 1.2, 1.4, 1.6, 1.8, 2, 2.5, 3, 3.5, 4, 5, 6, 7, 8, 9)):
         ticks = [d * 10.0**k for k in powers for d in digits if low <= math.log10(d * 10.0**k) <= high]

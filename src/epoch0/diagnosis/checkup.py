@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from epoch0 import prune
 from epoch0.arguments import BatchNorm, Directions, Positive, Seed, Sparsity, checked
 from epoch0.diagnosis.faults import Evidence, apart, conclude, evidence, suspects
+from epoch0.diagnosis.faults.mend import Tell
 from epoch0.diagnosis.result import Checkup, LayerCheckup, LayerOutlook, PruningForecast, Remedy
 from epoch0.diagnosis.rows import measured, to_blame
 from epoch0.diagnosis.step import COSTLY, OPTIMIZERS, steps
@@ -33,8 +34,6 @@ from epoch0.tracing.call import Call, Forward, described, parts
 from epoch0.tracing.guard import ChangesItself, unchanged
 from epoch0.tracing.loss import Loss
 from epoch0.tracing.tape import tape
-
-Tell = Callable[[str, float], None]
 
 DIRECTIONS = {0.004: 8, 0.008: 4}
 """CPU seconds that a forward and backward pass takes at most -> number of directions in which layers are measured."""
@@ -137,14 +136,9 @@ def checkup(
         blocks = stream_layers(call, directions or 2, seed, batch_norm, make_up, say, folder, remarks)
         kept = blocks.kept({}, 1.0)
         remarks.append("Blocks were measured one after another.")
-        return Checkup(
-            **head,
-            recipes={},
-            **kept,
-            notes=tuple(notes_of(blocks.gains, kept["layers"], remarks)),
-            trial_reason="it needs the whole network in memory",
-            not_examined=LAYERS_ONLY,
-        )
+        notes = tuple(notes_of(blocks.gains, kept["layers"], remarks))
+        why_not = "it needs the whole network in memory"
+        return Checkup(**head, recipes={}, **kept, notes=notes, trial_reason=why_not, not_examined=LAYERS_ONLY)
     if not call.has_loss:
         with unchanged(call.model), torch.no_grad():
             call.model.eval()
@@ -172,12 +166,9 @@ def checkup(
         if program is None:
             raise
         recipes = {kind: Recipe(kind, False, 0.01, 0.0, 0.0, str(unmeasured), "step 0", "fault") for kind in OPTIMIZERS}
-        return Checkup(
-            **head,
-            **searched(recipes),
-            notes=(*remarks, f"The layers could not be measured: {unmeasured}"),
-            trial_reason="the first step could not be measured",
-        )
+        notes = (*remarks, f"The layers could not be measured: {unmeasured}")
+        why_not = "the first step could not be measured"
+        return Checkup(**head, **searched(recipes), notes=notes, trial_reason=why_not)
     say("gains of the layers", 0.0)
     one = first["adam"]
     fewer, count = call, one.used  # a gain is a mean over examples and units
@@ -186,9 +177,8 @@ def checkup(
     if call.splits and count < call.examples:
         fewer = call.rows(slice(0, count))
         step_of = f"one step was followed on {one.used}, and " if one.used < call.examples else ""
-        remarks.append(
-            f"As a pass takes long, {step_of}gains were measured on {count} of the {call.examples} examples."
-        )
+        some = f"{count} of the {call.examples} examples"
+        remarks.append(f"As a pass takes long, {step_of}gains were measured on {some}.")
     rows = None
     floats = isinstance(call.batch, Tensor) and call.batch.is_floating_point()
     signs = Signs(input_size=float(call.batch.square().mean().sqrt()) if floats else 1.0)
@@ -242,18 +232,9 @@ def checkup(
         kept = rows.kept(one.updates, recipes["adam"].learning_rate)
         blame = None if trains else to_blame(kept["layers"], worst.cause, signs)
         remarks = notes_of(rows.gains, kept["layers"], remarks)
-    return Checkup(
-        **head,
-        **of_program,
-        **kept,
-        blame=blame,
-        advice=tuple(advice(recipes, tried)) if "yours" not in of_program["recipes"] else (),
-        remedies=tuple(tried),
-        notes=tuple(remarks),
-        trial=done,
-        trial_reason=why_not,
-        pruning_forecast=pruning_forecast,
-    )
+    more: dict[str, Any] = {"remedies": tuple(tried), "notes": tuple(remarks), "trial": done, "trial_reason": why_not}
+    more["advice"] = tuple(advice(recipes, tried)) if "yours" not in of_program["recipes"] else ()
+    return Checkup(**head, **of_program, **kept, **more, blame=blame, pruning_forecast=pruning_forecast)
 
 
 LAYERS_ONLY = (
@@ -270,8 +251,7 @@ def made_up(batch: Any, output: Tensor, seed: int) -> tuple[Tensor, str]:
     if output.dim() == 2 and output.shape[1] > 1 and given is not None:
         flat = given.detach().flatten(1).double().cpu()
         flat = (flat - flat.mean(0)) / flat.std(0).clamp_min(1e-12) if len(flat) > 1 else flat
-        scores = flat @ torch.randn(flat.shape[1], output.shape[1], generator=source, dtype=torch.float64)
-        made = scores.argmax(1)
+        made = (flat @ torch.randn(flat.shape[1], output.shape[1], generator=source, dtype=torch.float64)).argmax(1)
         note = "classes were made up that a random linear map of the inputs gives."
     elif output.dim() == 2 and output.shape[1] > 1:
         made, note = torch.randint(output.shape[1], (len(output),), generator=source), "classes were drawn at random."
@@ -296,10 +276,8 @@ def forecast_pruning(call: Call, sparsity: float, batch_norm: BatchNorm) -> Prun
     text = f"no layer would be emptied{f', but {first_names(at_risk)} may' if at_risk else ''}"
     text = f"{first_names(dying)} would be emptied" if dying else text
     expected = predicted.critical_sparsity, predicted.critical_sparsity_sd
-    sentence = (
-        f"Pruned by SNIP to sparsity {sparsity:g}: {text}; the first to vanish is {critical.layer}, at {critical:.4g} "
-        f"(expected {expected[0]:.3g} ± {expected[1]:.1g})."
-    )
+    first = f"{critical.layer}, at {critical:.4g} (expected {expected[0]:.3g} ± {expected[1]:.1g})"
+    sentence = f"Pruned by SNIP to sparsity {sparsity:g}: {text}; the first to vanish is {first}."
     return PruningForecast(float(sparsity), tuple(rows), float(critical), critical.layer, *expected, sentence)
 
 
@@ -330,8 +308,7 @@ def try_remedies(
 
 def advice(recipes: Mapping[str, Recipe], tried: Sequence[Remedy]) -> Iterator[str]:
     """What to do: begin with the best recipe, or with a remedy that helped on a copy."""
-    trains = [recipe for recipe in recipes.values() if recipe.trains]
-    if trains:
+    if trains := [recipe for recipe in recipes.values() if recipe.trains]:
         best = max(trains, key=lambda recipe: recipe.probability)
         yield f"Begin with {NAMES[best.optimizer]} at a rate of about {best.learning_rate:g}; nothing has to change."
         return
@@ -366,11 +343,9 @@ def notes_of(measured: Gain, rows: Sequence[LayerCheckup], more: Sequence[str]) 
     notes = [*more, *([BATCH_NORM[measured.batch_norm]] if measured.batch_norm else [])]
     notes += ["Dropout was off."] if measured.dropout else []
     start = "random directions at the output, as there is no loss" if measured.loss is None else "the loss"
-    notes.append(
-        f"Each gain is the mean over {measured.directions} random directions (seed {measured.seed}) on "
-        f"{measured.examples} examples, ± its standard error; gradient norms start from {start}. The model was given "
-        "back unchanged."
-    )
+    over = f"{measured.directions} random directions (seed {measured.seed}) on {measured.examples} examples"
+    text = f"Each gain is the mean over {over}, ± its standard error; gradient norms start from {start}"
+    notes.append(f"{text}. The model was given back unchanged.")
     if pooled := [f"{row.name} (over {row.averaged:g} places)" for row in rows if row.averaged > 1]:
         notes.append(
             f"Average pooling in {', '.join(pooled)} is left out of the assessment: it divides the gain by the places "

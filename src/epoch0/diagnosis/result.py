@@ -58,10 +58,8 @@ class Comparison(_Tables):
         one, other = ([layer["name"] for layer in each["layers"]] for each in (self.before, self.after))
         if one != other:
             only = [name for name in (*one, *other) if (name in one) != (name in other)]
-            raise InputError(
-                f"the two checkups are not of one model: {len(one)} layers before and {len(other)} after"
-                + (f", {only[0]!r} is in one of them only." if only else ", in another order.")
-            )
+            text = f"the two checkups are not of one model: {len(one)} layers before and {len(other)} after"
+            raise InputError(f"{text}, {f'{only[0]!r} is in one of them only' if only else 'in another order'}.")
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON: both checkups."""

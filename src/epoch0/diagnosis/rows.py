@@ -15,7 +15,6 @@ from epoch0.diagnosis.result import LayerCheckup, PartCheckup
 from epoch0.diagnosis.verdict import COLLAPSED, SATURATED, CumulativeGain, Signs, cumulative_gain, estimate_phase
 from epoch0.measure.gain import Gain, gain_status, joined_gains, measure_gains
 from epoch0.measure.passes import Signals, Travel, signals
-from epoch0.seeds import generator
 from epoch0.tracing.graph import Op
 from epoch0.tracing.layers import Layer, NamedLayer, average_pools, averaged_over, labelled, layer_names, layers, places
 from epoch0.tracing.sizes import sum_of_squares
@@ -142,27 +141,18 @@ class Piece:
         return {"layers": tuple(layers), "input_gradient": self.gains.input_gradient, **carried, **phase}
 
 
-def measured(
-    record: Tape,
-    directions: int,
-    seed: int,
-    travel: Travel | None = None,
-    source: torch.Generator | None = None,
-    gradients: bool = True,
-) -> Piece:
+def measured(record: Tape, directions: int, seed: int, travel: Travel | None = None, gradients: bool = True) -> Piece:
     """Measure the layers of a record; of a piece of a model with what came from the piece before it."""
     found = layers(record)
     labels = [p for p in labelled(record, joined=False, own={}) if p.kind not in SPARED]
     inside = [[p for p in labels if layer.input < p.node <= layer.output] for layer in found]
     nodes, ops = [p.node for within in inside for p in within], {op.outputs[0]: op for op in record.ops if op.outputs}
-    few = 1 if directions == 2 else None  # examples and units are averaged over all the same
-    source = generator(seed, 0x616C) if source is None else source
-    alone, look = _alone([ops[node] for node in nodes], source)
+    few = 1 if directions == 2 else directions  # examples and units are averaged over all the same
+    travel = travel or Travel(directions, few, seed)
+    alone, look = _alone([ops[node] for node in nodes], travel.alone)
     states, passing = signals(record, found)
-    looks = together(passing, look)
-    gains, carried = measure_gains(
-        record, found, directions, seed, nodes, carried_directions=few, looks=looks, travel=travel, gradients=gradients
-    )
+    given = dict[str, Any](looks=together(passing, look), travel=travel, gradients=gradients)
+    gains, carried = measure_gains(record, found, directions, seed, nodes, **given)
     seen, pools = states(), average_pools(record)
 
     def part(place: NamedLayer) -> tuple[PartCheckup, int, tuple[str, ...]]:

@@ -151,10 +151,8 @@ class _Probe:
         raw = self.raw(weights, call)
         loss, output = call.loss(raw), call.output(raw)
         if not loss.requires_grad:
-            raise InputError(
-                f"the loss of {type(self.call.model).__name__} has no gradient: no weight that requires one takes part "
-                "in it, or the model runs without gradients (torch.no_grad, .detach())."
-            )
+            text = f"the loss of {type(self.call.model).__name__} has no gradient: no weight that requires one takes"
+            raise InputError(f"{text} part in it, or the model runs without gradients (torch.no_grad, .detach()).")
         pull = torch.zeros_like(output)  # where the loss is made of other outputs
         if output.requires_grad:
             pull = -torch.autograd.grad(loss, output, retain_graph=True, materialize_grads=True)[0]
@@ -166,8 +164,7 @@ class _Probe:
             try:
                 with torch.no_grad(), forward_ad.dual_level(), sdpa_kernel(SDPBackend.MATH):
                     dual = {name: forward_ad.make_dual(weights[name], d) for name, d in direction.items()}
-                    output = pull.call.output(self.raw({**weights, **dual}, pull.call))
-                    tangent = forward_ad.unpack_dual(output).tangent
+                    tangent = forward_ad.unpack_dual(pull.call.output(self.raw({**weights, **dual}, pull.call))).tangent
                     return torch.zeros(()) if tangent is None else -tangent
             except (InputError, RuntimeError) as error:
                 if isinstance(error, InputError) and not isinstance(error.__cause__, (RuntimeError, TypeError)):
@@ -179,8 +176,7 @@ class _Probe:
 
         The step is shorter where outputs move far, as through many chaotic layers, and longer where rounding hides it.
         """
-        squares = sum(map(sum_of_squares, direction.values()))
-        if squares == 0:
+        if (squares := sum(map(sum_of_squares, direction.values()))) == 0:
             return torch.zeros_like(pull.output)
         unit, length = math.sqrt(self.size / squares), SHORT
 
@@ -295,8 +291,7 @@ def _gradient(probe: _Probe, start: Weights, cost: _Cost | None = None) -> _Grad
     finite = math.isfinite(value) and all(map(math.isfinite, squares))
     falls: dict[Optimizer, float] = {}
     if not nonzero:
-        size = sum(float(g.abs().sum(dtype=torch.float64)) for g in gradient.values())
-        falls = {"adam": size, "sgd": sum(squares)}
+        falls = {"adam": sum(float(g.abs().sum(dtype=torch.float64)) for g in gradient.values()), "sgd": sum(squares)}
     return _Gradient(value, held, pulls, gradient, wanted, falls, finite)
 
 
@@ -321,8 +316,7 @@ def _one_step(probe: _Probe, start: Weights, first: _Gradient, optimizer: Optimi
         change = math.log10(min(then_loss / first.held, 1e3)) if first.held > 0 and then_loss > 0 else 0.0
         same: dict[str, Any] = {"second": alignment, "second_held": held, "second_pace": pace}
         return replace(step, **same, change=change, finite=math.isfinite(then_loss))
-    then = _gradient(probe, after)
-    if not then.finite:
+    if not (then := _gradient(probe, after)).finite:
         return replace(step, second_held=None if held is None else 0.0, change=3.0)
     change = math.log10(max(then.held, 1e-12) / max(first.held, 1e-12)) if first.held > 0 else 0.0
     if optimizer == "adam":
@@ -378,8 +372,7 @@ def _alignment(pull: Tensor, move: Tensor) -> tuple[float, float]:
     if move.shape != pull.shape:  # the outputs do not move
         return 0.0, 0.0
     one, other = (_less_mean(t.double()) for t in (pull, move))
-    size = float(one.norm() * other.norm())
-    if not math.isfinite(size) or size == 0:
+    if not math.isfinite(size := float(one.norm() * other.norm())) or size == 0:
         return 0.0, 0.0
     product = float((one * other).sum())
     return product / size, product

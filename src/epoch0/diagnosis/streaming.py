@@ -73,10 +73,8 @@ def stack(model: nn.Module) -> tuple[list[list[str]], list[str], list[str]]:
     kinds = {type(block).__name__ for block in modules[path]} if path else set()
     if len(kinds) != 1:
         why = f"'{path}' mixes {', '.join(sorted(kinds))}" if path else "it has no list of blocks (nn.ModuleList)"
-        raise InputError(
-            f"the model {type(model).__name__} cannot be streamed: {why}. "
-            "An nn.Sequential or a stack of equal blocks can."
-        )
+        hint = "An nn.Sequential or a stack of equal blocks can."
+        raise InputError(f"the model {type(model).__name__} cannot be streamed: {why}. {hint}")
     tensors = {p: (*m._parameters.values(), *m._buffers.values()) for p, m in modules.items()}
     own = [p for p in tensors if any(t is not None for t in tensors[p]) and not p.startswith(path + ".")]
     names = list(modules)
@@ -134,9 +132,8 @@ class Weights:
         given = {name: tensor for file in files for name, tensor in read_tensors(file, "weights")[0].items()}
         for name, t in named:
             if name in given and given[name].shape != t.shape:
-                raise InputError(
-                    f"'{name}' in {str(folder)!r} has shape {tuple(given[name].shape)}, the model's {tuple(t.shape)}."
-                )
+                text = f"'{name}' in {str(folder)!r} has shape {tuple(given[name].shape)}"
+                raise InputError(f"{text}, the model's {tuple(t.shape)}.")
             self.stored |= {id(t): given[name]} if name in given else {}
         if lacks := [name for name, t in named if isinstance(t, nn.Parameter) and id(t) not in self.stored]:
             hint = suggest(lacks[0], given) or f" It has {', '.join(list(given)[:3])} ..."
@@ -195,10 +192,9 @@ class Weights:
         for path in paths:
             for _, name, t in self.held[path]:
                 if by[id(t)].is_floating_point() and bool(by[id(t)].isnan().any()):
-                    raise InputError(
-                        f"'{path}.{name}' cannot be streamed: {type(self.modules[path]).__name__} has no "
-                        "reset_parameters or _init_weights that sets it."
-                    )
+                    kind = type(self.modules[path]).__name__
+                    why = f"{kind} has no reset_parameters or _init_weights that sets it"
+                    raise InputError(f"'{path}.{name}' cannot be streamed: {why}.")
         return by
 
 
@@ -215,8 +211,7 @@ class _Run:
         self.inputs = list[Tensor]()  # of each block but the first, as far as they are known
         self.several: int | None = None  # how many things a block returns, where it is a tuple
         self.travel = Travel(directions, 1 if directions == 2 else directions, seed)
-        self.source = generator(seed, 0x616C)
-        self.sources = [self.source, *self.travel.fresh, *self.travel.back]
+        self.sources = [self.travel.alone, *self.travel.fresh, *self.travel.back]
         self.coarse = any(p.dtype in HALF for p in call.model.parameters())
         labelled = isinstance(call.batch, Mapping) and any(call.batch.get(key) is not None for key in LABELS)
         self.has_loss = labelled or call.targets is not None
@@ -224,8 +219,7 @@ class _Run:
     def loaded(self, index: int) -> AbstractContextManager[None]:
         """Load the weights of a block, with those of modules before the first and after the last."""
         first = [p for p in self.before if index == 0 or not isinstance(self.modules[p], nn.Embedding)]
-        last = self.after if index == self.count - 1 else ()
-        return self.weights.loaded((*first, *self.blocks[index], *last))
+        return self.weights.loaded((*first, *self.blocks[index], *(self.after if index == self.count - 1 else ())))
 
     def part(self, index: int) -> Call:
         """The call of one block, on what the block before it gave."""
@@ -298,13 +292,11 @@ class _Run:
                 # numbers that the blocks before did not give must not be met: NaN stand in their place
                 bad = made.isnan() if last else ~made.isfinite()
                 if index and bool(bad.any()) and bool(self.inputs[index - 1].isfinite().all()):
-                    raise InputError(
-                        f"the model cannot be streamed: after '{name}' numbers are not finite; they overflow, or "
-                        "another path leads there from an earlier block."
-                    )
+                    why = "they overflow, or another path leads there from an earlier block"
+                    raise InputError(f"the model cannot be streamed: after '{name}' numbers are not finite; {why}.")
                 if not last:
                     self.inputs.append(made.bfloat16() if self.coarse else made)
-                return measured(record, self.directions, self.travel.seed, self.travel, self.source, gradients=last)
+                return measured(record, self.directions, self.travel.seed, self.travel, gradients=last)
 
     def state(self) -> dict[str, Any]:
         """The state that the next block needs beside the pieces."""
@@ -343,10 +335,8 @@ class _Run:
             found = passes(record, (), 0, 0, nodes=nodes, travel=back).gradients
         self.travel.gradient = back.gradient
         layers = tuple(replace(gain, gradient=found[row.output]) for gain, row in zip(gains.layers, rows, strict=True))
-        rows = tuple(
-            replace(row, parts=tuple((replace(p, gradient=found[node]), node, of) for p, node, of in row.parts))
-            for row in rows
-        )
+        inside = [tuple((replace(p, gradient=found[n]), n, of) for p, n, of in row.parts) for row in rows]
+        rows = tuple(replace(row, parts=parts) for row, parts in zip(rows, inside, strict=True))
         return replace(piece, gains=replace(gains, layers=layers, input_gradient=found[0]), rows=rows)
 
 

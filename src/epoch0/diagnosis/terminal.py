@@ -104,9 +104,8 @@ def _passages(checkup: Found) -> str:
         low, high = wording.number(checkup["chi_low"]), wording.number(checkup["chi_high"])
         chi = f", local χ = {wording.number(checkup['chi'])} a layer ({low} to {high})"
     backward, forward = wording.times(checkup["backward"]["factor"]), wording.times(checkup["forward"]["factor"])
-    between = (
-        f"; between the first layer's end and the last one's start carried tangents {forward}, gradients {backward}"
-    )
+    where = "between the first layer's end and the last one's start"
+    between = f"; {where} carried tangents {forward}, gradients {backward}"
     return f"Phase {checkup['phase']}{chi}{between if checkup['forward']['layers'] > 0 else ''}."
 
 
@@ -130,13 +129,9 @@ def _table(columns: Mapping[str, Cells], name_width: int = NAME_WIDTH) -> Table:
     """A table without lines, its first column folded where it is longer than that."""
     table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, GAP, 0, 0))
     for place, heading in enumerate(columns):
-        table.add_column(
-            Text(heading),
-            justify="left" if heading in WORDS or not place else "right",
-            no_wrap=bool(place) and heading != "what it is",
-            overflow="fold",
-            max_width=None if place else name_width,
-        )
+        words, whole = heading in WORDS or not place, bool(place) and heading != "what it is"
+        look = dict[str, Any](overflow="fold", max_width=None if place else name_width)
+        table.add_column(Text(heading), justify="left" if words else "right", no_wrap=whole, **look)
     for cells in zip(*columns.values(), strict=True):
         table.add_row(*(cell if isinstance(cell, Text) else Text(cell) for cell in cells))
     return table

@@ -180,10 +180,8 @@ def _copied(model: nn.Module) -> nn.Module:
     try:
         copied = copy.deepcopy(model)
     except (RuntimeError, TypeError) as error:
-        raise NotCopied(
-            f"the model {type(model).__name__} cannot be copied for a trial ({first_line(error)}); "
-            "leave it out with trial=False."
-        ) from error
+        text = f"the model {type(model).__name__} cannot be copied for a trial ({first_line(error)})"
+        raise NotCopied(f"{text}; leave it out with trial=False.") from error
     for module in copied.modules():
         if isinstance(module, nn.Embedding | nn.EmbeddingBag):
             module.sparse = False  # Adam takes no sparse gradients
@@ -238,8 +236,7 @@ def _read(
 
 def _pairs_ordered(call: Call, raw: Any, seed: int) -> float | None:
     """Share of pairs whose loss is lower with their own targets than exchanged; None where it is unknown."""
-    targets = call.targets
-    if not isinstance(targets, Tensor) or not targets.dim():
+    if not isinstance(targets := call.targets, Tensor) or not targets.dim():
         return None
     count = len(targets)
     chosen = torch.randperm(count, generator=generator(seed, 0x7072))
@@ -331,7 +328,6 @@ def _sums(call: Call) -> bool:
 
 def same_targets(call: Call) -> bool:
     """Whether the batch asks for the same answer to all examples: all classes, or all rows of values, are equal."""
-    targets = call.targets
-    if not isinstance(targets, Tensor) or not targets.dim() or not targets.numel():
+    if not isinstance(targets := call.targets, Tensor) or not targets.dim() or not targets.numel():
         return False
     return bool((targets == (targets[:1] if targets.is_floating_point() else targets.flatten()[0])).all())

@@ -65,8 +65,7 @@ def estimate_phase(gains: Sequence[float], errors: Sequence[float]) -> PhaseEsti
     The interval is plus and minus 1.96 standard errors of the mean log gain. The spread over the layers holds both
     their differences and the noise of measuring them; the interval is never narrower than the noise alone.
     """
-    pairs = [(g, e) for g, e in zip(gains, errors, strict=True) if g > 0 and math.isfinite(g)]
-    if not pairs:
+    if not (pairs := [(g, e) for g, e in zip(gains, errors, strict=True) if g > 0 and math.isfinite(g)]):
         return PhaseEstimate()
     logs, count = np.log([g for g, _ in pairs]), len(pairs)
     noise = math.hypot(*(e / g for g, e in pairs if math.isfinite(e))) / count
@@ -348,11 +347,9 @@ def _failure(step: StepEffect, signs: Signs, runs: Sequence[Run], constant: floa
         return "rough", f"already a rate of {number(rate, 1)} makes the first step raise the loss{seen}"
     if signs.saturated:
         return "saturated", f"most values are saturated after {first_names(signs.saturated, 1)}{seen}"
-    if max(step.alignment, step.second) < 0.3:
-        return "blind", (
-            f"a step moves the outputs of all examples alike (cosine {max(step.alignment, step.second):.2f} "
-            f"with what the loss wants){seen}"
-        )
+    if (cosine := max(step.alignment, step.second)) < 0.3:
+        text = f"a step moves the outputs of all examples alike (cosine {cosine:.2f} with what the loss wants)"
+        return "blind", f"{text}{seen}"
     return "slow", f"it learns too slowly or not what holds for other examples{seen}"
 
 

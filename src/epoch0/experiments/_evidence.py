@@ -51,8 +51,7 @@ def settings_of(measured: Numbers, errors: Numbers, samples: Numbers | None, nam
     check_finite("measured", measured)
     if samples is not None:
         check_finite("samples", samples)
-    values = np.atleast_1d(np.asarray(measured, dtype=np.float64))
-    if values.size == 0:
+    if (values := np.atleast_1d(np.asarray(measured, dtype=np.float64))).size == 0:
         raise InputError("measured is empty; a claim is about one setting or more.")
     try:
         pair = (errors, math.inf if samples is None else samples)
@@ -64,8 +63,7 @@ def settings_of(measured: Numbers, errors: Numbers, samples: Numbers | None, nam
     if ((number < 2) & (spread > 0)).any() or (number < 1).any():
         wanted = "a standard error needs 2 samples or more (None: the errors are exact)"
         raise InputError(f"samples are {number.tolist()}; {wanted}.")
-    labels = tuple(names or (f"setting {i + 1}" for i in range(len(values))))
-    if len(labels) != len(values):
+    if len(labels := tuple(names or (f"setting {i + 1}" for i in range(len(values))))) != len(values):
         raise InputError(f"{len(labels)} names for {len(values)} settings; give one each.")
     return Settings(values, spread, np.where(spread == 0, np.inf, number), labels)
 
@@ -129,8 +127,7 @@ def would_decide(pool: Array, every: Array, factor: float) -> bool:
 
 def fitting(name: str, values: Numbers, given: Settings) -> Array:
     check_finite(name, values)
-    array = np.asarray(values, dtype=np.float64)
-    if array.shape not in ((), given.measured.shape):
+    if (array := np.asarray(values, dtype=np.float64)).shape not in ((), given.measured.shape):
         raise InputError(f"{name} have shape {array.shape}; give one, or one for each of {given.measured.shape}.")
     return np.array(np.broadcast_to(array, given.measured.shape))
 

@@ -141,8 +141,7 @@ def increasing(text: str, measured: Numbers, errors: Numbers, samples: Samples =
     worst, steps = int(np.argmin(favour)), favour[pairs[1] - pairs[0] == 1]
     first, second = (given.shown(int(i)) for i in pairs[:, worst])
     evidence = f"least growth from {first} to {second}, {_score(favour[worst])}"
-    numbers = {"least_growth": float(difference[worst])}
-    return _claim(text, steps, favour, given.samples, evidence, numbers, pool=favour)
+    return _claim(text, steps, favour, given.samples, evidence, {"least_growth": float(difference[worst])}, pool=favour)
 
 
 @checked

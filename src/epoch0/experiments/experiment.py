@@ -152,8 +152,7 @@ def _plain(value: Any, place: str) -> Any:
     if isinstance(value, float):
         raise InputError(f"{place} is {value}; a trial's spec holds finite numbers only.")
     if isinstance(value, Spec) or (dataclasses.is_dataclass(value) and not isinstance(value, type)):
-        kind = type(value)
-        if not _is_frozen(kind) or "." in kind.__qualname__:
+        if not _is_frozen(kind := type(value)) or "." in kind.__qualname__:
             raise InputError(f"{place} is a {kind.__name__}; a dataclass in a spec is frozen and defined in a module.")
         own = vars(value) if isinstance(value, Spec) else [part.name for part in dataclasses.fields(value) if part.init]
         fields = {name: plain(getattr(value, name), f"{place}.{name}", (_CLASS,), _plain) for name in own}
@@ -171,8 +170,7 @@ def _rebuilt(value: Any, inside_dataclass: bool) -> Any:
         return value
     if _CLASS not in value:
         return {name: _rebuilt(item, inside_dataclass) for name, item in value.items()}
-    kind = _imported(value[_CLASS], "spec class")
-    if not (isinstance(kind, type) and _is_frozen(kind)):
+    if not (isinstance(kind := _imported(value[_CLASS], "spec class"), type) and _is_frozen(kind)):
         raise InputError(f"spec class {value[_CLASS]!r} is not a frozen dataclass.")
     fields = {name: _rebuilt(item, True) for name, item in value.items() if name != _CLASS}
     try:

@@ -210,8 +210,7 @@ class Store:
 
     def _check_contents(self) -> None:
         """Whole: SQLite's own check of every page, and our table."""
-        answer = self._execute("PRAGMA quick_check(1)").fetchone()[0]
-        if answer != "ok":
+        if (answer := self._execute("PRAGMA quick_check(1)").fetchone()[0]) != "ok":
             raise sqlite3.DatabaseError(" ".join(answer.split()))
         self._execute(f"SELECT {_COLUMNS} FROM results LIMIT 1").fetchone()
 
@@ -228,12 +227,10 @@ class Store:
         if not str(text).startswith("{") or arrays not in (None, f"{key}.safetensors"):
             raise sqlite3.DatabaseError(f"trial {key[:12]}... is not as it was written")
         if arrays is not None:
-            file = self.arrays / arrays
-            if not file.is_file():
+            if not (file := self.arrays / arrays).is_file():
                 raise InputError(f"{file} is missing, and {self.path} refers to it; put it back beside the file.")
             content = file.read_bytes()
-        encoded = Encoded(text, content)
-        if encoded.digest != digest:
+        if (encoded := Encoded(text, content)).digest != digest:
             damaged = self.path if arrays is None else f"{self.path} or {self.arrays / arrays}"
             problem = f"{damaged} was changed or damaged after it was written (trial {key[:12]}...)"
             raise InputError(f"{problem}; {_RESTORE}.")
@@ -246,8 +243,7 @@ class Store:
             yield
         except (sqlite3.Error, OSError) as error:
             number = error.errno if isinstance(error, OSError) else None
-            full = number in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG) or "is full" in str(error)
-            if full:
+            if number in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG) or "is full" in str(error):
                 hint = "the disk is full; make room and run again: what is finished is kept and not run again"
             elif "readonly" in str(error):
                 hint = "a run that was killed has left it half written, and it may not be written to; run that again"

@@ -49,8 +49,7 @@ def draw_weights(step: Step, weights: str, seed: int) -> None:
     else:
         fresh = _fresh(step, weights, named(seed, _WEIGHTS, site.name))
     kept = fresh if site.mask is None else fresh * site.mask
-    squares = float(kept.double().square().sum())
-    if not squares > 0:
+    if not (squares := float(kept.double().square().sum())) > 0:
         why = f"'{site.name}' holds only zeros where it is kept, and weights='keep' has nothing to rescale"
         raise InputError(f"{why}; draw fresh weights: weights='gaussian'.")
     scale = math.sqrt(site.view.numel() * site.density / site.fan_in / squares)
@@ -97,8 +96,7 @@ def draw_attentions(tape: Tape, layers: tuple[Layer, ...], plan: Plan, seed: int
             continue
         for place, parts, gain in ((5, 3, 1.0), (11, 1, 1 / max(plan.blocks, 1))):
             values = [value.detach() for value in op.call.args[place : place + 2] if isinstance(value, Tensor)]
-            names = [tape.name_of(value) for value in values]
-            if not all(names) or plan.frozen.intersection(names):
+            if not all(names := [tape.name_of(value) for value in values]) or plan.frozen.intersection(names):
                 continue
             weight, size = values[0], values[0].shape[1]
             before = float(weight.double().square().mean().sqrt()) * size**0.5
@@ -203,8 +201,7 @@ def _on_noise(tape: Tape, able: Mapping[int, Step], inputs: set[int], swap: bool
     taken: dict[int, Tensor] = {}
 
     def put(node: int, step: Step, tensor: Tensor) -> Tensor:
-        source = generator(0, _NOISE, node)
-        noise = torch.randn(tensor.shape, generator=source, dtype=tensor.dtype).to(tensor.device)
+        noise = torch.randn(tensor.shape, generator=generator(0, _NOISE, node), dtype=tensor.dtype).to(tensor.device)
         return swapped(noise, step.site.op.kind) if swap else noise
 
     def look(node: int, tensor: Tensor) -> None:

@@ -67,8 +67,7 @@ def load_tensors(path: StrPath, noun: str, layout: str, writer: str) -> tuple[di
     """Read what :func:`save_tensors` wrote, in its order, after checking that the file is whole."""
     mapped, header = read_tensors(path, noun)
     tensors = {name: tensor.clone() for name, tensor in mapped.items()}  # the file may be written over later
-    stated = header.get("format", "")
-    if stated != layout:
+    if (stated := header.get("format", "")) != layout:
         why = f"its layout is {stated!r}, and this version reads {layout!r}; {writer} writes those"
         raise InputError(f"{str(path)!r} is a safetensors file but holds no {noun}: {why}.")
     stored = header.pop("sha256", None)

@@ -137,8 +137,7 @@ def initialize(
                 plan.layer_targets[step.layer.name] = goal * step.fresh
         rows = (*(row(step, plan, biases, gains) for step in plan.steps), *attentions)
         left = {name: why for name, why in untouched.items() if name not in drawn and name not in factors}
-        messages = (*remarks, *record.notes, *notes(plan, record, off, rounds))
-        fields = target, method, plan.blocks, rounds, seed, messages
+        fields = target, method, plan.blocks, rounds, seed, (*remarks, *record.notes, *notes(plan, record, off, rounds))
         result = Initialization(rows, plan.layer_targets, left, factors, *fields)
     write_parameters(bare(model), values)
     return result
@@ -161,8 +160,7 @@ def _prepare(record: Tape, plan: Plan, weights: str, bias_std: float | None, see
         # of few inputs all that units without biases see is on which side of a line through zero they lie
         few = weights == "mirrored" and step.site.op.inputs[0] == 0 and step.site.view[0].numel() <= FEW_INPUTS
         if name not in plan.frozen and (bias_std is not None or not (weights == "keep" or few)):
-            free = activation is None or activation.homogeneous or weights == "mirrored"
-            default = 0.0 if free else BIAS_STD
+            default = 0.0 if activation is None or activation.homogeneous or weights == "mirrored" else BIAS_STD
             std = 0.0 if activation is None or step.scale_free else default if bias_std is None else bias_std
             fresh = draw_biases(name, bias.shape, step.half is not None, seed)
             bias.copy_(fresh * (std / float(fresh.square().mean().sqrt())))

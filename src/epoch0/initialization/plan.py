@@ -100,8 +100,7 @@ def _close(tape: Tape, plan: Plan, layer: Layer, found: Branch, share: float) ->
     node, homogeneous = found.node, True
     while (event := made_by.get(node)) is not None and len(event.inputs) == 1:
         if event.kind:
-            step = by_op.get(id(event))
-            if step is None or step.first is not None:
+            if (step := by_op.get(id(event))) is None or step.first is not None:
                 return None
             step.goal, step.start, step.closes, step.makes_up = share, layer.input, True, True
             return step
@@ -240,8 +239,7 @@ def _sizes(tape: Tape, scores: bool, nodes: list[int]) -> tuple[dict[int, float]
         values = tensor.detach().double()
         sizes[node] = float(values.square().mean())
         spread[node] = float((values - values.mean(0)).square().mean()) if len(values) > 1 else sizes[node]
-        op = attentions.get(node)
-        if op is not None and (weight := in_projection(op)) is not None:
+        if (op := attentions.get(node)) is not None and (weight := in_projection(op)) is not None:
             q, k, _ = F.linear(values, weight.double()).chunk(3, -1)
             sharp[op.index] = float((q.square().mean() * k.square().mean()).sqrt())
 

@@ -76,8 +76,7 @@ def left_alone(untouched: Mapping[str, str]) -> list[str]:
     lines: list[str] = []
     for reason in dict.fromkeys(untouched.values()):
         names = [name for name, other in untouched.items() if other == reason]
-        shown = names if len(names) <= 5 else [first_names(names)]
-        lines += [f"left alone: {name} ({reason})" for name in shown]
+        lines += [f"left alone: {name} ({reason})" for name in (names if len(names) <= 5 else [first_names(names)])]
     return lines
 
 

@@ -59,8 +59,7 @@ def expected(activation: Activation | None, weight_std: float, bias_std: float, 
         return float(passed.mean())
     if activation.homogeneous:
         return float(passed.mean()) * float(chi(activation, 1.0, 1.0))
-    slopes = np.asarray(chi(activation, 1.0, bias_std**2 + weight_std**2 * at.square))
-    return float((passed * slopes).mean())
+    return float((passed * np.asarray(chi(activation, 1.0, bias_std**2 + weight_std**2 * at.square))).mean())
 
 
 def standard(step: Step) -> float:
@@ -229,8 +228,7 @@ class ScalePass:
         if step.paired:
             x = (x - swapped(x, site.op.kind)) / math.sqrt(2)  # the rest goes out in the weights
         square = site.through(x.square())
-        share = site.through(torch.ones_like(x[:1])).expand_as(square)
-        return binned(_flat(square), _flat(share))
+        return binned(_flat(square), _flat(site.through(torch.ones_like(x[:1])).expand_as(square)))
 
     def _seen(self, step: Step, output: Tensor) -> Places:
         """Variances over the units of each example, of the pre-activations themselves."""
@@ -313,8 +311,7 @@ def measured_rounds(pass_: ScalePass, tape: Tape, layers: tuple[Layer, ...]) -> 
             target = None if target is None else target * step.fresh
             # a block with an identity has its own scale already; one with a projection moves as a whole
             projected = any(other.halved for other in plan.steps if other.layer is step.layer)
-            moves = projected and (step.halved or step.closes)
-            fixed = step.layer.kind == "residual block" and not moves
+            fixed = step.layer.kind == "residual block" and not (projected and (step.halved or step.closes))
             exact = not step.follow.no_law and step.layer.kind != "residual block" and step.start is None
             if target is None or fixed or exact or step.first is not None or step.kept or step.tied or not gain > 0:
                 continue

@@ -92,8 +92,7 @@ class Follower:
     def _activation_ahead(self, node: int) -> bool:
         """Whether an activation comes before the next weights."""
         while self._region(node) is None:
-            op = self.only_user(node)
-            if op is None or op.kind or len(op.inputs) != 1:
+            if (op := self.only_user(node)) is None or op.kind or len(op.inputs) != 1:
                 return False
             node = op.outputs[0]
         return True
@@ -278,8 +277,7 @@ def _sites(record: Tape) -> tuple[list[Site], dict[str, str]]:
     for op in record.ops:
         if not op.kind or not record.nodes[op.outputs[0]].depends:
             continue
-        found = _site(record, op, parameters)
-        if isinstance(found, Site):
+        if isinstance(found := _site(record, op, parameters), Site):
             ones = found.view.new_ones((1, *record.nodes[op.inputs[0]].shape[1:]))
             found.fan_in = 1.0
             found.fan_in = float(found.through(ones).double().mean())
@@ -304,15 +302,13 @@ def _site(record: Tape, op: Op, parameters: dict[str, nn.Parameter]) -> Site | s
         return f"{op.name} is no product of one input with weights on its right"
     own, offset = record.name_of(weight), record.name_of(bias)
     if own:
-        parameter = parameters[own]
-        if parameter.numel() != weight.numel():
+        if (parameter := parameters[own]).numel() != weight.numel():
             return "only a part of the parameter is used at a time"
         return Site(op, own, parameter, weight, weight.clone(), weight.clone(), True, offset)
     candidates = [name for name in op.weights if name != offset and parameters[name].dim() >= 2]
     if len(candidates) != 1:
         return "its weights are made of several parameters"
-    parameter = parameters[candidates[0]]
-    if parameter.shape != weight.shape:
+    if (parameter := parameters[candidates[0]]).shape != weight.shape:
         return "its weights are another shape than the parameter"
     view = parameter.detach()
     return Site(op, candidates[0], parameter, view, view.clone(), weight.clone(), False, offset)

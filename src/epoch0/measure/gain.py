@@ -181,8 +181,7 @@ def gain(
 
     Source: THEORY section 0; Hayou et al. 2021, B.1.2 (chi); Schoenholz et al. 2017.
     """
-    call = Call.of(model, x, targets, loss=loss, forward=forward)
-    with tape(call, batch_norm=batch_norm) as record:
+    with tape(Call.of(model, x, targets, loss=loss, forward=forward), batch_norm=batch_norm) as record:
         return measure_gains(record, layers(record), directions, seed)[0]
 
 
@@ -193,7 +192,6 @@ def measure_gains(
     seed: int,
     places: Sequence[int] = (),
     *,
-    carried_directions: int | None = None,
     looks: Mapping[int, Change] | None = None,
     travel: Travel | None = None,
     gradients: bool = True,
@@ -204,7 +202,7 @@ def measure_gains(
     square of a unit. ``looks`` are made in a run that is needed anyway. Of a piece of a model, ``travel`` is what came
     from the one before it; without gradients theirs are NaN.
     """
-    call, travel = record.call, travel or Travel(directions, carried_directions or directions, seed)
+    call, travel = record.call, travel or Travel(directions, directions, seed)
     nodes = sorted({layer.output for layer in found} | {*places})
     # a network may leave the range of floats: that is a finding, not a warning
     with np.errstate(over="ignore", invalid="ignore"):
@@ -302,8 +300,7 @@ def gain_status(measured: float, error: float, depth: int) -> str:
     margin = 2 * math.log(2) / depth  # of log chi, in which the whole depth changes norms less than twofold
     low, high = max(measured - 2 * error, 0.0), measured + 2 * error
     if abs(math.log(measured)) < margin:
-        sure = low > 0 and math.log(high) < 2 * margin and math.log(low) > -2 * margin
-        return "keeps" if sure else "unclear"
+        return "keeps" if low > 0 and math.log(high) < 2 * margin and math.log(low) > -2 * margin else "unclear"
     if low < 1 < high:
         return "unclear"
     return "grows" if measured > 1 else "shrinks"

@@ -176,8 +176,7 @@ def _mixed_means(flow: Flow, rule: Activation, examples: int, dims: int) -> Tens
 def _by_unit(value: Tensor, units: int | None) -> Array:
     """Entries as (units, places and examples), places thinned out evenly; units in the last dimension if unknown."""
     flat = value.detach().movedim(-1 if units is None else units, 0).flatten(1) if value.dim() > 1 else value[None]
-    keep = max(1, flat.numel() // SAMPLE)
-    return np.asarray(flat[:, ::keep].double().cpu())
+    return np.asarray(flat[:, :: max(1, flat.numel() // SAMPLE)].double().cpu())
 
 
 def _spread(rule: Activation, value: Tensor, before: Flow, after: Tensor) -> float:
@@ -312,8 +311,7 @@ class Walk:
                     raise NoLaw("a slope for each channel")
                 return [scaled(event, self._resolved(one))]
             if kind == "sum" and len(inputs) == 2:
-                flows = [self._resolved(node) for node in inputs]
-                return [added(event, flows, [self.values[node] for node in inputs])]
+                return [added(event, [self._resolved(node) for node in inputs], [self.values[node] for node in inputs])]
             raise NoLaw("a product of two signals" if kind in ("product", "quotient") else in_words(name))
         if kind == "join":
             return [joined(event, {node: self._resolved(node) for node in inputs})]
@@ -322,16 +320,14 @@ class Walk:
         return linear(event, self._resolved(one), self.values[one], self.tape.batch_norm)
 
     def _link(self, node: int) -> Chain:
-        flow = self.flows[node]
-        if isinstance(flow, Chain):
+        if isinstance(flow := self.flows[node], Chain):
             return flow
         assert isinstance(flow, Flow)
         return Chain(node, flow, self.values[node], lambda h: h, "h", "")
 
     def _resolved(self, node: int) -> Flow:
         """The flow at a tensor, any function of one number resolved."""
-        flow = self.flows[node]
-        if isinstance(flow, str):
+        if isinstance(flow := self.flows[node], str):
             raise NoLaw(flow)
         if isinstance(flow, Chain):
             flow = self.flows[node] = flow_after(flow, self.examples)
@@ -399,23 +395,20 @@ def _gains(squares: Tensor, units: int) -> Tensor | None:
 
 def moved(op: Op, flow: Flow, outputs: int) -> list[Flow]:
     """Reshapes, permutations, slices: the same call on the squares."""
-    squares = operations.tensors_in(call_of(op)({op.inputs[0]: flow.square.clone()}))
-    if len(squares) != outputs:
+    if len(squares := operations.tensors_in(call_of(op)({op.inputs[0]: flow.square.clone()}))) != outputs:
         raise NoLaw(op.name)
     same = op.meaning.kind == "same"
     units = flow.units if same or (squares[0].dim() == flow.square.dim() and op.name == "getitem") else None
     if flow.units == 1 and op.name == "flatten" and squares[0].dim() == 2 and math.prod(flow.square.shape[2:]) == 1:
         units = 1
-    gains = flow.gains if same else None
-    return [flow.moved(s, units=units, gains=gains) for s in squares]
+    return [flow.moved(s, units=units, gains=flow.gains if same else None) for s in squares]
 
 
 def padded(op: Op, flow: Flow) -> Flow:
     """Padding: the tangent of a constant is zero."""
     call, mode = call_of(op), op.given.get("mode", "constant")
     call = op.with_arguments(value=0.0) if mode == "constant" else call
-    white = flow.white and mode in ("constant", "circular")
-    return flow.moved(call({op.inputs[0]: flow.square}), white=white)
+    return flow.moved(call({op.inputs[0]: flow.square}), white=flow.white and mode in ("constant", "circular"))
 
 
 def added(op: Op, flows: Sequence[Flow], values: Sequence[Tensor]) -> Flow:
@@ -440,8 +433,7 @@ def added(op: Op, flows: Sequence[Flow], values: Sequence[Tensor]) -> Flow:
 
 def _sum(op: Op, flows: Sequence[Flow], values: Sequence[Tensor]) -> tuple[Signal, Tensor | None, Array | None]:
     """The signal of a sum: known plus Gaussian is a mixture that keeps its parts apart."""
-    kinds = [flow.signal for flow in flows]
-    if kinds == ["gaussian", "gaussian"]:
+    if (kinds := [flow.signal for flow in flows]) == ["gaussian", "gaussian"]:
         return "gaussian", None, None
     given = next((i for i, kind in enumerate(kinds) if kind in ("known", "mixed")), None)
     if given is None or kinds[1 - given] != "gaussian" or values[0].shape != values[1].shape:
@@ -472,11 +464,9 @@ def joined(op: Op, flows: Mapping[int, Flow]) -> Flow:
 def scaled(op: Op, flow: Flow) -> Flow:
     """Multiplied, divided or shifted by a constant of each place."""
     call = call_of(op)
-    kind = op.meaning.kind
-    if kind == "sum":
+    if (kind := op.meaning.kind) == "sum":
         shape = call({op.inputs[0]: flow.square}).shape
-        white = flow.white and shape == flow.square.shape
-        return flow.moved(flow.square.expand(shape), white=white)
+        return flow.moved(flow.square.expand(shape), white=flow.white and shape == flow.square.shape)
     if kind not in ("product", "quotient"):
         raise NoLaw(op.name)
     if kind == "quotient" and not isinstance(call.args[0], Slot):

@@ -61,8 +61,7 @@ def grid_errors(values: Array) -> Array:
     """
     errors = np.full(values.shape[1], math.nan)
     for column in range(values.shape[1]):
-        known = values[~np.isnan(values[:, column]), column]
-        if len(known) >= 3:
+        if len(known := values[~np.isnan(values[:, column]), column]) >= 3:
             curvature = known[:-2] - 2 * known[1:-1] + known[2:]
             rise = (known[-1] - known[0]) / (len(known) - 1)
             errors[column] = math.sqrt(float((curvature**2).mean()) / 6 / len(known) + rise**2 / 12)
@@ -89,8 +88,7 @@ def lengths_and_growth(pieces: Norms) -> tuple[Array, Array, Array, Array]:
 
 def grid(points: int, seed: int, index: int) -> Tensor:
     """Equally spaced t, moved by a part of a step that is random for each network."""
-    offset = float(numpy_generator(seed, index, 1).random())
-    return (torch.arange(points, dtype=torch.float64) + offset) / points
+    return (torch.arange(points, dtype=torch.float64) + float(numpy_generator(seed, index, 1).random())) / points
 
 
 # numbers held at once (64 MB in float32): the chosen tensors of points that go through a model together; of dense
@@ -103,8 +101,7 @@ def module_pieces(
     module: nn.Module, curve: Curve, t: Tensor, layers: Sequence[str] | None, batch_norm: str, forward: Forward | None
 ) -> Norms:
     """The tangents of the curve at the input and each layer of one module."""
-    recorded = tape(module, curve.point(t[:2]), forward=forward, batch_norm=batch_norm)
-    with recorded as record, torch.no_grad():
+    with tape(module, curve.point(t[:2]), forward=forward, batch_norm=batch_norm) as record, torch.no_grad():
         names, nodes = places(record, layers)
         return Norms(names, tangent_norms(points_apart(record), nodes, curve, t)[None], record.x.dtype)
 
@@ -301,8 +298,7 @@ def trajectory_length(
             if len(shapes) > 1 or found[i].layers != found[0].layers:
                 raise InputError(f"model[{i}] has other layers than model[0]; give modules of one architecture.")
         pieces = Norms(found[0].layers, np.concatenate([item.norms for item in found]), found[0].dtype)
-    bad = ~np.isfinite(pieces.norms).all(axis=(0, 1))
-    if bad.any():
+    if (bad := ~np.isfinite(pieces.norms).all(axis=(0, 1))).any():
         where = ("input", *pieces.layers)[int(np.argmax(bad))]
         instead = "measure fewer layers" if pieces.dtype == torch.float64 else "measure model.double()"
         raise InputError(f"the length overflows at layer '{where}' in {pieces.dtype}; {instead}.")

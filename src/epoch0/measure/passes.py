@@ -105,6 +105,7 @@ class Travel:
     def __init__(self, directions: int, carried: int, seed: int) -> None:
         self.fresh = [generator(seed, _TANGENTS, d) for d in range(directions)]
         self.back = [generator(seed, _COTANGENTS, d) for d in range(directions)]
+        self.alone = generator(seed, 0x616C)  # of what measures single operations
         self.carried, self.seed = carried, seed
         self.moving: list[Tensor | None] = []  # tangents that started at the input; None where nothing arrived
         self.begun: list[float] = []  # mean square of each of them there

@@ -222,8 +222,7 @@ def batch_from(path: str | Path, model: nn.Module) -> Inputs:
     shapes = ", ".join(f"{name} {tuple(array.shape)}" for name, array in arrays.items())
     known = inspect.signature(model.forward).parameters
     free = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in known.values())
-    found = [name for name in TARGETS if name in arrays and name not in known]
-    if len(found) > 1:
+    if len(found := [name for name in TARGETS if name in arrays and name not in known]) > 1:
         raise InputError(f"{path} holds {' and '.join(found)}; only one of them can be the targets.")
     targets = arrays.pop(found[0]) if found else None
     if not arrays:
@@ -264,8 +263,7 @@ def _patterned(shape: tuple[int, ...], count: int, seed: int) -> tuple[Tensor, T
     patterns = F.interpolate(coarse, size, mode="trilinear" if len(size) == 3 else "bilinear")
     patterns = patterns / patterns.flatten(1).std(dim=1).reshape(-1, *[1] * len(shape))
     labels = _classes(count, seed)
-    noise = torch.randn(count, *shape, generator=generator(seed, 2))
-    return (patterns[labels] + noise) / math.sqrt(2), labels
+    return (patterns[labels] + torch.randn(count, *shape, generator=generator(seed, 2))) / math.sqrt(2), labels
 
 
 def _classes(count: int, seed: int) -> Tensor:
@@ -325,8 +323,7 @@ def _vocabulary(config: Any) -> Tensor:
     text = _part(config, "text")
     special = {value for key, value in vars(text).items() if key.endswith("_token_id") and isinstance(value, int)}
     size = int(text.vocab_size)
-    usual = [token for token in range(size) if token not in special]
-    if len(usual) <= WORDS:
+    if len(usual := [token for token in range(size) if token not in special]) <= WORDS:
         raise InputError(f"a vocabulary of {size} tokens is too small for texts to be made up; give --batch.")
     return torch.tensor(usual)[torch.linspace(0, len(usual) - 1, WORDS + 1).long()]
 

@@ -208,8 +208,7 @@ def _transformers(transformers: Any, name: str) -> Any:
         raise InputError(f"the configuration {str(path)!r} cannot be read as JSON: {problem}") from problem
     if not isinstance(given, dict):
         raise InputError(f"the configuration {str(path)!r} holds a {type(given).__name__}; it must hold settings.")
-    kind = given.get("model_type")
-    if not isinstance(kind, str):
+    if not isinstance(kind := given.get("model_type"), str):
         raise InputError(f"{name!r} names no model_type; give the config.json of a model of transformers.")
     known = list(transformers.CONFIG_MAPPING)
     if kind not in known:
@@ -291,8 +290,7 @@ def seeded(seed: int) -> Iterator[None]:
 def _import_file(path: Path, noun: str) -> ModuleType:
     to_read(path, noun)
     name = f"epoch0_model_{path.stem}"
-    found = importlib.util.spec_from_file_location(name, path)
-    if found is None or found.loader is None:
+    if (found := importlib.util.spec_from_file_location(name, path)) is None or found.loader is None:
         raise InputError(f"the {noun} file {str(path)!r} is not a Python file; its name must end in .py.")
     module = importlib.util.module_from_spec(found)
     # dataclasses and pickling inside the user's file look their own module up by name

@@ -42,8 +42,7 @@ class Parts:
         return nn.Linear(inputs, outputs, device="meta", dtype=self.dtype)
 
     def normalization(self, channels: int) -> nn.Module:
-        norm = self.norm is not None
-        return nn.BatchNorm2d(channels, device="meta", dtype=self.dtype) if norm else nn.Identity()
+        return nn.Identity() if self.norm is None else nn.BatchNorm2d(channels, device="meta", dtype=self.dtype)
 
     def nonlinearity(self) -> nn.Module:
         """A module of its own for each place, so that each has a name in reports."""

@@ -131,10 +131,6 @@ def vgg(
         for _ in range(count * repeat):
             layers += [chosen.convolution(before, after, 3), chosen.normalization(after), chosen.nonlinearity()]
             before = after
-    stages = OrderedDict[str, nn.Module](
-        features=nn.Sequential(*(layer for layer in layers if norm or not isinstance(layer, nn.Identity))),
-        average=nn.AdaptiveAvgPool2d(1),
-        flatten=nn.Flatten(),
-        classifier=chosen.linear(before, classes),
-    )
-    return chosen.fill(nn.Sequential(stages), seed)
+    features = nn.Sequential(*(layer for layer in layers if norm or not isinstance(layer, nn.Identity)))
+    ends = OrderedDict(average=nn.AdaptiveAvgPool2d(1), flatten=nn.Flatten(), classifier=chosen.linear(before, classes))
+    return chosen.fill(nn.Sequential(OrderedDict[str, nn.Module](features=features, **ends)), seed)

@@ -37,8 +37,7 @@ class _NumpyFunction(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
         (h,) = ctx.saved_tensors
-        slope = ctx.rule.derivative(h.detach().cpu().double().numpy())
-        return gradients[0] * torch.as_tensor(slope).to(h), None
+        return gradients[0] * torch.as_tensor(ctx.rule.derivative(h.detach().cpu().double().numpy())).to(h), None
 
 
 class Elementwise(nn.Module):
@@ -60,8 +59,7 @@ class Elementwise(nn.Module):
 
 def module_of(activation: ActivationLike) -> nn.Module:
     """A fresh torch module that computes the activation; a function or module is copied."""
-    rule = activations.get(activation)
-    if isinstance(rule.source, nn.Module):
+    if isinstance((rule := activations.get(activation)).source, nn.Module):
         return copy.deepcopy(rule.source)
     if rule.source is not None or (entry := activations.KNOWN.get(rule.name)) is None:
         return Elementwise(rule)

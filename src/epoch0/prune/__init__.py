@@ -9,16 +9,25 @@
 A model, a batch, masks or a file that cannot be used is one InputError that says why; nothing was changed then.
 """
 
+from typing import TYPE_CHECKING
+
 from epoch0.prune.effects.critical_sparsity import CriticalSparsity, critical_sparsity, predicted_density
 from epoch0.prune.effects.paths import MaskSummary, on_paths
 from epoch0.prune.effects.rescale import Rescaling, rescale
 from epoch0.prune.masks.apply import apply, bake, masks_of
 from epoch0.prune.masks.iterate import iterate
 from epoch0.prune.masks.masks import Masks, keep
-from epoch0.prune.scores.gradients import force, grasp, obd, snip
-from epoch0.prune.scores.scores import Scores, magnitude, random
-from epoch0.prune.scores.synaptic_flow import synflow
+from epoch0.prune.scores import TABLE
+from epoch0.prune.scores.scores import Scores
 
 __all__ = ["CriticalSparsity", "MaskSummary", "Masks", "Rescaling", "Scores", "apply", "bake", "critical_sparsity"]
-__all__ += ["force", "grasp", "iterate", "keep", "magnitude", "masks_of", "obd", "on_paths", "predicted_density"]
-__all__ += ["random", "rescale", "snip", "synflow"]
+__all__ += ["iterate", "keep", "masks_of", "on_paths", "predicted_density", "rescale", *TABLE]
+
+globals().update({name: known.function for name, known in TABLE.items()})
+
+if TYPE_CHECKING:  # the same for type checkers and editors, which do not run the line above
+    from epoch0.prune.scores.gradients import force, grasp, obd, snip
+    from epoch0.prune.scores.scores import magnitude, random
+    from epoch0.prune.scores.synaptic_flow import synflow
+
+    __all__ += ["force", "grasp", "magnitude", "obd", "random", "snip", "synflow"]

@@ -25,8 +25,7 @@ def scales_in_words(weight_std: float, bias_std: float, density: float) -> str:
 
 def continuous(activation: ActivationLike) -> Activation:
     """The activation; one that jumps is refused, as the fate of close inputs is asked for."""
-    rule = get(activation)
-    if not rule.continuous:
+    if not (rule := get(activation)).continuous:
         text = f"{rule.name} jumps, so it tears inputs apart however close they are: chi is infinite at every "
         text += "weight_std > 0, and there is no ordered phase, no edge of chaos and no depth scale"
         hint = "mean_field.chi gives the mean of phi' squared between the jumps, which is what a gradient sees"
@@ -36,7 +35,6 @@ def continuous(activation: ActivationLike) -> Activation:
 
 def of_layers(name: str, value: float | ArrayLike, layers: int) -> Array:
     """One standard deviation for all layers, or one for each, as an array of shape (layers,)."""
-    array = np.asarray(value, dtype=np.float64)
-    if array.shape not in ((), (layers,)):
+    if (array := np.asarray(value, dtype=np.float64)).shape not in ((), (layers,)):
         raise InputError(f"{name} has shape {array.shape} for {layers} layers; give one number, or one a layer.")
     return np.broadcast_to(array, layers)

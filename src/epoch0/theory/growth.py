@@ -73,8 +73,7 @@ def raghu_lower_bound(
     if activation == "relu":
         bracket = root / math.sqrt(2 * (width + 1)) - math.ldexp(root, -int(width))
         return max(0.0, weight_std / math.sqrt(2) * bracket)
-    total = math.hypot(weight_std, bias_std)
-    if total < 1:
+    if (total := math.hypot(weight_std, bias_std)) < 1:
         text = f"weight_std={weight_std!r}, bias_std={bias_std!r} are too small for the hard-tanh proof"
         raise InputError(f"{text}, which needs weight_std^2 + bias_std^2 >= 1.")
     kept = weight_std * root / ((2 * math.pi) ** 0.25 * math.sqrt(total * (total * math.sqrt(2 * math.pi) + width - 1)))
@@ -366,8 +365,7 @@ def _check_even(law: Law) -> None:
 
 def _slopes(activation: str | Activation) -> tuple[float, float]:
     """Slope left and right of zero of an activation that is linear on either side and passes through the origin."""
-    rule = get(activation)
-    if rule.slopes is None or not rule.homogeneous:
+    if (rule := get(activation)).slopes is None or not rule.homogeneous:
         text = f"activation {rule.name!r} has no growth bound here; relu, leaky_relu and identity do"
         raise InputError(f"{text}. For the wide limit of any activation see epoch0.theory.mean_field.chi.")
     return rule.slopes[0], rule.slopes[-1]
@@ -519,8 +517,7 @@ class GrowthLaw:
         with np.errstate(divide="ignore"):
             logs = np.log(np.maximum(growths, 0.0))
         zero = self.zero_probability
-        below = np.where(growths < 0, 0.0, zero + (1 - zero) * self._log_cdf(np.asarray(logs)))
-        return like(below, x)
+        return like(np.where(growths < 0, 0.0, zero + (1 - zero) * self._log_cdf(np.asarray(logs))), x)
 
     @property
     def support(self) -> tuple[float, float]:

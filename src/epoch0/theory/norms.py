@@ -330,8 +330,7 @@ def _by_contour(width: int, excess: float, u: float) -> float:
     points = 80
     while True:
         z = np.asarray(centre + 1j * spread * _STEP * np.arange(points), dtype=np.complex128)
-        values = exponent(z)
-        if values[-1].real < values[0].real - 40:
+        if (values := exponent(z))[-1].real < values[0].real - 40:
             break
         points *= 2
     terms = (np.exp(values - values[0].real) / z).real
@@ -404,8 +403,7 @@ class NormRatio:
         Source: Arpit-Bengio equations (19) and (20), Lemma 5.
         """
         variances = _variances(sizes, init)
-        depth = len(variances)
-        if depth < 2 or layer > depth:
+        if (depth := len(variances)) < 2 or layer > depth:
             text = f"layer={layer!r} of {depth} cannot be used: it is a layer of the network, from 1"
             raise InputError(f"{text}, and with one layer only the ratio is exactly 1.")
         # unit i of layer l is scaled by its row of W^l going forward, by its column of W^(l+1) coming back
@@ -445,8 +443,7 @@ class NormRatio:
     def cdf(self, x: Number) -> Number:
         """Probability that the ratio is at most x, to about 1e-13; a number or an array of any shape."""
         ratios = np.asarray(x, dtype=np.float64)
-        found = self.norm.cdf(np.where(ratios < 0, -1.0, np.sqrt(np.maximum(ratios, 0.0))))
-        return like(found, x)
+        return like(self.norm.cdf(np.where(ratios < 0, -1.0, np.sqrt(np.maximum(ratios, 0.0)))), x)
 
     def quantile(self, p: Number) -> Number:
         """The ratio below which a fraction p, in (0, 1), of the networks lies; 0 for p <= :attr:`zero_probability`."""

@@ -234,8 +234,7 @@ class Call:
             part = value.get(name) if isinstance(value, Mapping) else getattr(value, name, None)
             if isinstance(part, Tensor) and part.is_floating_point() and not isinstance(value, Tensor):
                 return part
-        found = [t for t in _tensors(value) if t.is_floating_point()]
-        if found:  # of equal ones max gives the first
+        if found := [t for t in _tensors(value) if t.is_floating_point()]:  # of equal ones max gives the first
             return max(found, key=lambda t: (t.requires_grad, t.dim() > 0))
         text = f"the model {type(self.model).__name__} returns a {type(value).__name__} without a floating point tensor"
         raise InputError(f"{text}; give forward=lambda model, batch: ... that returns the one to measure.")
@@ -641,8 +640,7 @@ def _tensors(value: Any, inside: bool = False) -> list[Tensor]:
     if isinstance(value, Tensor):
         return [value]
     if isinstance(value, tuple | list | Mapping):
-        every = value.values() if isinstance(value, Mapping) else value
-        return [t for v in every for t in _tensors(v, inside)]
+        return [t for v in (value.values() if isinstance(value, Mapping) else value) for t in _tensors(v, inside)]
     return [] if inside else [t for v in _attributes(value).values() for t in _tensors(v, True)]
 
 

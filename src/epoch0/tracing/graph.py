@@ -149,8 +149,7 @@ def made_activation(name: str, key: Hashable | None, function: Callable[[Tensor]
             del _made[next(iter(_made))]
         try:
             with torch.inference_mode(False), torch.enable_grad():
-                title = f"this {name}" if name in activations.KNOWN else name
-                _made[key] = activations.custom(function, name=title)
+                _made[key] = activations.custom(function, name=f"this {name}" if name in activations.KNOWN else name)
         except InputError:
             _made[key] = None
     return _made[key]

@@ -73,8 +73,7 @@ class _ModuleState:
 
     def restore(self) -> None:
         for value, saved in self.containers:
-            now = _entries(value)
-            if len(now) == len(saved) and all(map(operator.is_, now, saved)):
+            if len(now := _entries(value)) == len(saved) and all(map(operator.is_, now, saved)):
                 continue
             # by the methods of the plain kind: a frozen container has its own, which raise
             kind: Any = next(kind for kind in _CONTAINERS if isinstance(value, kind))

@@ -120,8 +120,7 @@ def branch(layer: Layer) -> Branch | None:
                 todo.extend(event.inputs)
         return sum(bool(event.kind) for event in seen.values())
 
-    sums = [event for event in layer.events if event.meaning.kind == "sum" and len(event.inputs) == 2]
-    if not sums:
+    if not (sums := [event for event in layer.events if event.meaning.kind == "sum" and len(event.inputs) == 2]):
         return None
     first, second = sums[-1].inputs
     counts = weighted_behind(first), weighted_behind(second)
@@ -228,8 +227,7 @@ def _kind(op: Op, record: Tape) -> str:
     """The kind of an operation for figures; empty for one that is no layer."""
     if op.kind:
         return op.kind
-    kind = op.meaning.kind
-    if kind == "norm":
+    if (kind := op.meaning.kind) == "norm":
         return op.name.replace("_", " ")
     if kind == "sum":
         return "sum" if len(set(op.inputs)) > 1 else ""

@@ -77,8 +77,7 @@ def _cross_entropy(output: Tensor, targets: Tensor) -> Tensor:
         count = several if output.dim() else "several examples"
         raise _wrong(output, targets, f"integer targets (classes) need one for each of {count}")
     classes = output.shape[1]
-    wrong = ((targets < 0) | (targets >= classes)) & (targets != IGNORED)
-    if bool(wrong.any()):
+    if bool((wrong := ((targets < 0) | (targets >= classes)) & (targets != IGNORED)).any()):
         known = f"the model has {classes} outputs, so classes go from 0 to {classes - 1}"
         raise InputError(f"target {int(targets[wrong][0])} is out of range: {known}.")
     return F.cross_entropy(output, targets)

@@ -104,8 +104,7 @@ def _between(given: Kwargs, low: float | None = None, high: float | None = None)
 
 
 def _prelu(given: Kwargs) -> Activation | None:
-    weight = given.get("weight")
-    if not isinstance(weight, Tensor) or not bool((weight == weight.flatten()[:1]).all()):
+    if not isinstance(weight := given.get("weight"), Tensor) or not bool((weight == weight.flatten()[:1]).all()):
         return None  # a slope for each channel
     return activations.leaky_relu(float(weight.detach().flatten()[0]))
 
@@ -257,8 +256,7 @@ def meaning(name: str) -> Meaning:
 
 def function_name(func: Function) -> str:
     """The plain name of a torch function: ``relu`` for ``F.relu``, ``torch.relu_`` and ``Tensor.relu``."""
-    name = getattr(func, "__name__", str(func))
-    if name == "__get__":  # a property such as x.T
+    if (name := getattr(func, "__name__", str(func))) == "__get__":  # a property such as x.T
         return str(getattr(getattr(func, "__self__", None), "__name__", name))
     if dunder := _DUNDER.match(name):
         return dunder.group(1)
@@ -287,12 +285,10 @@ class Calls(TorchFunctionMode):
 
 def measured(func: Function, name: str, args: Args, kwargs: Kwargs, batch_norm: str, hold: bool = False) -> Any:
     """Make the model's call of a torch function as it is measured."""
-    known = meaning(name)
-    if known.kind == "dropout":
+    if (known := meaning(name)).kind == "dropout":
         return known.given(args, kwargs)["input"]
     if func in (F.batch_norm, F.instance_norm):
-        given = _with_statistics(func, known.given(args, kwargs), batch_norm, hold and func is F.batch_norm)
-        return func(**given)
+        return func(**_with_statistics(func, known.given(args, kwargs), batch_norm, hold and func is F.batch_norm))
     if known.kind == "mixing":
         args, kwargs = known.replaced(args, kwargs, dropout_p=0.0)
     if name == "hardsigmoid":  # torch's own has no second derivative

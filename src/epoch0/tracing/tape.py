@@ -300,8 +300,7 @@ class _Replay(operations.Calls):
             return result
         if self.index >= len(ops):
             raise _different(Op(self.index, "nothing more", "", (), (), 0), name)
-        op = ops[self.index]
-        if op.name != name or op.results != len(tensors):
+        if (op := ops[self.index]).name != name or op.results != len(tensors):
             raise _different(op, name)
         self.index += 1
         if op.cut:
@@ -473,8 +472,7 @@ class Recorder(operations.Calls):
                 sharing.append(tensor)
 
     def call(self, func: Any, name: str, args: Any, kwargs: Any) -> Any:
-        known = operations.meaning(name)
-        if known.kind == "dropout":
+        if (known := operations.meaning(name)).kind == "dropout":
             self.has_dropout |= float(known.given(args, kwargs).get("p", 0.5)) > 0
             return super().call(func, name, args, kwargs)
         self.has_batch_norm |= name in ("batch_norm", "instance_norm")
@@ -483,8 +481,7 @@ class Recorder(operations.Calls):
         nodes = [self._node_if_known(tensor) for tensor in given]
         origins = [(tensor.grad_fn, tensor.output_nr) if tensor.requires_grad else None for tensor in given]
         result = super().call(func, name, args, kwargs)
-        made = operations.tensors_in(args[0] if name == "setitem" else result)
-        if not made:
+        if not (made := operations.tensors_in(args[0] if name == "setitem" else result)):
             return result
         if self._whole and known.kind != "fill" and any(id(tensor) in self._whole for tensor in given):
             if isinstance(result, Tensor) and result.is_floating_point():

@@ -80,8 +80,7 @@ class PadCropFlip:
         columns = torch.where(mirrored[:, None], columns.flip(1), columns)
         image, channel = torch.arange(count)[:, None, None, None], torch.arange(channels)[:, None, None]
         places = (image, channel, rows[:, None, :, None], columns[:, None, None, :])
-        padded = F.pad(images, (self.pad,) * 4)
-        return padded[tuple(place.to(images.device, non_blocking=True) for place in places)]
+        return F.pad(images, (self.pad,) * 4)[tuple(place.to(images.device, non_blocking=True) for place in places)]
 
 
 @checked

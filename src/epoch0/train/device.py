@@ -31,16 +31,14 @@ def chosen_device() -> torch.device:
     >>> chosen_device()                                         # on a laptop
     device(type='cpu')
     """
-    name = os.environ.get(VARIABLE, "").strip()
-    if not name:
+    if not (name := os.environ.get(VARIABLE, "").strip()):
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     return torch.device(check_device(name, f"{VARIABLE}={name!r}"))
 
 
 def precision_for(precision: Precision, device: torch.device) -> Literal["float32", "bfloat16"]:
     """``"auto"`` is bfloat16 on CUDA, float32 elsewhere; the others mean themselves."""
-    low = precision == "bfloat16" or (precision == "auto" and device.type == "cuda")
-    return "bfloat16" if low else "float32"
+    return "bfloat16" if precision == "bfloat16" or (precision == "auto" and device.type == "cuda") else "float32"
 
 
 def autocast(device: torch.device, precision: Precision) -> contextlib.AbstractContextManager[object]:
@@ -121,8 +119,7 @@ def joined(device: str | torch.device | None = None) -> Iterator[Group]:
     if "WORLD_SIZE" not in os.environ:
         yield Group(device=place)
         return
-    missing = [name for name in ("RANK", "MASTER_ADDR", "MASTER_PORT") if name not in os.environ]
-    if missing:
+    if missing := [name for name in ("RANK", "MASTER_ADDR", "MASTER_PORT") if name not in os.environ]:
         raise InputError(f"WORLD_SIZE is set but {', '.join(missing)} not; start the program with torchrun.")
     if place.type == "cuda":
         place = torch.device("cuda", place.index or int(os.environ.get("LOCAL_RANK", "0")))

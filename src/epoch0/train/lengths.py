@@ -179,8 +179,7 @@ class TrajectoryLengths(Result):
         with torch.autocast(device.type, enabled=False), tape(model, x, batch_norm=statistics) as record:
             self._record = points_apart(record)
             self._places = labelled(record, joined=self.activations == "joined", own=_KINDS)
-        names = tuple(place.name for place in self._places)
-        if not names:
+        if not (names := tuple(place.name for place in self._places)):
             raise InputError(f"the model {type(model).__name__} has no layer to measure: no weights, pools or norms.")
         if self.layers and names != self.layers:
             text = f"the layers of the model changed on the way, from {', '.join(self.layers)} to {', '.join(names)}"

@@ -300,8 +300,7 @@ class _Run:
     def _loaded(self, epoch: int, done: int, noise: list[int]) -> Iterator[tuple[Tensor, Tensor, float]]:
         """The same of an iterable, behind the batches that were trained on before."""
         for name in ("sampler", "batch_sampler"):
-            set_epoch = getattr(getattr(self.source, name, None), "set_epoch", None)
-            if set_epoch is not None:
+            if (set_epoch := getattr(getattr(self.source, name, None), "set_epoch", None)) is not None:
                 set_epoch(epoch)
         draw_anew(int(torch.randint(2**62, (), generator=generator(self.seed, ORDER, epoch))))
         stream = iter(self.source)
@@ -343,8 +342,7 @@ class _Run:
                 if outputs.shape[:-1] == targets.shape or outputs.dim() == 3:
                     check_classes(labels[labels != -100], outputs.shape[-1])  # -100 is left out by torch's losses
             kinds = f"outputs are {_kind(outputs)}, targets {_kind(targets)}"
-            value = self.loss(outputs, targets)
-            if not isinstance(value, Tensor) or value.numel() != 1:
+            if not isinstance(value := self.loss(outputs, targets), Tensor) or value.numel() != 1:
                 raise InputError(f"the loss is {_kind(value)}; it must be one number (a mean).")
             if not value.requires_grad:
                 raise InputError("the loss has no gradient; does the model detach its outputs?")
@@ -483,8 +481,7 @@ def _build(optimizer: str | Callable[..., Optimizer], parameters: list[nn.Parame
         fused = plain and optimizer != "sgd"  # a fourth of the time
         optimizer = functools.partial(OPTIMIZERS[optimizer], **({"fused": True} if fused else {}))
     try:
-        made = optimizer(parameters, lr=rate)
-        if not isinstance(made, Optimizer):
+        if not isinstance(made := optimizer(parameters, lr=rate), Optimizer):
             raise TypeError(f"it gave a {type(made).__name__}")
         return made
     except (TypeError, ValueError) as problem:
@@ -493,8 +490,7 @@ def _build(optimizer: str | Callable[..., Optimizer], parameters: list[nn.Parame
 
 def _scheduler(schedule: Callable[[Optimizer, int], LRScheduler], optimizer: Optimizer, total: int, done: int) -> Any:
     """The scheduler, brought to where a resumed run is: its rates follow from the number of steps, to the bit."""
-    scheduler = schedule(optimizer, total)
-    if not isinstance(scheduler, LRScheduler):
+    if not isinstance(scheduler := schedule(optimizer, total), LRScheduler):
         raise InputError(f"schedule gave a {type(scheduler).__name__}; give schedule(optimizer, steps) -> LRScheduler.")
     # not warned that the optimizer's steps come first: here they were done in another process
     with warnings.catch_warnings(action="ignore", category=UserWarning):

@@ -102,8 +102,7 @@ class Stacked(nn.Module):
 
         def total(outputs: Tensor, targets: Tensor) -> Tensor:
             losses = each(outputs, targets)
-            lost = ~losses.detach().isfinite() & ~self.diverged
-            if bool(lost.any()):
+            if bool((lost := ~losses.detach().isfinite() & ~self.diverged).any()):
                 self._keep(lost & (self.frozen_at < 0))
                 self.diverged |= lost
             if bool(self.diverged.all()):
@@ -144,8 +143,7 @@ class Stacked(nn.Module):
             raise InputError(f"network {index} is not in a stack of {len(self)}; count from 0 to {len(self) - 1}.")
         source = self.kept if self.frozen_at[index] >= 0 or self.diverged[index] else self.networks
         held = {**source.state_dict(keep_vars=True), **dict(source.named_buffers())}  # the former lacks some buffers
-        state = {name: value[index].detach().clone() for name, value in held.items()}
-        network = _with_state(source, state)
+        network = _with_state(source, {name: value[index].detach().clone() for name, value in held.items()})
         for name, parameter in self.networks.named_parameters():
             network.get_parameter(name).requires_grad_(parameter.requires_grad)
         return network
@@ -167,8 +165,7 @@ class FreezeAt:
         """Freeze networks above the target; adds ``running``, the number of the others."""
         if not isinstance(model, Stacked):
             raise InputError(f"FreezeAt works on a stack of networks, not on a {type(model).__name__}.")
-        values = torch.as_tensor(metrics.get(self.metric, []), dtype=torch.float64)
-        if values.shape != (len(model),):
+        if (values := torch.as_tensor(metrics.get(self.metric, []), dtype=torch.float64)).shape != (len(model),):
             wanted = f"a metric {self.metric!r} with one number for each of {len(model)} networks"
             raise InputError(f"FreezeAt needs {wanted}; this row has {', '.join(metrics)}.")
         model.freeze(values > self.target, step)

@@ -137,8 +137,7 @@ def penalty(model: nn.Module) -> Tensor:
 
     Without a gradient: the layers see to it themselves.
     """
-    layers = [part for part in model.modules() if isinstance(part, TrajectoryRegularization)]
-    if not layers:
+    if not (layers := [part for part in model.modules() if isinstance(part, TrajectoryRegularization)]):
         raise InputError(f"the model {type(bare(model)).__name__} has no TrajectoryRegularization layer.")
     return torch.stack([layer.penalty for layer in layers]).sum(dim=0)
 

@@ -155,8 +155,7 @@ def _inputs(program: UserProgram, seen: Evidence) -> str:
             return t
         dims = (0,) if t.dim() == 2 else tuple(range(t.dim()))
         mean, deviation = t.mean(dims, keepdim=True), t.std(dims, keepdim=True)
-        still = deviation <= 1e-6 * t.abs().amax().clamp_min(1e-12)
-        deviation = deviation.masked_fill(still, 1.0)
+        deviation = deviation.masked_fill(deviation <= 1e-6 * t.abs().amax().clamp_min(1e-12), 1.0)
         off = (mean.abs() / deviation).median() > 0.5 or deviation.median() > 2 or deviation.median() < 0.3
         changed[0] |= bool(off)
         return (t - mean) / deviation if bool(off) else t
@@ -223,8 +222,7 @@ def _wider(program: UserProgram, seen: Evidence) -> str:
     """Hidden layers of few units made wide, and the batch norms behind them."""
     model, least = program.call.model, WIDE
     ran = [(n, m) for n, m, _ in seen.first.ran if isinstance(m, nn.Linear | nn.BatchNorm1d)]
-    layers = [n for n, m in ran if isinstance(m, nn.Linear)]
-    if len(set(layers)) < len(layers):
+    if len(set(layers := [n for n, m in ran if isinstance(m, nn.Linear)])) < len(layers):
         return ""
     for name, after in pairwise(layers):
         one, two = model.get_submodule(name), model.get_submodule(after)

@@ -124,12 +124,7 @@ class _Dropped(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if getattr(func, "__name__", "") == "dropout":
-            given = {
-                "p": 0.5,
-                "training": True,
-                **dict(zip(("p", "training"), args[1:], strict=False)),
-                **(kwargs or {}),
-            }
+            given = {"p": 0.5, "training": True} | dict(zip(("p", "training"), args[1:], strict=False)) | (kwargs or {})
             self.found += [float(given["p"])] if given["training"] else []
         return func(*args, **(kwargs or {}))
 
@@ -297,8 +292,7 @@ class Evidence:
             len(parts(self.call.batch)) > 1 or fixed or (loss is not None and self.strangers(loss, output.grad_fn))
         ):
             return False
-        other = targets.roll(1, 0)
-        if torch.equal(other, targets):
+        if torch.equal(other := targets.roll(1, 0), targets):
             other = (targets == 0).to(targets.dtype)
         # an absolute error is the same for all that lies far away, and the exponential of such outputs hides the rest
         far = (float(targets.mean()), float(targets.std())) if targets.is_floating_point() else (0.0, 1.0)

@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, SequentialSam
 
 from epoch0.diagnosis.faults import gradients, outputs, updates, values
 from epoch0.diagnosis.faults.evidence import CERTAIN, Evidence, Fault, twins
-from epoch0.diagnosis.faults.mend import Mending, mend, ranked
+from epoch0.diagnosis.faults.mend import Mending, Tell, mend, ranked
 from epoch0.errors import InputError
 from epoch0.tracing.call import LENGTH_FIRST, Call, copied_in_full, exchanged, joined, mapped, parts, same_shapes
 from epoch0.tracing.guard import HALF, noise_kept, unchanged
@@ -56,7 +56,7 @@ def find_faults(
     data: Any = None,
     step: Any = None,
     seconds: float = 60.0,
-    tell: Callable[[str, float], None] | None = None,
+    tell: Tell | None = None,
 ) -> FoundFaults:
     """Why a program does not learn, and the change that repairs it; a sound program gives no fault.
 
@@ -173,11 +173,7 @@ def suspects(seen: Evidence) -> tuple[tuple[Fault, ...], tuple[str, ...]]:
 
 
 def conclude(
-    seen: Evidence,
-    faults: tuple[Fault, ...],
-    failed: tuple[str, ...],
-    seconds: float,
-    tell: Callable[[str, float], None] | None = None,
+    seen: Evidence, faults: tuple[Fault, ...], failed: tuple[str, ...], seconds: float, tell: Tell | None = None
 ) -> FoundFaults:
     """Train the program, try changes where it does not learn, and rank what was seen and what mends it."""
     done = mend(seen, faults, seconds, tell or (lambda what, share: None)) if seconds > 0 else None
@@ -221,9 +217,8 @@ def _known(call: Call, data: Any, turned: bool) -> tuple[tuple[Any, Any] | None,
         if tensors or (same_shapes(data[0], call.batch) and same_shapes(data[1], call.targets)):
             return (joined([data[0]], MOST), joined([data[1]], MOST)), None
     if isinstance(data, Iterator) or not isinstance(data, Iterable | Dataset):
-        raise InputError(
-            f"data={type(data).__name__}; give a DataLoader, a Dataset or a pair (inputs, targets), to be read anew."
-        )
+        wanted = "a DataLoader, a Dataset or a pair (inputs, targets), to be read anew"
+        raise InputError(f"data={type(data).__name__}; give {wanted}.")
     if isinstance(data, DataLoader) and _in_order(data) and (count := len(data.sampler)) > MOST:  # type: ignore[arg-type]
         subset = Subset(data.dataset, torch.linspace(0, count - 1, MOST).long().tolist())
         data = DataLoader(subset, data.batch_size, collate_fn=data.collate_fn)  # as sorted as all of them

@@ -29,8 +29,7 @@ FLAT = 0.9  # from this share of a hidden layer's values on its activation is sa
 
 def first_not_finite(seen: Evidence, first: Pass) -> Iterator[Fault]:
     """The first module that returns NaN or infinity; else the loss, else a gradient."""
-    name = next((name for name, _, finite in first.ran if not finite), None)
-    if name is not None:
+    if (name := next((name for name, _, finite in first.ran if not finite), None)) is not None:
         fix = "Look for a logarithm, root or division at 0 there, or weights that are too large."
         message = f"'{name}' is the first module that returns NaN or infinity." if name else ""
         message = message or "The model returns NaN or infinity, and none of its parts does."
@@ -188,12 +187,8 @@ def reads_padding(seen: Evidence, quiet: tuple[Tensor, Tensor]) -> Iterator[Faul
 def twins(seen: Evidence, after: After) -> Iterator[Fault]:
     """Units that start equal and are equal after the steps."""
     layers = [(n, m) for n, m in after.model.named_modules() if isinstance(m, nn.Linear | nn.Conv1d | nn.Conv2d)]
-    found = [
-        name
-        for name, module in layers[:-1]
-        if len(module.weight) > 1 and module.weight.requires_grad
-        if _alike(seen.model.get_submodule(name).weight) and _alike(module.weight)  # type: ignore[arg-type]
-    ]
+    drawn = [(n, m.weight) for n, m in layers[:-1] if len(m.weight) > 1 and m.weight.requires_grad]
+    found = [n for n, w in drawn if _alike(seen.model.get_submodule(n).weight) and _alike(w)]  # type: ignore[arg-type]
     if found and 2 * len(found) >= len(layers) - 1:
         message = f"After five steps more than half of the units of {found[0]} still have the same weights."
         fix = "Draw the initial weights at random: equal units stay equal."
@@ -294,11 +289,9 @@ def future_seen(seen: Evidence) -> Iterator[Fault]:
     before, later = tokens[:, :half], tokens[:, half:]
     new = later.roll(1, 1) if torch.equal(later.roll(1, 0), later) else later.roll(1, 0)
     one, two = (seen.quietly(seen.model, ids) for ids in (tokens, torch.cat([before, new], 1)))
-    axis = next((a for a in (1, 2) if one.dim() > a and one.shape[a] == length), None)
-    if axis is None:
+    if (axis := next((a for a in (1, 2) if one.dim() > a and one.shape[a] == length), None)) is None:
         return
-    apart = (one - two).double().abs().narrow(axis, 0, half)
-    if float(apart.max()) > 1e-4 * float(one.abs().max()):
+    if float((one - two).double().abs().narrow(axis, 0, half).max()) > 1e-4 * float(one.abs().max()):
         message = f"Outputs at the first {half} places change with tokens after them, which are their targets."
         fix = "Give the attention a causal mask; a network in both directions cannot predict the next token."
         yield Fault("architecture", "outputs", message, fix, certainty=0.95)

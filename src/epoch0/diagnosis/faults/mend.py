@@ -108,13 +108,14 @@ class Mending:
         return {"steps": self.own.steps, "curve": self.own.curve, "best": best, "tried": tried}
 
 
-def mend(
-    seen: Evidence, suspects: Sequence[Fault], seconds: float, tell: Callable[[str, float], None]
-) -> Mending | None:
+Tell = Callable[[str, float], None]
+"""A callback for progress: the part that runs, and the share of it that is done."""
+
+
+def mend(seen: Evidence, suspects: Sequence[Fault], seconds: float, tell: Tell) -> Mending | None:
     """Train copies of the program, as it is and changed; None where there is no program that could be trained."""
     started = time.thread_time()
-    program = UserProgram.of(seen)
-    if program is None:
+    if (program := UserProgram.of(seen)) is None:
         return None
     with seen.call.unchanged():
         tell("the program as it is", 0.0)
@@ -130,8 +131,7 @@ def mend(
         tried, why, certain = list[Tried](), "", {fault.kind for fault in suspects if fault.certainty >= SURE}
         try:
             for changes in _order(suspects, tried, only=sound):
-                spent = time.thread_time() - started
-                if spent > seconds:
+                if (spent := time.thread_time() - started) > seconds:
                     why = f"Further changes: {seconds:.0f} CPU seconds are over; pass seconds= for more."
                     break
                 tell(" and ".join(change.name for change in changes), min(spent / seconds, 1.0))
@@ -217,8 +217,7 @@ def _try(
         return None
     copied = program.copied()
     try:
-        fixes = tuple(change.make(copied, seen) for change in changes)
-        if not all(fixes):
+        if not all(fixes := tuple(change.make(copied, seen) for change in changes)):
             return None
         trained = copied.train(steps, seconds)
     except Exception:  # what cannot be made or trained is no cure
@@ -298,7 +297,5 @@ def weighed(fault: Fault, alone: bool = False) -> Fault:
 
 def _cure(own: Trained, mended: Tried) -> str:
     before = "its loss is no number" if math.isnan(own.known) else f"to {max(own.known, 0):.0%}"
-    return (
-        f"{' '.join(mended.fixes)} Tried on a copy: after {mended.trained.steps} steps the outputs know the targets to "
-        f"{mended.trained.known:.0%}; as it is, {before}."
-    )
+    after = f"after {mended.trained.steps} steps the outputs know the targets to {mended.trained.known:.0%}"
+    return f"{' '.join(mended.fixes)} Tried on a copy: {after}; as it is, {before}."

@@ -229,8 +229,7 @@ def classes_read_elsewhere(reach: Reach) -> Iterator[Fault]:
         return
     shape, costs = reach.output.shape, []
     for dim in (1, reach.output.dim() - 1):
-        places = (*shape[:dim], *shape[dim + 1 :])
-        if reach.targets.shape == places and int(reach.targets.max()) < shape[dim]:
+        if reach.targets.shape == (*shape[:dim], *shape[dim + 1 :]) and int(reach.targets.max()) < shape[dim]:
             right = torch.zeros_like(reach.output).scatter_(dim, reach.targets.long().unsqueeze(dim), 10.0)
             end = SOFTMAXES.get(reach.last.name)
             costs.append(float(reach.score(right if end is None else end(right, dim))))
@@ -310,8 +309,7 @@ def outputs_shut(seen: Evidence) -> Iterator[Fault]:
     targets = None if seen.reach is None else seen.reach.targets
     if targets is not None and targets.is_floating_point() and at is output.grad_fn and not one_hot(targets):
         return  # counts and the like; what it hides shows in the floor
-    shut = float((getattr(at, "_saved_result", output) == 0).double().mean())
-    if shut >= 0.2:
+    if (shut := float((getattr(at, "_saved_result", output) == 0).double().mean())) >= 0.2:
         message = f"A ReLU is the last nonlinearity: {shut:.0%} of the outputs are 0 and get no gradient."
         fix = "Leave it out: the scores of classes may be negative."
         yield Fault("output activation", "outputs", message, fix, certainty=0.8)

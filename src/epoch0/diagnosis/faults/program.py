@@ -182,8 +182,7 @@ class UserProgram:
             few = subset.rows(drawn)
         with unchanged(few.model), torch.no_grad():
             few.model.train(batches)
-            raw = few.raw()
-            if not bool(few.output(raw).isfinite().all()):
+            if not bool(few.output(raw := few.raw()).isfinite().all()):
                 return math.nan
             own, other = float(self._loss(few, raw)), 0.0
             for place in range(OTHERS):
@@ -197,8 +196,7 @@ class UserProgram:
         if of is None and other > own > self.begun / 2 > 0 and self.begun - own < EXPLODING * (other - own):
             return 0.0
         if self.sinks and few.splits:
-            place = int(drawn[0]) + (0 if of is None else self.call.examples)
-            if place not in self.floors:
+            if (place := int(drawn[0]) + (0 if of is None else self.call.examples)) not in self.floors:
                 found = reach(few.output(raw), few.targets, self.loss)
                 self.floors[place] = -math.inf if found is None else found.free
             if -math.inf < (floor := self.floors[place]) < max(own, other):

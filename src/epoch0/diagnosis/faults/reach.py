@@ -142,8 +142,7 @@ def _least(score: Callable[[Tensor], Tensor], start: Tensor, size: float) -> tup
                     break
                 before, z = value, where.clone().requires_grad_()
                 mean, square = torch.zeros_like(where), torch.zeros_like(where)
-            loss = tried(score, z)
-            if loss is None or not bool(loss.isfinite()):
+            if (loss := tried(score, z)) is None or not bool(loss.isfinite()):
                 break
             now = float(loss.detach())
             first = now if step == 0 else first

@@ -97,8 +97,7 @@ def penalty(seen: Evidence, after: After) -> Iterator[Fault]:
 
 def loop_body(seen: Evidence, after: After) -> Iterator[Fault]:
     """The user's loop body: its order, gradients that add up, another mode."""
-    loop = after.loop
-    if not loop or not loop[0].wanted:
+    if not (loop := after.loop) or not loop[0].wanted:
         return
     first, second = loop[:2]
     modes = nn.modules.dropout._DropoutNd | nn.modules.batchnorm._BatchNorm
@@ -113,8 +112,7 @@ def loop_body(seen: Evidence, after: After) -> Iterator[Fault]:
         message = f"In {len(loop)} steps the loop body leaves no gradient and moves no parameter."
         fix = "Call zero_grad, backward and step for every batch: see how far they are indented."
         yield Fault("update", "step", message, fix, certainty=0.8)
-    both = [n for n in second.wanted if n in first.left and n in second.left]
-    if not both:
+    if not (both := [n for n in second.wanted if n in first.left and n in second.left]):
         return
     size, left = (_length(g[n] for n in both) for g in (first.wanted, first.left))
     share = max(left, 1e-300) / max(size, 1e-300)
@@ -230,8 +228,7 @@ def decay(seen: Evidence) -> Iterator[Fault]:
             if apart and float(group["lr"]) * strength > 0.01:
                 worst = max(worst, float(group["lr"]) * strength)
             for p in group["params"]:
-                gradient = seen.first.gradients.get(names.get(id(p), ""))
-                if gradient is not None and not apart:
+                if (gradient := seen.first.gradients.get(names.get(id(p), ""))) is not None and not apart:
                     pull += float((strength * p.detach()).double().square().sum())
                     slope += float(gradient.double().square().sum())
                     worst = worst if strength < 0.01 else max(worst, 1e-9)

@@ -44,8 +44,7 @@ def input_scale(seen: Evidence) -> Iterator[Fault]:
         fix = "If they are names, of words or classes, begin with an nn.Embedding, or give each as bits or one-hot."
         kinds = ("architecture", "data") if given.dim() > 2 else ("data", "architecture")
         yield from (Fault(kind, "inputs", message, fix, "step 0", 0.4 - 0.1 * i) for i, kind in enumerate(kinds))
-    spread = deviation[alive]
-    if len(spread) > 1 and float(spread.max()) > 1000 * float(spread.min()):
+    if len(spread := deviation[alive]) > 1 and float(spread.max()) > 1000 * float(spread.min()):
         message = f"The deviations of the inputs go from {float(spread.min()):.2g} to {float(spread.max()):.2g}."
         yield Fault("normalization", "inputs", message, "Or begin with a batch norm.", "step 0", sure - 0.05)
 

@@ -131,8 +131,7 @@ def _quotient(call: _Call, given: Kwargs) -> Any:
 
 
 def _function(call: _Call, given: Kwargs) -> Any:
-    known = meaning(call.name)
-    if known.kind == "function" and followed(given.get("other")):
+    if (known := meaning(call.name)).kind == "function" and followed(given.get("other")):
         return _sum(call, given)
     return given["input"] if known.zero else given["input"] + 1.0
 
@@ -421,8 +420,7 @@ class MaskSummary(Result):
             return "no path leads from the input to the output: the model computes a constant"
         if self.dead:
             return f"{len(self.dead)} of {len(self.layers)} layers are dead: {first_names(self.dead)}"
-        idle = [layer.name for layer in self.layers if layer.effective == 0]
-        if idle:
+        if idle := [layer.name for layer in self.layers if layer.effective == 0]:
             return f"no path goes through {first_names(idle)}"
         return "every layer keeps weights" if self.effective is None else "every layer lies on a path"
 

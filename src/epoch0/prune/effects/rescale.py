@@ -82,8 +82,7 @@ _HEAD = ("weights", "activation", "density", "empty rows", "weight std", "now", 
 
 
 def _cells(layer: RescaledLayer) -> tuple[str, ...]:
-    same = layer.smallest == layer.largest
-    spread = "" if same else f" ({layer.smallest:.3g} to {layer.largest:.3g})"
+    spread = "" if layer.smallest == layer.largest else f" ({layer.smallest:.3g} to {layer.largest:.3g})"
     stds = (f"{std:.4g}" for std in (layer.weight_std_before, layer.weight_std, layer.target))
     kept = f"{layer.density:.3g}", f"{layer.empty_rows} of {layer.rows}"
     return (layer.name, layer.activation, *kept, *stds, f"{layer.factor:.4g}{spread}", layer.note)
@@ -195,8 +194,7 @@ class _Pass:
     def _over_dense(self, node: int) -> float:
         """Mean square that a dense network would have here over the one that is there, if one activation decides it."""
         while node not in self.dense:
-            op = self.made_by.get(node)
-            if op is None or op.kind or len(op.inputs) != 1:
+            if (op := self.made_by.get(node)) is None or op.kind or len(op.inputs) != 1:
                 return 1.0
             node = op.inputs[0]
         return self.dense[node]
@@ -298,8 +296,7 @@ def _off_the_edge(record: Tape, found: list[MaskedLayer], follows: list[Follow],
 
 def _target(each: MaskedLayer, record: Tape) -> float:
     """The weight_std at which a dense layer in its place is on the edge of chaos."""
-    activation = each.follow.activation
-    if activation is None:
+    if (activation := each.follow.activation) is None:
         return 1.0
     if activation.homogeneous:
         return 1 / math.sqrt(float(chi(activation, 1.0, 1.0)))

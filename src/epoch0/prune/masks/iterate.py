@@ -84,8 +84,7 @@ def _plan(scores: Scores, sparsity: float, steps: int) -> list[float]:
 def _scored(
     score: Callable[[nn.Module], Mapping[str, Tensor]], model: nn.Module, removed: Mapping[str, Tensor]
 ) -> Scores:
-    found = score(model)
-    if not isinstance(found, Mapping):
+    if not isinstance(found := score(model), Mapping):
         raise InputError(f"the score must return tensors by name, not a {type(found).__name__}; see snip and its like.")
     if removed and found.keys() != removed.keys():
         odd = ", ".join(f"'{name}'" for name in sorted(found.keys() ^ removed.keys())[:3])

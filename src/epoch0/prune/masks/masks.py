@@ -179,8 +179,7 @@ def keep(
     most = {n: size - int(removed[n].count_nonzero()) if n in removed else size for n, size in sizes.items()}
     least = {name: min(int(floor), left) for name, left in most.items()}
     total, low, high = (sum(of.values()) for of in (sizes, least, most))
-    kept = total - round(sparsity * total)
-    if kept == 0:
+    if (kept := total - round(sparsity * total)) == 0:
         text = f"sparsity={sparsity} leaves none of {total:,} weights"
         raise InputError(f"{text}; keep at least one: sparsity <= {max(1 - 1 / max(total, 1), 0):.9g}.")
     if not low <= kept <= high:
@@ -192,8 +191,7 @@ def keep(
         return Masks._own(_keep_globally(scores, kept, least, removed))
     by_shape = [float(sum(tensor.shape)) if tensor.numel() else 0.0 for tensor in scores.values()]
     weights = by_shape if layers == "erk" else list(sizes.values())
-    shares = shared_out(kept, weights, list(least.values()), list(most.values()))
-    counts = dict(zip(scores, shares, strict=True))
+    counts = dict(zip(scores, shared_out(kept, weights, list(least.values()), list(most.values())), strict=True))
     return Masks._own({name: largest({name: scores[name]}, counts[name], removed)[name] for name in scores})
 
 

@@ -81,8 +81,7 @@ def standing(model: nn.Module) -> list[Place]:
     """
     found = []
     for name, where in places(model).items():
-        place = next((place for place in where if _is_weight(place)), None)
-        if place is not None:
+        if (place := next((place for place in where if _is_weight(place)), None)) is not None:
             found.append(replace(place, name=name, mask=_mask_on(place)))
     if not found:
         text = f"the model {type(model).__name__} has no weight that can be pruned"

@@ -156,8 +156,7 @@ class Functional:
         """The gradient of the mean loss over all examples of all batches."""
         total, everything = Values(), examples(batches)
         for batch in batches:
-            found = self.differentiated(self.loss(batch, loss, temperature))
-            total = added(total, found, batch.examples / everything)
+            total = added(total, self.differentiated(self.loss(batch, loss, temperature)), batch.examples / everything)
         return total
 
     def differentiated(self, value: Tensor, push: Tensor | None = None, **options: bool) -> Values:

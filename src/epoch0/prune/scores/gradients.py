@@ -11,12 +11,13 @@ from epoch0.arguments import BatchNorm, Positive, Seed, Size, Sparsity, checked
 from epoch0.errors import InputError
 from epoch0.prune.masks.masks import largest
 from epoch0.prune.scores.functional import Batch, Functional, Values, added, examples, near_the_end, scored, times
-from epoch0.prune.scores.scores import Progress, Scores, tell
+from epoch0.prune.scores.scores import Progress, Scores, score, tell
 from epoch0.seeds import generator
 from epoch0.tracing.call import Forward
 from epoch0.tracing.loss import Loss, scalar_loss
 
 
+@score()
 @checked
 def snip(
     model: nn.Module,
@@ -64,6 +65,7 @@ def sensitivity(net: Functional, gradients: Values) -> tuple[Values, bool]:
     return [product.abs_() for product in times(net.leaves, gradients)], near
 
 
+@score(rounds=60)
 @checked
 def force(
     model: nn.Module,
@@ -120,6 +122,7 @@ def force(
     return scored(words, compute, model, batches, loss, batch_norm=batch_norm, forward=forward)
 
 
+@score()
 @checked
 def grasp(
     model: nn.Module,
@@ -181,6 +184,7 @@ def product(net: Functional, value: Tensor, direction: Values | None) -> tuple[V
 _PROBE = 6
 
 
+@score()
 @checked
 def obd(
     model: nn.Module,
@@ -223,8 +227,7 @@ def obd(
             scalar_loss(output, batch.targets, None)  # which refuses targets that do not fit
             for probe in range(probes):
                 push = _push(output.detach(), batch.targets, generator(seed, _PROBE, place, probe))
-                gradients = net.differentiated(output, push, retain_graph=probe + 1 < probes)
-                found = [g.square() for g in gradients]
+                found = [g.square() for g in net.differentiated(output, push, retain_graph=probe + 1 < probes)]
                 near = near or near_the_end([d for d in found if bool(d.any())])
                 total = added(total, found, batch.examples / examples(held) / probes)
         return [t.div_(2) for t in times(net.leaves, times(net.leaves, total))], near

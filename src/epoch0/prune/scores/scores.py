@@ -1,6 +1,8 @@
 """Scores of weights: a dict of tensors that is shown; magnitude and chance (Hayou et al. 2021)."""
 
+import inspect
 from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -84,6 +86,30 @@ Progress = Callable[[float, str], None]
 """A callback for progress: the share that is done, from 0 to 1, and the next part in words."""
 
 
+class Listed(NamedTuple):
+    """A score as ``prune`` exports it and the command line calls it."""
+
+    function: Callable[..., Scores]
+    takes: tuple[str, ...]  # the names of its arguments; one that takes steps does all of them in one call
+    rounds: int  # of scores that its authors repeat
+
+
+TABLE: dict[str, Listed] = {}
+_Score = TypeVar("_Score", bound=Callable[..., Scores])
+
+
+def score(rounds: int = 1) -> Callable[[_Score], _Score]:
+    """What makes a function a score of ours, by its own name. Of ``seed``, ``batches``, ``batch_norm``, ``x``,
+    ``sparsity``, ``steps`` and ``progress`` the command line gives it those that it takes.
+    """
+
+    def enter(function: _Score) -> _Score:
+        TABLE[function.__name__] = Listed(function, tuple(inspect.signature(function).parameters), rounds)
+        return function
+
+    return enter
+
+
 def check_precision(model: nn.Module) -> None:
     """Refuse a model that scores cannot be computed with."""
     for name, parameter in model.named_parameters():
@@ -106,6 +132,7 @@ def scores_of(weights: Sequence[Place], values: Sequence[Tensor], method: str) -
     return Scores(found | {name: found[name].masked_fill(removed, 0.0) for name, removed in gone.items()}, method, gone)
 
 
+@score()
 @checked
 def magnitude(model: nn.Module) -> Scores:
     """Score each weight by its absolute value, abs(W), in its own dtype.
@@ -124,6 +151,7 @@ def magnitude(model: nn.Module) -> Scores:
     return scores_of(weights, [w.parameter.detach().abs() for w in weights], "magnitude")
 
 
+@score()
 @checked
 def random(model: nn.Module, seed: Seed = 0) -> Scores:
     """Score each weight by chance: independent uniform numbers in (0, 1), float64.

@@ -7,7 +7,7 @@ gradient at a weight, is 2^-exponent times what it would be without.
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -19,7 +19,7 @@ from epoch0.arguments import checked, refuse
 from epoch0.errors import InputError
 from epoch0.prune.masks.masks import best
 from epoch0.prune.scores.functional import Functional, Values, functional_copy, times
-from epoch0.prune.scores.scores import Progress, Scores, scores_of, tell
+from epoch0.prune.scores.scores import Progress, Scores, score, scores_of, tell
 from epoch0.tracing import operations
 from epoch0.tracing.call import mapped, parts
 
@@ -77,8 +77,7 @@ class Absolute(operations.Calls):
         power = sum(self.exponent(t) for t in operations.tensors_in((args, kwargs)) if t is not bias)
         if bias is not None and (less := self.exponent(bias) - power):
             args, kwargs = known.replaced(args, kwargs, bias=bias * 2.0**less)
-        y = func(*args, **kwargs)
-        if y.is_complex():
+        if (y := func(*args, **kwargs)).is_complex():
             raise InputError(f"SynFlow follows positive numbers; '{name}' of this model has complex ones.")
         largest = float(y.detach().max())
         if 0 < largest < math.inf and abs(more := math.frexp(largest)[1]) > LARGEST:
@@ -86,8 +85,7 @@ class Absolute(operations.Calls):
         return self._keep(y, power)
 
     def _other(self, func: Any, name: str, args: Any, kwargs: Any) -> Any:
-        powers = [self.exponent(t) for t in operations.tensors_in((args, kwargs))]
-        if not any(powers):
+        if not any(powers := [self.exponent(t) for t in operations.tensors_in((args, kwargs))]):
             return super().call(func, name, args, kwargs)
         kind = operations.meaning(name).kind
         if kind in ("product", "quotient"):
@@ -104,8 +102,7 @@ class Absolute(operations.Calls):
 
     def _at(self, tensor: Tensor, power: int, first: bool, func: Any) -> Tensor:
         """The tensor with the mantissa that goes with this exponent; changed in place where the function does that."""
-        less = self.exponent(tensor) - power
-        if not less or not tensor.is_floating_point():
+        if not (less := self.exponent(tensor) - power) or not tensor.is_floating_point():
             return tensor
         name = getattr(func, "__name__", "")
         in_place = first and (name.startswith("__i") or (name.endswith("_") and not name.endswith("__")))
@@ -117,6 +114,7 @@ class Absolute(operations.Calls):
         return tensor
 
 
+@score(rounds=100)
 @checked
 def synflow(model: nn.Module, x: Any, *, dtype: torch.dtype = torch.float64) -> Scores:
     """Score each weight by its synaptic flow: abs(W) dR/d abs(W), R the sum of the outputs for an input of ones.
@@ -164,12 +162,7 @@ def synflow(model: nn.Module, x: Any, *, dtype: torch.dtype = torch.float64) -> 
 
 
 def synflow_rounds(
-    model: nn.Module,
-    x: Any,
-    kept: Sequence[int],
-    *,
-    dtype: torch.dtype = torch.float64,
-    progress: Progress | None = None,
+    model: nn.Module, x: Any, kept: list[int], *, dtype: torch.dtype = torch.float64, progress: Progress | None = None
 ) -> dict[str, Tensor]:
     """The masks of rounds of SynFlow, each scored on the weights left before; at half the cost of separate rounds."""
     with _positive(model, x, dtype) as (net, ones), torch.no_grad():

@@ -111,8 +111,7 @@ def pair_mean(
 
 def mean_at(rule: Activation, q1: Array, q2: Array, cosine: Array, sine: Array, derivative: bool) -> Array:
     """:func:`pair_mean` where the angle of the two variables is given by cosine and sine; arrays of one shape."""
-    exact = _closed_form(rule, q1, q2, cosine, sine, derivative)
-    if exact is not None:
+    if (exact := _closed_form(rule, q1, q2, cosine, sine, derivative)) is not None:
         return exact
     shape = cosine.shape
     # a variance of 0 as the limit from above: kinks at 0 then see both signs
@@ -139,18 +138,13 @@ def mean_grid(rule: Activation, q: Array, cosine: Array, sine: Array) -> Array:
     """
     count, angles = len(q), len(cosine)
     q1, q2, c, s = np.broadcast_arrays(q[:, None], q, cosine[:, None, None], sine[:, None, None])
-    exact = _closed_form(rule, q1, q2, c, s, True)
-    if exact is not None:
+    if (exact := _closed_form(rule, q1, q2, c, s, True)) is not None:
         return exact
     result, q = np.empty((angles, count, count)), np.maximum(q, _SMALLEST)
-    if not rule.breaks and q.max() <= _LARGEST_HERMITE:
-        found = _by_hermite(rule, q, cosine)
-        if found is not None:
-            return found
-    if not any(rule.breaks):
-        found = ray_means(rule.derivative, q, np.arctan2(sine, cosine))
-        if found is not None:
-            return found
+    if not rule.breaks and q.max() <= _LARGEST_HERMITE and (found := _by_hermite(rule, q, cosine)) is not None:
+        return found
+    if not any(rule.breaks) and (found := ray_means(rule.derivative, q, np.arctan2(sine, cosine))) is not None:
+        return found
     if count == 1:
         return mean_at(rule, q1, q2, c, s, True)
     points = _marked(rule)
@@ -206,8 +200,7 @@ def _by_steps(function: Callable[[Any], Array], scale: float, q1: Array, q2: Arr
             result[at] = (outer * (inner @ mass)) @ mass
             rough = (outer[:, ::2] * (inner[:, ::2, ::2] @ coarse)) @ coarse
             agree[part] = np.abs(result[at] - rough) <= _ROOT_OF_ERROR * size
-        left = left[~agree]
-        if not len(left):
+        if not len(left := left[~agree]):
             return result
     # features much narrower than 1, such as a kink nobody named: panels do no worse
     result[left] = _by_panels(function, np.zeros(1), q1[left], q2[left], c[left], s[left])
@@ -222,8 +215,7 @@ def _marked(rule: Activation) -> Array:
 def _by_panels(function: Callable[[Any], Array], points: Array, q1: Array, q2: Array, c: Array, s: Array) -> Array:
     """The mean over h2 given h1 on panels, then the mean over h1 on panels; arrays of shape (m,)."""
     result = np.empty(len(c))
-    straight = s < 1e-15
-    if straight.any():
+    if (straight := s < 1e-15).any():
         at = np.flatnonzero(straight)
         result[at] = _straight(function, points, q1[at], q2[at], np.sign(c[at]))
     # like angles together: the number of panels grows with the log of 1/s
@@ -274,8 +266,7 @@ def _straight(function: Callable[[Any], Array], points: Array, q1: Array, q2: Ar
 def on_a_line(rule: Activation, q: Array) -> tuple[Array, Array]:
     """phi(sqrt(q) z) on nodes z fit for every variance, and their Gaussian masses; (r,) to (r, nodes) and (nodes,)."""
     scale = np.sqrt(np.maximum(q, _SMALLEST))
-    points = _marked(rule)
-    marks = _around(points / scale[:, None], 1 / scale, np.full(len(q), _SDS)).reshape(1, -1)
+    marks = _around(_marked(rule) / scale[:, None], 1 / scale, np.full(len(q), _SDS)).reshape(1, -1)
     z, mass = _panels(marks, 28)
     return rule.function(scale[:, None] * z), mass[0]
 

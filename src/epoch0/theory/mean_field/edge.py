@@ -193,15 +193,13 @@ def edge_of_chaos(
         return _single_point(rule, name, value, density)
     moments = moments_of(rule)
     found = edge_points(moments, name, value, density)
-    best = [point for point in found if point.attracts]
-    if not best:
+    if not (best := [point for point in found if point.attracts]):
         raise InputError(why_no_edge(moments, found, name, value, density))
     chosen, *others = sorted(best, key=lambda point: (not point.reached, point.weight_std))
     gain = density * chosen.weight_std**2 * mean_slope(rule, chosen.q)
     notes = [] if chosen.reached else ["from q = 1 the variance does not get there: it must start near this q"]
     notes += [f"also at {'; '.join(map(str, others))}"] if others else []
-    where = (rule.name, chosen.weight_std, chosen.bias_std, chosen.q)
-    return EdgeOfChaos(*where, gain, density, ". ".join(notes))
+    return EdgeOfChaos(rule.name, chosen.weight_std, chosen.bias_std, chosen.q, gain, density, ". ".join(notes))
 
 
 def _single_point(rule: Activation, name: str, value: float, density: float) -> EdgeOfChaos:

@@ -35,8 +35,7 @@ def q_star(activation: ActivationLike, weight_std: Std, bias_std: Std, density: 
     Source: Hayou et al. 2021, B.1.
     """
     moments = moments_of(get(activation))
-    q = reached(moments, density * weight_std**2, bias_std**2)
-    if math.isinf(q):
+    if math.isinf(q := reached(moments, density * weight_std**2, bias_std**2)):
         at = scales_in_words(weight_std, bias_std, density)
         why = why_it_diverges(moments, bias_std, density)
         raise InputError(f"q diverges for {moments.activation.name} at {at}: {why}.")
@@ -48,8 +47,7 @@ def reached(moments: Moments, kept: float, bias: float) -> float:
 
     By Newton's method with exact quadrature; 0 and what is not attracting stay as :func:`settled_q` has them.
     """
-    q = float(settled_q(moments, np.array([kept]), np.array([bias]))[0])
-    if math.isinf(q) or q < LOWEST:
+    if math.isinf(q := float(settled_q(moments, np.array([kept]), np.array([bias]))[0])) or q < LOWEST:
         return q
     for _ in range(3):
         slope = 1 - kept * moments.square_rate(q)
@@ -95,8 +93,7 @@ def settled_q(moments: Moments, kept: Array, bias: Array) -> Array:
         part = slice(first, first + rows)
         low[part], high[part] = _bracket(kept[part], bias[part], q, square, start)
     result = low.copy()
-    inside = np.isfinite(high) & (high > low)
-    if inside.any():
+    if (inside := np.isfinite(high) & (high > low)).any():
         at, more, below, above = (item[inside] for item in (kept, bias, low, high))
         for _ in range(44):  # map minus diagonal falls from one end to the other
             middle = np.sqrt(below * above)
@@ -154,8 +151,7 @@ def correlation_map(
 
 def _map(rule: Activation, weight_std: float, bias_std: float, c: ArrayLike, q: float, density: float) -> Array:
     # the same quadrature above and below, so that f(1) = 1 to the last digit
-    whole = bias_std**2 + density * weight_std**2 * float(pair_mean(rule, q, q, 1.0))
-    if whole == 0:
+    if (whole := bias_std**2 + density * weight_std**2 * float(pair_mean(rule, q, q, 1.0))) == 0:
         raise InputError(f"{rule.name} maps everything to 0 at q={q:g}: there is no correlation.")
     both = bias_std**2 + density * weight_std**2 * pair_mean(rule, q, q, c)
     return np.asarray(np.clip(both / whole, -1.0, 1.0))
@@ -181,8 +177,7 @@ def settled_correlation(rule: Activation, weight_std: float, bias_std: float, q:
     """:func:`c_star` at a fixed point q that is already known."""
     from scipy.optimize import brentq
 
-    chi = density * weight_std**2 * mean_slope(rule, q)
-    if q == 0 or chi <= 1 + _ON_THE_EDGE:
+    if q == 0 or density * weight_std**2 * mean_slope(rule, q) <= 1 + _ON_THE_EDGE:
         return 1.0
 
     def excess(c: float) -> float:
@@ -221,8 +216,7 @@ def depth_scale(activation: ActivationLike, weight_std: Std, bias_std: Std, dens
     """
     rule = continuous(activation)
     q = q_star(rule, weight_std, bias_std, density)
-    c = settled_correlation(rule, weight_std, bias_std, q, density)
-    return scales_at(rule, weight_std, q, c, density)
+    return scales_at(rule, weight_std, q, settled_correlation(rule, weight_std, bias_std, q, density), density)
 
 
 def scales_at(rule: Activation, weight_std: float, q: float, c: float, density: float) -> DepthScale:

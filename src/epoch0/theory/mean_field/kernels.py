@@ -113,8 +113,7 @@ class Pairs:
             if not np.isfinite(sizes).all() or (sizes > 100 * np.abs(usual)).any():
                 break
             found = np.tensordot(values, tables.to_coefficients(_ANGLES), axes=(1, 1))
-            count = _enough(found, sizes)
-            if not count:
+            if not (count := _enough(found, sizes)):
                 break
             leapt, series, apart = layer + 1 - start, found[..., :count], ends[0].copy()
             growth = [grid.first[:rank] / first, grid.second / second]
@@ -279,8 +278,7 @@ class Pairs:
             root = math.sqrt(self.bias * ratio / (self.bias + ratio * middle**2))
             turns = [(np.sqrt(q) - middle) / np.sqrt(self.bias + ratio * q) for q in (self.first, self.second)]
             return [root * turn[:, None] for turn in turns]
-        grid = table.variances.grid
-        if len(grid) == 1:
+        if len(grid := table.variances.grid) == 1:
             return None
         columns = [math.sqrt(self.weight) * table.values * np.sqrt(table.masses)]
         columns += [np.sqrt(self.bias) * np.ones((len(grid), 1)), np.sqrt(self.skip * grid)[:, None]]
@@ -363,8 +361,7 @@ class Kernel(Shown):
         law = f"weight_std={self.weight_std:g}, bias_std={self.bias_std:g}{sparse}"
         inputs = f"{self.nngp.shape[0]} x {self.nngp.shape[1]} inputs"
         lines = [f"{network}, {law}; {inputs}", f"{'':14}{'least':>14}{'median':>14}{'most':>14}"]
-        words = {"q": "variance q", "correlation": "correlation", "ntk": "NTK"}
-        for name, word in words.items():
+        for name, word in {"q": "variance q", "correlation": "correlation", "ntk": "NTK"}.items():
             lines.append(f"{word:14}" + "".join(f"{seen[name][k]:>14.6g}" for k in ("least", "median", "most")))
         if self.layer_error > 1e-11:
             text = "Kinks away from 0 and inputs of different length: each layer's slopes are within about"
@@ -471,6 +468,5 @@ def pair_gaps(first: Array, second: Array, fold: bool) -> tuple[Array, Array]:
         difference -= np.einsum("pd,pd->p", difference, units[0][i])[:, None] * units[0][i]
         sine = np.einsum("pd,pd->p", difference, difference) / lengths[1][j] ** 2
         gaps[i, j] = sine / (1 + np.sqrt(np.clip(1 - sine, 0.0, 1.0)))
-    both = (lengths[0] == 0)[:, None] & (lengths[1] == 0)[None, :]
-    gaps[both] = 0.0
+    gaps[(lengths[0] == 0)[:, None] & (lengths[1] == 0)[None, :]] = 0.0
     return gaps, signs

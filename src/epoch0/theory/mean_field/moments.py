@@ -52,8 +52,7 @@ def gaussian_mean(f: Callable[[Any], Any], q: Annotated[Number, Within(0)], brea
     except Exception as problem:
         raise InputError(f"f fails on an array of float64: {problem}") from problem
     result = np.full(flat.shape, around)
-    positive = flat > 0
-    if positive.any():
+    if (positive := flat > 0).any():
         result[positive] = _panel_means(f, np.sqrt(flat[positive]), breaks)
     return like(result.reshape(variances.shape), q)
 

@@ -76,8 +76,7 @@ def phase(activation: ActivationLike, weight_std: Std, bias_std: Std, density: D
     scales = scales_at(rule, weight_std, q, c, density)
     note = ""
     if bias_std == 0 and scale_free(rule):
-        still = abs(gain - 1) <= 1e-9
-        note = "every q is a fixed point" if still else "q shrinks to 0 by the factor chi a layer"
+        note = "every q is a fixed point" if abs(gain - 1) <= 1e-9 else "q shrinks to 0 by the factor chi a layer"
     return Phase(*where, str(_words(gain, q)), gain, q, c, scales.xi_q, scales.xi_c, note)
 
 
@@ -151,8 +150,7 @@ class PhaseDiagram(Result):
             axes.set(xlabel=r"weight_std  $\sigma_w$", ylabel=r"bias_std  $\sigma_b$")
             for word, colour in (("ordered", "#053061"), ("chaotic", "#67001f")):
                 rows, columns = np.nonzero(self.phase == word)
-                share = len(rows) / self.phase.size
-                if share > 0.02:
+                if (share := len(rows) / self.phase.size) > 0.02:
                     at = (float(np.median(x[columns])), float(np.median(y[rows])))
                     turned = 90 if share < 0.15 else 0
                     axes.text(*at, word, ha="center", va="center", color=colour, fontsize=11, rotation=turned)

@@ -114,8 +114,7 @@ def _lost(rule: Activation, q: Array, gap: Array) -> Array:
     """E phi^2 - E phi(h1) phi(h2) at equal variances, without cancellation where the inputs are close."""
     sine, one, none = np.sqrt(gap * (2 - gap)), np.ones_like(q), np.zeros_like(q)
     far = mean_at(rule, q, q, one, none, False) - mean_at(rule, q, q, 1 - gap, sine, False)
-    close = np.asarray((gap < 1e-3) & (gap > 0))
-    if close.any():
+    if (close := np.asarray((gap < 1e-3) & (gap > 0))).any():
         # the integral of its slope over the angle (Price's theorem)
         angle, weight = pieces(np.multiply.outer(2 * np.arcsin(np.sqrt(gap[close] / 2)), [0, 1]), 10)
         variance = np.broadcast_to(q[close][:, None], angle.shape)

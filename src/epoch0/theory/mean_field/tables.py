@@ -103,8 +103,7 @@ def _shift(low: float, high: float) -> float:
 def needed_rank(low: float, high: float) -> int:
     """How many variances a table over [low, high] will need: from the distance to the nearest singularity of log q."""
     shift = _shift(low, high)
-    span = math.log((math.sqrt(high) + shift) / (math.sqrt(low) + shift))
-    if span < 5e-14:
+    if (span := math.log((math.sqrt(high) + shift) / (math.sqrt(low) + shift))) < 5e-14:
         return 1
     # kernels are analytic in log q within about 2.5 of the real axis: Chebyshev series fall like rho^-r
     ratio = 2.5 / span

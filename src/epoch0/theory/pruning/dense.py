@@ -239,8 +239,7 @@ def predicted_density(
     Source: Hayou et al. 2021, Theorem 1, whose bound this replaces by an estimate.
     """
     rule = continuous(activation)
-    sizes = list(widths)
-    if len(sizes) < 2:
+    if len(sizes := list(widths)) < 2:
         raise InputError(f"widths={sizes} is no network; give the number of inputs, then of units of each layer.")
     weights = of_layers("weight_std", weight_std, len(sizes) - 1)
     biases = of_layers("bias_std", bias_std, len(sizes) - 1)
@@ -251,8 +250,7 @@ def predicted_density(
     with np.errstate(divide="ignore"):
         mean_field = 0.5 * np.log(moments.mean_square)
     walks = log_deviations(rule, weights, sizes, moments, numpy_generator(seed, 1))
-    counts = np.array([law.weights for law in laws], dtype=np.float64)
-    layers = Layers(laws, mean_field + 0.5 * walks, counts)
+    layers = Layers(laws, mean_field + 0.5 * walks, np.array([law.weights for law in laws], dtype=np.float64))
     return predict(layers, sparsity, f"mean field of {rule.name}, {examples} examples")
 
 

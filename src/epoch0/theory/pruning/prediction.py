@@ -113,8 +113,7 @@ def entry_tail(shared: float) -> Array:
     if shared >= 1:
         return np.asarray(special.erfc(np.exp(GRID) / math.sqrt(2)))
     t, root, rest = np.exp(GRID[:-1] + STEP / 2), math.sqrt(shared), math.sqrt(2 * (1 - shared))
-    offset = (special.erfc((t - root) / rest) + special.erfc((t + root) / rest)) / 2
-    return _product(entry_tail(1.0), offset)
+    return _product(entry_tail(1.0), (special.erfc((t - root) / rest) + special.erfc((t + root) / rest)) / 2)
 
 
 def entry_of_mean(mean: float, log_mean: float = -math.inf) -> Array:
@@ -148,8 +147,7 @@ def entry_of_mean(mean: float, log_mean: float = -math.inf) -> Array:
 def following_tail(correlation: float) -> Array:
     """Tail of X = |U V| / sqrt(1 + 2 rho^2) for standard normal U and V with this correlation; E X^2 = 1."""
     t = np.exp(GRID) * math.sqrt(1 + 2 * correlation**2)
-    rest = math.sqrt(max(1 - correlation**2, 0.0))
-    if rest < 1e-6:
+    if (rest := math.sqrt(max(1 - correlation**2, 0.0))) < 1e-6:
         return np.asarray(special.erfc(np.sqrt(t / 2)))
     logs = np.linspace(-14.0, 2.2, _NODES)  # |U| up to 9; below 1e-6 lies no mass
     u = np.exp(logs)
@@ -185,8 +183,7 @@ def fit(mean: float, log_mean: float) -> tuple[float, float]:
         return following_moments(correlation)[0] * math.exp(-spread_square(correlation) / 2) - mean
 
     if excess(1.0) <= 0:
-        lowest = following_moments(1.0)[1] - by_mean(1.0)
-        best = 1.0 if log_mean > lowest - _UNSURE else 0.0
+        best = 1.0 if log_mean > following_moments(1.0)[1] - by_mean(1.0) - _UNSURE else 0.0
         return best, math.sqrt(by_mean(best))
     best = 0.0 if excess(0.0) >= 0 else float(brentq(excess, 0.0, 1.0))
     if spread_square(best) <= 0:
@@ -224,8 +221,7 @@ def law_of_moments(
     that are not all 0, ``log_mean`` the mean logarithm of the others; -inf: weights independent of gradients.
     """
     rows, columns = (np.asarray(a, dtype=np.float64) for a in (row_squares, column_squares))
-    total = float(rows.mean())
-    if total == 0:
+    if (total := float(rows.mean())) == 0:
         return ScoreLaw(np.zeros(len(GRID)), np.ones(len(GRID)), 0.0, len(rows) * len(columns))
     share = 1 - zeros
     ratio = mean / math.sqrt(total * share)
