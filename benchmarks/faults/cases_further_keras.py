@@ -1,4 +1,4 @@
-"""Keras and TensorFlow questions: small dense nets, conv nets, LSTMs, regressions; comments tell what is smaller or drawn."""
+"""Keras and TensorFlow questions: small nets, LSTMs, regressions; comments tell what is smaller or drawn."""
 
 import torch
 from common import (
@@ -43,7 +43,8 @@ def uniform(low, high):
 @case(
     "so-65258468",
     "Stack Overflow 65258468, Activation functions: softmax vs sigmoid",
-    "Men and women by a convolutional net whose one output unit is a softmax: accuracy 0.5019 and loss 7.6 in every epoch.",
+    "Men and women by a convolutional net whose one output unit is a softmax: accuracy 0.5019 and loss 7.6 in "
+    "every epoch.",
     sigmoid=("output activation", "sigmoid"),
 )
 def _men_and_women(fixes):
@@ -52,9 +53,17 @@ def _men_and_women(fixes):
     keep = ((y == 2) | (y == 5)).nonzero()[:600, 0]
     x, y = x[keep] / 255, (y[keep] == 5).float()[:, None]
     model = nn.Sequential(
-        nn.Conv2d(1, 12, 3), nn.ReLU(), nn.MaxPool2d(2), nn.BatchNorm2d(12),
-        nn.Conv2d(12, 12, 3), nn.ReLU(), nn.MaxPool2d(2), nn.BatchNorm2d(12),
-        nn.Flatten(), nn.Linear(300, 64), nn.Linear(64, 1),
+        nn.Conv2d(1, 12, 3),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.BatchNorm2d(12),
+        nn.Conv2d(12, 12, 3),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.BatchNorm2d(12),
+        nn.Flatten(),
+        nn.Linear(300, 64),
+        nn.Linear(64, 1),
         nn.Sigmoid() if "sigmoid" in fixes else nn.Softmax(1),
     )
     return Program(keras(model), x, y, binary_crossentropy, adam(), accuracy, 0.9, 32, 4)
@@ -77,7 +86,8 @@ def penalized(strength):
 @case(
     "so-53654360",
     "Stack Overflow 53654360, Exercise 4 by Andrew Ng in Keras",
-    "Digits of 20 x 20 by 25 sigmoid units, l2(1) on all weights, plain SGD, all examples in one batch, 100 epochs: 10 %.",
+    "Digits of 20 x 20 by 25 sigmoid units, l2(1) on all weights, plain SGD, all examples in one batch, 100 "
+    "epochs: 10 %.",
     penalty=("regularization", "no l2(1)"),
     batch=("batch size", "20"),
     rate=("learning rate", "1 in place of 0.01"),
@@ -94,7 +104,9 @@ def _exercise_4(fixes):
     epochs = 400 if "epochs" in fixes else 100
     if "batch" in fixes and "epochs" in fixes:
         epochs = 100  # as many steps as do, for the time
-    return Program(model, x, one_hot(y, 10), categorical_crossentropy, sgd(rate), accuracy, 0.8, batch, epochs, step=step)
+    return Program(
+        model, x, one_hot(y, 10), categorical_crossentropy, sgd(rate), accuracy, 0.8, batch, epochs, step=step
+    )
 
 
 @case(
@@ -111,7 +123,14 @@ def _breast_cancer(fixes):
     base = torch.randn(398, 3, generator=make) + y * torch.tensor([2.6, 1.6, 2.0])
     x = standardized(base.repeat(1, 10) + 0.5 * torch.randn(398, 30, generator=make))
     model = nn.Sequential(
-        nn.Linear(30, 16), nn.ReLU(), nn.Dropout(0.1), nn.Linear(16, 16), nn.ReLU(), nn.Dropout(0.1), nn.Linear(16, 1), nn.Sigmoid()
+        nn.Linear(30, 16),
+        nn.ReLU(),
+        nn.Dropout(0.1),
+        nn.Linear(16, 16),
+        nn.ReLU(),
+        nn.Dropout(0.1),
+        nn.Linear(16, 1),
+        nn.Sigmoid(),
     )
     model = keras(model) if "init" in fixes else initialized(model, uniform(-0.05, 0.05))
     loss = binary_crossentropy if "binary" in fixes else categorical_crossentropy
@@ -152,14 +171,18 @@ class KerasLSTM(nn.Module):
     adam=("optimizer", "Adam, 0.003"),
 )
 def _many_to_many(fixes):
-    # widths 64 and 32 for 768 and 256, 30 steps for 100; ratings drawn, 1 to 5, of features as they are, 0 to 10 (assumed)
+    # widths 64 and 32 for 768 and 256, 30 steps for 100; ratings drawn, 1 to 5, of features as they are, 0 to 10
+    # (assumed)
     make = dice(9402)
     x = torch.randn(256, 30, 8, generator=make)
     y = (3 + (x[:, :, :1] + torch.roll(x[:, :, 1:2], 1, 1)) * 0.7).clamp(1, 5)
     x = (5 + 2 * x).clamp(0, 10)
     act = torch.tanh if "tanh" in fixes else torch.relu
     model = nn.Sequential(
-        KerasLSTM(8, 64, act), KerasLSTM(64, 32, act), keras(nn.Linear(32, 1)), nn.Identity() if "linear" in fixes else nn.ReLU()
+        KerasLSTM(8, 64, act),
+        KerasLSTM(64, 32, act),
+        keras(nn.Linear(32, 1)),
+        nn.Identity() if "linear" in fixes else nn.ReLU(),
     )
     how = adam(0.003) if "adam" in fixes else sgd(0.01, momentum=0.99, nesterov=True)
     return Program(model, x, y, F.mse_loss, how, r_squared, 0.6, 32, 30)
@@ -225,7 +248,8 @@ def _zeros_with_hidden(fixes):
 
 @case(
     "so-azure-product",
-    "Stack Overflow (intellipaat 11039), Can't approximate simple multiplication function in neural network with 1 hidden layer",
+    "Stack Overflow (intellipaat 11039), Can't approximate simple multiplication function in neural network "
+    "with 1 hidden layer",
     "Products of two numbers by 30 sigmoids at a rate of 0.005, nothing scaled: accuracy close to 0.",
     inputs=("input scale", "x / 100"),
     targets=("target scale", "standardized"),
@@ -245,7 +269,8 @@ def _product(fixes):
 @case(
     "gh-keras-1895",
     "GitHub keras-team/keras issue 1895, why results always one same class in 5 or 3 classes classification",
-    "Word vectors, LSTM, two dense layers with l2 of 0.1 and 0.25 on weights and outputs, gradients clipped to norm 0.1: one class.",
+    "Word vectors, LSTM, two dense layers with l2 of 0.1 and 0.25 on weights and outputs, gradients clipped "
+    "to norm 0.1: one class.",
     weights=("regularization", "no l2 on weights"),
     outputs=("regularization", "no l2 on outputs"),
     clip=("update", "not clipped"),
@@ -314,7 +339,8 @@ def _vgg(fixes):
 
 @case(
     "so-line-nan",
-    "Stack Overflow (mejorcodigo 45698), Linear regression in Python blows up gradients for larger values of x in y = mx + c",
+    "Stack Overflow (mejorcodigo 45698), Linear regression in Python blows up gradients for larger values of "
+    "x in y = mx + c",
     "A line by gradient descent at 0.01; with x up to 100 in place of 1 all is nan after a few iterations.",
     scale=("input scale", "x / 100"),
     rate=("learning rate", "1e-4"),
@@ -335,21 +361,33 @@ def _line(fixes):
 @case(
     "cv-312374",
     "Cross Validated 312374, Unable to fit linear regression with SGD",
-    "121 standardized columns, targets of a deviation of 0.0013, He's initial weights, SGD at 0.001: worse than the mean.",
+    "121 standardized columns, targets of a deviation of 0.0013, He's initial weights, SGD at 0.001: worse "
+    "than the mean.",
     targets=("target scale", "standardized"),
     init=("initialization", "zeros"),
     rate=("learning rate", "0.02 in place of 0.001"),
     epochs=("training length", "150 in place of 60"),
 )
 def _tiny_targets(fixes):
-    # 1,500 rows for 9,259, drawn independent of each other, so that 60 epochs are as far as the thread's 500; batches of 32
+    # 1,500 rows for 9,259, drawn independent of each other, so that 60 epochs are as far as the thread's 500;
+    # batches of 32
     make = dice(9408)
     x = torch.randn(1500, 121, generator=make)
     y = x @ torch.randn(121, 1, generator=make) / 11
     y = standardized(y + 0.4 * torch.randn(1500, 1, generator=make))
     y = y if "targets" in fixes else y * 0.0013
     model = initialized(nn.Linear(121, 1), nn.init.zeros_ if "init" in fixes else lambda w: nn.init.kaiming_normal_(w))
-    return Program(model, x, y, F.mse_loss, sgd(0.02 if "rate" in fixes else 0.001), r_squared, 0.5, 32, 150 if "epochs" in fixes else 60)
+    return Program(
+        model,
+        x,
+        y,
+        F.mse_loss,
+        sgd(0.02 if "rate" in fixes else 0.001),
+        r_squared,
+        0.5,
+        32,
+        150 if "epochs" in fixes else 60,
+    )
 
 
 @case(
@@ -396,7 +434,8 @@ def _log_of_zero(fixes):
 
 @case(
     "keras-adadelta-tf2",
-    "a known kind of question: mnist_cnn.py of Keras under TensorFlow 2 does not learn (Adadelta's rate is 0.001 there, 1.0 in Keras)",
+    "a known kind of question: mnist_cnn.py of Keras under TensorFlow 2 does not learn (Adadelta's rate is "
+    "0.001 there, 1.0 in Keras)",
     "The example's Adadelta() has a thousandth of the rate it was written for.",
     rate=("learning rate", "1.0"),
     adam=("optimizer", "Adam in place of Adadelta, at 0.001"),
@@ -405,8 +444,18 @@ def _adadelta(fixes):
     # 8 and 16 filters for 32 and 64, 600 digits for 60,000, 12 epochs as there
     x, y = digits(600)
     model = nn.Sequential(
-        nn.Conv2d(1, 8, 3), nn.ReLU(), nn.Conv2d(8, 16, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Dropout(0.25), nn.Flatten(),
-        nn.Linear(2304, 64), nn.ReLU(), nn.Dropout(0.5), nn.Linear(64, 10), nn.Softmax(1),
+        nn.Conv2d(1, 8, 3),
+        nn.ReLU(),
+        nn.Conv2d(8, 16, 3),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Dropout(0.25),
+        nn.Flatten(),
+        nn.Linear(2304, 64),
+        nn.ReLU(),
+        nn.Dropout(0.5),
+        nn.Linear(64, 10),
+        nn.Softmax(1),
     )
 
     def how(m):
@@ -419,7 +468,8 @@ def _adadelta(fixes):
 
 @case(
     "so-word-numbers",
-    "a known kind of question of Stack Overflow: reviews as numbers of words straight into a Keras LSTM, accuracy stays at 50 %",
+    "a known kind of question of Stack Overflow: reviews as numbers of words straight into a Keras LSTM, "
+    "accuracy stays at 50 %",
     "Padded numbers of words, up to 5,000, are the one input of an LSTM; there is no Embedding.",
     embedding=("architecture", "Embedding(5000, 32) first"),
     scale=("input scale", "numbers / 5,000"),
@@ -452,7 +502,8 @@ def _word_numbers(fixes):
 
 @case(
     "gh-stock-prices-2",
-    "GitHub krishnaik06/Stock-Price-Prediction-using-Keras issue 2, NAN in during Epoch in Loss (symptom; the missing day is ours)",
+    "GitHub krishnaik06/Stock-Price-Prediction-using-Keras issue 2, NAN in during Epoch in Loss (symptom; the "
+    "missing day is ours)",
     "LSTM on opening prices of a longer series; the loss is nan from the first epoch, as one price is missing.",
     rows=("data", "windows with the missing price left out"),
 )
@@ -481,7 +532,9 @@ def _missing_price(fixes):
 def _own_tanh(fixes):
     # widths and first weights are not told: 784, 30, 30, 10 and numpy.random.randn; 1,500 digits
     x, y = digits(1500)
-    model = nn.Sequential(nn.Flatten(), nn.Linear(784, 30), nn.Tanh(), nn.Linear(30, 30), nn.Tanh(), nn.Linear(30, 10), nn.Tanh())
+    model = nn.Sequential(
+        nn.Flatten(), nn.Linear(784, 30), nn.Tanh(), nn.Linear(30, 30), nn.Tanh(), nn.Linear(30, 10), nn.Tanh()
+    )
     law = nn.init.xavier_normal_ if "init" in fixes else normal(1.0)
     model = initialized(model, law, bias=nn.init.zeros_ if "init" in fixes else normal(1.0))
 
@@ -489,12 +542,15 @@ def _own_tanh(fixes):
         each = (o - t) ** 2
         return each.mean(1).sum() if "mean" in fixes else each.sum()
 
-    return Program(model, x / 255, one_hot(y, 10) * 2 - 1, loss, sgd(0.01 if "rate" in fixes else 0.1), accuracy, 0.7, 100, 20)
+    return Program(
+        model, x / 255, one_hot(y, 10) * 2 - 1, loss, sgd(0.01 if "rate" in fixes else 0.1), accuracy, 0.7, 100, 20
+    )
 
 
 @case(
     "gh-dl-keras-tf-9",
-    "GitHub rstudio-conf-2020/dl-keras-tf issue 9, train/valid loss = NAN when loss = mean_squared_error due to exploding values",
+    "GitHub rstudio-conf-2020/dl-keras-tf issue 9, train/valid loss = NAN when loss = mean_squared_error due "
+    "to exploding values",
     "Ames: sale prices up to 755,000, squared error, SGD at 0.1: nan.",
     log=("loss", "mean_squared_logarithmic_error"),
     targets=("target scale", "in hundred thousands"),
@@ -563,7 +619,11 @@ def _srcnn(fixes):
 class Residual(nn.Module):
     def __init__(self, inputs, width):
         super().__init__()
-        self.norm, self.one, self.two = nn.BatchNorm2d(inputs), nn.Conv2d(inputs, width, 3, 2, 1), nn.Conv2d(width, width, 3, 1, 1)
+        self.norm, self.one, self.two = (
+            nn.BatchNorm2d(inputs),
+            nn.Conv2d(inputs, width, 3, 2, 1),
+            nn.Conv2d(width, width, 3, 1, 1),
+        )
         self.inner, self.past = nn.BatchNorm2d(width), nn.Conv2d(inputs, width, 1, 2)
 
     def forward(self, x):
@@ -586,8 +646,15 @@ def _resnet_regression(fixes):
         x[torch.arange(320), 0, :, at + shift] += 1.5
     y = at.float()[:, None] / 32
     model = nn.Sequential(
-        nn.Conv2d(1, 8, 3, 1, 1), Residual(8, 8), Residual(8, 16), Residual(16, 16), nn.BatchNorm2d(16), nn.ReLU(),
-        nn.Flatten(), nn.Linear(256, 1), nn.Identity() if "linear" in fixes else nn.Softmax(1),
+        nn.Conv2d(1, 8, 3, 1, 1),
+        Residual(8, 8),
+        Residual(8, 16),
+        Residual(16, 16),
+        nn.BatchNorm2d(16),
+        nn.ReLU(),
+        nn.Flatten(),
+        nn.Linear(256, 1),
+        nn.Identity() if "linear" in fixes else nn.Softmax(1),
     )
     return Program(keras(model), x, y, F.mse_loss, adam(0.002), r_squared, 0.7, 32, 12)
 

@@ -5,8 +5,8 @@ from common import (
     Recurrent,
     accuracy,
     adam,
-    categorical_crossentropy,
     binary_crossentropy,
+    categorical_crossentropy,
     dice,
     digits,
     garments,
@@ -41,8 +41,20 @@ def case(name, source, story, **fixes):
 )
 def _adam_of_one(fixes):
     x, y = garments(1500)
-    model = nn.Sequential(nn.Flatten(), nn.Linear(784, 128), nn.ReLU(), nn.Linear(128, 64), nn.ReLU(), nn.Linear(64, 10), nn.Softmax(1))
-    return Program(keras(model), x / 255, one_hot(y, 10), categorical_crossentropy, adam(0.001 if "rate" in fixes else 1.0), accuracy, 0.75, 64, 8)
+    model = nn.Sequential(
+        nn.Flatten(), nn.Linear(784, 128), nn.ReLU(), nn.Linear(128, 64), nn.ReLU(), nn.Linear(64, 10), nn.Softmax(1)
+    )
+    return Program(
+        keras(model),
+        x / 255,
+        one_hot(y, 10),
+        categorical_crossentropy,
+        adam(0.001 if "rate" in fixes else 1.0),
+        accuracy,
+        0.75,
+        64,
+        8,
+    )
 
 
 @case(
@@ -55,8 +67,16 @@ def _adam_of_one(fixes):
 def _millionth(fixes):
     x, y = digits(800)
     model = nn.Sequential(
-        nn.Conv2d(1, 6, 5), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(6, 12, 5), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(),
-        nn.Linear(192, 60), nn.ReLU(), nn.Linear(60, 10),
+        nn.Conv2d(1, 6, 5),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Conv2d(6, 12, 5),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Flatten(),
+        nn.Linear(192, 60),
+        nn.ReLU(),
+        nn.Linear(60, 10),
     )
     how = sgd(0.02 if "rate" in fixes else 1e-6, momentum=0.9)
     return Program(model, x / 255, y, F.cross_entropy, how, accuracy, 0.85, 32, 40 if "epochs" in fixes else 5)
@@ -91,8 +111,17 @@ def _eight_sigmoids(fixes):
 def _ones(fixes):
     x, y = garments(800)
     model = nn.Sequential(
-        nn.Conv2d(1, 8, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(8, 16, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(),
-        nn.Linear(400, 48), nn.ReLU(), nn.Linear(48, 10), nn.Softmax(1),
+        nn.Conv2d(1, 8, 3),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Conv2d(8, 16, 3),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Flatten(),
+        nn.Linear(400, 48),
+        nn.ReLU(),
+        nn.Linear(48, 10),
+        nn.Softmax(1),
     )
     model = keras(model) if "init" in fixes else initialized(model, nn.init.ones_)
     return Program(model, x / 255, one_hot(y, 10), categorical_crossentropy, adam(), accuracy, 0.7, 32, 8)
@@ -108,8 +137,18 @@ def _dropout(fixes):
     x, y = garments(1000)
     p = 0.2 if "dropout" in fixes else 0.95
     model = nn.Sequential(
-        nn.Flatten(), nn.Linear(784, 64), nn.ReLU(), nn.Dropout(p), nn.Linear(64, 64), nn.ReLU(), nn.Dropout(p),
-        nn.Linear(64, 64), nn.ReLU(), nn.Dropout(p), nn.Linear(64, 10), nn.Softmax(1),
+        nn.Flatten(),
+        nn.Linear(784, 64),
+        nn.ReLU(),
+        nn.Dropout(p),
+        nn.Linear(64, 64),
+        nn.ReLU(),
+        nn.Dropout(p),
+        nn.Linear(64, 64),
+        nn.ReLU(),
+        nn.Dropout(p),
+        nn.Linear(64, 10),
+        nn.Softmax(1),
     )
     return Program(keras(model), x / 255, one_hot(y, 10), categorical_crossentropy, adam(), accuracy, 0.7, 64, 15)
 
@@ -128,7 +167,9 @@ def _one_batch(fixes):
     batch = 32 if "batch" in fixes else 1500
     epochs = 300 if "epochs" in fixes and "batch" not in fixes else 10
     rate = 0.5 if "rate" in fixes and "batch" not in fixes else 0.01
-    return Program(keras(model), x / 255, one_hot(y, 10), categorical_crossentropy, sgd(rate), accuracy, 0.75, batch, epochs)
+    return Program(
+        keras(model), x / 255, one_hot(y, 10), categorical_crossentropy, sgd(rate), accuracy, 0.75, batch, epochs
+    )
 
 
 def _wines():
@@ -188,11 +229,15 @@ def _progression(fixes):
     # drawn: ten columns of deviation 0.048
     make = dice(9603)
     x = torch.randn(442, 10, generator=make)
-    y = x @ torch.tensor([0.0, -0.2, 0.5, 0.3, -0.1, 0.0, -0.2, 0.1, 0.5, 0.1])[:, None] + 0.25 * torch.randn(442, 1, generator=make)
+    y = x @ torch.tensor([0.0, -0.2, 0.5, 0.3, -0.1, 0.0, -0.2, 0.1, 0.5, 0.1])[:, None] + 0.25 * torch.randn(
+        442, 1, generator=make
+    )
     y = (152 + 77 * standardized(y)).clamp(25, 346)
     x = x if "columns" in fixes else x * 0.048
     y = (y - 25) / 321 if "targets" in fixes else y
-    model = nn.Sequential(nn.Linear(10, 32), nn.ReLU(), nn.Linear(32, 1), nn.Identity() if "linear" in fixes else nn.Sigmoid())
+    model = nn.Sequential(
+        nn.Linear(10, 32), nn.ReLU(), nn.Linear(32, 1), nn.Identity() if "linear" in fixes else nn.Sigmoid()
+    )
     return Program(keras(model), x, y, F.mse_loss, adam(0.01 if "rate" in fixes else 0.001), r_squared, 0.6, 32, 60)
 
 
@@ -220,7 +265,13 @@ def _mae(fixes):
 def _relu_for_classes(fixes):
     x, y = garments(1000)
     model = nn.Sequential(
-        nn.Conv2d(1, 8, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(1352, 48), nn.ReLU(), nn.Linear(48, 10),
+        nn.Conv2d(1, 8, 3),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Flatten(),
+        nn.Linear(1352, 48),
+        nn.ReLU(),
+        nn.Linear(48, 10),
         nn.Softmax(1) if "softmax" in fixes else nn.ReLU(),
     )
 
@@ -241,11 +292,30 @@ def _relu_for_classes(fixes):
 def _one_epoch(fixes):
     x, y = digits(640)
     model = nn.Sequential(
-        nn.Conv2d(1, 8, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(8, 16, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(),
-        nn.Linear(400, 32), nn.ReLU(), nn.Linear(32, 10), nn.Softmax(1),
+        nn.Conv2d(1, 8, 3),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Conv2d(8, 16, 3),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Flatten(),
+        nn.Linear(400, 32),
+        nn.ReLU(),
+        nn.Linear(32, 10),
+        nn.Softmax(1),
     )
     how = adam(0.003 if "rate" in fixes else 1e-4)
-    return Program(keras(model), x / 255, one_hot(y, 10), categorical_crossentropy, how, accuracy, 0.75, 64, 40 if "epochs" in fixes else 1)
+    return Program(
+        keras(model),
+        x / 255,
+        one_hot(y, 10),
+        categorical_crossentropy,
+        how,
+        accuracy,
+        0.75,
+        64,
+        40 if "epochs" in fixes else 1,
+    )
 
 
 @case(
@@ -300,7 +370,9 @@ def _fizzbuzz(fixes):
         x = ((n[:, None] >> torch.arange(10)) & 1).float()
     else:
         x = n.float()[:, None] / (1024 if "scale" in fixes else 1)
-    model = nn.Sequential(nn.Linear(x.shape[1], 100), nn.ReLU(), nn.Linear(100, 100), nn.ReLU(), nn.Linear(100, 4), nn.Softmax(1))
+    model = nn.Sequential(
+        nn.Linear(x.shape[1], 100), nn.ReLU(), nn.Linear(100, 100), nn.ReLU(), nn.Linear(100, 4), nn.Softmax(1)
+    )
     return Program(keras(model), x, one_hot(y, 4), categorical_crossentropy, adam(0.002), accuracy, 0.85, 64, 100)
 
 
@@ -319,7 +391,9 @@ def _house_prices(fixes):
     mean = torch.tensor([-119.6, 35.6, 28.6, 2640.0, 539.0, 1430.0, 501.0, 3.9])
     spread = torch.tensor([2.0, 2.1, 12.6, 2100.0, 420.0, 1100.0, 380.0, 1.9])
     x = mean + spread * z
-    y = 207000 + 116000 * standardized((z * torch.tensor([-0.5, -0.5, 0.15, -0.1, 0.3, -0.4, 0.2, 0.8])).sum(1, keepdim=True))
+    y = 207000 + 116000 * standardized(
+        (z * torch.tensor([-0.5, -0.5, 0.15, -0.1, 0.3, -0.4, 0.2, 0.8])).sum(1, keepdim=True)
+    )
     y = (y + 20000 * torch.randn(1000, 1, generator=make)).clamp(15000, 500000)
     x = standardized(x) if "inputs" in fixes else x
     y = (y - 207000) / 100000 if "targets" in fixes else y

@@ -1,7 +1,17 @@
 """PyTorch forum and GitHub: loops, losses, sequence models; comments tell what is smaller or drawn."""
 
 import torch
-from common import accuracy, adam, binary_crossentropy, dice, digits, garments, keras, once_each, r_squared, rmsprop, sgd
+from common import (
+    accuracy,
+    adam,
+    dice,
+    digits,
+    garments,
+    once_each,
+    r_squared,
+    rmsprop,
+    sgd,
+)
 from faults import Program
 from torch import nn
 from torch.nn import functional as F
@@ -65,7 +75,8 @@ def _sign(fixes):
 
 @case(
     "forum-mean-then-square",
-    "a kind of question of the PyTorch forum: my own MSE, torch.mean(output - target) ** 2, goes to zero and the predictions are useless",
+    "a kind of question of the PyTorch forum: my own MSE, torch.mean(output - target) ** 2, goes to zero and "
+    "the predictions are useless",
     "The square is taken of the mean, not the mean of the squares.",
     inside=("loss", "torch.mean((output - target) ** 2)"),
 )
@@ -99,7 +110,12 @@ def _attention_of_one(fixes):
     class Net(nn.Module):
         def __init__(self):
             super().__init__()
-            self.key, self.score, self.value, self.out = nn.Linear(9, 16), nn.Linear(16, 1), nn.Linear(9, 16), nn.Linear(16, 4)
+            self.key, self.score, self.value, self.out = (
+                nn.Linear(9, 16),
+                nn.Linear(16, 1),
+                nn.Linear(9, 16),
+                nn.Linear(16, 4),
+            )
 
         def forward(self, x):
             weights = self.score(torch.tanh(self.key(x))).softmax(1 if "dim" in fixes else 2)
@@ -110,7 +126,8 @@ def _attention_of_one(fixes):
 
 @case(
     "forum-net-made-anew",
-    "a kind of question of the PyTorch forum: the loss starts from the same value in every epoch (the network is made in the loop)",
+    "a kind of question of the PyTorch forum: the loss starts from the same value in every epoch (the network "
+    "is made in the loop)",
     "Weights and optimizer are made anew at the beginning of each epoch.",
     once=("update", "made once, before the loop"),
 )
@@ -137,7 +154,8 @@ def _made_anew(fixes):
 
 @case(
     "forum-wgan-clamp",
-    "a kind of question of the PyTorch forum: the critic's loss stays at 0.69 / near 0 (weights clamped to 0.01 after each step, as in WGAN)",
+    "a kind of question of the PyTorch forum: the critic's loss stays at 0.69 / near 0 (weights clamped to "
+    "0.01 after each step, as in WGAN)",
     "All parameters of a deep discriminator are clamped to +-0.01 after each step.",
     clamp=("update", "not clamped"),
     wide=("update", "clamped to 0.1"),
@@ -268,7 +286,12 @@ def _both_ones(fixes):
     true = (torch.arange(600) < 300).float()[:, None]
     y = true if "zeros" in fixes else torch.ones_like(true)
     model = nn.Sequential(
-        nn.Conv2d(1, 8, 4, 2, 1), nn.LeakyReLU(0.2), nn.Conv2d(8, 16, 4, 2, 1), nn.LeakyReLU(0.2), nn.Flatten(), nn.Linear(784, 1)
+        nn.Conv2d(1, 8, 4, 2, 1),
+        nn.LeakyReLU(0.2),
+        nn.Conv2d(8, 16, 4, 2, 1),
+        nn.LeakyReLU(0.2),
+        nn.Flatten(),
+        nn.Linear(784, 1),
     )
 
     def right(o, t):
@@ -280,7 +303,8 @@ def _both_ones(fixes):
 @case(
     "gh-hip-pop-8",
     "GitHub TobiasLee/Chinese-Hip-pop-Generation pull request 8, Fix for the fully connected layer",
-    "Inputs transposed for a recurrent encoder, (steps, batch, width), are reshaped to (batch, -1): sentences are mixed.",
+    "Inputs transposed for a recurrent encoder, (steps, batch, width), are reshaped to (batch, -1): sentences "
+    "are mixed.",
     order=("shapes", "not transposed"),
 )
 def _mixed(fixes):
@@ -307,7 +331,8 @@ def _mixed(fixes):
 
 @case(
     "gh-siamese-triplet-18",
-    "GitHub adambielski/siamese-triplet issue 18; keras-team/keras issue 9097, NaN loss when using euclidean distance for siamese network",
+    "GitHub adambielski/siamese-triplet issue 18; keras-team/keras issue 9097, NaN loss when using euclidean "
+    "distance for siamese network",
     "sqrt(sum(square)) without an epsilon; some pairs are of the same picture, and the gradient is nan.",
     epsilon=("loss", "sqrt(... + 1e-6)"),
     pairs=("data", "no pair of a picture with itself"),
@@ -403,7 +428,8 @@ def _hidden_is_output(fixes):
 
 @case(
     "forum-plain-tensors",
-    "a kind of question of the PyTorch forum: weights of my own layer are not updated (a tensor with requires_grad, not a Parameter)",
+    "a kind of question of the PyTorch forum: weights of my own layer are not updated (a tensor with "
+    "requires_grad, not a Parameter)",
     "self.weight = torch.randn(...).requires_grad_() in each layer: model.parameters() has the biases only.",
     parameter=("update", "nn.Parameter"),
 )

@@ -22,7 +22,7 @@ from epoch0.theory.norms import NormRatio
 from pictures import whole_picture
 
 FIGURES = ("fig1a", "fig1b", "fig2a", "fig2b", "fig3")
-THEOREMS = ("lemma3", "th1", "th2", "th3")
+THEOREMS = ("lemma3", "lemma6", "prop1", "th1", "th2", "th3")
 
 
 def artifact_of(figure):
@@ -43,6 +43,8 @@ def tiny(figure):
         return setting.but(width={width: {"widths": (width,)} for width in (100, 140)}, inputs=40, runs=5, block=2)
     if figure in ("th1", "th3"):
         return setting.but(widths=(100,) * 2, size=10, inputs=(1, 3), runs=6, block=3)
+    if figure in ("lemma6", "prop1"):
+        return setting.but(draws=200, blocks=3)
     if figure in ("lemma3", "th2"):
         sizes = {20: {"width": 20, "ranked": True}, 1900: {"width": 1900}} if figure == "th2" else (1200, 1300)
         return setting.but(width=sizes, directions=12, depth=2 if figure == "th2" else 1, runs=3, block=3)
@@ -94,7 +96,7 @@ def test_two_figures_share_their_trials() -> None:
         assert one == other
 
 
-@pytest.mark.parametrize("figure", FIGURES + THEOREMS)
+@pytest.mark.parametrize("figure", (*FIGURES, "lemma3", "th1", "th2", "th3"))
 def test_no_two_networks_share_their_random_numbers(figure: str) -> None:
     for preset in ("quick", "paper"):
         named = [
@@ -459,6 +461,47 @@ def test_bounds_on_a_chance_that_are_1_are_not_counted(figure, cut, way) -> None
             assert claim.verdict.startswith(verdict) and f"({number} of 14 settings cannot fail" in claim.text
             assert claim.numbers["settings"] == 14 - number and claim.numbers["worst_bound"] < 1
         assert claims[1].verdict == ("holds on the whole" if worst == 0 else "fails")
+
+
+# ---- Proposition 1, Lemmas 6 and 7
+
+
+def test_units_are_coins_unless_the_layer_before_is_dead() -> None:
+    found = norms.active(Spec(width=3, draws=5000, blocks=4), 0)["share"].mean(0)
+    assert found[0].tolist() == [1, 0, 0, 0]  # W 0 = 0 is not above 0
+    assert found[1:] == pytest.approx(np.tile([1 / 8, 3 / 8, 3 / 8, 1 / 8], (3, 1)), abs=0.02)
+
+
+@pytest.mark.parametrize("kept", [1.0, 0.5])
+def test_the_chance_of_an_inner_product_is_that_of_its_characteristic_function(kept: float) -> None:
+    """At cosine 1 it is the exact law of a norm; at 0 a sum of products of normals, inverted by Gil-Pelaez."""
+    for eps in (0.15, 0.3):
+        chi2 = stats.chi2(60)
+        one = chi2.sf(60 * (1 + eps)) + chi2.cdf(60 * (1 - eps))
+        one = norms_theory.failure_probability(eps, (60,), 1, "exact") if kept < 1 else one
+        assert norms.off_by(eps, 60, 1.0, kept) == pytest.approx(one, abs=2e-4)
+        t = (np.arange(40_000) + 0.5) * 1e-3  # the law is even, so that its characteristic function is real
+        phi = (1 - kept + kept / np.sqrt(1 + (t / kept / 60) ** 2)) ** 60
+        inside = 2 / math.pi * float((np.sin(eps * t) / t * phi).sum()) * 1e-3
+        assert norms.off_by(eps, 60, 0.0, kept) == pytest.approx(1 - inside, abs=2e-4)
+
+
+def test_drawn_inner_products_are_those_of_matrices() -> None:
+    spec = Spec(width=60, draws=2000, blocks=10, eps=(0.15, 0.3), cosine=0.5, kept=0.5)
+    found = norms.products(spec, 0)["share"].mean(0)
+    source = np.random.default_rng(0)
+    images = source.standard_normal((20_000, 60, 2)) * math.sqrt(1 / 0.5 / 60) @ np.array([[1, 0.5], [0, 0.75**0.5]])
+    product = (images.prod(2) * (source.random((20_000, 60)) < 0.5)).sum(1)
+    for eps, share in zip(spec.eps, found, strict=True):
+        assert share == pytest.approx((abs(product - 0.5) > eps).mean(), abs=0.018)  # five standard errors
+
+
+def test_claims_on_inner_products_and_units_can_fail() -> None:
+    setting = setting_of("lemma6").but(cosine=(0.5,))
+    law = [norms.product_table.__wrapped__(cell)[1] for cell in setting.gather([{"share": np.zeros((2, 4))}] * 2)]
+    for factor, words in ((1.0, {"holds"}), (400.0, {"fails"})):
+        rows = [np.tile(np.minimum(factor * np.array(one["exact"]), 1), (50, 1)) for one in law]
+        assert {c.verdict for c in artifact_of("lemma6").decided(setting, [{"share": r} for r in rows])[1]} == words
 
 
 # ---- claims of Figure 3, on made-up ratios

@@ -21,7 +21,8 @@ from epoch0.papers.sweep import Spec
 from pictures import whole_picture
 
 FIGURES = (
-    "cor5", "fig1", "fig2", "fig3", "fig4", "fig5", "fig6a", "fig6b", "fig6c", "fig7", "fig8", "th1", "th2", "th3",
+    "cor5", "cor7", "fig1", "fig2", "fig3", "fig4", "fig5", "fig6a", "fig6b", "fig6c", "fig7", "fig8", "th1", "th2",
+    "th3",
 )  # fmt: skip
 NAMES = (*(f"hanin-rolnick/{figure}" for figure in FIGURES), "raghu/fig1")
 TRAINED = {"runs": 2, "networks": 2, "at": (0.0, 0.1, 0.2), "lines": 3, "linear_lines": 2, "points": 10}
@@ -46,6 +47,8 @@ def tiny(name):
         return setting.but(depth=2, width=6, at=(0.0, 0.1, 0.2), planes=2, drawn=(0.0, 0.2), runs=2)
     if name.endswith(("th1", "th2", "cor5")):
         return setting.but(neurons=(4, 8), depth=(1, 2), inputs=3, networks=4, points=5)
+    if name.endswith("cor7"):
+        return setting.but(neurons=(4, 8), depth=(1, 2), networks=4, points=20)
     if name == "hanin-rolnick/th3":
         return setting.but(**{"depth width": ((1, 6), (2, 4))}, inputs=4, networks=6, planes=3)
     shapes = {"depth": (2,), "width": (4,)} if name == "hanin-rolnick/fig7" else {"depth": (1, 2), "width": (4, 6)}
@@ -363,6 +366,38 @@ def test_carried_gradients_are_those_of_autograd(breakpoints: int) -> None:
     for place, point in enumerate(x):
         twin = torch.autograd.functional.jacobian(net[:3], point)
         np.testing.assert_allclose(carried[1, place], twin, atol=1e-14)
+
+
+def test_pieces_of_one_layer_are_those_of_its_lines() -> None:
+    spec = Spec(breakpoints=1, neurons=8, depth=1, bias_std=0.5, networks=1, points=4000)
+    found = density.pieces(spec, 3)
+    (net,) = ensemble(1, [2, 8, 1], biases=Gaussian(0.5), seed=3, dtype=torch.float64)
+    w, b = (each.detach().numpy() for each in (net[0].weight, net[0].bias))
+    sizes, grid = np.linalg.norm(w, axis=1), np.linspace(-1, 1, 4001)
+    length, crossings = 0.0, 0
+    for i in range(8):
+        at = (-b[i] * w[i] / sizes[i] ** 2)[:, None] + np.array([[-w[i, 1]], [w[i, 0]]]) / sizes[i] * 3 * grid
+        length += 6 * (abs(at).max(0) < 1).mean()  # the part of a long piece of the line that is in the square
+        for j in range(i):
+            crossings += abs(np.linalg.solve(w[[i, j]], -b[[i, j]])).max() < 1
+    assert found["counted"][0] == pytest.approx([length / 4, crossings / 4], rel=3e-3) and crossings > 2
+    rho = 1 / (2 * np.pi) ** 0.5 / 0.5
+    pairs = sum(sizes[i] * sizes[j] for i in range(8) for j in range(i))
+    assert found["most"][0] == pytest.approx([rho * sizes.sum(), rho**2 * pairs])
+    x = np.random.default_rng(0).uniform(-1, 1, (20_000, 2))
+    away = (abs(x @ w.T + b) / sizes).min(1)
+    shares = [(away * 8 < e).mean() for e in density.NEAR]
+    assert found["share"][0] == pytest.approx(shares, abs=0.04)  # five standard errors of 4,000 points
+
+
+@pytest.mark.parametrize(("counted", "share", "words"), [(1, 1, "hhhhh"), (3, 1, "ffhfh"), (1, 3, "hhfhf")])
+def test_claims_on_pieces_can_fail(counted: int, share: int, words: str) -> None:
+    artifact = artifact_of("hanin-rolnick/cor7")
+    setting = artifact.setting("quick").but(breakpoints=(1,), neurons=(10,), depth=(1,))
+    noise, e = 1 + np.random.default_rng(0).standard_normal((40, 1)) / 100, np.array(density.NEAR) / 10
+    one = {"counted": counted * noise * [5.0, 20.0], "most": noise * [8.0, 50.0], "share": share * noise * 9 * e}
+    found = [claim.verdict[0] for claim in artifact.decided(setting, [one])[1]]
+    assert "".join(found) == words
 
 
 def test_inner_vertices_are_where_two_lines_cross() -> None:

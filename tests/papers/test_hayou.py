@@ -17,16 +17,16 @@ from epoch0.papers.hayou import chains, kept, ordered, rescaled
 from epoch0.papers.sweep import Spec
 from epoch0.papers.trials import images
 from epoch0.seeds import generator, numpy_generator
-from epoch0.theory.mean_field import chi, correlation_map, depth_scale, q_star
+from epoch0.theory.mean_field import chi, correlation_map, depth_scale, edge_of_chaos, q_star
 from pictures import whole_picture
 
-FIGURES = ("fig1a", "fig1b", "lemma1", "th1", "th2", "fig2", "prop1", "prop2", "prop3", "tab7", "fig4", "wlth")
+FIGURES = ("fig1a", "fig1b", "lemma1", "th1", "th2", "fig2", "prop1", "prop2", "prop3", "tab7", "fig4", "th4", "wlth")
 """Those without long training; test_hayou_tables.py and others have the rest."""
 
 ORDER = (
     "fig1a", "fig1b", "fig2", "fig3a", "fig3b", "fig3c", "fig4", "fig5a", "fig5b", "fig5c", "fig5d", "fig5e", "fig5f",
     "lemma1", "prop1", "prop2", "prop3", "tab1", "tab2", "tab3", "tab4", "tab5", "tab6", "tab7", "tab8", "tab9",
-    "tab10", "th1", "th2", "wlth",
+    "tab10", "th1", "th2", "th4", "wlth",
 )  # fmt: skip
 
 
@@ -56,7 +56,7 @@ def tiny(figure):
         return setting.but(blocks=12, width=20, examples=10, pairs=4, runs=2)
     if figure in ("th2", "prop2"):
         return setting.but(width=8, inputs=(5,), networks=4, blocks=(2, 3, 5))
-    if figure == "tab7":
+    if figure in ("tab7", "th4"):
         return setting.but(depth=5, width=20, runs=3)
     small = rescaled.sweep(2, 40, 6, 2, 2, data="digits", steps=5, tested=30).but(factor=(1.5, 2.0))
     trained = small.also["trained"]
@@ -119,6 +119,7 @@ def test_the_paper_preset_is_the_papers_setting() -> None:
     needed = {figure: setting_of(figure, "paper").data for figure in FIGURES}
     assert needed == {
         "fig1a": "mnist", "fig1b": "mnist", "lemma1": None, "th1": None, "th2": None, "prop2": None, "fig2": "cifar10",
+        "th4": None,
         "prop1": "mnist", "prop3": "mnist",
         "tab7": None, "fig4": "cifar10", "wlth": "mnist",
     }  # fmt: skip
@@ -131,7 +132,7 @@ def test_figures_2_and_4_share_their_trials() -> None:
         assert len(two & four) == len(two) / 2 == len(four) / 2
 
 
-@pytest.mark.parametrize("figure", ["lemma1", "th1", "tab7", "wlth"])
+@pytest.mark.parametrize("figure", ["lemma1", "th1", "tab7", "th4", "wlth"])
 def test_no_two_networks_share_their_random_numbers(figure: str) -> None:
     trials = artifact_of(figure).trials(setting_of(figure, "paper"))
     named = [(trial.function, trial.seed) for trial in trials]
@@ -302,6 +303,32 @@ def test_tickets_are_measured_and_masked_at_the_right_density() -> None:
     assert edge**2 == pytest.approx(1.700796, abs=1e-5)
     assert edge**2 * rescaled.square(tanh) + 0.04 == pytest.approx(0.512078, abs=1e-5)  # q* from the first layer on
     assert rescaled.measure(tanh, seed=0)["after"] == pytest.approx(1, abs=0.1)
+
+
+def test_layers_have_the_gains_of_their_factors_and_1_with_masks_of_their_own() -> None:
+    spec = Spec(activation="relu", bias_std=0.0, depth=4, width=300, factor=1.0, factors=(1.2, 2.2))
+    found = rescaled.layers(spec, 0)
+    squares = np.array([2.2, 1.2, 2.2]) ** 2
+    assert found["gain"][0] == pytest.approx(squares, rel=0.15) and found["gain"][2] == pytest.approx(1, abs=0.15)
+    assert found["gain"][1] == pytest.approx(squares * (1.2**-2 + 2.2**-2) / 2, rel=0.15)
+    tanh = spec.but(activation="tanh", bias_std=0.2)
+    setting = setting_of("th4").but(kind={"tanh": {"activation": "tanh", "bias_std": 0.2}}, runs=1)
+    cell = setting.but(depth=4, width=300, factors=(1.2, 2.2)).gather([rescaled.layers(tanh, 0)]).one()
+    edge, c = edge_of_chaos("tanh", bias_std=0.2), 0.04 / q_star("tanh", rescaled.stds(tanh)[0], 0.2)
+    for expected in rescaled.layer_table.__wrapped__(cell)[1]["correlation_on_edge"]:
+        c = float(correlation_map("tanh", float(edge.weight_std), 0.2, np.array(c)))
+        assert expected == pytest.approx(c, abs=1e-6)
+
+
+@pytest.mark.parametrize(("shift", "word"), [(0.0, "holds"), (0.2, "fails")])
+def test_theorem_4_can_fail(shift: float, word: str) -> None:
+    setting, noise = setting_of("th4").but(runs=5), np.random.default_rng(0).standard_normal((10, 3, 6)) / 1000
+    law = [
+        rescaled.layer_table.__wrapped__(cell)[1]["correlation_on_edge"] for cell in setting.gather([{"gain": 1}] * 10)
+    ]
+    made = [{"gain": 1 + shift + each, "correlation": law[i // 5] - shift + each} for i, each in enumerate(noise)]
+    claims = artifact_of("th4").decided(setting, made)[1]
+    assert [claim.verdict for claim in claims[:2]] == [word] * 2 and (shift or claims[2].verdict == "fails")
 
 
 # ---- what is computed beside the measurements

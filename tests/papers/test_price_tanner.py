@@ -360,7 +360,12 @@ def test_the_first_layer_is_drawn_whole_as_an_ellipse_of_the_length_that_is_told
 
 @pytest.mark.parametrize(
     ("factor", "expected"),
-    [(1.0, ("holds", "holds", "holds")), (0.3, ("fails", "holds", "fails")), (1.05, ("holds", "fails", "fails"))],
+    [
+        (1.0, ("holds", "holds", "holds", "holds")),
+        (0.6, ("holds", "fails", "holds", "fails")),  # the proof of Theorem 1 has 0.71 of the exact growth
+        (0.3, ("fails", "fails", "holds", "fails")),
+        (1.05, ("holds", "holds", "fails", "fails")),
+    ],
 )
 def test_claims_about_the_circle_come_out_each_way(factor: float, expected: tuple[str, ...]) -> None:
     setting = setting_of("fig1").but(runs=40, block=40)
@@ -371,6 +376,17 @@ def test_claims_about_the_circle_come_out_each_way(factor: float, expected: tupl
     drawn = {"paths": np.zeros((shown, 5, 2)), "shares": np.ones(shown), "lengths": np.ones(shown)}
     claims = claims_of("fig1", setting, [{"lengths": lengths, "growth": factors}, drawn])
     assert tuple(claim.verdict for claim in claims) == expected
+
+
+def test_lemma_9_is_false_of_skewed_variables() -> None:
+    """All four outcomes of two of them, one by one; the claim has the same ratio."""
+    chances = {0.01: 1 / 1.01, -1.0: 0.01 / 1.01}
+    assert sum(value * chance for value, chance in chances.items()) == pytest.approx(0)
+    above = sum(p * q * abs(x - y) for x, p in chances.items() for y, q in chances.items())
+    below = sum(p * q * math.hypot(x, y) for x, p in chances.items() for y, q in chances.items())
+    artifact, setting = catalogue.find("price-tanner/lemma10"), tiny("lemma10")
+    claim = artifact.decided(setting, results_of(artifact, setting))[1][-1]
+    assert claim.verdict == "fails" and claim.evidence.startswith(f"{above / below:.4f} ") and above / below < 0.59
 
 
 # ---- whole presets

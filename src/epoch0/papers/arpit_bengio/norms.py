@@ -20,7 +20,7 @@ from epoch0.distributions import Gaussian
 from epoch0.experiments.claims import at_most, exact, increasing
 from epoch0.papers.sweep import Artifact, Cell, Found, Spec, Sweep, by_cell
 from epoch0.papers.tables import Array, Claims, Mean, Table, agrees, by, mean_and_error
-from epoch0.seeds import generator
+from epoch0.seeds import generator, numpy_generator
 from epoch0.theory import norms as theory
 
 INITS = ("he", "glorot")
@@ -365,6 +365,92 @@ def draw_planes(found: Found) -> plots.Figure:
     return picture
 
 
+# ---- Proposition 1: which units are active
+def active(spec: Spec, seed: int) -> dict[str, Any]:
+    """Share of networks by how many units of the second layer are active, (blocks, first layer, second layer)."""
+    source, units = numpy_generator(seed), np.arange(spec.width + 1)
+    found = np.empty((spec.blocks, len(units), len(units)))
+    for block in found:
+        first, second = source.standard_normal((2, spec.draws, spec.width, spec.width))
+        h = np.maximum(first.sum(2, keepdims=True), 0)
+        before, after = ((each > 0).sum((1, 2)) for each in (h, second @ h))
+        block[:] = [(after[before == count, None] == units).mean(0) for count in units]
+    return {"share": found}
+
+
+@by_cell
+def active_table(cell: Cell) -> Any:
+    width, units = cell.spec.width, range(cell.spec.width + 1)
+    coins = [math.comb(width, count) / 2**width for count in units]
+    return {"share": cell["share"][0]}, {"coins": coins}, {"before": units, "after": units}
+
+
+def active_claims(found: Found) -> Claims:
+    some, none = (Table(row for row in found.table if bool(row["before"]) == word) for word in (True, False))
+    how: Any = ("share", "coins"), {"names": "{before} before, {after} after", "resolution": COARSE}
+    text = "whichever units of the layer before are active, those of a layer are active like fair coins"
+    return {text: some.claim(agrees, *how[0], **how[1]), "... and if none is": none.claim(agrees, *how[0], **how[1])}
+
+
+@plots.drawn(6.6, 4.4, legend=3)
+def draw_active(found: Found, axes: plots.Axes) -> None:
+    plots.lines(axes, found.table, "before", "share", "after", "{} active", {"coins": ":"})
+    axes.set(xlabel="active units of the layer before", ylabel="share of networks (dotted: coins)")
+    axes.set_xticks(found.table.column("before"))
+
+
+# ---- Lemmas 6 and 7: inner products
+def products(spec: Spec, seed: int) -> dict[str, Any]:
+    """How often a Gaussian matrix whose rows are ``kept`` changes the inner product by more than eps, (blocks, eps)."""
+    source, found = numpy_generator(seed), np.empty((spec.blocks, len(spec.eps)))
+    for block in found:
+        first, other = source.standard_normal((2, spec.draws, spec.width))
+        second = spec.cosine * first + math.sqrt(1 - spec.cosine**2) * other
+        product = (first * second * (source.random(first.shape) < spec.kept)).mean(1) / spec.kept
+        block[:] = (abs(product - spec.cosine)[:, None] > spec.eps).mean(0)
+    return {"share": found}
+
+
+@by_cell
+def product_table(cell: Cell) -> Any:
+    spec, width = cell.spec, cell.spec.width
+    rates = [(eps**2 - eps**3) / 4 if spec.kept == 1 else theory.paper_rate(eps) for eps in spec.eps]
+    law = {"exact": [off_by(eps, width, spec.cosine, spec.kept) for eps in spec.eps]}
+    return {"share": cell["share"][0]}, {"bound": 4 * np.exp(-width * np.array(rates)), **law}, {"eps": spec.eps}
+
+
+def off_by(eps: float, width: int, cosine: float, kept: float) -> float:
+    """The exact chance: the product is a difference of two independent chi squares with the rows that are kept."""
+    from scipy import special, stats
+
+    rows, scale = np.arange(1, width + 1), 1 / (2 * kept * width)
+    rows = rows[stats.binom.pmf(rows, width, kept) > 1e-9]
+    other = scale * (1 - cosine) * special.chdtri(rows[:, None], (np.arange(1000) + 0.5) / 1000)
+    ends = [(cosine + side * eps + other).clip(0) / scale / (1 + cosine) for side in (-1, 1)]
+    inside = np.diff(special.chdtr(rows[:, None], ends), axis=0)[0].mean(1)
+    return float(1 - stats.binom.pmf(rows, width, kept) @ inside)
+
+
+def product_claims(found: Found) -> Claims:
+    decided, names = dict[str, Any](), "{lemma}, cosine {cosine:g}, eps {eps:g}"
+    for lemma, rows in found.table.by("lemma"):
+        text = f"{lemma}: the inner product is off by more than eps at most as often as the bound says"
+        decided |= rows.bounded(text, rows.column("bound") < 1, at_most, "share", "bound", names=names)
+    clear = Table(row for row in found.table if row["exact"] > FEW)
+    law = clear.claim(agrees, "share", "exact", resolution=2 * COARSE, names=names)
+    return {**decided, "beyond the paper: as often as the exact law says": law}
+
+
+@plots.drawn(9.6, 4.4, legend=4, columns=2, sharey=True)
+def draw_products(found: Found, panels: Any) -> None:
+    for axes, (lemma, part) in zip(panels, found.table.by("lemma"), strict=True):
+        bound = part.where(cosine=found.sweep["cosine"][0])
+        plots.column(axes, bound, "eps", "bound", 0, "the lemma's bound", color=plots.BOUND, linestyle="--")
+        plots.lines(axes, part, "eps", "share", "cosine", "cosine {:g}", {"exact": "-"}, linestyle="none")
+        axes.set(title=lemma, yscale="log", ylim=(1e-6, 1.5), xlabel=r"$\epsilon$")
+    panels[0].set_ylabel("share that is off by more (lines: exact)")
+
+
 EPS = (0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8)
 FEW = 0.03  # shares of networks below are of a few networks
 _DEEP = Sweep(worst, relu((200,) * 5, "he", 1, size=200), {"inputs": (1, 20)}, 20_000, 1, stride=1, block=200)
@@ -375,6 +461,13 @@ _PLANES = Sweep(plane, _OF_PLANES, _WIDTHS, 1000, 11, stride=1, block=20)
 _SIZES = {50: {"width": 50, "ranked": True}, 200: {"width": 200, "ranked": True}, 1802: {"width": 1802}}
 _ALL = _PLANES.but(axes={"width": _SIZES}, depth=4, directions=1000, runs={"width": (50, 20, 400)}, block=5)
 _FOUR = _ALL.presets(runs={"width": (20, 5, 60)})
+_COINS = Sweep(active, Spec(width=4, draws=20_000, blocks=200)).presets(blocks=50)
+_LEMMAS: dict[str, Any] = {"lemma": {"Lemma 6": {"kept": 1.0}, "Lemma 7": {"kept": 0.5}}, "cosine": (0.0, 0.5, 1.0)}
+_MANY = Spec(width=200, draws=1000, blocks=400, eps=(0.15, 0.2, 0.3, 0.4))
+_PRODUCTS = Sweep(products, _MANY, _LEMMAS, stride=1).presets(blocks=50)
+_BEFORE, _INNER = "Active units by those of the layer before", "How often an inner product is not kept"
+_UNITS = _COINS, active_table, active_claims, draw_active, "two layers of {width} ReLUs, {blocks} x {draws:,} networks"
+_PAIRS = _PRODUCTS, product_table, product_claims, draw_products, "width {width}, {blocks} x {draws:,} draws of each"
 _VECTORS = "depth {depth}, width {width}; {directions} directions of a plane; {runs} networks, delta = 0.05"
 _PLANE = "Norms of all vectors of a plane behind {}"
 _MADE = plane_table, plane_claims, draw_planes, _VECTORS
@@ -399,4 +492,6 @@ ARTIFACTS = (
     _failures("th3", "gradients", True),
     Artifact("arpit-bengio/lemma3", _PLANE.format("one layer"), "", _PLANES.presets(runs=200), *_MADE),
     Artifact("arpit-bengio/th2", _PLANE.format("several layers"), "", _FOUR, *_MADE),
+    Artifact("arpit-bengio/prop1", _BEFORE, "", *_UNITS),
+    Artifact("arpit-bengio/lemma6", _INNER, "and 7, appendix A", *_PAIRS),
 )

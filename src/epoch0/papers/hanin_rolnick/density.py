@@ -10,6 +10,8 @@ Theorems 1 and 2 and Corollary 5: with T break points of the nonlinearity and bi
 at most ``T rho sum_z E|d_u z|`` break points a unit length, a unit volume at most ``T rho sum_z E||grad z||`` of
 boundary, and, with N neurons and G the largest of these mean gradients, the mean distance to the boundary is at least
 ``1 / (4 T N rho G)``: the chance that it is below e is at most ``2 e T N rho G``. Volumes are from lines (Crofton).
+
+Corollary 7: a unit square of inputs has at most ``(T rho)^2 sum E||grad y|| ||grad z||`` crossings, over pairs y, z.
 """
 
 import math
@@ -25,7 +27,7 @@ from epoch0 import activations, plots, regions
 from epoch0.distributions import Discrete, Gaussian, Law, Uniform
 from epoch0.experiments.claims import at_least
 from epoch0.networks import ensemble
-from epoch0.papers.sweep import Artifact, Cell, Found, Spec, Sweep
+from epoch0.papers.sweep import Artifact, Cell, Found, Spec, Sweep, by_cell
 from epoch0.papers.tables import Claims, Table, agrees, by, columns_of
 from epoch0.seeds import numpy_generator
 
@@ -214,6 +216,73 @@ def _draw(column: str, bound: str, label: str, name: str, title: str, found: Fou
     panels[0].set(ylabel=label, ylim=(0, None))
 
 
+# ---- Corollaries 7 and 8, Lemma 12
+NEAR = (0.2, 1.0, 3.0)  # e times T times neurons
+
+
+def pieces(spec: Spec, seed: int) -> dict[str, Any]:
+    """Of each network, a unit area of a square: length and crossings of the boundary, ``counted`` and the ``most`` that
+    gradients allow, (networks, 2), and the ``share`` of points nearer to it than e, (networks, len(NEAR)).
+    """
+    sizes, places = [2, *[spec.neurons // spec.depth] * spec.depth, 1], spec.breakpoints * spec.neurons
+    (kinked, scale), biases = NONLINEARITIES[spec.breakpoints], Gaussian(spec.bias_std)
+    nets = ensemble(spec.networks, sizes, kinked, Gaussian(scale**0.5), biases, seed=seed, dtype=torch.float64)
+    corners, source = torch.tensor([[-1.0, -1], [1, -1], [1, 1], [-1, 1]]), numpy_generator(seed)
+    rho = spec.breakpoints / (math.sqrt(2 * math.pi) * spec.bias_std)
+    found: dict[str, list[Any]] = {"counted": [], "most": [], "share": []}
+    for net in nets:
+        plane, x = regions.on_plane(net, corners), torch.from_numpy(source.uniform(-1, 1, (spec.points, 2)))
+        ends = plane.vertices[plane.edges[plane.owner_layer >= 0]]
+        norms = _gradients(net, x, activations.get(kinked).derivative).norm(dim=-1)
+        total, squares = norms.sum((0, 2)), norms.square().sum((0, 2))
+        found["counted"].append((np.linalg.norm(ends[:, 1] - ends[:, 0], axis=1).sum() / 4, inner_vertices(plane) / 4))
+        found["most"].append((rho * float(total.mean()), rho**2 * float((total**2 - squares).mean()) / 2))
+        found["share"].append((regions.distance(net, x).distance[:, None] * places < np.array(NEAR)).mean(0))
+    return {name: np.array(values) for name, values in found.items()}
+
+
+@by_cell
+def piece_table(cell: Cell) -> Any:
+    counted, most, share = (cell[name][0] for name in ("counted", "most", "share"))
+    e = np.array(NEAR) / cell.spec.breakpoints / cell.spec.neurons
+    tube, bound = (each @ np.array([2 * e, math.pi * e**2]) for each in (counted, most))
+    each = {"tube": tube, "bound": bound, "tube_room": tube - share, "room": bound - share}
+    each |= {"share": share, "attained": share / (2 * e * counted[:, :1])}
+    for place, name in enumerate(("length", "crossings")):
+        one = {name: counted, f"most_{name}": most, f"{name}_room": most - counted}
+        each |= {key: np.repeat(value[:, place : place + 1], len(e), 1) for key, value in one.items()}
+    return each, {}, {"e": NEAR}
+
+
+def piece_claims(found: Found) -> Claims:
+    once, names = found.table.where(e=NEAR[0]), _ONE + ", e = {e:g}/(T neurons)"
+    length = "k = 1: the boundary in a square is at most as long as T neurons, density of biases and gradients say"
+    crossings = "k = 2: it has at most as many crossings as for pairs of them (Corollary 7)"
+    tube = "Lemma 12: at most a share of 2 e length + pi e^2 crossings is nearer to it than e, if that is below 1"
+    can = {name: Table(row for row in found.table if row[name] < 1) for name in ("tube", "bound")}
+    return {
+        length: once.claim(at_least, "length_room", 0.0, names=_ONE),
+        crossings: once.claim(at_least, "crossings_room", 0.0, names=_ONE),
+        tube: can["tube"].claim(at_least, "tube_room", 0.0, names=names),
+        "... and for small e at least four fifths of 2 e length": once.claim(at_least, "attained", 0.8, names=_ONE),
+        "Corollary 8: at most what Corollary 7 makes of that": can["bound"].claim(at_least, "room", 0.0, names=names),
+    }
+
+
+@plots.drawn(11.0, 7.0, legend=4, rows=2, columns=3, sharey="row")
+def draw_pieces(found: Found, panels: Any) -> None:
+    for (above, below), (places, rows) in zip(panels.T, found.table.by("breakpoints"), strict=True):
+        once, last = rows.where(e=NEAR[0]), rows[-1]["neurons"]
+        plots.lines(above, once, "neurons", "crossings", "depth", "depth {}", {"most_crossings": "--"})
+        plots.lines(below, rows.where(neurons=last), "e", "share", "depth", "", {"tube": ":", "bound": "--"})
+        above.set(title=f"T = {places}", xlabel="neurons", yscale="log")
+        below.set(yscale="log", xlabel=f"e × T × neurons, {last} neurons")
+        plots.ticks(above, found.sweep["neurons"], scale="log")
+        plots.ticks(below, NEAR, scale="log")
+    panels[0, 0].set_ylabel("crossings a unit area")
+    panels[1, 0].set_ylabel("share nearer to the boundary than e")
+
+
 _SPEC = Spec(inputs=784, bias_std=0.1, networks=400, planes=200, half=14.0)
 _PAPER = Sweep(compare, _SPEC, {"depth width": ((1, 64), (2, 64), (3, 64), (4, 16), (8, 4))}, stride=1)
 _SMALL = {"depth width": ((1, 32), (2, 16), (3, 16), (3, 32), (6, 4))}
@@ -236,6 +305,11 @@ def _boundary(name: str, title: str, place: str, paper: Sweep, claims: Any, *sho
     return Artifact(f"hanin-rolnick/{name}", title, place, *args)
 
 
+_PIECES = Sweep(pieces, Spec(bias_std=0.5, networks=120, points=8000), _AXES, stride=1)
+_IN_SQUARE = "2 inputs, {neurons} neurons in {depth} layers, {networks} networks of each, {points} points; bias std "
+_IN_SQUARE += "{bias_std:g}; dashed: Corollaries 7 and 8, by the gradients measured; dotted: Lemma 12"
+_SEVEN = _PIECES.presets(**{**_FEW, "points": 5000}), piece_table, piece_claims, draw_pieces, _IN_SQUARE
+_COR7 = "Length and crossings of the boundary, and how near it is"
 _TH1, _TH2 = "Break points on a line by T, those of the nonlinearity", "The distance to the boundary, by T"
 _COR5, _BY_T = "The distance to the boundary, by the law of the weights", ("breakpoints", "T = {}")
 ARTIFACTS = (
@@ -243,4 +317,5 @@ ARTIFACTS = (
     _boundary("th2", _TH2, "section 2.2", _ANY, boundary_claims, *_DISTANCE, *_BY_T),
     Artifact("hanin-rolnick/th3", "Theorem 3 against exact counts", "section 5", _PRESETS, table, claims, draw, _ABOUT),
     _boundary("cor5", _COR5, "section 5", _LAWS, distance_claims, *_DISTANCE, "law", "{} weights"),
+    Artifact("hanin-rolnick/cor7", _COR7, "and 8, appendix A", *_SEVEN),
 )

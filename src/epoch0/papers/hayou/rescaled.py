@@ -19,13 +19,13 @@ from epoch0.distributions import Gaussian
 from epoch0.experiments.claims import at_least, at_most, between
 from epoch0.measure.gain import gain
 from epoch0.networks import mlp, vanilla_cnn
-from epoch0.papers.sweep import Artifact, Cell, Found, Spec, Sweep
+from epoch0.papers.sweep import Artifact, Cell, Found, Spec, Sweep, by_cell
 from epoch0.papers.tables import Claims, Decision, Mean, Table, columns_of, more, over_runs
 from epoch0.papers.trials import EXTENTS, fit, images, tensors
 from epoch0.prune import apply, keep, random, snip
 from epoch0.prune.effects.rescale import rescaled as rescale
 from epoch0.seeds import generator
-from epoch0.theory.mean_field import chi, edge_of_chaos, q_star
+from epoch0.theory.mean_field import chi, edge_of_chaos, propagate, q_star
 from epoch0.train.evaluation import Accuracy
 
 # as good as unpruned: over the whole depth its squared gradient changes by less than this beside the other's
@@ -225,6 +225,72 @@ def ticket_draw(found: Found, axes: plots.Axes) -> None:
     plots.ticks(axes, [1, 2, 3, 5, 10], "y", "log")
 
 
+# ---- Theorem 4, the same with another variance in each layer
+MASKS = "no masks", "one density", "each layer's density"
+
+
+def layers(spec: Spec, seed: int) -> dict[str, Any]:
+    """Each layer's gain but the first one's, and the mean correlation of two inputs in it: (masks, layers).
+
+    In turn sigma_w is ``factors`` times that of the edge; masks are Bernoulli's, as in the proof. "One density" keeps
+    as many weights in all. The masks' random numbers are the same, and so are the weights.
+    """
+    (edge, _), found = stds(spec), dict[str, list[Any]](gain=[], correlation=[])
+    own = np.resize(spec.factors, spec.depth) ** -2.0
+    x = torch.randn(64, spec.width, generator=generator(seed, _INPUTS)) * square(spec) ** 0.5
+    for densities in (np.ones_like(own), np.full_like(own, own.mean()), own):
+        laws, source = (Gaussian(edge), Gaussian(spec.bias_std)), generator(seed, _INPUTS + 1)
+        net: Any = mlp([*[spec.width] * (spec.depth + 1), 10], spec.activation, *laws, seed=seed)
+        h, rows = x, []
+        with torch.no_grad():
+            for place, (share, density) in enumerate(zip(own, densities, strict=True)):
+                weight = net[2 * place].weight
+                weight *= share**-0.5 * (torch.rand(weight.shape, generator=source) < density)
+                h = F.linear(h, weight, net[2 * place].bias)
+                rows.append(float((F.normalize(h, dim=1).sum(0).square().sum() - len(h)) / (len(h) * (len(h) - 1))))
+                h = net[2 * place + 1](h)
+        seen = gain(net, x, directions=4, seed=seed)
+        found["gain"].append((seen.chi_forward + seen.chi_backward)[1:-1] / 2)
+        found["correlation"].append(rows[1:])
+    return {name: np.array(values) for name, values in found.items()}
+
+
+@by_cell
+def layer_table(cell: Cell) -> Any:
+    spec, edge = cell.spec, stds(cell.spec)[0]
+    q = square(spec) * edge**2 + spec.bias_std**2
+    law = propagate(spec.activation, edge, spec.bias_std, spec.depth - 1, q=q, c=spec.bias_std**2 / q).c
+    others = {"factor": np.resize(spec.factors, spec.depth)[1:], "gain_on_edge": 1.0}
+    others["correlation_on_edge"] = np.asarray(law)[1:]
+    return {name: cell[name] for name in cell.results[0]}, others, {"masks": MASKS, "layer": range(2, spec.depth + 1)}
+
+
+def layer_claims(found: Found) -> Claims:
+    rows, names = found.table.where(masks=MASKS[-1]), "{kind}, layer {layer}, {factor:g} times the edge"
+    tanh, off = rows.where(kind="tanh"), [np.abs(cell["gain"][:, 1] - 1).mean(1) for cell in found]
+    law = tanh.column("correlation_on_edge")  # with ReLU it is the same whatever the variances
+    text = f"Theorem 4: with masks of each layer's density its chi is 1, within {CLOSE:g}"
+    alike = f"... and two inputs correlate as on the edge of chaos, within {CLOSE:g} (tanh)"
+    one = f"one density for all layers leaves chi {4 * CLOSE:g} or more off, on average"
+    return {
+        text: rows.claim(between, "gain", 1 - CLOSE, 1 + CLOSE, names=names),
+        alike: tanh.claim(between, "correlation", law - CLOSE, law + CLOSE, names=names),
+        one: over_runs(at_least, off, 4 * CLOSE, names=list(_KINDS)),
+    }
+
+
+@plots.drawn(11.0, 4.2, legend=4, columns=3)
+def layer_draw(found: Found, panels: Any) -> None:
+    shown = ("tanh", "gain"), ("ReLU", "gain"), ("tanh", "correlation")
+    for axes, (kind, column) in zip(panels, shown, strict=True):
+        rows = found.table.where(kind=kind)
+        plots.lines(axes, rows, "layer", column, "masks", "{}")
+        law = {"label": "on the edge of chaos, infinite width", "color": plots.BOUND, "linestyle": ":"}
+        plots.column(axes, rows.where(masks=MASKS[0]), "layer", f"{column}_on_edge", 0, **law)
+        axes.set(xlabel="layer", title=kind, xticks=rows.column("layer"), ylim=(0, None))
+        axes.set_ylabel(r"gain of the layer, $\chi$" if column == "gain" else "correlation of two inputs")
+
+
 def sweep(depth: int, width: int, channels: int, networks: int, runs: int, **trained: Any) -> Sweep:
     """Three kinds of networks at three factors; and networks to be trained, thirty layers at twice the edge."""
     tanh: dict[str, Any] = {"kind": "dense", "activation": "tanh", "bias_std": 0.2}
@@ -241,6 +307,12 @@ _PRESETS = {
     "paper": sweep(12, 400, 64, 4, 3, data="mnist", steps=2000, tested=10000),
 }
 _THREE = "Gradient through pruned networks, rescaled in three ways and not"
+_KINDS = {"tanh": {"activation": "tanh", "bias_std": 0.2}, "ReLU": {"activation": "relu", "bias_std": 0.0}}
+_EACH = Spec(depth=10, width=400, factor=1.0, factors=(1.2, 2.2, 1.6))
+_LAYERS = Sweep(layers, _EACH, {"kind": _KINDS}, runs=60, seed=100, stride=1000).presets(width=250, depth=7)
+_TOLD = "{depth} dense layers of width {width}, sigma_w {factors} times that of the edge in turn; {runs} networks each"
+_TICKETS = "Random masks bring layers of different variances to the edge of chaos"
+_MADE = _LAYERS, layer_table, layer_claims, layer_draw, _TOLD
 _ABOUT = "{examples} images of {data}; {depth} layers of width {width} on the edge of chaos, no biases; {runs} networks"
 _BRING, _PLACE = "Random masks bring networks to the edge of chaos", "Theorem 3, appendix H"
 _TRAINED = "{depth} layers of width {width}, fewer channels, {runs} networks each; trained on {trained[data]}: depth "
@@ -248,4 +320,5 @@ _TRAINED += "30, width 100, {trained[steps]} steps of SGD at {trained[learning_r
 ARTIFACTS = (
     Artifact("hayou/prop1", _THREE, "", _GAINS, table, claims, draw, _ABOUT),
     Artifact("hayou/wlth", _BRING, _PLACE, _PRESETS, ticket_table, ticket_claims, ticket_draw, _TRAINED),
+    Artifact("hayou/th4", _TICKETS, "appendix H", *_MADE),
 )

@@ -302,8 +302,10 @@ def circle_claims(found: Found) -> Claims:
     of = partial(Table(found.table[1:]).claim, names="layer {layer}")
     entry, width = Gaussian(found.sweep["std"] * found.sweep["width"] ** -0.5), found.sweep["width"]
     exact = of(agrees, "growth", theory.exact(entry, width), resolution=0.05)
+    raghu = theory.raghu_lower_bound(found.sweep["std"], 0.0, width) ** np.array(range(1, len(found.table)))
     return {
         "mean length at each layer is at least the bound of Corollary 1": of(at_least, "length", "paper_lower"),
+        "... and that of Theorem 1, with the constant of its proof": of(at_least, "length", 2 * math.pi * raghu),
         "mean length at each layer is at most the second-moment bound": of(at_most, "length", "upper"),
         "growth in each layer is the exact one of dense Gaussian weights": exact,
     }
