@@ -118,9 +118,14 @@ def cut_off(seen: Evidence, first: Pass) -> Iterator[Fault]:
     elif seen.after is None:
         return  # a zero start would open after a step
     message = f"{len(stuck)} of {len(matrices)} weight matrices get no gradient at all, such as {stuck[0]}."
+    end = seen.reach is not None and seen.reach.last.name == "Softmax"  # which is looked at on its own
     for at in made(first.loss):
         name = type(at).__name__.partition("Backward")[0]
-        if name == "Softmax" and at._saved_result.shape[at._saved_dim - 2**64 * (at._saved_dim > 2**63)] == 1:
+        if (
+            name == "Softmax"
+            and not end
+            and at._saved_result.shape[at._saved_dim - 2**64 * (at._saved_dim > 2**63)] == 1
+        ):
             shape = tuple(at._saved_result.shape)
             fix = f"Take the softmax along another dimension: in {shape} this one has a single entry, whose share is 1."
             yield Fault("shapes", "model", message, fix, certainty=0.95)

@@ -39,7 +39,9 @@ def input_scale(seen: Evidence) -> Iterator[Fault]:
     else:
         return
     yield Fault("input scale", "inputs", message, "Standardize each input over the training examples.", "step 0", sure)
-    if size > LARGE and given.shape[-1] == 1 and bool((given == given.round()).all()):
+    wanted = seen.targets
+    sorts = wanted is not None and (not wanted.is_floating_point() or bool(((wanted == 0) | (wanted == 1)).all()))
+    if sorts and size > LARGE and given.shape[-1] == 1 and bool((given == given.round()).all()):
         message = f"The inputs are whole numbers, one at a time, {len(given.unique())} different ones."
         fix = "If they are names, of words or classes, begin with an nn.Embedding, or give each as bits or one-hot."
         kinds = ("architecture", "data") if given.dim() > 2 else ("data", "architecture")
