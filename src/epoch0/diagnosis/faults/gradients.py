@@ -132,7 +132,7 @@ def cut_off(seen: Evidence, first: Pass) -> Iterator[Fault]:
             break
         if name in STEPS:
             fix = f"Use tanh or ReLU in the place of {name.lower()}, which has no slope."
-            yield Fault("hidden activation", "model", message, fix, certainty=0.91)
+            yield Fault("hidden activation", "model", message, fix, certainty=0.89)
             break
     yield Fault(kind, stuck[0], message, fix, certainty=0.9)
 
