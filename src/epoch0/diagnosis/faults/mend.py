@@ -54,7 +54,7 @@ UNEXPLAINED = (
 
 # Logistic weights of a check's certainty, of a cure that was tried and mends, and of one that was not suspected, and
 # the intercept; fitted by benchmarks/bench_faults.py.
-CERTAINTY = (0.68, 1.6, -0.17, -1.29)
+CERTAINTY = (0.7, 1.54, 0.15, -1.36)
 
 
 @dataclass(frozen=True)
