@@ -85,8 +85,14 @@ class Law:
         if generator is None:
             generator = torch.Generator()
             generator.seed()
-        fill(self, out, generator)
+        self.fill(out, generator)
         return out
+
+    def fill(self, out: "torch.Tensor", generator: "torch.Generator") -> None:
+        """Overwrite a contiguous tensor with independent draws, unchecked: thousands of small networks feel a check."""
+        self._fill(out.view(-1), generator)
+
+    fill.checks = True  # type: ignore[attr-defined]  # as if it had them
 
     def _moment(self, order: int) -> float:
         """E |X|^order for order 1, 2 and 4."""
@@ -95,11 +101,6 @@ class Law:
     def _fill(self, out: "torch.Tensor", generator: "torch.Generator") -> None:
         """Overwrite the flat tensor ``out`` with independent draws."""
         raise InputError(f"{type(self).__name__} cannot be sampled.")
-
-
-def fill(law: Law, out: "torch.Tensor", generator: "torch.Generator") -> None:
-    """Overwrite a contiguous tensor with draws, unchecked: thousands of small networks feel what a check costs."""
-    law._fill(out.view(-1), generator)
 
 
 @checked

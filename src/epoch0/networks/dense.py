@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from epoch0.activations import Activation, get
 from epoch0.arguments import Count, Seed, Size, check_memory, checked, methods_checked, refuse
-from epoch0.distributions import Law, fill
+from epoch0.distributions import Law
 from epoch0.errors import InputError
 from epoch0.networks._parts import Dtype, Scaling, laws_of
 from epoch0.networks.nonlinearities import module_of
@@ -64,8 +64,8 @@ class DenseSpec:
         """Draw one network into the given tensors, by name; the order of the draws is part of the format."""
         for layer, law in enumerate(self.entry_laws):
             weight, bias = (parameters[f"{2 * layer}.{name}"] for name in ("weight", "bias"))
-            fill(law, weight, source)
-            fill(self.biases, bias, source)
+            law.fill(weight, source)
+            self.biases.fill(bias, source)
 
     def build(self, source: torch.Generator) -> nn.Sequential:
         """One network, drawn from this stream."""
