@@ -24,7 +24,7 @@ from torch import nn
 
 import epoch0 as e0
 
-LATER = ("__main__", "papers")
+LATER = ("__main__",)
 ROOMS = ["epoch0", *(module.name for module in pkgutil.iter_modules(e0.__path__) if module.name not in LATER)]
 
 

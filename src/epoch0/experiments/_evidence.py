@@ -13,20 +13,17 @@ from numpy.typing import ArrayLike
 from epoch0 import special
 from epoch0.errors import InputError, check_finite
 
-FALSE_ALARM = 0.01
-"""Probability, over all settings of a claim together, of a word that is wrong."""
+FALSE_ALARM = 0.01  # probability, over all settings of a claim together, of a word that is wrong
 CRITICAL = -NormalDist().inv_cdf(FALSE_ALARM)
-CAP = 2 * CRITICAL
-"""What one setting can add to the pooled evidence: half of the settings must speak for a claim, not one of them."""
+CAP = 2 * CRITICAL  # what one setting can add to the pooled evidence: half of them must speak for a claim, not one
+# the same for each of the four bounds that decide about a line: on its slope, residuals, curvature and direction
 LINE = -NormalDist().inv_cdf(FALSE_ALARM / 4)
-"""The same for each of the four bounds that decide about a line: on its slope, residuals, curvature and direction."""
 _POWER = -NormalDist().inv_cdf(0.1)  # "would decide" means: with probability 90 %, if things are as they look
 _ROUNDING = 1e-12  # relative size of a difference that is none
 _NO_ERROR = 1e-15  # relative size of a standard error that is none
 
 Array = np.ndarray[Any, np.dtype[np.float64]]
-Numbers = Annotated[ArrayLike, None]
-"""A float or anything numpy reads as an array of floats; NaN is what was not measured."""
+Numbers = Annotated[ArrayLike, None]  # what numpy reads as a float or an array of floats; NaN is what was not measured
 
 
 @dataclass(frozen=True)
@@ -106,8 +103,7 @@ def bonferroni(comparisons: int) -> float:
 def holm(favour: Array) -> int:
     """How many settings are significant on their own, the false-alarm probability divided over all (Holm)."""
     p_values = np.sort(special.ndtr(-favour))
-    rejected = p_values <= FALSE_ALARM / np.arange(len(p_values), 0, -1)
-    return int(np.argmin(np.append(rejected, False)))
+    return int(np.argmin(np.append(p_values <= FALSE_ALARM / np.arange(len(p_values), 0, -1), False)))
 
 
 def pooled(favour: Array) -> float:
@@ -190,8 +186,8 @@ class LineFit:
         slopes = max(steep - LINE, 0.0) ** 2, (steep + LINE) ** 2
         least, most = max(root - LINE, 0.0) ** 2, (root + LINE) ** 2
         if root < 30:  # above, the two are nearly the same
-            residual, levels = max(self.residual, 1e-9), (1 - quarter, quarter)
-            least, most = (float(special.chndtrinc(residual, freedom, p)) for p in levels)
+            found = max(self.residual, 1e-9)
+            least, most = (float(special.chndtrinc(found, freedom, p)) for p in (1 - quarter, quarter))
         bends = max(least, max(abs(self.bend) - LINE, 0.0) ** 2), max(most, self.residual)
         low, high = (a / (a + b) if a + b > 0 else 0.0 for a, b in zip(slopes, bends[::-1], strict=True))
         return low, high
@@ -210,8 +206,7 @@ def equivalence(given: Settings, resolution: float) -> tuple[Array, float]:
     margin = resolution * scale - np.abs(means[0] - means[1])
     near = scores(margin, error, freedom, np.broadcast_to(scale, margin.shape)).min(1)
     half = (t_quantile(freedom, 0.995) * error).max(1)
-    unlimited = np.where(half > 0, np.inf, 0.0)
-    return near, float(np.divide(half, scale[:, 0], out=unlimited, where=scale[:, 0] > 0).max())
+    return near, float(np.divide(half, scale[:, 0], out=np.where(half > 0, np.inf, 0.0), where=scale[:, 0] > 0).max())
 
 
 def welch(given: Settings) -> Array:

@@ -135,9 +135,8 @@ def increasing(text: str, measured: Numbers, errors: Numbers, samples: Samples =
         return _unmeasured(text)
     pairs = np.array(list(itertools.combinations(range(len(given.measured)), 2))).T
     difference = np.diff(given.measured[pairs], axis=0)[0]
-    error = np.hypot(*given.errors[pairs])
     freedom = stats.welch_freedom(given.errors[pairs], given.samples[pairs])
-    favour = stats.scores(difference, error, freedom, np.abs(given.measured[pairs]).max(0))
+    favour = stats.scores(difference, np.hypot(*given.errors[pairs]), freedom, np.abs(given.measured[pairs]).max(0))
     worst, steps = int(np.argmin(favour)), favour[pairs[1] - pairs[0] == 1]
     first, second = (given.shown(int(i)) for i in pairs[:, worst])
     evidence = f"least growth from {first} to {second}, {_score(favour[worst])}"
@@ -193,11 +192,10 @@ def equal_within_error(
     where = f"{'largest' if alike else 'least clear'} disagreement at {given.names[worst]}, {low} and {high}"
     detail = f"{100 * gap[worst]:.2g} %, p = {p_value:.2g}{f' over {rows} settings' * (alike and rows > 1)}"
     known = f"differences are known to {100 * coarse:.2g} %, below {100 * resolution:.3g} % they are none"
-    evidence = f"{where}: {detail}; {known}"
     numbers = {"p": p_value, "largest_difference": float(gap.max()), "interval": coarse}
     apart = -special.ndtri(p_values)
     each, against = (near, -apart) if alike else (apart, -near)
-    return _claim(text, each, against, given.samples, evidence, numbers)
+    return _claim(text, each, against, given.samples, f"{where}: {detail}; {known}", numbers)
 
 
 @checked
@@ -288,12 +286,9 @@ def linear(
     found = stats.LineFit(slope / error, float((weight * straight**2).sum()), stats.curvature(places, straight, weight))
     found = found.of_freedom(float(given.samples.min()) - 1)  # the fewest samples: cautious for all
     low, high = found.explained(len(places) - 2)
-    falls = rising and found.slope < -stats.LINE
-    verdict: Verdict = "undecided"
-    if falls or high < least_r2:
-        verdict = "fails"
-    elif low >= least_r2 and (found.slope > 0 or not rising):
-        verdict = "holds"
+    against = (rising and found.slope < -stats.LINE) or high < least_r2
+    enough = low >= least_r2 and (found.slope > 0 or not rising)
+    verdict: Verdict = "fails" if against else "holds" if enough else "undecided"
     share = f"R² = {found.r2:.4f}, between {low:.4f} and {high:.4f} (asked {least_r2:g})"
     evidence = f"{share}, slope {slope:.4g} ± {error:.2g}, curvature {abs(found.bend):.1f} standard errors"
     numbers = {"r2": found.r2, "r2_low": low, "r2_high": high, "slope": slope, "slope_error": error}
@@ -333,9 +328,8 @@ def _within(text: str, given: Settings, lower: Numbers | None, upper: Numbers | 
     worst = int(np.argmin(favour))
     limit = sides[int(np.argmin(both[:, worst]))][1][worst]
     which = f"{'closest' if favour[worst] > 0 else 'furthest out'} is {given.shown(worst)} against {limit:.4g}"
-    evidence = f"{which}, {_score(favour[worst])} inside"
     numbers = {"worst_measured": float(given.measured[worst]), "worst_bound": float(limit)}
-    return _claim(text, favour, both, given.samples, evidence, numbers)
+    return _claim(text, favour, both, given.samples, f"{which}, {_score(favour[worst])} inside", numbers)
 
 
 def _claim(
@@ -346,13 +340,8 @@ def _claim(
     together, alone = stats.pooled(pool), stats.holm(favour)
     scored = {"worst_score": float(every.min()), "pooled_score": together}
     numbers = {**numbers, **scored, "settings": favour.size, "significant": alone}
-    verdict: Verdict = "undecided"
-    if every.min() < -stats.bonferroni(every.size):
-        verdict = "fails"
-    elif alone == favour.size:
-        verdict = "holds"
-    elif together > CRITICAL:
-        verdict = "holds on the whole"
+    speaks: Verdict = "holds" if alone == favour.size else "holds on the whole" if together > CRITICAL else "undecided"
+    verdict: Verdict = "fails" if every.min() < -stats.bonferroni(every.size) else speaks
     if favour.size > 1:
         evidence += f"; {alone} of {favour.size} settings significant on their own, pooled {_score(together)}"
     largest = float(np.where(np.isfinite(samples), samples, 0.0).max())

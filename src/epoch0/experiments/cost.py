@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 
 import torch
 from torch import nn
-from torch.nn import functional as F
 
 from epoch0.experiments.engine import one_thread
 from epoch0.experiments.experiment import Trial
@@ -40,7 +39,7 @@ class Cost:
         """
         device = chosen_device()
         model = self.model().to(device).train()
-        loss = model.loss(F.cross_entropy) if isinstance(model, Stacked) else F.cross_entropy
+        loss = model.loss(nn.functional.cross_entropy) if isinstance(model, Stacked) else nn.functional.cross_entropy
         optimizer = torch.optim.SGD(model.parameters(), lr=1e-9, momentum=0.9)
         x = torch.randn(self.batch_size, *self.inputs, generator=generator(0)).to(device)
         y = torch.randint(self.classes, (self.batch_size,), generator=generator(1)).to(device)

@@ -39,8 +39,7 @@ _ASK_AGAIN = 0.5  # seconds a count of workers stays good
 _PATIENCE = 10.0  # seconds for a scheduler to answer
 _NO_WORKERS = 60.0  # seconds without a single worker after which a run on a scheduler gives up
 
-Named = tuple[str, str, int]
-"""A trial on its way to a worker: function, canonical spec, seed."""
+Named = tuple[str, str, int]  #: a trial on its way to a worker: function, canonical spec, seed
 
 
 class Failure(NamedTuple):
@@ -58,8 +57,7 @@ class Died(NamedTuple):
     status: int | None = None  #: exit status of the process, -9 for signal 9; None behind a scheduler
 
 
-Outcome = Encoded | Failure | Died
-"""The outcome of a trial."""
+Outcome = Encoded | Failure | Died  #: the outcome of a trial
 
 
 @checked

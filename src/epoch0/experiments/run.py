@@ -15,7 +15,6 @@ from typing import Any
 
 from epoch0.arguments import Count, checked
 from epoch0.errors import InputError
-from epoch0.experiments.encoding import Encoded
 from epoch0.experiments.engine import Died, Engine, Failure, cores, exit_status
 from epoch0.experiments.experiment import Trial, resolve
 from epoch0.experiments.store import Store
@@ -188,8 +187,7 @@ class _Run:
             failed, total, failure = len(causes), len(self.missing), self.failures[first.key]
             rest = f" (the other {total - failed} are finished and stored)" if total > failed else ""
             message = f"{failed} of {total} trials failed{rest}. The first, {first}: {shorten(failure.cause, _LONGEST)}"
-            kind = TrialInputError if failure.bad_input else TrialError
-            raise kind(message, first, failure.traceback, causes)
+            raise (TrialInputError if failure.bad_input else TrialError)(message, first, failure.traceback, causes)
 
     def _fill(self) -> None:
         """Submit as many trials as there are slots, and in the end one suspect after another, each alone."""
@@ -208,30 +206,22 @@ class _Run:
         except queue.Empty:
             return False
         trial, outcome = self.flying.pop(handle), self.workers.outcome(handle)
-        if isinstance(outcome, Died):
-            self._accuse(trial, outcome)
+        if isinstance(outcome, Died):  # find the trial that was the cause by running each suspect alone
+            before = self.deaths.get(trial.key)
+            deaths = self.deaths[trial.key] = 0 if before is None else before + outcome.times
+            if deaths < _DEATHS:
+                self.suspects.append(trial)
+                return True
+            ended = "" if outcome.status is None else f"{exit_status(outcome.status)}: "
+            cause = f"it killed its worker process {deaths} times ({ended}out of memory, or a crash)"
+            outcome = Failure(cause, "", False)
+        if isinstance(outcome, Failure):
+            self.failures[trial.key] = outcome
         else:
-            self._keep(trial, outcome)
-        return True
-
-    def _keep(self, trial: Trial, result: Encoded | Failure) -> None:
-        if isinstance(result, Failure):
-            self.failures[trial.key] = result
-        else:
-            self.store.put(trial, result)
+            self.store.put(trial, outcome)
         if self.progress is not None:
             self.progress.advance()
-
-    def _accuse(self, trial: Trial, died: Died) -> None:
-        """A worker died: find the trial that was the cause by running each suspect alone."""
-        before = self.deaths.get(trial.key)
-        deaths = self.deaths[trial.key] = 0 if before is None else before + died.times
-        if deaths < _DEATHS:
-            self.suspects.append(trial)
-            return
-        ended = "" if died.status is None else f"{exit_status(died.status)}: "
-        cause = f"it killed its worker process {deaths} times ({ended}out of memory, or a crash)"
-        self._keep(trial, Failure(cause, "", False))
+        return True
 
 
 @contextmanager

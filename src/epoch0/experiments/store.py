@@ -24,9 +24,7 @@ from epoch0.experiments.encoding import Encoded, decode, encode, equal
 from epoch0.experiments.experiment import Trial
 from epoch0.files import StrPath, explained, made, sweep, to_read, unlinked, write_atomic
 
-STORE_VERSION = 1
-"""The layout of the file; another one is refused."""
-
+STORE_VERSION = 1  #: the layout of the file; another one is refused
 _APPLICATION = 0x65303030  # "e000" in the SQLite header: whose file this is
 _NETWORK_DISKS = re.compile(
     r"(nfs|smb|cifs|ncpfs|afs|ceph|lustre|gpfs|beegfs|panfs|pvfs|orangefs|glusterfs|9p|virtiofs"

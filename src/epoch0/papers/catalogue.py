@@ -56,11 +56,7 @@ def expand(name: str) -> list[str]:
     An InputError if the name stands for nothing.
     """
     known = catalogue()
-    if name == "all":
-        return list(known)
-    if name in AUTHORS:
-        return [key for key in known if key.startswith(f"{name}/")]
-    return [find(name).id]
+    return [key for key in known if name in ("all", key.partition("/")[0])] or [find(name).id]
 
 
 @dataclass(frozen=True)

@@ -96,7 +96,7 @@ def estimate(
 ) -> Estimate:
     """Runs, steps and hours of artifacts, without running them and without their data.
 
-    >>> print(estimate(["hayou/tab2"], "paper", seconds=20.0))
+    >>> print(estimate(["hayou/tab2"], "paper", seconds=20.0))                  # doctest: +SKIP
 
     ``seconds`` of measurement are divided among the configurations that differ, one step of each at least; runs in the
     results file ``store`` are done, one that is missing counts as empty.

@@ -108,9 +108,8 @@ def by_cell(of: Callable[..., Any]) -> Callable[..., Table]:
     """Decorate a function whose last argument is a cell, as :meth:`Found.rows` takes, to make the whole table."""
 
     @functools.wraps(of)
-    def table(*given: Any) -> Table:
-        found: Found = given[-1]
-        return found.rows(functools.partial(of, *given[:-1]))
+    def table(*given: Any) -> Any:
+        return given[-1].rows(functools.partial(of, *given[:-1]))
 
     return table
 
@@ -340,6 +339,11 @@ class Artifact:
 
     def costs(self, setting: Sweep) -> "list[Cost]":
         return setting.costs(self.cost) if self.cost else []
+
+
+def given(value: Any, table: Any, claims: Any, draw: Any) -> tuple[Any, Any, Any]:
+    """The three functions of an artifact with that first argument, which tells one of several of a kind."""
+    return functools.partial(table, value), functools.partial(claims, value), functools.partial(draw, value)
 
 
 def with_fields(spec: Any, fields: Mapping[str, Any]) -> Any:

@@ -113,10 +113,7 @@ class Table(list[dict[str, Any]]):
         return power(self.column(x), means, errors, runs, exponent, within, name)
 
     def alike(self, column: str, group: str, groups: str, settings: str, **more: Any) -> Decision:
-        """Decide that groups of rows have equal means in a column, in every setting that other columns make.
-
-        ``group`` is the column that names the groups; ``groups`` and ``settings`` are texts with names of columns.
-        """
+        """Decide that the groups that a column makes have equal means; ``groups``, ``settings``: texts with columns."""
         parts = [rows for _, rows in self.by(group)]
         values = (np.stack([rows.column(name) for rows in parts], 1) for name in (column, f"{column}_error", "runs"))
         names = [rows.labels(groups)[0] for rows in parts]
@@ -140,10 +137,7 @@ def more(decide: Decision, before: str = "", after: str = "", **numbers: float) 
 
 
 def over_runs(decide: Callable[..., Claim], values: Any, *bounds: Any, names: Sequence[str]) -> Decision:
-    """The same for means over runs, the first axis, at one setting or several: shape (runs,) or (runs, settings).
-
-    A list has one array (runs,) for each setting, which may have different runs.
-    """
+    """The same for means over runs: of shape (runs,), (runs, settings), or a list of arrays (runs,), one a setting."""
     if isinstance(values, list):
         return by(decide, *means(values), *bounds, [len(value) for value in values], names)
     return by(decide, *mean_and_error(np.reshape(values, (len(values), -1))), *bounds, len(values), names)

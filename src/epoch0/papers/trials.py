@@ -16,8 +16,7 @@ from epoch0.curves import Curve, GreatCircle, Line, SemicircularArcs
 from epoch0.data import load
 from epoch0.experiments.experiment import canonical_json
 from epoch0.seeds import generator, numpy_generator
-from epoch0.train.loop import train
-from epoch0.train.record import Training
+from epoch0.train import Training, train
 
 _POINTS = 10**6  # stream of a curve's seed, away from those of networks
 _CHOICE = 2  # stream of a seed

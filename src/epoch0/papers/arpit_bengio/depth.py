@@ -1,7 +1,6 @@
 """Arpit-Bengio Figures 1a, 1b, 3 (section 4, Theorems 1 and 3): norms at each layer of deep networks, He and Glorot."""
 
 from collections.abc import Sequence
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -9,7 +8,7 @@ import numpy as np
 from epoch0 import plots
 from epoch0.experiments.claims import at_most, increasing
 from epoch0.papers.arpit_bengio.norms import INITS, band, deep, law, of_widths, relu, weight_stds
-from epoch0.papers.sweep import Artifact, Cell, Found, Spec, Sweep, by_cell
+from epoch0.papers.sweep import Artifact, Cell, Found, Spec, Sweep, by_cell, given
 from epoch0.papers.tables import Array, Claims, Decision, Table, agrees, by, mean_and_error, means
 from epoch0.seeds import numpy_generator
 
@@ -91,14 +90,13 @@ def _further(quantity: str, cells: Sequence[Cell], names: Sequence[str]) -> Deci
 @plots.drawn(7.2, 5.2, legend=3)
 def draw(quantity: str, found: Found, axes: plots.Axes) -> None:
     for init, dashes, fill in (("he", "-", None), ("glorot", "--", "none")):
-        text = f"{LAWS[quantity]}, {init.title()} (mean)"
-        axes.plot([], [], dashes, color="#333333", linewidth=0.9, label=text)
+        axes.plot([], [], dashes, color="#333333", linewidth=0.9, label=f"{LAWS[quantity]}, {init.title()} (mean)")
         for index, (width, rows) in enumerate(found.table.where(init=init).by("width")):
             plots.column(axes, rows, "layer", "exact_mean", index, linestyle=dashes, linewidth=0.9)
             label = f"{init.title()}, width {width}"
             plots.means(axes, rows, "layer", "ratio", index, label, markerfacecolor=fill, markersize=4.0)
-    axes.set_yscale("log")
-    axes.set(xlabel="layer $l$", ylabel=LABELS[quantity], xticks=range(1, len(found.sweep["widths"]) + 1))
+    axes.set(yscale="log", xlabel="layer $l$", ylabel=LABELS[quantity])
+    axes.set_xticks(range(1, len(found.sweep["widths"]) + 1))
 
 
 def _seed(spec: Spec, network: int) -> int:
@@ -114,23 +112,17 @@ _AXES: dict[str, Any] = {"init": INITS, "width": of_widths(100, 500, 2000, 4060,
 _MANY = {"width": (240, 120, 30, 10)}  # narrow networks differ more, and cost less, so there are more of them
 _PAPER = Sweep(deep, relu((1,) * DEPTH, "he", inputs=2000), _AXES, _MANY, _seed, block=_block)
 _FEWER: dict[str, Any] = {"width": of_widths(100, 300, 1000, depth=DEPTH), "runs": {"width": (240, 120, 40)}}
-_PRESETS = _PAPER.presets(inputs=200, **_FEWER)
+_TITLES, _PLACE = "Norm of the {}s at each layer, He and Glorot", ("section 4.1", _PAPER.presets(inputs=200, **_FEWER))
 _ABOUT = "10 layers of width {width}; {runs} networks, {inputs} inputs in R^500 each"
-
-
-def _figure(letter: str, quantity: str) -> Artifact:
-    args = partial(table, quantity), partial(claims, quantity), partial(draw, quantity), _ABOUT
-    title = f"Norm of the {quantity}s at each layer, He and Glorot"
-    return Artifact(f"arpit-bengio/fig1{letter}", title, "section 4.1", _PRESETS, *args)
-
-
-ARTIFACTS: tuple[Artifact, ...] = (_figure("a", "activation"), _figure("b", "gradient"))
+ARTIFACTS: tuple[Artifact, ...] = tuple(
+    Artifact(f"arpit-bengio/{id}", _TITLES.format(of), *_PLACE, *given(of, table, claims, draw), _ABOUT)
+    for id, of in (("fig1a", "activation"), ("fig1b", "gradient"))
+)
 
 
 # ---- Figure 3 (section 4.3): widths that vary from layer to layer
 # He's variance 2/fan-out keeps the norm on the way forward; on the way back the step from layer l+1 to l multiplies its
 # expected square by n_l / n_(l+1). So the squared gradient ratio at layer l is n_l / n_L in the mean, exactly.
-
 UNEVEN_RESOLUTION = 0.1  # the squared ratio follows the widths if it differs from theirs by less than 10 %
 _SHOWN = 30  # networks that are drawn for each variation
 
@@ -193,8 +185,7 @@ def uneven_draw(found: Found, panels: Any) -> None:
     for index, (cell, axes) in enumerate(zip(found, panels, strict=True)):
         ratio, first = cell["gradient"], network(cell.spec, 0)
         exact = Table({"layer": layer, **band(first, "gradient", layer)} for layer in layers)
-        text = "law under independence for its widths: 95 % band"
-        plots.band(axes, exact, "layer", "exact_low", "exact_high", text)
+        plots.band(axes, exact, "layer", "exact_low", "exact_high", "law under independence for its widths: 95 % band")
         for item in ratio[1:_SHOWN]:
             axes.plot(layers, item, color=plots.COLOURS[index], alpha=0.25, linewidth=0.5, zorder=1.2)
         axes.plot(layers, exact.column("exact_mean"), "k--", linewidth=1.0, zorder=1.6, label="mean of that law")

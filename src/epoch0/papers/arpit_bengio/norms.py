@@ -5,10 +5,9 @@ two things that differ: the mean over inputs of ``|1 - ||h|| / ||x|| |``, and th
 *squared* norm with failure probability delta. Both are measured here, each beside its own exact value.
 """
 
-import functools
 import math
 from collections.abc import Callable, Iterator
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -18,15 +17,13 @@ from torch import Tensor
 from epoch0 import plots
 from epoch0.distributions import Gaussian
 from epoch0.experiments.claims import at_most, exact, increasing
-from epoch0.papers.sweep import Artifact, Cell, Found, Spec, Sweep, by_cell
+from epoch0.papers.sweep import Artifact, Cell, Found, Spec, Sweep, by_cell, given
 from epoch0.papers.tables import Array, Claims, Mean, Table, agrees, by, mean_and_error
 from epoch0.seeds import generator, numpy_generator
 from epoch0.theory import norms as theory
 
 INITS = ("he", "glorot")
-_INPUTS, _LABELS, _WEIGHTS = 0, 1, 2
-"""Streams of a network: its inputs, its labels, and from there on one for each weight matrix."""
-
+_INPUTS, _LABELS, _WEIGHTS = 0, 1, 2  # streams of a network: its inputs, its labels, and one for each weight matrix on
 _AT_ONCE = 500  # inputs carried through at once, so that the widest network needs little memory beside its weights
 LEVEL = 0.95  # of the bands: the ratio of one input of one network is inside with this probability
 
@@ -159,20 +156,18 @@ def _norms(spec: Spec, seed: int, network: int) -> Iterator[dict[str, Tensor]]:
         yield {"input": _norm(x), "hidden": torch.stack(norms), **back}
 
 
-def _norm(rows: Tensor) -> Tensor:
-    norms: Tensor = torch.linalg.vector_norm(rows.detach(), dim=1, dtype=torch.float64)
-    return norms
+def _norm(rows: Tensor) -> Any:
+    return torch.linalg.vector_norm(rows.detach(), dim=1, dtype=torch.float64)
 
 
 def law(spec: Spec, quantity: str, layer: int) -> theory.NormRatio:
     """The law of the ratio ``"activation"`` or ``"gradient"``, for gradients that under Theorem 3's independence."""
-    sizes = (spec.size, *spec.widths)
-    if quantity == "activation":
-        return theory.NormRatio.forward(sizes[: layer + 1], spec.init)
-    return theory.NormRatio.gradient(sizes, layer, spec.init)
+    sizes, of = (spec.size, *spec.widths), theory.NormRatio
+    forward = quantity == "activation"
+    return of.forward(sizes[: layer + 1], spec.init) if forward else of.gradient(sizes, layer, spec.init)
 
 
-@functools.lru_cache(maxsize=1024)
+@lru_cache(maxsize=1024)
 def band(spec: Spec, quantity: str, layer: int) -> dict[str, float]:
     """Its mean, and where LEVEL of it is, which costs far more."""
     norm = law(spec, quantity, layer).norm
@@ -181,7 +176,6 @@ def band(spec: Spec, quantity: str, layer: int) -> dict[str, float]:
 
 
 # ---- Figures 2a, 2b
-
 DELTA = 0.05  # failure probability at which the bounds are turned into a distortion
 METHODS = {"paper": "the paper's bound", "chernoff": "the best Chernoff bound", "exact": "exact"}
 LEMMA = {"forward": "Lemma 2", "backward": "Lemma 5"}
@@ -310,7 +304,7 @@ def plane_table(cell: Cell) -> Any:
     return {**{name: cell[name] for name in ("square", "norm", "rank")}, **beyond}, exact, {"layer": layers}
 
 
-@functools.lru_cache(maxsize=256)
+@lru_cache(maxsize=256)
 def asked(width: int, depth: int) -> float:
     """The eps for which equation (11), for one layer (9), asks for that width of each layer; 1 if for none below 1."""
     from scipy.optimize import brentq
@@ -322,10 +316,9 @@ def asked(width: int, depth: int) -> float:
 def plane_claims(found: Found) -> Claims:
     """Lemma 3 in both forms; or Theorem 2, whose conclusion is measured, and the step of its proof that is false."""
     rows, names = Table(row for row in found.table if row["asked"] < 1), "width {width}, layer {layer}"
-    forms = {"square": "squared norms, as in the text", "norm": "norms, as in the appendix"}
     theorem = "Theorem 2 at every layer" if found.sweep["depth"] > 1 else "Lemma 3"
     decided = {}
-    for name, form in forms.items():
+    for name, form in {"square": "squared norms, as in the text", "norm": "norms, as in the appendix"}.items():
         text = f"{theorem} for {form}: within eps on the whole plane, but in {DELTA:g} of the networks"
         decided[text] = rows.claim(at_most, f"{name}_beyond", DELTA, names=names)
     if ranked := Table(row for row in found.table if row["rank"] == row["rank"]):
@@ -469,14 +462,9 @@ _BEFORE, _INNER = "Active units by those of the layer before", "How often an inn
 _UNITS = _COINS, active_table, active_claims, draw_active, "two layers of {width} ReLUs, {blocks} x {draws:,} networks"
 _PAIRS = _PRODUCTS, product_table, product_claims, draw_products, "width {width}, {blocks} x {draws:,} draws of each"
 _VECTORS = "depth {depth}, width {width}; {directions} directions of a plane; {runs} networks, delta = 0.05"
+_OFF, _AT = "Distortion of the norm by one layer against its width, {}", ("section 4.2", _PRESETS)
 _PLANE = "Norms of all vectors of a plane behind {}"
 _MADE = plane_table, plane_claims, draw_planes, _VECTORS
-
-
-def _distortion(letter: str, direction: str) -> Artifact:
-    args = _PRESETS, partial(table, direction), partial(claims, direction), partial(draw, direction), _ABOUT
-    title = f"Distortion of the norm by one layer against its width, {direction}"
-    return Artifact(f"arpit-bengio/fig2{letter}", title, "section 4.2", *args)
 
 
 def _failures(name: str, what: str, both: bool) -> Artifact:
@@ -486,8 +474,10 @@ def _failures(name: str, what: str, both: bool) -> Artifact:
 
 
 ARTIFACTS = (
-    _distortion("a", "forward"),
-    _distortion("b", "backward"),
+    *(
+        Artifact(f"arpit-bengio/{id}", _OFF.format(way), *_AT, *given(way, table, claims, draw), _ABOUT)
+        for id, way in (("fig2a", "forward"), ("fig2b", "backward"))
+    ),
     _failures("th1", "activations", False),
     _failures("th3", "gradients", True),
     Artifact("arpit-bengio/lemma3", _PLANE.format("one layer"), "", _PLANES.presets(runs=200), *_MADE),

@@ -20,7 +20,6 @@ from typing import Any
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from epoch0 import activations, plots, regions
@@ -104,7 +103,7 @@ def draw(found: Found, panels: Any) -> None:
 # ---- Theorems 1 and 2, Corollary 5
 def _zigzag(h: Tensor) -> Tensor:
     """Slopes 1 and -1 in turn, with five break points drawn once: gradients keep their size exactly."""
-    return sum([(-1) ** i * 2 * F.relu(h - at) for i, at in enumerate((-1.4, -0.5, 0.2, 0.7, 1.5), start=1)], h)
+    return sum([(-1) ** i * 2 * (h - at).relu() for i, at in enumerate((-1.4, -0.5, 0.2, 0.7, 1.5), start=1)], h)
 
 
 # by number of break points; and fan-in times variance of the weights, for gradients of bounded size
@@ -122,10 +121,9 @@ def boundaries(spec: Spec, seed: int) -> dict[str, Any]:
     sizes = [spec.inputs, *[spec.neurons // spec.depth] * spec.depth, 1]
     (kinked, scale), biases = NONLINEARITIES[spec.breakpoints], Gaussian(spec.bias_std)
     weights = LAWS[spec.law].scaled(scale**0.5)
-    nets = ensemble(spec.networks, sizes, kinked, weights, biases, seed=seed, dtype=torch.float64)
     source = numpy_generator(seed, spec.breakpoints, spec.depth)
     found = []
-    for net in nets:
+    for net in ensemble(spec.networks, sizes, kinked, weights, biases, seed=seed, dtype=torch.float64):
         x, u = (torch.from_numpy(source.standard_normal(shape)) for shape in ((spec.points, spec.inputs), spec.inputs))
         u /= u.norm()
         gradients = _gradients(net, x, activations.get(kinked).derivative)
@@ -226,11 +224,10 @@ def pieces(spec: Spec, seed: int) -> dict[str, Any]:
     """
     sizes, places = [2, *[spec.neurons // spec.depth] * spec.depth, 1], spec.breakpoints * spec.neurons
     (kinked, scale), biases = NONLINEARITIES[spec.breakpoints], Gaussian(spec.bias_std)
-    nets = ensemble(spec.networks, sizes, kinked, Gaussian(scale**0.5), biases, seed=seed, dtype=torch.float64)
     corners, source = torch.tensor([[-1.0, -1], [1, -1], [1, 1], [-1, 1]]), numpy_generator(seed)
     rho = spec.breakpoints / (math.sqrt(2 * math.pi) * spec.bias_std)
     found: dict[str, list[Any]] = {"counted": [], "most": [], "share": []}
-    for net in nets:
+    for net in ensemble(spec.networks, sizes, kinked, Gaussian(scale**0.5), biases, seed=seed, dtype=torch.float64):
         plane, x = regions.on_plane(net, corners), torch.from_numpy(source.uniform(-1, 1, (spec.points, 2)))
         ends = plane.vertices[plane.edges[plane.owner_layer >= 0]]
         norms = _gradients(net, x, activations.get(kinked).derivative).norm(dim=-1)
@@ -289,9 +286,8 @@ _SMALL = {"depth width": ((1, 32), (2, 16), (3, 16), (3, 32), (6, 4))}
 _PRESETS = _PAPER.presets(inputs=16, networks=150, planes=100, half=1.0, **_SMALL)
 _ABOUT = "{inputs} inputs, He's weights, bias std {bias_std:g}; {networks} networks on a line, {planes} in a square; "
 _ABOUT += "bars: two standard errors over networks, the same for counts and integral"
-_BOUNDARY = Spec(law="Gaussian", inputs=16, bias_std=0.5, networks=400, points=100)
 _AXES = {"breakpoints": (1, 2, 5), "neurons": (48, 96, 192), "depth": (1, 2, 4)}
-_ANY = Sweep(boundaries, _BOUNDARY, _AXES, stride=1)
+_ANY = Sweep(boundaries, Spec(law="Gaussian", inputs=16, bias_std=0.5, networks=400, points=100), _AXES, stride=1)
 _LAWS = _ANY.but(axes={"law": tuple(LAWS), **_AXES, "breakpoints": (1,)})
 _FEW = {"neurons": (48, 96), "networks": 80, "points": 30}
 _OF = "{inputs} inputs, {neurons} neurons in {depth} layers, {networks} networks of each; weights of variance 2 (ReLU) "

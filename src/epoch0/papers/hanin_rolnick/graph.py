@@ -4,7 +4,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
 
 from epoch0 import plots, regions
 from epoch0.distributions import Gaussian
@@ -38,7 +37,7 @@ def pieces(spec: Spec, seed: int) -> dict[str, Any]:
     return {"count": np.array(count), "linear": np.array(linear), "t": t, "layer": layer, **graph}
 
 
-def _values(net: nn.Module, start: float, breaks: Array, end: float) -> dict[str, Array]:
+def _values(net: torch.nn.Module, start: float, breaks: Array, end: float) -> dict[str, Array]:
     knots = np.concatenate([[start], breaks, [end]])
     with torch.no_grad():
         return {"knots": knots, "values": net(torch.from_numpy(knots)[:, None])[:, 0].numpy()}
@@ -74,7 +73,17 @@ def claims(found: Found) -> Claims:
 def draw(found: Found) -> plots.Figure:
     picture, (left, axes) = plots.figure(9.0, 4.2, columns=2)
     drawn, depths = (found.where(**DRAWN) or found.cells)[-1], found.sweep["depth"]
-    _graph(left, drawn)
+    knots, values, t, layer = (drawn[name][0] for name in ("knots", "values", "t", "layer"))
+    limit = 1.1 * float(np.quantile(np.abs(t), 0.8))
+    left.plot(knots, values, color="black", linewidth=1.0, zorder=1.5)
+    for index in range(drawn.spec.depth):
+        own, marker, colour = t[layer == index + 1], plots.MARKERS[index], plots.COLOURS[index]
+        label = f"made by layer {index + 1} ({len(own)})"
+        left.plot(own, np.interp(own, knots, values), marker, color=colour, markersize=3.2, label=label)
+    shown = np.concatenate([values[np.abs(knots) <= limit], np.interp([-limit, limit], knots, values)])
+    margin = 0.06 * np.ptp(shown)
+    left.set(xlim=(-limit, limit), ylim=(shown.min() - margin, shown.max() + margin), xlabel="input", ylabel="output")
+    left.legend(fontsize=7.5)
     title = "one network, depth {depth}, width {width}".format_map(drawn.at)
     left.set_title(f"{title}: {len(drawn['t'][0]) + 1} pieces", fontsize=9.5)
     for index, (depth, rows) in enumerate(found.table.by("depth")):
@@ -90,20 +99,6 @@ def draw(found: Found) -> plots.Figure:
     return picture
 
 
-def _graph(axes: plots.Axes, drawn: Cell) -> None:
-    knots, values, t, layer = (drawn[name][0] for name in ("knots", "values", "t", "layer"))
-    limit = 1.1 * float(np.quantile(np.abs(t), 0.8))
-    axes.plot(knots, values, color="black", linewidth=1.0, zorder=1.5)
-    for index in range(drawn.spec.depth):
-        own, marker, colour = t[layer == index + 1], plots.MARKERS[index], plots.COLOURS[index]
-        label = f"made by layer {index + 1} ({len(own)})"
-        axes.plot(own, np.interp(own, knots, values), marker, color=colour, markersize=3.2, label=label)
-    shown = np.concatenate([values[np.abs(knots) <= limit], np.interp([-limit, limit], knots, values)])
-    margin = 0.06 * np.ptp(shown)
-    axes.set(xlim=(-limit, limit), ylim=(shown.min() - margin, shown.max() + margin), xlabel="input", ylabel="output")
-    axes.legend(fontsize=7.5)
-
-
 _SHAPES = Sweep(pieces, Spec(networks=400), {"depth": (1, 2, 3, 5), "width": (8, 16, 32, 64)}, stride=1)
 _PRESETS = _SHAPES.presets(width=(8, 16, 32), networks=60)
 _ABOUT = f"depth {{depth}}, width {{width}}, He's weights, bias std {BIAS_STD:g}; {{networks}} networks of each"
@@ -116,7 +111,6 @@ ARTIFACTS: tuple[Artifact, ...] = (
 # ---- Figure 3: Telgarsky's sawtooth, and what is left of its pieces when weights and biases are disturbed
 # The paper does not print its noise: here Gaussian noise of one standard deviation is added to every weight and bias.
 # The weights of the sawtooth are 2 and 4 in size, its biases 1.
-
 # standard deviations at which "most" pieces should be gone: a twentieth of the smallest weight, and variance 0.1
 NOISES = (0.1, 0.3)
 SAWTOOTH_MOST = 0.5  # noise destroys most of the pieces if it leaves at most this share of them
@@ -124,14 +118,13 @@ SAWTOOTH_MOST = 0.5  # noise destroys most of the pieces if it leaves at most th
 
 def sawtooth_pieces(spec: Spec, seed: int) -> dict[str, Any]:
     """``linear`` and activation regions (``count``) on [0, 1], (networks,); ``knots`` and ``values`` of the first."""
-    ends = torch.tensor([[0.0], [1.0]], dtype=torch.float64)
     nets = [disturbed(spec, seed, network) for network in range(spec.networks)]
-    found: list[Any] = [regions.on_line(net, *ends) for net in nets]
+    found: list[Any] = [regions.on_line(net, *torch.tensor([[0.0], [1.0]], dtype=torch.float64)) for net in nets]
     linear, count = np.array([[float(item.linear_count), float(item.count)] for item in found]).T
     return {"linear": linear, "count": count, **_values(nets[0], 0.0, found[0].breakpoints, 1.0)}
 
 
-def disturbed(spec: Spec, seed: int, network: int) -> nn.Module:
+def disturbed(spec: Spec, seed: int, network: int) -> torch.nn.Module:
     """The sawtooth in float64 with noise on every weight and bias; the same draw for every size of the noise."""
     net = sawtooth(spec.depth, dtype=torch.float64)
     source = generator(seed, network)

@@ -223,7 +223,6 @@ ARTIFACTS: tuple[Artifact, ...] = (Artifact("hanin-rolnick/fig2", _TITLE, "", _P
 # ---- Figures 1 and 8 (section 3.3): regions in planes through three examples, at random and in training
 # The window is the square around the circle through the three examples, centred where they are equally far away. Which
 # classes the paper takes is lost in its text; here 0, 1 and 2. The network of Figure 1 is not trained here.
-
 CLASSES = (0, 1, 2)
 EXPONENT = 0.2  # regions grow as the square of the neurons if the fitted exponent is this near to 2
 ORDER = 10.0  # of the order of the number of neurons squared: within this factor

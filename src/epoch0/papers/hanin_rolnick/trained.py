@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from epoch0 import plots, regions
@@ -51,8 +50,7 @@ def run(spec: Spec, seed: int) -> dict[str, Any]:
     def look(model: nn.Module, index: int) -> dict[str, Any]:
         return {**accuracy(model), **_measured(spec, model, *places[index])}
 
-    batches = int(_source(spec, seed, _BATCHES).integers(2**31))
-    return through_training(spec, nets, (inputs, targets), batches, look)
+    return through_training(spec, nets, (inputs, targets), int(_source(spec, seed, _BATCHES).integers(2**31)), look)
 
 
 def _measured(spec: Spec, model: nn.Module, through: Tensor, points: Tensor) -> dict[str, Array]:
@@ -79,7 +77,7 @@ def through_training(
             seen.append([look(item, index) for index, item in enumerate(each)])
 
     together = Stacked.of(nets) if len(nets) > 1 else nets[0]
-    loss = together.loss(F.cross_entropy) if isinstance(together, Stacked) else F.cross_entropy
+    loss = together.loss(nn.functional.cross_entropy) if isinstance(together, Stacked) else nn.functional.cross_entropy
     settings = {"steps": steps[-1], "loss": loss, "seed": seed, "callbacks": [Every(math.gcd(*steps), watch)]}
     fit(spec, together, examples, optimizer="adam", **settings)
     found = {name: np.array([[item[name] for item in row] for row in seen]).swapaxes(0, 1) for name in seen[0][0]}
@@ -138,7 +136,6 @@ def turn(curves: Array, *, lowest: bool) -> tuple[Array, Array, list[int]]:
 
 
 # ---- Figures
-
 RESOLUTION = 0.05  # architectures agree if they differ by less than this, relatively
 EXPONENT = 0.1  # regions go as neurons, and distances as 1/neurons, if the fitted exponent is this near to 1, or to -1
 CLOSE = 1.25  # the constant is "very close to 1" if it is within this factor
@@ -199,19 +196,16 @@ def claims_5(found: Found) -> Claims:
     neurons = np.array([float(entry.neurons) for entry in each])
     # a line has one region without any neuron: 3 % of those of 32 neurons
     breaks = by(equal_within_error, (start - 1 / neurons)[None], error[None], networks, **_SAME, groups=names)
-    same = "before training all architectures have the same number of break points (regions but one) a neuron"
     worst = max(each, key=lambda item: item["counts"].max() / item.neurons)
     most, few = int(worst["counts"].max()), f"more than {PER_NEURON:g} regions a neuron"
     text = f"{worst.name}: {most} regions, {worst.neurons} neurons, of {worst.most:,} that are possible"
     scaled = neurons, start * neurons, error * neurons, networks * len(each), 1.0, EXPONENT, "all architectures"
-    grows = "before training the number of regions grows in proportion to the number of neurons (exponent)"
-    one = over_runs(between, starts, 1 / CLOSE, CLOSE, names=names)
     at_once = found.table.claim(at_most, "regions_per_neuron", PER_NEURON, names=_PLACE)
     possible = by(exact, most <= PER_NEURON * worst.neurons, text, {"most": most})
     return {
-        same: breaks,
-        grows: power(*scaled),
-        "before training there is about one region a neuron": one,
+        "before training all architectures have the same number of break points (regions but one) a neuron": breaks,
+        "before training the number of regions grows in proportion to the number of neurons (exponent)": power(*scaled),
+        "before training there is about one region a neuron": over_runs(between, starts, 1 / CLOSE, CLOSE, names=names),
         **_turns(each, "regions", "the number of regions falls in the initial part of training"),
         f"there are at most {PER_NEURON:g} regions a neuron, throughout training": at_once,
         f"no line ever has {few}, where (width + 1)^depth are possible": possible,
@@ -276,8 +270,7 @@ def claims_a(found: Found) -> Claims:
 def claims_b(found: Found) -> Claims:
     each = gather(found)
     (start, error), names = means(item.start_product for item in each), [item.name for item in each]
-    networks = len(each[0].start_product)
-    same = by(equal_within_error, start[None], error[None], networks, **_SAME, groups=names)
+    same = by(equal_within_error, start[None], error[None], len(each[0].start_product), **_SAME, groups=names)
     others = {name: _turns(gather(found.also[name]), *_EXPAND) for name in PLACES}
     return {
         "before training neurons x distance is the same for all architectures": same,

@@ -17,9 +17,8 @@ from epoch0.distributions import Gaussian
 from epoch0.experiments.claims import between, linear
 from epoch0.networks import mlp, residual_chain, vanilla_cnn
 from epoch0.networks.residual import Rung
-from epoch0.papers import tables
 from epoch0.papers.sweep import Artifact, Cell, Found, Spec, Sweep, by_cell
-from epoch0.papers.tables import Array, Claims, Decision, Mean, Table, by, mean_and_error, over_runs
+from epoch0.papers.tables import Array, Claims, Decision, Mean, Table, by, mean_and_error, over_runs, ratio_of_sums
 from epoch0.papers.trials import images
 from epoch0.prune import apply, keep, random, snip
 from epoch0.seeds import numpy_generator
@@ -35,8 +34,7 @@ def correlations(spec: Spec, seed: int) -> dict[str, Any]:
     Of fully connected residual networks y + W relu(y) with He's weights; SNIP sees so many ``examples`` of the data.
     """
     inputs, labels = images(spec.data, spec.examples, seed, flatten=True, dtype=torch.float64)
-    shape = (inputs.shape[1],)
-    chain = partial(residual_chain, spec.blocks, spec.width, inputs=shape, seed=seed, dtype=torch.float64)
+    chain = partial(residual_chain, spec.blocks, spec.width, (inputs.shape[1],), seed=seed, dtype=torch.float64)
     found: dict[str, Any] = {}
     for method, scores in (("snip", snip(chain(), [(inputs, labels)])), ("random", random(chain(), seed=seed))):
         masked = [apply(chain(), keep(scores, sparsity)) if sparsity else chain() for sparsity in spec.sparsities]
@@ -157,7 +155,6 @@ _PRESETS = _CHAINS.presets(width=200, data="digits", examples=50, pairs=20, spar
 
 
 # ---- Theorem 2 and Proposition 2
-
 SAME = 2.0  # all blocks have one second moment if they differ by less
 CLOSE = 0.05  # how near, relatively, the growth a block must be to 1 + sigma_w^2/2
 
@@ -205,7 +202,7 @@ def moment_table(cell: Cell) -> Any:
     ``growth`` is that of m_l a block on the way back from the last one.
     """
     each = cell["moments"][0]
-    ratios = [tables.ratio_of_sums(item, each[:, -1]) for item in each[:, :-1].T]
+    ratios = [ratio_of_sums(item, each[:, -1]) for item in each[:, :-1].T]
     (first, error), back = ratios[0], len(ratios)
     growth = Mean(first ** (1 / back), first ** (1 / back) * error / first / back)
     return {"moment": each.mean(1), "least": min(ratios), "most": max(ratios), "growth": growth}
@@ -256,7 +253,6 @@ def draw_moments(stable: bool, found: Found, axes: plots.Axes) -> None:
 
 
 # ---- Appendix Lemmas 1 and 2
-
 SEEN = 0.05  # differences between places that are expected to be smaller than this drown in those of finite networks
 ORDERED, CHAOTIC, RESIDUAL = "ordered phase", "chaotic phase", "residual networks"
 
@@ -286,10 +282,7 @@ def two_inputs(spec: Spec) -> Array:
 
 
 def difference(spec: Spec, products: Array) -> Array:
-    """How much places differ, (..., layers): the largest distance of a correlation of the inputs from c*.
-
-    In residual networks that of a variance from the mean over the places, relatively.
-    """
+    """The largest distance of a correlation of places from c*, (..., layers); residual: of a variance from the mean."""
     size, variances = spec.inputs[-1], products.diagonal(axis1=-2, axis2=-1)
     if "bias_std" not in vars(spec):
         first = variances[..., :size]

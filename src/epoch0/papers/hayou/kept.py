@@ -111,8 +111,7 @@ def draw(found: Found) -> plots.Figure:
     style = {"markersize": 2.5, "elinewidth": 0.6, "capsize": 0}
     plots.means(right, table, "layer", "density", 0, f"mean of {cell.runs} networks", 100, **style)
     plots.curve(right, table.column("layer"), 100 * table.column("predicted"), 1, "mean-field prediction", zorder=3)
-    share = 100 * (1 - cell.spec.sparsity)
-    right.axhline(share, color=plots.BOUND, linestyle=":", label="share of all weights kept")
+    right.axhline(100 * (1 - cell.spec.sparsity), color=plots.BOUND, linestyle=":", label="share of all weights kept")
     title = f"{cell['dead'].mean():.3g} layers keep nothing (mean)"
     right.set(xlabel="layer", ylabel="weights kept (%)", ylim=(-3, 103), title=title)
     plots.legend_below(picture, *right.get_legend_handles_labels(), columns=2)
@@ -121,15 +120,14 @@ def draw(found: Found) -> plots.Figure:
 
 def _figure(letter: str, phase: str, weight_std: float, runs: int, claims: Callable[[Found], Claims]) -> Artifact:
     network = {"depth": 100, "width": 100, "activation": "tanh", "weight_std": weight_std, "bias_std": 0.2}
-    presets = Sweep(kept, Spec(data="mnist", examples=100, sparsity=0.7, **network), runs=40)
-    args = presets.presets(data="digits", runs=runs), table, claims, draw
+    paper = Sweep(kept, Spec(data="mnist", examples=100, sparsity=0.7, **network), runs=40)
     about = "{data}; dense {activation} network of {depth} layers, width {width}, sigma_w, sigma_b = {weight_std:g}, "
     about += "{bias_std:g}; {sparsity:.0%} pruned by SNIP on {examples} images; {runs} networks"
-    return Artifact(f"hayou/fig1{letter}", f"Weights that SNIP keeps of each neuron, {phase}", "", *args, about)
+    title, presets = f"Weights that SNIP keeps of each neuron, {phase}", paper.presets(data="digits", runs=runs)
+    return Artifact(f"hayou/fig1{letter}", title, "", presets, table, claims, draw, about)
 
 
 # ---- Figures 2 and 4: what SNIP keeps of each layer of a ResNet and of a Stable ResNet (section 3, appendix G)
-
 _LINEAR = 0.1  # percent, below which the axis is linear, so that 0 has a place
 
 

@@ -81,7 +81,6 @@ def claims(found: Found) -> Claims:
     at, at_bare, bound = "chi = {chi:.3g}", "chi = {chi:.3g}, no biases", (at_most, "critical_sparsity", "bound")
     of, expected = partial(_of, rows, at), rows.column("predicted")
     theorem = "Theorem 1 with biases: E[s_cr] is at most the bound"
-    as_stated = "Theorem 1 as stated holds without biases too"
     near = of(between, (1 - NEAR) * expected, (1 + NEAR) * expected)
     nothing = "without biases q is 0, the network linear, and nothing collapses: s_cr stays above 0.95"
     decided = {
@@ -89,7 +88,7 @@ def claims(found: Found) -> Claims:
         "the critical sparsity is smaller the further chi is below 1": of(increasing),
         **_example(found.sweep, rows),
         f"beyond the paper: the sharper prediction is within {100 * NEAR:g} %": near,
-        **bare.bounded(as_stated, bare.column("bound") < 1, *bound, names=at_bare),
+        **bare.bounded("Theorem 1 as stated holds without biases too", bare.column("bound") < 1, *bound, names=at_bare),
         nothing: _of(bare, at_bare, at_least, 0.95),
     }
     # well-conditioned on the edge of chaos, in neither phase beside it
@@ -171,7 +170,6 @@ _AXIS, _FEW = gains(tuple(WEIGHT_STD), (_EXAMPLE[0], 0.5, 0.8, 0.95)), gains((*_
 _PAPER = Sweep(critical, _SPEC, {"chi bias_std": _AXIS}, runs=10, stride=1000, also={"phases": PHASES})
 _PRESETS = _PAPER.presets(axes={"chi bias_std": _FEW}, runs=6, also={"phases": PHASES.but(networks=300)})
 # ---- Proposition 4 and Table 7
-
 PRINTED = {2.0: (5.77, 1.0), 5.0: (0.81, 0.79), 10.0: (0.72, 0.69)}  # Table 7: gamma -> bound and empirical value
 MEANT = 10.0, 15.0  # which gamma its second and third column fit
 TIGHT = 0.02  # how far below a bound a measurement may be for the bound to count as tight
@@ -179,10 +177,7 @@ _DECIMALS = 0.006  # what printing two decimals leaves open
 
 
 def unequal_critical(spec: Spec, seed: int) -> dict[str, Any]:
-    """The sparsity from which on magnitude pruning removes the first layer in full.
-
-    Its weights have 1/gamma of the variance of the others, alpha_1 of the paper.
-    """
+    """Where magnitude pruning removes all of a first layer of 1/gamma of the others' variance, the paper's alpha_1."""
     source, size = generator(seed), spec.width**2
     layers = (torch.randn(size, generator=source, dtype=torch.float64).abs() for _ in range(spec.depth))
     scores = {str(layer): scores * (1.0 if layer else spec.gamma**-0.5) for layer, scores in enumerate(layers)}
@@ -222,12 +217,11 @@ def unequal_claims(found: Found) -> Claims:
     expected = "beyond the paper: E[s_cr] at this depth is what the law of the weights gives"
     same = by(exact, off <= _DECIMALS, pairs, {"largest_difference": off})
     low, high = measured - TIGHT, measured + TIGHT
-    again, inside = of_given(between, low, high), of_meant(between, low[1:], high[1:])
     return {
         "Table 7: its bounds are those of Proposition 4": same,
-        f"Table 7: its empirical values are found again, within {TIGHT:g}": again,
+        f"Table 7: its empirical values are found again, within {TIGHT:g}": of_given(between, low, high),
         shifted: by(exact, wrong <= _DECIMALS, values, {"largest_difference": wrong}),
-        f"... and their empirical values are measured there, within {TIGHT:g}": inside,
+        f"... and their empirical values are measured there, within {TIGHT:g}": of_meant(between, low[1:], high[1:]),
         as_printed: of(at_most, "bound_as_printed"),
         better: of(at_most, "bound_corrected"),
         f"... and the bound is tight, within {TIGHT:g}": of(between, corrected - TIGHT, corrected + 1e-9),

@@ -16,11 +16,8 @@ from epoch0.prune import Masks, apply, bake, iterate, keep, masks_of, on_paths
 from epoch0.prune.effects.rescale import rescaled as rescale
 from epoch0.prune.masks.iterate import scheduled
 from epoch0.seeds import numpy_generator
-from epoch0.train.data import image_sources
-from epoch0.train.device import chosen_device, precision_for
-from epoch0.train.evaluation import Evaluation
-from epoch0.train.loop import train
-from epoch0.train.record import Training
+from epoch0.train import Evaluation, Training, chosen_device, image_sources, train
+from epoch0.train.device import precision_for
 
 VGG_SIDE = 16  # smallest image that is halved four times; smaller ones are enlarged for VGG
 _BATCHES, _STAGES = 20, 21  # streams of a seed: the images that are scored, and the seeds of trainings before the last
@@ -58,8 +55,7 @@ METHODS: dict[str, Method] = {
 class Network:
     """A "resnet", "vgg" or "vanilla_cnn" up to its inputs and classes; whether it is stable is the method's.
 
-    ``width`` is a factor on the channels, of a vanilla CNN their number; ``weights`` the law before scaling by
-    sqrt(fan_in).
+    ``width`` is a factor on the channels, of a vanilla CNN their number; ``weights`` the law, times sqrt(fan_in).
     """
 
     kind: str = "resnet"
@@ -86,7 +82,8 @@ class Network:
 class Recipe:
     """One training run: everything but the seed.
 
-    >>> Recipe(Network("resnet", 32, 2.0), "cifar10", "sbp-sr", 0.995)       # one entry of Table 1; 160 epochs
+    >>> Recipe(Network("resnet", 32, 2.0), "cifar10", "sbp-sr", 0.995).epochs   # one entry of Table 1
+    160
 
     The defaults are the paper's where it says something, else those of Wang et al. (2020), to whom it points. Three
     choices decide masks, and the paper leaves them open: scores see the statistics of their batch (``batch_norm``), one

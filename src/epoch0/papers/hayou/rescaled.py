@@ -123,7 +123,6 @@ _GAINS = Sweep(gains, _SPEC, _AXES, runs=20).presets(data="digits", depth=30, ru
 
 
 # ---- Theorem 3, the weak lottery ticket: random masks bring networks to the edge of chaos (appendix H)
-
 CLOSE = 0.05  # how near to 1 the measured gain must be
 _INPUTS = 3  # stream of a seed
 _edge = lru_cache(edge_of_chaos)

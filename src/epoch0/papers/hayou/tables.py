@@ -69,7 +69,6 @@ PUBLISHED["tab10"] = PUBLISHED["tab9"]
 
 
 # ---- Panels
-
 NEAR_CHANCE = 5.0  # percent points above a constant's that still count as chance; one run in three that learns is above
 REFERENCES = ("none", "obd")  # methods that do not prune at initialization
 WAYS = ("eoc-row", "eoc-measured")  # to rescale, beside the one whose numbers the paper's are set against
@@ -336,7 +335,6 @@ def draw(tables: Callable[[Found], Sequence[Grid]], found: Found) -> plots.Figur
 
 
 # ---- The paper's protocol, and what stands in for it on two cores
-
 OURS = "eoc-rescaling"
 PAIR = ("snip", "sbp-sr")
 FOUR = ("snip", "grasp", "synflow", "sbp-sr")
@@ -386,7 +384,6 @@ _NINTH = [
 
 
 # ---- Table 4: V-CNNs of three depths from three starts, rescaled in two other ways, too; who trains at all
-
 SPARSITY = 0.5
 LEARNT = 30.0  # percent of the test images: three times what a constant gets; the table is about who trains at all
 
@@ -509,7 +506,6 @@ def presets_4() -> dict[str, Sweep]:
 
 
 # ---- Table 5: VGG16, and 3xVGG16 with thrice the convolutions between its pools
-
 OTHERS = ("snip", "synflow")
 SIMILAR = 0.01  # relative size of a difference that would show where the paper says that methods perform similarly
 NOT_MUCH = 1.0  # points by which 3xVGG16 may differ where the paper says that it "does not improve much"
@@ -557,7 +553,6 @@ FIFTH = {
 
 
 # ---- Table 6: which algorithm is best where, with those within one standard deviation of it counted as ties
-
 SOURCES = ("tab2", "tab3", "tab5")  # the tables that Table 6 sums up
 
 
@@ -602,8 +597,9 @@ def claims_6(found: Found) -> Claims:
         "as printed: Table 6 follows from Tables 2, 3 and 5 with ties inside one sd": by(exact, *follows),
         "as printed: every winner that Table 6 names has the highest mean": by(exact, *highest),
     }
-    deepest = {each.recipe.data: each for each in panels_of(found) if "sbp-sr" in each.methods}
-    for each in deepest.values():
+    for each in {
+        each.recipe.data: each for each in panels_of(found) if "sbp-sr" in each.methods
+    }.values():  # the deepest
         leads = {}
         for s in each.sparsities:
             rivals = each.rivals(s)

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import torch
 from torch import nn
-from torch.nn import functional as F
 
 from epoch0 import plots
 from epoch0.distributions import Gaussian
@@ -16,14 +15,12 @@ from epoch0.errors import InputError
 from epoch0.experiments.claims import at_least, at_most, exact
 from epoch0.experiments.cost import Cost
 from epoch0.networks import mlp
-from epoch0.papers.sweep import Artifact, Cell, Found, Spec, Sweep
+from epoch0.papers.sweep import Artifact, Cell, Found, Spec, Sweep, given
 from epoch0.papers.tables import Array, Claims, Decision, Table, by, more, over_runs
 from epoch0.papers.trials import EXTENTS, checkpoint_of, fit, images, tensors
 from epoch0.prune import apply, keep, random, snip
 from epoch0.prune.effects.rescale import rescaled as rescale
-from epoch0.train.device import chosen_device
-from epoch0.train.evaluation import Accuracy
-from epoch0.train.stacked import Stacked
+from epoch0.train import Accuracy, Stacked, chosen_device
 
 # edge of chaos with rescaling, edge of chaos, ordered phase: the panels of the figures, in their order
 INITS = ("rescaled", "edge", "ordered")
@@ -57,8 +54,8 @@ def trained(spec: Spec, seed: int) -> dict[str, Any]:
                 with suppress(InputError):  # a layer without weights has no scale
                     rescale(nets[-1], spec.rescaling, x=batch[0].float())
     stack = Stacked.of(nets)
-    settings = {"loss": stack.loss(F.cross_entropy), "seed": seed, "device": chosen_device(), "checkpoint_minutes": 2.0}
-    seen = {"evaluate": Accuracy(held, labels), "evaluate_every": spec.steps}
+    settings = {"loss": stack.loss(nn.functional.cross_entropy), "seed": seed, "device": chosen_device()}
+    seen = {"evaluate": Accuracy(held, labels), "evaluate_every": spec.steps, "checkpoint_minutes": 2.0}
     with checkpoint_of(spec, seed) as path:
         done = fit(spec, stack, (x, y), steps=spec.steps, checkpoint=path, **seen, **settings)
     found = {"accuracy": done.history[-1]["accuracy"], "dead": dead, "diverged": stack.diverged.cpu().numpy()}
@@ -86,8 +83,7 @@ def cost(spec: Spec) -> Cost:
         return Stacked.of(nets, [keep(random(net), sparsity) for net, (_, sparsity) in zip(nets, each, strict=True)])
 
     name = f"{spec.activation} depth {spec.depth}, {spec.data}, {len(each)} networks as one"
-    images = spec.steps * spec.batch_size
-    return Cost(name, (), untrained, (inputs,), classes, spec.batch_size, images, spec.tested)
+    return Cost(name, (), untrained, (inputs,), classes, spec.batch_size, spec.steps * spec.batch_size, spec.tested)
 
 
 def threshold(cell: Cell) -> float:
@@ -178,10 +174,7 @@ def _more(found: Found, larger: str, smaller: str) -> tuple[str, Decision]:
 
 
 def draw(init: str, found: Found) -> plots.Figure:
-    """One panel, 0 to 100 %; crosses where less than half of the networks train; dead layers are counted.
-
-    Networks that are rescaled in other ways lie above.
-    """
+    """One panel, 0 to 100 %, other ways to rescale above; crosses where less than half train; dead layers as counts."""
     from matplotlib.lines import Line2D
 
     sparsities, limit = found.sweep["sparsities"], threshold(found.cells[0])
@@ -238,11 +231,8 @@ _FIGURES = (("3a 3b 3c", presets("tanh")), ("5a 5b 5c", presets("elu")), ("5d 5e
 
 def _figure(name: str, init: str, both: dict[str, Sweep]) -> Artifact:
     about = _ABOUT.format("ordered" if init == "ordered" else "edge") + _OTHERS * (init == INITS[0])
-    title, rest = f"Accuracy over depth and sparsity: {_TITLES[init]}", (about, cost)
-    parts = partial(table, init), partial(claims, init), partial(draw, init)
-    return Artifact(f"hayou/fig{name}", title, "section 4.1", both, *parts, *rest)
+    args = "section 4.1", both, *given(init, table, claims, draw), about, cost
+    return Artifact(f"hayou/fig{name}", f"Accuracy over depth and sparsity: {_TITLES[init]}", *args)
 
 
-ARTIFACTS = tuple(
-    _figure(name, init, both) for names, both in _FIGURES for name, init in zip(names.split(), INITS, strict=True)
-)
+ARTIFACTS = tuple(_figure(id, of, both) for ids, both in _FIGURES for id, of in zip(ids.split(), INITS, strict=True))

@@ -1,19 +1,16 @@
 """Price-Tanner Figures 1, 2, 3a, 3b, 5a-d (section 4, appendices B, C.1): growth of length by law, std and density."""
 
-import functools
 import math
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
 
 from epoch0 import plots
 from epoch0.distributions import Discrete, Gaussian, Law, Sparse, Uniform, integers
-from epoch0.experiments import claims as decide
-from epoch0.experiments.claims import at_least, at_most, between
+from epoch0.experiments.claims import at_least, at_most, better_fit, between, fitted_exponent, increasing, linear
 from epoch0.measure.length import trajectory_length
 from epoch0.networks import Ensemble, ensemble
 from epoch0.papers import tables
@@ -47,15 +44,10 @@ def block(spec: Spec, seed: int) -> dict[str, Any]:
 
 def weight_law(law: str, std: float, density: float = 1.0) -> Law:
     """The law of a weight before the division by sqrt(width); at density 1 every law has that standard deviation."""
-    if law == "gaussian":
-        kept: Law = Gaussian(std)
-    elif law == "uniform":
-        kept = Uniform(std * math.sqrt(3))
-    else:
-        largest = round((math.sqrt(1 + 12 * std**2) - 1) / 2)
-        kept = integers(max(largest, 1))
-        kept = kept.scaled(std / kept.std)  # exactly 1 where the std is one of STDS
-    return Sparse(kept, density)
+    whole = integers(max(round((math.sqrt(1 + 12 * std**2) - 1) / 2), 1))
+    kept: dict[str, Law] = {"gaussian": Gaussian(std), "uniform": Uniform(std * math.sqrt(3))}
+    kept["discrete"] = whole.scaled(std / whole.std)  # by exactly 1 where the std is one of STDS
+    return Sparse(kept[law], density)
 
 
 @by_cell
@@ -81,7 +73,7 @@ BOUNDS: dict[str, Callable[[Law, int], Any]] = {
 }
 
 
-@functools.cache
+@cache
 def predicted(spec: Spec) -> dict[str, float | None]:
     """Bounds on the growth factor of one layer, and its exact extremes where they are known (Gaussian weights)."""
     entry = weight_law(spec.law, spec.std, spec.density).scaled(spec.width**-0.5)
@@ -105,10 +97,10 @@ def claims(swept: str, shown: str | None, found: Found) -> Claims:
         x, growth, errors, count = subset.of(swept, *_GROWTH)
         if swept == "std":
             text = f"growth is linear in the std of the weights ({law})"
-            decided[text] = by(decide.linear, x, growth, errors, count)
+            decided[text] = by(linear, x, growth, errors, count)
         else:
-            names, (exponent, error) = ("sqrt(density)", "density"), decide.fitted_exponent(x, growth, errors)
-            better = by(decide.better_fit, growth, errors, np.sqrt(x), x, count, names=names)
+            names, (exponent, error) = ("sqrt(density)", "density"), fitted_exponent(x, growth, errors)
+            better = by(better_fit, growth, errors, np.sqrt(x), x, count, names=names)
             detail = f"growth goes like density^p, p = {exponent:.3f} ± {error:.2g}"
             text = f"growth has the shape sqrt(density), not density ({law})"
             decided[text] = more(better, detail, exponent=exponent, exponent_error=error)
@@ -145,11 +137,11 @@ def depth_claims(found: Found) -> Claims:
     for density, rows in deep.by("density"):
         layer, length, error, count = rows.of("layer", "length", "length_error", "runs")
         text = f"log length is linear in depth (density {density:g})"
-        decided[text] = by(decide.linear, layer, np.log(length), error / length, count)
+        decided[text] = by(linear, layer, np.log(length), error / length, count)
     # of each network in which the curve stayed alive
     logs = [np.log(lengths[(lengths > 0).all(axis=1)][:, 1:]) for lengths in (cell["lengths"] for cell in found)]
     densities, names = [f"density {item:g}" for item in found.sweep["density"]], "density {density:g}, layer {layer}"
-    rates = tables.over_runs(decide.increasing, [tables.slopes(item) for item in logs], names=densities)
+    rates = tables.over_runs(increasing, [tables.slopes(item) for item in logs], names=densities)
     return {
         **decided,
         "the slope of log length increases with the density (networks in which the curve is not lost)": rates,
@@ -159,7 +151,7 @@ def depth_claims(found: Found) -> Claims:
 
 
 _SIZES = (8.5, 5.5, 3.0)
-"""The laws agree, so their markers lie on top of each other: large and hollow first, small and full last."""
+# the laws agree, so their markers lie on top of each other: large and hollow first, small and full last
 _DASHES = ((0, (6, 2)), (0, (4, 1.5, 1, 1.5)), (0, (1.5, 1.5)))
 
 _LABELS = {
@@ -254,7 +246,7 @@ def drawing(spec: Spec, seed: int) -> dict[str, Any]:
     """
     (net,) = list(networks(spec.network, seed))
     curve = spec.network.curve.curve()
-    linear = [name for name, part in net.named_children() if isinstance(part, nn.Linear)]
+    linear = [name for name, part in net.named_children() if isinstance(part, torch.nn.Linear)]
     chosen = [linear[layer - 1] for layer in spec.shown]
     images = images_in(net, curve.point(torch.linspace(0, 1, spec.points, dtype=torch.float64)), chosen)
     lengths = trajectory_length(net, curve, layers=chosen, points=1000, seed=seed).network_lengths[0, 1:]
@@ -262,7 +254,7 @@ def drawing(spec: Spec, seed: int) -> dict[str, Any]:
     return {"paths": paths, "shares": shares, "lengths": np.asarray(lengths)}
 
 
-def images_in(net: nn.Module, points: torch.Tensor, layers: Sequence[str]) -> list[tuple[Array, float]]:
+def images_in(net: torch.nn.Module, points: torch.Tensor, layers: Sequence[str]) -> list[tuple[Array, float]]:
     """The images of points behind some modules of a network, each in the plane of its two principal components."""
     images = []
     with torch.no_grad():

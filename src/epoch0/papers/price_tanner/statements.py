@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
 
 from epoch0 import plots
 from epoch0.distributions import Discrete, Law, Uniform, integers
@@ -25,7 +24,6 @@ from epoch0.seeds import generator, numpy_generator
 from epoch0.theory import growth as theory
 
 # ---- Theorem 2
-
 SHAPES = {"narrowing": (200, 100, 50, 25), "widening": (25, 50, 100, 200), "equal": (50, 50, 50, 50)}
 
 
@@ -39,11 +37,11 @@ def lengths(spec: Spec, seed: int) -> dict[str, Any]:
     """Length of a bent curve at its start and behind each layer, (networks, layers + 1)."""
     curve, source, found = CurveSpec("random", "arcs", spec.widths[0], planes=10).curve(), numpy_generator(seed), []
     for _ in range(spec.networks):
-        parts: list[nn.Module] = []
+        parts: list[torch.nn.Module] = []
         for fan, units, kind, law in layers_of(spec):
             own, bias = int(source.integers(2**31)), BIASES[kind] if spec.bias else None
             parts += mlp([fan, units], "relu", law, bias, linear_output=False, seed=own)
-        measured = trajectory_length(nn.Sequential(*parts), curve, points=32, seed=int(source.integers(2**31)))
+        measured = trajectory_length(torch.nn.Sequential(*parts), curve, points=32, seed=int(source.integers(2**31)))
         found.append(measured.network_lengths[0])
     return {"lengths": np.array(found)}
 
@@ -79,8 +77,6 @@ def draw_layers(found: Found, panels: Any) -> None:
 
 
 # ---- Lemmas 10 and 11
-
-
 LAWS: dict[str, Law] = {"uniform": Uniform(1.0), "±1": Discrete((-1.0, 1.0)), "-2 to 2": integers(2)}
 VECTORS = {"one entry": np.eye(1, 20)[0], "two equal entries": np.eye(2, 20).sum(0), "20 equal entries": np.ones(20)}
 
@@ -105,10 +101,9 @@ def average_claims(found: Found) -> Claims:
     root = math.sqrt(2) * (small * (1 - rare) ** 2 + rare**2) + 2 * rare * (1 - rare) * math.hypot(1, small)
     share = 2 * rare * (1 - rare) * (1 + small) / root
     skewed = by(exact, share >= 0.5**0.5, f"{share:.4f} for two skewed variables, where it has {0.5**0.5:.4f}")
-    lemma_10 = "uniform weights: E abs(u . w) is at least M norm(u) (Lemma 10)"
     lemma_11 = "weights from a finite symmetric set: so it is, but for ±1 and two equal entries (Lemma 11)"
     return {
-        lemma_10: uniform.claim(at_least, *of, names=names),
+        "uniform weights: E abs(u . w) is at least M norm(u) (Lemma 10)": uniform.claim(at_least, *of, names=names),
         lemma_11: rest.claim(at_least, *of, names=names),
         "weights of ±1 and two equal entries attain it": sharp.claim(agrees, *of, names=names, resolution=0.02),
         "Lemma 9 as printed, for all centred variables, at p = 1": skewed,
@@ -133,7 +128,6 @@ _AXES: dict[str, Any] = {
 }
 _LAYERS = Sweep(lengths, Spec(networks=400, std=2.0), _AXES, stride=1)
 _MEANS = Sweep(average, Spec(blocks=100, draws=10_000), {"law": tuple(LAWS), "vector": tuple(VECTORS)}, stride=1)
-_TITLE = "Length behind layers that differ in width, law and density"
 _AGAINST = "Mean of |u . w| against the constants of Lemmas 10 and 11"
 _ABOUT = "{networks} ReLU networks each, std {std:g} over the root of the inputs, laws in turn Gaussian, uniform, "
 _ABOUT += "finite; drawn: with biases; dashed: Theorem 2, dotted: second moments"
@@ -141,13 +135,12 @@ _BLOCKS = "{blocks} blocks of {draws:,} draws"
 _HOW = _LAYERS.presets(networks=60), layers_table, layers_claims, draw_layers, _ABOUT
 _OF_MEANS = _MEANS.presets(blocks=50, draws=2000), average_table, average_claims, draw_average, _BLOCKS
 ARTIFACTS: tuple[Artifact, ...] = (
-    Artifact("price-tanner/th2", _TITLE, "section 2", *_HOW),
+    Artifact("price-tanner/th2", "Length behind layers that differ in width, law and density", "section 2", *_HOW),
     Artifact("price-tanner/lemma10", _AGAINST, "appendix A", *_OF_MEANS),
 )
 
 
 # ---- Figures 4a, 4b (appendix B): the expected norm of a random sub-vector, between alpha and its root
-
 _AT_ONCE = 2_000_000  # random numbers held at once
 TIGHT = 0.99  # at the widths of networks the upper bound is called tight if the norm is at least this much of it
 MODERATE = 10  # "for even moderately large k" the norm behaves like sqrt(alpha): from here on
@@ -198,8 +191,7 @@ def claims(found: Found) -> Claims:
     if not sphere:
         same = rows.alike("norm", "size", "k = {size}", "density {density:g}")
         return {**decided, "the norm does not depend on k": same}
-    densities = found.sweep["densities"]
-    shares = [cell["norms"][0] / np.sqrt(densities) for cell in found]
+    shares = [cell["norms"][0] / np.sqrt(found.sweep["densities"]) for cell in found]
     means, sizes = np.transpose([share.mean(1) for share in shares]), [f"k = {size}" for size in found.sweep["size"]]
     decided["the norm approaches the upper bound as k grows"] = over_runs(increasing, means, names=sizes)
     text = f"at {sizes[-1]} the upper bound is tight: at densities below 1 the norm is at least {TIGHT:g} of it"
@@ -228,12 +220,11 @@ _SIZES = {"size": (3, 10, 100, 784)}
 _SPHERE = Sweep(norms, Spec(direction="sphere", densities=DENSITIES, vectors=100, draws=10_000), _SIZES, seed="{size}")
 
 
-def _figure(letter: str, direction: str, kind: str, title: str) -> Artifact:
-    presets = _SPHERE.but(direction=direction).presets(draws=1000)
-    about = f"{{vectors}} unit vectors {kind}, {{draws:,}} sub-vectors each"
-    title = f"Norm of a random sub-vector of a vector {title}"
-    return Artifact(f"price-tanner/fig4{letter}", title, "appendix B", presets, table, claims, draw, about)
+def _figure(letter: str, direction: str, title: str, kind: str) -> Artifact:
+    args = "appendix B", _SPHERE.but(direction=direction).presets(draws=1000), table, claims, draw
+    title, about = f"Norm of a random sub-vector of a vector {title}", f"{{vectors}} unit vectors {kind}, {{draws:,}} "
+    return Artifact(f"price-tanner/fig4{letter}", title, *args, f"{about}sub-vectors each")
 
 
-ARTIFACTS += (_figure("a", "sphere", "uniform on the sphere", "on the sphere"),)
-ARTIFACTS += (_figure("b", "one-hot", "with one entry", "with one entry"),)
+ARTIFACTS += (_figure("a", "sphere", "on the sphere", "uniform on the sphere"),)
+ARTIFACTS += (_figure("b", "one-hot", *["with one entry"] * 2),)

@@ -14,8 +14,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
-from torch.nn import functional as F
 
 from epoch0 import plots
 from epoch0.curves import Line
@@ -54,8 +52,8 @@ def train_and_measure(spec: Spec, seed: int) -> dict[str, Any]:
     nets = ensemble(spec.random_networks, spec.sizes, weights=Gaussian(spec.weight_std), seed=weights_seed)
     before = _measured(Stacked.of(nets), ends, spec.points, seed)
     stack = Stacked.of([nets[index] for index in range(spec.networks)])
-    seen = {"evaluate": Accuracy(*held), "callbacks": [FreezeAt("accuracy", spec.accuracy)]}
-    settings = {"optimizer": "adam", "loss": stack.loss(F.cross_entropy), "seed": batches_seed, **seen}
+    seen = {"evaluate": Accuracy(*held), "callbacks": [FreezeAt("accuracy", spec.accuracy)], "seed": batches_seed}
+    settings = {"optimizer": "adam", "loss": stack.loss(torch.nn.functional.cross_entropy), **seen}
     done = fit(spec, stack, given, epochs=spec.epochs, until=lambda row: bool(row["running"] == 0), **settings)
     stack.settle()
     after = _measured(stack, ends, spec.points, seed)
@@ -88,7 +86,7 @@ def weight_std(stack: Stacked) -> Array:
     return np.asarray(variances.mean(0).sqrt().numpy())
 
 
-def _measured(stack: Stacked, ends: Tensor, points: int, seed: int) -> tuple[Array, Array, Array]:
+def _measured(stack: Stacked, ends: torch.Tensor, points: int, seed: int) -> tuple[Array, Array, Array]:
     """sigma_w, growth factor along each line, log length at the hidden layers relative to the first."""
     networks = [stack.unstack(index).eval().requires_grad_(False) for index in range(len(stack))]
     growth, logs = [], []

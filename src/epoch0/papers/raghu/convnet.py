@@ -91,17 +91,15 @@ class ConvNet:
                     layer.bias.zero_()
             parts[label] = layer
             if output != label:
-                if self.norm == "batch":
-                    parts[f"norm{output[4:]}"] = nn.BatchNorm2d(after) if image else nn.BatchNorm1d(after)
-                elif self.norm == "trajectory":
-                    parts[f"norm{output[4:]}"] = TrajectoryRegularization()
+                if self.norm != "none":
+                    batch: type[nn.Module] = nn.BatchNorm2d if image else nn.BatchNorm1d
+                    parts[f"norm{output[4:]}"] = batch(after) if self.norm == "batch" else TrajectoryRegularization()
                 parts[output] = nn.ReLU()
             before = after
         return nn.Sequential(parts)
 
 
 # ---- Figure 4
-
 SIMILAR = 0.25  # growth in two kinds of layers is similar if it differs by no more than this part
 # layers with weights that have as many neurons as there are before them: their growth is that of one of Theorem 3
 KEEPING = ("conv2", "conv3", "conv4", "conv5", "fc1")

@@ -68,7 +68,6 @@ def draw_boundaries(found: Found) -> plots.Figure:
 
 
 # ---- Figure 3
-
 CLOSE = 0.05  # growth follows sqrt(chi) of wide networks if it is that near, relatively; width 100 leaves about 1 %
 _PLANE = 0  # stream of the plane of a network's circle
 

@@ -186,9 +186,10 @@ def cost(spec: Spec) -> Cost:
     return _cost(spec, f"{type(net).__name__} {name_of(net)}", noisy)
 
 
-def _cost(spec: Spec, name: str, noisy: int = 0) -> Cost:
-    """Of a training that is tested at its steps, and further times with noise."""
+def _cost(spec: Spec, name: str = "", noisy: int = 0) -> Cost:
+    """Of a training that is tested at its steps, and further times with noise; by default one of Figure 11."""
     net, images = spec.network, spec.at[-1] * spec.batch_size
+    name = name or f"conv net, {KINDS[net.norm]}"
     fields = partial(net.build, 0), net.inputs, 10, spec.batch_size, images, spec.tested * (len(spec.at) + noisy)
     return Cost(f"{name}, {spec.data}", (), *fields)
 
@@ -363,7 +364,6 @@ def draw_noise(found: Found) -> plots.Figure:
 # leaves open: no augmentation; Adam without weight decay, since under SGD lambda is unsteady
 # (docs/trajectory-regularization); lambda is one number a layer, begins at 1, and the penalty is scaled by 0.01; the
 # original length is that of the first minibatch.
-
 KINDS = {"batch": "batch norm", "trajectory": "trajectory regularization", "none": "neither"}  # norm -> its name
 COMPARABLE = 0.02  # accuracies perform "comparably" if they differ by less
 
@@ -388,10 +388,6 @@ def regularized(spec: Spec, seed: int) -> dict[str, Any]:
         found = history(spec, done, "accuracy", "multipliers", "ratios")
     found["accuracy"] = np.nan_to_num(found["accuracy"], nan=1 / spec.network.classes)  # what is left is a guess
     return found
-
-
-def regularized_cost(spec: Spec) -> Cost:
-    return _cost(spec, f"conv net, {KINDS[spec.network.norm]}")
 
 
 @by_cell
@@ -449,7 +445,6 @@ def tuned(sweep: Sweep) -> str:
 # ---- Figures 7 and 17: exactly one hidden layer is trained, from the second one on
 # Digits stand for MNIST in the quick preset. For CIFAR-10 they stand at random places of a field three times as large,
 # which dense networks can fit and hardly generalise on.
-
 SPLITS = {"train": 0, "test": 1}  # streams of where the images of a split are moved to
 LOW = 0.6  # test accuracy is low below this; dense networks that are trained whole reach about 0.6 on CIFAR-10
 GAP = 0.1  # ... and generalisation is poor if it is so far below training accuracy
@@ -604,7 +599,7 @@ ARTIFACTS = (
     _artifact("raghu/fig8", _EIGHTH, _AT, _PLAIN, _of_lengths, conv_claims, _LENGTHS, _GREY),
     _artifact("raghu/fig9", _NINTH, _AT, _PLAIN, scale_table, scale_claims, _SCALES, _SCALE),
     _artifact("raghu/fig10", _TENTH, _AT, _BOTH, norm_table, norm_claims, _BY_MODE, _GREY),
-    Artifact("raghu/fig11", _ELEVENTH, "section 3.3", _THREE, *_OF_KIND, regularized_cost),
+    Artifact("raghu/fig11", _ELEVENTH, "section 3.3", _THREE, *_OF_KIND, _cost),
     _one_layer("fig7", "", _ALONE, _EASY, False),
     _one_layer("fig17", ", harder images", _HARD, _HARDER, True),
     _artifact("raghu/fig18", _EIGHTEENTH, _AT, _DENSE, _of_lengths, dense_claims, _LENGTHS, _WIDE),

@@ -1,9 +1,8 @@
 """Raghu Figures 2, 5, 12 to 16 (section 2, appendices B.3, D): an arc through networks, length and transitions."""
 
-import functools
 import math
 from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -69,7 +68,7 @@ def growth_table(cell: Cell) -> Any:
     return {"growth": Mean(mean, error)}, {"runs": runs, **predicted(spec), "wide": float(np.mean(wide))}
 
 
-@functools.cache
+@cache
 def predicted(spec: Spec) -> dict[str, float]:
     """Bounds on the growth of one layer (Theorem 3), and for ReLU the exact growth."""
     stds = math.sqrt(spec.variance), math.sqrt(spec.biased * spec.variance)
@@ -80,7 +79,7 @@ def predicted(spec: Spec) -> dict[str, float]:
     return found
 
 
-@functools.cache
+@cache
 def wide_limit(activation: str, variance: float, depth: int, biased: float = 0.0) -> tuple[float, ...]:
     """Growth of layers 1 to ``depth`` of very wide networks: sqrt(chi) at each layer's own variance.
 
@@ -221,10 +220,9 @@ def saturated_claims(found: Found) -> Claims:
     for biased, part in rows.by("biased"):
         text = f"the factor grows like the root of the width (exponent within 0.05; sigma_b^2 = {biased:g} sigma_w^2)"
         decided[text] = part.power("width", "growth", 0.5, 0.05, "exponent")
-    for width, part in found.table.where(biased=0.0).by("width"):
-        text = f"at smaller scales it is less, the more so the smaller (width {width})"
-        decided[text] = part.claim(increasing, "growth", names="sigma_w^2 = {variance:g}")
-    return decided
+    less = "at smaller scales it is less, the more so the smaller (width {})"
+    of_scale = partial(Table.claim, decide=increasing, column="growth", names="sigma_w^2 = {variance:g}")
+    return decided | {less.format(n): of_scale(part) for n, part in found.table.where(biased=0.0).by("width")}
 
 
 @plots.drawn(6.4, 5.0, legend=2)
@@ -326,11 +324,10 @@ def growth_over(swept: str, found: Found, axes: plots.Axes) -> None:
 
 
 _WIDTHS, _SCALES = (4, 8, 16, 32, 64, 128, 256, 512), (1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
-_BOTH: dict[str, Any] = {"width": _WIDTHS, "variance": _SCALES}
 # counting transitions takes long
 _ARC = Spec(activation="hardtanh", depth=10, ends=CurveSpec("random", size=100), counted=False, biased=0.0, tangents=64)
 # each combination has an ensemble of its own
-_EVERY = Sweep(block, _ARC, _BOTH, 50, "{activation} {width} {variance!r}", block=50)
+_EVERY = Sweep(block, _ARC, {"width": _WIDTHS, "variance": _SCALES}, 50, "{activation} {width} {variance!r}", block=50)
 _GRID = _EVERY.presets(width=(4, 16, 64, 128), variance=_SCALES[:-1], runs=20, block=20)
 _SMALL: dict[str, Any] = {"ends": DIGITS, "depth": 8}
 _MANY = _EVERY.but(ends=MNIST, counted=True, width=_WIDTHS[2:6], variance=_SCALES[:4], runs=20, block=2)
@@ -368,7 +365,6 @@ ARTIFACTS: tuple[Artifact, ...] = (
 
 
 # ---- Figures 14a, 14b, 15, 16 (appendix B.3): dichotomies of s inputs while one layer's weights turn
-
 ALIKE = 0.15  # means are called equal if they differ by less than this, relatively
 _INPUTS = 10**6  # stream of the inputs' seed, away from those of networks
 
@@ -425,12 +421,10 @@ def by_width(found: Found) -> Claims:
 
 
 def by_remaining(found: Found) -> Claims:
-    decided = {}
-    for remaining, part in sorted(found.table.by("remaining"), key=lambda item: item[0]):
-        text = f"dichotomies do not depend on the layers below ({remaining} hidden layers from the swept one on)"
-        if len(part) > 1:
-            decided[text] = part.alike("dichotomies", "depth", "depth {depth}", "{remaining} layers", resolution=ALIKE)
-    return decided
+    parts = {remaining: part for remaining, part in found.table.by("remaining") if len(part) > 1}
+    text = "dichotomies do not depend on the layers below ({} hidden layers from the swept one on)"
+    same = partial(Table.alike, column="dichotomies", group="depth", groups="depth {depth}", resolution=ALIKE)
+    return {text.format(number): same(parts[number], settings="{remaining} layers") for number in sorted(parts)}
 
 
 def of_walk(found: Found) -> Claims:
@@ -448,8 +442,8 @@ def _axes(found: Found, axes: plots.Axes, axis: str) -> None:
     axes.axhline(2**inputs, linestyle="--", color=plots.COLOURS[0], linewidth=1.0)
     place: dict[str, Any] = {"xycoords": ("axes fraction", "data"), "xytext": (2, -10), "textcoords": "offset points"}
     axes.annotate(f"all $2^{{{inputs}}}$", (0.01, 2**inputs), fontsize=8, color=plots.COLOURS[0], **place)
-    axes.set(yscale="log", xlabel=axis, ylabel=f"dichotomies of {inputs} inputs")
-    axes.set_ylim(top=2.0 ** (inputs + 0.7))
+    top = 2.0 ** (inputs + 0.7)
+    axes.set(yscale="log", xlabel=axis, ylabel=f"dichotomies of {inputs} inputs", ylim=(None, top))
 
 
 @plots.drawn(6.4, 4.8, legend="best")
@@ -487,8 +481,7 @@ _FOURTEEN_B = _ALL.presets(width=(8, 16, 32, 64), depth=(1, 2, 4), runs=30, bloc
 _LAYERS, _FEW = (tuple((n, i) for n in depths for i in range(1, n)) for depths in ((5, 7, 9), (3, 5)))
 _UNDER = _ALL.but(axes={"width": (128,), "depth layer": _LAYERS})
 _FIFTEEN = _UNDER.presets(**{"width": (32,), "depth layer": _FEW}, runs=60, block=30)
-_STEEP = _ALL.but(width=(128,), depth=_TO_8, variance=16.0)
-_SIXTEEN = _STEEP.presets(width=(32,), depth=_TO_8[:5], runs=40, block=20)
+_SIXTEEN = _ALL.but(width=(128,), depth=_TO_8, variance=16.0).presets(width=(32,), depth=_TO_8[:5], runs=40, block=20)
 _WALK_ABOUT = ABOUT.replace("a point", "a depth; every point a network, no bars")
 _BY_DEPTH = partial(draw, "depth", "width", "width {}", "depth: hidden layers $n$")
 _BY_WIDTH = partial(draw, "width", "depth", "{} hidden layers", "width $k$")
