@@ -74,8 +74,6 @@ class Cut:
     v: Tensor
     a: Tensor  #: coefficients
     b: Tensor
-    row: Tensor  #: new rows, numbered on from those there were, that are on a face; their value is exactly the face's
-    column: Tensor  #: and the face; a row can be on several
     before: Optional["Cut"] = None  #: rows made before these, which these may combine, too
     passes: Passes | None = None  #: None where they are not all known
 
@@ -92,29 +90,19 @@ class Cut:
         here = float("inf") if self.passes is None else float(self.passes.number.sum())
         return here + (0.0 if self.before is None else self.before.bends)
 
-    def take(
-        self,
-        values: Tensor,
-        rows: Tensor | None = None,
-        faces: Tensor | None = None,
-        width: int = 1,
-        hats: Tensor | None = None,
-    ) -> Tensor:
+    def take(self, values: Tensor, rows: Tensor | None = None, hats: Tensor | None = None) -> Tensor:
         """The old rows of a tensor and the new ones, or some of them: then the tensor of all is never made.
 
-        Rows are increasing numbers, those of new rows go on from those of the old ones. For the tensor that was cut
-        there are the values of its faces: column c is element c % width, face c // width. For one that bends where a
-        column passes zero there are the ``hats``, (columns, elements).
+        Rows are increasing numbers, those of new rows go on from those of the old ones. For a tensor that bends where
+        a column passes zero there are the ``hats``, (columns, elements).
         """
         if rows is None:
             rows = torch.arange(len(values) + len(self), device=values.device)
         found = values.new_empty((len(rows), *values.shape[1:]))
-        self._write(found, values, rows, faces, width, hats)
+        self._write(found, values, rows, hats)
         return found
 
-    def _write(
-        self, out: Tensor, values: Tensor, rows: Tensor, faces: Tensor | None, width: int, hats: Tensor | None
-    ) -> None:
+    def _write(self, out: Tensor, values: Tensor, rows: Tensor, hats: Tensor | None) -> None:
         if not len(rows):  # each part asks those before it twice
             return
         old = len(values) + len(self) - len(self.u)
@@ -124,16 +112,11 @@ class Cut:
         if self.before is None:
             torch.index_select(values, 0, rows[:first], out=out[:first])
         else:
-            self.before._write(out[:first], values, rows[:first], faces, width, hats)
+            self.before._write(out[:first], values, rows[:first], hats)
             parents, place = torch.unique(torch.stack([u, v]), return_inverse=True)
-            source, (u, v) = self.before.take(values, parents, faces, width, hats), place
+            source, (u, v) = self.before.take(values, parents, hats), place
         shape = (-1,) + (1,) * (values.dim() - 1)
         torch.index_select(source, 0, u, out=out[first:])
         out[first:].mul_(self.a[new].view(shape)).addcmul_(source.index_select(0, v), self.b[new].view(shape))
         if hats is not None and self.passes is not None:
             out[first:] += self.passes.hats(self.a, self.b, new, hats)
-        if faces is not None and len(self.row):  # where a row is on a face, its value is the face's
-            place = torch.searchsorted(rows, self.row).clamp_max(len(rows) - 1)
-            here = rows[place] == self.row
-            place, column = place[here], self.column[here]
-            out.view(len(out), -1)[place, column % width] = faces[column // width]

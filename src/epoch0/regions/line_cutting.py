@@ -96,7 +96,6 @@ class Lines:
         limit = tolerance[rows.group[u], columns]
         same = (of_second.abs() <= limit[1:]) | (of_first.abs() <= limit[:-1])
         fresh[1:] = ~(same & (places[1:] == places[:-1]))
-        number = torch.cumsum(fresh, 0) - 1
         lead = fresh.nonzero()[:, 0]
         self.budget.add(len(lead), step)
         old, behind = len(self.order), places[lead]
@@ -105,7 +104,7 @@ class Lines:
             _, segment, count = torch.unique_consecutive(places, return_inverse=True, return_counts=True)
             at = segment[lead]
             passes = Passes(columns, at_u.abs(), at_v.abs(), (count.cumsum(0) - count)[at], count[at])
-        cut = Cut(u[lead], v[lead], a[lead], b[lead], number + old, columns, passes=passes)
+        cut = Cut(u[lead], v[lead], a[lead], b[lead], passes=passes)
         group = rows.group[torch.where(rows.away[cut.u] == 0, cut.u, cut.v)]
         self.rows = Rows.joined([rows, Rows(t[lead], torch.zeros_like(cut.u), group, owners[columns[lead]])])
         order = torch.argsort(torch.cat([torch.arange(old, device=behind.device), behind]), stable=True)

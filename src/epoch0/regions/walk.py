@@ -206,9 +206,7 @@ def _folded(
     (complex_, rows), source = part, step.inputs[0]
     found = {slot: tensor for slot, tensor in values.items() if slot not in done or (slot == source and not hats)}
     if cut is not None:
-        width = values[source][0].numel()
-        faces = {source: torch.tensor(step.faces, dtype=values[source].dtype, device=values[source].device)}
-        found = {s: cut.take(tensor, rows, faces.get(s), width, hats.get(s)) for s, tensor in found.items()}
+        found = {slot: cut.take(tensor, rows, hats.get(slot)) for slot, tensor in found.items()}
     if hats:
         return found
     before = found[source] if source not in done else found.pop(source)

@@ -182,7 +182,7 @@ class Plane:
             middle, again = (chosen.start + chosen.stop) // 2, Decisions()
             first = self.cut(values, tolerance, step, owners, slice(chosen.start, middle), again)
             if first is not None:
-                values = first.take(values, None, values.new_zeros(1), values.shape[1])
+                values = first.take(values)
             second = self.cut(values, tolerance, step, owners, slice(middle, chosen.stop), again)
             decisions.undecided = undecided + again.undecided
             both = second if first is None else first if second is None else first.then(second)
@@ -440,16 +440,11 @@ class Arrangement:
         mesh.half = np.concatenate([mesh.half[~touched[self.cell_of]], halves])
         mesh.ends = np.concatenate([[0], np.cumsum(np.append(np.diff(mesh.ends)[~touched], np.diff(bounds)))])
 
-        one, first = self.one, self.rows + len(self.u)
-        row, pair = first + np.tile(np.arange(len(one)), 2), np.concatenate([one, self.two])
-        crossed = _between(self.start[one], self.stop[one], self.share_of_one, row, column + self.zero_on[pair])
-        cut = _between(self.u, self.v, self.share, self.point + self.rows, column + self.column)
-        if self.whole:
-            cut = replace(
-                cut, passes=_passes(*self.on_edges, np.bincount(self.edge, minlength=old), self.edge_of_point)
-            )
-            crossed = replace(crossed, passes=_passes(*self.on_chords, self.along, one))
-        cut = cut.then(crossed)
+        one, met = self.one, np.bincount(self.edge, minlength=old)
+        on_edges = _passes(*self.on_edges, met, self.edge_of_point) if self.whole else None
+        on_chords = _passes(*self.on_chords, self.along, one) if self.whole else None
+        cut = _between(self.u, self.v, self.share, on_edges)
+        cut = cut.then(_between(self.start[one], self.stop[one], self.share_of_one, on_chords))
         mesh.points = cut.take(mesh.points)
         mesh.from_row = np.concatenate([mesh.from_row, np.full(len(cut), -1)])
         return cut
@@ -514,10 +509,10 @@ class Arrangement:
         return following
 
 
-def _between(u: np.ndarray, v: np.ndarray, share: np.ndarray, row: np.ndarray, column: np.ndarray) -> Cut:
+def _between(u: np.ndarray, v: np.ndarray, share: np.ndarray, passes: Passes | None) -> Cut:
     """Points between u and v, at a share of the way."""
-    first, last, near, at, on = (torch.from_numpy(np.ascontiguousarray(a)) for a in (u, v, share, row, column))
-    return Cut(first, last, 1 - near, near, at, on)
+    first, last, near = (torch.from_numpy(np.ascontiguousarray(a)) for a in (u, v, share))
+    return Cut(first, last, 1 - near, near, passes=passes)
 
 
 def _passes(column: np.ndarray, at_u: np.ndarray, at_v: np.ndarray, count: np.ndarray, segment: np.ndarray) -> Passes:
