@@ -1,6 +1,7 @@
 """The walk: carry a complex of points through a network and cut it at every fold (DESIGN: one walk, two shapes)."""
 
 import ctypes
+import itertools
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -191,7 +192,8 @@ def _behind(
     if not dense or fold.output not in program.last_uses[index + 1] or _HAT * cut.bends > len(cut) * before.shape[1]:
         return {}
     values[layer.output] = _apply(layer, [fold.run(before)], complex_)
-    return {layer.output: torch.cat([bend[:, None] * layer.matrix for bend in fold.bends(before[:1])])}
+    bends = (below - above for below, above in itertools.pairwise(fold.slopes(before[:1])))
+    return {layer.output: torch.cat([bend.T * layer.matrix for bend in bends])}
 
 
 def _folded(

@@ -18,7 +18,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.overrides import TorchFunctionMode
 
 from epoch0.diagnosis.faults.reach import Reach, behind, reach
 from epoch0.measure.passes import SATURATION
@@ -26,6 +25,7 @@ from epoch0.results import Shown
 from epoch0.tracing.call import Call, as_written, mapped, parts
 from epoch0.tracing.guard import same_noise, unchanged
 from epoch0.tracing.loss import number_of, scalar_loss
+from epoch0.tracing.operations import Calls, meaning
 from epoch0.tracing.sizes import dense
 
 DRAW_SMALLER = "Draw smaller weights: epoch0.initialize(model, x=x)."
@@ -99,34 +99,34 @@ class Pass:
         return 0.0 if self.entered is None or self.normed else float(self.entered[2].abs().mean())
 
 
-class _Broadcasts(TorchFunctionMode):
+class _Broadcasts(Calls):
     """Records where a column and a row of all examples broadcast to a table of each with each."""
 
     def __init__(self, count: int, found: list[str]) -> None:
         super().__init__()
         self.shapes, self.found = {(count,), (count, 1)}, found
 
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        two, made = [a for a in args[:2] if isinstance(a, Tensor)], func(*args, **(kwargs or {}))
+    def call(self, func: Any, name: str, args: Any, kwargs: Any) -> Any:
+        two, made = [a for a in args[:2] if isinstance(a, Tensor)], func(*args, **kwargs)
         if {tuple(a.shape) for a in two} == self.shapes:
             pairs = two[0].data_ptr() == two[1].data_ptr() or (isinstance(made, Tensor) and made.dtype == torch.bool)
             if not pairs:  # a table that is meant compares all with themselves
-                self.found.append(getattr(func, "__name__", "an operation").strip("_"))
+                self.found.append(name)
         return made
 
 
-class _Dropped(TorchFunctionMode):
+class _Dropped(Calls):
     """Records the probabilities of dropout."""
 
     def __init__(self, found: list[float]) -> None:
         super().__init__()
         self.found = found
 
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if getattr(func, "__name__", "") == "dropout":
-            given = {"p": 0.5, "training": True} | dict(zip(("p", "training"), args[1:], strict=False)) | (kwargs or {})
+    def call(self, func: Any, name: str, args: Any, kwargs: Any) -> Any:
+        if name == "dropout":
+            given = {"p": 0.5, "training": True, **meaning(name).given(args, kwargs)}
             self.found += [float(given["p"])] if given["training"] else []
-        return func(*args, **(kwargs or {}))
+        return func(*args, **kwargs)
 
 
 @dataclass

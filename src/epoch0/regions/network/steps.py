@@ -61,21 +61,15 @@ class Fold:
     def slope(self, values: Tensor, above: Sequence[Tensor] | None = None) -> Tensor:
         """The slope at each element; ``above`` says which are above each face, if not by their values alone."""
         place = torch.stack([values > face for face in self.faces] if above is None else list(above)).sum(dim=0)
-        row, low, high = values[:1], self.faces[0], self.faces[-1]
+        return torch.cat(self.slopes(values[:1])).gather(0, place)
+
+    def slopes(self, row: Tensor) -> list[Tensor]:
+        """The slopes of all elements below the first face, between each two, and above the last, each as the row."""
+        low, high = self.faces[0], self.faces[-1]
         inner = [(a + 0.25 * (b - a), a + 0.5 * (b - a)) for a, b in itertools.pairwise(self.faces)]
         stretches = [(low - 2, low - 1), *inner, (high + 1, high + 2)]
         ends = [(self.run(torch.full_like(row, a)), self.run(torch.full_like(row, b))) for a, b in stretches]
-        slopes = [(last - first) / (b - a) for (first, last), (a, b) in zip(ends, stretches, strict=True)]
-        return torch.cat(slopes).gather(0, place)
-
-    def bends(self, row: Tensor) -> list[Tensor]:
-        """At each face of each element, (elements,), the slope below it less that above."""
-        faces = range(len(self.faces))
-        above = [
-            [torch.full_like(row, face < place, dtype=torch.bool) for face in faces] for place in range(len(faces) + 1)
-        ]
-        slopes = [self.slope(row, some).flatten() for some in above]
-        return [low - high for low, high in itertools.pairwise(slopes)]
+        return [(last - first) / (b - a) for (first, last), (a, b) in zip(ends, stretches, strict=True)]
 
 
 @dataclass(frozen=True)
