@@ -202,8 +202,7 @@ def _check_elementwise(phi: _Checked) -> None:
 
 
 def _check_derivative(phi: _Checked, slope: _Checked, breaks: tuple[float, ...], allowed: float = 0) -> None:
-    h = np.linspace(-8.03, 8.01, 403)
-    step = 1e-5
+    h, step = np.linspace(-8.03, 8.01, 403), 1e-5
     for point in breaks:
         h = h[np.abs(h - point) > 2 * step]
     coarse, expected = ((phi(h + item) - phi(h - item)) / (2 * item) for item in (step, step / 4))
@@ -240,8 +239,7 @@ def _jumps(phi: _Checked, slope: _Checked, breaks: tuple[float, ...]) -> bool:
 
 def _scan_points() -> Array:
     """Where a function is evaluated: every 0.01 out to 12, then ever wider out to 10,000; never on a round number."""
-    near = np.arange(-1200, 1200) * 0.01 + 0.00317
-    far = np.geomspace(12.0031, 1e4, 400)
+    near, far = np.arange(-1200, 1200) * 0.01 + 0.00317, np.geomspace(12.0031, 1e4, 400)
     return np.concatenate([-far[::-1], near, far])
 
 
@@ -265,8 +263,7 @@ def _find_breaks(function: Callable[[Any], Array], derivative: Callable[[Any], A
             advice = "give the break points that matter as breaks=(...)"
             raise InputError(f"{text}, or a derivative that grows without bound; {advice}.")
         # an interval may hold more than one: look again on both sides of each
-        owner = np.searchsorted(left, low, side="right") - 1
-        gap = 4 * (high - low)
+        owner, gap = np.searchsorted(left, low, side="right") - 1, 4 * (high - low)
         left, right = np.concatenate([left[owner], high + gap]), np.concatenate([low - gap, right[owner]])
         order = np.argsort(left)
         left, right = left[order], right[order]
@@ -302,8 +299,7 @@ def _close_in(look: Callable[[Array], Array], left: Array, right: Array) -> tupl
 def _bend(low: Array, at_low: Array, high: Array, at_high: Array) -> tuple[Array, NDArray[np.bool_]]:
     """How much phi bends or jumps over each interval, and whether that is more than rounding error."""
     with np.errstate(all="ignore"):
-        width = high - low
-        kink = np.abs(at_high[1] - at_low[1])
+        width, kink = high - low, np.abs(at_high[1] - at_low[1])
         jump = np.abs(at_high[0] - at_low[0] - width * (at_high[1] + at_low[1]) / 2)
         slope = 1e-3 + np.maximum(np.abs(at_high[1]), np.abs(at_low[1]))
         noise = 1e-12 * (np.abs(at_high[0]) + np.abs(at_low[0]))

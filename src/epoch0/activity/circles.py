@@ -189,8 +189,7 @@ def _roots(a: Tensor, b: Tensor, c: Tensor, upwards: Tensor, low: Tensor, high: 
     """The angle between two others at which a cos + b sin + c goes up or down through 0."""
     size = torch.hypot(a, b).clamp_min(1e-300)
     phase, away = torch.atan2(b, a), torch.acos((-c / size).clamp(-1.0, 1.0))
-    angle = torch.where(upwards, phase - away, phase + away)
-    middle = 0.5 * (low + high)
+    angle, middle = torch.where(upwards, phase - away, phase + away), 0.5 * (low + high)
     angle = middle + torch.remainder(angle - middle + math.pi, 2 * math.pi) - math.pi
     return torch.minimum(torch.maximum(angle, low), high)
 

@@ -230,8 +230,7 @@ def search(evaluate: Evaluate, functions: int, caution: float, points: int | Non
             unresolved = int(again.sum())
             again = torch.zeros_like(again)
         done.append(halves.take(~again))
-        above = 0.25 * departure.repeat_interleave(2)[again]
-        steps = halves.take(again)
+        above, steps = 0.25 * departure.repeat_interleave(2)[again], halves.take(again)
     whole = together(done)
     count = len(whole.low)  # some of these, chosen at random, are looked at four times as closely
     asked = whole.take(torch.randperm(count, generator=generator(seed, 0xA0D1))[: _AUDIT_OF_EACH * functions])

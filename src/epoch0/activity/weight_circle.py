@@ -97,8 +97,7 @@ def _by_program(program: Program, twin: Program, inputs: Tensor, layer: str) -> 
             if isinstance(step, Affine) and step.weighted and not torch.equal(other := changed.run(*before), own):
                 if swept >= 0:
                     raise InputError(f"the layer '{layer}' is used more than once; its weights cannot be swept.")
-                swept = index
-                shift = step.constant(*before)
+                swept, shift = index, step.constant(*before)
                 parts = [own - shift, other - shift, shift.expand_as(other)]
     if swept < 0:
         raise InputError(f"the output does not depend on the weights of '{layer}', or both ends of the sweep are one.")

@@ -41,8 +41,7 @@ def fetch(name: str, data_dir: StrPath | None = None, progress: Tell | None = No
     if known.tree:
         return folder_of(name, data_dir)
     root = places(data_dir)[-1 if data_dir is None else 0][1]
-    target = root / known.folders[0]
-    found = find(known, None, data_dir)
+    target, found = root / known.folders[0], find(known, None, data_dir)
     files = found if found is not None else present(known, None, target)
     sound = [_sound(known, file, path, root) for file, path in files.items()]
     if found is not None and all(sound):

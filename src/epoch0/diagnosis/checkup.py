@@ -107,8 +107,7 @@ def checkup(
 
     Source: Hayou et al. 2021, section 2.2 (gains, phases); docs/checkup.md (what the verdict reads, and how well).
     """
-    say = tell or (lambda part, share: None)
-    started = time.process_time()
+    say, started = tell or (lambda part, share: None), time.process_time()
     program: Evidence | None = None
     own = {"optimizer": optimizer, "data": data, "step": step}
     if stream:
@@ -226,8 +225,7 @@ def checkup(
         tried = try_remedies(call, recipes, done, batch_norm, seed)
     worst = max(recipes.values(), key=lambda recipe: recipe.probability)
     of_program = searched(recipes)
-    kept = {"backward": signs.backward, "forward": signs.forward}
-    blame = None
+    kept, blame = {"backward": signs.backward, "forward": signs.forward}, None
     if rows is not None:
         kept = rows.kept(one.updates, recipes["adam"].learning_rate)
         blame = None if trains else to_blame(kept["layers"], worst.cause, signs)

@@ -280,9 +280,7 @@ def suggested_rate(step: StepEffect, runs: Sequence[Run]) -> float:
         return best_run(runs).rate
     least, most = RATES[step.optimizer][0], RATES[step.optimizer][-1 if step.optimizer == "adam" else 0]
     most = min(most, USUAL[step.optimizer]) if step.quick else most
-    if step.largest <= 0:
-        return _round(least / 100)
-    return min(most, max(least, _round(step.largest / 3)))
+    return _round(least / 100) if step.largest <= 0 else min(most, max(least, _round(step.largest / 3)))
 
 
 def _round(rate: float) -> float:

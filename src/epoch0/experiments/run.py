@@ -139,8 +139,7 @@ def run(
         if store is None:
             folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="epoch0-"))
             store = stack.enter_context(Store(Path(folder) / "results.sqlite"))
-        unique = {trial.key: trial for trial in wanted}
-        finished = store.keys()
+        unique, finished = {trial.key: trial for trial in wanted}, store.keys()
         missing = [trial for key, trial in unique.items() if key not in finished]
         if progress is not None:
             progress.begin(len(unique), len(unique) - len(missing))
@@ -227,8 +226,7 @@ class _Run:
 @contextmanager
 def _interrupts_wait() -> Iterator[threading.Event]:
     """Turn the first Ctrl-C into an event, so that it never falls inside a commit; a second one acts at once."""
-    interrupted = threading.Event()
-    before = signal.getsignal(signal.SIGINT)
+    interrupted, before = threading.Event(), signal.getsignal(signal.SIGINT)
     if threading.current_thread() is not threading.main_thread() or not callable(before):
         yield interrupted
         return

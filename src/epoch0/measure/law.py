@@ -388,8 +388,7 @@ def _gains(squares: Tensor, units: int) -> Tensor | None:
     """Squares of each unit over their mean; None where units are equal."""
     over = [dim for dim in range(squares.dim()) if dim != units % squares.dim()]
     each = squares.double().mean(over, keepdim=True)
-    mean = each.mean()
-    equal = not bool((each != each.flatten()[0]).any())
+    mean, equal = each.mean(), not bool((each != each.flatten()[0]).any())
     return each / mean if not equal and bool(mean > 0) and bool(mean.isfinite()) else None
 
 

@@ -356,7 +356,6 @@ def _spectrum(config: Any, count: int, seed: int) -> tuple[Tensor, Tensor, str]:
 
 
 def _sound(config: Any, count: int, seed: int) -> tuple[Tensor, Tensor, str]:
-    labels = _classes(count, seed)
-    time = torch.arange(SECOND) / SECOND
+    labels, time = _classes(count, seed), torch.arange(SECOND) / SECOND
     tone = torch.sin(2 * math.pi * 220 * 2.0 ** labels[:, None] * time) * math.sqrt(2)
     return tone + 0.3 * torch.randn(count, SECOND, generator=generator(seed, 2)), labels, "sounds of one second"

@@ -128,16 +128,14 @@ class Lines:
         self.budget.add(-int((~real).sum()), number)
         keep = torch.ones(len(self.order), dtype=torch.bool, device=owner.device)
         keep[mine[~real]] = False
-        kept = keep.nonzero()[:, 0]
-        moved = torch.cumsum(keep, 0) - 1
+        kept, moved = keep.nonzero()[:, 0], torch.cumsum(keep, 0) - 1
         stays = keep[self.order]
         self.order, self.line, self.rows = moved[self.order[stays]], self.line[stays], self.rows.take(kept)
         return kept
 
     def split(self, parts: int) -> list[tuple["Lines", Tensor]]:
         """Stretches of the order with their rows: seams are break points, which both sides share, or ends of lines."""
-        count = len(self.order)
-        step = self.rows.owner[self.order, 0]
+        count, step = len(self.order), self.rows.owner[self.order, 0]
         new_line = self.line[1:] != self.line[:-1]
         seam = torch.zeros(count, dtype=torch.bool, device=step.device)
         seam[1:] = new_line
@@ -147,8 +145,7 @@ class Lines:
             return []
         wanted = torch.linspace(0, count, parts + 1, device=step.device)[1:-1]
         near = torch.searchsorted(places.double(), wanted.double()).clamp_max(len(places) - 1)
-        cuts = sorted(set(places[near].tolist()))
-        found = []
+        cuts, found = sorted(set(places[near].tolist())), []
         for low, high in zip([0, *cuts], [*cuts, count], strict=True):
             shared = high < count and bool(self.line[high] == self.line[high - 1])
             rows, order = torch.sort(self.order[low : high + shared])

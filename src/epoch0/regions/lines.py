@@ -307,8 +307,6 @@ def walked(program: Program, corners: Tensor, kind: str, memory: float, budget: 
         points = corners.flatten(0, 1)
         t = torch.linspace(0, 1, len(ways), dtype=torch.float64, device=device).repeat(lines)
     own = torch.where(away == 0, line, line + lines)
-    nobody = torch.full((len(line), 3), -1, device=device)
-    whole = Lines(line, Rows(t, away, own, nobody), budget)
+    whole = Lines(line, Rows(t, away, own, torch.full((len(line), 3), -1, device=device)), budget)
     with torch.no_grad():
-        sizes = sizes_of(program, samples, group, infinite)
-        return walk(program, whole, {0: points}, sizes, memory, share=share)
+        return walk(program, whole, {0: points}, sizes_of(program, samples, group, infinite), memory, share=share)

@@ -25,8 +25,6 @@ BLOCK = 96 << 20
 """Bytes of the tensors carried at a time: a few times what a processor's cache holds."""
 LEVELS = 8
 """Blocks that are held together, about: those of the pieces that a piece is a piece of."""
-_PIECES = 16
-"""Parts that the whole is divided in at least, once it is: smaller ones stay in the cache."""
 _HAT = 5
 """What an element costs that is added for a bend, in those of a product."""
 _CACHE = 1 << 17
@@ -101,7 +99,7 @@ def walk(
         done, rows = last_uses[index], len(next(iter(values.values())))
         final = number + 1 == folds and not isinstance(step, Affine)  # makes no values any more
         slots = tuple(values) if final or step.output in values else (*values, step.output)
-        if parts := _parts(complex_, _bytes(program, rows, slots) / most, start == 0):
+        if parts := _parts(complex_, _bytes(program, rows, slots) / most):
             return divided(parts, partial(_taken, values), index, number)
         if step.output in values:
             pass  # made with the fold before it
@@ -115,7 +113,7 @@ def walk(
                 kept = (*(values.keys() - done), step.output, program.steps[index + 1].output)
                 wanted = _bytes(program, rows + (0 if cut is None else len(cut)), kept) / most
                 hats = _behind(program, index, cut, values, complex_)
-                if cut is not None and (parts := _parts(complex_, wanted, start == 0)):
+                if cut is not None and (parts := _parts(complex_, wanted)):
                     # the tensors of all rows are never made
                     return divided(parts, partial(_folded, step, cut, values, done, hats), index + 1, number + 1)
                 values = _folded(step, cut, values, done, hats, (complex_, None))
@@ -129,9 +127,9 @@ def walk(
     return complex_
 
 
-def _parts(complex_: Complex, wanted: float, whole: bool) -> Sequence[Part]:
+def _parts(complex_: Complex, wanted: float) -> Sequence[Part]:
     """Parts of about a block each, if not smaller; none where all fits into one, or nothing can be divided."""
-    parts = complex_.split(min(64, max(int(wanted) + 1, _PIECES if whole else 2))) if wanted > 1 else ()
+    parts = complex_.split(min(64, int(wanted) + 1)) if wanted > 1 else ()
     return parts if len(parts) > 1 else ()
 
 

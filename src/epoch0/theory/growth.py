@@ -283,8 +283,7 @@ def sparse_maximum(law: Law, width: Size, fan_in: Size | None = None, activation
     Source: THEORY 1.2 (F4).
     """
     density, std = _gaussian(law)
-    fan_in = fan_in or width
-    slopes = _slopes(activation)
+    fan_in, slopes = fan_in or width, _slopes(activation)
     return std * (one_hot_mean(width, 1.0, slopes) if density == 1.0 else flat_mean(width, fan_in, density, slopes))
 
 

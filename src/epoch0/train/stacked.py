@@ -132,8 +132,7 @@ class Stacked(nn.Module):
 
     def settle(self) -> None:
         """Put every frozen or diverged network back to where it stopped; the others stay where they are."""
-        frozen = (self.frozen_at >= 0) | self.diverged
-        kept = self.kept.state_dict()
+        frozen, kept = (self.frozen_at >= 0) | self.diverged, self.kept.state_dict()
         for name, value in self.networks.state_dict().items():
             value[frozen] = kept[name][frozen]
 

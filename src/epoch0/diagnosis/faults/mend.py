@@ -147,8 +147,7 @@ def mend(seen: Evidence, suspects: Sequence[Fault], seconds: float, tell: Tell) 
 def _own(program: UserProgram, suspects: Sequence[Fault], seconds: float) -> Trained:
     """The program as it is; one in which nothing was seen, or that learns, has many epochs to show that it is slow."""
     copied = program.copied()
-    own = copied.train(STEPS, seconds / 6)
-    count = program.call.examples
+    own, count = copied.train(STEPS, seconds / 6), program.call.examples
     number = LONG if count < FEW else min(EPOCHS * math.ceil(count / program.size), MOST)
     if program.size >= count - program.held >= FEW:  # who steps over all examples at once has thousands of epochs
         number = MOST

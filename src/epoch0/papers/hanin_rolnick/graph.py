@@ -126,8 +126,7 @@ def sawtooth_pieces(spec: Spec, seed: int) -> dict[str, Any]:
 
 def disturbed(spec: Spec, seed: int, network: int) -> torch.nn.Module:
     """The sawtooth in float64 with noise on every weight and bias; the same draw for every size of the noise."""
-    net = sawtooth(spec.depth, dtype=torch.float64)
-    source = generator(seed, network)
+    net, source = sawtooth(spec.depth, dtype=torch.float64), generator(seed, network)
     with torch.no_grad():
         for parameter in net.parameters():
             parameter.add_(spec.noise * torch.randn(parameter.shape, generator=source, dtype=torch.float64))

@@ -82,8 +82,7 @@ def exponents(apart: Array, sparsity: float, start: int) -> Array:
     The shift l0 is what the beginning leaves behind: (1 - c)^(-1/2) grows by the same step a block from wherever it
     starts, so at any finite depth the plain slope of a log-log plot is above -2. It is taken from the mean field.
     """
-    blocks = apart.shape[1] - 1
-    theory = expected(apart, sparsity) ** -0.5
+    blocks, theory = apart.shape[1] - 1, expected(apart, sparsity) ** -0.5
     step = (theory[-1] - theory[start]) / (blocks - start)
     x = np.log(np.arange(start, blocks + 1) + theory[start] / step - start)
     return np.array([np.polyfit(x, item, 1)[0] for item in np.log(apart[:, start:])])

@@ -193,8 +193,7 @@ def unequal_table(cell: Cell) -> Any:
 
 def computed(spec: Spec) -> dict[str, float]:
     """Proposition 4 as printed and corrected, its limit of infinite depth, and the expected value at this depth."""
-    size = spec.width**2
-    stds = [spec.gamma**-0.5, *[1.0] * (spec.depth - 1)]
+    size, stds = spec.width**2, [spec.gamma**-0.5, *[1.0] * (spec.depth - 1)]
     return {
         "bound_as_printed": law.magnitude_bound(spec.gamma, size, paper=True),
         "bound_corrected": law.magnitude_bound(spec.gamma, size),

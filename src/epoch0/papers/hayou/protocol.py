@@ -179,8 +179,7 @@ def scored_batches(sets: Sets, seed: int, batches: int, per_class: int) -> Batch
 
     Of several batches each has as many of each class as it can; a class with fewer images gives all it has.
     """
-    source = numpy_generator(seed, _BATCHES)
-    rows = []
+    source, rows = numpy_generator(seed, _BATCHES), []
     for label in range(sets.classes):
         own = np.flatnonzero(sets.plain.targets.cpu().numpy() == label)
         rows += list(enumerate(source.choice(own, min(per_class, len(own)), replace=False)))

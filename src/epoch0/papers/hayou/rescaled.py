@@ -187,8 +187,7 @@ def ticket_table(found: Found) -> Table:
         others |= dict.fromkeys(("accuracy", "accuracy_error"), math.nan)
         return {"chi_before": cell["before"], "chi_after": cell["after"]}, others
 
-    rows = found.rows(row)
-    trained = found.also["trained"].one()
+    rows, trained = found.rows(row), found.also["trained"].one()
     edge, std = stds(trained.spec.ticket)
     factor = std / edge
     same = {**dict.fromkeys(rows[0], math.nan), "factor": factor, "runs": trained.runs}

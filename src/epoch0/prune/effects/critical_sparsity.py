@@ -74,8 +74,7 @@ def critical_sparsity(scores: Mapping[str, Tensor]) -> CriticalSparsity:
     tops = [np.float64(values.max(initial=-np.inf)) for values in left]
     lowest = min((top for top, values in zip(tops, left, strict=True) if len(values)), default=0.0)
     high = [values[values >= lowest] for values in left]  # most scores lie below the largest of every layer
-    weights = sum(tensor.numel() for tensor in scores.values())
-    counts = {}
+    weights, counts = sum(tensor.numel() for tensor in scores.values()), {}
     for row, name in enumerate(scores):
         above = sum(int(np.count_nonzero(values > tops[row])) for values in high)
         above += sum(int(np.count_nonzero(values == tops[row])) for values in high[:row])

@@ -296,9 +296,7 @@ def _tidied(result: Any) -> Any:
 
 def _without_sign(tensor: Tensor) -> Tensor:
     """Constants that meet the signal count by whether they are zero."""
-    if not tensor.is_floating_point() or followed(tensor):
-        return tensor
-    return (tensor != 0).to(tensor.dtype)
+    return tensor if not tensor.is_floating_point() or followed(tensor) else (tensor != 0).to(tensor.dtype)
 
 
 @checked

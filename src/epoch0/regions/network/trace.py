@@ -209,8 +209,7 @@ class _Reader(Calls):
             if len(given) > 1 or found is not values:
                 raise InputError(f"the operation {name} ({self.where}) takes its threshold or slope from the input.")
             source, slot = self.slots[id(values)][1], len(self.elements)
-            step = Fold(self.title, (source,), slot, faces, run, recession)
-            return self._new(step, run(values)) if faces else values
+            return self._new(Fold(self.title, (source,), slot, faces, run, recession), run(values)) if faces else values
         if kind == "extremum" or (kind == "largest" and len(args) == 2 and isinstance(args[1], Tensor)):
             pair = self._one(_pair, "stack", args, ".pair")
             size = pair[0, 0].numel()
@@ -265,8 +264,7 @@ class _Reader(Calls):
             value = whole if pick is None else whole[pick]
             _check(run, size, list(given.values()), value, name, self.where)
             biased = bool((run(*(torch.zeros_like(t[:1]) for t in given.values())) != 0).any())
-            slot = len(self.elements)
-            step = Affine(title, tuple(given), slot, run, size, biased, multiplies(name), terms)
+            step = Affine(title, tuple(given), len(self.elements), run, size, biased, multiplies(name), terms)
             found.append(self._new(step, value))
         return tuple(found) if isinstance(whole, tuple | list) else found[0]
 

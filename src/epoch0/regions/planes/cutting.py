@@ -61,10 +61,8 @@ def components(pairs: np.ndarray, count: int) -> np.ndarray:
 def parts_of(mesh: Mesh, count: int) -> list[Mesh]:
     """Strips of about equally many cells, across the longer side; a strip of a strip is thus a block."""
     cells = len(mesh.ends) - 1
-    count = min(count, cells)
-    degree = np.diff(mesh.ends)
-    first = mesh.half[mesh.ends[:-1]]
-    points = mesh.points.numpy()
+    count, degree = min(count, cells), np.diff(mesh.ends)
+    first, points = mesh.half[mesh.ends[:-1]], mesh.points.numpy()
     along = int(np.ptp(points[:, 1]) > np.ptp(points[:, 0]))
     borders = np.linspace(0, cells, count + 1).astype(np.int64)
     place = points[mesh.edges[first >> 1, first & 1], along]
@@ -100,8 +98,7 @@ def joined(mesh: Mesh, cut: Sequence[Mesh]) -> tuple[Mesh, int]:
     source = np.concatenate([part.from_edge for part in cut])
     same, wrong = _same_pieces(mesh, cut, source, points.numpy()[edges[:, 0]])
     kept = same == np.arange(len(same))
-    edge = (np.cumsum(kept) - 1)[same]
-    first = np.arange(len(points))
+    edge, first = (np.cumsum(kept) - 1)[same], np.arange(len(points))
     first[edges[~kept, 0]] = edges[same[~kept], 0]
     new = (row < 0) & (first == np.arange(len(first)))
     vertex = np.where(row < 0, (len(mesh.points) + np.cumsum(new) - 1)[first], row)
@@ -239,8 +236,7 @@ class Plane:
         local = np.full(2 * len(mesh.edges), -1)
         local[real] = np.arange(len(real))
         elements, mesh.ends = cycles(local[target])
-        number = np.cumsum(~false) - 1
-        half = real[elements]
+        number, half = np.cumsum(~false) - 1, real[elements]
         mesh.half = 2 * number[half >> 1] + (half & 1)
         mesh.edges, mesh.owner, mesh.from_edge = mesh.edges[~false], mesh.owner[~false], mesh.from_edge[~false]
         rows, mesh.edges = used(mesh.edges, len(mesh.points))
@@ -372,8 +368,7 @@ class Arrangement:
                 following = (last + 1) % len(sign)
                 extra += [(number, self.place[i], start[i]) for i in at[following[sign[following] == 0]]]
         good = ~np.isin(key, dropped)
-        more = np.array(extra, dtype=np.int64).reshape(-1, 3).T
-        ends = zip((key, where, vertex), more, strict=True)
+        ends = zip((key, where, vertex), np.array(extra, dtype=np.int64).reshape(-1, 3).T, strict=True)
         return tuple(np.concatenate([old[good], new]) for old, new in ends)
 
     def cross(self) -> bool:
@@ -421,8 +416,7 @@ class Arrangement:
         # the pieces of split edges: the first keeps the edge's number, piece i + 1 of an edge starts at its point i
         at = np.flatnonzero(touched[self.cell_of])
         count = self.length[at]
-        inside = within(count)
-        half = np.repeat(mesh.half[at], count)
+        inside, half = within(count), np.repeat(mesh.half[at], count)
         edge, back = half >> 1, half & 1
         index = np.where(back == 0, inside, self.per_edge[edge] - inside)
         piece = np.where(index == 0, edge, old + self.first[edge] + index - 1)
@@ -452,8 +446,7 @@ class Arrangement:
     def _split_edges(self) -> None:
         """New pieces of edges are numbered like the points they start from, after all edges there were."""
         mesh, number = self.mesh, self.rows + np.arange(len(self.u))
-        split = np.flatnonzero(self.per_edge)
-        following = number + 1
+        split, following = np.flatnonzero(self.per_edge), number + 1
         following[self.first[split] + self.per_edge[split] - 1] = mesh.edges[split, 1]
         mesh.edges[split, 1] = self.rows + self.first[split]
         source = np.repeat(split, self.per_edge[split])

@@ -215,8 +215,7 @@ def walked(program: Program, window: Window, memory: float, last: int, progress:
     budget = Budget(program.layers, memory if last < 0 else 2 * memory, progress)
     plane = Plane.start(window.polygon.clone(), budget, last)
     with torch.no_grad():
-        sizes = sizes_of(program, window.sample())
-        found = walk(program, plane, {0: window.points(window.polygon)}, sizes, memory)
+        found = walk(program, plane, {0: window.points(window.polygon)}, sizes_of(program, window.sample()), memory)
     budget.advance(1.0, "done")
     return found
 

@@ -189,8 +189,7 @@ def _by_steps(function: Callable[[Any], Array], scale: float, q1: Array, q2: Arr
         z = np.arange(-half, half + 1) * (0.25 / scale / 2**halvings)
         mass = np.exp(-0.5 * z**2)
         mass /= mass.sum()
-        coarse = mass[::2] / mass[::2].sum()
-        agree = np.zeros(len(left), dtype=bool)
+        coarse, agree = mass[::2] / mass[::2].sum(), np.zeros(len(left), dtype=bool)
         for start in range(0, len(left), max(_POINTS_AT_ONCE // len(z) ** 2, 1)):
             part = slice(start, start + max(_POINTS_AT_ONCE // len(z) ** 2, 1))
             at = left[part]
@@ -325,8 +324,7 @@ def erf_pair(q1: Array, q2: Array, gap: Array) -> tuple[Array, Array]:
     first, second = 1 / np.sqrt(1 + 2 * q1), 1 / np.sqrt(1 + 2 * q2)
     # the sines of both arcs are largest and below, their cosines near and far
     largest = (2 * np.sqrt(q1) * first) * (np.sqrt(q2) * second)
-    near = np.sqrt((1 + 2 * q1) + 2 * q2) * first * second
-    across = largest * gap
+    near, across = np.sqrt((1 + 2 * q1) + 2 * q2) * first * second, largest * gap
     below = largest - across
     apart = (largest + below) * across
     far = np.sqrt(apart + near**2)
@@ -341,8 +339,7 @@ def _one_kink(left: float, right: float, q1: Array, q2: Array, cosine: Array, si
     same, mixed = left**2 + right**2, 2 * left * right
     if derivative:
         return np.asarray((same * (math.pi - angle) + mixed * angle) / (2 * math.pi))
-    up = sine + (math.pi - angle) * cosine
-    down = sine - angle * cosine
+    up, down = sine + (math.pi - angle) * cosine, sine - angle * cosine
     return np.asarray(np.sqrt(q1) * np.sqrt(q2) * (same * up - mixed * down) / (2 * math.pi))
 
 
@@ -382,8 +379,7 @@ def _hinge(a: Array) -> Array:
 
 def _hinge_pair(a: Array, b: Array, cosine: Array, sine: Array, chance: Array) -> Array:
     """E max(Z1 - a, 0) max(Z2 - b, 0), given P(Z1 > a, Z2 > b) (moments of a truncated pair, Rosenbaum 1961)."""
-    s = np.maximum(sine, 1e-150)
-    lower = 1 / (1 + np.abs(cosine))
+    s, lower = np.maximum(sine, 1e-150), 1 / (1 + np.abs(cosine))
 
     def beyond(x: Array, y: Array) -> Array:
         # (y - cosine x) / sine without its cancellation

@@ -405,8 +405,7 @@ def kernel(
 
     Source: Lee et al. 2018 (NNGP), Jacot et al. 2018 (NTK), Hayou et al. 2021, B.1 and appendix H (density).
     """
-    rule = continuous(activation)
-    first = _inputs("x1", x1)
+    rule, first = continuous(activation), _inputs("x1", x1)
     second = first if x2 is None else _inputs("x2", x2)
     if first.shape[1] != second.shape[1]:
         raise InputError(f"x1 has shape {first.shape} and x2 {second.shape}: inputs of different size.")

@@ -45,8 +45,7 @@ def gaussian_mean(f: Callable[[Any], Any], q: Annotated[Number, Within(0)], brea
     of f on both sides of 0. ``f`` works elementwise on float64 arrays; an InputError if it oscillates too fast.
     """
     variances = np.asarray(q, dtype=np.float64)
-    flat = variances.reshape(-1)
-    tiny = np.finfo(np.float64).tiny
+    flat, tiny = variances.reshape(-1), np.finfo(np.float64).tiny
     try:
         around = float(np.mean(f(np.array([-tiny, tiny]))))
     except Exception as problem:

@@ -257,8 +257,7 @@ def predicted_density(
 def _laws(rule: Activation, widths: list[int], moments: DenseMoments, examples: int, seed: int) -> list[ScoreLaw]:
     """The law of each layer's scores, in units of their root mean square; layers that are alike share one."""
     known: dict[tuple[object, ...], ScoreLaw] = {}
-    laws = []
-    depth = len(moments.q)
+    laws, depth = [], len(moments.q)
     for layer in range(depth):
         shares = (moments.shared, moments.entering_c, moments.concentration)
         key = (

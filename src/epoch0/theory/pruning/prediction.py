@@ -47,8 +47,7 @@ def histogram(factors: ArrayLike) -> Array:
     row, column = np.nonzero(flat > 0)
     place = np.clip((np.log(flat[row, column]) - LOW) / STEP, 0, SIZE - 1.000001)
     left = place.astype(np.int64)
-    share = place - left
-    cells = row * SIZE + left
+    share, cells = place - left, row * SIZE + left
     counts = np.bincount(cells, 1 - share, len(flat) * SIZE) + np.bincount(cells + 1, share, len(flat) * SIZE)
     return np.asarray(counts.reshape(*values.shape[:-1], SIZE))
 
@@ -139,9 +138,7 @@ def entry_of_mean(mean: float, log_mean: float = -math.inf) -> Array:
         return entry_tail(float(brentq(lambda k: _HALF_NORMAL * _offset_mean(k) - mean, 0.0, 1.0)))
     correlation, spread = fit(mean, log_mean)
     tail = following_tail(correlation) if correlation > 0 else entry_tail(0.0)
-    if spread < STEP:
-        return tail
-    return _product(tail, special.ndtr(-(GRID[:-1] + STEP / 2 + spread**2) / spread))
+    return tail if spread < STEP else _product(tail, special.ndtr(-(GRID[:-1] + STEP / 2 + spread**2) / spread))
 
 
 def following_tail(correlation: float) -> Array:
