@@ -44,15 +44,14 @@ class Absolute(operations.Calls):
         return self._known[id(tensor)][1] if id(tensor) in self._known else 0
 
     def call(self, func: Any, name: str, args: Any, kwargs: Any) -> Any:
-        known = operations.meaning(name)
-        kind, given = known.kind, known.given(args, kwargs)
+        kind = (known := operations.meaning(name)).kind
         if kind == "activation" and args and isinstance(args[0], Tensor):
             return args[0]
         if kind == "norm" and name != "local_response_norm":
-            return self._norm(given)
+            return self._norm(known.given(args, kwargs))
         if kind in ("linear", "convolution", "bilinear"):
             return self._matrix(func, name, args, kwargs)
-        if kind == "lookup" and given["input"].is_floating_point():
+        if kind == "lookup" and known.given(args, kwargs)["input"].is_floating_point():
             text = "SynFlow sends an input of ones through the model, and its embedding looks tokens up"
             hint = "Score it by snip, grasp or magnitude, or score what is behind it"
             raise InputError(f"{text}: there is no flow through numbers of tokens. {hint}.")
