@@ -7,6 +7,9 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+Listener = Callable[[float, str], None]
+"""What is told of long work: the part that is done, from 0 to 1, and what is being done."""
+
 
 class ProgressBar:
     """A bar where there is a terminal or a notebook, else at most one line every few seconds.

@@ -320,7 +320,7 @@ def test_losses() -> None:
         (classes, lambda outputs: outputs, "the loss fails|loss .* 2 arguments"),
     ]:
         with pytest.raises(InputError, match=message):
-            gain(net, x, targets, loss)
+            gain(net, x, targets, loss=loss)
 
 
 def test_positions_each_have_a_class() -> None:

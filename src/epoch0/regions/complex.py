@@ -1,6 +1,5 @@
 """What cut lines and a cut plane share: the memory that they may fill, and new points, mixed of old ones."""
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import NamedTuple, Optional
 
@@ -8,9 +7,7 @@ import torch
 from torch import Tensor
 
 from epoch0.errors import InputError
-
-Progress = Callable[[float, str], None]
-"""What is told of the progress: the part that is done, from 0 to 1, and what is being done."""
+from epoch0.progress import Listener
 
 
 @dataclass
@@ -19,7 +16,7 @@ class Budget:
 
     layers: tuple[str, ...]
     memory: float
-    progress: Progress | None
+    progress: Listener | None
     cells: int = 1
     each: int = 400  # its share of vertices, edges, owners and lists, twice while parts are put together
     what: str = "cells"
@@ -40,7 +37,7 @@ class Budget:
             self.progress(self.done, f"{what}, {self.cells:,} {self.what}")
 
 
-class Passes(NamedTuple):
+class Flips(NamedTuple):
     """Where columns change their sign on the segments that a cut divides, segment by segment."""
 
     column: Tensor
@@ -75,7 +72,7 @@ class Cut:
     a: Tensor  #: coefficients
     b: Tensor
     before: Optional["Cut"] = None  #: rows made before these, which these may combine, too
-    passes: Passes | None = None  #: None where they are not all known
+    flips: Flips | None = None  #: None where they are not all known
 
     def then(self, other: "Cut") -> "Cut":
         """These rows, and behind them those of another cut."""
@@ -86,8 +83,8 @@ class Cut:
 
     @property
     def bends(self) -> float:
-        """Passes at new rows, all together: infinite where they are not known."""
-        here = float("inf") if self.passes is None else float(self.passes.number.sum())
+        """Flips at new rows, all together: infinite where they are not known."""
+        here = float("inf") if self.flips is None else float(self.flips.number.sum())
         return here + (0.0 if self.before is None else self.before.bends)
 
     def take(self, values: Tensor, rows: Tensor | None = None, hats: Tensor | None = None) -> Tensor:
@@ -118,5 +115,5 @@ class Cut:
         shape = (-1,) + (1,) * (values.dim() - 1)
         torch.index_select(source, 0, u, out=out[first:])
         out[first:].mul_(self.a[new].view(shape)).addcmul_(source.index_select(0, v), self.b[new].view(shape))
-        if hats is not None and self.passes is not None:
-            out[first:] += self.passes.hats(self.a, self.b, new, hats)
+        if hats is not None and self.flips is not None:
+            out[first:] += self.flips.hats(self.a, self.b, new, hats)

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from epoch0.regions.certificate import Decisions
-from epoch0.regions.complex import Budget, Cut, Passes
+from epoch0.regions.complex import Budget, Cut, Flips
 from epoch0.regions.network.steps import Largest
 
 
@@ -99,12 +99,12 @@ class Lines:
         lead = fresh.nonzero()[:, 0]
         self.budget.add(len(lead), step)
         old, behind = len(self.order), places[lead]
-        passes = None
+        flips = None
         if not self.unbounded and values.device.type == "cpu":
             _, segment, count = torch.unique_consecutive(places, return_inverse=True, return_counts=True)
             at = segment[lead]
-            passes = Passes(columns, at_u.abs(), at_v.abs(), (count.cumsum(0) - count)[at], count[at])
-        cut = Cut(u[lead], v[lead], a[lead], b[lead], passes=passes)
+            flips = Flips(columns, at_u.abs(), at_v.abs(), (count.cumsum(0) - count)[at], count[at])
+        cut = Cut(u[lead], v[lead], a[lead], b[lead], flips=flips)
         group = rows.group[torch.where(rows.away[cut.u] == 0, cut.u, cut.v)]
         self.rows = Rows.joined([rows, Rows(t[lead], torch.zeros_like(cut.u), group, owners[columns[lead]])])
         order = torch.argsort(torch.cat([torch.arange(old, device=behind.device), behind]), stable=True)

@@ -14,8 +14,9 @@ from torch import Tensor, nn
 from epoch0.arguments import Positive, Size, checked
 from epoch0.curves import Curve, Line
 from epoch0.errors import InputError
+from epoch0.progress import Listener
 from epoch0.regions.certificate import RELATIVE, Certificate, sizes_of
-from epoch0.regions.complex import Budget, Progress
+from epoch0.regions.complex import Budget
 from epoch0.regions.line_cutting import Lines, Rows
 from epoch0.regions.network.steps import Pieces, Program, follow
 from epoch0.regions.network.trace import in_float64, trace, trace_for
@@ -191,7 +192,7 @@ def on_line(
     *,
     kind: str = "segment",
     memory: Positive = MEMORY,
-    progress: Progress | None = None,
+    progress: Listener | None = None,
 ) -> LinePartition | LinePartitions:
     """The regions of a network along a line through x0 and x1, or along many lines at once.
 
@@ -232,7 +233,7 @@ def on_line(
 
 @checked
 def on_curve(
-    model: nn.Module, curve: Curve, *, pieces: Size = 1000, memory: Positive = MEMORY, progress: Progress | None = None
+    model: nn.Module, curve: Curve, *, pieces: Size = 1000, memory: Positive = MEMORY, progress: Listener | None = None
 ) -> LinePartition:
     """The regions of a network along a curve, taken as a polyline of many straight pieces.
 
@@ -263,7 +264,7 @@ _BYTES = 250  # of one break point: its place, owner and group, twice while part
 
 
 def cut_lines(
-    program: Program, corners: Tensor, kind: str, memory: float, progress: Progress | None
+    program: Program, corners: Tensor, kind: str, memory: float, progress: Listener | None
 ) -> list[LinePartition]:
     """Partitions of lines given by their corners, shape (lines, corners, *shape)."""
     check_room(program, memory)

@@ -55,7 +55,7 @@ class Evaluation:
     data: Any  #: the examples, inputs and targets, or what :func:`epoch0.train.image_sources` gives
     batch_size: Count = 1000  #: examples a forward pass; changes nothing but rounding
     name: str = "test"  #: of the split; begins the names of the metrics
-    loss: Loss = F.cross_entropy  #: ``loss(outputs, targets)``, the mean over a batch
+    loss: Loss | None = None  #: ``loss(outputs, targets)``, the mean over a batch; None: the cross-entropy
     #: of the products, as for ``train``; outputs become float32 before they are compared
     precision: Precision = "float32"
 
@@ -79,7 +79,8 @@ class Evaluation:
         device = next((tensor.device for tensor in (*model.parameters(), *model.buffers())), torch.device("cpu"))
         if self.data.targets.device != device:
             object.__setattr__(self, "data", self.data.to(device))
-        loss = loss_of_each(self.loss) if isinstance(model, Stacked) else self.loss
+        own = self.loss or F.cross_entropy
+        loss = loss_of_each(own) if isinstance(model, Stacked) else own
         means = _means(model, self.data, self.batch_size, loss, self.precision)
         return {f"{self.name}_{name}": mean for name, mean in means.items()}
 

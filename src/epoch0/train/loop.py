@@ -61,7 +61,7 @@ def train(
     learning_rate: Positive = 0.1,
     schedule: Callable[[Optimizer, int], LRScheduler] | None = None,
     clip: Positive | None = None,
-    loss: Loss = F.cross_entropy,
+    loss: Loss | None = None,
     seed: Seed = 0,
     device: str | torch.device = "cpu",
     precision: Precision = "float32",
@@ -97,7 +97,7 @@ def train(
             optimizer step of all ``steps``: ``CosineAnnealingLR`` itself, or
             ``lambda optimizer, steps: MultiStepLR(optimizer, [steps // 2, steps * 3 // 4])``.
         clip: largest Euclidean norm of the gradient of all parameters; not of a stack of networks.
-        loss: ``loss(outputs, targets) -> scalar``, a mean over the batch; for a stack of networks
+        loss: ``loss(outputs, targets) -> scalar``, a mean over the batch; None: the cross-entropy. For a stack
             ``stacked.loss(...)``; for label smoothing ``functools.partial(F.cross_entropy, label_smoothing=0.1)``.
         seed: of the order of the examples, augmentation and dropout.
         device: where to train; a pair of tensors or images are moved there once.
@@ -156,6 +156,7 @@ def train(
     pace = evaluate_every or per_epoch
     looks = [each if isinstance(each, Every) else Every(pace, each) for each in callbacks]
     source = source if not hasattr(source, "batch") else source.to(group.device)
+    loss = loss or F.cross_entropy
     steps_of = loss, torchs, scheduler, state, group, total, per_epoch, batch_size, seed, used, clip, channels_last
     looking, writing = (evaluate, pace, looks, until), (path, checkpoint_every, checkpoint_minutes, run)
     doing = _Run(model, source, *steps_of, *looking, *writing)

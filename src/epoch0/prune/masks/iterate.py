@@ -9,9 +9,10 @@ from torch import Tensor, nn
 
 from epoch0.arguments import Size, Sparsity, Whole, checked
 from epoch0.errors import InputError
+from epoch0.progress import Listener
 from epoch0.prune.masks.apply import apply
 from epoch0.prune.masks.masks import LAYERS, SCOPES, Masks, keep
-from epoch0.prune.scores.scores import Progress, Scores, tell
+from epoch0.prune.scores.scores import Scores, tell
 from epoch0.prune.scores.synaptic_flow import synflow, synflow_rounds
 from epoch0.tracing.guard import bare
 
@@ -26,7 +27,7 @@ def iterate(
     scope: Annotated[str, SCOPES] = "global",
     floor: Whole = 0,
     layers: Annotated[str, LAYERS] = "uniform",
-    progress: Progress | None = None,
+    progress: Listener | None = None,
 ) -> Masks:
     """Prune in rounds: score what is left, remove a little, until exactly ``round(sparsity * M)`` are removed.
 

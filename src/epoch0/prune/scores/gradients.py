@@ -9,9 +9,10 @@ from torch import Tensor, nn
 
 from epoch0.arguments import BatchNorm, Positive, Seed, Size, Sparsity, checked
 from epoch0.errors import InputError
+from epoch0.progress import Listener
 from epoch0.prune.masks.masks import largest
 from epoch0.prune.scores.functional import Batch, Functional, Values, added, examples, near_the_end, scored, times
-from epoch0.prune.scores.scores import Progress, Scores, score, tell
+from epoch0.prune.scores.scores import Scores, score, tell
 from epoch0.seeds import generator
 from epoch0.tracing.call import Forward
 from epoch0.tracing.loss import Loss, scalar_loss
@@ -76,7 +77,7 @@ def force(
     loss: Loss | None = None,
     batch_norm: BatchNorm = "train",
     forward: Forward | None = None,
-    progress: Progress | None = None,
+    progress: Listener | None = None,
 ) -> Scores:
     """Score each weight by its connection sensitivity in the network that earlier rounds have left.
 

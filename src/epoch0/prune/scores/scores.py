@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from epoch0.arguments import Seed, checked
 from epoch0.errors import InputError, check_finite
+from epoch0.progress import Listener
 from epoch0.prune.masks.places import Place, standing
 from epoch0.results import Result, aligned, counted
 from epoch0.seeds import generator
@@ -82,10 +83,6 @@ class Scores(dict[str, Tensor], Result):
         return "\n".join([f"{summary}: {self.method}" if self.method else summary, *aligned(lines)])
 
 
-Progress = Callable[[float, str], None]
-"""A callback for progress: the share that is done, from 0 to 1, and the next part in words."""
-
-
 class Listed(NamedTuple):
     """A score as ``prune`` exports it and the command line calls it."""
 
@@ -119,7 +116,7 @@ def check_precision(model: nn.Module) -> None:
     check_model(model)
 
 
-def tell(progress: Progress | None, done: int, rounds: int) -> None:
+def tell(progress: Listener | None, done: int, rounds: int) -> None:
     """Report that ``done`` rounds are done and another begins."""
     if progress is not None:
         progress(done / rounds, f"round {done + 1} of {rounds}")

@@ -17,9 +17,10 @@ from torch import Tensor, nn
 
 from epoch0.arguments import checked, refuse
 from epoch0.errors import InputError
+from epoch0.progress import Listener
 from epoch0.prune.masks.masks import best
 from epoch0.prune.scores.functional import Functional, Values, functional_copy, times
-from epoch0.prune.scores.scores import Progress, Scores, score, scores_of, tell
+from epoch0.prune.scores.scores import Scores, score, scores_of, tell
 from epoch0.tracing import operations
 from epoch0.tracing.call import mapped, parts
 
@@ -161,7 +162,7 @@ def synflow(model: nn.Module, x: Any, *, dtype: torch.dtype = torch.float64) -> 
 
 
 def synflow_rounds(
-    model: nn.Module, x: Any, kept: list[int], *, dtype: torch.dtype = torch.float64, progress: Progress | None = None
+    model: nn.Module, x: Any, kept: list[int], *, dtype: torch.dtype = torch.float64, progress: Listener | None = None
 ) -> dict[str, Tensor]:
     """The masks of rounds of SynFlow, each scored on the weights left before; at half the cost of separate rounds."""
     with _positive(model, x, dtype) as (net, ones), torch.no_grad():

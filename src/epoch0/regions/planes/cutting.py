@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from epoch0.regions.certificate import Decisions
-from epoch0.regions.complex import Budget, Cut, Passes
+from epoch0.regions.complex import Budget, Cut, Flips
 from epoch0.regions.network.steps import Largest
 
 
@@ -183,7 +183,7 @@ class Plane:
             second = self.cut(values, tolerance, step, owners, slice(middle, chosen.stop), again)
             decisions.undecided = undecided + again.undecided
             both = second if first is None else first if second is None else first.then(second)
-            return None if both is None else replace(both, passes=None)  # each half of the columns knows its own
+            return None if both is None else replace(both, flips=None)  # each half of the columns knows its own
         self._note(step, self.count + len(found.cell) + len(found.one))
         if step == self.last and columns is None:  # only counted
             return None
@@ -435,8 +435,8 @@ class Arrangement:
         mesh.ends = np.concatenate([[0], np.cumsum(np.append(np.diff(mesh.ends)[~touched], np.diff(bounds)))])
 
         one, met = self.one, np.bincount(self.edge, minlength=old)
-        on_edges = _passes(*self.on_edges, met, self.edge_of_point) if self.whole else None
-        on_chords = _passes(*self.on_chords, self.along, one) if self.whole else None
+        on_edges = _flips(*self.on_edges, met, self.edge_of_point) if self.whole else None
+        on_chords = _flips(*self.on_chords, self.along, one) if self.whole else None
         cut = _between(self.u, self.v, self.share, on_edges)
         cut = cut.then(_between(self.start[one], self.stop[one], self.share_of_one, on_chords))
         mesh.points = cut.take(mesh.points)
@@ -502,17 +502,17 @@ class Arrangement:
         return following
 
 
-def _between(u: np.ndarray, v: np.ndarray, share: np.ndarray, passes: Passes | None) -> Cut:
+def _between(u: np.ndarray, v: np.ndarray, share: np.ndarray, flips: Flips | None) -> Cut:
     """Points between u and v, at a share of the way."""
     first, last, near = (torch.from_numpy(np.ascontiguousarray(a)) for a in (u, v, share))
-    return Cut(first, last, 1 - near, near, passes=passes)
+    return Cut(first, last, 1 - near, near, flips=flips)
 
 
-def _passes(column: np.ndarray, at_u: np.ndarray, at_v: np.ndarray, count: np.ndarray, segment: np.ndarray) -> Passes:
+def _flips(column: np.ndarray, at_u: np.ndarray, at_v: np.ndarray, count: np.ndarray, segment: np.ndarray) -> Flips:
     """What passes zero on segments, so many on each; ``segment`` is that of each new point."""
     first = np.cumsum(count) - count
     parts = column, np.abs(at_u), np.abs(at_v), first[segment], count[segment]
-    return Passes(*map(torch.from_numpy, parts))
+    return Flips(*map(torch.from_numpy, parts))
 
 
 def cycles(following: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

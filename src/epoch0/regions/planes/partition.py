@@ -12,8 +12,9 @@ from epoch0 import plots
 from epoch0.arguments import Kind, Positive, checked
 from epoch0.curves import Curve
 from epoch0.errors import InputError
+from epoch0.progress import Listener
 from epoch0.regions.certificate import RELATIVE, Certificate, sizes_of
-from epoch0.regions.complex import Budget, Progress
+from epoch0.regions.complex import Budget
 from epoch0.regions.lines import LinePartitions, on_curve, on_line, segment_ends
 from epoch0.regions.network.steps import Largest, Pieces, Program, follow
 from epoch0.regions.network.trace import trace
@@ -208,7 +209,7 @@ def pattern_colours(patterns: np.ndarray) -> np.ndarray:
 
 
 @keeping_memory()
-def walked(program: Program, window: Window, memory: float, last: int, progress: Progress | None) -> Plane:
+def walked(program: Program, window: Window, memory: float, last: int, progress: Listener | None) -> Plane:
     """The window cut along every fold; step ``last`` is only counted."""
     if last >= 0 and isinstance(program.folds[last], Largest):
         last = -1  # the pieces of a maximum are joined by their geometry
@@ -222,7 +223,7 @@ def walked(program: Program, window: Window, memory: float, last: int, progress:
 
 @checked
 def on_plane(
-    model: nn.Module, window: Any, *, memory: Positive = MEMORY, progress: Progress | None = None
+    model: nn.Module, window: Any, *, memory: Positive = MEMORY, progress: Listener | None = None
 ) -> PlanePartition:
     """The regions of a network on a window: a convex polygon in any plane of input space.
 
@@ -259,7 +260,7 @@ def on_plane(
 
 @checked
 def count(
-    model: nn.Module, where: Any, *, memory: Positive = MEMORY, progress: Progress | None = None
+    model: nn.Module, where: Any, *, memory: Positive = MEMORY, progress: Listener | None = None
 ) -> int | np.ndarray:
     """Only the number of activation regions on a line or a window, without the geometry of the last layer.
 
