@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 Listener = Callable[[float, str], None]
-"""What is told of long work: the part that is done, from 0 to 1, and what is being done."""
+"""What hears of long work: it is called with the part that is done, from 0 to 1, and what is being done."""
 
 
 class ProgressBar:

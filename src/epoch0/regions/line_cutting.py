@@ -16,7 +16,7 @@ class Rows(NamedTuple):
 
     t: Tensor  # parameter, infinite for a point at infinity
     away: Tensor  # -1, 0 or 1: a point at infinity is carried as the direction that leads to it
-    group: Tensor  # by whose sizes it is judged: its line, or for directions a group of their own
+    group: Tensor  # by whose sizes it is assessed: its line, or for directions a group of their own
     owner: Tensor  # step, face and element that made it, (rows, 3); -1 for ends and corners
 
     def take(self, rows: Tensor) -> "Rows":
@@ -112,7 +112,7 @@ class Lines:
         self.line = torch.cat([self.line, self.line[behind]])[order]
         return cut
 
-    def settle(self, step: Largest, number: int, values: Tensor, limit: Tensor) -> Tensor | None:
+    def drop_ties(self, step: Largest, number: int, values: Tensor, limit: Tensor) -> Tensor | None:
         """After a maximum of these values: take out the points at ties that another entry tops.
 
         A difference below a window's limit is zero. The rows kept, by which all tensors are to be indexed, or None.
@@ -156,7 +156,7 @@ class Lines:
         return found
 
     def join(self, parts: Sequence["Lines"]) -> "Lines":
-        """The stretches one after another, a break point at a seam once."""
+        """The segments one after another, a break point at a seam once."""
         lines, rows = [], []
         for i, part in enumerate(parts):
             shared = int(i > 0 and bool(parts[i - 1].line[-1] == part.line[0]))

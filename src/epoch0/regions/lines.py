@@ -20,7 +20,7 @@ from epoch0.regions.complex import Budget
 from epoch0.regions.line_cutting import Lines, Rows
 from epoch0.regions.network.steps import Pieces, Program, follow
 from epoch0.regions.network.trace import in_float64, trace, trace_for
-from epoch0.regions.walk import MEMORY, check_room, keeping_memory, walk
+from epoch0.regions.walk import MEMORY, check_fits, keeping_memory, walk
 from epoch0.results import Result, counted
 
 
@@ -267,7 +267,7 @@ def cut_lines(
     program: Program, corners: Tensor, kind: str, memory: float, progress: Listener | None
 ) -> list[LinePartition]:
     """Partitions of lines given by their corners, shape (lines, corners, *shape)."""
-    check_room(program, memory)
+    check_fits(program, memory)
     found, layers = list[LinePartition](), program.layers
     # the sizes of all lines taken at once are held until the last is cut
     at_once = max(1, int(min(_SIZES, memory / 8)) // (16 * (corners[0].numel() + sum(program.sizes))))

@@ -53,7 +53,7 @@ def keeping_memory() -> Iterator[None]:
         set_option(mmap, 32 << 20)
 
 
-def check_room(program: Program, memory: float) -> None:
+def check_fits(program: Program, memory: float) -> None:
     """Refuse a memory that the values at three points alone would fill, however the work is split."""
     alive, most, where = {0}, 0, ""
     for step, done in zip(program.steps, program.last_uses, strict=True):
@@ -234,7 +234,7 @@ def _largest(step: Largest, complex_: Complex, values: dict[int, Tensor], square
                 values[slot] = cut.take(tensor)
         values[step.output] = torch.maximum(values[step.output], challenger)
     if len(values[source]) > start and windows.shape[1] > 2:
-        kept = complex_.settle(step, number, values[source], limit.amax(dim=0))
+        kept = complex_.drop_ties(step, number, values[source], limit.amax(dim=0))
         for slot in values if kept is not None else ():
             values[slot] = values[slot][kept]
     values[step.output] = values[step.output].reshape(-1, *step.shape)

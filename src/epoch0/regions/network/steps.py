@@ -67,9 +67,9 @@ class Fold:
         """The slopes of all elements below the first face, between each two, and above the last, each as the row."""
         low, high = self.faces[0], self.faces[-1]
         inner = [(a + 0.25 * (b - a), a + 0.5 * (b - a)) for a, b in itertools.pairwise(self.faces)]
-        stretches = [(low - 2, low - 1), *inner, (high + 1, high + 2)]
-        ends = [(self.run(torch.full_like(row, a)), self.run(torch.full_like(row, b))) for a, b in stretches]
-        return [(last - first) / (b - a) for (first, last), (a, b) in zip(ends, stretches, strict=True)]
+        spans = [(low - 2, low - 1), *inner, (high + 1, high + 2)]
+        ends = [(self.run(torch.full_like(row, a)), self.run(torch.full_like(row, b))) for a, b in spans]
+        return [(last - first) / (b - a) for (first, last), (a, b) in zip(ends, spans, strict=True)]
 
 
 @dataclass(frozen=True)

@@ -195,7 +195,7 @@ class Plane:
         self.budget.add(count - self.count, step)
         self.count = self.history[step] = count
 
-    def settle(self, step: Largest, number: int, values: Tensor, limit: Tensor) -> Tensor | None:
+    def drop_ties(self, step: Largest, number: int, values: Tensor, limit: Tensor) -> Tensor | None:
         """After a maximum: join the cells on both sides of edges where another entry tops the tie."""
         mesh = self.mesh
         members = np.flatnonzero(mesh.owner[:, 0] == number)
