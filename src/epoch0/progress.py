@@ -59,57 +59,29 @@ class ProgressBar:
 
 
 class FractionProgress(ProgressBar):
-    """Shows the share that is done, from 0 to 1, and what is being done: ``shown(0.25, "layer 1 of 4")``."""
+    """Shows the share that is done, from 0 to 1, and what is being done: ``shown(0.25, "layer 1 of 4")``.
 
-    counted = False
+    A log gets lines also while that is one long call, and none where all is quick.
+    """
+
+    counted, _said = False, ""
 
     def __enter__(self) -> "FractionProgress":
+        self._over = threading.Event()
+        self._reporter = threading.Thread(target=self._report, daemon=True)
         self.begin(1.0)
+        self._reporter.start()
         return self
 
     def __call__(self, done: float, what: str) -> None:
         left = f", about {(time.monotonic() - self._begun) * (1.0 - done) / done:.0f} s left" if done else ""
-        self.show(done, what, lambda: f"{100 * done:.0f} % done, {what}{left}")
-
-    def __exit__(self, *problem: object) -> None:
-        self.end()
-
-
-class StageProgress(ProgressBar):
-    """Shows which stage a command is at, also while a stage is silent: it may be one long call.
-
-    In a file or a pipe: ``prune: scoring by snip, round 3 of 6 (stage 1 of 3), 10 s``, and nothing of what is quick.
-    """
-
-    counted = False
-
-    def __init__(self, title: str, count: int, stream: Any = None, every: float = 5.0) -> None:
-        super().__init__(title, stream, every)
-        self._count, self._number, self._text = count, 0, ""
-        self._over = threading.Event()
-        self._reporter = threading.Thread(target=self._report, daemon=True)
-
-    def __enter__(self) -> "StageProgress":
-        self.begin(self._count)
-        self._reporter.start()
-        return self
-
-    def __call__(self, name: str) -> None:
-        """The next stage begins."""
-        self._number, self._name = self._number + 1, name
-        self.within(0.0, "")
-
-    def within(self, share: float, what: str) -> None:
-        """So much of the stage is done, from 0 to 1, and this comes next."""
-        self._text = f"{self._name}, {what}" if what else self._name
-        if self.on_terminal:
-            self.show(self._number - 1 + share, self._text, str)
+        self._said = f"{100 * done:.0f} % done, {what}{left}"
+        self.show(done, what, lambda: self._said)
 
     def _report(self) -> None:
-        while not self._over.wait(self._every):
-            if self._number:
-                seconds = time.monotonic() - self._begun
-                self.line(f"{self._text} (stage {self._number} of {self._count}), {seconds:.0f} s")
+        while not self._over.wait(self._every or None):
+            if self._said and time.monotonic() - self._shown >= self._every:
+                self.line(f"{self._said}, {time.monotonic() - self._begun:.0f} s so far")
 
     def __exit__(self, *problem: object) -> None:
         self._over.set()

@@ -11,7 +11,7 @@ from torch import nn
 
 import epoch0 as e0
 from epoch0.cli._models import _verdict
-from epoch0.progress import StageProgress
+from epoch0.progress import FractionProgress
 
 
 def judged(net: nn.Module, x: torch.Tensor, y: torch.Tensor, batch_norm: str = "train") -> str:
@@ -54,22 +54,21 @@ def test_what_cannot_be_judged_says_why() -> None:
 
 def test_a_log_gets_lines_while_a_stage_is_silent() -> None:
     log = io.StringIO()
-    with StageProgress("prune", 2, stream=log, every=0.05) as stage:
-        stage("scoring by snip")
-        _until(log, "scoring by snip (stage 1 of 2)")
-        stage("assessing")
-        stage.within(0.5, "round 3 of 6")
-        _until(log, "assessing, round 3 of 6 (stage 2 of 2)")
+    with FractionProgress("prune", log, every=0.05) as shown:
+        shown(0.0, "scoring by snip")
+        _until(log, "scoring by snip, 0 s so far")
+        shown(0.75, "assessing, round 3 of 6")
+        _until(log, "75 % done, assessing, round 3 of 6, about 0 s left, 0 s so far")
     said = log.getvalue()
-    assert re.match(r"prune: scoring by snip \(stage 1 of 2\), \d+ s\n", said)
+    assert re.match(r"prune: 0 % done, scoring by snip, \d+ s so far\n", said)
     time.sleep(0.12)
     assert log.getvalue() == said  # nothing after the end
 
 
 def test_what_is_quick_says_nothing() -> None:
     log = io.StringIO()
-    with StageProgress("prune", 1, stream=log) as stage:
-        stage("assessing")
+    with FractionProgress("prune", log) as shown:
+        shown(0.0, "assessing")
     assert log.getvalue() == ""
 
 
@@ -79,9 +78,9 @@ def test_a_terminal_gets_a_bar_that_goes_away() -> None:
             return True
 
     screen = Terminal()
-    with StageProgress("prune", 2, stream=screen) as stage:
-        stage("scoring by synflow")
-        stage.within(0.25, "round 26 of 100")
+    with FractionProgress("prune", screen) as shown:
+        shown(0.0, "scoring by synflow")
+        shown(0.25, "round 26 of 100")
     assert "round 26 of 100" in screen.getvalue() or "prune" in screen.getvalue()
 
 

@@ -13,7 +13,7 @@ from typer import Argument, Option
 from epoch0.cli._shared import DataDir, Json, check_picture, print_json, save_picture
 from epoch0.errors import InputError, suggest
 from epoch0.files import to_write
-from epoch0.progress import FractionProgress, StageProgress
+from epoch0.progress import FractionProgress
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -353,13 +353,15 @@ def prune(
     if "steps" in known.takes and (scope, layers, floor) != ("global", "uniform", 0):
         raise InputError(f"--score {score} has one threshold for all layers; leave --scope, --layers and --floor out.")
     rounds, rescaling = known.rounds if steps is None else steps, None
-    with StageProgress("prune", 3 + 2 * (rescale is not None)) as stage:
-        stage("assessing the model as it is")
+    stages = 3 if rescale is None else 5
+    with FractionProgress("prune") as shown:
+        shown(0.0, "assessing the model as it is")
         verdicts = {"before": _verdict(network, given, batch_norm, seed)}
-        stage(f"scoring by {score}")
+        shown(1 / stages, f"scoring by {score}")
         arguments: dict[str, Any] = {"sparsity": sparsity, "seed": seed, "batch_norm": batch_norm}
         arguments |= {"batches": [(given.x, given.targets)], "x": given.x}
-        arguments |= {"steps": rounds, "progress": stage.within}
+        arguments |= {"steps": rounds}
+        arguments["progress"] = lambda share, what: shown((1 + share) / stages, f"scoring by {score}, {what}")
         one = functools.partial(known.function, **{name: arguments[name] for name in known.takes if name in arguments})
         options = dict[str, Any](scope=scope, layers=layers, floor=floor)
         with warnings.catch_warnings(record=True, action="always", category=UserWarning) as caught:
@@ -367,7 +369,7 @@ def prune(
             if rounds == 1 or "steps" in known.takes:
                 masks = pruning.keep(scores, sparsity, **options)
             else:
-                masks = pruning.iterate(network, one, sparsity, steps=rounds, progress=stage.within, **options)
+                masks = pruning.iterate(network, one, sparsity, steps=rounds, progress=arguments["progress"], **options)
         notes = list(dict.fromkeys(str(warning.message) for warning in caught))
         critical = pruning.critical_sparsity(scores)
         try:
@@ -375,12 +377,12 @@ def prune(
         except InputError as problem:
             summary, notes = masks.summary(), [*notes, str(problem)]
         pruning.apply(network, masks)
-        stage("assessing the pruned model")
+        shown(2 / stages, "assessing the pruned model")
         verdicts["pruned"] = _verdict(network, given, batch_norm, seed)
         if rescale is not None:
-            stage(f"rescaling ({rescale})")
+            shown(3 / stages, f"rescaling ({rescale})")
             rescaling = rescaled(network, rescale, given.x, seed=seed)
-            stage("assessing the rescaled model")
+            shown(4 / stages, "assessing the rescaled model")
             verdicts["rescaled"] = _verdict(network, given, batch_norm, seed)
         pruning.bake(network)
     # all or nothing: whatever cannot be done has failed by now
