@@ -37,8 +37,7 @@ Signal = Literal["known", "gaussian", "mixed", "other"]
 SAMPLE = 1 << 17  # at most about this many entries are looked at for the spread over units
 LOCAL = 32  # with as many units at each place, or more, the variance there decides; else that of the whole example
 LIKE = 256  # units with this many weights or more have the same variance, within a percent
-FEWEST, A_DECADE = 8, 5  # variances at which a smooth mean is computed; a cubic spline in log q is between them
-STEEP = 12.0  # of its logarithm, unless that changes by more from one to the next
+FEWEST, A_DECADE = 8, 8  # variances at which a smooth mean is computed; a cubic spline in log q is between them
 _NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(60)
 _WEIGHTS = _WEIGHTS / _WEIGHTS.sum()
 
@@ -139,14 +138,8 @@ def _means(rule: Activation, q: Array) -> Array:
     grid = np.geomspace(start, high, FEWEST + math.ceil(A_DECADE * math.log10(high / start)))
     from scipy.interpolate import make_interp_spline
 
-    at, means = np.log(grid), _slope(rule, 2, grid)
-    wanted = np.log(np.maximum(q, start))
-    with np.errstate(divide="ignore", invalid="ignore"):
-        logs = np.log(means)
-        steep = not np.abs(np.diff(logs)).max() < STEEP  # a mean that rises from nothing, near which a spline swings
-    if steep:
-        return np.asarray(np.maximum(make_interp_spline(at, means)(wanted), 0.0))
-    return np.asarray(np.exp(make_interp_spline(at, logs)(wanted)))
+    spline = make_interp_spline(np.log(grid), _slope(rule, 2, grid))
+    return np.asarray(np.maximum(spline(np.log(np.maximum(q, start))), 0.0))
 
 
 def _mixed_means(flow: Flow, rule: Activation, examples: int, dims: int) -> Tensor:
