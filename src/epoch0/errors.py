@@ -1,7 +1,8 @@
 """One clear error for bad input: it repeats what was passed and says what would work."""
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 LONGEST = 1500  # characters of a message; what is longer loses its middle
@@ -63,6 +64,17 @@ def check_finite(name: str, values: Any) -> None:
     if len(bad := np.argwhere(~np.atleast_1d(finite))):
         counted = f"{len(bad)} of its {finite.size} values are not finite, the first at index {tuple(bad[0].tolist())}"
         raise InputError(f"{name} holds {'NaN' if nan else 'infinity'}: {counted}.")
+
+
+@contextmanager
+def reworded(explain: Callable[[Exception], Exception], kept: type[Exception] = InputError) -> Iterator[None]:
+    """Turn an error of code that is not ours into what ``explain`` makes of it; ours, and one that is kept, stay."""
+    try:
+        yield
+    except (InputError, kept):
+        raise
+    except Exception as error:
+        raise explain(error) from error
 
 
 def first_line(problem: BaseException) -> str:

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from epoch0.arguments import checked
-from epoch0.errors import InputError, check_finite
+from epoch0.errors import InputError, check_finite, reworded
 from epoch0.files import StrPath, explained, to_read
 
 # Source: Y. LeCun, "The MNIST database", section "The IDX file format"; all numbers are big-endian.
@@ -132,20 +132,17 @@ def load_npz(path: StrPath) -> tuple[np.ndarray, np.ndarray | None]:
 @checked
 def read_npz(path: StrPath, names: Sequence[str] = ()) -> dict[str, np.ndarray]:
     """Arrays of finite real numbers by name, one example or more each; of the names the first must be there."""
-    try:
-        with open(to_read(path), "rb") as file:
-            if file.read(4)[:2] != b"PK":
-                raise InputError(f"{path} is no .npz file; write one with numpy.savez(path, x=inputs, y=targets).")
-            file.seek(0)
-            with np.load(file, allow_pickle=False) as archive:
-                held = list(archive.files)
-                if names and names[0] not in held:
-                    raise InputError(f"{path} has no array named {names[0]}; it holds {', '.join(held) or 'nothing'}.")
-                arrays = {name: archive[name] for name in names or held if name in held}
-    except InputError:
-        raise
-    except Exception as error:  # a damaged file makes zipfile and numpy raise any of a dozen unrelated types
-        raise InputError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}.") from error
+    # a damaged file makes zipfile and numpy raise any of a dozen unrelated types
+    damaged = reworded(lambda error: InputError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}."))
+    with damaged, open(to_read(path), "rb") as file:
+        if file.read(4)[:2] != b"PK":
+            raise InputError(f"{path} is no .npz file; write one with numpy.savez(path, x=inputs, y=targets).")
+        file.seek(0)
+        with np.load(file, allow_pickle=False) as archive:
+            held = list(archive.files)
+            if names and names[0] not in held:
+                raise InputError(f"{path} has no array named {names[0]}; it holds {', '.join(held) or 'nothing'}.")
+            arrays = {name: archive[name] for name in names or held if name in held}
     for name, array in arrays.items():
         if array.dtype.kind not in "buif":
             raise InputError(f"{name} in {path} is of type {array.dtype}; it must hold real numbers.")

@@ -9,6 +9,7 @@ import math
 from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Literal
 
 import torch
@@ -19,7 +20,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 
 from epoch0.arguments import refuse_inference
-from epoch0.errors import InputError
+from epoch0.errors import InputError, reworded
 from epoch0.seeds import generator
 from epoch0.tracing.call import Call, as_written, described
 from epoch0.tracing.failures import explain_first_run
@@ -139,12 +140,9 @@ class _Probe:
         self.draws += 1  # dropout draws anew each time, as in training
         same_noise(self.seed * 1009 + self.draws)
         buffers = {name: buffer.clone() for name, buffer in call.model.named_buffers()}
-        try:
+        failed = partial(explain_first_run, model=call.model, given=described(self.call.batch), stack=())
+        with reworded(failed, torch.OutOfMemoryError):
             return call.swapped({**weights, **buffers})
-        except (InputError, torch.OutOfMemoryError):
-            raise
-        except Exception as error:
-            raise explain_first_run(error, self.call.model, described(self.call.batch), ()) from error
 
     def pulls(self, weights: Weights, call: Call) -> tuple[Tensor, Tensor, _Pull]:
         """The loss and the outputs with their graph, and how the loss wants the outputs to move."""
@@ -201,7 +199,6 @@ class _Probe:
         return moved / (length * unit)
 
     def moved(self, weights: Weights, direction: Weights, rate: float) -> Weights:
-        """The weights after a step down a direction."""
         return {name: torch.add(w, direction[name], alpha=-rate) for name, w in weights.items()}
 
     def loss(self, weights: Weights, call: Call) -> float:

@@ -23,7 +23,7 @@ from torch.utils.data import DataLoader
 
 from epoch0.activations import Activation, get
 from epoch0.arguments import Seed, checked
-from epoch0.errors import InputError, suggest
+from epoch0.errors import InputError, reworded, suggest
 from epoch0.files import explained, to_read
 from epoch0.initialization.files import read_tensors
 from epoch0.results import first_names
@@ -172,12 +172,8 @@ def library_model(spec: str, *, seed: int = 0) -> nn.Module:
         missing = f"{spec!r} needs the package {needed}, which is not installed: pip install {needed}"
         hint = ". Its release must fit that of torch." if needed == "torchvision" else ""
         package = imported(needed, missing, "package", hint)
-        try:
+        with reworded(lambda problem: InputError(f"{spec!r} failed while building the model: {where(problem, '')}")):
             model = LIBRARIES[source](package, name)
-        except InputError:
-            raise
-        except Exception as problem:
-            raise InputError(f"{spec!r} failed while building the model: {where(problem, '')}") from problem
     if not isinstance(model, nn.Module):
         raise InputError(f"{spec!r} gives a {type(model).__name__}; an nn.Module is needed.")
     return model

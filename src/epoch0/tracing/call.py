@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -18,7 +19,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn.utils.rnn import PackedSequence
 
-from epoch0.errors import InputError, check_dense, check_finite
+from epoch0.errors import InputError, check_dense, check_finite, reworded
 from epoch0.results import first_names
 from epoch0.tracing.failures import explain_first_run
 from epoch0.tracing.guard import HALF, bare, check_model, unchanged
@@ -180,13 +181,9 @@ class Call:
 
     def run(self, model: Callable[..., Any] | None = None) -> Any:
         """Run the model on the batch. It is not guarded: it runs in its own mode and may change itself."""
-        try:
-            with as_written():
-                return self.raw(model)
-        except (InputError, torch.OutOfMemoryError):
-            raise
-        except Exception as error:
-            raise explain_first_run(error, self.model, described(self.batch), ()) from error
+        failed = partial(explain_first_run, model=self.model, given=described(self.batch), stack=())
+        with reworded(failed, torch.OutOfMemoryError), as_written():
+            return self.raw(model)
 
     def swapped(self, weights: Mapping[str, Tensor]) -> Any:
         """The model's result with other tensors in place of its own; its errors are not wrapped."""

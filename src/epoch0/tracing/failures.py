@@ -14,10 +14,10 @@ class NoForwardDerivative(InputError):
 
 
 def explain_first_run(
-    error: Exception, model: nn.Module, given: str, stack: Sequence[tuple[str, nn.Module, tuple[Any, ...]]]
+    error: Exception, model: nn.Module, given: str, stack: Sequence[tuple[str, nn.Module, tuple[Any, ...], int]]
 ) -> InputError:
     """The error of a model's own forward, and in which module, with what that one wants and got where that is known."""
-    path, module, args = stack[-1] if stack else ("", model, ())
+    path, module, args, _ = stack[-1] if stack else ("", model, (), 0)
     where = f"{type(module).__name__} '{path}'" if path else f"the model {type(module).__name__}"
     inner = next((tuple(a.shape) for a in args if isinstance(a, Tensor)), None)
     wants = module.extra_repr() if type(module).__module__.startswith("torch.nn.") else ""

@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from torch.autograd import forward_ad
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from epoch0.errors import InputError, suggest
+from epoch0.errors import InputError, reworded, suggest
 from epoch0.tracing import operations
 from epoch0.tracing.call import Call, Forward, as_written, described, mapped, starts
 from epoch0.tracing.failures import explain_first_run, explain_replay
@@ -378,13 +378,9 @@ class Recorder(operations.Calls):
             for path, module in self.model.named_modules():
                 hooks.enter_context(module.register_forward_pre_hook(partial(self._enter, path), prepend=True))
                 hooks.enter_context(module.register_forward_hook(partial(self._leave, path)))
-            try:
-                with self:
-                    result = self.owner.raw(batch=batch)
-            except (InputError, torch.OutOfMemoryError):
-                raise
-            except Exception as error:
-                raise explain_first_run(error, self.model, given, [frame[:3] for frame in self._stack]) from error
+            failed = partial(explain_first_run, model=self.model, given=given, stack=self._stack)
+            with reworded(failed, torch.OutOfMemoryError), self:
+                result = self.owner.raw(batch=batch)
         tensor = self.owner.output(result)
         if place is None and self.start < 0:
             why = f"the model {type(self.model).__name__} makes no floating point tensor from {given}"

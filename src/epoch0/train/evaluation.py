@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from epoch0.arguments import Count, checked, refuse
-from epoch0.errors import InputError, first_line
+from epoch0.errors import InputError, first_line, reworded
 from epoch0.tracing.guard import refuse_closed, unchanged
 from epoch0.train.augmentation import CropResizeFlip
 from epoch0.train.data import Pair, batches, check_classes
@@ -120,11 +120,9 @@ def restored(model: nn.Module, examples: int) -> Iterator[None]:
                 after.callback(setattr, module, "training", module.training)
                 for buffer in module.buffers(recurse=False):
                     after.callback(buffer.copy_, buffer.clone())
-        with unchanged(model):
-            try:
-                yield
-            except (InputError, torch.OutOfMemoryError):
-                raise
-            except Exception as problem:
-                text = first_line(problem)
-                raise InputError(f"model and loss cannot take these {examples} examples: {text[:300]}") from problem
+        text = f"model and loss cannot take these {examples} examples"
+        with (
+            unchanged(model),
+            reworded(lambda problem: InputError(f"{text}: {first_line(problem)[:300]}"), torch.OutOfMemoryError),
+        ):
+            yield

@@ -16,7 +16,7 @@ from torch.autograd import forward_ad
 from torch.func import functional_call
 
 from epoch0.arguments import checked
-from epoch0.errors import InputError
+from epoch0.errors import InputError, reworded
 from epoch0.prune.masks.apply import check_masks
 from epoch0.prune.masks.masks import Masks
 from epoch0.regions.network.operations import largest_call
@@ -40,7 +40,6 @@ zero_or_one: Callable[[Tensor], Tensor] = _ZeroOrOne.apply
 
 
 def depends(x: Any) -> bool:
-    """Whether a value depends on the input."""
     return isinstance(x, Tensor) and x.is_floating_point() and forward_ad.unpack_dual(x).tangent is not None
 
 
@@ -343,14 +342,9 @@ def on_paths(model: nn.Module, masks: Mapping[str, Tensor], x: Tensor | tuple[in
                 values[key] = (buffer != 0).float()
         start = _start(x, next(model.parameters()).device)
         with torch.enable_grad():
-            try:
-                with PathCalls():
-                    result = functional_call(model, values, (start,))
-            except InputError:
-                raise
-            except Exception as error:
-                text = f"the paths of {type(model).__name__} cannot be followed"
-                raise InputError(f"{text} for an input of shape {tuple(start.shape)}: {error}") from error
+            text = f"the paths of {type(model).__name__} cannot be followed for an input of shape {tuple(start.shape)}"
+            with reworded(lambda error: InputError(f"{text}: {error}")), PathCalls():
+                result = functional_call(model, values, (start,))
         nest = result.to_tuple() if hasattr(result, "to_tuple") else result
         outputs = [out for out in tensors_in(nest) if out.is_floating_point() and out.requires_grad]
         ones = [torch.ones_like(out) for out in outputs]

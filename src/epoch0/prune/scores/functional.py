@@ -12,7 +12,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.modules.module import register_module_forward_pre_hook
 
 from epoch0.arguments import refuse
-from epoch0.errors import InputError, first_line
+from epoch0.errors import InputError, first_line, reworded
 from epoch0.prune.masks.places import Place, standing
 from epoch0.prune.scores.scores import Scores, check_precision, scores_of
 from epoch0.results import counted
@@ -71,7 +71,6 @@ def taken(batches: Iterable[Any], loss: Loss | None) -> list[Batch]:
 
 
 def examples(batches: Sequence[Batch]) -> int:
-    """Number of examples of all batches."""
     return sum(batch.examples for batch in batches)
 
 
@@ -124,17 +123,14 @@ class Functional:
         """All that the model returns, and the output among it."""
         same_noise()
         self.running.append(True)
+        text = f"the model fails on {described(call.batch).replace('an input', 'inputs')}"
+        # fused attention has no second derivative
+        fused = sdpa_kernel(SDPBackend.MATH) if self.twice else nullcontext()
+        failed = reworded(lambda error: InputError(f"{text}: {type(error).__name__}: {first_line(error)}"))
         try:
-            # fused attention has no second derivative
-            fused = sdpa_kernel(SDPBackend.MATH) if self.twice else nullcontext()
-            with fused, mode or operations.Calls(self.batch_norm):
+            with failed, fused, mode or operations.Calls(self.batch_norm):
                 raw = call.swapped({**self.others, **dict(zip(self.keys, self.leaves, strict=True))})
                 output = call.output(raw)
-        except InputError:
-            raise
-        except Exception as error:
-            given = described(call.batch).replace("an input", "inputs")
-            raise InputError(f"the model fails on {given}: {type(error).__name__}: {first_line(error)}") from error
         finally:
             self.running.clear()
         if not output.requires_grad:
