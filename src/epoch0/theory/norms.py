@@ -14,15 +14,8 @@ back is independent of the weights, and layers of nearly one width). All of them
 Weights N(0, 2/fan_out), biases zero (Arpit-Bengio section 3). Failure means that in some layer, for some sample, the
 squared norm changes by more than a factor 1 +- eps; else after L layers it has changed by (1 - eps)^L to (1 + eps)^L.
 
-``||ReLU(R u)||^2 / ||u||^2`` is ``(2/m) chi2_A`` with A ~ Bin(m, 1/2), the mean of m copies of ``2 B Z^2``. Chernoff's
-bound with parameter lambda has the exponent ``lambda t / 2 - log((1 + s) / 2)`` at the ratio t, where
-``s = (1 - 2 lambda)^(-1/2)``. The paper takes a convenient lambda; the best one solves a cubic equation in s. The exact
-tail is a finite sum of chi-square tails for narrow layers, and for wide ones a contour integral of the moment
-generating function through its saddle point, to the same relative accuracy from some hundred points.
-
-The paper bounds the chance that ``||f(x)||^2 / ||x||^2`` leaves an interval. For Gaussian weights the law itself is
-known: layer l multiplies the squared norm by ``scale_l (2/n_l) chi2_A`` with A ~ Bin(n_l, 1/2), independently of all
-others, where its weights are N(0, 2 scale_l / n_l). He's initialization by fan-out, the paper's, has scale 1.
+Layer l multiplies the squared norm by ``scale_l (2/n_l) chi2_A`` with A ~ Bin(n_l, 1/2), independently of all others,
+where its weights are N(0, 2 scale_l / n_l); the paper's have scale 1. docs/norms.md says how the methods are computed.
 """
 
 import bisect
