@@ -162,7 +162,6 @@ def _lines(both: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def _figure(workers: int | None) -> dict[str, Any]:
-    """The figure as a PNG in text, and its claims as plain data."""
     result = reproduce(FIGURE, preset="quick", workers=workers)
     claims = [{"text": c.text, "verdict": c.verdict, "evidence": c.evidence} for c in result.claims]
     return {"png": base64.b64encode(plots.png(result.figure, dpi=160)).decode("ascii"), "claims": claims}

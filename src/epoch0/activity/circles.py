@@ -36,7 +36,6 @@ class Crossings(NamedTuple):
 
 
 def turnable(program: Program | None) -> TypeGuard[Program]:
-    """Whether the walk can follow a network: affine steps and folds only."""
     return program is not None and all(isinstance(step, Affine | Fold) for step in program.steps)
 
 

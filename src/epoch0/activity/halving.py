@@ -52,13 +52,11 @@ class Steps(NamedTuple):
         return Steps(*(column[rows] for column in self))
 
     def halves(self, middle: Tensor, at_middle: Tensor) -> tuple["Steps", "Steps"]:
-        """The first and the second half of each step."""
         first = Steps(self.function, self.low, middle, self.at_low, at_middle)
         return first, Steps(self.function, middle, self.high, at_middle, self.at_high)
 
 
 def together(parts: Sequence[Steps]) -> Steps:
-    """The steps of several networks or pieces as one."""
     return Steps(*(torch.cat(columns) for columns in zip(*parts, strict=True)))
 
 

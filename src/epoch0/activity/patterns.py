@@ -103,7 +103,6 @@ def _by_program(program: Program) -> Callable[[Tensor], list[Tensor]]:
 
 
 def in_float64(model: nn.Module) -> dict[str, Tensor]:
-    """Parameters and buffers by name, in float64 on the CPU."""
     named = [*model.named_parameters(), *model.named_buffers()]
     return {name: (t.detach().double() if t.is_floating_point() else t.detach()).cpu() for name, t in named}
 

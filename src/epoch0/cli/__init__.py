@@ -46,5 +46,4 @@ app.add_typer(_group("Data sets: what is there, fetch what is not.", *_on_data),
 
 
 def main() -> None:
-    """Entry point of the ``epoch0`` command."""
     app(prog_name="epoch0")

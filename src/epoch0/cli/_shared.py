@@ -46,12 +46,10 @@ def guarded(function: Callable[..., None]) -> Callable[..., None]:
 
 
 def check_picture(path: Path) -> Path:
-    """The path, if a PNG, SVG or PDF file can be written there."""
     return to_write(path, "picture", (".png", ".svg", ".pdf"))
 
 
 def save_picture(figure: Any, path: Path) -> None:
-    """Write a matplotlib figure into a file."""
     content = io.BytesIO()
     figure.savefig(content, format=path.suffix[1:].lower())
     write_atomic(path, content.getvalue(), "picture")
@@ -62,7 +60,6 @@ def print_json(value: Any) -> None:
 
 
 def print_result(found: Any, as_json: bool, *more: str) -> None:
-    """Print a result as JSON or as text, with further lines of text."""
     print_json(found.to_dict()) if as_json else typer.echo("\n".join([str(found), *more]))
 
 

@@ -59,7 +59,6 @@ class KnownSet:
     home: str = ""  # where to get a tree, in words
 
     def files(self, split: str | None = None) -> tuple[KnownFile, ...]:
-        """The files of one split, or of both."""
         return {"train": self.train, "test": self.test, None: self.train + self.test}[split]
 
     @property
@@ -208,7 +207,6 @@ def find(known: KnownSet, split: str | None, data_dir: StrPath | None) -> dict[K
 
 
 def place(files: dict[KnownFile, Path]) -> Path:
-    """The folder of files that were found."""
     return next(iter(files.values())).parent
 
 

@@ -304,7 +304,6 @@ class _Run:
         return kept | {name: vars(self.travel)[name] for name in TRAVELS}
 
     def go_on(self, state: Mapping[str, Any]) -> None:
-        """Resume from a saved :meth:`state`."""
         self.inputs, self.several = state["inputs"], state["several"]
         vars(self.travel).update({name: state[name] for name in TRAVELS})
         for source, drawn in zip(self.sources, state["sources"], strict=True):

@@ -67,7 +67,6 @@ def encode(result: Any) -> Encoded:
 
 
 def decode(encoded: Encoded) -> dict[str, Any]:
-    """The result that :func:`encode` wrote."""
     from safetensors.numpy import load
 
     large = {} if encoded.arrays is None else load(encoded.arrays)

@@ -129,7 +129,6 @@ class _Processes:
         return future
 
     def outcome(self, handle: Future[Outcome]) -> Outcome:
-        """The outcome of a trial that ended."""
         return handle.result()
 
     def close(self, now: bool) -> None:

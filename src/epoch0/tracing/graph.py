@@ -104,7 +104,6 @@ class Op:
 
     @property
     def meaning(self) -> Meaning:
-        """Its entry in the table of operations."""
         return meaning(self.name)
 
     @property

@@ -42,7 +42,6 @@ def precision_for(precision: Precision, device: torch.device) -> Literal["float3
 
 
 def autocast(device: torch.device, precision: Precision) -> contextlib.AbstractContextManager[object]:
-    """The context in which products are computed in this precision."""
     low = precision_for(precision, device) == "bfloat16"
     return torch.autocast(device.type, torch.bfloat16) if low else contextlib.nullcontext()
 
@@ -57,7 +56,6 @@ class Group:
 
     @property
     def first(self) -> bool:
-        """Whether this process is rank 0."""
         return self.rank == 0
 
     def part(self, chosen: Tensor) -> Tensor:

@@ -66,7 +66,6 @@ class Place:
 
     @property
     def steps(self) -> list[nn.Module]:
-        """Those, one by one."""
         return list(self.row or ())
 
 
