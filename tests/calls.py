@@ -448,7 +448,7 @@ NEVER_CALLED = {
     "InputError", "Law", "activations.Known", "activity.ActivationPatterns", "activity.Dichotomies",
     "activity.Robustness", "activity.Transitions", "curves.Curve", "data.Availability", "data.ImageFiles", "data.fetch",
     "diagnosis.Checkup", "diagnosis.Comparison", "diagnosis.LayerCheckup", 
-    "errors.check_dense", "errors.check_finite", "errors.first_line", "errors.suggest",
+    "errors.check_dense", "errors.check_finite", "errors.first_line", "errors.reworded", "errors.suggest",
     "experiments.claims.Claim", "experiments.run.Progress", "experiments.run.TrialError",
     "experiments.run.TrialInputError", "initialization.Initialization", "initialization.LayerInit", "models.Inputs",
     "networks.Ensemble", "papers.catalogue.Statement", "papers.catalogue.catalogue",
