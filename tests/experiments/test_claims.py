@@ -217,6 +217,40 @@ def test_needed_samples_decide():
     assert decided >= 320
 
 
+@pytest.mark.parametrize("shape", ["line", "curve", "kink"])
+def test_needed_samples_decide_about_a_line(shape: str) -> None:
+    """Nine times in ten, when the truth is what was seen but for the noise (1e-6 to fall below 8 in 10)."""
+    x = np.arange(1.0, 9.0)
+    truth, spread, word = {
+        "line": (0.5 * x, 1.0, "holds"),
+        "curve": (0.1 * x**2, 1.5, "fails"),
+        "kink": (np.abs(x - 4.5), 4.0, "fails"),
+    }[shape]
+    noise = np.array([1, -1, -1, 1, 1, -1, -1, 1.0]) * np.array([1, 1, -1, -1, 1, 1, -1, -1.0])  # chi-square 8
+    error = spread / math.sqrt(20)
+    first = claims.linear("t", x, truth + noise * error * 0.9, error, 20)
+    assert first.verdict == "undecided" and first.needed is not None and 20 < first.needed < 2000
+    rng = numpy_generator(9)
+    made = [claims.linear("t", x, *measure(truth, spread, first.needed, rng), first.needed).verdict for _ in range(400)]
+    assert made.count(word) >= 320
+
+
+def test_needed_samples_decide_about_two_shapes() -> None:
+    """The same; a misfit that stays leaves the number open."""
+    alpha = np.linspace(0.1, 0.9, 9)
+    truth, error = alpha**0.6, 0.12
+    first = claims.better_fit("t", truth, error, alpha**0.5, alpha, 20)
+    assert first.verdict == "undecided" and first.needed is not None and 20 < first.needed < 2000
+    rng, spread = numpy_generator(10), error * math.sqrt(20)
+    made = [
+        claims.better_fit("t", *measure(truth, spread, first.needed, rng), alpha**0.5, alpha, first.needed).verdict
+        for _ in range(400)
+    ]
+    assert made.count("holds") >= 320
+    wave = claims.better_fit("t", truth + 0.2 * np.cos(20 * alpha), 0.01, alpha**0.5, alpha, 20)
+    assert wave.verdict == "undecided" and wave.needed is None
+
+
 def test_one_setting_does_not_carry_the_others():
     assert claims.at_most("t", [0.0, 1.5, 1.5, 1.5], 0.05, 1.5, 20).verdict == "undecided"
     assert claims.at_most("t", [0.0, 1.2, 1.2, 1.5], 0.05, 1.5, 20).verdict == "holds on the whole"

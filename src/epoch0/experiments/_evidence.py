@@ -18,7 +18,7 @@ CRITICAL = -NormalDist().inv_cdf(FALSE_ALARM)
 CAP = 2 * CRITICAL  # what one setting can add to the pooled evidence: half of them must speak for a claim, not one
 # the same for each of the four bounds that decide about a line: on its slope, residuals, curvature and direction
 LINE = -NormalDist().inv_cdf(FALSE_ALARM / 4)
-_POWER = -NormalDist().inv_cdf(0.1)  # "would decide" means: with probability 90 %, if things are as they look
+POWER = -NormalDist().inv_cdf(0.1)  # "would decide" means: with probability 90 %, if things are as they look
 _ROUNDING = 1e-12  # relative size of a difference that is none
 _NO_ERROR = 1e-15  # relative size of a standard error that is none
 
@@ -118,7 +118,7 @@ def pooled(favour: Array) -> float:
 def would_decide(pool: Array, every: Array, factor: float) -> bool:
     """Whether scores as these would decide a claim, either way, from that many times the samples."""
     scaled, against = (scores * math.sqrt(factor) for scores in (pool, every))
-    return bool(against.min() + _POWER < -bonferroni(every.size)) or pooled(scaled - _POWER) > CRITICAL
+    return bool(against.min() + POWER < -bonferroni(every.size)) or pooled(scaled - POWER) > CRITICAL
 
 
 def fitting(name: str, values: Numbers, given: Settings) -> Array:
@@ -176,6 +176,22 @@ class LineFit:
         """In errors of that freedom, for which bounds are wider than for known ones."""
         factor = float(t_quantile(np.array(freedom), 1 - FALSE_ALARM / 4)) / LINE
         return LineFit(self.slope / factor, self.residual / factor**2, self.bend / factor)
+
+    def expected(self, factor: float, freedom: int) -> tuple["LineFit", "LineFit"]:
+        """From so many times the samples, if it is as it looks: a fit that will be as bent with 90 %, and as straight.
+
+        What the noise adds to the squares of slope, residuals and curvature is taken off before they grow.
+        """
+        steep, rest, bend = (
+            factor * max(square - noise, 0.0)
+            for square, noise in ((self.slope**2, 1), (self.residual, freedom), (self.bend**2, 1))
+        )
+        ends = []
+        for sign in (-1, 1):
+            slope = math.copysign(max(math.sqrt(steep) - sign * POWER, 0.0), self.slope)
+            residual = freedom + rest + sign * POWER * math.sqrt(2 * freedom + 4 * rest)
+            ends.append(LineFit(slope, max(residual, 0.0), max(math.sqrt(bend) + sign * POWER, 0.0)))
+        return ends[0], ends[1]
 
     def explained(self, freedom: int) -> tuple[float, float]:
         """The least and the largest share of the variance of the true means that the line may explain.

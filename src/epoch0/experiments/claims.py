@@ -6,8 +6,7 @@
     holds on the whole  no setting contradicts the claim, and the scores for it are significant on average, at 1 %
     fails               some setting contradicts it, at 1 % over all settings together (Bonferroni)
     undecided           otherwise; ``needed`` is the number of samples a setting that would decide with probability 90 %
-                        if means and spreads are as they look, or None if nothing points either way, or for
-                        ``better_fit`` and ``linear``
+                        if means and spreads are as they look, or None if nothing points either way
 
 Each word is wrong at most once in a hundred times under the worst case of its null; see docs/claims.md.
 
@@ -18,8 +17,9 @@ known exactly. An error of zero says that the mean is exact. After one sample th
 import bisect
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Literal, get_args
 
 import numpy as np
@@ -234,9 +234,16 @@ def better_fit(
         return _unmeasured(text)
     first, second = (np.log(shape) for shape in shapes)
     weight = stats.weights(given.errors / given.measured, np.ones_like(first))
-    mixture, error = stats.slope_of(second - first, np.log(given.measured) - first, weight)
-    freedom = min(len(first) - 2.0, float(given.samples.min()) - 1)
-    favour = float(stats.scores(*(np.array([v]) for v in (0.5 - mixture, error, freedom, 1.0)))[0])
+    mixture, known = stats.slope_of(second - first, np.log(given.measured) - first, weight, inflate=False)
+    error = stats.slope_of(second - first, np.log(given.measured) - first, weight)[1]
+    misfit = (error / known) ** 2 - 1  # stays with more samples, while the noise goes
+
+    def score(factor: float) -> float:
+        spread = known * math.sqrt(1 / factor + misfit)
+        freedom = min(len(first) - 2.0, factor * float(given.samples.min()) - 1)
+        return float(stats.scores(*(np.array([v]) for v in (0.5 - mixture, spread, freedom, 1.0)))[0])
+
+    favour = score(1.0)
     verdict: Verdict = "holds" if favour > CRITICAL else "fails" if favour < -CRITICAL else "undecided"
     left = (stats.centred(np.log(given.measured) - shape, weight) for shape in (first, second))
     squares = [float((weight * each**2).sum()) for each in left]
@@ -244,7 +251,9 @@ def better_fit(
     fitted = f"mixture {mixture:.3f} ± {error:.2g} between {names[0]} (0) and {names[1]} (1)"
     evidence = f"{fitted}; chi-square a degree of freedom {values[0]} against {values[1]}"
     numbers = {"mixture": mixture, "error": error, "chi_square_better": squares[0], "chi_square_worse": squares[1]}
-    return Claim(text, verdict, evidence, numbers)
+    return _said(
+        text, verdict, evidence, numbers, given.samples, lambda factor: abs(score(factor)) - stats.POWER > CRITICAL
+    )
 
 
 @checked
@@ -284,15 +293,24 @@ def linear(
     slope, error = stats.slope_of(places, given.measured, weight, inflate=False)
     straight = stats.centred(given.measured - slope * places, weight)
     found = stats.LineFit(slope / error, float((weight * straight**2).sum()), stats.curvature(places, straight, weight))
-    found = found.of_freedom(float(given.samples.min()) - 1)  # the fewest samples: cautious for all
-    low, high = found.explained(len(places) - 2)
-    against = (rising and found.slope < -stats.LINE) or high < least_r2
-    enough = low >= least_r2 and (found.slope > 0 or not rising)
-    verdict: Verdict = "fails" if against else "holds" if enough else "undecided"
+    fewest, freedom = float(given.samples.min()), len(places) - 2  # the fewest samples: cautious for all
+
+    def word(fit: stats.LineFit, factor: float = 1.0) -> tuple[Verdict, float, float]:
+        fit = fit.of_freedom(factor * fewest - 1)
+        low, high = fit.explained(freedom)
+        against = (rising and fit.slope < -stats.LINE) or high < least_r2
+        enough = low >= least_r2 and (fit.slope > 0 or not rising)
+        return "fails" if against else "holds" if enough else "undecided", low, high
+
+    def decides(factor: float) -> bool:
+        straight, bent = found.expected(factor, freedom)
+        return word(straight, factor)[0] == "fails" or word(bent, factor)[0] == "holds"
+
+    verdict, low, high = word(found)
     share = f"R² = {found.r2:.4f}, between {low:.4f} and {high:.4f} (asked {least_r2:g})"
     evidence = f"{share}, slope {slope:.4g} ± {error:.2g}, curvature {abs(found.bend):.1f} standard errors"
     numbers = {"r2": found.r2, "r2_low": low, "r2_high": high, "slope": slope, "slope_error": error}
-    return Claim(text, verdict, evidence, numbers)
+    return _said(text, verdict, evidence, numbers, given.samples, decides)
 
 
 @checked
@@ -344,12 +362,19 @@ def _claim(
     verdict: Verdict = "fails" if every.min() < -stats.bonferroni(every.size) else speaks
     if favour.size > 1:
         evidence += f"; {alone} of {favour.size} settings significant on their own, pooled {_score(together)}"
+    decides = partial(stats.would_decide, pool, every)
+    return _said(text, verdict, evidence, numbers, samples, decides)
+
+
+def _said(
+    text: str, verdict: Verdict, evidence: str, numbers: Figures, samples: Array, decides: Callable[[float], bool]
+) -> Claim:
+    """The claim; if it is undecided with the samples that would decide, by so many times those that there are."""
     largest = float(np.where(np.isfinite(samples), samples, 0.0).max())
     if verdict != "undecided" or not largest:  # no hint where nobody knows how many samples there were
         return Claim(text, verdict, evidence, numbers)
     factors = [2.0 ** (step / 4) for step in range(1, 81)]  # up to a million, in steps of 19 %
-    first = bisect.bisect_left(factors, True, key=lambda factor: stats.would_decide(pool, every, factor))
-    if first == len(factors):
+    if (first := bisect.bisect_left(factors, True, key=decides)) == len(factors):
         return Claim(text, verdict, evidence, numbers)
     needed = math.ceil(factors[first] * largest)
     return Claim(text, verdict, f"{evidence}; {needed} samples a setting would decide", numbers, needed)
