@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset, IterableDataset, SequentialSampler, Subset
 
 from epoch0.diagnosis.faults import gradients, outputs, updates, values
+from epoch0.diagnosis.faults.body import as_handed
 from epoch0.diagnosis.faults.evidence import CERTAIN, Evidence, Fault, twins
 from epoch0.diagnosis.faults.mend import Mending, Tell, mend, ranked
 from epoch0.errors import InputError
@@ -104,6 +105,8 @@ def evidence(
     if known is not None:
         inputs, wanted, more = _finite(*known)
         known, lost = (inputs, wanted), more or lost
+    if step is not None and len(optimizers) == 1 and not turned:
+        call, known, step = as_handed(call, known, optimizers[0], step)
     seen = Evidence(call, optimizers, known, size, step, _in_order(data), lost=lost)
     if turned and step is not None:  # the user's loop body and loss take the length first
         own = loss or (lambda outputs, wanted: scalar_loss(outputs, wanted, None))

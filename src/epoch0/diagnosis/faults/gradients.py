@@ -122,13 +122,13 @@ def cut_off(seen: Evidence, first: Pass) -> Iterator[Fault]:
     for at in made(first.loss):
         name = type(at).__name__.partition("Backward")[0]
         if (
-            name == "Softmax"
+            name in ("Softmax", "LogSoftmax")
             and not end
             and at._saved_result.shape[at._saved_dim - 2**64 * (at._saved_dim > 2**63)] == 1
         ):
             shape = tuple(at._saved_result.shape)
             fix = f"Take the softmax along another dimension: in {shape} this one has a single entry, whose share is 1."
-            yield Fault("shapes", "model", message, fix, certainty=0.95)
+            yield Fault("shapes", "model", message, fix, certainty=0.97)
             break
         if name in STEPS:
             fix = f"Use tanh or ReLU in the place of {name.lower()}, which has no slope."
@@ -193,6 +193,11 @@ def twins(seen: Evidence, after: After) -> Iterator[Fault]:
     """Units that start equal and are equal after the steps."""
     layers = [(n, m) for n, m in after.model.named_modules() if isinstance(m, nn.Linear | nn.Conv1d | nn.Conv2d)]
     drawn = [(n, m.weight) for n, m in layers[:-1] if len(m.weight) > 1 and m.weight.requires_grad]
+    zero = [n for n, _ in layers if not bool(seen.model.get_submodule(n).weight.any())]  # type: ignore[operator]
+    if len(zero) == len(layers) > 1:
+        message = f"All {len(zero)} weight matrices are zero: nothing of the inputs comes through."
+        yield Fault("initialization", zero[0], message, "Draw the initial weights at random.", certainty=0.95)
+        return
     found = [n for n, w in drawn if _alike(seen.model.get_submodule(n).weight) and _alike(w)]  # type: ignore[arg-type]
     if found and 2 * len(found) >= len(layers) - 1:
         message = f"After five steps more than half of the units of {found[0]} still have the same weights."
@@ -252,6 +257,11 @@ def inputs_ignored(seen: Evidence, after: After, quiet: tuple[Tensor, Tensor]) -
             yield Fault("initialization", name, message, "Load its weights, or train it.", certainty=CERTAIN)
             yield Fault("gradient flow", name, message, "Train it, or load its weights.", certainty=0.98)
             return
+    ran = {name for name, _, _ in seen.first.ran}
+    idle = {name.rpartition(".")[0] for name, _ in seen.model.named_parameters()} - ran
+    for name in sorted(idle)[:1]:
+        unused = f"The outputs do not change with the inputs, and '{name}' is never called."
+        yield Fault("gradient flow", name, unused, "See that what it makes is passed on.", certainty=0.6)
     if tokens and seen.first.open:  # nothing is shut, and yet the words do not matter
         fix = "See that the mask is True where it should be: only padding may be masked."
     yield Fault("architecture", "outputs", message, fix, certainty=0.97 if tokens and seen.first.open else 0.35)

@@ -112,6 +112,9 @@ def loop_body(seen: Evidence, after: After) -> Iterator[Fault]:
         message = f"In {len(loop)} steps the loop body leaves no gradient and moves no parameter."
         fix = "Call zero_grad, backward and step for every batch: see how far they are indented."
         yield Fault("update", "step", message, fix, certainty=0.8)
+        if seen.batch_size is not None and seen.data is not None and seen.batch_size > (count := len(seen.data[0])):
+            message += f" The batches of {seen.batch_size} asked for are larger than the data, {count} examples."
+            yield Fault("batch size", "step", message, "Use smaller batches, or keep the last one.", certainty=0.9)
     if not (both := [n for n in second.wanted if n in first.left and n in second.left]):
         return
     size, left = (_length(g[n] for n in both) for g in (first.wanted, first.left))

@@ -1,0 +1,193 @@
+"""Loop bodies that make something of inputs, outputs and targets before the model and the loss get them."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+import epoch0 as e0
+from epoch0.diagnosis.faults import evidence, find_faults
+from epoch0.diagnosis.faults.body import NOTE
+
+torch.manual_seed(0)
+X = torch.randn(600, 8)
+VALUES = X[:, 0] + X[:, 1] * X[:, 2]
+CLASSES = (VALUES > 0).long() + (VALUES > 1).long()
+TOKENS = torch.randint(1, 11, (600, 6))
+
+
+class Tagger(nn.Module):
+    """Words to one class a place, (examples, places, classes)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words, self.out = nn.Embedding(11, 32), nn.Linear(32, 11)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.out(self.words(x))
+
+
+class Both(nn.Module):
+    """A class and a value."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body, self.one, self.two = nn.Linear(8, 32), nn.Linear(32, 3), nn.Linear(32, 1)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        inner = self.body(x).relu()
+        return self.one(inner), self.two(inner)
+
+
+class Coder(nn.Module):
+    """A variational autoencoder: what comes out, means and logarithms of variances."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.into, self.out = nn.Linear(8, 8), nn.Linear(4, 8)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        mean, spread = self.into(x).chunk(2, 1)
+        return self.out(mean + torch.randn_like(mean) * (spread / 2).exp()), mean, spread
+
+
+class Translator(nn.Module):
+    """Of words and the words before each that is asked for, (examples, places, classes)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words, self.out = nn.Embedding(11, 32), nn.Linear(32, 11)
+        self.reader, self.writer = (nn.GRU(32, 32, batch_first=True) for _ in range(2))
+
+    def forward(self, x: Tensor, before: Tensor) -> Tensor:
+        return self.out(self.writer(self.words(before), self.reader(self.words(x))[1])[0])
+
+
+def net(outputs: int = 1) -> nn.Sequential:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(8, 32), nn.ReLU(), nn.Linear(32, outputs))
+
+
+def body(loss_of: Callable[..., Tensor]) -> Any:
+    def step(model: nn.Module, optimizer: Any, loss: Any, x: Any, y: Any) -> float:
+        optimizer.zero_grad()
+        value = loss_of(loss, model, x, y)
+        value.backward()
+        optimizer.step()
+        return value.item()
+
+    return step
+
+
+SQUARES, LOGITS = F.mse_loss, F.binary_cross_entropy_with_logits
+TOLD = (VALUES > 0).float()
+SOUND: dict[str, Any] = {
+    "outputs without their last dimension": (1, X, VALUES, SQUARES, lambda of, m, x, y: of(m(x).squeeze(), y)),
+    "the same of logits": (1, X, TOLD, LOGITS, lambda of, m, x, y: of(m(x).view(-1), y)),
+    "targets in a column": (1, X, TOLD, LOGITS, lambda of, m, x, y: of(m(x), y.unsqueeze(1))),
+    "classes as floats": (1, X, TOLD.long(), LOGITS, lambda of, m, x, y: of(m(x)[:, 0], y.float())),
+    "targets divided": (1, X, 100 * VALUES, SQUARES, lambda of, m, x, y: of(m(x)[:, 0], y / 100)),
+    "a sigmoid": (1, X, TOLD[:, None], F.binary_cross_entropy, lambda of, m, x, y: of(m(x).sigmoid(), y)),
+    "a log-softmax": (3, X, CLASSES, F.nll_loss, lambda of, m, x, y: of(F.log_softmax(m(x), 1), y)),
+    "classes of one-hot rows": (
+        3, X, F.one_hot(CLASSES, 3), F.cross_entropy, lambda of, m, x, y: of(m(x), y.argmax(1))
+    ),
+    "classes from 1 on": (3, X, CLASSES + 1, F.cross_entropy, lambda of, m, x, y: of(m(x), y - 1)),
+    "classes in a column": (3, X, CLASSES[:, None], F.cross_entropy, lambda of, m, x, y: of(m(x), y.squeeze(1))),
+    "inputs divided": (3, 255 * X, CLASSES, F.cross_entropy, lambda of, m, x, y: of(m(x / 255), y)),
+    "inputs made flat": (3, X.view(600, 2, 4), CLASSES, F.cross_entropy, lambda of, m, x, y: of(m(x.flatten(1)), y)),
+    "words one after another": (
+        Tagger, TOKENS, TOKENS % 5, F.cross_entropy, lambda of, m, x, y: of(m(x).flatten(0, 1), y.flatten())
+    ),
+    "the next word": (
+        Tagger, (TOKENS[:, :1] + torch.arange(6)) % 11, TOKENS, F.cross_entropy,
+        lambda of, m, x, y: of(m(x[:, :-1]).reshape(-1, 11), x[:, 1:].reshape(-1)),
+    ),
+    "a decoder that gets the words before": (
+        Translator, TOKENS, F.pad(TOKENS, (1, 0)), F.cross_entropy,
+        lambda of, m, x, y: of(m(x, y[:, :-1]).reshape(-1, 11), y[:, 1:].reshape(-1)),
+    ),
+    "a loss of one's own": (1, X, VALUES, None, lambda of, m, x, y: (m(x).squeeze(1) - y).square().mean()),
+    "the loss by its keywords": (1, X, VALUES, SQUARES, lambda of, m, x, y: of(input=m(x)[:, 0], target=y)),
+    "the mean of losses": (1, X, VALUES, nn.MSELoss(reduction="none"), lambda of, m, x, y: of(m(x)[:, 0], y).mean()),
+    "two losses": (Both, X, (CLASSES, VALUES[:, None]), F.cross_entropy, lambda of, m, x, y: two(of, m(x), y)),
+    "inputs as targets": (8, 0.1 * X + X[:, :1], CLASSES, SQUARES, lambda of, m, x, y: of(m(x), x)),
+    "a variational autoencoder": (Coder, 0.1 * X + X[:, :1], CLASSES, SQUARES, lambda of, m, x, y: bound(of, m(x), x)),
+}  # fmt: skip
+
+
+def two(of: Any, out: Any, y: Any) -> Tensor:
+    return of(out[0], y[0]) + F.mse_loss(out[1], y[1])
+
+
+def bound(of: Any, out: Any, x: Tensor) -> Tensor:
+    made, mean, spread = out
+    return of(made, x) - 0.001 * (1 + spread - mean**2 - spread.exp()).sum(1).mean()
+
+
+def program(name: str) -> tuple[tuple[Any, Any, Any], dict[str, Any]]:
+    outputs, x, y, loss, how = SOUND[name]
+    model = net(outputs) if isinstance(outputs, int) else outputs()
+    more = {"loss": loss, "optimizer": torch.optim.Adam(model.parameters(), 3e-3), "data": (x, y), "step": body(how)}
+    few = tuple(part[:100] for part in y) if isinstance(y, tuple) else y[:100]
+    return (model, x[:100], few), more
+
+
+@pytest.mark.parametrize("name", SOUND)
+def test_sound_bodies_have_no_fault(name: str) -> None:
+    given, more = program(name)
+    found = find_faults(*given, **more, seconds=20)
+    assert not found.faults and not [line for line in found.not_examined if "can reach" not in line]
+    assert found.mending is not None and found.mending.own.learns
+    assert NOTE in evidence(*given, **more).call.notes
+
+
+@pytest.mark.parametrize("name", ["outputs without their last dimension", "classes from 1 on", "two losses"])
+def test_faults_are_found_behind_what_the_body_makes(name: str) -> None:
+    given, more = program(name)
+    more["optimizer"] = torch.optim.Adam(given[0].parameters(), 30.0)
+    faults = find_faults(*given, **more, seconds=20).faults
+    assert faults and faults[0].kind == "learning rate"
+
+
+def test_the_report_measures_what_the_body_does() -> None:
+    """The first step and the trials of the usual optimizers, too, where the loss alone takes no such outputs."""
+    given, more = program("the same of logits")
+    report = e0.checkup(*given, **more, seconds=20)
+    assert report.trains and report.recipes["adam"].trains and report.recipes["yours"].trains, report.verdict
+    assert not report.faults and NOTE in report.notes
+    assert len(report.layers) == 2
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        lambda of, m, x, y: of(m(x), y),  # as they are
+        lambda of, m, x, y: of(m(x + 0.1 * torch.randn(x.shape)), y),  # noise
+        lambda of, m, x, y: of(m(x), torch.unique(y, return_inverse=True)[1]),  # by what the others are
+        lambda of, m, x, y: of(m(x), y) + 0.01 * m[0].weight.square().sum(),  # a penalty
+        lambda of, m, x, y: of(m(x, y), y),  # another way of calling
+    ],
+)
+def test_other_bodies_are_left_alone(how: Any) -> None:
+    (model, x, y), more = program("classes from 1 on")
+    more["step"] = body(how)
+    assert NOTE not in evidence(model, x, y - 1, **{**more, "data": (X, CLASSES)}).call.notes
+
+
+def test_what_the_body_counts_stays_as_it_is() -> None:
+    (model, x, y), more = program("inputs divided")
+    schedule, count = torch.optim.lr_scheduler.StepLR(more["optimizer"], 1), [0]
+    before = [p.detach().clone() for p in model.parameters()]
+
+    def step(model: nn.Module, optimizer: Any, loss: Any, x: Any, y: Any) -> None:
+        count[0] += 1
+        body(SOUND["inputs divided"][-1])(model, optimizer, loss, x, y)
+        schedule.step()
+
+    find_faults(model, x, y, **{**more, "step": step}, seconds=5)
+    assert count == [0] and schedule.last_epoch == 0 and more["optimizer"].param_groups[0]["lr"] == 3e-3
+    assert all(torch.equal(p, old) and p.grad is None for p, old in zip(model.parameters(), before, strict=True))
