@@ -131,12 +131,11 @@ def log_deviations(
 ) -> Array:
     """By how much log m_l differs from its mean-field value in each of several networks of these widths.
 
-    Going back through n units, |delta|^2 changes by (sigma_w^2 / n) sum_j phi'(h_j)^2 z_j^2 with z_j normal, whose
-    logarithm has the variance (3 k - 1) / n, k = E phi'^4 / (E phi'^2)^2, and its mean lies half of that below log chi:
-    a typical gradient shrinks faster than the mean square does. That holds for one gradient, such as the mean over
-    examples. Of the gradients of many examples, which point in r directions, the sum of squares varies less, by
-    (k (1 + 2/r) - 1) / n, until the layers have made them parallel; ``concentration`` is 1/r. Both are followed, each
-    with its share of m_l. The variance q varies too, by (sigma_w^2)^2 Var(phi^2) / n a layer, and chi with it.
+    The logarithm of one gradient's square, such as of the mean over examples, walks at random over the depth with the
+    variance (3 k - 1) / n a layer, k = E phi'^4 / (E phi'^2)^2 (docs/pruning). Of the gradients of many examples, which
+    point in r directions, the sum of squares varies less, by (k (1 + 2/r) - 1) / n, until the layers have made them
+    parallel; ``concentration`` is 1/r. Both are followed, each with its share of m_l. The variance q varies too, by
+    (sigma_w^2)^2 Var(phi^2) / n a layer, and chi with it.
 
     Shape (networks, layers).
     """
