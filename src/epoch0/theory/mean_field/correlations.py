@@ -93,11 +93,9 @@ def pair_mean(
     >>> pair_mean("relu", 1.0, 1.0, np.array([-1.0, 0.0, 1.0])).round(6)              # shape (3,)
     array([0.      , 0.159155, 0.5     ])
 
-    Closed forms for erf, sin and activations with straight pieces. Elsewhere sums: without break
-    points a trapezoid sum over both variables (checked against its own half); with them Gauss-Legendre on panels which
-    end at the breaks of phi(h1), and for each h1 at those of phi(h2), and shrink towards the places where two breaks
-    meet as ``|c|`` tends to 1. The error is below 1e-11 of sqrt(E phi(h1)^2 E phi(h2)^2) for every activation known by
-    name. ``derivative`` takes phi' in the place of phi; a variance of 0 is the limit from above.
+    In closed form for erf, sin and activations with straight pieces, by sums elsewhere (docs/kernels); the error is
+    below 1e-11 of sqrt(E phi(h1)^2 E phi(h2)^2) for every activation known by name. ``derivative`` takes phi' in the
+    place of phi; a variance of 0 is the limit from above.
 
     Source: Hayou et al. 2021, B.1 (covariance map and, with phi', its slope by Price's theorem).
     """

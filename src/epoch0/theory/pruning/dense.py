@@ -224,11 +224,8 @@ def predicted_density(
     >>> round(found.critical_sparsity, 2), round(found.density["50"], 1)
     (0.69, 0.2)
 
-    A score is W_ij times a sum over examples of delta_i phi_j. How far that sum is one product follows from the
-    correlation of the examples in that layer and from how parallel their gradients have become. Laws, threshold and
-    largest scores come from convolutions, the spread over networks of the layers' scales from 128 random walks. The
-    expected critical sparsity came within 4 % of the mean measured over 40 networks (L = N = 100, tanh, bias_std 0.3,
-    chi from 0.2 to 0.99) and within 11 % in the chaotic phase.
+    The expected critical sparsity came within 4 % of the mean measured over 40 networks (L = N = 100, tanh, bias_std
+    0.3, chi from 0.2 to 0.99) and within 11 % in the chaotic phase; docs/pruning has how it is found.
 
     ``weight_std`` is sigma_w, a weight's standard deviation times sqrt(fan_in), and ``bias_std`` sigma_b: one number,
     or one a layer. ``widths`` are the number of inputs, then of units of each layer; the last are classes.
