@@ -24,15 +24,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from epoch0.arguments import Count, checked
-from epoch0.errors import InputError
+from epoch0.errors import InputError, reworded
 from epoch0.experiments.encoding import Encoded, encode
 from epoch0.experiments.experiment import read_canonical, resolve
 
-_LIBRARIES = ("OMP", "MKL", "OPENBLAS", "NUMEXPR")
-# Memory that a step frees stays with the process for the next one (glibc reads these when it starts): pruned
-# convolutional networks on digits take 2.5 times the CPU seconds without.
+# memory that a step frees stays with the process for the next one (docs/experiments); glibc reads these as it starts
 _FREED = {"MALLOC_MMAP_THRESHOLD_": str(1 << 25), "MALLOC_TRIM_THRESHOLD_": str(1 << 29)}
-_ONE_THREAD = {f"{library}_NUM_THREADS": "1" for library in _LIBRARIES} | {"VECLIB_MAXIMUM_THREADS": "1"}
+_LIMITS = ("OMP_NUM", "MKL_NUM", "OPENBLAS_NUM", "NUMEXPR_NUM", "VECLIB_MAXIMUM")
+_ONE_THREAD = {f"{limit}_THREADS": "1" for limit in _LIMITS}
 _WORKER = "import sys; sys.path[:] = sys.argv[2:]; from epoch0.experiments.engine import serve; serve(int(sys.argv[1]))"
 _STARTS = 5  # times a worker process may end before it is ready
 _ASK_AGAIN = 0.5  # seconds a count of workers stays good
@@ -202,11 +201,9 @@ class _Scheduler:
         with ExitStack() as stack:
             stack.enter_context(silence_logging_cmgr(logging.CRITICAL))  # a run reports what its caller needs
             gc.collect()  # a client that found nobody, finalized while this one starts, would wait for a lock of both
-            try:
+            hint = "start one with 'dask scheduler' and give its address, such as tcp://host:8786"
+            with reworded(lambda error: InputError(f"no scheduler answers at {address!r} ({error}); {hint}.")):
                 self._client = stack.enter_context(Client(address, timeout=_PATIENCE, set_as_default=False))
-            except Exception as error:
-                hint = "start one with 'dask scheduler' and give its address, such as tcp://host:8786"
-                raise InputError(f"no scheduler answers at {address!r} ({error}); {hint}.") from error
             self._open = stack.pop_all()
         self._some_worker = time.monotonic()
 

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 from typing import Annotated, Any
 
 from epoch0.arguments import Within, checked
-from epoch0.errors import InputError, suggest
+from epoch0.errors import InputError, reworded, suggest
 from epoch0.experiments.encoding import plain
 
 DATA_VERSION = 1
@@ -110,10 +110,8 @@ def read_canonical(text: str) -> Any:
     >>> read_canonical('{"a":{"$class":"epoch0.distributions:Gaussian","std":0.1}}')
     {'a': Gaussian(std=0.1)}
     """
-    try:
+    with reworded(lambda error: InputError(f"a spec is not JSON ({error}): {text[:200]!r}.")):
         value = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"a spec is not JSON ({error}): {text[:200]!r}.") from error
     return _rebuilt(value, inside_dataclass=False)
 
 
@@ -173,7 +171,6 @@ def _rebuilt(value: Any, inside_dataclass: bool) -> Any:
     if not (isinstance(kind := _imported(value[_CLASS], "spec class"), type) and _is_frozen(kind)):
         raise InputError(f"spec class {value[_CLASS]!r} is not a frozen dataclass.")
     fields = {name: _rebuilt(item, True) for name, item in value.items() if name != _CLASS}
-    try:
+    text = f"spec class {value[_CLASS]!r} does not take the fields {sorted(fields)}"
+    with reworded(lambda error: InputError(f"{text}: {error}.")):
         return kind(**fields)
-    except TypeError as error:
-        raise InputError(f"spec class {value[_CLASS]!r} does not take the fields {sorted(fields)}: {error}.") from error

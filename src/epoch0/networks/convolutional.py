@@ -106,9 +106,8 @@ def vgg(
     torch.Size([5, 10])
     >>> threefold = vgg(16, repeat=3)                           # 3xVGG16: as many pools, 39 convolutions
 
-    VGG16 for CIFAR has 13 convolutions and one fully connected layer in the place of the three of the original,
-    14,715,584 weights in all. 3xVGG16 "has the same number of pooling layers as VGG16, and 3 times the number of
-    convolutional layers inside each vanilla block": that is ``repeat=3``, not ``width=3``.
+    One fully connected layer stands in the place of the three of the original. 3xVGG16, of the paper's section 4.3, is
+    ``repeat=3``, not ``width=3`` (docs/networks).
 
     ``depth`` is 11, 13, 16 or 19, the layers of the original, ``width`` a factor on all channels, 64 to 512 at 1,
     ``repeat`` one on the convolutions in each block, and ``inputs`` the shape of one input, (channels, height, width),

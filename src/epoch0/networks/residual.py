@@ -211,10 +211,8 @@ def residual_chain(
     >>> residual_chain(50, 32, inputs=(3, 8, 8))(torch.zeros(5, 3, 8, 8)).shape
     torch.Size([5, 10])
 
-    One layer leads from the input to y; then each block adds W phi(y) + b. With ReLU and wide layers the variance of y
-    grows (1 + sigma_w^2/2)-fold a block, twofold with He's law. ``stable=True`` divides every branch by sqrt(blocks):
-    from the first y to the last it grows (1 + sigma_w^2/(2 blocks))^blocks-fold, below e with He's law. Either way a
-    seed has the same weights.
+    One layer leads from the input to y; then each block adds W phi(y) + b. ``stable=True`` divides every branch by
+    sqrt(blocks); either way a seed has the same weights. docs/networks has how the variance of y grows.
 
     ``width`` is the number of neurons, or channels, of every layer, ``inputs`` the shape of one input: (features,),
     (channels, length) or (channels, height, width); the ``kernel`` of convolutions is odd. ``classes`` are the outputs

@@ -45,9 +45,8 @@ class BoundaryDensity(Result):
     @property
     def standard_error(self) -> float:
         """Of the mean: the networks are independent; NaN for one network."""
-        if len(self.values) < 2:
-            return float("nan")
-        return float(self.values.sum(axis=1).std(ddof=1) / len(self.values) ** 0.5)
+        count = len(self.values)
+        return float(self.values.sum(axis=1).std(ddof=1) / count**0.5) if count > 1 else math.nan
 
     @property
     def per_layer(self) -> np.ndarray:

@@ -51,10 +51,8 @@ class Distances(Result):
     @property
     def standard_error(self) -> float:
         """Of the mean over independent examples; NaN for one example, or where a distance is infinite."""
-        count = len(self.distance)
-        if count < 2 or not np.isfinite(self.distance).all():
-            return float("nan")
-        return float(self.distance.std(ddof=1) / count**0.5)
+        known = len(self.distance) > 1 and np.isfinite(self.distance).all()
+        return float(self.distance.std(ddof=1) / len(self) ** 0.5) if known else float("nan")
 
     def __len__(self) -> int:
         return len(self.distance)

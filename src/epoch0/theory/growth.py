@@ -7,18 +7,8 @@ the fan-out, >= 1. ``activation`` is "relu", or one with a slope each left and r
 biases, zero included. Fan-in enters only the exact maximum of a sparse law. Layers multiply: functions over depth take
 one law for all layers or one a layer, and the number of rows of each.
 
-All of it holds for the length of any fixed curve, straight or not, however sparse the weights: the sign of a
-pre-activation is a fair coin, independent of the size of its derivative, and ties occur at isolated points only. At
-such a point (no bias, and a tangent that leaves the support of z, as at z = e_1, dz = e_2) a single tangent can grow
-far less, and even the papers' bound fails.
-
-The exact growth of one tangent, and its law over depth, go beyond Price-Tanner. By that coin the squared growth of a
-unit direction u through rows w_i is a sum of independent terms ``slope_i^2 (w_i . u)^2``. One layer, dense or sparse,
-is the mean of the square root of such a sum. A dense ReLU layer of k rows N(0, std^2) scales every tangent by ``std
-* chi_A`` with A ~ Bin(k, 1/2), independently of all layers before it. The logarithm of a product has the product of the
-characteristic functions, which are closed forms, so its distribution function is one short Fourier series.
-
-Price-Tanner section 2 (the lower bound) and THEORY 1.2 (all the rest).
+All of it holds for the length of any fixed curve, however sparse the weights; docs/theory has why, where a single
+tangent is an exception, and how the law over depth is found. Price-Tanner section 2 (the lower bound) and THEORY 1.2.
 """
 
 import functools
@@ -151,7 +141,8 @@ class GrowthBounds(Result):
         names = [(str(row.layer), str(row.width)) for row in self.layers] + [("total", f"{len(self.layers)} deep")]
         for name, row in zip(names, (*self.layers, self.over_depth), strict=True):
             values = [getattr(row, column) for column in _COLUMNS]
-            lines.append([*name, *("-" if value is None else _number(value) for value in values), row.status])
+            numbers = ("-" if v is None else f"{v:.6f}" if v == 0 or 1e-3 <= v < 1e6 else f"{v:.5e}" for v in values)
+            lines.append([*name, *numbers, row.status])
         return "\n".join(aligned(lines, numbers=slice(1, -1)))
 
 
@@ -368,10 +359,6 @@ def _slopes(activation: str | Activation) -> tuple[float, float]:
         text = f"activation {rule.name!r} has no growth bound here; relu, leaky_relu and identity do"
         raise InputError(f"{text}. For the wide limit of any activation see epoch0.theory.mean_field.chi.")
     return rule.slopes[0], rule.slopes[-1]
-
-
-def _number(value: float) -> str:
-    return f"{value:.6f}" if value == 0 or 1e-3 <= value < 1e6 else f"{value:.5e}"
 
 
 def binomial(trials: int, probability: float) -> tuple[Array, Array]:

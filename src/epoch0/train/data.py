@@ -212,7 +212,9 @@ class Folder:
     def batch(self, chosen: Tensor, seed: Seed = 0) -> tuple[Tensor, Tensor]:
         """Inputs and targets of these examples; see :meth:`Images.batch`. A file that cannot be read is named."""
         numbers = uniforms(chosen.numpy(), seed, self.view.numbers)
-        pixels = torch.from_numpy(np.stack(list(self._pool.map(self._opened, chosen.tolist(), numbers))))
+        paths = map(self.files.path, chosen.tolist())
+        views = self._pool.map(lambda path, own: self.view(decoded(path).convert("RGB"), own), paths, numbers)
+        pixels = torch.from_numpy(np.stack(list(views)))
         shift, divisor = self.scaling
         device = shift.device
         inputs = torch.sub(pixels.to(device), shift).div_(divisor).permute(0, 3, 1, 2).contiguous()
@@ -221,9 +223,6 @@ class Folder:
     @cached_property
     def _pool(self) -> ThreadPoolExecutor:
         return ThreadPoolExecutor(self.workers, thread_name_prefix="decoding")
-
-    def _opened(self, index: int, numbers: Any) -> Any:
-        return self.view(decoded(self.files.path(index)).convert("RGB"), numbers)
 
 
 def batches(source: Any, plan: Iterable[tuple[Tensor, int]]) -> Iterator[tuple[Tensor, Tensor]]:

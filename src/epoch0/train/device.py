@@ -104,9 +104,7 @@ def joined(device: str | torch.device | None = None) -> Iterator[Group]:
     ...     done = train(net, data, epochs=90, batch_size=256, device=group.device)         # doctest: +SKIP
 
     ``batch_size`` is that of all processes together, so the result does not depend, up to rounding, on how many there
-    are, but for batch norm and dropout: batch norm normalizes each rank's part of the batch by itself, and the running
-    statistics are those of rank 0's parts (``nn.SyncBatchNorm``, on CUDA devices, takes the joint batch); dropout draws
-    other units on each rank. Callbacks and evaluation happen on rank 0 while the others wait.
+    are, but for batch norm and dropout (docs/training). Rank 0 evaluates and calls back while the others wait.
 
     Args:
         device: where this process trains; by default the CUDA device of its local rank (NCCL), else the CPU (gloo).

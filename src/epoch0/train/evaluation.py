@@ -1,7 +1,7 @@
 """How good a network is on a whole set: mean loss and accuracy, counted exactly, also for stacks of networks."""
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -93,7 +93,15 @@ def _means(
     targets, sums = data.targets, dict[str, Any]()
     device = next((parameter.device for parameter in model.parameters()), targets.device)
     by_class = loss is None or (not targets.is_floating_point() and targets.dim() == 1)
-    with restored(model, len(targets)):
+    refuse_closed(model, run_only=True)
+    text = f"model and loss cannot take these {len(targets)} examples"
+    explained = reworded(lambda problem: InputError(f"{text}: {first_line(problem)[:300]}"), torch.OutOfMemoryError)
+    with contextlib.ExitStack() as after, unchanged(model), explained:
+        for module in model.modules():
+            if isinstance(module, torch.jit.ScriptModule):  # its state is not in Python
+                after.callback(setattr, module, "training", module.training)
+                for buffer in module.buffers(recurse=False):
+                    after.callback(buffer.copy_, buffer.clone())
         if loss is not None:
             model.eval()
         for x, y in batches(data, ((part, 0) for part in torch.arange(len(targets)).split(size))):
@@ -108,21 +116,3 @@ def _means(
             if by_class:
                 sums["accuracy"] = sums.get("accuracy", 0) + (outputs.argmax(-1) == y).sum(-1)
     return {name: (torch.as_tensor(total).double() / len(targets)).tolist() for name, total in sums.items()}
-
-
-@contextlib.contextmanager
-def restored(model: nn.Module, examples: int) -> Iterator[None]:
-    """Restore the model, whatever its forward does to it, and the random streams."""
-    refuse_closed(model, run_only=True)
-    with contextlib.ExitStack() as after:
-        for module in model.modules():
-            if isinstance(module, torch.jit.ScriptModule):  # its state is not in Python
-                after.callback(setattr, module, "training", module.training)
-                for buffer in module.buffers(recurse=False):
-                    after.callback(buffer.copy_, buffer.clone())
-        text = f"model and loss cannot take these {examples} examples"
-        with (
-            unchanged(model),
-            reworded(lambda problem: InputError(f"{text}: {first_line(problem)[:300]}"), torch.OutOfMemoryError),
-        ):
-            yield

@@ -43,18 +43,14 @@ class TrajectoryLengths(Result):
     step: :func:`epoch0.trajectory_length` with that seed gives the same numbers. What is kept of the model's run (its
     layers) is found at the first call; later calls only run it on the points, and cost less than two training steps.
 
-    Batch norm is what it is in evaluation unless ``batch_norm="batch"`` asks for the mean and variance of the
-    trajectory's own points, held fixed. The two differ most at step 0: in evaluation an untrained batch norm does
-    nothing; by the points' own statistics short curves are blown up, and a channel that hardly moves is divided by a
-    variance close to 0, most likely the "division by a close to 0 variance" of Raghu's Figure 10.
-
     The model comes back unchanged to the bit: parameters, buffers, gradients, mode, random states. A model that has
     diverged is measured as NaN or infinity, not refused, so that the run goes on.
 
     Args:
         points: tangents, at least 1; 2 with ``batch_norm="batch"``.
         seed: names the offset of the grid of t.
-        batch_norm: ``"eval"`` (running statistics) or ``"batch"`` (those of the trajectory's points).
+        batch_norm: ``"eval"`` (running statistics) or ``"batch"`` (those of the trajectory's points, held fixed);
+            docs/trajectory-regularization tells how they differ, at step 0 most.
         activations: ``"joined"`` as above, or ``"apart"``: each a layer of its own.
         name: the column in the rows of our loop.
 

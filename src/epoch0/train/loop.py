@@ -2,10 +2,7 @@
 
 Two runs with the same arguments give the same bits on a CPU, interrupted or not: the order of epoch ``e`` is a function
 of ``(seed, e)``, the random numbers drawn inside step ``s`` (dropout, augmentation) a function of ``(seed, s)``, and
-everything else that a step needs is in the checkpoint. The global random generators come back as they were.
-
-Checkpoints are tensors and plain numbers in one safetensors file: nothing is pickled, so reading one runs no code. A
-file that was cut, altered or made by another run is refused by name.
+everything else that a step needs is in the checkpoint, tensors and plain numbers: nothing is pickled.
 """
 
 import functools
@@ -27,7 +24,7 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
 from epoch0.arguments import Count, Positive, Seed, Whole, check_device, checked, refuse, refuse_lazy
-from epoch0.errors import InputError, first_line
+from epoch0.errors import InputError, first_line, reworded
 from epoch0.files import made
 from epoch0.initialization.files import from_json, impossible, load_tensors, save_tensors
 from epoch0.results import first_names
@@ -481,12 +478,10 @@ def _build(optimizer: str | Callable[..., Optimizer], parameters: list[nn.Parame
         plain = all(parameter.is_floating_point() and parameter.device.type == "cpu" for parameter in parameters)
         fused = plain and optimizer != "sgd"  # a fourth of the time
         optimizer = functools.partial(OPTIMIZERS[optimizer], **({"fused": True} if fused else {}))
-    try:
+    with reworded(lambda problem: InputError(f"the optimizer {optimizer} cannot be made: {problem}.")):
         if not isinstance(made := optimizer(parameters, lr=rate), Optimizer):
             raise TypeError(f"it gave a {type(made).__name__}")
         return made
-    except (TypeError, ValueError) as problem:
-        raise InputError(f"the optimizer {optimizer} cannot be made: {problem}.") from problem
 
 
 def _scheduler(schedule: Callable[[Optimizer, int], LRScheduler], optimizer: Optimizer, total: int, done: int) -> Any:

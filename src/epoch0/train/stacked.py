@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, stack_module_state, vmap
 
 from epoch0.arguments import Whole, checked, refuse
-from epoch0.errors import InputError, first_line
+from epoch0.errors import InputError, first_line, reworded
 from epoch0.networks.dense import Ensemble
 from epoch0.prune.masks.apply import apply
 from epoch0.prune.masks.places import places
@@ -73,12 +73,10 @@ class Stacked(nn.Module):
             networks = _masked(networks, masks)
         if isinstance(networks, Ensemble):
             return cls(networks.skeleton(), networks.stacked(0, len(networks)))
-        try:
+        hint = "give networks of one architecture, with masks on the same weights of all, or of none"
+        with reworded(lambda problem: InputError(f"these networks cannot be stacked ({first_line(problem)}); {hint}.")):
             parameters, buffers = stack_module_state(list(networks))
             return cls(networks[0], {name: value.detach() for name, value in {**parameters, **buffers}.items()})
-        except (RuntimeError, KeyError) as problem:
-            hint = "give networks of one architecture, with masks on the same weights of all, or of none"
-            raise InputError(f"these networks cannot be stacked ({first_line(problem)}); {hint}.") from problem
 
     def __len__(self) -> int:
         return len(self.frozen_at)

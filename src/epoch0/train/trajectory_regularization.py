@@ -22,21 +22,13 @@ class TrajectoryRegularization(nn.Module):
     >>> penalty(net)                                           # what the last forward pass has added to the loss
     tensor(0.0100)
 
-    Lengths are those of the piecewise linear curve through neighbouring examples of the minibatch, here per segment,
-    so that a short last batch counts like the others; for batches of one size the ratio is the paper's. The original
-    length is that of the first minibatch that is trained on.
+    Lengths are those of the piecewise linear curve through neighbouring examples of the minibatch, per segment; the
+    original one is that of the first minibatch that is trained on. Training and evaluation compute the same outputs to
+    the bit, and lambda begins at 1, where the layer is the identity.
 
-    The layer's backward pass gives the penalty the gradient that it would have as a summand of the loss, 1, whatever
-    gradient comes from above. So each ``backward()`` that passes the layer trains on it, in any loop, with any loss,
-    also under ``torch.compile``, ``functional_call``, ``vmap``, recomputed activations and in several processes. The
-    *value* of the loss does not show it: read :func:`penalty`. For several backward passes before an update, or a
-    ``GradScaler``, set ``scale`` to as much of it; gradients of gradients and forward derivatives need eval mode.
-
-    Training and evaluation compute the same outputs to the bit. The penalty exists where the layer is in train mode and
-    gradients are on. lambda begins at 1, where the layer is the identity; the penalty alone pulls it down by
-    scale * (current / original) a unit of learning rate, as the paper's formula does.
-
-    The paper's scale is 0.01.
+    Each ``backward()`` that passes the layer in train mode trains on the penalty, in any loop, with any loss; the
+    *value* of the loss does not show it: read :func:`penalty`. docs/trajectory-regularization tells why, and what to do
+    with several backward passes before an update, a ``GradScaler``, or gradients of gradients.
 
     Attributes:
         multiplier: lambda, a parameter of shape ().

@@ -1,8 +1,7 @@
 """Random ReLU networks of Arpit-Bengio: norms of activations and gradients, and their exact laws (all figures).
 
-Figures 2a, 2b (section 4.2): distortion of one layer against its width; Theorems 1 to 3 and Lemma 3. The paper compares
-two things that differ: the mean over inputs of ``|1 - ||h|| / ||x|| |``, and the eps that its lemma allows the
-*squared* norm with failure probability delta. Both are measured here, each beside its own exact value.
+Figures 2a, 2b (section 4.2): distortion of norms and of squared norms, which the paper compares (docs/arpit-bengio), by
+one layer against its width; Theorems 1 to 3 and Lemma 3.
 """
 
 import math

@@ -70,9 +70,9 @@ def claims(found: Found) -> Claims:
     }
 
 
-def draw(found: Found) -> plots.Figure:
-    picture, (left, axes) = plots.figure(9.0, 4.2, columns=2)
-    drawn, depths = (found.where(**DRAWN) or found.cells)[-1], found.sweep["depth"]
+@plots.drawn(9.0, 4.2, columns=2)
+def draw(found: Found, panels: Any) -> None:
+    (left, axes), drawn, depths = panels, (found.where(**DRAWN) or found.cells)[-1], found.sweep["depth"]
     knots, values, t, layer = (drawn[name][0] for name in ("knots", "values", "t", "layer"))
     limit = 1.1 * float(np.quantile(np.abs(t), 0.8))
     left.plot(knots, values, color="black", linewidth=1.0, zorder=1.5)
@@ -96,7 +96,6 @@ def draw(found: Found) -> plots.Figure:
     axes.set(xscale="log", yscale="log", xlabel="neurons", ylabel="pieces on the whole line")
     axes.set_title(f"{found.sweep['networks']} networks each", fontsize=9.5)
     axes.legend()
-    return picture
 
 
 _SHAPES = Sweep(pieces, Spec(networks=400), {"depth": (1, 2, 3, 5), "width": (8, 16, 32, 64)}, stride=1)

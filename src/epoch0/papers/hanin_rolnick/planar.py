@@ -226,7 +226,6 @@ ARTIFACTS: tuple[Artifact, ...] = (Artifact("hanin-rolnick/fig2", _TITLE, "", _P
 CLASSES = (0, 1, 2)
 EXPONENT = 0.2  # regions grow as the square of the neurons if the fitted exponent is this near to 2
 ORDER = 10.0  # of the order of the number of neurons squared: within this factor
-_WEIGHTS, _, _EXAMPLES = range(3)  # streams of a seed; the second is that of batches
 
 
 def random_slices(spec: Spec, seed: int) -> dict[str, Any]:
@@ -236,12 +235,11 @@ def random_slices(spec: Spec, seed: int) -> dict[str, Any]:
     patterns differ, and the arrays of :func:`drawing` as ``0``.
     """
     inputs, labels = tensors(spec.data, mode="unit")
-    source = numpy_generator(seed, spec.depth, spec.width, _EXAMPLES)
+    weights, _, source = (numpy_generator(seed, spec.depth, spec.width, stream) for stream in range(3))
     sizes = [inputs.shape[1], *[spec.width] * spec.depth, EXTENTS[spec.data][1]]
-    weights = int(numpy_generator(seed, spec.depth, spec.width, _WEIGHTS).integers(2**31))
     rows: list[dict[str, list[float]]] = []
     kept: dict[str, Any] = {}
-    for net in ensemble(spec.networks, sizes, biases=Gaussian(BIAS_STD), seed=weights):
+    for net in ensemble(spec.networks, sizes, biases=Gaussian(BIAS_STD), seed=int(weights.integers(2**31))):
         chosen = [three(inputs, labels, source) for _ in range(spec.planes)]
         found = [regions.on_plane(net, regions.through(*item)) for item in chosen]
         rows.append(_checked(found))
@@ -321,8 +319,8 @@ def slice_claims(found: Found) -> Claims:
     }
 
 
-def slice_draw(found: Found) -> plots.Figure:
-    picture, panels = plots.figure(11.0, 6.2, mosaic=[["plane", "count"]], width_ratios=[1.45, 1.0])
+@plots.drawn(11.0, 6.2, mosaic=[["plane", "count"]], width_ratios=[1.45, 1.0])
+def slice_draw(found: Found, panels: Any) -> None:
     drawn, rows = found.one(width=found.sweep["drawn"]), found.table
     plane(panels["plane"], drawn, "0")
     cells, title = len(drawn["cell_ends_0"][0]) - 1, found.sweep.fill("{depth} hidden layers of {drawn}")
@@ -335,7 +333,6 @@ def slice_draw(found: Found) -> plots.Figure:
     axes.set(xscale="log", yscale="log", xlabel="neurons", ylabel="regions in the square")
     plots.ticks(axes, x.tolist())
     axes.legend()
-    return picture
 
 
 def plane(axes: plots.Axes, cell: Cell, name: str) -> None:

@@ -27,7 +27,6 @@ from epoch0.theory.regions import upper_bound
 from epoch0.train import Accuracy, Every, Stacked
 
 BIAS_STD = 1e-3  # standard deviation of the biases at initialization (section 3: variance 1e-6)
-_WEIGHTS, _BATCHES, _LINES, _POINTS = range(4)  # streams of a trial's seed
 
 
 def run(spec: Spec, seed: int) -> dict[str, Any]:
@@ -43,14 +42,14 @@ def run(spec: Spec, seed: int) -> dict[str, Any]:
     (inputs, targets), (held, labels) = (tensors(spec.data, split, "unit") for split in ("train", "test"))
     accuracy, given = Accuracy(held, labels), {"training": inputs, "test": held}.get(vars(spec).get("where", ""))
     nets = networks(spec, inputs.shape[1], EXTENTS[spec.data][1], seed)
-    lines, points = (_source(spec, seed, stream) for stream in (_LINES, _POINTS))
+    batches, lines, points = (numpy_generator(seed, spec.depth, spec.width, stream) for stream in (1, 2, 3))
     draw = like(inputs) if given is None else partial(examples, given)
     places = [(examples(inputs, spec.lines, lines), draw(spec.points, points)) for _ in nets]
 
     def look(model: nn.Module, index: int) -> dict[str, Any]:
         return {**accuracy(model), **_measured(spec, model, *places[index])}
 
-    return through_training(spec, nets, (inputs, targets), int(_source(spec, seed, _BATCHES).integers(2**31)), look)
+    return through_training(spec, nets, (inputs, targets), int(batches.integers(2**31)), look)
 
 
 def _measured(spec: Spec, model: nn.Module, through: Tensor, points: Tensor) -> dict[str, Array]:
@@ -99,7 +98,8 @@ def untrained(spec: Spec, seed: int) -> dict[str, Any]:
 
 
 def networks(spec: Spec, inputs: int, classes: int, seed: int) -> list[nn.Sequential]:
-    sizes, source = [inputs, *[spec.width] * spec.depth, classes], _source(spec, seed, _WEIGHTS)
+    # architectures of one seed are independent too
+    sizes, source = [inputs, *[spec.width] * spec.depth, classes], numpy_generator(seed, spec.depth, spec.width, 0)
     return [mlp(sizes, biases=Gaussian(BIAS_STD), seed=int(one)) for one in source.integers(2**31, size=spec.networks)]
 
 
@@ -111,11 +111,6 @@ def like(inputs: Tensor) -> Callable[[int, np.random.Generator], Tensor]:
 
 def examples(inputs: Tensor, count: int, source: np.random.Generator) -> Tensor:
     return inputs[torch.from_numpy(source.choice(len(inputs), size=count, replace=False))].double()
-
-
-def _source(spec: Spec, seed: int, stream: int) -> np.random.Generator:
-    """Architectures of one seed are independent too."""
-    return numpy_generator(seed, spec.depth, spec.width, stream)
 
 
 def turn(curves: Array, *, lowest: bool) -> tuple[Array, Array, list[int]]:

@@ -98,15 +98,15 @@ def chaotic_claims(found: Found) -> Claims:
     }
 
 
-def draw(found: Found) -> plots.Figure:
-    picture, axes = plots.figure(8.6, 4.8, mosaic=[["map", "layers"]], width_ratios=[1.15, 1.0])
+@plots.drawn(8.6, 4.8, mosaic=[["map", "layers"]], width_ratios=[1.15, 1.0])
+def draw(found: Found, axes: Any) -> None:
     # the paper's axes: a pixel (i, j) is neuron j of layer i
     rows = np.asarray(found.one().results[0]["rows"])
     extent, look = (0.5, len(rows) + 0.5, 0.5, rows.shape[1] + 0.5), {"origin": "lower", "interpolation": "nearest"}
     image = axes["map"].imshow(100 * rows.T, "cividis", aspect="auto", extent=extent, vmin=0, vmax=100, **look)
     axes["map"].grid(visible=False)
     axes["map"].set(xlabel="hidden layer", ylabel="neuron", title="one network: incoming weights kept")
-    picture.colorbar(image, ax=axes["map"], format="{x:.0f}%", pad=0.02)
+    axes["map"].figure.colorbar(image, ax=axes["map"], format="{x:.0f}%", pad=0.02)
     cell, table, right = found.one(), found.table, axes["layers"]
     style = {"markersize": 2.5, "elinewidth": 0.6, "capsize": 0}
     plots.means(right, table, "layer", "density", 0, f"mean of {cell.runs} networks", 100, **style)
@@ -114,8 +114,7 @@ def draw(found: Found) -> plots.Figure:
     right.axhline(100 * (1 - cell.spec.sparsity), color=plots.BOUND, linestyle=":", label="share of all weights kept")
     title = f"{cell['dead'].mean():.3g} layers keep nothing (mean)"
     right.set(xlabel="layer", ylabel="weights kept (%)", ylim=(-3, 103), title=title)
-    plots.legend_below(picture, *right.get_legend_handles_labels(), columns=2)
-    return picture
+    plots.legend_below(right.figure, *right.get_legend_handles_labels(), columns=2)
 
 
 def _figure(letter: str, phase: str, weight_std: float, runs: int, claims: Callable[[Found], Claims]) -> Artifact:

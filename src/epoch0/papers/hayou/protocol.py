@@ -85,10 +85,9 @@ class Recipe:
     >>> Recipe(Network("resnet", 32, 2.0), "cifar10", "sbp-sr", 0.995).epochs   # one entry of Table 1
     160
 
-    The defaults are the paper's where it says something, else those of Wang et al. (2020), to whom it points. Three
-    choices decide masks, and the paper leaves them open: scores see the statistics of their batch (``batch_norm``), one
-    batch of 10 images of each class, and cross-entropy; docs/hayou-accuracy says why. The OBD reference is trained
-    first, and again after each of its prunings, by an exponential schedule; the last training is that of all methods.
+    The defaults are the paper's where it says something, else those of Wang et al. (2020), to whom it points;
+    docs/hayou-accuracy lists what both leave open. The OBD reference is trained first, and again after each of its
+    prunings, by an exponential schedule; the last training is that of all methods.
     """
 
     network: Network

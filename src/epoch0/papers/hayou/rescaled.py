@@ -1,7 +1,6 @@
 """Hayou's Proposition 1: does rescaling bring a pruned network back to the edge of chaos (section 2.3, appendix B)?
 
-Its proof takes mask, weights and gradients as independent. Masks drawn at random are; those of SNIP keep the weights at
-units that are active, so a ReLU passes on more than the variance of its weights says.
+Its proof takes mask, weights and gradients as independent, which SNIP's masks are not (docs/hayou).
 """
 
 import math

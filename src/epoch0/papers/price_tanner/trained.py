@@ -1,10 +1,6 @@
 """Price-Tanner Figure 6 (appendix C.2): growth in trained networks, averaged over lines (6a) and line by line (6b).
 
-What the paper leaves open: ten weight layers, d - 32 - ... - 32 - 10, whose biases start at zero; images scaled to norm
-1 ("normalised"); sigma_w is the root mean square, over the eight 32 x 32 layers, of sqrt(32) times the standard
-deviation of the weights, and growth factors are means over a line and the same eight layers, since the first and the
-last layer change the width; a network is measured as it was at the first evaluation at which its test accuracy was
-above the target, and left out, as a note says, if it never was; Adam, and the five sigma_w of WEIGHT_STDS.
+docs/price-tanner lists our choices.
 """
 
 from collections.abc import Sequence

@@ -1,10 +1,6 @@
 """Raghu Figures 1 and 3: what layers do in the plane: boundaries of regions, and images of a circle (2.1, 2.2).
 
-Figure 1: the paper prints neither weights nor biases; here sigma_w = sqrt(2), and the biases have std 0.3.
-
-Figure 3: the paper says neither its sigma_w nor how it projects. Here sigma_w^2 = 16, far in the chaotic phase; the
-circle goes around the origin in a random plane, with radius sqrt(inputs); and every pane shows the two directions in
-which that image of the circle varies most (its principal components), with the share of the variance that they hold.
+docs/raghu says what is chosen where the paper prints neither scales nor how it projects.
 """
 
 import math

@@ -358,12 +358,7 @@ def draw_noise(found: Found) -> plots.Figure:
 
 # ---- Figure 11
 # All three kinds of network begin with the same weights and see the same batches, run by run, so differences are
-# paired. In the quick preset the learning rate of each kind is the best of 0.001, 0.003 and 0.01 for it (for batch norm
-# 0.03 was tried too), by the accuracy of three networks on training images held out from training; their seeds, 100 to
-# 102, are in no preset. In the paper preset it is 0.001 for all, a common one of Adam, and not tuned. What the paper
-# leaves open: no augmentation; Adam without weight decay, since under SGD lambda is unsteady
-# (docs/trajectory-regularization); lambda is one number a layer, begins at 1, and the penalty is scaled by 0.01; the
-# original length is that of the first minibatch.
+# paired. docs/trajectory-regularization says how their rates were chosen, and what the paper leaves open.
 KINDS = {"batch": "batch norm", "trajectory": "trajectory regularization", "none": "neither"}  # norm -> its name
 COMPARABLE = 0.02  # accuracies perform "comparably" if they differ by less
 
@@ -443,8 +438,6 @@ def tuned(sweep: Sweep) -> str:
 
 
 # ---- Figures 7 and 17: exactly one hidden layer is trained, from the second one on
-# Digits stand for MNIST in the quick preset. For CIFAR-10 they stand at random places of a field three times as large,
-# which dense networks can fit and hardly generalise on.
 SPLITS = {"train": 0, "test": 1}  # streams of where the images of a split are moved to
 LOW = 0.6  # test accuracy is low below this; dense networks that are trained whole reach about 0.6 on CIFAR-10
 GAP = 0.1  # ... and generalisation is poor if it is so far below training accuracy

@@ -203,9 +203,7 @@ def saturated_growth(width: float, biased: float) -> float:
     >>> round(saturated_growth(64, 0.0), 3)                     # Theorem 4 has sqrt(64)
     5.106
 
-    A pre-activation has a part 1 / (width (1 + biased)) of its variance from each unit. It turns round with a unit that
-    flips with probability arccos(rho) / pi, rho the correlation of before and after: about 2/pi of the square root of
-    that part, at each of ``width`` units.
+    It is derived in docs/raghu.
     """
     return width / math.pi * math.acos(1 - 2 / (width * (1 + biased)))
 
@@ -241,10 +239,10 @@ def draw_saturated(found: Found, axes: plots.Axes) -> None:
     axes.set(xlabel="width $k$", ylabel="transitions for each of the layer before")
 
 
-def depth_and_width(found: Found) -> plots.Figure:
-    rows, widths = found.table, found.sweep["width"]
+@plots.drawn(10.0, 5.0, columns=2, sharey=True)
+def depth_and_width(found: Found, panels: Any) -> None:
+    (left, right), rows, widths = panels, found.table, found.sweep["width"]
     variance, depth = found.sweep["variance"][-1], found.sweep["depth"]
-    picture, (left, right) = plots.figure(10.0, 5.0, columns=2, sharey=True)
     for cell in found:
         part, name = rows.where(**cell.at), _NAMED.format_map(cell.at)
         plots.means(left, part, "layer", "transitions", 0, name, **_look(cell, found))
@@ -255,9 +253,8 @@ def depth_and_width(found: Found) -> plots.Figure:
     right.plot(widths, proportional, ":", color=plots.BOUND, label="proportional to width")
     right.set(xlabel="width $k$")
     plots.ticks(right, widths, scale="log")
-    for axes in (left, right):
+    for axes in panels:
         axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.14), ncols=2, fontsize=8)
-    return picture
 
 
 def _look(cell: Cell, found: Found) -> dict[str, Any]:

@@ -168,10 +168,7 @@ class Pieces(NamedTuple):
 
     slopes: np.ndarray  # derivatives of the outputs along some directions, (directions, pieces, outputs)
     terms: np.ndarray  # size of the terms summed in each output's slope; below 1e-12 of it, two slopes are the same
-    #: which elements are above each face, eight bits a byte, (pieces, bytes). Columns run over the layers, within a
-    #: layer over its faces, within a face over its elements; a maximum has one column for every window and entry, set
-    #: for the largest.
-    patterns: np.ndarray
+    patterns: np.ndarray  # which elements are above each face, (pieces, bytes), as a LinePartition has them
 
 
 def follow(

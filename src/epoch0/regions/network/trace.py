@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from epoch0.errors import InputError, check_finite
+from epoch0.errors import InputError, check_finite, first_line, reworded
 from epoch0.networks import nonlinearities
 from epoch0.regions.network.operations import affine_call, fold_call, is_affine, largest_call, multiplies, refusal
 from epoch0.regions.network.steps import Affine, Fold, Largest, Program, Step
@@ -52,10 +52,9 @@ def trace(model: nn.Module, shape: tuple[int, ...], device: torch.device | str |
         try:
             expected = model(others.to(parameter.dtype if parameter.is_floating_point() else torch.float32))
         except Exception as error:
-            cause = (str(error).splitlines() or [type(error).__name__])[0]
             hint = "wrap a model that takes anything else, one of token ids from its embedding's output on"
-            text = f"the model does not take points of shape {shape}: {cause}. Points are one floating point tensor"
-            raise InputError(f"{text}; {hint}.") from error
+            text = f"the model does not take points of shape {shape}: {first_line(error)}"
+            raise InputError(f"{text}. Points are one floating point tensor; {hint}.") from error
         if not isinstance(expected, Tensor):
             kind = type(expected).__name__
             raise InputError(f"the model returns a {kind}; regions need one tensor as the output: wrap the model.")
@@ -73,10 +72,8 @@ def trace(model: nn.Module, shape: tuple[int, ...], device: torch.device | str |
 
 def in_float64(name: str, value: Any) -> Tensor:
     """A point, or several, as a float64 tensor."""
-    try:
+    with reworded(lambda _: InputError(f"{name} is a {type(value).__name__}; give a tensor.")):
         value = torch.as_tensor(value).detach()
-    except (TypeError, ValueError, RuntimeError) as error:
-        raise InputError(f"{name} is a {type(value).__name__}; give a tensor.") from error
     if value.dtype in (torch.float16, torch.bfloat16) or value.is_complex():
         why = "no real point" if value.is_complex() else "too coarse to say where it is"
         raise InputError(f"{name} is {value.dtype}, {why}; give float32 or float64.")
@@ -118,13 +115,9 @@ class _Reader(Calls):
         for path, module in model.named_modules():
             if path and not isinstance(module, nn.Sequential) and module.__module__.startswith(_LEAVES):
                 self._watch(path, module)
-        try:
-            with self:
-                found = model(self.probe)
-        except InputError:
-            raise
-        except Exception as error:
-            raise InputError(f"the forward of {type(model).__name__} cannot be followed: {error}") from error
+        text = f"the forward of {type(model).__name__} cannot be followed"
+        with reworded(lambda error: InputError(f"{text}: {error}")), self:
+            found = model(self.probe)
         if not isinstance(found, Tensor) or id(found) not in self.slots:
             raise InputError("the model's output does not depend on its input, or is no single tensor.")
         output, shape = self.slots[id(found)][1], tuple(self.probe.shape[1:])
@@ -163,14 +156,10 @@ class _Reader(Calls):
             if kwargs.get("training", args[2] if len(args) > 2 else True):
                 raise InputError(f"dropout is switched on in evaluation mode ({self.where}): the network is random.")
             return self._know(given[0].clone(), given[0])
-        try:
+        with reworded(lambda error: InputError(f"the operation {name} ({self.where}) cannot be followed: {error}")):
             plain = getattr(torch.Tensor, name) if in_place else func
             made = self._step(plain, name, args, kwargs, given)
             result = func(*args, **kwargs)  # which may change what the model holds in place
-        except (TypeError, RuntimeError, ValueError) as error:
-            if isinstance(error, InputError):
-                raise
-            raise InputError(f"the operation {name} ({self.where}) cannot be followed: {error}") from error
         if isinstance(made, Tensor) and isinstance(result, tuple):  # the largest, and which it is
             return type(result)((self._know(result[0], made), None))
         for tensor, like in zip(tensors_in(result), tensors_in(made), strict=True):

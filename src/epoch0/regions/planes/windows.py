@@ -64,18 +64,15 @@ def window(corners: Any) -> Window:
         first, second = same[0].tolist()
         raise InputError(f"corners {first} and {second} of the window coincide; name every corner once.")
     origin, basis = flat.mean(dim=0), _axes(sides[0], flat - flat[0])
+    if basis is None:
+        raise InputError("the window has no area: its corners are on one line.")
     if flat.shape[1] == 2:
         origin, basis = torch.zeros(2, dtype=torch.float64), torch.eye(2, dtype=torch.float64)
-    if basis is None:
-        raise InputError(_NO_AREA)
     polygon = (flat - origin) @ basis.T
     away = float((origin + polygon @ basis - flat).norm(dim=1).max())
     if away > 1e-5 * scale:  # corners may come in float32
         raise InputError(f"the window's corners are not in one plane: one is {away / scale:.1e} of its width away.")
-    area = float(polygon_area(polygon))
-    if abs(area) <= 1e-12 * scale * scale:
-        raise InputError(_NO_AREA)
-    if area < 0:
+    if float(polygon_area(polygon)) < 0:
         polygon, corners = polygon.flip(0), corners.flip(0)
     edge = polygon.roll(-1, 0) - polygon
     following = edge.roll(-1, 0)
@@ -87,9 +84,6 @@ def window(corners: Any) -> Window:
         raise InputError(f"{text}; give the corners of a convex polygon one after another.")
     shape = corners.shape[1:]
     return Window(corners, origin.reshape(shape), basis.reshape(2, *shape), polygon)
-
-
-_NO_AREA = "the window has no area: its corners are on one line."
 
 
 def _axes(first: Tensor, others: Tensor) -> Tensor | None:

@@ -93,11 +93,9 @@ def pair_mean(
     >>> pair_mean("relu", 1.0, 1.0, np.array([-1.0, 0.0, 1.0])).round(6)              # shape (3,)
     array([0.      , 0.159155, 0.5     ])
 
-    Closed forms for erf, sin and activations with straight pieces. Elsewhere sums: without break
-    points a trapezoid sum over both variables (checked against its own half); with them Gauss-Legendre on panels which
-    end at the breaks of phi(h1), and for each h1 at those of phi(h2), and shrink towards the places where two breaks
-    meet as ``|c|`` tends to 1. The error is below 1e-11 of sqrt(E phi(h1)^2 E phi(h2)^2) for every activation known by
-    name. ``derivative`` takes phi' in the place of phi; a variance of 0 is the limit from above.
+    In closed form for erf, sin and activations with straight pieces, by sums elsewhere (docs/kernels); the error is
+    below 1e-11 of sqrt(E phi(h1)^2 E phi(h2)^2) for every activation known by name. ``derivative`` takes phi' in the
+    place of phi; a variance of 0 is the limit from above.
 
     Source: Hayou et al. 2021, B.1 (covariance map and, with phi', its slope by Price's theorem).
     """
@@ -214,9 +212,13 @@ def _marked(rule: Activation) -> Array:
 def _by_panels(function: Callable[[Any], Array], points: Array, q1: Array, q2: Array, c: Array, s: Array) -> Array:
     """The mean over h2 given h1 on panels, then the mean over h1 on panels; arrays of shape (m,)."""
     result = np.empty(len(c))
-    if (straight := s < 1e-15).any():
+    if (straight := s < 1e-15).any():  # h2 is a multiple of h1
         at = np.flatnonzero(straight)
-        result[at] = _straight(function, points, q1[at], q2[at], np.sign(c[at]))
+        roots, far = (np.sqrt(q1[at]), np.sign(c[at]) * np.sqrt(q2[at])), np.full(len(at), _SDS)
+        marks = [_around(points / root[:, None], 1 / np.abs(root), far) for root in roots]
+        z, mass = _panels(np.concatenate(marks, axis=1))
+        first, second = (function(root[:, None] * z) for root in roots)
+        result[at] = (first * second * mass).sum(axis=1)
     # like angles together: the number of panels grows with the log of 1/s
     order = np.flatnonzero(~straight)
     for at in np.array_split(order[np.argsort(s[order])], max(-(-len(order) // 32), 1)):
@@ -252,14 +254,6 @@ def _inner(function: Callable[[Any], Array], points: Array, q2: Array, c: Array,
         h2 = scale[at, None, None] * (middle[..., None] + spread[..., None] * z2)
         result[at] = (function(h2) * mass).sum(axis=-1)
     return result
-
-
-def _straight(function: Callable[[Any], Array], points: Array, q1: Array, q2: Array, sign: Array) -> Array:
-    """The mean at c = 1 or -1, where h2 is a multiple of h1; arrays of shape (m,)."""
-    far, roots = np.full(len(q1), _SDS), (np.sqrt(q1), sign * np.sqrt(q2))
-    z, mass = _panels(np.concatenate([_around(points / one[:, None], 1 / np.abs(one), far) for one in roots], axis=1))
-    first, second = (function(root[:, None] * z) for root in roots)
-    return np.asarray((first * second * mass).sum(axis=1))
 
 
 def on_a_line(rule: Activation, q: Array) -> tuple[Array, Array]:

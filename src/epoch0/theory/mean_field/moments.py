@@ -13,7 +13,7 @@ import numpy as np
 
 from epoch0.activations import Activation, ActivationLike, get
 from epoch0.arguments import Density, Std, Within, checked
-from epoch0.errors import InputError
+from epoch0.errors import InputError, reworded
 from epoch0.theory.checks import Array, Number, like
 
 LOWEST, HIGHEST = 1e-12, 1e16
@@ -46,10 +46,8 @@ def gaussian_mean(f: Callable[[Any], Any], q: Annotated[Number, Within(0)], brea
     """
     variances = np.asarray(q, dtype=np.float64)
     flat, tiny = variances.reshape(-1), np.finfo(np.float64).tiny
-    try:
+    with reworded(lambda problem: InputError(f"f fails on an array of float64: {problem}")):
         around = float(np.mean(f(np.array([-tiny, tiny]))))
-    except Exception as problem:
-        raise InputError(f"f fails on an array of float64: {problem}") from problem
     result = np.full(flat.shape, around)
     if (positive := flat > 0).any():
         result[positive] = _panel_means(f, np.sqrt(flat[positive]), breaks)

@@ -1,8 +1,6 @@
 """One activation's covariance map tabulated over angle and variance, for evaluation at many pairs of inputs.
 
-The angle between two inputs is where means over two Gaussian variables are smooth: E phi'(h1) phi'(h2) of a kinked phi
-has square roots at c = 1 and -1 but none in the angle (Cho & Saul 2009 is the plainest case: a straight line). The
-kernel is the integral of that slope (Price's theorem).
+E phi'(h1) phi'(h2) of a kinked phi has square roots at c = 1 and -1 but none in the angle (docs/kernels).
 """
 
 import math

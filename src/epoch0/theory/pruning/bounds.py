@@ -25,10 +25,8 @@ def ordered_bound(chi: Inside, depth: Size, width: Size, *, paper: bool = False)
     It is (1 + log(kappa L N^2) / kappa) / L with kappa = abs(log chi) / 8; above 1 it says nothing, and it is infinite
     where kappa L N^2 is below 1, as the proof does not hold there. The error term, O(1/(kappa^2 sqrt(L N^2))), has no
     stated constant. The proof needs the natural logarithm; the paper's example, "27 % at kappa = 0.2", is the formula
-    with log base 10, which ``paper`` takes. Two limits that the statement leaves out: it holds for bias_std > 0 only
-    (without biases the network is linear and no layer vanishes), and at L = N = 100 it is above 1, so empty, for chi
-    above 0.39. Measured values lie about eight times lower; :func:`predicted_density` comes within 5 %. ``depth`` is L,
-    ``width`` N, the units of each layer.
+    with log base 10, which ``paper`` takes. It holds for bias_std > 0 only, and lies about eight times above what is
+    measured (docs/pruning); :func:`predicted_density` comes within 5 %. ``depth`` is L, ``width`` N.
 
     Source: Hayou et al. 2021, Theorem 1.
     """
@@ -47,13 +45,10 @@ def magnitude_bound(gamma: Annotated[float, Within(above=1)], weights: Count, *,
     >>> [round(magnitude_bound(g, 10_000, paper=True), 3) for g in (2, 5, 10)]
     [0.961, 0.598, 0.327]
 
-    The layers' variances are sigma_w^2 / (alpha_l N), so their standard deviations differ by the square root of the
-    paper's gamma; the proposition has gamma in that place. Table 7 prints 5.77, 0.81 and 0.72 for 2, 5 and 10: neither.
-
-    With x = P(abs(Z) <= z) the condition on x is that log P(abs(Z) > r z) / log P(abs(Z) > z), which grows with z from
-    r to r^2, exceeds r^(2 - eps); so each z belongs to one eps, and the bound is minimized over z. ``gamma`` is the
-    variance of the other layers' weights over that of the weakest layer's, > 1, ``weights`` the number of weights of
-    that layer (zeta N^2); ``paper`` takes gamma as the ratio of standard deviations, as printed.
+    The layers' standard deviations differ by the square root of the paper's gamma; the proposition has gamma in that
+    place, and Table 7 neither (docs/pruning). ``gamma`` is the variance of the other layers' weights over that of the
+    weakest layer's, > 1, ``weights`` the number of weights of that layer (zeta N^2); ``paper`` takes gamma as the ratio
+    of standard deviations, as printed.
 
     Source: Hayou et al. 2021, appendix E, Proposition 4.
     """

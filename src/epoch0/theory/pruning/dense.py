@@ -131,12 +131,11 @@ def log_deviations(
 ) -> Array:
     """By how much log m_l differs from its mean-field value in each of several networks of these widths.
 
-    Going back through n units, |delta|^2 changes by (sigma_w^2 / n) sum_j phi'(h_j)^2 z_j^2 with z_j normal, whose
-    logarithm has the variance (3 k - 1) / n, k = E phi'^4 / (E phi'^2)^2, and its mean lies half of that below log chi:
-    a typical gradient shrinks faster than the mean square does. That holds for one gradient, such as the mean over
-    examples. Of the gradients of many examples, which point in r directions, the sum of squares varies less, by
-    (k (1 + 2/r) - 1) / n, until the layers have made them parallel; ``concentration`` is 1/r. Both are followed, each
-    with its share of m_l. The variance q varies too, by (sigma_w^2)^2 Var(phi^2) / n a layer, and chi with it.
+    The logarithm of one gradient's square, such as of the mean over examples, walks at random over the depth with the
+    variance (3 k - 1) / n a layer, k = E phi'^4 / (E phi'^2)^2 (docs/pruning). Of the gradients of many examples, which
+    point in r directions, the sum of squares varies less, by (k (1 + 2/r) - 1) / n, until the layers have made them
+    parallel; ``concentration`` is 1/r. Both are followed, each with its share of m_l. The variance q varies too, by
+    (sigma_w^2)^2 Var(phi^2) / n a layer, and chi with it.
 
     Shape (networks, layers).
     """
@@ -225,11 +224,8 @@ def predicted_density(
     >>> round(found.critical_sparsity, 2), round(found.density["50"], 1)
     (0.69, 0.2)
 
-    A score is W_ij times a sum over examples of delta_i phi_j. How far that sum is one product follows from the
-    correlation of the examples in that layer and from how parallel their gradients have become. Laws, threshold and
-    largest scores come from convolutions, the spread over networks of the layers' scales from 128 random walks. The
-    expected critical sparsity came within 4 % of the mean measured over 40 networks (L = N = 100, tanh, bias_std 0.3,
-    chi from 0.2 to 0.99) and within 11 % in the chaotic phase.
+    The expected critical sparsity came within 4 % of the mean measured over 40 networks (L = N = 100, tanh, bias_std
+    0.3, chi from 0.2 to 0.99) and within 11 % in the chaotic phase; docs/pruning has how it is found.
 
     ``weight_std`` is sigma_w, a weight's standard deviation times sqrt(fan_in), and ``bias_std`` sigma_b: one number,
     or one a layer. ``widths`` are the number of inputs, then of units of each layer; the last are classes.
