@@ -31,6 +31,7 @@ FIGURES = (
     "fig5d",
     "fig6a",
     "fig6b",
+    "lemma1",
     "lemma10",
     "th2",
 )

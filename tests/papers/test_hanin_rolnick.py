@@ -21,8 +21,8 @@ from epoch0.papers.sweep import Spec
 from pictures import whole_picture
 
 FIGURES = (
-    "cor5", "cor7", "fig1", "fig2", "fig3", "fig4", "fig5", "fig6a", "fig6b", "fig6c", "fig7", "fig8", "th1", "th2",
-    "th3",
+    "cor5", "cor7", "fig1", "fig2", "fig3", "fig4", "fig5", "fig6a", "fig6b", "fig6c", "fig7", "fig8", "prop9", "th1",
+    "th2", "th3", "th6",
 )  # fmt: skip
 NAMES = (*(f"hanin-rolnick/{figure}" for figure in FIGURES), "raghu/fig1")
 TRAINED = {"runs": 2, "networks": 2, "at": (0.0, 0.1, 0.2), "lines": 3, "linear_lines": 2, "points": 10}
@@ -49,7 +49,9 @@ def tiny(name):
         return setting.but(neurons=(4, 8), depth=(1, 2), inputs=3, networks=4, points=5)
     if name.endswith("cor7"):
         return setting.but(neurons=(4, 8), depth=(1, 2), networks=4, points=20)
-    if name == "hanin-rolnick/th3":
+    if name.endswith("prop9"):
+        return setting.but(depth=(1, 2), networks=4)
+    if name.endswith(("th3", "th6")):
         return setting.but(**{"depth width": ((1, 6), (2, 4))}, inputs=4, networks=6, planes=3)
     shapes = {"depth": (2,), "width": (4,)} if name == "hanin-rolnick/fig7" else {"depth": (1, 2), "width": (4, 6)}
     few, first = (
@@ -390,7 +392,9 @@ def test_pieces_of_one_layer_are_those_of_its_lines() -> None:
     assert found["share"][0] == pytest.approx(shares, abs=0.04)  # five standard errors of 4,000 points
 
 
-@pytest.mark.parametrize(("counted", "share", "words"), [(1, 1, "hhhhh"), (3, 1, "ffhfh"), (1, 3, "hhfhf")])
+@pytest.mark.parametrize(
+    ("counted", "share", "words"), [(1, 1, "hh" + "hhhhh"), (3, 1, "ff" + "ffhfh"), (1, 3, "hh" + "hhfhf")]
+)
 def test_claims_on_pieces_can_fail(counted: int, share: int, words: str) -> None:
     artifact = artifact_of("hanin-rolnick/cor7")
     setting = artifact.setting("quick").but(breakpoints=(1,), neurons=(10,), depth=(1,))
@@ -398,6 +402,34 @@ def test_claims_on_pieces_can_fail(counted: int, share: int, words: str) -> None
     one = {"counted": counted * noise * [5.0, 20.0], "most": noise * [8.0, 50.0], "share": share * noise * 9 * e}
     found = [claim.verdict[0] for claim in artifact.decided(setting, [one])[1]]
     assert "".join(found) == words
+
+
+def test_edges_are_closed_and_off_the_boundary_as_paths_and_gradients_say() -> None:
+    """Each edge from both sides, by autograd and path by path; weights are ±1, so some open ones do not count."""
+    spec = Spec(law="±1", bias_std=0.5, width=3, depth=3, networks=6)
+    found = density.bends(spec, 2)
+    nets = ensemble(
+        6, [2, 3, 3, 3, 1], "relu", density.LAWS["±1"].scaled(2**0.5), Gaussian(0.5), seed=2, dtype=torch.float64
+    )
+    for index, net in enumerate(nets):
+        plane, closed, wrong = regions.on_plane(net, density.CORNERS), [], []
+        points = plane.points
+        for (start, end), layer, neuron in zip(plane.edges, plane.owner_layer, plane.owner_neuron, strict=True):
+            if layer >= 0:
+                along, gradients = points[end] - points[start], []
+                across = torch.stack([-along[1], along[0]]) / along.norm() * 1e-7
+                for side in (-1, 1):
+                    x = ((points[start] + points[end]) / 2 + side * across).requires_grad_()
+                    gradients.append(torch.autograd.grad(net(x).sum(), x)[0])
+                reached = {int(neuron)}
+                for later in range(int(layer) + 1, 3):
+                    h = net[: 2 * later + 1](x)
+                    reached = {one for one in range(3) if reached and h[one] > 0}
+                closed.append(not reached)
+                wrong.append(bool(reached) != bool((gradients[1] - gradients[0]).abs().max() > 1e-9))
+        assert found["closed"][index] == pytest.approx(np.mean(closed)), index
+        assert found["wrong"][index] == pytest.approx(np.mean(wrong)), index
+    assert found["closed"].max() > 0 and found["wrong"].max() > 0 and not found["crowded"].any()
 
 
 def test_inner_vertices_are_where_two_lines_cross() -> None:

@@ -1,6 +1,8 @@
 """Hayou et al.'s figures and tables: measured as plain code measures, and claims that come out each way."""
 
+import itertools
 import math
+from statistics import NormalDist
 
 import numpy as np
 import pytest
@@ -25,8 +27,8 @@ FIGURES = ("fig1a", "fig1b", "lemma1", "th1", "th2", "fig2", "prop1", "prop2", "
 
 ORDER = (
     "fig1a", "fig1b", "fig2", "fig3a", "fig3b", "fig3c", "fig4", "fig5a", "fig5b", "fig5c", "fig5d", "fig5e", "fig5f",
-    "lemma1", "prop1", "prop2", "prop3", "tab1", "tab2", "tab3", "tab4", "tab5", "tab6", "tab7", "tab8", "tab9",
-    "tab10", "th1", "th2", "th4", "wlth",
+    "lemma1", "lemma3", "prop1", "prop2", "prop3", "tab1", "tab2", "tab3", "tab4", "tab5", "tab6", "tab7", "tab8",
+    "tab9", "tab10", "th1", "th2", "th4", "wlth",
 )  # fmt: skip
 
 
@@ -124,6 +126,38 @@ def test_the_paper_preset_is_the_papers_setting() -> None:
         "tab7": None, "fig4": "cifar10", "wlth": "mnist",
     }  # fmt: skip
     assert {setting_of(figure).data for figure in FIGURES} == {"digits", None}
+
+
+def test_order_statistics_come_near_to_the_law_with_the_root() -> None:
+    """End to end; and the distance of the exact law by 20,000 draws of 100 sizes."""
+    artifact, whole = artifact_of("lemma3"), setting_of("lemma3")
+    for setting, words in ((whole, "hfh"), (whole.but(n=(2, 200)), "ffh")):  # of two sizes the law is not yet near
+        results = results_of("lemma3", setting)
+        claims = artifact.decided(setting, results)[1]
+        assert "".join(claim.verdict[0] for claim in claims) == words
+    assert whole_picture(artifact, setting, results).axes[0].get_legend()
+    draws = np.sort(abs(np.random.default_rng(0).standard_normal((20_000, 100))))
+    for p, row in zip((0.5, 0.9, 0.99), artifact.read(whole, results_of("lemma3", whole)).table, strict=False):
+        quantile = NormalDist().inv_cdf((1 + p) / 2)
+        scaled = np.sort(10 * 2 * NormalDist().pdf(quantile) * (draws[:, round(100 * p) - 1] - quantile))
+        for name, deviation in (("root", (p - p * p) ** 0.5), ("printed", p - p * p)):
+            law, own = (np.array([NormalDist().cdf(z) for z in scaled / deviation]), np.arange(20_001) / 20_000)
+            apart = max(abs(law - own[1:]).max(), abs(law - own[:-1]).max())
+            assert row[name] == pytest.approx(apart, abs=0.0125), (p, name)
+
+
+def test_further_quantiles_are_less_beyond_the_last_place_found() -> None:
+    """Appendix Lemma 4 in mpmath, on both sides of 1 - x."""
+    mpmath = pytest.importorskip("mpmath")
+    setting = setting_of("lemma3")
+    told = artifact_of("lemma3").decided(setting, results_of("lemma3", setting))[1][-1].evidence
+    ends = [float(end) for end in told.split(" is ")[1].split(" for ")[0].split(", ")]
+    for (gamma, eps), end in zip(itertools.product((1.1, 2, 5), (0.1, 0.5, 0.9)), ends, strict=True):
+        for factor, less in ((0.8, True), (1.25, False)):
+            if end * factor < 0.95:
+                z = -NormalDist().inv_cdf(end * factor / 2)
+                further = mpmath.erfc(gamma * z / mpmath.sqrt(2))
+                assert bool(further < mpmath.mpf(end * factor) ** (gamma ** (2 - eps))) is less, (gamma, eps, factor)
 
 
 def test_figures_2_and_4_share_their_trials() -> None:

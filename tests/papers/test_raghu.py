@@ -1,5 +1,6 @@
 """Raghu's figures without training: small settings from trial to picture, against what is known in advance."""
 
+import math
 from itertools import pairwise
 
 import numpy as np
@@ -16,6 +17,7 @@ from epoch0.papers.catalogue import find
 from epoch0.papers.raghu import statements
 from epoch0.papers.raghu.transitions import saturated_growth, wide_limit
 from epoch0.papers.sweep import Spec
+from epoch0.seeds import generator
 from epoch0.theory.mean_field import chi, q_star
 from pictures import whole_picture
 
@@ -23,7 +25,7 @@ from pictures import whole_picture
 pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:DeprecationWarning")
 
 CURVES = ("fig2", "fig5", "fig12", "fig13a", "fig13b", "fig13c", "fig13d", "th3")
-STATEMENTS = ("th1", "th4", "sec31")
+STATEMENTS = ("lemma1", "th1", "th4", "sec31")
 SWEEPS = ("fig14a", "fig14b", "fig15", "fig16")
 
 
@@ -34,6 +36,8 @@ def small(name: str):
     if name in SWEEPS:
         cases = {"depth layer": ((2, 1), (3, 1), (3, 2))} if name == "fig15" else {"width": (4, 8), "depth": (1, 2, 4)}
         return artifact, setting.but(**cases, runs=2, block=1, inputs=5, size=10)
+    if name == "lemma1":
+        return artifact, setting.but(blocks=3, entries=2000, k=(5, 12))
     if name == "th1":
         return artifact, setting.but(neurons=6, networks=3, layers=(1, 2, 3))
     if name == "sec31":
@@ -118,6 +122,41 @@ def test_a_change_of_weights_is_that_of_a_difference() -> None:
             net[2 * layer].weight += 1e-7 * other[2 * layer].weight
             assert float(((net(x) - value) / 1e-7).norm() / value.norm()) ** 2 == pytest.approx(size, rel=1e-4)
             net[2 * layer].weight.copy_(before)
+
+
+def test_parts_of_a_matrix_are_those_of_rotations() -> None:
+    """As the proof of Lemma 1 has them: first entries behind rotations of x and y to the first axis."""
+    k, law = 5, Gaussian(1.0)
+    found, source = statements.halves(Spec(k=k, law=law, blocks=1, entries=4 * k**2), 3), generator(3)
+    y = torch.randn(k, generator=source, dtype=torch.float64).numpy()
+    w = law.sample((4, k, k), source, torch.float64).numpy()
+    noise = np.random.default_rng(0).standard_normal((2, k, k - 1))
+    v, u = (np.linalg.qr(np.c_[one, more])[0] for one, more in zip((np.ones(k), y), noise, strict=True))
+    turned, z = u.T @ w @ v, v.T @ np.r_[1, -1, np.zeros(k - 2)] / 2**0.5
+    assert np.linalg.norm(turned[:, 1:, 1:] @ z[1:], axis=1).mean() == pytest.approx(found["across"][0])
+    back = u[:, 1:] @ (turned[:, 1:, 1:] @ z[1:])[..., None]
+    assert np.linalg.norm(back[:, :3, 0], axis=1).mean() == pytest.approx(found["some"][0])
+    rows = [(w @ v)[:, :, :1], (w @ v)[:, :, 1:]]
+    assert np.corrcoef(*((part**2).sum(2).ravel() for part in rows))[0, 1] == pytest.approx(found["squares"][0])
+    assert found["norm"][0] == pytest.approx(np.mean([math.sqrt(sum(row**2)) for row in w.reshape(-1, k)]))
+
+
+def test_the_inequality_of_gammas_to_forty_digits() -> None:
+    """Where least is left, at the largest x, and at the place where it fails."""
+    mpmath = pytest.importorskip("mpmath")
+    artifact, setting = small("lemma1")
+    told = {claim.text: claim for claim in artifact.decided(setting, run(artifact, setting))[1]}
+
+    def left(x, s):
+        ratio = mpmath.gamma(x + 1) / mpmath.gamma(x + s)
+        low, high = (x + s / 2) ** (1 - s), (x - 0.5 + mpmath.sqrt(s + 0.25)) ** (1 - s)
+        return 1 - low / ratio, high / ratio - 1
+
+    with mpmath.workdps(40):
+        least = min(min(left(mpmath.mpf(1000), mpmath.mpf(i) / 20)) for i in range(1, 20))
+        off = left(mpmath.mpf("-0.36"), mpmath.mpf("0.75"))[1]
+    assert told["Theorem 6 for x > 0"].evidence == f"{float(least):.1e} is left at the least" and least > 0
+    assert told["Theorem 6 as printed, for all x"].evidence.startswith(f"{float(off):.1%}") and off < 0
 
 
 def test_the_expected_change_is_that_of_a_wide_network() -> None:

@@ -67,12 +67,11 @@ class Statement:
     name: str  #: as the paper numbers it, such as ``"Theorem 2"``
     said: str  #: what it says, in our words; of a figure or table its title and what the paper claims with it
     runs: tuple[tuple[str, str], ...]  #: what runs it: ids, each with a text that its claims about this have in common
-    why: str  #: if nothing does
     erratum: str  #: and what of it was not measured
 
     def row(self) -> dict[str, str]:
         """Its row in the list of all statements."""
-        id = ", ".join(dict.fromkeys(id for id, _ in self.runs)) or f"no id: {self.why}"
+        id = ", ".join(dict.fromkeys(id for id, _ in self.runs))
         row = {"statement": self.name, "in our words": self.said, "id": id}
         row |= {f"{preset} preset": _verdict(self.runs, preset) for preset in ("quick", "paper")}
         return row | {"erratum and limits": self.erratum}
@@ -80,7 +79,7 @@ class Statement:
 
 @functools.cache
 def statements() -> tuple[Statement, ...]:
-    """All that is numbered in the papers, from statements.txt; what has an id of its own runs under it."""
+    """All that is numbered in the papers, from statements.txt; an id of its own counts all claims, or those named."""
     known, found, paper = catalogue(), [], ""
     short = {name: kind for kind, name in KINDS.items()}
     for line in Path(__file__).with_name("statements.txt").read_text("utf-8").splitlines():
@@ -89,12 +88,13 @@ def statements() -> tuple[Statement, ...]:
             continue
         name, ids, said, erratum = (part.strip() for part in line.split("|"))
         kind, _, number = name.partition(" ")
-        own, why = f"{paper}/{short.get(kind)}{number}", ids[2:] if ids.startswith("-") else ""
-        pairs = [item.strip().partition(":") for item in ids.split(";") if ids and not why]
-        runs = [(own, "")] * (own in known) + [(f"{paper}/{id}", text.strip()) for id, _, text in pairs]
+        own = f"{paper}/{short.get(kind)}{number}"
+        pairs = [item.strip().partition(":") for item in ids.split(";") if ids]
+        runs = [(f"{paper}/{id}", text.strip()) for id, _, text in pairs]
+        runs = [(own, "")] * (own in known and own not in dict(runs)) + runs
         if kind in ("Figure", "Table"):  # what is shown, then what the paper says of it
             said = f"{known[own].titled(known[own].presets['paper'])}. {said}".removesuffix(". ")
-        found.append(Statement(paper, name, said, tuple(runs), why, erratum))
+        found.append(Statement(paper, name, said, tuple(runs), erratum))
     return tuple(found)
 
 

@@ -24,7 +24,7 @@ from torch import Tensor, nn
 
 from epoch0 import activations, plots, regions
 from epoch0.distributions import Discrete, Gaussian, Law, Uniform
-from epoch0.experiments.claims import at_least
+from epoch0.experiments.claims import at_least, between, check
 from epoch0.networks import ensemble
 from epoch0.papers.sweep import Artifact, Cell, Found, Spec, Sweep, by_cell
 from epoch0.papers.tables import Claims, Table, agrees, by, columns_of
@@ -33,7 +33,7 @@ from epoch0.seeds import numpy_generator
 RESOLUTION = 0.1  # counts and integral agree if they differ by less than this, relatively
 
 # what is counted, and what is claimed of it
-_LINEAR = "k = 1: Theorem 3 gives the mean number of break points of linear regions on a line"
+_LINEAR = "k = 1: the integral gives the mean number of break points of linear regions on a line"
 _ACTIVATION = "k = 1: without the condition on good neurons it gives that of activation regions"
 QUANTITIES = {"linear break points on a line": _LINEAR, "activation break points on a line": _ACTIVATION}
 QUANTITIES["crossings in a square"] = "k = 2: and the mean number of crossings in a square"
@@ -48,8 +48,9 @@ def compare(spec: Spec, seed: int) -> dict[str, Any]:
     sizes = [spec.inputs, *[spec.width] * spec.depth, 1]
     source = numpy_generator(seed, spec.depth, spec.width)
     x = torch.from_numpy(source.standard_normal((5, spec.inputs)))
+    (kinked, scale), biases = NONLINEARITIES[spec.breakpoints], Gaussian(spec.bias_std)
     on_line, in_square = (
-        ensemble(count, sizes, biases=Gaussian(spec.bias_std), seed=int(own), dtype=torch.float64)
+        ensemble(count, sizes, kinked, Gaussian(scale**0.5), biases, seed=int(own), dtype=torch.float64)
         for count, own in zip((spec.networks, spec.planes), source.integers(2**31, size=2), strict=True)
     )
     found: list[Any] = [regions.on_line(net, x[0], x[1]) for net in on_line]
@@ -84,8 +85,8 @@ def claims(found: Found) -> Claims:
     for quantity, rows in found.table.by("quantity"):
         # the error of the difference, network by network, stands for both
         values = rows.of("integral", "difference_error", "counted", "runs")
-        names = rows.labels("depth {depth}, width {width}")
-        decided[QUANTITIES[quantity]] = by(agrees, *values, names, RESOLUTION, groups=("Theorem 3", "counted"))
+        names = rows.labels("T = {breakpoints}, depth {depth}, width {width}")
+        decided[QUANTITIES[quantity]] = by(agrees, *values, names, RESOLUTION, groups=("integral", "counted"))
     return decided
 
 
@@ -93,10 +94,10 @@ def claims(found: Found) -> Claims:
 def draw(found: Found, panels: Any) -> None:
     for axes, (quantity, rows) in zip(panels, found.table.by("quantity"), strict=True):
         places = np.arange(len(rows), dtype=float)
-        for index, (name, label) in enumerate((("counted", "exact counts"), ("integral", "Theorem 3, Monte Carlo"))):
+        for index, (name, label) in enumerate((("counted", "exact counts"), ("integral", "the integral, Monte Carlo"))):
             plots.means(axes, rows, places + 0.16 * (index - 0.5), name, index, label)
-        axes.set_xticks(places, rows.labels("{depth} × {width}"))
-        axes.set(title=quantity, xlabel="depth × width", ylim=(0, None))
+        axes.set_xticks(places, rows.labels("{depth} × {width}\nT = {breakpoints}"))
+        axes.set(title=quantity, xlabel="depth × width, break points T", ylim=(0, None))
     panels[0].set_ylabel("mean number")
 
 
@@ -216,6 +217,7 @@ def _draw(column: str, bound: str, label: str, name: str, title: str, found: Fou
 
 # ---- Corollaries 7 and 8, Lemma 12
 NEAR = (0.2, 1.0, 3.0)  # e times T times neurons
+CORNERS = torch.tensor([[-1.0, -1], [1, -1], [1, 1], [-1, 1]])
 
 
 def pieces(spec: Spec, seed: int) -> dict[str, Any]:
@@ -224,11 +226,11 @@ def pieces(spec: Spec, seed: int) -> dict[str, Any]:
     """
     sizes, places = [2, *[spec.neurons // spec.depth] * spec.depth, 1], spec.breakpoints * spec.neurons
     (kinked, scale), biases = NONLINEARITIES[spec.breakpoints], Gaussian(spec.bias_std)
-    corners, source = torch.tensor([[-1.0, -1], [1, -1], [1, 1], [-1, 1]]), numpy_generator(seed)
+    source = numpy_generator(seed)
     rho = spec.breakpoints / (math.sqrt(2 * math.pi) * spec.bias_std)
     found: dict[str, list[Any]] = {"counted": [], "most": [], "share": []}
     for net in ensemble(spec.networks, sizes, kinked, Gaussian(scale**0.5), biases, seed=seed, dtype=torch.float64):
-        plane, x = regions.on_plane(net, corners), torch.from_numpy(source.uniform(-1, 1, (spec.points, 2)))
+        plane, x = regions.on_plane(net, CORNERS), torch.from_numpy(source.uniform(-1, 1, (spec.points, 2)))
         ends = plane.vertices[plane.edges[plane.owner_layer >= 0]]
         norms = _gradients(net, x, activations.get(kinked).derivative).norm(dim=-1)
         total, squares = norms.sum((0, 2)), norms.square().sum((0, 2))
@@ -257,7 +259,12 @@ def piece_claims(found: Found) -> Claims:
     crossings = "k = 2: it has at most as many crossings as for pairs of them (Corollary 7)"
     tube = "Lemma 12: at most a share of 2 e length + pi e^2 crossings is nearer to it than e, if that is below 1"
     can = {name: Table(row for row in found.table if row[name] < 1) for name in ("tube", "bound")}
+    cor4 = "Corollary 4, ReLU, k = {}: {} over N choose k: (c/5)^k to c^k, c the root of 2 times the biases' density"
+    relu, c = once.where(breakpoints=1), 1 / (math.sqrt(math.pi) * found.sweep["bias_std"])
+    within, n = partial(relu.claim, between, names=_ONE), relu.column("neurons")
     return {
+        cor4.format(1, "length"): within("length", n * c / 5, n * c),
+        cor4.format(2, "crossings"): within("crossings", n * (n - 1) / 50 * c**2, n * (n - 1) / 2 * c**2),
         length: once.claim(at_least, "length_room", 0.0, names=_ONE),
         crossings: once.claim(at_least, "crossings_room", 0.0, names=_ONE),
         tube: can["tube"].claim(at_least, "tube_room", 0.0, names=names),
@@ -280,12 +287,61 @@ def draw_pieces(found: Found, panels: Any) -> None:
     panels[1, 0].set_ylabel("share nearer to the boundary than e")
 
 
+# ---- Propositions 9 and 10
+SHARES = {"closed": "closed edges", "wrong": "edges against Proposition 9", "crowded": "points against Proposition 10"}
+
+
+def bends(spec: Spec, seed: int) -> dict[str, Any]:
+    """``SHARES`` of each network in a square: closed are those from whose neuron no way leads to the output."""
+    sizes, weights, found = [2, *[spec.width] * spec.depth, 1], LAWS[spec.law].scaled(2**0.5), []
+    for net in ensemble(spec.networks, sizes, "relu", weights, Gaussian(spec.bias_std), seed=seed, dtype=torch.float64):
+        plane = regions.on_plane(net, CORNERS)
+        x, inner = plane.window.points(torch.from_numpy(plane.middles)).requires_grad_(), plane.owner_layer >= 0
+        gradient = torch.autograd.grad(net(x).sum(), x)[0].numpy()
+        (left, right), owner = plane.adjacency[inner].T, plane.owner_layer[inner]
+        alive = [(net[: 2 * layer](x) > 0).any(1).numpy() for layer in range(spec.depth, 1, -1)]
+        way = np.cumprod([np.ones(len(x)), *alive], 0)[spec.depth - 1 - owner, left] > 0
+        jump = abs(gradient[left] - gradient[right]).max(1) > 1e-9
+        ends = np.c_[plane.edges[inner].ravel(), np.repeat(owner * spec.width + plane.owner_neuron[inner], 2)]
+        met = np.bincount(np.unique(ends, axis=0)[:, 0], minlength=len(plane.vertices))
+        met = np.delete(met, plane.edges[~inner].ravel())
+        found.append(((~way).mean(), (way != jump).mean(), (met != 2).sum() / max(len(met), 1)))
+    return dict(zip(SHARES, np.transpose(found), strict=True))
+
+
+@by_cell
+def bend_table(cell: Cell) -> Any:
+    return cell.results[0]
+
+
+def bend_claims(found: Found) -> Claims:
+    asked, ones, flat = (rows for _, rows in found.table.by("networks_are"))
+    of, told = {"names": "{networks_are}, depth {depth}"}, f"{sum(asked.column('runs'))} networks"
+    return {
+        "Proposition 9: the boundary is where an open neuron bends": by(check, not asked.column("wrong").any(), told),
+        "Proposition 10: in points just two neurons meet": by(check, not asked.column("crowded").any(), told),
+        "Proposition 9: not wherever a neuron bends": asked.claim(at_least, "closed", 0.0, **of),
+        "beyond the paper: Proposition 9 is false of weights of ±1": ones.claim(at_least, "wrong", 0.0, **of),
+        "beyond the paper: Proposition 10 is false without biases": flat.claim(at_least, "crowded", 0.5, **of),
+    }
+
+
+@plots.drawn(11.0, 4.2, legend=3, columns=3)
+def draw_bends(found: Found, panels: Any) -> None:
+    for axes, (name, title) in zip(panels, SHARES.items(), strict=True):
+        plots.lines(axes, found.table, "depth", name, "networks_are", "{}")
+        axes.set(title=title, xlabel="hidden layers", ylabel="share", ylim=(0, None))
+
+
 _SPEC = Spec(inputs=784, bias_std=0.1, networks=400, planes=200, half=14.0)
-_PAPER = Sweep(compare, _SPEC, {"depth width": ((1, 64), (2, 64), (3, 64), (4, 16), (8, 4))}, stride=1)
+_WIDE = (1, 64), (2, 64), (3, 64), (4, 16), (8, 4)
+_PAPER = Sweep(compare, _SPEC, {"breakpoints": (1,), "depth width": _WIDE}, stride=1)
 _SMALL = {"depth width": ((1, 32), (2, 16), (3, 16), (3, 32), (6, 4))}
 _PRESETS = _PAPER.presets(inputs=16, networks=150, planes=100, half=1.0, **_SMALL)
-_ABOUT = "{inputs} inputs, He's weights, bias std {bias_std:g}; {networks} networks on a line, {planes} in a square; "
-_ABOUT += "bars: two standard errors over networks, the same for counts and integral"
+_ABOUT = "{inputs} inputs, He's weights (T = 2, 5: half the variance), bias std {bias_std:g}; {networks} networks on a "
+_ABOUT += "line, {planes} in a square; bars: two standard errors over networks, the same for counts and integral"
+_SIX = _PAPER.but(breakpoints=(2, 5), networks=200, planes=100)
+_OF_SIX = _SIX.presets(inputs=16, networks=80, planes=250, half=1.0, **{"depth width": ((1, 32), (2, 16), (4, 8))})
 _AXES = {"breakpoints": (1, 2, 5), "neurons": (48, 96, 192), "depth": (1, 2, 4)}
 _ANY = Sweep(boundaries, Spec(law="Gaussian", inputs=16, bias_std=0.5, networks=400, points=100), _AXES, stride=1)
 _LAWS = _ANY.but(axes={"law": tuple(LAWS), **_AXES, "breakpoints": (1,)})
@@ -304,6 +360,10 @@ def _boundary(name: str, title: str, place: str, paper: Sweep, claims: Any, *sho
 _PIECES = Sweep(pieces, Spec(bias_std=0.5, networks=120, points=8000), _AXES, stride=1)
 _IN_SQUARE = "2 inputs, {neurons} neurons in {depth} layers, {networks} networks of each, {points} points; bias std "
 _IN_SQUARE += "{bias_std:g}; dashed: Corollaries 7 and 8, by the gradients measured; dotted: Lemma 12"
+_MADE = {"Gaussian weights and biases": {}, "weights of ±1": {"law": "±1"}, "without biases": {"bias_std": 0.0}}
+_BENDS: Any = Spec(law="Gaussian", bias_std=0.5, width=4, networks=1000), {"networks_are": _MADE, "depth": (2, 4, 6)}
+_NINE = Sweep(bends, *_BENDS, stride=1).presets(networks=200), bend_table, bend_claims
+_SHOWN = "Where ReLUs bend", "and 10, appendix B", *_NINE, draw_bends, "2 inputs, width {width}, {networks} networks"
 _SEVEN = _PIECES.presets(**{**_FEW, "points": 5000}), piece_table, piece_claims, draw_pieces, _IN_SQUARE
 _COR7 = "Length and crossings of the boundary, and how near it is"
 _TH1, _TH2 = "Break points on a line by T, those of the nonlinearity", "The distance to the boundary, by T"
@@ -312,6 +372,8 @@ ARTIFACTS = (
     _boundary("th1", _TH1, "section 2.1", _ANY, line_claims, *_BREAKS, *_BY_T),
     _boundary("th2", _TH2, "section 2.2", _ANY, boundary_claims, *_DISTANCE, *_BY_T),
     Artifact("hanin-rolnick/th3", "Theorem 3 against exact counts", "section 5", _PRESETS, table, claims, draw, _ABOUT),
+    Artifact("hanin-rolnick/th6", "Theorem 6 against exact counts", "section 5", _OF_SIX, table, claims, draw, _ABOUT),
+    Artifact("hanin-rolnick/prop9", *_SHOWN),
     _boundary("cor5", _COR5, "section 5", _LAWS, distance_claims, *_DISTANCE, "law", "{} weights"),
     Artifact("hanin-rolnick/cor7", _COR7, "and 8, appendix A", *_SEVEN),
 )

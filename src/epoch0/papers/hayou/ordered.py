@@ -1,5 +1,5 @@
 """Hayou's Theorem 1 and Proposition 4 against critical sparsities: of SNIP in the ordered phase, with a sharper
-prediction (section 2.2), and of magnitude pruning where one layer is weaker (Table 7, appendix E).
+prediction (section 2.2), and of magnitude pruning where one layer is weaker (Table 7, appendix E and its lemmas).
 """
 
 import math
@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from epoch0 import plots
+from epoch0 import plots, special
 from epoch0.distributions import Gaussian
 from epoch0.experiments.claims import at_least, at_most, between, exact, increasing
 from epoch0.networks import mlp
@@ -249,6 +249,52 @@ def unequal_draw(found: Found, axes: plots.Axes) -> None:
     axes.set(ylim=(0.25, 1.05), xlim=(1.5, 1.1 * largest))
 
 
+# ---- Appendix Lemmas 3 and 4: quantiles of sizes of Gaussians
+AT = (0.5, 0.9, 0.99)
+
+
+def deviations(spec: Spec, seed: int) -> dict[str, Any]:
+    """How far the exact law of an order statistic's deviation is from the normal one, with the root and as printed."""
+    at, n, z = np.array(AT), spec.n, np.linspace(-4, 4, 801)[:, None]
+    quantile = special.ndtri((1 + at) / 2)
+    scale = math.sqrt(2 * n / math.pi) * np.exp(-(quantile**2) / 2)
+    below = (quantile + z * (at - at**2) ** power / scale for power in (0.5, 1))
+    shares = [special.erf(np.maximum(each, 0) / math.sqrt(2)) for each in below]
+    apart = [abs(special.betainc(n * at, n - n * at + 1, share) - special.ndtr(z)).max(0) for share in shares]
+    return dict(zip(("root", "printed"), apart, strict=True))
+
+
+@by_cell
+def deviation_table(cell: Cell) -> Any:
+    return {}, cell.results[0], {"p": AT}
+
+
+def deviation_claims(found: Found) -> Claims:
+    first, *_, last = (rows for _, rows in found.table.by("n"))
+    nearer = (first.column("root") / last.column("root")).min() / (last[0]["n"] / first[0]["n"]) ** 0.5
+    far = last.column("printed").min()
+    z, gamma, eps = np.arange(1, 60_001) / 1000, np.array([[[1.1]], [[2.0]], [[5.0]]]), np.array([[0.1], [0.5], [0.9]])
+    inner, outer = (math.log(2) + special.log_ndtr(-each) for each in (z, gamma * z))
+    ends = 2 * special.ndtr(-np.where(outer >= gamma ** (2 - eps) * inner, z, 0).max(2)).ravel()
+    told = f"1 - x is {', '.join(f'{end:.1e}' for end in ends)} for gamma 1.1, 2, 5 with eps 0.1, 0.5, 0.9"
+    return {
+        "Lemma 3 with the root of p (1 - p)": by(exact, bool(nearer > 0.8), f"nearer by {nearer:.2f} sqrt(n) and more"),
+        "Lemma 3 as printed, with p (1 - p)": by(exact, bool(far < 0.01), f"at the largest n still {far:.2f} apart"),
+        "Lemma 4: there is such an x": by(exact, bool(ends.min() > 0), told),
+    }
+
+
+@plots.drawn(6.6, 4.4, legend="best")
+def draw_deviations(found: Found, axes: plots.Axes) -> None:
+    for index, (p, rows) in enumerate(found.table.by("p")):
+        plots.column(axes, rows, "n", "root", index, f"p = {p:g}", marker="o")
+        plots.column(axes, rows, "n", "printed", index, linestyle=":")
+    axes.set(xscale="log", yscale="log", xlabel="n (dotted: as printed)", ylabel="distance to the normal law")
+
+
+_SIZES = tuple(10**power for power in range(2, 9))
+_EXACT = Sweep(deviations, Spec(), {"n": _SIZES}).presets(n=_SIZES[:5]), deviation_table, deviation_claims
+_ORDER = "Order statistics of sizes of Gaussians, and their quantiles near 1", "and 4, appendix E", *_EXACT
 _LAYERS, _RATIOS = Spec(depth=100, width=100), {"gamma": (2.0, 5.0, 10.0, 15.0)}
 _WIDE = Sweep(unequal_critical, _LAYERS, _RATIOS, runs=300, seed=500, stride=1000).presets(runs=200)
 _ORDERED = "Critical sparsity of SNIP in the ordered phase"
@@ -259,5 +305,6 @@ _OF_SEVEN = "{depth} layers of {width} x {width} normal weights, the first of va
 _SEVEN = unequal_table, unequal_claims, unequal_draw, _OF_SEVEN
 ARTIFACTS = (
     Artifact("hayou/th1", _ORDERED, "section 2.2", _PRESETS, table, claims, draw, _ABOUT),
+    Artifact("hayou/lemma3", *_ORDER, draw_deviations, "exact laws of {n[0]} to {n.last} sizes, no bars"),
     Artifact("hayou/tab7", _WEAKER, "appendix E", _WIDE, *_SEVEN),
 )

@@ -1,4 +1,4 @@
-"""Raghu's Theorem 1 and Corollary 1 (2.1, 2.2), and what section 3.1 and appendix B.3 say of weights that change.
+"""Raghu's Theorem 1 and Corollary 1 (2.1, 2.2), 3.1 and appendix B.3 on weights that change, lemmas of appendix B.1.
 
 Theorem 1 is measured on a line (m = 1) at equal numbers of neurons: its chain of inequalities, the construction that it
 calls asymptotically as good, and random networks. Section 3.1: small changes of weights and the last layer.
@@ -12,15 +12,15 @@ import numpy as np
 import torch
 from torch.func import functional_call, jvp
 
-from epoch0 import plots, regions
+from epoch0 import plots, regions, special
 from epoch0.activity import activation_patterns
-from epoch0.distributions import Gaussian
+from epoch0.distributions import Gaussian, Uniform
 from epoch0.experiments.claims import at_least, between, check, exact, increasing
 from epoch0.networks import ensemble
 from epoch0.networks.constructions import folding
 from epoch0.papers.raghu.transitions import exponential
 from epoch0.papers.sweep import Artifact, Cell, Found, Spec, Sweep, by_cell
-from epoch0.papers.tables import Array, Claims, Mean, Table, by, mean_and_error
+from epoch0.papers.tables import Array, Claims, Mean, Table, agrees, by, mean_and_error
 from epoch0.seeds import generator
 from epoch0.theory.mean_field import propagate
 from epoch0.theory.regions import upper_bound
@@ -191,7 +191,76 @@ _SHAKEN = _WEIGHTS.presets(runs=8, also={"dual": _CIRCLES})
 _SETTING = "{neurons} ReLUs in {layers} layers, sigma_w^2 = 2, sigma_b = 1; {networks} random networks each"
 _SETTING_2 = "hard tanh, no biases, width {width}, {depth} layers, {runs} x {networks} networks; circles: width 64, "
 _SETTING_2 += "sigma_w^2 = 4, {dual[networks]} networks"
-ARTIFACTS = (
+ARTIFACTS: tuple[Artifact, ...] = (
     Artifact("raghu/th1", _TH1, "Corollary 1", _CHAIN, chain_table, chain_claims, draw_chain, _SETTING),
     Artifact("raghu/sec31", _SEC, "section 3.1", _SHAKEN, shaken_table, shaken_claims, draw_shaken, _SETTING_2),
 )
+
+
+# ---- Lemmas 1 to 5, Observation 1, Theorem 6: a matrix seen from a vector x (its rows) and a vector y (its columns)
+def halves(spec: Spec, seed: int) -> dict[str, Any]:
+    """Means over blocks of k by k matrices, (blocks,): how ``far`` from Lemma 1 and Observation 1; correlation of
+    the ``squares`` of a row's parts; norms of rows, of what is ``across`` x, y, ``some`` of it; what a constant adds.
+    """
+    source, k, found = generator(seed), spec.k, []
+    y = torch.randn(k, generator=source, dtype=torch.float64).numpy()
+    on_x, on_y, z = np.full((k, k), 1 / k), np.outer(y, y) / (y @ y), (np.eye(k)[0] - np.eye(k)[1]) / math.sqrt(2)
+    for _ in range(spec.blocks):
+        w = spec.law.sample((spec.entries // k**2, k, k), source, torch.float64).numpy()
+        along, row = np.repeat(w.mean(2, keepdims=True), k, 2), w[:, 0] * np.linspace(1, 2, k)
+        rest, kept = w - along, (w - along) @ z @ (np.eye(k) - on_y)
+        squares = np.corrcoef(*((part**2).sum(2).ravel() for part in (along, rest)))[0, 1]
+        far = w[0] @ on_x - along[0], rest[0] @ on_x, on_y @ (np.eye(k) - on_y) @ rest[0]
+        norms = [np.linalg.norm(each, axis=-1).mean() for each in (w, kept, kept[:, :3], row - 0.3, row)]
+        found.append([np.abs(far).max(), squares, *norms[:3], norms[3] - norms[4]])
+    return dict(zip(("far", "squares", "norm", "across", "some", "shifted"), np.transpose(found), strict=True))
+
+
+@by_cell
+def halves_table(cell: Cell) -> Any:
+    k, excess = cell.spec.k, -1.2 * (cell.at["entries_are"] == "uniform")
+    chi, less = (math.sqrt(2) * math.exp(math.lgamma((n + 1) / 2) - math.lgamma(n / 2)) for n in (k, k - 1))
+    law = excess * (1 - 1 / k) / math.sqrt((2 + excess / k) * ((k - 2) * (2 + excess) + 2 + excess / k))
+    return cell.results[0], {"chi": chi, "less": less, "printed": math.sqrt(k - 1) * less, "law": law}
+
+
+def halves_claims(found: Found) -> Claims:
+    def gautschi(x: Any, s: Any) -> Any:  # what is left to the lower bound and to the upper one, relatively
+        ratio = special.poch(x + s, 1 - s)
+        return np.array([1 - (x + s / 2) ** (1 - s) / ratio, (x - 0.5 + np.sqrt(s + 0.25)) ** (1 - s) / ratio - 1])
+
+    normal, uniform = (partial(rows.claim, names="k = {k}") for _, rows in found.table.by("entries_are"))
+    room, off = gautschi(np.geomspace(0.01, 1000, 200), np.linspace(0.05, 0.95, 19)[:, None]), gautschi(-0.36, 0.75)[1]
+    far, shifted = max(float(cell["far"].max()) for cell in found), 2 * math.exp(-0.7) - 0.3
+    uneven = "beyond the paper: Lemma 5 is false of a law that is not even (exponential, less its mean)"
+    return {
+        "Lemma 1, Observation 1: the parts of a matrix": by(check, far < 1e-9, f"off by {far:.1e} at the most"),
+        "Lemma 2: squares of both parts have no correlation, within 0.02": normal(between, "squares", -0.02, 0.02),
+        "beyond the paper: Lemma 2 is false of uniform entries": uniform(agrees, "squares", "law", resolution=0.2),
+        "Lemma 3: the mean norm of k Gaussians": normal(agrees, "norm", "chi", resolution=0.01),
+        "Lemma 4 (a): the part across x and y has that of k - 1": normal(agrees, "across", "less", resolution=0.01),
+        "Lemma 4 (b): three entries have at least that of two": normal(at_least, "some", math.sqrt(math.pi / 2)),
+        "printed in the proof of Lemma 4: variances of k - 1": normal(agrees, "across", "printed", resolution=0.01),
+        "Lemma 5: a constant makes the mean norm larger": normal(at_least, "shifted", 0.0),
+        uneven: by(exact, shifted < 2 / math.e, f"{shifted:.4f} with 0.3 added, {2 / math.e:.4f} without"),
+        "Theorem 6 for x > 0": by(exact, bool(room.min() > 0), f"{room.min():.1e} is left at the least"),
+        "Theorem 6 as printed, for all x": by(exact, bool(off > 0), f"{off:.1%} at x = -0.36, s = 0.75"),
+    }
+
+
+@plots.drawn(9.6, 4.4, legend="best", columns=2)
+def draw_halves(found: Found, panels: Any) -> None:
+    rows, (left, right) = found.table.where(entries_are="Gaussian"), panels
+    plots.means(left, rows, "k", "across", 0, "measured")
+    plots.column(left, rows, "k", "less", 1, "Lemma 4")
+    plots.column(left, rows, "k", "printed", 1, "as its proof has it", linestyle=":")
+    plots.lines(right, found.table, "k", "squares", "entries_are", "{}", {"law": "-"}, linestyle="none")
+    left.set(xscale="log", yscale="log", xlabel="k", ylabel="mean norm of what is across / sigma")
+    right.set(xscale="log", xlabel="k", ylabel="correlation of squared parts (lines: exact)")
+
+
+_KINDS = {"Gaussian": {"law": Gaussian(1.0)}, "uniform": {"law": Uniform(3**0.5)}}
+_HALVES = Sweep(halves, Spec(blocks=100, entries=10**6), {"entries_are": _KINDS, "k": (5, 20, 100)}, stride=1)
+_OF_HALVES = _HALVES.presets(blocks=20), halves_table, halves_claims, draw_halves
+_B1 = "A matrix in parts that see a vector and do not, and mean norms", "to 5, Theorem 6, appendix B.1", *_OF_HALVES
+ARTIFACTS += (Artifact("raghu/lemma1", *_B1, "{blocks} blocks of {entries:,} entries of k by k matrices"),)
