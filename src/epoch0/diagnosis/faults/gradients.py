@@ -128,7 +128,7 @@ def cut_off(seen: Evidence, first: Pass) -> Iterator[Fault]:
         ):
             shape = tuple(at._saved_result.shape)
             fix = f"Take the softmax along another dimension: in {shape} this one has a single entry, whose share is 1."
-            yield Fault("shapes", "model", message, fix, certainty=0.97)
+            yield Fault("shapes", "model", message, fix, certainty=0.955)
             break
         if name in STEPS:
             fix = f"Use tanh or ReLU in the place of {name.lower()}, which has no slope."
