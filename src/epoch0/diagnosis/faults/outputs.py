@@ -51,9 +51,7 @@ def last_activation_hides(reach: Reach) -> Iterator[Fault]:
 
 def state_as_output(seen: Evidence, reach: Reach) -> Iterator[Fault]:
     """Outputs that are the state of a recurrent layer, beside targets that no state reaches."""
-    weighted = [
-        (name, module) for name, module, _ in seen.first.ran if next(module.parameters(False), None) is not None
-    ]
+    weighted = [(name, module) for name, module, _ in seen.first.ran if list(module.parameters(False))]
     far = float(reach.targets.abs().max()) if reach.values else 0.0
     if far > 1 and weighted and isinstance(weighted[-1][1], nn.LSTM | nn.GRU) and float(reach.output.abs().max()) <= 1:
         message = f"The outputs are the state of '{weighted[-1][0]}', within -1 and 1; targets go to {far:.3g}."

@@ -1,7 +1,8 @@
 """The lowest loss possible: over free outputs, over what the last activation lets through, over one answer for all."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from ctypes import c_int64
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -38,6 +39,16 @@ def behind(tensor: Tensor, through: tuple[str, ...], most: int = 7) -> Any:
     return at
 
 
+def made(end: Tensor, stop: Any = None) -> Iterator[Any]:
+    """The operations that a tensor was made by, from its graph, without those behind ``stop``."""
+    todo, seen = [end.grad_fn], {None, stop}
+    while todo:
+        if (at := todo.pop()) not in seen:
+            seen.add(at)
+            yield at
+            todo += [item for item, _ in at.next_functions]  # type: ignore[union-attr]
+
+
 def last_activation(output: Tensor) -> Last:
     """The activation that a model ends with."""
     at = behind(output, SHAPE_ONLY)
@@ -47,8 +58,7 @@ def last_activation(output: Tensor) -> Last:
         return Last("", torch.clone, output.shape)
     if name in ELEMENTWISE:
         return Last(name, ELEMENTWISE[name], shape)
-    dim = int(at._saved_dim)
-    return Last(name, partial(SOFTMAXES[name], dim=dim if dim < len(shape) else dim - 2**64), shape)
+    return Last(name, partial(SOFTMAXES[name], dim=c_int64(at._saved_dim).value), shape)  # saved without its sign
 
 
 @dataclass
