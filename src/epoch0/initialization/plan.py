@@ -17,23 +17,13 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from epoch0.initialization.draw import INPUT, in_projection, origins, pair_up
-from epoch0.initialization.sites import (
-    PRODUCTS,
-    Follower,
-    NormStep,
-    Plan,
-    Site,
-    Step,
-    is_average,
-    is_linear,
-    is_scaling,
-    only_moves,
-)
+from epoch0.initialization.sites import Follower, NormStep, Plan, Site, Step
 from epoch0.measure.law import Flow, NoLaw, linear
 from epoch0.seeds import generator
 from epoch0.theory.mean_field import chi
-from epoch0.tracing.graph import Op
+from epoch0.tracing.graph import Op, is_average, is_linear, is_scaling, only_moves
 from epoch0.tracing.layers import Branch, Layer, branch
+from epoch0.tracing.operations import PRODUCTS
 from epoch0.tracing.tape import Tape
 
 

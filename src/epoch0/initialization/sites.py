@@ -16,12 +16,10 @@ from epoch0.activations import Activation
 from epoch0.errors import InputError
 from epoch0.measure.law import in_words
 from epoch0.seeds import generator
-from epoch0.tracing.graph import Op, made_activation
+from epoch0.tracing.graph import Op, is_average, is_linear, made_activation, only_moves
 from epoch0.tracing.layers import Layer, needed
-from epoch0.tracing.operations import MOVES
+from epoch0.tracing.operations import PRODUCTS
 from epoch0.tracing.tape import Tape, tape
-
-PRODUCTS = ("product", "quotient")  # kinds of operations that scale, by a number or by another signal
 
 
 @dataclass(frozen=True)
@@ -139,28 +137,6 @@ def _activation(start: int, last: Op, inside: list[Op]) -> tuple[Activation | No
         return values[last.outputs[0]]
 
     return made_activation(name, key, function), name
-
-
-def only_moves(op: Op) -> bool:
-    """Whether this moves entries to other places and changes none."""
-    return op.meaning.kind in MOVES or op.meaning.kind == "repeat"
-
-
-def is_average(op: Op) -> bool:
-    """Whether this takes means over places."""
-    return op.call is not None and op.meaning.kind == "average"
-
-
-def is_linear(op: Op) -> bool:
-    """Whether this is an average, a sum over places, a padding or a multiplication by one number."""
-    linear = op.meaning.kind in ("average", "resample", "pad") or op.name == "sum"
-    return op.call is not None and (linear or is_scaling(op))
-
-
-def is_scaling(op: Op) -> bool:
-    """Whether this multiplies by one number."""
-    call = op.call
-    return call is not None and op.meaning.kind in PRODUCTS and len(call.slots) == 1 and call.key is not None
 
 
 def _is_bias(op: Op) -> bool:
