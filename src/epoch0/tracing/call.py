@@ -395,16 +395,14 @@ def asked(model: nn.Module, batch: Any, targets: Any) -> str | None:
 
 def parts(batch: Any, model: nn.Module | None = None) -> list[tuple[str, Tensor]]:
     """The tensors of a batch with a name for each: its key, its attribute, or the parameter of forward it goes to."""
-    if isinstance(batch, Tensor):
-        return [("input", batch)]
+    if isinstance(batch, Tensor | PackedSequence):
+        return [("input", batch if isinstance(batch, Tensor) else batch.data)]
     if isinstance(batch, Mapping):
         named = [(str(key), value) for key, value in batch.items()]
-    elif isinstance(batch, tuple | list) and not isinstance(batch, PackedSequence):
+    elif isinstance(batch, tuple | list):
         names = list(_parameters(model.forward) or {}) if model is not None else []
         more = "target" if model is not None and _has_step(model) else "input"
         named = [(names[i] if i < len(names) else f"{more} {i}", value) for i, value in enumerate(batch)]
-    elif isinstance(batch, PackedSequence):
-        named = [("input", batch.data)]
     else:
         named = list(_attributes(batch).items())
     return [(name, tensor) for name, value in named for tensor in _tensors(value)]

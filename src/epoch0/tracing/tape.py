@@ -304,9 +304,7 @@ class _Replay(operations.Calls):
             raise _different(op, name)
         self.index += 1
         if op.cut:
-            result = operations.map_tensors(
-                result, lambda t: t.detach() if t.is_floating_point() or t.is_complex() else t
-            )
+            result = operations.map_tensors(result, Tensor.detach)
         elif not self.change.keys().isdisjoint(op.outputs):
             new = [self.at(node, tensor) for node, tensor in zip(op.outputs, tensors, strict=False)]
             old_inputs = {id(t) for t in operations.tensors_in((args, kwargs))}
