@@ -20,7 +20,7 @@ from epoch0.errors import InputError, reworded
 from epoch0.prune.masks.apply import check_masks
 from epoch0.prune.masks.masks import Masks
 from epoch0.regions.network.operations import largest_call
-from epoch0.results import Result, aligned, first_names
+from epoch0.results import Result, aligned, finite, first_names
 from epoch0.tracing.guard import bare, unchanged
 from epoch0.tracing.operations import MOVES, Args, Calls, Kwargs, map_tensors, meaning, tensors_in
 from epoch0.tracing.tape import prepare_forward_derivatives
@@ -424,8 +424,7 @@ class MaskSummary(Result):
 
     def to_dict(self) -> dict[str, Any]:
         names = ("total", "kept", "sparsity", "effective", "effective_sparsity", "dead", "verdict")
-        layers = [{**row, "shape": list(row["shape"])} for row in self.rows()]
-        return {name: getattr(self, name) for name in names} | {"dead": list(self.dead), "layers": layers}
+        return dict(finite({name: getattr(self, name) for name in names} | {"layers": self.rows()}))
 
 
 @checked

@@ -109,9 +109,6 @@ def to_torch_prune(masks: Masks, model: Model) -> Model:
     The parameters stay the same objects, now called ``weight_orig``. Masks that are there already, ours or torch's, are
     intersected with these, and ours become torch's. :func:`masks_of` reads them back and :func:`bake` bakes them in.
 
-    A weight with another parametrization is refused, and one that is read without its module being called, where torch
-    would never compute it from its mask again.
-
     Raises:
         InputError: if the masks are another model's, a weight has another parametrization, or it is read without its
             module being called, where torch would never compute it from its mask again. Nothing was changed then.
@@ -143,9 +140,6 @@ def masks_of(model: nn.Module) -> Masks:
 
     >>> masks_of(apply(model, masks)) == masks
     True
-
-    Raises:
-        InputError: if nothing is masked.
     """
     found: dict[str, Tensor] = {}
     for name, where in places(model).items():
