@@ -22,7 +22,6 @@ from epoch0.tracing.tape import Change, Tape, together
 
 SPARED = ("activation", "sum", "concatenation")  # places that are no part worth a row
 STEEP = 0.5  # share of the whole change of a carried norm from which one layer is to blame for it
-NORMS = ("batch_norm", "layer_norm", "group_norm", "instance_norm", "rms_norm")  # torch's names
 
 
 @dataclass(frozen=True)
@@ -165,7 +164,7 @@ def measured(record: Tape, directions: int, seed: int, travel: Travel | None = N
             weights=layer.weights,
             weighted=places(layer.events),
             nonlinear=layer.nonlinearities > 0,
-            kind=kind(record, layer),
+            kind=kind(layer),
             pool=averaged_over(pools, layer),
             output=layer.output,
             shape=tuple(record.nodes[layer.output].shape[1:]),
@@ -232,14 +231,11 @@ def _alone(ops: Sequence[Op], source: torch.Generator) -> tuple[dict[int, float]
     return found, {node: partial(look, node) for node in calls}
 
 
-def kind(record: Tape, layer: Layer) -> str:
+def kind(layer: Layer) -> str:
     """A layer's operations in order, each named once: "convolution, batch norm, relu"."""
     words: dict[str, int] = {}
-    first, last = (record.nodes[node].op for node in (layer.input, layer.output))
-    for op in record.ops[max(first, 0) : last + 1]:
-        if not any(layer.input < node <= layer.output for node in op.outputs):
-            continue
-        word = op.kind or (op.name.replace("rms", "RMS").replace("_", " ") if op.name in NORMS else "")
+    for op in layer.events:
+        word = op.kind or (op.name.replace("rms", "RMS").replace("_", " ") if op.meaning.kind == "norm" else "")
         if op.elementwise:
             word = op.name.replace("_", " ")
         elif "pool" in op.name:

@@ -83,6 +83,14 @@ class Reach:
         """Whether targets are values in the shape of the outputs."""
         return self.targets.is_floating_point() and self.output.shape == self.targets.shape
 
+    def right(self, size: float, dim: int = 1) -> Tensor | None:
+        """Outputs that give right classes this much and others nothing; None where targets are no classes."""
+        shape, wanted = self.output.shape, self.targets
+        if wanted.is_floating_point() or len(shape) <= dim or wanted.shape != (*shape[:dim], *shape[dim + 1 :]):
+            return None
+        inside = 0 <= int(wanted.min()) <= int(wanted.max()) < shape[dim]
+        return torch.zeros_like(self.output).scatter_(dim, wanted.long().unsqueeze(dim), size) if inside else None
+
 
 def one_hot(targets: Tensor) -> bool:
     """Whether each row adds up to 1, as shares of classes do."""
