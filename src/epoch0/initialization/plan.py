@@ -41,10 +41,9 @@ def make_plan(
         steps.append(Step(site, follow, layer_of[id(site.op)], target, first=first.get(site.name)))
         steps[-1].tied = site.name in looked_up
         first.setdefault(site.name, steps[-1])
-    plan = Plan(steps, [], 0, {}, edges=edges, frozen=frozen)
     branches = {layer.name: branch(layer) for layer in layers if layer.kind == "residual block"}
     blocks = {name: found for name, found in branches.items() if found and found.weighted > found.beside}
-    plan.blocks = len(blocks)
+    plan = Plan(steps, [], len(blocks), {}, edges=edges, frozen=frozen)
     origin = origins(tape)
     learnt = tape.start >= 0 and any(step.site.name in tape.ops[tape.start].weights for step in steps)
     for step in steps:

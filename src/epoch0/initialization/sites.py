@@ -158,7 +158,7 @@ class Site:
     effective: Tensor  # the weights that the operation used
     direct: bool  # whether the operation uses the parameter itself
     bias: str  # name of the bias parameter, empty if there is none
-    fan_in: float = 0.0  # weights into one unit that meet an entry of the input: fewer at a zero-padded border
+    fan_in: float = 1.0  # weights into one unit that meet an entry of the input: fewer at a zero-padded border
     mask: Tensor | None = None  # which weights are kept, in the orientation of the view; None: all
 
     @property
@@ -255,7 +255,6 @@ def _sites(record: Tape) -> tuple[list[Site], dict[str, str]]:
             continue
         if isinstance(found := _site(record, op, parameters), Site):
             ones = found.view.new_ones((1, *record.nodes[op.inputs[0]].shape[1:]))
-            found.fan_in = 1.0
             found.fan_in = float(found.through(ones).double().mean())
             sites.append(found)
         else:
