@@ -16,8 +16,8 @@ from typing import Any
 import torch
 import torch.utils.checkpoint
 from torch import Tensor, nn
-from torch.func import functional_call
 from torch.nn.utils.rnn import PackedSequence
+from torch.nn.utils.stateless import _reparametrize_module  # behind torch.func.functional_call
 
 from epoch0.errors import InputError, check_dense, check_finite, reworded
 from epoch0.results import first_names
@@ -187,7 +187,8 @@ class Call:
 
     def swapped(self, weights: Mapping[str, Tensor]) -> Any:
         """The model's result with other tensors in place of its own; its errors are not wrapped."""
-        return functional_call(_Called(self), {f"model.{name}": tensor for name, tensor in weights.items()}, ())
+        with _reparametrize_module(self.model, dict(weights), tie_weights=True):
+            return self.raw()
 
     def raw(self, model: Callable[..., Any] | None = None, batch: Any = None) -> Any:
         """The model's result; its errors are not wrapped."""
@@ -347,17 +348,6 @@ class Call:
             wanted = "give targets, and a loss if the default one is not meant"
             raise InputError(f"training_step returns a {type(result).__name__} without a loss; {wanted}.")
         return StepResult(loss, seen[0 if whole else -1][1])
-
-
-class _Called(nn.Module):
-    """A call as a module, whose weights can be swapped however the model is called."""
-
-    def __init__(self, call: Call) -> None:
-        super().__init__()
-        self.model, self.call = call.model, call
-
-    def forward(self) -> Any:
-        return self.call.raw()
 
 
 def arguments(model: nn.Module, batch: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:

@@ -110,15 +110,14 @@ def layers(tape: Tape) -> tuple[Layer, ...]:
 
 def branch(layer: Layer) -> Branch | None:
     """The branch of a residual block, by its last sum of two; None if there is none."""
-    made_by = {node: event for event in layer.events for node in event.outputs}
 
     def weighted_behind(node: int) -> int:
-        seen, todo = dict[int, Op](), [node]
-        while todo:
-            if (event := made_by.get(todo.pop())) is not None and id(event) not in seen:
-                seen[id(event)] = event
-                todo.extend(event.inputs)
-        return sum(bool(event.kind) for event in seen.values())
+        behind, count = {node}, 0
+        for event in reversed(layer.events):
+            if not behind.isdisjoint(event.outputs):
+                behind.update(event.inputs)
+                count += bool(event.kind)
+        return count
 
     if not (sums := [event for event in layer.events if event.meaning.kind == "sum" and len(event.inputs) == 2]):
         return None
