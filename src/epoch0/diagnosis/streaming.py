@@ -394,12 +394,10 @@ class Needs:
     tried: float  # seconds that finding this out took
 
     def __str__(self) -> str:
-        return (
-            f"{self.blocks} blocks, {self.parameters:,} parameters "
-            f"({self.parameters * 4 / 2**30:.1f} GiB in float32).\n"
-            f"Streaming takes about {self.memory / 2**30:.1f} GiB of memory and {self.seconds / 60:.1f} minutes with "
-            f"{torch.get_num_threads()} threads: the first and the last block were measured in {self.tried:.0f} s."
-        )
+        parameters = f"{self.parameters:,} parameters ({self.parameters * 4 / 2**30:.1f} GiB in float32)"
+        takes = f"{self.memory / 2**30:.1f} GiB of memory and {self.seconds / 60:.1f} minutes"
+        how = f"{torch.get_num_threads()} threads: the first and the last block were measured in {self.tried:.0f} s."
+        return f"{self.blocks} blocks, {parameters}.\nStreaming takes about {takes} with {how}"
 
 
 def plan(call: Call, targets: Targets, directions: int = 2, seed: int = 0, weights: Path | None = None) -> Needs:

@@ -323,10 +323,8 @@ def _failure(step: StepEffect, signs: Signs, runs: Sequence[Run], constant: floa
         return "no gradient", f"nothing passes through {first_names(signs.dead, 1)}{seen}"
     constant = signs.constant_loss  # of a sum over the examples of the step, where the loss is one
     if constant is not None and constant > 0 and step.loss > 20 * constant:
-        return "size", (
-            f"the first loss is {number(step.loss)}, {number(step.loss / constant)} times that of a constant answer: "
-            f"the outputs, of size {number(signs.output_size)}, are too large{seen}"
-        )
+        text = f"the first loss is {number(step.loss)}, {number(step.loss / constant)} times that of a constant answer"
+        return "size", f"{text}: the outputs, of size {number(signs.output_size)}, are too large{seen}"
     if signs.input_size < 0.05 or signs.input_size > 30:
         return "size", f"the inputs are of size {number(signs.input_size)}; scale them to about 1{seen}"
     small = step.optimizer == "adam" and step.reached < 0.5

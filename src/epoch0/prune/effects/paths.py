@@ -329,17 +329,14 @@ def on_paths(model: nn.Module, masks: Mapping[str, Tensor], x: Tensor | tuple[in
     prepare_forward_derivatives()
     with unchanged(model), forward_ad.dual_level():
         model.eval()
+        values = {key: (b != 0).float() for key, b in model.named_buffers() if b.is_floating_point()}
         seen: dict[str, Tensor] = {}
-        values: dict[str, Tensor] = {}
         for key, parameter in model.named_parameters():
             if id(parameter) in homes:
                 name = homes[id(parameter)]
                 values[key] = seen[name] = masks[name].to(parameter.device, torch.float32).requires_grad_()
             elif parameter.is_floating_point():
                 values[key] = torch.ones_like(parameter, dtype=torch.float32, requires_grad=False)
-        for key, buffer in model.named_buffers():
-            if buffer.is_floating_point():
-                values[key] = (buffer != 0).float()
         start = _start(x, next(model.parameters()).device)
         with torch.enable_grad():
             text = f"the paths of {type(model).__name__} cannot be followed for an input of shape {tuple(start.shape)}"
