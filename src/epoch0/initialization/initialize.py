@@ -59,17 +59,14 @@ def initialize(
     pass, with the mean over the layer's own units in the place of E; then every layer is checked in random directions
     and those still off (behind a max pool, say) are corrected.
 
-    A gain goes from a layer's input to behind its activation. An average over k places divides it by k once, whatever
-    the depth; weights make up for averages only at the end of a residual branch, and :func:`epoch0.measure.gain`, which
-    counts them, finds target/k. Each residual branch gets the gain target/blocks, so that a block has 1 +
-    target/blocks. Weights before a norm get the standard scale, which the norm undoes. The result names what was kept.
+    A gain goes from a layer's input to behind its activation, without averages over places. Each residual branch gets
+    the gain target/blocks, so that a block has 1 + target/blocks. Weights before a norm get the standard scale, which
+    the norm undoes. The result names what was kept; docs/initialize has the rules.
 
-    By default weights are orthogonal, and units come in pairs of opposite weights wherever the next layer can take the
-    difference: then it sees the odd half of the activation, which for ReLU, GELU and SiLU is a straight line, and the
-    target is that of what the pairs hand on. Residual blocks in which a norm sets the size stay if they are sound, and
-    branches and readouts that start at zero are taken as meant. Without ``chi`` the first layer brings inputs, and the
-    last one outputs, to unit size where they are far from it or a function that saturates follows. Weights that are
-    pruned, by ``epoch0.prune.apply`` or ``torch.nn.utils.prune``, stay so, and what has ``requires_grad=False`` stays.
+    By default weights are orthogonal, units come in pairs of opposite weights wherever the next layer can take the
+    difference, and residual blocks that are sound stay. Without ``chi`` the first layer brings inputs, and the last one
+    outputs, to unit size where they are far from it or a function that saturates follows. Weights that are pruned, by
+    ``epoch0.prune.apply`` or ``torch.nn.utils.prune``, stay so, and what has ``requires_grad=False`` stays.
 
     Args:
         model: any module. Its parameters change in place; mode, buffers, gradients, hooks and random states stay.

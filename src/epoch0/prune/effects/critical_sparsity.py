@@ -105,9 +105,8 @@ def predicted_density(scores: Mapping[str, Tensor], sparsity: Sparsity) -> Predi
 
     The scores of a batch are reduced to the mean squares of each layer's rows and columns, their
     mean and that of their logarithms, and the law with these moments answers for any sparsity. It speaks of networks
-    with these scales and a fresh draw of the rest, so a layer's risk is not 0 or 1. Densities come out within 0.035 of
-    the true ones in 50-layer tanh networks and within 0.045 in a ResNet-32, most within 0.01; the worst seen is 0.056,
-    of its stem of 864 weights on photographs in eval mode. Scores that are exactly 0 count as removed.
+    with these scales and a fresh draw of the rest, so a layer's risk is not 0 or 1. Densities come out within 0.06 of
+    the true ones (docs/pruning). Scores that are exactly 0 count as removed.
 
     From the standard deviations of a dense network's weights and biases alone:
     :func:`epoch0.theory.pruning.predicted_density`.

@@ -306,12 +306,10 @@ def on_paths(model: nn.Module, masks: Mapping[str, Tensor], x: Tensor | tuple[in
     >>> effective.kept <= masks.kept, effective.sparsity >= masks.sparsity
     (True, True)
 
-    A path goes through weights that are kept, through sums, products, nonlinearities and whatever moves entries; the
-    signal it carries is that of the input. So a unit without inputs starts no path even if it has a bias, and the
-    statistics of norms and the denominators of a softmax are no paths. Where two signals are multiplied, either one
-    passes where the other is not always zero. Parameters without a mask count as kept. This is exact entry by entry, at
-    every place of an image: a weight of a convolution that only ever meets padding is on no path, so the shape of the
-    input matters. Rows of an embedding count as input. It takes one pass forward and one backward, of zeros and ones.
+    A path goes through weights that are kept, through sums, products, nonlinearities and whatever moves entries, and
+    carries the signal of the input; docs/pruning has what is none. This is exact entry by entry, at every place of an
+    image, so the shape of the input matters. Parameters without a mask count as kept, rows of an embedding as input. It
+    takes one pass forward and one backward, of zeros and ones.
 
     Args:
         model: what the masks are for; if it is pruned already, its own masks count too. It stays as it is.

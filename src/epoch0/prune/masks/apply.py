@@ -33,10 +33,9 @@ def apply(model: Model, masks: Mapping[str, Tensor]) -> Model:
 
     Each weight gets a parametrization (``torch.nn.utils.parametrize``) that shows it through its mask. The parameter
     stays the same object, so an optimizer made before is still right, and its values under the mask stay too:
-    ``model.conv1.parametrizations.weight.original``. Its gradient is zero where it is pruned. ``copy.deepcopy``,
-    ``torch.compile``, autocast and ``state_dict`` work; a checkpoint of a pruned model goes into a model pruned with
-    any masks of the same weights, and brings its own masks. A whole-module ``torch.save`` does not: use
-    ``state_dict``, or :func:`bake` first.
+    ``model.conv1.parametrizations.weight.original``. Its gradient is zero where it is pruned. A checkpoint of a pruned
+    model goes into a model pruned with any masks of the same weights, and brings its own masks; a whole-module
+    ``torch.save`` does not work (docs/pruning).
 
     On a model that is pruned already, the masks are intersected: what was pruned stays pruned. A parameter that
     several modules share is masked in all of them.
