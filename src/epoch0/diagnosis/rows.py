@@ -55,11 +55,7 @@ class Piece:
 
     @cached_property
     def chi(self) -> list[tuple[float, float]]:
-        """The gain of each layer that counts and its error: the mean of both ways, without average pooling.
-
-        The mean over k places divides the squares of independent perturbations by k, once and whatever the weights;
-        what the places have in common passes whole, and so do gradients of shared weights; depth does not multiply it.
-        """
+        """The gain of each layer that counts and its error: both ways' mean, without averages (docs/initialize)."""
         pairs = [(row.pool, gain) for row, gain in zip(self.rows, self.gains.layers, strict=True)]
         errors = [pool * math.hypot(gain.forward_error, gain.backward_error) / 2 for pool, gain in pairs]
         return [(pool * (g.forward + g.backward) / 2, error) for (pool, g), error in zip(pairs, errors, strict=True)]

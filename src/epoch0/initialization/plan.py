@@ -1,8 +1,7 @@
 """The plan of an initialization: the weights and norms to set, and what stays as it is.
 
 Residual branches get a gain of target/blocks each, so that a block's own is 1 + target/blocks (Hayou et al. 2021,
-Proposition 2, Stable ResNet). An average over k places divides a gain by k whatever the weights, and what the places
-have in common passes whole: on the main path it is no part of what weights make up for (B.1.2).
+Proposition 2, Stable ResNet); averages on the main path are no part of what weights make up for (docs/initialize).
 """
 
 import contextlib

@@ -57,11 +57,8 @@ def critical_sparsity(scores: Mapping[str, Tensor]) -> CriticalSparsity:
     >>> float(s_cr), s_cr.layer, s_cr.layers
     (0.6, 'b', {'a': 1.0, 'b': 0.6})
 
-    A layer vanishes when its largest score does. If that has rank r among all M, it is when M - r + 1 are removed, so
-    neither search nor sorting is needed: only how many scores lie above each layer's largest. Ties are broken as
-    :func:`keep` breaks them, by the order of names and then of entries; weights that are removed already come last.
-
-    With one layer it is 1: nothing but all weights empties it.
+    A layer vanishes when its largest score does (docs/pruning). Ties are broken as :func:`keep` breaks them, by the
+    order of names and then of entries; weights that are removed already come last. With one layer it is 1.
 
     Raises:
         InputError: if there is no score, or one is NaN; it names the tensor.

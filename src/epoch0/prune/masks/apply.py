@@ -37,10 +37,8 @@ def apply(model: Model, masks: Mapping[str, Tensor]) -> Model:
     model goes into a model pruned with any masks of the same weights, and brings its own masks; a whole-module
     ``torch.save`` does not work (docs/pruning).
 
-    On a model that is pruned already, the masks are intersected: what was pruned stays pruned. A parameter that
-    several modules share is masked in all of them.
-
-    Masks are bool tensors by the name of a parameter, of its shape; parameters that are not named are left alone.
+    Masks are bool tensors by the name of a parameter, of its shape; parameters that are not named are left alone. What
+    was pruned stays pruned, and a parameter that several modules share is masked in all of them.
 
     Raises:
         InputError: if the masks are another model's, or a weight cannot be masked. Nothing was changed then.
