@@ -181,13 +181,12 @@ class SemicircularArcs(_TwoEnds):
         if self.x0.numel() < 2:
             raise InputError("SemicircularArcs needs points with at least two coordinates; these have one.")
         self.planes, self.seed = planes, seed
-        chord = (self.x1 - self.x0).reshape(-1).to(torch.float64)
+        chord = self._chord = (self.x1 - self.x0).reshape(-1).to(torch.float64)
         along = chord / chord.norm()
         normals = torch.randn(planes, chord.numel(), generator=generator(seed, planes), dtype=torch.float64)
         for _ in range(2):  # the second projection removes what rounding left of the first
             normals = normals - (normals @ along)[:, None] * along
         self._normals = normals / normals.norm(dim=1, keepdim=True)
-        self._chord = chord
         self._start = self.x0.reshape(-1).to(torch.float64)
         self._radius = float(chord.norm()) / (2 * planes)
 

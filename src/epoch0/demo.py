@@ -6,7 +6,6 @@ runs, the same again after :func:`epoch0.initialize` where one failed, and Price
 
 import base64
 import copy
-import functools
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,7 +18,7 @@ from torch import Tensor, nn
 
 from epoch0 import plots
 from epoch0.diagnosis import checkup, report
-from epoch0.diagnosis.step import Optimizer
+from epoch0.diagnosis.step import USUAL
 from epoch0.diagnosis.verdict import NAMES
 from epoch0.diagnosis.wording import SIGNS, chance
 from epoch0.distributions import Gaussian
@@ -36,9 +35,6 @@ from epoch0.train.loop import train
 
 SHALLOW, DEEP, WIDTH, LOUD = 8, 20, 64, 4.0
 EPOCHS, BATCH = 10, 64
-USUAL: dict[Optimizer, float] = {"adam": 1e-3, "sgd": 1e-2}
-"""Rates that are tried where the suggested ones fail: a bad rate proves nothing about a network."""
-
 TRAINS = 0.8  # share of the test digits from which training counts as a success, as where the verdict was calibrated
 
 FIGURE = "price-tanner/fig3b"
@@ -130,12 +126,12 @@ def _examine(case: Case, digits: Digits) -> tuple[list[dict[str, Any]], str]:
 
 
 def _judged(title: str, net: nn.Module, digits: Digits) -> dict[str, Any]:
-    """The checkup first, then training of copies: at the rate it suggests, and where that fails at the usual one."""
+    """The checkup first, then training of copies: at the rate it suggests, where that fails at the usual one, too."""
     x, labels, test_x, test_labels = digits
     found = checkup(net, x[:128], labels[:128], seed=SEED, name=title, inputs="128 of the embedded digits")
     measure, recipes = Accuracy(test_x, test_labels), dict[str, dict[str, Any]]()
     for name, usual in USUAL.items():
-        settings = "adam" if name == "adam" else functools.partial(torch.optim.SGD, momentum=0.9)
+        settings = "adam" if name == "adam" else partial(torch.optim.SGD, momentum=0.9)
         given, accuracy = found.recipes[name], dict[str, float]()
         for rate in dict.fromkeys((given.learning_rate, usual)):
             student = copy.deepcopy(net)

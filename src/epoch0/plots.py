@@ -62,8 +62,7 @@ def figure(
         FigureCanvasAgg(picture)
         if mosaic is not None:
             return picture, picture.subplot_mosaic([list(row) for row in mosaic], **shared)
-        axes = picture.subplots(rows, columns, **shared)
-    return picture, axes
+        return picture, picture.subplots(rows, columns, **shared)
 
 
 def drawn(

@@ -255,8 +255,6 @@ def _find_breaks(function: Callable[[Any], Array], derivative: Callable[[Any], A
     found: list[float] = []
     while len(left):
         low, high = _close_in(look, left, right)
-        if not len(low):
-            break
         found.extend([_round_between(float(a), float(b)) for a, b in zip(low, high, strict=True)])
         if len(found) > _MOST:
             text = f"{label} has more than {_MOST} break points between -10,000 and 10,000"

@@ -194,11 +194,10 @@ def init(
     given = models.inputs_for(
         network, data=data_name, input_shape=input_shape, batch=batch, spec=model, seed=seed, data_dir=data_dir
     )
-    labels = {"name": model, "inputs": given.description}
-    settings = dict[str, Any](batch_norm=batch_norm, trial=trial, remedies=False, seed=seed, **labels)
-    before = examine(network, given.x, given.targets, **settings)
+    settings = dict[str, Any](name=model, inputs=given.description, batch_norm=batch_norm, trial=trial, seed=seed)
+    before = examine(network, given.x, given.targets, remedies=False, **settings)
     done = initialize(network, x=given.x, chi=chi, method=method, bias_std=bias_std, weights=draw, seed=seed)
-    after = examine(network, given.x, given.targets, **settings)
+    after = examine(network, given.x, given.targets, remedies=False, **settings)
     save(network, out)
     if as_json:
         print_json({"initialization": done.to_dict(), "before": before.to_dict(), "after": after.to_dict()})
@@ -359,8 +358,7 @@ def prune(
         verdicts = {"before": _verdict(network, given, batch_norm, seed)}
         shown(1 / stages, f"scoring by {score}")
         arguments: dict[str, Any] = {"sparsity": sparsity, "seed": seed, "batch_norm": batch_norm}
-        arguments |= {"batches": [(given.x, given.targets)], "x": given.x}
-        arguments |= {"steps": rounds}
+        arguments |= {"batches": [(given.x, given.targets)], "x": given.x, "steps": rounds}
         arguments["progress"] = lambda share, what: shown((1 + share) / stages, f"scoring by {score}, {what}")
         one = functools.partial(known.function, **{name: arguments[name] for name in known.takes if name in arguments})
         options = dict[str, Any](scope=scope, layers=layers, floor=floor)

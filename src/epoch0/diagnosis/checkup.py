@@ -92,9 +92,8 @@ def checkup(
         batch_norm: for gains: ``"train"``: batch statistics, running ones stay; ``"eval"``: running statistics.
         directions: random directions a layer, >= 2; errors fall with the root. Default: 8; 4 or 2 where a pass is slow.
         sparsity: also say what pruning this fraction of the weights by SNIP would leave of each layer.
-        stream: measure one block after another, so that only one has its weights in memory: a model on torch's ``meta``
-            device gets each block's from its own initialization, made anew for the way back, or from the folder of
-            safetensors given here. No step is measured, only the layers; see docs/checkup.md.
+        stream: measure one block after another, so that only one has its weights in memory, and no step; also a model
+            on torch's ``meta`` device, with fresh weights or those of the folder given here; see docs/checkup.md.
         remedies: whether changes are tried on a copy where the network is not expected to train. None: with a trial,
             and without one where a pass takes less than 5 ms, as trying takes longer than the rest of the checkup.
         seed: of directions, held-out examples and dropout.

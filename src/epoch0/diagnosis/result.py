@@ -30,11 +30,7 @@ class _Tables(Result):
         return plain(self._tables(WIDTH))
 
     def print(self, width: Size | None = None) -> None:
-        """Show it in the terminal.
-
-        Args:
-            width: columns to use instead of the terminal's.
-        """
+        """Show it in the terminal; ``width``: columns to use instead of the terminal's."""
         console = Console(width=width, highlight=False)
         console.print(self._tables(console.width))
 
@@ -247,11 +243,9 @@ class Checkup(_Tables):
         return f"<Checkup of {self.model}: {self.verdict}>"
 
     def print(self, width: Size | None = None, *, depth: Whole | None = None) -> None:
-        """Show the checkup in the terminal.
+        """Show the checkup in the terminal; ``width``: columns to use instead of the terminal's.
 
-        Args:
-            width: columns to use instead of the terminal's.
-            depth: 0 shows blocks only, 1 their parts too; by default parts where the whole has at most 40 rows.
+        A ``depth`` of 0 shows blocks only, 1 their parts too; by default parts where the whole has at most 40 rows.
         """
         console = Console(width=width, highlight=False)
         console.print(terminal(self.to_dict(), console.width, depth))
@@ -286,20 +280,13 @@ class Checkup(_Tables):
         before  ✓ trains  Trains with either, Adam at a rate of about 0.003 or SGD at 0.01.
                 Phase ...
 
-        Args:
-            after: the checkup of the changed model.
-
         Raises:
             InputError: if the two have different layers.
         """
         return Comparison(self.to_dict(), after.to_dict())
 
     def to_html(self, path: str | os.PathLike[str]) -> Path:
-        """Write the checkup as one self-contained HTML page.
-
-        Raises:
-            InputError: if the file cannot be written.
-        """
+        """Write the checkup as one self-contained HTML page; an InputError if the file cannot be written."""
         return write_atomic(path, report.page(self.to_dict()).encode(), "page")
 
 

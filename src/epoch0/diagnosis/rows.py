@@ -22,7 +22,6 @@ from epoch0.tracing.tape import Change, Tape, together
 
 SPARED = ("activation", "sum", "concatenation")  # places that are no part worth a row
 STEEP = 0.5  # share of the whole change of a carried norm from which one layer is to blame for it
-NORMS = ("batch_norm", "layer_norm", "group_norm", "instance_norm", "rms_norm")  # torch's names
 
 
 @dataclass(frozen=True)
@@ -56,11 +55,7 @@ class Piece:
 
     @cached_property
     def chi(self) -> list[tuple[float, float]]:
-        """The gain of each layer that counts and its error: the mean of both ways, without average pooling.
-
-        The mean over k places divides the squares of independent perturbations by k, once and whatever the weights;
-        what the places have in common passes whole, and so do gradients of shared weights; depth does not multiply it.
-        """
+        """The gain of each layer that counts and its error: both ways' mean, without averages (docs/initialize)."""
         pairs = [(row.pool, gain) for row, gain in zip(self.rows, self.gains.layers, strict=True)]
         errors = [pool * math.hypot(gain.forward_error, gain.backward_error) / 2 for pool, gain in pairs]
         return [(pool * (g.forward + g.backward) / 2, error) for (pool, g), error in zip(pairs, errors, strict=True)]
@@ -165,7 +160,7 @@ def measured(record: Tape, directions: int, seed: int, travel: Travel | None = N
             weights=layer.weights,
             weighted=places(layer.events),
             nonlinear=layer.nonlinearities > 0,
-            kind=kind(record, layer),
+            kind=kind(layer),
             pool=averaged_over(pools, layer),
             output=layer.output,
             shape=tuple(record.nodes[layer.output].shape[1:]),
@@ -232,14 +227,11 @@ def _alone(ops: Sequence[Op], source: torch.Generator) -> tuple[dict[int, float]
     return found, {node: partial(look, node) for node in calls}
 
 
-def kind(record: Tape, layer: Layer) -> str:
+def kind(layer: Layer) -> str:
     """A layer's operations in order, each named once: "convolution, batch norm, relu"."""
     words: dict[str, int] = {}
-    first, last = (record.nodes[node].op for node in (layer.input, layer.output))
-    for op in record.ops[max(first, 0) : last + 1]:
-        if not any(layer.input < node <= layer.output for node in op.outputs):
-            continue
-        word = op.kind or (op.name.replace("rms", "RMS").replace("_", " ") if op.name in NORMS else "")
+    for op in layer.events:
+        word = op.kind or (op.name.replace("rms", "RMS").replace("_", " ") if op.meaning.kind == "norm" else "")
         if op.elementwise:
             word = op.name.replace("_", " ")
         elif "pool" in op.name:

@@ -145,17 +145,8 @@ class Weights:
                 own[name] = by.get(id(tensor), tensor)
 
     @contextmanager
-    def put_away(self) -> Iterator[None]:
-        """Keep the model without weights meanwhile."""
-        try:
-            self._put(self.empty)
-            yield
-        finally:
-            self._put({})
-
-    @contextmanager
     def loaded(self, paths: Sequence[str]) -> Iterator[None]:
-        """Load the weights of these modules and all inside them."""
+        """Load the weights of these modules and all inside them; the rest of the model is without weights meanwhile."""
         inside = [p for p in self.modules if any(p == path or p.startswith(path + ".") for path in paths)]
         tied = {self.home.get(id(t)) for p in inside for _, _, t in self.held[p]}
         wanted = list(dict.fromkeys((*(p for p in self.modules if p in tied), *inside)))
@@ -164,7 +155,7 @@ class Weights:
             self._put(self.empty | (self._made(wanted, tensors) if self.fresh else tensors))
             yield
         finally:
-            self._put(self.empty)
+            self._put({})
 
     def _made(self, paths: Sequence[str], tensors: Mapping[int, Tensor]) -> dict[int, Any]:
         """Fresh tensors for the modules: children before what they are in, as transformers initializes."""
@@ -374,20 +365,19 @@ def stream(
         pieces, notes[:], done = state["pieces"], state["notes"], state["done"]
         run.go_on(state)
         notes.append(f"Of a run that was stopped {done} of {len(ways)} steps were there.")
-    with run.weights.put_away():
-        for step, (way, index) in enumerate(ways[done:], done):
-            share = (min(step, count) * FORWARD + max(0, step - count)) / (count * FORWARD + count - 1)
-            tell(f"{names[index]}, {way}", share)
-            if way == "forward":
-                pieces.append(run.forward(index))
-            else:
-                pieces[index] = run.back(index, pieces[index])
-            if keeps and time.monotonic() - last >= EACH:
-                whole = io.BytesIO()
-                torch.save({**run.state(), "pieces": pieces, "notes": notes, "done": step + 1, "key": key}, whole)
-                path.parent.mkdir(parents=True, exist_ok=True)
-                write_atomic(path, whole.getvalue())
-                last = time.monotonic()
+    for step, (way, index) in enumerate(ways[done:], done):
+        share = (min(step, count) * FORWARD + max(0, step - count)) / (count * FORWARD + count - 1)
+        tell(f"{names[index]}, {way}", share)
+        if way == "forward":
+            pieces.append(run.forward(index))
+        else:
+            pieces[index] = run.back(index, pieces[index])
+        if keeps and time.monotonic() - last >= EACH:
+            whole = io.BytesIO()
+            torch.save({**run.state(), "pieces": pieces, "notes": notes, "done": step + 1, "key": key}, whole)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_atomic(path, whole.getvalue())
+            last = time.monotonic()
     if keeps and _kept(path, key) is not None:
         path.unlink(missing_ok=True)
     return joined(pieces, type(call.model).__name__)
@@ -404,28 +394,25 @@ class Needs:
     tried: float  # seconds that finding this out took
 
     def __str__(self) -> str:
-        return (
-            f"{self.blocks} blocks, {self.parameters:,} parameters "
-            f"({self.parameters * 4 / 2**30:.1f} GiB in float32).\n"
-            f"Streaming takes about {self.memory / 2**30:.1f} GiB of memory and {self.seconds / 60:.1f} minutes with "
-            f"{torch.get_num_threads()} threads: the first and the last block were measured in {self.tried:.0f} s."
-        )
+        parameters = f"{self.parameters:,} parameters ({self.parameters * 4 / 2**30:.1f} GiB in float32)"
+        takes = f"{self.memory / 2**30:.1f} GiB of memory and {self.seconds / 60:.1f} minutes"
+        how = f"{torch.get_num_threads()} threads: the first and the last block were measured in {self.tried:.0f} s."
+        return f"{self.blocks} blocks, {parameters}.\nStreaming takes about {takes} with {how}"
 
 
 def plan(call: Call, targets: Targets, directions: int = 2, seed: int = 0, weights: Path | None = None) -> Needs:
     """Memory and time of :func:`stream`, from measuring the first and the last block, all others taken as the first."""
     run = _Run(call, directions, seed, "train", targets, weights)
     last, border, began = run.count - 1, 0, time.perf_counter()
-    with run.weights.put_away():
-        piece = run.forward(0)
-        first = end = back = time.perf_counter()
-        if last:
-            border = run.inputs[0].nbytes
-            run.inputs *= last  # what goes into the last block is as large as what comes out of the first
-            run.forward(last)
-            end = time.perf_counter()
-            run.back(0, piece)
-            back = time.perf_counter()
+    piece = run.forward(0)
+    first = end = back = time.perf_counter()
+    if last:
+        border = run.inputs[0].nbytes
+        run.inputs *= last  # what goes into the last block is as large as what comes out of the first
+        run.forward(last)
+        end = time.perf_counter()
+        run.back(0, piece)
+        back = time.perf_counter()
     import resource  # not on Windows
 
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)

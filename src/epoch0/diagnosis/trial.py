@@ -113,7 +113,11 @@ def trial(
     """
     started, constant, sums = time.process_time(), constant_loss(call), _sums(call)
     constant = constant / call.examples if sums and constant is not None else constant
-    seen, held, size = _split(call, seed, batches)
+    seen, held = call, None if batches is None else call
+    if batches is None and call.splits and call.examples >= 2 * HELD:
+        order, count = torch.randperm(call.examples, generator=generator(seed, 0x7472)), call.examples // HELD
+        seen, held = call.rows(order[count:]), call.rows(order[:count])
+    size = min(BATCH, seen.examples) if seen.splits else seen.examples
     todo = [(optimizer, rate) for optimizer in OPTIMIZERS for rate in reversed(RATES[optimizer])]
     found, ends = dict[tuple[Optimizer, float], Run](), dict.fromkeys(OPTIMIZERS, steps)
     with call.unchanged(), torch.inference_mode(False), as_written(), denormals_as_zero():
@@ -142,15 +146,6 @@ def trial(
             tell((place + 1) / len(todo))
     runs, held_out = tuple(found[item] for item in sorted(found)), 0 if held is None else held.examples
     return TrialResult(runs, steps, size, held_out, time.process_time() - started, constant, sums)
-
-
-def _split(call: Call, seed: int, batches: Iterable[Any] | None) -> tuple[Call, Call | None, int]:
-    """Examples to train on, examples held out (the whole call if there are other batches), and the batch size."""
-    seen, held = call, None if batches is None else call
-    if batches is None and call.splits and call.examples >= 2 * HELD:
-        order, count = torch.randperm(call.examples, generator=generator(seed, 0x7472)), call.examples // HELD
-        seen, held = call.rows(order[count:]), call.rows(order[:count])
-    return seen, held, min(BATCH, seen.examples) if seen.splits else seen.examples
 
 
 def shuffled(call: Call, count: int, size: int, order: torch.Generator | None) -> Iterator[Call]:

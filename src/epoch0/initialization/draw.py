@@ -4,9 +4,8 @@ The scale of a layer is set afterwards, so that a draw with one seed differs by 
 orthogonal queries, keys, values, and an output of its share: with inputs of unit size the scores then have unit size,
 and the softmax looks neither at one place nor at all equally.
 
-In pairs the units of a layer are [z, -z] and the next weights [V, -V]: what goes on is V (phi(z) - phi(-z)), and for
-ReLU, GELU, SiLU and softplus phi(z) - phi(-z) is z itself. The even half, which draws all examples together with depth
-and makes gradients of batch norm explode, is gone, with V orthogonal at no loss (Balduzzi et al. 2017; Saxe 2014).
+In pairs the units of a layer are [z, -z] and the next weights [V, -V]: what goes on is V (phi(z) - phi(-z)), the odd
+half of the activation (Balduzzi et al. 2017; Saxe 2014; docs/initialize says what that is good for).
 """
 
 import math

@@ -54,28 +54,21 @@ def initialize(
     >>> round(initialize(net, chi=1.1, method="measured", x=torch.randn(64, 784)).layers[0].weight_std, 2)
     1.48
 
-    Theory: one pass; at each weighted operation the mean square that comes in, the activation that follows, the fan-in
-    and the density of its mask give the weight_std at which weight_std^2 E phi'(h)^2 is the target. Measured: the same
-    pass, with the mean over the layer's own units in the place of E; then every layer is checked in random directions
-    and those still off (behind a max pool, say) are corrected.
+    A gain goes from a layer's input to behind its activation, without averages over places. Each residual branch gets
+    the gain target/blocks, so that a block has 1 + target/blocks. Weights before a norm get the standard scale, which
+    the norm undoes. The result names what was kept; docs/initialize has the rules.
 
-    A gain goes from a layer's input to behind its activation. An average over k places divides it by k once, whatever
-    the depth; weights make up for averages only at the end of a residual branch, and :func:`epoch0.measure.gain`, which
-    counts them, finds target/k. Each residual branch gets the gain target/blocks, so that a block has 1 +
-    target/blocks. Weights before a norm get the standard scale, which the norm undoes. The result names what was kept.
-
-    By default weights are orthogonal, and units come in pairs of opposite weights wherever the next layer can take the
-    difference: then it sees the odd half of the activation, which for ReLU, GELU and SiLU is a straight line, and the
-    target is that of what the pairs hand on. Residual blocks in which a norm sets the size stay if they are sound, and
-    branches and readouts that start at zero are taken as meant. Without ``chi`` the first layer brings inputs, and the
-    last one outputs, to unit size where they are far from it or a function that saturates follows. Weights that are
-    pruned, by ``epoch0.prune.apply`` or ``torch.nn.utils.prune``, stay so, and what has ``requires_grad=False`` stays.
+    By default weights are orthogonal, units come in pairs of opposite weights wherever the next layer can take the
+    difference, and residual blocks that are sound stay. Without ``chi`` the first layer brings inputs, and the last one
+    outputs, to unit size where they are far from it or a function that saturates follows. Weights that are pruned, by
+    ``epoch0.prune.apply`` or ``torch.nn.utils.prune``, stay so, and what has ``requires_grad=False`` stays.
 
     Args:
         model: any module. Its parameters change in place; mode, buffers, gradients, hooks and random states stay.
         at: ``"edge_of_chaos"``: a gain of 1.
         chi: another gain, > 0.
-        method: ``"theory"`` or ``"measured"``.
+        method: ``"theory"``: one pass, weight_std^2 E phi'(h)^2 is the target; ``"measured"``: the mean over the units
+            that are there in the place of E, then all layers are checked, and corrected where they are still off.
         x: a batch, as the model is called with; None: Gaussian of unit variance.
         forward: ``forward(model, x)``, for a model that is called in another way.
         bias_std: of fresh biases where an activation follows; None: 0, and 0.2 for Gaussian and uniform weights before

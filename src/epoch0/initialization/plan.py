@@ -1,8 +1,7 @@
 """The plan of an initialization: the weights and norms to set, and what stays as it is.
 
 Residual branches get a gain of target/blocks each, so that a block's own is 1 + target/blocks (Hayou et al. 2021,
-Proposition 2, Stable ResNet). An average over k places divides a gain by k whatever the weights, and what the places
-have in common passes whole: on the main path it is no part of what weights make up for (B.1.2).
+Proposition 2, Stable ResNet); averages on the main path are no part of what weights make up for (docs/initialize).
 """
 
 import contextlib
@@ -17,23 +16,13 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from epoch0.initialization.draw import INPUT, in_projection, origins, pair_up
-from epoch0.initialization.sites import (
-    PRODUCTS,
-    Follower,
-    NormStep,
-    Plan,
-    Site,
-    Step,
-    is_average,
-    is_linear,
-    is_scaling,
-    only_moves,
-)
+from epoch0.initialization.sites import Follower, NormStep, Plan, Site, Step
 from epoch0.measure.law import Flow, NoLaw, linear
 from epoch0.seeds import generator
 from epoch0.theory.mean_field import chi
-from epoch0.tracing.graph import Op
+from epoch0.tracing.graph import Op, is_average, is_linear, is_scaling, only_moves
 from epoch0.tracing.layers import Branch, Layer, branch
+from epoch0.tracing.operations import PRODUCTS
 from epoch0.tracing.tape import Tape
 
 
@@ -51,10 +40,9 @@ def make_plan(
         steps.append(Step(site, follow, layer_of[id(site.op)], target, first=first.get(site.name)))
         steps[-1].tied = site.name in looked_up
         first.setdefault(site.name, steps[-1])
-    plan = Plan(steps, [], 0, {}, edges=edges, frozen=frozen)
     branches = {layer.name: branch(layer) for layer in layers if layer.kind == "residual block"}
     blocks = {name: found for name, found in branches.items() if found and found.weighted > found.beside}
-    plan.blocks = len(blocks)
+    plan = Plan(steps, [], len(blocks), {}, edges=edges, frozen=frozen)
     origin = origins(tape)
     learnt = tape.start >= 0 and any(step.site.name in tape.ops[tape.start].weights for step in steps)
     for step in steps:

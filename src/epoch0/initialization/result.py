@@ -60,12 +60,9 @@ class Initialization(Result):
         return f"{weights} set for a gain of {self.target:.4g}, {way}, seed {self.seed}{stay}"
 
     def __str__(self) -> str:
-        lines = [self.summary]
-        lines += aligned([_HEAD, *(_cells(layer) for layer in self.layers)])
-        if self.norms:
-            factors = ", ".join(f"{name} x {factor:.3g}" for name, factor in self.norms.items())
-            lines.append(f"ends of branches: {factors}")
-        return "\n".join([*lines, *left_alone(self.untouched), *self.notes])
+        lines, factors = aligned([_HEAD, *map(_cells, self.layers)]), [f"{n} x {f:.3g}" for n, f in self.norms.items()]
+        lines += [f"ends of branches: {', '.join(factors)}"] * bool(factors)
+        return "\n".join([self.summary, *lines, *left_alone(self.untouched), *self.notes])
 
     def to_dict(self) -> dict[str, Any]:
         return {**asdict(self), "layers": self.rows(), "notes": list(self.notes)}

@@ -43,15 +43,6 @@ class Places:
     share: Array  # fraction of the fan-in that meets an entry of the input, mean 1; likewise
 
 
-def binned(square: Array, share: Array) -> Places:
-    """Groups of places of like variance, each with its means."""
-    if square.size <= BINS:
-        return Places(square, share)
-    order = np.argsort(square, kind="stable")
-    cuts = np.linspace(0, square.size, BINS + 1).astype(int)
-    return Places(*(np.add.reduceat(values[order], cuts[:-1]) / np.diff(cuts) for values in (square, share)))
-
-
 def expected(activation: Activation | None, weight_std: float, bias_std: float, at: Places) -> float:
     """Mean-field gain of a layer, shares of its places counted."""
     passed = weight_std**2 * at.share
@@ -227,8 +218,12 @@ class ScalePass:
         site = step.site
         if step.paired:
             x = (x - swapped(x, site.op.kind)) / math.sqrt(2)  # the rest goes out in the weights
-        square = site.through(x.square())
-        return binned(_flat(square), _flat(site.through(torch.ones_like(x[:1])).expand_as(square)))
+        squares = site.through(x.square())
+        square, share = _flat(squares), _flat(site.through(torch.ones_like(x[:1])).expand_as(squares))
+        if square.size <= BINS:
+            return Places(square, share)
+        order, cuts = np.argsort(square, kind="stable"), np.linspace(0, square.size, BINS + 1).astype(int)
+        return Places(*(np.add.reduceat(values[order], cuts[:-1]) / np.diff(cuts) for values in (square, share)))
 
     def _seen(self, step: Step, output: Tensor) -> Places:
         """Variances over the units of each example, of the pre-activations themselves."""
@@ -299,9 +294,8 @@ def apply(plan: Plan, tape: Tape, sign: int = 1) -> None:
 
 def measured_rounds(pass_: ScalePass, tape: Tape, layers: tuple[Layer, ...]) -> tuple[int, dict[str, float], list[str]]:
     """Passes and checks until every layer has its target, or the rounds are used up."""
-    plan, corrections = pass_.plan, dict[int, float]()
+    plan = pass_.plan
     for done in range(1, ROUNDS + 1):
-        pass_.corrections = corrections
         pass_.run()
         apply(plan, tape)
         gains, errors = check(tape, layers, pass_.seed, done)
@@ -316,14 +310,14 @@ def measured_rounds(pass_: ScalePass, tape: Tape, layers: tuple[Layer, ...]) -> 
             if target is None or fixed or exact or step.first is not None or step.kept or step.tied or not gain > 0:
                 continue
             if abs(math.log(gain / target)) > max(CLOSE, 3 * errors[step.layer.name] / gain):
-                off[place] = corrections.get(place, 1.0) * target / gain
+                off[place] = pass_.corrections.get(place, 1.0) * target / gain
                 if plan.edges:  # what is farther off is not for weights to make up for: a softmax, say
                     off[place] = min(max(off[place], 1 / FARTHEST), FARTHEST)
                 if step.halved:
                     off |= {-1 - i: off[place] for i, norm in enumerate(plan.norms) if norm.layer is step.layer}
         if not off or done == ROUNDS:
             return done, gains, [plan.steps[place].layer.name for place in off if place >= 0]
-        corrections = {**corrections, **off}
+        pass_.corrections = {**pass_.corrections, **off}
         apply(plan, tape, -1)
     raise AssertionError("the last round returns")
 

@@ -16,12 +16,10 @@ from epoch0.activations import Activation
 from epoch0.errors import InputError
 from epoch0.measure.law import in_words
 from epoch0.seeds import generator
-from epoch0.tracing.graph import Op, made_activation
+from epoch0.tracing.graph import Op, is_average, is_linear, made_activation, only_moves
 from epoch0.tracing.layers import Layer, needed
-from epoch0.tracing.operations import MOVES
+from epoch0.tracing.operations import PRODUCTS
 from epoch0.tracing.tape import Tape, tape
-
-PRODUCTS = ("product", "quotient")  # kinds of operations that scale, by a number or by another signal
 
 
 @dataclass(frozen=True)
@@ -141,28 +139,6 @@ def _activation(start: int, last: Op, inside: list[Op]) -> tuple[Activation | No
     return made_activation(name, key, function), name
 
 
-def only_moves(op: Op) -> bool:
-    """Whether this moves entries to other places and changes none."""
-    return op.meaning.kind in MOVES or op.meaning.kind == "repeat"
-
-
-def is_average(op: Op) -> bool:
-    """Whether this takes means over places."""
-    return op.call is not None and op.meaning.kind == "average"
-
-
-def is_linear(op: Op) -> bool:
-    """Whether this is an average, a sum over places, a padding or a multiplication by one number."""
-    linear = op.meaning.kind in ("average", "resample", "pad") or op.name == "sum"
-    return op.call is not None and (linear or is_scaling(op))
-
-
-def is_scaling(op: Op) -> bool:
-    """Whether this multiplies by one number."""
-    call = op.call
-    return call is not None and op.meaning.kind in PRODUCTS and len(call.slots) == 1 and call.key is not None
-
-
 def _is_bias(op: Op) -> bool:
     return op.name == "add" and len(op.weights) == 1 and op.call is not None and len(op.call.constants()) == 1
 
@@ -182,7 +158,7 @@ class Site:
     effective: Tensor  # the weights that the operation used
     direct: bool  # whether the operation uses the parameter itself
     bias: str  # name of the bias parameter, empty if there is none
-    fan_in: float = 0.0  # weights into one unit that meet an entry of the input: fewer at a zero-padded border
+    fan_in: float = 1.0  # weights into one unit that meet an entry of the input: fewer at a zero-padded border
     mask: Tensor | None = None  # which weights are kept, in the orientation of the view; None: all
 
     @property
@@ -279,7 +255,6 @@ def _sites(record: Tape) -> tuple[list[Site], dict[str, str]]:
             continue
         if isinstance(found := _site(record, op, parameters), Site):
             ones = found.view.new_ones((1, *record.nodes[op.inputs[0]].shape[1:]))
-            found.fan_in = 1.0
             found.fan_in = float(found.through(ones).double().mean())
             sites.append(found)
         else:

@@ -16,8 +16,8 @@ from typing import Any
 import torch
 import torch.utils.checkpoint
 from torch import Tensor, nn
-from torch.func import functional_call
 from torch.nn.utils.rnn import PackedSequence
+from torch.nn.utils.stateless import _reparametrize_module  # behind torch.func.functional_call
 
 from epoch0.errors import InputError, check_dense, check_finite, reworded
 from epoch0.results import first_names
@@ -187,7 +187,8 @@ class Call:
 
     def swapped(self, weights: Mapping[str, Tensor]) -> Any:
         """The model's result with other tensors in place of its own; its errors are not wrapped."""
-        return functional_call(_Called(self), {f"model.{name}": tensor for name, tensor in weights.items()}, ())
+        with _reparametrize_module(self.model, dict(weights), tie_weights=True):
+            return self.raw()
 
     def raw(self, model: Callable[..., Any] | None = None, batch: Any = None) -> Any:
         """The model's result; its errors are not wrapped."""
@@ -349,17 +350,6 @@ class Call:
         return StepResult(loss, seen[0 if whole else -1][1])
 
 
-class _Called(nn.Module):
-    """A call as a module, whose weights can be swapped however the model is called."""
-
-    def __init__(self, call: Call) -> None:
-        super().__init__()
-        self.model, self.call = call.model, call
-
-    def forward(self) -> Any:
-        return self.call.raw()
-
-
 def arguments(model: nn.Module, batch: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """The positional and the keyword arguments that a batch is for a model's forward; the rules are :class:`Call`'s."""
     if isinstance(batch, Tensor | PackedSequence):
@@ -395,16 +385,14 @@ def asked(model: nn.Module, batch: Any, targets: Any) -> str | None:
 
 def parts(batch: Any, model: nn.Module | None = None) -> list[tuple[str, Tensor]]:
     """The tensors of a batch with a name for each: its key, its attribute, or the parameter of forward it goes to."""
-    if isinstance(batch, Tensor):
-        return [("input", batch)]
+    if isinstance(batch, Tensor | PackedSequence):
+        return [("input", batch if isinstance(batch, Tensor) else batch.data)]
     if isinstance(batch, Mapping):
         named = [(str(key), value) for key, value in batch.items()]
-    elif isinstance(batch, tuple | list) and not isinstance(batch, PackedSequence):
+    elif isinstance(batch, tuple | list):
         names = list(_parameters(model.forward) or {}) if model is not None else []
         more = "target" if model is not None and _has_step(model) else "input"
         named = [(names[i] if i < len(names) else f"{more} {i}", value) for i, value in enumerate(batch)]
-    elif isinstance(batch, PackedSequence):
-        named = [("input", batch.data)]
     else:
         named = list(_attributes(batch).items())
     return [(name, tensor) for name, value in named for tensor in _tensors(value)]

@@ -12,7 +12,7 @@ from torch import Tensor
 from epoch0 import activations
 from epoch0.activations import Activation
 from epoch0.errors import InputError
-from epoch0.tracing.operations import Meaning, map_tensors, meaning, tensors_in
+from epoch0.tracing.operations import MOVES, PRODUCTS, Meaning, map_tensors, meaning, tensors_in
 
 
 @dataclass(frozen=True)
@@ -115,6 +115,28 @@ class Op:
         """The call with other arguments, by their roles."""
         assert self.call is not None
         return FunctionCall(self.call.function, *self.meaning.replaced(self.call.args, self.call.kwargs, **new))
+
+
+def only_moves(op: Op) -> bool:
+    """Whether this moves entries to other places and changes none."""
+    return op.meaning.kind in MOVES or op.meaning.kind == "repeat"
+
+
+def is_average(op: Op) -> bool:
+    """Whether this takes means over places."""
+    return op.call is not None and op.meaning.kind == "average"
+
+
+def is_linear(op: Op) -> bool:
+    """Whether this is an average, a sum over places, a padding or a multiplication by one number."""
+    linear = op.meaning.kind in ("average", "resample", "pad") or op.name == "sum"
+    return op.call is not None and (linear or is_scaling(op))
+
+
+def is_scaling(op: Op) -> bool:
+    """Whether this multiplies by one number."""
+    call = op.call
+    return call is not None and op.meaning.kind in PRODUCTS and len(call.slots) == 1 and call.key is not None
 
 
 @dataclass(frozen=True)

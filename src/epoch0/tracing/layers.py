@@ -68,14 +68,11 @@ def segments(tape: Tape) -> list[tuple[int, int, list[Op]]]:
     events = needed(tape)
     last_use = {node: place for place, event in enumerate(events) for node in event.inputs if tape.nodes[node].depends}
     last_use[tape.output] = len(events)
-    ends: dict[int, list[int]] = {}
-    for node, place in last_use.items():
-        ends.setdefault(place, []).append(node)
     alive, pieces, start, piece = {0}, [], 0, list[Op]()
     for place, event in enumerate(events):
         piece.append(event)
         alive.update(node for node in event.outputs if last_use.get(node, -1) > place)
-        alive.difference_update(ends.get(place, ()))
+        alive.difference_update(node for node in event.inputs if last_use.get(node) == place)
         if len(alive) == 1 and tape.nodes[(node := next(iter(alive)))].real and node != start:
             pieces.append((start, node, piece))
             start, piece = node, []
@@ -110,15 +107,14 @@ def layers(tape: Tape) -> tuple[Layer, ...]:
 
 def branch(layer: Layer) -> Branch | None:
     """The branch of a residual block, by its last sum of two; None if there is none."""
-    made_by = {node: event for event in layer.events for node in event.outputs}
 
     def weighted_behind(node: int) -> int:
-        seen, todo = dict[int, Op](), [node]
-        while todo:
-            if (event := made_by.get(todo.pop())) is not None and id(event) not in seen:
-                seen[id(event)] = event
-                todo.extend(event.inputs)
-        return sum(bool(event.kind) for event in seen.values())
+        behind, count = {node}, 0
+        for event in reversed(layer.events):
+            if not behind.isdisjoint(event.outputs):
+                behind.update(event.inputs)
+                count += bool(event.kind)
+        return count
 
     if not (sums := [event for event in layer.events if event.meaning.kind == "sum" and len(event.inputs) == 2]):
         return None
@@ -159,10 +155,8 @@ def layer_names(places: Sequence[Sequence[str]], model: str) -> list[str]:
         steps = zip(*(path.split(".") for path in own), strict=False)
         shared = ".".join(step[0] for step in takewhile(lambda step: len(set(step)) == 1, steps))
         others = [place for other, paths in enumerate(places) if other != index for place in paths]
-        if len(own) > 1 and (not shared or any(place == shared or place.startswith(shared + ".") for place in others)):
-            names.append(f"{own[0]} … {own[-1]}")
-        else:
-            names.append(shared)
+        elsewhere = not shared or any(f"{place}.".startswith(f"{shared}.") for place in others)
+        names.append(f"{own[0]} … {own[-1]}" if len(own) > 1 and elsewhere else shared)
     uses: Counter[str] = Counter()
     return [use(name, uses) for name in names]
 

@@ -29,6 +29,7 @@ _NONLINEAR = "activation extremum function choice largest softmax spread attenti
 NONLINEAR = frozenset(_NONLINEAR.split())
 ARITHMETIC = frozenset({"sum", "product", "quotient", "negation", "function", "choice"})
 MOVES = frozenset({"same", "reshape", "move", "select"})
+PRODUCTS = ("product", "quotient")  # that scale, by a number or by another signal
 
 
 @dataclass(frozen=True)

@@ -304,9 +304,7 @@ class _Replay(operations.Calls):
             raise _different(op, name)
         self.index += 1
         if op.cut:
-            result = operations.map_tensors(
-                result, lambda t: t.detach() if t.is_floating_point() or t.is_complex() else t
-            )
+            result = operations.map_tensors(result, Tensor.detach)
         elif not self.change.keys().isdisjoint(op.outputs):
             new = [self.at(node, tensor) for node, tensor in zip(op.outputs, tensors, strict=False)]
             old_inputs = {id(t) for t in operations.tensors_in((args, kwargs))}
@@ -347,7 +345,7 @@ class Recorder(operations.Calls):
         self.overwritten: set[int] = set()
         self.has_batch_norm = self.has_dropout = False
         self._known: dict[int, tuple[Tensor, int]] = {}  # the tensor is kept, so that its id stays its own
-        self._sharing: dict[int, list[Tensor]] = {}  # tensors on one storage
+        self._sharing: dict[int, dict[int, Tensor]] = {}  # tensors on one storage, by id
         self._gradients: dict[tuple[Any, int], int] = {}
         self._renamed: set[int] = set()  # changed under another name, not met again yet
         self._weights: dict[int, tuple[Tensor, frozenset[str]]]
@@ -463,9 +461,7 @@ class Recorder(operations.Calls):
         self._known[id(tensor)] = (tensor, node)
         if tensor.requires_grad:
             self._gradients[tensor.grad_fn, tensor.output_nr] = node
-            sharing = self._sharing.setdefault(tensor.untyped_storage().data_ptr(), [])
-            if all(t is not tensor for t in sharing):
-                sharing.append(tensor)
+            self._sharing.setdefault(tensor.untyped_storage().data_ptr(), {})[id(tensor)] = tensor
 
     def call(self, func: Any, name: str, args: Any, kwargs: Any) -> Any:
         if (known := operations.meaning(name)).kind == "dropout":
@@ -541,13 +537,10 @@ class Recorder(operations.Calls):
     def _outputs(self, given: list[Tensor], versions: list[int], made: list[Tensor]) -> list[int]:
         """New nodes for what a call made, and for every other name of a tensor that it changed in place."""
         changed = [t for t, version in zip(given, versions, strict=True) if _version(t) != version]
-        others: list[Tensor] = []
-        for tensor in changed:
-            for t in self._sharing.get(tensor.untyped_storage().data_ptr(), [tensor]):
-                if id(t) in self._known:
-                    self.overwritten.add(self._known[id(t)][1])
-                if t.requires_grad and all(t is not u for u in (*made, *others)):
-                    others.append(t)
+        on_one = (self._sharing.get(t.untyped_storage().data_ptr(), {id(t): t}) for t in changed)
+        shared = {key: t for tensors in on_one for key, t in tensors.items()}
+        self.overwritten.update(self._known[key][1] for key in shared if key in self._known)
+        others = [t for t in shared.values() if t.requires_grad and all(t is not u for u in made)]
         outputs = [self._new_node(t) for t in (*made, *others)]
         self._renamed.update(outputs[len(made) :])
         return outputs

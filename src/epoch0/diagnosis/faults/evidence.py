@@ -10,7 +10,7 @@ import dataclasses
 import inspect
 import math
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 from types import CellType, FunctionType, MethodType
@@ -19,7 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from epoch0.diagnosis.faults.reach import Reach, behind, reach
+from epoch0.diagnosis.faults.reach import Reach, behind, made, reach
 from epoch0.measure.passes import SATURATION
 from epoch0.results import Shown
 from epoch0.tracing.call import Call, as_written, mapped, parts
@@ -313,10 +313,8 @@ class Evidence:
 
     def strangers(self, end: Tensor, stop: Any = None) -> int:
         """The number of weights outside of the model that a tensor depends on, without those behind ``stop``."""
-        own, leaves = (
-            {id(p) for p in self.model.parameters()},
-            (getattr(at, "variable", None) for at in made(end, stop)),
-        )
+        own = {id(p) for p in self.model.parameters()}
+        leaves = (getattr(at, "variable", None) for at in made(end, stop))
         return sum(isinstance(leaf, nn.Parameter) and id(leaf) not in own for leaf in leaves)
 
     @cached_property
@@ -441,16 +439,6 @@ class Evidence:
         flat = bool(there()) and not left
         loop.append(Loop(slopes, left, True, any(modes) if modes else None, classes, own, flat))
         return slopes
-
-
-def made(end: Tensor, stop: Any = None) -> Iterator[Any]:
-    """The operations that a tensor was made by, from its graph, without those behind ``stop``."""
-    todo, seen = [end.grad_fn], {None, stop}
-    while todo:
-        if (at := todo.pop()) not in seen:
-            seen.add(at)
-            yield at
-            todo += [item for item, _ in at.next_functions]  # type: ignore[union-attr]
 
 
 def gradients(loss: Tensor, model: nn.Module) -> dict[str, Tensor | None]:

@@ -160,8 +160,7 @@ def own_optimizers(model: Any) -> list[torch.optim.Optimizer]:
 
 def suspects(seen: Evidence) -> tuple[tuple[Fault, ...], tuple[str, ...]]:
     """What the checks see before training, most certain first, and which of them could not be made."""
-    found: list[Fault] = []
-    failed: list[str] = []
+    found, failed = [] if seen.lost is None else [seen.lost], list[str]()
     with unchanged(seen.model):
         for check in CHECKS:
             try:

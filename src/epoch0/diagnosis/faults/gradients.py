@@ -2,23 +2,14 @@
 
 import math
 from collections.abc import Iterator
+from ctypes import c_int64
 from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
 
-from epoch0.diagnosis.faults.evidence import (
-    CERTAIN,
-    DRAW_SMALLER,
-    After,
-    Evidence,
-    Fault,
-    Pass,
-    affine,
-    made,
-    padding_after,
-)
-from epoch0.diagnosis.faults.reach import Reach
+from epoch0.diagnosis.faults.evidence import CERTAIN, DRAW_SMALLER, After, Evidence, Fault, Pass, affine, padding_after
+from epoch0.diagnosis.faults.reach import SOFTMAXES, Reach, made
 
 UNCUT = "Take out .data, .detach(), .item(), new tensors, numpy and no_grad between inputs and loss."
 
@@ -121,11 +112,7 @@ def cut_off(seen: Evidence, first: Pass) -> Iterator[Fault]:
     end = seen.reach is not None and seen.reach.last.name == "Softmax"  # which is looked at on its own
     for at in made(first.loss):
         name = type(at).__name__.partition("Backward")[0]
-        if (
-            name in ("Softmax", "LogSoftmax")
-            and not end
-            and at._saved_result.shape[at._saved_dim - 2**64 * (at._saved_dim > 2**63)] == 1
-        ):
+        if name in SOFTMAXES and not end and at._saved_result.shape[c_int64(at._saved_dim).value] == 1:
             shape = tuple(at._saved_result.shape)
             fix = f"Take the softmax along another dimension: in {shape} this one has a single entry, whose share is 1."
             yield Fault("shapes", "model", message, fix, certainty=0.955)

@@ -51,9 +51,7 @@ def last_activation_hides(reach: Reach) -> Iterator[Fault]:
 
 def state_as_output(seen: Evidence, reach: Reach) -> Iterator[Fault]:
     """Outputs that are the state of a recurrent layer, beside targets that no state reaches."""
-    weighted = [
-        (name, module) for name, module, _ in seen.first.ran if next(module.parameters(False), None) is not None
-    ]
+    weighted = [(name, module) for name, module, _ in seen.first.ran if list(module.parameters(False))]
     far = float(reach.targets.abs().max()) if reach.values else 0.0
     if far > 1 and weighted and isinstance(weighted[-1][1], nn.LSTM | nn.GRU) and float(reach.output.abs().max()) <= 1:
         message = f"The outputs are the state of '{weighted[-1][0]}', within -1 and 1; targets go to {far:.3g}."
@@ -156,12 +154,8 @@ def _constant(reach: Reach) -> bool:
 
 def _separated_by_far_outputs(reach: Reach) -> bool:
     """Whether a loss of classes separates right answers from wrong ones if they are large enough."""
-    targets, out = reach.targets, reach.output
-    if targets.is_floating_point() or out.dim() != 2 or targets.shape != out.shape[:1]:
+    if reach.output.dim() != 2 or (right := reach.right(1e6)) is None:
         return False
-    if not 0 <= int(targets.min()) <= int(targets.max()) < out.shape[1]:
-        return False
-    right = torch.zeros_like(out).scatter_(1, targets.long()[:, None], 1e6)
     good, bad = float(reach.score(right)), float(reach.score(right.roll(1, 1)))
     return good < 0.1 * reach.constant < reach.constant < bad
 
@@ -173,12 +167,8 @@ def _shares(outputs: Tensor) -> bool:
 
 def loss_without_floor(reach: Reach) -> Iterator[Fault]:
     """A loss of classes that falls without bound or below zero: no logarithm of probabilities, or a wrong sign."""
-    if reach.targets.is_floating_point() or reach.output.dim() < 2 or -0.5 < reach.through < math.inf:
+    if -0.5 < reach.through < math.inf or (right := reach.right(5.0)) is None:
         return
-    wanted, (count, classes, *more) = reach.targets.long(), reach.output.shape
-    if wanted.shape != (count, *more) or int(wanted.min()) < 0 or int(wanted.max()) >= classes:
-        return
-    right = torch.zeros_like(reach.output).scatter_(1, wanted[:, None], 5.0)
     if _shares(reach.output) and -0.01 < float(reach.score((right / 5).clamp(1e-7))) < reach.now:
         return  # a loss that takes the logarithm of the model's own probabilities
     good, bad = float(reach.score(right)), float(reach.score(right.roll(1, 1)))
@@ -225,12 +215,9 @@ def shares_are_not_the_best(reach: Reach) -> Iterator[Fault]:
 
 def classes_read_elsewhere(reach: Reach) -> Iterator[Fault]:
     """Classes at several places: right answers cost as much as one answer for all, so they are not read as such."""
-    if reach.targets.is_floating_point() or reach.output.dim() < 3 or int(reach.targets.min()) < 0:
-        return
-    shape, costs = reach.output.shape, []
-    for dim in (1, reach.output.dim() - 1):
-        if reach.targets.shape == (*shape[:dim], *shape[dim + 1 :]) and int(reach.targets.max()) < shape[dim]:
-            right = torch.zeros_like(reach.output).scatter_(dim, reach.targets.long().unsqueeze(dim), 10.0)
+    costs = []
+    for dim in (1, reach.output.dim() - 1) if reach.output.dim() > 2 else ():
+        if (right := reach.right(10.0, dim)) is not None:
             end = SOFTMAXES.get(reach.last.name)
             costs.append(float(reach.score(right if end is None else end(right, dim))))
     if costs and min(costs) > 0.5 * reach.constant > 0:

@@ -1,7 +1,8 @@
 """The lowest loss possible: over free outputs, over what the last activation lets through, over one answer for all."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from ctypes import c_int64
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -38,6 +39,16 @@ def behind(tensor: Tensor, through: tuple[str, ...], most: int = 7) -> Any:
     return at
 
 
+def made(end: Tensor, stop: Any = None) -> Iterator[Any]:
+    """The operations that a tensor was made by, from its graph, without those behind ``stop``."""
+    todo, seen = [end.grad_fn], {None, stop}
+    while todo:
+        if (at := todo.pop()) not in seen:
+            seen.add(at)
+            yield at
+            todo += [item for item, _ in at.next_functions]  # type: ignore[union-attr]
+
+
 def last_activation(output: Tensor) -> Last:
     """The activation that a model ends with."""
     at = behind(output, SHAPE_ONLY)
@@ -47,8 +58,7 @@ def last_activation(output: Tensor) -> Last:
         return Last("", torch.clone, output.shape)
     if name in ELEMENTWISE:
         return Last(name, ELEMENTWISE[name], shape)
-    dim = int(at._saved_dim)
-    return Last(name, partial(SOFTMAXES[name], dim=dim if dim < len(shape) else dim - 2**64), shape)
+    return Last(name, partial(SOFTMAXES[name], dim=c_int64(at._saved_dim).value), shape)  # saved without its sign
 
 
 @dataclass
@@ -72,6 +82,14 @@ class Reach:
     def values(self) -> bool:
         """Whether targets are values in the shape of the outputs."""
         return self.targets.is_floating_point() and self.output.shape == self.targets.shape
+
+    def right(self, size: float, dim: int = 1) -> Tensor | None:
+        """Outputs that give right classes this much and others nothing; None where targets are no classes."""
+        shape, wanted = self.output.shape, self.targets
+        if wanted.is_floating_point() or len(shape) <= dim or wanted.shape != (*shape[:dim], *shape[dim + 1 :]):
+            return None
+        inside = 0 <= int(wanted.min()) <= int(wanted.max()) < shape[dim]
+        return torch.zeros_like(self.output).scatter_(dim, wanted.long().unsqueeze(dim), size) if inside else None
 
 
 def one_hot(targets: Tensor) -> bool:

@@ -51,11 +51,6 @@ def input_scale(seen: Evidence) -> Iterator[Fault]:
         yield Fault("normalization", "inputs", message, "Or begin with a batch norm.", "step 0", sure - 0.05)
 
 
-def not_numbers(lost: Fault) -> Iterator[Fault]:
-    """Examples or inputs that hold NaN or infinity, which were left out."""
-    yield lost
-
-
 def classes(seen: Evidence, targets: Tensor) -> Iterator[Fault]:
     """Targets of one value, or outside of the classes that the model has."""
     output = seen.first.output

@@ -20,7 +20,7 @@ from epoch0.errors import InputError, reworded
 from epoch0.prune.masks.apply import check_masks
 from epoch0.prune.masks.masks import Masks
 from epoch0.regions.network.operations import largest_call
-from epoch0.results import Result, aligned, first_names
+from epoch0.results import Result, aligned, finite, first_names
 from epoch0.tracing.guard import bare, unchanged
 from epoch0.tracing.operations import MOVES, Args, Calls, Kwargs, map_tensors, meaning, tensors_in
 from epoch0.tracing.tape import prepare_forward_derivatives
@@ -306,12 +306,10 @@ def on_paths(model: nn.Module, masks: Mapping[str, Tensor], x: Tensor | tuple[in
     >>> effective.kept <= masks.kept, effective.sparsity >= masks.sparsity
     (True, True)
 
-    A path goes through weights that are kept, through sums, products, nonlinearities and whatever moves entries; the
-    signal it carries is that of the input. So a unit without inputs starts no path even if it has a bias, and the
-    statistics of norms and the denominators of a softmax are no paths. Where two signals are multiplied, either one
-    passes where the other is not always zero. Parameters without a mask count as kept. This is exact entry by entry, at
-    every place of an image: a weight of a convolution that only ever meets padding is on no path, so the shape of the
-    input matters. Rows of an embedding count as input. It takes one pass forward and one backward, of zeros and ones.
+    A path goes through weights that are kept, through sums, products, nonlinearities and whatever moves entries, and
+    carries the signal of the input; docs/pruning has what is none. This is exact entry by entry, at every place of an
+    image, so the shape of the input matters. Parameters without a mask count as kept, rows of an embedding as input. It
+    takes one pass forward and one backward, of zeros and ones.
 
     Args:
         model: what the masks are for; if it is pruned already, its own masks count too. It stays as it is.
@@ -329,17 +327,14 @@ def on_paths(model: nn.Module, masks: Mapping[str, Tensor], x: Tensor | tuple[in
     prepare_forward_derivatives()
     with unchanged(model), forward_ad.dual_level():
         model.eval()
+        values = {key: (b != 0).float() for key, b in model.named_buffers() if b.is_floating_point()}
         seen: dict[str, Tensor] = {}
-        values: dict[str, Tensor] = {}
         for key, parameter in model.named_parameters():
             if id(parameter) in homes:
                 name = homes[id(parameter)]
                 values[key] = seen[name] = masks[name].to(parameter.device, torch.float32).requires_grad_()
             elif parameter.is_floating_point():
                 values[key] = torch.ones_like(parameter, dtype=torch.float32, requires_grad=False)
-        for key, buffer in model.named_buffers():
-            if buffer.is_floating_point():
-                values[key] = (buffer != 0).float()
         start = _start(x, next(model.parameters()).device)
         with torch.enable_grad():
             text = f"the paths of {type(model).__name__} cannot be followed for an input of shape {tuple(start.shape)}"
@@ -424,8 +419,7 @@ class MaskSummary(Result):
 
     def to_dict(self) -> dict[str, Any]:
         names = ("total", "kept", "sparsity", "effective", "effective_sparsity", "dead", "verdict")
-        layers = [{**row, "shape": list(row["shape"])} for row in self.rows()]
-        return {name: getattr(self, name) for name in names} | {"dead": list(self.dead), "layers": layers}
+        return dict(finite({name: getattr(self, name) for name in names} | {"layers": self.rows()}))
 
 
 @checked

@@ -228,13 +228,11 @@ def rescale(
     ignore the signals (random, magnitude). ``"row"``: one factor a row; what empty rows would have contributed
     is missing. ``"measured"``: one factor, so that on the batch the pre-activations of each layer have the mean square
     that mean-field theory gives a dense one behind the layer before; it counts that the kept weights sit at particular
-    inputs and units, as those of SNIP do. Proposition 1 takes masks as independent of the signals: with SNIP's masks
-    at 80 % the squared gradient of a ReLU network grows 3.3-fold a layer by layer, 1.85-fold by row, and stays by
-    measuring (``epoch0 reproduce hayou/prop1``). A note, which is a warning too, says where signals grow all the same.
+    inputs and units, as those of SNIP do, for which Proposition 1 fails (docs/pruning). A note, which is a warning too,
+    says where signals grow all the same.
 
     Masks are found: a parametrization, ``torch.nn.utils.prune``, or zeros in the weights. Parameters change in place,
-    those behind a mask with the rest; the masks, modes, gradients, hooks and random states stay. Nothing masked, an
-    activation without an edge of chaos for these biases, and a layer that passes nothing on are refused.
+    those behind a mask with the rest; the masks, modes, gradients, hooks and random states stay.
 
     Args:
         x: a batch, as the model is called with it (see :func:`epoch0.gain`); None: Gaussian of unit variance.

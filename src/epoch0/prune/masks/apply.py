@@ -33,15 +33,12 @@ def apply(model: Model, masks: Mapping[str, Tensor]) -> Model:
 
     Each weight gets a parametrization (``torch.nn.utils.parametrize``) that shows it through its mask. The parameter
     stays the same object, so an optimizer made before is still right, and its values under the mask stay too:
-    ``model.conv1.parametrizations.weight.original``. Its gradient is zero where it is pruned. ``copy.deepcopy``,
-    ``torch.compile``, autocast and ``state_dict`` work; a checkpoint of a pruned model goes into a model pruned with
-    any masks of the same weights, and brings its own masks. A whole-module ``torch.save`` does not: use
-    ``state_dict``, or :func:`bake` first.
+    ``model.conv1.parametrizations.weight.original``. Its gradient is zero where it is pruned. A checkpoint of a pruned
+    model goes into a model pruned with any masks of the same weights, and brings its own masks; a whole-module
+    ``torch.save`` does not work (docs/pruning).
 
-    On a model that is pruned already, the masks are intersected: what was pruned stays pruned. A parameter that
-    several modules share is masked in all of them.
-
-    Masks are bool tensors by the name of a parameter, of its shape; parameters that are not named are left alone.
+    Masks are bool tensors by the name of a parameter, of its shape; parameters that are not named are left alone. What
+    was pruned stays pruned, and a parameter that several modules share is masked in all of them.
 
     Raises:
         InputError: if the masks are another model's, or a weight cannot be masked. Nothing was changed then.
@@ -109,9 +106,6 @@ def to_torch_prune(masks: Masks, model: Model) -> Model:
     The parameters stay the same objects, now called ``weight_orig``. Masks that are there already, ours or torch's, are
     intersected with these, and ours become torch's. :func:`masks_of` reads them back and :func:`bake` bakes them in.
 
-    A weight with another parametrization is refused, and one that is read without its module being called, where torch
-    would never compute it from its mask again.
-
     Raises:
         InputError: if the masks are another model's, a weight has another parametrization, or it is read without its
             module being called, where torch would never compute it from its mask again. Nothing was changed then.
@@ -143,9 +137,6 @@ def masks_of(model: nn.Module) -> Masks:
 
     >>> masks_of(apply(model, masks)) == masks
     True
-
-    Raises:
-        InputError: if nothing is masked.
     """
     found: dict[str, Tensor] = {}
     for name, where in places(model).items():

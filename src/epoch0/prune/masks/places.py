@@ -1,7 +1,7 @@
 """Parameters that can be pruned, their modules, and the parametrization that masks them (Hayou et al. 2021, 2.1)."""
 
 from dataclasses import dataclass, replace
-from typing import cast
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -60,9 +60,7 @@ class Place:
     @property
     def row(self) -> ParametrizationList | None:
         """Its parametrizations, if it has any."""
-        if not is_parametrized(self.module, self.attribute):
-            return None
-        return cast(ParametrizationList, cast(nn.ModuleDict, self.module.parametrizations)[self.attribute])
+        return _parametrizations(self.module).get(self.attribute)
 
     @property
     def steps(self) -> list[nn.Module]:
@@ -147,14 +145,12 @@ def places(model: nn.Module) -> dict[str, list[Place]]:
 
 def _weights_of(path: str, module: nn.Module) -> list[Place]:
     seen, start = [], _uncompiled(f"{path}." if path else "")
-    if is_parametrized(module):
-        for attribute, row in cast(nn.ModuleDict, module.parametrizations).items():
-            assert isinstance(row, ParametrizationList)
-            original = row.original if row.is_tensor else row.original0
-            if isinstance(original, nn.Parameter):
-                masks = [step.mask for step in row if isinstance(step, Masked)]
-                mask = torch.stack(masks).all(0) if masks else None
-                seen.append(Place(start + attribute, module, attribute, original, mask))
+    for attribute, row in _parametrizations(module).items():
+        original = row.original if row.is_tensor else row.original0
+        if isinstance(original, nn.Parameter):
+            masks = [step.mask for step in row if isinstance(step, Masked)]
+            mask = torch.stack(masks).all(0) if masks else None
+            seen.append(Place(start + attribute, module, attribute, original, mask))
     for stored, parameter in module._parameters.items():
         if parameter is None:
             continue
@@ -171,9 +167,9 @@ def _weights_of(path: str, module: nn.Module) -> list[Place]:
 
 def parameter_order(module: nn.Module) -> tuple[str, ...]:
     """Names of the parameters of a module as they stood before anything masked them."""
-    if is_parametrized(module):
-        for row in cast(nn.ModuleDict, module.parametrizations).values():
-            for step in cast(ParametrizationList, row):
-                if isinstance(step, Masked):
-                    return step.order
-    return tuple(module._parameters)
+    steps = (step for row in _parametrizations(module).values() for step in row)
+    return next((step.order for step in steps if isinstance(step, Masked)), tuple(module._parameters))
+
+
+def _parametrizations(module: nn.Module) -> dict[str, ParametrizationList]:
+    return dict(cast(Any, module.parametrizations).items()) if is_parametrized(module) else {}

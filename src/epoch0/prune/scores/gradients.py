@@ -35,8 +35,7 @@ def snip(
 
     The model is restored to the bit: parameters, gradients, batch-norm statistics, modes, hooks, random states. Frozen
     weights are scored like others. Dropout is off. Weights that stand behind a mask score 0. It computes in the model's
-    own precision, and in float64 where gradients come near the end of its range (in the ordered phase: at chi = 0.1,
-    100 layers, a fifth of the float32 scores are 0 and the critical sparsity reads 0.19, not 0.05).
+    own precision, and in float64 where gradients come near the end of its range.
 
     Args:
         batches: pairs (inputs, targets), inputs as the model is called with them; mappings with labels; a data loader;
@@ -44,8 +43,7 @@ def snip(
             of one large batch (exactly, unless batch norm couples its examples).
         loss: ``loss(outputs, targets) -> scalar``, a mean over examples; None: cross-entropy or mean squared error.
         batch_norm: ``"train"``: statistics of the batch, as the authors' code has it; ``"eval"``: running ones, at
-            initialization the identity. This decides the mask: on a ResNet-32 at 98 % the two masks share 6 % of their
-            weights (Jaccard index), with 6 of 34 layers empty in train mode and none in eval mode.
+            initialization the identity. This decides the mask (docs/pruning).
         forward: ``forward(model, inputs) -> outputs``, for a model that is called in another way.
 
     Warns:
@@ -148,10 +146,9 @@ def grasp(
     marked as removed, so that negative scores do not bring them back.
 
     Args:
-        temperature: outputs are divided by it; 200 in the authors' code, which brings the softmax close to uniform. On
-            a ResNet-32 at 98 %, the mask with 1 shares 18 % of its weights with that of 200 (Jaccard index).
-        batch_norm: on that ResNet-32 the masks by the batch's and by the running statistics share 5 % of their weights.
-            The authors split one class-balanced batch in two, another score in train mode: these masks share 58 %.
+        temperature: outputs are divided by it; 200 in the authors' code, which brings the softmax close to uniform.
+        batch_norm: as for SNIP; docs/pruning has how much this and the temperature decide. The authors split one
+            class-balanced batch in two, another score in train mode.
 
     Raises:
         InputError: if the model, the loss or a batch cannot be used, or an operation has no second derivative.
