@@ -11,6 +11,7 @@ from torch import Tensor, nn
 import epoch0 as e0
 from epoch0.diagnosis.faults import evidence, find_faults
 from epoch0.diagnosis.faults.body import NOTE
+from epoch0.errors import InputError
 
 torch.manual_seed(0)
 X = torch.randn(600, 8)
@@ -191,3 +192,29 @@ def test_what_the_body_counts_stays_as_it_is() -> None:
     find_faults(model, x, y, **{**more, "step": step}, seconds=5)
     assert count == [0] and schedule.last_epoch == 0 and more["optimizer"].param_groups[0]["lr"] == 3e-3
     assert all(torch.equal(p, old) and p.grad is None for p, old in zip(model.parameters(), before, strict=True))
+
+
+def test_a_body_that_makes_its_own_targets_is_looked_at_without_them() -> None:
+    """Masked words: whether it learns cannot be said by the targets given, and nothing is said against it."""
+    (model, x, y), more = program("words one after another")
+    more["loss"] = None
+
+    def hidden(of: Any, m: Any, x: Tensor, y: Tensor) -> Tensor:
+        told = torch.where(torch.rand(x.shape) < 0.5, y, -100)
+        return of(m(torch.where(told >= 0, 0, x)), told)
+
+    report = e0.checkup(model, x, y, **{**more, "step": body(hidden)}, seconds=10)
+    assert not report.faults and any("makes targets of its own" in line for line in report.not_examined)
+
+
+def test_what_cannot_be_followed_is_refused_with_what_to_pass() -> None:
+    """Two inputs that a network gets one after the other, and a loss of both outputs."""
+    model, pairs, like = net(4), (X[:100], X[100:200]), (CLASSES[:100] == CLASSES[100:200]).float()
+
+    def apart(of: Any, m: Any, x: Any, y: Tensor) -> Tensor:
+        return (y - (m(x[0]) - m(x[1])).square().sum(1)).square().mean()
+
+    adam = torch.optim.Adam(model.parameters())
+    with pytest.raises(InputError, match="give forward="):
+        e0.checkup(model, pairs, like, optimizer=adam, step=body(apart))
+    assert not find_faults(model, pairs, like, optimizer=adam, step=body(apart), seconds=5).faults

@@ -32,7 +32,6 @@ from epoch0.results import first_names
 from epoch0.seeds import generator
 from epoch0.tracing.call import Call, Forward, described, parts
 from epoch0.tracing.guard import ChangesItself, unchanged
-from epoch0.tracing.loss import Loss
 from epoch0.tracing.tape import tape
 
 DIRECTIONS = {0.004: 8, 0.008: 4}
@@ -49,7 +48,7 @@ def checkup(
     batch: Any,
     targets: Any = None,
     *,
-    loss: Loss | None = None,
+    loss: Callable[..., Any] | None = None,
     optimizer: torch.optim.Optimizer | Sequence[torch.optim.Optimizer] | None = None,
     data: Any = None,
     step: Callable[..., Any] | None = None,
@@ -163,6 +162,8 @@ def checkup(
     except InputError as unmeasured:
         if program is None:
             raise
+        if program.lone:
+            raise InputError(f"{unmeasured} {program.lone}") from unmeasured
         recipes = {kind: Recipe(kind, False, 0.01, 0.0, 0.0, str(unmeasured), "step 0", "fault") for kind in OPTIMIZERS}
         notes = (*remarks, f"The layers could not be measured: {unmeasured}")
         why_not = "the first step could not be measured"

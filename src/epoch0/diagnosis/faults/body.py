@@ -1,8 +1,9 @@
 """What a loop body makes of inputs, outputs and targets before the model and the loss get them."""
 
 import copy
+import warnings
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from contextvars import ContextVar
 from dataclasses import replace
 from typing import Any
@@ -13,10 +14,15 @@ from torch import Tensor, nn
 from epoch0.diagnosis.faults.evidence import OwnStep, copied
 from epoch0.errors import InputError
 from epoch0.tracing.call import Call, mapped, parts
+from epoch0.tracing.guard import same_noise
 from epoch0.tracing.loss import scalar_loss
 from epoch0.tracing.operations import Calls
 
+Pair = tuple[Any, Any]
+
 NOTE = "Inputs, outputs and targets are read as the loop body hands them on to the model and the loss."
+LONE = "The loop body makes targets of its own, or calls model and loss in a way that cannot be followed; give "
+LONE += "forward=lambda model, batch: ..., and targets and a loss of what it returns, or leave step= out."
 _RUNS: ContextVar[bool] = ContextVar("whether a loop body runs, which then turns outputs itself", default=False)
 
 
@@ -38,82 +44,110 @@ class _Body:
         self.model, self.optimizer, self.step = copied(call.model, optimizer, step)
         self.own = call.criterion or (lambda output, targets: scalar_loss(output, targets, None))
 
-    def until(self, x: Any, y: Any, output: Any = None, whole: bool = False) -> Any:
-        """What it calls the model with; given the model's output, the loss; or the tensor that it calls backward of."""
+    def until(self, x: Any, y: Any, output: Any = None, whole: bool = False, real: bool = False) -> Any:
+        """What it calls the model with; given its output, or with the real model, the loss; or backward of."""
 
         def meet(*given: Any, **named: Any) -> Any:
             raise _Met(*given, *named.values())
+
+        def asked(*given: Any, **named: Any) -> Any:
+            if output is None and not real:
+                raise InputError("the loop body does not call the model itself")
+            meet(*given, **named)
 
         def once(*given: Any, **named: Any) -> Any:
             stub.forward = None  # what runs the model twice may make its own targets
             return output
 
-        stub: Any = copy.copy(self.model)
-        stub.forward = meet if output is None else once
+        stub: Any = self.model if real else copy.copy(self.model)
+        if not real:
+            stub.forward = meet if output is None else once
         try:
             with _Backward():
-                self.step(stub, self.optimizer, self.own if whole else meet, x, y)  # type: ignore[misc]
+                self.step(stub, self.optimizer, self.own if whole else asked, x, y)  # type: ignore[misc]
         except _Met as found:
             return found.args
         raise InputError("the loop body calls neither the model nor the loss, nor backward")
 
 
 def as_handed(
-    call: Call, known: tuple[Any, Any] | None, optimizer: torch.optim.Optimizer, step: OwnStep
-) -> tuple[Call, tuple[Any, Any] | None, OwnStep]:
+    call: Call, known: Pair | None, optimizer: torch.optim.Optimizer, step: OwnStep
+) -> tuple[Call, Pair | None, OwnStep, str]:
     """The call, the data and the loop body with inputs and targets as the body hands them on, and its way of outputs.
 
     Of ``loss(model(x / 255).squeeze(1), y.float())`` the inputs are then ``x / 255``, the targets ``y.float()``, and
     the loss takes outputs with a last dimension of 1. A loss that the body puts together itself is what it calls
-    backward of. All stays as it is where examples are not turned each by itself.
+    backward of. All stays as it is where an example is not turned by itself and the loss can do without the body. Where
+    it cannot be followed, or makes its own targets, the last result says so.
     """
-    x, y, half, body = call.batch, call.targets, call.examples // 2, _Body(call, optimizer, step)
+    x, y, half = call.batch, call.targets, call.examples // 2
+    if call.forward is not None or call.asks or y is None:
+        return call, known, step, ""
+    body = _Body(call, optimizer, step)
+
+    def met(*given: Any, noise: int = 0, whole: bool = False) -> Any:
+        same_noise(noise)
+        return body.until(*given, whole=whole)  # type: ignore[misc]
 
     def like(rows: Any, wanted: Any) -> Any:
         """As many rows as are wanted, for their shapes."""
         count = len(parts(wanted)[0][1])
-        return mapped(rows, lambda t: t.index_select(0, torch.arange(count, device=t.device) % len(t)))
+        pick = lambda t: t.index_select(0, torch.arange(count, device=t.device) % len(t))  # noqa: E731
+        return mapped(rows, pick) if call.splits else rows
 
-    def other(rows: Any) -> Any:
-        return mapped(rows, lambda t: t.roll(1, 0)[:half])
+    def other(rows: Any, count: int = half) -> Any:
+        return mapped(rows, lambda t: t.roll(1, 0)[:count])
 
-    of_targets = both = False  # whether the targets are turned, or come with the inputs for a loss of the body's own
-    try:
-        assert call.splits and call.forward is None and half > 1 and x.dim() and y is not None
-        with call.unchanged(), torch.no_grad():
-            given, some_y = body.until(x, y), mapped(y, lambda t: t[:half])
-            assert all(_same(part, t[:half]) for part, t in zip(body.until(x[:half], some_y), given, strict=True))
-            inputs = given[0] if len(given) == 1 else given
-            of_inputs, raw = not _same(inputs, x), call.raw(body.model.eval(), inputs)
-            try:
-                outputs, targets = body.until(x, y, raw)
-                whole = body.own(outputs, targets).dim() > 0
-            except Exception:
-                whole = True
-            if not whole:
-                turned, aims = (
-                    body.until(other(x), other(y), raw[:half])[0],
-                    body.until(x[:half], some_y, other(raw))[1],
-                )
-                assert _same(turned, outputs[: len(turned)]) and _same(aims, targets[: len(aims)])
-                of_targets = not _same(targets, y)
-                if not (of_inputs or of_targets or not _same(outputs, raw)):
-                    return call, known, step
-                if of_targets and len(targets) != len(y):  # places that come one after another, of targets or inputs
-                    of_targets, whole = False, not _same(aims, body.until(other(x), some_y, other(raw))[1])
-            if whole:
-                value, again, elsewhere = (body.until(z, y, raw, True)[0] for z in (x, x, x.roll(1, 0)))
-                assert value.dim() == 0 and _same(value, again)
-                both = not _same(value, elsewhere)
-    except Exception:  # a body of another kind
-        return call, known, step
+    def rowwise(few: Any, all_rows: Any) -> bool:
+        return call.splits and all(_same(part, t[: len(part)]) for part, t in zip(few, all_rows, strict=True))
+
+    few_x, few_y = (mapped(side, lambda t: t[:half]) if call.splits else side for side in (x, y))
+    inputs, raw, outputs, targets, direct = x, None, None, y, None
+    followed = whole = both = of_inputs = of_targets = known_inputs = False  # both: targets come with the inputs
+    with call.unchanged(), torch.no_grad(), suppress(Exception):
+        with suppress(Exception):
+            given = met(x, y)
+            handed = given[0] if len(given) == 1 else given
+            known_inputs = _same(handed, x)
+            if call.splits and _same(met(x, y, noise=1), given) and all(len(part) == call.examples for part in given):
+                inputs, of_inputs, known_inputs = handed, not known_inputs, True
+        raw = call.raw(body.model.eval(), inputs)
+        with suppress(Exception), warnings.catch_warnings(action="error"):
+            value = body.own(raw if isinstance(raw, Tensor) else call.output(raw), y)
+            direct = value if bool(value.isfinite()) else None
+        with suppress(Exception):
+            outputs, targets = met(x, y, raw)
+            aims = met(few_x, few_y, other(raw), noise=1)[1]
+            followed = body.own(outputs, targets).dim() == 0 and rowwise(
+                (met(other(x), other(y), raw[:half], noise=1)[0], aims), (outputs, targets)
+            )
+        if followed:
+            of_targets = not _same(targets, y)
+            if not (of_inputs or of_targets or not _same(outputs, raw)):
+                return call, known, step, ""
+            if of_targets and len(targets) != call.examples:  # places one after another, of targets or of inputs
+                of_targets, followed = False, _same(aims, met(other(x), few_y, other(raw))[1])
+        if not followed and known_inputs and (of_inputs or direct is None or outputs is None):
+            value, elsewhere, others = (
+                met(a, b, raw, whole=True)[0]
+                for a, b in ((x, y), (other(x, call.examples), y), (x, other(y, call.examples)))
+            )
+            both = call.splits and not _same(value, elsewhere)
+            reads = not _same(value, others)
+            followed = whole = value.dim() == 0 and (
+                _same(value, direct) if reads and direct is not None else both or reads
+            )
+    if not followed:
+        lone = _makes_targets(body, x, y) or direct is None or of_inputs
+        return call, known, step, LONE if lone else ""
+    told = targets if of_targets else (x, y) if both else y
 
     def criterion(output: Any, wanted: Any) -> Any:
         if _RUNS.get():
             return body.own(output, wanted)
         some_x, some_y = wanted if both else (like(x, wanted), like(y, wanted) if of_targets else wanted)
         if whole:
-            return body.until(some_x, some_y, output, True)[0]
+            return body.until(some_x, some_y, output, whole=True)[0]
         turned, places = body.until(some_x, some_y, output)
         return body.own(turned, wanted if of_targets else places)
 
@@ -137,18 +171,29 @@ def as_handed(
 
     if known is not None:
         more, wanted = known
-        given = body.until(more, wanted)
-        told = body.until(more, wanted, like(raw, more))[1] if of_targets else (more, wanted) if both else wanted
-        known = ((given[0] if len(given) == 1 else given) if of_inputs else more), told
-    told = targets if of_targets else (x, y) if both else y
-    return (
-        replace(call, batch=inputs, targets=told, criterion=criterion, notes=(*call.notes, NOTE), _seen={}),
-        known,
-        body_of_turned,
-    )
+        given = body.until(more, wanted) if of_inputs else (more,)
+        aims = body.until(more, wanted, like(raw, more))[1] if of_targets else (more, wanted) if both else wanted
+        known = given[0] if len(given) == 1 else given, aims
+    notes = (*call.notes, NOTE)
+    call = replace(call, batch=inputs, targets=told, criterion=criterion, notes=notes, _seen={})
+    return call, known, body_of_turned, ""
+
+
+def _makes_targets(body: _Body, x: Any, y: Any) -> bool:
+    """Whether a body hands the loss targets with other values than it was given."""
+    try:
+        body.model.train()
+        _, aims = body.until(x, y, real=True)
+        return isinstance(y, Tensor) and not bool(torch.isin(aims, y).all())
+    except Exception:  # it fails, or its loss takes other arguments
+        return False
 
 
 def _same(one: Any, two: Any) -> bool:
-    if not isinstance(one, Tensor) or not isinstance(two, Tensor) or one.shape != two.shape or one.dtype != two.dtype:
-        return False
-    return torch.allclose(one, two, 1e-5, 0.0, equal_nan=True)
+    """Whether two tensors, or two batches of them, are equal but for rounding."""
+    pairs = [[t for _, t in parts(side)] if isinstance(side, Tensor | tuple | list) else [] for side in (one, two)]
+    alike = len(pairs[0]) == len(pairs[1]) > 0 and type(one) is type(two)
+    return alike and all(
+        a.shape == b.shape and a.dtype == b.dtype and torch.allclose(a, b, 1e-5, 0.0, equal_nan=True)
+        for a, b in zip(*pairs, strict=True)
+    )

@@ -172,6 +172,7 @@ class Evidence:
     passes: int = 0
     stopped: str = ""  # why a trial of the program could not be made
     lost: Fault | None = None  # that some of the examples or inputs hold NaN, and were left out
+    lone: str = ""  # that the loop body cannot be followed, or makes its own targets
     whole: bool = False  # whether the loss takes all that the model returns, a tuple, say, and not THE output
     dropped: list[float] = field(default_factory=list)  # what dropout leaves out in evaluation mode, too
 
@@ -183,7 +184,7 @@ class Evidence:
     def targets(self) -> Tensor | None:
         """All targets that are known: those of the data, else those of the batch."""
         known = self.call.targets if self.data is None or self.data[1] is None else self.data[1]
-        return known.detach() if isinstance(known, Tensor) and known.numel() else None
+        return known.detach() if isinstance(known, Tensor) and known.numel() and not self.lone else None
 
     @property
     def inputs(self) -> Tensor | None:
@@ -246,8 +247,8 @@ class Evidence:
                 with _Broadcasts(count, found.tables):
                     raw = found.raw = call.raw()
                     found.output = call.output(raw)
-                    found.loss = self.loss_in(call, raw)
-                if found.loss.requires_grad:
+                    found.loss = None if self.lone else self.loss_in(call, raw)
+                if found.loss is not None and found.loss.requires_grad:
                     found.gradients = gradients(found.loss, call.model)
         except Exception as error:  # whatever the user's code raises is a result of the pass
             found.problem = raised(error)
@@ -278,7 +279,7 @@ class Evidence:
     def reads_targets(self) -> bool:
         """Whether the loss depends on the targets, and these say what is right."""
         output, targets, loss = self.first.output, self.call.targets, self.first.loss
-        if self.after is not None and any(item.own_targets for item in self.after.loop):
+        if self.lone or (self.after is not None and any(item.own_targets for item in self.after.loop)):
             return False  # what a judge is to say, or rewards and own values
         if self.inputs is not None and bool((self.inputs == self.inputs[:1]).all()) and len(self.inputs) > 1:
             return False  # one example, many times
@@ -415,7 +416,7 @@ class Evidence:
             stepped(optimizer, lambda: self.loss_in(rows, rows.raw()), lambda: slopes.update(slopes or there()))
             return slopes
         same_noise()
-        wanted = {} if self.first.loss is None else gradients(self.loss_in(rows, rows.raw()), model)
+        wanted = {} if self.first.loss is None or self.lone else gradients(self.loss_in(rows, rows.raw()), model)
         slopes = {n: slope for n, slope in wanted.items() if slope is not None}
         modes, out = list[bool](), list[Any]()
 

@@ -105,9 +105,10 @@ def evidence(
     if known is not None:
         inputs, wanted, more = _finite(*known)
         known, lost = (inputs, wanted), more or lost
+    lone = ""
     if step is not None and len(optimizers) == 1 and not turned:
-        call, known, step = as_handed(call, known, optimizers[0], step)
-    seen = Evidence(call, optimizers, known, size, step, _in_order(data), lost=lost)
+        call, known, step, lone = as_handed(call, known, optimizers[0], step)
+    seen = Evidence(call, optimizers, known, size, step, _in_order(data), lost=lost, lone=lone)
     if turned and step is not None:  # the user's loop body and loss take the length first
         own = loss or (lambda outputs, wanted: scalar_loss(outputs, wanted, None))
         seen.step = lambda model, optimizer, _, x, y: step(model, optimizer, own, *_turned((x, y)))
@@ -194,7 +195,9 @@ def _missing(seen: Evidence, done: Mending | None) -> Iterator[str]:
         (seen.reach is None, "What the loss can reach: outputs and targets are not one tensor of as many rows."),
     )
     yield from (note for missing, note in table if missing)
-    if not seen.reads_targets:
+    if seen.lone:
+        yield f"Whether it learns: {seen.lone[0].lower()}{seen.lone[1:]}"
+    elif not seen.reads_targets:
         yield "Whether it learns: the loss does not depend on whose the targets are, or makes its own."
     elif seen.stopped:
         yield f"{UNTRAINED} ({seen.stopped.rstrip('.')})."
