@@ -154,8 +154,6 @@ class Loop:
     moved: bool  # whether any parameter changed
     training: bool | None  # whether the model ran in training mode; None where it was not run
     classes: tuple[Tensor, Tensor] | None  # as they are and as the loss got them, where it got class numbers
-    # whether the body makes the targets itself: "real" and "fake" in turn, or fewer numbers than were given, and others
-    own_targets: bool = False
     flat: bool = False  # whether it left gradients that are all exactly zero
 
 
@@ -279,7 +277,7 @@ class Evidence:
     def reads_targets(self) -> bool:
         """Whether the loss depends on the targets, and these say what is right."""
         output, targets, loss = self.first.output, self.call.targets, self.first.loss
-        if self.lone or (self.after is not None and any(item.own_targets for item in self.after.loop)):
+        if self.lone:
             return False  # what a judge is to say, or rewards and own values
         if self.inputs is not None and bool((self.inputs == self.inputs[:1]).all()) and len(self.inputs) > 1:
             return False  # one example, many times
@@ -431,14 +429,8 @@ class Evidence:
         left = {n: slope for n, slope in there().items() if bool(slope.any())}
         pair = [t for t in (rows.targets, *out) if isinstance(t, Tensor) and t.dim() == 1 and not t.is_floating_point()]
         classes = (pair[0], pair[1]) if len(pair) == 2 and len(pair[0]) == len(pair[1]) else None
-        made = [t for t in out if isinstance(t, Tensor) and t.is_floating_point()]
-        same = [isinstance(t, Tensor) and t.is_floating_point() and bool((t == t.flatten()[:1]).all()) for t in out]
-        own = len(out) > 1 and all(same) and len({float(t.flatten()[0]) for t in out}) > 1
-        if isinstance(rows.targets, Tensor):  # what the body makes of rewards and its own outputs is no given target
-            given, most = rows.targets, rows.targets.numel()
-            own |= any(0 < t.numel() < most and float(torch.isin(t, given).double().mean()) < 0.9 for t in made)
         flat = bool(there()) and not left
-        loop.append(Loop(slopes, left, True, any(modes) if modes else None, classes, own, flat))
+        loop.append(Loop(slopes, left, True, any(modes) if modes else None, classes, flat))
         return slopes
 
 
